@@ -1,0 +1,110 @@
+// Package problem is the catalogue of the errors a client can see (service.md,
+// Errors; open-parts.md, Our own codes): every code once, with its status and
+// title. Everything that is not an *Error is internal and never shown.
+package problem
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Code is what clients branch on.
+type Code string
+
+// Entry is one row of the catalogue.
+type Entry struct {
+	Code   Code
+	Status int
+	Title  string
+	When   string // the condition, in the specification's words
+}
+
+// Field is one complaint of a VALIDATION problem.
+type Field struct{ Path, Message string }
+
+// Error is a failure the client is told about, as application/problem+json.
+type Error struct {
+	Code       Code
+	Detail     string
+	RetryAfter time.Duration  // > 0: Retry-After header and retry_after, rounded up to seconds
+	Extensions map[string]any // further members beside the problem fields
+}
+
+// Error is the code and the detail; it is for logs, clients get JSON.
+func (e *Error) Error() string {
+	if e.Detail == "" {
+		return string(e.Code)
+	}
+	return string(e.Code) + ": " + e.Detail
+}
+
+// Is makes errors.Is compare by code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Status is the HTTP status of the code.
+func (e *Error) Status() int { return Lookup(e.Code).Status }
+
+// RetryAfterSeconds is RetryAfter rounded up to whole seconds.
+func (e *Error) RetryAfterSeconds() int {
+	return int((e.RetryAfter + time.Second - 1) / time.Second)
+}
+
+// MarshalJSON is the RFC 9457 body.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	c := Lookup(e.Code)
+	body := map[string]any{"type": "about:blank", "title": c.Title, "status": c.Status, "code": c.Code}
+	if e.Detail != "" {
+		body["detail"] = e.Detail
+	}
+	if e.RetryAfter > 0 {
+		body["retry_after"] = e.RetryAfterSeconds()
+	}
+	for k, v := range e.Extensions {
+		body[k] = v
+	}
+	return json.Marshal(body)
+}
+
+// New makes a problem of a code of the catalogue.
+func New(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }
+
+// NotFound says that there is no such thing in this tenant.
+func NotFound(what string) *Error {
+	return &Error{Code: CodeNotFound, Detail: fmt.Sprintf("There is no such %s in this tenant.", what)}
+}
+
+// Validation joins the complaints as service.md, Errors has it.
+func Validation(fields ...Field) *Error {
+	parts := make([]string, len(fields))
+	for i, f := range fields {
+		parts[i] = f.Path + ": " + f.Message
+	}
+	return &Error{Code: CodeValidation, Detail: strings.Join(parts, "; ")}
+}
+
+// Invalid is a Validation of one field.
+func Invalid(path, message string) *Error { return Validation(Field{path, message}) }
+
+// Unavailable says that storage or a queue cannot serve now.
+func Unavailable(detail string, retry time.Duration) *Error {
+	return &Error{Code: CodeUnavailable, Detail: detail, RetryAfter: retry}
+}
+
+// RateLimited says that a bucket is empty until retry has passed.
+func RateLimited(detail string, retry time.Duration) *Error {
+	return &Error{Code: CodeRateLimited, Detail: detail, RetryAfter: retry}
+}
+
+// Lookup finds the row of a code; an unknown code is a programmer's error and
+// reads as INTERNAL.
+func Lookup(code Code) Entry {
+	if e, ok := byCode[code]; ok {
+		return e
+	}
+	return byCode[CodeInternal]
+}
