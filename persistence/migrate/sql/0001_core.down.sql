@@ -1,0 +1,4 @@
+DROP TABLE audit_log, usage_records, idempotency, timers, run_marks, run_steps, runs, messages, threads, attachments,
+  model_providers, agent_versions, agents, api_keys, users, tenants, members;
+DROP FUNCTION svc_tenant();
+ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE SELECT, INSERT, UPDATE, DELETE ON TABLES FROM svc_api, svc_system;
