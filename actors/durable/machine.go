@@ -1,0 +1,45 @@
+package durable
+
+import "time"
+
+// Machine is the pure half of an actor kind: no I/O, no clock, no randomness.
+type Machine[S any] interface {
+	// Decide returns what msg changes. It must not mutate s. An error is
+	// replied and changes nothing.
+	Decide(s S, msg any, now time.Time) (Decision[S], error)
+	// Owed lists the I/O that the committed state still waits for. The host
+	// performs what a decision newly owes, cancels what it no longer owes, and
+	// performs everything owed after an activation, so that the normal path and
+	// crash recovery are one path.
+	Owed(s S) []Effect
+}
+
+// Decision is everything that one message causes.
+type Decision[S any] struct {
+	Next    S
+	Changed bool  // false: nothing to commit
+	Facts   []any // what becomes true with the commit; the kind makes rows and frames of them
+	Reply   any   // sent only after the commit
+}
+
+// Effect is a plain value that describes I/O; its result comes back as a
+// message. Key is stable over re-performance and serves as idempotency key.
+type Effect interface{ Key() string }
+
+// Messages that the host itself sends to a machine.
+type (
+	// Activated is the first message of an activation. What an older epoch
+	// began and did not end has no owner any more.
+	Activated struct{ Epoch int64 }
+	// Refused says that the database refuses the rows of the decision on Msg.
+	// The machine must decide something else or give up.
+	Refused struct {
+		Msg   any
+		Cause string
+	}
+	// TimerDue says that the named timer of this actor is due. The machine
+	// checks the time again.
+	TimerDue struct{ Name string }
+	// Wake asks an actor to look whether it owes anything.
+	Wake struct{}
+)

@@ -1,0 +1,218 @@
+// Package journal is what actors commit: the group-commit writer and its rows.
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// What a commit can end with besides success. Only ErrUnsettled leaves open
+// whether the rows are there; the writer settles it by the operation's id.
+var (
+	// ErrConflict: the row moved on; another activation owns the id.
+	ErrConflict = errors.New("journal: the row moved on")
+	// ErrReplay: a row of the same Idempotency-Key was there first; nothing of
+	// this commit was written.
+	ErrReplay = errors.New("journal: the idempotency key was used before")
+	// ErrRefused: the database refuses the rows of this commit whenever they
+	// are sent (a constraint, a value it cannot hold).
+	ErrRefused = errors.New("journal: refused by the database")
+	// ErrFenced: this process was declared dead.
+	ErrFenced = errors.New("journal: this process no longer holds its lease")
+	// ErrUnavailable: the database cannot be reached or is full; nothing of
+	// this commit was written.
+	ErrUnavailable = errors.New("journal: storage is not available")
+	// ErrUnsettled: the caller's deadline passed while the commit was under way.
+	ErrUnsettled = errors.New("journal: the outcome is not known yet")
+)
+
+// Commit is everything that one decision makes durable, in one transaction: all
+// of it or none. Rows of other tenants than Tenant cannot be written by it.
+type Commit struct {
+	Op     id.OpID
+	Tenant id.TenantID
+	Shard  id.Shard // of the deciding entity; its commits keep their order
+	New    bool     // new work: waits behind accepted work and may be withdrawn at the caller's deadline
+
+	Idempotency *Idempotency
+	Thread      *ThreadUpdate
+	Accept      *RunInsert // a run begins
+	Run         *RunUpdate
+	Began       []StepInsert
+	Ended       []StepUpdate
+	Marks       []Mark
+	Messages    []Message
+	Timers      []Timer
+	TimersDone  []TimerKey
+	Usage       []Usage
+	Audit       []Audit
+	Statements  []Statement // of kinds too rare for a bulk statement of their own
+}
+
+// Idempotency remembers the first answer to an Idempotency-Key.
+type Idempotency struct {
+	Digest      [32]byte // of principal, method, path and key
+	Fingerprint [32]byte // of the request
+	Status      int
+	Response    []byte // sealed
+	At          time.Time
+}
+
+// Guard is the compare-and-swap on an actor's row: the swap succeeds only while
+// the row has Version and Epoch, and leaves Version+1 and SetEpoch.
+type Guard struct {
+	Version  int64
+	Epoch    int64
+	SetEpoch int64
+}
+
+// ThreadUpdate is what a thread's decision changes in its row.
+type ThreadUpdate struct {
+	ID id.ThreadID
+	Guard
+	NextSeq   int64
+	UpdatedAt time.Time
+	DeletedAt *time.Time
+	// PurgeMessages deletes the thread's messages in the same transaction.
+	PurgeMessages bool
+}
+
+// RunInsert is an accepted run, in status queued, version 1, epoch 0.
+type RunInsert struct {
+	ID           id.RunID
+	AgentID      *id.AgentID
+	AgentVersion *int
+	WorkflowID   *id.WorkflowID
+	ThreadID     *id.ThreadID
+	ThreadSeq    *int64
+	ParentRunID  *id.RunID
+	Input        json.RawMessage
+	OriginKind   lifecycle.OriginKind
+	OriginID     id.UUID
+	EndUserID    *id.EndUserID
+	CreatedAt    time.Time
+	State        []byte
+}
+
+// RunUpdate is what a run's decision changes in its row.
+type RunUpdate struct {
+	ID id.RunID
+	Guard
+	Status       lifecycle.RunStatus
+	Output       json.RawMessage
+	ErrorCode    *string
+	ErrorMessage *string
+	TokensIn     int64
+	TokensOut    int64
+	CostUSD      float64
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+	Seq          int64
+	Steps        int
+	State        []byte
+}
+
+// StepInsert is a step that begins.
+type StepInsert struct {
+	Run          id.RunID
+	Idx          int
+	Kind         lifecycle.StepKind
+	Name         string
+	Status       lifecycle.StepStatus // running, or waiting for a gated call
+	Input        json.RawMessage      // shown
+	Sealed       []byte
+	AgentID      *id.AgentID
+	AgentVersion *int
+	Withheld     bool
+	BeganSeq     int64
+	StartedAt    time.Time
+}
+
+// StepUpdate is a step that ends. A nil Sealed leaves the column as it is.
+type StepUpdate struct {
+	Run        id.RunID
+	Idx        int
+	Status     lifecycle.StepStatus
+	Output     json.RawMessage // shown
+	Segments   []int32
+	Sealed     []byte
+	TokensIn   int64
+	TokensOut  int64
+	CostUSD    float64
+	EndedSeq   *int64
+	FinishedAt time.Time
+}
+
+// Mark is a fact of a run that has no row of its own.
+type Mark struct {
+	Run  id.RunID
+	Seq  int64
+	Type string
+	Data json.RawMessage
+}
+
+// Message is one message of a thread at the place the thread gave it.
+type Message struct {
+	Thread      id.ThreadID
+	Seq         int64
+	ID          id.MessageID
+	Role        string // user, assistant, system
+	Content     string
+	Attachments json.RawMessage
+	Run         *id.RunID
+	CreatedAt   time.Time
+}
+
+// TimerKey names a due moment of an actor.
+type TimerKey struct {
+	Kind   string
+	Entity id.UUID
+	Name   string
+}
+
+// Timer sets or moves a due moment.
+type Timer struct {
+	TimerKey
+	DueAt time.Time
+}
+
+// Usage is one billed use.
+type Usage struct {
+	ID        id.UsageID
+	At        time.Time
+	Kind      lifecycle.UsageKind
+	Run       *id.RunID
+	Agent     *id.AgentID
+	Model     string
+	TokensIn  int64
+	TokensOut int64
+	CostUSD   float64
+	Detail    json.RawMessage
+}
+
+// Audit is one row of the audit log.
+type Audit struct {
+	ID         id.AuditID
+	At         time.Time
+	Actor      string
+	Action     string
+	TargetKind string
+	TargetID   id.UUID
+	IP         string
+	Detail     json.RawMessage
+}
+
+// Statement is one statement of a commit that has no bulk form. With Swap set it
+// must affect exactly one row, else the commit is an ErrConflict; Settle then is
+// a query with the single argument Op that says whether the statement's row was
+// last written by this operation.
+type Statement struct {
+	SQL    string
+	Args   []any
+	Swap   bool
+	Settle string
+}

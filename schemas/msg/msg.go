@@ -1,0 +1,166 @@
+// Package msg holds what actors say to each other and what the edge says to
+// them. Messages are plain values: they can be encoded as JSON, and a receiver
+// ignores fields it does not know. A message that changes something carries an
+// id and may be delivered twice.
+package msg
+
+import (
+	"encoding/json"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Actor kinds, as they stand in addresses and in the timers table.
+const (
+	KindThread = "thread"
+	KindRun    = "run"
+	KindLimit  = "limit"
+	KindStream = "stream"
+)
+
+// Origin says what started a run.
+type Origin struct {
+	Kind lifecycle.OriginKind `json:"kind"`
+	ID   id.UUID              `json:"id"`
+}
+
+// Idempotency is the row that the accepting commit keeps for a request with an
+// Idempotency-Key.
+type Idempotency struct {
+	Digest      [32]byte `json:"digest"`
+	Fingerprint [32]byte `json:"fingerprint"`
+	Status      int      `json:"status"`
+	Response    []byte   `json:"response"` // sealed
+}
+
+// By is who asks, for the audit log.
+type By struct {
+	Actor string `json:"actor"` // apikey:<id>, user:<id>, system, …
+	IP    string `json:"ip"`
+}
+
+// Post appends a user's message to a thread and queues the run that answers it.
+// Ids are minted by the sender in the thread's shard: a Post that comes twice
+// with the same Run is accepted once. Replies Posted or an error.
+type Post struct {
+	Message      id.MessageID    `json:"message"`
+	Run          id.RunID        `json:"run"`
+	AgentID      id.AgentID      `json:"agent_id"`
+	AgentVersion int             `json:"agent_version"` // published when the message was accepted
+	Content      string          `json:"content"`
+	Attachments  json.RawMessage `json:"attachments,omitempty"` // as the message shows them
+	Input        json.RawMessage `json:"input"`                 // as the run shows it
+	Origin       Origin          `json:"origin"`
+	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
+	By           By              `json:"by"`
+	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
+}
+
+// Posted answers a Post.
+type Posted struct {
+	Run     id.RunID     `json:"run"`
+	Message id.MessageID `json:"message"`
+}
+
+// DeleteThread ends a thread: its messages are deleted, its open runs
+// cancelled. Replies Done; a thread that is gone is NOT_FOUND.
+type DeleteThread struct {
+	By          By           `json:"by"`
+	Idempotency *Idempotency `json:"idempotency,omitempty"`
+}
+
+// RunEnded tells a thread that one of its runs is terminal.
+type RunEnded struct {
+	Run id.RunID `json:"run"`
+}
+
+// Done is the reply of an order that has nothing else to say.
+type Done struct{}
+
+// StartOne accepts a run without a thread. It is sent to the run itself.
+// Replies Started or an error.
+type StartOne struct {
+	Run          id.RunID        `json:"run"`
+	AgentID      id.AgentID      `json:"agent_id"`
+	AgentVersion int             `json:"agent_version"`
+	Input        json.RawMessage `json:"input"`
+	Origin       Origin          `json:"origin"`
+	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
+	By           By              `json:"by"`
+	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
+}
+
+// Started answers a StartOne.
+type Started struct {
+	Run id.RunID `json:"run"`
+}
+
+// Proceed tells a queued run that its turn in its thread has come. Accepted
+// carries the row as its thread has just committed it, so that the run starts
+// without a read; nil makes it read.
+type Proceed struct {
+	Accepted *Accepted `json:"accepted,omitempty"`
+}
+
+// Accepted is a run as it was committed in status queued, version 1.
+type Accepted struct {
+	Run          id.RunID        `json:"run"`
+	AgentID      id.AgentID      `json:"agent_id"`
+	AgentVersion int             `json:"agent_version"`
+	ThreadID     *id.ThreadID    `json:"thread_id,omitempty"`
+	ThreadSeq    int64           `json:"thread_seq,omitempty"`
+	Input        json.RawMessage `json:"input"`
+	Origin       Origin          `json:"origin"`
+	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
+	CreatedAt    time.Time       `json:"created_at"`
+}
+
+// CancelRun ends a run that has not ended. Replies Status: the status it has
+// now, which for a run that ended before is the one it ended in.
+type CancelRun struct {
+	By          By           `json:"by"`
+	Idempotency *Idempotency `json:"idempotency,omitempty"`
+}
+
+// Status answers CancelRun.
+type Status struct {
+	Run    id.RunID            `json:"run"`
+	Status lifecycle.RunStatus `json:"status"`
+}
+
+// AcquireSlot asks the tenant's limiter for one of its running places. Replies
+// nothing: the run is told SlotGranted when its turn has come, at once or later.
+type AcquireSlot struct {
+	Run       id.RunID  `json:"run"`
+	CreatedAt time.Time `json:"created_at"` // the oldest is served first
+}
+
+// SlotGranted tells a queued run that it may run.
+type SlotGranted struct{}
+
+// ReleaseSlot gives a place back, or withdraws the wish for one.
+type ReleaseSlot struct {
+	Run id.RunID `json:"run"`
+}
+
+// Lease asks a token bucket for up to Want tokens. Replies Leased.
+type Lease struct {
+	Node  id.MemberID `json:"node"`
+	Want  int64       `json:"want"`
+	Spent int64       `json:"spent"` // since the last Lease of this node
+}
+
+// Leased answers Lease. Granted 0 is a refusal; RetryAfter then says when one
+// token will be there.
+type Leased struct {
+	Granted    int64         `json:"granted"`
+	RetryAfter time.Duration `json:"retry_after"`
+}
+
+// GiveBack returns tokens that a node does not need.
+type GiveBack struct {
+	Node   id.MemberID `json:"node"`
+	Tokens int64       `json:"tokens"`
+}
