@@ -1,0 +1,306 @@
+package private
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+)
+
+// ErrInUse is answered when another process owns the data directory.
+var ErrInUse = errors.New("the data directory is in use by another process")
+
+// Names inside the cluster. The login owns the database and may create roles; it
+// is no superuser. The administrator is the cluster's superuser.
+const (
+	login    = "svc"
+	database = "svc"
+	admin    = "postgres"
+)
+
+const (
+	lockPoll     = 25 * time.Millisecond
+	readyTimeout = 2 * time.Minute // a start after a crash replays the log first
+	haste        = 5 * time.Second // what an impatient stop leaves the server
+)
+
+// Config says where the cluster lies and how to get at it.
+type Config struct {
+	DataDir string
+	Log     zerolog.Logger
+	// Wait is how long to wait for another owner to go away (or, with Share, to
+	// be ready) before giving up with ErrInUse.
+	Wait time.Duration
+	// Share accepts a server that another process runs: Open only connects.
+	Share bool
+	// Unsafe turns off everything that makes commits survive a power cut. Tests only.
+	Unsafe bool
+	// Settings are further server settings; they win over the package's own.
+	Settings map[string]string
+
+	search   func() []string                                         // directories that may hold binaries
+	fetch    func(ctx context.Context, major int, into string) error // obtains binaries where none are found
+	fallback string                                                  // where clusters lie that the data directory cannot hold
+}
+
+// Server is a running private Postgres, or the way to one.
+type Server struct {
+	url, adminURL string
+	cluster       *cluster
+	proc          *process // nil where another process runs the server
+	lock          *os.File
+}
+
+// Open starts the private Postgres of cfg.DataDir and returns when it accepts
+// connections. The first Open makes the cluster.
+func Open(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.search == nil {
+		cfg.search = installed
+	}
+	if cfg.fetch == nil {
+		cfg.fetch = download
+	}
+	if cfg.fallback == "" {
+		cfg.fallback = "/var/lib/svc"
+	}
+	dir, err := dataDir(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.DataDir = dir
+
+	wait := time.NewTimer(cfg.Wait)
+	defer wait.Stop()
+	poll := time.NewTicker(lockPoll)
+	defer poll.Stop()
+	for {
+		lock, err := tryLock(filepath.Join(dir, "postgres.lock"))
+		if err != nil {
+			return nil, err
+		}
+		if lock != nil {
+			s, err := own(ctx, cfg)
+			if err != nil {
+				lock.Close()
+				return nil, err
+			}
+			s.lock = lock
+			return s, nil
+		}
+		if cfg.Share {
+			if s := connectOnly(ctx, cfg); s != nil {
+				return s, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-wait.C:
+			return nil, fmt.Errorf("private Postgres in %s: %w (is another svc running?)", dir, ErrInUse)
+		case <-poll.C:
+		}
+	}
+}
+
+// URL is the connection string of the service's own login. It holds a password.
+func (s *Server) URL() string { return s.url }
+
+// AdminURL is the connection string of the superuser. It holds a password.
+func (s *Server) AdminURL() string { return s.adminURL }
+
+// Owner reports whether this process runs the server.
+func (s *Server) Owner() bool { return s.proc != nil }
+
+// Pid is the server's process, 0 while it is down or not ours.
+func (s *Server) Pid() int {
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.currentPid()
+}
+
+// Stop ends the server and gives the data directory back. Open connections are
+// cut. When ctx ends first the server is stopped without its last checkpoint,
+// which loses nothing. Stop of a server that another process runs does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.proc == nil {
+		return nil
+	}
+	err := s.proc.stop(ctx)
+	s.cluster.removeSocket()
+	s.lock.Close()
+	return err
+}
+
+// own makes and starts the cluster; the caller holds the lock.
+func own(ctx context.Context, cfg Config) (*Server, error) {
+	c, err := locate(cfg)
+	if err != nil {
+		return nil, err
+	}
+	bin, err := c.settle(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.stopSurvivors(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.initialise(ctx, bin, cfg); err != nil {
+		return nil, err
+	}
+	if err := c.makeSocketDir(); err != nil {
+		return nil, err
+	}
+	s, err := c.server()
+	if err != nil {
+		return nil, err
+	}
+	s.proc = newProcess(c, bin, cfg)
+	go s.proc.run()
+
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := s.awaitReady(ctx); err != nil {
+		hurry, cancel := context.WithTimeout(context.WithoutCancel(ctx), haste)
+		defer cancel()
+		s.proc.stop(hurry)
+		return nil, err
+	}
+	return s, nil
+}
+
+// connectOnly is nil until the other process's server accepts connections.
+func connectOnly(ctx context.Context, cfg Config) *Server {
+	c, err := locate(cfg)
+	if err != nil {
+		return nil
+	}
+	s, err := c.server()
+	if err != nil {
+		return nil
+	}
+	conn, err := connect(ctx, s.url)
+	if err != nil {
+		return nil
+	}
+	conn.Close(ctx)
+	return s
+}
+
+// server is the way to the cluster, without a process.
+func (c *cluster) server() (*Server, error) {
+	password, err := os.ReadFile(c.password())
+	if err != nil {
+		return nil, fmt.Errorf("read the password of the private Postgres: %w", err)
+	}
+	dsn := func(user, db string) string {
+		u := url.URL{Scheme: "postgres", User: url.UserPassword(user, string(password)), Path: "/" + db,
+			RawQuery: url.Values{"host": {c.socket()}}.Encode()}
+		return u.String()
+	}
+	return &Server{url: dsn(login, database), adminURL: dsn(admin, "postgres"), cluster: c}, nil
+}
+
+// awaitReady returns when the service's login can connect.
+func (s *Server) awaitReady(ctx context.Context) error {
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := s.bootstrap(ctx)
+		if err == nil {
+			s.proc.markReady()
+			return nil
+		}
+		select {
+		case <-s.proc.done:
+			return fmt.Errorf("the private Postgres ended while starting: %w; its log says: %s", s.proc.failure(), s.cluster.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("the private Postgres is not ready: %w (last answer: %v)", ctx.Err(), err)
+		case <-poll.C:
+		}
+	}
+}
+
+// bootstrap makes the login and the database where they are missing, which is
+// after initdb, and after a kill between initdb and here.
+func (s *Server) bootstrap(ctx context.Context) error {
+	conn, err := connect(ctx, s.url)
+	if err == nil {
+		return conn.Close(ctx)
+	}
+	conn, adminErr := connect(ctx, s.adminURL)
+	if adminErr != nil {
+		return adminErr
+	}
+	defer conn.Close(ctx)
+	password := conn.Config().Password
+	var roleExists, databaseExists bool
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1), EXISTS (SELECT FROM pg_database WHERE datname = $2)`,
+		login, database).Scan(&roleExists, &databaseExists)
+	if err != nil {
+		return err
+	}
+	if !roleExists {
+		// The password consists of hexadecimal digits only: it needs no quoting.
+		if _, err := conn.Exec(ctx, "CREATE ROLE "+login+" LOGIN CREATEROLE PASSWORD '"+password+"'"); err != nil {
+			return err
+		}
+	}
+	if !databaseExists {
+		if _, err := conn.Exec(ctx, "CREATE DATABASE "+database+" OWNER "+login); err != nil {
+			return err
+		}
+	}
+	conn, err = connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+func connect(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return pgx.Connect(ctx, dsn)
+}
+
+// tryLock is nil without an error when another process holds the lock.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// dataDir makes the data directory and answers its real absolute path. Others
+// may pass through it, since the server may run under another user; what lies in
+// it guards itself.
+func dataDir(dir string) (string, error) {
+	if dir == "" {
+		return "", errors.New("private Postgres: no data directory given")
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return "", fmt.Errorf("make the data directory: %w", err)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
