@@ -1,0 +1,65 @@
+# The targets of the house. `make help` explains them.
+
+GO      ?= go
+BIN     := bin/svc
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+PKGS    := ./...
+
+.PHONY: help build run dev test race lint fmt fmt-check fuzz-short crash golden openapi bench bench-smoke sdkcheck cover migrate verify ci
+
+help: ## explain each target
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build the one binary, bin/svc
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/svc
+
+run: build ## a first look: a node with a private Postgres, a tenant, a key and a sample agent
+	$(BIN) dev
+
+dev: run ## the same as run
+
+migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up to date
+	$(BIN) migrate
+
+test: ## everything that CI checks (format, vet, lint, house, tests with the race detector, crash tests, model wires)
+	@bash .ci/test
+
+race: ## all tests with the race detector
+	$(GO) test -race $(PKGS)
+
+lint: ## vet and staticcheck
+	$(GO) vet $(PKGS)
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@2026.1 $(PKGS)
+
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+fmt-check:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+fuzz-short: ## each fuzz target for a few seconds
+	@bash .ci/fuzz 5s
+
+crash: ## kill -9 at every commit boundary and at random under load, against a real server process
+	$(GO) test -tags failpoints -count=1 -run 'TestCrash' ./cmd/svc
+
+sdkcheck: ## the vendors' official SDKs accept what our model wires speak
+	cd bench/sdkcheck && $(GO) test ./...
+
+openapi: build ## write docs/openapi.json from the route table
+	$(BIN) openapi > docs/openapi.json
+
+golden: openapi ## rewrite all golden files; review them as text
+	$(GO) test ./cmd/svc -run Golden -update
+
+bench: build ## the measured figures of the README (some minutes)
+	cd bench && $(GO) run . -svc ../$(BIN) all
+
+cover: ## test coverage by package
+	$(GO) test -cover $(PKGS)
+
+verify: openapi ## fail when generated files are not up to date
+	git diff --exit-code -- docs/openapi.json
+
+ci: test ## what CI runs

@@ -1,0 +1,302 @@
+// Package house checks what docs/architecture.md promises about the structure:
+// import directions, one door for each foreign library, pure machines, one
+// package comment each, the specification's codes and routes.
+package house
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentsvc/schemas/problem"
+)
+
+type file struct {
+	path string // slash-separated, from the top
+	dir  string
+	test bool
+	ast  *ast.File
+}
+
+var fset = token.NewFileSet()
+
+// files are all Go files of the module, but not those of nested modules.
+var files = func() []file {
+	var out []file
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		p = filepath.ToSlash(p)
+		if d.IsDir() {
+			if strings.HasPrefix(d.Name(), ".") && p != "." || d.Name() == "testdata" || d.Name() == "node_modules" {
+				return fs.SkipDir
+			}
+			if p != "." {
+				if _, err := os.Stat(filepath.Join(p, "go.mod")); err == nil {
+					return fs.SkipDir
+				}
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		out = append(out, file{p, filepath.ToSlash(filepath.Dir(p)), strings.HasSuffix(p, "_test.go"), f})
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return out
+}()
+
+func (f file) imports() []string {
+	var out []string
+	for _, im := range f.ast.Imports {
+		out = append(out, strings.Trim(im.Path.Value, `"`))
+	}
+	return out
+}
+
+func under(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+func underAny(path string, dirs ...string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return under(path, d) })
+}
+
+// outbound are the transport packages through which bytes leave.
+var outbound = []string{"transport/egress", "transport/model", "transport/mcp", "transport/webhook", "transport/browser", "transport/connector"}
+
+// schemas <- persistence, cluster <- actors, transport <- cmd.
+func TestImportsGoOneWay(t *testing.T) {
+	for _, f := range files {
+		if f.test || f.dir == "." {
+			continue
+		}
+		for _, im := range f.imports() {
+			to, ours := strings.CutPrefix(im, "agentsvc/")
+			if !ours {
+				continue
+			}
+			bad := ""
+			switch {
+			case under(f.dir, "schemas"):
+				if !under(to, "schemas") {
+					bad = "schemas import schemas only"
+				}
+			case under(f.dir, "persistence"):
+				if !underAny(to, "schemas", "persistence") {
+					bad = "persistence imports schemas only"
+				}
+			case under(f.dir, "cluster"):
+				if !underAny(to, "schemas", "persistence", "cluster") {
+					bad = "cluster imports schemas and persistence only"
+				}
+			case under(f.dir, "actors"):
+				if !underAny(to, "schemas", "persistence", "cluster", "actors/durable", f.dir) {
+					bad = "an actor imports no other kind and no transport"
+				}
+			case underAny(f.dir, outbound...):
+				if underAny(to, "actors", "cluster") || under(to, "transport") && !underAny(to, append(outbound, f.dir)...) {
+					bad = "outbound transport imports neither actors nor inbound transport"
+				}
+			case under(f.dir, "transport"):
+				if underAny(to, append(outbound, "actors")...) {
+					bad = "inbound transport imports neither actors nor outbound transport"
+				}
+			}
+			if bad != "" {
+				t.Errorf("%s imports %s: %s", f.path, to, bad)
+			}
+		}
+	}
+}
+
+// Each foreign library has one door.
+func TestDoors(t *testing.T) {
+	doors := map[string][]string{
+		"github.com/valyala/fasthttp":                   {"transport/edge"},
+		"github.com/fasthttp/router":                    {"transport/edge"},
+		"github.com/asynkron/protoactor-go":             {"cluster", "actors/durable"},
+		"github.com/jackc/pgx":                          {"persistence", "cluster/membership"},
+		"github.com/redis/go-redis":                     {"persistence/cache"},
+		"github.com/playwright-community/playwright-go": {"transport/browser"},
+		"github.com/mark3labs/mcp-go":                   {"transport/mcp"},
+		"github.com/lestrrat-go/jwx":                    {"transport/embed"},
+		"github.com/spf13/cobra":                        {"cmd/svc"},
+		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
+		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
+		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
+	}
+	for _, f := range files {
+		if f.test {
+			continue // tests speak to real parts directly
+		}
+		for _, im := range f.imports() {
+			for lib, in := range doors {
+				if under(im, lib) && !underAny(f.dir, in...) {
+					t.Errorf("%s imports %s: its door is %v", f.path, im, in)
+				}
+			}
+		}
+	}
+}
+
+// machine.go and state.go touch neither clock nor randomness nor goroutines.
+func TestPureFiles(t *testing.T) {
+	allowed := []string{"bytes", "cmp", "encoding/json", "errors", "fmt", "maps", "math", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
+		"agentsvc/actors/durable"}
+	seen := 0
+	for _, f := range files {
+		name := filepath.Base(f.path)
+		if !under(f.dir, "actors") || name != "machine.go" && name != "state.go" {
+			continue
+		}
+		seen++
+		for _, im := range f.imports() {
+			if !slices.Contains(allowed, im) && !under(im, "agentsvc/schemas") {
+				t.Errorf("%s imports %s", f.path, im)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch v := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine", fset.Position(v.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := v.X.(*ast.Ident); ok && (x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "Sleep", "Tick", "NewTimer", "NewTicker", "AfterFunc"}, v.Sel.Name) ||
+					x.Name == "id" && strings.HasPrefix(v.Sel.Name, "New")) {
+					t.Errorf("%s: %s.%s", fset.Position(v.Pos()), x.Name, v.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	if seen < 3 {
+		t.Errorf("only %d pure files found: the check is void", seen)
+	}
+}
+
+func TestOnePackageCommentEach(t *testing.T) {
+	comments := map[string]int{}
+	for _, f := range files {
+		if f.test && f.dir != "." {
+			continue
+		}
+		if _, ok := comments[f.dir]; !ok {
+			comments[f.dir] = 0
+		}
+		if f.ast.Doc != nil {
+			comments[f.dir]++
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(comments)) {
+		if n := comments[dir]; n != 1 {
+			t.Errorf("package %s has %d package comments", dir, n)
+		}
+	}
+}
+
+func TestNoReplaceInGoMod(t *testing.T) {
+	b, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(b), "\nreplace") {
+		t.Error("go.mod has a replace directive")
+	}
+}
+
+// Every code of service.md, Errors, and of open-parts.md is in the catalogue
+// once, with the specification's status.
+func TestCodesOfTheSpecification(t *testing.T) {
+	want := map[problem.Code]int{
+		"UNAUTHORIZED": 401, "TENANT_REQUIRED": 400, "FORBIDDEN": 403, "VALIDATION": 400, "NOT_FOUND": 404, "RATE_LIMITED": 429,
+		"INVALID_SIGNATURE": 401, "INVALID_BODY": 400, "UNKNOWN_TOOL": 400, "AGENT_NOT_PUBLISHED": 409, "WORKFLOW_NOT_PUBLISHED": 409,
+		"TRIGGER_DISABLED": 409, "SLUG_TAKEN": 409, "INVALID_URL": 422, "ALREADY_DECIDED": 409, "INVALID_ARGS": 422, "MCP_UNREACHABLE": 502,
+		"NAME_TAKEN": 409, "EMBED_KEY_INVALID": 401, "EMBED_KEY_DISABLED": 401, "EMBED_ORIGIN_DENIED": 403, "EMBED_ORIGIN_MISMATCH": 403,
+		"EMBED_UNAUTHORIZED": 401, "EMBED_IDENTITY_REQUIRED": 401, "EMBED_IDENTITY_INVALID": 401, "EMBED_IDENTITY_UNAVAILABLE": 401,
+		"EMBED_RUN_IN_FLIGHT": 409, "EMBED_THREAD_FULL": 409, "EMBED_TOO_MANY_STREAMS": 429, "EMBED_BUNDLE_UNAVAILABLE": 503,
+		"BROWSER_SKILL_NOT_FOUND": 404, "BROWSER_SKILL_INVALID": 400, "BROWSER_SKILL_ATTESTATION_REQUIRED": 400,
+		"BROWSER_SKILL_UNAVAILABLE": 503, "BROWSER_SKILL_RUN_FAILED": 502,
+		"IDEMPOTENCY_CONFLICT": 409, "IDEMPOTENCY_IN_PROGRESS": 409, "RUN_TERMINAL": 409, "SOURCE_DISABLED": 409, "IN_USE": 409,
+		"EMAIL_TAKEN": 409, "LAST_OWNER": 409, "METHOD_NOT_ALLOWED": 405, "PAYLOAD_TOO_LARGE": 413, "UNSUPPORTED_MEDIA_TYPE": 415,
+		"UNAVAILABLE": 503, "BAD_REQUEST": 400, "REQUEST_TIMEOUT": 408, "HEADERS_TOO_LARGE": 431, "HTTP_VERSION_NOT_SUPPORTED": 505, "INTERNAL": 500,
+	}
+	seen := map[problem.Code]bool{}
+	for _, e := range problem.Catalogue {
+		if seen[e.Code] {
+			t.Errorf("%s stands twice in the catalogue", e.Code)
+		}
+		seen[e.Code] = true
+		if status, ok := want[e.Code]; !ok || status != e.Status {
+			t.Errorf("%s has status %d in the catalogue, %d in the specification", e.Code, e.Status, status)
+		}
+		if e.Title == "" || e.When == "" {
+			t.Errorf("%s lacks its title or condition", e.Code)
+		}
+	}
+	for code := range want {
+		if !seen[code] {
+			t.Errorf("%s is missing in the catalogue", code)
+		}
+	}
+}
+
+// Every route that the service has so far, as the specification writes it, is
+// in the OpenAPI document (docs/openapi.json, compared with the live one by
+// cmd/svc), and no other is.
+func TestRoutesOfTheSpecification(t *testing.T) {
+	want := strings.Fields(`
+		GET/healthz GET/readyz GET/metrics GET/v1/openapi.json
+		GET/v1/auth/me GET/v1/tenant PATCH/v1/tenant
+		GET/v1/api-keys POST/v1/api-keys PATCH/v1/api-keys/{id} DELETE/v1/api-keys/{id}
+		GET/v1/agents POST/v1/agents GET/v1/agents/{id} PATCH/v1/agents/{id} DELETE/v1/agents/{id}
+		GET/v1/agents/{id}/versions POST/v1/agents/{id}/versions GET/v1/agents/{id}/versions/{version}
+		POST/v1/agents/{id}/versions/{version}/publish POST/v1/agents/{id}/runs
+		GET/v1/model-providers POST/v1/model-providers GET/v1/model-providers/{id} PATCH/v1/model-providers/{id} DELETE/v1/model-providers/{id}
+		POST/v1/attachments GET/v1/attachments/{id} GET/v1/attachments/{id}/content
+		GET/v1/threads POST/v1/threads GET/v1/threads/{id} DELETE/v1/threads/{id}
+		GET/v1/threads/{id}/messages POST/v1/threads/{id}/messages
+		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel`)
+	b, err := os.ReadFile("docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for path, item := range doc.Paths {
+		for method := range item {
+			if slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
+				have = append(have, strings.ToUpper(method)+path)
+			}
+		}
+	}
+	for _, r := range want {
+		if !slices.Contains(have, r) {
+			t.Errorf("%s is missing in docs/openapi.json", r)
+		}
+	}
+	for _, r := range have {
+		if !slices.Contains(want, r) {
+			t.Errorf("%s is in docs/openapi.json but not in this list", r)
+		}
+	}
+}
