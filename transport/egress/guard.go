@@ -1,0 +1,169 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// ErrRefused is in every error that says that the guard refused a URL or an
+// address; the error's text says why and may be shown to the tenant.
+var ErrRefused = errors.New("refused by the outbound guard")
+
+// ErrTooLarge is what reading an answer beyond its cap returns.
+var ErrTooLarge = errors.New("answer larger than allowed")
+
+const (
+	dialTimeout = 3 * time.Second
+	tlsTimeout  = 5 * time.Second
+)
+
+// Resolver looks names up; net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Config of a Guard.
+type Config struct {
+	// Allow are ranges that may be reached although they are not public
+	// (SVC_OUTBOUND_ALLOW), and with plain http whatever the rules say.
+	Allow []netip.Prefix
+	// Own are our own listeners, refused even inside of Allow. An unspecified
+	// address stands for every address of this machine.
+	Own []netip.AddrPort
+	// Resolver is the system's if nil.
+	Resolver Resolver
+	// Observe, if set, hears the verdict on each address about to be dialled, nil
+	// for let through, and may refuse by an error of its own.
+	Observe func(to netip.AddrPort, verdict error) error
+}
+
+// Guard decides what may be dialled. It is safe for concurrent use and has no
+// goroutines.
+type Guard struct {
+	allow   []netip.Prefix
+	own     []netip.AddrPort
+	lookup  Resolver // nil: net.Dialer resolves by itself, racing the families
+	observe func(netip.AddrPort, error) error
+}
+
+// New makes a Guard.
+func New(c Config) *Guard {
+	g := &Guard{lookup: c.Resolver, observe: c.Observe}
+	for _, p := range c.Allow {
+		if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+		}
+		g.allow = append(g.allow, p.Masked())
+	}
+	for _, o := range c.Own {
+		g.own = append(g.own, netip.AddrPortFrom(o.Addr().Unmap(), o.Port()))
+	}
+	return g
+}
+
+// CheckAddr says whether a connection to this address may be made; a refusal
+// wraps ErrRefused. Port 0 stands for no port in particular.
+func (g *Guard) CheckAddr(to netip.AddrPort) error {
+	a := to.Addr()
+	switch {
+	case !a.IsValid():
+		return fmt.Errorf("%w: not an address", ErrRefused)
+	case a.Zone() != "":
+		return fmt.Errorf("%w: an address with a zone", ErrRefused)
+	case g.isOwn(a.Unmap(), to.Port()):
+		return fmt.Errorf("%w: %s is this service itself", ErrRefused, to)
+	case Public(a) || g.allowed(a):
+		return nil
+	}
+	return fmt.Errorf("%w: %s is not a public address", ErrRefused, a)
+}
+
+func (g *Guard) allowed(a netip.Addr) bool { return a.Zone() == "" && contains(g.allow, a.Unmap()) }
+
+func (g *Guard) isOwn(a netip.Addr, port uint16) bool {
+	for _, o := range g.own {
+		if o.Port() != port {
+			continue
+		}
+		if o.Addr() == a || o.Addr().IsUnspecified() && (a.IsLoopback() || a.IsUnspecified() || ofThisMachine(a)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofThisMachine is asked only when the port is one of ours, so that reading the
+// interfaces each time costs nothing and follows addresses that come and go.
+func ofThisMachine(a netip.Addr) bool {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	for _, n := range addrs {
+		if p, ok := n.(*net.IPNet); ok {
+			if own, ok := netip.AddrFromSlice(p.IP); ok && own.Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// plainKey marks the context of a request in plain text that must reach an
+// allowed range or nothing.
+type plainKey struct{}
+
+func (g *Guard) control(ctx context.Context, network, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || network != "tcp4" && network != "tcp6" {
+		return fmt.Errorf("%w: %s %s", ErrRefused, network, address)
+	}
+	if err = g.CheckAddr(to); err == nil && ctx.Value(plainKey{}) != nil && !g.allowed(to.Addr()) {
+		err = fmt.Errorf("%w: https is required", ErrRefused)
+	}
+	countVerdict(err)
+	if g.observe != nil {
+		if own := g.observe(to, err); err == nil {
+			err = own
+		}
+	}
+	return err
+}
+
+// Dial connects to host:port over TCP within 3 s if the guard lets it; it is a
+// DialContext for whoever speaks something else than HTTP.
+func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := net.Dialer{ControlContext: g.control, KeepAlive: 30 * time.Second}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); g.lookup == nil || err == nil {
+		return d.DialContext(ctx, network, address)
+	}
+	addrs, err := g.lookup.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, &net.DNSError{Err: "no addresses", Name: host, IsNotFound: true}
+	}
+	var first error
+	for _, a := range addrs {
+		conn, err := d.DialContext(ctx, network, net.JoinHostPort(a.Unmap().String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
