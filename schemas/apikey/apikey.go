@@ -1,0 +1,168 @@
+// Package apikey is the form of an API key: svc_<key id>_<secret>_<checksum>.
+//
+// The key id tells which row to look at, the secret is 32 random bytes of which
+// only a hash is stored, and the checksum lets a mistyped or invented key be
+// refused without a look-up. All three are base62, so that a double click
+// selects the whole key.
+package apikey
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/big"
+	"math/bits"
+	"slices"
+
+	"agentsvc/schemas/id"
+)
+
+const (
+	scheme = "svc_"
+
+	idLen     = 22 // base62 digits of 16 bytes
+	secretLen = 43 // base62 digits of 32 bytes
+	sumLen    = 6  // base62 digits of 4 bytes
+
+	secretAt = len(scheme) + idLen + 1
+	sumAt    = secretAt + secretLen + 1
+
+	// Len is the length of every key.
+	Len = sumAt + sumLen
+	// prefixLen is what a key is recognised by: the scheme and eight digits.
+	prefixLen = len(scheme) + 8
+)
+
+// ErrMalformed is answered for text that is no key.
+var ErrMalformed = errors.New("apikey: not an API key")
+
+// Hash is what is stored of a secret. The secret has 256 random bits, so a fast
+// hash is enough.
+type Hash [sha256.Size]byte
+
+// Equal compares in constant time.
+func (h Hash) Equal(o Hash) bool { return subtle.ConstantTimeCompare(h[:], o[:]) == 1 }
+
+// Mint makes a new key for the id.
+func Mint(key id.KeyID) string {
+	var secret [32]byte
+	if _, err := rand.Read(secret[:]); err != nil {
+		panic(err) // crypto/rand never fails on supported systems
+	}
+	b := make([]byte, 0, Len)
+	b = append(b, scheme...)
+	b = appendID(b, key)
+	b = append(b, '_')
+	b = appendBase62(b, new(big.Int).SetBytes(secret[:]), secretLen)
+	b = append(b, '_')
+	b = appendBase62(b, new(big.Int).SetUint64(uint64(checksum(b[:sumAt-1]))), sumLen)
+	return string(b)
+}
+
+// Parse reads the key id and the hash of the secret. It accepts exactly what
+// Mint can have made; it does not say that the key exists.
+func Parse(s string) (id.KeyID, Hash, error) {
+	if len(s) != Len || s[:len(scheme)] != scheme || s[secretAt-1] != '_' || s[sumAt-1] != '_' {
+		return id.KeyID{}, Hash{}, ErrMalformed
+	}
+	// The stack is large enough for the copy: no allocation on the hot path.
+	var b [Len]byte
+	copy(b[:], s)
+	sum, ok := decode64(b[sumAt:])
+	if !ok || sum != uint64(checksum(b[:sumAt-1])) {
+		return id.KeyID{}, Hash{}, ErrMalformed
+	}
+	key, ok := decodeID(b[len(scheme) : secretAt-1])
+	if !ok {
+		return id.KeyID{}, Hash{}, ErrMalformed
+	}
+	secret := b[secretAt : sumAt-1]
+	for _, c := range secret {
+		if digit[c] < 0 {
+			return id.KeyID{}, Hash{}, ErrMalformed
+		}
+	}
+	return key, sha256.Sum256(secret), nil
+}
+
+// Prefix is the start of a key by which a person recognises it.
+func Prefix(key string) string { return key[:min(len(key), prefixLen)] }
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+var digit = func() (d [256]int8) {
+	for i := range d {
+		d[i] = -1
+	}
+	for i, c := range []byte(alphabet) {
+		d[c] = int8(i)
+	}
+	return d
+}()
+
+// checksum is the CRC-32 of the IEEE. The library's makes its argument escape,
+// and every request passes here.
+func checksum(b []byte) uint32 {
+	sum := ^uint32(0)
+	for _, c := range b {
+		sum = crc32.IEEETable[byte(sum)^c] ^ sum>>8
+	}
+	return ^sum
+}
+
+// appendID writes the id backwards: its last bytes are random and its first ones
+// the time, and the first digits of a key should tell two keys apart.
+func appendID(b []byte, key id.KeyID) []byte {
+	raw := key.Bytes16()
+	slices.Reverse(raw[:])
+	return appendBase62(b, new(big.Int).SetBytes(raw[:]), idLen)
+}
+
+func appendBase62(b []byte, n *big.Int, width int) []byte {
+	at := len(b)
+	b = append(b, make([]byte, width)...)
+	base, rest := big.NewInt(int64(len(alphabet))), new(big.Int)
+	for i := at + width - 1; i >= at; i-- {
+		n.DivMod(n, base, rest)
+		b[i] = alphabet[rest.Int64()]
+	}
+	return b
+}
+
+func decodeID(b []byte) (key id.KeyID, ok bool) {
+	var hi, lo uint64
+	for _, c := range b {
+		d := digit[c]
+		if d < 0 {
+			return id.KeyID{}, false
+		}
+		over, shifted := bits.Mul64(hi, 62)
+		carry, low := bits.Mul64(lo, 62)
+		low, c0 := bits.Add64(low, uint64(d), 0)
+		high, c1 := bits.Add64(shifted, carry, c0)
+		if over != 0 || c1 != 0 {
+			return id.KeyID{}, false
+		}
+		hi, lo = high, low
+	}
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:8], hi)
+	binary.BigEndian.PutUint64(raw[8:], lo)
+	slices.Reverse(raw[:])
+	key.SetBytes16(raw)
+	return key, true
+}
+
+func decode64(b []byte) (n uint64, ok bool) {
+	for _, c := range b {
+		d := digit[c]
+		if d < 0 {
+			return 0, false
+		}
+		n = n*62 + uint64(d)
+	}
+	return n, true
+}
