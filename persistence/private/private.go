@@ -17,6 +17,10 @@ import (
 // ErrInUse is answered when another process owns the data directory.
 var ErrInUse = errors.New("the data directory is in use by another process")
 
+// ErrNotRunning is answered when no server of the data directory accepts
+// connections.
+var ErrNotRunning = errors.New("the private Postgres is not running")
+
 // Names inside the cluster. The login owns the database and may create roles; it
 // is no superuser. The administrator is the cluster's superuser.
 const (
@@ -95,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 			return s, nil
 		}
 		if cfg.Share {
-			if s := connectOnly(ctx, cfg); s != nil {
+			if s, err := connectOnly(ctx, cfg); err == nil {
 				return s, nil
 			}
 		}
@@ -176,22 +180,33 @@ func own(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// connectOnly is nil until the other process's server accepts connections.
-func connectOnly(ctx context.Context, cfg Config) *Server {
+// Connect answers the way to a server that another process runs, and never
+// starts one: ErrNotRunning.
+func Connect(ctx context.Context, dataDirectory string) (*Server, error) {
+	dir, err := filepath.Abs(dataDirectory)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
+	}
+	return connectOnly(ctx, Config{DataDir: dir})
+}
+
+func connectOnly(ctx context.Context, cfg Config) (*Server, error) {
 	c, err := locate(cfg)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	s, err := c.server()
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
 	conn, err := connect(ctx, s.url)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
-	conn.Close(ctx)
-	return s
+	return s, conn.Close(ctx)
 }
 
 // server is the way to the cluster, without a process.

@@ -188,6 +188,20 @@ func TestASecondOpenFindsTheDirectoryInUse(t *testing.T) {
 			t.Fatal(got)
 		}
 	})
+	t.Run("Connect connects", func(t *testing.T) {
+		there, err := Connect(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there.Owner() {
+			t.Error("it believes that it owns the server")
+		}
+	})
+	t.Run("Connect starts nothing", func(t *testing.T) {
+		if _, err := Connect(t.Context(), dataDirectory(t)); !errors.Is(err, ErrNotRunning) {
+			t.Fatalf("got %v", err)
+		}
+	})
 	t.Run("with Wait it starts when the owner has gone", func(t *testing.T) {
 		type result struct {
 			s   *Server

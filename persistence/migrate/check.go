@@ -1,0 +1,85 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrPooled is answered where the database URL leads to a pool that gives each
+// transaction another connection.
+var ErrPooled = errors.New("SVC_DATABASE_URL must be a direct connection or a session pool, and it is a transaction pool: " +
+	"the service relies on session settings, prepared statements and LISTEN")
+
+// Check proves that the connections of url are sessions: what one statement sets
+// the next one sees, while another client works beside it. A pool with one
+// server connection to spare would hand it to either client in turn, so two
+// clients are needed to tell.
+func Check(ctx context.Context, url string) error {
+	first, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer first.Close(context.WithoutCancel(ctx))
+	second, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the database a second time: %w", err)
+	}
+	defer second.Close(context.WithoutCancel(ctx))
+
+	const read = "SELECT pg_backend_pid()::text, coalesce(current_setting('svc.session_check', true), '')"
+	if _, err := simple(ctx, first, "SET svc.session_check = 'set'"); err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	before, err := simple(ctx, first, read)
+	if err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	// The open transaction takes whatever server connection is free.
+	if _, err := simple(ctx, second, "BEGIN"); err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	other, err := simple(ctx, second, read)
+	if err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	after, err := simple(ctx, first, read)
+	if err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	if _, err := simple(ctx, second, "ROLLBACK"); err != nil {
+		return fmt.Errorf("check the session: %w", err)
+	}
+	pid, setting := 0, 1
+	if before[setting] != "set" || after[setting] != "set" || other[setting] == "set" ||
+		before[pid] != after[pid] || other[pid] == before[pid] {
+		return ErrPooled
+	}
+	return nil
+}
+
+// simple runs one statement in the simple protocol and answers its first row: a
+// prepared statement would itself fail in a transaction pool, less clearly.
+func simple(ctx context.Context, conn *pgx.Conn, sql string) ([]string, error) {
+	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	return firstRow(results), nil
+}
+
+func firstRow(results []*pgconn.Result) []string {
+	var out []string
+	for _, r := range results {
+		for _, row := range r.Rows {
+			for _, col := range row {
+				out = append(out, string(col))
+			}
+			return out
+		}
+	}
+	return out
+}

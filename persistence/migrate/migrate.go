@@ -1,0 +1,159 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// lockKey is the advisory lock under which one process of a cluster migrates.
+const lockKey = 0x7376635f6d696772 // "svc_migr"
+
+// Errors that an operator must resolve.
+var (
+	ErrNewer   = errors.New("the database is newer than this program")
+	ErrChanged = errors.New("the database was migrated by another text of the same migration")
+)
+
+// Up makes the two roles where they are missing and applies every migration that
+// the database lacks. It answers the names of those it applied. The login of url
+// must own the database.
+func Up(ctx context.Context, url string) (applied []string, err error) {
+	return upTo(ctx, url, known, len(known))
+}
+
+// Down undoes the migrations above version, newest first, and answers their names.
+func Down(ctx context.Context, url string, version int) (undone []string, err error) {
+	err = locked(ctx, url, func(conn *pgx.Conn) error {
+		have, err := inspect(ctx, conn, known)
+		if err != nil {
+			return err
+		}
+		for v := have; v > version; v-- {
+			m := known[v-1]
+			if err := step(ctx, conn, m.down, "DELETE FROM schema_migrations WHERE version = $1", m.version); err != nil {
+				return fmt.Errorf("undo migration %s: %w", m, err)
+			}
+			undone = append(undone, m.String())
+		}
+		return nil
+	})
+	return undone, err
+}
+
+// Version is the schema version of the database, 0 for an empty one.
+func Version(ctx context.Context, url string) (int, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0, fmt.Errorf("connect to the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return inspect(ctx, conn, known)
+}
+
+func upTo(ctx context.Context, url string, all []migration, version int) (applied []string, err error) {
+	err = locked(ctx, url, func(conn *pgx.Conn) error {
+		have, err := inspect(ctx, conn, all)
+		if err != nil {
+			return err
+		}
+		if err := ensureRoles(ctx, conn); err != nil {
+			return err
+		}
+		for _, m := range all[have:version] {
+			if err := step(ctx, conn, m.up, "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
+				m.version, m.name, m.checksum[:]); err != nil {
+				return fmt.Errorf("apply migration %s: %w", m, err)
+			}
+			applied = append(applied, m.String())
+		}
+		return nil
+	})
+	return applied, err
+}
+
+// locked runs f on a connection that holds the migration lock. The lock ends
+// with the connection.
+func locked(ctx context.Context, url string, f func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(lockKey)); err != nil {
+		return fmt.Errorf("wait for another migration: %w", err)
+	}
+	return f(conn)
+}
+
+// step runs one migration and its note in one transaction.
+func step(ctx context.Context, conn *pgx.Conn, sql, note string, args ...any) error {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // does nothing after a commit
+	if _, err := tx.Exec(ctx, createTable); err != nil {
+		return err
+	}
+	// The simple protocol takes many statements at once.
+	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, note, args...); err != nil {
+		return err
+	}
+	// A migration may grant on all tables; this one is not the service's to change.
+	if _, err := tx.Exec(ctx, "REVOKE ALL ON schema_migrations FROM "+roleAPI+", "+roleSystem); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+const createTable = `CREATE TABLE IF NOT EXISTS schema_migrations (
+  version    int PRIMARY KEY,
+  name       text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT now(),
+  checksum   bytea NOT NULL
+)`
+
+// inspect answers how many of all the database has, after proving that they are
+// the same ones.
+func inspect(ctx context.Context, conn *pgx.Conn, all []migration) (int, error) {
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('schema_migrations') IS NOT NULL").Scan(&exists); err != nil {
+		return 0, fmt.Errorf("look for schema_migrations: %w", err)
+	}
+	if !exists {
+		return 0, nil
+	}
+	rows, err := conn.Query(ctx, "SELECT version, name, checksum FROM schema_migrations ORDER BY version")
+	if err != nil {
+		return 0, fmt.Errorf("read schema_migrations: %w", err)
+	}
+	type row struct {
+		Version  int
+		Name     string
+		Checksum []byte
+	}
+	have, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		return 0, fmt.Errorf("read schema_migrations: %w", err)
+	}
+	for i, r := range have {
+		switch {
+		case r.Version != i+1:
+			return 0, fmt.Errorf("schema_migrations lacks version %d: it was changed by hand", i+1)
+		case i >= len(all):
+			return 0, fmt.Errorf("%w: it has migration %04d_%s, this program knows %d migrations; start a newer svc",
+				ErrNewer, r.Version, r.Name, len(all))
+		case !bytes.Equal(r.Checksum, all[i].checksum[:]):
+			return 0, fmt.Errorf("%w: %s here, %04d_%s there; start the svc that made it",
+				ErrChanged, all[i], r.Version, r.Name)
+		}
+	}
+	return len(have), nil
+}

@@ -1,0 +1,237 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"agentsvc/persistence/migrate"
+	"agentsvc/persistence/pgtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func scan[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
+	t.Helper()
+	var out T
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&out); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return out
+}
+
+func TestUpOnAnEmptyDatabaseAppliesEverythingOnce(t *testing.T) {
+	db := pgtest.Empty(t)
+	applied, err := migrate.Up(t.Context(), db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(applied) != migrate.Latest() || applied[0] != "0001_core" {
+		t.Fatalf("applied %v", applied)
+	}
+	again, err := migrate.Up(t.Context(), db.URL)
+	if err != nil || len(again) != 0 {
+		t.Fatalf("the second time it applied %v, %v", again, err)
+	}
+	if v, err := migrate.Version(t.Context(), db.URL); err != nil || v != migrate.Latest() {
+		t.Fatalf("version %d, %v", v, err)
+	}
+}
+
+func TestConcurrentUpsApplyEachMigrationOnce(t *testing.T) {
+	db := pgtest.Empty(t)
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		total int
+	)
+	for range 4 {
+		wg.Go(func() {
+			applied, err := migrate.Up(t.Context(), db.URL)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total += len(applied)
+		})
+	}
+	wg.Wait()
+	if total != migrate.Latest() {
+		t.Fatalf("%d applied in all, want %d", total, migrate.Latest())
+	}
+}
+
+// Roles belong to the server: databases that are migrated at once race for them.
+func TestConcurrentUpsOfSeveralDatabasesShareTheRoles(t *testing.T) {
+	server := pgtest.Private(t, pgtest.PrivateOptions{Empty: true})
+	admin := connect(t, server.AdminURL)
+	var wg sync.WaitGroup
+	for _, name := range []string{"one", "two", "three", "four"} {
+		if _, err := admin.Exec(t.Context(), "CREATE DATABASE "+name+" OWNER svc"); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if _, err := migrate.Up(t.Context(), with(t, server.URL, name, "")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := scan[int](t, admin, `SELECT count(*) FROM pg_roles WHERE rolname IN ('svc_api', 'svc_system')
+		AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcanlogin`); n != 2 {
+		t.Errorf("%d roles as they must be, want 2", n)
+	}
+}
+
+// schema is every named thing of the service with its definition.
+const schema = `SELECT coalesce(string_agg(d, E'\n' ORDER BY d), '') FROM (
+	SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '') d
+	FROM information_schema.columns WHERE table_schema = 'public'
+	UNION ALL SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+	UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
+	UNION ALL SELECT tablename || ' ' || policyname || ' ' || coalesce(qual, '') || roles::text FROM pg_policies WHERE schemaname = 'public'
+	UNION ALL SELECT oid::regprocedure::text || pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+	UNION ALL SELECT relname || ' ' || relacl::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r') all_things`
+
+func TestEveryMigrationGoesDownAndUpAgain(t *testing.T) {
+	db := pgtest.New(t)
+	conn := connect(t, db.URL)
+	full := scan[string](t, conn, schema)
+	for version := migrate.Latest() - 1; version >= 0; version-- {
+		undone, err := migrate.Down(t.Context(), db.URL, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(undone) != 1 {
+			t.Fatalf("undone %v", undone)
+		}
+	}
+	if left := scan[int](t, conn, `SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+		AND relname <> 'schema_migrations'`); left != 0 {
+		t.Errorf("%d tables are left after going down all the way", left)
+	}
+	if left := scan[int](t, conn, `SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace`); left != 0 {
+		t.Errorf("%d functions are left after going down all the way", left)
+	}
+	if _, err := migrate.Up(t.Context(), db.URL); err != nil {
+		t.Fatal(err)
+	}
+	if again := scan[string](t, conn, schema); again != full {
+		t.Errorf("down and up again gives another schema:\n%s\n--- instead of\n%s", again, full)
+	}
+}
+
+func TestADatabaseThatDoesNotFitIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, sql string
+		want      error
+		words     string
+	}{
+		{"newer than the program", "INSERT INTO schema_migrations SELECT max(version) + 1, 'later', now(), '\\x00' FROM schema_migrations",
+			migrate.ErrNewer, "start a newer svc"},
+		{"migrated by another text", "UPDATE schema_migrations SET checksum = '\\x00' WHERE version = 1",
+			migrate.ErrChanged, "0001_core"},
+		{"with a gap", "UPDATE schema_migrations SET version = version + 10",
+			nil, "changed by hand"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			db := pgtest.New(t)
+			if _, err := connect(t, db.URL).Exec(t.Context(), tt.sql); err != nil {
+				t.Fatal(err)
+			}
+			for name, f := range map[string]func() error{
+				"Up":      func() error { _, err := migrate.Up(t.Context(), db.URL); return err },
+				"Down":    func() error { _, err := migrate.Down(t.Context(), db.URL, 0); return err },
+				"Version": func() error { _, err := migrate.Version(t.Context(), db.URL); return err },
+			} {
+				err := f()
+				if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.words) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTheNotesOfMigrationsAreNotTheServicesToChange(t *testing.T) {
+	db := pgtest.New(t)
+	for _, role := range []string{"svc_api", "svc_system"} {
+		if scan[bool](t, connect(t, db.URL), "SELECT has_table_privilege($1, 'schema_migrations', 'SELECT, INSERT, UPDATE, DELETE')", role) {
+			t.Errorf("%s may use schema_migrations", role)
+		}
+	}
+}
+
+func with(t *testing.T, dsn, database, user string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if database != "" {
+		u.Path = "/" + database
+	}
+	if user != "" {
+		password, _ := u.User.Password()
+		u.User = url.UserPassword(user, password)
+	}
+	return u.String()
+}
+
+func TestRolesThatTheLoginCannotPutRightAreAnError(t *testing.T) {
+	server := pgtest.Private(t, pgtest.PrivateOptions{Empty: true})
+	admin := connect(t, server.AdminURL)
+	weak := with(t, server.URL, "weakdb", "weak")
+	for _, sql := range []string{
+		"CREATE ROLE weak LOGIN PASSWORD '" + admin.Config().Password + "'",
+		"CREATE DATABASE weakdb OWNER weak",
+	} {
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The rows build on each other: each puts right what the one before lacked.
+	for _, tt := range []struct {
+		name, sql string
+		words     string // of the error; none: it works
+	}{
+		{"missing and no CREATEROLE: the exact statements", "",
+			`CREATE ROLE svc_api NOLOGIN; CREATE ROLE svc_system NOLOGIN; GRANT svc_api, svc_system TO "weak";`},
+		{"there but not granted", "CREATE ROLE svc_api NOLOGIN; CREATE ROLE svc_system NOLOGIN", `GRANT svc_api, svc_system TO "weak";`},
+		{"one that bypasses row-level security", "GRANT svc_api, svc_system TO weak; ALTER ROLE svc_api BYPASSRLS", "ALTER ROLE svc_api NOLOGIN NOSUPERUSER NOBYPASSRLS;"},
+		{"one that is a superuser", "ALTER ROLE svc_api NOBYPASSRLS; ALTER ROLE svc_system SUPERUSER", "ALTER ROLE svc_system NOLOGIN NOSUPERUSER NOBYPASSRLS;"},
+		{"there, granted and modest: no CREATEROLE is needed", "ALTER ROLE svc_system NOSUPERUSER", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.sql != "" {
+				if _, err := admin.PgConn().Exec(t.Context(), tt.sql).ReadAll(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := migrate.Up(t.Context(), weak)
+			switch {
+			case tt.words == "" && err != nil:
+				t.Fatal(err)
+			case tt.words != "" && (!errors.Is(err, migrate.ErrRoles) || !strings.Contains(err.Error(), tt.words)):
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,247 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/migrate"
+	"agentsvc/persistence/pg"
+)
+
+// DB is a migrated database that only one test uses.
+type DB struct {
+	// URL is the connection string of the service's login, which owns the database.
+	URL string
+	// AdminURL is that of the server's superuser.
+	AdminURL string
+}
+
+// New makes a database for t and drops it at t's end.
+func New(t testing.TB) *DB {
+	t.Helper()
+	db, err := newDatabase(t, "TEMPLATE "+template())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return db
+}
+
+// Empty makes a database without the service's schema.
+func Empty(t testing.TB) *DB {
+	t.Helper()
+	db, err := newDatabase(t, "")
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return db
+}
+
+// System opens a pool that sees all tenants; it is closed at t's end.
+func (db *DB) System(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return db.Pool(t, pg.Options{Role: pg.System})
+}
+
+// API opens a pool that sees the tenant of the setting svc.tenant; it is closed
+// at t's end.
+func (db *DB) API(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return db.Pool(t, pg.Options{Role: pg.API})
+}
+
+// Pool opens a pool as the service does; it is closed at t's end.
+func (db *DB) Pool(t testing.TB, o pg.Options) *pgxpool.Pool {
+	t.Helper()
+	if o.AppName == "" {
+		o.AppName = "test"
+	}
+	pool, err := pg.Open(context.Background(), db.URL, o)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Admin opens a pool of the superuser, who sees everything and may do anything;
+// it is closed at t's end.
+func (db *DB) Admin(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(db.AdminURL)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		pg.RegisterIDs(conn.TypeMap())
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Prepare has the server parse every query against the migrated schema.
+func Prepare(t *testing.T, queries map[string]string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), New(t).URL)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	defer conn.Close(context.Background())
+	for name, sql := range queries {
+		if _, err := conn.Prepare(t.Context(), "", sql); err != nil {
+			t.Errorf("query %s: %v", name, err)
+		}
+	}
+}
+
+// process is this test process's part in the shared server. It lasts as long as
+// the process: no test may find the server gone because another one ended.
+var process struct {
+	sync.Mutex // guards the fields, and the one administrator's connection
+	url        string
+	adminURL   string
+	admin      *pgx.Conn
+	using      *os.File
+}
+
+// enter joins the shared server and has the template made; the caller holds
+// process.
+func enter(ctx context.Context) error {
+	if process.admin != nil && !process.admin.IsClosed() {
+		return nil
+	}
+	s, err := place()
+	if err != nil {
+		return err
+	}
+	server, using, err := join(ctx, s)
+	if err != nil {
+		return err
+	}
+	if process.using != nil {
+		process.using.Close()
+	}
+	process.url, process.adminURL, process.using = server.URL(), server.AdminURL(), using
+	admin, err := pgx.Connect(ctx, process.adminURL)
+	if err != nil {
+		return err
+	}
+	if err := makeTemplate(ctx, admin, server.URL()); err != nil {
+		admin.Close(ctx)
+		return fmt.Errorf("make the template: %w", err)
+	}
+	process.admin = admin
+	return nil
+}
+
+// template is the database that has this binary's schema.
+func template() string {
+	h := migrate.Hash()
+	return "template_" + hex.EncodeToString(h[:8])
+}
+
+// makeTemplate lets one process of all make the template. It gets its name when
+// it is complete.
+func makeTemplate(ctx context.Context, admin *pgx.Conn, loginURL string) error {
+	const lock = 0x7067_7465_7374 // "pgtest"
+	if _, err := admin.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(lock)); err != nil {
+		return err
+	}
+	defer admin.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock))
+	name := template()
+	var exists bool
+	if err := admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil || exists {
+		return err
+	}
+	unfinished := name + "_new"
+	owner, err := pgx.ParseConfig(loginURL)
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, admin,
+		"DROP DATABASE IF EXISTS "+unfinished+" WITH (FORCE)",
+		"CREATE DATABASE "+unfinished+" OWNER "+owner.User,
+	); err != nil {
+		return err
+	}
+	if _, err := migrate.Up(ctx, withDatabase(loginURL, unfinished)); err != nil {
+		return err
+	}
+	return run(ctx, admin,
+		// Nobody connects to a template: CREATE DATABASE would refuse to copy it.
+		"ALTER DATABASE "+unfinished+" ALLOW_CONNECTIONS false",
+		"ALTER DATABASE "+unfinished+" RENAME TO "+name,
+	)
+}
+
+func newDatabase(t testing.TB, source string) (*DB, error) {
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, err
+	}
+	name := "test_" + hex.EncodeToString(random[:])
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	process.Lock()
+	defer process.Unlock()
+	if err := enter(ctx); err != nil {
+		return nil, err
+	}
+	owner, err := pgx.ParseConfig(process.url)
+	if err != nil {
+		return nil, err
+	}
+	if err := run(ctx, process.admin, "CREATE DATABASE "+name+" OWNER "+owner.User+" "+source); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		process.Lock()
+		defer process.Unlock()
+		if err := enter(ctx); err != nil {
+			t.Errorf("pgtest: %v", err)
+			return
+		}
+		if err := run(ctx, process.admin, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return &DB{URL: withDatabase(process.url, name), AdminURL: withDatabase(process.adminURL, name)}, nil
+}
+
+func run(ctx context.Context, conn *pgx.Conn, statements ...string) error {
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withDatabase is dsn for another database of the same server.
+func withDatabase(dsn, name string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		panic(err) // we made it
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// deadline bounds what a test waits for.
+const deadline = 30 * time.Second
