@@ -30,7 +30,7 @@ race: ## all tests with the race detector
 
 lint: ## vet and staticcheck
 	$(GO) vet $(PKGS)
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@2026.1 $(PKGS)
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $(PKGS)
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/valyala/fasthttp"
+)
+
+// bed is what a scenario stands on: a fresh Postgres, and the service with one
+// tenant and one published agent on the simulated model.
+type bed struct {
+	svcFile string
+	total   int
+	dir     string
+	bin     string // of Postgres
+	socket  string
+	pg      *exec.Cmd
+
+	svc    *exec.Cmd
+	base   string
+	tenant string
+	key    string
+	agent  string
+	http   *fasthttp.Client
+}
+
+func newBed(ctx context.Context, svc, dir string, total int) (*bed, error) {
+	b := &bed{svcFile: svc, total: total, http: &fasthttp.Client{MaxConnsPerHost: 4096, ReadTimeout: 60 * time.Second, MaxIdleConnDuration: time.Minute}}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil || len(found) == 0 {
+		return nil, errors.New("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
+	}
+	slices.Sort(found)
+	b.bin = found[len(found)-1]
+	if b.dir, err = os.MkdirTemp(dir, "svc-bench-"); err != nil {
+		return nil, err
+	}
+	cred, err := b.unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	b.socket = b.dir
+	data := filepath.Join(b.dir, "pg")
+	init := exec.CommandContext(ctx, filepath.Join(b.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
+	init.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	b.pg = exec.Command(filepath.Join(b.bin, "postgres"), "-D", data, "-k", b.socket, "-c", "listen_addresses=", "-c", "max_connections=400",
+		"-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB")
+	b.pg.SysProcAttr = &syscall.SysProcAttr{Credential: cred, Pdeathsig: syscall.SIGQUIT}
+	if err := b.pg.Start(); err != nil {
+		return nil, err
+	}
+	return b, poll(ctx, 20*time.Second, "Postgres", func() bool {
+		c, err := pgx.Connect(ctx, b.dsn("postgres"))
+		if err != nil {
+			return false
+		}
+		defer c.Close(ctx)
+		for _, name := range []string{"svc", "river"} {
+			if _, err := c.Exec(ctx, "create database "+name); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// unprivileged gives the bed to a user Postgres accepts; root is refused by it.
+func (b *bed) unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(b.dir, uid, gid)
+}
+
+func (b *bed) dsn(db string) string {
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s", db, b.socket)
+}
+
+func (b *bed) close() {
+	b.stopService()
+	if b.pg != nil {
+		b.pg.Process.Signal(syscall.SIGINT)
+		b.pg.Wait()
+	}
+	os.RemoveAll(b.dir)
+}
+
+// serve starts the service with further settings and makes the tenant and the
+// agent, whose manifest's model may be given.
+func (b *bed) serve(ctx context.Context, model string, env ...string) error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	b.base = "http://" + addr
+	env = append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + b.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(b.dir, "data"),
+		"SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
+	b.svc = exec.Command(b.svcFile, "serve")
+	b.svc.Env, b.svc.Stderr, b.svc.Stdout = env, os.Stderr, os.Stderr
+	b.svc.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.svc.Start(); err != nil {
+		return err
+	}
+	if err := poll(ctx, 20*time.Second, "the service", func() bool {
+		code, _, err := fasthttp.Get(nil, b.base+"/readyz")
+		return err == nil && code == 200
+	}); err != nil {
+		return err
+	}
+	make := exec.CommandContext(ctx, b.svcFile, "tenant", "create", "--name", "bench", "--owner-email", "bench@example.com", "--json")
+	make.Env, make.Stderr = env, os.Stderr
+	out, err := make.Output()
+	if err != nil {
+		return fmt.Errorf("tenant create: %w", err)
+	}
+	var t struct {
+		TenantID string `json:"tenant_id"`
+		APIKey   string `json:"api_key"`
+	}
+	if err := json.Unmarshal(out, &t); err != nil {
+		return err
+	}
+	b.tenant, b.key = t.TenantID, t.APIKey
+	var made struct{ Agent struct{ ID string } }
+	if err := b.call("POST", "/v1/agents", map[string]any{"name": "Bench", "manifest": map[string]any{"model": json.RawMessage(model)}}, &made); err != nil {
+		return err
+	}
+	b.agent = made.Agent.ID
+	return b.call("POST", "/v1/agents/"+b.agent+"/versions/1/publish", nil, nil)
+}
+
+const simulated = `{"provider":"simulated","name":"sim-1"}`
+
+func (b *bed) stopService() {
+	if b.svc != nil {
+		b.svc.Process.Signal(syscall.SIGTERM)
+		b.svc.Wait()
+		b.svc = nil
+	}
+}
+
+// call sends one authenticated request and reads the answer.
+func (b *bed) call(method, path string, body, out any) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod(method)
+	req.SetRequestURI(b.base + path)
+	req.Header.Set("Authorization", "Bearer "+b.key)
+	req.Header.Set("X-Tenant-Id", b.tenant)
+	if body != nil {
+		j, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		req.Header.SetContentType("application/json")
+		req.SetBody(j)
+	}
+	if err := b.http.Do(req, resp); err != nil {
+		return err
+	}
+	if resp.StatusCode() >= 300 {
+		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode(), resp.Body())
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(resp.Body(), out)
+}
+
+// thread opens a thread of the agent.
+func (b *bed) thread() (string, error) {
+	var t struct{ ID string }
+	err := b.call("POST", "/v1/threads", map[string]any{"agent_id": b.agent}, &t)
+	return t.ID, err
+}
+
+// post sends a message and answers its run.
+func (b *bed) post(thread, content string) (string, error) {
+	var p struct {
+		RunID string `json:"run_id"`
+	}
+	err := b.call("POST", "/v1/threads/"+thread+"/messages", map[string]any{"content": content}, &p)
+	return p.RunID, err
+}
+
+// follow opens a run's event stream on a connection of its own and hands over
+// each line until the stream ends.
+func (b *bed) follow(run, query string, line func([]byte) bool) error {
+	c, err := net.Dial("tcp", strings.TrimPrefix(b.base, "http://"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "GET /v1/runs/%s/events%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\nAccept: text/event-stream\r\n\r\n",
+		run, query, b.key, b.tenant); err != nil {
+		return err
+	}
+	buf, have := make([]byte, 16<<10), 0
+	for {
+		n, err := c.Read(buf[have:])
+		if n == 0 && err != nil {
+			return err
+		}
+		have += n
+		start := 0
+		for {
+			i := bytes.IndexByte(buf[start:have], '\n')
+			if i < 0 {
+				break
+			}
+			if !line(buf[start : start+i]) {
+				return nil
+			}
+			start += i + 1
+		}
+		have = copy(buf, buf[start:have])
+		if have == len(buf) {
+			return errors.New("a line is longer than 16 KiB")
+		}
+	}
+}
+
+// usage is what the kernel says of the service's process.
+type usage struct {
+	rssKiB  int
+	cpu     time.Duration
+	threads int
+}
+
+func (b *bed) usage() (u usage, err error) {
+	pid := strconv.Itoa(b.svc.Process.Pid)
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return u, err
+	}
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+	utime, _ := strconv.Atoi(f[11])
+	stime, _ := strconv.Atoi(f[12])
+	u.cpu = time.Duration(utime+stime) * (time.Second / 100)
+	u.threads, _ = strconv.Atoi(f[17])
+	pages, _ := strconv.Atoi(f[21])
+	u.rssKiB = pages * os.Getpagesize() / 1024
+	return u, nil
+}
+
+// metric reads one number of /metrics; 0 when it is not there.
+func (b *bed) metric(name string) float64 {
+	_, body, err := fasthttp.Get(nil, b.base+"/metrics")
+	if err != nil {
+		return 0
+	}
+	for _, l := range strings.Split(string(body), "\n") {
+		if v, ok := strings.CutPrefix(l, name+" "); ok {
+			n, _ := strconv.ParseFloat(v, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func poll(ctx context.Context, limit time.Duration, what string, ready func() bool) error {
+	deadline := time.Now().Add(limit)
+	for !ready() {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("%s did not become ready within %s", what, limit)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil
+}
+
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[int(float64(len(d)-1)*q)]
+}

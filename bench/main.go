@@ -1,0 +1,77 @@
+// Command bench measures the service against the budgets of the README: over
+// HTTP, in processes of its own, on a fresh Postgres with fsync on. Figures that
+// are compared are measured side by side in one run. Its module is separate so
+// that the peers' libraries stay out of the service.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// scenarios in the order of `all`.
+var scenarios = []struct {
+	name, about string
+	run         func(ctx context.Context, b *bed) error
+}{
+	{"runs", "runs/s over the full HTTP path against River on the same Postgres", benchRuns},
+	{"latency", "POST to terminal at 100 runs/s against the single commit", benchLatency},
+	{"decay", "runs/s from 0 to 100,000 runs on a fresh database", benchDecay},
+	{"idle-streams", "memory per idle event stream", benchIdleStreams},
+	{"streams", "1,000 runs x 50 tokens/s with one reader each", benchStreams},
+	{"delivery", "from the model's wire to the reader", benchDelivery},
+	{"fanout", "one run with 1,000 readers", benchFanout},
+	{"memory", "heap after 10,000 threads with finished runs", benchMemory},
+	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
+}
+
+func main() {
+	svc := flag.String("svc", "../bin/svc", "the service's binary")
+	dir := flag.String("dir", "", "where the Postgres cluster lies (default a fresh temporary directory)")
+	total := flag.Int("runs", 20000, "runs of the scenario runs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if flag.Arg(0) == peerCommand {
+		exit(riverPeer(ctx, flag.Arg(1), flag.Arg(2)))
+	}
+	names := flag.Args()
+	if len(names) == 0 {
+		fmt.Fprintln(os.Stderr, "usage: bench [-svc FILE] all | SCENARIO…")
+		for _, s := range scenarios {
+			fmt.Fprintf(os.Stderr, "  %-13s %s\n", s.name, s.about)
+		}
+		os.Exit(2)
+	}
+	exit(func() error {
+		for _, s := range scenarios {
+			if !slices.Contains(names, s.name) && !slices.Contains(names, "all") {
+				continue
+			}
+			fmt.Printf("\n## %s: %s\n", s.name, s.about)
+			b, err := newBed(ctx, *svc, *dir, *total)
+			if err != nil {
+				return err
+			}
+			err = s.run(ctx, b)
+			b.close()
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		return nil
+	}())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/valyala/fasthttp"
+)
+
+const clients = 256
+
+// load sends total posts from the given number of clients and watches the
+// database until all of them have ended; both peers are driven and observed by
+// it in the same way. A refusal with 503 is tried again after a moment.
+func load(ctx context.Context, dsn, ended string, total int, post func(client, n int) error) (perSecond float64, err error) {
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close(ctx)
+	var before int
+	if err := c.QueryRow(ctx, ended).Scan(&before); err != nil {
+		return 0, err
+	}
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range clients {
+		wg.Go(func() {
+			for n := int(next.Add(1)); n <= total && failed.Load() == nil && ctx.Err() == nil; n = int(next.Add(1)) {
+				if err := post(i, n); err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	accepted := time.Since(start)
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		var now int
+		if err := c.QueryRow(ctx, ended).Scan(&now); err != nil {
+			return 0, err
+		}
+		if now-before >= total {
+			break
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("only %d of %d ended", now-before, total)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	all := time.Since(start)
+	fmt.Printf("  %d accepted after %v, ended after %v\n", total, accepted.Round(time.Millisecond), all.Round(time.Millisecond))
+	return float64(total) / all.Seconds(), nil
+}
+
+const (
+	endedRuns = `select count(*) from runs where status in ('succeeded', 'failed', 'cancelled')`
+	endedJobs = `select count(*) from bench_runs where status = 'done'`
+)
+
+func (b *bed) threads(n int) ([]string, error) {
+	out := make([]string, n)
+	errs := make(chan error, 32)
+	var next atomic.Int64
+	for range cap(errs) {
+		go func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				var err error
+				if out[i], err = b.thread(); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	var first error
+	for range cap(errs) {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return out, first
+}
+
+func (b *bed) runLoad(ctx context.Context, threads []string, total int) (float64, error) {
+	per := len(threads) / clients
+	return load(ctx, b.dsn("svc"), endedRuns, total, func(client, n int) error {
+		_, err := b.post(threads[client*per+n%per], "/say ok")
+		return err
+	})
+}
+
+func benchRuns(ctx context.Context, b *bed) error {
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	threads, err := b.threads(clients * 4)
+	if err != nil {
+		return err
+	}
+	if _, err := b.runLoad(ctx, threads, b.total/10); err != nil { // warm
+		return err
+	}
+	u0, err := b.usage()
+	if err != nil {
+		return err
+	}
+	ours, err := b.runLoad(ctx, threads, b.total)
+	if err != nil {
+		return err
+	}
+	u1, err := b.usage()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  service: %.0f runs/s, %.0f µs of its CPU a run\n", ours, float64((u1.cpu-u0.cpu).Microseconds())/float64(b.total))
+	b.stopService()
+
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	peer := exec.CommandContext(ctx, self, peerCommand, b.dsn("river"), addr)
+	peer.Stderr, peer.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := peer.Start(); err != nil {
+		return err
+	}
+	defer func() { peer.Process.Signal(syscall.SIGTERM); peer.Wait() }()
+	if err := poll(ctx, 20*time.Second, "the River peer", func() bool {
+		code, _, err := fasthttp.Get(nil, "http://"+addr+"/readyz")
+		return err == nil && code == 200
+	}); err != nil {
+		return err
+	}
+	post := func(int, int) error {
+		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+		defer fasthttp.ReleaseRequest(req)
+		defer fasthttp.ReleaseResponse(resp)
+		req.Header.SetMethod("POST")
+		req.SetRequestURI("http://" + addr + "/runs")
+		req.SetBodyString(`{"content":"/say ok"}`)
+		if err := b.http.Do(req, resp); err != nil {
+			return err
+		}
+		if resp.StatusCode() != 202 {
+			return fmt.Errorf("peer: %d %s", resp.StatusCode(), resp.Body())
+		}
+		return nil
+	}
+	if _, err := load(ctx, b.dsn("river"), endedJobs, b.total/10, post); err != nil {
+		return err
+	}
+	river, err := load(ctx, b.dsn("river"), endedJobs, b.total, post)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  River:   %.0f jobs/s\n  ratio:   %.1f (budget: at least 4, floor 2)\n", river, ours/river)
+	return nil
+}
+
+// benchLatency compares POST to terminal, seen by a reader of the stream, with
+// the single commit measured beside it.
+func benchLatency(ctx context.Context, b *bed) error {
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	const n, perSecond, commits = 1000, 100, 3
+	threads, err := b.threads(n)
+	if err != nil {
+		return err
+	}
+	single, err := b.singleCommit(ctx, 500)
+	if err != nil {
+		return err
+	}
+	took := make([]time.Duration, n)
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	tick := time.NewTicker(time.Second / perSecond)
+	defer tick.Stop()
+	for i := range n {
+		<-tick.C
+		wg.Go(func() {
+			start := time.Now()
+			run, err := b.post(threads[i], "/say ok")
+			if err == nil {
+				err = b.follow(run, "", func(l []byte) bool { return string(l) != "event: run.completed" })
+			}
+			if err != nil {
+				failed.Store(&err)
+			}
+			took[i] = time.Since(start)
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	p50 := quantile(took, .5)
+	fmt.Printf("  single commit p50 %v; POST to terminal p50 %v p99 %v\n  ratio to %d commits: %.2f (budget: at most 3)\n",
+		single, p50, quantile(took, .99), commits, float64(p50)/float64(commits*single))
+	return nil
+}
+
+// singleCommit is the p50 of one small insert committed alone.
+func (b *bed) singleCommit(ctx context.Context, n int) (time.Duration, error) {
+	c, err := pgx.Connect(ctx, b.dsn("river"))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, `create table if not exists single_commit (id bigserial primary key, body text)`); err != nil {
+		return 0, err
+	}
+	took := make([]time.Duration, n)
+	for i := range took {
+		start := time.Now()
+		if _, err := c.Exec(ctx, `insert into single_commit (body) values ($1)`, "one row"); err != nil {
+			return 0, err
+		}
+		took[i] = time.Since(start)
+	}
+	return quantile(took, .5), nil
+}
+
+func benchDecay(ctx context.Context, b *bed) error {
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	threads, err := b.threads(clients * 4)
+	if err != nil {
+		return err
+	}
+	var first float64
+	for slice := range 5 {
+		v, err := b.runLoad(ctx, threads, 20000)
+		if err != nil {
+			return err
+		}
+		if slice == 0 {
+			first = v
+		}
+		fmt.Printf("  %6d runs: %.0f runs/s (%.2f of the first slice)\n", (slice+1)*20000, v, v/first)
+	}
+	return nil
+}

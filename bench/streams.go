@@ -1,0 +1,330 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// open opens n streams of the runs, round robin, and hands over each line with
+// the reader's number. It returns once every stream has shown its first bytes.
+func (b *bed) open(ctx context.Context, runs []string, n int, line func(reader int, l []byte) bool) (wait func(), err error) {
+	var ready, done sync.WaitGroup
+	var failed atomic.Pointer[error]
+	gate := make(chan struct{}, 64)
+	for i := range n {
+		ready.Add(1)
+		done.Add(1)
+		gate <- struct{}{}
+		go func() {
+			defer done.Done()
+			var once sync.Once
+			up := func() { ready.Done(); <-gate }
+			err := b.follow(runs[i%len(runs)], "", func(l []byte) bool {
+				if len(l) > 0 && l[0] == ':' {
+					once.Do(up)
+				}
+				return ctx.Err() == nil && (line == nil || line(i, l))
+			})
+			once.Do(func() { failed.Store(&err); up() })
+		}()
+	}
+	ready.Wait()
+	if e := failed.Load(); e != nil {
+		return nil, fmt.Errorf("a stream ended before its first bytes: %w", *e)
+	}
+	return done.Wait, nil
+}
+
+// start posts one message on each of n new threads.
+func (b *bed) start(n int, content string) ([]string, error) {
+	threads, err := b.threads(n)
+	if err != nil {
+		return nil, err
+	}
+	runs := make([]string, n)
+	for i := range runs {
+		if runs[i], err = b.post(threads[i], content); err != nil {
+			return nil, err
+		}
+	}
+	return runs, nil
+}
+
+func benchIdleStreams(ctx context.Context, b *bed) error {
+	const n = 10000
+	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m"); err != nil {
+		return err
+	}
+	runs, err := b.start(100, "/delay 60s\n/tokens 3")
+	if err != nil {
+		return err
+	}
+	warm, stop := context.WithCancel(ctx)
+	defer stop()
+	if _, err := b.open(warm, runs, 500, nil); err != nil {
+		return err
+	}
+	before, err := b.usage()
+	if err != nil {
+		return err
+	}
+	g0 := b.metric("go_goroutines")
+	if _, err := b.open(ctx, runs, n, nil); err != nil {
+		return err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return err
+	}
+	g1 := b.metric("go_goroutines")
+	fmt.Printf("  %d idle streams: %.2f KiB of the process's memory each (budget: at most 4), goroutines %.0f before, %.0f with them\n",
+		n, float64(after.rssKiB-before.rssKiB)/n, g0, g1)
+	return nil
+}
+
+func benchStreams(ctx context.Context, b *bed) error {
+	const runs, tokensPerSecond, seconds = 1000, 50, 12
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	threads, err := b.threads(runs)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, runs)
+	content := fmt.Sprintf("/delay %dms\n/tokens %d", 1000/tokensPerSecond, tokensPerSecond*seconds)
+	for i := range ids {
+		if ids[i], err = b.post(threads[i], content); err != nil {
+			return err
+		}
+	}
+	var frames, bytesIn atomic.Int64
+	wait, err := b.open(ctx, ids, runs, func(_ int, l []byte) bool {
+		bytesIn.Add(int64(len(l)) + 1)
+		if bytes.HasPrefix(l, []byte("event: ")) {
+			frames.Add(1)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second) // steady state
+	f0, t0 := frames.Load(), time.Now()
+	u0, err := b.usage()
+	if err != nil {
+		return err
+	}
+	time.Sleep(5 * time.Second)
+	f1, t1 := frames.Load(), time.Now()
+	u1, err := b.usage()
+	if err != nil {
+		return err
+	}
+	cpu := (u1.cpu - u0.cpu).Seconds()
+	fmt.Printf("  %.0f frames/s to %d readers, server CPU %.2f cores: %.0f frames/s per core (budget: at least 100,000)\n",
+		float64(f1-f0)/t1.Sub(t0).Seconds(), runs, cpu/t1.Sub(t0).Seconds(), float64(f1-f0)/cpu)
+	wait()
+	return nil
+}
+
+// benchDelivery measures from the model's wire to the reader: the fake upstream
+// of this process writes its clock into each token.
+func benchDelivery(ctx context.Context, b *bed) error {
+	const runs, every, tokens = 1000, 20 * time.Millisecond, 400
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	epoch := time.Now()
+	up := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for range tokens {
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
+			fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"@%d \"},\"finish_reason\":null}]}\n\n", time.Since(epoch).Nanoseconds())
+			w.(http.Flusher).Flush()
+		}
+		fmt.Fprint(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":400}}\n\ndata: [DONE]\n\n")
+	})}
+	go up.Serve(ln)
+	defer up.Close()
+	if err := b.serve(ctx, simulated, "SVC_OUTBOUND_ALLOW=127.0.0.0/8"); err != nil {
+		return err
+	}
+	if err := b.call("POST", "/v1/model-providers", map[string]any{"slug": "upstream", "kind": "openai", "base_url": "http://" + ln.Addr().String(),
+		"credentials": map[string]string{"api_key": "x"}}, nil); err != nil {
+		return err
+	}
+	var made struct{ Agent struct{ ID string } }
+	if err := b.call("POST", "/v1/agents", map[string]any{"name": "Delivery", "manifest": map[string]any{"model": map[string]string{"provider": "upstream", "name": "m"}}}, &made); err != nil {
+		return err
+	}
+	b.agent = made.Agent.ID
+	if err := b.call("POST", "/v1/agents/"+b.agent+"/versions/1/publish", nil, nil); err != nil {
+		return err
+	}
+	ids, err := b.start(runs, "go")
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	wait, err := b.open(ctx, ids, runs, func(_ int, l []byte) bool {
+		now := time.Since(epoch)
+		data, ok := bytes.CutPrefix(l, []byte(`data: {"type":"llm.delta"`))
+		if !ok {
+			return true
+		}
+		// A merged or joined frame holds several tokens; its last one is the newest.
+		at := bytes.LastIndexByte(data, '@')
+		sp := bytes.IndexByte(data[at:], ' ')
+		if at < 0 || sp < 0 {
+			return true
+		}
+		if sent, err := strconv.ParseInt(string(data[at+1:at+sp]), 10, 64); err == nil {
+			mu.Lock()
+			took = append(took, now-time.Duration(sent))
+			mu.Unlock()
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	wait()
+	fmt.Printf("  %d frames, from the upstream's write to the reader: p50 %v p99 %v (budget: p99 under 3 ms)\n", len(took), quantile(took, .5), quantile(took, .99))
+	return nil
+}
+
+func benchFanout(ctx context.Context, b *bed) error {
+	const readers = 1000
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	runs, err := b.start(1, "/delay 20ms\n/tokens 500")
+	if err != nil {
+		return err
+	}
+	var frames atomic.Int64
+	wait, err := b.open(ctx, runs, readers, func(_ int, l []byte) bool {
+		if bytes.HasPrefix(l, []byte("event: llm.delta")) {
+			frames.Add(1)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	f0 := frames.Load()
+	u0, err := b.usage()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	time.Sleep(4 * time.Second)
+	f1 := frames.Load()
+	u1, err := b.usage()
+	if err != nil {
+		return err
+	}
+	cpu := (u1.cpu - u0.cpu).Seconds()
+	fmt.Printf("  %.0f frames/s to %d readers of one run, %.0f frames/s per core\n", float64(f1-f0)/time.Since(start).Seconds(), readers, float64(f1-f0)/cpu)
+	wait()
+	return nil
+}
+
+func benchMemory(ctx context.Context, b *bed) error {
+	const n = 10000
+	if err := b.serve(ctx, simulated); err != nil {
+		return err
+	}
+	if _, err := b.runThreads(ctx, 2000); err != nil { // pools and caches fill
+		return err
+	}
+	heap := func() (float64, error) {
+		var v float64
+		// An activation leaves memory a while after its last message; the heap
+		// settles once it has gone and the collector has run.
+		return v, poll(ctx, 3*time.Minute, "an empty node", func() bool {
+			time.Sleep(time.Second)
+			v = b.metric("go_memstats_heap_inuse_bytes")
+			return b.activations() == 0
+		})
+	}
+	before, err := heap()
+	if err != nil {
+		return err
+	}
+	if _, err := b.runThreads(ctx, n); err != nil {
+		return err
+	}
+	after, err := heap()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  heap in use before %.1f MiB, after %d threads with finished runs %.1f MiB; activations 0\n", before/(1<<20), n, after/(1<<20))
+	return nil
+}
+
+// activations is the number of actors in memory, streams and limits aside.
+func (b *bed) activations() int {
+	return int(b.metric(`svc_durable_activations{kind="run"}`) + b.metric(`svc_durable_activations{kind="thread"}`))
+}
+
+func (b *bed) runThreads(ctx context.Context, n int) (float64, error) {
+	threads, err := b.threads(n)
+	if err != nil {
+		return 0, err
+	}
+	return load(ctx, b.dsn("svc"), endedRuns, n, func(_, i int) error {
+		_, err := b.post(threads[i-1], "/say ok")
+		return err
+	})
+}
+
+// benchFirstToken runs the streaming call that svc dev prints and measures from
+// the start of the process to the first llm.delta.
+func benchFirstToken(ctx context.Context, b *bed) error {
+	took, err := b.firstToken(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  first start of svc dev, private Postgres made anew: first streamed token after %v (budget: 3 s)\n", took.Round(time.Millisecond))
+	return nil
+}
+
+// devJSON is what svc dev --json prints once it is ready.
+type devJSON struct {
+	URL      string `json:"url"`
+	TenantID string `json:"tenant_id"`
+	APIKey   string `json:"api_key"`
+	AgentID  string `json:"agent_id"`
+}
+
+func readDev(r *bufio.Reader) (d devJSON, err error) {
+	for {
+		l, err := r.ReadString('\n')
+		if err != nil {
+			return d, err
+		}
+		if strings.HasPrefix(l, "{") && json.Unmarshal([]byte(l), &d) == nil && d.APIKey != "" {
+			return d, nil
+		}
+	}
+}

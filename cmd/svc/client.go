@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// client calls the HTTP API as a tenant's back end would.
+type client struct {
+	base, key, tenant string
+	http              *http.Client
+}
+
+func newClient() (*client, error) {
+	var c Config
+	c.loadClient(environment)
+	if c.APIKey == "" || c.Tenant == "" {
+		return nil, errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them)")
+	}
+	return &client{base: c.URL, key: c.APIKey, tenant: c.Tenant, http: &http.Client{}}, nil
+}
+
+// apiError is a problem that the service answered.
+type apiError struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+}
+
+func (e *apiError) Error() string {
+	if e.Detail != "" {
+		return fmt.Sprintf("%s: %s", e.Code, e.Detail)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Title)
+}
+
+func (c *client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("X-Tenant-Id", c.tenant)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return c.http.Do(req)
+}
+
+// call sends body and reads the answer into out, which may be nil.
+func (c *client) call(ctx context.Context, method, path string, body, out any) error {
+	resp, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return fmt.Errorf("%s is not reachable: %w", c.base, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		return problemOf(resp)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+func problemOf(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	p := &apiError{Status: resp.StatusCode}
+	if json.Unmarshal(b, p) != nil || p.Code == "" {
+		return fmt.Errorf("the service answered %s", resp.Status)
+	}
+	return p
+}
+
+// frame is one event of a run's stream.
+type frame struct {
+	ID, Type string
+	Data     json.RawMessage
+}
+
+func (f frame) terminal() bool { return f.Type == "run.completed" || f.Type == "run.failed" }
+
+// follow reads a run's stream to its end and hands over each frame exactly
+// once: a stream that breaks is resumed at the last frame seen, as long as the
+// service comes back within a minute.
+func (c *client) follow(ctx context.Context, run, query string, each func(frame) error) error {
+	last, pause := "", 100*time.Millisecond
+	lost := time.Time{}
+	for {
+		ended, err := c.followOnce(ctx, run, query, &last, func(f frame) error {
+			lost, pause = time.Time{}, 100*time.Millisecond
+			return each(f)
+		})
+		var refused *apiError
+		var broken brokenStream
+		switch {
+		case ended:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests:
+			return err
+		case err != nil && !errors.As(err, &broken) && !errors.As(err, &refused):
+			return err
+		}
+		if lost.IsZero() {
+			lost = time.Now()
+		}
+		if time.Since(lost) > time.Minute {
+			return fmt.Errorf("the stream of run %s was lost: %w", run, err)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+// brokenStream is a stream that ended without its terminal frame.
+type brokenStream struct{ err error }
+
+func (b brokenStream) Error() string { return "the stream broke: " + b.err.Error() }
+func (b brokenStream) Unwrap() error { return b.err }
+
+func (c *client) followOnce(ctx context.Context, run, query string, last *string, each func(frame) error) (ended bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/runs/"+run+"/events"+query, nil)
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("X-Tenant-Id", c.tenant)
+	req.Header.Set("Accept", "text/event-stream")
+	if *last != "" {
+		req.Header.Set("Last-Event-ID", *last)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return false, brokenStream{err}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false, problemOf(resp)
+	}
+	in := bufio.NewReader(resp.Body)
+	var f frame
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return false, brokenStream{err}
+		}
+		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			f.Type = value
+		case "id":
+			f.ID = value
+		case "data":
+			f.Data = append(f.Data, value...)
+		case "":
+			if line != "\n" && line != "\r\n" {
+				continue // a comment
+			}
+			if f.Type != "" && f.Type != "heartbeat" {
+				if f.ID != "" {
+					*last = f.ID
+				}
+				if err := each(f); err != nil {
+					return false, err
+				}
+				if f.terminal() {
+					return true, nil
+				}
+			}
+			f = frame{}
+		}
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

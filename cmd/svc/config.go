@@ -1,0 +1,264 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
+)
+
+// Config is what the environment and the flags of `svc serve` say
+// (open-parts.md, Configuration). This file is the only place that reads them.
+type Config struct {
+	Addr           string
+	PublicURL      string
+	Production     bool
+	DataDir        string
+	DatabaseURL    string
+	MasterKey      string
+	MasterPrevious []string
+	OutboundAllow  []netip.Prefix
+	TrustedProxies []netip.Prefix
+	RateCapacity   int
+	RateRefill     float64
+	Heartbeat      time.Duration
+	RunConcurrency int
+	MetricsAddr    string
+	Lease          time.Duration
+	LogLevel       zerolog.Level
+	LogFormat      string
+
+	OpenAIKey, OpenAIURL       string
+	AnthropicKey, AnthropicURL string
+
+	// The address and the client's settings of commands that call the API.
+	URL, APIKey, Tenant string
+}
+
+type setting struct {
+	env, value, usage string
+	secret            bool
+	set               func(string) error
+}
+
+func (s setting) flag() string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(s.env, "SVC_")), "_", "-")
+}
+
+func (c *Config) settings() []setting {
+	return []setting{
+		{env: "SVC_ADDR", value: "127.0.0.1:8080", usage: "address of the HTTP edge", set: hostPort(&c.Addr)},
+		{env: "SVC_PUBLIC_URL", usage: "base URL shown to clients (default http:// and the address)", set: baseURL(&c.PublicURL)},
+		{env: "SVC_ENV", value: "development", usage: "development or production", set: c.setEnv},
+		{env: "SVC_DATA_DIR", value: "./data", usage: "private Postgres, uploads, generated development secrets", set: text(&c.DataDir)},
+		{env: "SVC_DATABASE_URL", usage: "a Postgres URL; empty starts a private Postgres in the data directory", set: text(&c.DatabaseURL), secret: true},
+		{env: "SVC_MASTER_KEY", usage: "32 bytes in base64; generated in development", set: key32(&c.MasterKey), secret: true},
+		{env: "SVC_MASTER_KEY_PREVIOUS", usage: "comma-separated keys that still decrypt", set: c.setPrevious, secret: true},
+		{env: "SVC_OUTBOUND_ALLOW", usage: "comma-separated CIDRs that outbound calls may reach although they are not public", set: prefixes(&c.OutboundAllow)},
+		{env: "SVC_TRUSTED_PROXIES", usage: "comma-separated CIDRs whose X-Forwarded-For is believed", set: prefixes(&c.TrustedProxies)},
+		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: positive(&c.RateCapacity)},
+		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that flow into it", set: rate(&c.RateRefill)},
+		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams", set: duration(&c.Heartbeat)},
+		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
+		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: optionalHostPort(&c.MetricsAddr)},
+		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease", set: duration(&c.Lease)},
+		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
+		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
+		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},
+		{env: "OPENAI_BASE_URL", value: "https://api.openai.com/v1", usage: "its base URL", set: baseURL(&c.OpenAIURL)},
+		{env: "ANTHROPIC_API_KEY", usage: "deployment-wide Anthropic provider", set: text(&c.AnthropicKey), secret: true},
+		{env: "ANTHROPIC_BASE_URL", value: "https://api.anthropic.com", usage: "its base URL", set: baseURL(&c.AnthropicURL)},
+	}
+}
+
+// bind offers every setting as a flag of the same name, lower case with dashes.
+func (c *Config) bind(fs *pflag.FlagSet) {
+	for _, s := range c.settings() {
+		shown := s.value
+		fs.String(s.flag(), shown, fmt.Sprintf("%s (%s)", s.usage, s.env))
+	}
+}
+
+// load reads flags before the environment before defaults. Every wrong value is
+// named in the one error.
+func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error {
+	var wrong []error
+	for _, s := range c.settings() {
+		v, from := s.value, s.env
+		if e, ok := env(s.env); ok && e != "" {
+			v = e
+		}
+		if f := fs.Lookup(s.flag()); f != nil && f.Changed {
+			v, from = f.Value.String(), "--"+s.flag()
+		}
+		if v == "" {
+			continue
+		}
+		if err := s.set(v); err != nil {
+			if s.secret {
+				v = "the given value"
+			}
+			wrong = append(wrong, fmt.Errorf("%s: %s: %w", from, v, err))
+		}
+	}
+	if _, ok := env("SVC_CLUSTER_ADDR"); ok {
+		wrong = append(wrong, errors.New("SVC_CLUSTER_ADDR: this version runs as one node; unset it"))
+	}
+	if len(wrong) > 0 {
+		return errors.Join(wrong...)
+	}
+	if c.PublicURL == "" {
+		c.PublicURL = "http://" + c.Addr
+	}
+	if c.Production && c.MasterKey == "" {
+		return errors.New("SVC_MASTER_KEY: production needs one; make it with: openssl rand -base64 32")
+	}
+	return nil
+}
+
+// loadClient reads what the commands that call the API need.
+func (c *Config) loadClient(env func(string) (string, bool)) {
+	get := func(name, otherwise string) string {
+		if v, ok := env(name); ok && v != "" {
+			return v
+		}
+		return otherwise
+	}
+	c.URL = strings.TrimRight(get("SVC_URL", "http://127.0.0.1:8080"), "/")
+	c.APIKey, c.Tenant = get("SVC_API_KEY", ""), get("SVC_TENANT", "")
+}
+
+func environment(name string) (string, bool) { return os.LookupEnv(name) }
+
+func (c *Config) setEnv(v string) error {
+	switch v {
+	case "development", "production":
+		c.Production = v == "production"
+		return nil
+	}
+	return errors.New("must be development or production")
+}
+
+func (c *Config) setPrevious(v string) error {
+	for _, k := range strings.Split(v, ",") {
+		var key string
+		if err := key32(&key)(strings.TrimSpace(k)); err != nil {
+			return err
+		}
+		c.MasterPrevious = append(c.MasterPrevious, key)
+	}
+	return nil
+}
+
+func (c *Config) setLevel(v string) (err error) {
+	c.LogLevel, err = zerolog.ParseLevel(v)
+	return err
+}
+
+func text(to *string) func(string) error {
+	return func(v string) error { *to = v; return nil }
+}
+
+func oneOf(to *string, values ...string) func(string) error {
+	return func(v string) error {
+		for _, ok := range values {
+			if v == ok {
+				*to = v
+				return nil
+			}
+		}
+		return fmt.Errorf("must be one of %s", strings.Join(values, " "))
+	}
+}
+
+func hostPort(to *string) func(string) error {
+	return func(v string) error {
+		if _, _, err := net.SplitHostPort(v); err != nil {
+			return errors.New("must be host:port")
+		}
+		*to = v
+		return nil
+	}
+}
+
+func optionalHostPort(to *string) func(string) error { return hostPort(to) }
+
+func baseURL(to *string) func(string) error {
+	return func(v string) error {
+		u, err := url.Parse(v)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return errors.New("must be an http or https URL")
+		}
+		*to = strings.TrimRight(v, "/")
+		return nil
+	}
+}
+
+func key32(to *string) func(string) error {
+	return func(v string) error {
+		b, err := base64.StdEncoding.DecodeString(v)
+		if err != nil || len(b) != 32 {
+			return errors.New("must be 32 bytes in base64; make it with: openssl rand -base64 32")
+		}
+		*to = v
+		return nil
+	}
+}
+
+func prefixes(to *[]netip.Prefix) func(string) error {
+	return func(v string) error {
+		for _, s := range strings.Split(v, ",") {
+			p, err := netip.ParsePrefix(strings.TrimSpace(s))
+			if err != nil {
+				return errors.New("must be comma-separated CIDRs such as 127.0.0.0/8")
+			}
+			*to = append(*to, p.Masked())
+		}
+		return nil
+	}
+}
+
+func count(to *int) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.Atoi(v); err != nil || *to < 0 {
+			return errors.New("must be a whole number of at least 0")
+		}
+		return nil
+	}
+}
+
+func positive(to *int) func(string) error {
+	return func(v string) error {
+		if err := count(to)(v); err != nil || *to == 0 {
+			return errors.New("must be a whole number above 0")
+		}
+		return nil
+	}
+}
+
+func rate(to *float64) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseFloat(v, 64); err != nil || !(*to > 0) || *to > 1e9 {
+			return errors.New("must be a number above 0")
+		}
+		return nil
+	}
+}
+
+func duration(to *time.Duration) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = time.ParseDuration(v); err != nil || *to <= 0 {
+			return errors.New("must be a duration above 0, such as 15s")
+		}
+		return nil
+	}
+}
