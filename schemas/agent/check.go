@@ -1,0 +1,302 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentsvc/schemas/id"
+)
+
+// Sizes that the specification leaves open.
+const (
+	// MaxBytes is the most that a manifest may take.
+	MaxBytes = 512 << 10
+
+	maxInstructions = 64_000 // open-parts.md, Manifest
+	maxSchemaBytes  = 128 << 10
+	maxEntries      = 100 // of every list
+	maxPattern      = 200 // of a tool pattern
+	maxRegex        = 1_000
+)
+
+var (
+	slug     = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	skillOps = []string{"run", "dry_run"}
+	// Sources that a rule may name (service.md, Approval policy).
+	sources = []string{"mcp", "builtin", "a2a", "connector"}
+	risks   = []string{"low", "medium", "high", "critical"}
+	roles   = []string{"owner", "admin", "manager", "member"}
+)
+
+// ValidSlug reports whether s is a slug (open-parts.md, Questions settled).
+func ValidSlug(s string) bool { return slug.MatchString(s) }
+
+// ValidPattern reports whether s is a tool pattern: a name, or `*` at the end,
+// alone or after `.` or `:` (open-parts.md, Tools).
+func ValidPattern(s string) bool {
+	if s == "" || len(s) > maxPattern {
+		return false
+	}
+	for _, r := range s {
+		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	star := strings.IndexByte(s, '*')
+	if star < 0 {
+		return true
+	}
+	return star == len(s)-1 && (star == 0 || s[star-1] == '.' || s[star-1] == ':')
+}
+
+// check says everything that is wrong with a manifest.
+func check(at string, doc json.RawMessage) error {
+	c := &complaints{}
+	if len(doc) > MaxBytes {
+		c.say(at, "must have at most %d bytes", MaxBytes)
+		return c.problem()
+	}
+	v, err := read(doc)
+	if err != nil {
+		c.say(at, "%s", err)
+		return c.problem()
+	}
+	if v == nil {
+		c.say(at, "required")
+		return c.problem()
+	}
+	m, ok := c.object(at, v, "model", "instructions", "tools", "knowledge_bases", "hitl", "output_schema", "guardrails", "limits", "memory", "handoffs")
+	if !ok {
+		return c.problem()
+	}
+	c.needs(at, m, "model")
+	c.model(at+".model", m.values["model"])
+	c.text(at+".instructions", m.values["instructions"], 0, maxInstructions)
+	c.tools(at+".tools", m.values["tools"])
+	c.knowledge(at+".knowledge_bases", m.values["knowledge_bases"])
+	if h, ok := c.object(at+".hitl", m.values["hitl"], "rules"); ok {
+		for i, r := range c.list(at+".hitl.rules", h.values["rules"], maxEntries) {
+			c.rule(item(at+".hitl.rules", i), r)
+		}
+	}
+	c.outputSchema(at+".output_schema", m.values["output_schema"], doc)
+	if g, ok := c.object(at+".guardrails", m.values["guardrails"], "output"); ok {
+		for i, v := range c.list(at+".guardrails.output", g.values["output"], maxEntries) {
+			c.guardrail(item(at+".guardrails.output", i), v)
+		}
+	}
+	if l, ok := c.object(at+".limits", m.values["limits"], "max_steps", "max_seconds", "max_tokens", "max_cost_usd"); ok {
+		c.integer(at+".limits.max_steps", l.values["max_steps"], 1, 10_000)
+		c.integer(at+".limits.max_seconds", l.values["max_seconds"], 1, 7*24*3600)
+		c.integer(at+".limits.max_tokens", l.values["max_tokens"], 1, 1e12)
+		c.number(at+".limits.max_cost_usd", l.values["max_cost_usd"], 0, 1e6, true)
+	}
+	if o, ok := c.object(at+".memory", m.values["memory"], "max_messages"); ok {
+		c.integer(at+".memory.max_messages", o.values["max_messages"], 1, 1_000)
+	}
+	for i, v := range c.list(at+".handoffs", m.values["handoffs"], maxEntries) {
+		c.slug(item(at+".handoffs", i), v)
+	}
+	return c.problem()
+}
+
+func (c *complaints) model(at string, v any) {
+	o, ok := c.object(at, v, "provider", "name", "temperature", "max_output_tokens", "thinking")
+	if !ok {
+		return
+	}
+	c.needs(at, o, "provider", "name")
+	if o.values["provider"] != nil {
+		c.slug(at+".provider", o.values["provider"])
+	}
+	c.text(at+".name", o.values["name"], 1, 200)
+	c.number(at+".temperature", o.values["temperature"], 0, 2, false)
+	c.integer(at+".max_output_tokens", o.values["max_output_tokens"], 1, 10_000_000)
+	if t, ok := c.object(at+".thinking", o.values["thinking"], "budget_tokens"); ok {
+		c.needs(at+".thinking", t, "budget_tokens")
+		c.integer(at+".thinking.budget_tokens", t.values["budget_tokens"], 1, 10_000_000)
+	}
+}
+
+func (c *complaints) tools(at string, v any) {
+	o, ok := c.object(at, v, "builtin", "mcp", "browser_skills")
+	if !ok {
+		return
+	}
+	for i, v := range c.list(at+".builtin", o.values["builtin"], maxEntries) {
+		if _, ok := c.oneOf(item(at+".builtin", i), v, Builtins...); !ok && v == nil {
+			c.say(item(at+".builtin", i), "must be one of %s", strings.Join(Builtins, ", "))
+		}
+	}
+	for i, v := range c.list(at+".mcp", o.values["mcp"], maxEntries) {
+		at := item(at+".mcp", i)
+		m, ok := c.entry(at, v, "server", "allow")
+		if !ok {
+			continue
+		}
+		c.slug(at+".server", m.values["server"])
+		for i, v := range c.list(at+".allow", m.values["allow"], maxEntries) {
+			c.pattern(item(at+".allow", i), v)
+		}
+	}
+	for i, v := range c.list(at+".browser_skills", o.values["browser_skills"], maxEntries) {
+		at := item(at+".browser_skills", i)
+		m, ok := c.entry(at, v, "skill", "allow")
+		if !ok {
+			continue
+		}
+		c.slug(at+".skill", m.values["skill"])
+		for i, v := range c.list(at+".allow", m.values["allow"], len(skillOps)) {
+			if s, isText := v.(string); !isText || !slices.Contains(skillOps, s) {
+				c.say(item(at+".allow", i), "must be one of %s", strings.Join(skillOps, ", "))
+			}
+		}
+	}
+}
+
+// entry is an object in a list, where null is no absence.
+func (c *complaints) entry(at string, v any, known ...string) (object, bool) {
+	if v == nil {
+		c.say(at, "must be an object")
+		return object{}, false
+	}
+	return c.object(at, v, known...)
+}
+
+func (c *complaints) slug(at string, v any) {
+	if v == nil {
+		c.say(at, "required")
+	} else if s, ok := v.(string); !ok || !ValidSlug(s) {
+		c.say(at, "must be a slug: a lower-case letter or digit, then up to 62 of a-z, 0-9 and -")
+	}
+}
+
+func (c *complaints) pattern(at string, v any) {
+	if v == nil {
+		c.say(at, "required")
+	} else if s, ok := v.(string); !ok || !ValidPattern(s) {
+		c.say(at, "must be a tool pattern: a name, or one * at the end, alone or after . or :")
+	}
+}
+
+func (c *complaints) knowledge(at string, v any) {
+	for i, v := range c.list(at, v, maxEntries) {
+		s, ok := v.(string)
+		if _, err := id.Parse(s); !ok || err != nil {
+			c.say(item(at, i), "must be the id of a knowledge base")
+		}
+	}
+}
+
+func (c *complaints) rule(at string, v any) {
+	o, ok := c.entry(at, v, "tool", "source", "risk", "required_approvals", "approver_role", "sla_minutes", "escalate_to_role", "on_timeout")
+	if !ok {
+		return
+	}
+	c.pattern(at+".tool", o.values["tool"])
+	c.oneOf(at+".source", o.values["source"], sources...)
+	c.oneOf(at+".risk", o.values["risk"], risks...)
+	c.integer(at+".required_approvals", o.values["required_approvals"], 1, 5)
+	c.oneOf(at+".approver_role", o.values["approver_role"], roles...)
+	c.number(at+".sla_minutes", o.values["sla_minutes"], 0, 525_600, true)
+	c.oneOf(at+".escalate_to_role", o.values["escalate_to_role"], roles...)
+	c.oneOf(at+".on_timeout", o.values["on_timeout"], TimeoutReject, TimeoutCancelRun)
+}
+
+func (c *complaints) guardrail(at string, v any) {
+	o, ok := c.entry(at, v, "kind", "pattern", "value", "action")
+	if !ok {
+		return
+	}
+	c.needs(at, o, "kind", "action")
+	c.oneOf(at+".action", o.values["action"], GuardBlock, GuardRedact)
+	kind, ok := c.oneOf(at+".kind", o.values["kind"], GuardRegex, GuardMaxChars)
+	if !ok {
+		return
+	}
+	needed, foreign := "pattern", "value"
+	if kind == GuardMaxChars {
+		needed, foreign = foreign, needed
+	}
+	c.needs(at, o, needed)
+	if o.values[foreign] != nil {
+		c.say(at+"."+foreign, "does not belong to %s", kind)
+	}
+	if kind == GuardMaxChars {
+		c.integer(at+".value", o.values["value"], 1, 1_000_000)
+		return
+	}
+	if s, ok := c.text(at+".pattern", o.values["pattern"], 1, maxRegex); ok {
+		if _, err := regexp.Compile(s); err != nil {
+			c.say(at+".pattern", "must be a regular expression (RE2): %s", clip(err.Error()))
+		}
+	}
+}
+
+func (c *complaints) outputSchema(at string, v any, doc json.RawMessage) {
+	if v == nil {
+		return
+	}
+	if _, ok := c.object(at, v); !ok {
+		return
+	}
+	var raw struct {
+		Schema json.RawMessage `json:"output_schema"`
+	}
+	if err := json.Unmarshal(doc, &raw); err != nil {
+		c.say(at, "is not JSON")
+		return
+	}
+	if len(raw.Schema) > maxSchemaBytes {
+		c.say(at, "must have at most %d bytes", maxSchemaBytes)
+		return
+	}
+	if _, err := CompileSchema(raw.Schema); err != nil {
+		c.say(at, "must be a JSON Schema: %s", schemaReason(err))
+	}
+}
+
+// schemaReason is an error of the compiler on one line, without the made-up
+// address that the compiler knows the schema by.
+func schemaReason(err error) string {
+	var schemaErr *jsonschema.SchemaValidationError
+	if errors.As(err, &schemaErr) {
+		err = schemaErr.Err
+	}
+	s := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), schemaURL, "")), " ")
+	if r := []rune(s); len(r) > 300 {
+		s = string(r[:300]) + "…"
+	}
+	return s
+}
+
+const schemaURL = "svc:output_schema"
+
+// closed is the loader of a schema that may refer to nothing outside itself.
+type closed struct{}
+
+var errOutside = errors.New("a schema cannot refer to anything outside itself")
+
+func (closed) Load(string) (any, error) { return nil, errOutside }
+
+// CompileSchema compiles the JSON Schema of a final answer. References lead
+// inside the schema or to the drafts of JSON Schema; nothing is ever fetched.
+func CompileSchema(schema json.RawMessage) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return nil, err
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(closed{})
+	if err := compiler.AddResource(schemaURL, doc); err != nil {
+		return nil, err
+	}
+	return compiler.Compile(schemaURL)
+}
