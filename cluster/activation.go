@@ -1,0 +1,285 @@
+package cluster
+
+import (
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// Behavior is what an actor does. One message at a time is received; Stopped
+// comes after the last one, and nothing comes after Stopped.
+type Behavior interface {
+	Receive(c Context, m any)
+	Stopped()
+}
+
+// Context is what a Behavior has of its activation and of the message it is
+// receiving. Reply and HasSender hold for the running Receive only.
+type Context interface {
+	Self() Address
+	// HasSender reports whether somebody waits for a reply.
+	HasSender() bool
+	// Reply answers the asker; an error is returned to it as the error. Without
+	// an asker, and after the first call, it does nothing. An asker that was not
+	// answered when Receive returns gets nil.
+	Reply(v any)
+	// Stop ends the activation after this message. Later messages go to the
+	// next activation.
+	Stop()
+	// Ref sends to this activation only.
+	Ref() Ref
+	Node() *Node
+}
+
+// Ref is one activation, for what belongs to it and not to its successor.
+type Ref struct{ a *activation }
+
+// Send delivers m to the activation. It reports false, and does nothing, when
+// the activation has ended.
+func (r Ref) Send(m any) bool { return r.a.post(m) }
+
+// request is one Ask under way. It is answered exactly once: by Receive, by the
+// mailbox that cannot deliver it, or never when the asker left, in which case
+// it is not used again.
+type request struct {
+	msg   any
+	out   chan any
+	timer *time.Timer
+	gone  atomic.Bool // the asker gave up
+}
+
+func (r *request) resolve(v any) { r.out <- v }
+
+var requests = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &request{out: make(chan any, 1), timer: t}
+}}
+
+// throughput is how many messages an actor receives before it yields.
+const throughput = 300
+
+// maxIdleQueue is the queue capacity that an idle mailbox keeps.
+const maxIdleQueue = 16
+
+// activation is one living actor: protoactor's actor and mailbox and our
+// Context in one object, so that an idle one stays small. Its mailbox loses
+// nothing: once closed it hands everything on to the next activation.
+type activation struct {
+	node     *Node
+	placer   *placer
+	addr     Address
+	behavior Behavior
+	invoker  actor.MessageInvoker
+	schedule func()
+	dispatch actor.Dispatcher
+
+	// Touched by the running goroutine only.
+	cur   *request
+	batch []any // taken from in, from next on not yet received
+	next  int
+	over  bool
+
+	mu      sync.Mutex // guards the fields below
+	in      []any
+	system  []any
+	running bool
+	closed  bool
+}
+
+var (
+	_ actor.Actor   = (*activation)(nil)
+	_ actor.Mailbox = (*activation)(nil)
+	_ Context       = (*activation)(nil)
+)
+
+func (a *activation) Self() Address   { return a.addr }
+func (a *activation) HasSender() bool { return a.cur != nil }
+func (a *activation) Node() *Node     { return a.node }
+func (a *activation) Ref() Ref        { return Ref{a} }
+func (a *activation) Stop()           { a.PostSystemMessage(&actor.Stop{}) }
+
+func (a *activation) Reply(v any) {
+	if r := a.cur; r != nil {
+		a.cur = nil
+		r.resolve(v)
+	}
+}
+
+// Receive is called by protoactor's context, in the mailbox's goroutine.
+func (a *activation) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started, *actor.Stopping:
+	case *actor.Stopped:
+		a.over = true
+		a.guarded(func() { a.behavior.Stopped() })
+	case *request:
+		a.cur = m
+		a.receive(m.msg)
+		a.Reply(nil)
+	default:
+		a.receive(m)
+	}
+}
+
+func (a *activation) receive(m any) {
+	defer a.rescue()
+	a.behavior.Receive(a, m)
+}
+
+func (a *activation) guarded(f func()) {
+	defer a.rescue()
+	f()
+}
+
+// rescue answers the asker, who would wait for its whole deadline otherwise, and
+// ends the activation: its memory is not to be trusted any more.
+func (a *activation) rescue() {
+	if r := recover(); r != nil {
+		panics.WithLabelValues(a.addr.Kind).Inc()
+		a.node.log.Error().Str("kind", a.addr.Kind).Stringer("tenant", a.addr.Tenant).Stringer("id", a.addr.ID).
+			Interface("panic", r).Bytes("stack", debug.Stack()).Msg("actor panicked")
+		a.Reply(ErrPanicked)
+		a.Stop()
+	}
+}
+
+// post queues m unless the mailbox is closed.
+func (a *activation) post(m any) bool {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return false
+	}
+	a.in = append(a.in, m)
+	a.wake()
+	return true
+}
+
+// wake starts the goroutine of an idle mailbox and unlocks it.
+func (a *activation) wake() {
+	start := !a.running
+	a.running = true
+	a.mu.Unlock()
+	if start {
+		a.dispatch.Schedule(a.schedule)
+	}
+}
+
+// PostUserMessage is protoactor's way in.
+func (a *activation) PostUserMessage(m any) {
+	if !a.post(m) {
+		a.node.deliver(a.addr, m)
+	}
+}
+
+// PostSystemMessage is the way in of the life cycle. A closed mailbox has none.
+func (a *activation) PostSystemMessage(m any) {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.system = append(a.system, m)
+	a.wake()
+}
+
+func (a *activation) RegisterHandlers(i actor.MessageInvoker, d actor.Dispatcher) {
+	a.invoker, a.dispatch = i, d
+	a.schedule = a.run
+}
+
+func (a *activation) Start() {}
+
+func (a *activation) UserMessageCount() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.in)
+}
+
+// run receives until the mailbox is empty. At most one run of a mailbox exists.
+func (a *activation) run() {
+	for n := 1; ; n++ {
+		if n%throughput == 0 {
+			runtime.Gosched()
+		}
+		a.mu.Lock()
+		if len(a.system) > 0 {
+			m := a.system[0]
+			if a.system = a.system[1:]; len(a.system) == 0 {
+				a.system = nil
+			}
+			a.mu.Unlock()
+			a.invoker.InvokeSystemMessage(m)
+			if a.over {
+				a.close()
+				return
+			}
+			continue
+		}
+		if a.next == len(a.batch) {
+			a.batch, a.in = a.in, a.batch[:0]
+			a.next = 0
+			if len(a.batch) == 0 {
+				if cap(a.batch) > maxIdleQueue {
+					a.batch = nil
+				}
+				if cap(a.in) > maxIdleQueue {
+					a.in = nil
+				}
+				a.running = false
+				a.mu.Unlock()
+				return
+			}
+		}
+		a.mu.Unlock()
+		m := a.batch[a.next]
+		a.batch[a.next] = nil
+		a.next++
+		if r, ok := m.(*request); ok && r.gone.Load() {
+			continue
+		}
+		a.invoker.InvokeUserMessage(m)
+	}
+}
+
+// inherit puts what a former activation left before everything else. The
+// placer's lock is held, so nobody has found a yet.
+func (a *activation) inherit(left []any) {
+	a.mu.Lock()
+	a.in = left
+	a.wake()
+}
+
+// close ends the activation for good. What it did not receive goes to the next
+// one before anybody else can reach that one, so the order is kept.
+func (a *activation) close() {
+	p := a.placer
+	p.mu.Lock()
+	delete(p.live, a.addr)
+	a.mu.Lock()
+	a.closed = true
+	left := append(a.batch[a.next:], a.in...)
+	a.batch, a.in, a.system = nil, nil, nil
+	a.mu.Unlock()
+	left = slices.DeleteFunc(left, func(m any) bool {
+		r, ok := m.(*request)
+		return ok && r.gone.Load()
+	})
+	if len(left) > 0 {
+		if next, err := a.node.locate(p, a.addr); err == nil {
+			next.inherit(left)
+			left = nil
+		}
+	}
+	p.mu.Unlock()
+	for _, m := range left { // nobody here takes them: the owner may
+		a.node.deliver(a.addr, m)
+	}
+	a.node.ended()
+}

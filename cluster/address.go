@@ -1,0 +1,44 @@
+package cluster
+
+import (
+	"errors"
+
+	"agentsvc/schemas/id"
+)
+
+// Address names an actor: its kind, the tenant it belongs to, and its id there.
+type Address struct {
+	Kind   string
+	Tenant id.TenantID
+	ID     id.UUID
+}
+
+// String is kind/tenant/id, for logs.
+func (a Address) String() string {
+	return a.Kind + "/" + a.Tenant.String() + "/" + a.ID.String()
+}
+
+// Shard is where the actor lives.
+func (a Address) Shard() id.Shard { return a.ID.Shard() }
+
+// Replies that make Ask send again.
+var (
+	// ErrMoved: another activation owns the address; nothing was done.
+	ErrMoved = errors.New("cluster: another activation owns the address")
+	// ErrNotOwner: the node that got the message does not own its shard.
+	ErrNotOwner = errors.New("cluster: the node does not own the shard")
+	// ErrUnknownMember: the owner cannot be reached from here.
+	ErrUnknownMember = errors.New("cluster: the owner is not known here")
+)
+
+// Failures that are final.
+var (
+	// ErrUnknownKind: nothing is registered for the address's kind.
+	ErrUnknownKind = errors.New("cluster: unknown kind")
+	// ErrPanicked: the actor panicked on the message and was stopped.
+	ErrPanicked = errors.New("cluster: the actor panicked")
+)
+
+func retried(err error) bool {
+	return errors.Is(err, ErrMoved) || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrUnknownMember)
+}

@@ -1,0 +1,17 @@
+package cluster
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	retries = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "svc_cluster_ask_retries_total",
+		Help: "Asks sent again because the address was on the move.",
+	})
+	panics = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_cluster_actor_panics_total",
+		Help: "Messages on which an actor panicked.",
+	}, []string{"kind"})
+)

@@ -1,0 +1,408 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster/placement"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+// DefaultTimeout bounds an Ask whose context has no deadline.
+const DefaultTimeout = 5 * time.Second
+
+// The back-off of an Ask that has to be sent again.
+const (
+	firstBackoff = 5 * time.Millisecond
+	lastBackoff  = 200 * time.Millisecond
+)
+
+// Peers sends to members other than this one. Ask returns the reply, or an
+// error; ErrUnknownMember, ErrNotOwner and ErrMoved make the Node try again.
+type Peers interface {
+	Ask(ctx context.Context, to id.MemberID, a Address, msg any) (any, error)
+	Tell(to id.MemberID, a Address, msg any) error
+}
+
+// alone is the Peers of a node without a cluster address.
+type alone struct{}
+
+func (alone) Ask(context.Context, id.MemberID, Address, any) (any, error) {
+	return nil, ErrUnknownMember
+}
+
+func (alone) Tell(id.MemberID, Address, any) error { return ErrUnknownMember }
+
+// Config is what a Node needs. Member is required.
+type Config struct {
+	Member  id.MemberID
+	Log     zerolog.Logger
+	Placers int   // default 64
+	Peers   Peers // default: no other member is known
+}
+
+// Node is this process as a member of the cluster. Register before Start.
+type Node struct {
+	self    id.MemberID
+	log     zerolog.Logger
+	peers   Peers
+	system  *actor.ActorSystem
+	kinds   map[string]func(Address) Behavior
+	placers []*placer
+	view    atomic.Pointer[view]
+	alarms  *alarms
+
+	state   atomic.Int32
+	alive   atomic.Int64
+	swept   atomic.Bool // Stop has told everybody: alive only falls from here
+	drained chan struct{}
+	once    sync.Once
+
+	mu     sync.Mutex // guards onStop and SetMembers
+	onStop []func(context.Context) error
+}
+
+const (
+	stateNew int32 = iota
+	stateRunning
+	stateDraining
+	stateStopped
+)
+
+// view is a member list and what follows from it for this node.
+type view struct {
+	table *placement.Table
+	own   []id.Shard
+}
+
+// placer holds the live activations of some shards.
+type placer struct {
+	mu       sync.Mutex // guards the fields below
+	live     map[Address]*activation
+	spawning *activation // what props' producers hand out; set for the time of a spawn
+	props    *actor.Props
+}
+
+// New makes a node whose member list is itself alone.
+func New(cfg Config) *Node {
+	if cfg.Member.IsZero() {
+		panic("cluster: a node needs a member id")
+	}
+	if cfg.Placers <= 0 {
+		cfg.Placers = 64
+	}
+	if cfg.Peers == nil {
+		cfg.Peers = alone{}
+	}
+	n := &Node{
+		self: cfg.Member, log: cfg.Log, peers: cfg.Peers,
+		kinds: map[string]func(Address) Behavior{}, drained: make(chan struct{}), alarms: newAlarms(),
+		system: newSystem(cfg.Log),
+	}
+	for range cfg.Placers {
+		p := &placer{live: map[Address]*activation{}}
+		// Both producers run synchronously inside a spawn, under p.mu. Props are
+		// shared, because per-activation ones would be most of its memory.
+		p.props = actor.PropsFromProducer(
+			func() actor.Actor { return p.spawning },
+			actor.WithMailbox(func() actor.Mailbox { return p.spawning }))
+		n.placers = append(n.placers, p)
+	}
+	if err := n.SetMembers([]id.MemberID{cfg.Member}); err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// Register says how activations of a kind are made. produce runs under a lock:
+// it only makes the Behavior and does not call the node.
+func (n *Node) Register(kind string, produce func(Address) Behavior) {
+	if n.state.Load() != stateNew {
+		panic("cluster: Register after Start")
+	}
+	if _, ok := n.kinds[kind]; ok {
+		panic("cluster: kind registered twice: " + kind)
+	}
+	n.kinds[kind] = produce
+}
+
+// OnStop adds what Stop calls, last one first, after the last activation ended.
+func (n *Node) OnStop(f func(context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onStop = append(n.onStop, f)
+}
+
+// Start lets messages in.
+func (n *Node) Start(context.Context) error {
+	if !n.state.CompareAndSwap(stateNew, stateRunning) {
+		return errors.New("cluster: the node was started before")
+	}
+	n.alarms.start()
+	return nil
+}
+
+// Stop drains the node: new messages are refused, every activation ends after
+// the message it is receiving, then the OnStop functions run. What has not
+// ended when ctx does is reported as its error.
+func (n *Node) Stop(ctx context.Context) error {
+	if !n.state.CompareAndSwap(stateRunning, stateDraining) {
+		n.state.CompareAndSwap(stateNew, stateStopped)
+		return nil
+	}
+	// A spawn that saw the node running holds its placer's lock, so after this
+	// loop nothing new comes to life.
+	for _, p := range n.placers {
+		p.mu.Lock()
+		for _, a := range p.live {
+			a.Stop()
+		}
+		p.mu.Unlock()
+	}
+	n.swept.Store(true)
+	if n.alive.Load() == 0 {
+		n.once.Do(func() { close(n.drained) })
+	}
+	var errs []error
+	select {
+	case <-n.drained:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("drain %d activations: %w", n.alive.Load(), ctx.Err()))
+	}
+	n.alarms.stop()
+	n.mu.Lock()
+	hooks := slices.Clone(n.onStop)
+	n.mu.Unlock()
+	for _, f := range slices.Backward(hooks) {
+		errs = append(errs, f(ctx))
+	}
+	n.system.Shutdown()
+	n.state.Store(stateStopped)
+	return errors.Join(errs...)
+}
+
+func (n *Node) ended() {
+	if n.alive.Add(-1) == 0 && n.swept.Load() {
+		n.once.Do(func() { close(n.drained) })
+	}
+}
+
+// SetMembers changes the member list. Activations of shards that move away end
+// after the message they are receiving, and what they leave goes to the new
+// owner. A list without this node is refused: it could only come from a failed
+// or partial read, and following it would stop everything.
+func (n *Node) SetMembers(members []id.MemberID) error {
+	if !slices.Contains(members, n.self) {
+		return errors.New("cluster: a member list without this node is not followed")
+	}
+	t, err := placement.New(members)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.view.Store(&view{table: t, own: t.Shards(n.self)})
+	// A spawn by the former view holds its placer's lock, so the loop sees it.
+	for _, p := range n.placers {
+		p.mu.Lock()
+		for addr, a := range p.live {
+			if t.Owner(addr.Shard()) != n.self {
+				a.Stop()
+			}
+		}
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// Member is this node's id.
+func (n *Node) Member() id.MemberID { return n.self }
+
+// Owns reports whether s lives on this node.
+func (n *Node) Owns(s id.Shard) bool { return n.view.Load().table.Owner(s) == n.self }
+
+// MintShard is a random shard of this node, for new entities that nothing ties
+// to another place.
+func (n *Node) MintShard() id.Shard {
+	own := n.view.Load().own
+	if len(own) == 0 { // more members than shards, or very bad luck
+		return id.Shard(rand.IntN(id.Shards))
+	}
+	return own[rand.IntN(len(own))]
+}
+
+// Active reports whether a lives in this node's memory.
+func (n *Node) Active(a Address) bool { return n.peek(a) != nil }
+
+// Send delivers msg to a's activation on this node. It reports false, and does
+// nothing, when there is none.
+func (n *Node) Send(a Address, msg any) bool {
+	act := n.peek(a)
+	return act != nil && act.post(msg)
+}
+
+// After calls f in about d, on the node's one timer goroutine: f must not block.
+// A node that stops forgets it.
+func (n *Node) After(d time.Duration, f func()) { n.alarms.after(d, f) }
+
+// Tell sends msg to a. It never blocks. On this node msg is received by a's
+// activation or the next one, as long as the node lives; to another member it
+// is delivered at most once.
+func (n *Node) Tell(a Address, msg any) { n.deliver(a, msg) }
+
+// Ask sends msg to a and waits for the reply; a reply that is an error is
+// returned as the error. It is sent again while the address is on the move,
+// until ctx's deadline, or DefaultTimeout where ctx has none; a deadline leaves
+// open whether msg was received. It must not be called inside Receive.
+func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
+	r := requests.Get().(*request)
+	r.msg = msg
+	var expired <-chan time.Time
+	if _, ok := ctx.Deadline(); !ok {
+		r.timer.Reset(DefaultTimeout)
+		expired = r.timer.C
+	}
+	back := firstBackoff
+	for {
+		v, waiting, err := n.attempt(ctx, expired, a, r)
+		if waiting { // somebody may still hold r: it is not pooled
+			r.gone.Store(true)
+			r.timer.Stop()
+			return nil, err
+		}
+		if !retried(err) {
+			r.timer.Stop()
+			r.msg = nil
+			requests.Put(r)
+			return v, err
+		}
+		retries.Inc()
+		pause := time.NewTimer(back)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			r.timer.Stop()
+			return nil, gaveUp(a, ctx.Err())
+		case <-expired:
+			pause.Stop()
+			return nil, gaveUp(a, context.DeadlineExceeded)
+		}
+		back = min(2*back, lastBackoff)
+	}
+}
+
+// attempt sends r once. waiting says that the asker left before the answer.
+func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, a Address, r *request) (v any, waiting bool, err error) {
+	if owner := n.view.Load().table.Owner(a.Shard()); owner != n.self {
+		if expired != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+			defer cancel()
+		}
+		v, err = n.peers.Ask(ctx, owner, a, r.msg)
+		return v, false, err
+	}
+	n.deliver(a, r)
+	select {
+	case v = <-r.out:
+	case <-ctx.Done():
+		return nil, true, gaveUp(a, ctx.Err())
+	case <-expired:
+		return nil, true, gaveUp(a, context.DeadlineExceeded)
+	}
+	if e, ok := v.(error); ok {
+		return nil, false, e
+	}
+	return v, false, nil
+}
+
+// gaveUp is UNAVAILABLE to clients where a deadline passed; a caller that left
+// needs no answer.
+func gaveUp(a Address, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("ask %s: %w: %w", a, err, problem.Unavailable("The request was not answered in time.", time.Second))
+	}
+	return fmt.Errorf("ask %s: %w", a, err)
+}
+
+// deliver brings m, a message or a *request, to the owner of a.
+func (n *Node) deliver(a Address, m any) {
+	p := n.placer(a)
+	for {
+		p.mu.Lock()
+		act, err := n.locate(p, a)
+		p.mu.Unlock()
+		switch {
+		case err == nil:
+			if act.post(m) {
+				return
+			}
+			continue // it closed meanwhile
+		case isRequest(m):
+			m.(*request).resolve(err)
+		case errors.Is(err, ErrNotOwner):
+			if err = n.peers.Tell(n.view.Load().table.Owner(a.Shard()), a, m); err == nil {
+				return
+			}
+			fallthrough
+		default:
+			if errors.Is(err, errStopping) {
+				return // the process ends; what matters is in the rows
+			}
+			n.log.Warn().Err(err).Str("kind", a.Kind).Stringer("tenant", a.Tenant).Stringer("id", a.ID).Msg("message dropped")
+		}
+		return
+	}
+}
+
+func isRequest(m any) bool {
+	_, ok := m.(*request)
+	return ok
+}
+
+func (n *Node) placer(a Address) *placer { return n.placers[int(a.Shard())%len(n.placers)] }
+
+func (n *Node) peek(a Address) *activation {
+	p := n.placer(a)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[a]
+}
+
+// errStopping is the answer of a node that drains.
+var errStopping = problem.Unavailable("The node is stopping.", time.Second)
+
+// locate finds or makes the activation of a. The placer's lock is held.
+func (n *Node) locate(p *placer, a Address) (*activation, error) {
+	if n.state.Load() != stateRunning {
+		return nil, errStopping
+	}
+	if n.view.Load().table.Owner(a.Shard()) != n.self {
+		return nil, ErrNotOwner
+	}
+	if act := p.live[a]; act != nil {
+		return act, nil
+	}
+	produce := n.kinds[a.Kind]
+	if produce == nil {
+		return nil, fmt.Errorf("%w %q", ErrUnknownKind, a.Kind)
+	}
+	act := &activation{node: n, placer: p, addr: a, behavior: produce(a)}
+	n.alive.Add(1)
+	p.spawning = act
+	n.system.Root.Spawn(p.props)
+	p.spawning = nil
+	p.live[a] = act
+	return act, nil
+}

@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/rs/zerolog"
+)
+
+// newSystem starts protoactor's runtime with its log in ours.
+func newSystem(log zerolog.Logger) *actor.ActorSystem {
+	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(bridge{log})
+	}))
+}
+
+// bridge writes the library's records to zerolog. Its info is our debug.
+type bridge struct{ log zerolog.Logger }
+
+func (b bridge) level(l slog.Level) zerolog.Level {
+	switch {
+	case l >= slog.LevelError:
+		return zerolog.ErrorLevel
+	case l >= slog.LevelWarn:
+		return zerolog.WarnLevel
+	default:
+		return zerolog.DebugLevel
+	}
+}
+
+func (b bridge) Enabled(_ context.Context, l slog.Level) bool {
+	return b.log.GetLevel() <= b.level(l)
+}
+
+// Handle keeps the message and the attributes' names: values may be messages,
+// whose content does not belong into a log.
+func (b bridge) Handle(_ context.Context, r slog.Record) error {
+	names := zerolog.Arr()
+	r.Attrs(func(a slog.Attr) bool {
+		names.Str(a.Key)
+		return true
+	})
+	b.log.WithLevel(b.level(r.Level)).Str("lib", "protoactor").Str("record", r.Message).Array("attrs", names).Msg("actor runtime")
+	return nil
+}
+
+func (b bridge) WithAttrs([]slog.Attr) slog.Handler { return b }
+func (b bridge) WithGroup(string) slog.Handler      { return b }
