@@ -1,0 +1,115 @@
+package vault
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrKey is answered for text that is no key. No error repeats the text.
+var ErrKey = errors.New("not a key")
+
+// ParseKey reads a key: 32 bytes in standard base64, as `openssl rand -base64 32`
+// prints them.
+func ParseKey(text string) (Secret32, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return Secret32{}, fmt.Errorf("%w: it is empty, want 32 bytes in base64", ErrKey)
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return Secret32{}, fmt.Errorf("%w: it is not standard base64 with padding", ErrKey)
+	}
+	if len(b) != 32 {
+		return Secret32{}, fmt.Errorf("%w: it has %d bytes, want 32", ErrKey, len(b))
+	}
+	key := Secret32{[32]byte(b)}
+	if key == (Secret32{}) {
+		return Secret32{}, fmt.Errorf("%w: all of its bytes are zero", ErrKey)
+	}
+	return key, nil
+}
+
+// ParseKeys reads keys that are separated by commas; there may be none.
+func ParseKeys(list string) ([]Secret32, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	var keys []Secret32
+	for i, text := range strings.Split(list, ",") {
+		key, err := ParseKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", i+1, err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// LoadOrCreate reads the master key of a development installation from dir, and
+// makes one the first time. Processes that come at once agree on one key.
+func LoadOrCreate(dir string) (Secret32, error) {
+	path := filepath.Join(dir, "master.key")
+	key, err := loadKey(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if err := createKey(dir, path); err != nil {
+		return Secret32{}, fmt.Errorf("make a master key: %w", err)
+	}
+	return loadKey(path)
+}
+
+func loadKey(path string) (Secret32, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Secret32{}, fmt.Errorf("read the master key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Secret32{}, fmt.Errorf("others may read the master key %s: run chmod 600 on it", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Secret32{}, fmt.Errorf("read the master key: %w", err)
+	}
+	key, err := ParseKey(string(text))
+	if err != nil {
+		return Secret32{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}
+
+// createKey puts a new key at path unless one is there: a link never replaces.
+func createKey(dir, path string) error {
+	// Others may pass through the data directory: the private Postgres runs under
+	// another user.
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	var key [32]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".master.key-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(base64.StdEncoding.EncodeToString(key[:]) + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

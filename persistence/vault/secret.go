@@ -1,0 +1,68 @@
+package vault
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/rs/zerolog"
+)
+
+const redacted = "[redacted]"
+
+// Secret is text or bytes that must not be seen: it prints, logs and marshals as
+// "[redacted]". Reveal is the one way to its content.
+type Secret struct{ content []byte }
+
+// NewSecret takes ownership of content.
+func NewSecret(content []byte) Secret { return Secret{content} }
+
+// Reveal answers the content, which the caller must not change, log or keep.
+func (s Secret) Reveal() []byte { return s.content }
+
+// IsZero reports whether there is nothing to hide.
+func (s Secret) IsZero() bool { return len(s.content) == 0 }
+
+// String is "[redacted]".
+func (Secret) String() string { return redacted }
+
+// GoString is "[redacted]".
+func (Secret) GoString() string { return redacted }
+
+// Format writes "[redacted]" for every verb.
+func (Secret) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+
+// MarshalText is "[redacted]".
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// MarshalJSON is "[redacted]".
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalZerologObject logs "[redacted]".
+func (Secret) MarshalZerologObject(e *zerolog.Event) { e.Str("secret", redacted) }
+
+// Secret32 is a key of 32 bytes. Like a Secret it cannot be printed.
+type Secret32 struct{ key [32]byte }
+
+// NewSecret32 is the key of these bytes.
+func NewSecret32(key [32]byte) Secret32 { return Secret32{key} }
+
+// Reveal answers the bytes.
+func (s Secret32) Reveal() [32]byte { return s.key }
+
+// String is "[redacted]".
+func (Secret32) String() string { return redacted }
+
+// GoString is "[redacted]".
+func (Secret32) GoString() string { return redacted }
+
+// Format writes "[redacted]" for every verb.
+func (Secret32) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+
+// MarshalText is "[redacted]".
+func (Secret32) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// MarshalJSON is "[redacted]".
+func (Secret32) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalZerologObject logs "[redacted]".
+func (Secret32) MarshalZerologObject(e *zerolog.Event) { e.Str("secret", redacted) }
