@@ -1,0 +1,222 @@
+package event
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Facts are what is durable of a run, as far as its event stream shows it. A
+// reader that needs less (see Cursor) may leave out what it does not need.
+type Facts struct {
+	Run          id.RunID
+	Agent        *id.AgentID
+	Status       lifecycle.RunStatus
+	Started      bool  // it left queued other than by its end
+	Seq          int64 // number of the last fact
+	Output       json.RawMessage
+	ErrorCode    string
+	ErrorMessage string
+	TokensIn     int64
+	TokensOut    int64
+	CostUSD      float64
+	Steps        []StepFacts
+	Marks        []MarkFacts
+}
+
+// StepFacts are one step. Input and Output are the shown ones.
+type StepFacts struct {
+	Idx      int
+	Kind     lifecycle.StepKind
+	Name     string
+	Status   lifecycle.StepStatus
+	BeganSeq int64
+	EndedSeq int64 // 0: its end is no frame, or has not come
+	Input    json.RawMessage
+	Output   json.RawMessage
+	// Segments are the byte lengths of an llm step's thinking and text by turns
+	// in order of arrival, thinking first.
+	Segments []int32
+}
+
+// MarkFacts are one fact without a row of its own.
+type MarkFacts struct {
+	Seq  int64
+	Type Type
+	Data json.RawMessage
+}
+
+// Cursor says what a reader has or wants (service.md, Run event stream;
+// open-parts.md, Threads, runs, attachments). After, the Last-Event-ID, goes
+// before Full, replay=full, and Full before Since.
+type Cursor struct {
+	Since int64 // only steps with a greater idx
+	Full  bool
+	After Pos // zero: none
+}
+
+// ReadCursor reads what a client sent. Steps have whole numbers, so a since
+// between two of them is the lower one; an unusable Last-Event-ID is none.
+func ReadCursor(lastEventID string, since float64, full bool) Cursor {
+	c := Cursor{Full: full}
+	switch f := math.Floor(since); {
+	case f >= math.MaxInt32:
+		c.Since = math.MaxInt32
+	case f >= 0:
+		c.Since = int64(f)
+	default: // below every step, or not a number
+		c.Since = -1
+	}
+	c.After, _ = ParsePos(lastEventID)
+	return c
+}
+
+// Exact reports whether the reader is owed every frame after a position, as
+// against the steps after an idx.
+func (c Cursor) Exact() bool { return c.Full || c.After != (Pos{}) }
+
+// Within is the cursor that counts for a run with these facts: an After that no
+// frame of the run has had is unusable and counts as none.
+func (c Cursor) Within(f *Facts) Cursor {
+	if c.After.Seq > f.Seq {
+		c.After = Pos{}
+	}
+	return c
+}
+
+// Replay makes the frames of committed facts that a reader with this cursor has
+// not had, in the order of their positions, which are those of the live frames.
+//
+// An Exact reader gets every frame after its position, the text of finished
+// steps included. Any other gets run.started (unless Since names a step), the
+// steps after Since as step.started with the thinking of their models, and the
+// terminal frame; not what tools answered, what approvals were asked for and
+// what models wrote, which are read elsewhere. Of an abandoned step nothing is
+// kept but that it began. A run that is still queued has no frames.
+func Replay(f *Facts, c Cursor) []*Frame {
+	c = c.Within(f)
+	r := replay{facts: f, cursor: c, exact: c.Exact()}
+	if f.Started && (r.exact || c.Since < 0) {
+		r.add(Pos{Seq: SeqStarted}, func() *Frame { return Started(f.Run, f.Agent) })
+	}
+	for i := range f.Steps {
+		r.step(&f.Steps[i])
+	}
+	if r.exact {
+		for _, m := range f.Marks {
+			if !m.Type.Terminal() { // the run's row says it
+				r.add(Pos{Seq: m.Seq}, func() *Frame { return Marked(m.Seq, m.Type, m.Data) })
+			}
+		}
+	}
+	if f.Status.Terminal() {
+		r.add(Pos{Seq: f.Seq}, f.end)
+	}
+	slices.SortStableFunc(r.frames, func(a, b *Frame) int {
+		switch {
+		case a.Pos.Before(b.Pos):
+			return -1
+		case b.Pos.Before(a.Pos):
+			return 1
+		}
+		return 0
+	})
+	return r.frames
+}
+
+func (f *Facts) end() *Frame {
+	if f.Status == lifecycle.RunSucceeded {
+		output := f.Output
+		if len(output) == 0 {
+			output = json.RawMessage("null")
+		}
+		return Completed(f.Seq, output, f.TokensIn, f.TokensOut, f.CostUSD)
+	}
+	return Failed(f.Seq, f.ErrorCode, f.ErrorMessage)
+}
+
+type replay struct {
+	facts  *Facts
+	cursor Cursor
+	exact  bool
+	frames []*Frame
+}
+
+// add makes the frame at pos unless the reader has it.
+func (r *replay) add(pos Pos, make func() *Frame) {
+	if r.cursor.After.Before(pos) {
+		r.frames = append(r.frames, make())
+	}
+}
+
+func (r *replay) step(s *StepFacts) {
+	if !r.exact && int64(s.Idx) <= r.cursor.Since {
+		return
+	}
+	r.add(Pos{Seq: s.BeganSeq}, func() *Frame { return StepBegan(s.BeganSeq, s.Idx, s.Kind, s.Name) })
+	ended := s.Status == lifecycle.StepSucceeded || s.Status == lifecycle.StepFailed
+	switch s.Kind {
+	case lifecycle.StepLLM:
+		if ended {
+			r.text(s)
+		}
+	case lifecycle.StepTool, lifecycle.StepRetrieval:
+		if !r.exact {
+			return
+		}
+		r.add(Pos{Seq: s.BeganSeq + 1}, func() *Frame { return Called(s.BeganSeq+1, s.Idx, s.Name, s.Input) })
+		if ended && s.EndedSeq > 0 {
+			r.add(Pos{Seq: s.EndedSeq}, func() *Frame {
+				return Resulted(s.EndedSeq, s.Idx, s.Status == lifecycle.StepSucceeded, s.Output)
+			})
+		}
+	}
+}
+
+// text makes the frames of what a model wrote, one for each of its segments.
+func (r *replay) text(s *StepFacts) {
+	if len(s.Output) == 0 || r.cursor.After.Seq > s.BeganSeq {
+		return
+	}
+	var said struct {
+		Text     string `json:"text"`
+		Thinking string `json:"thinking"`
+	}
+	if json.Unmarshal(s.Output, &said) != nil {
+		return // a failed step may show something else than an answer
+	}
+	pos := Pos{Seq: s.BeganSeq}
+	part := func(t Type, text string) {
+		if text == "" {
+			return
+		}
+		pos.Offset += int64(len(text))
+		if !r.exact && t != LLMThinking {
+			return
+		}
+		if f := Delta(t, pos, s.Idx, text).After(r.cursor.After); f != nil && f.Text != "" {
+			r.frames = append(r.frames, f)
+		}
+	}
+	for i, n := range s.Segments {
+		rest, t := &said.Thinking, LLMThinking
+		if i%2 == 1 {
+			rest, t = &said.Text, LLMDelta
+		}
+		if !r.exact && t == LLMDelta {
+			// A reader of thinking alone is not given the text: its length says
+			// where the thinking goes on.
+			pos.Offset += int64(n)
+			continue
+		}
+		cut := min(max(int(n), 0), len(*rest))
+		part(t, (*rest)[:cut])
+		*rest = (*rest)[cut:]
+	}
+	// Without segments, or with ones that say too little, the rest in order.
+	part(LLMThinking, said.Thinking)
+	part(LLMDelta, said.Text)
+}
