@@ -1,0 +1,238 @@
+// Package blob keeps files in a directory of the machine: attachments, artifacts,
+// screenshots.
+//
+// It owns the directory. A blob appears under its key whole and durable or not
+// at all; what a kill leaves half-written lies apart under .tmp, until Sweep. Keys
+// cannot lead out of the directory, whatever is in it. There is no index and no
+// lock: who may read which key is the database's to say, and of two concurrent
+// Puts to one key one wins.
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Errors a caller tells apart.
+var (
+	ErrTooLarge = errors.New("the file is larger than allowed")
+	ErrNotFound = errors.New("there is no such file")
+	ErrKey      = errors.New("not a key of a file")
+)
+
+const (
+	temporary  = ".tmp" // no key begins with a dot
+	maxKey     = 512
+	maxSegment = 200
+)
+
+// Dir is a directory of blobs. It is safe for concurrent use, by several
+// processes too.
+type Dir struct{ root *os.Root }
+
+// New opens the directory and makes it where it is missing.
+func New(dir string) (*Dir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of files: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory of files: %w", err)
+	}
+	if err := root.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		root.Close()
+		return nil, fmt.Errorf("make the directory of unfinished files: %w", err)
+	}
+	return &Dir{root}, nil
+}
+
+// Close gives the directory back; no other call may follow.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// Put stores what r gives under key, replacing what was there, and answers its
+// size and SHA-256. More than max bytes are ErrTooLarge; after any error the key
+// holds what it held before.
+func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
+	if err := check(key); err != nil {
+		return 0, sum, err
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return 0, sum, err
+	}
+	unfinished := path.Join(temporary, hex.EncodeToString(random[:]))
+	f, err := d.root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	defer func() {
+		if err != nil {
+			d.root.Remove(unfinished)
+		}
+	}()
+	hash := sha256.New()
+	size, err = io.Copy(io.MultiWriter(f, hash), io.LimitReader(reader{ctx, r}, max+1))
+	if err == nil && size > max {
+		err = ErrTooLarge
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	parent := path.Dir(key)
+	if err := d.makeParents(parent); err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	if err := d.root.Rename(unfinished, key); err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	if err := d.sync(parent); err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	return size, [sha256.Size]byte(hash.Sum(nil)), nil
+}
+
+// Open answers the file and its size. The caller closes it; it stays readable
+// when it is replaced or deleted meanwhile.
+func (d *Dir) Open(key string) (file io.ReadSeekCloser, size int64, err error) {
+	if err := check(key); err != nil {
+		return nil, 0, err
+	}
+	f, err := d.root.Open(key)
+	if err != nil {
+		return nil, 0, missing(key, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrNotFound
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, missing(key, err)
+	}
+	return f, info.Size(), nil
+}
+
+// Delete removes the file of that key; there may be none.
+func (d *Dir) Delete(key string) error {
+	if err := check(key); err != nil {
+		return err
+	}
+	info, err := d.root.Lstat(key)
+	if err == nil && info.IsDir() { // the beginning of other keys
+		return nil
+	}
+	if err == nil {
+		err = d.root.Remove(key)
+	}
+	if err != nil && !absent(err) {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+// Sweep removes what Puts of dead processes left that began before the given
+// time, and answers how many files it removed.
+func (d *Dir) Sweep(before time.Time) (removed int, err error) {
+	entries, err := fs.ReadDir(d.root.FS(), temporary)
+	if err != nil {
+		return 0, fmt.Errorf("look for unfinished files: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.ModTime().Before(before) {
+			continue // it has just been finished, or is being written
+		}
+		if err := d.root.Remove(path.Join(temporary, e.Name())); err != nil && !absent(err) {
+			return removed, fmt.Errorf("remove an unfinished file: %w", err)
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// makeParents makes the directories of a key, each durably.
+func (d *Dir) makeParents(dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if info, err := d.root.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	above := path.Dir(dir)
+	if err := d.makeParents(above); err != nil {
+		return err
+	}
+	if err := d.root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return d.sync(above)
+}
+
+func (d *Dir) sync(dir string) error {
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// check accepts segments of letters, digits, dot, dash and underscore, joined by
+// slashes, none of which begins with a dot.
+func check(key string) error {
+	if key == "" || len(key) > maxKey {
+		return fmt.Errorf("%w: %d bytes", ErrKey, len(key))
+	}
+	for segment := range strings.SplitSeq(key, "/") {
+		if segment == "" || segment[0] == '.' || len(segment) > maxSegment {
+			return fmt.Errorf("%w: %q", ErrKey, key)
+		}
+		for _, c := range []byte(segment) {
+			switch {
+			case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+			default:
+				return fmt.Errorf("%w: %q", ErrKey, key)
+			}
+		}
+	}
+	return nil
+}
+
+func missing(key string, err error) error {
+	if absent(err) {
+		return fmt.Errorf("%w: %s", ErrNotFound, key)
+	}
+	return fmt.Errorf("open %s: %w", key, err)
+}
+
+// absent reports whether a path does not exist, one that leads through a file
+// included.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, ErrNotFound)
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
