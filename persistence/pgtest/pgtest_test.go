@@ -180,15 +180,25 @@ func TestTestProcessesShareAServerThatEndsAfterThem(t *testing.T) {
 		t.Fatal(said)
 	}
 	next.quit()
-	endDaemon(t, s)
+	// Nor is a killed daemon.
+	endDaemons(t, s, syscall.SIGKILL)
+	last := newUser(t, s)
+	if said := <-last.said; !strings.HasPrefix(said, "url: ") {
+		t.Fatal(said)
+	}
+	last.quit()
+	endDaemons(t, s, syscall.SIGTERM)
 }
 
-// endDaemon ends the daemon before its idle time has passed.
-func endDaemon(t *testing.T, s shared) {
+// endDaemons ends the daemon of s before its idle time has passed.
+func endDaemons(t *testing.T, s shared, how syscall.Signal) {
 	t.Helper()
 	pids := daemons(t, s)
+	if len(pids) == 0 {
+		t.Fatal("there is no daemon")
+	}
 	for _, pid := range pids {
-		syscall.Kill(pid, syscall.SIGTERM)
+		syscall.Kill(pid, how)
 	}
 	limit := time.Now().Add(deadline)
 	for len(daemons(t, s)) > 0 {
