@@ -1,4 +1,3 @@
-// Package journal is what actors commit: the group-commit writer and its rows.
 package journal
 
 import (
@@ -206,10 +205,12 @@ type Audit struct {
 	Detail     json.RawMessage
 }
 
-// Statement is one statement of a commit that has no bulk form. With Swap set it
-// must affect exactly one row, else the commit is an ErrConflict; Settle then is
-// a query with the single argument Op that says whether the statement's row was
-// last written by this operation.
+// Statement is one statement of a commit that has no bulk form. It runs after
+// the bulk statements, in the order of the commit. With Swap set it must affect
+// exactly one row, else the commit is an ErrConflict; Settle then is a query
+// with the single argument Op that says whether the statement's row was last
+// written by this operation. A statement without Settle, in a commit that writes
+// no other row than by such statements, must be one that may run twice.
 type Statement struct {
 	SQL    string
 	Args   []any

@@ -1,0 +1,41 @@
+// Package failpoint names the moments at which a crash test kills the process:
+// the boundaries of every commit.
+//
+// A package declares its points in variables and hits them where they lie. In a
+// build without the tag failpoints Hit is empty and inlined. With the tag,
+// SVC_FAILPOINT=name[:n] makes the n-th hit (default: the first) of that point
+// end the own process by SIGKILL: nothing is flushed, closed or said good-bye to.
+package failpoint
+
+import (
+	"slices"
+	"sync"
+)
+
+// Point is the name of one moment, as package.moment.
+type Point string
+
+var declared struct {
+	sync.Mutex
+	names []string
+}
+
+// Declare makes a point known, for a package variable. It panics when the name
+// is taken.
+func Declare(name string) Point {
+	declared.Lock()
+	defer declared.Unlock()
+	if slices.Contains(declared.names, name) {
+		panic("failpoint: " + name + " is declared twice")
+	}
+	declared.names = append(declared.names, name)
+	return Point(name)
+}
+
+// Names lists the points of the packages linked into this binary, sorted: a
+// crash test hits each of them once.
+func Names() []string {
+	declared.Lock()
+	defer declared.Unlock()
+	return slices.Sorted(slices.Values(declared.names))
+}

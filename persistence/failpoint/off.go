@@ -1,0 +1,9 @@
+//go:build !failpoints
+
+package failpoint
+
+// Enabled says whether this build can be killed at its points.
+const Enabled = false
+
+// Hit does nothing in this build.
+func Hit(Point) {}

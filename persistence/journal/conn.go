@@ -1,0 +1,180 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+)
+
+// conn is a lane's connection with its prepared statements.
+type conn struct {
+	raw     *pgx.Conn
+	backend backend
+	texts   map[string]*pgconn.StatementDescription // of Statement, by SQL
+}
+
+// backend identifies the server's process behind a connection.
+type backend struct {
+	pid     uint32
+	started time.Time
+}
+
+// prefix keeps the names of the writer's prepared statements apart from those
+// that the driver makes.
+const prefix = "journal_"
+
+// maxTexts bounds the prepared statements of a connection. Statements come from
+// the code, so that there are few; past the bound they are prepared each time.
+const maxTexts = 512
+
+// connect takes a connection out of the pool for good, ends the backend of the
+// lane's lost one, so that what was sent to it is decided, and prepares the
+// statements.
+func connect(ctx context.Context, pool *pgxpool.Pool, lost backend) (*conn, error) {
+	pooled, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c := &conn{raw: pooled.Hijack(), texts: map[string]*pgconn.StatementDescription{}}
+	if err := c.setUp(ctx, lost); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *conn) setUp(ctx context.Context, lost backend) error {
+	// What a login may see and end of its own sessions, the role may not.
+	var role string
+	if err := c.raw.QueryRow(ctx, "SELECT current_setting('role')").Scan(&role); err != nil {
+		return fmt.Errorf("read the role: %w", err)
+	}
+	if _, err := c.raw.Exec(ctx, "RESET ROLE"); err != nil {
+		return fmt.Errorf("reset the role: %w", err)
+	}
+	if lost.pid != 0 {
+		if err := c.end(ctx, lost); err != nil {
+			return err
+		}
+	}
+	if err := c.raw.QueryRow(ctx, queries.Get("lane_backend")).Scan(&c.backend.pid, &c.backend.started); err != nil {
+		return fmt.Errorf("read the backend: %w", err)
+	}
+	if _, err := c.raw.Exec(ctx, "SELECT set_config('role', $1, false)", role); err != nil {
+		return fmt.Errorf("take the role: %w", err)
+	}
+	if _, err := c.raw.Exec(ctx, queries.Get("lane_setup")); err != nil {
+		return fmt.Errorf("set up the connection: %w", err)
+	}
+	names := []string{"begin", "commit", "fence"}
+	for _, b := range newRows() {
+		names = append(names, b.name)
+	}
+	for _, name := range names {
+		if _, err := c.raw.PgConn().Prepare(ctx, prefix+name, queries.Get(name), nil); err != nil {
+			return fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// end makes sure that the lost backend is gone, and with it every doubt whether
+// its transaction may still commit.
+func (c *conn) end(ctx context.Context, lost backend) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for {
+		gone := true
+		rows, err := c.raw.Query(ctx, queries.Get("old_backend"), lost.pid, lost.started)
+		if err == nil {
+			for rows.Next() {
+				gone = false
+			}
+			err = rows.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("look for the lost backend: %w", err)
+		}
+		if gone {
+			return nil
+		}
+		if _, err := c.raw.Exec(ctx, "SELECT pg_terminate_backend($1)", lost.pid); err != nil {
+			return fmt.Errorf("end the lost backend: %w", err)
+		}
+		if !pause(ctx, 5*time.Millisecond) {
+			return fmt.Errorf("end the lost backend: %w", ctx.Err())
+		}
+	}
+}
+
+// prepare readies a Statement's text.
+func (c *conn) prepare(ctx context.Context, sql string) (*pgconn.StatementDescription, error) {
+	if sd := c.texts[sql]; sd != nil {
+		return sd, nil
+	}
+	name := ""
+	if len(c.texts) < maxTexts {
+		name = fmt.Sprintf("%stext_%d", prefix, len(c.texts))
+	}
+	sd, err := c.raw.PgConn().Prepare(ctx, name, sql, nil)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		c.texts[sql] = sd
+	}
+	return sd, nil
+}
+
+// closeTime bounds the good-bye to a server that may not answer.
+const closeTime = time.Second
+
+func (c *conn) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = c.raw.Close(ctx) // nothing depends on it
+	<-c.raw.PgConn().CleanupDone()
+}
+
+// failure sorts what the database answered.
+type failure int
+
+const (
+	refusedRows failure = iota // these rows, whenever they are sent
+	busyRows                   // locks; the same may succeed at once
+	noStorage                  // not now: gone, shutting down, full
+)
+
+func sortFailure(err error) failure {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || pg.IsUnavailable(err) {
+		return noStorage // without an answer of the database the connection is broken
+	}
+	switch pgErr.Code {
+	case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock time-out, cancelled
+		return busyRows
+	}
+	if pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
+		return noStorage
+	}
+	return refusedRows
+}
+
+// pause waits for d, or answers false when ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,349 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentsvc/schemas/id"
+)
+
+const (
+	maxFlush      = 512     // commits
+	maxFlushBytes = 4 << 20 // of rows, about
+	freshShare    = 8       // new work gets at least one in so many places of a full flush
+	minPause      = 5 * time.Millisecond
+	maxPause      = 500 * time.Millisecond
+	connectTime   = 5 * time.Second
+	idleCheck     = time.Second
+)
+
+// entry is a commit on its way.
+type entry struct {
+	c    *Commit
+	size int
+	done chan error // capacity 1: the lane never waits for a caller
+
+	// Guarded by the lane's mutex.
+	queued    bool // in the lane's queue, or held by a lane that has no database
+	abandoned bool // its caller has left
+}
+
+var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1)} }}
+
+func newEntry(c *Commit) *entry {
+	e := entries.Get().(*entry)
+	e.c, e.size, e.queued, e.abandoned = c, c.size(), false, false
+	return e
+}
+
+// freeEntry is for entries that were answered and that the lane has left.
+func freeEntry(e *entry) {
+	e.c = nil
+	entries.Put(e)
+}
+
+// idemKey is an idempotency key of a tenant.
+type idemKey struct {
+	tenant id.TenantID
+	digest [32]byte
+}
+
+// lane writes the commits of its shards, one flush after another.
+type lane struct {
+	w    *Writer
+	n    int
+	wake chan struct{} // capacity 1
+	down atomic.Pointer[error]
+
+	mu       sync.Mutex // guards the fields below
+	accepted []*entry
+	fresh    []*entry // new work
+	stopping bool
+
+	// Of the lane's goroutine alone.
+	conn     *conn
+	lost     backend // of the last lost connection
+	failures int     // since the last flush that the database answered
+	rows     *rows
+	batch    []*entry
+	later    []*entry
+	entities map[id.UUID]struct{}
+	keys     map[idemKey]struct{}
+	written  map[idemKey]id.OpID // keys of the flush before
+}
+
+func newLane(w *Writer, n int) *lane {
+	return &lane{w: w, n: n, wake: make(chan struct{}, 1), rows: newRows(), entities: map[id.UUID]struct{}{},
+		keys: map[idemKey]struct{}{}, written: map[idemKey]id.OpID{}}
+}
+
+func (l *lane) push(e *entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.stopping || !l.w.running.Load():
+		return fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+	case !e.c.New:
+		l.accepted = append(l.accepted, e)
+		l.w.metrics.queue.WithLabelValues("accepted").Inc()
+	case len(l.fresh) >= l.w.cfg.Queue:
+		return fmt.Errorf("%w: the queue of new work is full", ErrUnavailable)
+	default:
+		l.fresh = append(l.fresh, e)
+		l.w.metrics.queue.WithLabelValues("new").Inc()
+	}
+	e.queued = true
+	l.signal()
+	return nil
+}
+
+func (l *lane) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// withdraw takes new work back that was not sent; else its caller leaves it.
+func (l *lane) withdraw(e *entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.abandoned = true
+	if !e.queued || !e.c.New {
+		return false
+	}
+	e.queued = false
+	if i := slices.Index(l.fresh, e); i >= 0 {
+		l.fresh = slices.Delete(l.fresh, i, i+1)
+		l.w.metrics.queue.WithLabelValues("new").Dec()
+	}
+	return true
+}
+
+func (l *lane) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopping = true
+	l.signal()
+}
+
+func (l *lane) loop() {
+	defer func() {
+		if l.conn != nil {
+			l.conn.close()
+		}
+	}()
+	idle := time.NewTicker(idleCheck)
+	defer idle.Stop()
+	flushed := false
+	for {
+		if l.conn == nil && !l.reconnect() {
+			l.refuseAll()
+			return
+		}
+		batch, last := l.take()
+		if len(batch) > 0 {
+			l.flush(batch)
+			flushed = true
+			continue
+		}
+		if last {
+			return
+		}
+		l.up() // nothing that is known to be unwritable waits
+		select {
+		case <-l.wake:
+		case <-idle.C:
+			// Who is asked for admission must know that the database is gone.
+			if !flushed {
+				l.check()
+			}
+			flushed = false
+		}
+	}
+}
+
+// check finds out whether an idle connection still lives.
+func (l *lane) check() {
+	ctx, cancel := context.WithTimeout(l.w.hard, connectTime)
+	defer cancel()
+	if err := l.conn.raw.Ping(ctx); err != nil {
+		l.broken(err)
+	}
+}
+
+// take takes the next flush's commits out of the queues: accepted work first,
+// with a share left for new work. Of two commits that must not meet in one flush
+// the later stays, and all that follow it on the same entities. last says that
+// the queues are empty and stay so.
+func (l *lane) take() (batch []*entry, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.entities)
+	clear(l.keys)
+	l.batch = l.batch[:0]
+	bytes := 0
+	share, acceptedBytes := min(len(l.fresh), max(maxFlush/freshShare, maxFlush-len(l.accepted))), maxFlushBytes
+	if share > 0 {
+		acceptedBytes -= maxFlushBytes / freshShare
+	}
+	l.accepted = l.takeFrom(l.accepted, maxFlush-share, acceptedBytes, &bytes, "accepted")
+	l.fresh = l.takeFrom(l.fresh, maxFlush-len(l.batch), maxFlushBytes, &bytes, "new")
+	return l.batch, l.stopping && len(l.accepted)+len(l.fresh) == 0
+}
+
+// takeFrom moves up to n entries of q to the batch and returns what stays.
+func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []*entry {
+	l.later = l.later[:0]
+	i, taken := 0, 0
+	for ; i < len(q) && taken < n && (*bytes < maxBytes || len(l.batch) == 0); i++ {
+		e := q[i]
+		if key := e.c.Idempotency; key != nil {
+			if op, used := l.written[idemKey{e.c.Tenant, key.Digest}]; used {
+				// The flush before wrote this key: no need to ask the database.
+				e.queued = false
+				if op == e.c.Op {
+					e.done <- nil
+				} else {
+					e.done <- ErrReplay
+				}
+				continue
+			}
+		}
+		if l.meets(e.c) {
+			l.later = append(l.later, e)
+			continue
+		}
+		e.queued = false
+		l.batch = append(l.batch, e)
+		*bytes += e.size
+		taken++
+	}
+	gone := i - len(l.later)
+	l.w.metrics.queue.WithLabelValues(work).Sub(float64(gone))
+	copy(q[gone:i], l.later)
+	n = copy(q, q[gone:])
+	clear(q[n:])
+	clear(l.later)
+	return q[:n]
+}
+
+// meets reports whether c shares an entity or an idempotency key with a commit
+// before it, and notes its own.
+func (l *lane) meets(c *Commit) bool {
+	met := false
+	note := func(u id.UUID) {
+		if _, there := l.entities[u]; there {
+			met = true
+			return
+		}
+		l.entities[u] = struct{}{}
+	}
+	if c.Thread != nil {
+		note(c.Thread.ID.UUID)
+	}
+	if c.Accept != nil {
+		note(c.Accept.ID.UUID)
+	}
+	if c.Run != nil {
+		note(c.Run.ID.UUID)
+	}
+	if c.Idempotency != nil {
+		key := idemKey{c.Tenant, c.Idempotency.Digest}
+		if _, there := l.keys[key]; there {
+			met = true
+		}
+		l.keys[key] = struct{}{}
+	}
+	return met
+}
+
+// hold makes entries withdrawable while there is no database.
+func (l *lane) hold(batch []*entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range batch {
+		e.queued = true
+	}
+}
+
+// resume takes held entries again; new work whose caller has left is dropped:
+// nobody was told that it exists.
+func (l *lane) resume(batch []*entry) []*entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := batch[:0]
+	for _, e := range batch {
+		if e.c.New && e.abandoned {
+			continue
+		}
+		e.queued = false
+		kept = append(kept, e)
+	}
+	return kept
+}
+
+// broken drops the connection and closes the door for new work.
+func (l *lane) broken(err error) {
+	if l.down.Swap(&err) == nil {
+		l.w.metrics.down.Inc()
+		l.w.cfg.Log.Warn().Err(err).Int("lane", l.n).Msg("storage is not available, commits wait")
+	}
+	l.failures++
+	if l.conn != nil {
+		l.lost = l.conn.backend
+		l.conn.close()
+		l.conn = nil
+	}
+}
+
+// up opens the door again.
+func (l *lane) up() {
+	l.failures = 0
+	if l.down.Load() != nil {
+		l.down.Store(nil)
+		l.w.metrics.down.Dec()
+		l.w.cfg.Log.Info().Int("lane", l.n).Msg("storage is available again")
+	}
+}
+
+// reconnect tries until it has a connection, with growing pauses; false: Stop's
+// patience has ended.
+func (l *lane) reconnect() bool {
+	for {
+		if l.failures > 0 && !pause(l.w.hard, min(maxPause, minPause<<min(l.failures-1, 10))) {
+			return false
+		}
+		ctx, cancel := context.WithTimeout(l.w.hard, connectTime)
+		c, err := connect(ctx, l.w.cfg.Pool, l.lost)
+		cancel()
+		if err == nil {
+			l.conn, l.lost = c, backend{}
+			l.w.metrics.reconnects.Inc()
+			return true
+		}
+		if l.w.hard.Err() != nil {
+			return false
+		}
+		l.broken(err)
+	}
+}
+
+// refuseAll answers everything that is still queued when the lane ends.
+func (l *lane) refuseAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range [][]*entry{l.accepted, l.fresh} {
+		for _, e := range q {
+			e.queued = false
+			e.done <- fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+		}
+	}
+	l.w.metrics.queue.WithLabelValues("accepted").Sub(float64(len(l.accepted)))
+	l.w.metrics.queue.WithLabelValues("new").Sub(float64(len(l.fresh)))
+	l.accepted, l.fresh = nil, nil
+}

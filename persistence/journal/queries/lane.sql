@@ -1,0 +1,27 @@
+-- A lane's connection.
+
+-- name: lane_setup
+-- The shapes of the statements never change with their arrays: one plan for all.
+-- A row that another session holds locked must not stop a lane for long.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('lock_timeout', '2s', false),
+       set_config('enable_hashjoin', 'off', false),
+       set_config('enable_mergejoin', 'off', false),
+       set_config('jit', 'off', false)
+
+-- name: lane_backend
+SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()
+
+-- name: old_backend
+-- A lost connection's backend may still be at work on what was sent to it.
+SELECT pid, backend_start FROM pg_stat_activity WHERE pid = $1 AND (backend_start IS NULL OR backend_start = $2)
+
+-- name: touch_keys
+-- Lazy: a key that another session is writing keeps its older value.
+UPDATE api_keys k SET last_used_at = u.at
+FROM (SELECT a.tenant_id, a.id, v.at
+      FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS v (tenant_id, id, at)
+      JOIN api_keys a ON a.tenant_id = v.tenant_id AND a.id = v.id
+      WHERE a.last_used_at IS NULL OR a.last_used_at < v.at
+      FOR NO KEY UPDATE OF a SKIP LOCKED) AS u
+WHERE k.tenant_id = u.tenant_id AND k.id = u.id

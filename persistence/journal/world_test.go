@@ -1,0 +1,315 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deadline = 20 * time.Second
+
+// noon is the time of every row of the tests: microseconds, as the database keeps.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+
+// world is a database with a tenant, an agent and a living member, and a writer.
+type world struct {
+	t      testing.TB
+	pool   *pgxpool.Pool // for looking
+	member id.MemberID
+	tenant id.TenantID
+	agent  id.AgentID
+	w      *Writer
+}
+
+// newWorld makes a world; change may alter the writer's configuration.
+func newWorld(t testing.TB, change func(*Config)) *world {
+	t.Helper()
+	return worldIn(t, pgtest.New(t), change)
+}
+
+func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
+	t.Helper()
+	x := &world{t: t, pool: db.System(t), member: id.MemberID{UUID: id.NewAnywhere()}}
+	x.tenant, x.agent = x.newTenant()
+	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, x.member)
+	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member}
+	if change != nil {
+		change(&cfg)
+	}
+	x.w = New(cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	if err := x.w.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		defer cancel()
+		if err := x.w.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+func (x *world) newTenant() (id.TenantID, id.AgentID) {
+	x.t.Helper()
+	tenant, agent := id.TenantID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
+	x.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, tenant)
+	x.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')`, tenant, agent)
+	return tenant, agent
+}
+
+func (x *world) exec(sql string, args ...any) {
+	x.t.Helper()
+	if _, err := x.pool.Exec(context.Background(), sql, args...); err != nil {
+		x.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (x *world) newThread(shard id.Shard) id.ThreadID {
+	x.t.Helper()
+	thread := id.ThreadID{UUID: id.New(shard)}
+	x.exec(`INSERT INTO threads (tenant_id, id, agent_id, created_by) VALUES ($1, $2, $3, 'user')`, x.tenant, thread, x.agent)
+	return thread
+}
+
+// count answers a query of one number.
+func (x *world) count(sql string, args ...any) int {
+	x.t.Helper()
+	var n int
+	if err := x.pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		x.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// do writes c with the tests' deadline.
+func (x *world) do(c *Commit) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	return x.w.Do(ctx, c)
+}
+
+func (x *world) must(c *Commit) {
+	x.t.Helper()
+	if err := x.do(c); err != nil {
+		x.t.Fatalf("commit: %v", err)
+	}
+}
+
+// all does every commit at once and returns their errors in order. The flush
+// takes them together: the lanes are blocked until all are queued.
+func (x *world) all(commits []*Commit) []error {
+	x.t.Helper()
+	release := x.block()
+	errs := make([]error, len(commits))
+	var wg sync.WaitGroup
+	for i, c := range commits {
+		queued := x.queued()
+		wg.Go(func() { errs[i] = x.do(c) })
+		x.until("the commit is queued", func() bool { return x.queued() > queued })
+	}
+	release()
+	wg.Wait()
+	return errs
+}
+
+// block keeps every lane busy with a first commit until release.
+func (x *world) block() (release func()) {
+	x.t.Helper()
+	gate := make(chan struct{})
+	arrived := make(chan struct{}, len(x.w.lanes))
+	before := x.w.hooks.beforeCommit
+	x.w.setBeforeCommit(func(uint32) {
+		arrived <- struct{}{}
+		<-gate
+	})
+	var wg sync.WaitGroup
+	for n := range x.w.lanes {
+		wg.Go(func() {
+			if err := x.do(x.auditOnly(id.Shard(n))); err != nil {
+				x.t.Error(err)
+			}
+		})
+		<-arrived
+	}
+	return func() {
+		x.w.setBeforeCommit(before)
+		close(gate)
+		wg.Wait()
+	}
+}
+
+func (w *Writer) setBeforeCommit(f func(pid uint32)) { w.hooks.beforeCommit = f }
+
+func (x *world) queued() int {
+	n := 0
+	for _, l := range x.w.lanes {
+		l.mu.Lock()
+		n += len(l.accepted) + len(l.fresh)
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// until polls for a condition with the tests' deadline.
+func (x *world) until(what string, cond func() bool) {
+	x.t.Helper()
+	end := time.Now().Add(deadline)
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	for !cond() {
+		if time.Now().After(end) {
+			x.t.Fatalf("it never came to: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+func newOp() id.OpID { return id.OpID{UUID: id.NewAnywhere()} }
+
+func ptr[T any](v T) *T { return &v }
+
+func (x *world) auditOnly(shard id.Shard) *Commit {
+	return &Commit{Op: newOp(), Tenant: x.tenant, Shard: shard, Audit: []Audit{x.audit()}}
+}
+
+func (x *world) audit() Audit {
+	return Audit{ID: id.AuditID{UUID: id.NewAnywhere()}, At: noon, Actor: "user", Action: "run.accept", TargetKind: "run", TargetID: id.NewAnywhere(), IP: "::1"}
+}
+
+// accept is a run on its own, accepted.
+func (x *world) accept(shard id.Shard) *Commit {
+	return &Commit{Op: newOp(), Tenant: x.tenant, Shard: shard, New: true, Accept: &RunInsert{
+		ID: id.RunID{UUID: id.New(shard)}, AgentID: &x.agent, AgentVersion: ptr(1), Input: json.RawMessage(`{"q":"\u0000"}`),
+		OriginKind: lifecycle.OriginAPIKey, OriginID: id.NewAnywhere(), CreatedAt: noon, State: []byte{1}}}
+}
+
+func key(s string) *Idempotency {
+	return &Idempotency{Digest: sha256.Sum256([]byte(s)), Fingerprint: sha256.Sum256([]byte("request")), Status: 202, Response: []byte("sealed"), At: noon}
+}
+
+// advance moves a run on from version, running.
+func advance(c *Commit, version int64) *Commit {
+	return &Commit{Op: newOp(), Tenant: c.Tenant, Shard: c.Shard, Run: &RunUpdate{ID: c.Accept.ID,
+		Guard: Guard{Version: version}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: version}}
+}
+
+// cutter makes connections whose next COMMIT is cut.
+type cutter struct {
+	mu   sync.Mutex // guards the fields below
+	mode cut
+	cuts int
+}
+
+type cut int
+
+const (
+	cutNothing cut = iota
+	cutCommit      // COMMIT does not arrive
+	cutAnswer      // COMMIT arrives, its answer does not
+)
+
+func (k *cutter) arm(mode cut) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mode = mode
+}
+
+func (k *cutter) done() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cuts
+}
+
+func (k *cutter) take() cut {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	mode := k.mode
+	if k.mode = cutNothing; mode != cutNothing {
+		k.cuts++
+	}
+	return mode
+}
+
+type cutConn struct {
+	net.Conn
+	k  *cutter
+	mu sync.Mutex // guards the field below
+	no bool
+}
+
+var errCut = errors.New("cut by the test")
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(prefix+"commit\x00")) && !bytes.Contains(b, []byte("COMMIT")) {
+		switch c.k.take() {
+		case cutCommit:
+			c.Conn.Close()
+			return 0, errCut
+		case cutAnswer:
+			c.mu.Lock()
+			c.no = true
+			c.mu.Unlock()
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.no && n > 0 {
+		c.Conn.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// pool opens a writer's pool whose connections k can cut.
+func (k *cutter) pool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &cutConn{Conn: c, k: k}, nil
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		pg.RegisterIDs(conn.TypeMap())
+		_, err := conn.Exec(ctx, "SET ROLE svc_system")
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}

@@ -1,0 +1,202 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"agentsvc/persistence/failpoint"
+	"agentsvc/schemas/id"
+)
+
+// The boundaries of a commit at which a crash test kills the process.
+var (
+	pointBeforeFlush     = failpoint.Declare("journal.before_flush")
+	pointAfterStatements = failpoint.Declare("journal.after_statements")
+	pointAfterCommit     = failpoint.Declare("journal.after_commit")
+)
+
+const (
+	defaultLanes = 2
+	defaultQueue = 4096
+	flushTimeout = 10 * time.Second
+)
+
+// Config says who writes where.
+type Config struct {
+	Pool     *pgxpool.Pool // of the system role, with the writer's settings; a lane takes one connection out of it for good
+	Member   id.MemberID   // the own process: no commit without its living row
+	Lanes    int           // 0: 2
+	Queue    int           // tickets of new work; 0: 4096
+	Log      zerolog.Logger
+	Now      func() time.Time // nil: time.Now; paces admission and measures
+	Metrics  *Metrics         // nil: counted nowhere
+	OnFenced func()           // called once, by a lane, when this process was declared dead; must not wait for the writer
+}
+
+// Writer is the one group-commit writer of a process.
+type Writer struct {
+	cfg     Config
+	metrics *Metrics
+	tickets *tickets
+	lanes   []*lane
+	touched touched
+
+	hard    context.Context // ends when Stop's patience does
+	cut     context.CancelFunc
+	owned   sync.WaitGroup
+	running atomic.Bool
+	fenced  atomic.Bool
+
+	ends chan struct{} // closed by Stop
+
+	// hooks are the moments that tests of this package cut connections at.
+	hooks struct{ beforeCommit, afterCommit func(pid uint32) }
+}
+
+// New makes a writer; nothing happens before Start.
+func New(cfg Config) *Writer {
+	if cfg.Lanes <= 0 {
+		cfg.Lanes = defaultLanes
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = defaultQueue
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), ends: make(chan struct{})}
+	w.hard, w.cut = context.WithCancel(context.Background())
+	for n := range cfg.Lanes {
+		w.lanes = append(w.lanes, newLane(w, n))
+	}
+	return w
+}
+
+// Start opens the lanes. It fails when one cannot connect within ctx; a writer
+// is started once.
+func (w *Writer) Start(ctx context.Context) error {
+	for i, l := range w.lanes {
+		c, err := connect(ctx, w.cfg.Pool, backend{})
+		if err != nil {
+			for _, l := range w.lanes[:i] {
+				l.conn.close()
+			}
+			return fmt.Errorf("start lane %d: %w", l.n, err)
+		}
+		l.conn = c
+	}
+	w.running.Store(true)
+	for _, l := range w.lanes {
+		w.owned.Go(l.loop)
+	}
+	w.owned.Go(w.touchLoop)
+	return nil
+}
+
+// Stop takes no further commits, writes what is queued, and answers what it
+// cannot write until ctx ends with ErrUnavailable, or ErrUnsettled where a
+// COMMIT was under way. It returns when the lanes have ended.
+func (w *Writer) Stop(ctx context.Context) error {
+	if !w.running.CompareAndSwap(true, false) {
+		return nil
+	}
+	for _, l := range w.lanes {
+		l.stop()
+	}
+	close(w.ends)
+	ended := make(chan struct{})
+	go func() {
+		w.owned.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		w.cut()
+		return nil
+	case <-ctx.Done():
+		w.cut()
+		<-ended
+		return fmt.Errorf("stop the writer: %w", ctx.Err())
+	}
+}
+
+// Do writes c and answers nil when it is durable. The errors are those of this
+// package, wrapped. At the end of ctx new work that was not sent yet is
+// withdrawn: ErrUnavailable. Accepted work stays queued, and work that was sent
+// is settled by the writer: both are ErrUnsettled.
+func (w *Writer) Do(ctx context.Context, c *Commit) error {
+	if w.fenced.Load() {
+		return w.count(ErrFenced)
+	}
+	if err := ctx.Err(); err != nil {
+		return w.count(fmt.Errorf("%w: %w", ErrUnavailable, err))
+	}
+	l := w.lanes[int(c.Shard)%len(w.lanes)]
+	e := newEntry(c)
+	if err := l.push(e); err != nil {
+		return w.count(err)
+	}
+	select {
+	case err := <-e.done:
+		freeEntry(e)
+		return w.count(err)
+	case <-ctx.Done():
+	}
+	if l.withdraw(e) {
+		return w.count(fmt.Errorf("%w: withdrawn: %w", ErrUnavailable, ctx.Err()))
+	}
+	select {
+	case err := <-e.done:
+		return w.count(err)
+	default:
+		return w.count(fmt.Errorf("%w: %w", ErrUnsettled, ctx.Err()))
+	}
+}
+
+func (w *Writer) count(err error) error {
+	w.metrics.commits.WithLabelValues(outcomeLabel(err)).Inc()
+	return err
+}
+
+// Healthy reports whether every lane can write.
+func (w *Writer) Healthy() bool { return w.Down() == nil }
+
+// errNotRunning: before Start or after Stop.
+var errNotRunning = errors.New("the writer does not run")
+
+// Down is why the writer cannot write now, nil when it can.
+func (w *Writer) Down() error {
+	if w.fenced.Load() {
+		return ErrFenced
+	}
+	if !w.running.Load() {
+		return fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+	}
+	for _, l := range w.lanes {
+		if p := l.down.Load(); p != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, *p)
+		}
+	}
+	return nil
+}
+
+// fence ends the writer's work for good.
+func (w *Writer) fence() {
+	if w.fenced.Swap(true) {
+		return
+	}
+	w.cfg.Log.Error().Str("member", w.cfg.Member.String()).Msg("this process was declared dead, nothing more is written")
+	if w.cfg.OnFenced != nil {
+		w.cfg.OnFenced()
+	}
+}
