@@ -1,0 +1,53 @@
+package model
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	schema "agentsvc/schemas/model"
+)
+
+var (
+	turns = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_model_turns_total",
+		Help: "Turns asked of models, by kind of provider and outcome, tries counted as one.",
+	}, []string{"kind", "outcome"})
+	tokens = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_model_tokens_total",
+		Help: "Tokens of finished turns, by kind of provider and direction.",
+	}, []string{"kind", "direction"})
+	firstToken = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "svc_model_first_token_seconds",
+		Help:    "Time from asking a provider to its first token, of the try that got one.",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+	}, []string{"kind"})
+)
+
+// Collectors are the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{turns, tokens, firstToken} }
+
+// counted counts the turns of a client.
+type counted struct {
+	kind string
+	schema.Client
+}
+
+// Stream implements schema.Client.
+func (c counted) Stream(ctx context.Context, req *schema.Request, sink schema.Sink) (*schema.Result, error) {
+	res, err := c.Client.Stream(ctx, req, sink)
+	if err == nil {
+		turns.WithLabelValues(c.kind, "finished").Inc()
+		tokens.WithLabelValues(c.kind, "in").Add(float64(res.TokensIn))
+		tokens.WithLabelValues(c.kind, "out").Add(float64(res.TokensOut))
+		return res, nil
+	}
+	outcome := "broken"
+	var e *schema.Error
+	if errors.As(err, &e) {
+		outcome = string(e.Kind)
+	}
+	turns.WithLabelValues(c.kind, outcome).Inc()
+	return nil, err
+}

@@ -1,0 +1,114 @@
+package model
+
+import (
+	"hash/fnv"
+	"strconv"
+
+	schema "agentsvc/schemas/model"
+)
+
+// names maps the names of tools to what both protocols take, [a-zA-Z0-9_-]{1,64},
+// and back. A name that needs no change keeps it; orders.refund becomes
+// orders_refund, with a hash of the name behind it where that is another tool's.
+// The mapping depends on the set of names only, so that a conversation reads the
+// same turn after turn.
+type names struct {
+	out, in map[string]string // nil where no name needs a change
+}
+
+const maxName = 64
+
+func newNames(req *schema.Request) names {
+	var n names
+	n.in = make(map[string]string)
+	var odd []string
+	each(req, func(name string) {
+		if plain(name) {
+			n.in[name] = name
+		} else {
+			odd = append(odd, name)
+		}
+	})
+	if len(odd) == 0 {
+		return names{}
+	}
+	n.out = make(map[string]string, len(odd))
+	wanted := make(map[string]int, len(odd)) // how many different names want it
+	for _, name := range odd {
+		if _, seen := n.out[name]; !seen {
+			p := flat(name)
+			n.out[name] = p
+			wanted[p]++
+		}
+	}
+	for name, p := range n.out {
+		if _, taken := n.in[p]; taken && n.in[p] == p || wanted[p] > 1 || len(name) > maxName {
+			h := fnv.New64a()
+			h.Write([]byte(name))
+			suffix := "_" + strconv.FormatUint(h.Sum64(), 36)
+			p = p[:min(len(p), maxName-len(suffix))] + suffix
+			n.out[name] = p
+		}
+	}
+	for name, p := range n.out {
+		n.in[p] = name
+	}
+	return n
+}
+
+func each(req *schema.Request, f func(string)) {
+	for i := range req.Tools {
+		f(req.Tools[i].Name)
+	}
+	for i := range req.Messages {
+		for _, c := range req.Messages[i].Calls {
+			f(c.Name)
+		}
+	}
+}
+
+func plain(s string) bool {
+	if s == "" || len(s) > maxName {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if !plainByte(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func plainByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+}
+
+func flat(s string) string {
+	if s == "" {
+		return "_"
+	}
+	b := []byte(s[:min(len(s), maxName)])
+	for i, c := range b {
+		if !plainByte(c) {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// wire is the name as the provider hears it.
+func (n names) wire(name string) string {
+	if p, ok := n.out[name]; ok {
+		return p
+	}
+	return name
+}
+
+// qualified is the name of the tool the provider means; a name made up by the
+// model stays what it is.
+func (n names) qualified(p string) string {
+	if name, ok := n.in[p]; ok {
+		return name
+	}
+	return p
+}

@@ -1,0 +1,122 @@
+package model
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	schema "agentsvc/schemas/model"
+	"agentsvc/transport/egress"
+	"agentsvc/transport/model/simulated"
+)
+
+// Kinds of providers: the protocols, and the model that is built in.
+const (
+	Simulated = "simulated"
+	OpenAI    = "openai"
+	Anthropic = "anthropic"
+)
+
+// Secret is a key in the clear. It prints and marshals as "[redacted]".
+type Secret string
+
+// String implements fmt.Stringer.
+func (Secret) String() string { return "[redacted]" }
+
+// GoString implements fmt.GoStringer.
+func (Secret) GoString() string { return "[redacted]" }
+
+// MarshalText implements encoding.TextMarshaler.
+func (Secret) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
+
+// Provider is where a model is asked and with which key. An empty BaseURL is the
+// protocol's own provider; an empty APIKey sends none.
+type Provider struct {
+	Kind    string
+	BaseURL string
+	APIKey  Secret
+}
+
+// Config of a Registry.
+type Config struct {
+	Guard *egress.Guard
+	// OpenAI and Anthropic are the deployment's own (OPENAI_API_KEY,
+	// OPENAI_BASE_URL and so on); with neither key nor URL there is none.
+	OpenAI, Anthropic Provider
+	// RequireTLS refuses plain http to providers outside of the allowed ranges.
+	RequireTLS bool
+	// Sleep and Rand are those of Retrying.
+	Sleep func(ctx context.Context, d time.Duration) error
+	Rand  func() float64
+}
+
+const (
+	headerTimeout = 2 * time.Minute // a long prompt is read before the answer begins
+	idleTimeout   = 2 * time.Minute
+	maxStream     = 128 << 20 // of one answer on the wire: some 200 bytes a token
+	idlePerHost   = 64
+)
+
+// Registry makes the clients of a node. They share its connections.
+type Registry struct {
+	c  Config
+	hc *http.Client
+}
+
+// NewRegistry makes a Registry.
+func NewRegistry(c Config) *Registry {
+	c.OpenAI.Kind, c.Anthropic.Kind = OpenAI, Anthropic
+	return &Registry{c: c, hc: c.Guard.Client(egress.Options{
+		RequireTLS:    c.RequireTLS,
+		MaxBody:       maxStream,
+		HeaderTimeout: headerTimeout,
+		IdleTimeout:   idleTimeout,
+		IdlePerHost:   idlePerHost,
+	})}
+}
+
+// Builtin is the provider that a manifest's model.provider names without a row
+// of its own: simulated, openai or anthropic. Another name is not ok. A tenant's
+// own provider of the same slug goes before it.
+func (r *Registry) Builtin(name string) (p Provider, ok bool) {
+	switch name {
+	case Simulated:
+		return Provider{Kind: Simulated}, true
+	case OpenAI:
+		return r.c.OpenAI, true
+	case Anthropic:
+		return r.c.Anthropic, true
+	}
+	return Provider{}, false
+}
+
+// Client is the client of a provider, the deployment's or a tenant's. It is
+// cheap: make one for each turn and keep none, so that a key lives no longer
+// than its turn.
+func (r *Registry) Client(p Provider) schema.Client {
+	var c schema.Client
+	switch {
+	case p.Kind == Simulated:
+		return counted{Simulated, simulated.Client{}}
+	case p.Kind != OpenAI && p.Kind != Anthropic:
+		return refusing("there is no model provider of this kind")
+	case p.BaseURL == "" && p.APIKey == "":
+		return refusing("the model provider " + p.Kind + " is not configured")
+	case p.Kind == OpenAI:
+		c = newOpenAI(r.hc, p)
+	default:
+		c = newAnthropic(r.hc, p)
+	}
+	return counted{p.Kind, &Retrying{Client: c, Sleep: r.c.Sleep, Rand: r.c.Rand}}
+}
+
+// Close closes the connections that are idle; turns under way go on.
+func (r *Registry) Close() { r.hc.CloseIdleConnections() }
+
+// refusing is a client that says why there is none.
+type refusing string
+
+// Stream implements schema.Client.
+func (s refusing) Stream(context.Context, *schema.Request, schema.Sink) (*schema.Result, error) {
+	return nil, &schema.Error{Kind: schema.Refused, Message: string(s), BeforeFirstToken: true}
+}

@@ -1,0 +1,394 @@
+// Package simulated is the built-in model (open-parts.md, Agents): deterministic,
+// without a network, cheap, and honest about being no real model. Its answer
+// quotes the user's text; lines of the last user message that start with a
+// directive script it, in order:
+//
+//	/say TEXT           says TEXT
+//	/tokens N           says N words, at most 100,000
+//	/delay DURATION     pauses between tokens from here on, at most 60s
+//	/think TEXT         thinks TEXT
+//	/call TOOL {args}   calls a tool
+//	/json VALUE         says VALUE, which must be JSON
+//	/fail MESSAGE       fails
+//
+// Calls that follow each other are one turn's parallel calls; the lines behind
+// them are the turn after their results. Where nothing is said behind the last
+// calls, the answer quotes their results. A directive that makes no sense is
+// answered with a sentence that says why. An unknown /word is the user's text.
+package simulated
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	schema "agentsvc/schemas/model"
+)
+
+const (
+	maxTokens = 100_000
+	maxDelay  = time.Minute
+	maxQuote  = 400 // bytes of the user's text or of one result
+)
+
+const (
+	introduction = "This is a simulated model."
+	filler       = "these words come from a simulated model and mean nothing "
+)
+
+// Client is the simulated model. It has no state.
+type Client struct{}
+
+type verb uint8
+
+const (
+	say verb = iota
+	tokens
+	delay
+	think
+	call
+	value
+	fail
+)
+
+type directive struct {
+	verb  verb
+	text  string
+	n     int
+	pause time.Duration
+	tool  string
+	args  string
+}
+
+// Stream implements schema.Client.
+func (Client) Stream(ctx context.Context, req *schema.Request, sink schema.Sink) (*schema.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, cancelled(ctx, true)
+	}
+	asked, turn, results := state(req)
+	s := speaker{sink: sink, limit: req.MaxOutputTokens}
+	s.res.Finish = schema.FinishStop
+	script, rest := parse(asked)
+	err := s.play(ctx, req, script, rest, turn, results)
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if err != nil {
+		return nil, err
+	}
+	res := s.res // a copy: the speaker stays on the stack
+	res.Text = strings.Join(s.said, "")
+	if len(s.thought) > 0 {
+		res.Thinking = []schema.Thinking{{Text: strings.Join(s.thought, "")}}
+	}
+	res.TokensIn, res.TokensOut = req.EstimateInput(), s.count
+	return &res, nil
+}
+
+// state is the last thing the user said, how many turns with calls came after it
+// and the results of the last of them.
+func state(req *schema.Request) (asked string, turn int, results []schema.CallResult) {
+	for i := len(req.Messages) - 1; i >= 0; i-- {
+		m := &req.Messages[i]
+		switch {
+		case m.Role == schema.User:
+			return schema.Clean(m.Text), turn, results
+		case m.Role == schema.Assistant && len(m.Calls) > 0:
+			turn++
+		case m.Role == schema.Tool && turn == 0:
+			results = append(m.Results[:len(m.Results):len(m.Results)], results...)
+		}
+	}
+	return "", turn, results
+}
+
+// parse takes the directives out of a message; rest is what remains of it.
+func parse(s string) (script []directive, rest string) {
+	if !strings.HasPrefix(s, "/") && !strings.Contains(s, "\n/") {
+		return nil, s
+	}
+	var kept []string
+	for line := range strings.SplitSeq(s, "\n") {
+		if d, ok := parseLine(strings.TrimSuffix(line, "\r")); ok {
+			script = append(script, d)
+		} else {
+			kept = append(kept, line)
+		}
+	}
+	return script, strings.TrimSpace(strings.Join(kept, "\n"))
+}
+
+func parseLine(line string) (d directive, ok bool) {
+	if !strings.HasPrefix(line, "/") {
+		return d, false
+	}
+	word, arg, _ := strings.Cut(line, " ")
+	arg = strings.TrimSpace(arg)
+	d.text = arg
+	switch word {
+	case "/say":
+		if arg == "" {
+			return complain("/say needs a text."), true
+		}
+		d.verb = say
+	case "/think":
+		if arg == "" {
+			return complain("/think needs a text."), true
+		}
+		d.verb = think
+	case "/tokens":
+		n, err := strconv.Atoi(arg)
+		if err != nil || n < 1 {
+			return complain("/tokens needs a whole number above 0."), true
+		}
+		d.verb, d.n = tokens, min(n, maxTokens)
+	case "/delay":
+		p, err := time.ParseDuration(arg)
+		if err != nil || p < 0 {
+			return complain("/delay needs a duration such as 50ms."), true
+		}
+		d.verb, d.pause = delay, min(p, maxDelay)
+	case "/call":
+		tool, args, _ := strings.Cut(arg, " ")
+		if args = strings.TrimSpace(args); args == "" {
+			args = "{}"
+		}
+		switch {
+		case tool == "" || tool[0] == '{':
+			return complain("/call needs the name of a tool."), true
+		case args[0] != '{' || !json.Valid([]byte(args)):
+			return complain("/call needs its arguments as one JSON object on the same line."), true
+		}
+		d.verb, d.tool, d.args = call, tool, args
+	case "/json":
+		if !json.Valid([]byte(arg)) {
+			return complain("/json needs a JSON value on the same line."), true
+		}
+		d.verb = value
+	case "/fail":
+		if d.verb = fail; arg == "" {
+			d.text = "simulated failure"
+		}
+	default:
+		return directive{}, false
+	}
+	return d, true
+}
+
+func complain(why string) directive { return directive{verb: say, text: introduction + " " + why} }
+
+// speaker says one turn.
+type speaker struct {
+	sink    schema.Sink
+	res     schema.Result
+	said    []string
+	thought []string
+	count   int64
+	limit   int // tokens; 0: none
+	pause   time.Duration
+	timer   *time.Timer
+	began   bool
+}
+
+// play performs the directives of one turn: turn is how many turns with calls the
+// script has behind it.
+func (s *speaker) play(ctx context.Context, req *schema.Request, script []directive, rest string, turn int, results []schema.CallResult) error {
+	at := 0 // the turn that the directive belongs to
+	for i := 0; i < len(script) && at <= turn; i++ {
+		d := &script[i]
+		if d.verb == delay {
+			s.pause = d.pause
+			continue
+		}
+		if at == turn {
+			if err := s.perform(ctx, req, d); err != nil {
+				return err
+			}
+		}
+		if d.verb == call && lastOfTurn(script[i+1:]) {
+			at++
+		}
+	}
+	if len(s.res.Calls) > 0 {
+		s.res.Finish = schema.FinishCalls
+		return nil
+	}
+	if len(s.said) > 0 {
+		return nil
+	}
+	if turn > 0 {
+		return s.speak(ctx, quoteResults(results), false)
+	}
+	return s.speak(ctx, quoteUser(rest), false)
+}
+
+// lastOfTurn reports whether no further call follows before something else is
+// said or thought.
+func lastOfTurn(script []directive) bool {
+	for _, d := range script {
+		if d.verb != delay {
+			return d.verb != call
+		}
+	}
+	return true
+}
+
+func (s *speaker) perform(ctx context.Context, req *schema.Request, d *directive) error {
+	switch d.verb {
+	case say, value:
+		return s.line(ctx, d.text, false)
+	case think:
+		return s.line(ctx, d.text, true)
+	case tokens:
+		n := d.n
+		if s.limit > 0 {
+			n = min(n, s.limit+1)
+		}
+		words := strings.Count(filler, " ")
+		text := strings.Repeat(filler, n/words+1)
+		for cut := 0; ; cut++ {
+			if n--; n < 0 {
+				return s.line(ctx, strings.TrimSuffix(text[:cut], " "), false)
+			}
+			cut += strings.IndexByte(text[cut:], ' ')
+		}
+	case call:
+		s.count += schema.EstimateTokens(d.args) + 1
+		id := "call_" + strconv.Itoa(len(req.Messages)) + "_" + strconv.Itoa(len(s.res.Calls))
+		s.res.Calls = append(s.res.Calls, schema.NewCall(id, resolve(req.Tools, d.tool), d.args))
+	case fail:
+		e := &schema.Error{Kind: schema.Refused, Message: d.text, BeforeFirstToken: !s.began}
+		if s.began {
+			e.Kind = schema.Broken
+		}
+		return e
+	}
+	return nil
+}
+
+// resolve finds the qualified name that a bare one means, if only one does.
+func resolve(tools []schema.ToolSpec, name string) string {
+	found := ""
+	for i := range tools {
+		switch q := tools[i].Name; {
+		case q == name:
+			return name
+		case len(q) > len(name) && strings.HasSuffix(q, name) && (q[len(q)-len(name)-1] == '.' || q[len(q)-len(name)-1] == ':'):
+			if found != "" {
+				return name
+			}
+			found = q
+		}
+	}
+	if found == "" {
+		return name
+	}
+	return found
+}
+
+// line says or thinks a text on a line of its own.
+func (s *speaker) line(ctx context.Context, text string, thinking bool) error {
+	if !thinking && len(s.said) > 0 || thinking && len(s.thought) > 0 {
+		text = "\n" + text
+	}
+	return s.speak(ctx, text, thinking)
+}
+
+// speak says or thinks a text token by token: words with the space behind them.
+func (s *speaker) speak(ctx context.Context, text string, thinking bool) error {
+	from := 0
+	for from < len(text) {
+		if s.limit > 0 && s.count >= int64(s.limit) {
+			s.res.Finish = schema.FinishLength
+			break
+		}
+		if err := s.wait(ctx); err != nil {
+			return err
+		}
+		to := len(text)
+		if n := strings.IndexByte(text[from:], ' '); n >= 0 {
+			to = from + n + 1
+		}
+		s.began = true
+		s.count++
+		if thinking {
+			s.sink.Thinking(text[from:to])
+		} else {
+			s.sink.Text(text[from:to])
+		}
+		from = to
+	}
+	if from == 0 {
+		return nil
+	}
+	if thinking {
+		s.thought = append(s.thought, text[:from])
+	} else {
+		s.said = append(s.said, text[:from])
+	}
+	return nil
+}
+
+// wait pauses between two tokens and looks up now and then whether the turn is
+// still wanted.
+func (s *speaker) wait(ctx context.Context) error {
+	if s.pause == 0 || !s.began {
+		if s.count&63 == 63 && ctx.Err() != nil {
+			return cancelled(ctx, !s.began)
+		}
+		return nil
+	}
+	if s.timer == nil {
+		s.timer = time.NewTimer(s.pause)
+	} else {
+		s.timer.Reset(s.pause)
+	}
+	select {
+	case <-s.timer.C:
+		return nil
+	case <-ctx.Done():
+		return cancelled(ctx, !s.began)
+	}
+}
+
+func cancelled(ctx context.Context, before bool) *schema.Error {
+	return &schema.Error{Kind: schema.Cancelled, Message: "the turn was cancelled", BeforeFirstToken: before, Err: context.Cause(ctx)}
+}
+
+func quoteUser(s string) string {
+	if s == "" {
+		return introduction + " You said nothing."
+	}
+	return introduction + ` You said: "` + short(s) + `"`
+}
+
+func quoteResults(results []schema.CallResult) string {
+	if len(results) == 0 {
+		return introduction + " The tools answered nothing."
+	}
+	var b strings.Builder
+	b.WriteString(introduction)
+	for _, r := range results {
+		if r.IsError {
+			b.WriteString(" A tool failed: ")
+		} else {
+			b.WriteString(" A tool answered: ")
+		}
+		b.WriteString(short(schema.Clean(r.Content)))
+	}
+	return b.String()
+}
+
+func short(s string) string {
+	if len(s) <= maxQuote {
+		return s
+	}
+	cut := maxQuote
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
