@@ -10,7 +10,9 @@ type Machine[S any] interface {
 	// Owed lists the I/O that the committed state still waits for. The host
 	// performs what a decision newly owes, cancels what it no longer owes, and
 	// performs everything owed after an activation, so that the normal path and
-	// crash recovery are one path.
+	// crash recovery are one path. An activation performs a key once for as long
+	// as it stays owed: another attempt is another key. The keys of one state
+	// differ from each other.
 	Owed(s S) []Effect
 }
 
@@ -42,4 +44,8 @@ type (
 	TimerDue struct{ Name string }
 	// Wake asks an actor to look whether it owes anything.
 	Wake struct{}
+	// EffectFailed is the result of an effect whose Perform panicked: whether it
+	// did anything is not known. The effect is not performed again by this
+	// activation.
+	EffectFailed struct{ Key, Cause string }
 )

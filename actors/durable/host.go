@@ -1,0 +1,446 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+// Host is one activation: the loop of decide, commit, act around a machine.
+type Host[S any] struct {
+	k    *hosting[S]
+	addr cluster.Address
+	ref  cluster.Ref
+
+	row  Loaded[S] // committed; row.Guard.SetEpoch is this activation's epoch
+	from origin
+	busy bool // inside Receive; still set in Stopped after a panic
+	over bool // asked to stop
+	bell bool // an idle check is on its way
+	born bool // counted in metrics
+
+	used   time.Time                // of the last message
+	owed   map[string]*performed[S] // what the committed state owes, by key
+	ctx    context.Context          // of the effects; nil before the first
+	cancel context.CancelFunc
+}
+
+// origin says where row comes from.
+type origin uint8
+
+const (
+	nowhere  origin = iota
+	seeded          // a message said so; unproven until the first commit
+	starting        // there is no row yet, a message begins it
+	known           // read, or proven by a commit of this activation
+)
+
+// Messages of the host to itself.
+type (
+	// result is what an effect said. Its identity decides whether it is still
+	// wanted: an effect of another activation, or one that is no longer owed, is
+	// not in owed.
+	result[S any] struct {
+		of  *performed[S]
+		msg any
+	}
+	// again is a message that could not be committed n times.
+	again struct {
+		msg any
+		n   int
+	}
+	idleCheck struct{}
+)
+
+// The pause before a told message comes again.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 5 * time.Second
+	panicPause = 8 // as many doublings
+)
+
+// retryAfter is what UNAVAILABLE tells clients.
+const retryAfter = time.Second
+
+// errOld says that a seed or a beginning was overtaken by the row.
+var errOld = errors.New("durable: the row is not what the message says")
+
+// incoming is the message being received, and what to do when it cannot be.
+type incoming struct {
+	msg    any
+	n      int  // times it could not be committed before
+	result bool // of an effect: not repeated, the effect is
+}
+
+// Receive takes one message through decide, commit, act.
+func (h *Host[S]) Receive(c cluster.Context, m any) {
+	h.busy = true
+	in := incoming{msg: m}
+	switch t := m.(type) {
+	case idleCheck:
+		h.bell = false
+		h.leaveIfIdle(c, h.k.cfg.Now())
+		h.busy = false
+		return
+	case result[S]:
+		if h.owed[t.of.key] != t.of {
+			h.busy = false
+			return
+		}
+		in.msg, in.result = t.msg, true
+	case again:
+		in.msg, in.n = t.msg, t.n
+	}
+	if !h.born {
+		h.born, h.ref = true, c.Ref()
+		h.k.metrics.activations.Inc()
+	}
+	if err := h.run(c, in, in.n == 0); errors.Is(err, errOld) {
+		h.drop()
+		if err := h.run(c, in, false); err != nil {
+			h.fail(c, in, err)
+		}
+	} else if err != nil {
+		h.fail(c, in, err)
+	}
+	if !h.over {
+		h.used = h.k.cfg.Now()
+		h.leaveIfIdle(c, h.used)
+	}
+	h.busy = false
+}
+
+// Stopped ends the effects. They are owed still, and the next activation
+// performs them again.
+func (h *Host[S]) Stopped() {
+	if h.cancel != nil {
+		h.cancel()
+	}
+	if h.born {
+		h.k.metrics.activations.Dec()
+	}
+	if h.busy && len(h.owed) > 0 { // a panic took us away from what is owed
+		h.repeat(Wake{}, panicPause)
+	}
+}
+
+// run activates where necessary and takes the message. Its errors mean that
+// memory is not the row any more, or cannot become it.
+func (h *Host[S]) run(c cluster.Context, in incoming, trust bool) error {
+	unproven := false
+	if h.from == nowhere {
+		if err := h.activate(c, in, trust); err != nil {
+			return err
+		}
+		unproven = h.from == seeded
+	}
+	changed, err := h.turn(c, in.msg, true)
+	if err == nil && (changed || unproven) {
+		h.act()
+	}
+	return err
+}
+
+// activate gets the row and decides Activated on it. trust allows to believe
+// the message instead of reading.
+func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
+	if trust && h.begins(in.msg) {
+		return nil
+	}
+	if trust && h.k.Seed != nil {
+		if l, ok := h.k.Seed(h.addr, in.msg); ok {
+			h.row, h.from = l, seeded
+		}
+	}
+	if h.from == nowhere {
+		ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
+		l, err := h.k.Load(ctx, h.addr)
+		cancel()
+		if err != nil {
+			if errors.Is(err, notFound) && h.begins(in.msg) {
+				return nil
+			}
+			return loadError{err}
+		}
+		h.row, h.from = l, known
+	}
+	h.row.Guard.SetEpoch = h.row.Guard.Epoch + 1
+	if _, err := h.turn(c, Activated{Epoch: h.row.Guard.SetEpoch}, false); err != nil {
+		return err
+	}
+	if h.from == known {
+		h.act() // a seed proves itself first
+	}
+	return nil
+}
+
+// begins starts without a row where m is the beginning of one.
+func (h *Host[S]) begins(m any) bool {
+	if h.k.Create == nil {
+		return false
+	}
+	s, ok := h.k.Create(h.addr, m)
+	if ok {
+		h.row, h.from = Loaded[S]{State: s}, starting
+	}
+	return ok
+}
+
+var notFound = problem.New(problem.CodeNotFound, "")
+
+// loadError is what Load said.
+type loadError struct{ error }
+
+func (e loadError) Unwrap() error { return e.error }
+
+// turn decides on m, commits what it changes, and only then replies and
+// publishes. answer is false for what nobody asked. A machine that says no, or
+// nothing new, is no error of a turn.
+func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err error) {
+	now := h.k.cfg.Now()
+	d, err := h.k.Machine.Decide(h.row.State, m, now)
+	if err != nil {
+		h.k.metrics.decided("refused")
+		if answer {
+			c.Reply(err)
+		} else {
+			h.log(h.k.cfg.Log.Error()).Err(err).Msg("machine refuses to be activated")
+		}
+		return false, nil
+	}
+	if !d.Changed {
+		h.k.metrics.decided("unchanged")
+		if answer {
+			c.Reply(d.Reply)
+		}
+		return false, nil
+	}
+	switch err := h.commit(m, d, now); {
+	case err == nil:
+	case errors.Is(err, journal.ErrReplay):
+		h.k.metrics.decided("replayed")
+		c.Reply(err)
+		return false, nil
+	case errors.Is(err, journal.ErrConflict) && h.from != known,
+		errors.Is(err, journal.ErrRefused) && h.from == starting: // most likely the row is there
+		return false, fmt.Errorf("%w: %w", errOld, err)
+	case errors.Is(err, journal.ErrRefused):
+		if d, err = h.refused(m, err, now); err != nil {
+			return false, err
+		}
+	default:
+		return false, err
+	}
+	h.k.metrics.decided("committed")
+	prev := h.row.State
+	h.adopt(d)
+	if answer {
+		c.Reply(d.Reply)
+	}
+	if h.k.After != nil {
+		h.k.After(h.addr, prev, d.Next, d)
+	}
+	return true, nil
+}
+
+// refusal is what is left when the machine cannot do without refused rows.
+type refusal struct{ error }
+
+func (e refusal) Unwrap() error { return e.error }
+
+// refused tells the machine once that the rows of its decision on m are not to
+// be had, and commits what it decides instead.
+func (h *Host[S]) refused(m any, cause error, now time.Time) (Decision[S], error) {
+	h.log(h.k.cfg.Log.Warn()).Err(cause).Type("msg", m).Msg("rows refused, machine is told")
+	msg := Refused{Msg: m, Cause: cause.Error()}
+	d, err := h.k.Machine.Decide(h.row.State, msg, now)
+	if err != nil {
+		return d, refusal{err}
+	}
+	if !d.Changed {
+		return d, refusal{cause}
+	}
+	if err = h.commit(msg, d, now); errors.Is(err, journal.ErrRefused) {
+		return d, refusal{err}
+	}
+	return d, err
+}
+
+// commit makes d durable. Not even a drain cuts it short: an outcome that is
+// known is worth the wait.
+func (h *Host[S]) commit(m any, d Decision[S], now time.Time) error {
+	op := id.OpID{UUID: id.New(h.addr.Shard())}
+	w := h.k.Rows(h.addr, h.row, d, m, op, now)
+	w.Op, w.Tenant, w.Shard = op, h.addr.Tenant, h.addr.Shard()
+	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
+	defer cancel()
+	return h.k.writer.Do(ctx, w)
+}
+
+// adopt makes the committed decision the row.
+func (h *Host[S]) adopt(d Decision[S]) {
+	g := &h.row.Guard
+	h.row.State = d.Next
+	if h.from == starting {
+		*g = journal.Guard{Version: 1, Epoch: 0, SetEpoch: 1}
+	} else {
+		g.Version, g.Epoch = g.Version+1, g.SetEpoch
+	}
+	h.from = known
+}
+
+// fail ends an activation whose memory is not to be used any more.
+func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
+	told, owed := !c.HasSender(), len(h.owed) > 0
+	h.over = true
+	h.drop()
+	c.Stop()
+	var (
+		seen    *problem.Error
+		load    loadError
+		settled refusal
+	)
+	switch {
+	case errors.As(err, &load) && errors.As(err, &seen): // no such row
+		h.k.metrics.decided("absent")
+		c.Reply(seen)
+		return
+	case errors.As(err, &settled), errors.Is(err, journal.ErrRefused):
+		h.k.metrics.decided("refused_by_storage")
+		h.log(h.k.cfg.Log.Error()).Err(err).Type("msg", in.msg).Msg("rows refused")
+		if errors.As(err, &seen) {
+			c.Reply(seen)
+		} else {
+			c.Reply(fmt.Errorf("decide on %T: %w", in.msg, err))
+		}
+		return
+	case errors.Is(err, journal.ErrConflict):
+		h.k.metrics.decided("conflict")
+		h.k.metrics.conflicts.Inc()
+		c.Reply(ErrMoved)
+	default: // no storage, or the outcome is open
+		h.k.metrics.decided("unavailable")
+		h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("no storage, activation ends")
+		c.Reply(problem.Unavailable("The request could not be stored.", retryAfter))
+	}
+	switch {
+	case told && !in.result:
+		h.repeat(in.msg, in.n)
+	case owed:
+		h.repeat(Wake{}, in.n)
+	}
+}
+
+// repeat tells m again after a pause that doubles with n.
+func (h *Host[S]) repeat(m any, n int) {
+	node, addr := h.k.node, h.addr
+	node.After(min(firstPause<<min(n, 10), lastPause), func() {
+		if node.Owns(addr.Shard()) {
+			node.Tell(addr, again{msg: m, n: n + 1})
+		} else {
+			node.Tell(addr, m)
+		}
+	})
+}
+
+// drop forgets the row and ends the effects.
+func (h *Host[S]) drop() {
+	if h.cancel != nil {
+		h.cancel()
+		h.ctx, h.cancel = nil, nil
+	}
+	h.row, h.owed = Loaded[S]{}, nil
+	h.from = nowhere
+}
+
+// act performs what the state owes and is not being performed, and cancels what
+// it owes no longer.
+func (h *Host[S]) act() {
+	if h.from == starting {
+		return
+	}
+	effects := h.k.Machine.Owed(h.row.State)
+	if h.performing(effects) {
+		return
+	}
+	if len(effects) == 0 {
+		if h.owed != nil {
+			h.cancel()
+			h.ctx, h.cancel, h.owed = nil, nil, nil
+		}
+		return
+	}
+	if h.owed == nil {
+		h.owed = make(map[string]*performed[S], len(effects))
+		h.ctx, h.cancel = context.WithCancel(context.Background())
+	}
+	keep := make(map[string]bool, len(effects))
+	var fresh []*performed[S]
+	for _, e := range effects {
+		key := e.Key()
+		keep[key] = true
+		if h.owed[key] == nil {
+			p := &performed[S]{
+				k: h.k, ref: h.ref, effect: e, key: key,
+				who: Activation{Address: h.addr, Epoch: h.row.Guard.SetEpoch},
+			}
+			p.ctx, p.cancel = context.WithCancel(h.ctx)
+			h.owed[key] = p
+			fresh = append(fresh, p)
+		}
+	}
+	for key, p := range h.owed {
+		if !keep[key] {
+			p.cancel()
+			delete(h.owed, key)
+		}
+	}
+	for _, p := range fresh {
+		h.k.effects.submit(p)
+	}
+}
+
+// performing reports whether effects are just what is owed already, which is
+// the case after most messages.
+func (h *Host[S]) performing(effects []Effect) bool {
+	if len(effects) != len(h.owed) {
+		return false
+	}
+	for _, e := range effects {
+		if h.owed[e.Key()] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// leaveIfIdle ends an activation that nothing keeps, or sees to it that this is
+// looked at again: one check at a time, however many messages come.
+func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
+	if len(h.owed) > 0 || h.over {
+		return
+	}
+	rest := h.k.Idle - now.Sub(h.used)
+	if h.from == starting || rest <= 0 || h.k.Done != nil && h.k.Done(h.row.State) {
+		h.over = true
+		c.Stop()
+		return
+	}
+	if !h.bell {
+		h.bell = true
+		ref := h.ref
+		h.k.node.After(rest, func() { ref.Send(idleCheck{}) })
+	}
+}
+
+func (h *Host[S]) log(e *zerolog.Event) *zerolog.Event {
+	return e.Str("kind", h.k.Name).Stringer("tenant", h.addr.Tenant).Stringer("id", h.addr.ID)
+}

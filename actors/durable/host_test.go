@@ -1,0 +1,588 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+func ask(t testing.TB, n *cluster.Node, a cluster.Address, m any) any {
+	t.Helper()
+	v, err := n.Ask(t.Context(), a, m)
+	if err != nil {
+		t.Fatalf("ask %T: %v", m, err)
+	}
+	return v
+}
+
+func TestFirstMessageLoadsTheRowAndNothingIsClaimedWithoutChange(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Count: 7, Orders: []order{}})
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if got := ask(t, n, a, sum{}); got != total(7) {
+		t.Fatalf("got %v", got)
+	}
+	ask(t, n, a, sum{})
+	if loads, commits := m.counts(); loads != 1 || commits != 0 {
+		t.Fatalf("%d loads, %d commits", loads, commits)
+	}
+	ask(t, n, a, add{ID: "x", N: 1})
+	if r, _ := m.row(a); r.epoch != 1 {
+		t.Fatalf("the first commit left epoch %d", r.epoch)
+	}
+}
+
+func TestActivationClaimsWhatAnOlderEpochBegan(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{{ID: "c", Charge: true, Status: "begun"}, {ID: "s", Status: "owed"}}})
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, sum{})
+	eventually(t, "the order is sent", func() bool { _, s := m.row(a); return status(s, "s") == "sent" })
+	_, s := m.row(a)
+	if status(s, "c") != "unknown" || w.times(a, "charge:c") != 0 {
+		t.Fatalf("%+v, charged %d times", s, w.times(a, "charge:c"))
+	}
+	if r, _ := m.row(a); r.epoch != 1 || w.epochs[a.ID.String()+" send:s"] != 1 {
+		t.Fatalf("epoch %d", r.epoch)
+	}
+}
+
+func TestUnknownRowIsNotFoundAndLeavesMemory(t *testing.T) {
+	m, a := newMemory(), address()
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if _, err := n.Ask(t.Context(), a, sum{}); !errors.Is(err, problem.NotFound("")) {
+		t.Fatalf("err = %v", err)
+	}
+	n.Tell(a, sum{})
+	eventually(t, "it leaves", func() bool { loads, _ := m.counts(); return loads == 2 && !n.Active(a) })
+}
+
+func TestCreate(t *testing.T) {
+	m, a := newMemory(), address()
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if got := ask(t, n, a, open{N: 3}); got != total(3) {
+		t.Fatalf("got %v", got)
+	}
+	if loads, _ := m.counts(); loads != 0 {
+		t.Fatalf("a beginning made %d reads", loads)
+	}
+	if r, _ := m.row(a); r.version != 1 || r.epoch != 0 {
+		t.Fatalf("%+v", r)
+	}
+	ask(t, n, a, add{ID: "x", N: 2, Charge: true})
+	eventually(t, "charged", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	if r, _ := m.row(a); r.version != 3 || r.epoch != 1 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestCreateTwiceIsAnsweredAsTheFirstTime(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Count: 9, Orders: []order{}})
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if got := ask(t, n, a, open{N: 3}); got != total(9) {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestCreateRefusedByTheDatabaseEndsWithTheCause(t *testing.T) {
+	m, a := newMemory(), address()
+	m.set(func() (error, bool) { return journal.ErrRefused, false })
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if _, err := n.Ask(t.Context(), a, open{N: 3}); !errors.Is(err, journal.ErrRefused) {
+		t.Fatalf("err = %v", err)
+	}
+	eventually(t, "it leaves", func() bool { return !n.Active(a) })
+}
+
+func TestCreateToldWithoutStorageComesAgain(t *testing.T) {
+	m, a := newMemory(), address()
+	var left atomic.Int32
+	left.Store(3)
+	m.set(func() (error, bool) {
+		if left.Add(-1) >= 0 {
+			return journal.ErrUnavailable, false
+		}
+		return nil, true
+	})
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	n.Tell(a, open{N: 3})
+	eventually(t, "created", func() bool { r, s := m.row(a); return r.version == 1 && s.Count == 3 })
+}
+
+func TestSeed(t *testing.T) {
+	seeding := func(m *memory, w *world, l Loaded[ledger]) Kind[ledger] {
+		k := toyKind(m, w)
+		k.Seed = func(_ cluster.Address, m any) (Loaded[ledger], bool) { _, ok := m.(add); return l, ok }
+		return k
+	}
+	t.Run("a seeded activation starts without a read", func(t *testing.T) {
+		m, a := newMemory(), address()
+		m.put(a, ledger{Count: 1, Orders: []order{}})
+		n := node(t, host(seeding(m, newWorld(), Loaded[ledger]{State: ledger{Count: 1}, Guard: journal.Guard{Version: 1}}), m, Config{}))
+		if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(2) {
+			t.Fatalf("got %v", got)
+		}
+		if loads, _ := m.counts(); loads != 0 {
+			t.Fatalf("%d reads", loads)
+		}
+	})
+	t.Run("an old seed is replaced by a read", func(t *testing.T) {
+		m, a := newMemory(), address()
+		m.put(a, ledger{Count: 1, Orders: []order{}})
+		m.put(a, ledger{Count: 5, Orders: []order{{ID: "x", N: 4, Status: "sent"}}})
+		n := node(t, host(seeding(m, newWorld(), Loaded[ledger]{State: ledger{Count: 1}, Guard: journal.Guard{Version: 1}}), m, Config{}))
+		if got := ask(t, n, a, add{ID: "x", N: 4}); got != total(5) {
+			t.Fatalf("got %v", got)
+		}
+	})
+}
+
+// TestWhatACommitEndsWith is the table of doc.go.
+func TestWhatACommitEndsWith(t *testing.T) {
+	unavailable := problem.New(problem.CodeUnavailable, "")
+	for _, row := range []struct {
+		name    string
+		fault   error
+		written bool
+		want    error
+		retry   bool // UNAVAILABLE carries Retry-After
+		stays   bool // the activation stays
+	}{
+		{"a replayed key is replied as it is, state unchanged", journal.ErrReplay, false, journal.ErrReplay, false, true},
+		{"no storage is UNAVAILABLE with Retry-After", journal.ErrUnavailable, false, unavailable, true, false},
+		{"an open outcome is UNAVAILABLE with Retry-After", journal.ErrUnsettled, true, unavailable, true, false},
+		{"a fenced process answers UNAVAILABLE", journal.ErrFenced, false, unavailable, true, false},
+		{"an unknown failure answers UNAVAILABLE", errors.New("disk on fire"), false, unavailable, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m, a := newMemory(), address()
+			m.put(a, ledger{Orders: []order{}})
+			n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+			ask(t, n, a, sum{})
+			m.set(func() (error, bool) { return row.fault, row.written })
+			_, err := n.Ask(t.Context(), a, add{ID: "x", N: 1})
+			if !errors.Is(err, row.want) {
+				t.Fatalf("err = %v", err)
+			}
+			var p *problem.Error
+			if row.retry && (!errors.As(err, &p) || p.RetryAfter <= 0) {
+				t.Fatalf("no Retry-After in %v", err)
+			}
+			if row.stays {
+				if !n.Active(a) {
+					t.Fatal("the activation ended")
+				}
+			} else {
+				eventually(t, "the activation ends", func() bool { return !n.Active(a) })
+			}
+			m.set(nil)
+			if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(1) {
+				t.Fatalf("asked again: %v", got)
+			}
+			if _, s := m.row(a); s.Count != 1 {
+				t.Fatalf("counted %d", s.Count)
+			}
+		})
+	}
+}
+
+func TestALostSwapIsAskedAgainAndToldAgain(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, sum{})
+	m.put(a, ledger{Count: 10, Orders: []order{}}) // another activation
+	if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(11) {
+		t.Fatalf("got %v", got)
+	}
+	m.put(a, ledger{Count: 20, Orders: []order{}})
+	n.Tell(a, add{ID: "y", N: 1})
+	eventually(t, "the told message is decided on the new row", func() bool { _, s := m.row(a); return s.Count == 21 })
+}
+
+func TestTwoHostsOnOneRowExactlyOneCommits(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	var lost atomic.Int32
+	counting := writerFunc(func(ctx context.Context, c *journal.Commit) error {
+		err := m.Do(ctx, c)
+		if errors.Is(err, journal.ErrConflict) {
+			lost.Add(1)
+		}
+		return err
+	})
+	one := node(t, host(toyKind(m, w), counting, Config{}))
+	two := node(t, host(toyKind(m, w), counting, Config{}))
+	ask(t, one, a, sum{})
+	ask(t, two, a, sum{})
+	var wg sync.WaitGroup
+	for i, n := range []*cluster.Node{one, two} {
+		wg.Go(func() { ask(t, n, a, add{ID: fmt.Sprint(i), N: 1, Charge: true}) })
+	}
+	wg.Wait()
+	if _, s := m.row(a); lost.Load() == 0 || s.Count != 2 {
+		t.Fatalf("%d swaps were lost, count %d", lost.Load(), s.Count)
+	}
+	if c := w.times(a, "charge:0"); c > 1 {
+		t.Fatalf("charged %d times", c)
+	}
+}
+
+type writerFunc func(context.Context, *journal.Commit) error
+
+func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }
+
+func TestRefusedRowsAreToldToTheMachineOnce(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if got := ask(t, n, a, quirk{}); got != total(1) {
+		t.Fatalf("the machine's other decision: %v", got)
+	}
+	if _, err := n.Ask(t.Context(), a, quirk{Then: problem.Invalid("n", "no")}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
+		t.Fatalf("err = %v", err)
+	}
+	eventually(t, "it ends", func() bool { return !n.Active(a) })
+	m.set(func() (error, bool) { return journal.ErrRefused, false })
+	if _, err := n.Ask(t.Context(), a, quirk{}); !errors.Is(err, journal.ErrRefused) {
+		t.Fatalf("refused twice: %v", err)
+	}
+	eventually(t, "it ends", func() bool { return !n.Active(a) })
+}
+
+func TestAnErrorOfTheMachineIsRepliedAndChangesNothing(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Count: 1, Orders: []order{}})
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if _, err := n.Ask(t.Context(), a, add{ID: "x", N: -1}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
+		t.Fatalf("err = %v", err)
+	}
+	if _, commits := m.counts(); commits != 0 || !n.Active(a) {
+		t.Fatal("something changed")
+	}
+}
+
+func TestStorageOutageAtLoadLosesNoToldMessage(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	var down atomic.Bool
+	down.Store(true)
+	m.loadErr = func() error {
+		if down.Load() {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	for i := range 20 {
+		n.Tell(a, add{ID: fmt.Sprint(i), N: 1})
+	}
+	if _, err := n.Ask(t.Context(), a, sum{}); !errors.Is(err, problem.New(problem.CodeUnavailable, "")) {
+		t.Fatalf("err = %v", err)
+	}
+	down.Store(false)
+	eventually(t, "all are counted", func() bool { _, s := m.row(a); return s.Count == 20 })
+}
+
+func TestEffectsOfAnActivationThatLostStorageAreOwedAgain(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	var commits atomic.Int32
+	m.set(func() (error, bool) { // the order is stored, its result is not, twice
+		if c := commits.Add(1); c == 2 || c == 3 {
+			return journal.ErrUnavailable, false
+		}
+		return nil, true
+	})
+	ask(t, n, a, add{ID: "x", N: 1})
+	eventually(t, "nobody asks, and yet it is sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	if w.times(a, "send:x") < 2 {
+		t.Fatalf("performed %d times", w.times(a, "send:x"))
+	}
+}
+
+func TestWhatIsNoLongerOwedIsCancelledAndNotHeard(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	cancelled, began := make(chan struct{}), make(chan struct{})
+	w.gate = func(ctx context.Context, _ string) bool { close(began); <-ctx.Done(); close(cancelled); return true }
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, add{ID: "x", N: 1})
+	<-began
+	ask(t, n, a, drops{ID: "x"})
+	<-cancelled
+	ask(t, n, a, sum{})
+	if _, s := m.row(a); status(s, "x") != "failed" {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAPanickingEffectIsAResult(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	w.gate = func(context.Context, string) bool { panic("boom") }
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, add{ID: "x", N: 1})
+	eventually(t, "the machine hears of it", func() bool { _, s := m.row(a); return status(s, "x") == "failed" })
+}
+
+func TestAPanickingMachineEndsItsActivationAndWhatIsOwedGoesOn(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	var first atomic.Bool
+	w.gate = func(ctx context.Context, _ string) bool {
+		if first.CompareAndSwap(false, true) {
+			<-ctx.Done()
+		}
+		return true
+	}
+	n := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, n, a, add{ID: "x", N: 1})
+	eventually(t, "the effect runs", first.Load)
+	if _, err := n.Ask(t.Context(), a, boom{}); !errors.Is(err, cluster.ErrPanicked) {
+		t.Fatalf("err = %v", err)
+	}
+	eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+}
+
+func TestEffectsAreBoundedAndAllRun(t *testing.T) {
+	m, w := newMemory(), newWorld()
+	var now, peak atomic.Int32
+	hold := make(chan struct{})
+	w.gate = func(context.Context, string) bool {
+		for c := now.Add(1); ; {
+			if p := peak.Load(); c <= p || peak.CompareAndSwap(p, c) {
+				break
+			}
+		}
+		<-hold
+		now.Add(-1)
+		return true
+	}
+	n := node(t, host(toyKind(m, w), m, Config{MaxEffects: 3}))
+	addrs := make([]cluster.Address, 20)
+	for i := range addrs {
+		addrs[i] = address()
+		m.put(addrs[i], ledger{Orders: []order{}})
+		ask(t, n, addrs[i], add{ID: "x", N: 1})
+	}
+	eventually(t, "three run", func() bool { return now.Load() == 3 })
+	close(hold)
+	for _, a := range addrs {
+		eventually(t, "all are sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	}
+	if peak.Load() != 3 {
+		t.Fatalf("%d at a time", peak.Load())
+	}
+}
+
+func TestLeavingMemory(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		kind func(*Kind[ledger])
+		end  bool
+	}{
+		{"idle over: leaves", func(k *Kind[ledger]) { k.Idle = 20 * time.Millisecond }, true},
+		{"no idle time: leaves at once", func(k *Kind[ledger]) { k.Idle = 0 }, true},
+		{"done: leaves at once", func(k *Kind[ledger]) { k.Done = func(ledger) bool { return true } }, true},
+		{"not done, not idle: stays", func(k *Kind[ledger]) { k.Done = func(ledger) bool { return false } }, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m, w, a := newMemory(), newWorld(), address()
+			m.put(a, ledger{Orders: []order{}})
+			k := toyKind(m, w)
+			hold, began := make(chan struct{}), make(chan struct{})
+			w.gate = func(context.Context, string) bool { close(began); <-hold; return true }
+			row.kind(&k)
+			n := node(t, host(k, m, Config{}))
+			ask(t, n, a, add{ID: "x", N: 1})
+			<-began
+			ask(t, n, a, sum{})
+			checked := make(chan struct{})
+			n.After(60*time.Millisecond, func() { close(checked) })
+			<-checked
+			if !n.Active(a) {
+				t.Fatal("it left while something was owed")
+			}
+			close(hold)
+			eventually(t, "sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+			if row.end {
+				eventually(t, "it leaves", func() bool { return !n.Active(a) })
+				return
+			}
+			ask(t, n, a, sum{})
+			if !n.Active(a) {
+				t.Fatal("it left")
+			}
+		})
+	}
+}
+
+func TestMessagesKeepAnActivationFromIdling(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	k := toyKind(m, newWorld())
+	k.Idle = time.Hour
+	var shift atomic.Int64
+	began := time.Now()
+	n := node(t, host(k, m, Config{Now: func() time.Time { return began.Add(time.Duration(shift.Load())) }}))
+	ask(t, n, a, sum{})
+	shift.Store(int64(50 * time.Minute))
+	ask(t, n, a, sum{})
+	shift.Store(int64(70 * time.Minute))
+	n.Send(a, idleCheck{})
+	ask(t, n, a, sum{})
+	if loads, _ := m.counts(); loads != 1 {
+		t.Fatal("it left 20 minutes after a message")
+	}
+	shift.Store(int64(140 * time.Minute))
+	n.Send(a, idleCheck{})
+	eventually(t, "it leaves an hour after the last message", func() bool { return !n.Active(a) })
+}
+
+func TestAfterSeesCommittedChangesOnlyAndBeforeTheReplyIsForgotten(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	k := toyKind(m, w)
+	seen := make(chan int64, 8)
+	k.After = func(_ cluster.Address, prev, next ledger, _ Decision[ledger]) { seen <- next.Count - prev.Count }
+	n := node(t, host(k, m, Config{}))
+	ask(t, n, a, sum{})
+	m.set(func() (error, bool) { return journal.ErrUnavailable, false })
+	if _, err := n.Ask(t.Context(), a, add{ID: "x", N: 5, Charge: true}); err == nil {
+		t.Fatal("committed")
+	}
+	m.set(nil)
+	ask(t, n, a, add{ID: "y", N: 2, Charge: true})
+	if got := <-seen; got != 2 {
+		t.Fatalf("published %d", got)
+	}
+}
+
+func TestStopOfTheNodeCancelsEffectsAndWaitsForThem(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	var over atomic.Bool
+	began := make(chan struct{})
+	w.gate = func(ctx context.Context, _ string) bool { close(began); <-ctx.Done(); over.Store(true); return true }
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	Register(n, m, toyKind(m, w), Config{})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, n, a, add{ID: "x", N: 1})
+	<-began
+	halt(t, n)
+	if !over.Load() {
+		t.Fatal("Stop did not wait")
+	}
+	w.gate = nil
+	next := node(t, host(toyKind(m, w), m, Config{}))
+	ask(t, next, a, sum{})
+	eventually(t, "the next process sends it", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+}
+
+func TestThousandAsksToAHundredActorsWithRandomPassivation(t *testing.T) {
+	m, w := newMemory(), newWorld()
+	k := toyKind(m, w)
+	k.Done = func(ledger) bool { return rand.IntN(3) == 0 }
+	n := node(t, host(k, m, Config{}))
+	addrs := make([]cluster.Address, 100)
+	for i := range addrs {
+		addrs[i] = address()
+		m.put(addrs[i], ledger{Orders: []order{}})
+	}
+	var wg sync.WaitGroup
+	for g := range 1000 {
+		wg.Go(func() {
+			for i := range 4 {
+				if _, err := n.Ask(t.Context(), addrs[(g*4+i)%100], add{ID: fmt.Sprint(g), N: 1}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, a := range addrs {
+		eventually(t, "all is sent", func() bool {
+			_, s := m.row(a)
+			for _, o := range s.Orders {
+				if o.Status != "sent" {
+					return false
+				}
+			}
+			return s.Count == 40 && len(s.Orders) == 40
+		})
+	}
+}
+
+func TestIdleMemory(t *testing.T) {
+	m := newMemory()
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	const count = 20_000
+	tenant := address().Tenant
+	addrs := make([]cluster.Address, count)
+	for i := range addrs {
+		addrs[i] = cluster.Address{Kind: "toy", Tenant: tenant, ID: id.NewAnywhere()}
+		m.put(addrs[i], ledger{})
+	}
+	before := liveBytes()
+	for _, a := range addrs {
+		ask(t, n, a, sum{})
+	}
+	per := (liveBytes() - before) / count
+	t.Logf("%d bytes per idle activation", per)
+	if per > 2048 {
+		t.Fatalf("%d bytes per idle activation", per)
+	}
+	runtime.KeepAlive(addrs)
+}
+
+func liveBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// counter is the smallest machine, to measure the host and not the toy.
+type counter struct{}
+
+func (counter) Decide(s int64, _ any, _ time.Time) (Decision[int64], error) {
+	return Decision[int64]{Next: s + 1, Changed: true, Reply: nil}, nil
+}
+func (counter) Owed(int64) []Effect { return nil }
+
+func BenchmarkAskDecideCommitReply(b *testing.B) {
+	a := address()
+	commit := &journal.Commit{}
+	n := node(b, func(n *cluster.Node) {
+		Register(n, writerFunc(func(context.Context, *journal.Commit) error { return nil }), Kind[int64]{
+			Name: "toy", Machine: counter{}, Idle: time.Hour,
+			Load: func(context.Context, cluster.Address) (Loaded[int64], error) {
+				return Loaded[int64]{Guard: journal.Guard{Version: 1}}, nil
+			},
+			Rows: func(cluster.Address, Loaded[int64], Decision[int64], any, id.OpID, time.Time) *journal.Commit { return commit },
+		}, Config{})
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := n.Ask(context.Background(), a, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The toy kind is a ledger of orders. An order's sum is counted once; a plain
+// order is sent, at least once and under its key; a charge is committed as begun
+// and, when its activation ends before its result is known, becomes unknown.
+type (
+	ledger struct {
+		Count  int64
+		Orders []order
+	}
+	order struct {
+		ID     string
+		N      int64
+		Charge bool
+		Status string // owed, begun, sent, unknown, failed
+	}
+
+	open  struct{ N int64 } // creates the ledger
+	add   order             // replies total
+	total int64
+	sum   struct{}             // replies total
+	sent  struct{ ID string }  // result of send and charge
+	drops struct{ ID string }  // gives an order up; replies total
+	boom  struct{}             // panics
+	quirk struct{ Then error } // its rows are refused, then Then or failed orders
+)
+
+type send struct{ ID string }
+type charge struct{ ID string }
+
+func (e send) Key() string   { return "send:" + e.ID }
+func (e charge) Key() string { return "charge:" + e.ID }
+
+var errOrder = errors.New("toy: no such order")
+
+type toy struct{}
+
+func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
+	change := func(orders []order, count int64) (Decision[ledger], error) {
+		return Decision[ledger]{Next: ledger{count, orders}, Changed: true, Reply: total(count)}, nil
+	}
+	set := func(id, status string) (Decision[ledger], error) {
+		i := slices.IndexFunc(s.Orders, func(o order) bool { return o.ID == id })
+		if i < 0 {
+			return Decision[ledger]{}, errOrder
+		}
+		if s.Orders[i].Status == status {
+			return Decision[ledger]{Reply: total(s.Count)}, nil
+		}
+		next := slices.Clone(s.Orders)
+		next[i].Status = status
+		return change(next, s.Count)
+	}
+	switch m := m.(type) {
+	case open:
+		if s.Orders != nil {
+			return Decision[ledger]{Reply: total(s.Count)}, nil
+		}
+		return change([]order{}, m.N)
+	case Activated:
+		next := slices.Clone(s.Orders)
+		for i := range next {
+			if next[i].Status == "begun" {
+				next[i].Status = "unknown"
+			}
+		}
+		if slices.Equal(next, s.Orders) {
+			return Decision[ledger]{}, nil
+		}
+		return change(next, s.Count)
+	case add:
+		if slices.ContainsFunc(s.Orders, func(o order) bool { return o.ID == m.ID }) {
+			return Decision[ledger]{Reply: total(s.Count)}, nil
+		}
+		if m.N < 0 {
+			return Decision[ledger]{}, problem.Invalid("n", "negative")
+		}
+		m.Status = "owed"
+		if m.Charge {
+			m.Status = "begun"
+		}
+		return change(append(slices.Clone(s.Orders), order(m)), s.Count+m.N)
+	case sent:
+		return set(m.ID, "sent")
+	case EffectFailed:
+		for _, o := range s.Orders {
+			if (send{o.ID}).Key() == m.Key {
+				return set(o.ID, "failed")
+			}
+		}
+		return Decision[ledger]{}, errOrder
+	case drops:
+		return set(m.ID, "failed")
+	case sum:
+		return Decision[ledger]{Reply: total(s.Count)}, nil
+	case quirk:
+		return change(s.Orders, s.Count+1000)
+	case Refused:
+		if q := m.Msg.(quirk); q.Then != nil {
+			return Decision[ledger]{}, q.Then
+		}
+		return change(s.Orders, s.Count+1)
+	case boom:
+		panic("boom")
+	}
+	return Decision[ledger]{}, nil
+}
+
+func (toy) Owed(s ledger) []Effect {
+	var out []Effect
+	for _, o := range s.Orders {
+		switch o.Status {
+		case "owed":
+			out = append(out, send{o.ID})
+		case "begun":
+			out = append(out, charge{o.ID})
+		}
+	}
+	return out
+}
+
+// toyRows makes the commit. memory reads its arguments, Postgres its text.
+func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, op id.OpID, _ time.Time) *journal.Commit {
+	state, err := json.Marshal(d.Next)
+	if err != nil {
+		panic(err)
+	}
+	if _, ok := m.(quirk); ok {
+		state = []byte("refused")
+	}
+	sql := `UPDATE toys SET state = $5, version = version + 1, owner_epoch = $6, last_op = $7
+	        WHERE tenant_id = $1 AND id = $2 AND version = $3 AND owner_epoch = $4`
+	if prev.Guard.Version == 0 {
+		sql = `INSERT INTO toys (tenant_id, id, version, owner_epoch, state, last_op)
+		       SELECT $1, $2, $3::bigint + 1, $4, $5, $7 WHERE $6::bigint >= 0 ON CONFLICT DO NOTHING`
+	}
+	g := prev.Guard
+	return &journal.Commit{Statements: []journal.Statement{{
+		SQL: sql, Swap: true, Settle: `SELECT EXISTS (SELECT FROM toys WHERE last_op = $1)`,
+		Args: []any{a.Tenant, a.ID, g.Version, g.Epoch, state, g.SetEpoch, op},
+	}}}
+}
+
+// row is a ledger as it is stored.
+type row struct {
+	state          []byte
+	version, epoch int64
+}
+
+// memory is storage with faults: what a fault returns is what the writer
+// answers, after or instead of the write.
+type memory struct {
+	mu      sync.Mutex
+	rows    map[id.UUID]row
+	loads   int
+	commits int
+	fault   func() (err error, written bool)
+	loadErr func() error
+}
+
+func newMemory() *memory { return &memory{rows: map[id.UUID]row{}} }
+
+func (m *memory) Do(_ context.Context, c *journal.Commit) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var err error
+	written := true
+	if m.fault != nil {
+		err, written = m.fault()
+	}
+	if !written {
+		return err
+	}
+	args := c.Statements[0].Args
+	key, version, epoch := args[1].(id.UUID), args[2].(int64), args[3].(int64)
+	state := args[4].([]byte)
+	if string(state) == "refused" {
+		return journal.ErrRefused
+	}
+	r, exists := m.rows[key]
+	if r.version != version || r.epoch != epoch {
+		return journal.ErrConflict
+	}
+	next := row{state, version + 1, args[5].(int64)}
+	if !exists {
+		next.epoch = 0
+	}
+	m.rows[key] = next
+	m.commits++
+	return err
+}
+
+func (m *memory) load(_ context.Context, a cluster.Address) (Loaded[ledger], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads++
+	if m.loadErr != nil {
+		if err := m.loadErr(); err != nil {
+			return Loaded[ledger]{}, err
+		}
+	}
+	r, ok := m.rows[a.ID]
+	if !ok {
+		return Loaded[ledger]{}, problem.NotFound("toy")
+	}
+	return r.loaded()
+}
+
+func (r row) loaded() (Loaded[ledger], error) {
+	l := Loaded[ledger]{Guard: journal.Guard{Version: r.version, Epoch: r.epoch}}
+	return l, json.Unmarshal(r.state, &l.State)
+}
+
+func (m *memory) put(a cluster.Address, s ledger) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.rows[a.ID]
+	m.rows[a.ID] = row{b, r.version + 1, r.epoch}
+}
+
+func (m *memory) row(a cluster.Address) (row, ledger) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.rows[a.ID]
+	l, err := r.loaded()
+	if r.version > 0 && err != nil {
+		panic(err)
+	}
+	return r, l.State
+}
+
+func (m *memory) set(fault func() (error, bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = fault
+}
+
+func (m *memory) counts() (loads, commits int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.loads, m.commits
+}
+
+// world performs the toy's effects and remembers them.
+type world struct {
+	mu     sync.Mutex
+	done   map[string]int
+	epochs map[string]int64
+	gate   func(ctx context.Context, key string) bool // false: keep the result back
+}
+
+func newWorld() *world { return &world{done: map[string]int{}, epochs: map[string]int64{}} }
+
+func (w *world) perform(ctx context.Context, a Activation, e Effect) any {
+	key := a.Address.ID.String() + " " + e.Key()
+	w.mu.Lock()
+	w.done[key]++
+	w.epochs[key] = a.Epoch
+	gate := w.gate
+	w.mu.Unlock()
+	if gate != nil && !gate(ctx, e.Key()) {
+		return nil
+	}
+	switch e := e.(type) {
+	case send:
+		return sent(e)
+	case charge:
+		return sent(e)
+	}
+	panic("toy: unknown effect")
+}
+
+func (w *world) times(a cluster.Address, key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done[a.ID.String()+" "+key]
+}
+
+func toyKind(m *memory, w *world) Kind[ledger] {
+	return Kind[ledger]{
+		Name: "toy", Machine: toy{}, Load: m.load, Rows: toyRows, Perform: w.perform, Idle: time.Minute,
+		Create: func(_ cluster.Address, m any) (ledger, bool) { _, ok := m.(open); return ledger{}, ok },
+	}
+}
+
+func node(t testing.TB, register ...func(*cluster.Node)) *cluster.Node {
+	t.Helper()
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	for _, r := range register {
+		r(n)
+	}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { halt(t, n) })
+	return n
+}
+
+func halt(t testing.TB, n *cluster.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := n.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func host(k Kind[ledger], w Writer, cfg Config) func(*cluster.Node) {
+	return func(n *cluster.Node) { Register(n, w, k, cfg) }
+}
+
+func address() cluster.Address {
+	return cluster.Address{Kind: "toy", Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: id.NewAnywhere()}
+}
+
+func eventually(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		runtime.Gosched()
+	}
+}
+
+func status(s ledger, id string) string {
+	for _, o := range s.Orders {
+		if o.ID == id {
+			return o.Status
+		}
+	}
+	return fmt.Sprintf("no order %s", id)
+}
