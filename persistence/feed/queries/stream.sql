@@ -1,0 +1,35 @@
+-- name: begin
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+
+-- name: tenant
+SELECT set_config('svc.tenant', $1, true);
+
+-- name: run
+SELECT agent_id, status, started_at IS NOT NULL, seq, output, coalesce(error_code, ''), coalesce(error_message, ''), tokens_in, tokens_out, cost_usd
+FROM runs WHERE tenant_id = $1 AND id = $2;
+
+-- Steps that a reader of a position needs: what began or ended behind it, and
+-- the step in the middle of which it stands.
+-- name: steps_after
+SELECT idx, kind, name, status, began_seq, coalesce(ended_seq, 0), input, output, segments
+FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR ended_seq > $3)
+ORDER BY idx;
+
+-- Of the steps after an idx only their begin and the thinking are shown, and
+-- only models think.
+-- name: steps_since
+SELECT idx, kind, name, status, began_seq, 0::bigint, NULL::json,
+       CASE WHEN kind = 'llm' AND segments[1] > 0 THEN json_build_object('thinking', output -> 'thinking') END, segments
+FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND idx > $3
+ORDER BY idx;
+
+-- name: marks_after
+SELECT seq, type, data FROM run_marks WHERE tenant_id = $1 AND run_id = $2 AND seq > $3 ORDER BY seq;
+
+-- name: end
+COMMIT;
+
+-- name: heads
+SELECT k.run_id, r.seq, r.status IN ('succeeded', 'failed', 'cancelled', 'expired')
+FROM unnest($1::uuid[], $2::uuid[]) AS k (tenant_id, run_id)
+JOIN runs r ON r.tenant_id = k.tenant_id AND r.id = k.run_id;
