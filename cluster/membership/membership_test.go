@@ -1,0 +1,300 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { os.Exit(code) }))
+}
+
+// long is the lease of tests that are not about its end.
+const long = 30 * time.Second
+
+func member() id.MemberID { return id.MemberID{UUID: id.NewAnywhere()} }
+
+func join(t *testing.T, pool *pgxpool.Pool, cfg Config) *Membership {
+	t.Helper()
+	if cfg.Member.IsZero() {
+		cfg.Member = member()
+	}
+	m, err := Join(t.Context(), pool, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.halt)
+	return m
+}
+
+// row is a member as stored.
+type row struct {
+	lease time.Time
+	dead  bool
+	found bool
+}
+
+func stored(t *testing.T, pool *pgxpool.Pool, who id.MemberID) row {
+	t.Helper()
+	var r row
+	rows, err := pool.Query(t.Context(), `SELECT lease_until, dead_at IS NOT NULL FROM members WHERE id = $1`, who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r.found = true
+		if err := rows.Scan(&r.lease, &r.dead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(15 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func TestQueriesPrepare(t *testing.T) { pgtest.Prepare(t, queries) }
+
+func TestTheBeatRenewsTheLeaseAndLeaveRemovesIt(t *testing.T) {
+	pool := pgtest.New(t).System(t)
+	m := join(t, pool, Config{Lease: 300 * time.Millisecond})
+	first, deadline := stored(t, pool, m.Member()), m.Deadline()
+	if !first.found || first.dead || m.Suspended() {
+		t.Fatalf("%+v", first)
+	}
+	eventually(t, "three renewals", func() bool {
+		return stored(t, pool, m.Member()).lease.Sub(first.lease) >= 300*time.Millisecond && m.Deadline().After(deadline)
+	})
+	if err := m.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Leave(t.Context()); err != nil {
+		t.Fatal("a second Leave:", err)
+	}
+	if stored(t, pool, m.Member()).found {
+		t.Fatal("the row stayed")
+	}
+}
+
+func TestTheOwnDeadlineIsBeforeTheRows(t *testing.T) {
+	pool := pgtest.New(t).System(t)
+	m := join(t, pool, Config{Lease: long})
+	onOurClock := stored(t, pool, m.Member()).lease.Sub(m.Now())
+	if left := time.Until(m.Deadline()); left > onOurClock+5*time.Millisecond {
+		t.Fatalf("we count on %v, the row says %v", left, onOurClock)
+	}
+}
+
+func TestOneNodeRule(t *testing.T) {
+	t.Run("another living process: Join fails", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: 300 * time.Millisecond})
+		_, err := Join(t.Context(), pool, Config{Member: member(), Lease: 300 * time.Millisecond})
+		if !errors.Is(err, ErrOccupied) {
+			t.Fatalf("err = %v", err)
+		}
+		if r := stored(t, pool, first.Member()); r.dead || first.Fenced() {
+			t.Fatal("the living one was declared dead")
+		}
+	})
+	t.Run("a crashed process: Join waits for its lease and marks it dead", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: 400 * time.Millisecond})
+		first.halt()
+		until := stored(t, pool, first.Member()).lease
+		second := join(t, pool, Config{Lease: long})
+		if r := stored(t, pool, first.Member()); !r.dead {
+			t.Fatalf("%+v", r)
+		}
+		if second.Now().Before(until) {
+			t.Fatal("Join did not wait for the lease")
+		}
+	})
+	t.Run("Exclusive: former members are dead at once", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: time.Hour})
+		first.halt()
+		join(t, pool, Config{Lease: long, Exclusive: true})
+		if !stored(t, pool, first.Member()).dead {
+			t.Fatal("it still counts as alive")
+		}
+	})
+	t.Run("with a cluster address both live", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: long, Address: "127.0.0.1:1"})
+		second := join(t, pool, Config{Lease: long, Address: "127.0.0.1:2"})
+		if stored(t, pool, first.Member()).dead || stored(t, pool, second.Member()).dead {
+			t.Fatal("one is dead")
+		}
+	})
+	t.Run("a member that left is not waited for", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: time.Hour})
+		if err := first.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		join(t, pool, Config{Lease: long})
+	})
+	t.Run("waiting ends with the context", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		first := join(t, pool, Config{Lease: time.Hour})
+		first.halt()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := Join(ctx, pool, Config{Member: member(), Lease: long}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("err = %v", err)
+		}
+	})
+	t.Run("of two that start at once one serves", func(t *testing.T) {
+		pool := pgtest.New(t).System(t)
+		type outcome struct {
+			m   *Membership
+			err error
+		}
+		out := make(chan outcome, 2)
+		for range 2 {
+			go func() {
+				m, err := Join(t.Context(), pool, Config{Member: member(), Lease: 300 * time.Millisecond})
+				out <- outcome{m, err}
+			}()
+		}
+		served := 0
+		for range 2 {
+			o := <-out
+			if o.err == nil {
+				served++
+				t.Cleanup(o.m.halt)
+			} else if !errors.Is(o.err, ErrOccupied) {
+				t.Error(o.err)
+			}
+		}
+		if served != 1 {
+			t.Fatalf("%d serve", served)
+		}
+	})
+}
+
+func TestMarkedDeadIsFencedOnce(t *testing.T) {
+	for _, row := range []struct{ name, sql string }{
+		{"somebody marked the row", `UPDATE members SET dead_at = now() WHERE id = $1`},
+		{"somebody removed the row", `DELETE FROM members WHERE id = $1`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := pgtest.New(t).System(t)
+			var calls atomic.Int32
+			m := join(t, pool, Config{Lease: 150 * time.Millisecond, OnFenced: func() { calls.Add(1) }})
+			exec(t, pool, row.sql, m.Member())
+			<-m.done
+			if calls.Load() != 1 || !m.Fenced() || !m.Suspended() {
+				t.Fatalf("%d calls, fenced %v, suspended %v", calls.Load(), m.Fenced(), m.Suspended())
+			}
+		})
+	}
+}
+
+func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
+	db := pgtest.New(t)
+	pool, ours := db.System(t), db.System(t)
+	m := join(t, ours, Config{Lease: 300 * time.Millisecond, OnFenced: func() { t.Error("fenced") }})
+	// A lock on the table is an outage to the beat: it waits and runs out of time.
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE members IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "suspended", m.Suspended)
+	if m.Fenced() {
+		t.Fatal("fenced by an outage")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it goes on", func() bool { return !m.Suspended() })
+}
+
+func TestTheBeatDoesNotWaitForTheFenceOfCommits(t *testing.T) {
+	pool := pgtest.New(t).System(t)
+	m := join(t, pool, Config{Lease: 300 * time.Millisecond})
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), `SELECT FROM members WHERE id = $1 FOR KEY SHARE`, m.Member()); err != nil {
+		t.Fatal(err)
+	}
+	before := m.Deadline()
+	eventually(t, "the lease is renewed twice", func() bool { return m.Deadline().Sub(before) > 150*time.Millisecond })
+}
+
+func TestClock(t *testing.T) {
+	c := newClock()
+	at := func(d time.Duration) time.Time { return c.start.Add(d) }
+	theirs := func(d time.Duration) time.Time { return c.start.Round(0).Add(d) }
+	offset := func() time.Duration { return time.Duration(c.offset.Load()) }
+	c.measured(at(0), at(10*time.Millisecond), theirs(time.Hour+5*time.Millisecond), true)
+	if offset() != time.Hour {
+		t.Fatalf("first reading: %v", offset())
+	}
+	for _, row := range []struct {
+		name           string
+		sent, received time.Duration
+		theirs         time.Duration
+		want           time.Duration
+	}{
+		{"a reading that allows the offset leaves it", 0, 40 * time.Millisecond, time.Hour + 30*time.Millisecond, time.Hour},
+		{"a clock that runs ahead moves it to the nearest possible", 0, 2 * time.Millisecond, time.Hour + 10*time.Millisecond, time.Hour + 8*time.Millisecond},
+		{"a clock that falls behind moves it to the nearest possible", 0, 2 * time.Millisecond, time.Hour - 10*time.Millisecond, time.Hour - 10*time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c.measured(at(row.sent), at(row.received), theirs(row.theirs), false)
+			if offset() != row.want {
+				t.Fatalf("offset %v, want %v", offset(), row.want)
+			}
+		})
+	}
+	if d := c.now().Sub(time.Now()); d < time.Hour-time.Minute || d > time.Hour+time.Minute || c.now().Location() != time.UTC {
+		t.Fatalf("now is %v ahead", d)
+	}
+}
+
+func TestNowFollowsPostgres(t *testing.T) {
+	pool := pgtest.New(t).System(t)
+	m := join(t, pool, Config{Lease: long})
+	var theirs time.Time
+	before := m.Now()
+	if err := pool.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
+		t.Fatal(err)
+	}
+	if after := m.Now(); theirs.Before(before.Add(-5*time.Millisecond)) || theirs.After(after.Add(5*time.Millisecond)) {
+		t.Fatalf("Postgres said %v between %v and %v", theirs, before, after)
+	}
+}
