@@ -154,6 +154,7 @@ type protocol interface {
 	delta(w *stream, kind kind, n int, s string)
 	end(w *stream, r *Reply)
 	failure(w *stream, message, kind string)
+	malformed(w *stream)
 	body(message, kind string) any
 }
 
@@ -281,7 +282,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, p protocol) {
 	case Drop:
 		panic(http.ErrAbortHandler)
 	case Malformed:
-		out.write("", `{"choices":[{"delta":{"content":"x"`)
+		p.malformed(out)
 	case ErrorEvent:
 		p.failure(out, reply.Message, reply.ErrorType)
 	case Silence:
@@ -347,6 +348,8 @@ func (p openAI) end(w *stream, r *Reply) {
 }
 
 func (p openAI) failure(w *stream, message, kind string) { w.event("", p.body(message, kind)) }
+
+func (openAI) malformed(w *stream) { w.write("", `{"choices":[{"delta":{"content":"x"`) }
 
 func (openAI) body(message, kind string) any {
 	return object{"error": object{"message": message, "type": kind, "param": nil, "code": nil}}
@@ -432,6 +435,10 @@ func (p *anthropic) end(w *stream, r *Reply) {
 
 func (p *anthropic) failure(w *stream, message, kind string) {
 	w.event("error", p.body(message, kind))
+}
+
+func (*anthropic) malformed(w *stream) {
+	w.write("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta"`)
 }
 
 func (*anthropic) body(message, kind string) any {
