@@ -576,7 +576,9 @@ func BenchmarkAskDecideCommitReply(b *testing.B) {
 			Load: func(context.Context, cluster.Address) (Loaded[int64], error) {
 				return Loaded[int64]{Guard: journal.Guard{Version: 1}}, nil
 			},
-			Rows: func(cluster.Address, Loaded[int64], Decision[int64], any, id.OpID, time.Time) *journal.Commit { return commit },
+			Rows: func(cluster.Address, Loaded[int64], Decision[int64], any, id.OpID, time.Time) *journal.Commit {
+				return commit
+			},
 		}, Config{})
 	})
 	b.ReportAllocs()
