@@ -1,0 +1,314 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+)
+
+// TestCommitOfUnknownOutcome cuts the connection around COMMIT, for flushes that
+// can be settled by each kind of row.
+func TestCommitOfUnknownOutcome(t *testing.T) {
+	for what, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			k := &cutter{}
+			x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = k.pool(t, db.URL), 1 })
+			thread := x.newThread(0)
+			run := x.accept(0)
+			x.must(run)
+			commit := func(c Commit) *Commit {
+				c.Op, c.Tenant = newOp(), x.tenant
+				return &c
+			}
+			for name, c := range map[string]struct {
+				commit *Commit
+				table  string
+				rows   int
+			}{
+				"thread":      {commit(Commit{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, UpdatedAt: noon}}), `threads WHERE version = 2`, 1},
+				"run update":  {advance(run, 1), `runs WHERE version = 2`, 1},
+				"run insert":  {x.accept(0), `runs WHERE version = 1 AND id <> '` + run.Accept.ID.String() + `'`, 1},
+				"idempotency": {commit(Commit{Idempotency: key("k")}), `idempotency`, 1},
+				"message":     {commit(Commit{Messages: []Message{{Thread: thread, Seq: 1, ID: id.MessageID{UUID: id.New(0)}, Role: "user", CreatedAt: noon}}}), `messages`, 1},
+				"usage":       {commit(Commit{Usage: []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}}), `usage_records`, 1},
+				"audit":       {x.auditOnly(0), `audit_log`, 1},
+				"timer":       {commit(Commit{Timers: []Timer{{TimerKey{"run", id.New(0), "t"}, noon}}}), `timers`, 1},
+				"statement": {commit(Commit{Statements: []Statement{{SQL: `INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'b', 'B')`,
+					Args: []any{x.tenant, id.NewAnywhere()}, Swap: true, Settle: `SELECT true FROM agents WHERE slug = 'b' AND $1::uuid IS NOT NULL`}}}), `agents WHERE slug = 'b'`, 1},
+			} {
+				before := k.done()
+				k.arm(mode)
+				if err := x.do(c.commit); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if k.done() != before+1 {
+					t.Errorf("%s: the connection was not cut", name)
+				}
+				if n := x.count(`SELECT count(*) FROM ` + c.table); n != c.rows {
+					t.Errorf("%s: %d rows, want %d", name, n, c.rows)
+				}
+			}
+		})
+	}
+}
+
+// TestBackendKilledBeforeCommit: everything of the flush is sent again, once.
+func TestBackendKilledBeforeCommit(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	x := worldIn(t, db, nil)
+	admin := db.Admin(t)
+	var once sync.Once
+	kill := func(pid uint32) {
+		once.Do(func() {
+			if _, err := admin.Exec(context.Background(), "SELECT pg_terminate_backend($1, 10000)", pid); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name, arm := range map[string]func(){
+		"before COMMIT": func() { x.w.hooks.beforeCommit = kill },
+		"after COMMIT":  func() { x.w.hooks.afterCommit = kill },
+	} {
+		release := x.block() // the hooks may change while the lanes are held
+		once = sync.Once{}
+		var commits []*Commit
+		for range 20 {
+			c := x.accept(2)
+			c.Audit = []Audit{x.audit()}
+			commits = append(commits, c)
+		}
+		var wg sync.WaitGroup
+		errs := make([]error, len(commits))
+		for i, c := range commits {
+			wg.Go(func() { errs[i] = x.do(c) })
+		}
+		x.until("all are queued", func() bool { return x.queued() == len(commits) })
+		release()
+		wg.Wait()
+		again := x.block()
+		arm()
+		for i := range commits {
+			commits[i] = x.accept(2)
+			commits[i].Audit = []Audit{x.audit()}
+			wg.Go(func() { errs[i] = x.do(commits[i]) })
+		}
+		x.until("all are queued", func() bool { return x.queued() == len(commits) })
+		again()
+		wg.Wait()
+		for i, err := range errs {
+			if err != nil {
+				t.Errorf("%s: commit %d: %v", name, i, err)
+			}
+		}
+		for i, c := range commits {
+			if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, c.Accept.ID); n != 1 {
+				t.Errorf("%s: commit %d has %d rows", name, i, n)
+			}
+		}
+	}
+}
+
+// TestServerStoppedAndStarted: while it is gone nothing new is admitted and no
+// success is answered; accepted work waits and is written when it is back.
+func TestServerStoppedAndStarted(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*pgtest.Cluster, testing.TB){
+		"in order": (*pgtest.Cluster).Stop,
+		"by crash": (*pgtest.Cluster).Crash,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+			x := worldIn(t, &cluster.DB, nil)
+			started := x.accept(0)
+			x.must(started)
+
+			stop(cluster, t)
+			x.until("the writer notices by itself", func() bool { return !x.w.Healthy() })
+			_, err := x.w.Admit(x.tenant)
+			var p *problem.Error
+			if !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfter <= 0 {
+				t.Errorf("admission while storage is down: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			withdrawn := x.accept(0)
+			if err := x.w.Do(ctx, withdrawn); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("new work while storage is down: %v", err)
+			}
+			waits := make(chan error)
+			go func() { waits <- x.do(advance(started, 1)) }()
+			x.until("accepted work waits", func() bool { return x.queued() == 1 })
+
+			cluster.Start(t)
+			if err := <-waits; err != nil {
+				t.Errorf("accepted work: %v", err)
+			}
+			x.until("the writer is healthy again", x.w.Healthy)
+			release, err := x.w.Admit(x.tenant)
+			if err != nil {
+				t.Errorf("admission after the outage: %v", err)
+			} else {
+				release()
+			}
+			x.must(x.accept(0))
+			x.pool.Reset()
+			if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, withdrawn.Accept.ID); n != 0 {
+				t.Error("withdrawn work was written")
+			}
+			if n := x.count(`SELECT version FROM runs WHERE id = $1`, started.Accept.ID); n != 2 {
+				t.Errorf("the started run has version %d, want 2", n)
+			}
+		})
+	}
+}
+
+// TestCrashUnderLoad: whatever was answered with success is there, once.
+func TestCrashUnderLoad(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+	x := worldIn(t, &cluster.DB, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	versions := map[id.RunID]int64{}
+	total := 0
+	for i := range 32 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c := x.accept(id.Shard(i))
+				c.New = false
+				if err := x.do(c); err != nil {
+					t.Errorf("accept: %v", err)
+					return
+				}
+				for v := range int64(3) {
+					if err := x.do(advance(c, v+1)); err != nil {
+						t.Errorf("advance: %v", err)
+						return
+					}
+				}
+				mu.Lock()
+				versions[c.Accept.ID] = 4
+				total++
+				mu.Unlock()
+			}
+		})
+	}
+	reached := func(n int) func() bool {
+		return func() bool { mu.Lock(); defer mu.Unlock(); return total >= n }
+	}
+	x.until("work is done", reached(100))
+	cluster.Crash(t)
+	cluster.Start(t)
+	mu.Lock()
+	more := total + 100
+	mu.Unlock()
+	x.until("work goes on", reached(more))
+	stop()
+	wg.Wait()
+	x.pool.Reset()
+	mu.Lock()
+	defer mu.Unlock()
+	if n := x.count(`SELECT count(*) FROM runs WHERE version = 4`); n != len(versions) {
+		t.Errorf("%d runs are complete, %d were answered", n, len(versions))
+	}
+}
+
+func TestStopWhileStorageIsDown(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Private(t, pgtest.PrivateOptions{})
+	x := worldIn(t, &cluster.DB, nil)
+	cluster.Stop(t)
+	x.until("the writer notices", func() bool { return !x.w.Healthy() })
+	got := make(chan error)
+	go func() { got <- x.do(x.auditOnly(0)) }()
+	x.until("it waits", func() bool { return x.queued() == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := x.w.Stop(ctx); err == nil {
+		t.Error("Stop did not say that its time was up")
+	}
+	if err := <-got; !errors.Is(err, ErrUnavailable) {
+		t.Errorf("what was queued: %v", err)
+	}
+}
+
+// TestFullOrReadOnlyIsNotPoison: the database says that it cannot serve, and
+// later can.
+func TestFullOrReadOnlyIsNotPoison(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"53100", "53200", "53300", "25006", "57P03", "58030"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			x := newWorld(t, nil)
+			x.execAsOwner(fmt.Sprintf(`CREATE TABLE trouble (on_it bool); INSERT INTO trouble VALUES (true);
+				GRANT SELECT ON trouble TO svc_system;
+				CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF (SELECT on_it FROM trouble) THEN RAISE EXCEPTION 'trouble' USING ERRCODE = '%s'; END IF; RETURN new; END $$;
+				CREATE TRIGGER trouble BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION trouble()`, code))
+			c := x.accept(0)
+			c.New = false
+			got := make(chan error)
+			go func() { got <- x.do(c) }()
+			x.until("storage is down", func() bool { return !x.w.Healthy() })
+			x.execAsOwner(`UPDATE trouble SET on_it = false`)
+			if err := <-got; err != nil {
+				t.Errorf("after the trouble: %v", err)
+			}
+			x.until("storage is up", x.w.Healthy)
+		})
+	}
+}
+
+func (x *world) execAsOwner(sql string) {
+	x.t.Helper()
+	conn, err := x.pool.Acquire(context.Background())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Conn().PgConn().Exec(context.Background(), "RESET ROLE; "+sql+"; SET ROLE "+string(pg.System)).ReadAll(); err != nil {
+		x.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// TestALockedRowStopsOnlyItsCommit: another session holds the row for longer
+// than the writer waits.
+func TestALockedRowStopsOnlyItsCommit(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
+	locked := x.accept(0)
+	x.must(locked)
+	tx, err := x.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM runs WHERE id = $1 FOR UPDATE`, locked.Accept.ID); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error)
+	go func() { got <- x.do(advance(locked, 1)) }()
+	x.until("the writer waits for the lock", func() bool {
+		return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	x.must(x.accept(0))
+}
