@@ -1,0 +1,108 @@
+package api
+
+import (
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Tenant as GET /v1/tenant shows it.
+type Tenant struct {
+	ID        id.TenantID `json:"id"`
+	Name      string      `json:"name"`
+	Residency *Residency  `json:"residency" doc:"null: no limit"`
+	CreatedAt time.Time   `json:"created_at"`
+	UpdatedAt time.Time   `json:"updated_at"`
+}
+
+// Residency limits the hosts that the tenant's browser skills may meet.
+type Residency struct {
+	AllowedHosts []string `json:"allowed_hosts" maxItems:"200" doc:"exact hosts or *.suffix"`
+}
+
+// User is a person of the tenant.
+type User struct {
+	ID        id.UserID      `json:"id"`
+	Email     string         `json:"email"`
+	Name      string         `json:"name"`
+	Role      lifecycle.Role `json:"role"`
+	CreatedAt time.Time      `json:"created_at"`
+	UpdatedAt time.Time      `json:"updated_at"`
+}
+
+// Me says who calls (GET /v1/auth/me).
+type Me struct {
+	Principal string         `json:"principal" doc:"apikey:<id> or user:<id>, as in the audit log"`
+	Role      lifecycle.Role `json:"role"`
+	Tenant    *Tenant        `json:"tenant"`
+	User      *User          `json:"user,omitempty" doc:"of a console session"`
+}
+
+// TenantPatch is the body of PATCH /v1/tenant.
+type TenantPatch struct {
+	Name      *string        `json:"name,omitempty" minLength:"1" maxLength:"120"`
+	Residency Opt[Residency] `json:"residency,omitzero"`
+}
+
+// APIKey as it is listed; never with its secret.
+type APIKey struct {
+	ID         id.KeyID   `json:"id"`
+	Name       string     `json:"name"`
+	Prefix     string     `json:"prefix" doc:"the start of the key"`
+	LastUsedAt *time.Time `json:"last_used_at"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+	CreatedAt  time.Time  `json:"created_at"`
+	UpdatedAt  time.Time  `json:"updated_at"`
+}
+
+// APIKeyCreated is the one answer that holds the secret.
+type APIKeyCreated struct {
+	APIKey
+	Secret string `json:"secret" doc:"the whole key; never shown again"`
+}
+
+// APIKeyName is the body of POST and PATCH of an API key.
+type APIKeyName struct {
+	Name string `json:"name" minLength:"1" maxLength:"120"`
+}
+
+// ModelProvider is a tenant's own model provider; never with its credentials.
+type ModelProvider struct {
+	ID        id.ProviderID    `json:"id"`
+	Slug      string           `json:"slug"`
+	Kind      string           `json:"kind" enum:"openai,anthropic"`
+	BaseURL   string           `json:"base_url"`
+	Prices    map[string]Price `json:"prices" doc:"by model name; empty: cost is 0"`
+	CreatedAt time.Time        `json:"created_at"`
+	UpdatedAt time.Time        `json:"updated_at"`
+}
+
+// Price of a model in US dollars for a million tokens.
+type Price struct {
+	InputPerMTok  float64 `json:"input_per_mtok" minimum:"0"`
+	OutputPerMTok float64 `json:"output_per_mtok" minimum:"0"`
+}
+
+// ProviderCredentials are write-only.
+type ProviderCredentials struct {
+	APIKey string `json:"api_key" minLength:"1" maxLength:"4096"`
+}
+
+// ModelProviderCreate is the body of POST /v1/model-providers.
+type ModelProviderCreate struct {
+	Slug        string              `json:"slug" pattern:"^[a-z0-9][a-z0-9-]{0,62}$"`
+	Kind        string              `json:"kind" enum:"openai,anthropic"`
+	BaseURL     string              `json:"base_url" minLength:"1" maxLength:"2000"`
+	Credentials ProviderCredentials `json:"credentials"`
+	Prices      map[string]Price    `json:"prices,omitempty" maxProperties:"500"`
+}
+
+// ModelProviderPatch is the body of PATCH /v1/model-providers/{id}.
+type ModelProviderPatch struct {
+	Slug        *string               `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$"`
+	Kind        *string               `json:"kind,omitempty" enum:"openai,anthropic"`
+	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000"`
+	Credentials *ProviderCredentials  `json:"credentials,omitempty"`
+	Prices      Opt[map[string]Price] `json:"prices,omitzero"`
+}

@@ -1,0 +1,384 @@
+package edge
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentsvc/schemas/problem"
+)
+
+// plan says how an input struct is filled. It is made once, when its route is
+// added.
+type plan struct {
+	reg    *registry
+	path   []param
+	query  []param
+	header []param
+
+	hasBody  bool
+	optional bool // an empty body is fine
+	bodyOff  uintptr
+	bodyType reflect.Type
+	schema   *huma.Schema
+}
+
+// param is one field that is filled from path, query or header.
+type param struct {
+	name     string
+	lower    string // for headers
+	required bool
+	schema   *huma.Schema
+	off      uintptr
+	set      setter
+	typ      reflect.Type
+}
+
+// setter parses text into the field at p and answers the value that the schema
+// is checked against.
+type setter func(p unsafe.Pointer, text string) (checked any, complaint string)
+
+// newPlan reads the tags of t. Whatever it does not understand is a
+// programmer's error and panics.
+func newPlan(reg *registry, t reflect.Type, route string) *plan {
+	if t.Kind() != reflect.Struct {
+		panic(fmt.Sprintf("edge: %s: input %s is no struct", route, t))
+	}
+	p := &plan{reg: reg}
+	p.fields(t, 0, route)
+	return p
+}
+
+func (p *plan) fields(t reflect.Type, base uintptr, route string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		off := base + f.Offset
+		where := fmt.Sprintf("%s: %s.%s", route, t, f.Name)
+		if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag == "" {
+			p.fields(f.Type, off, route)
+			continue
+		}
+		if !f.IsExported() {
+			panic("edge: " + where + " is not exported")
+		}
+		if f.Name == "Body" {
+			p.body(f, off, route)
+			continue
+		}
+		placed := false
+		for in, list := range map[string]*[]param{"path": &p.path, "query": &p.query, "header": &p.header} {
+			name, ok := f.Tag.Lookup(in)
+			if !ok {
+				continue
+			}
+			s := huma.SchemaFromField(p.reg, f, "")
+			if in != "path" && f.Tag.Get("required") != "true" {
+				s.Nullable = false
+			}
+			s.Nullable = false
+			*list = append(*list, param{
+				name: name, lower: strings.ToLower(name), required: in == "path" || f.Tag.Get("required") == "true",
+				schema: s, off: off, set: setterOf(f.Type, where), typ: f.Type,
+			})
+			placed = true
+		}
+		if !placed {
+			panic("edge: " + where + " comes from nowhere: it needs a path, query or header tag")
+		}
+	}
+}
+
+func (p *plan) body(f reflect.StructField, off uintptr, route string) {
+	p.hasBody, p.bodyOff, p.bodyType = true, off, f.Type
+	p.optional = f.Tag.Get("required") == "false"
+	p.schema = p.reg.Schema(f.Type, true, upper(route)+"Request")
+	p.reg.checkable(p.schema, route, map[*huma.Schema]bool{})
+}
+
+func setterOf(t reflect.Type, where string) setter {
+	if t.Kind() == reflect.Pointer {
+		elem := t.Elem()
+		inner := setterOf(elem, where)
+		return func(p unsafe.Pointer, text string) (any, string) {
+			v := reflect.New(elem)
+			checked, complaint := inner(v.UnsafePointer(), text)
+			if complaint == "" {
+				reflect.NewAt(t, p).Elem().Set(v)
+			}
+			return checked, complaint
+		}
+	}
+	if t == timeType {
+		return func(p unsafe.Pointer, text string) (any, string) {
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				return nil, "expected string to be RFC 3339 date-time"
+			}
+			*(*time.Time)(p) = at.UTC()
+			return text, ""
+		}
+	}
+	if reflect.PointerTo(t).Implements(textType) {
+		complaint := "is malformed"
+		if isID(t) {
+			complaint = "expected a UUID"
+		}
+		return func(p unsafe.Pointer, text string) (any, string) {
+			if err := reflect.NewAt(t, p).Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
+				return nil, complaint
+			}
+			return text, ""
+		}
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return func(p unsafe.Pointer, text string) (any, string) {
+			*(*string)(p) = text
+			return text, ""
+		}
+	case reflect.Bool:
+		return func(p unsafe.Pointer, text string) (any, string) {
+			if text != "true" && text != "false" {
+				return nil, "expected boolean"
+			}
+			*(*bool)(p) = text == "true"
+			return text == "true", ""
+		}
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		bits := t.Bits()
+		return func(p unsafe.Pointer, text string) (any, string) {
+			n, err := strconv.ParseInt(text, 10, bits)
+			if err != nil {
+				return nil, "expected integer"
+			}
+			reflect.NewAt(t, p).Elem().SetInt(n)
+			return n, ""
+		}
+	case reflect.Float64:
+		return func(p unsafe.Pointer, text string) (any, string) {
+			n, err := strconv.ParseFloat(text, 64)
+			if err != nil || n != n || n > 1e308 || n < -1e308 {
+				return nil, "expected number"
+			}
+			*(*float64)(p) = n
+			return n, ""
+		}
+	}
+	panic("edge: " + where + ": a parameter cannot be a " + t.String())
+}
+
+// complaints collects what is wrong with a request.
+type complaints struct {
+	path   huma.PathBuffer
+	result huma.ValidateResult
+}
+
+var complaintPool = sync.Pool{New: func() any { return new(complaints) }}
+
+// params fills the fields that do not come from the body. base points at the
+// input struct.
+func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
+	for i := range p.path {
+		f := &p.path[i]
+		text, ok := unescape(rq.param(f.name), false)
+		if ok {
+			var checked any
+			var complaint string
+			if checked, complaint = f.set(unsafe.Add(base, f.off), text); complaint == "" && clean(text) && p.check(f, checked) == nil {
+				continue
+			}
+		}
+		// An id that cannot exist is an id that does not (open-parts.md,
+		// Questions settled).
+		return problem.New(problem.CodeNotFound, "There is nothing at this path.")
+	}
+	var wrong []problem.Field
+	if len(p.query) > 0 {
+		wrong = p.readQuery(rq.query, base, wrong)
+	}
+	for i := range p.header {
+		f := &p.header[i]
+		text, given := rq.head.value(f.lower)
+		switch {
+		case given:
+			wrong = p.fill(f, base, text, wrong)
+		case f.required:
+			wrong = append(wrong, problem.Field{Path: f.name, Message: "is required"})
+		}
+	}
+	if len(wrong) > 0 {
+		return problem.Validation(wrong...)
+	}
+	return nil
+}
+
+func (p *plan) readQuery(query []byte, base unsafe.Pointer, wrong []problem.Field) []problem.Field {
+	var seen uint64
+	for len(query) > 0 {
+		var pair []byte
+		if i := indexByte(query, '&'); i >= 0 {
+			pair, query = query[:i], query[i+1:]
+		} else {
+			pair, query = query, nil
+		}
+		key, value := pair, []byte(nil)
+		if i := indexByte(pair, '='); i >= 0 {
+			key, value = pair[:i], pair[i+1:]
+		}
+		name, ok := unescape(key, true)
+		if !ok {
+			continue // no name of ours; unknown parameters are ignored
+		}
+		for i := range p.query {
+			f := &p.query[i]
+			if f.name != name {
+				continue
+			}
+			if seen&(1<<i) != 0 {
+				wrong = append(wrong, problem.Field{Path: name, Message: "is given twice"})
+				break
+			}
+			seen |= 1 << i
+			text, ok := unescape(value, true)
+			if !ok {
+				wrong = append(wrong, problem.Field{Path: name, Message: "is not escaped correctly"})
+				break
+			}
+			wrong = p.fill(f, base, text, wrong)
+		}
+	}
+	for i := range p.query {
+		if p.query[i].required && seen&(1<<i) == 0 {
+			wrong = append(wrong, problem.Field{Path: p.query[i].name, Message: "is required"})
+		}
+	}
+	return wrong
+}
+
+func indexByte(b []byte, c byte) int {
+	for i := range b {
+		if b[i] == c {
+			return i
+		}
+	}
+	return -1
+}
+
+func (p *plan) fill(f *param, base unsafe.Pointer, text string, wrong []problem.Field) []problem.Field {
+	if !clean(text) {
+		return append(wrong, problem.Field{Path: f.name, Message: "holds characters that are no text"})
+	}
+	checked, complaint := f.set(unsafe.Add(base, f.off), text)
+	if complaint != "" {
+		return append(wrong, problem.Field{Path: f.name, Message: complaint})
+	}
+	return append(wrong, p.check(f, checked)...)
+}
+
+// clean says that text is UTF-8 without U+0000, which no column can hold.
+func clean(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
+func (p *plan) check(f *param, v any) []problem.Field {
+	c := complaintPool.Get().(*complaints)
+	defer complaintPool.Put(c)
+	c.path.Reset()
+	c.result.Reset()
+	c.path.Push(f.name)
+	huma.Validate(p.reg, f.schema, &c.path, huma.ModeWriteToServer, v, &c.result)
+	return fieldsOf(c.result.Errors)
+}
+
+// maxComplaints bounds what a stranger can make us say.
+const maxComplaints = 32
+
+func fieldsOf(errs []error) []problem.Field {
+	if len(errs) == 0 {
+		return nil
+	}
+	fields := make([]problem.Field, 0, min(len(errs), maxComplaints))
+	for _, err := range errs {
+		if len(fields) == maxComplaints {
+			break
+		}
+		d, ok := err.(*huma.ErrorDetail)
+		if !ok {
+			fields = append(fields, problem.Field{Path: "body", Message: cut(err.Error(), 256)})
+			continue
+		}
+		f := problem.Field{Path: d.Location, Message: d.Message}
+		if name, missing := strings.CutPrefix(f.Message, requiredMark); missing {
+			f.Message = "is required"
+			if f.Path != "" {
+				name = f.Path + "." + name
+			}
+			f.Path = name
+		}
+		if f.Path == "" {
+			f.Path = "body"
+		}
+		f.Path, f.Message = cut(f.Path, 256), cut(f.Message, 256)
+		fields = append(fields, f)
+	}
+	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Path < fields[j].Path })
+	// One complaint for each field: the last rule says most.
+	kept := fields[:0]
+	for i, f := range fields {
+		if i+1 == len(fields) || fields[i+1].Path != f.Path {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// decode checks the body b and fills the input's Body.
+func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
+	v, bad := strictJSON(b)
+	if bad != nil {
+		return bad
+	}
+	c := complaintPool.Get().(*complaints)
+	defer complaintPool.Put(c)
+	c.path.Reset()
+	c.result.Reset()
+	huma.Validate(p.reg, p.schema, &c.path, huma.ModeWriteToServer, v, &c.result)
+	if fields := fieldsOf(c.result.Errors); fields != nil {
+		return problem.Validation(fields...)
+	}
+	err := json.Unmarshal(b, reflect.NewAt(p.bodyType, unsafe.Add(base, p.bodyOff)).Interface())
+	if err == nil {
+		return nil
+	}
+	// What the schema lets pass and the type does not: an integer out of range,
+	// a date that does not exist.
+	var own *problem.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var typed *json.UnmarshalTypeError
+	if errors.As(err, &typed) && typed.Field != "" {
+		return problem.Invalid(cut(typed.Field, 256), "expected a value that fits "+kindName(typed.Type))
+	}
+	return problem.Invalid("body", "holds a value that does not fit its field")
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "an integer"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "its field"
+}

@@ -1,0 +1,209 @@
+package edge
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+// IdemKey is what an Idempotency-Key is remembered under (open-parts.md).
+type IdemKey struct {
+	Tenant    id.TenantID
+	Principal string
+	Method    string
+	Path      string // the full path, as sent
+	Key       string
+}
+
+// Idempotency is what a handler's own commit stores beside what it changes, so
+// that a repeat finds either both or nothing. Body is what Encode makes of the
+// handler's answer. For uploads Fingerprint is set once the last file is read.
+type Idempotency struct {
+	IdemKey
+	Fingerprint [sha256.Size]byte
+	Status      int // of the answer, if the handler succeeds
+}
+
+// Stored is a kept answer.
+type Stored struct {
+	Fingerprint [sha256.Size]byte
+	Status      int
+	Body        []byte
+}
+
+// Replays finds kept answers.
+type Replays interface {
+	// Find answers nil when there is none.
+	Find(ctx context.Context, key IdemKey) (*Stored, error)
+}
+
+// ErrReplay is answered by a handler whose commit found that another node was
+// first with the same key. The edge then looks for the kept answer.
+var ErrReplay = errors.New("another request with this idempotency key was first")
+
+const (
+	flightWait  = 5 * time.Second
+	replayTries = 3
+)
+
+// flights lets one request at a time go on for each key on this node.
+type flights struct {
+	mu sync.Mutex // guards m
+	m  map[IdemKey]*flight
+}
+
+// flight is a request in progress. After done is closed, kept is its answer, if
+// it was one to keep.
+type flight struct {
+	done chan struct{}
+	kept *Stored
+}
+
+// join answers the flight that is under way, or a new one that is the caller's
+// to end.
+func (fs *flights) join(k IdemKey) (f *flight, mine bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f = fs.m[k]; f != nil {
+		return f, false
+	}
+	if fs.m == nil {
+		fs.m = map[IdemKey]*flight{}
+	}
+	f = &flight{done: make(chan struct{})}
+	fs.m[k] = f
+	return f, true
+}
+
+func (fs *flights) end(k IdemKey, f *flight) {
+	fs.mu.Lock()
+	delete(fs.m, k)
+	fs.mu.Unlock()
+	close(f.done)
+}
+
+type call func() (status int, body []byte, err error)
+
+func inProgress() *problem.Error {
+	return &problem.Error{Code: problem.CodeIdempotencyInProgress, RetryAfter: time.Second,
+		Detail: "The first request with this Idempotency-Key has not ended yet."}
+}
+
+// once runs do, or repeats the answer that was kept under the request's
+// Idempotency-Key.
+func (s *Server) once(rq *request, do call) error {
+	return s.single(rq, func() ([sha256.Size]byte, error) {
+		h := sha256.New()
+		h.Write(rq.body)
+		h.Write([]byte{'?'})
+		h.Write(rq.query)
+		var sum [sha256.Size]byte
+		h.Sum(sum[:0])
+		return sum, nil
+	}, false, do)
+}
+
+// onceUpload is once for a body that is known only when its handler has read
+// it.
+func (s *Server) onceUpload(rq *request, up *Upload, do call) error {
+	return s.single(rq, up.drain, true, do)
+}
+
+func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, error), late bool, do call) error {
+	if !rq.ep.Idempotent || !rq.head.hasIdem || s.cfg.Replays == nil {
+		status, body, err := do()
+		if err == nil {
+			rq.json(status, body)
+		}
+		return err
+	}
+	key := string(rq.head.idempotency)
+	if n := utf8.RuneCountInString(key); n < 1 || n > 255 || !clean(key) {
+		return problem.Invalid("Idempotency-Key", "expected 1 to 255 characters")
+	}
+	k := IdemKey{Tenant: rq.caller.Tenant, Principal: rq.caller.Principal, Method: rq.method, Path: string(rq.path), Key: key}
+	idem := &Idempotency{IdemKey: k, Status: rq.ep.Status}
+	known := false
+	sum := func() ([sha256.Size]byte, error) {
+		if !known {
+			var err error
+			if idem.Fingerprint, err = fingerprint(); err != nil {
+				return idem.Fingerprint, err
+			}
+			known = true
+		}
+		return idem.Fingerprint, nil
+	}
+	if !late {
+		if _, err := sum(); err != nil {
+			return err
+		}
+	}
+	rq.caller.Idem = idem
+
+	repeat := func(kept *Stored) error {
+		print, err := sum()
+		if err != nil {
+			return err
+		}
+		if print != kept.Fingerprint {
+			return problem.New(problem.CodeIdempotencyConflict, "This Idempotency-Key was used with another request.")
+		}
+		rq.fc.Response.Header.Set("Idempotency-Replayed", "true")
+		rq.json(kept.Status, kept.Body)
+		return nil
+	}
+
+	var patience <-chan time.Time
+	f, mine := s.flights.join(k)
+	for !mine {
+		if patience == nil {
+			timer := time.NewTimer(s.flightWait)
+			defer timer.Stop()
+			patience = timer.C
+		}
+		select {
+		case <-f.done:
+		case <-patience:
+			return inProgress()
+		}
+		if f.kept != nil {
+			return repeat(f.kept)
+		}
+		f, mine = s.flights.join(k)
+	}
+	defer s.flights.end(k, f)
+
+	for range replayTries {
+		kept, err := s.cfg.Replays.Find(rq.ctx, k)
+		if err != nil {
+			return err
+		}
+		if kept != nil {
+			f.kept = kept
+			return repeat(kept)
+		}
+		status, body, err := do()
+		if errors.Is(err, ErrReplay) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if status >= http.StatusOK && status < http.StatusMultipleChoices {
+			if print, err := sum(); err == nil {
+				f.kept = &Stored{Fingerprint: print, Status: status, Body: body}
+			}
+		}
+		rq.json(status, body)
+		return nil
+	}
+	return inProgress()
+}

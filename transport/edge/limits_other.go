@@ -1,0 +1,5 @@
+//go:build !unix
+
+package edge
+
+func isTooManyFiles(error) bool { return false }

@@ -1,0 +1,165 @@
+package edge
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge/sse"
+)
+
+// listener counts connections, as a whole and for each client, and answers
+// those over the limit with a problem instead of serving them.
+type listener struct {
+	net.Listener
+	max, perIP int
+
+	mu    sync.Mutex // guards the fields below
+	total int
+	byIP  map[netip.Addr]int
+
+	parting atomic.Int32
+	wg      sync.WaitGroup // of refused connections
+}
+
+const (
+	maxParting = 256 // refused connections that are still being told
+	lingering  = 500 * time.Millisecond
+)
+
+var (
+	fullProblem = canned(problem.Unavailable("The node has too many connections.", 5*time.Second))
+	manyProblem = canned(problem.RateLimited("Rate limit of scope connections exceeded.", 5*time.Second))
+)
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			var ne net.Error
+			if errors.As(err, &ne) && ne.Timeout() || isTooManyFiles(err) {
+				time.Sleep(5 * time.Millisecond) // the kernel has no descriptor to give: let some close
+				continue
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return nil, io.EOF
+			}
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			return c, nil
+		}
+		ip := remoteIP(c)
+		if refusal := l.admit(bucketIP(ip)); refusal != nil {
+			l.part(tcp, refusal)
+			continue
+		}
+		return &conn{TCPConn: tcp, l: l, ip: ip}, nil
+	}
+}
+
+func remoteIP(c net.Conn) netip.Addr {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap().WithZone("")
+	}
+	return netip.IPv6Loopback()
+}
+
+func (l *listener) admit(ip netip.Addr) (refusal []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.max > 0 && l.total >= l.max {
+		return fullProblem
+	}
+	if l.perIP > 0 {
+		if l.byIP[ip] >= l.perIP {
+			return manyProblem
+		}
+		if l.byIP == nil {
+			l.byIP = map[netip.Addr]int{}
+		}
+		l.byIP[ip]++
+	}
+	l.total++
+	return nil
+}
+
+func (l *listener) release(ip netip.Addr) {
+	ip = bucketIP(ip)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total--
+	if l.perIP > 0 {
+		if l.byIP[ip]--; l.byIP[ip] <= 0 {
+			delete(l.byIP, ip)
+		}
+	}
+}
+
+// part tells a client that it is not served, and closes.
+func (l *listener) part(c *net.TCPConn, refusal []byte) {
+	if l.parting.Add(1) > maxParting {
+		l.parting.Add(-1)
+		_ = c.Close()
+		return
+	}
+	l.wg.Go(func() {
+		defer l.parting.Add(-1)
+		_ = c.SetDeadline(time.Now().Add(lingering))
+		_, _ = c.Write(refusal)
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, io.LimitReader(c, 64<<10))
+		_ = c.Close()
+	})
+}
+
+// conn is a counted connection.
+type conn struct {
+	*net.TCPConn
+	l      *listener
+	ip     netip.Addr
+	closed atomic.Bool
+
+	// Only the goroutine that serves the connection touches these.
+	linger  bool   // unread bytes are coming: do not let a reset eat the answer
+	kept    bool   // a stream goes on counting as this connection
+	abandon func() // for a stream that was promised and never began
+}
+
+// Close ends the connection. With linger it first lets the client read the
+// answer while it still sends.
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	if c.linger {
+		if c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingering)) == nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(c.TCPConn, 4<<20))
+		}
+	}
+	if c.abandon != nil {
+		c.abandon()
+	}
+	if !c.kept {
+		c.l.release(c.ip)
+	}
+	return c.TCPConn.Close()
+}
+
+// counting keeps the place of a stream's connection until the stream has ended.
+type counting struct {
+	sse.Subscriber
+	l  *listener
+	ip netip.Addr
+}
+
+func (c *counting) Gone() {
+	c.l.release(c.ip)
+	c.Subscriber.Gone()
+}

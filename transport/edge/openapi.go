@@ -1,0 +1,446 @@
+package edge
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"agentsvc/schemas/problem"
+)
+
+// Info heads the OpenAPI document.
+type Info struct {
+	Title       string
+	Version     string
+	Description string
+	ServerURL   string // "/" when empty
+	License     string // the name; "" leaves it out
+	LicenseURL  string
+	Tags        []Tag
+}
+
+// Tag describes one section of the document.
+type Tag struct{ Name, Description string }
+
+// OpenAPI is the OpenAPI 3.1 document of every row that is not hidden. The same
+// table makes the same bytes.
+func (t *Table) OpenAPI(info Info) ([]byte, error) {
+	if info.ServerURL == "" {
+		info.ServerURL = "/"
+	}
+	doc := &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info:    &huma.Info{Title: info.Title, Version: info.Version, Description: info.Description},
+		Servers: []*huma.Server{{URL: info.ServerURL}},
+		Paths:   map[string]*huma.PathItem{},
+	}
+	if info.License != "" {
+		doc.Info.License = &huma.License{Name: info.License, URL: info.LicenseURL}
+	}
+	b := docBuilder{t: t}
+	used := map[string]bool{}
+	for _, e := range t.endpoints {
+		if e.Hidden {
+			continue
+		}
+		path := strings.ReplaceAll(e.Path, "...}", "}")
+		item := doc.Paths[path]
+		if item == nil {
+			item = &huma.PathItem{}
+			doc.Paths[path] = item
+		}
+		op := b.operation(e)
+		switch e.Method {
+		case http.MethodGet:
+			item.Get = op
+		case http.MethodPost:
+			item.Post = op
+		case http.MethodPut:
+			item.Put = op
+		case http.MethodPatch:
+			item.Patch = op
+		case http.MethodDelete:
+			item.Delete = op
+		case http.MethodOptions:
+			item.Options = op
+		}
+		if e.Tag != "" {
+			used[e.Tag] = true
+		}
+	}
+	for _, tag := range info.Tags {
+		doc.Tags = append(doc.Tags, &huma.Tag{Name: tag.Name, Description: tag.Description})
+		delete(used, tag.Name)
+	}
+	rest := make([]string, 0, len(used))
+	for name := range used {
+		rest = append(rest, name)
+	}
+	sort.Strings(rest)
+	for _, name := range rest {
+		doc.Tags = append(doc.Tags, &huma.Tag{Name: name})
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("encode openapi: %w", err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		return nil, fmt.Errorf("encode openapi: %w", err)
+	}
+	schemas, err := b.schemas()
+	if err != nil {
+		return nil, err
+	}
+	tree["components"] = map[string]any{
+		"schemas": schemas,
+		"securitySchemes": map[string]any{
+			"key":     map[string]any{"type": "http", "scheme": "bearer", "description": "An API key (svc_…). It needs X-Tenant-Id beside it."},
+			"tenant":  map[string]any{"type": "apiKey", "in": "header", "name": "X-Tenant-Id", "description": "The tenant of the key."},
+			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": "svc_session", "description": "A console session. What changes something needs X-Svc-CSRF: 1 or a matching Origin."},
+			"embed":   map[string]any{"type": "http", "scheme": "bearer", "description": "An embed session token."},
+		},
+	}
+	resolveNullable(tree)
+	return json.Marshal(tree)
+}
+
+type docBuilder struct{ t *Table }
+
+const problemSchema = "Problem"
+
+// schemas are the components, with the problem format among them.
+func (b *docBuilder) schemas() (map[string]any, error) {
+	all := map[string]any{problemSchema: map[string]any{
+		"type":        "object",
+		"description": "RFC 9457 problem. Clients branch on code, never on title.",
+		"required":    []string{"type", "title", "status", "code"},
+		"properties": map[string]any{
+			"type":        map[string]any{"type": "string", "const": "about:blank"},
+			"title":       map[string]any{"type": "string"},
+			"status":      map[string]any{"type": "integer"},
+			"code":        map[string]any{"type": "string", "enum": codes()},
+			"detail":      map[string]any{"type": "string"},
+			"retry_after": map[string]any{"type": "integer", "description": "Seconds, as in Retry-After."},
+		},
+	}}
+	raw, err := json.Marshal(b.t.reg.schemas)
+	if err != nil {
+		return nil, fmt.Errorf("encode schemas: %w", err)
+	}
+	var own map[string]any
+	if err := json.Unmarshal(raw, &own); err != nil {
+		return nil, fmt.Errorf("encode schemas: %w", err)
+	}
+	for name, s := range own {
+		if _, clash := all[name]; clash {
+			return nil, fmt.Errorf("the schema name %s is taken", name)
+		}
+		all[name] = s
+	}
+	return all, nil
+}
+
+func codes() []string {
+	all := make([]string, len(problem.Catalogue))
+	for i, e := range problem.Catalogue {
+		all[i] = string(e.Code)
+	}
+	return all
+}
+
+// resolveNullable says in full which references may be null.
+func resolveNullable(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v[nullableRef] == true {
+			ref := v["$ref"]
+			delete(v, nullableRef)
+			delete(v, "$ref")
+			v["anyOf"] = []any{map[string]any{"$ref": ref}, map[string]any{"type": "null"}}
+			return
+		}
+		if values, ok := v["enum"].([]any); ok {
+			if types, ok := v["type"].([]any); ok && len(types) == 2 && (len(values) == 0 || values[len(values)-1] != nil) {
+				v["enum"] = append(values, nil)
+			}
+		}
+		for _, c := range v {
+			resolveNullable(c)
+		}
+	case []any:
+		for _, c := range v {
+			resolveNullable(c)
+		}
+	}
+}
+
+func (b *docBuilder) operation(e *endpoint) *huma.Operation {
+	op := &huma.Operation{
+		OperationID: e.ID,
+		Summary:     e.Summary,
+		Description: e.Description,
+		Responses:   map[string]*huma.Response{},
+		Security:    []map[string][]string{},
+	}
+	if e.Tag != "" {
+		op.Tags = []string{e.Tag}
+	}
+	switch {
+	case e.Auth != nil:
+		op.Security = append(op.Security, map[string][]string{"embed": {}})
+	case e.Role != "":
+		op.Security = append(op.Security, map[string][]string{"key": {}, "tenant": {}}, map[string][]string{"session": {}})
+		if op.Description != "" {
+			op.Description += "\n\n"
+		}
+		op.Description += "Least role: " + string(e.Role) + "."
+	}
+	b.parameters(e, op)
+	b.body(e, op)
+	b.success(e, op)
+	b.failures(e, op)
+	return op
+}
+
+func (b *docBuilder) parameters(e *endpoint, op *huma.Operation) {
+	known := map[string]bool{}
+	if e.plan != nil {
+		for _, group := range []struct {
+			in     string
+			params []param
+		}{{"path", e.plan.path}, {"query", e.plan.query}, {"header", e.plan.header}} {
+			for _, p := range group.params {
+				s := *p.schema
+				description := s.Description
+				s.Description = ""
+				op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: group.in, Required: p.required, Description: description, Schema: &s})
+				known[p.name] = true
+			}
+		}
+	}
+	for _, name := range e.params {
+		if !known[name] {
+			op.Parameters = append(op.Parameters, &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+		}
+	}
+	if e.Idempotent {
+		one, most := 1, 255
+		op.Parameters = append(op.Parameters, &huma.Param{
+			Name: "Idempotency-Key", In: "header",
+			Description: "Repeating a request with the same key within 24 hours answers the first answer again and does nothing.",
+			Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most},
+		})
+	}
+}
+
+func (b *docBuilder) body(e *endpoint, op *huma.Operation) {
+	switch {
+	case e.kind == kindUpload:
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			"multipart/form-data": {Schema: &huma.Schema{
+				Type:       huma.TypeObject,
+				Required:   []string{"file"},
+				Properties: map[string]*huma.Schema{"file": b.fileSchema(e)},
+			}},
+		}}
+	case e.plan != nil && e.plan.hasBody && e.Method != http.MethodGet:
+		m := &huma.MediaType{Schema: e.plan.schema}
+		if e.Example != nil {
+			m.Example = e.Example
+		}
+		op.RequestBody = &huma.RequestBody{Required: !e.plan.optional, Content: map[string]*huma.MediaType{"application/json": m}}
+	case e.kind == kindRaw && e.Method == http.MethodPost:
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}, Example: e.Example},
+		}}
+	}
+}
+
+func (b *docBuilder) fileSchema(e *endpoint) *huma.Schema {
+	file := &huma.Schema{Type: huma.TypeString, Format: "binary", Description: fmt.Sprintf("Up to %d bytes.", e.MaxFile)}
+	if e.MaxFiles == 1 {
+		return file
+	}
+	one := 1
+	return &huma.Schema{Type: huma.TypeArray, Items: file, MinItems: &one, MaxItems: &e.MaxFiles}
+}
+
+func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
+	r := &huma.Response{Description: http.StatusText(e.Status), Headers: map[string]*huma.Header{
+		"X-Request-Id": {Description: "Names the request in the service's log.", Schema: &huma.Schema{Type: huma.TypeString}},
+	}}
+	op.Responses[strconv.Itoa(e.Status)] = r
+	switch e.kind {
+	case kindJSON, kindUpload:
+		if e.out != nil {
+			r.Content = map[string]*huma.MediaType{"application/json": {Schema: b.t.reg.Schema(e.out, true, ""), Example: e.Answer}}
+		}
+	case kindStream:
+		r.Description = "Server-sent events. Each frame has an event line with its type, an id line (except heartbeat) and a data line with the JSON described here."
+		r.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: e.frames}}
+	case kindDownload, kindRaw:
+		mediaType := e.MediaType
+		if mediaType == "" {
+			mediaType = "application/octet-stream"
+		}
+		s := &huma.Schema{Type: huma.TypeString, Format: "binary"}
+		if mediaType == "application/json" {
+			s = &huma.Schema{Type: huma.TypeObject}
+		}
+		if e.Status != http.StatusNoContent {
+			r.Content = map[string]*huma.MediaType{mediaType: {Schema: s, Example: e.Answer}}
+		}
+	}
+}
+
+// frameSchema lists what a data line may hold. It is made when the route is
+// added: afterwards the registry must not change.
+func frameSchema(reg *registry, frames []Frame) *huma.Schema {
+	if len(frames) == 0 {
+		return &huma.Schema{Type: huma.TypeString}
+	}
+	one := &huma.Schema{}
+	for _, f := range frames {
+		s := &huma.Schema{
+			Title:       string(f.Type),
+			Description: f.Doc,
+			Type:        huma.TypeObject,
+			Required:    []string{"type"},
+			Properties:  map[string]*huma.Schema{"type": {Type: huma.TypeString, Enum: []any{string(f.Type)}}},
+		}
+		if f.Data != nil {
+			data := huma.SchemaFromType(reg, reflect.TypeOf(f.Data))
+			for name, p := range data.Properties {
+				s.Properties[name] = p
+			}
+			s.Required = append(s.Required, data.Required...)
+		}
+		one.AnyOf = append(one.AnyOf, s)
+	}
+	return one
+}
+
+// failures lists the problems a route can answer, by status, each code with an
+// example.
+func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
+	codes := append([]problem.Code{}, e.Codes...)
+	if e.Bucket != BucketNone {
+		codes = append(codes, problem.CodeRateLimited)
+	}
+	if !e.public() && e.Auth == nil {
+		codes = append(codes, problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeForbidden)
+	}
+	if e.plan != nil && (e.plan.hasBody || len(e.plan.query) > 0 || len(e.plan.header) > 0) || e.Idempotent || e.kind == kindUpload {
+		codes = append(codes, problem.CodeValidation)
+	}
+	if len(e.params) > 0 {
+		codes = append(codes, problem.CodeNotFound)
+	}
+	if e.kind == kindUpload || e.plan != nil && e.plan.hasBody {
+		codes = append(codes, problem.CodePayloadTooLarge, problem.CodeUnsupportedMediaType)
+	}
+	if e.Idempotent {
+		codes = append(codes, problem.CodeIdempotencyConflict, problem.CodeIdempotencyInProgress)
+	}
+	if e.Bucket != BucketNone || e.kind == kindStream {
+		codes = append(codes, problem.CodeUnavailable, problem.CodeInternal)
+	}
+	seen := map[problem.Code]bool{}
+	for _, c := range codes {
+		if seen[c] {
+			continue
+		}
+		seen[c] = true
+		row := problem.Lookup(c)
+		status := strconv.Itoa(row.Status)
+		r := op.Responses[status]
+		if r == nil {
+			r = &huma.Response{Content: map[string]*huma.MediaType{problemType: {
+				Schema:   &huma.Schema{Ref: schemaPrefix + problemSchema},
+				Examples: map[string]*huma.Example{},
+			}}}
+			op.Responses[status] = r
+		}
+		if r.Description != "" {
+			r.Description += "; "
+		}
+		r.Description += string(c) + ": " + row.When
+		ex := &problem.Error{Code: c, Detail: row.When}
+		if c == problem.CodeRateLimited || c == problem.CodeUnavailable || c == problem.CodeIdempotencyInProgress {
+			ex.RetryAfter = time.Second
+			r.Headers = map[string]*huma.Header{"Retry-After": {Description: "Seconds.", Schema: &huma.Schema{Type: huma.TypeInteger}}}
+		}
+		r.Content[problemType].Examples[string(c)] = &huma.Example{Summary: row.Title, Value: ex}
+	}
+}
+
+// HandleOpenAPI adds GET path, which answers the document, without a key.
+func HandleOpenAPI(t *Table, path string, info Info) {
+	document := sync.OnceValues(func() (*openapiFile, error) {
+		plain, err := t.OpenAPI(info)
+		if err != nil {
+			return nil, err
+		}
+		var packed bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		if _, err := w.Write(plain); err != nil {
+			return nil, err
+		}
+		if err := w.Close(); err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(plain)
+		return &openapiFile{plain: plain, packed: packed.Bytes(), etag: `"` + hex.EncodeToString(sum[:12]) + `"`}, nil
+	})
+	HandleRaw(t, Route{
+		Method: http.MethodGet, Path: path, ID: "getOpenAPI", Summary: "The OpenAPI document", Tag: "Service",
+		Description: "The live description of this interface; needs no key.", MediaType: "application/json",
+	}, func(_ context.Context, _ *Caller, in *Raw) (*RawAnswer, error) {
+		f, err := document()
+		if err != nil {
+			return nil, err
+		}
+		a := &RawAnswer{ContentType: "application/json", Body: f.plain, Headers: []Header{
+			{"ETag", f.etag}, {"Cache-Control", "no-cache"}, {"Vary", "Accept-Encoding"},
+		}}
+		if strings.Contains(in.Header("If-None-Match"), f.etag) {
+			return &RawAnswer{Status: http.StatusNotModified, Headers: a.Headers}, nil
+		}
+		if acceptsGzip(in.Header("Accept-Encoding")) {
+			a.Body = f.packed
+			a.Headers = append(a.Headers, Header{"Content-Encoding", "gzip"})
+		}
+		return a, nil
+	})
+}
+
+type openapiFile struct {
+	plain, packed []byte
+	etag          string
+}
+
+func acceptsGzip(accept string) bool {
+	for _, one := range strings.Split(accept, ",") {
+		name, q, weighted := strings.Cut(strings.ReplaceAll(one, " ", ""), ";q=")
+		if !strings.EqualFold(name, "gzip") {
+			continue
+		}
+		weight, err := strconv.ParseFloat(q, 64)
+		return !weighted || err == nil && weight > 0
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package edge
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Raw is a request as it came. Header and Param may be called until the handler
+// returns; the fields are the handler's to keep.
+type Raw struct {
+	Method, Path, Query string
+	Body                []byte
+
+	rq *request
+}
+
+// Header is a request header field, empty when absent.
+func (r *Raw) Header(name string) string {
+	v, _ := r.rq.head.value(strings.ToLower(name))
+	return v
+}
+
+// Param is a decoded path parameter; it is empty when it cannot be decoded.
+func (r *Raw) Param(name string) string {
+	v, ok := unescape(r.rq.param(name), false)
+	if !ok || !clean(v) {
+		return ""
+	}
+	return v
+}
+
+// Values are the query parameters.
+func (r *Raw) Values() url.Values {
+	v, _ := url.ParseQuery(r.Query)
+	return v
+}
+
+// RawAnswer is an answer as it goes. Status 0 is the route's.
+type RawAnswer struct {
+	Status      int
+	ContentType string
+	Body        []byte
+	Headers     []Header
+}
+
+func (rq *request) raw(a *RawAnswer) {
+	status := a.Status
+	if status == 0 {
+		status = rq.ep.Status
+	}
+	for _, h := range a.Headers {
+		rq.fc.Response.Header.Set(h.Name, h.Value)
+	}
+	rq.answer(status, a.ContentType, a.Body)
+}
+
+// Download is a file to answer. Body is closed by the edge.
+type Download struct {
+	Name      string
+	MediaType string
+	Size      int64 // < 0 when unknown
+	Body      io.ReadCloser
+	Inline    bool // shown by a browser instead of saved: only for media types that cannot hold a script
+}
+
+func (rq *request) download(d *Download) {
+	h := &rq.fc.Response.Header
+	disposition := "attachment"
+	if d.Inline {
+		disposition = "inline"
+	}
+	h.Set("Content-Disposition", fmt.Sprintf("%s; filename=%q; filename*=UTF-8''%s", disposition, plainName(d.Name), url.PathEscape(d.Name)))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	mediaType := d.MediaType
+	if mediaType == "" || strings.ContainsAny(mediaType, "\r\n") {
+		mediaType = "application/octet-stream"
+	}
+	rq.answer(rq.ep.Status, mediaType, nil)
+	size := int(d.Size)
+	if d.Size < 0 {
+		size = -1
+	}
+	rq.fc.SetBodyStream(&patient{ReadCloser: d.Body, conn: rq.fc.Conn(), each: rq.srv.cfg.WriteTimeout}, size)
+}
+
+// plainName is a file name without what a quoted string cannot hold.
+func plainName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// patient gives each part of a long answer its own time to be written, so that
+// a large file over a slow line is not cut and a reader that stopped is.
+type patient struct {
+	io.ReadCloser
+	conn net.Conn
+	each time.Duration
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(p.each))
+	return p.ReadCloser.Read(b)
+}

@@ -1,0 +1,181 @@
+package edge
+
+import (
+	"encoding"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
+
+	"agentsvc/schemas/id"
+)
+
+// requiredMark stands before the name of a missing member in huma's message, so
+// that the member can be named as the field path.
+const requiredMark = "\x00"
+
+func init() {
+	// Field names match exactly, in case too (open-parts.md, Questions settled).
+	huma.ValidateStrictCasing = true
+	validation.MsgExpectedRequiredProperty = requiredMark + "%s"
+	validation.MsgExpectedRFC4122UUID = "expected a UUID%.0v" // without the library's cause
+}
+
+var (
+	uuidType     = reflect.TypeFor[id.UUID]()
+	timeType     = reflect.TypeFor[time.Time]()
+	providerType = reflect.TypeFor[huma.SchemaProvider]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+const schemaPrefix = "#/components/schemas/"
+
+// nullableRef marks a reference that may also be null. Validation lets a null
+// optional member pass anyway; the document says it in full.
+const nullableRef = "x-nullable"
+
+// registry makes the schemas. It differs from huma's in typed ids, enums that
+// belong to a type, arrays that are never null, pointers to structs that may
+// be, and names that do not clash between packages.
+type registry struct {
+	schemas map[string]*huma.Schema
+	types   map[string]reflect.Type
+	names   map[reflect.Type]string
+	enums   map[reflect.Type][]any
+}
+
+func newRegistry() *registry {
+	return &registry{
+		schemas: map[string]*huma.Schema{},
+		types:   map[string]reflect.Type{},
+		names:   map[reflect.Type]string{},
+		enums:   map[reflect.Type][]any{},
+	}
+}
+
+func isID(t reflect.Type) bool {
+	if t == uuidType {
+		return true
+	}
+	return t.Kind() == reflect.Struct && t.NumField() == 1 && t.Field(0).Anonymous && t.Field(0).Type == uuidType
+}
+
+// Schema implements huma.Registry.
+func (r *registry) Schema(t reflect.Type, allowRef bool, hint string) *huma.Schema {
+	pointer := t.Kind() == reflect.Pointer
+	base := t
+	for base.Kind() == reflect.Pointer {
+		base = base.Elem()
+	}
+	if isID(base) {
+		n := 36
+		s := &huma.Schema{Type: huma.TypeString, Format: "uuid", MinLength: &n, MaxLength: &n, Nullable: pointer}
+		s.PrecomputeMessages()
+		return s
+	}
+	if values, ok := r.enums[base]; ok {
+		s := &huma.Schema{Type: huma.TypeString, Enum: values, Nullable: pointer}
+		s.PrecomputeMessages()
+		return s
+	}
+	ptr := reflect.PointerTo(base)
+	if base.Kind() != reflect.Struct || base == timeType || ptr.Implements(providerType) || ptr.Implements(textType) {
+		s := huma.SchemaFromType(r, t)
+		if s != nil && s.Type == huma.TypeArray {
+			s.Nullable = false
+		}
+		return s
+	}
+	name, ok := r.names[base]
+	if !ok {
+		name = r.name(base, hint)
+		r.names[base], r.types[name] = name, base
+		r.schemas[name] = &huma.Schema{}
+		*r.schemas[name] = *huma.SchemaFromType(r, base)
+	}
+	if !allowRef {
+		return r.schemas[name]
+	}
+	ref := &huma.Schema{Ref: schemaPrefix + name}
+	if pointer {
+		ref.Extensions = map[string]any{nullableRef: true}
+	}
+	return ref
+}
+
+var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// name is the type's own name; where two packages have the same one, the later
+// is told apart by its package.
+func (r *registry) name(t reflect.Type, hint string) string {
+	name := t.Name()
+	if name == "" {
+		name = hint
+	}
+	generic, args, _ := strings.Cut(name, "[")
+	name = generic
+	for _, a := range strings.FieldsFunc(args, func(c rune) bool { return c == '[' || c == ']' || c == ',' || c == '*' }) {
+		name += upper(a[strings.LastIndexAny(a, "./")+1:])
+	}
+	name = notInName.ReplaceAllString(upper(name), "")
+	if _, taken := r.types[name]; taken || name == "" {
+		name = upper(path.Base(t.PkgPath())) + name
+	}
+	for n, unique := 2, name; ; n++ {
+		if _, taken := r.types[unique]; !taken {
+			return unique
+		}
+		unique = fmt.Sprintf("%s%d", name, n)
+	}
+}
+
+func upper(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// SchemaFromRef implements huma.Registry.
+func (r *registry) SchemaFromRef(ref string) *huma.Schema {
+	return r.schemas[strings.TrimPrefix(ref, schemaPrefix)]
+}
+
+// TypeFromRef implements huma.Registry.
+func (r *registry) TypeFromRef(ref string) reflect.Type {
+	return r.types[strings.TrimPrefix(ref, schemaPrefix)]
+}
+
+// Map implements huma.Registry.
+func (r *registry) Map() map[string]*huma.Schema { return r.schemas }
+
+// RegisterTypeAlias implements huma.Registry; the edge has no aliases.
+func (r *registry) RegisterTypeAlias(t, _ reflect.Type) {
+	panic(fmt.Sprintf("edge: no alias for %s: types have one schema", t))
+}
+
+// checkable panics on what huma cannot check without panicking on bad input.
+func (r *registry) checkable(s *huma.Schema, where string, seen map[*huma.Schema]bool) {
+	for s != nil && s.Ref != "" {
+		s = r.SchemaFromRef(s.Ref)
+	}
+	if s == nil || seen[s] {
+		return
+	}
+	seen[s] = true
+	if s.UniqueItems {
+		panic("edge: " + where + ": uniqueItems cannot be checked on values of strangers")
+	}
+	r.checkable(s.Items, where, seen)
+	for name, p := range s.Properties {
+		r.checkable(p, where+"."+name, seen)
+	}
+	if a, ok := s.AdditionalProperties.(*huma.Schema); ok {
+		r.checkable(a, where, seen)
+	}
+}

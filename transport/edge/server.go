@@ -1,0 +1,710 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/valyala/fasthttp"
+
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge/sse"
+)
+
+// Config joins the edge with the rest. A zero limit means the default beside
+// it.
+type Config struct {
+	Table    *Table
+	Auth     Authenticator // may be nil when every route is public or has its own
+	Limits   Limiter
+	Replays  Replays                    // nil: Idempotency-Key is ignored
+	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; nil for the rest
+	Log      zerolog.Logger
+	Metrics  prometheus.Registerer // may be nil
+
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	MaxConns       int            // 16384
+	MaxConnsPerIP  int            // 0: no limit; behind a proxy all clients are one
+	MaxStreams     int            // 0: no limit
+	ReadTimeout    time.Duration  // 10 s for a head and its body
+	IdleTimeout    time.Duration  // 60 s between requests
+	WriteTimeout   time.Duration  // 30 s for an answer
+	DrainWindow    time.Duration  // 5 s over which Shutdown cuts the streams
+	Slow           time.Duration  // 1 s: a slower request is logged
+	Streams        sse.Config
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.ReadTimeout, 10 * time.Second}, {&c.IdleTimeout, 60 * time.Second}, {&c.WriteTimeout, 30 * time.Second},
+		{&c.DrainWindow, 5 * time.Second}, {&c.Slow, time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if c.MaxConns <= 0 {
+		c.MaxConns = 16384
+	}
+	return c
+}
+
+// Server serves a Table.
+type Server struct {
+	cfg        Config
+	http       *fasthttp.Server
+	streams    *sse.Streams
+	metrics    *metrics
+	flights    flights
+	flightWait time.Duration
+	requests   sync.Pool
+
+	base      context.Context
+	cancel    context.CancelFunc
+	draining  atomic.Bool
+	idPrefix  string
+	idCounter atomic.Uint64
+
+	mu        sync.Mutex // guards listeners
+	listeners []*listener
+}
+
+// NewServer makes a server; Serve starts it, Shutdown ends it. The table must
+// not change any more.
+func NewServer(cfg Config) (*Server, error) {
+	streams, err := sse.New(cfg.Streams)
+	if err != nil {
+		return nil, fmt.Errorf("start streams: %w", err)
+	}
+	s := &Server{cfg: cfg.withDefaults(), streams: streams, idPrefix: rand.Text()[:10] + "-", flightWait: flightWait}
+	s.requests.New = func() any { return &request{srv: s} }
+	s.base, s.cancel = context.WithCancel(context.Background())
+	s.metrics = newMetrics(cfg.Metrics, cfg.Table, streams)
+	s.http = &fasthttp.Server{
+		Handler:                      s.handle,
+		ErrorHandler:                 s.refuse,
+		ReadTimeout:                  s.cfg.ReadTimeout,
+		IdleTimeout:                  s.cfg.IdleTimeout,
+		WriteTimeout:                 s.cfg.WriteTimeout,
+		ReadBufferSize:               16 << 10,
+		Concurrency:                  s.cfg.MaxConns + maxParting, // the listener refuses first, with a problem
+		MaxRequestBodySize:           8 << 10,                     // what is read ahead; readBody has the limits
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		NoDefaultContentType:         true,
+		KeepHijackedConns:            true,
+		CloseOnShutdown:              true,
+		SecureErrorLogMessage:        true,
+		Logger:                       quiet{s.cfg.Log},
+	}
+	return s, nil
+}
+
+// quiet takes what fasthttp logs: complaints about clients.
+type quiet struct{ log zerolog.Logger }
+
+func (q quiet) Printf(format string, args ...any) {
+	if e := q.log.Debug(); e.Enabled() {
+		e.Str("what", fmt.Sprintf(format, args...)).Msg("connection ended with an error")
+	}
+}
+
+// Serve answers requests on ln until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	l := &listener{Listener: ln, max: s.cfg.MaxConns, perIP: s.cfg.MaxConnsPerIP}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	if s.draining.Load() {
+		return ln.Close()
+	}
+	return s.http.Serve(l)
+}
+
+// Draining says whether Shutdown has begun: the node is not ready any more.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// Streams is the number of open streams.
+func (s *Server) Streams() int { return s.streams.Count() }
+
+// CloseWhere cuts at once, without a terminal frame, the streams whose owner
+// matches.
+func (s *Server) CloseWhere(match func(Owner) bool) int { return s.streams.CloseWhere(match) }
+
+// Shutdown stops accepting, lets requests finish and cuts the streams, spread
+// over Config.DrainWindow or until ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	var drained sync.WaitGroup
+	drained.Go(func() { s.streams.Drain(ctx, s.cfg.DrainWindow) })
+	err := s.http.ShutdownWithContext(ctx)
+	drained.Wait()
+	s.cancel()
+	s.streams.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		_ = l.Listener.Close()
+		l.wg.Wait()
+	}
+	return err
+}
+
+// request is one request under way. It goes back to a pool afterwards.
+type request struct {
+	srv    *Server
+	fc     *fasthttp.RequestCtx
+	ep     *endpoint
+	head   head
+	method string
+	path   []byte
+	query  []byte
+	params [maxParams][]byte
+	caller *Caller
+	ctx    context.Context
+	id     string
+	body   []byte
+	buf    []byte // pooled, body lies in it
+	cause  error
+
+	began   bool // the body stream was read from
+	drained bool // and to its end
+	stolen  bool // the connection is a stream's now
+}
+
+func (s *Server) handle(fc *fasthttp.RequestCtx) {
+	rq := s.requests.Get().(*request)
+	rq.fc = fc
+	defer s.finish(rq)
+	if err := s.serve(rq); err != nil {
+		s.fail(rq, err)
+	}
+}
+
+// finish is what happens to every request, also to one whose handler panicked.
+func (s *Server) finish(rq *request) {
+	fc := rq.fc
+	if p := recover(); p != nil {
+		fc.Response.Reset()
+		s.fail(rq, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	}
+	if rq.id == "" {
+		rq.id = s.newRequestID()
+	}
+	if !rq.stolen {
+		s.secure(fc, rq.id)
+		if rq.caller != nil {
+			for _, h := range rq.caller.headers {
+				fc.Response.Header.Add(h.Name, h.Value)
+			}
+		}
+		rq.settle()
+	}
+	status := fc.Response.StatusCode()
+	took := time.Since(fc.Time())
+	s.metrics.observe(rq.ep, status, took, rq.stolen)
+	s.log(rq, status, took)
+
+	buf := rq.buf
+	if cap(buf) > 64<<10 {
+		buf = nil
+	}
+	*rq = request{srv: s, buf: buf[:0]}
+	s.requests.Put(rq)
+}
+
+func (s *Server) log(rq *request, status int, took time.Duration) {
+	var e *zerolog.Event
+	switch {
+	case rq.cause != nil && status == http.StatusInternalServerError:
+		e = s.cfg.Log.Error()
+	case status >= http.StatusInternalServerError && status != http.StatusHTTPVersionNotSupported, took > s.cfg.Slow:
+		e = s.cfg.Log.Warn()
+	default:
+		e = s.cfg.Log.Debug()
+	}
+	if !e.Enabled() {
+		return
+	}
+	if rq.ep != nil {
+		e = e.Str("route", rq.ep.ID)
+	}
+	if rq.caller != nil && !rq.caller.Tenant.IsZero() {
+		e = e.Stringer("tenant", rq.caller.Tenant)
+	}
+	if rq.cause != nil {
+		e = e.Err(rq.cause)
+	}
+	e.Str("req", rq.id).Int("status", status).Dur("took", took).Msg("request")
+}
+
+// secure sets the fields of every answer.
+func (s *Server) secure(fc *fasthttp.RequestCtx, requestID string) {
+	h := &fc.Response.Header
+	h.Set("X-Request-Id", requestID)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if len(h.Peek("Cache-Control")) == 0 {
+		h.Set("Cache-Control", "no-store")
+	}
+}
+
+// serve takes a request through the order of the package comment.
+func (s *Server) serve(rq *request) error {
+	fc := rq.fc
+	hdr := &fc.Request.Header
+	if bad := rq.strict(hdr); bad != nil {
+		fc.SetConnectionClose()
+		if c, ok := fc.Conn().(*conn); ok {
+			c.linger = true
+		}
+		return bad
+	}
+	rq.method = methodName(hdr.Method())
+	ip := clientIP(remoteIP(fc.Conn()), rq.head.forwarded, s.cfg.TrustedProxies)
+	if rq.method == "HEAD" {
+		if rq.ep = s.cfg.Table.router.find("HEAD", rq.path, &rq.params); rq.ep == nil {
+			rq.ep = s.cfg.Table.router.find("GET", rq.path, &rq.params)
+		}
+	} else {
+		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, &rq.params)
+	}
+	if rq.ep == nil {
+		return s.noRoute(rq, ip)
+	}
+	if err := s.admit(rq, ip); err != nil {
+		return err
+	}
+	return rq.ep.serve(s, rq)
+}
+
+// strict refuses what is no plain HTTP/1 request.
+func (rq *request) strict(hdr *fasthttp.RequestHeader) *problem.Error {
+	switch v := string(hdr.Protocol()); {
+	case v == "HTTP/1.1" || v == "HTTP/1.0":
+	default:
+		return problem.New(problem.CodeHTTPVersionNotSupported, "")
+	}
+	bad := rq.head.read(hdr.RawHeaders())
+	rq.id = rq.srv.requestID(rq.head.requestID)
+	if bad != nil {
+		return bad
+	}
+	if uri := hdr.RequestURI(); len(uri) == 1 && uri[0] == '*' && string(hdr.Method()) == "OPTIONS" {
+		rq.path = uri
+		return nil
+	}
+	rq.path, rq.query, bad = target(hdr.RequestURI())
+	return bad
+}
+
+var methods = map[string]string{"GET": "GET", "HEAD": "HEAD", "POST": "POST", "PUT": "PUT", "PATCH": "PATCH", "DELETE": "DELETE", "OPTIONS": "OPTIONS"}
+
+func methodName(m []byte) string { return methods[string(m)] }
+
+// noRoute answers what the table does not have. It is charged like a call with
+// bad credentials, so that nobody searches for routes without limit.
+func (s *Server) noRoute(rq *request, ip netip.Addr) error {
+	if string(rq.path) == "*" {
+		rq.answer(http.StatusNoContent, "", nil)
+		return nil
+	}
+	have := s.cfg.Table.router.methodsOf(rq.path)
+	if rq.method == "OPTIONS" && have != nil {
+		rq.fc.Response.Header.Set("Allow", strings.Join(append(have, "OPTIONS"), ", "))
+		rq.answer(http.StatusNoContent, "", nil)
+		return nil
+	}
+	creds := rq.credentials(ip)
+	if s.cfg.Auth != nil && creds.present() && s.cfg.Auth.Cached(creds) {
+		if who, err := s.cfg.Auth.Authenticate(s.base, creds); err == nil {
+			if err := s.chargeTenant(s.base, who); err != nil {
+				return err
+			}
+		}
+	} else if err := s.chargeIP(s.base, ip); err != nil {
+		return err
+	}
+	if have == nil {
+		return problem.New(problem.CodeNotFound, "There is no such route.")
+	}
+	rq.fc.Response.Header.Set("Allow", strings.Join(have, ", "))
+	return problem.New(problem.CodeMethodNotAllowed, "")
+}
+
+func (c Credentials) present() bool { return c.Bearer != "" && c.Tenant != "" || c.Cookie != "" }
+
+func (rq *request) credentials(ip netip.Addr) Credentials {
+	h := &rq.head
+	c := Credentials{Method: rq.method, IP: ip}
+	if h.hasAuth {
+		c.Bearer, c.Tenant = string(h.bearer()), string(h.tenant)
+	} else if h.cookie != nil {
+		c.Cookie = string(h.cookieValue("svc_session"))
+	}
+	c.EmbedKey, c.CSRF, c.Origin, c.Referer = string(h.embedKey), string(h.csrf), string(h.origin), string(h.referer)
+	c.Path = string(rq.path)
+	return c
+}
+
+// admit finds out who calls, whether the role is enough, and charges a bucket.
+func (s *Server) admit(rq *request, ip netip.Addr) error {
+	e := rq.ep
+	rq.caller = &Caller{IP: ip, RequestID: rq.id}
+	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
+	if e.public() {
+		if e.Bucket == BucketNone {
+			return nil
+		}
+		return s.chargeIP(rq.ctx, ip)
+	}
+	creds := rq.credentials(ip)
+	who, err := s.authenticate(rq, creds)
+	if err != nil {
+		return err
+	}
+	rq.caller.Identity = who
+	if e.Role != "" && !who.Role.Satisfies(e.Role) {
+		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
+	}
+	if e.Bucket == BucketNone {
+		return nil
+	}
+	return s.chargeTenant(rq.ctx, who)
+}
+
+func (s *Server) authenticate(rq *request, creds Credentials) (Identity, error) {
+	auth, limited := rq.ep.Auth, rq.ep.Bucket != BucketNone
+	if auth == nil {
+		auth = s.cfg.Auth
+		var missing *problem.Error
+		switch {
+		case creds.Bearer != "" && len(rq.head.tenant) == 0:
+			missing = problem.New(problem.CodeTenantRequired, "A call with a key names its tenant in X-Tenant-Id.")
+		case !creds.present() || auth == nil:
+			missing = problem.New(problem.CodeUnauthorized, "")
+		}
+		if missing != nil {
+			if limited {
+				if err := s.chargeIP(rq.ctx, creds.IP); err != nil {
+					return Identity{}, err
+				}
+			}
+			return Identity{}, missing
+		}
+	}
+	if !limited {
+		return auth.Authenticate(rq.ctx, creds)
+	}
+	cached := auth.Cached(creds)
+	if !cached {
+		if err := s.chargeIP(rq.ctx, creds.IP); err != nil {
+			return Identity{}, err
+		}
+	}
+	who, err := auth.Authenticate(rq.ctx, creds)
+	switch {
+	case err == nil && !cached:
+		s.cfg.Limits.RefundIP(bucketIP(creds.IP))
+	case err != nil && cached:
+		// It was cached and is not valid any more: charged, but not refused here.
+		_, _ = s.cfg.Limits.IP(rq.ctx, bucketIP(creds.IP))
+	}
+	return who, err
+}
+
+func (s *Server) chargeIP(ctx context.Context, ip netip.Addr) error {
+	if retry, ok := s.cfg.Limits.IP(ctx, bucketIP(ip)); !ok {
+		return limited("ip", retry)
+	}
+	return nil
+}
+
+func (s *Server) chargeTenant(ctx context.Context, who Identity) error {
+	if retry, ok := s.cfg.Limits.Tenant(ctx, who.Tenant); !ok {
+		return limited("tenant", retry)
+	}
+	return nil
+}
+
+func limited(scope string, retry time.Duration) *problem.Error {
+	return problem.RateLimited("Rate limit of scope "+scope+" exceeded.", max(retry, time.Millisecond))
+}
+
+// param is the raw path parameter called name.
+func (rq *request) param(name string) []byte {
+	for i, p := range rq.ep.params {
+		if p == name {
+			return rq.params[i]
+		}
+	}
+	return nil
+}
+
+// bind fills the input struct at base.
+func (rq *request) bind(base unsafe.Pointer) error {
+	p := rq.ep.plan
+	if bad := p.params(rq, base); bad != nil {
+		return bad
+	}
+	if rq.method == "GET" || rq.method == "HEAD" {
+		return nil
+	}
+	if p.hasBody && rq.length() != 0 && !jsonType(rq.head.contentType) {
+		return problem.New(problem.CodeUnsupportedMediaType, "The body must be application/json.")
+	}
+	body, err := rq.readBody()
+	if err != nil || !p.hasBody {
+		return err
+	}
+	if len(body) == 0 {
+		if p.optional {
+			return nil
+		}
+		return problem.Invalid("body", "is required")
+	}
+	if bad := p.decode(body, base); bad != nil {
+		return bad
+	}
+	return nil
+}
+
+// jsonType accepts application/json, also with the one charset JSON has.
+func jsonType(t []byte) bool {
+	mediaType, rest := t, []byte(nil)
+	if i := indexByte(t, ';'); i >= 0 {
+		mediaType, rest = trimSpace(t[:i]), trimSpace(t[i+1:])
+	}
+	if !fold(mediaType, "application/json") {
+		return false
+	}
+	return len(rest) == 0 || fold(rest, "charset=utf-8") || fold(rest, `charset="utf-8"`)
+}
+
+// length is the declared size of the body, -1 when it is chunked.
+func (rq *request) length() int64 {
+	n := rq.fc.Request.Header.ContentLength()
+	if n < -1 {
+		return 0
+	}
+	return int64(n)
+}
+
+func (rq *request) stream() io.Reader {
+	rq.began = true
+	return rq.fc.RequestBodyStream()
+}
+
+func (rq *request) tooLarge(limit int64) *problem.Error {
+	if c, ok := rq.fc.Conn().(*conn); ok {
+		c.linger = true
+	}
+	return problem.New(problem.CodePayloadTooLarge, "The limit is "+strconv.FormatInt(limit, 10)+" bytes.")
+}
+
+// readBody reads the whole body, which lives as long as the request.
+func (rq *request) readBody() ([]byte, error) {
+	limit := rq.ep.MaxBody
+	n := rq.length()
+	if n > limit {
+		return nil, rq.tooLarge(limit)
+	}
+	stream := rq.stream()
+	if n == 0 || stream == nil {
+		rq.drained = true
+		return nil, nil
+	}
+	buf := rq.buf[:0]
+	for {
+		if len(buf) == cap(buf) {
+			// Grow with what arrives, not with what was promised.
+			buf = append(buf, 0)[:len(buf)]
+		}
+		k, err := stream.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+k]
+		if int64(len(buf)) > limit {
+			rq.buf = buf
+			return nil, rq.tooLarge(limit)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			rq.fc.SetConnectionClose()
+			return nil, readProblem(err)
+		}
+	}
+	rq.buf, rq.body = buf, buf
+	if n > 0 && int64(len(buf)) < n {
+		rq.fc.SetConnectionClose()
+		return nil, badRequest("The body ends early.")
+	}
+	rq.drained = true
+	return buf, nil
+}
+
+// settle keeps what is left of a body from being read as the next request:
+// fasthttp does not. A little is read away, otherwise the connection is closed.
+func (rq *request) settle() {
+	n := rq.length()
+	if rq.drained || n == 0 || !rq.began && n > 0 && n <= 8<<10 {
+		return // all of a small body was read ahead
+	}
+	fc := rq.fc
+	stream := fc.RequestBodyStream()
+	if stream == nil || fc.Response.ConnectionClose() {
+		fc.SetConnectionClose()
+		return
+	}
+	const little = 256 << 10
+	if n <= little {
+		_ = fc.Conn().SetReadDeadline(time.Now().Add(lingering))
+		if k, err := io.Copy(io.Discard, io.LimitReader(stream, little)); err == nil && k < little {
+			return
+		}
+	}
+	if c, ok := fc.Conn().(*conn); ok {
+		c.linger = true
+	}
+	fc.SetConnectionClose()
+}
+
+// answer writes status, type and body.
+func (rq *request) answer(status int, contentType string, body []byte) {
+	resp := &rq.fc.Response
+	resp.SetStatusCode(status)
+	if contentType != "" {
+		resp.Header.SetContentType(contentType)
+	}
+	if body != nil {
+		resp.SetBodyRaw(body)
+	}
+}
+
+func (rq *request) json(status int, body []byte) {
+	if len(body) == 0 {
+		rq.answer(status, "", nil)
+		return
+	}
+	rq.answer(status, "application/json", body)
+}
+
+// Encode is the JSON that the edge answers for v. A handler that keeps its
+// answer for a replay stores these bytes.
+func Encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return b, nil
+}
+
+// requestID takes the client's id when it is sane.
+func (s *Server) requestID(given []byte) string {
+	if len(given) == 0 || len(given) > 64 {
+		return s.newRequestID()
+	}
+	for _, c := range given {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return s.newRequestID()
+		}
+	}
+	return string(given)
+}
+
+// newRequestID is unique to the process and its start, and cheap.
+func (s *Server) newRequestID() string {
+	var b [32]byte
+	return string(strconv.AppendUint(append(b[:0], s.idPrefix...), s.idCounter.Add(1), 36))
+}
+
+// stream answers a request with an event stream.
+func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
+	if s.cfg.MaxStreams > 0 && s.streams.Count() >= s.cfg.MaxStreams {
+		return problem.Unavailable("The node has too many streams.", 5*time.Second)
+	}
+	if s.draining.Load() {
+		return problem.Unavailable("The node is being shut down.", time.Second)
+	}
+	if rq.method == "HEAD" {
+		rq.answer(http.StatusOK, "text/event-stream", nil)
+		return nil
+	}
+	sub, err := open()
+	if err != nil {
+		return err
+	}
+	head := append(make([]byte, 0, 384), "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache, no-store\r\nX-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\nX-Request-Id: "...)
+	head = append(head, rq.id...)
+	for _, h := range rq.caller.headers {
+		head = append(append(append(append(head, "\r\n"...), h.Name...), ": "...), h.Value...)
+	}
+	head = append(head, "\r\n\r\n: ok\n\n"...)
+	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Principal: rq.caller.Principal}
+	log, id := s.cfg.Log, rq.id
+	counted, _ := rq.fc.Conn().(*conn)
+	if counted != nil {
+		counted.abandon = sub.Gone
+	}
+	rq.stolen = true
+	rq.fc.HijackSetNoResponse(true) // else the handler never runs on Connection: close
+	rq.fc.Hijack(func(c net.Conn) {
+		c = c.(interface{ UnsafeConn() net.Conn }).UnsafeConn()
+		if counted != nil {
+			counted.abandon, counted.kept = nil, true
+			sub = &counting{Subscriber: sub, l: counted.l, ip: counted.ip}
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				log.Error().Str("req", id).Str("err", fmt.Sprintf("panic: %v\n%s", p, debug.Stack())).Msg("stream failed")
+			}
+		}()
+		if err := s.streams.Open(c, head, owner, sub); err != nil && !errors.Is(err, net.ErrClosed) {
+			log.Debug().Str("req", id).Err(err).Msg("stream did not begin")
+		}
+	})
+	return nil
+}
+
+// acceptsStream says whether an Accept field permits an event stream.
+func acceptsStream(accept []byte) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	for rest := accept; len(rest) > 0; {
+		var one []byte
+		if i := indexByte(rest, ','); i >= 0 {
+			one, rest = rest[:i], rest[i+1:]
+		} else {
+			one, rest = rest, nil
+		}
+		if i := indexByte(one, ';'); i >= 0 {
+			one = one[:i]
+		}
+		one = trimSpace(one)
+		if fold(one, "text/event-stream") || fold(one, "text/*") || string(one) == "*/*" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,184 @@
+package edge
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"mime"
+	"mime/multipart"
+	"time"
+
+	"agentsvc/schemas/problem"
+)
+
+// Upload gives a handler the files of a request, one after the other, as they
+// arrive. The handler must call Next until io.EOF before it commits: only then
+// is the request known to be whole.
+type Upload struct {
+	rq    *request
+	parts *multipart.Reader
+	sum   hash.Hash
+	count int
+	open  *File
+	bad   *problem.Error
+	done  bool
+}
+
+// File is one file of an upload. It ends with io.EOF, or with the problem that
+// the client is told.
+type File struct {
+	Name      string
+	MediaType string
+
+	up   *Upload
+	part *multipart.Part
+	size int64
+}
+
+func newUpload(rq *request) (*Upload, error) {
+	mediaType, params, err := mime.ParseMediaType(string(rq.head.contentType))
+	if err != nil || mediaType != "multipart/form-data" || params["boundary"] == "" || len(params["boundary"]) > 70 {
+		return nil, problem.New(problem.CodeUnsupportedMediaType, "The body must be multipart/form-data with a boundary.")
+	}
+	if rq.length() > rq.ep.MaxBody {
+		return nil, rq.tooLarge(rq.ep.MaxBody)
+	}
+	stream := rq.stream()
+	if stream == nil {
+		stream = bytes.NewReader(nil)
+	}
+	up := &Upload{rq: rq, sum: sha256.New()}
+	up.parts = multipart.NewReader(&counted{rq: rq, r: stream, left: rq.ep.MaxBody}, params["boundary"])
+	fmt.Fprintf(up.sum, "%s\n", rq.query)
+	return up, nil
+}
+
+// Next is the next file, io.EOF after the last one.
+func (u *Upload) Next() (*File, error) {
+	if u.bad != nil {
+		return nil, u.bad
+	}
+	if u.done {
+		return nil, io.EOF
+	}
+	if u.open != nil {
+		if _, err := io.Copy(io.Discard, u.open); err != nil {
+			return nil, err
+		}
+	}
+	part, err := u.parts.NextRawPart()
+	if errors.Is(err, io.EOF) {
+		if u.count == 0 {
+			return nil, u.fail(problem.Invalid("file", "is required"))
+		}
+		u.done = true
+		if u.rq.caller.Idem != nil {
+			u.sum.Sum(u.rq.caller.Idem.Fingerprint[:0])
+		}
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, u.fail(u.read(err))
+	}
+	if part.FormName() != "file" {
+		return nil, u.fail(problem.Invalid(cut(part.FormName(), 64), "unexpected field"))
+	}
+	if u.count++; u.count > u.rq.ep.MaxFiles {
+		return nil, u.fail(problem.Invalid("file", fmt.Sprintf("expected at most %d files", u.rq.ep.MaxFiles)))
+	}
+	f := &File{Name: part.FileName(), MediaType: part.Header.Get("Content-Type"), up: u, part: part}
+	if f.Name == "" || len(f.Name) > 255 || !clean(f.Name) {
+		return nil, u.fail(problem.Invalid("file", "needs a file name of 1 to 255 characters"))
+	}
+	if mediaType, _, err := mime.ParseMediaType(f.MediaType); err != nil {
+		f.MediaType = "application/octet-stream"
+	} else {
+		f.MediaType = mediaType
+	}
+	fmt.Fprintf(u.sum, "%q %q\n", f.Name, f.MediaType)
+	u.open = f
+	return f, nil
+}
+
+// Read reads on; past the size limit of one file it answers the problem.
+func (f *File) Read(b []byte) (int, error) {
+	u := f.up
+	if u.bad != nil {
+		return 0, u.bad
+	}
+	if u.open != f {
+		return 0, io.EOF
+	}
+	n, err := f.part.Read(b)
+	f.size += int64(n)
+	if f.size > u.rq.ep.MaxFile {
+		return 0, u.fail(u.rq.tooLarge(u.rq.ep.MaxFile))
+	}
+	u.sum.Write(b[:n])
+	if err == io.EOF {
+		u.open = nil
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(f.size))
+		u.sum.Write(size[:])
+		return n, io.EOF
+	}
+	if err != nil {
+		return n, u.fail(u.read(err))
+	}
+	return n, nil
+}
+
+func (u *Upload) fail(p *problem.Error) *problem.Error {
+	if u.bad == nil {
+		u.bad = p
+	}
+	return u.bad
+}
+
+// read says what a failed read of the body means.
+func (u *Upload) read(err error) *problem.Error {
+	var p *problem.Error
+	if errors.As(err, &p) {
+		return p
+	}
+	if p := readProblem(err); p.Code != problem.CodeBadRequest {
+		return p
+	}
+	return problem.Invalid("body", "is no complete multipart body")
+}
+
+// drain reads what is left, to know the fingerprint.
+func (u *Upload) drain() ([sha256.Size]byte, error) {
+	for !u.done {
+		if _, err := u.Next(); err != nil && err != io.EOF {
+			return [sha256.Size]byte{}, err
+		}
+	}
+	var sum [sha256.Size]byte
+	u.sum.Sum(sum[:0])
+	return sum, nil
+}
+
+// counted ends a body that is over its limit, and gives a client that still
+// sends more time.
+type counted struct {
+	rq   *request
+	r    io.Reader
+	left int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	_ = c.rq.fc.Conn().SetReadDeadline(time.Now().Add(c.rq.srv.cfg.ReadTimeout))
+	n, err := c.r.Read(b)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, c.rq.tooLarge(c.rq.ep.MaxBody)
+	}
+	if err == io.EOF {
+		c.rq.drained = true
+	}
+	return n, err
+}
