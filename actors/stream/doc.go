@@ -1,0 +1,32 @@
+// Package stream brings a run's events to those who watch it (service.md, Run
+// event stream).
+//
+// Two things live here. A hub stands for one run on this node: the run publishes
+// its committed facts to it and writes live text into it, under the hub's own
+// lock and never through the run's mailbox. A Reader is one open event stream,
+// an actor of kind stream that lives where its socket is and in memory only.
+//
+//	Open ──attach to the hub, read the facts──► catching up ──Attach──► live ──terminal──► over
+//	                                                 ▲                   │                  ▲
+//	                                                 └──── a gap ────────┘      Gone, Cut ──┘
+//
+// A Reader that catches up first marks, under the hub's lock, the position up to
+// which the hub has published, and from then on keeps what the hub says in a
+// bounded queue. What lies before the mark it takes from the committed facts,
+// the text of the unfinished step from the hub, and everything behind it from
+// the queue: no gap and no frame twice. Where nobody owns the hub (the run rests
+// or has ended) there is no mark and the facts say all. Live frames go from the
+// hub straight to the connection. A Reader that sees a number missing (its
+// publisher died between commit and publish), or whose queue ran over, catches
+// up again from where it stands; one of a hub without an owner does so when the
+// watch finds that the run has gone on.
+//
+// Order: a Reader is sent frames in the order of their positions. Limits: reads
+// at a time, queued frames for each Reader; a hub with many readers shares the
+// sending among a fixed set of workers. Loss: text of an unfinished step is lost
+// with its process; a connection that is too slow is cut by the edge and its
+// client resumes by id. A Reader leaves memory when its connection has gone.
+//
+// Locks: a shard's lock and a hub's lock are never held together. Under a hub's
+// lock connections are written (which never blocks) and actors are sent to.
+package stream

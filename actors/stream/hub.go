@@ -1,0 +1,306 @@
+package stream
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+)
+
+// shards spread the look-up of hubs; their number is a power of two.
+const shards = 64
+
+// splitAbove is how many readers one goroutine serves alone.
+const splitAbove = 256
+
+// key names a run on a hub's shelf.
+type key struct {
+	tenant id.TenantID
+	run    id.RunID
+}
+
+// shelf is one shard of the hubs.
+type shelf struct {
+	mu   sync.Mutex // guards hubs
+	hubs map[key]*hub
+}
+
+// hub is one run on this node.
+type hub struct {
+	all *Hubs
+	key key
+
+	mu      sync.Mutex // guards the fields below and those of its readers
+	readers []*Reader
+	pos     event.Pos // everything up to here was published by the present owner
+	live    *Live     // the step that is being spoken, as far as it was
+	owned   bool      // somebody publishes whatever is committed
+	gone    bool      // off the shelf; nobody may use it any more
+	stale   atomic.Bool
+}
+
+// shelf of a run: ids are random in their last bytes.
+func (hs *Hubs) shelf(k key) *shelf { return &hs.shelves[int(k.run.UUID[15])%shards] }
+
+// hold is the run's hub with its lock held, or nil where there is none and it is
+// not to be made.
+func (hs *Hubs) hold(k key, make bool) *hub {
+	s := hs.shelf(k)
+	for {
+		s.mu.Lock()
+		h := s.hubs[k]
+		if h == nil && make {
+			h = &hub{all: hs, key: k}
+			s.hubs[k] = h
+			hubsOpen.Inc()
+		}
+		s.mu.Unlock()
+		if h == nil {
+			return nil
+		}
+		h.mu.Lock()
+		if !h.gone {
+			return h
+		}
+		h.mu.Unlock()
+		hs.unshelve(h)
+	}
+}
+
+// unshelve takes a hub that is gone off its shelf.
+func (hs *Hubs) unshelve(h *hub) {
+	s := hs.shelf(h.key)
+	s.mu.Lock()
+	if s.hubs[h.key] == h {
+		delete(s.hubs, h.key)
+		hubsOpen.Dec()
+	}
+	s.mu.Unlock()
+}
+
+// release ends a hold. A hub that nobody owns or watches goes.
+func (h *hub) release() {
+	if !h.owned && len(h.readers) == 0 {
+		h.gone = true
+	}
+	gone := h.gone
+	h.mu.Unlock()
+	if gone {
+		h.all.unshelve(h)
+	}
+}
+
+// Publish tells the readers of a run frames of facts that are committed, in
+// their order. The caller thereby is the run's publisher until Abandon or the
+// terminal frame, after which the readers are closed: every fact that it commits
+// it publishes, and it publishes nothing that is not committed.
+func (hs *Hubs) Publish(tenant id.TenantID, run id.RunID, frames ...*event.Frame) {
+	if len(frames) == 0 {
+		return
+	}
+	last := frames[len(frames)-1]
+	hs.publish(key{tenant, run}, last.Pos.Seq, last.Type.Terminal(), func() []*event.Frame { return frames })
+}
+
+// PublishFunc is Publish for frames that are made only if somebody watches. last
+// is the number of the last of them, terminal says that it ends the run.
+func (hs *Hubs) PublishFunc(tenant id.TenantID, run id.RunID, last int64, terminal bool, frames func() []*event.Frame) {
+	hs.publish(key{tenant, run}, last, terminal, frames)
+}
+
+func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event.Frame) {
+	h := hs.hold(k, !terminal)
+	if h == nil {
+		return // it ended unseen
+	}
+	defer h.release()
+	h.owned = true
+	if at := (event.Pos{Seq: last}); h.pos.Before(at) {
+		h.pos = at
+	}
+	if h.live != nil && h.live.seq < last {
+		h.live = nil // what comes after a step says that it is over
+	}
+	if len(h.readers) > 0 {
+		for _, f := range frames() {
+			h.send(f)
+		}
+	}
+	if terminal {
+		// A reader that is catching up has the terminal frame in its queue, or
+		// finds it among the facts.
+		h.owned, h.gone = false, true
+	}
+}
+
+// Abandon says that the caller publishes no more for the run, although it has
+// not ended: its activation rests, has failed or moves. Readers wait for the
+// next one, or for what the facts will say.
+func (hs *Hubs) Abandon(tenant id.TenantID, run id.RunID) {
+	h := hs.hold(key{tenant, run}, false)
+	if h == nil {
+		return
+	}
+	defer h.release()
+	h.owned, h.live = false, nil
+	if len(h.readers) > 0 {
+		hs.watch(h.key)
+		hs.kick() // a commit whose outcome the owner did not hear may stand
+	}
+}
+
+// Watched reports whether somebody on this node reads the run.
+func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
+	h := hs.hold(key{tenant, run}, false)
+	if h == nil {
+		return false
+	}
+	defer h.release()
+	return len(h.readers) > 0
+}
+
+// Begin opens the live text of a model's step that was committed with the number
+// seq, after its step.started was published. The text ends with the next
+// published frame, the next Begin or Abandon; what is written later is dropped.
+func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) *Live {
+	h := hs.hold(key{tenant, run}, true)
+	defer h.release()
+	l := &Live{hub: h, seq: seq, idx: idx}
+	if h.pos.Seq > seq {
+		return l // the run has gone on: nobody hears it
+	}
+	h.owned, h.live = true, l
+	if at := (event.Pos{Seq: seq}); h.pos.Before(at) {
+		h.pos = at
+	}
+	return l
+}
+
+// Live takes the text of one unfinished step. It is a sink of schemas/model.
+type Live struct {
+	hub *hub
+	seq int64
+	idx int
+
+	// Guarded by hub.mu. said only grows, so that parts of it can be shared;
+	// segments are the byte lengths of thinking and text by turns.
+	said     []byte
+	segments []int32
+}
+
+// Text writes what the model answers.
+func (l *Live) Text(s string) { l.say(event.LLMDelta, s) }
+
+// Thinking writes what the model thinks.
+func (l *Live) Thinking(s string) { l.say(event.LLMThinking, s) }
+
+// Segments are what the step's commit stores beside its text: the byte lengths
+// of thinking and text by turns, thinking first.
+func (l *Live) Segments() []int32 {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return append([]int32(nil), l.segments...)
+}
+
+func (l *Live) say(t event.Type, s string) {
+	if s == "" {
+		return
+	}
+	h := l.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if turn := len(l.segments) % 2; len(l.segments) == 0 || (turn == 1) != (t == event.LLMThinking) {
+		if len(l.segments) == 0 && t == event.LLMDelta {
+			l.segments = append(l.segments, 0)
+		}
+		l.segments = append(l.segments, 0)
+	}
+	l.segments[len(l.segments)-1] += int32(len(s))
+	l.said = append(l.said, s...)
+	if h.live != l {
+		return
+	}
+	h.pos = event.Pos{Seq: l.seq, Offset: int64(len(l.said))}
+	if len(h.readers) > 0 {
+		h.send(event.Delta(t, h.pos, l.idx, s))
+	}
+}
+
+// send brings f to every reader; the hub's lock is held.
+func (h *hub) send(f *event.Frame) {
+	n := len(h.readers)
+	if n > splitAbove && h.all.workers > 1 {
+		h.split(f)
+	} else {
+		h.deliver(h.readers, f)
+	}
+	framesSent.Add(float64(n))
+	if h.stale.Swap(false) {
+		kept := h.readers[:0]
+		for _, r := range h.readers {
+			if r.state != over {
+				r.place = len(kept)
+				kept = append(kept, r)
+			}
+		}
+		clear(h.readers[len(kept):])
+		h.readers = kept
+	}
+}
+
+func (h *hub) deliver(readers []*Reader, f *event.Frame) {
+	for _, r := range readers {
+		r.take(f)
+	}
+}
+
+// job is one worker's share of a frame.
+type job struct {
+	hub     *hub
+	readers []*Reader
+	frame   *event.Frame
+	done    *sync.WaitGroup
+}
+
+// split shares the readers among the workers and the caller, who holds the lock
+// for all of them.
+func (h *hub) split(f *event.Frame) {
+	n, parts := len(h.readers), h.all.workers
+	var done sync.WaitGroup
+	own := h.readers[:n/parts]
+	for i := 1; i < parts; i++ {
+		done.Add(1)
+		j := job{h, h.readers[n*i/parts : n*(i+1)/parts], f, &done}
+		select {
+		case h.all.jobs <- j:
+		default: // every worker is busy
+			j.run()
+		}
+	}
+	h.deliver(own, f)
+	done.Wait()
+}
+
+func (j job) run() {
+	j.hub.deliver(j.readers, j.frame)
+	j.done.Done()
+}
+
+// add and remove keep each reader's place, so that leaving costs the same
+// however many there are. The lock is held.
+func (h *hub) add(r *Reader) {
+	r.place = len(h.readers)
+	h.readers = append(h.readers, r)
+}
+
+func (h *hub) remove(r *Reader) {
+	if r.place >= len(h.readers) || h.readers[r.place] != r {
+		return
+	}
+	last := len(h.readers) - 1
+	h.readers[r.place] = h.readers[last]
+	h.readers[r.place].place = r.place
+	h.readers[last] = nil
+	h.readers = h.readers[:last]
+}

@@ -1,0 +1,280 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/feed"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// Source reads the committed facts of one run; an unknown run is NOT_FOUND.
+type Source interface {
+	Facts(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*event.Facts, error)
+}
+
+// Heads says how far runs have come.
+type Heads interface {
+	Heads(ctx context.Context, keys []feed.Key) ([]feed.Head, error)
+}
+
+// Node is where Readers live.
+type Node interface {
+	Register(kind string, produce func(cluster.Address) cluster.Behavior)
+	Tell(a cluster.Address, m any)
+	Send(a cluster.Address, m any) bool
+	MintShard() id.Shard
+	After(d time.Duration, f func())
+}
+
+// Config is what the hubs need. Zero bounds mean the default beside them.
+type Config struct {
+	Node   Node
+	Source Source
+	Heads  Heads
+	Log    zerolog.Logger
+	Reads  int           // 16 reads of facts at a time
+	Watch  time.Duration // 1 s between two looks at runs that nobody publishes for
+}
+
+// Hubs are the runs of this node that somebody publishes or reads.
+type Hubs struct {
+	node    Node
+	source  Source
+	heads   Heads
+	log     zerolog.Logger
+	every   time.Duration
+	retry   time.Duration
+	reads   chan struct{}
+	shelves [shards]shelf
+
+	workers int
+	jobs    chan job
+
+	life   context.Context // ends with Stop
+	cancel context.CancelFunc
+	wake   chan struct{}
+
+	mu       sync.Mutex // guards the fields below
+	born     map[id.UUID]*Reader
+	watching map[key]struct{} // runs with readers and, so far as is known, without a publisher
+	stopped  bool
+	wg       sync.WaitGroup
+}
+
+// facts are read for so long at most.
+const readTimeout = 10 * time.Second
+
+// headsPage is how many runs one query asks about.
+const headsPage = 500
+
+// New makes the hubs and registers their kind; call it before the node starts.
+func New(cfg Config) *Hubs {
+	if cfg.Reads <= 0 {
+		cfg.Reads = 16
+	}
+	if cfg.Watch <= 0 {
+		cfg.Watch = time.Second
+	}
+	hs := &Hubs{
+		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
+		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1),
+		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{},
+	}
+	hs.jobs = make(chan job) // a worker takes it at once or the publisher does it
+	for i := range hs.shelves {
+		hs.shelves[i].hubs = map[key]*hub{}
+	}
+	hs.life, hs.cancel = context.WithCancel(context.Background())
+	hs.node.Register(msg.KindStream, hs.produce)
+	return hs
+}
+
+// Start begins the watch and the workers.
+func (hs *Hubs) Start(context.Context) error {
+	hs.wg.Go(hs.loop)
+	for range hs.workers - 1 {
+		hs.wg.Go(func() {
+			for {
+				select {
+				case j := <-hs.jobs:
+					j.run()
+				case <-hs.life.Done():
+					return
+				}
+			}
+		})
+	}
+	return nil
+}
+
+// Stop ends the watch and the workers and waits for them. Readers end with their
+// connections or with the node.
+func (hs *Hubs) Stop() {
+	hs.mu.Lock()
+	hs.stopped = true
+	hs.mu.Unlock()
+	hs.cancel()
+	hs.wg.Wait()
+}
+
+func (hs *Hubs) loop() {
+	tick := time.NewTicker(hs.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-hs.wake:
+		case <-hs.life.Done():
+			return
+		}
+		if _, err := hs.runOnce(hs.life); err != nil && hs.life.Err() == nil {
+			hs.log.Warn().Err(err).Msg("cannot look where watched runs stand")
+		}
+	}
+}
+
+// runOnce makes the readers of runs without a publisher catch up with what was
+// committed all the same, and says how many it found behind.
+func (hs *Hubs) runOnce(ctx context.Context) (int, error) {
+	hs.mu.Lock()
+	keys := make([]feed.Key, 0, len(hs.watching))
+	for k := range hs.watching {
+		keys = append(keys, feed.Key{Tenant: k.tenant, Run: k.run})
+	}
+	hs.mu.Unlock()
+	n := 0
+	for len(keys) > 0 {
+		page := keys[:min(headsPage, len(keys))]
+		keys = keys[len(page):]
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		heads, err := hs.heads.Heads(ctx, page)
+		cancel()
+		if err != nil {
+			return n, err
+		}
+		byRun := make(map[id.RunID]feed.Head, len(heads))
+		for _, h := range heads {
+			byRun[h.Run] = h
+		}
+		for _, k := range page {
+			n += hs.compare(key{k.Tenant, k.Run}, byRun[k.Run])
+		}
+	}
+	return n, nil
+}
+
+// compare tells the readers of a run where it stands. A run that has a publisher
+// again, or no readers any more, is not watched further.
+func (hs *Hubs) compare(k key, head feed.Head) int {
+	h := hs.hold(k, true) // under its lock nobody begins to watch
+	defer h.release()
+	if h.owned || len(h.readers) == 0 {
+		hs.unwatch(k)
+		return 0
+	}
+	n := 0
+	for _, r := range h.readers {
+		if r.state == live && (head.Ended || r.pos.Seq < head.Seq) {
+			r.fall()
+			n++
+		}
+	}
+	return n
+}
+
+// watch and unwatch may be called with a hub's lock held.
+func (hs *Hubs) watch(k key) {
+	hs.mu.Lock()
+	hs.watching[k] = struct{}{}
+	hs.mu.Unlock()
+}
+
+func (hs *Hubs) unwatch(k key) {
+	hs.mu.Lock()
+	delete(hs.watching, k)
+	hs.mu.Unlock()
+}
+
+// kick has the watch look now.
+func (hs *Hubs) kick() {
+	select {
+	case hs.wake <- struct{}{}:
+	default:
+	}
+}
+
+// read is one read of facts, when its turn has come.
+func (hs *Hubs) read(ctx context.Context, r *Reader, c event.Cursor) (*event.Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	select {
+	case hs.reads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+	defer func() { <-hs.reads }()
+	facts, err := hs.source.Facts(ctx, r.hub.key.tenant, r.hub.key.run, c)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return facts, nil
+}
+
+// unavailable is what a client is told when the facts cannot be read.
+func unavailable(err error) error {
+	var p *problem.Error
+	if errors.As(err, &p) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return errors.Join(err, problem.Unavailable("The run's events cannot be read now.", time.Second))
+}
+
+// refill makes a Reader that fell behind catch up, beside its actor.
+func (hs *Hubs) refill(r *Reader) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.stopped {
+		return
+	}
+	hs.wg.Go(r.refill)
+}
+
+// adopt keeps a Reader until its actor is made.
+func (hs *Hubs) adopt(r *Reader) {
+	hs.mu.Lock()
+	hs.born[r.id] = r
+	hs.mu.Unlock()
+}
+
+// disown is adopt undone, for a Reader whose actor was never made.
+func (hs *Hubs) disown(r *Reader) {
+	hs.mu.Lock()
+	delete(hs.born, r.id)
+	hs.mu.Unlock()
+}
+
+func (hs *Hubs) produce(a cluster.Address) cluster.Behavior {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if r := hs.born[a.ID]; r != nil {
+		delete(hs.born, a.ID)
+		return r
+	}
+	return nobody{}
+}
+
+// nobody receives what comes too late for a Reader.
+type nobody struct{}
+
+func (nobody) Receive(c cluster.Context, _ any) { c.Stop() }
+func (nobody) Stopped()                         {}

@@ -1,0 +1,449 @@
+package stream
+
+import (
+	"context"
+	"math"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+)
+
+// maxQueue is how many frames wait for a Reader that catches up; past it the
+// queue is dropped and the Reader catches up once more.
+const maxQueue = 256
+
+// Conn is the connection of a Reader.
+type Conn interface {
+	// Send and SendAll never block; false says that the connection has ended.
+	Send(*event.Frame) bool
+	SendAll([]*event.Frame) bool
+	// Backfill is SendAll that waits for a slow client. Only Attach calls it.
+	Backfill([]*event.Frame) bool
+	// Close ends the connection after what was sent, Cut at once.
+	Close()
+	Cut()
+}
+
+// state of a Reader.
+type state uint8
+
+const (
+	catching state = iota // what the hub says waits in the queue
+	live                  // what the hub says is sent
+	over                  // nothing is sent any more
+)
+
+// Reader is one open event stream and the actor that controls its life.
+type Reader struct {
+	all *Hubs
+	hub *hub
+	id  id.UUID
+	// Between Open and Attach only.
+	facts *event.Facts
+
+	// Guarded by hub.mu.
+	conn   Conn         // nil before Attach
+	cursor event.Cursor // what is still owed from the facts, while catching up
+	pos    event.Pos    // everything up to here was sent, or is not owed
+	mark   *mark        // set while catching up
+	place  int          // among the hub's readers
+	state  state
+	// counted says that it is among the open readers.
+	counted bool
+}
+
+// mark is what a Reader that catches up has agreed with its hub.
+type mark struct {
+	known bool      // the hub has an owner, who publishes whatever comes after at
+	at    event.Pos // the position up to which nothing will be in the queue
+
+	// The unfinished step as far as it was spoken; said is nil where there is none.
+	seq      int64
+	idx      int
+	said     []byte
+	segments []int32
+
+	queue    []*event.Frame
+	overflow bool
+}
+
+// Messages to a Reader.
+type (
+	opened struct{}            // makes the actor
+	behind struct{}            // it has missed something
+	missed struct{ err error } // the facts could not be read
+	gone   struct{}            // its connection has ended
+)
+
+// Open begins to read a run for a client that has what c says. The run's facts
+// are read before Open returns, so that a run which the tenant does not have is
+// NOT_FOUND. A Reader that is returned is owed a call of Gone, after Attach if
+// that is called.
+func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
+	r := &Reader{all: hs, cursor: c, id: id.New(hs.node.MintShard())}
+	h := hs.hold(key{tenant, run}, true)
+	r.hub = h
+	h.add(r)
+	r.begin()
+	h.mu.Unlock() // it has a reader: it stays
+	facts, err := hs.read(ctx, r, c)
+	if err != nil {
+		r.leave()
+		return nil, err
+	}
+	h.mu.Lock()
+	r.facts, r.cursor, r.counted = facts, c.Within(facts), true
+	h.mu.Unlock()
+	readersOpen.Inc()
+	hs.adopt(r)
+	hs.node.Tell(r.address(), opened{})
+	return r, nil
+}
+
+func (r *Reader) address() cluster.Address {
+	return cluster.Address{Kind: msg.KindStream, Tenant: r.hub.key.tenant, ID: r.id}
+}
+
+// Attach sends the client what it has missed and from then on whatever comes.
+// It is called once, and returns when the client has caught up.
+func (r *Reader) Attach(c Conn) {
+	r.hub.mu.Lock()
+	r.conn = c
+	if r.state == over { // the node stops
+		r.hub.mu.Unlock()
+		c.Cut()
+		return
+	}
+	r.hub.mu.Unlock()
+	facts := r.facts
+	r.facts = nil
+	for facts != nil {
+		again, ok := r.catchUp(facts, c.Backfill)
+		if !again || !ok {
+			return
+		}
+		var err error
+		if facts, err = r.all.read(r.all.life, r, r.cursor); err != nil {
+			r.all.node.Tell(r.address(), missed{err})
+		}
+	}
+}
+
+// refill is Attach for a Reader that was live before. It does not wait for a
+// slow client: one that has not room for what it missed is cut.
+func (r *Reader) refill() {
+	for {
+		r.hub.mu.Lock()
+		cursor, conn, stop := r.cursor, r.conn, r.state != catching
+		r.hub.mu.Unlock()
+		if stop {
+			return
+		}
+		facts, err := r.all.read(r.all.life, r, cursor)
+		if err != nil {
+			r.all.node.Tell(r.address(), missed{err})
+			return
+		}
+		if again, ok := r.catchUp(facts, conn.SendAll); !again || !ok {
+			return
+		}
+	}
+}
+
+// Gone says that the connection has ended. The Reader is off its hub and out of
+// memory at once.
+func (r *Reader) Gone() {
+	if !r.all.node.Send(r.address(), gone{}) {
+		r.Stopped() // its actor never began, or has ended
+	}
+}
+
+// Receive controls the life of the Reader.
+func (r *Reader) Receive(c cluster.Context, m any) {
+	switch m := m.(type) {
+	case behind:
+		r.all.refill(r)
+	case missed:
+		// The database is not there now: the client keeps its connection and gets
+		// what it has missed when that is back.
+		r.all.log.Warn().Err(m.err).Stringer("tenant", r.hub.key.tenant).Stringer("run", r.hub.key.run).Msg("reader cannot catch up yet")
+		ref := c.Ref()
+		r.all.node.After(r.all.retry, func() { ref.Send(behind{}) })
+	case gone:
+		r.leave()
+		c.Stop()
+	}
+}
+
+// Stopped cuts what is still open: a node that stops takes its streams along.
+func (r *Reader) Stopped() {
+	r.all.disown(r)
+	if conn := r.leave(); conn != nil {
+		conn.Cut()
+	}
+}
+
+// leave takes the Reader off its hub and says which connection it has.
+func (r *Reader) leave() Conn {
+	h := r.hub
+	h.mu.Lock()
+	if r.counted {
+		readersOpen.Dec()
+		r.counted = false
+	}
+	r.state, r.mark = over, nil
+	h.remove(r)
+	conn := r.conn
+	h.release()
+	return conn
+}
+
+// begin makes the Reader catch up from here; the hub's lock is held.
+func (r *Reader) begin() {
+	h := r.hub
+	m := &mark{known: h.owned, at: h.pos}
+	if l := h.live; l != nil && h.owned {
+		m.seq, m.idx = l.seq, l.idx
+		m.said = l.said[:len(l.said):len(l.said)]
+		m.segments = append(m.segments, l.segments...)
+	}
+	r.mark, r.state = m, catching
+	if !h.owned && !h.gone {
+		r.all.watch(h.key)
+	}
+}
+
+// take is given each frame of the hub, with the hub's lock held.
+func (r *Reader) take(f *event.Frame) {
+	switch r.state {
+	case catching:
+		m := r.mark
+		if len(m.queue) == maxQueue {
+			m.queue, m.overflow = nil, true
+		}
+		if !m.overflow {
+			m.queue = append(m.queue, f)
+		}
+	case live:
+		next, ok := r.next(f)
+		switch {
+		case !ok:
+			r.fall()
+		case next != nil && !r.conn.Send(next):
+			r.finish()
+		case f.Type.Terminal():
+			r.conn.Close()
+			r.finish()
+		}
+	}
+}
+
+// next is what of f the Reader has not had, nil for nothing. It is not ok when
+// something before f is missing.
+func (r *Reader) next(f *event.Frame) (next *event.Frame, ok bool) {
+	if !r.pos.Before(f.Pos) {
+		return nil, true
+	}
+	start := f.Pos.Offset - int64(len(f.Text))
+	if f.Pos.Seq > r.pos.Seq+1 || f.Pos.Seq == r.pos.Seq && start > r.pos.Offset || f.Pos.Seq > r.pos.Seq && start > 0 {
+		return nil, false
+	}
+	if f.Pos.Seq == r.pos.Seq && start < r.pos.Offset {
+		f = f.After(r.pos)
+	}
+	r.pos = f.Pos
+	return f, true
+}
+
+// fall makes a live Reader catch up; the hub's lock is held.
+func (r *Reader) fall() {
+	r.cursor = r.here()
+	r.begin()
+	refills.Inc()
+	if !r.all.node.Send(r.address(), behind{}) {
+		r.conn.Cut() // its actor has ended: so will it
+		r.finish()
+	}
+}
+
+// here is the cursor of a client that has everything up to r.pos.
+func (r *Reader) here() event.Cursor { return event.Cursor{Full: true, Since: -1, After: r.pos} }
+
+// finish ends the sending; the hub's lock is held.
+func (r *Reader) finish() {
+	r.state, r.mark = over, nil
+	r.hub.stale.Store(true)
+}
+
+// catchUp sends what the facts, the hub's text and the queue have for the
+// Reader. ok is false when its connection has ended; again says that its queue
+// ran over, or that the facts were older than the queue: the caller reads the
+// facts anew.
+func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (again, ok bool) {
+	h := r.hub
+	h.mu.Lock()
+	m := r.mark
+	if r.state != catching {
+		h.mu.Unlock()
+		return false, false
+	}
+	ended := facts.Status.Terminal() && !m.known
+	var first *event.Frame
+	if len(m.queue) > 0 {
+		first = m.queue[0]
+	}
+	if first != nil || m.overflow {
+		ended = false // whoever publishes again says the end
+	}
+	if !m.known && (m.overflow || first != nil && first.Pos.Seq > facts.Seq+1) {
+		// Somebody publishes since: now there is a mark to be had.
+		r.begin()
+		h.mu.Unlock()
+		return true, true
+	}
+	cursor := r.cursor
+	h.mu.Unlock()
+
+	frames, pos := m.owed(facts, cursor, first)
+	if len(frames) > 0 && !send(frames) {
+		h.mu.Lock()
+		r.finish()
+		h.mu.Unlock()
+		return false, false
+	}
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.state != catching || r.mark != m {
+		return false, false
+	}
+	r.pos = pos
+	switch {
+	case ended:
+		r.conn.Close()
+		r.finish()
+		return false, true
+	case m.overflow:
+		r.cursor = r.here()
+		r.begin()
+		return true, true
+	}
+	late := m.queue[:0]
+	for _, f := range m.queue {
+		next, ok := r.next(f)
+		if !ok {
+			r.cursor = r.here()
+			r.begin()
+			again = true
+			break
+		}
+		if next != nil {
+			late = append(late, next)
+		}
+		ended = f.Type.Terminal()
+	}
+	switch {
+	case len(late) > 0 && !r.conn.SendAll(late):
+		r.finish()
+		return false, false
+	case ended:
+		r.conn.Close()
+		r.finish()
+		return false, true
+	}
+	if !again {
+		r.mark, r.state = nil, live
+	}
+	return again, true
+}
+
+// owed is what of the facts and of the unfinished step a Reader with cursor c is
+// to be sent, and the position it has reached then. first is the first frame of
+// its queue.
+func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame) ([]*event.Frame, event.Pos) {
+	replayed := event.Replay(facts, c)
+	frames := replayed[:0]
+	pos := m.at
+	if !m.known {
+		pos = rest(facts)
+		if first != nil && !pos.Before(first.Pos) {
+			pos = event.Pos{Seq: first.Pos.Seq - 1, Offset: math.MaxInt64}
+			if first.Text != "" {
+				pos = event.Pos{Seq: first.Pos.Seq, Offset: first.Pos.Offset - int64(len(first.Text))}
+			}
+		}
+	}
+	spoken := m.spoken(c)
+	for _, f := range replayed {
+		switch {
+		case m.known && m.at.Before(f.Pos), !m.known && first != nil && !f.Pos.Before(first.Pos):
+			continue // it is or will be in the queue
+		case m.said != nil && f.Text != "" && f.Pos.Seq == m.seq:
+			continue // the step has ended since; the hub's text is the part before the mark
+		}
+		frames = append(frames, f)
+	}
+	frames = append(frames, spoken...) // of the last number there is: behind all others
+	if pos.Before(c.After) {
+		pos = c.After // the client has more than this hub has said yet
+	}
+	return frames, pos
+}
+
+// rest is the position of a run that nobody publishes for: behind everything the
+// facts say, but not behind text that a step still has to say.
+func rest(f *event.Facts) event.Pos {
+	pos := event.Pos{Seq: f.Seq, Offset: math.MaxInt64}
+	for _, s := range f.Steps {
+		if s.BeganSeq == f.Seq && s.Status == lifecycle.StepRunning {
+			pos.Offset = 0
+		}
+	}
+	return pos
+}
+
+// spoken is the unfinished step for a client with cursor c: the rest behind its
+// position, part for part; else, unless c names this step or a later one, the
+// thinking and then the text as one frame each.
+func (m *mark) spoken(c event.Cursor) []*event.Frame {
+	if len(m.said) == 0 || !c.Exact() && int64(m.idx) <= c.Since || c.After.Seq > m.seq {
+		return nil
+	}
+	var parts []*event.Frame
+	pos := event.Pos{Seq: m.seq}
+	texts := 0
+	said := m.said
+	for i, n := range m.segments {
+		if n == 0 {
+			continue
+		}
+		t := event.LLMThinking
+		if i%2 == 1 {
+			t = event.LLMDelta
+			texts++
+		}
+		pos.Offset += int64(n)
+		if f := event.Delta(t, pos, m.idx, string(said[:n])).After(c.After); f != nil && f.Text != "" {
+			parts = append(parts, f)
+		}
+		said = said[n:]
+	}
+	if c.Exact() || texts < 2 || parts[0].Type != event.LLMThinking {
+		return parts
+	}
+	// Thinking and text took turns. The thinking goes first, at the position of
+	// its first part: a client that is cut between the two hears some of it again
+	// when it resumes, and misses nothing.
+	var thinking, text []byte
+	for _, f := range parts {
+		if f.Type == event.LLMThinking {
+			thinking = append(thinking, f.Text...)
+		} else {
+			text = append(text, f.Text...)
+		}
+	}
+	return []*event.Frame{event.Delta(event.LLMThinking, parts[0].Pos, m.idx, string(thinking)), event.Delta(event.LLMDelta, pos, m.idx, string(text))}
+}
