@@ -1,0 +1,243 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+// Agents lists agents, newest first, without archived ones.
+func (v View) Agents(ctx context.Context, at id.AgentID, limit int) ([]api.Agent, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.Agent](ctx, v, "agents", v.tenant, from, n)
+}
+
+// Agent is one agent; an archived one is NOT_FOUND.
+func (v View) Agent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
+	return found[api.Agent]("agent")(one[api.Agent](ctx, v, "agent", v.tenant, a))
+}
+
+// Published is the agent's published version, 0 when it has none. ok is false
+// for an agent that is unknown or archived.
+func (v View) Published(ctx context.Context, a id.AgentID) (version int, ok bool, err error) {
+	rows, err := scalars[*int](ctx, v, "agent_published", v.tenant, a)
+	if err != nil || len(rows) == 0 {
+		return 0, false, err
+	}
+	if rows[0] != nil {
+		version = *rows[0]
+	}
+	return version, true, nil
+}
+
+// Versions lists the versions of an agent, newest first, from behind at.
+func (v View) Versions(ctx context.Context, a id.AgentID, at, limit int) ([]api.AgentVersion, error) {
+	_, n := before(id.UUID{}, limit)
+	if at == 0 {
+		at = math.MaxInt32
+	}
+	return all[api.AgentVersion](ctx, v, "versions", v.tenant, a, at, n)
+}
+
+// Version is one version of an agent.
+func (v View) Version(ctx context.Context, a id.AgentID, version int) (*api.AgentVersion, error) {
+	if version < 1 || version > math.MaxInt32 {
+		return nil, problem.NotFound("version")
+	}
+	return found[api.AgentVersion]("version")(one[api.AgentVersion](ctx, v, "version", v.tenant, a, version))
+}
+
+func slugTaken() error {
+	return problem.New(problem.CodeSlugTaken, "This slug exists in the tenant.")
+}
+
+// CreateAgent makes an agent. A slug that was asked for and is taken is
+// SLUG_TAKEN, without one the name makes it.
+func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, error) {
+	base := slugOf(in.Name)
+	if in.Slug != nil {
+		base = *in.Slug
+	}
+	slug := base
+	// A conflict after the look at what is taken is another create's commit in
+	// between; it is looked at again.
+	for range 10 {
+		if in.Slug == nil {
+			taken, err := scalars[string](ctx, t.View, "agent_slugs", t.tenant, base)
+			if err != nil {
+				return nil, err
+			}
+			slug = free(base, taken)
+		}
+		row, err := one[api.Agent](ctx, t.View, "agent_insert", t.tenant, id.AgentID{UUID: id.NewAnywhere()}, slug, in.Name, in.Description, in.Emoji)
+		if err != nil {
+			return nil, err
+		}
+		if row != nil {
+			return row, t.Audit(ctx, "agent.create", "agent", row.ID.UUID, nil)
+		}
+		if in.Slug != nil {
+			break
+		}
+	}
+	return nil, slugTaken()
+}
+
+// slugOf makes a slug of a name. Names without a single Latin letter or digit
+// all make the same one.
+func slugOf(name string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+		if b.Len() >= 48 {
+			break
+		}
+	}
+	if s := strings.Trim(b.String(), "-"); s != "" {
+		return s
+	}
+	return "agent"
+}
+
+// free is base, or base with the smallest number that nobody has.
+func free(base string, taken []string) string {
+	has := make(map[string]bool, len(taken))
+	for _, s := range taken {
+		has[s] = true
+	}
+	slug := base
+	for n := 2; has[slug]; n++ {
+		slug = base + "-" + strconv.Itoa(n)
+	}
+	return slug
+}
+
+// UpdateAgent changes what the patch names.
+func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (*api.Agent, error) {
+	row, err := t.lockAgent(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		field *string
+		value *string
+	}{{&row.Slug, p.Slug}, {&row.Name, p.Name}, {&row.Description, p.Description}, {&row.Emoji, p.Emoji}} {
+		if f.value != nil {
+			*f.field = *f.value
+		}
+	}
+	row, err = one[api.Agent](ctx, t.View, "agent_update", t.tenant, a, row.Slug, row.Name, row.Description, row.Emoji)
+	if pg.IsUnique(err, "agents_slug_key") {
+		return nil, slugTaken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "agent.update", "agent", a.UUID, nil)
+}
+
+func (t *Tx) lockAgent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
+	return found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_lock", t.tenant, a))
+}
+
+// ArchiveAgent takes an agent out of sight. Its runs and threads stay readable.
+func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) error {
+	n, err := t.exec(ctx, "agent_archive", t.tenant, a)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return problem.NotFound("agent")
+	}
+	return t.Audit(ctx, "agent.delete", "agent", a.UUID, nil)
+}
+
+// CreateVersion adds a draft. The manifest must have been checked.
+func (t *Tx) CreateVersion(ctx context.Context, a id.AgentID, manifest json.RawMessage) (*api.Agent, *api.AgentVersion, error) {
+	row, err := found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_latest", t.tenant, a))
+	if err != nil {
+		return nil, nil, err
+	}
+	version, err := one[api.AgentVersion](ctx, t.View, "version_insert", t.tenant, a, row.LatestVersion, jsonArg(manifest))
+	if err != nil {
+		return nil, nil, err
+	}
+	return row, version, t.Audit(ctx, "agent.version.create", "agent", a.UUID, map[string]int{"version": version.Version})
+}
+
+// Publish makes a version the one that new runs take; an older one is a
+// rollback. What is published already stays as it is.
+func (t *Tx) Publish(ctx context.Context, a id.AgentID, version int) (*api.Agent, *api.AgentVersion, error) {
+	row, err := t.lockAgent(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := t.Version(ctx, a, version)
+	if err != nil {
+		return nil, nil, err
+	}
+	if row.PublishedVersion != nil && *row.PublishedVersion == version {
+		return row, v, nil
+	}
+	// The one that is published steps down first: there is never a second one.
+	if _, err := t.exec(ctx, "version_supersede", t.tenant, a); err != nil {
+		return nil, nil, err
+	}
+	if v, err = one[api.AgentVersion](ctx, t.View, "version_publish", t.tenant, a, version); err != nil {
+		return nil, nil, err
+	}
+	if row, err = one[api.Agent](ctx, t.View, "agent_publish", t.tenant, a, version); err != nil {
+		return nil, nil, err
+	}
+	return row, v, t.Audit(ctx, "agent.publish", "agent", a.UUID, map[string]int{"version": version})
+}
+
+// Manifests keeps the manifests of versions, ready to run. A version never
+// changes, so an entry is never wrong.
+type Manifests struct {
+	store *Store
+	cache *Cache[versionKey, *agent.Manifest]
+}
+
+type versionKey struct {
+	tenant  id.TenantID
+	agent   id.AgentID
+	version int
+}
+
+// NewManifests makes an empty cache of at most max versions.
+func NewManifests(s *Store, max int) *Manifests {
+	return &Manifests{s, NewCache[versionKey, *agent.Manifest](CacheConfig{Max: max, TTL: time.Hour})}
+}
+
+// Get is the manifest of a version; it is shared and must not be changed. It is
+// there also when the agent was archived since.
+func (m *Manifests) Get(ctx context.Context, t id.TenantID, a id.AgentID, version int) (*agent.Manifest, error) {
+	v, _, err := m.cache.Load(ctx, versionKey{t, a, version}, func(ctx context.Context) (*agent.Manifest, bool, error) {
+		row, err := m.store.View(t).Version(ctx, a, version)
+		if err != nil {
+			return nil, false, err
+		}
+		doc, err := agent.Load(json.RawMessage(row.Manifest))
+		if err != nil {
+			return nil, false, fmt.Errorf("version %d of agent %s: %w", version, a, err)
+		}
+		return doc, true, nil
+	})
+	return v, err
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/apikey"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+func checkName(field, name string) error {
+	if n := utf8.RuneCountInString(name); n < 1 || n > 120 {
+		return problem.Invalid(field, "must have 1 to 120 characters")
+	}
+	return nil
+}
+
+// Keys lists API keys, revoked ones too, newest first, from behind at; one more
+// than limit may come.
+func (v View) Keys(ctx context.Context, at id.KeyID, limit int) ([]api.APIKey, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.APIKey](ctx, v, "keys", v.tenant, from, n)
+}
+
+// KeyHash is what a live key's secret hashes to; ok is false for a key that is
+// unknown or revoked.
+func (v View) KeyHash(ctx context.Context, key id.KeyID) (h apikey.Hash, ok bool, err error) {
+	rows, err := scalars[[]byte](ctx, v, "key_hash", v.tenant, key)
+	if err != nil || len(rows) == 0 || len(rows[0]) != len(h) {
+		return h, false, err
+	}
+	copy(h[:], rows[0])
+	return h, true, nil
+}
+
+// CreateKey makes an API key, with its secret.
+func (t *Tx) CreateKey(ctx context.Context, name string) (*api.APIKeyCreated, error) {
+	if err := checkName("name", name); err != nil {
+		return nil, err
+	}
+	key := id.KeyID{UUID: id.NewAnywhere()}
+	secret := apikey.Mint(key)
+	_, hash, err := apikey.Parse(secret)
+	if err != nil {
+		return nil, err
+	}
+	row, err := one[api.APIKey](ctx, t.View, "key_insert", t.tenant, key, name, apikey.Prefix(secret), hash[:])
+	if err != nil {
+		return nil, err
+	}
+	return &api.APIKeyCreated{APIKey: *row, Secret: secret}, t.Audit(ctx, "api_key.create", "api_key", key.UUID, nil)
+}
+
+// RenameKey renames a live key; a revoked one is NOT_FOUND.
+func (t *Tx) RenameKey(ctx context.Context, key id.KeyID, name string) (*api.APIKey, error) {
+	row, err := found[api.APIKey]("API key")(one[api.APIKey](ctx, t.View, "key_rename", t.tenant, key, name))
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "api_key.rename", "api_key", key.UUID, nil)
+}
+
+// RevokeKey revokes a key; a second time it changes nothing.
+func (t *Tx) RevokeKey(ctx context.Context, key id.KeyID) error {
+	changed, err := scalars[bool](ctx, t.View, "key_revoke", t.tenant, key)
+	switch {
+	case err != nil:
+		return err
+	case len(changed) == 0:
+		return problem.NotFound("API key")
+	case !changed[0]:
+		return nil
+	}
+	return t.Audit(ctx, "api_key.revoke", "api_key", key.UUID, nil)
+}

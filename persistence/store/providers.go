@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+// Providers lists model providers, newest first.
+func (v View) Providers(ctx context.Context, at id.ProviderID, limit int) ([]api.ModelProvider, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.ModelProvider](ctx, v, "providers", v.tenant, from, n)
+}
+
+// Provider is one model provider.
+func (v View) Provider(ctx context.Context, p id.ProviderID) (*api.ModelProvider, error) {
+	return found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, v, "provider", v.tenant, p))
+}
+
+// SealedProvider is a model provider with its credentials as they are stored.
+type SealedProvider struct {
+	ID          id.ProviderID
+	Kind        string
+	BaseURL     string
+	Prices      map[string]api.Price
+	Credentials vault.Sealed
+}
+
+// SealedProvider finds a tenant's provider by its slug, nil when there is none.
+func (v View) SealedProvider(ctx context.Context, slug string) (*SealedProvider, error) {
+	return one[SealedProvider](ctx, v, "provider_sealed", v.tenant, slug)
+}
+
+// CredentialsAt is the place that a provider's credentials are sealed to: the
+// JSON of api.ProviderCredentials.
+func CredentialsAt(t id.TenantID, p id.ProviderID) vault.AAD {
+	return vault.AAD{Tenant: t, Table: "model_providers", Row: p.String(), Column: "credentials"}
+}
+
+func (t *Tx) sealCredentials(p id.ProviderID, c api.ProviderCredentials) ([]byte, error) {
+	doc, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := t.vault.Seal(CredentialsAt(t.tenant, p), doc)
+	if err != nil {
+		return nil, fmt.Errorf("seal credentials: %w", err)
+	}
+	return sealed, nil
+}
+
+func pricesArg(p map[string]api.Price) (any, error) {
+	if len(p) == 0 {
+		return nil, nil
+	}
+	doc, err := json.Marshal(p)
+	return jsonArg(doc), err
+}
+
+// CreateProvider makes a model provider and seals its credentials.
+func (t *Tx) CreateProvider(ctx context.Context, in *api.ModelProviderCreate) (*api.ModelProvider, error) {
+	p := id.ProviderID{UUID: id.NewAnywhere()}
+	sealed, err := t.sealCredentials(p, in.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	prices, err := pricesArg(in.Prices)
+	if err != nil {
+		return nil, err
+	}
+	row, err := one[api.ModelProvider](ctx, t.View, "provider_insert", t.tenant, p, in.Slug, in.Kind, in.BaseURL, sealed, prices)
+	if pg.IsUnique(err, "model_providers_slug_key") {
+		return nil, slugTaken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "model_provider.create", "model_provider", p.UUID, nil)
+}
+
+// UpdateProvider changes what the patch names; new credentials replace the old.
+func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelProviderPatch) (*api.ModelProvider, error) {
+	row, err := found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, t.View, "provider_lock", t.tenant, p))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		field *string
+		value *string
+	}{{&row.Slug, in.Slug}, {&row.Kind, in.Kind}, {&row.BaseURL, in.BaseURL}} {
+		if f.value != nil {
+			*f.field = *f.value
+		}
+	}
+	prices, err := pricesArg(in.Prices.Or(row.Prices))
+	if err != nil {
+		return nil, err
+	}
+	var sealed []byte
+	if in.Credentials != nil {
+		if sealed, err = t.sealCredentials(p, *in.Credentials); err != nil {
+			return nil, err
+		}
+	}
+	row, err = one[api.ModelProvider](ctx, t.View, "provider_update", t.tenant, p, row.Slug, row.Kind, row.BaseURL, sealed, prices)
+	if pg.IsUnique(err, "model_providers_slug_key") {
+		return nil, slugTaken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "model_provider.update", "model_provider", p.UUID, map[string]bool{"credentials": in.Credentials != nil})
+}
+
+// DeleteProvider removes a model provider with its credentials.
+func (t *Tx) DeleteProvider(ctx context.Context, p id.ProviderID) error {
+	n, err := t.exec(ctx, "provider_delete", t.tenant, p)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return problem.NotFound("model provider")
+	}
+	return t.Audit(ctx, "model_provider.delete", "model_provider", p.UUID, nil)
+}

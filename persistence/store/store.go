@@ -1,0 +1,367 @@
+// Package store reads and changes the tables that no actor owns, and reads the
+// ones that actors own (threads, messages, runs, steps).
+//
+// Everything happens in one tenant: each query names the tenant first, and the
+// role of the connections sees the rows of the setting svc.tenant only, so that
+// another tenant's id is no row by construction. A change is one transaction
+// with its audit rows and, where the request had an Idempotency-Key, with the
+// kept answer: all of it or nothing.
+//
+// It owns no memory but the bounded caches of Cache and Manifests. Limits: every
+// call ends within Timeout. Loss: none; a call that ends with ErrUnavailable may
+// have committed, and its Idempotency-Key tells.
+package store
+
+import (
+	"context"
+	"embed"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+//go:embed queries/*.sql
+var files embed.FS
+
+var queries = pg.Queries(files)
+
+// Timeout bounds one read or one change, the wait for a connection included.
+const Timeout = 5 * time.Second
+
+// Outcomes that are no *problem.Error.
+var (
+	// ErrReplay: an answer is kept under the request's Idempotency-Key already;
+	// nothing was changed.
+	ErrReplay = errors.New("store: the idempotency key was used before")
+	// ErrUnavailable: the database cannot serve now.
+	ErrUnavailable = errors.New("store: storage is not available")
+)
+
+// Store is the door to the tables, safe for concurrent use.
+type Store struct {
+	pool  *pgxpool.Pool
+	vault *vault.Vault
+}
+
+// New makes a Store over a pool of the role svc_api.
+func New(pool *pgxpool.Pool, v *vault.Vault) *Store { return &Store{pool, v} }
+
+// By is on whose behalf a change is made.
+type By struct {
+	Tenant id.TenantID
+	Actor  string // apikey:<id>, user:<id>, system
+	IP     string
+	Idem   *Idem // nil without an Idempotency-Key
+}
+
+// Idem is what the answer of a change is kept under.
+type Idem struct {
+	Digest      [32]byte // of principal, method, path and key
+	Fingerprint [32]byte // of the request
+	Status      int
+}
+
+// Kept is an answer that was kept.
+type Kept struct {
+	Fingerprint [32]byte
+	Status      int
+	Body        []byte
+}
+
+// runner runs one query. The rows are valid inside of scan only.
+type runner interface {
+	run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
+}
+
+// View reads one tenant.
+type View struct {
+	q      runner
+	tenant id.TenantID
+}
+
+// View reads the tenant, each call by itself and in one round trip.
+func (s *Store) View(t id.TenantID) View { return View{single{s.pool, t}, t} }
+
+// single runs each query in a transaction of its own: the setting and the query
+// travel in one pipeline, which Postgres treats as one transaction.
+type single struct {
+	pool   *pgxpool.Pool
+	tenant id.TenantID
+}
+
+const setTenant = "SELECT set_config('svc.tenant', $1, true)"
+
+func (s single) run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		inUTC(c.Conn())
+		b := &pgx.Batch{}
+		b.Queue(setTenant, s.tenant.String())
+		b.Queue(sql, args...)
+		r := c.SendBatch(ctx, b)
+		defer r.Close()
+		if _, err := r.Exec(); err != nil {
+			return err
+		}
+		rows, err := r.Query()
+		if err != nil {
+			return err
+		}
+		if err := scan(rows); err != nil {
+			return err
+		}
+		return r.Close()
+	}))
+}
+
+// Tx is one change under way. It reads what it has changed.
+type Tx struct {
+	View
+	by    By
+	tx    pgx.Tx
+	vault *vault.Vault
+}
+
+func (t *Tx) run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+	rows, err := t.tx.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	return scan(rows)
+}
+
+func (t *Tx) exec(ctx context.Context, name string, args ...any) (int64, error) {
+	tag, err := t.tx.Exec(ctx, queries.Get(name), args...)
+	return tag.RowsAffected(), err
+}
+
+// Change runs fn in one transaction and keeps what it answers, sealed, under
+// by.Idem. Of two changes with one key the second waits for the first and then
+// ends with ErrReplay; an error of fn changes nothing.
+func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, tx *Tx) (answer []byte, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout+lockPatience)
+	defer cancel()
+	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		inUTC(c.Conn())
+		// One round trip: without arguments the statements travel as one text. A
+		// tenant's text form holds nothing but hexadecimal digits and dashes.
+		begin := "BEGIN; SELECT set_config('svc.tenant', '" + by.Tenant.String() + "', true)"
+		if by.Idem != nil {
+			lock := int64(binary.BigEndian.Uint64(by.Idem.Digest[:8]))
+			begin += "; SET LOCAL lock_timeout = '" + lockPatience.String() + "'; SELECT pg_advisory_xact_lock(" +
+				strconv.FormatInt(lock, 10) + "); SET LOCAL lock_timeout = 0"
+		}
+		err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{BeginQuery: begin}, func(raw pgx.Tx) error {
+			tx := &Tx{by: by, tx: raw, vault: s.vault}
+			tx.View = View{tx, by.Tenant}
+			if by.Idem != nil {
+				if kept, err := tx.kept(ctx, by.Idem.Digest); err != nil || kept {
+					return errors.Join(err, onlyIf(kept, ErrReplay))
+				}
+			}
+			answer, err := fn(ctx, tx)
+			if err != nil || by.Idem == nil {
+				return err
+			}
+			return tx.keep(ctx, answer)
+		})
+		var pgErr *pgconn.PgError
+		if errors.As(err, &pgErr) && pgErr.Code == "55P03" && by.Idem != nil { // lock not available
+			return &problem.Error{Code: problem.CodeIdempotencyInProgress, RetryAfter: time.Second,
+				Detail: "The first request with this Idempotency-Key has not ended yet."}
+		}
+		return err
+	}))
+}
+
+// lockPatience is how long a change waits for the first one with its key
+// (open-parts.md: up to 5 s).
+const lockPatience = 5 * time.Second
+
+func onlyIf(yes bool, err error) error {
+	if yes {
+		return err
+	}
+	return nil
+}
+
+// place is where a kept answer is sealed to.
+func place(t id.TenantID, digest [32]byte) vault.AAD {
+	return vault.AAD{Tenant: t, Table: "idempotency", Row: hex.EncodeToString(digest[:]), Column: "response"}
+}
+
+// SealAnswer seals the answer that another writer keeps in table idempotency.
+func (s *Store) SealAnswer(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error) {
+	return s.vault.Seal(place(t, digest), answer)
+}
+
+type keptRow struct {
+	Fingerprint []byte
+	Status      int
+	Response    []byte
+	Expired     bool
+}
+
+// Kept finds the answer kept under digest, nil when there is none. What is older
+// than 24 h is forgotten.
+func (s *Store) Kept(ctx context.Context, t id.TenantID, digest [32]byte) (*Kept, error) {
+	row, err := one[keptRow](ctx, s.View(t), "idempotency", t, digest[:])
+	if err != nil || row == nil {
+		return nil, err
+	}
+	if row.Expired {
+		// Deleted and not only ignored: the row would stop the next one.
+		return nil, s.Change(ctx, By{Tenant: t}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+			_, err := tx.exec(ctx, "idempotency_forget", t, digest[:])
+			return nil, err
+		})
+	}
+	body, err := s.vault.Open(place(t, digest), row.Response)
+	if err != nil {
+		return nil, fmt.Errorf("open a kept answer: %w", err)
+	}
+	k := &Kept{Status: row.Status, Body: body}
+	copy(k.Fingerprint[:], row.Fingerprint)
+	return k, nil
+}
+
+func (t *Tx) kept(ctx context.Context, digest [32]byte) (bool, error) {
+	if _, err := t.exec(ctx, "idempotency_forget", t.tenant, digest[:]); err != nil {
+		return false, err
+	}
+	row, err := one[keptRow](ctx, t.View, "idempotency", t.tenant, digest[:])
+	return row != nil, err
+}
+
+func (t *Tx) keep(ctx context.Context, answer []byte) error {
+	idem := t.by.Idem
+	sealed, err := t.vault.Seal(place(t.tenant, idem.Digest), answer)
+	if err != nil {
+		return fmt.Errorf("seal an answer: %w", err)
+	}
+	n, err := t.exec(ctx, "idempotency_insert", t.tenant, idem.Digest[:], idem.Fingerprint[:], idem.Status, []byte(sealed))
+	if err == nil && n == 0 {
+		return ErrReplay // an actor's commit was first; it takes no lock
+	}
+	return err
+}
+
+// Audit writes a row of the audit log; detail may be nil and never holds a
+// credential or content.
+func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, detail any) error {
+	var doc []byte
+	if detail != nil {
+		var err error
+		if doc, err = json.Marshal(detail); err != nil {
+			return fmt.Errorf("encode audit detail: %w", err)
+		}
+	}
+	_, err := t.exec(ctx, "audit_insert", t.tenant, id.AuditID{UUID: id.NewAnywhere()}, t.by.Actor, action, kind, target, t.by.IP, jsonArg(doc))
+	return err
+}
+
+// jsonArg is a document as the driver takes it: as text, and NULL for none.
+func jsonArg(doc []byte) any {
+	if len(doc) == 0 {
+		return nil
+	}
+	return string(doc)
+}
+
+// all runs a query of T's columns.
+func all[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
+	var out []T
+	err := v.q.run(ctx, queries.Get(name), args, func(rows pgx.Rows) (err error) {
+		out, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	})
+	return out, err
+}
+
+// one is the first row, nil when there is none.
+func one[T any](ctx context.Context, v View, name string, args ...any) (*T, error) {
+	rows, err := all[T](ctx, v, name, args...)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// scalars runs a query of one column.
+func scalars[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
+	var out []T
+	err := v.q.run(ctx, queries.Get(name), args, func(rows pgx.Rows) (err error) {
+		out, err = pgx.CollectRows(rows, pgx.RowTo[T])
+		return err
+	})
+	return out, err
+}
+
+// found turns no row into NOT_FOUND.
+func found[T any](what string) func(*T, error) (*T, error) {
+	return func(row *T, err error) (*T, error) {
+		if err == nil && row == nil {
+			err = problem.NotFound(what)
+		}
+		return row, err
+	}
+}
+
+// named marks the errors that say that the database cannot serve.
+func named(err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	var p *problem.Error
+	if errors.As(err, &p) {
+		return err
+	}
+	if pg.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// inUTC makes a connection read times in UTC, as the boundary shows them.
+func inUTC(c *pgx.Conn) {
+	const mark = "store.utc"
+	if custom := c.PgConn().CustomData(); custom[mark] == nil {
+		custom[mark] = true
+		c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
+			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
+	}
+}
+
+// last is behind every id: the place where a list of newest first begins.
+var last = id.UUID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// before is where a page begins, and how many rows to read: one more than the
+// page has, to know whether there is a next one. All stands for no limit.
+func before(at id.UUID, limit int) (id.UUID, *int) {
+	if at.IsZero() {
+		at = last
+	}
+	if limit == All {
+		return at, nil
+	}
+	limit++
+	return at, &limit
+}
+
+// All as a limit reads the whole list.
+const All = -1

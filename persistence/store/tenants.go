@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+)
+
+// SystemStore is a Store that sees every tenant: for management commands only.
+type SystemStore struct{ Store }
+
+// System makes a SystemStore over a pool of the role svc_system.
+func System(pool *pgxpool.Pool, v *vault.Vault) *SystemStore { return &SystemStore{Store{pool, v}} }
+
+// NewTenant says what a tenant begins with.
+type NewTenant struct {
+	Name         string
+	OwnerEmail   string
+	OwnerName    string
+	PasswordHash *string // of the owner, argon2id; nil: cannot sign in
+	KeyName      string
+}
+
+// Created is what CreateTenant made. Secret is shown once.
+type Created struct {
+	Tenant id.TenantID
+	Owner  id.UserID
+	Key    id.KeyID
+	Secret string
+}
+
+// CreateTenant makes a tenant with its owner and a first API key, all or nothing.
+func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, error) {
+	c := &Created{Tenant: id.TenantID{UUID: id.NewAnywhere()}}
+	by := By{Tenant: c.Tenant, Actor: "system"}
+	err := s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		if err := checkName("name", n.Name); err != nil {
+			return nil, err
+		}
+		if _, err := tx.exec(ctx, "tenant_insert", c.Tenant, n.Name); err != nil {
+			return nil, err
+		}
+		if err := tx.Audit(ctx, "tenant.create", "tenant", c.Tenant.UUID, nil); err != nil {
+			return nil, err
+		}
+		u, err := tx.CreateUser(ctx, NewUser{n.OwnerEmail, n.OwnerName, lifecycle.RoleOwner, n.PasswordHash})
+		if err != nil {
+			return nil, err
+		}
+		key, err := tx.CreateKey(ctx, n.KeyName)
+		if err != nil {
+			return nil, err
+		}
+		c.Owner, c.Key, c.Secret = u.ID, key.ID, key.Secret
+		return nil, nil
+	})
+	return c, err
+}
+
+// Tenants lists every tenant, oldest first.
+func (s *SystemStore) Tenants(ctx context.Context) ([]api.Tenant, error) {
+	return all[api.Tenant](ctx, s.View(id.TenantID{}), "tenants")
+}
+
+// Tenant is the tenant of the view.
+func (v View) Tenant(ctx context.Context) (*api.Tenant, error) {
+	return found[api.Tenant]("tenant")(one[api.Tenant](ctx, v, "tenant", v.tenant))
+}
+
+// UpdateTenant changes what the patch names.
+func (t *Tx) UpdateTenant(ctx context.Context, p *api.TenantPatch) (*api.Tenant, error) {
+	old, err := t.Tenant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := old.Name
+	if p.Name != nil {
+		name = *p.Name
+	}
+	var residency any
+	if r := p.Residency.OrPtr(old.Residency); r != nil {
+		doc, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		residency = string(doc)
+	}
+	row, err := found[api.Tenant]("tenant")(one[api.Tenant](ctx, t.View, "tenant_update", t.tenant, name, residency))
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "tenant.update", "tenant", t.tenant.UUID, nil)
+}
+
+// NewUser is a person to be.
+type NewUser struct {
+	Email, Name  string
+	Role         lifecycle.Role
+	PasswordHash *string
+}
+
+// CreateUser makes a person; a taken e-mail is EMAIL_TAKEN.
+func (t *Tx) CreateUser(ctx context.Context, n NewUser) (*api.User, error) {
+	if at := strings.IndexByte(n.Email, '@'); at < 1 || at == len(n.Email)-1 || len(n.Email) > 254 || strings.ContainsAny(n.Email, " \t\r\n\x00") {
+		return nil, problem.Invalid("email", "must be an e-mail address")
+	}
+	row, err := one[api.User](ctx, t.View, "user_insert", t.tenant, id.UserID{UUID: id.NewAnywhere()}, n.Email, n.Name, string(n.Role), n.PasswordHash)
+	if pg.IsUnique(err, "users_email_key") {
+		return nil, problem.New(problem.CodeEmailTaken, "A user of this tenant has this e-mail address.")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("insert user: %w", err)
+	}
+	return row, t.Audit(ctx, "user.create", "user", row.ID.UUID, nil)
+}
+
+// User is one person of the tenant.
+func (v View) User(ctx context.Context, u id.UserID) (*api.User, error) {
+	return found[api.User]("user")(one[api.User](ctx, v, "user", v.tenant, u))
+}

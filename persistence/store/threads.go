@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+)
+
+// Attachment is what is known of one attachment.
+func (v View) Attachment(ctx context.Context, a id.AttachmentID) (*api.Attachment, error) {
+	return found[api.Attachment]("attachment")(one[api.Attachment](ctx, v, "attachment", v.tenant, a))
+}
+
+// Attachments are those of the ids, in their order, each once; one that is
+// unknown makes NOT_FOUND of all.
+func (v View) Attachments(ctx context.Context, ids []id.AttachmentID) ([]api.Attachment, error) {
+	rows, err := all[api.Attachment](ctx, v, "attachments", v.tenant, ids)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[id.AttachmentID]api.Attachment, len(rows))
+	for _, r := range rows {
+		byID[r.ID] = r
+	}
+	var out []api.Attachment
+	for i, a := range ids {
+		row, ok := byID[a]
+		if !ok {
+			return nil, problem.NotFound("attachment")
+		}
+		if !slices.Contains(ids[:i], a) {
+			out = append(out, row)
+		}
+	}
+	return out, nil
+}
+
+// NewAttachment is a file that is stored under its id.
+type NewAttachment struct {
+	ID              id.AttachmentID
+	Name, MediaType string
+	SizeBytes       int64
+	SHA256          [32]byte
+}
+
+// CreateAttachment makes a stored file known.
+func (t *Tx) CreateAttachment(ctx context.Context, a NewAttachment) (*api.Attachment, error) {
+	row, err := one[api.Attachment](ctx, t.View, "attachment_insert", t.tenant, a.ID, a.Name, a.MediaType, a.SizeBytes, a.SHA256[:], t.by.Actor)
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "attachment.create", "attachment", a.ID.UUID, nil)
+}
+
+// Threads lists threads, newest first.
+func (v View) Threads(ctx context.Context, at id.ThreadID, limit int) ([]api.Thread, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.Thread](ctx, v, "threads", v.tenant, from, n)
+}
+
+// Thread is one thread; a deleted one is NOT_FOUND.
+func (v View) Thread(ctx context.Context, t id.ThreadID) (*api.Thread, error) {
+	return found[api.Thread]("thread")(one[api.Thread](ctx, v, "thread", v.tenant, t))
+}
+
+// CreateThread makes an empty thread.
+func (t *Tx) CreateThread(ctx context.Context, thread id.ThreadID, a id.AgentID, title *string) error {
+	if _, err := t.exec(ctx, "thread_insert", t.tenant, thread, a, title, t.by.Actor); err != nil {
+		return err
+	}
+	return t.Audit(ctx, "thread.create", "thread", thread.UUID, nil)
+}
+
+// NewestMessages is how many messages a thread shows that is not paged
+// (open-parts.md).
+const NewestMessages = 1000
+
+// Placed is a message with its place in the thread.
+type Placed struct {
+	Seq int64
+	api.Message
+}
+
+type messageRow struct {
+	Seq         int64
+	ID          id.MessageID
+	Role        string
+	Content     string
+	Attachments []api.Attachment
+	RunID       *id.RunID
+	CreatedAt   time.Time
+}
+
+func (r messageRow) placed() Placed {
+	if r.Attachments == nil {
+		r.Attachments = []api.Attachment{}
+	}
+	return Placed{r.Seq, api.Message{ID: r.ID, Role: r.Role, Content: r.Content, Attachments: r.Attachments, RunID: r.RunID, CreatedAt: r.CreatedAt}}
+}
+
+// Newest are the thread's newest messages, oldest first.
+func (v View) Newest(ctx context.Context, thread id.ThreadID) ([]Placed, error) {
+	rows, err := all[messageRow](ctx, v, "messages_newest", v.tenant, thread, NewestMessages)
+	slices.Reverse(rows)
+	return placed(rows), err
+}
+
+// Messages are the messages behind the place after, oldest first; one more than
+// limit may come.
+func (v View) Messages(ctx context.Context, thread id.ThreadID, after int64, limit int) ([]Placed, error) {
+	rows, err := all[messageRow](ctx, v, "messages_after", v.tenant, thread, after, limit+1)
+	return placed(rows), err
+}
+
+func placed(rows []messageRow) []Placed {
+	out := make([]Placed, len(rows))
+	for i, r := range rows {
+		out[i] = r.placed()
+	}
+	return out
+}
+
+// RunFilter narrows a list of runs; nil fields say nothing.
+type RunFilter struct {
+	Agent    *id.AgentID
+	Workflow *id.WorkflowID
+	Status   *lifecycle.RunStatus
+}
+
+type runRow struct {
+	ID           id.RunID
+	Status       lifecycle.RunStatus
+	AgentID      *id.AgentID
+	AgentVersion *int
+	WorkflowID   *id.WorkflowID
+	ThreadID     *id.ThreadID
+	ParentRunID  *id.RunID
+	Input        api.Value
+	Output       api.Value
+	ErrorCode    *string
+	ErrorMessage *string
+	OriginKind   lifecycle.OriginKind
+	OriginID     id.UUID
+	EndUserID    *id.EndUserID
+	TokensIn     int64
+	TokensOut    int64
+	CostUSD      float64
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+}
+
+func (r *runRow) run() api.Run {
+	out := api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, ThreadID: r.ThreadID,
+		ParentRunID: r.ParentRunID, Input: r.Input, Output: r.Output, Origin: api.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID,
+		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt}
+	if r.ErrorCode != nil {
+		out.Error = &api.RunError{Code: *r.ErrorCode}
+		if r.ErrorMessage != nil {
+			out.Error.Message = *r.ErrorMessage
+		}
+	}
+	return out
+}
+
+// Runs lists runs, newest first.
+func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]api.Run, error) {
+	from, n := before(at.UUID, limit)
+	var status *string
+	if f.Status != nil {
+		status = (*string)(f.Status)
+	}
+	rows, err := all[runRow](ctx, v, "runs", v.tenant, from, f.Agent, f.Workflow, status, n)
+	out := make([]api.Run, len(rows))
+	for i := range rows {
+		out[i] = rows[i].run()
+	}
+	return out, err
+}
+
+// Run is one run.
+func (v View) Run(ctx context.Context, r id.RunID) (*api.Run, error) {
+	row, err := found[runRow]("run")(one[runRow](ctx, v, "run", v.tenant, r))
+	if err != nil {
+		return nil, err
+	}
+	run := row.run()
+	return &run, nil
+}
+
+// Steps are the steps of a run, in their order.
+func (v View) Steps(ctx context.Context, r id.RunID) ([]api.Step, error) {
+	return all[api.Step](ctx, v, "steps", v.tenant, r)
+}
