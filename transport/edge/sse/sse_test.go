@@ -1,0 +1,566 @@
+package sse
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// reader is a subscriber that hands out its stream.
+type reader struct {
+	t      testing.TB
+	conn   chan *Conn
+	gone   chan struct{}
+	once   sync.Once
+	attach func(*Conn)
+}
+
+func newReader(t testing.TB) *reader {
+	return &reader{t: t, conn: make(chan *Conn, 1), gone: make(chan struct{})}
+}
+
+func (r *reader) Attach(c *Conn) {
+	r.conn <- c
+	if r.attach != nil {
+		r.attach(c)
+	}
+}
+
+func (r *reader) Gone() {
+	twice := true
+	r.once.Do(func() { close(r.gone); twice = false })
+	if twice {
+		r.t.Error("Gone was called twice")
+	}
+}
+
+func (r *reader) waitGone(within time.Duration) {
+	r.t.Helper()
+	select {
+	case <-r.gone:
+	case <-time.After(within):
+		r.t.Fatalf("the subscriber was not told within %v", within)
+	}
+}
+
+// both runs a test on taken-over descriptors and on goroutines.
+func both(t *testing.T, cfg Config, test func(t *testing.T, s *Streams)) {
+	for _, goroutines := range []bool{false, true} {
+		t.Run(fmt.Sprintf("goroutines=%v", goroutines), func(t *testing.T) {
+			cfg := cfg
+			cfg.Goroutines = goroutines
+			if cfg.Heartbeat == 0 {
+				cfg.Heartbeat = time.Hour
+			}
+			s, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Stop()
+			test(t, s)
+		})
+	}
+}
+
+// pair is a loopback connection whose buffers are bounded, so that a client that
+// does not read is soon full.
+func pair(t testing.TB) (server, client *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client = c.(*net.TCPConn)
+	_ = client.SetReadBuffer(64 << 10)
+	a, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = a.(*net.TCPConn)
+	_ = server.SetWriteBuffer(64 << 10)
+	return server, client
+}
+
+// open starts a stream and reads its head.
+func open(t testing.TB, s *Streams, owner Owner, r *reader) (*Conn, *net.TCPConn, *bufio.Reader) {
+	t.Helper()
+	server, client := pair(t)
+	opened := make(chan error, 1)
+	go func() { opened <- s.Open(server, []byte("head\n\n"), owner, r) }()
+	br := bufio.NewReader(client)
+	_ = client.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if l, err := br.ReadString('\n'); err != nil || l != "head\n" {
+		t.Fatalf("%v %q", err, l)
+	}
+	_, _ = br.ReadString('\n')
+	c := <-r.conn
+	if r.attach == nil {
+		if err := <-opened; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, client, br
+}
+
+func delta(offset int64, text string) *event.Frame {
+	return event.Delta(event.LLMDelta, event.Pos{Seq: 2, Offset: offset}, 0, text)
+}
+
+func fact(t testing.TB, seq int64, size int) *event.Frame {
+	t.Helper()
+	f, err := event.New(event.ToolResult, event.Pos{Seq: seq}, map[string]any{"idx": seq, "output_preview": strings.Repeat("x", size)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// frames parses what a client got.
+func parse(t testing.TB, b string) (ids []string, text string) {
+	t.Helper()
+	for _, f := range strings.Split(strings.TrimSuffix(b, "\n\n"), "\n\n") {
+		if f == "" {
+			continue
+		}
+		var idLine, data string
+		for _, l := range strings.Split(f, "\n") {
+			if v, ok := strings.CutPrefix(l, "id: "); ok {
+				idLine = v
+			}
+			if v, ok := strings.CutPrefix(l, "data: "); ok {
+				data = v
+			}
+		}
+		if data == "" || !strings.HasSuffix(data, "}") {
+			t.Fatalf("a torn frame: %q", f)
+		}
+		ids = append(ids, idLine)
+		if _, rest, ok := strings.Cut(data, `"text":"`); ok {
+			text += strings.TrimSuffix(rest, `"}`)
+		}
+	}
+	return ids, text
+}
+
+// fillUp sends live text until the socket takes no more, and says the offset
+// reached.
+func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
+	t.Helper()
+	pending := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.out == nil {
+			return 0
+		}
+		return c.out.size
+	}
+	text := strings.Repeat("y", 1000)
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		offset += int64(len(text))
+		frames++
+		if !c.Send(delta(offset, text)) {
+			t.Fatal("the stream ended while its socket was being filled")
+		}
+		if before := pending(); before > c.s.cfg.MaxPending/2 {
+			moved := time.Now().Add(30 * time.Millisecond)
+			for pending() == before && time.Now().Before(moved) {
+				time.Sleep(time.Millisecond)
+			}
+			if pending() == before {
+				return offset, frames
+			}
+		}
+	}
+	t.Fatal("the socket is never full")
+	return 0, 0
+}
+
+func TestFramesArriveInOrder(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		c, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		var want bytes.Buffer
+		var all []*event.Frame
+		for i := range 300 {
+			f := fact(t, int64(i+1), i*20)
+			want.Write(f.Bytes())
+			all = append(all, f)
+		}
+		go func() {
+			for _, f := range all[:100] {
+				c.Send(f)
+			}
+			if !c.Backfill(all[100:]) {
+				t.Error("the backfill was cut")
+			}
+			c.Close()
+		}()
+		got, err := io.ReadAll(br)
+		if err != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Fatalf("%v, %d bytes of %d", err, len(got), want.Len())
+		}
+		r.waitGone(time.Second)
+	})
+}
+
+// SendAll into a socket that fills somewhere inside of a frame.
+func TestSendAllIntoAFullSocket(t *testing.T) {
+	both(t, Config{MaxPending: 16 << 20}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		c, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		var want bytes.Buffer
+		var all []*event.Frame
+		for i := range 4000 {
+			f := fact(t, int64(i+1), (i*37)%900)
+			want.Write(f.Bytes())
+			all = append(all, f)
+		}
+		if !c.SendAll(all) {
+			t.Fatal("SendAll said false")
+		}
+		if st := s.Stats(); st.Frames != 4000 || st.Bytes != int64(want.Len()) || st.Full == 0 {
+			t.Fatalf("%+v for %d bytes", st, want.Len())
+		}
+		c.Close()
+		got, err := io.ReadAll(br)
+		if err != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Fatalf("%v, %d bytes of %d", err, len(got), want.Len())
+		}
+	})
+}
+
+// Text of a slow reader is merged: nothing lost, nothing twice, far fewer
+// frames.
+func TestLiveTextIsMerged(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		c, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		offset, sent := fillUp(t, c)
+		text := strings.Repeat("y", int(offset))
+		const n = 20_000 // unmerged these are 2 MB, merged 80 kB
+		for i := range n {
+			word := fmt.Sprintf("w%03d", i%1000)
+			text += word
+			offset += int64(len(word))
+			if !c.Send(delta(offset, word)) {
+				t.Fatalf("cut after %d frames", i)
+			}
+		}
+		c.Send(fact(t, 3, 10))
+		c.Close()
+		got, err := io.ReadAll(br)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, read := parse(t, string(got))
+		if read != text {
+			t.Fatalf("%d bytes of text, want %d", len(read), len(text))
+		}
+		if len(ids) > sent+n/10 {
+			t.Fatalf("%d frames for %d", len(ids), sent+n)
+		}
+		if last := ids[len(ids)-2]; last != fmt.Sprintf("2.%d", offset) || ids[len(ids)-1] != "3" {
+			t.Fatalf("last ids %v", ids[len(ids)-2:])
+		}
+	})
+}
+
+func TestMergeIsMerged(t *testing.T) {
+	frames := []*event.Frame{
+		delta(2, "ab"), delta(4, "cd"), delta(7, "é€"[:2]+"x"),
+		event.Delta(event.LLMThinking, event.Pos{Seq: 2, Offset: 9}, 0, "th"),
+		event.Delta(event.LLMThinking, event.Pos{Seq: 2, Offset: 11}, 0, "in"),
+		fact(t, 3, 1),
+		delta(20, "gap"), delta(30, "after"),
+		event.Delta(event.LLMDelta, event.Pos{Seq: 2, Offset: 31}, 1, "z"),
+	}
+	var want []*event.Frame
+	for _, f := range frames {
+		if len(want) > 0 {
+			if m, ok := want[len(want)-1].Merged(f); ok {
+				want[len(want)-1] = m
+				continue
+			}
+		}
+		want = append(want, f)
+	}
+	got := merge(append([]*event.Frame(nil), frames...))
+	if len(got) != len(want) {
+		t.Fatalf("%d frames, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if !bytes.Equal(got[i].Bytes(), want[i].Bytes()) {
+			t.Fatalf("%d: %s, want %s", i, got[i].Bytes(), want[i].Bytes())
+		}
+	}
+}
+
+// security.md, Invariant 12: a reader that never reads harms no one.
+func TestSlowReaderIsCut(t *testing.T) {
+	t.Run("past the bound", func(t *testing.T) {
+		both(t, Config{MaxPending: 64 << 10}, func(t *testing.T, s *Streams) {
+			slow, fast := newReader(t), newReader(t)
+			c, client, _ := open(t, s, Owner{}, slow)
+			defer client.Close()
+			other, good, br := open(t, s, Owner{}, fast)
+			defer good.Close()
+			read := make(chan int, 1)
+			go func() {
+				b, _ := io.ReadAll(br)
+				ids, _ := parse(t, string(b))
+				read <- len(ids)
+			}()
+			n := 0
+			for c.Send(fact(t, int64(n+1), 1000)) {
+				if n++; n > 20_000 {
+					t.Fatal("never cut")
+				}
+				if !other.Backfill([]*event.Frame{fact(t, int64(n), 1000)}) {
+					t.Fatal("the good reader was cut")
+				}
+			}
+			slow.waitGone(time.Second)
+			other.Close()
+			if got := <-read; got != n {
+				t.Fatalf("the good reader got %d of %d", got, n)
+			}
+			if s.Stats().Ends[Overflow] != 1 {
+				t.Fatalf("%+v", s.Stats())
+			}
+		})
+	})
+	t.Run("without progress", func(t *testing.T) {
+		both(t, Config{Stall: 100 * time.Millisecond}, func(t *testing.T, s *Streams) {
+			r := newReader(t)
+			c, client, _ := open(t, s, Owner{}, r)
+			defer client.Close()
+			fillUp(t, c)
+			r.waitGone(5 * time.Second)
+			if st := s.Stats(); st.Ends[Stalled]+st.Ends[Hangup] != 1 || st.Open != 0 {
+				t.Fatalf("%+v", st)
+			}
+		})
+	})
+	t.Run("while it is closed", func(t *testing.T) {
+		both(t, Config{Stall: 100 * time.Millisecond}, func(t *testing.T, s *Streams) {
+			r := newReader(t)
+			c, client, _ := open(t, s, Owner{}, r)
+			defer client.Close()
+			fillUp(t, c)
+			c.Close()
+			r.waitGone(5 * time.Second)
+		})
+	})
+	t.Run("while it is filled", func(t *testing.T) {
+		both(t, Config{Stall: 100 * time.Millisecond}, func(t *testing.T, s *Streams) {
+			r := newReader(t)
+			said := make(chan bool, 1)
+			r.attach = func(c *Conn) {
+				var all []*event.Frame
+				for i := range 20_000 {
+					all = append(all, fact(t, int64(i+1), 1000))
+				}
+				said <- c.Backfill(all)
+			}
+			_, client, _ := open(t, s, Owner{}, r)
+			defer client.Close()
+			r.waitGone(5 * time.Second)
+			if <-said {
+				t.Fatal("the backfill of a dead stream said true")
+			}
+		})
+	})
+}
+
+// A frame above the bound is delivered to a reader that reads.
+func TestLargeFrame(t *testing.T) {
+	both(t, Config{MaxPending: 16 << 10}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		c, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		f := fact(t, 1, 1<<20)
+		if !c.Send(f) {
+			t.Fatal("refused")
+		}
+		c.Close()
+		got, err := io.ReadAll(br)
+		if err != nil || !bytes.Equal(got, f.Bytes()) {
+			t.Fatalf("%v, %d bytes", err, len(got))
+		}
+		r.waitGone(time.Second)
+	})
+}
+
+func TestHeartbeat(t *testing.T) {
+	both(t, Config{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		_, client, br := open(t, s, Owner{}, r)
+		defer client.Close()
+		start := time.Now()
+		for range 4 {
+			b := make([]byte, len(event.Beat.Bytes()))
+			if _, err := io.ReadFull(br, b); err != nil || !bytes.Equal(b, event.Beat.Bytes()) {
+				t.Fatalf("%v %q", err, b)
+			}
+		}
+		if took := time.Since(start); took < 140*time.Millisecond || took > 2*time.Second {
+			t.Fatalf("four heartbeats took %v", took)
+		}
+	})
+}
+
+func TestHangups(t *testing.T) {
+	for name, hangUp := range map[string]func(*net.TCPConn){
+		"close":      func(c *net.TCPConn) { _ = c.Close() },
+		"reset":      func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() },
+		"half close": func(c *net.TCPConn) { _ = c.CloseWrite() },
+		"talk and close": func(c *net.TCPConn) {
+			_, _ = c.Write([]byte("hello"))
+			_ = c.Close()
+		},
+		"flood": func(c *net.TCPConn) { _, _ = c.Write(make([]byte, 2*maxTalk)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, Config{}, func(t *testing.T, s *Streams) {
+				r := newReader(t)
+				c, client, _ := open(t, s, Owner{}, r)
+				defer client.Close()
+				hangUp(client)
+				r.waitGone(time.Second)
+				if c.Send(fact(t, 1, 1)) || s.Count() != 0 {
+					t.Fatal("still open")
+				}
+			})
+		})
+	}
+}
+
+// Gone comes after Attach, also when the client left long before.
+func TestGoneWaitsForAttach(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		r := newReader(t)
+		hold := make(chan struct{})
+		r.attach = func(*Conn) { <-hold }
+		c, client, _ := open(t, s, Owner{}, r)
+		_ = client.Close()
+		for c.SendAll(nil) {
+			time.Sleep(time.Millisecond)
+		}
+		select {
+		case <-r.gone:
+			t.Fatal("told while Attach was running")
+		default:
+		}
+		close(hold)
+		r.waitGone(time.Second)
+	})
+}
+
+func TestCloseWhereAndDrain(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		key := id.KeyID{UUID: id.NewAnywhere()}
+		mine, other := newReader(t), newReader(t)
+		c, a, _ := open(t, s, Owner{Key: key}, mine)
+		defer a.Close()
+		d, b, _ := open(t, s, Owner{}, other)
+		defer b.Close()
+		if c.Owner().Key != key || s.CloseWhere(func(o Owner) bool { return o.Key == key }) != 1 {
+			t.Fatal("the owner was not found")
+		}
+		mine.waitGone(time.Second)
+		if !d.Send(fact(t, 1, 1)) {
+			t.Fatal("the other was touched")
+		}
+		s.Drain(context.Background(), 20*time.Millisecond)
+		other.waitGone(time.Second)
+		late := newReader(t)
+		server, client := pair(t)
+		defer client.Close()
+		if err := s.Open(server, []byte("x"), Owner{}, late); err != ErrDraining {
+			t.Fatal(err)
+		}
+		late.waitGone(time.Second)
+		if st := s.Stats(); st.Ends[Revoked] != 1 || st.Ends[Drained] != 1 {
+			t.Fatalf("%+v", st)
+		}
+	})
+}
+
+func TestDrainSpreads(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		for range 10 {
+			r := newReader(t)
+			_, client, _ := open(t, s, Owner{}, r)
+			defer client.Close()
+		}
+		start := time.Now()
+		s.Drain(context.Background(), 200*time.Millisecond)
+		if took := time.Since(start); took < 150*time.Millisecond {
+			t.Fatalf("all cut within %v", took)
+		}
+	})
+}
+
+// Many publishers, closers and leavers at once: nothing is told twice, no
+// descriptor is closed for somebody else.
+func TestStorm(t *testing.T) {
+	both(t, Config{Heartbeat: 64 * time.Millisecond, Stall: time.Second}, func(t *testing.T, s *Streams) {
+		var wg sync.WaitGroup
+		for w := range 8 {
+			wg.Go(func() {
+				for i := range 40 {
+					r := newReader(t)
+					server, client := pair(t)
+					go func() { _ = s.Open(server, []byte("h"), Owner{}, r) }()
+					c := <-r.conn
+					var in sync.WaitGroup
+					in.Go(func() { _, _ = io.Copy(io.Discard, client) })
+					in.Go(func() {
+						for n := range 50 {
+							if !c.Send(fact(t, int64(n+1), 100)) {
+								return
+							}
+						}
+					})
+					switch (w + i) % 3 {
+					case 0:
+						c.Close()
+					case 1:
+						_ = client.Close()
+					case 2:
+						c.Cut()
+					}
+					r.waitGone(5 * time.Second)
+					in.Wait()
+					_ = client.Close()
+				}
+			})
+		}
+		wg.Wait()
+		if s.Count() != 0 {
+			t.Fatalf("%d are left", s.Count())
+		}
+	})
+}
