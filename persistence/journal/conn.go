@@ -167,6 +167,13 @@ func sortFailure(err error) failure {
 	return refusedRows
 }
 
+// lockTimeout reports whether err says that another session held a lock for too
+// long: the same batch again would wait as long again.
+func lockTimeout(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "55P03"
+}
+
 // pause waits for d, or answers false when ctx ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -91,7 +91,8 @@ func (l *lane) write(batch []*entry) {
 			return
 		case busy:
 			l.up()
-			if again++; again < tries && pause(l.w.hard, minPause<<again) {
+			// Who waits for a lock is looked for at once, so that the others do not.
+			if again++; again < tries && (len(batch) == 1 || !lockTimeout(out.err)) && pause(l.w.hard, minPause<<again) {
 				continue
 			}
 			if len(batch) == 1 || l.w.hard.Err() != nil {
@@ -291,9 +292,13 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text) outcome {
 
 	r := reader{p: p}
 	r.next() // begin
-	if alive := r.next(); alive == 0 && r.err == nil {
+	if alive := r.next(); alive == 0 {
+		err := r.err
 		r.sync()
-		return outcome{verdict: fenced, err: r.err}
+		if err == nil {
+			return outcome{verdict: fenced}
+		}
+		return outcome{verdict: gone, err: fmt.Errorf("fence: %w", err)} // no commit can be written, whichever it is
 	}
 	out := outcome{}
 	for i, b := range l.rows {

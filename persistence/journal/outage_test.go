@@ -286,29 +286,51 @@ func (x *world) execAsOwner(sql string) {
 }
 
 // TestALockedRowStopsOnlyItsCommit: another session holds the row for longer
-// than the writer waits.
+// than the writer waits; the commit is given back, the others are written.
 func TestALockedRowStopsOnlyItsCommit(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
 	locked := x.accept(0)
 	x.must(locked)
-	tx, err := x.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, locked.Accept.ID)
+	commits := []*Commit{x.accept(0), x.accept(0), advance(locked, 1), x.accept(0)}
+	for i, err := range x.all(commits) {
+		if i == 2 && !errors.Is(err, ErrUnavailable) || i != 2 && err != nil {
+			t.Errorf("commit %d: %v", i, err)
+		}
 	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM runs WHERE id = $1 FOR UPDATE`, locked.Accept.ID); err != nil {
-		t.Fatal(err)
-	}
+	release()
+	x.must(advance(locked, 1))
+}
+
+// TestALockedFenceIsWaitedFor: a peer may be about to declare this process dead;
+// until it has decided nothing is written and nothing is refused.
+func TestALockedFenceIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
+	release := x.lock(`SELECT FROM members WHERE id = $1 FOR UPDATE`, x.member)
 	got := make(chan error)
-	go func() { got <- x.do(advance(locked, 1)) }()
-	x.until("the writer waits for the lock", func() bool {
-		return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0
-	})
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	go func() { got <- x.do(x.auditOnly(0)) }()
+	x.until("the writer has given up a first time", func() bool { return !x.w.Healthy() })
+	release()
 	if err := <-got; err != nil {
 		t.Error(err)
 	}
-	x.must(x.accept(0))
+}
+
+// lock holds what sql locks until release.
+func (x *world) lock(sql string, args ...any) (release func()) {
+	x.t.Helper()
+	tx, err := x.pool.Begin(x.t.Context())
+	if err == nil {
+		_, err = tx.Exec(x.t.Context(), sql, args...)
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(context.Background()); err != nil {
+			x.t.Error(err)
+		}
+	}
 }

@@ -4,7 +4,7 @@
 -- The shapes of the statements never change with their arrays: one plan for all.
 -- A row that another session holds locked must not stop a lane for long.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
-       set_config('lock_timeout', '2s', false),
+       set_config('lock_timeout', '500ms', false),
        set_config('enable_hashjoin', 'off', false),
        set_config('enable_mergejoin', 'off', false),
        set_config('jit', 'off', false)
