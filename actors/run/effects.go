@@ -1,0 +1,239 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+)
+
+// Store reads what a run needs. Every answer is of the tenant named.
+type Store interface {
+	// Run is the row and its open step; nil where there is none.
+	Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Run, error)
+	// Manifest is that of a version of an agent; nil where there is none.
+	Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
+	// Messages are the last limit messages of a thread up to and including the
+	// place upTo, oldest first.
+	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]engine.Message, error)
+	// Sealed are the sealed values of a run's ended steps, in order.
+	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.Sealed, error)
+}
+
+// Models asks the model that a manifest names, as the tenant may: its own
+// provider of that slug goes before the deployment's. The error is a
+// *model.Error, or says that the provider could not be looked up.
+type Models interface {
+	Stream(ctx context.Context, tenant id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error)
+}
+
+// Attachments reads the start of an attachment's content, at most max bytes.
+type Attachments interface {
+	Start(ctx context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error)
+}
+
+// Live is where the readers of a run's events listen (stream.Hubs).
+type Live interface {
+	// Begin opens the live text of a model's step that has begun at seq.
+	Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) model.Sink
+	// PublishFunc shows committed facts, in order; frames are made only if
+	// somebody watches. last is the number of the last of them, terminal says
+	// that it ends the run.
+	PublishFunc(tenant id.TenantID, run id.RunID, last int64, terminal bool, frames func() []*event.Frame)
+	// Abandon says that nothing more is published by this activation.
+	Abandon(tenant id.TenantID, run id.RunID)
+}
+
+// Sealer seals what the model's history needs (vault.Vault).
+type Sealer interface {
+	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)
+	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
+}
+
+// Slots are the running places of a tenant. The run is told msg.SlotGranted when
+// its turn has come. Neither call blocks.
+type Slots interface {
+	Acquire(tenant id.TenantID, wish msg.AcquireSlot)
+	Release(tenant id.TenantID, done msg.ReleaseSlot)
+}
+
+// Teller tells an actor something (cluster.Node). It does not block.
+type Teller interface {
+	Tell(a cluster.Address, message any)
+}
+
+// Effects.
+type (
+	// AcquireSlot waits for a running place.
+	AcquireSlot struct {
+		Run       id.RunID
+		CreatedAt time.Time
+	}
+	// ModelCall asks the model for the next turn, until the run's time is up.
+	ModelCall struct {
+		Idx   int
+		Seq   int64
+		Until time.Time
+		Of    *State // as committed
+	}
+)
+
+// Key is stable over re-performance.
+func (AcquireSlot) Key() string { return "slot" }
+
+// Key is stable over re-performance; a step that is abandoned has another one.
+func (e ModelCall) Key() string { return "llm/" + strconv.Itoa(e.Idx) }
+
+// Bounds of what one turn may say and how it is asked.
+const (
+	// MaxSaid is the most that a model's text, thinking and calls may take.
+	MaxSaid = 4 << 20
+	// maxSegments is how often text and thinking may alternate.
+	maxSegments = 1 << 14
+)
+
+// perform does the I/O of one effect.
+func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
+	switch e := e.(type) {
+	case AcquireSlot:
+		if k.cfg.Slots == nil {
+			return msg.SlotGranted{}
+		}
+		k.cfg.Slots.Acquire(a.Address.Tenant, msg.AcquireSlot{Run: e.Run, CreatedAt: e.CreatedAt})
+		return nil
+	case ModelCall:
+		return k.ask(ctx, e)
+	}
+	panic(fmt.Sprintf("run: unknown effect %T", e))
+}
+
+var errSaidTooMuch = errors.New("run: the model said too much")
+
+// ask is one turn of a model. It returns nil when nobody waits for it any more.
+func (k *kind) ask(ctx context.Context, e ModelCall) any {
+	s := e.Of
+	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	defer stop()
+	turn, cancel := context.WithCancelCause(bounded)
+	defer cancel(nil)
+
+	speech := &speech{live: k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx), over: func() { cancel(errSaidTooMuch) }}
+	k.speeches.Store(s.ID, speech)
+	defer func() {
+		// Where the activation ended, readers wait for the next one, unless that
+		// one speaks already. Behind a terminal frame this says nothing.
+		if k.speeches.CompareAndDelete(s.ID, speech) && ctx.Err() != nil {
+			k.cfg.Live.Abandon(s.Tenant, s.ID)
+		}
+	}()
+
+	var (
+		req    *model.Request
+		result *model.Result
+		price  model.Price
+	)
+	err := retry(turn, func() (err error) {
+		if req == nil {
+			if req, err = k.request(turn, s); err != nil {
+				return err
+			}
+		}
+		result, price, err = k.cfg.Models.Stream(turn, s.Tenant, s.Agent.Manifest.Model, req, speech)
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(context.Cause(turn), errSaidTooMuch), err == nil && size(result) > MaxSaid:
+		return k.gaveUp(e, req, speech, price, &model.Error{Kind: model.Refused, Message: "The model's answer is longer than 4 MiB."})
+	case err == nil:
+		return ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments}
+	case bounded.Err() != nil:
+		return TimeUp{Idx: e.Idx}
+	}
+	var failure *model.Error
+	if errors.As(err, &failure) {
+		return k.gaveUp(e, req, speech, price, failure)
+	}
+	k.log(k.cfg.Log.Error(), s).Err(err).Msg("model turn could not be asked")
+	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage, Said: speech.said()}
+}
+
+// gaveUp is a turn that failed. A turn of which something had arrived is billed
+// by the provider, who did not say how much: it is estimated.
+func (k *kind) gaveUp(e ModelCall, req *model.Request, sp *speech, price model.Price, err *model.Error) ModelFailed {
+	m := ModelFailed{
+		Idx: e.Idx, Code: err.Failure(), Message: err.Message, Broken: err.Kind == model.Broken,
+		Said: sp.said(), Price: price,
+	}
+	if err.Kind == model.Cancelled { // by nobody here: our own contexts were looked at before
+		m.Code, m.Broken = lifecycle.FailModelError, true
+	}
+	if m.Message == "" {
+		m.Message = "The model provider failed (" + string(err.Kind) + ")."
+	}
+	if said := m.Said.Thinking + m.Said.Text; said != "" {
+		m.TokensIn, m.TokensOut = req.EstimateInput(), model.EstimateTokens(said)
+	}
+	k.log(k.cfg.Log.Debug(), e.Of).Err(err).Msg("model turn failed")
+	return m
+}
+
+func (k *kind) log(e *zerolog.Event, s *State) *zerolog.Event {
+	return e.Stringer("tenant", s.Tenant).Stringer("run", s.ID)
+}
+
+// size is what a turn takes.
+func size(r *model.Result) int {
+	n := len(r.Text)
+	for i := range r.Thinking {
+		n += len(r.Thinking[i].Text) + len(r.Thinking[i].Signature) + len(r.Thinking[i].Redacted)
+	}
+	for i := range r.Calls {
+		n += len(r.Calls[i].Name) + len(r.Calls[i].Args) + len(r.Calls[i].Malformed)
+	}
+	return n
+}
+
+// The pause between two tries to reach the storage.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// retry repeats f while the storage cannot serve, until ctx ends.
+func retry(ctx context.Context, f func() error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := f()
+		if err == nil || ctx.Err() != nil || !pg.IsUnavailable(err) {
+			return err
+		}
+		var failure *model.Error
+		if errors.As(err, &failure) { // the provider's connection, not ours
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
+)
+
+// maxInline bounds the attachments that one request carries as text.
+const maxInline = 256 << 10
+
+// request is what the model is asked: the instructions, the last messages of the
+// thread up to the run's own, and what was said in the run so far.
+func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
+	m := s.Agent.Manifest
+	req := &model.Request{
+		Model: m.Model.Name, System: m.Instructions, Temperature: m.Model.Temperature, MaxOutputTokens: m.Model.MaxOutputTokens,
+		JSONSchema: m.OutputSchema,
+	}
+	if m.Model.Thinking != nil {
+		req.ThinkingBudget = m.Model.Thinking.BudgetTokens
+	}
+	in := readInput(s.Input)
+	switch {
+	case s.ThreadID == nil || s.ThreadSeq == 1 && len(in.AttachmentIDs) == 0: // nothing to read
+		req.Messages = []model.Message{{Role: model.User, Text: in.prompt}}
+	default:
+		rows, err := k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, m.Memory.MaxMessages)
+		if err != nil {
+			return nil, fmt.Errorf("read the thread's messages: %w", err)
+		}
+		if n := len(rows); n == 0 || rows[n-1].Seq != s.ThreadSeq { // the thread was deleted in between
+			rows = append(rows, engine.Message{Role: string(model.User), Content: in.prompt})
+		}
+		if req.Messages, err = k.thread(ctx, s.Tenant, rows); err != nil {
+			return nil, err
+		}
+	}
+	said := s.Said
+	if !s.Known {
+		var err error
+		if said, err = k.said(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	req.Messages = model.Repair(append(req.Messages, said...))
+	return req, nil
+}
+
+// thread makes the conversation of a thread's messages. Of the attachments the
+// newest ones get the room that there is.
+func (k *kind) thread(ctx context.Context, tenant id.TenantID, rows []engine.Message) ([]model.Message, error) {
+	out := make([]model.Message, len(rows))
+	room := maxInline
+	for i, row := range slices.Backward(rows) {
+		// A system message of a thread speaks to the model as the user does: the
+		// instructions are the agent's alone.
+		role := model.User
+		if row.Role == string(model.Assistant) {
+			role = model.Assistant
+		}
+		text := row.Content
+		if len(row.Attachments) > 0 {
+			more, err := k.attached(ctx, tenant, row.Attachments, &room)
+			if err != nil {
+				return nil, err
+			}
+			text = strings.TrimPrefix(text+more, "\n\n")
+		}
+		out[i] = model.Message{Role: role, Text: text}
+	}
+	return out, nil
+}
+
+type attachment struct {
+	ID        id.AttachmentID `json:"id"`
+	Name      string          `json:"name"`
+	MediaType string          `json:"media_type"`
+	Size      int64           `json:"size"`
+}
+
+// attached is what the model reads of a message's attachments: those that are
+// text, as far as there is room, and of the others that they are there.
+func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawMessage, room *int) (string, error) {
+	var list []attachment
+	if err := json.Unmarshal(shown, &list); err != nil {
+		return "", fmt.Errorf("read a message's attachments: %w", err)
+	}
+	var b strings.Builder
+	for _, a := range list {
+		head := "attachment " + strconv.Quote(a.Name) + " (" + a.MediaType + ", " + strconv.FormatInt(a.Size, 10) + " bytes)"
+		if !a.isText() || *room == 0 || k.cfg.Attachments == nil {
+			b.WriteString("\n\n[" + head + ": its content is not shown]")
+			continue
+		}
+		content, err := k.cfg.Attachments.Start(ctx, tenant, a.ID, *room)
+		if err != nil {
+			return "", fmt.Errorf("read attachment %s: %w", a.ID, err)
+		}
+		content = content[:min(len(content), *room)]
+		*room -= len(content)
+		b.WriteString("\n\n[" + head + "]\n" + model.Clean(string(content)))
+		if int64(len(content)) < a.Size {
+			b.WriteString("\n[the rest of the attachment is not shown]")
+		} else {
+			b.WriteString("\n[end of the attachment]")
+		}
+	}
+	return b.String(), nil
+}
+
+// isText reports whether an attachment can be read as text.
+func (a attachment) isText() bool {
+	kind, _, err := mime.ParseMediaType(a.MediaType)
+	if err != nil {
+		kind = ""
+	}
+	if strings.HasPrefix(kind, "text/") || kind == "application/json" || strings.HasSuffix(kind, "+json") {
+		return true
+	}
+	switch strings.ToLower(path.Ext(a.Name)) {
+	case ".txt", ".md", ".markdown", ".csv", ".json":
+		return kind == "" || kind == "application/octet-stream"
+	}
+	return false
+}
+
+// said reads the run's own turns back.
+func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
+	if s.Steps == 0 {
+		return nil, nil
+	}
+	steps, err := k.cfg.Store.Sealed(ctx, s.Tenant, s.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the run's steps: %w", err)
+	}
+	out := make([]model.Message, 0, len(steps))
+	for _, step := range steps {
+		plain, err := k.cfg.Sealer.Open(sealedPlace(s.Tenant, s.ID, step.Idx), step.Value)
+		if err != nil {
+			return nil, fmt.Errorf("open step %d: %w", step.Idx, err)
+		}
+		var m model.Message
+		if err := json.Unmarshal(plain, &m); err != nil {
+			return nil, fmt.Errorf("read step %d: %w", step.Idx, err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// sealedPlace is where the sealed value of a step belongs.
+func sealedPlace(tenant id.TenantID, run id.RunID, idx int) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "run_steps", Row: run.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
+}
+
+// input is a run's input as the model is asked.
+type input struct {
+	prompt        string
+	AttachmentIDs []id.AttachmentID
+}
+
+// readInput finds the prompt (service.md, Threads and runs): a bare string,
+// {text} or {input}; an input of another shape is read as its JSON text.
+func readInput(raw json.RawMessage) input {
+	var bare string
+	if len(raw) == 0 || string(raw) == "null" {
+		return input{}
+	}
+	if json.Unmarshal(raw, &bare) == nil {
+		return input{prompt: model.Clean(bare)}
+	}
+	// A map, because the names match exactly, in case too.
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) == nil {
+		in := input{prompt: string(model.CleanJSON(raw))}
+		if list, ok := fields["attachment_ids"]; ok && json.Unmarshal(list, &in.AttachmentIDs) != nil {
+			in.AttachmentIDs = nil
+		}
+		for _, name := range []string{"text", "input"} {
+			if v, ok := fields[name]; ok {
+				if json.Unmarshal(v, &bare) == nil {
+					in.prompt = model.Clean(bare)
+				} else {
+					in.prompt = string(model.CleanJSON(v))
+				}
+				break
+			}
+		}
+		return in
+	}
+	return input{prompt: string(model.CleanJSON(raw))}
+}

@@ -1,0 +1,298 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// Config is what runs need.
+type Config struct {
+	Store       Store
+	Models      Models
+	Live        Live
+	Sealer      Sealer
+	Tell        Teller
+	Attachments Attachments      // nil: their content is not shown to models
+	Slots       Slots            // nil: no limit of running runs
+	Now         func() time.Time // the host's
+	Log         zerolog.Logger
+}
+
+const (
+	// idle is how long a run that waits for its turn stays in memory.
+	idle = 5 * time.Second
+	// createTimeout bounds the read of a manifest when a run begins.
+	createTimeout = 3 * time.Second
+)
+
+// kind is what all activations of runs on a node share.
+type kind struct {
+	cfg      Config
+	agents   *agents
+	speeches sync.Map // id.RunID to *speech: the live text of open steps
+}
+
+// New is the kind run. Its effects last as long as a model's turn, so the host's
+// Config.MaxEffects is the number of turns that a node asks at a time.
+func New(cfg Config) durable.Kind[State] {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}}
+	return durable.Kind[State]{
+		Name:    msg.KindRun,
+		Machine: Machine{Slots: cfg.Slots != nil},
+		Load:    k.load,
+		Seed:    k.seed,
+		Create:  k.create,
+		Rows:    k.rows,
+		After:   k.after,
+		Perform: k.perform,
+		Idle:    idle,
+		Done:    func(s State) bool { return s.Status.Terminal() },
+	}
+}
+
+func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
+	r, err := k.cfg.Store.Run(ctx, a.Tenant, id.RunID{UUID: a.ID})
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	if r == nil || r.AgentID == nil || r.AgentVersion == nil { // runs of workflows are another kind
+		return durable.Loaded[State]{}, problem.NotFound("run")
+	}
+	kept, err := DecodeKept(r.State)
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	s := State{
+		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, AgentID: *r.AgentID, AgentVersion: *r.AgentVersion, ThreadID: r.ThreadID,
+		Input: r.Input, Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID, CreatedAt: r.CreatedAt,
+		Status: r.Status, Output: r.Output, TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD,
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Seq: r.Seq, Steps: r.Steps, Kept: kept, Known: r.Steps == 0,
+	}
+	if r.ThreadSeq != nil {
+		s.ThreadSeq = *r.ThreadSeq
+	}
+	if r.ErrorCode != nil && r.ErrorMessage != nil {
+		s.Error = &Failure{Code: lifecycle.Failure(*r.ErrorCode), Message: *r.ErrorMessage}
+	}
+	if r.Open != nil {
+		s.Open = &OpenStep{Idx: r.Open.Idx, Kind: r.Open.Kind, Seq: r.Open.BeganSeq}
+	}
+	if !s.Status.Terminal() {
+		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, s.AgentID, s.AgentVersion}); err != nil {
+			return durable.Loaded[State]{}, err
+		}
+	}
+	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
+}
+
+// seed starts from the row that the thread has just committed. The first run of
+// a version reads all the same: its manifest.
+func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
+	p, ok := m.(msg.Proceed)
+	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
+		return durable.Loaded[State]{}, false
+	}
+	ag, ok := k.agents.ready(version{a.Tenant, p.Accepted.AgentID, p.Accepted.AgentVersion})
+	if !ok {
+		return durable.Loaded[State]{}, false
+	}
+	return durable.Loaded[State]{State: FromAccepted(a.Tenant, p.Accepted, ag), Guard: journal.Guard{Version: 1}}, true
+}
+
+func (k *kind) create(a cluster.Address, m any) (State, bool) {
+	start, ok := m.(msg.StartOne)
+	if !ok || start.Run.UUID != a.ID {
+		return State{}, false
+	}
+	s := State{Tenant: a.Tenant, ID: start.Run}
+	ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
+	defer cancel()
+	var err error
+	if s.Agent, err = k.agents.get(ctx, version{a.Tenant, start.AgentID, start.AgentVersion}); err != nil {
+		// The commit that comes next most likely fails as well, and says so.
+		k.cfg.Log.Warn().Err(err).Stringer("tenant", a.Tenant).Stringer("run", s.ID).Msg("manifest could not be read for a new run")
+	}
+	return s, true
+}
+
+// rows is everything that a decision makes durable, in one commit.
+func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
+	s := &d.Next
+	w := &journal.Commit{}
+	if prev.Guard.Version == 0 {
+		k.accept(w, s, m, now)
+		return w
+	}
+	w.Run = &journal.RunUpdate{
+		ID: s.ID, Guard: prev.Guard, Status: s.Status, Output: s.Output, TokensIn: s.TokensIn, TokensOut: s.TokensOut, CostUSD: s.CostUSD,
+		StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, Seq: s.Seq, Steps: s.Steps, State: s.Encode(),
+	}
+	if s.Error != nil {
+		code := string(s.Error.Code)
+		w.Run.ErrorCode, w.Run.ErrorMessage = &code, &s.Error.Message
+	}
+	for _, f := range d.Facts {
+		switch f := f.(type) {
+		case StepBegan:
+			w.Began = append(w.Began, k.began(s, f, now))
+		case StepEnded:
+			w.Ended = append(w.Ended, k.ended(s, f, now))
+			if f.Kind == lifecycle.StepLLM && f.TokensIn+f.TokensOut > 0 {
+				w.Usage = append(w.Usage, usage(s, f, now))
+			}
+		case Ended:
+			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {
+				w.Messages = append(w.Messages, journal.Message{
+					Thread: *s.ThreadID, Seq: s.ThreadSeq + 1, ID: id.MessageID{UUID: id.New(s.ID.Shard())},
+					Role: string(model.Assistant), Content: f.Reply, Run: &s.ID, CreatedAt: now,
+				})
+			}
+		case Stopped:
+			if cancel, ok := m.(msg.CancelRun); ok {
+				w.Idempotency = idempotency(cancel.Idempotency, now)
+				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
+			}
+		}
+	}
+	return w
+}
+
+// accept makes the rows of a run that begins without a thread.
+func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
+	w.New = true
+	w.Accept = &journal.RunInsert{
+		ID: s.ID, AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID,
+		EndUserID: s.EndUserID, CreatedAt: s.CreatedAt, State: s.Encode(),
+	}
+	start, ok := m.(msg.StartOne)
+	if !ok {
+		return
+	}
+	w.Idempotency = idempotency(start.Idempotency, now)
+	if s.Origin.Kind == lifecycle.OriginAPIKey || s.Origin.Kind == lifecycle.OriginUser {
+		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
+	}
+}
+
+func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
+	return journal.StepInsert{
+		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: lifecycle.StepRunning, Input: f.Input,
+		AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(),
+		BeganSeq: f.Seq, StartedAt: now,
+	}
+}
+
+func (k *kind) ended(s *State, f StepEnded, now time.Time) journal.StepUpdate {
+	u := journal.StepUpdate{
+		Run: s.ID, Idx: f.Idx, Status: f.Status, Output: f.Output, Segments: f.Segments,
+		TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD, FinishedAt: now,
+	}
+	if f.Seq > 0 {
+		u.EndedSeq = &f.Seq
+	}
+	if f.Interim && f.Status == lifecycle.StepFailed {
+		if sp, ok := k.speeches.Load(s.ID); ok {
+			said := sp.(*speech).cut()
+			u.Output, u.Segments = showSaid(said, ""), said.Segments
+		}
+	}
+	if f.Turn != nil {
+		plain, err := json.Marshal(f.Turn)
+		if err == nil {
+			u.Sealed, err = k.cfg.Sealer.Seal(sealedPlace(s.Tenant, s.ID, f.Idx), plain)
+		}
+		if err != nil {
+			panic(err) // valid messages encode, and sealing needs nothing but the machine's randomness
+		}
+	}
+	return u
+}
+
+func usage(s *State, f StepEnded, now time.Time) journal.Usage {
+	u := journal.Usage{
+		ID: id.UsageID{UUID: id.New(s.ID.Shard())}, At: now, Kind: lifecycle.UsageLLM, Run: &s.ID, Agent: &s.AgentID,
+		Model: s.Agent.Manifest.Model.Name, TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD,
+	}
+	if f.Estimated {
+		u.Detail = json.RawMessage(`{"estimated":true}`)
+	}
+	return u
+}
+
+func audit(s *State, by msg.By, action string, now time.Time) journal.Audit {
+	return journal.Audit{
+		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "run", TargetID: s.ID.UUID, IP: by.IP,
+	}
+}
+
+func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
+	if i == nil {
+		return nil
+	}
+	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
+}
+
+// after shows what became true, tells the thread and gives the place back.
+func (k *kind) after(a cluster.Address, _, next State, d durable.Decision[State]) {
+	terminal := next.Status.Terminal()
+	if next.Seq > 0 {
+		facts := d.Facts
+		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, terminal, func() []*event.Frame { return frames(&next, facts) })
+	}
+	if !terminal {
+		return
+	}
+	if k.cfg.Slots != nil {
+		k.cfg.Slots.Release(a.Tenant, msg.ReleaseSlot{Run: next.ID})
+	}
+	if next.ThreadID != nil {
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindThread, Tenant: a.Tenant, ID: next.ThreadID.UUID}, msg.RunEnded{Run: next.ID})
+	}
+}
+
+// frames are the facts of a decision as its readers see them.
+func frames(s *State, facts []any) []*event.Frame {
+	out := make([]*event.Frame, 0, len(facts)+1)
+	for _, f := range facts {
+		switch f := f.(type) {
+		case Began:
+			out = append(out, event.Started(s.ID, &s.AgentID))
+		case StepBegan:
+			out = append(out, event.StepBegan(f.Seq, f.Idx, f.Kind, f.Name))
+			if f.Kind == lifecycle.StepTool {
+				out = append(out, event.Called(f.Seq+1, f.Idx, f.Name, f.Input))
+			}
+		case StepEnded:
+			if f.Kind == lifecycle.StepTool && f.Seq > 0 {
+				out = append(out, event.Resulted(f.Seq, f.Idx, f.Status == lifecycle.StepSucceeded, f.Output))
+			}
+		case Ended:
+			if s.Status == lifecycle.RunSucceeded {
+				out = append(out, event.Completed(s.Seq, s.Output, s.TokensIn, s.TokensOut, s.CostUSD))
+			} else {
+				out = append(out, event.Failed(s.Seq, string(s.Error.Code), s.Error.Message))
+			}
+		}
+	}
+	return out
+}
+
+var _ Store = (*engine.Store)(nil)

@@ -1,0 +1,675 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"agentsvc/actors/durable"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+var (
+	t0     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	tenant = id.TenantID{UUID: id.NewAnywhere()}
+	thread = id.ThreadID{UUID: id.NewAnywhere()}
+	theRun = id.RunID{UUID: id.NewAnywhere()}
+	theKey = msg.Origin{Kind: lifecycle.OriginAPIKey, ID: id.NewAnywhere()}
+)
+
+func agentOf(t testing.TB, manifest string) *Agent {
+	t.Helper()
+	ag, err := prepare(json.RawMessage(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ag
+}
+
+const plain = `{"model":{"provider":"simulated","name":"sim"}}`
+
+// queuedRun is a run of a thread as it was accepted.
+func queuedRun(t testing.TB, manifest string) State {
+	return FromAccepted(tenant, &msg.Accepted{
+		Run: theRun, AgentID: id.AgentID{UUID: theRun.UUID}, AgentVersion: 3, ThreadID: &thread, ThreadSeq: 1,
+		Input: json.RawMessage(`{"text":"hi"}`), Origin: theKey, CreatedAt: t0,
+	}, agentOf(t, manifest))
+}
+
+func decide(t testing.TB, s State, m any, at time.Time) decision {
+	t.Helper()
+	d, err := Machine{}.Decide(s, m, at)
+	if err != nil {
+		t.Fatalf("%T: %v", m, err)
+	}
+	return d
+}
+
+// runningRun is a run whose first step is open.
+func runningRun(t testing.TB, manifest string) State {
+	t.Helper()
+	return decide(t, queuedRun(t, manifest), msg.Proceed{}, t0).Next
+}
+
+func answer(text string, calls ...model.Call) ModelAnswered {
+	return ModelAnswered{Result: &model.Result{Text: text, Calls: calls, TokensIn: 10, TokensOut: 5}, Price: model.Price{InputPerMTok: 1e5, OutputPerMTok: 2e5}, Segments: []int32{0, int32(len(text))}}
+}
+
+func call(n int) model.Call {
+	return model.Call{ID: fmt.Sprint("c", n), Name: "crm.find", Args: json.RawMessage(`{"q":1,"api_key":"k"}`)}
+}
+
+func at(m ModelAnswered, idx int) ModelAnswered { m.Idx = idx; return m }
+
+func kinds(facts []any) (out []string) {
+	for _, f := range facts {
+		out = append(out, strings.TrimPrefix(fmt.Sprintf("%T", f), "run."))
+	}
+	return out
+}
+
+func frameTypes(d decision) (out []string) {
+	for _, f := range frames(&d.Next, d.Facts) {
+		out = append(out, f.Pos.String()+" "+string(f.Type))
+	}
+	return out
+}
+
+// TestRunStatus is the table of service.md, Run status, row by row, as far as
+// approvals are not involved.
+func TestRunStatus(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		from   State
+		msg    any
+		to     lifecycle.RunStatus
+		code   lifecycle.Failure
+		frames []string
+	}{
+		{"start a run, accepted", State{Tenant: tenant, ID: theRun}, msg.StartOne{Run: theRun, Input: json.RawMessage(`"x"`), Origin: theKey},
+			lifecycle.RunQueued, "", nil},
+		{"queued, worker picks it up", queuedRun(t, plain), msg.Proceed{},
+			lifecycle.RunRunning, "", []string{"1 run.started", "2 step.started"}},
+		{"running, finishes", runningRun(t, plain), answer("hello"),
+			lifecycle.RunSucceeded, "", []string{"3 run.completed"}},
+		{"running, fails", runningRun(t, plain), ModelFailed{Code: lifecycle.FailModelUnavailable, Message: "m"},
+			lifecycle.RunFailed, lifecycle.FailModelUnavailable, []string{"3 run.failed"}},
+		{"queued, cancel", queuedRun(t, plain), msg.CancelRun{},
+			lifecycle.RunCancelled, lifecycle.FailCancelled, []string{"1 run.failed"}},
+		{"running, cancel", runningRun(t, plain), msg.CancelRun{},
+			lifecycle.RunCancelled, lifecycle.FailCancelled, []string{"3 run.failed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := decide(t, c.from, c.msg, t0)
+			if !d.Changed || d.Next.Status != c.to {
+				t.Fatalf("became %q, changed %v", d.Next.Status, d.Changed)
+			}
+			if c.code != "" && (d.Next.Error == nil || d.Next.Error.Code != c.code) || c.code == "" && d.Next.Error != nil {
+				t.Errorf("failed with %+v, want %q", d.Next.Error, c.code)
+			}
+			if c.to.Terminal() != (d.Next.FinishedAt != nil) || d.Next.Open != nil && c.to.Terminal() {
+				t.Errorf("finished at %v with %v open", d.Next.FinishedAt, d.Next.Open)
+			}
+			if got := frameTypes(d); !slices.Equal(got, c.frames) {
+				t.Errorf("frames %v, want %v", got, c.frames)
+			}
+		})
+	}
+}
+
+func TestAnEndedRunStays(t *testing.T) {
+	ended := []State{
+		decide(t, runningRun(t, plain), answer("x"), t0).Next,
+		decide(t, runningRun(t, plain), ModelFailed{Code: lifecycle.FailModelError}, t0).Next,
+		decide(t, queuedRun(t, plain), msg.CancelRun{}, t0).Next,
+	}
+	for _, s := range ended {
+		for _, m := range []any{msg.CancelRun{}, msg.Proceed{}, msg.SlotGranted{}, answer("y"), ModelFailed{}, TimeUp{}, durable.Activated{Epoch: 9},
+			durable.Wake{}, durable.EffectFailed{Key: "llm/0"}, durable.Refused{Msg: answer("y")}, msg.StartOne{Run: theRun}} {
+			d := decide(t, s, m, t0.Add(time.Hour))
+			if d.Changed || !reflect.DeepEqual(d.Next, s) {
+				t.Errorf("%s run was changed by %T", s.Status, m)
+			}
+			if st, ok := d.Reply.(msg.Status); ok != (m == any(msg.CancelRun{})) || ok && st != (msg.Status{Run: theRun, Status: s.Status}) {
+				t.Errorf("%T replied %v", m, d.Reply)
+			}
+		}
+		if owed := (Machine{}).Owed(s); len(owed) != 0 {
+			t.Errorf("%s run owes %v", s.Status, owed)
+		}
+	}
+}
+
+func TestAnUnknownRunIsNotFound(t *testing.T) {
+	for _, m := range []any{msg.CancelRun{}, msg.Proceed{}, durable.Wake{}} {
+		if _, err := (Machine{}).Decide(State{}, m, t0); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+}
+
+func TestARunWithoutAThreadStartsByItself(t *testing.T) {
+	s := State{Tenant: tenant, ID: theRun, Agent: agentOf(t, plain)}
+	d := decide(t, s, msg.StartOne{Run: theRun, AgentVersion: 2, Input: json.RawMessage(`"x"`), Origin: theKey}, t0)
+	if d.Reply != any(msg.Started{Run: theRun}) || !d.Next.Turn || !slices.Equal(kinds(d.Facts), []string{"Created"}) {
+		t.Fatalf("%+v", d)
+	}
+	if owed := (Machine{}).Owed(d.Next); len(owed) != 1 || owed[0].Key() != "slot" {
+		t.Fatalf("owes %v", owed)
+	}
+	if again := decide(t, d.Next, msg.StartOne{Run: theRun}, t0); again.Changed || again.Reply != any(msg.Started{Run: theRun}) {
+		t.Fatalf("a second start: %+v", again)
+	}
+	d = decide(t, d.Next, msg.SlotGranted{}, t0)
+	if d.Next.Status != lifecycle.RunRunning {
+		t.Fatal(d.Next.Status)
+	}
+}
+
+func TestSlots(t *testing.T) {
+	mc := Machine{Slots: true}
+	s := queuedRun(t, plain)
+	if d, _ := mc.Decide(s, msg.SlotGranted{}, t0); d.Changed {
+		t.Error("a slot without a turn started the run")
+	}
+	d, err := mc.Decide(s, msg.Proceed{}, t0)
+	if err != nil || d.Next.Status != lifecycle.RunQueued || !d.Next.Turn || !d.Changed {
+		t.Fatalf("%+v %v", d, err)
+	}
+	if owed := mc.Owed(d.Next); len(owed) != 1 || owed[0] != durable.Effect(AcquireSlot{Run: theRun, CreatedAt: t0}) {
+		t.Fatalf("owes %v", owed)
+	}
+	if again, _ := mc.Decide(d.Next, msg.Proceed{}, t0); again.Changed {
+		t.Error("a second Proceed changed something")
+	}
+	if d, _ = mc.Decide(d.Next, msg.SlotGranted{}, t0); d.Next.Status != lifecycle.RunRunning {
+		t.Error(d.Next.Status)
+	}
+}
+
+func TestToolCallsThatAreNotGranted(t *testing.T) {
+	s := runningRun(t, plain)
+	d := decide(t, s, answer("let me see", call(1), call(2)), t0)
+	want := []string{"3 step.started", "4 tool.called", "5 tool.result", "6 step.started", "7 tool.called", "8 tool.result", "9 step.started"}
+	if got := frameTypes(d); !slices.Equal(got, want) {
+		t.Errorf("frames %v", got)
+	}
+	if d.Next.Steps != 4 || d.Next.Open.Idx != 3 || d.Next.Seq != 9 || d.Next.Status != lifecycle.RunRunning {
+		t.Errorf("%+v", d.Next)
+	}
+	var tools []StepEnded
+	for _, f := range d.Facts {
+		if e, ok := f.(StepEnded); ok && e.Kind == lifecycle.StepTool {
+			tools = append(tools, e)
+		}
+		if b, ok := f.(StepBegan); ok && b.Kind == lifecycle.StepTool && string(b.Input) != `{"q":1,"api_key":"[redacted]"}` {
+			t.Errorf("shows %s", b.Input)
+		}
+	}
+	for i, e := range tools {
+		var out struct{ Error, Message string }
+		if err := json.Unmarshal(e.Output, &out); err != nil || out.Error != "TOOL_NOT_GRANTED" || out.Message == "" || e.Status != lifecycle.StepFailed {
+			t.Errorf("call %d: %s %s %v", i, e.Status, e.Output, err)
+		}
+		if r := e.Turn.Results[0]; r.CallID != fmt.Sprint("c", i+1) || !r.IsError || r.Content != string(e.Output) {
+			t.Errorf("the model hears %+v", r)
+		}
+	}
+	// The model hears its own turn and the results in call order, unredacted.
+	said := d.Next.Said
+	if len(said) != 2 || len(said[0].Calls) != 2 || string(said[0].Calls[0].Args) != `{"q":1,"api_key":"k"}` || len(said[1].Results) != 2 || said[1].Results[1].CallID != "c2" {
+		t.Errorf("said %+v", said)
+	}
+	if owed := (Machine{}).Owed(d.Next); len(owed) != 1 || owed[0].Key() != "llm/3" {
+		t.Errorf("owes %v", owed)
+	}
+}
+
+func TestMalformedArgumentsAreNotShown(t *testing.T) {
+	d := decide(t, runningRun(t, plain), answer("", model.NewCall("c", "x", `{"password":"p`)), t0)
+	if b := d.Facts[1].(StepBegan); string(b.Input) != `{"malformed":"[redacted]"}` {
+		t.Errorf("shows %s", b.Input)
+	}
+}
+
+// TestLimits is the row limits of open-parts.md, Manifest.
+func TestLimits(t *testing.T) {
+	with := func(limits string) string {
+		return `{"model":{"provider":"simulated","name":"sim"},"limits":` + limits + `}`
+	}
+	for _, c := range []struct {
+		name, limits string
+		msg          any
+		after        time.Duration
+		fails        string
+	}{
+		{"max_steps is reached", `{"max_steps":3}`, answer("", call(1)), 0, ""},
+		{"max_steps is passed by the next step", `{"max_steps":2}`, answer("", call(1)), 0, "max_steps"},
+		{"max_steps is passed by the calls", `{"max_steps":2}`, answer("", call(1), call(2)), 0, "max_steps"},
+		{"max_steps 1 is enough for an answer", `{"max_steps":1}`, answer("x"), 0, ""},
+		{"max_steps counts the second try", `{"max_steps":1}`, ModelFailed{Broken: true}, 0, "max_steps"},
+		{"max_tokens is reached", `{"max_tokens":15}`, answer("x"), 0, ""},
+		{"max_tokens is passed", `{"max_tokens":14}`, answer("x"), 0, "max_tokens"},
+		{"max_cost_usd is reached", `{"max_cost_usd":2}`, answer("x"), 0, ""},
+		{"max_cost_usd is passed", `{"max_cost_usd":1.9}`, answer("x"), 0, "max_cost_usd"},
+		{"max_seconds, in time", `{"max_seconds":2}`, answer("x"), 1999 * time.Millisecond, ""},
+		{"max_seconds, the timer", `{"max_seconds":2}`, TimeUp{}, 2 * time.Second, "max_seconds"},
+		{"max_seconds, the timer by another clock", `{"max_seconds":2}`, TimeUp{}, 1999 * time.Millisecond, "max_seconds"},
+		{"max_seconds, an answer that came too late", `{"max_seconds":2}`, answer("x"), 2 * time.Second, "max_seconds"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := decide(t, runningRun(t, with(c.limits)), c.msg, t0.Add(c.after))
+			failed := d.Next.Status == lifecycle.RunFailed
+			if failed != (c.fails != "") || failed && (d.Next.Error.Code != lifecycle.FailLimitExceeded || !strings.Contains(d.Next.Error.Message, c.fails+" of ")) {
+				t.Errorf("%s %+v", d.Next.Status, d.Next.Error)
+			}
+			if d.Next.Steps > 3 {
+				t.Errorf("%d steps", d.Next.Steps)
+			}
+		})
+	}
+}
+
+func TestRunningTimeIsAddedUpOverActivations(t *testing.T) {
+	s := runningRun(t, `{"model":{"provider":"simulated","name":"sim"},"limits":{"max_seconds":10}}`)
+	s = decide(t, s, answer("", call(1)), t0.Add(4*time.Second)).Next
+	if s.Ran != 4*time.Second {
+		t.Fatalf("ran %v", s.Ran)
+	}
+	// The process dies and the run comes back an hour later: that hour is not counted.
+	s.Since = time.Time{}
+	back := t0.Add(time.Hour)
+	s = decide(t, s, durable.Activated{Epoch: 2}, back).Next
+	if left := s.deadline().Sub(back); s.Status != lifecycle.RunRunning || left != 6*time.Second {
+		t.Fatalf("%s, %v left", s.Status, left)
+	}
+	if d := decide(t, s, at(answer("x"), s.Open.Idx), back.Add(6*time.Second)); d.Next.Status != lifecycle.RunFailed {
+		t.Fatal("the limit did not hold over two activations")
+	}
+}
+
+func TestModelFailures(t *testing.T) {
+	t.Run("a broken stream is tried once more as a new step", func(t *testing.T) {
+		s := runningRun(t, plain)
+		broken := ModelFailed{Code: lifecycle.FailModelError, Message: "m", Broken: true, Said: Said{Text: "par", Segments: []int32{0, 3}}, TokensIn: 3, TokensOut: 1}
+		d := decide(t, s, broken, t0)
+		if d.Next.Status != lifecycle.RunRunning || d.Next.Open.Idx != 1 || d.Facts[0].(StepEnded).Status != lifecycle.StepAbandoned {
+			t.Fatalf("%+v", d)
+		}
+		if got := frameTypes(d); !slices.Equal(got, []string{"3 step.started"}) {
+			t.Errorf("frames %v", got)
+		}
+		broken.Idx = 1
+		d = decide(t, d.Next, broken, t0)
+		if d.Next.Status != lifecycle.RunFailed || d.Next.Error.Code != lifecycle.FailModelError || d.Facts[0].(StepEnded).Status != lifecycle.StepFailed {
+			t.Fatalf("%+v", d)
+		}
+		if d.Next.TokensIn != 6 || d.Next.TokensOut != 2 {
+			t.Errorf("tokens %d %d", d.Next.TokensIn, d.Next.TokensOut)
+		}
+	})
+	t.Run("each turn has its own second try", func(t *testing.T) {
+		s := decide(t, runningRun(t, plain), ModelFailed{Broken: true}, t0).Next
+		s = decide(t, s, at(answer("", call(1)), 1), t0).Next
+		if d := decide(t, s, ModelFailed{Idx: 3, Broken: true}, t0); d.Next.Status != lifecycle.RunRunning {
+			t.Error(d.Next.Error)
+		}
+	})
+	t.Run("unavailable is not tried again here", func(t *testing.T) {
+		d := decide(t, runningRun(t, plain), ModelFailed{Code: lifecycle.FailModelUnavailable}, t0)
+		if d.Next.Error.Code != lifecycle.FailModelUnavailable {
+			t.Error(d.Next.Error)
+		}
+	})
+	t.Run("declined without a word", func(t *testing.T) {
+		m := answer("")
+		m.Result.Finish = model.FinishFilter
+		if d := decide(t, runningRun(t, plain), m, t0); d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailModelError || d.Next.TokensIn != 10 {
+			t.Errorf("%+v", d.Next)
+		}
+	})
+	t.Run("a panic of the call", func(t *testing.T) {
+		d := decide(t, runningRun(t, plain), durable.EffectFailed{Key: "llm/0", Cause: "secret detail"}, t0)
+		if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal || strings.Contains(d.Next.Error.Message, "secret") {
+			t.Errorf("%+v", d.Next.Error)
+		}
+	})
+	t.Run("strangers are dropped", func(t *testing.T) {
+		s := runningRun(t, plain)
+		for _, m := range []any{at(answer("x"), 7), ModelFailed{Idx: 7}, TimeUp{Idx: 7}, durable.EffectFailed{Key: "llm/7"}, msg.Proceed{}, msg.SlotGranted{}, durable.TimerDue{}} {
+			if d := decide(t, s, m, t0); d.Changed {
+				t.Errorf("%T changed something", m)
+			}
+		}
+	})
+}
+
+func TestRefusedRows(t *testing.T) {
+	s := runningRun(t, plain)
+	d := decide(t, s, durable.Refused{Msg: answer("bad bytes"), Cause: "column x"}, t0)
+	if d.Next.Status != lifecycle.RunFailed || d.Next.Error.Code != lifecycle.FailInternal || strings.Contains(d.Next.Error.Message, "column") {
+		t.Fatalf("%+v", d.Next.Error)
+	}
+	e := d.Facts[0].(StepEnded)
+	if e.Output != nil || e.Turn != nil || e.TokensIn != 10 || d.Next.TokensIn != 10 {
+		t.Errorf("%+v: the content is dropped, what was used is billed", e)
+	}
+	d = decide(t, queuedRun(t, plain), durable.Refused{Msg: msg.Proceed{}}, t0)
+	if got := frameTypes(d); d.Next.Status != lifecycle.RunFailed || !slices.Equal(got, []string{"1 run.started", "2 run.failed"}) {
+		t.Errorf("%s %v", d.Next.Status, got)
+	}
+	if _, err := (Machine{}).Decide(s, durable.Refused{Msg: msg.CancelRun{}}, t0); !errors.Is(err, problem.New(problem.CodeInternal, "")) {
+		t.Error(err)
+	}
+	if _, err := (Machine{}).Decide(State{}, durable.Refused{Msg: msg.StartOne{}}, t0); !errors.Is(err, problem.Invalid("", "")) {
+		t.Error(err)
+	}
+}
+
+func TestAVersionThatCannotBeRunFailsTheRun(t *testing.T) {
+	s := queuedRun(t, plain)
+	s.Agent = nil
+	if d := decide(t, s, msg.Proceed{}, t0); d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal {
+		t.Errorf("%+v", d.Next)
+	}
+	s = runningRun(t, plain)
+	s.Agent = nil
+	if d := decide(t, s, durable.Activated{Epoch: 2}, t0); d.Next.Error == nil || d.Next.Open != nil {
+		t.Errorf("%+v", d.Next)
+	}
+}
+
+func TestOutput(t *testing.T) {
+	for _, c := range []struct{ name, manifest, input, text, output, reply, fails string }{
+		{"text", `{}`, `"x"`, "a <b> & \"c\"", `{"text":"a <b> & \"c\""}`, `a <b> & "c"`, ""},
+		{"output_schema", `{"output_schema":{"type":"object"}}`, `"x"`, "```json\n{\"n\": 1}\n```", "{\"text\":\"```json\\n{\\\"n\\\": 1}\\n```\",\"json\":{\"n\":1}}", "```json\n{\"n\": 1}\n```", ""},
+		{"output_schema is not satisfied", `{"output_schema":{"type":"object"}}`, `"x"`, "[1]", ``, "", "output_schema"},
+		{"a guardrail redacts", `{"guardrails":{"output":[{"kind":"regex","pattern":"x+","action":"redact"}]}}`, `"x"`, "axxb", `{"text":"a[redacted]b"}`, "a[redacted]b", ""},
+		{"a guardrail blocks", `{"guardrails":{"output":[{"kind":"max_chars","value":2,"action":"block"}]}}`, `"x"`, "axxb", ``, "", "guardrails.output[0]"},
+		{"evidence without a knowledge base", `{}`, `{"text":"q","options":{"evidence":true}}`, "x", ``, "", "evidence"},
+		{"a deliverable that cannot be made", `{}`, `{"text":"q","options":{"deliverable":"xlsx"}}`, "x", ``, "", "deliverable"},
+		{"other options", `{}`, `{"text":"q","options":{"tools":[]}}`, "x", `{"text":"x"}`, "x", ""},
+		{"options of a one-off input of another shape", `{}`, `{"options":"evidence"}`, "x", `{"text":"x"}`, "x", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := runningRun(t, strings.Replace(c.manifest, "{", `{"model":{"provider":"simulated","name":"s"}`+map[bool]string{false: ","}[c.manifest == "{}"], 1))
+			s.Input = json.RawMessage(c.input)
+			d := decide(t, s, answer(c.text), t0)
+			if c.fails != "" {
+				if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailOutputInvalid || !strings.Contains(d.Next.Error.Message, c.fails) || d.Next.Output != nil {
+					t.Fatalf("%+v %s", d.Next.Error, d.Next.Output)
+				}
+				return
+			}
+			if d.Next.Status != lifecycle.RunSucceeded || string(d.Next.Output) != c.output {
+				t.Fatalf("%s %s", d.Next.Status, d.Next.Output)
+			}
+			if got := d.Facts[len(d.Facts)-1].(Ended).Reply; got != c.reply {
+				t.Errorf("replied %q", got)
+			}
+		})
+	}
+}
+
+func TestCrashAbandonsTheOpenStep(t *testing.T) {
+	s := runningRun(t, plain)
+	s.Since, s.Known, s.Said = time.Time{}, false, nil // as it is loaded
+	d := decide(t, s, durable.Activated{Epoch: 2}, t0)
+	if !d.Changed || d.Next.Open == nil || d.Next.Open.Idx != 1 || d.Next.Seq != 3 || d.Next.Steps != 2 {
+		t.Fatalf("%+v", d.Next)
+	}
+	if e := d.Facts[0].(StepEnded); e.Status != lifecycle.StepAbandoned || e.Idx != 0 {
+		t.Errorf("%+v", e)
+	}
+	if got := frameTypes(d); !slices.Equal(got, []string{"3 step.started"}) {
+		t.Errorf("frames %v", got)
+	}
+	if d := decide(t, queuedRun(t, plain), durable.Activated{Epoch: 2}, t0); d.Changed {
+		t.Error("a queued run was claimed without a change")
+	}
+}
+
+func TestKept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := Kept{Turn: rapid.Bool().Draw(t, "turn"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond}
+		b := k.Encode()
+		if len(b) > 2048 {
+			t.Fatalf("%d bytes", len(b))
+		}
+		back, err := DecodeKept(b)
+		if err != nil || back != k {
+			t.Fatalf("%+v became %+v, %v", k, back, err)
+		}
+	})
+	for _, bad := range []string{`{"v":2}`, `{"v":0}`, `x`} {
+		if _, err := DecodeKept([]byte(bad)); err == nil {
+			t.Errorf("%s was read", bad)
+		}
+	}
+	if k, err := DecodeKept([]byte(`{"v":1,"new_field":true}`)); err != nil || k != (Kept{}) {
+		t.Error("a field of a later release was not ignored", err)
+	}
+}
+
+// ledger replays decisions the way storage and readers see them, and checks what
+// must hold over any history.
+type ledger struct {
+	t        *rapid.T
+	row      State // as committed
+	steps    map[int]lifecycle.StepStatus
+	seqs     []int64
+	replies  int
+	in, out  int64
+	cost     float64
+	ended    bool
+	finished lifecycle.RunStatus
+}
+
+func (l *ledger) commit(d decision) {
+	next := d.Next
+	if l.ended {
+		l.t.Fatalf("a %s run was changed to %s", l.finished, next.Status)
+	}
+	for _, f := range d.Facts {
+		switch f := f.(type) {
+		case StepBegan:
+			if f.Idx != len(l.steps) {
+				l.t.Fatalf("step %d began after %d steps", f.Idx, len(l.steps))
+			}
+			for idx, st := range l.steps {
+				if st == lifecycle.StepRunning {
+					l.t.Fatalf("step %d began while %d runs", f.Idx, idx)
+				}
+			}
+			l.steps[f.Idx] = lifecycle.StepRunning
+		case StepEnded:
+			if l.steps[f.Idx] != lifecycle.StepRunning {
+				l.t.Fatalf("step %d ended as %q, was %q", f.Idx, f.Status, l.steps[f.Idx])
+			}
+			l.steps[f.Idx] = f.Status
+			l.in, l.out, l.cost = l.in+f.TokensIn, l.out+f.TokensOut, l.cost+f.CostUSD
+		case Ended:
+			if next.Status == lifecycle.RunSucceeded {
+				l.replies++
+			}
+		}
+	}
+	for _, f := range frames(&next, d.Facts) {
+		if n := len(l.seqs); n > 0 && f.Pos.Seq <= l.seqs[n-1] || f.Pos.Offset != 0 {
+			l.t.Fatalf("frame %s after %v", f.Pos, l.seqs)
+		}
+		l.seqs = append(l.seqs, f.Pos.Seq)
+		if (f.Type == event.RunCompleted) != (f.Type.Terminal() && next.Status == lifecycle.RunSucceeded) {
+			l.t.Fatalf("%s of a %s run", f.Type, next.Status)
+		}
+	}
+	if next.Status != lifecycle.RunQueued && (len(l.seqs) == 0 || l.seqs[len(l.seqs)-1] != next.Seq) {
+		l.t.Fatalf("row says %d, frames %v", next.Seq, l.seqs)
+	}
+	if next.Steps != len(l.steps) || next.TokensIn != l.in || next.TokensOut != l.out || next.CostUSD != l.cost {
+		l.t.Fatalf("row %+v, steps %d, tokens %d %d", next, len(l.steps), l.in, l.out)
+	}
+	if next.Steps > next.Agent.Manifest.Limits.MaxSteps {
+		l.t.Fatalf("%d steps", next.Steps)
+	}
+	open := 0
+	for _, st := range l.steps {
+		if st == lifecycle.StepRunning {
+			open++
+		}
+	}
+	if (open == 1) != (next.Status == lifecycle.RunRunning) || open > 1 || (next.Open != nil) != (open == 1) {
+		l.t.Fatalf("%d open steps of a %s run", open, next.Status)
+	}
+	if len(next.Encode()) > 2048 {
+		l.t.Fatal("state is too large")
+	}
+	l.row = next
+	if next.Status.Terminal() {
+		l.ended, l.finished = true, next.Status
+	}
+}
+
+// loaded is the row as a new activation reads it.
+func (l *ledger) loaded() State {
+	s := l.row
+	kept, err := DecodeKept(s.Encode())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	s.Kept, s.Since, s.Said, s.Known = kept, time.Time{}, nil, false
+	return s
+}
+
+// TestLaws drives random histories with crashes at any point: steps without a
+// gap, numbers that only grow, one end, no answer of a cancelled run, sums that
+// agree; what is owed after a crash is what was owed before, or an abandoned
+// step and a new one.
+func TestLaws(t *testing.T) {
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		mc := Machine{Slots: rapid.Bool().Draw(t, "slots")}
+		ag, err := prepare(json.RawMessage(`{"model":{"provider":"simulated","name":"s"},"limits":{"max_steps":` + fmt.Sprint(rapid.IntRange(1, 12).Draw(t, "max")) + `,"max_seconds":60,"max_tokens":400}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &ledger{t: t, steps: map[int]lifecycle.StepStatus{}, row: State{
+			Tenant: tenant, ID: theRun, Status: lifecycle.RunQueued, CreatedAt: t0, Agent: ag, ThreadID: &thread, ThreadSeq: 5, Known: true,
+			Input: json.RawMessage(`{"text":"x"}`),
+		}}
+		s, now, epoch := l.row, t0, int64(1)
+		for range rapid.IntRange(1, 25).Draw(t, "length") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+			idx := rapid.IntRange(0, 3).Draw(t, "stranger")
+			if s.Open != nil && idx > 0 {
+				idx = s.Open.Idx
+			}
+			var m any
+			switch rapid.IntRange(0, 11).Draw(t, "message") {
+			case 0, 1:
+				m = msg.Proceed{}
+			case 2:
+				m = msg.SlotGranted{}
+			case 3:
+				m = at(answer("done"), idx)
+			case 4, 5, 6:
+				n := rapid.IntRange(1, 3).Draw(t, "calls")
+				a := answer("hm")
+				for i := range n {
+					a.Result.Calls = append(a.Result.Calls, call(i))
+				}
+				m = at(a, idx)
+			case 7:
+				m = ModelFailed{Idx: idx, Code: lifecycle.FailModelError, Broken: rapid.Bool().Draw(t, "broken"), TokensIn: 1}
+			case 8:
+				m = TimeUp{Idx: idx}
+			case 9:
+				m = msg.CancelRun{}
+			case 10:
+				m = durable.Refused{Msg: at(answer("bad"), idx)}
+			case 11: // the process dies; an activation reads the row
+				before := keys(mc.Owed(l.row))
+				steps := l.row.Steps
+				s, epoch = l.loaded(), epoch+1
+				d, err := mc.Decide(s, durable.Activated{Epoch: epoch}, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Changed {
+					l.commit(d)
+					s = d.Next
+				}
+				after := keys(mc.Owed(s))
+				abandoned := l.steps[max(steps-1, 0)] == lifecycle.StepAbandoned && (s.Steps == steps+1 || s.Status == lifecycle.RunFailed)
+				if !slices.Equal(before, after) && !abandoned {
+					t.Fatalf("owed %v before the crash, %v after", before, after)
+				}
+				seen["crash"]++
+				continue
+			}
+			was := s
+			d, err := mc.Decide(s, m, now)
+			if err != nil {
+				t.Fatalf("%T: %v", m, err)
+			}
+			if !reflect.DeepEqual(was, s) {
+				t.Fatalf("%T mutated the state", m)
+			}
+			if !d.Changed {
+				continue
+			}
+			if rapid.IntRange(0, 9).Draw(t, "lost") == 0 { // dies before the commit
+				s = l.loaded()
+				if d, err := mc.Decide(s, durable.Activated{Epoch: epoch}, now); err == nil && d.Changed {
+					l.commit(d)
+					s = d.Next
+				}
+				continue
+			}
+			l.commit(d)
+			s = d.Next
+			if owed := mc.Owed(s); s.Status == lifecycle.RunRunning && len(owed) != 1 {
+				t.Fatalf("a running run owes %v", keys(owed))
+			}
+		}
+		seen[string(l.row.Status)]++
+		if l.replies > 1 || l.replies == 1 && l.row.Status != lifecycle.RunSucceeded {
+			t.Fatalf("%d replies of a %s run", l.replies, l.row.Status)
+		}
+	})
+	for _, want := range []string{"queued", "running", "succeeded", "failed", "cancelled", "crash"} {
+		if seen[want] == 0 {
+			t.Errorf("no history had %q: void", want)
+		}
+	}
+}
+
+func keys(effects []durable.Effect) (out []string) {
+	for _, e := range effects {
+		out = append(out, e.Key())
+	}
+	return out
+}
+
+func BenchmarkDecide(b *testing.B) {
+	s, a := runningRun(b, plain), answer("hello")
+	b.ReportAllocs()
+	for b.Loop() {
+		d, err := Machine{}.Decide(s, a, t0)
+		if err != nil || !d.Changed {
+			b.Fatal(err)
+		}
+	}
+}

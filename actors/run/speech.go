@@ -1,0 +1,77 @@
+package run
+
+import (
+	"strings"
+	"sync"
+
+	"agentsvc/schemas/model"
+)
+
+// speech is the live text of one model's step: it passes what it hears on to the
+// readers and remembers it, so that a step that is cut off keeps exactly what
+// its readers have seen.
+type speech struct {
+	live model.Sink
+	over func() // called once, when too much was said
+
+	mu       sync.Mutex // guards the fields below
+	thinking strings.Builder
+	text     strings.Builder
+	segments []int32
+	closed   bool
+}
+
+// Text implements model.Sink.
+func (s *speech) Text(t string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hear(&s.text, 1, t) {
+		s.live.Text(t)
+	}
+}
+
+// Thinking implements model.Sink.
+func (s *speech) Thinking(t string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hear(&s.thinking, 0, t) {
+		s.live.Thinking(t)
+	}
+}
+
+// hear counts t into the segments, of which the even ones are thinking.
+func (s *speech) hear(b *strings.Builder, parity int, t string) bool {
+	if s.closed || t == "" {
+		return false
+	}
+	if s.thinking.Len()+s.text.Len()+len(t) > MaxSaid || len(s.segments) >= maxSegments {
+		s.closed = true
+		s.over()
+		return false
+	}
+	switch n := len(s.segments); {
+	case n == 0 && parity == 1:
+		s.segments = append(s.segments, 0, int32(len(t)))
+	case n > 0 && (n-1)%2 == parity:
+		s.segments[n-1] += int32(len(t))
+	default:
+		s.segments = append(s.segments, int32(len(t)))
+	}
+	b.WriteString(t)
+	return true
+}
+
+// said is what was said so far.
+func (s *speech) said() Said {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Said{Thinking: s.thinking.String(), Text: s.text.String(), Segments: s.segments}
+}
+
+// cut ends the speech; what comes later is heard by nobody.
+func (s *speech) cut() Said {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.said()
+}

@@ -1,0 +1,135 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/guardrail"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+)
+
+// State is what a run is: its row, what its row's state column keeps, its open
+// step, and what can be read again at any time. The zero Status means that no
+// such run has been accepted.
+type State struct {
+	Tenant id.TenantID
+	ID     id.RunID
+
+	AgentID      id.AgentID
+	AgentVersion int
+	ThreadID     *id.ThreadID
+	ThreadSeq    int64 // of the message that asked; the reply's is the next
+	Input        json.RawMessage
+	Origin       msg.Origin
+	EndUserID    *id.EndUserID
+	CreatedAt    time.Time
+
+	Status     lifecycle.RunStatus
+	Output     json.RawMessage
+	Error      *Failure
+	TokensIn   int64
+	TokensOut  int64
+	CostUSD    float64
+	StartedAt  *time.Time
+	FinishedAt *time.Time
+	Seq        int64 // facts so far
+	Steps      int   // persisted steps
+	Kept
+
+	Open *OpenStep // the step that has begun and not ended
+
+	// Since is the moment up to which Ran counts; it belongs to the activation.
+	Since time.Time
+	// Agent is the version that the run is pinned to, nil when it cannot be run.
+	Agent *Agent
+	// Said is what model and tools said in this run, in order. It is valid where
+	// Known; after an activation it is read from the sealed steps.
+	Said  []model.Message
+	Known bool
+}
+
+// Failure is why a run ended badly.
+type Failure struct {
+	Code    lifecycle.Failure
+	Message string
+}
+
+// OpenStep is a step that has begun and not ended.
+type OpenStep struct {
+	Idx  int
+	Kind lifecycle.StepKind
+	Seq  int64 // of its step.started
+}
+
+// Agent is one version of an agent, ready to run. It is shared and immutable.
+type Agent struct {
+	Manifest *agent.Manifest
+	Rules    *guardrail.Rules
+}
+
+// Kept is what the row's state column says and no other does.
+type Kept struct {
+	Turn    bool          // the run may run as soon as it has a slot
+	Ran     time.Duration // in status running, added up over activations
+	Retried bool          // the model's present turn has had its second try
+}
+
+// kept is the codec of Kept, version 1.
+type kept struct {
+	V       int   `json:"v"`
+	Turn    bool  `json:"turn,omitempty"`
+	RanMS   int64 `json:"ran_ms,omitempty"`
+	Retried bool  `json:"retried,omitempty"`
+}
+
+const keptVersion = 1
+
+// Encode is the state column's value, nil when there is nothing to say.
+func (k Kept) Encode() []byte {
+	if k == (Kept{}) {
+		return nil
+	}
+	b, err := json.Marshal(kept{V: keptVersion, Turn: k.Turn, RanMS: k.Ran.Milliseconds(), Retried: k.Retried})
+	if err != nil {
+		panic(err) // plain fields always encode
+	}
+	return b
+}
+
+// DecodeKept reads a state column. A version that came later is an error: a run
+// of a newer release is not for this one.
+func DecodeKept(b []byte) (Kept, error) {
+	if len(b) == 0 {
+		return Kept{}, nil
+	}
+	var k kept
+	if err := json.Unmarshal(b, &k); err != nil {
+		return Kept{}, fmt.Errorf("read a run's state: %w", err)
+	}
+	if k.V != keptVersion {
+		return Kept{}, fmt.Errorf("read a run's state: version %d is not known here", k.V)
+	}
+	return Kept{Turn: k.Turn, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried}, nil
+}
+
+// FromAccepted is the state of a run as its thread has just committed it.
+func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) State {
+	return State{
+		Tenant: tenant, ID: a.Run, AgentID: a.AgentID, AgentVersion: a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: a.ThreadSeq,
+		Input: a.Input, Origin: a.Origin, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
+		Status: lifecycle.RunQueued, Agent: ag, Known: true,
+	}
+}
+
+// maxTime is how long the run may be in status running.
+func (s *State) maxTime() time.Duration {
+	return time.Duration(s.Agent.Manifest.Limits.MaxSeconds) * time.Second
+}
+
+// deadline is when the run's time is up, if it goes on running.
+func (s *State) deadline() time.Time { return s.Since.Add(s.maxTime() - s.Ran) }

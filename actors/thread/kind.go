@@ -1,0 +1,136 @@
+package thread
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// Config is what threads need.
+type Config struct {
+	Store Store
+	Tell  Teller
+	Log   zerolog.Logger
+}
+
+// idle is how long a thread without open runs stays in memory.
+const idle = 30 * time.Second
+
+type kind struct{ cfg Config }
+
+// Register makes n host threads that write through w.
+func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
+	durable.Register(n, writer{w}, New(cfg), host)
+}
+
+// New is the kind thread. Its decisions about the queue alone have no rows:
+// they need the writer of Register.
+func New(cfg Config) durable.Kind[State] {
+	k := &kind{cfg: cfg}
+	return durable.Kind[State]{
+		Name:    msg.KindThread,
+		Machine: Machine{},
+		Load:    k.load,
+		Rows:    rows,
+		Perform: k.perform,
+		Idle:    idle,
+		Done:    func(s State) bool { return s.Deleted && s.Queue.empty() },
+	}
+}
+
+// writer spares the storage the commits that say nothing.
+type writer struct{ durable.Writer }
+
+// Do makes c durable; a commit without rows is.
+func (w writer) Do(ctx context.Context, c *journal.Commit) error {
+	if c.Thread == nil {
+		return nil
+	}
+	return w.Writer.Do(ctx, c)
+}
+
+func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
+	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, window+1)
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	if t == nil {
+		return durable.Loaded[State]{}, problem.NotFound("thread")
+	}
+	open, more := turns(t.Open)
+	asked := t.Asked[:min(len(t.Asked), window)]
+	slices.Reverse(asked)
+	return durable.Loaded[State]{
+		State: State{
+			Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, NextSeq: t.NextSeq, Deleted: t.DeletedAt != nil,
+			Row: Row{Version: t.Version, Epoch: t.Epoch}, Queue: Queue{Open: open, More: more, Asked: asked},
+		},
+		Guard: journal.Guard{Version: t.Version, Epoch: t.Epoch},
+	}, nil
+}
+
+// rows is everything that a decision makes durable, in one commit. Every fact
+// changes the thread's row.
+func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
+	w := &journal.Commit{}
+	if len(d.Facts) == 0 {
+		return w
+	}
+	s, row := &d.Next, prev.State.Row
+	w.Thread = &journal.ThreadUpdate{
+		ID: s.ID, Guard: journal.Guard{Version: row.Version, Epoch: row.Epoch, SetEpoch: row.Claim}, NextSeq: s.NextSeq, UpdatedAt: now,
+	}
+	for _, f := range d.Facts {
+		switch f := f.(type) {
+		case Posted:
+			posted(w, m.(msg.Post), f.Accepted, now)
+		case Deleted:
+			del := m.(msg.DeleteThread)
+			w.Thread.DeletedAt, w.Thread.PurgeMessages = &now, true
+			w.Idempotency = idempotency(del.Idempotency, now)
+			w.Audit = append(w.Audit, audit(s.ID.Shard(), del.By, "thread.delete", "thread", s.ID.UUID, now))
+		case Emptied:
+			w.Thread.PurgeMessages = true
+		}
+	}
+	return w
+}
+
+func posted(w *journal.Commit, m msg.Post, a *msg.Accepted, now time.Time) {
+	w.New = true
+	w.Idempotency = idempotency(m.Idempotency, now)
+	w.Accept = &journal.RunInsert{
+		ID: a.Run, AgentID: &a.AgentID, AgentVersion: &a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: &a.ThreadSeq, Input: a.Input,
+		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
+	}
+	w.Messages = []journal.Message{{
+		Thread: *a.ThreadID, Seq: a.ThreadSeq, ID: m.Message, Role: "user", Content: m.Content, Attachments: m.Attachments,
+		Run: &a.Run, CreatedAt: now,
+	}}
+	w.Audit = []journal.Audit{audit(a.Run.Shard(), m.By, "message.create", "message", m.Message.UUID, now)}
+}
+
+func audit(shard id.Shard, by msg.By, action, kind string, target id.UUID, now time.Time) journal.Audit {
+	return journal.Audit{
+		ID: id.AuditID{UUID: id.New(shard)}, At: now, Actor: by.Actor, Action: action, TargetKind: kind, TargetID: target, IP: by.IP,
+	}
+}
+
+func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
+	if i == nil {
+		return nil
+	}
+	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
+}
+
+var _ Store = (*engine.Store)(nil)

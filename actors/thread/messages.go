@@ -1,0 +1,24 @@
+package thread
+
+import "agentsvc/schemas/msg"
+
+// Line is what a read of the open runs found: the result of ReadLine.
+type Line struct {
+	Look int
+	Open []Turn
+	More bool
+	// NextSeq is what it was when the read was decided on: posts since then may
+	// not have been seen.
+	NextSeq int64
+}
+
+// Facts of a decision.
+type (
+	// Posted is an accepted message and its run.
+	Posted struct{ Accepted *msg.Accepted }
+	// Deleted is the thread's end.
+	Deleted struct{}
+	// Emptied is a deleted thread whose last run has ended: what that one still
+	// wrote goes too.
+	Emptied struct{}
+)

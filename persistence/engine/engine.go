@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+var queries = pg.Queries(queryFiles)
+
+var (
+	beginSQL    = queries.Get("begin")
+	commitSQL   = queries.Get("commit")
+	runSQL      = queries.Get("run")
+	openStepSQL = queries.Get("open_step")
+	sealedSQL   = queries.Get("sealed")
+	manifestSQL = queries.Get("manifest")
+	messagesSQL = queries.Get("messages")
+	threadSQL   = queries.Get("thread")
+	openRunsSQL = queries.Get("open_runs")
+	askedSQL    = queries.Get("asked")
+)
+
+// Store reads for actors.
+type Store struct{ pool *pgxpool.Pool }
+
+// New reads through a pool of the role system.
+func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// Run is a run's row with its open step.
+type Run struct {
+	Status       lifecycle.RunStatus
+	AgentID      *id.AgentID
+	AgentVersion *int
+	ThreadID     *id.ThreadID
+	ThreadSeq    *int64
+	Input        json.RawMessage
+	Output       json.RawMessage
+	ErrorCode    *string
+	ErrorMessage *string
+	OriginKind   lifecycle.OriginKind
+	OriginID     id.UUID
+	EndUserID    *id.EndUserID
+	TokensIn     int64
+	TokensOut    int64
+	CostUSD      float64
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+	Seq          int64
+	Steps        int
+	Version      int64
+	Epoch        int64
+	State        []byte
+	Open         *OpenStep // begun and not ended
+}
+
+// OpenStep is a step that has begun and not ended.
+type OpenStep struct {
+	Idx      int
+	Kind     lifecycle.StepKind
+	BeganSeq int64
+}
+
+// Sealed is what a step keeps for the model's history.
+type Sealed struct {
+	Idx   int
+	Value []byte
+}
+
+// Message is one message of a thread.
+type Message struct {
+	Seq         int64
+	Role        string
+	Content     string
+	Attachments json.RawMessage
+}
+
+// Thread is a thread's row with what is open in it.
+type Thread struct {
+	AgentID   id.AgentID
+	NextSeq   int64
+	DeletedAt *time.Time
+	Version   int64
+	Epoch     int64
+	Open      []OpenRun  // in order, the first ones
+	Asked     []id.RunID // runs of the newest messages, newest first
+}
+
+// OpenRun is a run that has not ended and its place in the thread.
+type OpenRun struct {
+	Run id.RunID
+	Seq int64
+}
+
+// Run is the row and its open step, as they stood at one moment; nil where there
+// is none.
+func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run, error) {
+	var (
+		r     Run
+		step  OpenStep
+		open  bool
+		found bool
+	)
+	err := s.together(ctx, func(b *pgx.Batch) {
+		b.Queue(runSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
+			found, err = one(row.Scan(&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
+				&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
+				&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State))
+			return err
+		})
+		b.Queue(openStepSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
+			open, err = one(row.Scan(&step.Idx, &step.Kind, &step.BeganSeq))
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", run, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	if open {
+		r.Open = &step
+	}
+	return &r, nil
+}
+
+// Sealed are the sealed values of a run's ended steps, in order. Steps that were
+// abandoned said nothing.
+func (s *Store) Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]Sealed, error) {
+	rows, err := s.pool.Query(ctx, sealedSQL, tenant, run)
+	if err != nil {
+		return nil, fmt.Errorf("read the steps of run %s: %w", run, err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Sealed])
+	if err != nil {
+		return nil, fmt.Errorf("read the steps of run %s: %w", run, err)
+	}
+	return out, nil
+}
+
+// Manifest is that of a version of an agent; nil where there is none.
+func (s *Store) Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error) {
+	var doc json.RawMessage
+	found, err := one(s.pool.QueryRow(ctx, manifestSQL, tenant, agent, version).Scan(&doc))
+	if err != nil || !found {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// Messages are the last limit messages of a thread up to and including the place
+// upTo, oldest first.
+func (s *Store) Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]Message, error) {
+	rows, err := s.pool.Query(ctx, messagesSQL, tenant, thread, upTo, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the messages of thread %s: %w", thread, err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Message])
+	if err != nil {
+		return nil, fmt.Errorf("read the messages of thread %s: %w", thread, err)
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// Thread is the row, its first open runs and the runs of its newest messages, at
+// most window of each, as they stood at one moment; nil where there is none.
+func (s *Store) Thread(ctx context.Context, tenant id.TenantID, thread id.ThreadID, window int) (*Thread, error) {
+	var (
+		t     Thread
+		found bool
+	)
+	err := s.together(ctx, func(b *pgx.Batch) {
+		b.Queue(threadSQL, tenant, thread).QueryRow(func(row pgx.Row) (err error) {
+			found, err = one(row.Scan(&t.AgentID, &t.NextSeq, &t.DeletedAt, &t.Version, &t.Epoch))
+			return err
+		})
+		b.Queue(openRunsSQL, tenant, thread, int64(0), window).Query(func(rows pgx.Rows) (err error) {
+			t.Open, err = pgx.CollectRows(rows, pgx.RowToStructByPos[OpenRun])
+			return err
+		})
+		b.Queue(askedSQL, tenant, thread, window).Query(func(rows pgx.Rows) (err error) {
+			t.Asked, err = pgx.CollectRows(rows, pgx.RowTo[id.RunID])
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read thread %s: %w", thread, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return &t, nil
+}
+
+// OpenRuns are the first limit open runs of a thread behind a place, in order.
+func (s *Store) OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]OpenRun, error) {
+	rows, err := s.pool.Query(ctx, openRunsSQL, tenant, thread, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the open runs of thread %s: %w", thread, err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OpenRun])
+	if err != nil {
+		return nil, fmt.Errorf("read the open runs of thread %s: %w", thread, err)
+	}
+	return out, nil
+}
+
+// together sends queries in one round trip and lets them see one moment.
+func (s *Store) together(ctx context.Context, queue func(*pgx.Batch)) error {
+	var b pgx.Batch
+	b.Queue(beginSQL)
+	queue(&b)
+	b.Queue(commitSQL)
+	// A transaction that a failure left open dies with its connection: the pool
+	// keeps none that is inside one.
+	return s.pool.SendBatch(ctx, &b).Close()
+}
+
+// one turns "no rows" into false.
+func one(err error) (bool, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,40 @@
+-- name: begin
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
+-- name: commit
+COMMIT
+
+-- name: run
+SELECT status, agent_id, agent_version, thread_id, thread_seq, input, output, error_code, error_message, origin_kind, origin_id, end_user_id,
+       tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at, seq, steps, version, owner_epoch, state
+FROM runs WHERE tenant_id = $1 AND id = $2
+
+-- The last step, if it has not ended: a run has one step at work at a time.
+-- name: open_step
+SELECT s.idx, s.kind, s.began_seq
+FROM run_steps s
+WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx = (SELECT r.steps - 1 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)
+  AND s.status = 'running'
+
+-- name: sealed
+SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND sealed IS NOT NULL AND status IN ('succeeded', 'failed') ORDER BY idx
+
+-- name: manifest
+SELECT manifest FROM agent_versions WHERE tenant_id = $1 AND agent_id = $2 AND version = $3
+
+-- The last messages up to a place, newest first.
+-- name: messages
+SELECT seq, role, content, attachments FROM messages
+WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
+
+-- name: thread
+SELECT agent_id, next_seq, deleted_at, version, owner_epoch FROM threads WHERE tenant_id = $1 AND id = $2
+
+-- name: open_runs
+SELECT id, thread_seq FROM runs
+WHERE tenant_id = $1 AND thread_id = $2 AND thread_seq > $3 AND status IN ('queued', 'running', 'waiting_approval')
+ORDER BY thread_seq LIMIT $4
+
+-- The runs that the newest messages asked for, newest first.
+-- name: asked
+SELECT run_id FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND role = 'user' AND run_id IS NOT NULL ORDER BY seq DESC LIMIT $3
