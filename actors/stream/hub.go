@@ -6,6 +6,7 @@ import (
 
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
 )
 
 // shards spread the look-up of hubs; their number is a power of two.
@@ -34,7 +35,7 @@ type hub struct {
 	mu      sync.Mutex // guards the fields below and those of its readers
 	readers []*Reader
 	pos     event.Pos // everything up to here was published by the present owner
-	live    *Live     // the step that is being spoken, as far as it was
+	live    *speech     // the step that is being spoken, as far as it was
 	owned   bool      // somebody publishes whatever is committed
 	gone    bool      // off the shelf; nobody may use it any more
 	stale   atomic.Bool
@@ -163,10 +164,10 @@ func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
 // Begin opens the live text of a model's step that was committed with the number
 // seq, after its step.started was published. The text ends with the next
 // published frame, the next Begin or Abandon; what is written later is dropped.
-func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) *Live {
+func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) model.Sink {
 	h := hs.hold(key{tenant, run}, true)
 	defer h.release()
-	l := &Live{hub: h, seq: seq, idx: idx}
+	l := &speech{hub: h, seq: seq, idx: idx}
 	if h.pos.Seq > seq {
 		return l // the run has gone on: nobody hears it
 	}
@@ -177,8 +178,8 @@ func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) *Liv
 	return l
 }
 
-// Live takes the text of one unfinished step. It is a sink of schemas/model.
-type Live struct {
+// speech takes the text of one unfinished step.
+type speech struct {
 	hub *hub
 	seq int64
 	idx int
@@ -190,20 +191,12 @@ type Live struct {
 }
 
 // Text writes what the model answers.
-func (l *Live) Text(s string) { l.say(event.LLMDelta, s) }
+func (l *speech) Text(s string) { l.say(event.LLMDelta, s) }
 
 // Thinking writes what the model thinks.
-func (l *Live) Thinking(s string) { l.say(event.LLMThinking, s) }
+func (l *speech) Thinking(s string) { l.say(event.LLMThinking, s) }
 
-// Segments are what the step's commit stores beside its text: the byte lengths
-// of thinking and text by turns, thinking first.
-func (l *Live) Segments() []int32 {
-	l.hub.mu.Lock()
-	defer l.hub.mu.Unlock()
-	return append([]int32(nil), l.segments...)
-}
-
-func (l *Live) say(t event.Type, s string) {
+func (l *speech) say(t event.Type, s string) {
 	if s == "" {
 		return
 	}

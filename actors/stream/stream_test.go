@@ -257,7 +257,7 @@ func (p *play) speak(n int) {
 	}
 	p.commit(func(f *event.Facts) []*event.Frame {
 		s := &f.Steps[len(f.Steps)-1]
-		s.Status, s.Segments = lifecycle.StepSucceeded, l.Segments()
+		s.Status, s.Segments = lifecycle.StepSucceeded, l.(*speech).segments
 		s.Output, _ = json.Marshal(map[string]string{"text": text, "thinking": thinking})
 		return nil
 	})

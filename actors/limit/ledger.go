@@ -1,0 +1,340 @@
+package limit
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+const (
+	// tickEvery is how often idle tokens are looked for: they are back after two
+	// to three ticks.
+	tickEvery = 50 * time.Millisecond
+	// books spread the accounts; their number is a power of two.
+	books = 64
+	// sharedBuckets serve the strangers for whom there is no account left.
+	sharedBuckets = 1024
+	// askTimeout bounds one message to an owner.
+	askTimeout = time.Second
+)
+
+// Node is what a Ledger needs of the cluster.
+type Node interface {
+	Member() id.MemberID
+	Ask(ctx context.Context, a cluster.Address, m any) (any, error)
+	Tell(a cluster.Address, m any)
+}
+
+// LedgerConfig is what a Ledger needs.
+type LedgerConfig struct {
+	Node Node
+	Rate Rate // of the buckets
+	// MaxStrangers is how many client IPs have an account at a time, 65,536 where
+	// it is 0.
+	MaxStrangers int
+}
+
+// Ledger is the edge's side of the buckets on one node.
+type Ledger struct {
+	node      Node
+	rest      uint32 // ticks after which an untouched bucket is full again
+	strangers atomic.Int64
+	max       int64
+	seed      maphash.Seed
+	tick      atomic.Uint32
+	books     [books]book
+
+	stop chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+}
+
+type book struct {
+	mu       sync.Mutex // guards accounts and what they hold
+	accounts map[holder]*account
+}
+
+// holder names a bucket: a tenant's or a client's.
+type holder struct {
+	tenant id.TenantID
+	id     id.UUID
+}
+
+// account is what this node holds of one bucket.
+type account struct {
+	tokens   int64
+	spent    [2]int64 // in this tick and in the one before
+	since    uint32   // the tick that spent[0] is of
+	used     uint32   // the tick of the last touch
+	reported bool     // the owner knows that nothing is held
+	waiting  int64    // requests that wait for the ask under way
+	asking   *asking
+}
+
+// asking is one Lease under way; what it says holds for all who wait for it.
+type asking struct {
+	done  chan struct{}
+	retry time.Duration
+	no    bool
+}
+
+// NewLedger makes an empty ledger.
+func NewLedger(cfg LedgerConfig) *Ledger {
+	if cfg.MaxStrangers <= 0 {
+		cfg.MaxStrangers = 1 << 16
+	}
+	l := &Ledger{node: cfg.Node, max: int64(cfg.MaxStrangers), seed: maphash.MakeSeed(), stop: make(chan struct{})}
+	full := time.Duration(cfg.Rate.Capacity) * cfg.Rate.Every
+	l.rest = uint32(min(full/tickEvery+2, 1<<30))
+	for i := range l.books {
+		l.books[i].accounts = map[holder]*account{}
+	}
+	return l
+}
+
+// Start begins to give idle tokens back.
+func (l *Ledger) Start(context.Context) error {
+	l.wg.Go(func() {
+		tick := time.NewTicker(tickEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				l.runOnce()
+			case <-l.stop:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Stop ends that.
+func (l *Ledger) Stop() {
+	l.once.Do(func() { close(l.stop) })
+	l.wg.Wait()
+}
+
+// Tenant takes a token of a tenant's bucket. Where there is none, ok is false
+// and a request after retry passes.
+func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool) {
+	return l.take(ctx, holder{t, t.UUID})
+}
+
+// IP takes a token of a client's bucket.
+func (l *Ledger) IP(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool) {
+	return l.take(ctx, l.client(addr))
+}
+
+// RefundIP gives a client's token back: the call turned out to be of a tenant.
+func (l *Ledger) RefundIP(addr netip.Addr) {
+	h := l.client(addr)
+	b := l.book(h)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.accounts[h]; a != nil && a.asking == nil {
+		l.turn(a)
+		a.tokens++
+		a.spent[0]--
+		a.reported = false
+	}
+}
+
+// client is the bucket of a client: its own, or the one it shares when too many
+// strangers are here.
+func (l *Ledger) client(addr netip.Addr) holder {
+	h := holder{id: IPBucket(addr).ID}
+	if l.strangers.Load() < l.max {
+		return h
+	}
+	b := l.book(h)
+	b.mu.Lock()
+	_, known := b.accounts[h]
+	b.mu.Unlock()
+	if known {
+		return h
+	}
+	sharing.Inc()
+	return holder{id: sharedBucket(maphash.Comparable(l.seed, h.id) % sharedBuckets).ID}
+}
+
+func (l *Ledger) book(h holder) *book {
+	return &l.books[(binary.LittleEndian.Uint64(h.id[:8])^binary.LittleEndian.Uint64(h.id[8:]))*0x9e3779b97f4a7c15>>58%books]
+}
+
+func (h holder) address() cluster.Address {
+	return cluster.Address{Kind: msg.KindLimit, Tenant: h.tenant, ID: h.id}
+}
+
+// stranger reports whether the account counts against the bound.
+func (h holder) stranger() bool { return h.tenant.IsZero() && h.id[7] != shared }
+
+// turn moves the account's counts to this tick.
+func (l *Ledger) turn(a *account) {
+	now := l.tick.Load()
+	switch now - a.since {
+	case 0:
+	case 1:
+		a.spent[1], a.spent[0] = a.spent[0], 0
+	default:
+		a.spent = [2]int64{}
+	}
+	a.since, a.used = now, now
+}
+
+func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
+	b := l.book(h)
+	b.mu.Lock()
+	a := b.accounts[h]
+	if a == nil {
+		a = &account{since: l.tick.Load(), reported: true}
+		b.accounts[h] = a
+		accounts.Inc()
+		if h.stranger() {
+			l.strangers.Add(1)
+		}
+	}
+	l.turn(a)
+	if a.tokens > 0 {
+		a.spend()
+		b.mu.Unlock()
+		return 0, true
+	}
+	a.waiting++
+	defer func() {
+		a.waiting--
+		b.mu.Unlock()
+	}()
+	for {
+		ask := a.asking
+		if ask == nil {
+			ask = &asking{done: make(chan struct{})}
+			a.asking = ask
+			lately := max(a.spent[0]+a.spent[1], 0)
+			lease := msg.Lease{Node: l.node.Member(), Want: a.waiting + lately, Spent: lately}
+			b.mu.Unlock()
+			granted, retry := l.ask(ctx, h, lease)
+			b.mu.Lock()
+			a.asking = nil
+			a.tokens += granted
+			a.reported = false
+			ask.no, ask.retry = granted == 0, retry
+			close(ask.done)
+		} else {
+			b.mu.Unlock()
+			select {
+			case <-ask.done:
+				b.mu.Lock()
+			case <-ctx.Done():
+				b.mu.Lock()
+				return time.Second, false
+			}
+		}
+		l.turn(a)
+		switch {
+		case a.tokens > 0:
+			a.spend()
+			return 0, true
+		case ask.no:
+			refusals.Inc()
+			return ask.retry, false
+		}
+	}
+}
+
+func (a *account) spend() {
+	a.tokens--
+	a.spent[0]++
+}
+
+// ask leases tokens. An owner that does not answer admits nobody:
+// else the bound would not hold.
+func (l *Ledger) ask(ctx context.Context, h holder, lease msg.Lease) (granted int64, retry time.Duration) {
+	// Not bound to the request: others wait for this answer too, and tokens that
+	// were granted to a call that was given up would be lost.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	for {
+		asks.Inc()
+		v, err := l.node.Ask(ctx, h.address(), lease)
+		if err != nil {
+			return 0, time.Second
+		}
+		if leased, ok := v.(msg.Leased); ok {
+			return leased.Granted, max(leased.RetryAfter, 0)
+		}
+		pause := time.NewTimer(recallWait / 10)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return 0, time.Second
+		}
+	}
+}
+
+// Recall gives back what this node holds of a bucket and does not use.
+func (l *Ledger) Recall(_ id.MemberID, r Recall) {
+	h := holder{r.Bucket.Tenant, r.Bucket.ID}
+	b := l.book(h)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.accounts[h]; a != nil && a.asking == nil {
+		l.giveBack(h, a)
+	} else if a == nil {
+		l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member()})
+	}
+}
+
+// giveBack returns all tokens. It tells the owner under the lock, so that a
+// Lease that follows is received later.
+func (l *Ledger) giveBack(h holder, a *account) {
+	l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member(), Tokens: a.tokens})
+	a.tokens, a.reported = 0, true
+}
+
+// runOnce gives back what was not used for the last two ticks, and forgets the
+// accounts whose buckets are full again.
+func (l *Ledger) runOnce() {
+	now := l.tick.Add(1)
+	for i := range l.books {
+		b := &l.books[i]
+		b.mu.Lock()
+		for h, a := range b.accounts {
+			if a.asking != nil || a.waiting > 0 {
+				continue
+			}
+			idle := now - a.used
+			if !a.reported && (idle > 2 || a.tokens > a.recent(now)) {
+				l.giveBack(h, a)
+			}
+			if a.reported && idle > l.rest {
+				delete(b.accounts, h)
+				accounts.Dec()
+				if h.stranger() {
+					l.strangers.Add(-1)
+				}
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// recent is what was spent in the ticks now-1 and now-2.
+func (a *account) recent(now uint32) int64 {
+	switch now - a.since {
+	case 1:
+		return a.spent[0] + a.spent[1]
+	case 2:
+		return a.spent[0]
+	}
+	return 0
+}

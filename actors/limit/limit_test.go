@@ -1,0 +1,397 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is what the buckets go by; it moves when the test says so.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() time.Time          { return epoch.Add(time.Duration(c.at.Load())) }
+func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
+
+// desk is the edge of one node; in these tests all buckets live on one cluster
+// node and several edges ask it.
+type desk struct {
+	*cluster.Node
+	member id.MemberID
+	asked  atomic.Int64
+}
+
+func (d *desk) Member() id.MemberID { return d.member }
+func (d *desk) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
+	d.asked.Add(1)
+	return d.Node.Ask(ctx, a, m)
+}
+
+// ledgers brings recalls to those who answer.
+type ledgers struct {
+	mu    sync.Mutex
+	by    map[id.MemberID]*Ledger
+	heard atomic.Int64
+}
+
+func (l *ledgers) Recall(to id.MemberID, r Recall) {
+	l.heard.Add(1)
+	l.mu.Lock()
+	led := l.by[to]
+	l.mu.Unlock()
+	if led != nil {
+		go led.Recall(to, r) // as if it came over a wire
+	}
+}
+
+func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *ledgers) {
+	t.Helper()
+	c, all := &clock{}, &ledgers{by: map[id.MemberID]*Ledger{}}
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n.Register(msg.KindLimit, Buckets(rate, all, c.now))
+	startNode(t, n)
+	var ls []*Ledger
+	var ds []*desk
+	for range edges {
+		d := &desk{Node: n, member: id.MemberID{UUID: id.NewAnywhere()}}
+		l := NewLedger(LedgerConfig{Node: d, Rate: rate, MaxStrangers: 8})
+		all.by[d.member] = l
+		ls, ds = append(ls, l), append(ds, d)
+	}
+	return c, ls, ds, all
+}
+
+func startNode(t testing.TB, n *cluster.Node) {
+	t.Helper()
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := n.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func tenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
+
+func TestATenantsBucketAndRetryAfter(t *testing.T) {
+	c, ls, _, _ := setUp(t, PerSecond(120, 20), 1)
+	who, other := tenant(), tenant()
+	for i := range 120 {
+		if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+			t.Fatalf("request %d is refused", i+1)
+		}
+	}
+	retry, ok := ls[0].Tenant(t.Context(), who)
+	if ok || retry != time.Second {
+		t.Fatalf("request 121: %v %v", retry, ok)
+	}
+	if _, ok := ls[0].Tenant(t.Context(), other); !ok {
+		t.Error("another tenant is refused")
+	}
+	c.advance(retry)
+	if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+		t.Error("refused after Retry-After")
+	}
+}
+
+func TestTheHotPathAsksNobody(t *testing.T) {
+	_, ls, ds, _ := setUp(t, PerSecond(1000000, 1), 1)
+	who := tenant()
+	for range 4000 {
+		if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+			t.Fatal("refused")
+		}
+	}
+	if n := ds[0].asked.Load(); n > 40 {
+		t.Errorf("%d messages for 4000 requests", n)
+	}
+	before := ds[0].asked.Load()
+	if _, ok := ls[0].Tenant(t.Context(), tenant()); !ok || ds[0].asked.Load() != before+1 {
+		t.Error("a first use is one ask")
+	}
+}
+
+func TestConcurrentRequestsGetExactlyTheCapacity(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{500, time.Hour}, 3)
+	who := tenant()
+	var passed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			for range 20 {
+				if _, ok := ls[i%3].Tenant(t.Context(), who); ok {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := passed.Load(); n != 500 {
+		t.Errorf("%d of 1200 passed, capacity 500", n)
+	}
+}
+
+func TestNobodyIsRefusedWhileTokensAreIdleElsewhere(t *testing.T) {
+	_, ls, _, all := setUp(t, Rate{100, time.Hour}, 2)
+	who := tenant()
+	for range 40 { // the second half of these leases ahead
+		ls[0].Tenant(t.Context(), who)
+	}
+	passed := 0
+	for range 60 {
+		if _, ok := ls[1].Tenant(t.Context(), who); ok {
+			passed++
+		}
+	}
+	if passed != 60 {
+		t.Errorf("%d of 60 passed although nobody else used them", passed)
+	}
+	if all.heard.Load() == 0 {
+		t.Error("nothing was recalled: void")
+	}
+	if _, ok := ls[0].Tenant(t.Context(), who); ok {
+		t.Error("the 101st passes")
+	}
+}
+
+func TestANodeThatDoesNotAnswerIsWaitedForShortly(t *testing.T) {
+	c, ls, ds, all := setUp(t, Rate{100, time.Hour}, 2)
+	who := tenant()
+	for range 40 {
+		ls[0].Tenant(t.Context(), who)
+	}
+	all.mu.Lock()
+	delete(all.by, ds[0].member)
+	all.mu.Unlock()
+	passed := 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 60 {
+			if _, ok := ls[1].Tenant(t.Context(), who); ok {
+				passed++
+			}
+		}
+	}()
+	eventually(t, "the recall", func() bool { return all.heard.Load() > 0 })
+	c.advance(recallWait)
+	<-done
+	if passed == 0 || passed >= 60 {
+		t.Errorf("%d passed; what the silent node holds is not to be had", passed)
+	}
+}
+
+func TestIdleTokensAreBackWithinThreeTicks(t *testing.T) {
+	_, ls, ds, _ := setUp(t, Rate{100, time.Hour}, 2)
+	who := tenant()
+	for range 40 {
+		ls[0].Tenant(t.Context(), who)
+	}
+	for range 3 {
+		ls[0].runOnce()
+	}
+	h := holder{who, who.UUID}
+	if a := ls[0].book(h).accounts[h]; a.tokens != 0 || !a.reported {
+		t.Fatalf("%+v", a)
+	}
+	// The owner has them: it grants the rest without a recall.
+	v, err := ds[1].Ask(t.Context(), TenantBucket(who), msg.Lease{Node: ds[1].member, Want: 100})
+	if err != nil || v.(msg.Leased).Granted != 60 {
+		t.Errorf("%v %v", v, err)
+	}
+}
+
+func TestABusyNodeKeepsWhatItUses(t *testing.T) {
+	_, ls, ds, _ := setUp(t, Rate{100000, time.Hour}, 1)
+	who := tenant()
+	for range 10 {
+		for range 100 {
+			ls[0].Tenant(t.Context(), who)
+		}
+		ls[0].runOnce()
+	}
+	if n := ds[0].asked.Load(); n > 40 {
+		t.Errorf("%d messages for 1000 requests", n)
+	}
+}
+
+func TestIPsCountByAddressAndBySixtyFour(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{1, time.Hour}, 1)
+	for _, c := range []struct {
+		addr string
+		ok   bool
+	}{
+		{"192.0.2.1", true}, {"192.0.2.1", false}, {"::ffff:192.0.2.1", false}, {"192.0.2.2", true},
+		{"2001:db8::1", true}, {"2001:db8::ffff:1", false}, {"2001:db8:0:1::1", true}, {"::c000:201", true},
+	} {
+		if _, ok := ls[0].IP(t.Context(), netip.MustParseAddr(c.addr)); ok != c.ok {
+			t.Errorf("%s: %v", c.addr, ok)
+		}
+	}
+}
+
+func TestARefundedTokenIsThereAgain(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{3, time.Hour}, 1)
+	addr := netip.MustParseAddr("192.0.2.1")
+	for range 50 {
+		if _, ok := ls[0].IP(t.Context(), addr); !ok {
+			t.Fatal("refused")
+		}
+		ls[0].RefundIP(addr)
+	}
+	for i := range 4 {
+		if _, ok := ls[0].IP(t.Context(), addr); ok != (i < 3) {
+			t.Errorf("take %d: %v", i, ok)
+		}
+	}
+}
+
+func TestStrangersCannotFillMemory(t *testing.T) {
+	c, ls, ds, _ := setUp(t, Rate{2, time.Millisecond}, 1)
+	l := ls[0]
+	for i := range 5000 {
+		l.IP(t.Context(), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+	}
+	count := func() (n, strangers int) {
+		for i := range l.books {
+			for h := range l.books[i].accounts {
+				n++
+				if h.stranger() {
+					strangers++
+				}
+			}
+		}
+		return
+	}
+	if n, s := count(); s != 8 || n > 8+sharedBuckets {
+		t.Fatalf("%d accounts, %d of strangers", n, s)
+	}
+	if _, ok := l.Tenant(t.Context(), tenant()); !ok {
+		t.Error("a tenant is refused because of strangers")
+	}
+	c.advance(time.Second)
+	for range int(l.rest) + 5 {
+		l.runOnce()
+	}
+	if n, _ := count(); n != 0 || l.strangers.Load() != 0 {
+		t.Errorf("%d accounts stay", n)
+	}
+	eventually(t, "full buckets leave memory", func() bool { return !ds[0].Active(IPBucket(netip.MustParseAddr("10.0.0.0"))) })
+}
+
+// table is Postgres for slots, runs are the actors that are told.
+type table struct {
+	mu      sync.Mutex
+	running []id.RunID
+	err     error
+}
+
+func (t *table) Running(context.Context, id.TenantID) ([]id.RunID, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running, t.err
+}
+
+type runActor struct {
+	id  id.RunID
+	out chan id.RunID
+}
+
+func (r *runActor) Receive(_ cluster.Context, m any) {
+	if _, ok := m.(msg.SlotGranted); ok {
+		r.out <- r.id
+	}
+}
+func (r *runActor) Stopped() {}
+
+func TestSlotsOnANode(t *testing.T) {
+	c, rows := &clock{}, &table{running: []id.RunID{runID(9)}}
+	granted := make(chan id.RunID, 100)
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n.Register(KindSlots, Slots(SlotsConfig{Limit: 2, Running: rows, Now: c.now, Log: zerolog.Nop()}))
+	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
+		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
+	})
+	startNode(t, n)
+	who := tenant()
+	at := TenantSlots(who)
+	rows.err = errors.New("the database is away")
+	for i := byte(1); i <= 3; i++ {
+		n.Tell(at, msg.AcquireSlot{Run: runID(i), CreatedAt: epoch.Add(time.Duration(i))})
+	}
+	rows.mu.Lock()
+	rows.err = nil
+	rows.mu.Unlock()
+	next := func(want id.RunID) {
+		t.Helper()
+		select {
+		case got := <-granted:
+			if got != want {
+				t.Errorf("granted %v, want %v", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%v is not granted", want)
+		}
+	}
+	next(runID(1)) // 9 ran before and holds the other place
+	n.Tell(at, msg.ReleaseSlot{Run: runID(9)})
+	next(runID(2))
+	n.Tell(at, msg.AcquireSlot{Run: runID(2)})
+	next(runID(2)) // told again
+	n.Tell(at, msg.ReleaseSlot{Run: runID(1)})
+	next(runID(3))
+	n.Tell(at, msg.ReleaseSlot{Run: runID(2)})
+	n.Tell(at, msg.ReleaseSlot{Run: runID(3)})
+	eventually(t, "slots that nobody holds leave memory", func() bool { return !n.Active(at) })
+	if len(granted) != 0 {
+		t.Error("granted too much")
+	}
+}
+
+func BenchmarkLedgerTake(b *testing.B) {
+	_, ls, _, _ := setUp(b, Rate{1 << 40, time.Nanosecond}, 1)
+	for _, tenants := range []int{1, 1000} {
+		who := make([]id.TenantID, tenants)
+		for i := range who {
+			who[i] = tenant()
+		}
+		b.Run(fmt.Sprint(tenants), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if _, ok := ls[0].Tenant(b.Context(), who[i%tenants]); !ok {
+					b.Fatal("refused")
+				}
+				if i++; i%100000 == 0 {
+					ls[0].runOnce()
+				}
+			}
+		})
+	}
+}

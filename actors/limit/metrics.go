@@ -1,0 +1,21 @@
+package limit
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	asks = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_leases_total", Help: "Leases that this node's edge asked for."})
+	refusals = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_refusals_total", Help: "Requests of this node that found an empty bucket."})
+	recalls = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_recalls_total", Help: "Recalls that this node's buckets sent."})
+	sharing = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_sharing_total", Help: "Requests of clients that had to share a bucket because too many were here."})
+	accounts = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_limit_accounts", Help: "Buckets that this node's edge knows."})
+)
+
+// Collectors are the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{asks, refusals, recalls, sharing, accounts}
+}

@@ -1,0 +1,156 @@
+package limit
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// KindSlots is the kind of the actors that hand out running places.
+const KindSlots = "slots"
+
+// TenantSlots is the address of a tenant's slots.
+func TenantSlots(t id.TenantID) cluster.Address {
+	return cluster.Address{Kind: KindSlots, Tenant: t, ID: t.UUID}
+}
+
+const (
+	// grace is how long a run that was granted a place may take to be running.
+	grace = 15 * time.Second
+	// reconcileEvery is how often slots that somebody waits for are compared with
+	// Postgres, and how long they wait after a failed read.
+	reconcileEvery = 5 * time.Second
+	readRetry      = 250 * time.Millisecond
+	readTimeout    = 5 * time.Second
+)
+
+// Running reads which runs of a tenant are running.
+type Running interface {
+	Running(ctx context.Context, t id.TenantID) ([]id.RunID, error)
+}
+
+// SlotsConfig is what slots need.
+type SlotsConfig struct {
+	Limit   int // SVC_RUN_CONCURRENCY
+	Running Running
+	Now     func() time.Time
+	Log     zerolog.Logger
+}
+
+// Slots makes the kind, for node.Register(KindSlots, …).
+func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
+	return func(cluster.Address) cluster.Behavior {
+		return &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}
+	}
+}
+
+// slotsActor owns the running places of one tenant.
+type slotsActor struct {
+	cfg     SlotsConfig
+	slots   slots
+	cancel  context.CancelFunc // of the read under way
+	reading bool
+	ready   bool  // it knows who is running
+	early   []any // what came before
+	armed   bool
+}
+
+type (
+	// read is what Postgres says, asked at a time.
+	read struct {
+		at      time.Time
+		running []id.RunID
+		err     error
+	}
+	// look asks to read again.
+	look struct{}
+)
+
+func (s *slotsActor) Receive(c cluster.Context, m any) {
+	switch m := m.(type) {
+	case read:
+		s.reading = false
+		if m.err != nil {
+			s.cfg.Log.Warn().Err(m.err).Stringer("tenant", c.Self().Tenant).Msg("cannot read running runs")
+			s.later(c, readRetry)
+			return
+		}
+		s.tell(c, s.slots.reconcile(m.at, m.running, grace))
+		s.ready = true
+		early := s.early
+		s.early = nil
+		for _, e := range early {
+			s.order(c, e)
+		}
+	case look:
+		s.armed = false
+		s.read(c)
+		return
+	default:
+		if !s.ready {
+			s.early = append(s.early, m)
+			if !s.armed {
+				s.read(c)
+			}
+			return
+		}
+		s.order(c, m)
+	}
+	switch {
+	case s.slots.idle() && !s.reading:
+		c.Stop()
+	case len(s.slots.waiting) > 0:
+		s.later(c, reconcileEvery)
+	}
+}
+
+func (s *slotsActor) order(c cluster.Context, m any) {
+	switch m := m.(type) {
+	case msg.AcquireSlot:
+		s.tell(c, s.slots.acquire(s.cfg.Now(), m.Run, m.CreatedAt))
+	case msg.ReleaseSlot:
+		s.tell(c, s.slots.release(s.cfg.Now(), m.Run))
+	}
+}
+
+func (s *slotsActor) tell(c cluster.Context, granted []id.RunID) {
+	for _, run := range granted {
+		c.Node().Tell(cluster.Address{Kind: msg.KindRun, Tenant: c.Self().Tenant, ID: run.UUID}, msg.SlotGranted{})
+	}
+}
+
+// read asks Postgres beside the mailbox; at most one read is under way.
+func (s *slotsActor) read(c cluster.Context) {
+	if s.reading {
+		return
+	}
+	s.reading = true
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	s.cancel = cancel
+	ref, tenant, at := c.Ref(), c.Self().Tenant, s.cfg.Now()
+	go func() {
+		defer cancel()
+		running, err := s.cfg.Running.Running(ctx, tenant)
+		ref.Send(read{at, running, err})
+	}()
+}
+
+func (s *slotsActor) later(c cluster.Context, d time.Duration) {
+	if s.armed {
+		return
+	}
+	s.armed = true
+	ref := c.Ref()
+	c.Node().After(d, func() { ref.Send(look{}) })
+}
+
+func (s *slotsActor) Stopped() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
