@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -925,6 +927,66 @@ func TestCallerOf(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := errors.Join(srv.Shutdown(ctx), <-done); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	w := newWorld(t, func(c *Config) { c.Metrics = reg; HandleMetrics(c.Table, "/metrics", reg) })
+	w.call("GET", "/v1/threads", "")
+	w.call("GET", "/v1/threads", "", "Authorization: Bearer x")
+	w.call("GET", "/nope", "")
+	c := w.open(t, runPath(w))
+	defer c.Close()
+	(<-(<-w.subs).conn).Send(beatFrame(1))
+	a := w.call("GET", "/metrics", "", "Authorization: -")
+	for _, want := range []string{
+		`svc_edge_requests_total{code="200",route="listThreads"} 1`,
+		`svc_edge_requests_total{code="401",route="listThreads"} 1`,
+		`svc_edge_requests_total{code="404",route="none"} 1`,
+		`svc_edge_request_seconds_count{route="listThreads"} 2`,
+		`svc_edge_streams_open 1`,
+		`svc_edge_frames_total 1`,
+		`svc_edge_streams_ended_total{reason="overflow"} 0`,
+	} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("%s is not in\n%s", want, a.body)
+		}
+	}
+}
+
+// Shutdown lets a request that is under way finish.
+func TestShutdownLetsRequestsFinish(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(c *Config) {
+		Handle(c.Table, Route{Method: "GET", Path: "/slow", ID: "slow", Bucket: BucketNone},
+			func(context.Context, *Caller, *nothing) (*Empty, error) {
+				close(began)
+				<-goOn
+				return nil, nil
+			})
+	})
+	got := make(chan answer, 1)
+	go func() {
+		a, _ := w.raw("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+		got <- a
+	}()
+	<-began
+	done := make(chan error, 1)
+	go func() { done <- w.srv.Shutdown(context.Background()) }()
+	eventually(t, "nothing is accepted", func() bool {
+		c, err := net.Dial("tcp", w.addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	close(goOn)
+	if a := <-got; a.status != 204 || !a.close {
+		t.Fatalf("%d", a.status)
+	}
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 }

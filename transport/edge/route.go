@@ -113,7 +113,8 @@ func NewTable() *Table {
 	return &Table{ids: map[string]bool{}, reg: newRegistry()}
 }
 
-// Enum says which values a type has, wherever it occurs.
+// Enum says which values a type has, wherever it occurs. It comes before the
+// routes.
 func Enum[T ~string](t *Table, values ...T) {
 	all := make([]any, len(values))
 	for i, v := range values {

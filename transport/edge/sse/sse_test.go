@@ -564,3 +564,28 @@ func TestStorm(t *testing.T) {
 		}
 	})
 }
+
+// A connection without a descriptor of its own falls back to goroutines.
+func TestNoDescriptor(t *testing.T) {
+	s, err := New(Config{Heartbeat: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	server, client := net.Pipe()
+	r := newReader(t)
+	go func() { _ = s.Open(server, []byte("head\n"), Owner{}, r) }()
+	br := bufio.NewReader(client)
+	if l, err := br.ReadString('\n'); err != nil || l != "head\n" {
+		t.Fatalf("%v %q", err, l)
+	}
+	c := <-r.conn
+	f := fact(t, 1, 5)
+	c.Send(f)
+	b := make([]byte, len(f.Bytes()))
+	if _, err := io.ReadFull(br, b); err != nil || !bytes.Equal(b, f.Bytes()) {
+		t.Fatalf("%v %q", err, b)
+	}
+	_ = client.Close()
+	r.waitGone(time.Second)
+}
