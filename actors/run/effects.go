@@ -133,12 +133,13 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	turn, cancel := context.WithCancelCause(bounded)
 	defer cancel(nil)
 
-	speech := &speech{live: k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx), over: func() { cancel(errSaidTooMuch) }}
-	k.speeches.Store(s.ID, speech)
+	speech := s.Open.speech
+	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx), func() { cancel(errSaidTooMuch) })
+	k.speaking.Store(s.ID, speech)
 	defer func() {
 		// Where the activation ended, readers wait for the next one, unless that
 		// one speaks already. Behind a terminal frame this says nothing.
-		if k.speeches.CompareAndDelete(s.ID, speech) && ctx.Err() != nil {
+		if k.speaking.CompareAndDelete(s.ID, speech) && ctx.Err() != nil {
 			k.cfg.Live.Abandon(s.Tenant, s.ID)
 		}
 	}()
@@ -172,15 +173,14 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 		return k.gaveUp(e, req, speech, price, failure)
 	}
 	k.log(k.cfg.Log.Error(), s).Err(err).Msg("model turn could not be asked")
-	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage, Said: speech.said()}
+	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage}
 }
 
 // gaveUp is a turn that failed. A turn of which something had arrived is billed
 // by the provider, who did not say how much: it is estimated.
 func (k *kind) gaveUp(e ModelCall, req *model.Request, sp *speech, price model.Price, err *model.Error) ModelFailed {
 	m := ModelFailed{
-		Idx: e.Idx, Code: err.Failure(), Message: err.Message, Broken: err.Kind == model.Broken,
-		Said: sp.said(), Price: price,
+		Idx: e.Idx, Code: err.Failure(), Message: err.Message, Broken: err.Kind == model.Broken, Price: price,
 	}
 	if err.Kind == model.Cancelled { // by nobody here: our own contexts were looked at before
 		m.Code, m.Broken = lifecycle.FailModelError, true
@@ -188,8 +188,8 @@ func (k *kind) gaveUp(e ModelCall, req *model.Request, sp *speech, price model.P
 	if m.Message == "" {
 		m.Message = "The model provider failed (" + string(err.Kind) + ")."
 	}
-	if said := m.Said.Thinking + m.Said.Text; said != "" {
-		m.TokensIn, m.TokensOut = req.EstimateInput(), model.EstimateTokens(said)
+	if said := sp.said(); len(said.Segments) > 0 {
+		m.TokensIn, m.TokensOut = req.EstimateInput(), model.EstimateTokens(said.Thinking)+model.EstimateTokens(said.Text)
 	}
 	k.log(k.cfg.Log.Debug(), e.Of).Err(err).Msg("model turn failed")
 	return m

@@ -44,7 +44,7 @@ const (
 type kind struct {
 	cfg      Config
 	agents   *agents
-	speeches sync.Map // id.RunID to *speech: the live text of open steps
+	speaking sync.Map // id.RunID to the *speech that its readers hear now
 }
 
 // New is the kind run. Its effects last as long as a model's turn, so the host's
@@ -208,11 +208,9 @@ func (k *kind) ended(s *State, f StepEnded, now time.Time) journal.StepUpdate {
 	if f.Seq > 0 {
 		u.EndedSeq = &f.Seq
 	}
-	if f.Interim && f.Status == lifecycle.StepFailed {
-		if sp, ok := k.speeches.Load(s.ID); ok {
-			said := sp.(*speech).cut()
-			u.Output, u.Segments = showSaid(said, ""), said.Segments
-		}
+	if f.cut != nil {
+		said := f.cut.cut()
+		u.Output, u.Segments = showSaid(said, f.failure), said.Segments
 	}
 	if f.Turn != nil {
 		plain, err := json.Marshal(f.Turn)

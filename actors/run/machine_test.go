@@ -303,7 +303,7 @@ func TestRunningTimeIsAddedUpOverActivations(t *testing.T) {
 func TestModelFailures(t *testing.T) {
 	t.Run("a broken stream is tried once more as a new step", func(t *testing.T) {
 		s := runningRun(t, plain)
-		broken := ModelFailed{Code: lifecycle.FailModelError, Message: "m", Broken: true, Said: Said{Text: "par", Segments: []int32{0, 3}}, TokensIn: 3, TokensOut: 1}
+		broken := ModelFailed{Code: lifecycle.FailModelError, Message: "m", Broken: true, TokensIn: 3, TokensOut: 1}
 		d := decide(t, s, broken, t0)
 		if d.Next.Status != lifecycle.RunRunning || d.Next.Open.Idx != 1 || d.Facts[0].(StepEnded).Status != lifecycle.StepAbandoned {
 			t.Fatalf("%+v", d)

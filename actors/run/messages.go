@@ -15,14 +15,12 @@ type (
 		Price    model.Price
 		Segments []int32
 	}
-	// ModelFailed is a turn that came to nothing. What was said of it is kept
-	// with the abandoned or failed step.
+	// ModelFailed is a turn that came to nothing.
 	ModelFailed struct {
 		Idx     int
 		Code    lifecycle.Failure
 		Message string // safe to show
 		Broken  bool   // worth one more step
-		Said    Said
 		// What the turn used as far as that can be known: an estimate.
 		TokensIn, TokensOut int64
 		Price               model.Price
@@ -63,7 +61,8 @@ type (
 		Segments []int32
 		Turn     *model.Message // what the model's history needs, to be sealed
 		Seq      int64          // of tool.result, else 0
-		Interim  bool           // cut off while it ran: what it said so far is its output
+		cut      *speech        // of a step that did not come to its end: what was said becomes the output
+		failure  string         // beside it
 
 		TokensIn, TokensOut int64
 		CostUSD             float64

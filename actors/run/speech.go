@@ -9,16 +9,24 @@ import (
 
 // speech is the live text of one model's step: it passes what it hears on to the
 // readers and remembers it, so that a step that is cut off keeps exactly what
-// its readers have seen.
+// its readers have seen. The decision that begins the step makes it, the effect
+// speaks into it, and the commit that ends the step may take what was said. A
+// decision never looks into it.
 type speech struct {
-	live model.Sink
-	over func() // called once, when too much was said
-
 	mu       sync.Mutex // guards the fields below
+	live     model.Sink
+	over     func() // called once, when too much was said
 	thinking strings.Builder
 	text     strings.Builder
 	segments []int32
 	closed   bool
+}
+
+// begin says who hears, before anything is said.
+func (s *speech) begin(live model.Sink, over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live, s.over = live, over
 }
 
 // Text implements model.Sink.

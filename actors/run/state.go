@@ -64,6 +64,9 @@ type OpenStep struct {
 	Idx  int
 	Kind lifecycle.StepKind
 	Seq  int64 // of its step.started
+	// speech is what a model has said so far, nil where that is not known any
+	// more.
+	speech *speech
 }
 
 // Agent is one version of an agent, ready to run. It is shared and immutable.

@@ -1,0 +1,951 @@
+package run_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/run"
+	"agentsvc/actors/thread"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/model/simulated"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// world is a real host over a real database, with a scripted model.
+type world struct {
+	t       testing.TB
+	pool    *pgxpool.Pool
+	writer  *counting
+	store   *reads
+	models  *script
+	live    *live
+	slots   *slots
+	vault   *vault.Vault
+	files   files
+	node    *cluster.Node
+	tenant  id.TenantID
+	agent   id.AgentID
+	version int
+	key     id.UUID
+}
+
+// counting counts the commits that reach the database.
+type counting struct {
+	durable.Writer
+	mu    sync.Mutex
+	n     int
+	fails func(*journal.Commit) error
+}
+
+func (c *counting) Do(ctx context.Context, w *journal.Commit) error {
+	c.mu.Lock()
+	c.n++
+	fails := c.fails
+	c.mu.Unlock()
+	if fails != nil {
+		if err := fails(w); err != nil {
+			return err
+		}
+	}
+	return c.Writer.Do(ctx, w)
+}
+
+func (c *counting) commits() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
+
+// reads counts what is read.
+type reads struct {
+	*engine.Store
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (r *reads) count(what string) { r.mu.Lock(); r.by[what]++; r.mu.Unlock() }
+func (r *reads) total() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.by {
+		n += c
+	}
+	return n
+}
+func (r *reads) Run(ctx context.Context, t id.TenantID, x id.RunID) (*engine.Run, error) {
+	r.count("run")
+	return r.Store.Run(ctx, t, x)
+}
+func (r *reads) Manifest(ctx context.Context, t id.TenantID, a id.AgentID, v int) (json.RawMessage, error) {
+	r.count("manifest")
+	return r.Store.Manifest(ctx, t, a, v)
+}
+func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo int64, limit int) ([]engine.Message, error) {
+	r.count("messages")
+	return r.Store.Messages(ctx, t, x, upTo, limit)
+}
+func (r *reads) Sealed(ctx context.Context, t id.TenantID, x id.RunID) ([]engine.Sealed, error) {
+	r.count("sealed")
+	return r.Store.Sealed(ctx, t, x)
+}
+func (r *reads) Thread(ctx context.Context, t id.TenantID, x id.ThreadID, window int) (*engine.Thread, error) {
+	r.count("thread")
+	return r.Store.Thread(ctx, t, x, window)
+}
+
+// script is the model: the simulated one, unless a turn is scripted.
+type script struct {
+	mu    sync.Mutex
+	turns []func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error)
+	asked []*model.Request
+	price model.Price
+}
+
+func (s *script) next(f func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turns = append(s.turns, f)
+}
+
+func (s *script) requests() []*model.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+func (s *script) Stream(ctx context.Context, _ id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, req)
+	f := simulated.Client{}.Stream
+	if len(s.turns) > 0 {
+		f, s.turns = s.turns[0], s.turns[1:]
+	}
+	price := s.price
+	s.mu.Unlock()
+	if m.Provider == "gone" {
+		return nil, model.Price{}, &model.Error{Kind: model.Refused, Message: "There is no model provider gone."}
+	}
+	r, err := f(ctx, req, sink)
+	return r, price, err
+}
+
+// live records what readers of a run see.
+type live struct {
+	mu    sync.Mutex
+	seen  map[id.RunID][]*event.Frame
+	heard chan struct{} // a value for each piece of text, dropped when nobody waits
+}
+
+func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, _ bool, frames func() []*event.Frame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[r] = append(l.seen[r], frames()...)
+}
+
+func (*live) Abandon(id.TenantID, id.RunID) {}
+
+func (l *live) Begin(_ id.TenantID, r id.RunID, seq int64, idx int) model.Sink {
+	return &spoken{l: l, run: r, seq: seq, idx: idx}
+}
+
+type spoken struct {
+	l      *live
+	run    id.RunID
+	seq    int64
+	idx    int
+	offset int64
+}
+
+func (s *spoken) say(t event.Type, text string) {
+	s.l.mu.Lock()
+	s.offset += int64(len(text))
+	s.l.seen[s.run] = append(s.l.seen[s.run], event.Delta(t, event.Pos{Seq: s.seq, Offset: s.offset}, s.idx, text))
+	s.l.mu.Unlock()
+	select {
+	case s.l.heard <- struct{}{}:
+	default:
+	}
+}
+func (s *spoken) Text(t string)     { s.say(event.LLMDelta, t) }
+func (s *spoken) Thinking(t string) { s.say(event.LLMThinking, t) }
+
+// frames are what a reader saw, with neighbouring text merged.
+func (l *live) frames(r id.RunID) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return merged(l.seen[r])
+}
+
+func merged(frames []*event.Frame) (out []string) {
+	var last *event.Frame
+	for _, f := range frames {
+		if last != nil {
+			if m, ok := last.Merged(f); ok {
+				last, out[len(out)-1] = m, string(m.Bytes())
+				continue
+			}
+		}
+		last = f
+		out = append(out, string(f.Bytes()))
+	}
+	return out
+}
+
+// slots grants one place at a time, oldest wish first.
+type slots struct {
+	tell  run.Teller
+	mu    sync.Mutex
+	holds id.RunID
+	wish  []msg.AcquireSlot
+	max   int
+}
+
+func (s *slots) Acquire(t id.TenantID, w msg.AcquireSlot) {
+	s.mu.Lock()
+	s.wish = append(s.wish, w)
+	s.mu.Unlock()
+	s.grant(t)
+}
+
+func (s *slots) Release(t id.TenantID, r msg.ReleaseSlot) {
+	s.mu.Lock()
+	s.wish = slices.DeleteFunc(s.wish, func(w msg.AcquireSlot) bool { return w.Run == r.Run })
+	if s.holds == r.Run {
+		s.holds = id.RunID{}
+	}
+	s.mu.Unlock()
+	s.grant(t)
+}
+
+func (s *slots) grant(t id.TenantID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds.IsZero() && len(s.wish) > 0 {
+		s.holds, s.wish = s.wish[0].Run, s.wish[1:]
+		s.tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: t, ID: s.holds.UUID}, msg.SlotGranted{})
+	}
+}
+
+type files map[id.AttachmentID]string
+
+func (f files) Start(_ context.Context, _ id.TenantID, a id.AttachmentID, max int) ([]byte, error) {
+	content, ok := f[a]
+	if !ok {
+		return nil, errors.New("no such file")
+	}
+	return []byte(content[:min(len(content), max)]), nil
+}
+
+type option func(*world)
+
+func withSlots(w *world) { w.slots = &slots{} }
+
+func newWorld(t testing.TB, manifest string, options ...option) *world {
+	t.Helper()
+	db := pgtest.New(t)
+	w := &world{
+		t: t, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}, version: 1, key: id.NewAnywhere(),
+		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, heard: make(chan struct{}, 1)}, files: files{},
+		vault: vault.New(vault.NewSecret32([32]byte{1})),
+	}
+	for _, o := range options {
+		o(w)
+	}
+	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
+	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.agent)
+	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', $3)`, w.tenant, w.agent, manifest)
+	member := id.MemberID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
+	j := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	if err := j.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, j.Stop) })
+	w.writer = &counting{Writer: j}
+	w.store = &reads{Store: engine.New(w.pool), by: map[string]int{}}
+	w.start()
+	t.Cleanup(func() { stop(t, w.node.Stop) })
+	return w
+}
+
+// start begins a node with nothing in memory.
+func (w *world) start() {
+	w.t.Helper()
+	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, Log: zerolog.Nop()}
+	if w.slots != nil {
+		w.slots.tell = w.node
+		cfg.Slots = w.slots
+	}
+	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{})
+	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node}, durable.Config{})
+	if err := w.node.Start(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// restart is a crash as far as actors can tell: memory is gone, effects end.
+func (w *world) restart() {
+	w.t.Helper()
+	stop(w.t, w.node.Stop)
+	w.start()
+}
+
+func stop(t testing.TB, f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// text answers a query of one text.
+func (w *world) text(sql string, args ...any) string {
+	w.t.Helper()
+	var s *string
+	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&s); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	if s == nil {
+		return "NULL"
+	}
+	return *s
+}
+
+func (w *world) is(want, sql string, args ...any) {
+	w.t.Helper()
+	if got := w.text(sql, args...); got != want {
+		w.t.Errorf("%s\n got %s\nwant %s", sql, got, want)
+	}
+}
+
+func (w *world) newThread() id.ThreadID {
+	th := id.ThreadID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO threads (tenant_id, id, agent_id, created_by) VALUES ($1, $2, $3, 'apikey:x')`, w.tenant, th, w.agent)
+	return th
+}
+
+func (w *world) address(kind string, u id.UUID) cluster.Address {
+	return cluster.Address{Kind: kind, Tenant: w.tenant, ID: u}
+}
+
+func (w *world) ask(a cluster.Address, m any) any {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	v, err := w.node.Ask(ctx, a, m)
+	if err != nil {
+		w.t.Fatalf("%T: %v", m, err)
+	}
+	return v
+}
+
+func (w *world) message(th id.ThreadID, content string) msg.Post {
+	input, err := json.Marshal(map[string]string{"text": content})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return msg.Post{
+		Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())}, AgentID: w.agent, AgentVersion: w.version,
+		Content: content, Input: input, Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}, By: msg.By{Actor: "apikey:" + w.key.String(), IP: "127.0.0.1"},
+	}
+}
+
+func (w *world) post(th id.ThreadID, content string) id.RunID {
+	w.t.Helper()
+	p := w.message(th, content)
+	if got := w.ask(w.address(msg.KindThread, th.UUID), p); got != any(msg.Posted{Run: p.Run, Message: p.Message}) {
+		w.t.Fatalf("replied %+v", got)
+	}
+	return p.Run
+}
+
+func (w *world) one(input string) id.RunID {
+	w.t.Helper()
+	r := id.RunID{UUID: id.NewAnywhere()}
+	got := w.ask(w.address(msg.KindRun, r.UUID), msg.StartOne{
+		Run: r, AgentID: w.agent, AgentVersion: w.version, Input: json.RawMessage(input), Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key},
+		By: msg.By{Actor: "apikey:" + w.key.String()},
+	})
+	if got != any(msg.Started{Run: r}) {
+		w.t.Fatalf("replied %+v", got)
+	}
+	return r
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %v", what, patience)
+		}
+		time.Sleep(2 * time.Millisecond) // polls with a deadline
+	}
+}
+
+func (w *world) ends(r id.RunID) string {
+	w.t.Helper()
+	status := ""
+	w.eventually("the run ends", func() bool {
+		status = w.text(`SELECT status FROM runs WHERE tenant_id = $1 AND id = $2`, w.tenant, r)
+		return lifecycle.RunStatus(status).Terminal()
+	})
+	// The terminal frame follows the commit.
+	w.eventually("the end is shown", func() bool {
+		f := w.live.frames(r)
+		return len(f) > 0 && (strings.Contains(f[len(f)-1], "event: run.completed") || strings.Contains(f[len(f)-1], "event: run.failed"))
+	})
+	return status
+}
+
+const simulatedAgent = `{"model":{"provider":"simulated","name":"sim-1"},"instructions":"Be kind."}`
+
+func TestAMessageIsAnswered(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	w.models.price = model.Price{InputPerMTok: 1000, OutputPerMTok: 2000}
+	th := w.newThread()
+	r := w.post(th, "/say Hello there.")
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is(`{"text":"Hello there."}`, `SELECT output::text FROM runs WHERE id = $1`, r)
+	w.is("user:/say Hello there.@1 assistant:Hello there.@2", `SELECT string_agg(role || ':' || content || '@' || seq, ' ' ORDER BY seq) FROM messages WHERE thread_id = $1 AND run_id = $2`, th, r)
+	w.is("3", `SELECT next_seq::text FROM threads WHERE id = $1`, th)
+	w.is("0 llm sim-1 succeeded 1", `SELECT concat_ws(' ', idx, kind, name, status, agent_version) FROM run_steps WHERE run_id = $1`, r)
+	w.is("true", `SELECT (sealed IS NULL AND output->>'text' = 'Hello there.')::text FROM run_steps WHERE run_id = $1`, r)
+	w.is("llm sim-1", `SELECT concat_ws(' ', kind, model) FROM usage_records WHERE run_id = $1`, r)
+	w.is("true", `SELECT (r.tokens_in = s.tokens_in AND r.tokens_out = u.tokens_out AND u.tokens_out > 0 AND r.cost_usd = u.cost_usd AND u.cost_usd = (u.tokens_in * 1000 + u.tokens_out * 2000) / 1e6)::text
+		FROM runs r JOIN run_steps s ON s.run_id = r.id JOIN usage_records u ON u.run_id = r.id WHERE r.id = $1`, r)
+	w.is("message.create message apikey:"+w.key.String()+" 127.0.0.1", `SELECT concat_ws(' ', action, target_kind, actor, ip) FROM audit_log WHERE tenant_id = $1`, w.tenant)
+	if q := w.models.requests()[0]; q.System != "Be kind." || q.Model != "sim-1" || len(q.Messages) != 1 {
+		t.Errorf("asked %+v", q)
+	}
+	frames := w.live.frames(r)
+	for i, want := range []string{"event: run.started\nid: 1\n", "event: step.started\nid: 2\n", "event: llm.delta\nid: 2.12\n", "event: run.completed\nid: 3\n"} {
+		if i >= len(frames) || !strings.HasPrefix(frames[i], want) {
+			t.Fatalf("frames %q", frames)
+		}
+	}
+}
+
+// The hot path: accept, begin, end, and nothing is read in between.
+func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	w.ends(w.post(w.newThread(), "warm up")) // reads the manifest
+	th := w.newThread()
+	commits, read := w.writer.commits(), w.store.total()
+	r := w.post(th, "hello")
+	w.ends(r)
+	if n := w.writer.commits() - commits; n != 3 {
+		t.Errorf("%d commits", n)
+	}
+	if n := w.store.total() - read; n != 1 { // the thread's row, before the message is accepted
+		t.Errorf("%d reads: %v", n, w.store.by)
+	}
+	w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, r.UUID)) })
+	commits, read = w.writer.commits(), w.store.total()
+	w.ends(w.post(th, "and again"))
+	if n := w.writer.commits() - commits; n != 3 {
+		t.Errorf("the second message: %d commits", n)
+	}
+	if n := w.store.total() - read; n != 1 { // the history
+		t.Errorf("the second message: %d reads: %v", n, w.store.by)
+	}
+	commits, read = w.writer.commits(), w.store.total()
+	w.ends(w.one(`"hello"`))
+	if n := w.writer.commits() - commits; n != 3 {
+		t.Errorf("a one-off run: %d commits", n)
+	}
+	if n := w.store.total() - read; n != 0 {
+		t.Errorf("a one-off run: %d reads: %v", n, w.store.by)
+	}
+}
+
+func TestOneOffInputs(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	for input, prompt := range map[string]string{
+		`"plain"`: "plain", `{"text":"t"}`: "t", `{"input":"i"}`: "i", `{"text":"t","input":"i"}`: "t",
+		`{"order":7}`: `{"order":7}`, `[1,2]`: `[1,2]`, `42`: `42`, `{"input":{"a":1}}`: `{"a":1}`, `{"Text":"x"}`: `{"Text":"x"}`,
+	} {
+		before := len(w.models.requests())
+		r := w.one(input)
+		if got := w.ends(r); got != "succeeded" {
+			t.Fatal(got)
+		}
+		if ms := w.models.requests()[before].Messages; len(ms) != 1 || ms[0].Text != prompt || ms[0].Role != model.User {
+			t.Errorf("%s: asked %+v", input, ms)
+		}
+		w.is(input, `SELECT input::text FROM runs WHERE id = $1`, r)
+		w.is("run.manual", `SELECT action FROM audit_log WHERE target_id = $1`, r)
+	}
+}
+
+func TestAnUnknownRunIsNotFound(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	_, err := w.node.Ask(t.Context(), w.address(msg.KindRun, id.NewAnywhere()), msg.CancelRun{})
+	if !errors.Is(err, problem.NotFound("")) {
+		t.Error(err)
+	}
+	r := w.one(`"x"`)
+	_, err = w.node.Ask(t.Context(), cluster.Address{Kind: msg.KindRun, Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: r.UUID}, msg.CancelRun{})
+	if !errors.Is(err, problem.NotFound("")) {
+		t.Errorf("another tenant: %v", err)
+	}
+	w.ends(r)
+}
+
+func TestToolCallsAndReplay(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	r := w.post(th, "/think Hm.\n/say Looking.\n/call crm.find {\"api_key\":\"k-123\",\"q\":\"x\"}\n/call crm.list\n/say Done.")
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
+	}
+	w.is("0 llm succeeded,1 tool failed,2 tool failed,3 llm succeeded", `SELECT string_agg(concat_ws(' ', idx, kind, status), ',' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
+	w.is(`{"api_key":"[redacted]","q":"x"}`, `SELECT input::text FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
+	w.is("TOOL_NOT_GRANTED", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 2`, r)
+	w.is("0,1,2", `SELECT string_agg(idx::text, ',' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND sealed IS NOT NULL`, r)
+	w.is("false", `SELECT bool_or(row_to_json(s)::text LIKE '%k-123%')::text FROM run_steps s WHERE run_id = $1`, r)
+	reqs := w.models.requests()
+	ms := reqs[len(reqs)-1].Messages
+	if len(ms) != 3 || len(ms[1].Calls) != 2 || !strings.Contains(string(ms[1].Calls[0].Args), "k-123") || len(ms[1].Thinking) != 1 || len(ms[2].Results) != 2 || ms[2].Results[0].CallID != ms[1].Calls[0].ID {
+		t.Errorf("the model's history: %+v", ms)
+	}
+	w.sameReplayed(r)
+}
+
+// sameReplayed compares what readers saw with what is read back of the facts.
+func (w *world) sameReplayed(r id.RunID) {
+	w.t.Helper()
+	facts, err := feed.New(w.pool).Facts(context.Background(), w.tenant, r, event.Cursor{Full: true, Since: -1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	saw, read := w.live.frames(r), merged(event.Replay(facts, event.Cursor{Full: true, Since: -1}))
+	if !slices.Equal(saw, read) {
+		w.t.Errorf("live:\n%s\nreplayed:\n%s", strings.Join(saw, ""), strings.Join(read, ""))
+	}
+}
+
+func TestHistoryAndMemory(t *testing.T) {
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"memory":{"max_messages":3}}`)
+	th := w.newThread()
+	for _, m := range []string{"/say one", "/fail no", "/say three", "last"} {
+		w.ends(w.post(th, m))
+	}
+	reqs := w.models.requests()
+	var got []string
+	for _, m := range reqs[len(reqs)-1].Messages {
+		got = append(got, string(m.Role)+":"+m.Text)
+	}
+	// A failed run leaves no assistant message.
+	if want := []string{"user:/say three", "assistant:three", "user:last"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q", got)
+	}
+	w.is("9", `SELECT (max(seq) + 1)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+func TestAttachments(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	text, image := id.AttachmentID{UUID: id.NewAnywhere()}, id.AttachmentID{UUID: id.NewAnywhere()}
+	w.files[text] = "a,b\n1,2"
+	p := w.message(th, "look")
+	p.Attachments = json.RawMessage(fmt.Sprintf(`[{"id":%q,"name":"t.csv","media_type":"text/csv; charset=utf-8","size":7},{"id":%q,"name":"i.png","media_type":"image/png","size":9}]`, text, image))
+	p.Input = json.RawMessage(fmt.Sprintf(`{"text":"look","attachment_ids":[%q,%q]}`, text, image))
+	w.ask(w.address(msg.KindThread, th.UUID), p)
+	w.ends(p.Run)
+	got := w.models.requests()[0].Messages[0].Text
+	if want := "look\n\n[attachment \"t.csv\" (text/csv; charset=utf-8, 7 bytes)]\na,b\n1,2\n[end of the attachment]\n\n[attachment \"i.png\" (image/png, 9 bytes): its content is not shown]"; got != want {
+		t.Errorf("asked %q", got)
+	}
+}
+
+func TestRunsOfAThreadGoOneAfterAnother(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	var mu sync.Mutex
+	open, most := 0, 0
+	for range 5 {
+		w.models.next(func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error) {
+			mu.Lock()
+			open++
+			most = max(most, open)
+			mu.Unlock()
+			defer func() { mu.Lock(); open--; mu.Unlock() }()
+			return simulated.Client{}.Stream(ctx, req, sink)
+		})
+	}
+	var runs []id.RunID
+	for i := range 5 {
+		runs = append(runs, w.post(th, fmt.Sprint("/say ", i)))
+	}
+	for _, r := range runs {
+		if got := w.ends(r); got != "succeeded" {
+			t.Fatal(got)
+		}
+	}
+	if most != 1 {
+		t.Errorf("%d runs of one thread at a time", most)
+	}
+	w.is("/say 0,0,/say 1,1,/say 2,2,/say 3,3,/say 4,4", `SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE thread_id = $1`, th)
+	w.is("true", `SELECT bool_and(ok)::text FROM (SELECT started_at >= lag(finished_at, 1, started_at) OVER (ORDER BY thread_seq) AS ok FROM runs WHERE thread_id = $1) x`, th)
+}
+
+func TestAPostThatComesTwice(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	p := w.message(th, "once")
+	for i := range 4 {
+		if got := w.ask(w.address(msg.KindThread, th.UUID), p); got != any(msg.Posted{Run: p.Run, Message: p.Message}) {
+			t.Fatalf("replied %+v", got)
+		}
+		if i == 1 {
+			w.ends(p.Run)
+			w.restart() // remembered by the row's messages as well
+		}
+	}
+	w.is("1", `SELECT count(*)::text FROM runs`)
+	w.is("2", `SELECT count(*)::text FROM messages`)
+}
+
+func TestIdempotencyRows(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	p := w.message(th, "x")
+	p.Idempotency = &msg.Idempotency{Digest: sha256.Sum256([]byte("k")), Fingerprint: sha256.Sum256([]byte("b")), Status: 202, Response: []byte("sealed")}
+	w.ask(w.address(msg.KindThread, th.UUID), p)
+	second := w.message(th, "x")
+	second.Idempotency = p.Idempotency
+	_, err := w.node.Ask(t.Context(), w.address(msg.KindThread, th.UUID), second)
+	if !errors.Is(err, journal.ErrReplay) {
+		t.Errorf("the key again: %v", err)
+	}
+	w.ends(p.Run)
+	third := w.post(th, "y") // the thread goes on as if nothing had happened
+	w.ends(third)
+	w.is("2", `SELECT count(*)::text FROM runs`)
+	w.is("202", `SELECT status::text FROM idempotency`)
+}
+
+// hold is a turn that says something and then waits until it is cut off.
+func (w *world) hold() {
+	w.models.next(func(ctx context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
+		sink.Thinking("hm")
+		sink.Text("half an ")
+		sink.Text("answer")
+		<-ctx.Done()
+		return nil, &model.Error{Kind: model.Cancelled, Err: ctx.Err()}
+	})
+}
+
+func (w *world) speaking(r id.RunID) {
+	w.t.Helper()
+	w.eventually("the model speaks", func() bool { f := w.live.frames(r); return len(f) > 0 && strings.Contains(f[len(f)-1], "answer") })
+}
+
+func TestCancelRunning(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	first := w.post(th, "a")
+	queued, last := w.post(th, "b"), w.post(th, "/say c")
+	w.speaking(first)
+	by := msg.By{Actor: "user:1", IP: "::1"}
+	if got := w.ask(w.address(msg.KindRun, queued.UUID), msg.CancelRun{By: by}); got != any(msg.Status{Run: queued, Status: lifecycle.RunCancelled}) {
+		t.Fatalf("replied %+v", got)
+	}
+	idem := &msg.Idempotency{Digest: sha256.Sum256([]byte("c")), Fingerprint: sha256.Sum256([]byte("b")), Status: 200, Response: []byte("sealed")}
+	for range 2 { // the second time it has ended
+		if got := w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{By: by, Idempotency: idem}); got != any(msg.Status{Run: first, Status: lifecycle.RunCancelled}) {
+			t.Fatalf("replied %+v", got)
+		}
+	}
+	if got := w.ends(last); got != "succeeded" {
+		t.Fatalf("the run behind them: %s", got)
+	}
+	w.is("CANCELLED 1 0 NULL", `SELECT concat_ws(' ', error_code, seq, steps, coalesce(started_at::text, 'NULL')) FROM runs WHERE id = $1`, queued)
+	w.is("failed", `SELECT status FROM run_steps WHERE run_id = $1`, first)
+	w.is("hm half an answer", `SELECT concat_ws(' ', output->>'thinking', output->>'text') FROM run_steps WHERE run_id = $1`, first)
+	w.is("2", `SELECT count(*)::text FROM audit_log WHERE action = 'run.cancel' AND actor = 'user:1' AND ip = '::1'`)
+	w.is("1", `SELECT count(*)::text FROM idempotency`)
+	w.is("a,b,/say c,c", `SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE thread_id = $1`, th)
+	if f := w.live.frames(queued); len(f) != 1 || !strings.HasPrefix(f[0], "event: run.failed\nid: 1\n") {
+		t.Errorf("a run cancelled while queued showed %q", f)
+	}
+	w.sameReplayed(first)
+	w.sameReplayed(queued)
+}
+
+func TestDeleteThread(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	first := w.post(th, "a")
+	second := w.post(th, "b")
+	w.speaking(first)
+	if got := w.ask(w.address(msg.KindThread, th.UUID), msg.DeleteThread{By: msg.By{Actor: "user:1"}}); got != any(msg.Done{}) {
+		t.Fatalf("replied %+v", got)
+	}
+	for _, r := range []id.RunID{first, second} {
+		if got := w.ends(r); got != "cancelled" {
+			t.Error(got)
+		}
+	}
+	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+	w.is("thread.delete user:1", `SELECT concat_ws(' ', action, actor) FROM audit_log WHERE target_kind = 'thread'`)
+	for _, m := range []any{w.message(th, "x"), msg.DeleteThread{}} {
+		if _, err := w.node.Ask(t.Context(), w.address(msg.KindThread, th.UUID), m); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+	w.eventually("the thread leaves memory", func() bool { return !w.node.Active(w.address(msg.KindThread, th.UUID)) })
+	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+func TestACrashInTheMiddle(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.models.next(simulated.Client{}.Stream) // the first turn makes a call
+	w.hold()
+	r := w.post(th, "/say First.\n/call crm.find {\"q\":1}\n/say Second.")
+	behind := w.post(th, "/say Behind.")
+	w.speaking(r)
+	w.restart()
+	w.is("running queued", `SELECT string_agg(status, ' ' ORDER BY thread_seq) FROM runs WHERE thread_id = $1`, th)
+	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{}) // the sweep finds it
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
+	}
+	w.is("0 llm succeeded,1 tool failed,2 llm abandoned,3 llm succeeded", `SELECT string_agg(concat_ws(' ', idx, kind, status), ',' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
+	w.is("Second.", `SELECT output->>'text' FROM runs WHERE id = $1`, r)
+	reqs := w.models.requests()
+	for _, q := range reqs[1:3] { // before and after the crash the model is asked the same
+		if len(q.Messages) != 3 || q.Messages[1].Calls[0].Name != "crm.find" || !strings.Contains(q.Messages[2].Results[0].Content, "TOOL_NOT_GRANTED") {
+			t.Errorf("asked %+v", q.Messages)
+		}
+	}
+	if got := w.ends(behind); got != "succeeded" { // told by the end of the first, to a thread that had to read
+		t.Fatal(got)
+	}
+}
+
+func TestAQueuedRunIsTakenUpAfterACrash(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	first := w.post(th, "a")
+	w.speaking(first)
+	second := w.post(th, "/say b")
+	w.exec(`UPDATE runs SET status = 'cancelled', error_code = 'CANCELLED', error_message = 'x', finished_at = now(), version = version + 1 WHERE id = $1`, first)
+	w.restart()
+	w.node.Tell(w.address(msg.KindThread, th.UUID), durable.Wake{})
+	if got := w.ends(second); got != "succeeded" {
+		t.Fatal(got)
+	}
+}
+
+func TestMoreQueuedRunsThanMemoryHolds(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	first := w.post(th, "a")
+	var all []string
+	runs := make([]id.RunID, 150)
+	for i := range runs {
+		runs[i] = w.post(th, fmt.Sprint("/say ", i))
+		all = append(all, fmt.Sprint(i))
+	}
+	w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{})
+	w.ends(runs[len(runs)-1])
+	w.is(strings.Join(all, ","), `SELECT string_agg(m.content, ',' ORDER BY r.finished_at) FROM runs r JOIN messages m ON m.run_id = r.id AND m.role = 'assistant' WHERE r.thread_id = $1`, th)
+}
+
+func TestSlotsLimitRunningRuns(t *testing.T) {
+	w := newWorld(t, simulatedAgent, withSlots)
+	w.hold()
+	first := w.one(`"a"`)
+	w.speaking(first)
+	second, third := w.one(`"/say b"`), w.post(w.newThread(), "/say c")
+	w.eventually("both wait for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 2 })
+	w.is("2", `SELECT count(*)::text FROM runs WHERE status = 'queued'`)
+	w.ask(w.address(msg.KindRun, second.UUID), msg.CancelRun{}) // withdraws its wish
+	w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{})
+	if got := w.ends(third); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is("0", `SELECT steps::text FROM runs WHERE id = $1`, second)
+}
+
+func TestModelFailures(t *testing.T) {
+	said := func(text string, err *model.Error) func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
+		return func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
+			if text != "" {
+				sink.Text(text)
+			}
+			return nil, err
+		}
+	}
+	refused := &model.Error{Kind: model.Refused, Status: 400, Message: "bad model"}
+	unavailable := &model.Error{Kind: model.Unavailable, Message: "no answer", BeforeFirstToken: true}
+	broken := &model.Error{Kind: model.Broken, Message: "cut off"}
+	for _, c := range []struct {
+		name  string
+		turns []func(context.Context, *model.Request, model.Sink) (*model.Result, error)
+		want  string // status, code, steps, usage rows
+		steps string
+	}{
+		{"refused", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", refused)}, "failed MODEL_ERROR 1 0", "failed"},
+		{"unavailable", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", unavailable)}, "failed MODEL_UNAVAILABLE 1 0", "failed"},
+		{"broken once", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("par", broken)}, "succeeded 2 2", "abandoned succeeded"},
+		{"broken twice", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("par", broken), said("tia", broken)}, "failed MODEL_ERROR 2 2", "abandoned failed"},
+		{"broken, then refused", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", broken), said("", refused)}, "failed MODEL_ERROR 2 0", "abandoned failed"},
+		{"a panic", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
+			panic("bug")
+		}}, "failed INTERNAL 1 0", "failed"},
+		{"no provider to be found", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
+			return nil, errors.New("look up: bad row")
+		}}, "failed INTERNAL 1 0", "failed"},
+		{"a storm of words", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(ctx context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
+			for ctx.Err() == nil {
+				sink.Text(strings.Repeat("x", 1<<20))
+			}
+			return nil, &model.Error{Kind: model.Cancelled, Err: ctx.Err()}
+		}}, "failed MODEL_ERROR 1 1", "failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, simulatedAgent)
+			for _, f := range c.turns {
+				w.models.next(f)
+			}
+			r := w.one(`"/say ok"`)
+			w.ends(r)
+			w.is(c.want, `SELECT concat_ws(' ', status, error_code, steps, (SELECT count(*) FROM usage_records u WHERE u.run_id = r.id)) FROM runs r WHERE id = $1`, r)
+			w.is(c.steps, `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
+			w.is("true", `SELECT (tokens_out = (SELECT coalesce(sum(tokens_out), 0) FROM usage_records))::text FROM runs WHERE id = $1`, r)
+		})
+	}
+	t.Run("unknown provider", func(t *testing.T) {
+		w := newWorld(t, `{"model":{"provider":"gone","name":"x"}}`)
+		r := w.one(`"x"`)
+		w.ends(r)
+		w.is("MODEL_ERROR There is no model provider gone.", `SELECT concat_ws(' ', error_code, error_message) FROM runs WHERE id = $1`, r)
+	})
+}
+
+func TestMaxSeconds(t *testing.T) {
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"limits":{"max_seconds":1}}`)
+	w.hold()
+	r := w.one(`"x"`)
+	w.ends(r)
+	w.is("LIMIT_EXCEEDED failed half an answer", `SELECT concat_ws(' ', r.error_code, s.status, s.output->>'text') FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE r.id = $1`, r)
+	w.sameReplayed(r)
+}
+
+func TestOutputInvalidAndGuardrails(t *testing.T) {
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"output_schema":{"type":"object","required":["n"]},
+		"guardrails":{"output":[{"kind":"regex","pattern":"[0-9]{4}","action":"redact"}]}}`)
+	r := w.one(`"/json {\"n\":1}"`)
+	w.ends(r)
+	w.is(`{"n":1}`, `SELECT output->>'json' FROM runs WHERE id = $1`, r)
+	w.is("true", `SELECT withheld::text FROM run_steps WHERE run_id = $1`, r)
+	r = w.one(`"/json {\"n\":\"card 1234\"}"`)
+	w.ends(r)
+	w.is(`{"n":"card [redacted]"}`, `SELECT output->>'json' FROM runs WHERE id = $1`, r)
+	r = w.one(`"/say no"`)
+	w.ends(r)
+	w.is("failed OUTPUT_INVALID", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)
+}
+
+func TestRefusedRowsFailTheRun(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	w.writer.fails = func(c *journal.Commit) error {
+		for _, e := range c.Ended {
+			if strings.Contains(string(e.Output), "poison") {
+				return fmt.Errorf("%w: no", journal.ErrRefused)
+			}
+		}
+		return nil
+	}
+	r := w.one(`"/say poison"`)
+	w.ends(r)
+	w.is("failed INTERNAL NULL 1", `SELECT concat_ws(' ', r.status, r.error_code, coalesce(s.output::text, 'NULL'), (SELECT count(*) FROM usage_records)) FROM runs r JOIN run_steps s ON s.run_id = r.id WHERE r.id = $1`, r)
+}
+
+func TestContentThatCannotBeStoredIsRefused(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	p := w.message(th, "x")
+	p.Content = "a\x00b"
+	if _, err := w.node.Ask(t.Context(), w.address(msg.KindThread, th.UUID), p); !errors.Is(err, problem.Invalid("", "")) {
+		t.Errorf("a message: %v", err)
+	}
+	w.ends(w.post(th, "fine"))
+}
+
+func TestALostCommitIsMadeGood(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	var once sync.Once
+	w.writer.fails = func(c *journal.Commit) (err error) {
+		if len(c.Ended) > 0 {
+			once.Do(func() { err = journal.ErrUnavailable })
+		}
+		return err
+	}
+	r := w.one(`"/say ok"`)
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is("abandoned succeeded", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
+}
+
+func TestAVersionThatIsNotThereFailsItsRun(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	w.version = 7
+	r := w.post(w.newThread(), "x")
+	w.ends(r)
+	w.is("INTERNAL", `SELECT error_code FROM runs WHERE id = $1`, r)
+}
+
+func BenchmarkMessage(b *testing.B) {
+	w := newWorld(b, simulatedAgent)
+	w.ends(w.post(w.newThread(), "warm up"))
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			w.ends(w.post(w.newThread(), "/say hi"))
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+func TestQueries(t *testing.T) { pgtest.Prepare(t, queries) }
+
+type world struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	store  *Store
+	tenant id.TenantID
+	other  id.TenantID
+	agent  id.AgentID
+}
+
+func newWorld(t *testing.T) *world {
+	pool := pgtest.New(t).System(t)
+	w := &world{t: t, pool: pool, store: New(pool), tenant: id.TenantID{UUID: id.NewAnywhere()}, other: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}}
+	for _, tenant := range []id.TenantID{w.tenant, w.other} {
+		w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, tenant)
+	}
+	w.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')`, w.tenant, w.agent)
+	return w
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (w *world) thread() id.ThreadID {
+	th := id.ThreadID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO threads (tenant_id, id, agent_id, created_by, next_seq, version, owner_epoch) VALUES ($1, $2, $3, 'x', 9, 4, 2)`, w.tenant, th, w.agent)
+	return th
+}
+
+func (w *world) run(th id.ThreadID, seq int64, status string) id.RunID {
+	r := id.RunID{UUID: id.New(th.Shard())}
+	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, input, origin_kind, origin_id, created_at, finished_at, error_code, steps, seq, version, owner_epoch, state)
+		VALUES ($1, $2, $3, $4, 7, $5, $6, '{"text":"x"}', 'user', $1, now(), CASE WHEN $3 IN ('failed', 'succeeded') THEN now() END, CASE WHEN $3 = 'failed' THEN 'INTERNAL' END, 2, 5, 3, 1, '\x7b7d')`,
+		w.tenant, r, status, w.agent, th, seq)
+	return r
+}
+
+func (w *world) step(r id.RunID, idx int, status string, sealed []byte) {
+	w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, sealed, began_seq, started_at) VALUES ($1, $2, $3, 'llm', 'm', $4, $5, $3 + 10, now())`,
+		w.tenant, r, idx, status, sealed)
+}
+
+func TestRun(t *testing.T) {
+	w := newWorld(t)
+	th := w.thread()
+	r := w.run(th, 3, "running")
+	w.step(r, 0, "succeeded", []byte("a"))
+	w.step(r, 1, "running", nil)
+	got, err := w.store.Run(t.Context(), w.tenant, r)
+	if err != nil || got == nil {
+		t.Fatal(got, err)
+	}
+	if got.Status != lifecycle.RunRunning || *got.AgentID != w.agent || *got.AgentVersion != 7 || *got.ThreadID != th || *got.ThreadSeq != 3 ||
+		string(got.Input) != `{"text":"x"}` || got.OriginKind != lifecycle.OriginUser || got.Version != 3 || got.Epoch != 1 || got.Steps != 2 || got.Seq != 5 || string(got.State) != "{}" {
+		t.Errorf("%+v", got)
+	}
+	if got.Open == nil || *got.Open != (OpenStep{Idx: 1, Kind: lifecycle.StepLLM, BeganSeq: 11}) {
+		t.Errorf("open %+v", got.Open)
+	}
+	w.exec(`UPDATE run_steps SET status = 'failed' WHERE idx = 1`)
+	if got, err = w.store.Run(t.Context(), w.tenant, r); err != nil || got.Open != nil {
+		t.Errorf("open %+v, %v", got.Open, err)
+	}
+}
+
+func TestSealedLeavesOutWhatWasAbandoned(t *testing.T) {
+	w := newWorld(t)
+	r := w.run(w.thread(), 1, "running")
+	for idx, status := range []string{"succeeded", "abandoned", "failed", "succeeded", "running"} {
+		sealed := []byte(fmt.Sprint(idx))
+		if idx == 3 {
+			sealed = nil
+		}
+		w.step(r, idx, status, sealed)
+	}
+	got, err := w.store.Sealed(t.Context(), w.tenant, r)
+	if err != nil || len(got) != 2 || got[0].Idx != 0 || got[1].Idx != 2 || string(got[1].Value) != "2" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	w := newWorld(t)
+	th := w.thread()
+	for seq := range 6 {
+		w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, $3, $4, 'user', $5, now())`,
+			w.tenant, th, seq+1, id.NewAnywhere(), fmt.Sprint(seq+1))
+	}
+	got, err := w.store.Messages(t.Context(), w.tenant, th, 5, 3)
+	var content []string
+	for _, m := range got {
+		content = append(content, m.Content)
+	}
+	if err != nil || !slices.Equal(content, []string{"3", "4", "5"}) || got[0].Seq != 3 {
+		t.Errorf("%v, %v", content, err)
+	}
+}
+
+func TestThread(t *testing.T) {
+	w := newWorld(t)
+	th := w.thread()
+	var runs []id.RunID
+	for i, status := range []string{"succeeded", "running", "queued", "failed", "queued", "waiting_approval"} {
+		r := w.run(th, int64(2*i+1), status)
+		runs = append(runs, r)
+		w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at) VALUES ($1, $2, $3, $4, 'user', '', $5, now())`, w.tenant, th, 2*i+1, id.NewAnywhere(), r)
+	}
+	w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at) VALUES ($1, $2, 2, $3, 'assistant', '', $4, now())`, w.tenant, th, id.NewAnywhere(), runs[0])
+	got, err := w.store.Thread(t.Context(), w.tenant, th, 3)
+	if err != nil || got == nil {
+		t.Fatal(got, err)
+	}
+	if got.AgentID != w.agent || got.NextSeq != 9 || got.Version != 4 || got.Epoch != 2 || got.DeletedAt != nil {
+		t.Errorf("%+v", got)
+	}
+	if want := []OpenRun{{runs[1], 3}, {runs[2], 5}, {runs[4], 9}}; !slices.Equal(got.Open, want) {
+		t.Errorf("open %v", got.Open)
+	}
+	if want := []id.RunID{runs[5], runs[4], runs[3]}; !slices.Equal(got.Asked, want) {
+		t.Errorf("asked %v", got.Asked)
+	}
+	more, err := w.store.OpenRuns(t.Context(), w.tenant, th, 9, 3)
+	if err != nil || !slices.Equal(more, []OpenRun{{runs[5], 11}}) {
+		t.Errorf("%v, %v", more, err)
+	}
+}
+
+func TestManifest(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 2, 'draft', '{"b":1, "a":2}')`, w.tenant, w.agent)
+	if got, err := w.store.Manifest(t.Context(), w.tenant, w.agent, 2); err != nil || string(got) != `{"b":1, "a":2}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	if got, err := w.store.Manifest(t.Context(), w.tenant, w.agent, 3); err != nil || got != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Another tenant's id is no rows (service.md, Tenant isolation).
+func TestAnotherTenantSeesNothing(t *testing.T) {
+	w := newWorld(t)
+	th := w.thread()
+	r := w.run(th, 1, "running")
+	w.step(r, 0, "succeeded", []byte("a"))
+	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'draft', '{}')`, w.tenant, w.agent)
+	w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, 1, $3, 'user', '', now())`, w.tenant, th, id.NewAnywhere())
+	ctx := t.Context()
+	if got, err := w.store.Run(ctx, w.other, r); err != nil || got != nil {
+		t.Error("run", got, err)
+	}
+	if got, err := w.store.Thread(ctx, w.other, th, 9); err != nil || got != nil {
+		t.Error("thread", got, err)
+	}
+	if got, err := w.store.Sealed(ctx, w.other, r); err != nil || len(got) != 0 {
+		t.Error("sealed", got, err)
+	}
+	if got, err := w.store.Messages(ctx, w.other, th, 9, 9); err != nil || len(got) != 0 {
+		t.Error("messages", got, err)
+	}
+	if got, err := w.store.OpenRuns(ctx, w.other, th, 0, 9); err != nil || len(got) != 0 {
+		t.Error("open runs", got, err)
+	}
+	if got, err := w.store.Manifest(ctx, w.other, w.agent, 1); err != nil || got != nil {
+		t.Error("manifest", got, err)
+	}
+}
