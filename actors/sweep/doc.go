@@ -1,0 +1,16 @@
+// Package sweep finds what nobody else would do: timers that are due, open runs
+// whose activation went with its process, rows that retention has passed. It is
+// no actor and runs on every node.
+//
+// A due timer is claimed durably for ten seconds, by one node of all, and its
+// owner is told durable.TimerDue; the commit of what the timer causes deletes its
+// row, else it is due again. An open run of a shard of this node that has no
+// activation is woken, a queued run of a thread through its thread. The first
+// pass over the open runs is made at the start and goes to the end, so that
+// after a restart everything continues at once; later ones go on page by page,
+// a bounded number of pages each tick.
+//
+// Order: timers by due time, runs by id. Limits: one query at a time, batches of
+// fixed size. Loss: none that the next tick does not make good; telling twice is
+// harmless, because who is told looks at its rows and the clock again.
+package sweep

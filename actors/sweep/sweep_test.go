@@ -1,0 +1,292 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// fake is the rows and the node of a test.
+type fake struct {
+	mu     sync.Mutex
+	timers []feed.Timer
+	open   []feed.OpenRun
+	old    int
+	err    error
+	pages  int
+	active map[cluster.Address]bool
+	owns   func(id.Shard) bool
+	told   []string
+	notify chan struct{}
+}
+
+func (f *fake) ClaimTimers(_ context.Context, limit int, hold time.Duration) ([]feed.Timer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil || hold != 10*time.Second {
+		return nil, f.err
+	}
+	n := min(limit, len(f.timers))
+	due := f.timers[:n]
+	f.timers = f.timers[n:]
+	return due, nil
+}
+
+func (f *fake) OpenRuns(_ context.Context, after feed.Key, limit int) ([]feed.OpenRun, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pages++
+	if f.err != nil {
+		return nil, f.err
+	}
+	i, found := slices.BinarySearchFunc(f.open, after.Run, func(o feed.OpenRun, r id.RunID) int { return slices.Compare(o.Run.UUID[:], r.UUID[:]) })
+	if found {
+		i++
+	}
+	return f.open[i:min(i+limit, len(f.open))], nil
+}
+
+func (f *fake) DropIdempotency(_ context.Context, limit int, age time.Duration) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if age != 24*time.Hour {
+		return 0, errors.New("not 24 h")
+	}
+	n := min(limit, f.old)
+	f.old -= n
+	return n, nil
+}
+
+func (f *fake) Owns(s id.Shard) bool          { return f.owns == nil || f.owns(s) }
+func (f *fake) Active(a cluster.Address) bool { return f.active[a] }
+func (f *fake) Tell(a cluster.Address, m any) {
+	f.mu.Lock()
+	f.told = append(f.told, fmt.Sprintf("%s %x %+v", a.Kind, a.ID[15], m))
+	f.mu.Unlock()
+	if f.notify != nil {
+		f.notify <- struct{}{}
+	}
+}
+
+func runN(n int) id.RunID {
+	return id.RunID{UUID: id.UUID{6: 0x70, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}}
+}
+
+func TestDueTimersReachTheirOwners(t *testing.T) {
+	f := &fake{timers: []feed.Timer{{Kind: "run", Entity: id.UUID{15: 1}, Name: "deadline"}, {Kind: "approval", Entity: id.UUID{15: 2}, Name: "expire"}}}
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	r, err := s.runOnce(t.Context())
+	if err != nil || r.timers != 2 || !slices.Equal(f.told, []string{"run 1 {Name:deadline}", "approval 2 {Name:expire}"}) {
+		t.Errorf("%+v %v %v", r, err, f.told)
+	}
+	for range claimBatch*2 + 7 {
+		f.timers = append(f.timers, feed.Timer{Kind: "run", Name: "x"})
+	}
+	if r, _ := s.runOnce(t.Context()); r.timers != claimBatch*2+7 {
+		t.Errorf("%d of a crowd in one tick", r.timers)
+	}
+}
+
+func TestOpenRunsAreWoken(t *testing.T) {
+	thread := id.ThreadID{UUID: id.UUID{15: 0xaa}}
+	for _, c := range []struct {
+		name   string
+		run    feed.OpenRun
+		active bool
+		owned  bool
+		want   []string
+	}{
+		{"a running run", feed.OpenRun{Run: runN(1)}, false, true, []string{"run 1 {}"}},
+		{"a running run of a thread", feed.OpenRun{Run: runN(1), Thread: &thread}, false, true, []string{"run 1 {}"}},
+		{"a queued run", feed.OpenRun{Run: runN(1), Queued: true}, false, true, []string{"run 1 {}"}},
+		{"a queued run of a thread, through it", feed.OpenRun{Run: runN(1), Thread: &thread, Queued: true}, false, true, []string{"thread aa {}"}},
+		{"one that lives is left alone", feed.OpenRun{Run: runN(1), Thread: &thread, Queued: true}, true, true, nil},
+		{"one of another node is left alone", feed.OpenRun{Run: runN(1)}, false, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &fake{open: []feed.OpenRun{c.run}, owns: func(id.Shard) bool { return c.owned },
+				active: map[cluster.Address]bool{{Kind: msg.KindRun, ID: c.run.Run.UUID}: c.active}}
+			s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+			if r, err := s.runOnce(t.Context()); err != nil || r.woken != len(c.want) || !slices.Equal(f.told, c.want) {
+				t.Errorf("%+v %v %v", r, err, f.told)
+			}
+		})
+	}
+}
+
+func TestTheFirstPassIsFullAndLaterOnesGoByPages(t *testing.T) {
+	f := &fake{}
+	n := runsPage*(runsPages+2) + 3
+	for i := range n {
+		f.open = append(f.open, feed.OpenRun{Run: runN(i + 1)})
+	}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	if r, err := s.runOnce(t.Context()); err != nil || r.woken != n {
+		t.Fatalf("first pass: %+v %v, want %d", r, err, n)
+	}
+	if r, _ := s.runOnce(t.Context()); r.woken != 0 {
+		t.Errorf("woken %d before the next pass is due", r.woken)
+	}
+	now = now.Add(5 * time.Second)
+	if r, _ := s.runOnce(t.Context()); r.woken != runsPage*runsPages {
+		t.Errorf("one tick of a later pass wakes %d", r.woken)
+	}
+	if r, _ := s.runOnce(t.Context()); r.woken != n-runsPage*runsPages {
+		t.Errorf("the rest is %d", r.woken)
+	}
+}
+
+func TestAPartThatFailsKeepsNoOtherFromItsWork(t *testing.T) {
+	f := &fake{err: errors.New("away"), old: 5, open: []feed.OpenRun{{Run: runN(1)}}}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	if r, err := s.runOnce(t.Context()); err == nil || r.dropped != 5 {
+		t.Errorf("%+v %v", r, err)
+	}
+	f.err = nil
+	if r, err := s.runOnce(t.Context()); err != nil || r.woken != 1 {
+		t.Errorf("a pass that failed is not made good at the next tick: %+v %v", r, err)
+	}
+}
+
+func TestRetentionInBatches(t *testing.T) {
+	f := &fake{old: dropBatch + 3}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	var got []int
+	for range 3 {
+		r, _ := s.runOnce(t.Context())
+		got = append(got, r.dropped)
+	}
+	f.old = 1
+	now = now.Add(time.Minute)
+	r, _ := s.runOnce(t.Context())
+	if got = append(got, r.dropped); !slices.Equal(got, []int{dropBatch, 3, 0, 1}) {
+		t.Errorf("dropped %v", got)
+	}
+}
+
+// told is an actor that says what it hears.
+type told struct {
+	kind string
+	out  chan string
+}
+
+func (a *told) Receive(_ cluster.Context, m any) {
+	switch m := m.(type) {
+	case durable.TimerDue:
+		a.out <- a.kind + " timer " + m.Name
+	case durable.Wake:
+		a.out <- a.kind + " wake"
+	}
+}
+func (a *told) Stopped() {}
+
+func TestAfterARestartEverythingGoesOnWithinASecond(t *testing.T) {
+	db := pgtest.New(t)
+	pool := db.System(t)
+	tenant := fill(t, pool)
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	out := make(chan string, 100)
+	for _, kind := range []string{msg.KindRun, msg.KindThread} {
+		n.Register(kind, func(cluster.Address) cluster.Behavior { return &told{kind, out} })
+	}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Rows: feed.NewSweep(pool), Node: n, Log: zerolog.Nop()})
+	begun := time.Now()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for range 3 {
+		select {
+		case m := <-out:
+			got = append(got, m)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("only %v", got)
+		}
+	}
+	took := time.Since(begun)
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"run timer deadline", "run wake", "thread wake"}) || took > time.Second {
+		t.Errorf("%v after %v", got, took)
+	}
+	// A timer that comes due later is told then, once.
+	if _, err := pool.Exec(t.Context(), "INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'thread', $2, 'soon', now() + interval '300 ms')", tenant, id.NewAnywhere()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case m := <-out:
+		if m != "thread timer soon" {
+			t.Error(m)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the timer is not told")
+	}
+	s.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := n.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if len(out) != 0 {
+		t.Errorf("told more: %s", <-out)
+	}
+}
+
+// fill writes a running run, a queued run of a thread with another behind it,
+// one that waits for an approval, and a due timer.
+func fill(t *testing.T, pool *pgxpool.Pool) id.TenantID {
+	t.Helper()
+	tenant, agent, thread := id.TenantID{UUID: id.NewAnywhere()}, id.NewAnywhere(), id.NewAnywhere()
+	for _, q := range []struct {
+		sql  string
+		args []any
+	}{
+		{"INSERT INTO tenants (id, name) VALUES ($1, 't')", []any{tenant}},
+		{"INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'a')", []any{tenant, agent}},
+		{"INSERT INTO threads (tenant_id, id, agent_id, created_by) VALUES ($1, $2, $3, 'x')", []any{tenant, thread, agent}},
+		{"INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, 'deadline', now())", []any{tenant, id.NewAnywhere()}},
+	} {
+		if _, err := pool.Exec(t.Context(), q.sql, q.args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []struct {
+		status string
+		seq    int
+	}{{"running", 0}, {"waiting_approval", 0}, {"queued", 1}, {"queued", 3}} {
+		var th *id.UUID
+		var seq *int
+		if r.seq > 0 {
+			th, seq = &thread, &r.seq
+		}
+		if _, err := pool.Exec(t.Context(), `INSERT INTO runs (tenant_id, id, status, agent_id, thread_id, thread_seq, origin_kind, origin_id, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, 'api_key', $1, now())`, tenant, id.NewAnywhere(), r.status, agent, th, seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tenant
+}
