@@ -167,7 +167,7 @@ func list(frames []*event.Frame) string {
 }
 
 // open opens and attaches a client.
-func open(t testing.TB, hs *Hubs, k key, c event.Cursor, cn *conn) *Reader {
+func open(t testing.TB, hs *Hubs, k key, c event.Cursor, cn Conn) *Reader {
 	t.Helper()
 	r, err := hs.Open(t.Context(), k.tenant, k.run, c)
 	if err != nil {
