@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -58,6 +59,7 @@ type slotsActor struct {
 	ready   bool  // it knows who is running
 	early   []any // what came before
 	armed   bool
+	wg      sync.WaitGroup
 }
 
 type (
@@ -133,11 +135,11 @@ func (s *slotsActor) read(c cluster.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	s.cancel = cancel
 	ref, tenant, at := c.Ref(), c.Self().Tenant, s.cfg.Now()
-	go func() {
+	s.wg.Go(func() {
 		defer cancel()
 		running, err := s.cfg.Running.Running(ctx, tenant)
 		ref.Send(read{at, running, err})
-	}()
+	})
 }
 
 func (s *slotsActor) later(c cluster.Context, d time.Duration) {
@@ -153,4 +155,5 @@ func (s *slotsActor) Stopped() {
 	if s.cancel != nil {
 		s.cancel()
 	}
+	s.wg.Wait()
 }

@@ -35,7 +35,7 @@ type hub struct {
 	mu      sync.Mutex // guards the fields below and those of its readers
 	readers []*Reader
 	pos     event.Pos // everything up to here was published by the present owner
-	live    *speech     // the step that is being spoken, as far as it was
+	live    *speech   // the step that is being spoken, as far as it was
 	owned   bool      // somebody publishes whatever is committed
 	gone    bool      // off the shelf; nobody may use it any more
 	stale   atomic.Bool
