@@ -3,14 +3,11 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"agentsvc/persistence/pg"
-	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
@@ -205,39 +202,4 @@ func (t *Tx) Publish(ctx context.Context, a id.AgentID, version int) (*api.Agent
 		return nil, nil, err
 	}
 	return row, v, t.Audit(ctx, "agent.publish", "agent", a.UUID, map[string]int{"version": version})
-}
-
-// Manifests keeps the manifests of versions, ready to run. A version never
-// changes, so an entry is never wrong.
-type Manifests struct {
-	store *Store
-	cache *Cache[versionKey, *agent.Manifest]
-}
-
-type versionKey struct {
-	tenant  id.TenantID
-	agent   id.AgentID
-	version int
-}
-
-// NewManifests makes an empty cache of at most max versions.
-func NewManifests(s *Store, max int) *Manifests {
-	return &Manifests{s, NewCache[versionKey, *agent.Manifest](CacheConfig{Max: max, TTL: time.Hour})}
-}
-
-// Get is the manifest of a version; it is shared and must not be changed. It is
-// there also when the agent was archived since.
-func (m *Manifests) Get(ctx context.Context, t id.TenantID, a id.AgentID, version int) (*agent.Manifest, error) {
-	v, _, err := m.cache.Load(ctx, versionKey{t, a, version}, func(ctx context.Context) (*agent.Manifest, bool, error) {
-		row, err := m.store.View(t).Version(ctx, a, version)
-		if err != nil {
-			return nil, false, err
-		}
-		doc, err := agent.Load(json.RawMessage(row.Manifest))
-		if err != nil {
-			return nil, false, fmt.Errorf("version %d of agent %s: %w", version, a, err)
-		}
-		return doc, true, nil
-	})
-	return v, err
 }

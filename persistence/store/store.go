@@ -7,7 +7,7 @@
 // with its audit rows and, where the request had an Idempotency-Key, with the
 // kept answer: all of it or nothing.
 //
-// It owns no memory but the bounded caches of Cache and Manifests. Limits: every
+// It has no memory but the bounded Caches it is asked for. Limits: every
 // call ends within Timeout. Loss: none; a call that ends with ErrUnavailable may
 // have committed, and its Idempotency-Key tells.
 package store

@@ -1,0 +1,176 @@
+package platform
+
+import (
+	"context"
+	"encoding/json"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+type createAgent struct{ Body api.AgentCreate }
+
+type oneAgent struct {
+	ID id.AgentID `path:"id"`
+}
+
+type patchAgent struct {
+	ID   id.AgentID `path:"id"`
+	Body api.AgentPatch
+}
+
+type listVersions struct {
+	ID id.AgentID `path:"id"`
+	api.Page
+}
+
+type createVersion struct {
+	ID   id.AgentID `path:"id"`
+	Body api.AgentVersionCreate
+}
+
+type oneVersion struct {
+	ID      id.AgentID `path:"id"`
+	Version int        `path:"version"`
+}
+
+func (p *Platform) agentRoutes(t *edge.Table) {
+	const tag = "Agents"
+	manifest := map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim"}, "instructions": "You are a friendly assistant."}
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents", ID: "listAgents", Summary: "List agents", Tag: tag, Role: lifecycle.RoleMember}, p.listAgents)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Summary: "Make an agent",
+		Description: "With a manifest also its version 1, as a draft. A slug that is omitted is made from the name.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
+		Example: map[string]any{"name": "Support", "manifest": manifest}}, p.createAgent)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}", ID: "getAgent", Summary: "Read an agent", Tag: tag, Role: lifecycle.RoleMember}, p.getAgent)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/agents/{id}", ID: "updateAgent", Summary: "Change an agent", Tag: tag, Role: lifecycle.RoleAdmin,
+		Codes: []problem.Code{problem.CodeSlugTaken}, Example: map[string]any{"emoji": "🦉"}}, p.updateAgent)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/agents/{id}", ID: "archiveAgent", Summary: "Archive an agent",
+		Description: "It is not listed, read or started any more; its threads and runs stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveAgent)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions", ID: "listAgentVersions", Summary: "List an agent's versions", Tag: tag, Role: lifecycle.RoleMember}, p.listVersions)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Summary: "Add a version",
+		Description: "It is a draft until it is published.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"manifest": manifest}}, p.createVersion)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions/{version}", ID: "getAgentVersion", Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Summary: "Publish a version",
+		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true}, p.publish)
+}
+
+func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
+	at, err := page[id.AgentID](*in, "agents")
+	if err != nil {
+		return nil, err
+	}
+	agents, err := p.Store.View(c.Tenant).Agents(ctx, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(agents, in.Size(), "agents", func(a api.Agent) any { return a.ID })
+	return &l, nil
+}
+
+// noNode refuses an org node: a tenant has none that could be named.
+func noNode(given bool) error {
+	if given {
+		return problem.Invalid("node_id", "there is no such org node")
+	}
+	return nil
+}
+
+func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAgent) (*api.AgentAnswer, error) {
+	b := &in.Body
+	if err := noNode(b.NodeID != nil); err != nil {
+		return nil, err
+	}
+	given := len(b.Manifest) > 0 && string(b.Manifest) != "null"
+	if given {
+		if _, err := agent.Parse("manifest", json.RawMessage(b.Manifest)); err != nil {
+			return nil, err
+		}
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+		a, err := tx.CreateAgent(ctx, b)
+		if err != nil || !given {
+			return &api.AgentAnswer{Agent: a}, err
+		}
+		a, v, err := tx.CreateVersion(ctx, a.ID, json.RawMessage(b.Manifest))
+		return &api.AgentAnswer{Agent: a, Version: v}, err
+	})
+}
+
+func (p *Platform) getAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*api.AgentAnswer, error) {
+	a, err := p.Store.View(c.Tenant).Agent(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &api.AgentAnswer{Agent: a}, nil
+}
+
+func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAgent) (*api.AgentAnswer, error) {
+	_, given := in.Body.NodeID.Get()
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+		a, err := tx.UpdateAgent(ctx, in.ID, &in.Body)
+		if err == nil {
+			err = noNode(given)
+		}
+		return &api.AgentAnswer{Agent: a}, err
+	})
+}
+
+func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*edge.Empty, error) {
+	defer p.ForgetAgent(c.Tenant, in.ID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.ArchiveAgent(ctx, in.ID)
+	})
+}
+
+func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {
+	at, err := page[int](in.Page, "agent-versions")
+	if err != nil {
+		return nil, err
+	}
+	v := p.Store.View(c.Tenant)
+	if _, err := v.Agent(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	versions, err := v.Versions(ctx, in.ID, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(versions, in.Size(), "agent-versions", func(v api.AgentVersion) any { return v.Version })
+	return &l, nil
+}
+
+func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *createVersion) (*api.AgentVersionAnswer, error) {
+	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	if _, err := agent.Parse("manifest", json.RawMessage(in.Body.Manifest)); err != nil {
+		return nil, err
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentVersionAnswer, error) {
+		_, v, err := tx.CreateVersion(ctx, in.ID, json.RawMessage(in.Body.Manifest))
+		return &api.AgentVersionAnswer{Version: v}, err
+	})
+}
+
+func (p *Platform) getVersion(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentVersion, error) {
+	v := p.Store.View(c.Tenant)
+	if _, err := v.Agent(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	return v.Version(ctx, in.ID, in.Version)
+}
+
+func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentAnswer, error) {
+	defer p.ForgetAgent(c.Tenant, in.ID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+		a, v, err := tx.Publish(ctx, in.ID, in.Version)
+		return &api.AgentAnswer{Agent: a, Version: v}, err
+	})
+}

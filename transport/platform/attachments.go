@@ -1,0 +1,72 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/transport/edge"
+)
+
+type oneAttachment struct {
+	ID id.AttachmentID `path:"id"`
+}
+
+func (p *Platform) attachmentRoutes(t *edge.Table) {
+	const tag = "Attachments"
+	edge.HandleUpload(t, edge.Route{Method: "POST", Path: "/v1/attachments", ID: "createAttachment", Summary: "Store a file",
+		Description: "One field `file`, up to 20 MiB. Messages name it by its id.", Tag: tag, Role: lifecycle.RoleMember, Status: 201, Idempotent: true}, p.createAttachment)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}", ID: "getAttachment", Summary: "Read what is known of a file", Tag: tag, Role: lifecycle.RoleMember}, p.getAttachment)
+	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}/content", ID: "downloadAttachment", Summary: "Download a file", Tag: tag, Role: lifecycle.RoleMember}, p.download)
+}
+
+// AttachmentFile is the key of an attachment's file.
+func AttachmentFile(t id.TenantID, a id.AttachmentID) string {
+	return "attachments/" + t.String() + "/" + a.String()
+}
+
+// createAttachment stores the file first: a row without its file would be a
+// broken promise, a file without its row is only lost room.
+func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *nothing, up *edge.Upload) (_ *api.Attachment, err error) {
+	f, err := up.Next()
+	if err != nil {
+		return nil, err
+	}
+	a := store.NewAttachment{ID: id.AttachmentID{UUID: id.NewAnywhere()}, Name: f.Name, MediaType: f.MediaType}
+	key := AttachmentFile(c.Tenant, a.ID)
+	if a.SizeBytes, a.SHA256, err = p.Files.Put(ctx, key, f, edge.MaxAttachment); err != nil {
+		return nil, err
+	}
+	defer func() {
+		// Of a commit whose outcome is not known the row may be there.
+		if err != nil && !errors.Is(err, store.ErrUnavailable) {
+			err = errors.Join(err, p.Files.Delete(key))
+		}
+	}()
+	if _, err := up.Next(); !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Attachment, error) {
+		return tx.CreateAttachment(ctx, a)
+	})
+}
+
+func (p *Platform) getAttachment(ctx context.Context, c *edge.Caller, in *oneAttachment) (*api.Attachment, error) {
+	return p.Store.View(c.Tenant).Attachment(ctx, in.ID)
+}
+
+func (p *Platform) download(ctx context.Context, c *edge.Caller, in *oneAttachment) (*edge.Download, error) {
+	a, err := p.Store.View(c.Tenant).Attachment(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	body, size, err := p.Files.Open(AttachmentFile(c.Tenant, in.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &edge.Download{Name: a.Name, MediaType: a.MediaType, Size: size, Body: body}, nil
+}

@@ -1,0 +1,73 @@
+package platform
+
+import (
+	"context"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/transport/edge"
+)
+
+type createKey struct{ Body api.APIKeyName }
+
+type renameKey struct {
+	ID   id.KeyID `path:"id"`
+	Body api.APIKeyName
+}
+
+type oneKey struct {
+	ID id.KeyID `path:"id"`
+}
+
+func (p *Platform) keyRoutes(t *edge.Table) {
+	const tag = "API keys"
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/api-keys", ID: "listApiKeys", Summary: "List API keys",
+		Description: "Revoked keys too, newest first. Without limit and cursor the whole list, without next_cursor.", Tag: tag, Role: lifecycle.RoleAdmin}, p.listKeys)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/api-keys", ID: "createApiKey", Summary: "Make an API key",
+		Description: "The secret is in this answer only.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"name": "backend"}}, p.createKey)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/api-keys/{id}", ID: "renameApiKey", Summary: "Rename an API key",
+		Description: "A revoked key is 404.", Tag: tag, Role: lifecycle.RoleAdmin, Example: map[string]any{"name": "backend, blue"}}, p.renameKey)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/api-keys/{id}", ID: "revokeApiKey", Summary: "Revoke an API key",
+		Description: "Takes effect at once. Revoking a revoked key changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.revokeKey)
+}
+
+func (p *Platform) listKeys(ctx context.Context, c *edge.Caller, in *api.Page) (*api.Whole[api.APIKey], error) {
+	at, err := page[id.KeyID](*in, "api-keys")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := p.Store.View(c.Tenant).Keys(ctx, at, whole(*in))
+	if err != nil {
+		return nil, err
+	}
+	return paged(*in, keys, "api-keys", func(k api.APIKey) any { return k.ID }), nil
+}
+
+func (p *Platform) createKey(ctx context.Context, c *edge.Caller, in *createKey) (*api.APIKeyCreated, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.APIKeyCreated, error) {
+		return tx.CreateKey(ctx, in.Body.Name)
+	})
+}
+
+func (p *Platform) renameKey(ctx context.Context, c *edge.Caller, in *renameKey) (*api.APIKey, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.APIKey, error) {
+		return tx.RenameKey(ctx, in.ID, in.Body.Name)
+	})
+}
+
+// revokeKey answers only when no request with the key is accepted any more, also
+// when it was revoked before: the first answer may not have been given.
+func (p *Platform) revokeKey(ctx context.Context, c *edge.Caller, in *oneKey) (*edge.Empty, error) {
+	_, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.RevokeKey(ctx, in.ID)
+	})
+	// Whatever became of the commit, what is remembered may be wrong now.
+	p.Auth.Forget(c.Tenant, in.ID)
+	if err == nil && p.Revoked != nil {
+		err = p.Revoked(ctx, c.Tenant, in.ID)
+	}
+	return nil, err
+}

@@ -1,0 +1,271 @@
+package platform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+// Actors reaches the owners of threads and runs.
+type Actors interface {
+	// Ask sends message to an actor and waits for its reply, for some seconds at
+	// most; a reply that is an error is returned as the error.
+	Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error)
+	// MintShard is a shard of this node.
+	MintShard() id.Shard
+}
+
+// Streams opens the event streams of runs. A run that the tenant does not have
+// is NOT_FOUND.
+type Streams interface {
+	Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error)
+}
+
+// Files keeps attachments.
+type Files interface {
+	Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error)
+	Open(key string) (io.ReadSeekCloser, int64, error)
+	Delete(key string) error
+}
+
+// URLGuard says whether the service may be sent to a URL. The text of a refusal
+// is shown to the caller.
+type URLGuard interface {
+	CheckURL(ctx context.Context, url string) error
+}
+
+// Config joins the routes with the rest. Everything but Revoked is required.
+type Config struct {
+	Store   *store.Store
+	Auth    *Auth
+	Actors  Actors
+	Streams Streams
+	Files   Files
+	URLs    URLGuard
+	// Revoked is called when a key was revoked and this node accepts it no more,
+	// before the answer: it tells the other nodes and closes the key's streams.
+	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
+}
+
+// Platform is the /v1 routes.
+type Platform struct {
+	Config
+	published *store.Cache[agentKey, int]
+	threads   *store.Cache[threadKey, id.AgentID]
+}
+
+type agentKey struct {
+	tenant id.TenantID
+	agent  id.AgentID
+}
+
+type threadKey struct {
+	tenant id.TenantID
+	thread id.ThreadID
+}
+
+const (
+	maxPublished = 1 << 14
+	maxThreads   = 1 << 16
+	// publishedFor bounds how long another node's publishing goes unseen where
+	// nobody calls ForgetAgent.
+	publishedFor = 2 * time.Second
+)
+
+// New makes the routes; Register puts them into a table.
+func New(cfg Config) *Platform {
+	return &Platform{
+		Config:    cfg,
+		published: store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor}),
+		threads:   store.NewCache[threadKey, id.AgentID](store.CacheConfig{Max: maxThreads}),
+	}
+}
+
+// Register adds every route.
+func (p *Platform) Register(t *edge.Table) {
+	edge.Enum(t, lifecycle.RunStatuses...)
+	edge.Enum(t, lifecycle.StepStatuses...)
+	edge.Enum(t, lifecycle.StepKinds...)
+	edge.Enum(t, lifecycle.VersionStatuses...)
+	edge.Enum(t, lifecycle.OriginKinds...)
+	edge.Enum(t, lifecycle.UserRoles...)
+	p.tenantRoutes(t)
+	p.keyRoutes(t)
+	p.agentRoutes(t)
+	p.providerRoutes(t)
+	p.attachmentRoutes(t)
+	p.threadRoutes(t)
+	p.runRoutes(t)
+}
+
+// Tags are the sections of the OpenAPI document, in its order.
+var Tags = []edge.Tag{
+	{Name: "Tenant", Description: "Who calls, and the tenant itself."},
+	{Name: "API keys", Description: "Keys of a tenant's back end. A key acts as admin."},
+	{Name: "Agents", Description: "Agents, their versions, and runs of them without a thread."},
+	{Name: "Model providers", Description: "A tenant's own model providers go before the deployment's."},
+	{Name: "Attachments", Description: "Files that messages name."},
+	{Name: "Threads", Description: "Conversations with an agent."},
+	{Name: "Runs", Description: "What agents do: status, steps, events."},
+}
+
+// ForgetAgent makes the next run of the agent look up its published version.
+func (p *Platform) ForgetAgent(t id.TenantID, a id.AgentID) { p.published.Drop(agentKey{t, a}) }
+
+// version is the agent's published version, 0 when it has none; ok is false for
+// an agent that is unknown or archived.
+func (p *Platform) version(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
+	return p.published.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
+		return p.Store.View(t).Published(ctx, a)
+	})
+}
+
+// by is the caller as the store and the audit log see it.
+func by(c *edge.Caller) store.By {
+	b := store.By{Tenant: c.Tenant, Actor: c.Principal}
+	if c.IP.IsValid() {
+		b.IP = c.IP.String()
+	}
+	if c.Idem != nil {
+		b.Idem = &store.Idem{Digest: digest(c.Idem.IdemKey), Fingerprint: c.Idem.Fingerprint, Status: c.Idem.Status}
+	}
+	return b
+}
+
+// change makes one change; its answer is kept under the caller's
+// Idempotency-Key.
+func change[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
+	var out *Out
+	err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		var err error
+		if out, err = fn(ctx, tx); err != nil || c.Idem == nil {
+			return nil, err
+		}
+		return edge.Encode(out)
+	})
+	if errors.Is(err, store.ErrReplay) {
+		err = edge.ErrReplay
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// digest is what an answer is kept under.
+func digest(k edge.IdemKey) [sha256.Size]byte {
+	var b []byte
+	for _, part := range []string{k.Principal, k.Method, k.Path, k.Key} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
+		b = append(b, part...)
+	}
+	return sha256.Sum256(b)
+}
+
+// keep seals the answer that an actor's commit is to keep.
+func (p *Platform) keep(c *edge.Caller, answer any) (*msg.Idempotency, error) {
+	if c.Idem == nil {
+		return nil, nil
+	}
+	body, err := edge.Encode(answer)
+	if err != nil {
+		return nil, err
+	}
+	d := digest(c.Idem.IdemKey)
+	sealed, err := p.Store.SealAnswer(c.Tenant, d, body)
+	if err != nil {
+		return nil, fmt.Errorf("seal an answer: %w", err)
+	}
+	return &msg.Idempotency{Digest: d, Fingerprint: c.Idem.Fingerprint, Status: c.Idem.Status, Response: sealed}, nil
+}
+
+// ask sends an order to an actor and reads its reply.
+func ask[Reply any](ctx context.Context, p *Platform, c *edge.Caller, kind string, actor id.UUID, order any) (Reply, error) {
+	var none Reply
+	v, err := p.Actors.Ask(ctx, kind, c.Tenant, actor, order)
+	if errors.Is(err, journal.ErrReplay) {
+		err = edge.ErrReplay
+	}
+	if err != nil {
+		return none, err
+	}
+	reply, ok := v.(Reply)
+	if !ok {
+		return none, fmt.Errorf("a %s answered %T to %T", kind, v, order)
+	}
+	return reply, nil
+}
+
+func sender(c *edge.Caller) msg.By {
+	b := by(c)
+	return msg.By{Actor: b.Actor, IP: b.IP}
+}
+
+// origin is the caller as what starts a run.
+func origin(c *edge.Caller) msg.Origin {
+	if !c.Key.IsZero() {
+		return msg.Origin{Kind: lifecycle.OriginAPIKey, ID: c.Key.UUID}
+	}
+	return msg.Origin{Kind: lifecycle.OriginUser, ID: c.User.UUID}
+}
+
+// Replays finds kept answers for the edge.
+type Replays struct{ Store *store.Store }
+
+// Find answers nil when there is none.
+func (r Replays) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error) {
+	kept, err := r.Store.Kept(ctx, k.Tenant, digest(k))
+	if err != nil || kept == nil {
+		return nil, err
+	}
+	return &edge.Stored{Fingerprint: kept.Fingerprint, Status: kept.Status, Body: kept.Body}, nil
+}
+
+// Classify says which internal errors mean that storage cannot serve now; it is
+// the edge's.
+func Classify(err error) *problem.Error {
+	for _, down := range []error{store.ErrUnavailable, journal.ErrUnavailable, journal.ErrUnsettled, journal.ErrFenced, journal.ErrConflict,
+		context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, down) {
+			return problem.Unavailable("Storage is not available now.", time.Second)
+		}
+	}
+	return nil
+}
+
+// page reads the cursor of a list that is ordered by id.
+func page[ID any](q api.Page, kind string) (at ID, err error) {
+	_, err = q.From(kind, &at)
+	return at, err
+}
+
+// whole is the limit of a list that is whole unless a page was asked for.
+func whole(q api.Page) int {
+	if q.Given() {
+		return q.Size()
+	}
+	return store.All
+}
+
+// paged shapes a list that is whole unless a page was asked for.
+func paged[T any](q api.Page, items []T, kind string, pos func(T) any) *api.Whole[T] {
+	if !q.Given() {
+		return api.All(items)
+	}
+	return api.PageOf(api.Paged(items, q.Size(), kind, pos))
+}

@@ -1,0 +1,132 @@
+package platform
+
+import (
+	"context"
+	"encoding/json"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+type startRun struct {
+	ID   id.AgentID   `path:"id"`
+	Body api.RunStart `required:"false"`
+}
+
+type listRuns struct {
+	api.Page
+	AgentID    *id.AgentID          `query:"agent_id"`
+	WorkflowID *id.WorkflowID       `query:"workflow_id"`
+	Status     *lifecycle.RunStatus `query:"status"`
+}
+
+type oneRun struct {
+	ID id.RunID `path:"id"`
+}
+
+type watchRun struct {
+	ID          id.RunID `path:"id"`
+	Since       *float64 `query:"since" doc:"the last step idx that was seen; default -1"`
+	Replay      string   `query:"replay" enum:"full" doc:"every frame of the run"`
+	LastEventID string   `header:"Last-Event-ID" doc:"the last frame id that was seen: every later frame comes exactly once"`
+}
+
+func (p *Platform) runRoutes(t *edge.Table) {
+	const tag = "Runs"
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/runs", ID: "startRun", Summary: "Run an agent once",
+		Description: "Without a thread. The agent reads its prompt from a bare string, { text } or { input }.", Tag: "Agents", Role: lifecycle.RoleMember,
+		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeAgentNotPublished}, Example: map[string]any{"input": "Sum up our returns policy."}}, p.startRun)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Summary: "Read a run and its steps", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Summary: "Cancel a run",
+		Description: "Answers the status the run has now; of one that had ended, the one it ended in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
+	edge.HandleStream(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/events", ID: "watchRun", Summary: "Follow a run",
+		Description: "The stream ends after the terminal frame. A client that reconnects sends the last id it saw as Last-Event-ID.", Tag: tag, Role: lifecycle.RoleMember,
+		Frames: frames}, p.watchRun)
+}
+
+func (p *Platform) startRun(ctx context.Context, c *edge.Caller, in *startRun) (*api.RunStarted, error) {
+	version, ok, err := p.version(ctx, c.Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, problem.NotFound("agent")
+	}
+	if version == 0 {
+		return nil, problem.New(problem.CodeAgentNotPublished, "The agent has no published version.")
+	}
+	run := id.RunID{UUID: id.New(p.Actors.MintShard())}
+	out := &api.RunStarted{RunID: run}
+	order := msg.StartOne{Run: run, AgentID: in.ID, AgentVersion: version, Input: json.RawMessage(in.Body.Input), Origin: origin(c), By: sender(c)}
+	if order.Input == nil {
+		order.Input = json.RawMessage("null")
+	}
+	if order.Idempotency, err = p.keep(c, out); err != nil {
+		return nil, err
+	}
+	if _, err := ask[msg.Started](ctx, p, c, msg.KindRun, run.UUID, order); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (*api.List[api.Run], error) {
+	at, err := page[id.RunID](in.Page, "runs")
+	if err != nil {
+		return nil, err
+	}
+	runs, err := p.Store.View(c.Tenant).Runs(ctx, store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Status: in.Status}, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(runs, in.Size(), "runs", func(r api.Run) any { return r.ID })
+	return &l, nil
+}
+
+// getRun reads the run before its steps: a run that is shown as ended is shown
+// with all of them.
+func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunAnswer, error) {
+	v := p.Store.View(c.Tenant)
+	run, err := v.Run(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := v.Steps(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if steps == nil {
+		steps = []api.Step{}
+	}
+	return &api.RunAnswer{Run: run, Steps: steps}, nil
+}
+
+func (p *Platform) cancelRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunStatus, error) {
+	order := msg.CancelRun{By: sender(c)}
+	var err error
+	// Only a cancel that changes something is committed and kept, and then this
+	// is its answer.
+	if order.Idempotency, err = p.keep(c, &api.RunStatus{RunID: in.ID, Status: lifecycle.RunCancelled}); err != nil {
+		return nil, err
+	}
+	s, err := ask[msg.Status](ctx, p, c, msg.KindRun, in.ID.UUID, order)
+	if err != nil {
+		return nil, err
+	}
+	return &api.RunStatus{RunID: in.ID, Status: s.Status}, nil
+}
+
+func (p *Platform) watchRun(ctx context.Context, c *edge.Caller, in *watchRun) (edge.Subscriber, error) {
+	since := -1.0
+	if in.Since != nil {
+		since = *in.Since
+	}
+	return p.Streams.Open(ctx, c.Tenant, in.ID, event.ReadCursor(in.LastEventID, since, in.Replay == "full"))
+}

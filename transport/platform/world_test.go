@@ -1,0 +1,370 @@
+package platform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/persistence/blob"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/edge/sse"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// fasthttp's clock for the Date field runs as long as the process.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+// noLimits lets everything pass.
+type noLimits struct{}
+
+func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool) { return 0, true }
+func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool)      { return 0, true }
+func (noLimits) RefundIP(netip.Addr)                                       {}
+
+// actors stands for threads and runs: it commits what they would, as far as the
+// routes see it.
+type actors struct {
+	pool *pgxpool.Pool // system
+
+	mu    sync.Mutex // guards the fields below
+	asked []any
+	fail  error
+}
+
+func (a *actors) MintShard() id.Shard { return 77 }
+
+func (a *actors) orders() []any {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]any(nil), a.asked...)
+}
+
+func (a *actors) failWith(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = err
+}
+
+func (a *actors) keep(ctx context.Context, t id.TenantID, i *msg.Idempotency) error {
+	if i == nil {
+		return nil
+	}
+	tag, err := a.pool.Exec(ctx, `INSERT INTO idempotency (tenant_id, digest, fingerprint, status, response, created_at)
+		VALUES ($1, $2, $3, $4, $5, now()) ON CONFLICT DO NOTHING`, t, i.Digest[:], i.Fingerprint[:], i.Status, i.Response)
+	if err == nil && tag.RowsAffected() == 0 {
+		return journal.ErrReplay
+	}
+	return err
+}
+
+func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
+	a.mu.Lock()
+	a.asked = append(a.asked, order)
+	fail := a.fail
+	a.mu.Unlock()
+	if fail != nil {
+		return nil, fail
+	}
+	table := map[string]string{msg.KindThread: "threads WHERE deleted_at IS NULL AND", msg.KindRun: "runs WHERE"}[kind]
+	var there bool
+	if err := a.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table+" tenant_id = $1 AND id = $2)", t, to).Scan(&there); err != nil {
+		return nil, err
+	}
+	if _, begins := order.(msg.StartOne); !there && !begins {
+		return nil, problem.NotFound(kind)
+	}
+	switch m := order.(type) {
+	case msg.Post:
+		return msg.Posted{Run: m.Run, Message: m.Message}, a.keep(ctx, t, m.Idempotency)
+	case msg.StartOne:
+		return msg.Started{Run: m.Run}, a.keep(ctx, t, m.Idempotency)
+	case msg.CancelRun:
+		return msg.Status{Run: id.RunID{UUID: to}, Status: lifecycle.RunCancelled}, a.keep(ctx, t, m.Idempotency)
+	case msg.DeleteThread:
+		_, err := a.pool.Exec(ctx, "UPDATE threads SET deleted_at = now() WHERE tenant_id = $1 AND id = $2", t, to)
+		return msg.Done{}, err
+	}
+	return nil, fmt.Errorf("unexpected %T", order)
+}
+
+// streams answers one terminal frame that says with which cursor it was opened.
+type streams struct{ store *store.Store }
+
+func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
+	if _, err := s.store.View(t).Run(ctx, run); err != nil {
+		return nil, err
+	}
+	return &oneFrame{event.Failed(9, "CURSOR", fmt.Sprintf("%+v", from))}, nil
+}
+
+type oneFrame struct{ f *event.Frame }
+
+func (o *oneFrame) Attach(c *edge.Conn) { c.Send(o.f); c.Close() }
+func (o *oneFrame) Gone()               {}
+
+// guard refuses one host.
+type guard struct{}
+
+func (guard) CheckURL(_ context.Context, url string) error {
+	if strings.Contains(url, "localhost") {
+		return errors.New("refused by the outbound guard: not public")
+	}
+	return nil
+}
+
+type party struct {
+	tenant id.TenantID
+	owner  id.UserID
+	key    id.KeyID
+	secret string
+
+	agent, draft id.AgentID // with and without a published version
+	thread       id.ThreadID
+	run          id.RunID
+	provider     id.ProviderID
+	attachment   id.AttachmentID
+}
+
+type world struct {
+	*Platform
+	t      testing.TB
+	db     *pgtest.DB
+	admin  *pgxpool.Pool
+	sys    *store.SystemStore
+	pool   *pgxpool.Pool // of the routes
+	actors *actors
+	table  *edge.Table
+	addr   string
+	a, b   party
+}
+
+const manifest = `{"model": {"provider": "simulated", "name": "sim"}}`
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, db: pgtest.New(t)}
+	v := vault.New(vault.NewSecret32([32]byte{1}))
+	files, err := blob.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	w.admin = w.db.Admin(t)
+	system := w.db.System(t)
+	w.sys = store.System(system, v)
+	w.actors = &actors{pool: system}
+	w.pool = w.db.API(t)
+	s := store.New(w.pool, v)
+	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}})
+	w.table = edge.NewTable()
+	w.Register(w.table)
+	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
+	srv, err := edge.NewServer(edge.Config{Table: w.table, Auth: auth, Limits: noLimits{}, Replays: Replays{s}, Classify: Classify,
+		Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel), Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = "http://" + ln.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		http.DefaultClient.CloseIdleConnections()
+		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	w.a, w.b = w.newParty(), w.newParty()
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// newParty makes a tenant with one of everything.
+func (w *world) newParty() (p party) {
+	ctx := w.t.Context()
+	c, err := w.sys.CreateTenant(ctx, store.NewTenant{Name: "Tenant", OwnerEmail: "o@example.com", KeyName: "first"})
+	w.must(err)
+	p.tenant, p.owner, p.key, p.secret = c.Tenant, c.Owner, c.Key, c.Secret
+	w.must(w.Store.Change(ctx, store.By{Tenant: p.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		for _, into := range []*id.AgentID{&p.agent, &p.draft} {
+			a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Agent"})
+			w.must(err)
+			_, _, err = tx.CreateVersion(ctx, a.ID, json.RawMessage(manifest))
+			w.must(err)
+			*into = a.ID
+		}
+		_, _, err := tx.Publish(ctx, p.agent, 1)
+		w.must(err)
+		p.thread = id.ThreadID{UUID: id.New(5)}
+		w.must(tx.CreateThread(ctx, p.thread, p.agent, nil))
+		m, err := tx.CreateProvider(ctx, &api.ModelProviderCreate{Slug: "mine", Kind: "openai", BaseURL: "https://x.example", Credentials: api.ProviderCredentials{APIKey: "sk-hidden"}})
+		w.must(err)
+		p.provider = m.ID
+		p.attachment = id.AttachmentID{UUID: id.NewAnywhere()}
+		size, sum, err := w.Files.Put(ctx, AttachmentFile(p.tenant, p.attachment), strings.NewReader("hello"), 100)
+		w.must(err)
+		_, err = tx.CreateAttachment(ctx, store.NewAttachment{ID: p.attachment, Name: "hello.html", MediaType: "text/html", SizeBytes: size, SHA256: sum})
+		return nil, err
+	}))
+	p.run = id.RunID{UUID: id.New(5)}
+	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
+		VALUES ($1, $2, 'queued', $3, 1, '"hi"', 'api_key', $4, now())`, p.tenant, p.run, p.agent, p.key)
+	w.must(err)
+	return p
+}
+
+// session knows one console session: that of a's owner.
+type session struct{ w *world }
+
+func (s session) Cached(c edge.Credentials) bool { return c.Cookie == "owner" }
+
+func (s session) Authenticate(_ context.Context, c edge.Credentials) (edge.Identity, error) {
+	if c.Cookie != "owner" {
+		return edge.Identity{}, unauthorized()
+	}
+	return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.RoleOwner, Principal: "user:" + s.w.a.owner.String(), User: s.w.a.owner}, nil
+}
+
+// person makes a request of the session with that cookie.
+func (w *world) person(cookie, method, path, body string) answer {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.addr+path, strings.NewReader(body))
+	w.must(err)
+	req.Header.Set("Cookie", "svc_session="+cookie)
+	req.Header.Set("X-Svc-CSRF", "1")
+	req.Header.Set("Content-Type", "application/json")
+	return w.do(req)
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) code() string {
+	var p struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &p)
+	return p.Code
+}
+
+// get reads a member of the answer by its path: "agent.slug", "items.0.id".
+func (a answer) get(path string) any {
+	var v any
+	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return nil
+	}
+	for _, part := range strings.Split(path, ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[part]
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(part, &i); err != nil || i >= len(in) {
+				return nil
+			}
+			v = in[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// call makes a request of the party; header pairs follow.
+func (w *world) call(p party, method, path, body string, header ...string) answer {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.addr+path, strings.NewReader(body))
+	w.must(err)
+	req.Header.Set("Authorization", "Bearer "+p.secret)
+	req.Header.Set("X-Tenant-Id", p.tenant.String())
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return w.do(req)
+}
+
+func (w *world) do(req *http.Request) answer {
+	w.t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	w.must(err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	w.must(err)
+	return answer{resp.StatusCode, resp.Header, string(b)}
+}
+
+func (w *world) upload(p party, name, mediaType, content string, header ...string) answer {
+	w.t.Helper()
+	var b bytes.Buffer
+	m := multipart.NewWriter(&b)
+	part, err := m.CreatePart(map[string][]string{
+		"Content-Disposition": {fmt.Sprintf(`form-data; name="file"; filename=%q`, name)}, "Content-Type": {mediaType}})
+	w.must(err)
+	_, err = io.WriteString(part, content)
+	w.must(err)
+	w.must(m.Close())
+	return w.call(p, "POST", "/v1/attachments", b.String(), append([]string{"Content-Type", m.FormDataContentType()}, header...)...)
+}
+
+// audited are the audit rows of a tenant by action.
+func (w *world) audited(t id.TenantID) map[string]int {
+	w.t.Helper()
+	rows, err := w.admin.Query(w.t.Context(), "SELECT action, count(*)::int FROM audit_log WHERE tenant_id = $1 GROUP BY 1", t)
+	w.must(err)
+	defer rows.Close()
+	out := map[string]int{}
+	for rows.Next() {
+		var action string
+		var n int
+		w.must(rows.Scan(&action, &n))
+		out[action] = n
+	}
+	w.must(rows.Err())
+	return out
+}
