@@ -74,9 +74,9 @@ func (c *Config) settings() []setting {
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
 		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},
-		{env: "OPENAI_BASE_URL", value: "https://api.openai.com/v1", usage: "its base URL", set: baseURL(&c.OpenAIURL)},
+		{env: "OPENAI_BASE_URL", usage: "its base URL (default the vendor's)", set: baseURL(&c.OpenAIURL)},
 		{env: "ANTHROPIC_API_KEY", usage: "deployment-wide Anthropic provider", set: text(&c.AnthropicKey), secret: true},
-		{env: "ANTHROPIC_BASE_URL", value: "https://api.anthropic.com", usage: "its base URL", set: baseURL(&c.AnthropicURL)},
+		{env: "ANTHROPIC_BASE_URL", usage: "its base URL (default the vendor's)", set: baseURL(&c.AnthropicURL)},
 	}
 }
 

@@ -1,0 +1,113 @@
+//go:build failpoints
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/failpoint"
+)
+
+// TestCrashAtEveryFailpoint kills the process at every commit boundary that the
+// code names, early and late, and starts it anew.
+func TestCrashAtEveryFailpoint(t *testing.T) {
+	names := failpoint.Names()
+	if len(names) < 3 {
+		t.Fatalf("only %v are declared: the test is void", names)
+	}
+	n := newNode(t)
+	n.start()
+	c := n.tenant("crash")
+	for _, name := range names {
+		for _, hit := range []int{1, 20} {
+			t.Run(fmt.Sprintf("%s:%d", name, hit), func(t *testing.T) {
+				agent := c.publish(t, name, simulatedModel)
+				n.kill()
+				n.launch(fmt.Sprintf("SVC_FAILPOINT=%s:%d", name, hit))
+				died := make(chan bool, 1)
+				go func() {
+					end := n.ended()
+					select {
+					case <-end:
+						n.launch()
+						died <- true
+					case <-time.After(45 * time.Second):
+						died <- false
+					}
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				jobs, err := workload(ctx, c, agent, name+strconv.Itoa(hit), 6, 3, slowAnswer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case hit := <-died:
+					if !hit {
+						t.Error("the failpoint was never hit")
+					}
+				case <-time.After(50 * time.Second):
+					t.Error("the failpoint was never hit")
+				}
+				if err := n.ready(20 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+				for _, j := range jobs {
+					checkStream(t, j)
+				}
+				checkStore(t, c, agent, jobs, 3)
+			})
+		}
+	}
+}
+
+// TestCrashAtRandomUnderLoad kills the process again and again while messages
+// are sent and streams are read.
+func TestCrashAtRandomUnderLoad(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	c := n.tenant("crash")
+	agent := c.publish(t, "Crash", simulatedModel)
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		kills := 0
+		for {
+			select {
+			case <-stop:
+				stopped <- kills
+				return
+			case <-time.After(200*time.Millisecond + rand.N(600*time.Millisecond)):
+			}
+			n.kill()
+			n.launch()
+			kills++
+			if err := n.ready(30 * time.Second); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const messages = 12
+	jobs, err := workload(ctx, c, agent, "random", 16, messages, func(i, m int) string {
+		return fmt.Sprintf("/delay 5ms\n/tokens %d", 10+rand.IntN(40))
+	})
+	close(stop)
+	if kills := <-stopped; kills < 3 {
+		t.Errorf("only %d kills: the test is void", kills)
+	} else {
+		t.Logf("%d kills", kills)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		checkStream(t, j)
+	}
+	checkStore(t, c, agent, jobs, messages)
+}

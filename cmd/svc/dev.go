@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+)
+
+// sample is what svc dev makes on its first start and keeps in the data
+// directory, so that every start prints the same calls.
+type sample struct {
+	URL      string `json:"url"`
+	TenantID string `json:"tenant_id"`
+	OwnerID  string `json:"owner_id"`
+	APIKey   string `json:"api_key"`
+	AgentID  string `json:"agent_id"`
+	DataDir  string `json:"data_dir"`
+}
+
+const (
+	sampleFile  = "dev.json"
+	sampleAgent = "hello"
+)
+
+func devCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "a first look: serve with a tenant, a key and a published sample agent, and calls to paste",
+		Args:  cobra.NoArgs,
+	}
+	var c Config
+	c.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := c.load(cmd.Flags(), environment); err != nil {
+			return err
+		}
+		if c.Production {
+			return errors.New("svc dev is for development: unset SVC_ENV, or use svc serve")
+		}
+		if !cmd.Flags().Changed("log-level") && os.Getenv("SVC_LOG_LEVEL") == "" {
+			c.LogLevel = zerolog.WarnLevel // the output is the calls to paste
+		}
+		return does(func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), &c, newLog(&c), func(ctx context.Context) error {
+				s, err := seed(ctx, &c)
+				if err != nil {
+					return err
+				}
+				if wantsJSON(cmd) {
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+				}
+				return s.print(cmd.OutOrStdout(), &c)
+			})
+		})(cmd, nil)
+	}
+	return cmd
+}
+
+// seed makes what is missing of the sample. It talks to the running node as a
+// tenant's back end would; only the tenant itself comes from the management.
+func seed(ctx context.Context, c *Config) (*sample, error) {
+	file := filepath.Join(c.DataDir, sampleFile)
+	s := new(sample)
+	b, err := os.ReadFile(file)
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(b, s); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	case errors.Is(err, os.ErrNotExist):
+		made, err := createTenant(ctx, c, newTenant{Name: "Development", OwnerEmail: "owner@localhost.localdomain"})
+		if err != nil {
+			return nil, err
+		}
+		s.TenantID, s.OwnerID, s.APIKey = made.TenantID.String(), made.OwnerID.String(), made.APIKey
+	default:
+		return nil, err
+	}
+	s.URL, s.DataDir = c.PublicURL, c.DataDir
+	api := &client{base: "http://" + dialable(c.Addr), key: s.APIKey, tenant: s.TenantID, http: &http.Client{Timeout: 30 * time.Second}}
+	if s.AgentID == "" {
+		var made struct{ Agent struct{ ID string } }
+		if err := api.call(ctx, http.MethodPost, "/v1/agents", map[string]any{
+			"name": "Hello", "slug": sampleAgent, "emoji": "👋", "description": "The sample agent of svc dev, on the built-in simulated model.",
+			"manifest": map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample."},
+		}, &made); err != nil {
+			return nil, err
+		}
+		if err := api.call(ctx, http.MethodPost, "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil); err != nil {
+			return nil, err
+		}
+		s.AgentID = made.Agent.ID
+	}
+	if b, err = json.Marshal(s); err != nil {
+		return nil, err
+	}
+	return s, os.WriteFile(file, b, 0o600)
+}
+
+// dialable turns the address of a listener into one that this machine reaches.
+func dialable(addr string) string {
+	for _, any := range []string{"0.0.0.0:", "[::]:", ":"} {
+		if port, ok := strings.CutPrefix(addr, any); ok {
+			return "127.0.0.1:" + port
+		}
+	}
+	return addr
+}
+
+func (s *sample) print(w io.Writer, c *Config) error {
+	var more string
+	if c.OpenAIKey != "" || c.AnthropicKey != "" {
+		more = "\nA real model is configured: give an agent a version whose model.provider is \"openai\" or \"anthropic\".\n"
+	}
+	_, err := fmt.Fprintf(w, `svc %s is ready
+
+  API      %s/v1   (description: %s/v1/openapi.json)
+  Tenant   %s
+  API key  %s   (development only)
+  Agent    %s, on the simulated model
+  Data     %s
+
+Paste this for a streamed answer:
+
+  export SVC_URL=%s SVC_TENANT=%s SVC_API_KEY=%s
+  RUN=$(curl -sS "$SVC_URL/v1/agents/%s/runs" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT" -H "Content-Type: application/json" -d '{"input":"Hello there!\n/delay 60ms"}' | grep -oE '[0-9a-f-]{36}')
+  curl -sSN "$SVC_URL/v1/runs/$RUN/events" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT"
+
+Or talk to it:  %s chat %s
+%s`, version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
+	return err
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"agentsvc/actors/limit"
+	"agentsvc/actors/stream"
+	"agentsvc/cluster"
+	"agentsvc/cluster/membership"
+	"agentsvc/persistence/blob"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/edge/sse"
+	"agentsvc/transport/egress"
+	"agentsvc/transport/platform"
+)
+
+// drainWindow is over which the streams of a stopping node are cut, so that
+// their clients do not come back all at once.
+const drainWindow = 3 * time.Second
+
+// joined is what the edge is joined with.
+type joined struct {
+	node   *cluster.Node
+	writer *journal.Writer
+	tables *store.Store
+	hubs   *stream.Hubs
+	blobs  *blob.Dir
+	guard  *egress.Guard
+	ledger *limit.Ledger
+	member *membership.Membership
+}
+
+// openHTTP makes the edge, and the other listener for metrics where one is
+// asked for.
+func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch,
+		Valid: func() bool { return !h.member.Suspended() }})
+	table := edge.NewTable()
+	platform.New(platform.Config{
+		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
+		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
+			s.server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
+			return nil
+		},
+	}).Register(table)
+	s.describe(table, func(context.Context) error {
+		switch {
+		case s.server.Draining():
+			return errors.New("the node is stopping")
+		case h.member.Suspended():
+			return errors.New("the node's lease has run out: the database was not reachable")
+		}
+		return h.writer.Down()
+	})
+	gathered := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
+	if c.MetricsAddr == "" {
+		edge.HandleMetrics(table, "/metrics", gathered)
+	} else if err := s.openMetrics(c.MetricsAddr, gathered); err != nil {
+		return err
+	}
+	server, err := edge.NewServer(edge.Config{
+		Table: table, Auth: auth, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
+		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
+	})
+	if err != nil {
+		return err
+	}
+	s.server = server
+	s.onStop(server.Shutdown)
+	return nil
+}
+
+// describe adds the routes about the service itself.
+func (s *service) describe(table *edge.Table, ready func(context.Context) error) {
+	edge.HandleHealth(table, "/healthz", "health", func(context.Context) error { return nil })
+	edge.HandleHealth(table, "/readyz", "ready", ready)
+	edge.HandleOpenAPI(table, "/v1/openapi.json", apiInfo)
+}
+
+// openMetrics serves /metrics on a listener of its own.
+func (s *service) openMetrics(addr string, g prometheus.Gatherer) error {
+	table := edge.NewTable()
+	edge.HandleMetrics(table, "/metrics", g)
+	server, err := edge.NewServer(edge.Config{Table: table, Log: s.log})
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	s.onStop(func(ctx context.Context) error {
+		return errors.Join(server.Shutdown(ctx), <-done)
+	})
+	return nil
+}
+
+var apiInfo = edge.Info{
+	Title: "Agent platform service", Version: "1",
+	Description: "Runs agents for tenants: threads and runs that are streamed and durable. Errors are application/problem+json with a stable code.",
+	Tags:        append([]edge.Tag{{Name: "Service", Description: "The service itself."}}, platform.Tags...),
+}
+
+// openapiCommand prints the description that GET /v1/openapi.json serves.
+func openapiCommand() *cobra.Command {
+	return &cobra.Command{Use: "openapi", Short: "print the OpenAPI document", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		table := edge.NewTable()
+		platform.New(platform.Config{}).Register(table)
+		(&service{}).describe(table, nil)
+		edge.HandleMetrics(table, "/metrics", prometheus.DefaultGatherer)
+		doc, err := table.OpenAPI(apiInfo)
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(append(doc, '\n'))
+		return err
+	})}
+}
+
+// actors lets new work in by the writer's admission, before it is decided.
+type actors struct {
+	node   *cluster.Node
+	writer *journal.Writer
+}
+
+func (a actors) MintShard() id.Shard { return a.node.MintShard() }
+
+func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error) {
+	switch message.(type) {
+	case msg.Post, msg.StartOne:
+		release, err := a.writer.Admit(tenant)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
+}
+
+// streams gives the edge's connections to the readers of runs.
+type streams struct{ hubs *stream.Hubs }
+
+func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
+	r, err := s.hubs.Open(ctx, tenant, run, from)
+	if err != nil {
+		return nil, err
+	}
+	return reader{r}, nil
+}
+
+type reader struct{ *stream.Reader }
+
+func (r reader) Attach(c *edge.Conn) { r.Reader.Attach(c) }
+
+// urls judges the URLs that tenants give for models.
+type urls struct {
+	guard     *egress.Guard
+	httpsOnly bool
+}
+
+func (u urls) CheckURL(ctx context.Context, url string) error {
+	return u.guard.CheckURL(ctx, url, egress.Rules{HTTPSOnly: u.httpsOnly})
+}

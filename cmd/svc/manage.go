@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/mail"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/password"
+)
+
+// These commands work on the database itself, while the server runs and while it
+// is down, with a private Postgres too.
+
+// systemActor is who acts in the audit log where no person or key does.
+const systemActor = "system"
+
+// openVault reads the master keys; in development the first start makes one.
+func openVault(c *Config) (*vault.Vault, error) {
+	if c.MasterKey == "" {
+		key, err := vault.LoadOrCreate(c.DataDir)
+		if err != nil {
+			return nil, err
+		}
+		return vault.New(key), nil
+	}
+	current, err := vault.ParseKey(c.MasterKey)
+	if err != nil {
+		return nil, fmt.Errorf("SVC_MASTER_KEY: %w", err)
+	}
+	previous, err := vault.ParseKeys(strings.Join(c.MasterPrevious, ","))
+	if err != nil {
+		return nil, fmt.Errorf("SVC_MASTER_KEY_PREVIOUS: %w", err)
+	}
+	return vault.New(current, previous...), nil
+}
+
+// manage runs work on the migrated database.
+func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *store.SystemStore) error) error {
+	v, err := openVault(c)
+	if err != nil {
+		return err
+	}
+	return withDatabase(ctx, c, quietLog(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		return work(ctx, store.System(pool, v))
+	})
+}
+
+func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(ctx context.Context, pool *pgxpool.Pool) error) (err error) {
+	st, err := openStorage(ctx, c, log, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close(context.WithoutCancel(ctx))) }()
+	pool, err := pg.Open(ctx, st.url, pg.Options{Role: pg.System, MaxConns: 2, AppName: "svc manage"})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return work(ctx, pool)
+}
+
+func migrateCommand() *cobra.Command {
+	return &cobra.Command{Use: "migrate", Short: "bring the database up to date", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		c, err := loadConfig(cmd)
+		if err != nil {
+			return err
+		}
+		return withDatabase(cmd.Context(), c, quietLog(), func(context.Context, *pgxpool.Pool) error {
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the database is up to date")
+			return err
+		})
+	})}
+}
+
+func tenantCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "tenant", Short: "manage tenants", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Short: "make a tenant with its owner and a first API key", Args: cobra.NoArgs}
+	var n newTenant
+	create.Flags().StringVar(&n.Name, "name", "", "name of the tenant, 1 to 120 characters")
+	create.Flags().StringVar(&n.OwnerEmail, "owner-email", "", "e-mail of the owner")
+	create.Flags().StringVar(&n.OwnerPassword, "owner-password", "", "password of the owner, 12 to 200 characters; without one the owner cannot sign in yet")
+	required(create, "name", "owner-email")
+	create.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := n.check(); err != nil {
+			return err
+		}
+		return does(func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			made, err := createTenant(cmd.Context(), c, n)
+			if err != nil {
+				return err
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), made)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "tenant   %s\nowner    %s\nAPI key  %s   (shown once)\n", made.TenantID, made.OwnerID, made.APIKey)
+			return err
+		})(cmd, nil)
+	}
+	cmd.AddCommand(create)
+	return cmd
+}
+
+type newTenant struct{ Name, OwnerEmail, OwnerPassword string }
+
+func (n newTenant) check() error {
+	return errors.Join(checkName("--name", n.Name), checkEmail("--owner-email", n.OwnerEmail), checkPassword("--owner-password", n.OwnerPassword))
+}
+
+type madeTenant struct {
+	TenantID id.TenantID `json:"tenant_id"`
+	OwnerID  id.UserID   `json:"owner_id"`
+	APIKey   string      `json:"api_key"`
+}
+
+func createTenant(ctx context.Context, c *Config, n newTenant) (*madeTenant, error) {
+	var made *madeTenant
+	return made, manage(ctx, c, func(ctx context.Context, s *store.SystemStore) error {
+		got, err := s.CreateTenant(ctx, store.NewTenant{Name: n.Name, OwnerEmail: n.OwnerEmail, PasswordHash: hashed(n.OwnerPassword), KeyName: "first key"})
+		if err != nil {
+			return err
+		}
+		made = &madeTenant{got.Tenant, got.Owner, got.Secret}
+		return nil
+	})
+}
+
+func keyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "key", Short: "manage API keys", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Short: "make an API key", Args: cobra.NoArgs}
+	tenant := create.Flags().String("tenant", "", "id of the tenant")
+	name := create.Flags().String("name", "", "name of the key, 1 to 120 characters")
+	required(create, "tenant", "name")
+	create.RunE = func(cmd *cobra.Command, _ []string) error {
+		t, err := tenantFlag(*tenant)
+		if err := errors.Join(err, checkName("--name", *name)); err != nil {
+			return err
+		}
+		return does(func(cmd *cobra.Command, _ []string) error {
+			var made *api.APIKeyCreated
+			if err := inTenant(cmd, t, func(ctx context.Context, tx *store.Tx) (err error) {
+				made, err = tx.CreateKey(ctx, *name)
+				return err
+			}); err != nil {
+				return err
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), made)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "API key  %s   (shown once)\n", made.Secret)
+			return err
+		})(cmd, nil)
+	}
+	cmd.AddCommand(create)
+	return cmd
+}
+
+func userCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "user", Short: "manage people", Args: cobra.NoArgs}
+	create := &cobra.Command{Use: "create", Short: "make a user", Args: cobra.NoArgs}
+	tenant := create.Flags().String("tenant", "", "id of the tenant")
+	email := create.Flags().String("email", "", "e-mail, unique in the tenant")
+	role := create.Flags().String("role", "", "member, admin or owner")
+	name := create.Flags().String("name", "", "full name")
+	secret := create.Flags().String("password", "", "password, 12 to 200 characters")
+	required(create, "tenant", "email", "role")
+	create.RunE = func(cmd *cobra.Command, _ []string) error {
+		t, err := tenantFlag(*tenant)
+		r := lifecycle.Role("")
+		for _, known := range lifecycle.UserRoles {
+			if string(known) == *role {
+				r = known
+			}
+		}
+		if r == "" {
+			err = errors.Join(err, errors.New("--role: must be member, admin or owner"))
+		}
+		if err := errors.Join(err, checkEmail("--email", *email), checkPassword("--password", *secret)); err != nil {
+			return err
+		}
+		return does(func(cmd *cobra.Command, _ []string) error {
+			var made *api.User
+			if err := inTenant(cmd, t, func(ctx context.Context, tx *store.Tx) (err error) {
+				made, err = tx.CreateUser(ctx, store.NewUser{Email: *email, Name: *name, Role: r, PasswordHash: hashed(*secret)})
+				return err
+			}); err != nil {
+				return err
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), made)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "user  %s\n", made.ID)
+			return err
+		})(cmd, nil)
+	}
+	cmd.AddCommand(create)
+	return cmd
+}
+
+// inTenant makes one change in a tenant that must exist.
+func inTenant(cmd *cobra.Command, t id.TenantID, change func(ctx context.Context, tx *store.Tx) error) error {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	return manage(cmd.Context(), c, func(ctx context.Context, s *store.SystemStore) error {
+		if _, err := s.View(t).Tenant(ctx); err != nil {
+			return fmt.Errorf("tenant %s: %w", t, err)
+		}
+		return s.Change(ctx, store.By{Tenant: t, Actor: systemActor}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+			return nil, change(ctx, tx)
+		})
+	})
+}
+
+// required names the flags that a command cannot do without; their absence is
+// wrong use.
+func required(cmd *cobra.Command, flags ...string) {
+	for _, f := range flags {
+		if err := cmd.MarkFlagRequired(f); err != nil {
+			panic(err) // the flag is defined a line above
+		}
+	}
+}
+
+func tenantFlag(v string) (id.TenantID, error) {
+	u, err := id.Parse(v)
+	if err != nil {
+		return id.TenantID{}, fmt.Errorf("--tenant: %w", err)
+	}
+	return id.TenantID{UUID: u}, nil
+}
+
+func checkName(flag, v string) error {
+	if n := utf8.RuneCountInString(v); n < 1 || n > 120 {
+		return fmt.Errorf("%s: must have 1 to 120 characters", flag)
+	}
+	return nil
+}
+
+func checkEmail(flag, v string) error {
+	if a, err := mail.ParseAddress(v); err != nil || a.Address != v || len(v) > 254 {
+		return fmt.Errorf("%s: must be an e-mail address", flag)
+	}
+	return nil
+}
+
+func checkPassword(flag, v string) error {
+	if n := utf8.RuneCountInString(v); v != "" && (n < password.Min || n > password.Max) {
+		return fmt.Errorf("%s: must have %d to %d characters", flag, password.Min, password.Max)
+	}
+	return nil
+}
+
+// hashed is the hash of a password that may be missing.
+func hashed(secret string) *string {
+	if secret == "" {
+		return nil
+	}
+	h := password.Hash(secret)
+	return &h
+}

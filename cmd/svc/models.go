@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"agentsvc/persistence/blob"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	schema "agentsvc/schemas/model"
+	"agentsvc/transport/model"
+	"agentsvc/transport/platform"
+)
+
+// models asks the model that a manifest names: a tenant's own provider of that
+// slug goes before the deployment's (open-parts.md, Configuration). Credentials
+// are opened for one turn.
+type models struct {
+	store    *store.Store
+	vault    *vault.Vault
+	registry *model.Registry
+}
+
+func (m *models) Stream(ctx context.Context, tenant id.TenantID, of agent.Model, req *schema.Request, sink schema.Sink) (*schema.Result, schema.Price, error) {
+	p, price, err := m.provider(ctx, tenant, of)
+	if err != nil {
+		return nil, price, err
+	}
+	result, err := m.registry.Client(p).Stream(ctx, req, sink)
+	return result, price, err
+}
+
+func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Model) (p model.Provider, price schema.Price, err error) {
+	if of.Provider == model.Simulated {
+		p, _ = m.registry.Builtin(of.Provider) // no tenant can take its name
+		return p, price, nil
+	}
+	own, err := m.store.View(tenant).SealedProvider(ctx, of.Provider)
+	if err != nil {
+		return p, price, err
+	}
+	if own == nil {
+		p, ok := m.registry.Builtin(of.Provider)
+		if !ok {
+			return p, price, &schema.Error{Kind: schema.Refused, BeforeFirstToken: true,
+				Message: fmt.Sprintf("There is no model provider %q in this tenant, and this deployment has none of that name.", of.Provider)}
+		}
+		return p, price, nil
+	}
+	plain, err := m.vault.Open(store.CredentialsAt(tenant, own.ID), own.Credentials)
+	if err != nil {
+		return p, price, fmt.Errorf("open the credentials of model provider %s: %w", own.ID, err)
+	}
+	var credentials api.ProviderCredentials
+	if err := json.Unmarshal(plain, &credentials); err != nil {
+		return p, price, fmt.Errorf("read the credentials of model provider %s: %w", own.ID, err)
+	}
+	return model.Provider{Kind: own.Kind, BaseURL: own.BaseURL, APIKey: model.Secret(credentials.APIKey)}, schema.Price(own.Prices[of.Name]), nil
+}
+
+// attachments reads the start of attached files for models.
+type attachments struct{ blobs *blob.Dir }
+
+func (a attachments) Start(_ context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {
+	f, _, err := a.blobs.Open(platform.AttachmentFile(tenant, attachment))
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, int64(max)))
+	return b, errors.Join(err, f.Close())
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/failpoint"
+)
+
+// These tests run the real binary as processes of its own and speak HTTP to it.
+
+var build struct {
+	sync.Once
+	dir  string
+	file string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if build.dir != "" {
+		os.RemoveAll(build.dir)
+	}
+	os.Exit(code)
+}
+
+// binary builds the service once for this test process, with the failpoints
+// that this test was built with.
+func binary(t *testing.T) string {
+	t.Helper()
+	build.Do(func() {
+		if build.dir, build.err = os.MkdirTemp("", "svc-test-bin-"); build.err != nil {
+			return
+		}
+		build.file = filepath.Join(build.dir, "svc")
+		args := []string{"build", "-o", build.file}
+		if failpoint.Enabled {
+			args = append(args, "-tags", "failpoints")
+		}
+		var out []byte
+		if out, build.err = exec.Command("go", append(args, ".")...).CombinedOutput(); build.err != nil {
+			build.err = fmt.Errorf("%w: %s", build.err, out)
+		}
+	})
+	if build.err != nil {
+		t.Fatal(build.err)
+	}
+	return build.file
+}
+
+// node is a running `svc serve` with a data directory that outlives it.
+type node struct {
+	t    *testing.T
+	addr string
+	base string
+	env  []string
+
+	mu  sync.Mutex // guards the fields below
+	cmd *exec.Cmd
+	log *bytes.Buffer
+	end chan struct{} // closed when cmd has ended
+}
+
+// newNode prepares a node with a private Postgres; start runs it. A fast lease
+// keeps restarts short where the database is a given one.
+func newNode(t *testing.T, env ...string) *node {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	n := &node{t: t, addr: addr, base: "http://" + addr}
+	n.env = append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t), "SVC_RATE_CAPACITY=1000000", "SVC_RATE_REFILL=1000000",
+		"SVC_LOG_FORMAT=json"), env...)
+	t.Cleanup(func() {
+		n.kill()
+		if t.Failed() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.log != nil {
+				t.Logf("the last node's log:\n%s", n.log)
+			}
+		}
+	})
+	return n
+}
+
+// dataDir is a directory that an unprivileged Postgres can reach, unlike the
+// test's own one under a root-only parent.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "svc-test-data-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// start runs the node and waits until it is ready, or until it has ended when a
+// failpoint may end it before that.
+func (n *node) start(env ...string) {
+	n.t.Helper()
+	n.launch(env...)
+	if err := n.ready(30 * time.Second); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) launch(env ...string) {
+	n.t.Helper()
+	file := binary(n.t)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.log = new(bytes.Buffer)
+	n.cmd = exec.Command(file, "serve")
+	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), n.log, n.log
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	end, cmd := make(chan struct{}), n.cmd
+	n.end = end
+	go func() {
+		cmd.Wait()
+		close(end)
+	}()
+}
+
+func (n *node) ready(limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		resp, err := http.Get(n.base + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-n.ended():
+			return fmt.Errorf("the node ended: %s", n.log)
+		default:
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+	}
+	return fmt.Errorf("the node is not ready after %s", limit)
+}
+
+func (n *node) ended() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.end
+}
+
+// signal sends s and waits for the end, which must come within limit.
+func (n *node) signal(s os.Signal, limit time.Duration) error {
+	n.mu.Lock()
+	cmd, end := n.cmd, n.end
+	n.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	cmd.Process.Signal(s)
+	select {
+	case <-end:
+		return nil
+	case <-time.After(limit):
+		return fmt.Errorf("the node has not ended %s after %s", limit, s)
+	}
+}
+
+func (n *node) kill() {
+	if err := n.signal(syscall.SIGKILL, 30*time.Second); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// svc runs a command of the binary with the node's settings.
+func (n *node) svc(args ...string) (stdout string, code int) {
+	n.t.Helper()
+	return n.svcWith(nil, "", args...)
+}
+
+func (n *node) svcWith(env []string, stdin string, args ...string) (stdout string, code int) {
+	n.t.Helper()
+	cmd := exec.Command(binary(n.t), args...)
+	var out, errs bytes.Buffer
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), bytes.NewBufferString(stdin), &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		n.t.Fatal(err)
+	}
+	if errs.Len() > 0 {
+		n.t.Logf("svc %v: %s", args, errs.String())
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// tenant makes a tenant through the command line and answers its client.
+func (n *node) tenant(name string) *client {
+	n.t.Helper()
+	out, code := n.svc("tenant", "create", "--name", name, "--owner-email", "owner@example.com", "--json")
+	var made struct {
+		TenantID string `json:"tenant_id"`
+		OwnerID  string `json:"owner_id"`
+		APIKey   string `json:"api_key"`
+	}
+	if err := json.Unmarshal([]byte(out), &made); err != nil || code != 0 || made.APIKey == "" || made.OwnerID == "" {
+		n.t.Fatalf("tenant create: code %d, %v: %s", code, err, out)
+	}
+	return &client{base: n.base, key: made.APIKey, tenant: made.TenantID, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// environment is what a command needs to act as c.
+func (c *client) environment() []string {
+	return []string{"SVC_URL=" + c.base, "SVC_TENANT=" + c.tenant, "SVC_API_KEY=" + c.key}
+}
+
+// publish makes a published agent of the manifest and answers its id.
+func (c *client) publish(t *testing.T, name string, manifest map[string]any) string {
+	t.Helper()
+	var made struct {
+		Agent struct{ ID string }
+	}
+	if err := c.call(t.Context(), "POST", "/v1/agents", map[string]any{"name": name, "manifest": manifest}, &made); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.call(t.Context(), "POST", "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return made.Agent.ID
+}
+
+var simulatedModel = map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}}
+
+// once sends a POST under an Idempotency-Key until it is answered for good, over
+// crashes and restarts: what a careful back end does.
+func (c *client) once(ctx context.Context, path, key string, body, out any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, answer, err := c.tryOnce(ctx, path, key, b)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w (last: %d %s %v)", ctx.Err(), status, answer, err)
+		case err == nil && status < 300:
+			return json.Unmarshal(answer, out)
+		case err == nil && status < 500 && status != http.StatusTooManyRequests && !bytes.Contains(answer, []byte("IDEMPOTENCY_IN_PROGRESS")):
+			return fmt.Errorf("POST %s: %d %s", path, status, answer)
+		case err == nil && status >= 500 && status != http.StatusServiceUnavailable:
+			return fmt.Errorf("POST %s: %d %s", path, status, answer)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *client) tryOnce(ctx context.Context, path, key string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("X-Tenant-Id", c.tenant)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(resp.Body); err != nil {
+		return 0, nil, err // the answer broke off: it counts as none
+	}
+	return resp.StatusCode, buf.Bytes(), nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+)
+
+// stopTime is how long a node may take to end after SIGTERM (security.md,
+// invariant 21: 10 s in all).
+const stopTime = 9 * time.Second
+
+func serveCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "serve", Short: "run a node", Args: cobra.NoArgs}
+	var c Config
+	c.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := c.load(cmd.Flags(), environment); err != nil {
+			return err // wrong use: before anything was started
+		}
+		return does(func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), &c, newLog(&c), nil)
+		})(cmd, nil)
+	}
+	return cmd
+}
+
+// serve runs a node until ctx ends or the node is fenced. ready, where given, is
+// called once the node answers.
+func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(context.Context) error) error {
+	s, err := newService(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- s.listen() }()
+	if ready != nil {
+		err = ready(ctx)
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			log.Info().Msg("stopping")
+		case <-s.fenced:
+			err = errors.New("this process was declared dead by another one: ending")
+		case err = <-failed:
+		}
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	return errors.Join(err, s.stop(stopping))
+}
+
+// newLog writes to standard error, for people on a terminal and as JSON
+// otherwise.
+func newLog(c *Config) zerolog.Logger {
+	format := c.LogFormat
+	if format == "" {
+		format = "json"
+		if isatty.IsTerminal(os.Stderr.Fd()) {
+			format = "console"
+		}
+	}
+	log := zerolog.New(os.Stderr)
+	if format == "console" {
+		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly})
+	}
+	return log.Level(c.LogLevel).With().Timestamp().Logger()
+}
+
+// quietLog is for commands of the management: only what someone must see.
+func quietLog() zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+}
+
+// loadConfig is the configuration of a command that is not serve or dev.
+func loadConfig(cmd *cobra.Command) (*Config, error) {
+	c := new(Config)
+	if err := c.load(cmd.Flags(), environment); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,35 @@
+-- Each query counts the rows that break an invariant and names one of them.
+
+-- A run of an agent that runs asks its model or calls tools.
+-- name: doctor_running_without_step
+SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
+WHERE r.status = 'running' AND r.workflow_id IS NULL
+  AND NOT EXISTS (SELECT FROM run_steps s WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status IN ('running', 'waiting'));
+
+-- name: doctor_ended_with_open_step
+SELECT count(DISTINCT r.id), coalesce(min(r.id::text), '') FROM runs r
+JOIN run_steps s ON s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status IN ('running', 'waiting')
+WHERE r.status IN ('succeeded', 'failed', 'cancelled', 'expired');
+
+-- name: doctor_step_gap
+SELECT count(*), coalesce(min(g.id::text), '') FROM (
+  SELECT r.id FROM runs r LEFT JOIN run_steps s ON s.tenant_id = r.tenant_id AND s.run_id = r.id
+  GROUP BY r.tenant_id, r.id, r.steps
+  HAVING count(s.idx) <> r.steps OR coalesce(max(s.idx), -1) <> r.steps - 1
+) g;
+
+-- name: doctor_succeeded_without_reply
+SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
+JOIN threads t ON t.tenant_id = r.tenant_id AND t.id = r.thread_id AND t.deleted_at IS NULL
+WHERE r.status = 'succeeded'
+  AND NOT EXISTS (SELECT FROM messages m WHERE m.tenant_id = r.tenant_id AND m.thread_id = r.thread_id AND m.seq = r.thread_seq + 1);
+
+-- name: doctor_overdue_timers
+SELECT count(*), coalesce(min(entity_id::text), '') FROM timers WHERE due_at < now() - interval '1 minute';
+
+-- name: doctor_stuck_queue
+SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
+WHERE r.status = 'queued' AND r.created_at < now() - interval '1 minute'
+  AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
+                  AND e.status IN ('queued', 'running', 'waiting_approval'))
+  AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.status = 'running');
