@@ -569,6 +569,24 @@ func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 	}
 }
 
+func TestTheSystemSeesEveryTenant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenants, err := w.sys.Tenants(t.Context())
+	if err != nil || len(tenants) != 2 || tenants[0].ID != w.a || tenants[1].ID != w.b {
+		t.Errorf("%+v, %v", tenants, err)
+	}
+	if got := w.count(t, "SELECT count(*)::int FROM audit_log WHERE tenant_id = $1 AND actor = 'system' AND action IN ('tenant.create', 'user.create', 'api_key.create')", w.a); got != 3 {
+		t.Errorf("%d audit rows of a new tenant", got)
+	}
+	if _, err := w.sys.CreateTenant(t.Context(), NewTenant{Name: "x", OwnerEmail: "nonsense", KeyName: "k"}); !isCode(err, problem.CodeValidation) {
+		t.Errorf("an owner without an e-mail address: %v", err)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM tenants"); n != 2 {
+		t.Errorf("%d tenants: half of one was left", n)
+	}
+}
+
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
