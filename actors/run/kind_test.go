@@ -158,13 +158,26 @@ func (s *script) Stream(ctx context.Context, _ id.TenantID, m agent.Model, req *
 type live struct {
 	mu    sync.Mutex
 	seen  map[id.RunID][]*event.Frame
-	heard chan struct{} // a value for each piece of text, dropped when nobody waits
+	ended map[id.RunID]chan struct{}
 }
 
-func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, _ bool, frames func() []*event.Frame) {
+func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, terminal bool, frames func() []*event.Frame) {
+	l.mu.Lock()
+	l.seen[r] = append(l.seen[r], frames()...)
+	l.mu.Unlock()
+	if terminal {
+		close(l.end(r)) // a second end would panic
+	}
+}
+
+// end is closed when the run's terminal frame was published.
+func (l *live) end(r id.RunID) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen[r] = append(l.seen[r], frames()...)
+	if l.ended[r] == nil {
+		l.ended[r] = make(chan struct{})
+	}
+	return l.ended[r]
 }
 
 func (*live) Abandon(id.TenantID, id.RunID) {}
@@ -186,10 +199,6 @@ func (s *spoken) say(t event.Type, text string) {
 	s.offset += int64(len(text))
 	s.l.seen[s.run] = append(s.l.seen[s.run], event.Delta(t, event.Pos{Seq: s.seq, Offset: s.offset}, s.idx, text))
 	s.l.mu.Unlock()
-	select {
-	case s.l.heard <- struct{}{}:
-	default:
-	}
 }
 func (s *spoken) Text(t string)     { s.say(event.LLMDelta, t) }
 func (s *spoken) Thinking(t string) { s.say(event.LLMThinking, t) }
@@ -270,7 +279,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	db := pgtest.New(t)
 	w := &world{
 		t: t, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}, version: 1, key: id.NewAnywhere(),
-		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, heard: make(chan struct{}, 1)}, files: files{},
+		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, ended: map[id.RunID]chan struct{}{}}, files: files{},
 		vault: vault.New(vault.NewSecret32([32]byte{1})),
 	}
 	for _, o := range options {
@@ -415,19 +424,15 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
+// ends waits for the terminal frame, which follows the commit.
 func (w *world) ends(r id.RunID) string {
 	w.t.Helper()
-	status := ""
-	w.eventually("the run ends", func() bool {
-		status = w.text(`SELECT status FROM runs WHERE tenant_id = $1 AND id = $2`, w.tenant, r)
-		return lifecycle.RunStatus(status).Terminal()
-	})
-	// The terminal frame follows the commit.
-	w.eventually("the end is shown", func() bool {
-		f := w.live.frames(r)
-		return len(f) > 0 && (strings.Contains(f[len(f)-1], "event: run.completed") || strings.Contains(f[len(f)-1], "event: run.failed"))
-	})
-	return status
+	select {
+	case <-w.live.end(r):
+	case <-time.After(patience):
+		w.t.Fatalf("the run does not end within %v", patience)
+	}
+	return w.text(`SELECT status FROM runs WHERE tenant_id = $1 AND id = $2`, w.tenant, r)
 }
 
 const simulatedAgent = `{"model":{"provider":"simulated","name":"sim-1"},"instructions":"Be kind."}`
@@ -939,13 +944,21 @@ func TestAVersionThatIsNotThereFailsItsRun(t *testing.T) {
 	w.is("INTERNAL", `SELECT error_code FROM runs WHERE id = $1`, r)
 }
 
+// BenchmarkMessage is a message to a new thread until its run has ended: three
+// commits, each awaited, and the read of the thread. 64 at a time.
 func BenchmarkMessage(b *testing.B) {
 	w := newWorld(b, simulatedAgent)
 	w.ends(w.post(w.newThread(), "warm up"))
+	threads := make(chan id.ThreadID, b.N)
+	for range b.N {
+		threads <- w.newThread()
+	}
 	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.ResetTimer()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			w.ends(w.post(w.newThread(), "/say hi"))
+			<-w.live.end(w.post(<-threads, "/say hi"))
 		}
 	})
 }

@@ -559,7 +559,7 @@ func (l *ledger) loaded() State {
 // step and a new one.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	history := func(t *rapid.T) {
 		mc := Machine{Slots: rapid.Bool().Draw(t, "slots")}
 		ag, err := prepare(json.RawMessage(`{"model":{"provider":"simulated","name":"s"},"limits":{"max_steps":` + fmt.Sprint(rapid.IntRange(1, 12).Draw(t, "max")) + `,"max_seconds":60,"max_tokens":400}}`))
 		if err != nil {
@@ -648,7 +648,10 @@ func TestLaws(t *testing.T) {
 		if l.replies > 1 || l.replies == 1 && l.row.Status != lifecycle.RunSucceeded {
 			t.Fatalf("%d replies of a %s run", l.replies, l.row.Status)
 		}
-	})
+	}
+	for range 10 { // enough for each kind of history to come up
+		rapid.Check(t, history)
+	}
 	for _, want := range []string{"queued", "running", "succeeded", "failed", "cancelled", "crash"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void", want)

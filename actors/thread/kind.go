@@ -30,12 +30,12 @@ type kind struct{ cfg Config }
 
 // Register makes n host threads that write through w.
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
-	durable.Register(n, writer{w}, New(cfg), host)
+	durable.Register(n, writer{w}, kindOf(cfg), host)
 }
 
-// New is the kind thread. Its decisions about the queue alone have no rows:
+// kindOf is the kind thread. Its decisions about the queue alone have no rows:
 // they need the writer of Register.
-func New(cfg Config) durable.Kind[State] {
+func kindOf(cfg Config) durable.Kind[State] {
 	k := &kind{cfg: cfg}
 	return durable.Kind[State]{
 		Name:    msg.KindThread,
