@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
 )
 
 // Store reads what a run needs. Every answer is of the tenant named.
@@ -43,7 +44,8 @@ type Models interface {
 	Stream(ctx context.Context, tenant id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error)
 }
 
-// Attachments reads the start of an attachment's content, at most max bytes.
+// Attachments reads the start of an attachment's content, at most max bytes. A
+// content that is not there any more is fs.ErrNotExist.
 type Attachments interface {
 	Start(ctx context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error)
 }
@@ -217,15 +219,14 @@ const (
 	lastPause  = 2 * time.Second
 )
 
+var unavailable = problem.New(problem.CodeUnavailable, "")
+
 // retry repeats f while the storage cannot serve, until ctx ends.
 func retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
-		if err == nil || ctx.Err() != nil || !pg.IsUnavailable(err) {
-			return err
-		}
-		var failure *model.Error
-		if errors.As(err, &failure) { // the provider's connection, not ours
+		var provider *model.Error // whose lost connection is not ours
+		if err == nil || ctx.Err() != nil || errors.As(err, &provider) || !pg.IsUnavailable(err) && !errors.Is(err, unavailable) {
 			return err
 		}
 		t := time.NewTimer(pause)

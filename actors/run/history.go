@@ -3,7 +3,9 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"mime"
 	"path"
 	"slices"
@@ -99,12 +101,16 @@ func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawM
 	var b strings.Builder
 	for _, a := range list {
 		head := "attachment " + strconv.Quote(a.Name) + " (" + a.MediaType + ", " + strconv.FormatInt(a.Size, 10) + " bytes)"
-		if !a.isText() || *room == 0 || k.cfg.Attachments == nil {
+		var content []byte
+		err := fs.ErrNotExist
+		if a.isText() && *room > 0 && k.cfg.Attachments != nil {
+			content, err = k.cfg.Attachments.Start(ctx, tenant, a.ID, *room)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			b.WriteString("\n\n[" + head + ": its content is not shown]")
 			continue
-		}
-		content, err := k.cfg.Attachments.Start(ctx, tenant, a.ID, *room)
-		if err != nil {
+		case err != nil:
 			return "", fmt.Errorf("read attachment %s: %w", a.ID, err)
 		}
 		content = content[:min(len(content), *room)]

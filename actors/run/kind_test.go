@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -265,7 +266,7 @@ type files map[id.AttachmentID]string
 func (f files) Start(_ context.Context, _ id.TenantID, a id.AttachmentID, max int) ([]byte, error) {
 	content, ok := f[a]
 	if !ok {
-		return nil, errors.New("no such file")
+		return nil, fs.ErrNotExist
 	}
 	return []byte(content[:min(len(content), max)]), nil
 }
@@ -585,15 +586,15 @@ func TestHistoryAndMemory(t *testing.T) {
 func TestAttachments(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
-	text, image := id.AttachmentID{UUID: id.NewAnywhere()}, id.AttachmentID{UUID: id.NewAnywhere()}
+	text, image, lost := id.AttachmentID{UUID: id.NewAnywhere()}, id.AttachmentID{UUID: id.NewAnywhere()}, id.AttachmentID{UUID: id.NewAnywhere()}
 	w.files[text] = "a,b\n1,2"
 	p := w.message(th, "look")
-	p.Attachments = json.RawMessage(fmt.Sprintf(`[{"id":%q,"name":"t.csv","media_type":"text/csv; charset=utf-8","size":7},{"id":%q,"name":"i.png","media_type":"image/png","size":9}]`, text, image))
+	p.Attachments = json.RawMessage(fmt.Sprintf(`[{"id":%q,"name":"t.csv","media_type":"text/csv; charset=utf-8","size":7},{"id":%q,"name":"i.png","media_type":"image/png","size":9},{"id":%q,"name":"n.md","media_type":"application/octet-stream","size":3}]`, text, image, lost))
 	p.Input = json.RawMessage(fmt.Sprintf(`{"text":"look","attachment_ids":[%q,%q]}`, text, image))
 	w.ask(w.address(msg.KindThread, th.UUID), p)
 	w.ends(p.Run)
 	got := w.models.requests()[0].Messages[0].Text
-	if want := "look\n\n[attachment \"t.csv\" (text/csv; charset=utf-8, 7 bytes)]\na,b\n1,2\n[end of the attachment]\n\n[attachment \"i.png\" (image/png, 9 bytes): its content is not shown]"; got != want {
+	if want := "look\n\n[attachment \"t.csv\" (text/csv; charset=utf-8, 7 bytes)]\na,b\n1,2\n[end of the attachment]\n\n[attachment \"i.png\" (image/png, 9 bytes): its content is not shown]\n\n[attachment \"n.md\" (application/octet-stream, 3 bytes): its content is not shown]"; got != want {
 		t.Errorf("asked %q", got)
 	}
 }
@@ -843,6 +844,9 @@ func TestModelFailures(t *testing.T) {
 		{"no provider to be found", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
 			return nil, errors.New("look up: bad row")
 		}}, "failed INTERNAL 1 0", "failed"},
+		{"a provider that cannot be looked up now", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
+			return nil, fmt.Errorf("look up: %w", problem.Unavailable("", 0))
+		}}, "succeeded 1 1", "succeeded"},
 		{"a storm of words", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(ctx context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 			for ctx.Err() == nil {
 				sink.Text(strings.Repeat("x", 1<<20))
