@@ -53,8 +53,10 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	// parameters it does not know.
 	setup := "SET ROLE " + string(o.Role)
 	if o.Writer {
-		// On a fresh table the planner else scans it whole on every flush.
-		setup += "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
+		// On a fresh table the planner else scans it whole on every flush, and
+		// keeps scanning it in the plans of the foreign keys' checks, which a
+		// connection makes once.
+		setup += "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off"
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		RegisterIDs(conn.TypeMap())

@@ -179,7 +179,9 @@ CREATE TABLE runs (
   CHECK ((thread_id IS NULL) = (thread_seq IS NULL))
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_open ON runs (tenant_id, thread_id, thread_seq) WHERE status IN ('queued', 'running', 'waiting_approval');
-CREATE INDEX runs_agent ON runs (tenant_id, agent_id, id);
+-- Without the tenant in front: the planner must not take it for the primary key
+-- while the table has no statistics yet (it read the whole index for each row).
+CREATE INDEX runs_agent ON runs (agent_id, id);
 CREATE INDEX runs_ended_badly ON runs (tenant_id, status, id) WHERE status IN ('failed', 'cancelled');
 
 CREATE TABLE run_steps (
