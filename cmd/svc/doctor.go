@@ -7,11 +7,11 @@ import (
 	"os"
 	"text/tabwriter"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/migrate"
+	"agentsvc/persistence/pg"
 )
 
 // finding is one line of svc doctor.
@@ -73,7 +73,7 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 	if c.DatabaseURL == "" || !errors.Is(err, os.ErrNotExist) {
 		note("data directory", err, c.DataDir)
 	}
-	err = withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
 		note("database", nil, "reachable, roles and schema version "+fmt.Sprint(migrate.Latest())+" in place")
 		sick, err := feed.NewSweep(pool).Diagnose(ctx)
 		if err != nil {

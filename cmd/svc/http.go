@@ -83,8 +83,8 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 
 // describe adds the routes about the service itself.
 func (s *service) describe(table *edge.Table, ready func(context.Context) error) {
-	edge.HandleHealth(table, "/healthz", "health", func(context.Context) error { return nil })
-	edge.HandleHealth(table, "/readyz", "ready", ready)
+	edge.HandleHealth(table, "/healthz", "health", "Is the process up", func(context.Context) error { return nil })
+	edge.HandleHealth(table, "/readyz", "ready", "Does the node serve: storage is reachable, the lease holds, it is not stopping", ready)
 	edge.HandleOpenAPI(table, "/v1/openapi.json", apiInfo)
 }
 
@@ -111,7 +111,7 @@ func (s *service) openMetrics(addr string, g prometheus.Gatherer) error {
 var apiInfo = edge.Info{
 	Title: "Agent platform service", Version: "1",
 	Description: "Runs agents for tenants: threads and runs that are streamed and durable. Errors are application/problem+json with a stable code.",
-	Tags:        append([]edge.Tag{{Name: "Service", Description: "The service itself."}}, platform.Tags...),
+	Tags:        append([]edge.Tag{{Name: edge.TagService, Description: "The service itself."}}, platform.Tags...),
 }
 
 // openapiCommand prints the description that GET /v1/openapi.json serves.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -53,12 +52,12 @@ func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *st
 	if err != nil {
 		return err
 	}
-	return withDatabase(ctx, c, quietLog(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	return withDatabase(ctx, c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
 		return work(ctx, store.System(pool, v))
 	})
 }
 
-func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(ctx context.Context, pool *pgxpool.Pool) error) (err error) {
+func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(ctx context.Context, pool *pg.Pool) error) (err error) {
 	st, err := openStorage(ctx, c, log, true)
 	if err != nil {
 		return err
@@ -78,7 +77,7 @@ func migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return withDatabase(cmd.Context(), c, quietLog(), func(context.Context, *pgxpool.Pool) error {
+		return withDatabase(cmd.Context(), c, quietLog(), func(context.Context, *pg.Pool) error {
 			if wantsJSON(cmd) {
 				return printJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
 			}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -179,11 +178,11 @@ func (s *service) stop(ctx context.Context) error {
 }
 
 // pools are the ways to the database under their roles.
-type pools struct{ api, system, writer *pgxpool.Pool }
+type pools struct{ api, system, writer *pg.Pool }
 
 func (s *service) openPools(ctx context.Context, url string) (p pools, err error) {
 	for _, o := range []struct {
-		to *(*pgxpool.Pool)
+		to *(*pg.Pool)
 		pg.Options
 	}{
 		{&p.api, pg.Options{Role: pg.API, MaxConns: apiConns, AppName: "svc api"}},

@@ -22,6 +22,9 @@ const (
 // connectTimeout bounds one attempt to connect where the URL names no bound.
 const connectTimeout = 5 * time.Second
 
+// Pool is what Open makes; whoever only hands pools on names it by this.
+type Pool = pgxpool.Pool
+
 // Options say what a pool is for.
 type Options struct {
 	Role     Role

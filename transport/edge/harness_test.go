@@ -282,7 +282,7 @@ func (w *world) routes() {
 	HandleOpenAPI(w.table, "/v1/openapi.json", Info{Title: "Agent Platform Service", Version: "1", Description: "Test.",
 		License: "Apache-2.0", LicenseURL: "https://www.apache.org/licenses/LICENSE-2.0", ServerURL: "https://svc.example.com",
 		Tags: []Tag{{"Threads", "Conversations."}, {"Service", "The service itself."}}})
-	HandleHealth(w.table, "/healthz", "health", func(context.Context) error { return nil })
+	HandleHealth(w.table, "/healthz", "health", "Health", func(context.Context) error { return nil })
 	Handle(w.table, Route{Method: "POST", Path: "/v1/threads", ID: "createThread", Summary: "Start a conversation", Tag: "Threads", Role: lifecycle.RoleMember,
 		Idempotent: true, Example: map[string]any{"agent_id": "0198c0de-0000-7000-8000-000000000000"}},
 		func(_ context.Context, c *Caller, in *createThread) (*thread, error) {

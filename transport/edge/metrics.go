@@ -98,10 +98,14 @@ func (m *metrics) observe(e *endpoint, status int, took time.Duration, stream bo
 
 func (m *metrics) refused(status int) { m.counter(&m.stray, strayRoute, status).Inc() }
 
+// TagService is the section of the document about the service itself.
+const TagService = "Service"
+
 // HandleMetrics adds GET path, which answers what g gathers in the text format
 // of Prometheus.
 func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
-	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: "metrics", Bucket: BucketNone, Hidden: true},
+	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: "metrics", Summary: "Counters for Prometheus", Tag: TagService,
+		Bucket: BucketNone, MediaType: "text/plain"},
 		func(context.Context, *Caller, *Raw) (*RawAnswer, error) {
 			families, err := g.Gather()
 			if err != nil && len(families) == 0 {
@@ -121,8 +125,9 @@ func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 
 // HandleHealth adds GET path, which answers { "status": "ok" }, or UNAVAILABLE
 // with the reason that check gives.
-func HandleHealth(t *Table, path, id string, check func(context.Context) error) {
-	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Bucket: BucketNone, Hidden: true},
+func HandleHealth(t *Table, path, id, summary string, check func(context.Context) error) {
+	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Summary: summary, Tag: TagService, Bucket: BucketNone,
+		MediaType: "application/json", Codes: []problem.Code{problem.CodeUnavailable}},
 		func(ctx context.Context, _ *Caller, _ *Raw) (*RawAnswer, error) {
 			if err := check(ctx); err != nil {
 				return nil, problem.Unavailable(err.Error(), time.Second)
