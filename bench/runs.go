@@ -108,7 +108,7 @@ func benchRuns(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
 	}
-	threads, err := b.threads(clients * 4)
+	threads, err := b.threads(clients * 16)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func benchDecay(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
 	}
-	threads, err := b.threads(clients * 4)
+	threads, err := b.threads(clients * 16)
 	if err != nil {
 		return err
 	}

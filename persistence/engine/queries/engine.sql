@@ -32,7 +32,7 @@ SELECT agent_id, next_seq, deleted_at, version, owner_epoch FROM threads WHERE t
 
 -- name: open_runs
 SELECT id, thread_seq FROM runs
-WHERE tenant_id = $1 AND thread_id = $2 AND thread_seq > $3 AND status IN ('queued', 'running', 'waiting_approval')
+WHERE tenant_id = $1 AND thread_id = $2 AND thread_seq > $3 AND finished_at IS NULL
 ORDER BY thread_seq LIMIT $4
 
 -- The runs that the newest messages asked for, newest first.

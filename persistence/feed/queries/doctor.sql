@@ -3,7 +3,7 @@
 -- A run of an agent that runs asks its model or calls tools.
 -- name: doctor_running_without_step
 SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
-WHERE r.status = 'running' AND r.workflow_id IS NULL
+WHERE r.finished_at IS NULL AND r.status = 'running' AND r.workflow_id IS NULL
   AND NOT EXISTS (SELECT FROM run_steps s WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status IN ('running', 'waiting'));
 
 -- name: doctor_ended_with_open_step
@@ -29,7 +29,7 @@ SELECT count(*), coalesce(min(entity_id::text), '') FROM timers WHERE due_at < n
 
 -- name: doctor_stuck_queue
 SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
-WHERE r.status = 'queued' AND r.created_at < now() - interval '1 minute'
+WHERE r.finished_at IS NULL AND r.status = 'queued' AND r.created_at < now() - interval '1 minute'
   AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
-                  AND e.status IN ('queued', 'running', 'waiting_approval'))
-  AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.status = 'running');
+                  AND e.finished_at IS NULL)
+  AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.finished_at IS NULL AND e.status = 'running');

@@ -16,10 +16,10 @@ RETURNING t.tenant_id, t.kind, t.entity_id, t.name;
 -- name: open_runs
 WITH able AS MATERIALIZED (
   SELECT tenant_id, id, thread_id, status FROM runs r
-  WHERE r.status IN ('queued', 'running')
+  WHERE r.finished_at IS NULL AND r.status IN ('queued', 'running')
     AND NOT EXISTS (
       SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
-        AND e.status IN ('queued', 'running', 'waiting_approval'))
+        AND e.finished_at IS NULL)
 )
 SELECT tenant_id, id, thread_id, status = 'queued' FROM able
 WHERE (tenant_id, id) > ($1, $2) ORDER BY tenant_id, id LIMIT $3;
@@ -32,4 +32,4 @@ WHERE i.tenant_id = old.tenant_id AND i.digest = old.digest;
 
 -- Running places of a tenant that are taken.
 -- name: running
-SELECT id FROM runs WHERE tenant_id = $1 AND status = 'running';
+SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running';

@@ -178,11 +178,12 @@ CREATE TABLE runs (
   CHECK ((agent_id IS NULL) <> (workflow_id IS NULL)),
   CHECK ((thread_id IS NULL) = (thread_seq IS NULL))
 ) WITH (fillfactor = 70);
-CREATE INDEX runs_open ON runs (tenant_id, thread_id, thread_seq) WHERE status IN ('queued', 'running', 'waiting_approval');
+-- No index names status: a run that begins is updated in place.
+CREATE INDEX runs_open ON runs (tenant_id, thread_id, thread_seq) WHERE finished_at IS NULL;
+CREATE INDEX runs_ended_badly ON runs (tenant_id, id) WHERE error_code IS NOT NULL;
 -- Without the tenant in front: the planner must not take it for the primary key
 -- while the table has no statistics yet (it read the whole index for each row).
 CREATE INDEX runs_agent ON runs (agent_id, id);
-CREATE INDEX runs_ended_badly ON runs (tenant_id, status, id) WHERE status IN ('failed', 'cancelled');
 
 CREATE TABLE run_steps (
   tenant_id     uuid NOT NULL,

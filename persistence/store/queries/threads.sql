@@ -27,10 +27,13 @@ WHERE tenant_id = $1 AND thread_id = $2 ORDER BY seq DESC LIMIT $3
 SELECT seq, id, role, content, attachments, run_id, created_at FROM messages
 WHERE tenant_id = $1 AND thread_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 
+-- What a status implies is said as well, so that the small indexes serve.
 -- name: runs
 SELECT id, status, agent_id, agent_version, workflow_id, thread_id, parent_run_id, input, output, error_code, error_message,
   origin_kind, origin_id, end_user_id, tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at FROM runs
 WHERE tenant_id = $1 AND id < $2 AND ($3::uuid IS NULL OR agent_id = $3) AND ($4::uuid IS NULL OR workflow_id = $4) AND ($5::text IS NULL OR status = $5)
+  AND ($5 IS NULL OR $5 NOT IN ('failed', 'cancelled') OR error_code IS NOT NULL)
+  AND ($5 IS NULL OR $5 NOT IN ('queued', 'running', 'waiting_approval') OR finished_at IS NULL)
 ORDER BY id DESC LIMIT $6
 
 -- name: run
