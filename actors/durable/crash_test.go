@@ -21,6 +21,7 @@ import (
 //   - the state moved by committed decisions only, version by version;
 //   - every acknowledged order is there, and every order is counted once;
 //   - every plain order was sent at least once, under its key;
+//   - nothing was performed for an order that was not committed;
 //   - no charge was performed twice, and none of unknown outcome is repeated.
 func TestCrashLaw(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -184,6 +185,11 @@ func crashLaw(rt *rapid.T, steps int, storage Writer,
 	}
 	if s.Count != count {
 		rt.Fatalf("count %d, orders sum to %d", s.Count, count)
+	}
+	for id := range sums {
+		if !seen[id] && w.times(a, "send:"+id)+w.times(a, "charge:"+id) > 0 {
+			rt.Fatalf("order %s was performed and never committed", id)
+		}
 	}
 	for id := range acked {
 		if !seen[id] {

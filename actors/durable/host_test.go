@@ -314,16 +314,59 @@ func TestEffectsOfAnActivationThatLostStorageAreOwedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoLongerOwedIsCancelledAndNotHeard(t *testing.T) {
+func TestWhatIsNoLongerOwedIsCancelled(t *testing.T) {
 	m, w, a := newMemory(), newWorld(), address()
 	m.put(a, ledger{Orders: []order{}})
-	cancelled, began := make(chan struct{}), make(chan struct{})
-	w.gate = func(ctx context.Context, _ string) bool { close(began); <-ctx.Done(); close(cancelled); return true }
+	cancelled, began := make(chan string, 2), make(chan struct{}, 2)
+	w.gate = func(ctx context.Context, key string) bool {
+		began <- struct{}{}
+		<-ctx.Done()
+		cancelled <- key
+		return true
+	}
 	n := node(t, host(toyKind(m, w), m, Config{}))
+	for _, o := range []string{"x", "y"} {
+		ask(t, n, a, add{ID: o, N: 1})
+		<-began
+	}
+	for _, o := range []string{"x", "y"} { // one of several, then the last one
+		ask(t, n, a, drops{ID: o})
+		if key := <-cancelled; key != "send:"+o {
+			t.Fatalf("%s was cancelled instead of %s", key, o)
+		}
+	}
+	ask(t, n, a, sum{})
+	if _, s := m.row(a); status(s, "x") != "failed" || status(s, "y") != "failed" {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAResultThatIsNoLongerWantedWhenItsTurnComesIsDropped(t *testing.T) {
+	m, w, a := newMemory(), newWorld(), address()
+	m.put(a, ledger{Orders: []order{}})
+	var slow atomic.Bool
+	committing, commit, effect := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.gate = func(context.Context, string) bool { <-effect; return true }
+	behind := writerFunc(func(ctx context.Context, c *journal.Commit) error {
+		if c.Statements[0].Args[1] == a.ID && slow.Load() {
+			committing <- struct{}{}
+			<-commit
+		}
+		return m.Do(ctx, c)
+	})
+	n := node(t, host(toyKind(m, w), behind, Config{MaxEffects: 1}))
 	ask(t, n, a, add{ID: "x", N: 1})
-	<-began
-	ask(t, n, a, drops{ID: "x"})
-	<-cancelled
+	slow.Store(true)
+	n.Tell(a, drops{ID: "x"})
+	<-committing
+	close(effect) // the result lies in the mailbox, behind the order to drop it
+	second := address()
+	m.put(second, ledger{Orders: []order{{ID: "next", Status: "owed"}}})
+	n.Tell(second, sum{}) // its effect runs when the first one has sent its result
+	eventually(t, "the first effect is over", func() bool { return w.times(second, "send:next") == 1 })
+	slow.Store(false)
+	commit <- struct{}{}
+	ask(t, n, a, sum{})
 	ask(t, n, a, sum{})
 	if _, s := m.row(a); status(s, "x") != "failed" {
 		t.Fatalf("%+v", s)

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"agentsvc/cluster"
@@ -25,26 +24,33 @@ import (
 type postgres struct {
 	*journal.Writer
 	t    testing.TB
-	pool *pgxpool.Pool
+	exec func(sql string, args ...any)
+	read func(ctx context.Context, a cluster.Address) (row, error)
 }
 
 func newPostgres(t testing.TB) *postgres {
 	t.Helper()
 	db := pgtest.New(t)
-	owner, err := pgx.Connect(t.Context(), db.URL)
+	_, err := db.Admin(t).Exec(t.Context(), `
+		CREATE TABLE toys (tenant_id uuid NOT NULL, id uuid PRIMARY KEY, version bigint NOT NULL,
+		                   owner_epoch bigint NOT NULL, state json NOT NULL, last_op uuid);
+		GRANT ALL ON toys TO svc_system`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = owner.Exec(t.Context(), `CREATE TABLE toys (
-		tenant_id uuid NOT NULL, id uuid PRIMARY KEY, version bigint NOT NULL, owner_epoch bigint NOT NULL,
-		state json NOT NULL, last_op uuid)`)
-	if err != nil {
-		t.Fatal(err)
+	pool := db.System(t)
+	p := &postgres{t: t}
+	p.exec = func(sql string, args ...any) {
+		t.Helper()
+		if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := owner.Close(t.Context()); err != nil {
-		t.Fatal(err)
+	p.read = func(ctx context.Context, a cluster.Address) (r row, err error) {
+		err = pool.QueryRow(ctx, `SELECT state, version, owner_epoch FROM toys WHERE tenant_id = $1 AND id = $2`, a.Tenant, a.ID).
+			Scan(&r.state, &r.version, &r.epoch)
+		return r, err
 	}
-	p := &postgres{t: t, pool: db.System(t)}
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	p.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
 	p.Writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
@@ -61,28 +67,15 @@ func newPostgres(t testing.TB) *postgres {
 	return p
 }
 
-func (p *postgres) exec(sql string, args ...any) {
-	p.t.Helper()
-	if _, err := p.pool.Exec(context.Background(), sql, args...); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 func (p *postgres) load(ctx context.Context, a cluster.Address) (Loaded[ledger], error) {
 	r, err := p.read(ctx, a)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) {
 		return Loaded[ledger]{}, problem.NotFound("toy")
 	}
 	if err != nil {
 		return Loaded[ledger]{}, err
 	}
 	return r.loaded()
-}
-
-func (p *postgres) read(ctx context.Context, a cluster.Address) (r row, err error) {
-	err = p.pool.QueryRow(ctx, `SELECT state, version, owner_epoch FROM toys WHERE tenant_id = $1 AND id = $2`, a.Tenant, a.ID).
-		Scan(&r.state, &r.version, &r.epoch)
-	return r, err
 }
 
 func (p *postgres) row(a cluster.Address) (row, ledger) {

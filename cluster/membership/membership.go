@@ -64,7 +64,8 @@ type Membership struct {
 	once     sync.Once
 }
 
-// Join takes the lease and keeps renewing it. It fails with ErrOccupied by the
+// Join takes the lease and keeps renewing it. The pool sees all tenants and
+// carries typed ids, as package pg's pools of the system role do. Join fails with ErrOccupied by the
 // one-node rule, and with ctx.
 func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, error) {
 	if cfg.Member.IsZero() {
