@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"agentsvc/schemas/id"
@@ -505,7 +503,7 @@ func liveBytes() uint64 {
 }
 
 func BenchmarkAsk(b *testing.B) {
-	n := start(b, Config{Log: zerolog.New(os.Stderr)}, map[string]func(Address) Behavior{"echo": echo})
+	n := start(b, Config{}, map[string]func(Address) Behavior{"echo": echo})
 	a := address("echo")
 	b.ReportAllocs()
 	for b.Loop() {
