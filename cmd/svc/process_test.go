@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/failpoint"
+	"agentsvc/transport/model/fake"
 )
 
 // These tests run the real binary as processes of its own and speak HTTP to it.
@@ -29,6 +30,7 @@ var build struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	stopShared()
 	if build.dir != "" {
 		os.RemoveAll(build.dir)
 	}
@@ -59,58 +61,150 @@ func binary(t *testing.T) string {
 	return build.file
 }
 
-// node is a running `svc serve` with a data directory that outlives it.
+// node is a `svc serve` as one test sees it.
 type node struct {
-	t    *testing.T
+	t *testing.T
+	*process
+}
+
+// process is a running `svc serve` with a data directory that outlives it.
+type process struct {
 	addr string
 	base string
 	env  []string
 
 	mu  sync.Mutex // guards the fields below
 	cmd *exec.Cmd
-	log *bytes.Buffer
+	log *logText
 	end chan struct{} // closed when cmd has ended
+}
+
+// logText is a process's output, which may be read while it is written.
+type logText struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // newNode prepares a node with a private Postgres; start runs it. A fast lease
 // keeps restarts short where the database is a given one.
 func newNode(t *testing.T, env ...string) *node {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := newProcess(dataDir(t), env...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
-	n := &node{t: t, addr: addr, base: "http://" + addr}
-	n.env = append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t), "SVC_RATE_CAPACITY=1000000", "SVC_RATE_REFILL=1000000",
-		"SVC_LOG_FORMAT=json"), env...)
+	n := &node{t, p}
 	t.Cleanup(func() {
 		n.kill()
-		if t.Failed() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if n.log != nil {
-				t.Logf("the last node's log:\n%s", n.log)
-			}
+		if t.Failed() && n.logged() != "" {
+			t.Logf("the last node's log:\n%s", n.logged())
 		}
 	})
 	return n
+}
+
+func newProcess(dir string, env ...string) (*process, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	l.Close()
+	p := &process{addr: addr, base: "http://" + addr}
+	p.env = append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dir, "SVC_RATE_CAPACITY=1000000", "SVC_RATE_REFILL=1000000",
+		"SVC_LOG_FORMAT=json"), env...)
+	return p, nil
 }
 
 // dataDir is a directory that an unprivileged Postgres can reach, unlike the
 // test's own one under a root-only parent.
 func dataDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "svc-test-data-")
+	dir, err := reachableDir()
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+func reachableDir() (string, error) {
+	dir, err := os.MkdirTemp("", "svc-test-data-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
+
+// shared is one node for all tests that need nothing but a tenant of their own
+// on it. They never stop it. Its deployment-wide model providers are fakes.
+var shared struct {
+	sync.Once
+	process           *process
+	dir               string
+	openAI, anthropic *fake.Server
+	err               error
+}
+
+func sharedNode(t *testing.T) *node {
+	t.Helper()
+	shared.Do(func() {
+		if shared.dir, shared.err = reachableDir(); shared.err != nil {
+			return
+		}
+		if shared.openAI, shared.err = fake.New(); shared.err != nil {
+			return
+		}
+		if shared.anthropic, shared.err = fake.New(); shared.err != nil {
+			return
+		}
+		if shared.process, shared.err = newProcess(shared.dir, "SVC_OUTBOUND_ALLOW=127.0.0.0/8",
+			"OPENAI_API_KEY=sk-deployment-openai", "OPENAI_BASE_URL="+shared.openAI.OpenAI(),
+			"ANTHROPIC_API_KEY=sk-deployment-anthropic", "ANTHROPIC_BASE_URL="+shared.anthropic.Anthropic()); shared.err != nil {
+			return
+		}
+		(&node{t, shared.process}).start()
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	n := &node{t, shared.process}
+	if err := n.ready(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if text := n.logged(); t.Failed() && text != "" {
+			t.Logf("the end of the shared node's log:\n%s", text[max(0, len(text)-8<<10):])
+		}
+	})
+	return n
+}
+
+// stopShared ends the shared node in order, so that its Postgres ends too.
+func stopShared() {
+	if shared.process != nil {
+		if err := shared.process.signal(syscall.SIGTERM, 15*time.Second); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			shared.process.signal(syscall.SIGKILL, time.Second)
+		}
+		shared.openAI.Close()
+		shared.anthropic.Close()
+	}
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
 }
 
 // start runs the node and waits until it is ready, or until it has ended when a
@@ -128,7 +222,7 @@ func (n *node) launch(env ...string) {
 	file := binary(n.t)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.log = new(bytes.Buffer)
+	n.log = new(logText)
 	n.cmd = exec.Command(file, "serve")
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), n.log, n.log
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -143,7 +237,7 @@ func (n *node) launch(env ...string) {
 	}()
 }
 
-func (n *node) ready(limit time.Duration) error {
+func (n *process) ready(limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -157,7 +251,7 @@ func (n *node) ready(limit time.Duration) error {
 		}
 		select {
 		case <-n.ended():
-			return fmt.Errorf("the node ended: %s", n.log)
+			return fmt.Errorf("the node ended: %s", n.logged())
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -167,14 +261,32 @@ func (n *node) ready(limit time.Duration) error {
 	return fmt.Errorf("the node is not ready after %s", limit)
 }
 
-func (n *node) ended() <-chan struct{} {
+func (n *process) ended() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.end
 }
 
+// logged is what the last start has written so far.
+func (n *process) logged() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.log == nil {
+		return ""
+	}
+	return n.log.String()
+}
+
+// exit is the code with which the process ended.
+func (n *process) exit() int {
+	<-n.ended()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.ProcessState.ExitCode()
+}
+
 // signal sends s and waits for the end, which must come within limit.
-func (n *node) signal(s os.Signal, limit time.Duration) error {
+func (n *process) signal(s os.Signal, limit time.Duration) error {
 	n.mu.Lock()
 	cmd, end := n.cmd, n.end
 	n.mu.Unlock()
@@ -204,16 +316,26 @@ func (n *node) svc(args ...string) (stdout string, code int) {
 
 func (n *node) svcWith(env []string, stdin string, args ...string) (stdout string, code int) {
 	n.t.Helper()
-	cmd := exec.Command(binary(n.t), args...)
+	stdout, stderr, code := n.run(env, stdin, args...)
+	if stderr != "" {
+		n.t.Logf("svc %v: %s", args, stderr)
+	}
+	return stdout, code
+}
+
+// run runs a command of the binary with the node's settings, which must end
+// within a minute.
+func (n *node) run(env []string, stdin string, args ...string) (stdout, stderr string, code int) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary(n.t), args...)
 	var out, errs bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), bytes.NewBufferString(stdin), &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		n.t.Fatal(err)
 	}
-	if errs.Len() > 0 {
-		n.t.Logf("svc %v: %s", args, errs.String())
-	}
-	return out.String(), cmd.ProcessState.ExitCode()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
 // tenant makes a tenant through the command line and answers its client.

@@ -39,7 +39,7 @@ func workload(ctx context.Context, c *client, agent, name string, threads, messa
 						return err
 					}
 					j.run = posted.RunID
-					if err := c.follow(ctx, j.run, "", func(f frame) error { j.frames = append(j.frames, f); return nil }); err != nil {
+					if err := c.follow(ctx, j.run, "?replay=full", func(f frame) error { j.frames = append(j.frames, f); return nil }); err != nil {
 						return err
 					}
 					mu.Lock()
