@@ -16,14 +16,6 @@ import (
 // invariant 21: 10 s in all).
 const stopTime = 9 * time.Second
 
-// ballast is never touched, so it costs address space and no memory. It counts as
-// live for the collector, which therefore lets this much garbage gather before it
-// runs: the live heap of a node is small (an idle run holds nothing), and without
-// it a busy node would collect many times a second.
-var ballast []byte
-
-const ballastBytes = 32 << 20
-
 func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "run a node", Args: cobra.NoArgs}
 	var c Config
@@ -42,7 +34,6 @@ func serveCommand() *cobra.Command {
 // serve runs a node until ctx ends or the node is fenced. ready, where given, is
 // called once the node answers.
 func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(context.Context) error) error {
-	ballast = make([]byte, ballastBytes)
 	s, err := newService(ctx, c, log)
 	if err != nil {
 		return err
