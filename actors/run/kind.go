@@ -100,6 +100,10 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 			return durable.Loaded[State]{}, err
 		}
 	}
+	// Who has to read was not there when the last commit became true, and nobody
+	// else on this node is: what was to follow from it follows now.
+	k.cfg.Live.Abandon(s.Tenant, s.ID)
+	k.settled(&s)
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
@@ -255,14 +259,20 @@ func (k *kind) after(a cluster.Address, _, next State, d durable.Decision[State]
 		facts := d.Facts
 		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, terminal, func() []*event.Frame { return frames(&next, facts) })
 	}
-	if !terminal {
+	k.settled(&next)
+}
+
+// settled gives the place of an ended run back and tells its thread. Both may
+// hear it twice.
+func (k *kind) settled(s *State) {
+	if !s.Status.Terminal() {
 		return
 	}
 	if k.cfg.Slots != nil {
-		k.cfg.Slots.Release(a.Tenant, msg.ReleaseSlot{Run: next.ID})
+		k.cfg.Slots.Release(s.Tenant, msg.ReleaseSlot{Run: s.ID})
 	}
-	if next.ThreadID != nil {
-		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindThread, Tenant: a.Tenant, ID: next.ThreadID.UUID}, msg.RunEnded{Run: next.ID})
+	if s.ThreadID != nil {
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindThread, Tenant: s.Tenant, ID: s.ThreadID.UUID}, msg.RunEnded{Run: s.ID})
 	}
 }
 

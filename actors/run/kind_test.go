@@ -160,6 +160,7 @@ type live struct {
 	mu    sync.Mutex
 	seen  map[id.RunID][]*event.Frame
 	ended map[id.RunID]chan struct{}
+	left  map[id.RunID]int // times that nobody was the publisher any more
 }
 
 func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, terminal bool, frames func() []*event.Frame) {
@@ -181,7 +182,11 @@ func (l *live) end(r id.RunID) chan struct{} {
 	return l.ended[r]
 }
 
-func (*live) Abandon(id.TenantID, id.RunID) {}
+func (l *live) Abandon(_ id.TenantID, r id.RunID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left[r]++
+}
 
 func (l *live) Begin(_ id.TenantID, r id.RunID, seq int64, idx int) model.Sink {
 	return &spoken{l: l, run: r, seq: seq, idx: idx}
@@ -280,7 +285,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	db := pgtest.New(t)
 	w := &world{
 		t: t, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}, version: 1, key: id.NewAnywhere(),
-		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, ended: map[id.RunID]chan struct{}{}}, files: files{},
+		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, ended: map[id.RunID]chan struct{}{}, left: map[id.RunID]int{}}, files: files{},
 		vault: vault.New(vault.NewSecret32([32]byte{1})),
 	}
 	for _, o := range options {
@@ -938,6 +943,35 @@ func TestALostCommitIsMadeGood(t *testing.T) {
 		t.Fatal(got)
 	}
 	w.is("abandoned succeeded", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
+}
+
+// The last commit of a run stands although its activation did not hear of it:
+// the next one tells everybody who waits for the end.
+func TestAnEndThatWasNotHeardIsMadeKnown(t *testing.T) {
+	w := newWorld(t, simulatedAgent, withSlots)
+	th := w.newThread()
+	var once sync.Once
+	w.writer.fails = func(c *journal.Commit) (err error) {
+		if c.Run != nil && c.Run.Status == lifecycle.RunSucceeded {
+			once.Do(func() {
+				if err = w.writer.Writer.Do(context.Background(), c); err == nil {
+					err = journal.ErrUnsettled
+				}
+			})
+		}
+		return err
+	}
+	first := w.post(th, "/say a")
+	second := w.post(th, "/say b")
+	if got := w.ends(second); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is("succeeded", `SELECT status FROM runs WHERE id = $1`, first)
+	w.live.mu.Lock()
+	defer w.live.mu.Unlock()
+	if w.live.left[first] == 0 {
+		t.Error("the readers of the first run were not told to look for themselves")
+	}
 }
 
 func TestAVersionThatIsNotThereFailsItsRun(t *testing.T) {
