@@ -341,19 +341,33 @@ func fieldsOf(errs []error) []problem.Field {
 	return kept
 }
 
-// decode checks the body b and fills the input's Body.
+// noFields is the body of a route that takes none.
+var noFields = func() *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false}
+	s.PrecomputeMessages()
+	return s
+}()
+
+// decode checks the body b and fills the input's Body, if it has one.
 func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	v, bad := strictJSON(b)
 	if bad != nil {
 		return bad
 	}
+	schema := p.schema
+	if !p.hasBody {
+		schema = noFields
+	}
 	c := complaintPool.Get().(*complaints)
 	defer complaintPool.Put(c)
 	c.path.Reset()
 	c.result.Reset()
-	huma.Validate(p.reg, p.schema, &c.path, huma.ModeWriteToServer, v, &c.result)
+	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
 	if fields := fieldsOf(c.result.Errors); fields != nil {
 		return problem.Validation(fields...)
+	}
+	if !p.hasBody {
+		return nil
 	}
 	err := json.Unmarshal(b, reflect.NewAt(p.bodyType, unsafe.Add(base, p.bodyOff)).Interface())
 	if err == nil {

@@ -70,6 +70,13 @@ type Limiter interface {
 	RefundIP(ip netip.Addr)
 }
 
+// noLimits lets everything pass.
+type noLimits struct{}
+
+func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool) { return 0, true }
+func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool)      { return 0, true }
+func (noLimits) RefundIP(netip.Addr)                                       {}
+
 // callCtx is the context of a handler: that of the server, with the caller.
 type callCtx struct {
 	context.Context

@@ -250,7 +250,8 @@ func TestBuckets(t *testing.T) {
 		{"an unknown route takes an IP token", 5, 5, false, func(w *world) answer { return w.call("GET", "/nope", "") }, 404, [3]int{1, 0, 0}, false},
 		{"an unknown route with a cached key takes a tenant token", 0, 5, true, func(w *world) answer { return w.call("GET", "/nope", "") }, 404, [3]int{0, 0, 1}, false},
 		{"an unknown route refuses on an empty IP bucket", 0, 5, false, func(w *world) answer { return w.call("GET", "/nope", "") }, 429, [3]int{0, 0, 0}, true},
-		{"the role comes before the bucket", 5, 5, true, func(w *world) answer { return w.call("PATCH", "/v1/tenant", "{}") }, 403, [3]int{0, 0, 0}, false},
+		{"a refused role is charged: the key was accepted", 5, 5, true, func(w *world) answer { return w.call("PATCH", "/v1/tenant", "{}") }, 403, [3]int{0, 0, 1}, false},
+		{"the role comes before the bucket", 5, 0, true, func(w *world) answer { return w.call("PATCH", "/v1/tenant", "{}") }, 403, [3]int{0, 0, 0}, false},
 		{"the bucket comes before the body", 5, 0, true, func(w *world) answer { return w.call("POST", "/v1/threads", "{bad") }, 429, [3]int{0, 0, 0}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -283,6 +284,19 @@ func TestBuckets(t *testing.T) {
 			t.Fatalf("charged %v", got)
 		}
 	})
+}
+
+// The listener of the metrics alone has no buckets and no keys.
+func TestAServerWithoutBuckets(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Limits, c.Auth = nil, nil })
+	for path, status := range map[string]int{"/healthz": 200, "/nope": 404, "/v1/openapi.json": 200, "/v1/threads": 401} {
+		if a := w.call("GET", path, "", "X-Tenant-Id: -", "Authorization: -"); a.status != status {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := w.call("GET", "/v1/threads", ""); a.status != 401 {
+		t.Errorf("a key that nobody knows: %d %s", a.status, a.body)
+	}
 }
 
 func TestClientIP(t *testing.T) {
@@ -470,6 +484,29 @@ func TestBodies(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	})
+	// Routes without a body take none: unknown fields are refused, malformed JSON
+	// and other types too (open-parts.md, Questions settled).
+	for _, tc := range []struct {
+		name, contentType, body string
+		status                  int
+		detail                  string
+	}{
+		{"nothing", "", "", 200, ""},
+		{"nothing, with a type", "application/json", "", 200, ""},
+		{"an empty object", "application/json", " {} ", 200, ""},
+		{"an unknown field", "application/json", `{"x":1}`, 400, "x: unexpected property"},
+		{"malformed JSON", "application/json", "{{", 400, "body: malformed JSON"},
+		{"no object", "application/json", "[]", 400, "body: expected object"},
+		{"text", "text/plain", "hello", 415, ""},
+		{"over the limit", "application/json", large, 413, ""},
+	} {
+		t.Run("a route without a body: "+tc.name, func(t *testing.T) {
+			a := w.call("POST", "/v1/poke", tc.body, "Content-Type: "+tc.contentType)
+			if a.status != tc.status || tc.detail != "" && !strings.Contains(a.problem(t).Detail, tc.detail) {
+				t.Fatalf("got %d %s", a.status, a.body)
+			}
+		})
+	}
 	// What a refused request left unread must never become the next request.
 	for _, size := range []int{10, 9 << 10, 100 << 10, 1 << 20} {
 		for _, chunked := range []bool{false, true} {

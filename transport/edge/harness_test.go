@@ -327,6 +327,8 @@ func (w *world) routes() {
 		}) (*Empty, error) {
 			return nil, nil
 		})
+	Handle(w.table, Route{Method: "POST", Path: "/v1/poke", ID: "poke", Summary: "Take no body", Tag: "Service", Role: lifecycle.RoleMember, Idempotent: true},
+		func(context.Context, *Caller, *nothing) (*nothing, error) { return nil, nil })
 	Handle(w.table, Route{Method: "POST", Path: "/v1/boom/{how}", ID: "boom", Summary: "Fail", Tag: "Service", Role: lifecycle.RoleMember},
 		func(_ context.Context, _ *Caller, in *struct {
 			How string `path:"how"`

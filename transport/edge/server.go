@@ -30,8 +30,8 @@ import (
 // it.
 type Config struct {
 	Table    *Table
-	Auth     Authenticator // may be nil when every route is public or has its own
-	Limits   Limiter
+	Auth     Authenticator              // may be nil when every route is public or has its own
+	Limits   Limiter                    // nil: nothing is limited
 	Replays  Replays                    // nil: Idempotency-Key is ignored
 	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; nil for the rest
 	Log      zerolog.Logger
@@ -63,6 +63,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = 16384
+	}
+	if c.Limits == nil {
+		c.Limits = noLimits{}
 	}
 	return c
 }
@@ -383,6 +386,10 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	}
 	rq.caller.Identity = who
 	if e.Role != "" && !who.Role.Satisfies(e.Role) {
+		if e.Bucket != BucketNone {
+			// The key was accepted, so it is charged; the role comes before the verdict.
+			_, _ = s.cfg.Limits.Tenant(rq.ctx, who.Tenant)
+		}
 		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
 	}
 	if e.Bucket == BucketNone {
@@ -468,15 +475,15 @@ func (rq *request) bind(base unsafe.Pointer) error {
 	if rq.method == "GET" || rq.method == "HEAD" {
 		return nil
 	}
-	if p.hasBody && rq.length() != 0 && !jsonType(rq.head.contentType) {
+	if rq.length() != 0 && !jsonType(rq.head.contentType) {
 		return problem.New(problem.CodeUnsupportedMediaType, "The body must be application/json.")
 	}
 	body, err := rq.readBody()
-	if err != nil || !p.hasBody {
+	if err != nil {
 		return err
 	}
 	if len(body) == 0 {
-		if p.optional {
+		if p.optional || !p.hasBody {
 			return nil
 		}
 		return problem.Invalid("body", "is required")
