@@ -19,6 +19,7 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
+	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
@@ -744,6 +745,46 @@ func TestDeleteThread(t *testing.T) {
 	}
 	w.eventually("the thread leaves memory", func() bool { return !w.node.Active(w.address(msg.KindThread, th.UUID)) })
 	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+// A crash right after the thread's deletion: nobody has cancelled its runs yet.
+func TestRunsOfADeletedThreadEndAfterACrash(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	first := w.post(th, "a")
+	second := w.post(th, "b")
+	w.speaking(first)
+	w.exec(`UPDATE threads SET deleted_at = now(), version = version + 1 WHERE id = $1`, th)
+	w.exec(`DELETE FROM messages WHERE thread_id = $1`, th)
+	w.restart()
+	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Log: zerolog.Nop()})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	for _, r := range []id.RunID{first, second} {
+		if got := w.ends(r); got != "cancelled" {
+			t.Error(got)
+		}
+	}
+	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+// The run was faster than its cancel, and the thread not in memory.
+func TestAReplyToADeletedThreadIsPurged(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	th := w.newThread()
+	w.hold()
+	r := w.post(th, "a")
+	w.speaking(r)
+	w.exec(`UPDATE threads SET deleted_at = now(), version = version + 1 WHERE id = $1`, th)
+	w.restart()
+	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{})
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.eventually("the thread is empty", func() bool { return w.text(`SELECT count(*)::text FROM messages WHERE thread_id = $1`, th) == "0" })
 }
 
 func TestACrashInTheMiddle(t *testing.T) {

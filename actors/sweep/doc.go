@@ -5,7 +5,8 @@
 // A due timer is claimed durably for ten seconds, by one node of all, and its
 // owner is told durable.TimerDue; the commit of what the timer causes deletes its
 // row, else it is due again. An open run of a shard of this node that has no
-// activation is woken, a queued run of a thread through its thread. The first
+// activation is woken; a queued run of a thread, and any of a deleted thread,
+// through its thread. The first
 // pass over the open runs is made at the start and goes to the end, so that
 // after a restart everything continues at once; later ones go on page by page,
 // a bounded number of pages each tick.

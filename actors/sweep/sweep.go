@@ -206,7 +206,7 @@ func (s *Sweep) wake(o feed.OpenRun) bool {
 	if !s.cfg.Node.Owns(run.Shard()) || s.cfg.Node.Active(run) {
 		return false
 	}
-	if o.Queued && o.Thread != nil {
+	if o.Held && o.Thread != nil {
 		run = cluster.Address{Kind: msg.KindThread, Tenant: o.Tenant, ID: o.Thread.UUID}
 	}
 	s.cfg.Node.Tell(run, durable.Wake{})

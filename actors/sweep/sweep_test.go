@@ -117,9 +117,9 @@ func TestOpenRunsAreWoken(t *testing.T) {
 	}{
 		{"a running run", feed.OpenRun{Run: runN(1)}, false, true, []string{"run 1 {}"}},
 		{"a running run of a thread", feed.OpenRun{Run: runN(1), Thread: &thread}, false, true, []string{"run 1 {}"}},
-		{"a queued run", feed.OpenRun{Run: runN(1), Queued: true}, false, true, []string{"run 1 {}"}},
-		{"a queued run of a thread, through it", feed.OpenRun{Run: runN(1), Thread: &thread, Queued: true}, false, true, []string{"thread aa {}"}},
-		{"one that lives is left alone", feed.OpenRun{Run: runN(1), Thread: &thread, Queued: true}, true, true, nil},
+		{"a queued run", feed.OpenRun{Run: runN(1), Held: true}, false, true, []string{"run 1 {}"}},
+		{"a queued run of a thread, or of a deleted one, through it", feed.OpenRun{Run: runN(1), Thread: &thread, Held: true}, false, true, []string{"thread aa {}"}},
+		{"one that lives is left alone", feed.OpenRun{Run: runN(1), Thread: &thread, Held: true}, true, true, nil},
 		{"one of another node is left alone", feed.OpenRun{Run: runN(1)}, false, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		next := s
 		next.Row, next.Deleted = s.Row.written(), true
-		next.Queue.By, next.Queue.First = m.By, nil
+		next.Queue.By, next.Queue.First, next.Queue.Purged = m.By, nil, s.Queue.empty()
 		return decision{Next: next, Changed: true, Facts: []any{Deleted{}}, Reply: msg.Done{}}, nil
 	case msg.RunEnded:
 		q := s.Queue.without(m.Run)
@@ -79,8 +79,8 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 // once more when its last run has ended.
 func (s State) knowing(q Queue) decision {
 	d := decision{Next: s, Changed: true}
-	if s.Deleted && !s.Queue.empty() && q.empty() {
-		d.Next.Row = s.Row.written()
+	if s.Deleted && q.empty() && !q.Purged {
+		d.Next.Row, q.Purged = s.Row.written(), true
 		d.Facts = []any{Emptied{}}
 	}
 	d.Next.Queue = q

@@ -53,6 +53,10 @@ type Queue struct {
 	Reading bool
 	// By asked for the thread's deletion; the zero value is nobody here.
 	By msg.By
+	// Purged says that the messages of the deleted thread went after its last run
+	// had ended. An activation that read the row does not know: a run may have
+	// been faster than its cancel.
+	Purged bool
 }
 
 // with is the queue with a run behind its end.

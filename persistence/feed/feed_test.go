@@ -275,7 +275,10 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 	r.run("queued", &blocked, 3)
 	r.run("succeeded", &done, 1)
 	second := r.run("running", &done, 3)
-	for _, run := range []id.RunID{first, second, r.run("queued", nil, 0), r.run("running", nil, 0)} {
+	deleted := r.thread()
+	r.exec(`UPDATE threads SET deleted_at = now() WHERE id = $1`, deleted)
+	third := r.run("running", &deleted, 1)
+	for _, run := range []id.RunID{first, second, third, r.run("queued", nil, 0), r.run("running", nil, 0)} {
 		want[run] = true
 	}
 	r.run("failed", nil, 0)
@@ -294,7 +297,7 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 		if !want[o.Run] {
 			t.Errorf("unexpected %+v", o)
 		}
-		if o.Run == first && (!o.Queued || o.Thread == nil || *o.Thread != th) {
+		if o.Run == first && (!o.Held || o.Thread == nil || *o.Thread != th) || o.Run == second && o.Held || o.Run == third && !o.Held {
 			t.Errorf("%+v", o)
 		}
 		delete(want, o.Run)
@@ -304,7 +307,7 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 		t.Errorf("missing %v", want)
 	}
 	running, err := s.Running(t.Context(), r.tenant)
-	if err != nil || len(running) != 2 || !slices.Contains(running, second) {
+	if err != nil || len(running) != 3 || !slices.Contains(running, second) {
 		t.Errorf("%v, %v", running, err)
 	}
 }

@@ -51,7 +51,9 @@ type OpenRun struct {
 	Tenant id.TenantID
 	Run    id.RunID
 	Thread *id.ThreadID
-	Queued bool
+	// Held says that its thread, where it has one, decides what becomes of it: it
+	// is queued, or its thread was deleted.
+	Held bool
 }
 
 // OpenRuns are up to limit runs behind after, in the order of their keys, that

@@ -12,7 +12,8 @@ RETURNING t.tenant_id, t.kind, t.entity_id, t.name;
 -- Open runs that could go on by themselves, in the order of their ids. Of a
 -- thread's runs that is the first open one. The open runs are found through
 -- their partial index first: in the order of the primary key the planner would
--- read every run that ever ended.
+-- read every run that ever ended. What becomes of a queued run, and of one whose
+-- thread was deleted, its thread says.
 -- name: open_runs
 WITH able AS MATERIALIZED (
   SELECT tenant_id, id, thread_id, status FROM runs r
@@ -21,7 +22,9 @@ WITH able AS MATERIALIZED (
       SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
         AND e.finished_at IS NULL)
 )
-SELECT tenant_id, id, thread_id, status = 'queued' FROM able
+SELECT tenant_id, id, thread_id,
+       status = 'queued' OR EXISTS (SELECT FROM threads t WHERE t.tenant_id = able.tenant_id AND t.id = able.thread_id AND t.deleted_at IS NOT NULL)
+FROM able
 WHERE (tenant_id, id) > ($1, $2) ORDER BY tenant_id, id LIMIT $3;
 
 -- name: drop_idempotency
