@@ -281,7 +281,7 @@ func TestClock(t *testing.T) {
 			}
 		})
 	}
-	if d := c.now().Sub(time.Now()); d < time.Hour-time.Minute || d > time.Hour+time.Minute || c.now().Location() != time.UTC {
+	if d := time.Until(c.now()); d < time.Hour-time.Minute || d > time.Hour+time.Minute || c.now().Location() != time.UTC {
 		t.Fatalf("now is %v ahead", d)
 	}
 }

@@ -72,14 +72,15 @@ func simple(ctx context.Context, conn *pgx.Conn, sql string) ([]string, error) {
 }
 
 func firstRow(results []*pgconn.Result) []string {
-	var out []string
 	for _, r := range results {
-		for _, row := range r.Rows {
-			for _, col := range row {
-				out = append(out, string(col))
-			}
-			return out
+		if len(r.Rows) == 0 {
+			continue
 		}
+		out := make([]string, len(r.Rows[0]))
+		for i, col := range r.Rows[0] {
+			out[i] = string(col)
+		}
+		return out
 	}
-	return out
+	return nil
 }

@@ -121,7 +121,7 @@ func TestTypedIDsTravelAsUUID(t *testing.T) {
 	}
 	roundTrip("an id", "uuid", a, a)
 	roundTrip("a bare UUID", "uuid", a.UUID, a.UUID)
-	roundTrip("another kind of id", "uuid", id.ThreadID{UUID: a.UUID}, id.ThreadID{UUID: a.UUID})
+	roundTrip("another kind of id", "uuid", id.ThreadID(a), id.ThreadID(a))
 	roundTrip("a pointer", "uuid", &a, &a)
 	roundTrip("a nil pointer is NULL", "uuid", none, none)
 	roundTrip("the driver's own bytes", "uuid", [16]byte(a.UUID), [16]byte(a.UUID))

@@ -203,7 +203,6 @@ type blockState struct {
 type piece struct {
 	kind               []byte
 	index              int64
-	block              []byte // content_block
 	blockType          []byte
 	text, thinking     []byte
 	signature, partial []byte

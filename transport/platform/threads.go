@@ -168,7 +168,7 @@ func clip(s string) string {
 // builtins are the tools that every tenant has, as tokens name them.
 var builtins = map[string]bool{
 	agent.BuiltinKBSearch: true, "kb.*": true, "*": true,
-	"builtin:" + agent.BuiltinKBSearch: true, "builtin:kb.*": true, "builtin:handoff": true, "builtin:*": true,
+	"builtin:" + agent.BuiltinKBSearch: true, "builtin:kb.*": true, "handoff": true, "builtin:handoff": true, "builtin:*": true,
 }
 
 // knownTool says whether a per-turn token matches a tool of the tenant
@@ -178,7 +178,7 @@ func knownTool(token string) bool { return builtins[token] }
 // postMessage reads nothing when the thread and its agent were used lately: the
 // thread itself answers whether it is there.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
-	agentID, ok, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (id.AgentID, bool, error) {
+	agentID, _, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (id.AgentID, bool, error) {
 		t, err := p.Store.View(c.Tenant).Thread(ctx, in.ID)
 		if err != nil {
 			return id.AgentID{}, false, err
