@@ -67,6 +67,10 @@ func (p *Platform) checkProvider(ctx context.Context, slug, baseURL *string) err
 		return problem.Invalid("slug", "is the name of the built-in provider")
 	}
 	if baseURL != nil {
+		// Paths are appended to it.
+		if strings.ContainsAny(*baseURL, "?#") {
+			return problem.Invalid("base_url", "must hold neither a query nor a fragment")
+		}
 		if err := p.URLs.CheckURL(ctx, *baseURL); err != nil {
 			return problem.Invalid("base_url", err.Error())
 		}
