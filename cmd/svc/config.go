@@ -110,7 +110,7 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 			wrong = append(wrong, fmt.Errorf("%s: %s: %w", from, v, err))
 		}
 	}
-	if _, ok := env("SVC_CLUSTER_ADDR"); ok {
+	if v, _ := env("SVC_CLUSTER_ADDR"); v != "" {
 		wrong = append(wrong, errors.New("SVC_CLUSTER_ADDR: this version runs as one node; unset it"))
 	}
 	if len(wrong) > 0 {

@@ -58,6 +58,16 @@ func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	}
 }
 
+func TestAnEmptyVariableIsAnUnsetOne(t *testing.T) {
+	empty := map[string]string{"SVC_CLUSTER_ADDR": ""}
+	for _, s := range (&Config{}).settings() {
+		empty[s.env] = ""
+	}
+	if _, err := loaded(t, empty); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestProductionNeedsAMasterKey(t *testing.T) {
 	if _, err := loaded(t, map[string]string{"SVC_ENV": "production"}); err == nil || !strings.Contains(err.Error(), "SVC_MASTER_KEY") {
 		t.Errorf("err = %v", err)

@@ -61,7 +61,10 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		case h.member.Suspended():
 			return errors.New("the node's lease has run out: the database was not reachable")
 		}
-		return h.writer.Down()
+		if h.writer.Down() != nil { // its reason names addresses: it is logged, not shown
+			return errors.New("the database is not reachable")
+		}
+		return nil
 	})
 	gathered := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
 	if c.MetricsAddr == "" {
