@@ -22,6 +22,7 @@ type Host[S any] struct {
 
 	row  Loaded[S] // committed; row.Guard.SetEpoch is this activation's epoch
 	from origin
+	none bool // there is no row: it was looked for
 	busy bool // inside Receive; still set in Stopped after a panic
 	over bool // asked to stop
 	bell bool // an idle check is on its way
@@ -166,6 +167,7 @@ func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 		cancel()
 		if err != nil {
 			if errors.Is(err, notFound) && h.begins(in.msg) {
+				h.none = true
 				return nil
 			}
 			return loadError{err}
@@ -230,7 +232,7 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		c.Reply(err)
 		return false, nil
 	case errors.Is(err, journal.ErrConflict) && h.from != known,
-		errors.Is(err, journal.ErrRefused) && h.from == starting: // most likely the row is there
+		errors.Is(err, journal.ErrRefused) && h.from == starting && !h.none: // most likely the row is there
 		return false, fmt.Errorf("%w: %w", errOld, err)
 	case errors.Is(err, journal.ErrRefused):
 		if d, err = h.refused(m, err, now); err != nil {
@@ -358,7 +360,7 @@ func (h *Host[S]) drop() {
 		h.ctx, h.cancel = nil, nil
 	}
 	h.row, h.owed = Loaded[S]{}, nil
-	h.from = nowhere
+	h.from, h.none = nowhere, false
 }
 
 // act performs what the state owes and is not being performed, and cancels what

@@ -117,7 +117,11 @@ func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
 	case quirk:
 		return change(s.Orders, s.Count+1000)
 	case Refused:
-		if q := m.Msg.(quirk); q.Then != nil {
+		q, ok := m.Msg.(quirk)
+		if !ok {
+			return Decision[ledger]{}, nil // it cannot do without
+		}
+		if q.Then != nil {
 			return Decision[ledger]{}, q.Then
 		}
 		return change(s.Orders, s.Count+1)

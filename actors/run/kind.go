@@ -131,7 +131,7 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 	defer cancel()
 	var err error
 	if s.Agent, err = k.agents.get(ctx, version{a.Tenant, start.AgentID, start.AgentVersion}); err != nil {
-		// The commit that comes next most likely fails as well, and says so.
+		s.Unread = true
 		k.cfg.Log.Warn().Err(err).Stringer("tenant", a.Tenant).Stringer("run", s.ID).Msg("manifest could not be read for a new run")
 	}
 	return s, true

@@ -86,8 +86,9 @@ func (c *counting) commits() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n 
 // reads counts what is read.
 type reads struct {
 	*engine.Store
-	mu sync.Mutex
-	by map[string]int
+	mu   sync.Mutex
+	by   map[string]int
+	down error // of Manifest
 }
 
 func (r *reads) count(what string) { r.mu.Lock(); r.by[what]++; r.mu.Unlock() }
@@ -105,6 +106,12 @@ func (r *reads) Run(ctx context.Context, t id.TenantID, x id.RunID) (*engine.Run
 }
 func (r *reads) Manifest(ctx context.Context, t id.TenantID, a id.AgentID, v int) (json.RawMessage, error) {
 	r.count("manifest")
+	r.mu.Lock()
+	down := r.down
+	r.mu.Unlock()
+	if down != nil {
+		return nil, down
+	}
 	return r.Store.Manifest(ctx, t, a, v)
 }
 func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo int64, limit int) ([]engine.Message, error) {
@@ -968,6 +975,35 @@ func TestContentThatCannotBeStoredIsRefused(t *testing.T) {
 		t.Errorf("a message: %v", err)
 	}
 	w.ends(w.post(th, "fine"))
+}
+
+func TestAnInputThatCannotBeStoredIsRefused(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	r := id.RunID{UUID: id.New(w.node.MintShard())}
+	start := msg.StartOne{Run: r, AgentID: w.agent, AgentVersion: 1, Input: json.RawMessage("\"a\xff\""), Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}}
+	if _, err := w.node.Ask(t.Context(), w.address(msg.KindRun, r.UUID), start); !errors.Is(err, problem.Invalid("", "")) {
+		t.Errorf("a run: %v", err)
+	}
+	w.is("0", `SELECT count(*)::text FROM runs`)
+}
+
+// A version that cannot be read now is no version that cannot be run.
+func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	r := id.RunID{UUID: id.New(w.node.MintShard())}
+	start := msg.StartOne{Run: r, AgentID: w.agent, AgentVersion: 1, Input: json.RawMessage(`"/say ok"`), Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}}
+	w.store.down = errors.New("the connection was lost")
+	if _, err := w.node.Ask(t.Context(), w.address(msg.KindRun, r.UUID), start); !errors.Is(err, problem.New(problem.CodeUnavailable, "")) {
+		t.Errorf("a run: %v", err)
+	}
+	w.is("0", `SELECT count(*)::text FROM runs`)
+	w.store.mu.Lock()
+	w.store.down = nil
+	w.store.mu.Unlock()
+	w.ask(w.address(msg.KindRun, r.UUID), start)
+	if got := w.ends(r); got != "succeeded" {
+		t.Error(got)
+	}
 }
 
 func TestALostCommitIsMadeGood(t *testing.T) {

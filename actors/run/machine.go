@@ -35,6 +35,9 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		if !ok {
 			return decision{}, problem.NotFound("run")
 		}
+		if s.Unread {
+			return decision{}, problem.Unavailable("The agent's version could not be read.", time.Second)
+		}
 		return create(s, start, now), nil
 	}
 	c := &change{s: s, now: now}

@@ -47,6 +47,8 @@ type State struct {
 	Since time.Time
 	// Agent is the version that the run is pinned to, nil when it cannot be run.
 	Agent *Agent
+	// Unread says that the version could not be looked up: the run is not accepted.
+	Unread bool
 	// Said is what model and tools said in this run, in order. It is valid where
 	// Known; after an activation it is read from the sealed steps.
 	Said  []model.Message
