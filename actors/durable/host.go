@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/cluster"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
@@ -66,6 +67,13 @@ const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 5 * time.Second
 	panicPause = 8 // as many doublings
+)
+
+// The boundaries behind a commit at which a crash test kills the process.
+var (
+	pointBeforeReply = failpoint.Declare("durable.before_reply")
+	pointBeforeAfter = failpoint.Declare("durable.before_after")
+	pointBeforeAct   = failpoint.Declare("durable.before_act")
 )
 
 // retryAfter is what UNAVAILABLE tells clients.
@@ -244,9 +252,11 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 	h.k.metrics.decided("committed")
 	prev := h.row.State
 	h.adopt(d)
+	failpoint.Hit(pointBeforeReply)
 	if answer {
 		c.Reply(d.Reply)
 	}
+	failpoint.Hit(pointBeforeAfter)
 	if h.k.After != nil {
 		h.k.After(h.addr, prev, d.Next, d)
 	}
@@ -404,6 +414,9 @@ func (h *Host[S]) act() {
 			p.cancel()
 			delete(h.owed, key)
 		}
+	}
+	if len(fresh) > 0 {
+		failpoint.Hit(pointBeforeAct)
 	}
 	for _, p := range fresh {
 		h.k.effects.submit(p)

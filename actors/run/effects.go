@@ -13,6 +13,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
@@ -125,6 +126,13 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }
 
+// What crash tests meet: a model that has answered and nobody has heard it, and
+// an end that neither the readers nor the thread were told.
+var (
+	pointAnswered = failpoint.Declare("run.model_answered")
+	pointEnded    = failpoint.Declare("run.before_ended")
+)
+
 var errSaidTooMuch = errors.New("run: the model said too much")
 
 // ask is one turn of a model. It returns nil when nobody waits for it any more.
@@ -166,6 +174,7 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	case errors.Is(context.Cause(turn), errSaidTooMuch), err == nil && size(result) > MaxSaid:
 		return k.gaveUp(e, req, speech, price, &model.Error{Kind: model.Refused, Message: "The model's answer is longer than 4 MiB."})
 	case err == nil:
+		failpoint.Hit(pointAnswered)
 		return ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments}
 	case bounded.Err() != nil:
 		return TimeUp{Idx: e.Idx}

@@ -11,6 +11,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
@@ -268,6 +269,7 @@ func (k *kind) settled(s *State) {
 	if !s.Status.Terminal() {
 		return
 	}
+	failpoint.Hit(pointEnded)
 	if k.cfg.Slots != nil {
 		k.cfg.Slots.Release(s.Tenant, msg.ReleaseSlot{Run: s.ID})
 	}

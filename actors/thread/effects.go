@@ -9,6 +9,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 )
@@ -21,6 +22,10 @@ type Store interface {
 	// OpenRuns are the first open runs behind a place, in order.
 	OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]engine.OpenRun, error)
 }
+
+// pointBeforeNext is where a crash test meets a run that was accepted and does
+// not know that its turn has come.
+var pointBeforeNext = failpoint.Declare("thread.before_next")
 
 // Teller tells an actor something (cluster.Node). It does not block.
 type Teller interface {
@@ -64,6 +69,7 @@ var deleter = msg.By{Actor: "system"}
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
 	switch e := e.(type) {
 	case Next:
+		failpoint.Hit(pointBeforeNext)
 		k.cfg.Tell.Tell(runAddress(a, e.Run), msg.Proceed{Accepted: e.Accepted})
 		return nil
 	case Cancel:

@@ -42,7 +42,7 @@ func TestCrashAtEveryFailpoint(t *testing.T) {
 				}()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				jobs, err := workload(ctx, c, agent, name+strconv.Itoa(hit), 6, 3, slowAnswer)
+				jobs, err := workload(ctx, c, agent, name+strconv.Itoa(hit), 8, 3, slowAnswer)
 				if err != nil {
 					t.Fatal(err)
 				}
