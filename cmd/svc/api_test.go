@@ -43,6 +43,11 @@ func (a answer) code() string {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body) }
 
+// stranger is a client without a key.
+func (n *node) stranger() *client {
+	return &client{base: n.base, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
 // do sends one request as it is: body is bytes, text, or what becomes JSON;
 // header is names and values. It never tries again.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {

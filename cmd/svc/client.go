@@ -23,7 +23,7 @@ func newClient() (*client, error) {
 	var c Config
 	c.loadClient(environment)
 	if c.APIKey == "" || c.Tenant == "" {
-		return nil, errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them)")
+		return nil, misuse{errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them)")}
 	}
 	return &client{base: c.URL, key: c.APIKey, tenant: c.Tenant, http: &http.Client{}}, nil
 }

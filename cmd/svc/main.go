@@ -26,11 +26,17 @@ const (
 )
 
 // failure marks an error of the work itself; every other error that reaches
-// main is wrong use of the command line.
+// main is wrong use of the command line or of the environment.
 type failure struct{ err error }
 
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
+
+// misuse marks an error of how the command was called that only its work found.
+type misuse struct{ err error }
+
+func (m misuse) Error() string { return m.err.Error() }
+func (m misuse) Unwrap() error { return m.err }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,13 +63,8 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writ
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "svc",
-		Short:         "a multi-tenant agent platform service",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-	}
+	root := group("svc", "a multi-tenant agent platform service")
+	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(
@@ -74,11 +75,18 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// does turns the work of a command into cobra's form: its errors are failures.
+// group is a command that only holds others: alone it shows them, and a name
+// that it does not hold is wrong use.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
+// does turns the work of a command into cobra's form: its errors are failures,
+// unless they say that it was misused.
 func does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := work(cmd, args)
-		if err == nil || errors.As(err, new(failure)) {
+		if err == nil || errors.As(err, new(failure)) || errors.As(err, new(misuse)) {
 			return err
 		}
 		return failure{err}

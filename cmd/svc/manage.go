@@ -88,7 +88,7 @@ func migrateCommand() *cobra.Command {
 }
 
 func tenantCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tenant", Short: "manage tenants", Args: cobra.NoArgs}
+	cmd := group("tenant", "manage tenants")
 	create := &cobra.Command{Use: "create", Short: "make a tenant with its owner and a first API key", Args: cobra.NoArgs}
 	var n newTenant
 	create.Flags().StringVar(&n.Name, "name", "", "name of the tenant, 1 to 120 characters")
@@ -144,7 +144,7 @@ func createTenant(ctx context.Context, c *Config, n newTenant) (*madeTenant, err
 }
 
 func keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "manage API keys", Args: cobra.NoArgs}
+	cmd := group("key", "manage API keys")
 	create := &cobra.Command{Use: "create", Short: "make an API key", Args: cobra.NoArgs}
 	tenant := create.Flags().String("tenant", "", "id of the tenant")
 	name := create.Flags().String("name", "", "name of the key, 1 to 120 characters")
@@ -174,7 +174,7 @@ func keyCommand() *cobra.Command {
 }
 
 func userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "manage people", Args: cobra.NoArgs}
+	cmd := group("user", "manage people")
 	create := &cobra.Command{Use: "create", Short: "make a user", Args: cobra.NoArgs}
 	tenant := create.Flags().String("tenant", "", "id of the tenant")
 	email := create.Flags().String("email", "", "e-mail, unique in the tenant")

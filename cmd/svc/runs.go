@@ -29,7 +29,7 @@ type runView struct {
 type runError struct{ Code, Message string }
 
 func runsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "runs", Short: "list, read, follow and cancel runs", Args: cobra.NoArgs}
+	cmd := group("runs", "list, read, follow and cancel runs")
 	cmd.AddCommand(runsListCommand(), runsGetCommand(), runsWatchCommand(), runsCancelCommand())
 	return cmd
 }

@@ -83,7 +83,7 @@ func quietLog() zerolog.Logger {
 func loadConfig(cmd *cobra.Command) (*Config, error) {
 	c := new(Config)
 	if err := c.load(cmd.Flags(), environment); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+		return nil, misuse{fmt.Errorf("configuration: %w", err)}
 	}
 	return c, nil
 }
