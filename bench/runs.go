@@ -192,10 +192,19 @@ func benchLatency(ctx context.Context, b *bed) error {
 			return err
 		}
 	}
-	single, err := b.singleCommit(ctx, 500)
+	alone, err := b.singleCommit(ctx, 500, 0)
 	if err != nil {
 		return err
 	}
+	type probed struct {
+		p50 time.Duration
+		err error
+	}
+	beside := make(chan probed, 1)
+	go func() { // at the same pace, on the same machine, in the same seconds
+		p50, err := b.singleCommit(ctx, n, time.Second/perSecond)
+		beside <- probed{p50, err}
+	}()
 	took := make([]time.Duration, n)
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -219,14 +228,19 @@ func benchLatency(ctx context.Context, b *bed) error {
 	if err := failed.Load(); err != nil {
 		return *err
 	}
+	single := <-beside
+	if single.err != nil {
+		return single.err
+	}
 	p50 := quantile(took, .5)
-	fmt.Printf("  single commit p50 %v; POST to terminal p50 %v p99 %v\n  ratio to %d commits: %.2f (budget: at most 3)\n",
-		single, p50, quantile(took, .99), commits, float64(p50)/float64(commits*single))
+	fmt.Printf("  POST to terminal p50 %v p99 %v\n  single commit p50 %v at the same pace beside it, %v back to back alone\n  ratio to %d commits: %.2f (budget: at most 3), %.2f against those back to back\n",
+		p50, quantile(took, .99), single.p50, alone, commits, float64(p50)/float64(commits*single.p50), float64(p50)/float64(commits*alone))
 	return nil
 }
 
-// singleCommit is the p50 of one small insert committed alone.
-func (b *bed) singleCommit(ctx context.Context, n int) (time.Duration, error) {
+// singleCommit is the p50 of one small insert committed alone, n times, one
+// every pace.
+func (b *bed) singleCommit(ctx context.Context, n int, pace time.Duration) (time.Duration, error) {
 	c, err := pgx.Connect(ctx, b.dsn("river"))
 	if err != nil {
 		return 0, err
@@ -236,7 +250,10 @@ func (b *bed) singleCommit(ctx context.Context, n int) (time.Duration, error) {
 		return 0, err
 	}
 	took := make([]time.Duration, n)
+	next := time.Now()
 	for i := range took {
+		time.Sleep(time.Until(next))
+		next = next.Add(pace)
 		start := time.Now()
 		if _, err := c.Exec(ctx, `insert into single_commit (body) values ($1)`, "one row"); err != nil {
 			return 0, err
