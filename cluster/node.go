@@ -225,6 +225,20 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 	return nil
 }
 
+// Rest ends the activations of a kind after the message they are receiving. What
+// they leave, and what comes later, goes to the next ones.
+func (n *Node) Rest(kind string) {
+	for _, p := range n.placers {
+		p.mu.Lock()
+		for addr, a := range p.live {
+			if addr.Kind == kind {
+				a.Stop()
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
 // Member is this node's id.
 func (n *Node) Member() id.MemberID { return n.self }
 

@@ -400,6 +400,46 @@ func (l loopback) Tell(to id.MemberID, a Address, msg any) error {
 	return nil
 }
 
+func TestRestEndsTheActivationsOfAKindAndLosesNothing(t *testing.T) {
+	var stopped, made atomic.Int32
+	receiving, release := make(chan struct{}, 1), make(chan struct{})
+	n := start(t, Config{}, map[string]func(Address) Behavior{
+		"worker": func(Address) Behavior {
+			made.Add(1)
+			return &scripted{receive: func(c Context, m any) {
+				if m == "wait" {
+					receiving <- struct{}{}
+					<-release
+				}
+				c.Reply(m)
+			}, stopped: func() { stopped.Add(1) }}
+		},
+		"echo": echo,
+	})
+	busy, idle, other := address("worker"), address("worker"), address("echo")
+	for _, a := range []Address{idle, other} {
+		if _, err := n.Ask(t.Context(), a, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Tell(busy, "wait")
+	<-receiving
+	n.Rest("worker")
+	eventually(t, "the idle one ended", func() bool { return !n.Active(idle) })
+	if !n.Active(busy) || !n.Active(other) {
+		t.Error("a busy one, or one of another kind, was cut")
+	}
+	answered := make(chan any, 1)
+	go func() { v, _ := n.Ask(t.Context(), busy, "behind"); answered <- v }()
+	close(release)
+	if got := <-answered; got != any("behind") {
+		t.Errorf("behind the stop: %v", got)
+	}
+	if stopped.Load() != 2 || made.Load() != 3 {
+		t.Errorf("%d stopped, %d made", stopped.Load(), made.Load())
+	}
+}
+
 func TestAMemberListMovesShards(t *testing.T) {
 	ids := []id.MemberID{member(), member()}
 	peers := loopback{}

@@ -12,7 +12,7 @@
 // waits for another member's lease to lapse and then marks that member dead; a
 // lease that is renewed meanwhile belongs to a living process, and Join fails.
 //
-// It owns one goroutine, the beat, and one statement at a time. Nothing here
+// It owns the beat, one statement at a time, and who watches its deadline. Nothing here
 // makes writes safe: that is the fence on the row inside every commit.
 package membership
 
@@ -46,6 +46,9 @@ type Config struct {
 	// OnFenced is called once, from the beat, when this process was declared
 	// dead. It must not wait for Leave.
 	OnFenced func()
+	// OnSuspended, where set, is called each time the lease has run out: what this
+	// process is doing is to be stopped. It must not block.
+	OnSuspended func()
 	// Exclusive says that nobody else can be alive, because this process holds
 	// the lock of the private Postgres: former members are marked dead at once.
 	Exclusive bool
@@ -59,8 +62,9 @@ type Membership struct {
 
 	deadline atomic.Pointer[time.Time]
 	fenced   atomic.Bool
+	renewals chan struct{} // capacity 1: the deadline has moved
 	quit     context.CancelFunc
-	done     chan struct{}
+	wg       sync.WaitGroup
 	once     sync.Once
 }
 
@@ -74,13 +78,16 @@ func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, err
 	if cfg.Lease <= 0 {
 		cfg.Lease = DefaultLease
 	}
-	m := &Membership{cfg: cfg, pool: pool, clock: newClock(), done: make(chan struct{})}
+	m := &Membership{cfg: cfg, pool: pool, clock: newClock(), renewals: make(chan struct{}, 1)}
 	if err := m.join(ctx); err != nil {
 		return nil, fmt.Errorf("join the members of the database: %w", err)
 	}
 	beat, quit := context.WithCancel(context.Background())
 	m.quit = quit
-	go m.loop(beat)
+	m.wg.Go(func() { m.loop(beat) })
+	if cfg.OnSuspended != nil {
+		m.wg.Go(func() { m.watch(beat) })
+	}
 	return m, nil
 }
 
@@ -117,7 +124,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 // halt ends the beat and leaves the row, as a crash does.
 func (m *Membership) halt() {
 	m.quit()
-	<-m.done
+	m.wg.Wait()
 }
 
 // other is another member's lease, as Postgres' clock sees it.
@@ -234,10 +241,32 @@ func (m *Membership) renewed(sent, clock time.Time, first bool) {
 	m.clock.measured(sent, time.Now(), clock, first)
 	until := sent.Add(m.cfg.Lease)
 	m.deadline.Store(&until)
+	select {
+	case m.renewals <- struct{}{}:
+	default:
+	}
+}
+
+// watch looks at the deadline when it has come.
+func (m *Membership) watch(ctx context.Context) {
+	timer := time.NewTimer(time.Until(m.Deadline()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.renewals:
+			timer.Reset(time.Until(m.Deadline()))
+		case <-timer.C:
+			if m.Suspended() {
+				m.cfg.Log.Warn().Stringer("member", m.cfg.Member).Msg("lease has run out, what was begun is stopped")
+				m.cfg.OnSuspended()
+			}
+		}
+	}
 }
 
 func (m *Membership) loop(ctx context.Context) {
-	defer close(m.done)
 	tick := time.NewTicker(m.cfg.Lease / 3)
 	defer tick.Stop()
 	var failing error

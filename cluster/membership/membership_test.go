@@ -210,7 +210,7 @@ func TestMarkedDeadIsFencedOnce(t *testing.T) {
 			var calls atomic.Int32
 			m := join(t, pool, Config{Lease: 150 * time.Millisecond, OnFenced: func() { calls.Add(1) }})
 			exec(t, pool, row.sql, m.Member())
-			<-m.done
+			m.wg.Wait()
 			if calls.Load() != 1 || !m.Fenced() || !m.Suspended() {
 				t.Fatalf("%d calls, fenced %v, suspended %v", calls.Load(), m.Fenced(), m.Suspended())
 			}
@@ -221,7 +221,12 @@ func TestMarkedDeadIsFencedOnce(t *testing.T) {
 func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	db := pgtest.New(t)
 	pool, ours := db.System(t), db.System(t)
-	m := join(t, ours, Config{Lease: 300 * time.Millisecond, OnFenced: func() { t.Error("fenced") }})
+	var stops atomic.Int32
+	m := join(t, ours, Config{Lease: 300 * time.Millisecond, OnFenced: func() { t.Error("fenced") }, OnSuspended: func() { stops.Add(1) }})
+	eventually(t, "it was renewed", func() bool { return m.Deadline().After(time.Now().Add(250 * time.Millisecond)) })
+	if stops.Load() != 0 {
+		t.Error("suspended while the lease was held")
+	}
 	// A lock on the table is an outage to the beat: it waits and runs out of time.
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -230,7 +235,7 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE members IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "suspended", m.Suspended)
+	eventually(t, "suspended, and told so", func() bool { return m.Suspended() && stops.Load() == 1 })
 	if m.Fenced() {
 		t.Fatal("fenced by an outage")
 	}
@@ -238,6 +243,9 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it goes on", func() bool { return !m.Suspended() })
+	if n := stops.Load(); n != 1 {
+		t.Errorf("told %d times of one outage", n)
+	}
 }
 
 func TestTheBeatDoesNotWaitForTheFenceOfCommits(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -48,7 +49,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		Valid: func() bool { return !h.member.Suspended() }})
 	table := edge.NewTable()
 	platform.New(platform.Config{
-		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
+		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
@@ -133,15 +134,20 @@ func openapiCommand() *cobra.Command {
 	})}
 }
 
-// actors lets new work in by the writer's admission, before it is decided.
+// actors lets new work in by the writer's admission, before it is decided, and
+// nothing while the node has no lease.
 type actors struct {
 	node   *cluster.Node
 	writer *journal.Writer
+	member *membership.Membership
 }
 
 func (a actors) MintShard() id.Shard { return a.node.MintShard() }
 
 func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error) {
+	if a.member.Suspended() {
+		return nil, problem.Unavailable("Storage is not available.", time.Second)
+	}
 	switch message.(type) {
 	case msg.Post, msg.StartOne:
 		release, err := a.writer.Admit(tenant)

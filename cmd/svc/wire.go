@@ -36,6 +36,7 @@ import (
 const (
 	apiConns    = 16
 	systemConns = 8
+	leaseConns  = 4 // one at work; a server that hangs holds the others until they are given up
 )
 
 // service is one running node: everything joined.
@@ -98,8 +99,14 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 
 	self := id.MemberID{UUID: id.NewAnywhere()}
+	node := cluster.New(cluster.Config{Member: self, Log: log})
 	lost := sync.OnceFunc(func() { close(s.fenced) })
-	member, err := membership.Join(ctx, pools.system, membership.Config{Member: self, Lease: c.Lease, Log: log, OnFenced: lost, Exclusive: st.exclusive()})
+	// Without a lease nothing is performed: runs and threads leave memory, and the
+	// sweep wakes them when the database is back.
+	rest := func() { node.Rest(msg.KindRun); node.Rest(msg.KindThread) }
+	member, err := membership.Join(ctx, pools.lease, membership.Config{
+		Member: self, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest, Exclusive: st.exclusive(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +124,6 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
 	s.onStop(func(context.Context) error { registry.Close(); return nil })
 
-	node := cluster.New(cluster.Config{Member: self, Log: log})
 	tables := store.New(pools.api, keys)
 	sweeps := feed.NewSweep(pools.system)
 	hubs := stream.New(stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log})
@@ -177,8 +183,9 @@ func (s *service) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// pools are the ways to the database under their roles.
-type pools struct{ api, system, writer *pg.Pool }
+// pools are the ways to the database under their roles. The lease has its own:
+// no crowd of reads may come between a node and its beat.
+type pools struct{ api, system, writer, lease *pg.Pool }
 
 func (s *service) openPools(ctx context.Context, url string) (p pools, err error) {
 	for _, o := range []struct {
@@ -188,6 +195,7 @@ func (s *service) openPools(ctx context.Context, url string) (p pools, err error
 		{&p.api, pg.Options{Role: pg.API, MaxConns: apiConns, AppName: "svc api"}},
 		{&p.system, pg.Options{Role: pg.System, MaxConns: systemConns, AppName: "svc actors"}},
 		{&p.writer, pg.Options{Role: pg.System, MaxConns: 4, Writer: true, AppName: "svc writer"}},
+		{&p.lease, pg.Options{Role: pg.System, MaxConns: leaseConns, AppName: "svc lease"}},
 	} {
 		pool, err := pg.Open(ctx, url, o.Options)
 		if err != nil {
