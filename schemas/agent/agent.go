@@ -30,58 +30,60 @@ const BuiltinKBSearch = "kb.search"
 // Builtins lists every tool that tools.builtin may name.
 var Builtins = []string{BuiltinKBSearch}
 
-// Manifest is a valid manifest, ready to run.
+// Manifest is a valid manifest, ready to run. The tags beside json are what the
+// OpenAPI document shows; what is checked is in check.go, and a test compares
+// the two.
 type Manifest struct {
-	Model          Model           `json:"model"`
-	Instructions   string          `json:"instructions,omitempty"`
-	Tools          Tools           `json:"tools,omitzero"`
-	KnowledgeBases []id.UUID       `json:"knowledge_bases,omitempty"`
-	HITL           HITL            `json:"hitl,omitzero"`
-	OutputSchema   json.RawMessage `json:"output_schema,omitempty"`
-	Guardrails     Guardrails      `json:"guardrails,omitzero"`
-	Limits         Limits          `json:"limits,omitzero"`
-	Memory         Memory          `json:"memory,omitzero"`
-	Handoffs       []string        `json:"handoffs,omitempty"` // agent slugs
+	Model          Model           `json:"model" doc:"Who answers."`
+	Instructions   string          `json:"instructions,omitempty" maxLength:"64000" doc:"The system prompt."`
+	Tools          Tools           `json:"tools,omitzero" doc:"What the agent may ask for; grants decide what it gets, a manifest only narrows."`
+	KnowledgeBases []id.UUID       `json:"knowledge_bases,omitempty" maxItems:"100" doc:"Ids of the knowledge bases that kb.search searches."`
+	HITL           HITL            `json:"hitl,omitzero" doc:"Human in the loop: the agent's own approval rules."`
+	OutputSchema   json.RawMessage `json:"output_schema,omitempty" doc:"A JSON Schema of the final answer, at most 131072 bytes, without references to the outside. The answer is parsed and checked against it and lands in output.json."`
+	Guardrails     Guardrails      `json:"guardrails,omitzero" doc:"Checks of what the agent says. Any entry of output withholds llm.delta from the embed relay."`
+	Limits         Limits          `json:"limits,omitzero" doc:"Limits of one run. Passing one fails it with LIMIT_EXCEEDED."`
+	Memory         Memory          `json:"memory,omitzero" doc:"How much of its thread the agent reads again."`
+	Handoffs       []string        `json:"handoffs,omitempty" maxItems:"100" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"Slugs of the agents that this one may hand the conversation to."`
 }
 
 // Model says who answers.
 type Model struct {
-	Provider        string    `json:"provider"`
-	Name            string    `json:"name"`
-	Temperature     *float64  `json:"temperature,omitempty"`
-	MaxOutputTokens int       `json:"max_output_tokens,omitempty"` // 0: the provider's default
-	Thinking        *Thinking `json:"thinking,omitempty"`
+	Provider        string    `json:"provider" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"simulated, openai, anthropic, or the slug of a model provider of the tenant."`
+	Name            string    `json:"name" minLength:"1" maxLength:"200" doc:"The model's name at its provider."`
+	Temperature     *float64  `json:"temperature,omitempty" minimum:"0" maximum:"2" nullable:"false" doc:"Omitted: the provider's default."`
+	MaxOutputTokens int       `json:"max_output_tokens,omitempty" minimum:"1" maximum:"10000000" doc:"Of one answer. Omitted: the provider's default."`
+	Thinking        *Thinking `json:"thinking,omitempty" doc:"Asks the model to think before it answers."`
 }
 
 // Thinking asks the model to think before it answers.
 type Thinking struct {
-	BudgetTokens int `json:"budget_tokens"`
+	BudgetTokens int `json:"budget_tokens" minimum:"1" maximum:"10000000" doc:"Tokens that the model may think for."`
 }
 
 // Tools is what the agent may ask for; grants decide what it gets.
 type Tools struct {
-	Builtin       []string          `json:"builtin,omitempty"`
-	MCP           []MCPTools        `json:"mcp,omitempty"`
-	BrowserSkills []BrowserSkillUse `json:"browser_skills,omitempty"`
+	Builtin       []string          `json:"builtin,omitempty" maxItems:"100" enum:"kb.search" doc:"Names of builtin tools."`
+	MCP           []MCPTools        `json:"mcp,omitempty" maxItems:"100" doc:"Tool servers and what of them."`
+	BrowserSkills []BrowserSkillUse `json:"browser_skills,omitempty" maxItems:"100" doc:"Browser skills and what of them."`
 }
 
 // MCPTools narrows one tool server to some patterns. Without allow it is all
 // that is granted, an empty list is nothing.
 type MCPTools struct {
-	Server string   `json:"server"`
-	Allow  []string `json:"allow"`
+	Server string   `json:"server" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The server's slug."`
+	Allow  []string `json:"allow" required:"false" maxItems:"100" minLength:"1" maxLength:"200" pattern:"^(\\*|[^*\\s]+|[^*\\s]*[.:]\\*)$" doc:"Tool patterns: a name, or one * at the end, alone or after . or :. Omitted: all that is granted; empty: nothing."`
 }
 
 // BrowserSkillUse is one browser skill and what may be done with it: run,
 // dry_run or, by default, both.
 type BrowserSkillUse struct {
-	Skill string   `json:"skill"`
-	Allow []string `json:"allow"`
+	Skill string   `json:"skill" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The skill's slug."`
+	Allow []string `json:"allow" required:"false" maxItems:"2" enum:"run,dry_run" doc:"Omitted: both."`
 }
 
 // HITL holds the agent's own approval rules.
 type HITL struct {
-	Rules []Rule `json:"rules,omitempty"`
+	Rules []Rule `json:"rules,omitempty" maxItems:"100" doc:"A tool call that matches a rule waits for an approval."`
 }
 
 // What happens when an approval that a rule asked for expires.
@@ -93,19 +95,19 @@ const (
 // Rule asks for an approval of the tool calls that match. The zero value of a
 // field says nothing about it.
 type Rule struct {
-	Tool              string         `json:"tool"`
-	Source            string         `json:"source,omitempty"`
-	Risk              string         `json:"risk,omitempty"`
-	RequiredApprovals int            `json:"required_approvals,omitempty"`
-	ApproverRole      lifecycle.Role `json:"approver_role,omitempty"`
-	SLAMinutes        float64        `json:"sla_minutes,omitempty"`
-	EscalateToRole    lifecycle.Role `json:"escalate_to_role,omitempty"`
-	OnTimeout         string         `json:"on_timeout,omitempty"` // default reject
+	Tool              string         `json:"tool" minLength:"1" maxLength:"200" pattern:"^(\\*|[^*\\s]+|[^*\\s]*[.:]\\*)$" doc:"A tool pattern: a name, or one * at the end, alone or after . or :."`
+	Source            string         `json:"source,omitempty" enum:"mcp,builtin,a2a,connector" doc:"Omitted: any source."`
+	Risk              string         `json:"risk,omitempty" enum:"low,medium,high,critical" doc:"Label on the approval. Omitted: medium."`
+	RequiredApprovals int            `json:"required_approvals,omitempty" minimum:"1" maximum:"5" doc:"Distinct approvers. Omitted: 1."`
+	ApproverRole      lifecycle.Role `json:"approver_role,omitempty" enum:"owner,admin,manager,member" doc:"The least role that decides. Omitted: admin."`
+	SLAMinutes        float64        `json:"sla_minutes,omitempty" exclusiveMinimum:"0" maximum:"525600" doc:"Minutes until the approval expires, also fractions. Omitted: 1440."`
+	EscalateToRole    lifecycle.Role `json:"escalate_to_role,omitempty" enum:"owner,admin,manager,member" doc:"Who is asked when part of the time has passed."`
+	OnTimeout         string         `json:"on_timeout,omitempty" enum:"reject,cancel_run" default:"reject" doc:"What happens when the approval expires."`
 }
 
 // Guardrails check what the agent says before anybody hears it.
 type Guardrails struct {
-	Output []Guardrail `json:"output,omitempty"`
+	Output []Guardrail `json:"output,omitempty" maxItems:"100" doc:"Applied to the final answer, in order."`
 }
 
 // Kinds and actions of a guardrail.
@@ -118,23 +120,23 @@ const (
 
 // Guardrail is one check of the final answer.
 type Guardrail struct {
-	Kind    string `json:"kind"`
-	Pattern string `json:"pattern,omitempty"` // of regex, RE2
-	Value   int    `json:"value,omitempty"`   // of max_chars
-	Action  string `json:"action"`
+	Kind    string `json:"kind" enum:"regex,max_chars" doc:"regex needs pattern, max_chars needs value; each refuses the other."`
+	Pattern string `json:"pattern,omitempty" minLength:"1" maxLength:"1000" doc:"Of regex: a regular expression (RE2)."`
+	Value   int    `json:"value,omitempty" minimum:"1" maximum:"1000000" doc:"Of max_chars: characters that pass."`
+	Action  string `json:"action" enum:"block,redact" doc:"block fails the run with OUTPUT_INVALID, redact takes out what matched."`
 }
 
 // Limits of one run; passing one fails it with LIMIT_EXCEEDED.
 type Limits struct {
-	MaxSteps   int     `json:"max_steps"`
-	MaxSeconds int     `json:"max_seconds"`
-	MaxTokens  int64   `json:"max_tokens,omitempty"`   // 0: no limit
-	MaxCostUSD float64 `json:"max_cost_usd,omitempty"` // 0: no limit
+	MaxSteps   int     `json:"max_steps" required:"false" minimum:"1" maximum:"10000" default:"32" doc:"Persisted steps."`
+	MaxSeconds int     `json:"max_seconds" required:"false" minimum:"1" maximum:"604800" default:"900" doc:"Seconds in status running, added up."`
+	MaxTokens  int64   `json:"max_tokens,omitempty" minimum:"1" maximum:"1000000000000" doc:"Tokens in and out. Omitted: no limit."`
+	MaxCostUSD float64 `json:"max_cost_usd,omitempty" exclusiveMinimum:"0" maximum:"1000000" doc:"US dollars. Omitted: no limit."`
 }
 
 // Memory is how much of its thread an agent reads again.
 type Memory struct {
-	MaxMessages int `json:"max_messages"`
+	MaxMessages int `json:"max_messages" required:"false" minimum:"1" maximum:"1000" default:"40" doc:"Newest messages of the thread that the model is sent."`
 }
 
 // Defaults of the table in open-parts.md.

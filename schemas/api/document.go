@@ -2,8 +2,11 @@ package api
 
 import (
 	"encoding/json"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"agentsvc/schemas/agent"
 )
 
 // Manifest is an agent's manifest exactly as it was sent. Its rules are checked
@@ -16,21 +19,38 @@ func (m Manifest) MarshalJSON() ([]byte, error) { return json.RawMessage(m).Mars
 // UnmarshalJSON keeps the document.
 func (m *Manifest) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(m).UnmarshalJSON(b) }
 
-// Schema describes the document. It constrains nothing: the complaints about a
-// manifest come from one place.
-func (Manifest) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{
-		Description: "What the agent is made of. `model` (`provider`, `name`, `temperature?`, `max_output_tokens?`, `thinking?`) is required; " +
-			"`instructions` (up to 64,000 characters), `tools` (`builtin`, `mcp`, `browser_skills`), `knowledge_bases`, `hitl.rules`, " +
-			"`output_schema` (a JSON Schema of the final answer), `guardrails.output`, `limits` (`max_steps` 32, `max_seconds` 900, `max_tokens`, `max_cost_usd`), " +
-			"`memory.max_messages` (40) and `handoffs` are optional. Unknown fields are refused.",
-		Examples: []any{map[string]any{
-			"model":        map[string]any{"provider": "simulated", "name": "sim"},
-			"instructions": "You are a friendly assistant.",
-			"limits":       map[string]any{"max_steps": 8},
-		}},
-	}
+// ShownAs is the extension of a schema that constrains nothing: the document
+// shows the component that it names instead.
+const ShownAs = "x-shown-as"
+
+// Schema constrains nothing, because the complaints about a manifest come from
+// one place; the document shows agent.Manifest.
+func (Manifest) Schema(r huma.Registry) *huma.Schema {
+	shown := r.Schema(reflect.TypeFor[agent.Manifest](), true, "")
+	m := r.SchemaFromRef(shown.Ref)
+	m.Properties["output_schema"].Type = huma.TypeObject
+	m.Examples = []any{manifestExample}
+	return &huma.Schema{Extensions: map[string]any{ShownAs: shown.Ref}}
 }
+
+// manifestExample has every field.
+var manifestExample = json.RawMessage(`{
+	"model": {"provider": "anthropic", "name": "claude-sonnet", "temperature": 0.2, "max_output_tokens": 4096, "thinking": {"budget_tokens": 2048}},
+	"instructions": "You answer questions about orders. Say so when you do not know.",
+	"tools": {
+		"builtin": ["kb.search"],
+		"mcp": [{"server": "orders", "allow": ["orders.read", "refunds.*"]}],
+		"browser_skills": [{"skill": "carrier-claim", "allow": ["dry_run"]}]
+	},
+	"knowledge_bases": ["01a1fe1a-f0b8-76f3-9442-f6225bb3af01"],
+	"hitl": {"rules": [{"tool": "orders.refunds.*", "source": "mcp", "risk": "high", "required_approvals": 2, "approver_role": "manager",
+		"sla_minutes": 120, "escalate_to_role": "admin", "on_timeout": "cancel_run"}]},
+	"output_schema": {"type": "object", "required": ["answer"], "properties": {"answer": {"type": "string"}}},
+	"guardrails": {"output": [{"kind": "regex", "pattern": "[0-9]{16}", "action": "redact"}, {"kind": "max_chars", "value": 4000, "action": "block"}]},
+	"limits": {"max_steps": 8, "max_seconds": 300, "max_tokens": 50000, "max_cost_usd": 0.5},
+	"memory": {"max_messages": 20},
+	"handoffs": ["billing"]
+}`)
 
 // Value is any JSON value, kept as it was sent. Absent and SQL's NULL are null.
 type Value json.RawMessage

@@ -71,8 +71,8 @@ func Cursor(kind string, pos any) string {
 
 // List is the answer of every list. NextCursor is null at the end.
 type List[T any] struct {
-	Items      []T     `json:"items"`
-	NextCursor *string `json:"next_cursor"`
+	Items      []T     `json:"items" doc:"Newest first."`
+	NextCursor *string `json:"next_cursor" doc:"null: the last page."`
 }
 
 // MarshalJSON writes items as an array, never as null.

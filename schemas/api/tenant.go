@@ -9,11 +9,11 @@ import (
 
 // Tenant as GET /v1/tenant shows it.
 type Tenant struct {
-	ID        id.TenantID `json:"id"`
-	Name      string      `json:"name"`
+	ID        id.TenantID `json:"id" doc:"The id, a version 7 UUID."`
+	Name      string      `json:"name" doc:"For people."`
 	Residency *Residency  `json:"residency" doc:"null: no limit"`
-	CreatedAt time.Time   `json:"created_at"`
-	UpdatedAt time.Time   `json:"updated_at"`
+	CreatedAt time.Time   `json:"created_at" doc:"UTC."`
+	UpdatedAt time.Time   `json:"updated_at" doc:"UTC."`
 }
 
 // Residency limits the hosts that the tenant's browser skills may meet.
@@ -23,12 +23,12 @@ type Residency struct {
 
 // User is a person of the tenant.
 type User struct {
-	ID        id.UserID      `json:"id"`
-	Email     string         `json:"email"`
-	Name      string         `json:"name"`
+	ID        id.UserID      `json:"id" doc:"The id, a version 7 UUID."`
+	Email     string         `json:"email" doc:"Unique in the tenant."`
+	Name      string         `json:"name" doc:"For people."`
 	Role      lifecycle.Role `json:"role"`
-	CreatedAt time.Time      `json:"created_at"`
-	UpdatedAt time.Time      `json:"updated_at"`
+	CreatedAt time.Time      `json:"created_at" doc:"UTC."`
+	UpdatedAt time.Time      `json:"updated_at" doc:"UTC."`
 }
 
 // Me says who calls (GET /v1/auth/me).
@@ -41,19 +41,19 @@ type Me struct {
 
 // TenantPatch is the body of PATCH /v1/tenant.
 type TenantPatch struct {
-	Name      *string        `json:"name,omitempty" minLength:"1" maxLength:"120"`
-	Residency Opt[Residency] `json:"residency,omitzero"`
+	Name      *string        `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
+	Residency Opt[Residency] `json:"residency,omitzero" doc:"null: no limit."`
 }
 
 // APIKey as it is listed; never with its secret.
 type APIKey struct {
-	ID         id.KeyID   `json:"id"`
-	Name       string     `json:"name"`
+	ID         id.KeyID   `json:"id" doc:"The id, a version 7 UUID."`
+	Name       string     `json:"name" doc:"For people."`
 	Prefix     string     `json:"prefix" doc:"the start of the key"`
-	LastUsedAt *time.Time `json:"last_used_at"`
-	RevokedAt  *time.Time `json:"revoked_at"`
-	CreatedAt  time.Time  `json:"created_at"`
-	UpdatedAt  time.Time  `json:"updated_at"`
+	LastUsedAt *time.Time `json:"last_used_at" doc:"null: never used."`
+	RevokedAt  *time.Time `json:"revoked_at" doc:"null: live."`
+	CreatedAt  time.Time  `json:"created_at" doc:"UTC."`
+	UpdatedAt  time.Time  `json:"updated_at" doc:"UTC."`
 }
 
 // APIKeyCreated is the one answer that holds the secret.
@@ -64,45 +64,45 @@ type APIKeyCreated struct {
 
 // APIKeyName is the body of POST and PATCH of an API key.
 type APIKeyName struct {
-	Name string `json:"name" minLength:"1" maxLength:"120"`
+	Name string `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 }
 
 // ModelProvider is a tenant's own model provider; never with its credentials.
 type ModelProvider struct {
-	ID        id.ProviderID    `json:"id"`
-	Slug      string           `json:"slug"`
-	Kind      string           `json:"kind" enum:"openai,anthropic"`
-	BaseURL   string           `json:"base_url"`
+	ID        id.ProviderID    `json:"id" doc:"The id, a version 7 UUID."`
+	Slug      string           `json:"slug" doc:"The name that manifests use."`
+	Kind      string           `json:"kind" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
+	BaseURL   string           `json:"base_url" doc:"Where it is reached."`
 	Prices    map[string]Price `json:"prices" doc:"by model name; empty: cost is 0"`
-	CreatedAt time.Time        `json:"created_at"`
-	UpdatedAt time.Time        `json:"updated_at"`
+	CreatedAt time.Time        `json:"created_at" doc:"UTC."`
+	UpdatedAt time.Time        `json:"updated_at" doc:"UTC."`
 }
 
 // Price of a model in US dollars for a million tokens.
 type Price struct {
-	InputPerMTok  float64 `json:"input_per_mtok" minimum:"0"`
-	OutputPerMTok float64 `json:"output_per_mtok" minimum:"0"`
+	InputPerMTok  float64 `json:"input_per_mtok" minimum:"0" doc:"For input tokens."`
+	OutputPerMTok float64 `json:"output_per_mtok" minimum:"0" doc:"For output tokens."`
 }
 
 // ProviderCredentials are write-only.
 type ProviderCredentials struct {
-	APIKey string `json:"api_key" minLength:"1" maxLength:"4096"`
+	APIKey string `json:"api_key" minLength:"1" maxLength:"4096" doc:"Write-only."`
 }
 
 // ModelProviderCreate is the body of POST /v1/model-providers.
 type ModelProviderCreate struct {
-	Slug        string              `json:"slug" pattern:"^[a-z0-9][a-z0-9-]{0,62}$"`
-	Kind        string              `json:"kind" enum:"openai,anthropic"`
-	BaseURL     string              `json:"base_url" minLength:"1" maxLength:"2000"`
-	Credentials ProviderCredentials `json:"credentials"`
-	Prices      map[string]Price    `json:"prices,omitempty" maxProperties:"500"`
+	Slug        string              `json:"slug" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The name that manifests use."`
+	Kind        string              `json:"kind" enum:"openai,anthropic" doc:"The wire protocol it speaks: POST {base_url}/chat/completions, or /v1/messages."`
+	BaseURL     string              `json:"base_url" minLength:"1" maxLength:"2000" doc:"Public, and https in production; without query and fragment."`
+	Credentials ProviderCredentials `json:"credentials" doc:"Stored encrypted, never returned."`
+	Prices      map[string]Price    `json:"prices,omitempty" maxProperties:"500" doc:"By model name; omitted: cost is 0."`
 }
 
 // ModelProviderPatch is the body of PATCH /v1/model-providers/{id}.
 type ModelProviderPatch struct {
-	Slug        *string               `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$"`
-	Kind        *string               `json:"kind,omitempty" enum:"openai,anthropic"`
-	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000"`
-	Credentials *ProviderCredentials  `json:"credentials,omitempty"`
-	Prices      Opt[map[string]Price] `json:"prices,omitzero"`
+	Slug        *string               `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The name that manifests use."`
+	Kind        *string               `json:"kind,omitempty" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
+	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000" doc:"Public, and https in production; without query and fragment."`
+	Credentials *ProviderCredentials  `json:"credentials,omitempty" doc:"Replace the old ones."`
+	Prices      Opt[map[string]Price] `json:"prices,omitzero" doc:"Replace the old ones; null takes them away."`
 }

@@ -9,50 +9,50 @@ import (
 
 // Thread is a conversation with an agent.
 type Thread struct {
-	ID        id.ThreadID   `json:"id"`
-	AgentID   id.AgentID    `json:"agent_id"`
-	Title     *string       `json:"title"`
+	ID        id.ThreadID   `json:"id" doc:"The id, a version 7 UUID."`
+	AgentID   id.AgentID    `json:"agent_id" doc:"The agent that answers."`
+	Title     *string       `json:"title" doc:"For people."`
 	CreatedBy string        `json:"created_by" doc:"apikey:<id>, user:<id>, embed:eu:<id> or embed:vid:<id>"`
-	EndUserID *id.EndUserID `json:"end_user_id"`
-	CreatedAt time.Time     `json:"created_at"`
-	UpdatedAt time.Time     `json:"updated_at"`
+	EndUserID *id.EndUserID `json:"end_user_id" doc:"The end user it belongs to."`
+	CreatedAt time.Time     `json:"created_at" doc:"UTC."`
+	UpdatedAt time.Time     `json:"updated_at" doc:"UTC."`
 }
 
 // ThreadCreate is the body of POST /v1/threads.
 type ThreadCreate struct {
 	AgentID id.AgentID `json:"agent_id" doc:"a published agent"`
-	Title   *string    `json:"title,omitempty" minLength:"1" maxLength:"200"`
+	Title   *string    `json:"title,omitempty" minLength:"1" maxLength:"200" doc:"For people."`
 }
 
 // ThreadCreated answers POST /v1/threads.
 type ThreadCreated struct {
-	ID id.ThreadID `json:"id"`
+	ID id.ThreadID `json:"id" doc:"The thread's id."`
 }
 
 // Attachment is a file that messages may name.
 type Attachment struct {
-	ID        id.AttachmentID `json:"id"`
-	Name      string          `json:"name"`
-	MediaType string          `json:"media_type"`
-	SizeBytes int64           `json:"size"`
-	CreatedAt time.Time       `json:"created_at"`
+	ID        id.AttachmentID `json:"id" doc:"The id, a version 7 UUID."`
+	Name      string          `json:"name" doc:"The file's name."`
+	MediaType string          `json:"media_type" doc:"As it was sent."`
+	SizeBytes int64           `json:"size" doc:"Bytes."`
+	CreatedAt time.Time       `json:"created_at" doc:"UTC."`
 }
 
 // Message is one message of a thread.
 type Message struct {
-	ID          id.MessageID `json:"id"`
+	ID          id.MessageID `json:"id" doc:"The id, a version 7 UUID."`
 	Role        string       `json:"role" enum:"user,assistant,system"`
-	Content     string       `json:"content"`
-	Attachments []Attachment `json:"attachments"`
-	RunID       *id.RunID    `json:"run_id"`
-	CreatedAt   time.Time    `json:"created_at"`
+	Content     string       `json:"content" doc:"The text."`
+	Attachments []Attachment `json:"attachments" doc:"Files that the message names."`
+	RunID       *id.RunID    `json:"run_id" doc:"The run that it started or that wrote it."`
+	CreatedAt   time.Time    `json:"created_at" doc:"UTC."`
 }
 
 // MessagePost is the body of POST /v1/threads/{id}/messages. The options only
 // tighten.
 type MessagePost struct {
 	Content       string            `json:"content,omitempty" maxLength:"32000" doc:"required without attachments"`
-	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty" maxItems:"8"`
+	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty" maxItems:"8" doc:"Ids of stored files."`
 	Autonomy      string            `json:"autonomy,omitempty" enum:"require_approval" doc:"every tool call asks for an approval"`
 	Evidence      *bool             `json:"evidence,omitempty" doc:"only true; not available in this deployment yet"`
 	Deliverable   string            `json:"deliverable,omitempty" enum:"xlsx,pptx,html" doc:"not available in this deployment yet"`
@@ -61,8 +61,8 @@ type MessagePost struct {
 
 // MessagePosted answers it.
 type MessagePosted struct {
-	RunID     id.RunID     `json:"run_id"`
-	MessageID id.MessageID `json:"message_id"`
+	RunID     id.RunID     `json:"run_id" doc:"The run that answers."`
+	MessageID id.MessageID `json:"message_id" doc:"The message's id."`
 }
 
 // RunStart is the body of POST /v1/agents/{id}/runs.
@@ -72,66 +72,66 @@ type RunStart struct {
 
 // RunStarted answers it.
 type RunStarted struct {
-	RunID id.RunID `json:"run_id"`
+	RunID id.RunID `json:"run_id" doc:"The run's id."`
 }
 
 // RunStatus answers a cancel.
 type RunStatus struct {
-	RunID  id.RunID            `json:"run_id"`
-	Status lifecycle.RunStatus `json:"status"`
+	RunID  id.RunID            `json:"run_id" doc:"The run's id."`
+	Status lifecycle.RunStatus `json:"status" doc:"The status it has now."`
 }
 
 // Run as open-parts.md shows it.
 type Run struct {
-	ID           id.RunID            `json:"id"`
+	ID           id.RunID            `json:"id" doc:"The id, a version 7 UUID."`
 	Status       lifecycle.RunStatus `json:"status"`
-	AgentID      *id.AgentID         `json:"agent_id"`
-	AgentVersion *int                `json:"agent_version"`
-	WorkflowID   *id.WorkflowID      `json:"workflow_id"`
-	ThreadID     *id.ThreadID        `json:"thread_id"`
-	ParentRunID  *id.RunID           `json:"parent_run_id"`
-	Input        Value               `json:"input"`
-	Output       Value               `json:"output"`
-	Error        *RunError           `json:"error"`
-	Origin       Origin              `json:"origin"`
-	EndUserID    *id.EndUserID       `json:"end_user_id"`
-	TokensIn     int64               `json:"tokens_in"`
-	TokensOut    int64               `json:"tokens_out"`
-	CostUSD      float64             `json:"cost_usd"`
-	CreatedAt    time.Time           `json:"created_at"`
-	StartedAt    *time.Time          `json:"started_at"`
-	FinishedAt   *time.Time          `json:"finished_at"`
+	AgentID      *id.AgentID         `json:"agent_id" doc:"null: a workflow run."`
+	AgentVersion *int                `json:"agent_version" doc:"The version it began with and keeps."`
+	WorkflowID   *id.WorkflowID      `json:"workflow_id" doc:"null: an agent run."`
+	ThreadID     *id.ThreadID        `json:"thread_id" doc:"null: a one-off run."`
+	ParentRunID  *id.RunID           `json:"parent_run_id" doc:"The workflow run that started it."`
+	Input        Value               `json:"input" doc:"One-off runs: as it was sent. Messages: { text, attachment_ids?, options? }."`
+	Output       Value               `json:"output" doc:"{ text, json? }; null until it has succeeded."`
+	Error        *RunError           `json:"error" doc:"Why it failed or was cancelled."`
+	Origin       Origin              `json:"origin" doc:"What started it."`
+	EndUserID    *id.EndUserID       `json:"end_user_id" doc:"On whose behalf it runs."`
+	TokensIn     int64               `json:"tokens_in" doc:"Of all steps."`
+	TokensOut    int64               `json:"tokens_out" doc:"Of all steps."`
+	CostUSD      float64             `json:"cost_usd" doc:"Of all steps; 0 without prices."`
+	CreatedAt    time.Time           `json:"created_at" doc:"UTC."`
+	StartedAt    *time.Time          `json:"started_at" doc:"null: still queued, or cancelled before it began."`
+	FinishedAt   *time.Time          `json:"finished_at" doc:"null: not ended."`
 }
 
 // RunError says why a run failed or was cancelled.
 type RunError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    string `json:"code" doc:"CANCELLED, EXPIRED, GATE_REJECTED, TOOL_FAILED, EVENT_TIMEOUT, MODEL_ERROR, MODEL_UNAVAILABLE, LIMIT_EXCEEDED, OUTPUT_INVALID, CHILD_WAITING_APPROVAL, CHILD_FAILED or INTERNAL."`
+	Message string `json:"message" doc:"For people."`
 }
 
 // Origin says what started a run.
 type Origin struct {
 	Kind lifecycle.OriginKind `json:"kind"`
-	ID   id.UUID              `json:"id"`
+	ID   id.UUID              `json:"id" doc:"Of the key, user, trigger, embed key or workflow run."`
 }
 
 // Step is one persisted step of a run; input and output are redacted.
 type Step struct {
-	Idx        int                  `json:"idx"`
+	Idx        int                  `json:"idx" doc:"From 0, without a gap."`
 	Kind       lifecycle.StepKind   `json:"kind"`
-	Name       string               `json:"name"`
-	Status     lifecycle.StepStatus `json:"status"`
-	Input      Value                `json:"input"`
-	Output     Value                `json:"output"`
-	TokensIn   int64                `json:"tokens_in"`
-	TokensOut  int64                `json:"tokens_out"`
-	CostUSD    float64              `json:"cost_usd"`
-	StartedAt  time.Time            `json:"started_at"`
-	FinishedAt *time.Time           `json:"finished_at"`
+	Name       string               `json:"name" doc:"Of the model, tool, or workflow node."`
+	Status     lifecycle.StepStatus `json:"status" doc:"abandoned: interrupted by a crash and repeated as a new step."`
+	Input      Value                `json:"input" doc:"Redacted."`
+	Output     Value                `json:"output" doc:"Redacted."`
+	TokensIn   int64                `json:"tokens_in" doc:"Tokens of the prompt."`
+	TokensOut  int64                `json:"tokens_out" doc:"Tokens of the answer."`
+	CostUSD    float64              `json:"cost_usd" doc:"0 without prices."`
+	StartedAt  time.Time            `json:"started_at" doc:"UTC."`
+	FinishedAt *time.Time           `json:"finished_at" doc:"null: not ended."`
 }
 
 // RunAnswer is a run with its steps.
 type RunAnswer struct {
 	Run   *Run   `json:"run"`
-	Steps []Step `json:"steps"`
+	Steps []Step `json:"steps" doc:"By idx."`
 }

@@ -4,8 +4,8 @@ package api
 // limit and cursor it is the whole list and has no next_cursor, with one of them
 // it is a page like any other.
 type Whole[T any] struct {
-	Items      []T         `json:"items"`
-	NextCursor Opt[string] `json:"next_cursor,omitzero"`
+	Items      []T         `json:"items" doc:"In the order of the list."`
+	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"Only when limit or cursor is given; null: the last page."`
 }
 
 // All is a whole list.

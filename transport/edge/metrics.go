@@ -105,7 +105,8 @@ const TagService = "Service"
 // of Prometheus.
 func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: "metrics", Summary: "Counters for Prometheus", Tag: TagService,
-		Bucket: BucketNone, MediaType: "text/plain"},
+		Bucket: BucketNone, MediaType: "text/plain", Description: "In the text format of Prometheus. Needs no key; the deployment may serve it on another address only.",
+		Answer: "# TYPE svc_edge_requests_total counter\nsvc_edge_requests_total{code=\"200\",route=\"getRun\"} 7\n"},
 		func(context.Context, *Caller, *Raw) (*RawAnswer, error) {
 			families, err := g.Gather()
 			if err != nil && len(families) == 0 {
@@ -123,11 +124,16 @@ func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 		})
 }
 
+// Health is what a healthy node answers.
+type Health struct {
+	Status string `json:"status" enum:"ok"`
+}
+
 // HandleHealth adds GET path, which answers { "status": "ok" }, or UNAVAILABLE
 // with the reason that check gives.
 func HandleHealth(t *Table, path, id, summary string, check func(context.Context) error) {
 	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Summary: summary, Tag: TagService, Bucket: BucketNone,
-		MediaType: "application/json", Codes: []problem.Code{problem.CodeUnavailable}},
+		MediaType: "application/json", Codes: []problem.Code{problem.CodeUnavailable}, Answer: Health{"ok"}, Description: "Needs no key and is never limited."},
 		func(ctx context.Context, _ *Caller, _ *Raw) (*RawAnswer, error) {
 			if err := check(ctx); err != nil {
 				return nil, problem.Unavailable(err.Error(), time.Second)

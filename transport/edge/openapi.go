@@ -18,6 +18,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/problem"
 )
 
@@ -114,7 +115,7 @@ func (t *Table) OpenAPI(info Info) ([]byte, error) {
 			"embed":   map[string]any{"type": "http", "scheme": "bearer", "description": "An embed session token."},
 		},
 	}
-	resolveNullable(tree)
+	resolve(tree)
 	return json.Marshal(tree)
 }
 
@@ -129,11 +130,11 @@ func (b *docBuilder) schemas() (map[string]any, error) {
 		"description": "RFC 9457 problem. Clients branch on code, never on title.",
 		"required":    []string{"type", "title", "status", "code"},
 		"properties": map[string]any{
-			"type":        map[string]any{"type": "string", "const": "about:blank"},
-			"title":       map[string]any{"type": "string"},
-			"status":      map[string]any{"type": "integer"},
-			"code":        map[string]any{"type": "string", "enum": codes()},
-			"detail":      map[string]any{"type": "string"},
+			"type":        map[string]any{"type": "string", "const": "about:blank", "description": "Always about:blank."},
+			"title":       map[string]any{"type": "string", "description": "For people; it may change."},
+			"status":      map[string]any{"type": "integer", "description": "The HTTP status."},
+			"code":        map[string]any{"type": "string", "enum": codes(), "description": "Stable."},
+			"detail":      map[string]any{"type": "string", "description": "What went wrong here. Of VALIDATION: <field path>: <message> pairs, separated by a semicolon and a space."},
 			"retry_after": map[string]any{"type": "integer", "description": "Seconds, as in Retry-After."},
 		},
 	}}
@@ -149,6 +150,9 @@ func (b *docBuilder) schemas() (map[string]any, error) {
 		if _, clash := all[name]; clash {
 			return nil, fmt.Errorf("the schema name %s is taken", name)
 		}
+		if text := b.t.docs[b.t.reg.types[name]]; text != "" {
+			s.(map[string]any)["description"] = text
+		}
 		all[name] = s
 	}
 	return all, nil
@@ -162,10 +166,16 @@ func codes() []string {
 	return all
 }
 
-// resolveNullable says in full which references may be null.
-func resolveNullable(v any) {
+// resolve puts in what the schemas of validation only hint at: components that
+// are shown instead, references that may be null, enums with null.
+func resolve(v any) {
 	switch v := v.(type) {
 	case map[string]any:
+		if shown, ok := v[api.ShownAs]; ok {
+			delete(v, api.ShownAs)
+			v["$ref"] = shown
+			return
+		}
 		if v[nullableRef] == true {
 			ref := v["$ref"]
 			delete(v, nullableRef)
@@ -179,11 +189,11 @@ func resolveNullable(v any) {
 			}
 		}
 		for _, c := range v {
-			resolveNullable(c)
+			resolve(c)
 		}
 	case []any:
 		for _, c := range v {
-			resolveNullable(c)
+			resolve(c)
 		}
 	}
 }
@@ -255,7 +265,7 @@ func (b *docBuilder) body(e *endpoint, op *huma.Operation) {
 				Type:       huma.TypeObject,
 				Required:   []string{"file"},
 				Properties: map[string]*huma.Schema{"file": b.fileSchema(e)},
-			}},
+			}, Example: e.Example},
 		}}
 	case e.plan != nil && e.plan.hasBody && e.Method != http.MethodGet:
 		m := &huma.MediaType{Schema: e.plan.schema}
@@ -284,6 +294,9 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 		"X-Request-Id": {Description: "Names the request in the service's log.", Schema: &huma.Schema{Type: huma.TypeString}},
 	}}
 	op.Responses[strconv.Itoa(e.Status)] = r
+	if e.Idempotent {
+		r.Headers["Idempotency-Replayed"] = &huma.Header{Description: "true when this is the first answer again.", Schema: &huma.Schema{Type: huma.TypeString}}
+	}
 	switch e.kind {
 	case kindJSON, kindUpload:
 		if e.out != nil {
@@ -291,15 +304,20 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 		}
 	case kindStream:
 		r.Description = "Server-sent events. Each frame has an event line with its type, an id line (except heartbeat) and a data line with the JSON described here."
-		r.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: e.frames}}
+		r.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: e.frames, Examples: frameExamples(e.Frames)}}
 	case kindDownload, kindRaw:
 		mediaType := e.MediaType
 		if mediaType == "" {
 			mediaType = "application/octet-stream"
 		}
-		s := &huma.Schema{Type: huma.TypeString, Format: "binary"}
-		if mediaType == "application/json" {
+		s := &huma.Schema{Type: huma.TypeString}
+		switch {
+		case e.out != nil:
+			s = b.t.reg.Schema(e.out, true, "")
+		case mediaType == "application/json":
 			s = &huma.Schema{Type: huma.TypeObject}
+		case !strings.HasPrefix(mediaType, "text/"):
+			s.Format = "binary"
 		}
 		if e.Status != http.StatusNoContent {
 			r.Content = map[string]*huma.MediaType{mediaType: {Schema: s, Example: e.Answer}}
@@ -334,23 +352,38 @@ func frameSchema(reg *registry, frames []Frame) *huma.Schema {
 	return one
 }
 
+// frameExamples are the frames that the rows are described with.
+func frameExamples(frames []Frame) map[string]*huma.Example {
+	all := map[string]*huma.Example{}
+	for _, f := range frames {
+		one := map[string]any{}
+		if raw, err := json.Marshal(f.Data); f.Data != nil && err == nil {
+			_ = json.Unmarshal(raw, &one) // of a struct: always an object
+		}
+		one["type"] = string(f.Type)
+		all[string(f.Type)] = &huma.Example{Value: one}
+	}
+	return all
+}
+
 // failures lists the problems a route can answer, by status, each code with an
 // example.
 func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
-	codes := append([]problem.Code{}, e.Codes...)
+	codes := append([]problem.Code{problem.CodeBadRequest}, e.Codes...)
 	if e.Bucket != BucketNone {
 		codes = append(codes, problem.CodeRateLimited)
 	}
 	if !e.public() && e.Auth == nil {
 		codes = append(codes, problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeForbidden)
 	}
-	if e.plan != nil && (e.plan.hasBody || len(e.plan.query) > 0 || len(e.plan.header) > 0) || e.Idempotent || e.kind == kindUpload {
+	reads := e.kind == kindUpload || e.plan != nil && e.Method != http.MethodGet
+	if reads || e.plan != nil && len(e.plan.query)+len(e.plan.header) > 0 {
 		codes = append(codes, problem.CodeValidation)
 	}
 	if len(e.params) > 0 {
 		codes = append(codes, problem.CodeNotFound)
 	}
-	if e.kind == kindUpload || e.plan != nil && e.plan.hasBody {
+	if reads {
 		codes = append(codes, problem.CodePayloadTooLarge, problem.CodeUnsupportedMediaType)
 	}
 	if e.Idempotent {
@@ -380,6 +413,9 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 		}
 		r.Description += string(c) + ": " + row.When
 		ex := &problem.Error{Code: c, Detail: row.When}
+		if c == problem.CodeUnauthorized {
+			r.Headers = map[string]*huma.Header{"WWW-Authenticate": {Description: "Bearer.", Schema: &huma.Schema{Type: huma.TypeString}}}
+		}
 		if c == problem.CodeRateLimited || c == problem.CodeUnavailable || c == problem.CodeIdempotencyInProgress {
 			ex.RetryAfter = time.Second
 			r.Headers = map[string]*huma.Header{"Retry-After": {Description: "Seconds.", Schema: &huma.Schema{Type: huma.TypeInteger}}}
@@ -409,6 +445,7 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 	HandleRaw(t, Route{
 		Method: http.MethodGet, Path: path, ID: "getOpenAPI", Summary: "The OpenAPI document", Tag: "Service",
 		Description: "The live description of this interface; needs no key.", MediaType: "application/json",
+		Answer: map[string]any{"openapi": "3.1.0", "info": map[string]any{"title": info.Title, "version": info.Version}, "paths": map[string]any{}},
 	}, func(_ context.Context, _ *Caller, in *Raw) (*RawAnswer, error) {
 		f, err := document()
 		if err != nil {

@@ -49,7 +49,7 @@ type Route struct {
 	MaxFile      int64          // for uploads, one file; 0 = MaxAttachment
 	MaxFiles     int            // for uploads; 0 = 1
 	Example      any            // of the request body
-	Answer       any            // example of the answer's body
+	Answer       any            // example of the answer's body; of raw answers a struct is also its schema
 	Frames       []Frame        // for streams: what a data line may hold
 	MediaType    string         // of downloads and raw answers, for the document
 	Hidden       bool           // not in the OpenAPI document
@@ -58,7 +58,7 @@ type Route struct {
 // Frame describes one frame type of a stream for the OpenAPI document.
 type Frame struct {
 	Type event.Type
-	Data any // a struct; the member type is added
+	Data any // a struct, filled as an example; the member type is added
 	Doc  string
 }
 
@@ -81,6 +81,7 @@ type Table struct {
 	endpoints []*endpoint
 	ids       map[string]bool
 	reg       *registry
+	docs      map[reflect.Type]string
 }
 
 // kind says how an endpoint answers.
@@ -110,8 +111,11 @@ func (e *endpoint) public() bool { return e.Role == "" && e.Auth == nil }
 
 // NewTable makes an empty table.
 func NewTable() *Table {
-	return &Table{ids: map[string]bool{}, reg: newRegistry()}
+	return &Table{ids: map[string]bool{}, reg: newRegistry(), docs: map[reflect.Type]string{}}
 }
+
+// Doc says what a type is, for the OpenAPI document.
+func Doc[T any](t *Table, text string) { t.docs[reflect.TypeFor[T]()] = text }
 
 // Enum says which values a type has, wherever it occurs. It comes before the
 // routes.
@@ -306,6 +310,10 @@ func HandleDownload[In any](t *Table, r Route, h func(ctx context.Context, c *Ca
 // hooks, metrics, health, assets.
 func HandleRaw(t *Table, r Route, h func(ctx context.Context, c *Caller, in *Raw) (*RawAnswer, error)) {
 	e := &endpoint{Route: r, kind: kindRaw}
+	if out := reflect.TypeOf(r.Answer); out != nil && out.Kind() == reflect.Struct {
+		e.out = out
+		t.reg.Schema(out, true, upper(r.ID)+"Answer")
+	}
 	e.serve = func(s *Server, rq *request) error {
 		body, err := rq.readBody()
 		if err != nil {

@@ -42,22 +42,30 @@ type oneVersion struct {
 func (p *Platform) agentRoutes(t *edge.Table) {
 	const tag = "Agents"
 	manifest := map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim"}, "instructions": "You are a friendly assistant."}
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents", ID: "listAgents", Summary: "List agents", Tag: tag, Role: lifecycle.RoleMember}, p.listAgents)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Summary: "Make an agent",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents", ID: "listAgents", Answer: listed(sampleAgent),
+		Summary: "List agents", Tag: tag, Role: lifecycle.RoleMember}, p.listAgents)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Answer: samplePublished,
+		Summary:     "Make an agent",
 		Description: "With a manifest also its version 1, as a draft. A slug that is omitted is made from the name.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"name": "Support", "manifest": manifest}}, p.createAgent)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}", ID: "getAgent", Summary: "Read an agent", Tag: tag, Role: lifecycle.RoleMember}, p.getAgent)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/agents/{id}", ID: "updateAgent", Summary: "Change an agent", Tag: tag, Role: lifecycle.RoleAdmin,
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}", ID: "getAgent", Answer: sampleAgentAnswer,
+		Summary: "Read an agent", Tag: tag, Role: lifecycle.RoleMember}, p.getAgent)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/agents/{id}", ID: "updateAgent", Answer: sampleAgentAnswer,
+		Summary: "Change an agent", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeSlugTaken}, Example: map[string]any{"emoji": "🦉"}}, p.updateAgent)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/agents/{id}", ID: "archiveAgent", Summary: "Archive an agent",
 		Description: "It is not listed, read or started any more; its threads and runs stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveAgent)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions", ID: "listAgentVersions", Summary: "List an agent's versions", Tag: tag, Role: lifecycle.RoleMember}, p.listVersions)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Summary: "Add a version",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions", ID: "listAgentVersions", Answer: listed(sampleVersion),
+		Summary: "List an agent's versions", Tag: tag, Role: lifecycle.RoleMember}, p.listVersions)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Answer: api.AgentVersionAnswer{Version: &sampleVersion},
+		Summary:     "Add a version",
 		Description: "It is a draft until it is published.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"manifest": manifest}}, p.createVersion)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions/{version}", ID: "getAgentVersion", Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Summary: "Publish a version",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions/{version}", ID: "getAgentVersion", Answer: sampleVersion,
+		Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Answer: samplePublished,
+		Summary:     "Publish a version",
 		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true}, p.publish)
 }
 

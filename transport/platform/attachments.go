@@ -18,9 +18,12 @@ type oneAttachment struct {
 
 func (p *Platform) attachmentRoutes(t *edge.Table) {
 	const tag = "Attachments"
-	edge.HandleUpload(t, edge.Route{Method: "POST", Path: "/v1/attachments", ID: "createAttachment", Summary: "Store a file",
-		Description: "One field `file`, up to 20 MiB. Messages name it by its id.", Tag: tag, Role: lifecycle.RoleMember, Status: 201, Idempotent: true}, p.createAttachment)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}", ID: "getAttachment", Summary: "Read what is known of a file", Tag: tag, Role: lifecycle.RoleMember}, p.getAttachment)
+	edge.HandleUpload(t, edge.Route{Method: "POST", Path: "/v1/attachments", ID: "createAttachment", Answer: sampleAttachment,
+		Summary:     "Store a file",
+		Description: "One field `file`, up to 20 MiB. Messages name it by its id.", Tag: tag, Role: lifecycle.RoleMember, Status: 201, Idempotent: true,
+		Example: map[string]any{"file": "(the bytes of the file)"}}, p.createAttachment)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}", ID: "getAttachment", Answer: sampleAttachment,
+		Summary: "Read what is known of a file", Tag: tag, Role: lifecycle.RoleMember}, p.getAttachment)
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}/content", ID: "downloadAttachment", Summary: "Download a file", Tag: tag, Role: lifecycle.RoleMember}, p.download)
 }
 

@@ -24,32 +24,32 @@ type (
 		Name string             `json:"name"`
 	}
 	deltaFrame struct {
-		Idx  int    `json:"idx"`
-		Text string `json:"text"`
+		Idx  int    `json:"idx" doc:"The step."`
+		Text string `json:"text" doc:"A piece of text."`
 	}
 	thinkingFrame struct {
-		Idx     int    `json:"idx"`
-		Text    string `json:"text"`
+		Idx     int    `json:"idx" doc:"The step."`
+		Text    string `json:"text" doc:"A piece of text."`
 		Replace bool   `json:"replace,omitempty"`
 	}
 	toolCalledFrame struct {
-		Idx         int    `json:"idx"`
-		Tool        string `json:"tool"`
+		Idx         int    `json:"idx" doc:"The step."`
+		Tool        string `json:"tool" doc:"Its qualified name."`
 		ArgsPreview string `json:"args_preview" doc:"truncated, redacted"`
 	}
 	toolResultFrame struct {
-		Idx           int    `json:"idx"`
+		Idx           int    `json:"idx" doc:"The step."`
 		OK            bool   `json:"ok"`
 		OutputPreview string `json:"output_preview"`
 	}
 	retrievalFrame struct {
-		Idx    int         `json:"idx"`
+		Idx    int         `json:"idx" doc:"The step."`
 		KB     id.UUID     `json:"kb"`
 		Chunks []api.Value `json:"chunks"`
 	}
 	approvalFrame struct {
 		ApprovalID id.ApprovalID `json:"approval_id"`
-		Tool       string        `json:"tool"`
+		Tool       string        `json:"tool" doc:"Its qualified name."`
 		ExpiresAt  time.Time     `json:"expires_at"`
 	}
 	waitingFrame struct {
@@ -88,20 +88,20 @@ type (
 )
 
 var frames = []edge.Frame{
-	{Type: event.RunStarted, Data: runStartedFrame{}},
-	{Type: event.StepStarted, Data: stepStartedFrame{}},
-	{Type: event.LLMDelta, Data: deltaFrame{}},
-	{Type: event.LLMThinking, Data: thinkingFrame{}},
-	{Type: event.ToolCalled, Data: toolCalledFrame{}},
-	{Type: event.ToolResult, Data: toolResultFrame{}},
-	{Type: event.RetrievalResult, Data: retrievalFrame{}},
-	{Type: event.ApprovalRequired, Data: approvalFrame{}},
-	{Type: event.RunWaiting, Data: waitingFrame{}},
-	{Type: event.RunResumed, Data: resumedFrame{}},
-	{Type: event.RunCompleted, Data: completedFrame{}, Doc: "Terminal."},
-	{Type: event.RunFailed, Data: failedFrame{}, Doc: "Terminal; includes CANCELLED and EXPIRED."},
-	{Type: event.NodeStarted, Data: nodeStartedFrame{}},
-	{Type: event.NodeCompleted, Data: nodeCompletedFrame{}},
-	{Type: event.Handoff, Data: handoffFrame{}},
+	{Type: event.RunStarted, Data: runStartedFrame{sampleRunID, &sampleAgentID, lifecycle.RunRunning}, Doc: "A worker has picked the run up."},
+	{Type: event.StepStarted, Data: stepStartedFrame{0, lifecycle.StepLLM, "sim"}, Doc: "A step has begun."},
+	{Type: event.LLMDelta, Data: deltaFrame{0, "It left "}, Doc: "Live text of the model."},
+	{Type: event.LLMThinking, Data: thinkingFrame{Idx: 0, Text: "The order is on its way."}, Doc: "What the model thinks; replace says that the text so far is void."},
+	{Type: event.ToolCalled, Data: toolCalledFrame{1, "orders.read", `{"order":"1001"}`}, Doc: "A tool is called."},
+	{Type: event.ToolResult, Data: toolResultFrame{1, true, `{"status":"shipped"}`}, Doc: "A tool has answered."},
+	{Type: event.RetrievalResult, Data: retrievalFrame{1, sample(10), []api.Value{api.Value(`{"text":"We ship within two days."}`)}}, Doc: "What a search in a knowledge base has found."},
+	{Type: event.ApprovalRequired, Data: approvalFrame{sampleApprovalID, "orders.refund", sampleTime}, Doc: "A tool call waits for a person."},
+	{Type: event.RunWaiting, Data: waitingFrame{"waiting_approval"}, Doc: "The run waits for its approvals."},
+	{Type: event.RunResumed, Data: resumedFrame{sampleApprovalID, "approve"}, Doc: "An approval is decided and the run goes on."},
+	{Type: event.RunCompleted, Data: completedFrame{lifecycle.RunSucceeded, sampleOutput, 212, 9, 0.00062}, Doc: "Terminal."},
+	{Type: event.RunFailed, Data: failedFrame{"CANCELLED", "The run was cancelled."}, Doc: "Terminal; includes CANCELLED and EXPIRED."},
+	{Type: event.NodeStarted, Data: nodeStartedFrame{"check", "agent"}, Doc: "A workflow node has begun."},
+	{Type: event.NodeCompleted, Data: nodeCompletedFrame{NodeID: "check", NodeType: "agent", Status: "succeeded", ChildRunID: &sampleRunID}, Doc: "A workflow node has paused or ended."},
+	{Type: event.Handoff, Data: handoffFrame{"support", "billing"}, Doc: "The conversation is handed over."},
 	{Type: event.Heartbeat, Data: heartbeatFrame{}, Doc: "Without an id."},
 }

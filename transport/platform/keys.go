@@ -23,12 +23,15 @@ type oneKey struct {
 
 func (p *Platform) keyRoutes(t *edge.Table) {
 	const tag = "API keys"
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/api-keys", ID: "listApiKeys", Summary: "List API keys",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/api-keys", ID: "listApiKeys", Answer: api.All([]api.APIKey{sampleKey}),
+		Summary:     "List API keys",
 		Description: "Revoked keys too, newest first. Without limit and cursor the whole list, without next_cursor.", Tag: tag, Role: lifecycle.RoleAdmin}, p.listKeys)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/api-keys", ID: "createApiKey", Summary: "Make an API key",
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/api-keys", ID: "createApiKey", Answer: api.APIKeyCreated{APIKey: sampleKey, Secret: sampleSecret},
+		Summary:     "Make an API key",
 		Description: "The secret is in this answer only.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"name": "backend"}}, p.createKey)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/api-keys/{id}", ID: "renameApiKey", Summary: "Rename an API key",
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/api-keys/{id}", ID: "renameApiKey", Answer: sampleKey,
+		Summary:     "Rename an API key",
 		Description: "A revoked key is 404.", Tag: tag, Role: lifecycle.RoleAdmin, Example: map[string]any{"name": "backend, blue"}}, p.renameKey)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/api-keys/{id}", ID: "revokeApiKey", Summary: "Revoke an API key",
 		Description: "Takes effect at once. Revoking a revoked key changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.revokeKey)

@@ -104,6 +104,7 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, lifecycle.VersionStatuses...)
 	edge.Enum(t, lifecycle.OriginKinds...)
 	edge.Enum(t, lifecycle.UserRoles...)
+	describe(t)
 	p.tenantRoutes(t)
 	p.keyRoutes(t)
 	p.agentRoutes(t)

@@ -29,6 +29,7 @@ func TestRoutes(t *testing.T) {
 		"{provider}", w.a.provider.String(), "{attachment}", w.a.attachment.String(), "{key}", w.a.key.String(), "{unknown}", id.NewAnywhere().String(),
 		"{tenant}", w.a.tenant.String())
 	long := strings.Repeat("x", 32_001)
+	described := newDocument(t)
 	for _, c := range []struct {
 		name, method, path, body string
 		status                   int
@@ -154,6 +155,9 @@ func TestRoutes(t *testing.T) {
 		}
 		if c.status >= 400 && got.header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: answered as %s", c.name, got.header.Get("Content-Type"))
+		}
+		if err := described.conforms(c.method, fill.Replace(c.path), got); err != nil {
+			t.Errorf("%s: the document says otherwise: %v\n%s", c.name, err, got.body)
 		}
 		if strings.Contains(got.body, "sk-hidden") || strings.Contains(got.body, "sk-new") {
 			t.Errorf("%s: credentials are shown: %s", c.name, got.body)

@@ -27,14 +27,18 @@ type patchProvider struct {
 
 func (p *Platform) providerRoutes(t *edge.Table) {
 	const tag = "Model providers"
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/model-providers", ID: "listModelProviders", Summary: "List model providers", Tag: tag, Role: lifecycle.RoleAdmin}, p.listProviders)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/model-providers", ID: "createModelProvider", Summary: "Add a model provider",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/model-providers", ID: "listModelProviders", Answer: listed(sampleProvider),
+		Summary: "List model providers", Tag: tag, Role: lifecycle.RoleAdmin}, p.listProviders)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/model-providers", ID: "createModelProvider", Answer: sampleProvider,
+		Summary:     "Add a model provider",
 		Description: "Manifests name it by its slug. The slug openai or anthropic takes the place of the deployment's. Credentials are stored encrypted and never returned.",
 		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"slug": "local", "kind": "openai", "base_url": "https://models.example.com/v1", "credentials": map[string]any{"api_key": "…"},
 			"prices": map[string]any{"large": map[string]any{"input_per_mtok": 2.5, "output_per_mtok": 10}}}}, p.createProvider)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/model-providers/{id}", ID: "getModelProvider", Summary: "Read a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.getProvider)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/model-providers/{id}", ID: "updateModelProvider", Summary: "Change a model provider",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/model-providers/{id}", ID: "getModelProvider", Answer: sampleProvider,
+		Summary: "Read a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.getProvider)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/model-providers/{id}", ID: "updateModelProvider", Answer: sampleProvider,
+		Summary:     "Change a model provider",
 		Description: "With credentials it replaces them.", Tag: tag, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"credentials": map[string]any{"api_key": "…"}}}, p.updateProvider)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/model-providers/{id}", ID: "deleteModelProvider", Summary: "Remove a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.deleteProvider)

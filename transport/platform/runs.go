@@ -39,12 +39,16 @@ type watchRun struct {
 
 func (p *Platform) runRoutes(t *edge.Table) {
 	const tag = "Runs"
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/runs", ID: "startRun", Summary: "Run an agent once",
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/runs", ID: "startRun", Answer: api.RunStarted{RunID: sampleRunID},
+		Summary:     "Run an agent once",
 		Description: "Without a thread. The agent reads its prompt from a bare string, { text } or { input }.", Tag: "Agents", Role: lifecycle.RoleMember,
 		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeAgentNotPublished}, Example: map[string]any{"input": "Sum up our returns policy."}}, p.startRun)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Summary: "Read a run and its steps", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Summary: "Cancel a run",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Answer: listed(sampleRun),
+		Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Answer: api.RunAnswer{Run: &sampleRun, Steps: []api.Step{sampleStep}},
+		Summary: "Read a run and its steps", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Answer: api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled},
+		Summary:     "Cancel a run",
 		Description: "Answers the status the run has now; of one that had ended, the one it ended in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
 	edge.HandleStream(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/events", ID: "watchRun", Summary: "Follow a run",
 		Description: "The stream ends after the terminal frame. A client that reconnects sends the last id it saw as Last-Event-ID.", Tag: tag, Role: lifecycle.RoleMember,

@@ -33,16 +33,21 @@ type postMessage struct {
 
 func (p *Platform) threadRoutes(t *edge.Table) {
 	const tag = "Threads"
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads", ID: "listThreads", Summary: "List threads", Tag: tag, Role: lifecycle.RoleMember}, p.listThreads)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads", ID: "createThread", Summary: "Start a conversation", Tag: tag, Role: lifecycle.RoleMember,
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads", ID: "listThreads", Answer: listed(sampleThread),
+		Summary: "List threads", Tag: tag, Role: lifecycle.RoleMember}, p.listThreads)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads", ID: "createThread", Answer: sampleThreadCreated,
+		Summary: "Start a conversation", Tag: tag, Role: lifecycle.RoleMember,
 		Idempotent: true, Codes: []problem.Code{problem.CodeNotFound},
 		Example: map[string]any{"agent_id": "01890a5d-ac96-774b-bcce-b302099a8057", "title": "Order 1001"}}, p.createThread)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads/{id}", ID: "getThread", Summary: "Read a thread", Tag: tag, Role: lifecycle.RoleMember}, p.getThread)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads/{id}", ID: "getThread", Answer: sampleThread,
+		Summary: "Read a thread", Tag: tag, Role: lifecycle.RoleMember}, p.getThread)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/threads/{id}", ID: "deleteThread", Summary: "Delete a thread",
 		Description: "Its messages are deleted and its open runs cancelled.", Tag: tag, Role: lifecycle.RoleMember}, p.deleteThread)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads/{id}/messages", ID: "listMessages", Summary: "Read a thread's messages",
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/threads/{id}/messages", ID: "listMessages", Answer: api.All([]api.Message{sampleMessage}),
+		Summary:     "Read a thread's messages",
 		Description: "Oldest first. Without limit and cursor the newest 1,000, without next_cursor.", Tag: tag, Role: lifecycle.RoleMember}, p.listMessages)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads/{id}/messages", ID: "postMessage", Summary: "Send a message",
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads/{id}/messages", ID: "postMessage", Answer: api.MessagePosted{RunID: sampleRunID, MessageID: sampleMessageID},
+		Summary:     "Send a message",
 		Description: "A run answers it. Runs of one thread go one after another, in the order in which their messages were accepted.", Tag: tag, Role: lifecycle.RoleMember,
 		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeUnknownTool, problem.CodeAgentNotPublished},
 		Example: map[string]any{"content": "Where is my order?"}}, p.postMessage)
