@@ -860,6 +860,10 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 		})
 		done <- result{jobs, err}
 	}()
+	eventually(t, ctx, "some runs", func() bool {
+		var runs struct{ Items []runView }
+		return c.call(ctx, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &runs) == nil && len(runs.Items) >= 10
+	})
 	// A stream that is open for longer than the process lives.
 	long := c.runOnce(t, ctx, c.publish(t, "Long", simulatedModel), "/delay 20ms\n/tokens 200")
 	longer := make(chan error, 1)
@@ -880,10 +884,6 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("no frame came")
 	}
-	eventually(t, ctx, "some runs", func() bool {
-		var runs struct{ Items []runView }
-		return c.call(ctx, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &runs) == nil && len(runs.Items) >= 10
-	})
 	begin := time.Now()
 	if err := n.signal(syscall.SIGTERM, 10*time.Second); err != nil {
 		t.Fatal(err)
