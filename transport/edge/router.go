@@ -5,121 +5,88 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+
+	fasthttprouter "github.com/fasthttp/router"
+	"github.com/valyala/fasthttp"
 )
 
 // maxParams is how many parameters a path has at most.
 const maxParams = 4
 
-// node is one segment of the routes of one method. A fixed segment goes before
-// a parameter, a parameter before the rest of a path.
-type node struct {
-	fixed map[string]*node
-	param *node
-	rest  *endpoint
-	end   *endpoint
-}
+// paramKeys are the names that the router knows parameters by. A row's own names
+// stay with the row: so two rows that differ in names only are one route twice,
+// which the router refuses.
+var paramKeys = [maxParams]string{"0", "1", "2", "3"}
 
-// router finds rows by method and path.
+type rowKey struct{}
+
+// router finds rows by method and path: a fixed segment goes before a parameter,
+// a parameter before the rest of a path. It only finds. What else a router can
+// do (redirects, cleaned paths, answers of its own) would let two readers take
+// one path for two resources, or answer without a bucket and a problem.
 type router struct {
-	methods map[string]*node
+	mux     *fasthttprouter.Router
 	allowed []string // every method, sorted
 }
 
 func (r *router) add(e *endpoint) {
-	if r.methods == nil {
-		r.methods = map[string]*node{}
+	if r.mux == nil {
+		r.mux = fasthttprouter.New()
 	}
-	n := r.methods[e.Method]
-	if n == nil {
-		n = &node{}
-		r.methods[e.Method] = n
-		r.allowed = append(r.allowed, e.Method)
-		sort.Strings(r.allowed)
-	}
-	segments := strings.Split(strings.TrimPrefix(e.Path, "/"), "/")
+	segments := strings.Split(e.Path, "/")
 	for i, s := range segments {
 		name, isParam := strings.CutPrefix(s, "{")
 		if !isParam {
-			if n.fixed == nil {
-				n.fixed = map[string]*node{}
-			}
-			if n.fixed[s] == nil {
-				n.fixed[s] = &node{}
-			}
-			n = n.fixed[s]
 			continue
 		}
+		if len(e.params) == maxParams {
+			panic(fmt.Sprintf("edge: %s %s has more than %d parameters", e.Method, e.Path, maxParams))
+		}
+		key := paramKeys[len(e.params)]
 		name = strings.TrimSuffix(name, "}")
 		if tail, ok := strings.CutSuffix(name, "..."); ok {
-			if i != len(segments)-1 || n.rest != nil {
-				panic(fmt.Sprintf("edge: %s %s: misplaced or second {%s...}", e.Method, e.Path, tail))
+			if i != len(segments)-1 {
+				panic(fmt.Sprintf("edge: %s %s: misplaced {%s...}", e.Method, e.Path, tail))
 			}
-			e.params = append(e.params, tail)
-			n.rest = e
-			return
+			name, key = tail, key+":*"
 		}
 		e.params = append(e.params, name)
-		if n.param == nil {
-			n.param = &node{}
-		}
-		n = n.param
+		segments[i] = "{" + key + "}"
 	}
-	if n.end != nil {
-		panic(fmt.Sprintf("edge: %s %s is the same route as %s", e.Method, e.Path, n.end.Path))
+	if i := sort.SearchStrings(r.allowed, e.Method); i == len(r.allowed) || r.allowed[i] != e.Method {
+		r.allowed = append(r.allowed, e.Method)
+		sort.Strings(r.allowed)
 	}
-	if len(e.params) > maxParams {
-		panic(fmt.Sprintf("edge: %s %s has more than %d parameters", e.Method, e.Path, maxParams))
-	}
-	n.end = e
+	r.mux.Handle(e.Method, strings.Join(segments, "/"), func(fc *fasthttp.RequestCtx) { fc.SetUserValue(rowKey{}, e) })
 }
 
-// find answers the row and fills params with the raw segments.
-func (r *router) find(method string, path []byte, params *[maxParams][]byte) *endpoint {
-	n := r.methods[method]
-	if n == nil {
+// find answers the row; its parameters are then user values of fc.
+func (r *router) find(method string, path []byte, fc *fasthttp.RequestCtx) *endpoint {
+	if r.mux == nil {
 		return nil
 	}
-	return n.find(path[1:], params, 0)
-}
-
-func (n *node) find(path []byte, params *[maxParams][]byte, depth int) *endpoint {
-	segment, rest, more := path, []byte(nil), false
-	if i := bytes.IndexByte(path, '/'); i >= 0 {
-		segment, rest, more = path[:i], path[i+1:], true
+	found, _ := r.mux.Lookup(method, string(path), fc)
+	if found == nil {
+		return nil
 	}
-	if next := n.fixed[string(segment)]; next != nil {
-		if e := next.step(rest, more, params, depth); e != nil {
-			return e
+	found(fc)
+	e, _ := fc.UserValue(rowKey{}).(*endpoint)
+	for i := range e.params {
+		if v, _ := fc.UserValue(paramKeys[i]).(string); v == "" {
+			return nil // a parameter is at least one character
 		}
 	}
-	if n.param != nil && len(segment) > 0 && depth < maxParams {
-		params[depth] = segment
-		if e := n.param.step(rest, more, params, depth+1); e != nil {
-			return e
-		}
-	}
-	if n.rest != nil && depth < maxParams && len(path) > 0 {
-		params[depth] = path
-		return n.rest
-	}
-	return nil
-}
-
-func (n *node) step(rest []byte, more bool, params *[maxParams][]byte, depth int) *endpoint {
-	if !more {
-		return n.end
-	}
-	return n.find(rest, params, depth)
+	return e
 }
 
 // methodsOf lists the methods that path has, nil for an unknown path.
 func (r *router) methodsOf(path []byte) []string {
-	var params [maxParams][]byte
 	var have []string
 	for _, m := range r.allowed {
-		if r.find(m, path, &params) != nil {
+		var scratch fasthttp.RequestCtx
+		if r.find(m, path, &scratch) != nil {
 			have = append(have, m)
-			if m == "GET" && r.find("HEAD", path, &params) == nil {
+			if m == "GET" && r.find("HEAD", path, &scratch) == nil {
 				have = append(have, "HEAD")
 			}
 		}

@@ -181,7 +181,6 @@ type request struct {
 	method string
 	path   []byte
 	query  []byte
-	params [maxParams][]byte
 	caller *Caller
 	ctx    context.Context
 	id     string
@@ -284,11 +283,11 @@ func (s *Server) serve(rq *request) error {
 	rq.method = methodName(hdr.Method())
 	ip := clientIP(remoteIP(fc.Conn()), rq.head.forwarded, s.cfg.TrustedProxies)
 	if rq.method == "HEAD" {
-		if rq.ep = s.cfg.Table.router.find("HEAD", rq.path, &rq.params); rq.ep == nil {
-			rq.ep = s.cfg.Table.router.find("GET", rq.path, &rq.params)
+		if rq.ep = s.cfg.Table.router.find("HEAD", rq.path, fc); rq.ep == nil {
+			rq.ep = s.cfg.Table.router.find("GET", rq.path, fc)
 		}
 	} else {
-		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, &rq.params)
+		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, fc)
 	}
 	if rq.ep == nil {
 		return s.noRoute(rq, ip)
@@ -460,7 +459,8 @@ func limited(scope string, retry time.Duration) *problem.Error {
 func (rq *request) param(name string) []byte {
 	for i, p := range rq.ep.params {
 		if p == name {
-			return rq.params[i]
+			v, _ := rq.fc.UserValue(paramKeys[i]).(string)
+			return []byte(v)
 		}
 	}
 	return nil
