@@ -653,13 +653,14 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 	if s.draining.Load() {
 		return problem.Unavailable("The node is being shut down.", time.Second)
 	}
-	if rq.method == "HEAD" {
-		rq.answer(http.StatusOK, "text/event-stream", nil)
-		return nil
-	}
 	sub, err := open()
 	if err != nil {
 		return err
+	}
+	if rq.method == "HEAD" {
+		sub.Gone()
+		rq.answer(http.StatusOK, "text/event-stream", nil)
+		return nil
 	}
 	head := append(make([]byte, 0, 384), "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache, no-store\r\nX-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\nX-Request-Id: "...)
 	head = append(head, rq.id...)

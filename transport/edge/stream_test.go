@@ -141,6 +141,10 @@ func TestStreamRefusals(t *testing.T) {
 	if a := w.call("HEAD", runPath(w), ""); a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d %v", a.status, a.header)
 	}
+	(<-w.subs).waitGone(5 * time.Second) // HEAD opens nothing that stays
+	if a := w.call("HEAD", runPath(w), "", "Last-Event-ID: refuse"); a.status != 404 {
+		t.Fatalf("HEAD answers %d where GET answers 404", a.status)
+	}
 	c := w.open(t, runPath(w))
 	defer c.Close()
 	<-(<-w.subs).conn
