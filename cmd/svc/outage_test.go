@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -363,4 +364,67 @@ func upload(ctx context.Context, c *client, name string, content []byte) (answer
 		return answer{}, err
 	}
 	return c.do(ctx, "POST", "/v1/attachments", b.Bytes(), "Content-Type", w.FormDataContentType())
+}
+
+// The node's own Postgres is killed again and again: the node starts it anew.
+func TestPrivatePostgresKilled(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, 75*time.Second)
+	dir := dataDir(t)
+	n := newNode(t, "SVC_DATA_DIR="+dir)
+	n.start()
+	c := n.tenant("killed")
+	agent := c.publish(t, "Helper", simulatedModel)
+	h := newHammer(t, ctx, c, c.publish(t, "Hammered", simulatedModel))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { h.run(ctx, stop, 8); close(stopped) }()
+	type result struct {
+		jobs []*job
+		err  error
+	}
+	followed := make(chan result, 1)
+	const messages = 6
+	go func() {
+		jobs, err := workload(ctx, c, agent, "killed", 8, messages, func(i, m int) string { return fmt.Sprintf("/delay 10ms\n/tokens %d", 40+10*m) })
+		followed <- result{jobs, err}
+	}()
+	killed := 0
+	for range 3 {
+		accepted, _ := h.counts()
+		eventually(t, ctx, "work is accepted", func() bool { now, _ := h.counts(); return now > accepted+30 })
+		b, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _, _ := strings.Cut(string(b), "\n")
+		pid, err := strconv.Atoi(line)
+		if err != nil || pid == killed {
+			t.Fatalf("postmaster.pid says %q, %v", line, err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		killed = pid
+		_, refused := h.counts()
+		eventually(t, ctx, "posts are refused", func() bool { _, now := h.counts(); return now > refused })
+		accepted, _ = h.counts()
+		eventually(t, ctx, "work is accepted again", func() bool { now, _ := h.counts(); return now > accepted+20 })
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("healed only after %s", took)
+		} else {
+			t.Logf("healed %s after the kill", took.Round(time.Millisecond))
+		}
+	}
+	close(stop)
+	<-stopped
+	got := <-followed
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	for _, j := range got.jobs {
+		checkStream(t, j)
+	}
+	checkStore(t, c, agent, got.jobs, messages)
+	h.check(t, ctx)
 }

@@ -458,7 +458,6 @@ func counts(t *testing.T, ctx context.Context, c *client) string {
 // connection always, and the next client is served.
 func TestMalformedHTTP(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 40*time.Second)
 	n := sharedNode(t)
 	c := n.tenant("malformed")
 	auth := "Authorization: Bearer " + c.key + "\r\nX-Tenant-Id: " + c.tenant + "\r\n"
@@ -497,6 +496,7 @@ func TestMalformedHTTP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			ctx := within(t, 20*time.Second)
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.addr)
 			if err != nil {
 				t.Fatal(err)
