@@ -306,7 +306,7 @@ func benchMemory(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
 	}
-	if _, err := b.runThreads(ctx, 2000); err != nil { // pools and caches fill
+	if _, err := b.runThreads(ctx, n); err != nil { // pools and bounded caches fill
 		return err
 	}
 	heap := func() (float64, error) {

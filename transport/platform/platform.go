@@ -81,7 +81,7 @@ type threadKey struct {
 
 const (
 	maxPublished = 1 << 14
-	maxThreads   = 1 << 16
+	maxThreads   = 1 << 13 // about half a KiB each
 	// publishedFor bounds how long another node's publishing goes unseen where
 	// nobody calls ForgetAgent.
 	publishedFor = 2 * time.Second
