@@ -245,7 +245,6 @@ type slots struct {
 	mu    sync.Mutex
 	holds id.RunID
 	wish  []msg.AcquireSlot
-	max   int
 }
 
 func (s *slots) Acquire(t id.TenantID, w msg.AcquireSlot) {

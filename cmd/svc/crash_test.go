@@ -111,3 +111,8 @@ func TestCrashAtRandomUnderLoad(t *testing.T) {
 	}
 	checkStore(t, c, agent, jobs, messages)
 }
+
+// slowAnswer takes some tens of milliseconds, so that crashes meet it.
+func slowAnswer(thread, message int) string {
+	return fmt.Sprintf("/delay 2ms\n/tokens 15\n/say thread %d message %d", thread, message)
+}

@@ -196,8 +196,3 @@ func checkStore(t *testing.T, c *client, agent string, jobs []*job, messages int
 		}
 	}
 }
-
-// slowAnswer takes some tens of milliseconds, so that crashes meet it.
-func slowAnswer(thread, message int) string {
-	return fmt.Sprintf("/delay 2ms\n/tokens 15\n/say thread %d message %d", thread, message)
-}
