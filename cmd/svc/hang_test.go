@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
 )
 
 // descendants are the processes that pid has started, and theirs.
@@ -159,5 +164,26 @@ func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	}
 	if steps != "abandoned succeeded " {
 		t.Errorf("steps: %s", steps)
+	}
+}
+
+func TestClosingConnectionsEndsWithTheNodesTime(t *testing.T) {
+	t.Parallel()
+	pool, err := pg.Open(t.Context(), pgtest.New(t).URL, pg.Options{Role: pg.System, MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context()) // as one that waits for an answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := closePool(ctx, pool); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a connection that hangs: %v", err)
+	}
+	conn.Release()
+	if err := closePool(t.Context(), pool); err != nil {
+		t.Errorf("without: %v", err)
 	}
 }

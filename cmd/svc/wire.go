@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -202,9 +203,22 @@ func (s *service) openPools(ctx context.Context, url string) (p pools, err error
 			return p, err
 		}
 		*o.to = pool
-		s.onStop(func(context.Context) error { pool.Close(); return nil })
+		s.onStop(func(ctx context.Context) error { return closePool(ctx, pool) })
 	}
 	return p, nil
+}
+
+// closePool waits for a pool's connections to end, but no longer than the node
+// may take: a server that hangs does not say good-bye.
+func closePool(ctx context.Context, pool *pg.Pool) error {
+	closed := make(chan struct{})
+	go func() { pool.Close(); close(closed) }()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close connections: %w", ctx.Err())
+	}
 }
 
 // ownAddresses are the listeners that outbound calls never reach.
