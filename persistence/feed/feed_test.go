@@ -52,8 +52,8 @@ func (r *rows) run(status string, thread *id.ThreadID, threadSeq int) id.RunID {
 	}
 	ended := status != "queued" && status != "running" && status != "waiting_approval"
 	r.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, origin_kind, origin_id, created_at, started_at, finished_at, error_code, error_message, output)
-		VALUES ($1, $2, $3, $4, 1, $5, $6, 'api_key', $1, now(), CASE WHEN $3 <> 'queued' THEN now() END, CASE WHEN $7 THEN now() END,
-		        CASE WHEN $3 IN ('failed', 'cancelled') THEN 'INTERNAL' END, CASE WHEN $3 IN ('failed', 'cancelled') THEN 'm' END, CASE WHEN $3 = 'succeeded' THEN '{"text":"hi"}'::json END)`,
+		VALUES ($1, $2, $3::text, $4, 1, $5, $6, 'api_key', $1, now(), CASE WHEN $3::text <> 'queued' THEN now() END, CASE WHEN $7 THEN now() END,
+		        CASE WHEN $3::text IN ('failed', 'cancelled') THEN 'INTERNAL' END, CASE WHEN $3::text IN ('failed', 'cancelled') THEN 'm' END, CASE WHEN $3::text = 'succeeded' THEN '{"text":"hi"}'::json END)`,
 		r.tenant, run, status, r.agent, thread, seq, ended)
 	return run
 }

@@ -200,12 +200,16 @@ func endDaemons(t *testing.T, s shared, how syscall.Signal) {
 	for _, pid := range pids {
 		syscall.Kill(pid, how)
 	}
+	// Its server follows a moment later: who came in between would be given one
+	// that is about to end.
 	limit := time.Now().Add(deadline)
-	for len(daemons(t, s)) > 0 {
+	for answers := true; answers || len(daemons(t, s)) > 0; {
 		if time.Now().After(limit) {
-			t.Fatal("the daemon does not end")
+			t.Fatal("the daemon or its server does not end")
 		}
 		time.Sleep(20 * time.Millisecond)
+		_, err := private.Connect(t.Context(), s.cluster())
+		answers = err == nil
 	}
 }
 

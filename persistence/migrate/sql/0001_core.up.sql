@@ -105,6 +105,15 @@ CREATE TABLE attachments (
   PRIMARY KEY (tenant_id, id)
 );
 
+-- The enums of tables that are written all the time are domains: the server reads
+-- the CHECK of a table anew in every statement, the one of a domain once.
+CREATE DOMAIN message_role AS text CONSTRAINT message_role_check CHECK (VALUE IN ('user', 'assistant', 'system'));
+CREATE DOMAIN run_status AS text CONSTRAINT run_status_check CHECK (VALUE IN ('queued', 'running', 'waiting_approval', 'succeeded', 'failed', 'cancelled', 'expired'));
+CREATE DOMAIN origin_kind AS text CONSTRAINT origin_kind_check CHECK (VALUE IN ('api_key', 'user', 'trigger', 'channel', 'embed_key', 'workflow'));
+CREATE DOMAIN step_kind AS text CONSTRAINT step_kind_check CHECK (VALUE IN ('llm', 'tool', 'approval', 'retrieval', 'handoff', 'agent', 'node'));
+CREATE DOMAIN step_status AS text CONSTRAINT step_status_check CHECK (VALUE IN ('running', 'succeeded', 'failed', 'waiting', 'abandoned'));
+CREATE DOMAIN usage_kind AS text CONSTRAINT usage_kind_check CHECK (VALUE IN ('llm', 'embedding', 'browser_skill_run'));
+
 -- Actors' rows. version and owner_epoch are the compare-and-swap of every
 -- commit, last_op says which commit wrote the row last, so that a commit of
 -- unknown outcome can be repeated.
@@ -131,7 +140,7 @@ CREATE TABLE messages (
   thread_id   uuid NOT NULL,
   seq         bigint NOT NULL,
   id          uuid NOT NULL,
-  role        text NOT NULL CONSTRAINT messages_role_check CHECK (role IN ('user', 'assistant', 'system')),
+  role        message_role NOT NULL,
   content     text NOT NULL,
   attachments json,
   run_id      uuid,
@@ -143,8 +152,7 @@ CREATE TABLE messages (
 CREATE TABLE runs (
   tenant_id     uuid NOT NULL REFERENCES tenants,
   id            uuid NOT NULL,
-  status        text NOT NULL CONSTRAINT runs_status_check CHECK (status IN
-                  ('queued', 'running', 'waiting_approval', 'succeeded', 'failed', 'cancelled', 'expired')),
+  status        run_status NOT NULL,
   agent_id      uuid,
   agent_version int,
   workflow_id   uuid,
@@ -155,8 +163,7 @@ CREATE TABLE runs (
   output        json,
   error_code    text,
   error_message text,
-  origin_kind   text NOT NULL CONSTRAINT runs_origin_kind_check CHECK (origin_kind IN
-                  ('api_key', 'user', 'trigger', 'channel', 'embed_key', 'workflow')),
+  origin_kind   origin_kind NOT NULL,
   origin_id     uuid NOT NULL,
   end_user_id   uuid,
   tokens_in     bigint NOT NULL DEFAULT 0,
@@ -189,11 +196,9 @@ CREATE TABLE run_steps (
   tenant_id     uuid NOT NULL,
   run_id        uuid NOT NULL,
   idx           int  NOT NULL CHECK (idx >= 0),
-  kind          text NOT NULL CONSTRAINT run_steps_kind_check CHECK (kind IN
-                  ('llm', 'tool', 'approval', 'retrieval', 'handoff', 'agent', 'node')),
+  kind          step_kind NOT NULL,
   name          text NOT NULL,
-  status        text NOT NULL CONSTRAINT run_steps_status_check CHECK (status IN
-                  ('running', 'succeeded', 'failed', 'waiting', 'abandoned')),
+  status        step_status NOT NULL,
   input         json,  -- shown: redacted
   output        json,  -- shown: redacted
   segments      int[], -- byte lengths of the step's live text, thinking and text by turns, thinking first
@@ -251,7 +256,7 @@ CREATE TABLE usage_records (
   tenant_id  uuid NOT NULL REFERENCES tenants,
   id         uuid NOT NULL,
   at         timestamptz NOT NULL,
-  kind       text NOT NULL CONSTRAINT usage_records_kind_check CHECK (kind IN ('llm', 'embedding', 'browser_skill_run')),
+  kind       usage_kind NOT NULL,
   run_id     uuid,
   agent_id   uuid,
   model      text NOT NULL DEFAULT '',
