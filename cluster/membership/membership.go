@@ -35,7 +35,7 @@ import (
 const DefaultLease = 3 * time.Second
 
 // ErrOccupied: another process serves the database.
-var ErrOccupied = errors.New("another process serves this database; set SVC_CLUSTER_ADDR on both to run a cluster, or stop it")
+var ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
 
 // Config is what a member says of itself.
 type Config struct {
