@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,9 +25,10 @@ const (
 	gone              // no database; nothing was written
 	unknown           // no database; COMMIT was under way
 	fenced            // the own process is dead
+	withdrawn         // somebody left new work behind before COMMIT was sent
 )
 
-var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "busy", gone: "gone", unknown: "unknown", fenced: "fenced"}
+var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "busy", gone: "gone", unknown: "unknown", fenced: "fenced", withdrawn: "withdrawn"}
 
 // outcome is a verdict and what it stands on.
 type outcome struct {
@@ -113,6 +115,9 @@ func (l *lane) write(batch []*entry) {
 			}
 			l.halve(batch)
 			return
+		case withdrawn:
+			l.up()
+			batch = l.resume(batch)
 		case gone:
 			l.broken(out.err)
 			if batch = l.await(batch); batch == nil {
@@ -207,6 +212,11 @@ func (l *lane) transact(batch []*entry) outcome {
 			l.w.hooks.beforeCommit(l.conn.backend.pid)
 		}
 		failpoint.Hit(pointAfterStatements)
+		if l.leftBehind(batch) {
+			out.verdict = withdrawn
+		}
+	}
+	if out.verdict == committed {
 		out = commit(p)
 		if out.verdict == committed {
 			if l.w.hooks.afterCommit != nil {
@@ -227,6 +237,14 @@ func (l *lane) transact(batch []*entry) outcome {
 		return outcome{verdict: gone, err: fmt.Errorf("roll back: %w", err)}
 	}
 	return out
+}
+
+// leftBehind reports whether the caller of new work in batch has left: nobody
+// would be told that it was accepted, so it is not.
+func (l *lane) leftBehind(batch []*entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(batch, func(e *entry) bool { return e.c.New && e.abandoned })
 }
 
 // text is a Statement ready to be sent.

@@ -440,24 +440,36 @@ func TestWithdrawnOrUnsettled(t *testing.T) {
 	x.must(x.auditOnly(0)) // the lane has passed everything that was queued
 }
 
+// Whoever leaves while COMMIT has not been sent does not know the outcome. It is
+// that accepted work is written, and new work, of which nobody would be told, is
+// not.
 func TestInFlightIsUnsettled(t *testing.T) {
-	x := newWorld(t, nil)
-	gate, arrived := make(chan struct{}), make(chan struct{})
-	x.w.setBeforeCommit(func(uint32) { close(arrived); <-gate })
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan error)
-	c := x.accept(0)
-	go func() { got <- x.w.Do(ctx, c) }()
-	<-arrived
-	cancel()
-	if err := <-got; !errors.Is(err, ErrUnsettled) {
-		t.Errorf("%v", err)
-	}
-	x.w.setBeforeCommit(nil)
-	close(gate)
-	x.must(x.auditOnly(0))
-	if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, c.Accept.ID); n != 1 {
-		t.Error("what was in flight was not written")
+	for _, row := range []struct {
+		what string
+		new  bool
+		rows int
+	}{{"accepted work", false, 1}, {"new work", true, 0}} {
+		t.Run(row.what, func(t *testing.T) {
+			x := newWorld(t, nil)
+			gate, arrived := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			x.w.setBeforeCommit(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
+			ctx, cancel := context.WithCancel(t.Context())
+			got := make(chan error)
+			c := x.accept(0)
+			c.New = row.new
+			go func() { got <- x.w.Do(ctx, c) }()
+			<-arrived
+			cancel()
+			if err := <-got; !errors.Is(err, ErrUnsettled) {
+				t.Errorf("%v", err)
+			}
+			close(gate)
+			x.must(x.auditOnly(0))
+			if n := x.count(`SELECT count(*) FROM runs WHERE id = $1`, c.Accept.ID); n != row.rows {
+				t.Errorf("%d rows, want %d", n, row.rows)
+			}
+		})
 	}
 }
 
