@@ -370,7 +370,7 @@ func (b *bed) runThreads(ctx context.Context, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return load(ctx, b.dsn("svc"), endedRuns, n, func(_, i int) error {
+	return load(ctx, b.dsn("svc"), openRuns, n, func(_, i int) error {
 		_, err := b.post(threads[i-1], "/say ok")
 		return err
 	})
