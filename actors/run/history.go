@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/vault"
@@ -33,11 +34,10 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 		req.ThinkingBudget = m.Model.Thinking.BudgetTokens
 	}
 	in := readInput(s.Input)
-	switch {
-	case s.ThreadID == nil || s.ThreadSeq == 1 && len(in.AttachmentIDs) == 0: // nothing to read
+	if s.ThreadID == nil || !s.reads() && len(in.AttachmentIDs) == 0 { // nothing to read
 		req.Messages = []model.Message{{Role: model.User, Text: in.prompt}}
-	default:
-		rows, err := k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, m.Memory.MaxMessages)
+	} else {
+		rows, err := k.messages(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("read the thread's messages: %w", err)
 		}
@@ -57,6 +57,49 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	}
 	req.Messages = model.Repair(append(req.Messages, said...))
 	return req, nil
+}
+
+// reads reports whether messages came before the run's own.
+func (s *State) reads() bool { return s.ThreadID != nil && s.ThreadSeq > 1 }
+
+// ahead is a thread's history that is read while the run's first commit is under
+// way: nothing of it can change any more, since runs of a thread go one after
+// another.
+type ahead struct {
+	ready chan struct{} // closed when rows and err are there
+	rows  []engine.Message
+	err   error
+}
+
+// readAhead begins to read. It ends by itself, whether anybody waits or not.
+func (k *kind) readAhead(s *State) *ahead {
+	a := &ahead{ready: make(chan struct{})}
+	tenant, thread, seq, limit := s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages
+	go func() {
+		defer close(a.ready)
+		ctx, cancel := context.WithTimeout(context.Background(), aheadTimeout)
+		defer cancel()
+		a.rows, a.err = k.cfg.Store.Messages(ctx, tenant, thread, seq, limit)
+	}()
+	return a
+}
+
+// aheadTimeout bounds a read that nobody may wait for.
+const aheadTimeout = 3 * time.Second
+
+// messages are the last ones of the thread up to the run's own, oldest first.
+func (k *kind) messages(ctx context.Context, s *State) ([]engine.Message, error) {
+	if s.ahead != nil && s.Steps == 1 {
+		select {
+		case <-s.ahead.ready:
+			if s.ahead.err == nil {
+				return s.ahead.rows, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages)
 }
 
 // thread makes the conversation of a thread's messages. Of the attachments the

@@ -119,7 +119,11 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	if !ok {
 		return durable.Loaded[State]{}, false
 	}
-	return durable.Loaded[State]{State: FromAccepted(a.Tenant, p.Accepted, ag), Guard: journal.Guard{Version: 1}}, true
+	s := FromAccepted(a.Tenant, p.Accepted, ag)
+	if s.reads() {
+		s.ahead = k.readAhead(&s)
+	}
+	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: 1}}, true
 }
 
 func (k *kind) create(a cluster.Address, m any) (State, bool) {

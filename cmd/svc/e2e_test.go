@@ -87,7 +87,8 @@ func TestOneOffRuns(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("one-off")
 	agent := c.publish(t, "Helper", simulatedModel)
-	for name, input := range map[string]any{"a bare string": "/say yes", "text": object{"text": "/say yes"}, "input": object{"input": "/say yes"}} {
+	for name, input := range map[string]any{"a bare string": "/say yes", "text": object{"text": "/say yes"}, "input": object{"input": "/say yes"},
+		"what only a message has": object{"text": "/say yes", "attachment_ids": []string{agent}}} {
 		r := c.poll(t, ctx, c.runOnce(t, ctx, agent, input), "succeeded")
 		sent, err := json.Marshal(input)
 		if err != nil {
