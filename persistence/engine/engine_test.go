@@ -50,7 +50,7 @@ func (w *world) thread() id.ThreadID {
 func (w *world) run(th id.ThreadID, seq int64, status string) id.RunID {
 	r := id.RunID{UUID: id.New(th.Shard())}
 	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, input, origin_kind, origin_id, created_at, finished_at, error_code, steps, seq, version, owner_epoch, state)
-		VALUES ($1, $2, $3, $4, 7, $5, $6, '{"text":"x"}', 'user', $1, now(), CASE WHEN $3 IN ('failed', 'succeeded') THEN now() END, CASE WHEN $3 = 'failed' THEN 'INTERNAL' END, 2, 5, 3, 1, '\x7b7d')`,
+		VALUES ($1, $2, $3::text, $4, 7, $5, $6, '{"text":"x"}', 'user', $1, now(), CASE WHEN $3::text IN ('failed', 'succeeded') THEN now() END, CASE WHEN $3::text = 'failed' THEN 'INTERNAL' END, 2, 5, 3, 1, '\x7b7d')`,
 		w.tenant, r, status, w.agent, th, seq)
 	return r
 }
