@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -291,6 +292,7 @@ func TestClientCommands(t *testing.T) {
 // dev is a `svc dev` that a test has started.
 type dev struct {
 	cmd   *exec.Cmd
+	end   <-chan struct{} // closed when it has ended
 	lines <-chan string
 	errs  bytes.Buffer
 }
@@ -299,18 +301,21 @@ func startDev(t *testing.T, env []string, args ...string) *dev {
 	t.Helper()
 	d := &dev{cmd: exec.Command(binary(t), append([]string{"dev"}, args...)...)}
 	d.cmd.Env, d.cmd.Stderr = env, &d.errs
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := d.cmd.StdoutPipe()
+	out, in := io.Pipe()
+	d.cmd.Stdout = in
+	end, err := startChild(d.cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	d.end = end
+	go func() {
+		<-end
+		in.Close()
+	}()
 	d.lines = lines(out)
 	t.Cleanup(func() {
 		d.cmd.Process.Kill()
-		d.cmd.Wait()
+		<-d.end
 	})
 	return d
 }
@@ -340,8 +345,9 @@ func (d *dev) stop(t *testing.T) {
 	d.cmd.Process.Signal(syscall.SIGINT)
 	for range d.lines {
 	}
-	if err := d.cmd.Wait(); err != nil {
-		t.Errorf("svc dev: %v\n%s", err, d.errs.String())
+	<-d.end
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("svc dev: exit code %d\n%s", code, d.errs.String())
 	}
 }
 

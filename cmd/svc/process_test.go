@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -225,16 +226,32 @@ func (n *node) launch(env ...string) {
 	n.log = new(logText)
 	n.cmd = exec.Command(file, "serve")
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), n.log, n.log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := n.cmd.Start(); err != nil {
+	end, err := startChild(n.cmd)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	end, cmd := make(chan struct{}), n.cmd
 	n.end = end
+}
+
+// startChild starts a process that dies with this one; end is closed when it has
+// ended. The signal of the parent's death follows the thread that forked, and a
+// thread ends with a goroutine that was locked to it (as the private Postgres'
+// is), so the child has a thread of its own for as long as it lives.
+func startChild(cmd *exec.Cmd) (end chan struct{}, err error) {
+	end = make(chan struct{})
+	started := make(chan error)
 	go func() {
-		cmd.Wait()
-		close(end)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+			close(end)
+		}
 	}()
+	return end, <-started
 }
 
 func (n *process) ready(limit time.Duration) error {
