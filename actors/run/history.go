@@ -69,9 +69,12 @@ type ahead struct {
 	ready chan struct{} // closed when rows and err are there
 	rows  []engine.Message
 	err   error
+	taken bool // by the first turn, which alone looks here
 }
 
-// readAhead begins to read. It ends by itself, whether anybody waits or not.
+// readAhead begins to read. There is one read for each activation that begins a
+// run, it ends within aheadTimeout whether anybody waits or not, and the pool
+// that it reads from is closed after it.
 func (k *kind) readAhead(s *State) *ahead {
 	a := &ahead{ready: make(chan struct{})}
 	tenant, thread, seq, limit := s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages
@@ -89,14 +92,16 @@ const aheadTimeout = 3 * time.Second
 
 // messages are the last ones of the thread up to the run's own, oldest first.
 func (k *kind) messages(ctx context.Context, s *State) ([]engine.Message, error) {
-	if s.ahead != nil && s.Steps == 1 {
+	if a := s.ahead; a != nil && s.Steps == 1 && !a.taken {
 		select {
-		case <-s.ahead.ready:
-			if s.ahead.err == nil {
-				return s.ahead.rows, nil
-			}
+		case <-a.ready:
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+		rows := a.rows
+		a.rows, a.taken = nil, true // a long run does not keep them
+		if a.err == nil {
+			return rows, nil
 		}
 	}
 	return k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages)

@@ -120,7 +120,7 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 		return durable.Loaded[State]{}, false
 	}
 	s := FromAccepted(a.Tenant, p.Accepted, ag)
-	if s.reads() {
+	if s.reads() && k.cfg.Slots == nil { // a run that waits for a place holds no history
 		s.ahead = k.readAhead(&s)
 	}
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: 1}}, true

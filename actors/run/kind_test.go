@@ -89,6 +89,7 @@ type reads struct {
 	mu   sync.Mutex
 	by   map[string]int
 	down error // of Manifest
+	lost int   // reads of messages that fail
 }
 
 func (r *reads) count(what string) { r.mu.Lock(); r.by[what]++; r.mu.Unlock() }
@@ -116,6 +117,15 @@ func (r *reads) Manifest(ctx context.Context, t id.TenantID, a id.AgentID, v int
 }
 func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo int64, limit int) ([]engine.Message, error) {
 	r.count("messages")
+	r.mu.Lock()
+	lose := r.lost > 0
+	if lose {
+		r.lost--
+	}
+	r.mu.Unlock()
+	if lose {
+		return nil, errors.New("the history could not be read")
+	}
 	return r.Store.Messages(ctx, t, x, upTo, limit)
 }
 func (r *reads) Sealed(ctx context.Context, t id.TenantID, x id.RunID) ([]engine.Sealed, error) {
@@ -508,6 +518,31 @@ func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
 	}
 	if n := w.store.total() - read; n != 0 {
 		t.Errorf("a one-off run: %d reads: %v", n, w.store.by)
+	}
+}
+
+// The history that is read ahead is the whole one, and where that read fails it
+// is read again when it is needed.
+func TestTheHistoryIsReadAhead(t *testing.T) {
+	for lost, reads := range []int{1, 2} {
+		w := newWorld(t, simulatedAgent)
+		th := w.newThread()
+		w.ends(w.post(th, "one"))
+		w.ends(w.post(th, "two"))
+		before, asked := w.store.total(), len(w.models.requests())
+		w.store.mu.Lock()
+		w.store.lost = lost
+		w.store.mu.Unlock()
+		if got := w.ends(w.post(th, "three")); got != "succeeded" {
+			t.Fatal(got)
+		}
+		if n := w.store.total() - before; n != reads {
+			t.Errorf("%d lost: %d reads: %v", lost, n, w.store.by)
+		}
+		ms := w.models.requests()[asked].Messages
+		if len(ms) != 5 || ms[0].Text != "one" || ms[2].Text != "two" || ms[4].Text != "three" || ms[3].Role != model.Assistant {
+			t.Errorf("%d lost: asked %+v", lost, ms)
+		}
 	}
 }
 
