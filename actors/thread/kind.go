@@ -97,7 +97,6 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 		case Deleted:
 			del := m.(msg.DeleteThread)
 			w.Thread.DeletedAt, w.Thread.PurgeMessages = &now, true
-			w.Idempotency = idempotency(del.Idempotency, now)
 			w.Audit = append(w.Audit, audit(s.ID.Shard(), del.By, "thread.delete", "thread", s.ID.UUID, now))
 		case Emptied:
 			w.Thread.PurgeMessages = true

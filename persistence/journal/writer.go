@@ -133,7 +133,8 @@ func (w *Writer) Stop(ctx context.Context) error {
 // Do writes c and answers nil when it is durable. The errors are those of this
 // package, wrapped. At the end of ctx new work that was not sent yet is
 // withdrawn: ErrUnavailable. Accepted work stays queued, and work that was sent
-// is settled by the writer: both are ErrUnsettled.
+// is settled by the writer: both are ErrUnsettled. New work that was sent is
+// written only if COMMIT was on its way.
 func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if w.fenced.Load() {
 		return w.count(ErrFenced)

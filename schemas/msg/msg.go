@@ -67,8 +67,7 @@ type Posted struct {
 // DeleteThread ends a thread: its messages are deleted, its open runs
 // cancelled. Replies Done; a thread that is gone is NOT_FOUND.
 type DeleteThread struct {
-	By          By           `json:"by"`
-	Idempotency *Idempotency `json:"idempotency,omitempty"`
+	By By `json:"by"`
 }
 
 // RunEnded tells a thread that one of its runs is terminal.
@@ -148,8 +147,8 @@ type ReleaseSlot struct {
 // Lease asks a token bucket for up to Want tokens. Replies Leased.
 type Lease struct {
 	Node  id.MemberID `json:"node"`
-	Want  int64       `json:"want"`
-	Spent int64       `json:"spent"` // since the last Lease of this node
+	Want  int64       `json:"want"`  // requests that wait, and what was spent lately
+	Spent int64       `json:"spent"` // lately: in the last 100 ms
 }
 
 // Leased answers Lease. Granted 0 is a refusal; RetryAfter then says when one
@@ -159,7 +158,7 @@ type Leased struct {
 	RetryAfter time.Duration `json:"retry_after"`
 }
 
-// GiveBack returns tokens that a node does not need.
+// GiveBack returns tokens that a node does not need; the node then holds none.
 type GiveBack struct {
 	Node   id.MemberID `json:"node"`
 	Tokens int64       `json:"tokens"`
