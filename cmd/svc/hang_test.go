@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -70,17 +71,25 @@ type arrivals struct {
 	err    error
 }
 
+// timed follows a run on one connection to its end. It returns when the model has
+// been heard, or the stream has ended without that.
 func (c *client) timed(t *testing.T, run string) <-chan arrivals {
 	ctx := within(t, 60*time.Second)
-	out := make(chan arrivals, 1)
+	out, spoke := make(chan arrivals, 1), make(chan struct{})
 	go func() {
+		first := sync.OnceFunc(func() { close(spoke) })
+		defer first()
 		var a arrivals
 		_, a.err = c.streamOnce(ctx, run, "", "", func(f frame) bool {
 			a.frames, a.at = append(a.frames, f), append(a.at, time.Now())
+			if f.Type == "llm.delta" {
+				first()
+			}
 			return true
 		})
 		out <- a
 	}()
+	<-spoke
 	return out
 }
 
