@@ -146,7 +146,7 @@ func TestAReaderOfAnEndedRunIsServedAndClosed(t *testing.T) {
 		r := open(t, hs, p.k, c.cursor, cn)
 		cn.wait(t)
 		r.Gone()
-		if got := list(cn.got()); got != c.want || cn.cut {
+		if got := list(cn.got()); got != c.want || cn.wasCut() {
 			t.Errorf("%+v: %s", c.cursor, got)
 		}
 	}
@@ -309,7 +309,7 @@ func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
 	late := newConn(-1)
 	unattached.Attach(late)
 	late.wait(t)
-	if !stays.cut || !late.cut {
+	if !stays.wasCut() || !late.wasCut() {
 		t.Error("a stream outlives its node")
 	}
 	r.Gone()

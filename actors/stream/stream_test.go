@@ -122,7 +122,14 @@ func (c *conn) SendAll(fs []*event.Frame) bool {
 }
 func (c *conn) Backfill(fs []*event.Frame) bool { return c.SendAll(fs) }
 func (c *conn) Close()                          { c.mu.Lock(); c.end(); c.mu.Unlock() }
-func (c *conn) Cut()                            { c.mu.Lock(); c.cut = true; c.end(); c.mu.Unlock() }
+
+// Cut on a connection that has ended does nothing, as on a real one.
+func (c *conn) Cut() { c.mu.Lock(); c.cut = c.cut || !c.ended; c.end(); c.mu.Unlock() }
+func (c *conn) wasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
+}
 func (c *conn) end() {
 	if !c.ended {
 		c.ended = true
