@@ -202,8 +202,14 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 }
 
 func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
+	var called *int64
+	if f.Kind == lifecycle.StepTool {
+		seq := f.Seq + 1
+		called = &seq
+	}
 	return journal.StepInsert{
-		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: lifecycle.StepRunning, Input: f.Input,
+		CalledSeq: called,
+		Run:       s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: lifecycle.StepRunning, Input: f.Input,
 		AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(),
 		BeganSeq: f.Seq, StartedAt: now,
 	}

@@ -274,7 +274,7 @@ func (p *play) tool() {
 	p.publish(p.commit(func(f *event.Facts) []*event.Frame {
 		f.Seq += 2
 		idx := len(f.Steps)
-		f.Steps = append(f.Steps, event.StepFacts{Idx: idx, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepRunning, BeganSeq: f.Seq - 1, Input: json.RawMessage(`{}`)})
+		f.Steps = append(f.Steps, event.StepFacts{Idx: idx, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepRunning, BeganSeq: f.Seq - 1, CalledSeq: f.Seq, Input: json.RawMessage(`{}`)})
 		return []*event.Frame{event.StepBegan(f.Seq-1, idx, lifecycle.StepTool, "a.b"), event.Called(f.Seq, idx, "a.b", json.RawMessage(`{}`))}
 	}))
 	p.publish(p.commit(func(f *event.Facts) []*event.Frame {

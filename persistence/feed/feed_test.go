@@ -61,13 +61,12 @@ func (r *rows) run(status string, thread *id.ThreadID, threadSeq int) id.RunID {
 // told is a run with a model's step, a tool's step and a mark, ended.
 func (r *rows) told() id.RunID {
 	run := r.run("succeeded", nil, 0)
-	r.exec("UPDATE runs SET seq = 6, tokens_in = 5, tokens_out = 7, cost_usd = 0.25 WHERE id = $1", run)
+	r.exec("UPDATE runs SET seq = 7, tokens_in = 5, tokens_out = 7, cost_usd = 0.25 WHERE id = $1", run)
 	r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, output, segments, began_seq, started_at)
 		VALUES ($1, $2, 0, 'llm', 'm', 'succeeded', '{"text":"hello","thinking":"hm"}', '{2,5}', 2, now())`, r.tenant, run)
-	r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, output, began_seq, ended_seq, started_at)
-		VALUES ($1, $2, 1, 'tool', 'a.b', 'succeeded', '{"x":1}', '{"y":2}', 3, 5, now())`, r.tenant, run)
+	r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, output, began_seq, called_seq, ended_seq, started_at)
+		VALUES ($1, $2, 1, 'tool', 'a.b', 'succeeded', '{"x":1}', '{"y":2}', 3, 5, 6, now())`, r.tenant, run)
 	r.exec(`INSERT INTO run_marks (tenant_id, run_id, seq, type, data) VALUES ($1, $2, 4, 'run.waiting', '{"status":"waiting_approval"}')`, r.tenant, run)
-	r.exec("UPDATE run_steps SET began_seq = 3 WHERE run_id = $1 AND idx = 1", run)
 	return run
 }
 
@@ -100,13 +99,14 @@ func TestFactsAreWhatAReaderNeeds(t *testing.T) {
 		steps  int
 		want   string
 	}{
-		{"default", event.ReadCursor("", -1, false), 2, "1 run.started;2 step.started;2.2 llm.thinking;3 step.started;6 run.completed;"},
-		{"since", event.ReadCursor("", 0, false), 1, "3 step.started;6 run.completed;"},
-		{"full", event.ReadCursor("", -1, true), 2, "1 run.started;2 step.started;2.2 llm.thinking;2.7 llm.delta;3 step.started;4 tool.called;4 run.waiting;5 tool.result;6 run.completed;"},
-		{"inside a text", event.ReadCursor("2.4", -1, false), 2, "2.7 llm.delta;3 step.started;4 tool.called;4 run.waiting;5 tool.result;6 run.completed;"},
-		{"inside a call", event.ReadCursor("4", -1, false), 1, "5 tool.result;6 run.completed;"},
-		{"at the end", event.ReadCursor("6", -1, false), 0, ""},
-		{"an id of no frame", event.ReadCursor("7", -1, false), 2, "1 run.started;2 step.started;2.2 llm.thinking;3 step.started;6 run.completed;"},
+		{"default", event.ReadCursor("", -1, false), 2, "1 run.started;2 step.started;2.2 llm.thinking;3 step.started;7 run.completed;"},
+		{"since", event.ReadCursor("", 0, false), 1, "3 step.started;7 run.completed;"},
+		{"full", event.ReadCursor("", -1, true), 2, "1 run.started;2 step.started;2.2 llm.thinking;2.7 llm.delta;3 step.started;4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"inside a text", event.ReadCursor("2.4", -1, false), 2, "2.7 llm.delta;3 step.started;4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"before a call", event.ReadCursor("4", -1, false), 1, "5 tool.called;6 tool.result;7 run.completed;"},
+		{"inside a call", event.ReadCursor("5", -1, false), 1, "6 tool.result;7 run.completed;"},
+		{"at the end", event.ReadCursor("7", -1, false), 0, ""},
+		{"an id of no frame", event.ReadCursor("8", -1, false), 2, "1 run.started;2 step.started;2.2 llm.thinking;3 step.started;7 run.completed;"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			facts, err := f.Facts(t.Context(), r.tenant, run, c.cursor)
@@ -209,7 +209,7 @@ func TestHeads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 || !slices.Contains(got, Head{ended, 6, true}) || !slices.Contains(got, Head{open, 0, false}) {
+	if len(got) != 2 || !slices.Contains(got, Head{ended, 7, true}) || !slices.Contains(got, Head{open, 0, false}) {
 		t.Errorf("%+v", got)
 	}
 }

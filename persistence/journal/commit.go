@@ -42,6 +42,7 @@ type Commit struct {
 	Accept      *RunInsert // a run begins
 	Run         *RunUpdate
 	Began       []StepInsert
+	Called      []StepCall
 	Ended       []StepUpdate
 	Marks       []Mark
 	Messages    []Message
@@ -128,7 +129,18 @@ type StepInsert struct {
 	AgentVersion *int
 	Withheld     bool
 	BeganSeq     int64
+	CalledSeq    *int64 // of a tool that is called at once
 	StartedAt    time.Time
+}
+
+// StepCall is a step that waited and is called now: it becomes running. Nil
+// Input and Sealed leave their columns as they are.
+type StepCall struct {
+	Run       id.RunID
+	Idx       int
+	CalledSeq int64
+	Input     json.RawMessage // shown
+	Sealed    []byte
 }
 
 // StepUpdate is a step that ends. A nil Sealed leaves the column as it is.

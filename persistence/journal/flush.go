@@ -39,7 +39,7 @@ type outcome struct {
 }
 
 var (
-	errNoStep = errors.New("a step that ends does not exist")
+	errNoStep = errors.New("a step that goes on does not exist")
 	errRaces  = errors.New("the rows keep changing")
 )
 
@@ -325,7 +325,7 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text) outcome {
 		}
 		switch n := r.next(); {
 		case !exact[i] || n == int64(b.rows) || out.verdict != committed:
-		case i == bStepUpdate:
+		case i == bStepUpdate || i == bStepCall:
 			out = outcome{verdict: refused, err: errNoStep}
 		default:
 			out = outcome{verdict: lost}

@@ -19,6 +19,7 @@ const (
 	bRunInsert
 	bRunUpdate
 	bStepInsert
+	bStepCall
 	bStepUpdate
 	bMark
 	bMessagePurge
@@ -31,7 +32,7 @@ const (
 )
 
 // exact says of which statements every row must have taken effect.
-var exact = [bulks]bool{bIdempotency: true, bThreadUpdate: true, bRunInsert: true, bRunUpdate: true, bStepUpdate: true}
+var exact = [bulks]bool{bIdempotency: true, bThreadUpdate: true, bRunInsert: true, bRunUpdate: true, bStepCall: true, bStepUpdate: true}
 
 // rows are the rows of the operations of one flush, by statement.
 type rows [bulks]*bulk
@@ -45,7 +46,8 @@ func newRows() *rows {
 		bRunUpdate: newBulk("run_update", tUUID, tUUID, tInt8, tInt8, tInt8, tText, tJSON, tText, tText,
 			tInt8, tInt8, tFloat8, tTime, tTime, tInt8, tInt4, tBytes, tUUID),
 		bStepInsert: newBulk("step_insert", tUUID, tUUID, tInt4, tText, tText, tText, tJSON, tBytes, tUUID, tInt4,
-			tBool, tInt8, tTime),
+			tBool, tInt8, tInt8, tTime),
+		bStepCall: newBulk("step_call", tUUID, tUUID, tInt4, tInt8, tJSON, tBytes),
 		bStepUpdate: newBulk("step_update", tUUID, tUUID, tInt4, tText, tJSON, tText, tBytes, tInt8, tInt8, tFloat8,
 			tInt8, tTime),
 		bMark:         newBulk("mark_insert", tUUID, tUUID, tInt8, tText, tJSON),
@@ -108,6 +110,15 @@ func (r *rows) add(c *Commit) {
 	}
 	for i := range c.Began {
 		r.addStep(c, &c.Began[i])
+	}
+	for i := range c.Called {
+		s := &c.Called[i]
+		col := r.next(bStepCall, c)
+		col[1].uuid(s.Run.UUID)
+		col[2].int4(s.Idx)
+		col[3].int8(s.CalledSeq)
+		col[4].bytesOrNull(s.Input)
+		col[5].bytesOrNull(s.Sealed)
 	}
 	for i := range c.Ended {
 		r.addStepUpdate(c, &c.Ended[i])
@@ -189,7 +200,8 @@ func (r *rows) addStep(c *Commit, s *StepInsert) {
 	col[9].int4OrNull(s.AgentVersion)
 	col[10].boolean(s.Withheld)
 	col[11].int8(s.BeganSeq)
-	col[12].time(s.StartedAt)
+	col[12].int8OrNull(s.CalledSeq)
+	col[13].time(s.StartedAt)
 }
 
 func (r *rows) addStepUpdate(c *Commit, s *StepUpdate) {
@@ -267,6 +279,9 @@ func (c *Commit) size() int {
 	}
 	for i := range c.Began {
 		n += len(c.Began[i].Input) + len(c.Began[i].Sealed)
+	}
+	for i := range c.Called {
+		n += len(c.Called[i].Input) + len(c.Called[i].Sealed)
 	}
 	for i := range c.Ended {
 		n += len(c.Ended[i].Output) + len(c.Ended[i].Sealed)

@@ -152,8 +152,8 @@ func TestTheSameOperationAgainIsTheSameSuccess(t *testing.T) {
 		"thread update": {Op: newOp(), Tenant: x.tenant, Shard: 2, Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, NextSeq: 2, UpdatedAt: noon}, Audit: []Audit{x.audit()}},
 		"audit only":    x.auditOnly(2),
 		"statement": {Op: newOp(), Tenant: x.tenant, Shard: 2, Audit: []Audit{x.audit()}, Statements: []Statement{{
-			SQL: `UPDATE agents SET node_id = $1 WHERE node_id IS NULL`, Args: []any{id.NewAnywhere()}, Swap: true,
-			Settle: `SELECT true FROM agents WHERE node_id IS NOT NULL AND $1::uuid IS NOT NULL`}}},
+			SQL: `UPDATE agents SET published_version = $1 WHERE published_version IS NULL`, Args: []any{7}, Swap: true,
+			Settle: `SELECT true FROM agents WHERE published_version = 7 AND $1::uuid IS NOT NULL`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x.must(c)

@@ -11,8 +11,10 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
 )
 
 // shared are the tables that belong to no tenant, or are the tenants.
@@ -30,6 +32,15 @@ var enums = map[string][]string{
 	"step_kind_check":             texts(lifecycle.StepKinds),
 	"step_status_check":           texts(lifecycle.StepStatuses),
 	"usage_kind_check":            texts(lifecycle.UsageKinds),
+	"approval_status_check":       texts(lifecycle.ApprovalStatuses),
+	"risk_check":                  texts(lifecycle.Risks),
+	"approver_role_check":         texts(lifecycle.ApproverRoles),
+	"tool_source_check":           texts(tool.Sources),
+	"mcp_servers_transport_check": texts(tool.Transports),
+	"mcp_servers_auth_kind_check": texts(tool.AuthKinds),
+	"tool_grants_effect_check":    texts(tool.Effects),
+	"approvals_decision_check":    texts(lifecycle.Actions),
+	"approvals_on_timeout_check":  {agent.TimeoutReject, agent.TimeoutCancelRun},
 }
 
 func texts[T ~string](values []T) []string {

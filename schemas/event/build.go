@@ -3,6 +3,7 @@ package event
 import (
 	"encoding/json"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"agentsvc/schemas/id"
@@ -11,9 +12,11 @@ import (
 
 // How facts take their numbers (Pos.Seq). The first fact of a run that left
 // queued is its start, SeqStarted. A step that begins takes one number for
-// step.started and, when it is a tool call, the next one for tool.called; the
-// end of a tool call takes one for tool.result; the end of a model's step takes
-// none. The last number of an ended run is its terminal frame.
+// step.started; a tool that is called takes one for tool.called, the end of its
+// step one for tool.result; the end of a model's step takes none. What has no
+// row of its own is a mark and takes one number each: approval.required,
+// run.waiting, run.resumed, handoff. The last number of an ended run is its
+// terminal frame.
 
 // SeqStarted is the number of run.started.
 const SeqStarted = 1
@@ -88,6 +91,48 @@ func Failed(seq int64, code, message string) *Frame {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}{code, message}))
+}
+
+// Data of marks.
+
+// RequiredData is what approval.required says.
+func RequiredData(approval id.ApprovalID, tool string, expires time.Time) json.RawMessage {
+	return document(struct {
+		ApprovalID id.ApprovalID `json:"approval_id"`
+		Tool       string        `json:"tool"`
+		ExpiresAt  time.Time     `json:"expires_at"`
+	}{approval, tool, expires.UTC()})
+}
+
+// WaitingData is what run.waiting says.
+func WaitingData() json.RawMessage {
+	return document(struct {
+		Status lifecycle.RunStatus `json:"status"`
+	}{lifecycle.RunWaitingApproval})
+}
+
+// ResumedData is what run.resumed says; decision is the deciding action.
+func ResumedData(approval id.ApprovalID, decision lifecycle.Action) json.RawMessage {
+	return document(struct {
+		ApprovalID id.ApprovalID    `json:"approval_id"`
+		Decision   lifecycle.Action `json:"decision"`
+	}{approval, decision})
+}
+
+// HandoffData is what handoff says; from and to are slugs.
+func HandoffData(from, to string) json.RawMessage {
+	return document(struct {
+		From string `json:"from"`
+		To   string `json:"to"`
+	}{from, to})
+}
+
+func document(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // ids, times and texts always encode
+	}
+	return b
 }
 
 // Marked is a frame whose fact is a mark: data is its stored data.

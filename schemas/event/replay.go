@@ -34,9 +34,12 @@ type StepFacts struct {
 	Name     string
 	Status   lifecycle.StepStatus
 	BeganSeq int64
-	EndedSeq int64 // 0: its end is no frame, or has not come
-	Input    json.RawMessage
-	Output   json.RawMessage
+	// CalledSeq is the number of tool.called: 0 for a step that is no call, and
+	// for one that was not called (yet).
+	CalledSeq int64
+	EndedSeq  int64 // 0: its end is no frame, or has not come
+	Input     json.RawMessage
+	Output    json.RawMessage
 	// Segments are the byte lengths of an llm step's thinking and text by turns
 	// in order of arrival, thinking first.
 	Segments []int32
@@ -167,7 +170,9 @@ func (r *replay) step(s *StepFacts) {
 		if !r.exact {
 			return
 		}
-		r.add(Pos{Seq: s.BeganSeq + 1}, func() *Frame { return Called(s.BeganSeq+1, s.Idx, s.Name, s.Input) })
+		if s.CalledSeq > 0 {
+			r.add(Pos{Seq: s.CalledSeq}, func() *Frame { return Called(s.CalledSeq, s.Idx, s.Name, s.Input) })
+		}
 		if ended && s.EndedSeq > 0 {
 			r.add(Pos{Seq: s.EndedSeq}, func() *Frame {
 				return Resulted(s.EndedSeq, s.Idx, s.Status == lifecycle.StepSucceeded, s.Output)

@@ -35,15 +35,19 @@ func random(r *rand.Rand, open bool) *history {
 		case 0:
 			s.Kind, s.Name, s.Input, s.Output = lifecycle.StepTool, "crm.read", json.RawMessage(`{"id":7}`), json.RawMessage(`{"ok":true}`)
 			h.say(StepBegan(s.BeganSeq, idx, s.Kind, s.Name))
-			h.say(Called(h.next(), idx, s.Name, s.Input))
-			if r.IntN(4) == 0 {
+			gated := r.IntN(3) == 0
+			if gated { // the call comes after the decision, if it comes
 				seq := h.next()
 				h.facts.Marks = append(h.facts.Marks, MarkFacts{seq, RunWaiting, json.RawMessage(`{"status":"waiting_approval"}`)})
 				h.say(Marked(seq, RunWaiting, json.RawMessage(`{"status":"waiting_approval"}`)))
 			}
+			if !gated || r.IntN(3) > 0 {
+				s.CalledSeq = h.next()
+				h.say(Called(s.CalledSeq, idx, s.Name, s.Input))
+			}
 			switch r.IntN(3) {
 			case 0:
-				s.Status = lifecycle.StepAbandoned
+				s.Status = lifecycle.StepRunning
 			case 1:
 				s.Status = lifecycle.StepFailed
 				fallthrough
@@ -159,8 +163,8 @@ func sample() *Facts {
 		Steps: []StepFacts{
 			{Idx: 0, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepSucceeded, BeganSeq: 2, Segments: []int32{3, 2, 4, 1},
 				Output: json.RawMessage(`{"text":"xyz","thinking":"aaabbbb","tool_calls":[]}`)},
-			{Idx: 1, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepFailed, BeganSeq: 3, EndedSeq: 6, Input: json.RawMessage(`{}`), Output: json.RawMessage(`{"error":"x"}`)},
-			{Idx: 2, Kind: lifecycle.StepTool, Name: "c.d", Status: lifecycle.StepAbandoned, BeganSeq: 8, EndedSeq: 0, Input: json.RawMessage(`{}`)},
+			{Idx: 1, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepFailed, BeganSeq: 3, CalledSeq: 4, EndedSeq: 6, Input: json.RawMessage(`{}`), Output: json.RawMessage(`{"error":"x"}`)},
+			{Idx: 2, Kind: lifecycle.StepTool, Name: "c.d", Status: lifecycle.StepAbandoned, BeganSeq: 8, CalledSeq: 9, EndedSeq: 0, Input: json.RawMessage(`{}`)},
 			{Idx: 3, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepAbandoned, BeganSeq: 10},
 			{Idx: 4, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepSucceeded, BeganSeq: 11, Segments: []int32{0, 4}, Output: json.RawMessage(`{"text":"done"}`)},
 		},

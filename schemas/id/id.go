@@ -41,6 +41,13 @@ type (
 	RunID        struct{ UUID }
 	WorkflowID   struct{ UUID }
 	ApprovalID   struct{ UUID }
+	ServerID     struct{ UUID } // an MCP server
+	ConnectionID struct{ UUID }
+	GrantID      struct{ UUID }
+	PolicyID     struct{ UUID } // an approval policy
+	SkillID      struct{ UUID } // a browser skill
+	SessionID    struct{ UUID }
+	LinkID       struct{ UUID } // a one-time login link
 	EndUserID    struct{ UUID }
 	UsageID      struct{ UUID }
 	AuditID      struct{ UUID }

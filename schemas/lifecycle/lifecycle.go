@@ -61,6 +61,57 @@ const (
 // StepKinds lists every value.
 var StepKinds = []StepKind{StepLLM, StepTool, StepApproval, StepRetrieval, StepHandoff, StepAgent, StepNode}
 
+// ApprovalStatus is the status of an approval.
+type ApprovalStatus string
+
+// Values of ApprovalStatus (service.md, Approval status).
+const (
+	ApprovalPending   ApprovalStatus = "pending"
+	ApprovalApproved  ApprovalStatus = "approved"
+	ApprovalEdited    ApprovalStatus = "edited"
+	ApprovalRejected  ApprovalStatus = "rejected"
+	ApprovalResponded ApprovalStatus = "responded"
+	ApprovalExpired   ApprovalStatus = "expired"
+	ApprovalCancelled ApprovalStatus = "cancelled"
+)
+
+// ApprovalStatuses lists every value, in the specification's order.
+var ApprovalStatuses = []ApprovalStatus{ApprovalPending, ApprovalApproved, ApprovalEdited, ApprovalRejected, ApprovalResponded, ApprovalExpired, ApprovalCancelled}
+
+// Terminal reports whether an approval of this status is decided for good.
+func (s ApprovalStatus) Terminal() bool { return s != ApprovalPending }
+
+// Action is what decides an approval.
+type Action string
+
+// Values of Action (open-parts.md, Questions settled): the first four are
+// people's, and run.resumed names all but ActionCancel.
+const (
+	ActionApprove Action = "approve"
+	ActionEdit    Action = "edit"
+	ActionReject  Action = "reject"
+	ActionRespond Action = "respond"
+	ActionExpire  Action = "expire"
+	ActionCancel  Action = "cancel"
+)
+
+// Actions lists every value.
+var Actions = []Action{ActionApprove, ActionEdit, ActionReject, ActionRespond, ActionExpire, ActionCancel}
+
+// Risk is the label that a policy puts on an approval.
+type Risk string
+
+// Values of Risk (service.md, Approval policy).
+const (
+	RiskLow      Risk = "low"
+	RiskMedium   Risk = "medium"
+	RiskHigh     Risk = "high"
+	RiskCritical Risk = "critical"
+)
+
+// Risks lists every value, the lowest first.
+var Risks = []Risk{RiskLow, RiskMedium, RiskHigh, RiskCritical}
+
 // VersionStatus is the status of a version of an agent.
 type VersionStatus string
 
@@ -88,6 +139,13 @@ const (
 
 // UserRoles lists the roles a user can have in the tenant.
 var UserRoles = []Role{RoleMember, RoleAdmin, RoleOwner}
+
+// ApproverRoles lists the roles that an approval can be assigned to, the lowest
+// first.
+var ApproverRoles = []Role{RoleMember, RoleManager, RoleAdmin, RoleOwner}
+
+// Above reports whether r is higher than other.
+func (r Role) Above(other Role) bool { return r.rank() > other.rank() }
 
 // Satisfies reports whether a principal of tenant role r may use what asks for
 // want. The manager of an org node is not a tenant role and is never satisfied

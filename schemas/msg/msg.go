@@ -14,10 +14,11 @@ import (
 
 // Actor kinds, as they stand in addresses and in the timers table.
 const (
-	KindThread = "thread"
-	KindRun    = "run"
-	KindLimit  = "limit"
-	KindStream = "stream"
+	KindThread   = "thread"
+	KindRun      = "run"
+	KindApproval = "approval"
+	KindLimit    = "limit"
+	KindStream   = "stream"
 )
 
 // Origin says what started a run.
@@ -27,7 +28,8 @@ type Origin struct {
 }
 
 // Idempotency is the row that the accepting commit keeps for a request with an
-// Idempotency-Key.
+// Idempotency-Key. An actor whose answer depends on what it decides seals
+// Response itself.
 type Idempotency struct {
 	Digest      [32]byte `json:"digest"`
 	Fingerprint [32]byte `json:"fingerprint"`
@@ -163,3 +165,41 @@ type GiveBack struct {
 	Node   id.MemberID `json:"node"`
 	Tokens int64       `json:"tokens"`
 }
+
+// TakeSlot tells the tenant's limiter that a run goes on running after it waited
+// for an approval: it is counted, and waits for nobody.
+type TakeSlot struct {
+	Run id.RunID `json:"run"`
+}
+
+// Timers of approvals. A run's timer that calls it to look at its approvals is
+// named by the approval's id.
+const (
+	TimerExpire   = "expire"
+	TimerEscalate = "escalate"
+)
+
+// Decide decides an approval, or adds to the decision (service.md, Approval
+// status). Replies Decided or an error: FORBIDDEN, ALREADY_DECIDED, VALIDATION,
+// INVALID_ARGS.
+type Decide struct {
+	Principal string         `json:"principal"` // apikey:<id> or user:<id>
+	Role      lifecycle.Role `json:"role"`      // in the tenant
+	// Manages says that the principal manages an org node on the approval's chain.
+	Manages     bool             `json:"manages,omitempty"`
+	Action      lifecycle.Action `json:"action"` // approve, edit, reject or respond
+	EditedArgs  json.RawMessage  `json:"edited_args,omitempty"`
+	Feedback    string           `json:"feedback,omitempty"`
+	By          By               `json:"by"`
+	Idempotency *Idempotency     `json:"idempotency,omitempty"` // Response is sealed by the approval
+}
+
+// Decided answers Decide.
+type Decided struct {
+	Status         lifecycle.ApprovalStatus `json:"status"`
+	ApprovalsSoFar int                      `json:"approvals_so_far"`
+}
+
+// ApprovalsDecided tells a waiting run to look at its approvals: one of them is
+// decided for good.
+type ApprovalsDecided struct{}

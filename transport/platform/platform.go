@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
 )
 
@@ -49,6 +50,38 @@ type URLGuard interface {
 	CheckURL(ctx context.Context, url string) error
 }
 
+// Tools knows what tool servers offer.
+type Tools interface {
+	// Offered is what the published version of an agent may call now, with what
+	// decides on each; without one it is the newest version.
+	Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]tool.Offer, error)
+	// Explain says what decides on a call of the tool named, by its qualified or
+	// bare name, by that agent.
+	Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error)
+	// Known says for each token of a message's tools whether it matches a tool of
+	// the tenant, whoever may call it.
+	Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error)
+	// Test lists a server's tools now, past every cache, with the connection
+	// named, or without one. A server that cannot be reached is MCP_UNREACHABLE.
+	Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.ConnectionID) ([]tool.Spec, error)
+	// Forget drops what is remembered of a server: it was changed or deleted, or
+	// one of its connections was.
+	Forget(t id.TenantID, s id.ServerID)
+	// CheckEndpoint says whether a server may have this endpoint; the error is
+	// the complaint.
+	CheckEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error
+}
+
+// Logins is what console sessions need beside the store.
+type Logins interface {
+	// Find finds the users of all tenants with this e-mail that can log in by a
+	// password.
+	Find(ctx context.Context, email string) ([]store.LoginUser, error)
+	// Allow takes a token of the bucket of a login by key: an address or an
+	// e-mail. When there is none it says how long to wait for one.
+	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
+}
+
 // Config joins the routes with the rest. Everything but Revoked is required.
 type Config struct {
 	Store   *store.Store
@@ -57,6 +90,14 @@ type Config struct {
 	Streams Streams
 	Files   Files
 	URLs    URLGuard
+	Tools   Tools
+	Logins  Logins
+	// Sessions are the console sessions that this node knows.
+	Sessions *Sessions
+	// Production turns on secure cookies.
+	Production bool
+	// PublicURL is the origin of the console.
+	PublicURL string
 	// Revoked is called when a key was revoked and this node accepts it no more,
 	// before the answer: it tells the other nodes and closes the key's streams.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
@@ -103,7 +144,13 @@ func (p *Platform) Register(t *edge.Table) {
 	edge.Enum(t, lifecycle.StepKinds...)
 	edge.Enum(t, lifecycle.VersionStatuses...)
 	edge.Enum(t, lifecycle.OriginKinds...)
-	edge.Enum(t, lifecycle.UserRoles...)
+	edge.Enum(t, lifecycle.ApproverRoles...)
+	edge.Enum(t, lifecycle.ApprovalStatuses...)
+	edge.Enum(t, lifecycle.Risks...)
+	edge.Enum(t, tool.Sources...)
+	edge.Enum(t, tool.Effects...)
+	edge.Enum(t, tool.Transports...)
+	edge.Enum(t, tool.AuthKinds...)
 	describe(t)
 	p.tenantRoutes(t)
 	p.keyRoutes(t)
@@ -112,6 +159,16 @@ func (p *Platform) Register(t *edge.Table) {
 	p.attachmentRoutes(t)
 	p.threadRoutes(t)
 	p.runRoutes(t)
+	p.approvalRoutes(t)
+	p.serverRoutes(t)
+	p.connectionRoutes(t)
+	p.grantRoutes(t)
+	p.policyRoutes(t)
+	p.sessionRoutes(t)
+	p.userRoutes(t)
+	p.nodeRoutes(t)
+	p.auditRoutes(t)
+	p.usageRoutes(t)
 }
 
 // Tags are the sections of the OpenAPI document, in its order.
@@ -123,6 +180,13 @@ var Tags = []edge.Tag{
 	{Name: "Attachments", Description: "Files that messages name."},
 	{Name: "Threads", Description: "Conversations with an agent."},
 	{Name: "Runs", Description: "What agents do: status, steps, events."},
+	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
+	{Name: "Tool servers", Description: "MCP servers, their credentials, and who may call what."},
+	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
+	{Name: "Sessions", Description: "Logging in and out of the console."},
+	{Name: "Users", Description: "The people of a tenant."},
+	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},
+	{Name: "Audit and usage", Description: "Who did what, and what it cost."},
 }
 
 // ForgetAgent makes the next run of the agent look up its published version.

@@ -53,11 +53,17 @@ FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6
 WHERE r.tenant_id = u.tenant_id AND r.id = u.id AND r.version = u.version AND r.owner_epoch = u.epoch
 
 -- name: step_insert
-INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, started_at)
-SELECT u.tenant_id, u.run_id, u.idx, u.kind, u.name, u.status, u.input, u.sealed, u.agent_id, u.agent_version, u.withheld, u.began_seq, u.started_at
+INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, called_seq, started_at)
+SELECT u.tenant_id, u.run_id, u.idx, u.kind, u.name, u.status, u.input, u.sealed, u.agent_id, u.agent_version, u.withheld, u.began_seq, u.called_seq, u.started_at
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::json[], $8::bytea[], $9::uuid[], $10::int[],
-            $11::boolean[], $12::bigint[], $13::timestamptz[])
-  AS u (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, started_at)
+            $11::boolean[], $12::bigint[], $13::bigint[], $14::timestamptz[])
+  AS u (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, called_seq, started_at)
+
+-- name: step_call
+UPDATE run_steps s
+SET status = 'running', called_seq = u.called_seq, input = coalesce(u.input, s.input), sealed = coalesce(u.sealed, s.sealed)
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::bigint[], $5::json[], $6::bytea[]) AS u (tenant_id, run_id, idx, called_seq, input, sealed)
+WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx
 
 -- name: step_update
 UPDATE run_steps s

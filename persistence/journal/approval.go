@@ -1,0 +1,88 @@
+package journal
+
+import (
+	"encoding/json"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// ApprovalInsert is an approval that a run opens, in status pending, version 1,
+// epoch 0.
+type ApprovalInsert struct {
+	ID        id.ApprovalID
+	Run       id.RunID
+	StepIdx   int
+	Agent     *id.AgentID
+	Node      *id.NodeID
+	Risk      lifecycle.Risk
+	Assignee  lifecycle.Role
+	Required  int
+	Tool      string
+	Args      json.RawMessage // shown
+	Schema    json.RawMessage
+	Frozen    []byte // sealed
+	Digest    [32]byte
+	Reasoning string
+	Policy    json.RawMessage
+	Escalate  lifecycle.Role // empty: nobody
+	OnTimeout string
+	ExpiresAt time.Time
+	CreatedAt time.Time
+}
+
+// ApprovalUpdate is what a decision changes in an approval's row.
+type ApprovalUpdate struct {
+	ID  id.ApprovalID
+	Run id.RunID
+	Guard
+	Status      lifecycle.ApprovalStatus
+	Assignee    lifecycle.Role
+	SoFar       int
+	Edited      []byte // sealed; nil leaves the column as it is
+	Digest      [32]byte
+	Decisions   json.RawMessage
+	Decision    lifecycle.Action // empty while pending
+	Feedback    *string
+	EscalatedAt *time.Time
+	DecidedAt   *time.Time
+	UpdatedAt   time.Time
+}
+
+// OpenApproval inserts an approval. It belongs into the commit by which the run
+// begins to wait.
+func OpenApproval(t id.TenantID, op id.OpID, a *ApprovalInsert) Statement {
+	return Statement{SQL: queries.Get("approval_open"), Args: []any{t, a.ID, a.Run, a.StepIdx, a.Agent, a.Node, string(a.Risk), string(a.Assignee),
+		a.Required, a.Tool, jsonText(a.Args), jsonText(a.Schema), a.Frozen, a.Digest[:], a.Reasoning, jsonText(a.Policy), orNull(a.Escalate), a.OnTimeout,
+		a.ExpiresAt, a.CreatedAt, op}}
+}
+
+// UpdateApproval swaps an approval's row. It misses, and the commit is an
+// ErrConflict, where the row moved on, is decided, or its run does not wait any
+// more. Its commit has an audit row, by which an unknown outcome is settled.
+func UpdateApproval(t id.TenantID, op id.OpID, u *ApprovalUpdate) Statement {
+	return Statement{Swap: true, SQL: queries.Get("approval_update"), Args: []any{t, u.ID, u.Run, u.Version, u.Epoch, u.SetEpoch, string(u.Status),
+		string(u.Assignee), u.SoFar, u.Edited, u.Digest[:], jsonText(u.Decisions), orNull(u.Decision), u.Feedback, u.EscalatedAt, u.DecidedAt, u.UpdatedAt, op}}
+}
+
+// CancelApprovals cancels the pending approvals of a run. It belongs into the
+// commit that ends the run.
+func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, at time.Time) Statement {
+	return Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op}}
+}
+
+// jsonText is a document as the driver takes it: as text, and NULL for none.
+func jsonText(doc json.RawMessage) any {
+	if len(doc) == 0 {
+		return nil
+	}
+	return string(doc)
+}
+
+func orNull[T ~string](v T) any {
+	if v == "" {
+		return nil
+	}
+	return string(v)
+}

@@ -1,0 +1,26 @@
+-- Approvals are rare beside runs: each is a statement of its own. Rows are locked
+-- run first, then approvals by id.
+
+-- name: approval_open
+INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, node_id, risk, assignee_role, required_approvals, tool, args, schema,
+                       frozen, digest, reasoning_summary, policy, escalate_to_role, on_timeout, expires_at, created_at, updated_at, last_op)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $20, $21)
+
+-- A decision counts only while the run waits for it.
+-- name: approval_update
+WITH run AS MATERIALIZED (
+  SELECT id FROM runs WHERE tenant_id = $1 AND id = $3 AND status = 'waiting_approval' FOR SHARE
+)
+UPDATE approvals a
+SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, approvals_so_far = $9, edited = coalesce($10, a.edited), digest = $11,
+    decisions = $12, decision = $13, feedback = $14, escalated_at = $15, decided_at = $16, updated_at = $17, last_op = $18
+FROM run
+WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = run.id AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
+
+-- name: approvals_cancel
+WITH own AS MATERIALIZED (
+  SELECT id FROM approvals WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending' ORDER BY id FOR UPDATE
+)
+UPDATE approvals a
+SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
+FROM own WHERE a.tenant_id = $1 AND a.id = own.id

@@ -1,0 +1,276 @@
+package tool
+
+import (
+	"encoding/json"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Source is where a tool comes from (service.md, Tool grant).
+type Source string
+
+// Values of Source. A2A and Connector are reserved: what names them is stored
+// and matches nothing.
+const (
+	MCP          Source = "mcp"
+	Builtin      Source = "builtin"
+	A2A          Source = "a2a"
+	Connector    Source = "connector"
+	BrowserSkill Source = "browser_skill" // internal: made by the routes of browser skills only
+)
+
+// Sources lists every value.
+var Sources = []Source{MCP, Builtin, A2A, Connector, BrowserSkill}
+
+// Effect is what a grant does.
+type Effect string
+
+// Values of Effect.
+const (
+	Allow Effect = "allow"
+	Deny  Effect = "deny"
+)
+
+// Effects lists every value.
+var Effects = []Effect{Allow, Deny}
+
+// Transport is how a tool server is spoken to.
+type Transport string
+
+// Values of Transport.
+const (
+	HTTP  Transport = "http" // Streamable HTTP
+	Stdio Transport = "stdio"
+)
+
+// Transports lists every value.
+var Transports = []Transport{HTTP, Stdio}
+
+// AuthKind is how a tool server is shown who calls.
+type AuthKind string
+
+// Values of AuthKind.
+const (
+	AuthNone   AuthKind = "none"
+	AuthBearer AuthKind = "bearer"
+	AuthAPIKey AuthKind = "api_key"
+	AuthOAuth  AuthKind = "oauth" // a static access token
+)
+
+// AuthKinds lists every value.
+var AuthKinds = []AuthKind{AuthNone, AuthBearer, AuthAPIKey, AuthOAuth}
+
+// Spec is one tool as its source describes it.
+type Spec struct {
+	Source Source `json:"source"`
+	// Owner is the slug of its tool server or skill, empty for builtin tools.
+	Owner       string          `json:"owner,omitempty"`
+	Name        string          `json:"name"` // the bare name
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments, an object
+	ReadOnly    bool            `json:"read_only,omitempty"`
+	Idempotent  bool            `json:"idempotent,omitempty"`
+}
+
+// Server is a tool server as far as resolution sees it.
+type Server struct {
+	ID        id.ServerID
+	Slug      string
+	Transport Transport
+	Endpoint  string
+	AuthKind  AuthKind
+	Enabled   bool
+	UpdatedAt time.Time
+}
+
+// Connection is a credential of a server, without the credential.
+type Connection struct {
+	ID        id.ConnectionID
+	Server    id.ServerID
+	Node      *id.NodeID // nil: tenant-wide
+	CreatedAt time.Time
+}
+
+// Grant is a tool grant. At most one of Agent and Node is set.
+type Grant struct {
+	ID         id.GrantID
+	Source     Source
+	Server     *id.ServerID
+	Skill      *id.SkillID
+	Pattern    string
+	Effect     Effect
+	Agent      *id.AgentID
+	Node       *id.NodeID
+	Connection *id.ConnectionID
+	CreatedAt  time.Time
+}
+
+// Policy is an approval policy that is enabled.
+type Policy struct {
+	ID       id.PolicyID
+	Name     string
+	Pattern  string
+	Source   Source // empty: any
+	Agent    *id.AgentID
+	Risk     lifecycle.Risk
+	Required int
+	Role     lifecycle.Role
+	// SLAMinutes may be a fraction.
+	SLAMinutes float64
+	Escalate   lifecycle.Role // empty: nobody
+	CreatedAt  time.Time
+}
+
+// Access is everything of a tenant that decides what one agent may call, as it
+// stood at one moment. Grants, connections and policies of other agents and of
+// org nodes outside of Chain may be among it: they match nothing.
+type Access struct {
+	Agent       id.AgentID
+	Chain       []id.NodeID // the agent's org node and its ancestors, the nearest first
+	Servers     []Server
+	Connections []Connection
+	Grants      []Grant
+	Policies    []Policy
+}
+
+// Options are the per-turn options of a message that bear on tools; they only
+// tighten.
+type Options struct {
+	RequireApproval bool      // autonomy
+	Tools           *[]string // nil: not narrowed
+}
+
+// PolicyKind says what asked for an approval.
+type PolicyKind string
+
+// Values of PolicyKind (open-parts.md, Questions settled, Approval).
+const (
+	KindPolicy   PolicyKind = "policy"
+	KindManifest PolicyKind = "manifest"
+	KindSkill    PolicyKind = "skill"
+	KindOption   PolicyKind = "option"
+)
+
+// PolicyRef names what asked for an approval.
+type PolicyRef struct {
+	ID   *id.PolicyID `json:"id"`
+	Name string       `json:"name"`
+	Kind PolicyKind   `json:"kind"`
+}
+
+// Terms are what an approval is asked for with.
+type Terms struct {
+	Risk       lifecycle.Risk `json:"risk"`
+	Required   int            `json:"required_approvals"`
+	Role       lifecycle.Role `json:"approver_role"`
+	SLAMinutes float64        `json:"sla_minutes"`
+	Escalate   lifecycle.Role `json:"escalate_to_role,omitempty"`
+	OnTimeout  string         `json:"on_timeout"` // agent.TimeoutReject or agent.TimeoutCancelRun
+	Policy     PolicyRef      `json:"policy"`
+}
+
+// SLA is how long the approval may take.
+func (t *Terms) SLA() time.Duration { return time.Duration(t.SLAMinutes * float64(time.Minute)) }
+
+// Verdict is what resolution says about a call.
+type Verdict string
+
+// Values of Verdict.
+const (
+	Callable Verdict = "allow"
+	Gated    Verdict = "gate" // a person decides first
+	Refused  Verdict = "deny"
+)
+
+// Resolution is what decides on the calls of one tool by one agent in one turn.
+type Resolution struct {
+	Verdict Verdict
+	// Why says in one sentence what decided.
+	Why string
+	// Grant is the deciding grant: the allow that won, or the deny that matched.
+	Grant *Grant
+	// Connection is the credential to use; nil where the server takes none.
+	Connection *id.ConnectionID
+	// NoConnection says that the server takes a credential and there is none that
+	// fits: the call fails with ErrNoConnection.
+	NoConnection bool
+	// Terms are set where the verdict is Gated.
+	Terms *Terms
+}
+
+// Offer is one tool that an agent may call.
+type Offer struct {
+	Spec
+	Resolution
+}
+
+// Explanation is what GET /v1/agents/{id}/tools/explain says: what decided on a
+// tool, step by step.
+type Explanation struct {
+	Tool    string  `json:"tool"` // the qualified name, or what was asked for
+	Source  Source  `json:"source,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	Why     string  `json:"why"`
+	// Steps are what was looked at, in order.
+	Steps      []ExplainedStep  `json:"steps"`
+	GrantID    *id.GrantID      `json:"grant_id"`
+	Connection *id.ConnectionID `json:"connection_id"`
+	Approval   *Terms           `json:"approval"`
+}
+
+// ExplainedStep is one thing that was looked at.
+type ExplainedStep struct {
+	// What is manifest, grant, option, rule, policy or connection.
+	What string `json:"what"`
+	// ID is of the grant or policy, empty where it has none.
+	ID string `json:"id,omitempty"`
+	// Pattern is what was compared with the tool.
+	Pattern string `json:"pattern,omitempty"`
+	// Matched says whether it matched, Decided whether it took part in the outcome.
+	Matched bool   `json:"matched"`
+	Decided bool   `json:"decided"`
+	Note    string `json:"note,omitempty"`
+}
+
+// Planned is what becomes of one call that a model asked for. It is sealed in
+// the call's step and is what a crash finds.
+type Planned struct {
+	CallID string `json:"call_id"` // the model's
+	// Tool is the qualified name, or what the model wrote where that is no tool.
+	Tool string `json:"tool"`
+	// Args are sent, exactly these bytes: idempotency_key is filled in.
+	Args json.RawMessage `json:"args"`
+	// Shown are Args without secrets, for steps, previews and approvals.
+	Shown json.RawMessage `json:"-"`
+	// Schema is the tool's, for approvals.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// Repeat says that the same call may be sent again when nobody knows whether
+	// it was answered.
+	Repeat  bool `json:"repeat,omitempty"`
+	Handoff bool `json:"handoff,omitempty"`
+	// Refused is set where nothing runs: what the model hears instead.
+	Refused *Outcome `json:"-"`
+	// Terms are set where a person decides first; Approval is the id that the
+	// approval will have.
+	Terms    *Terms         `json:"terms,omitempty"`
+	Approval *id.ApprovalID `json:"approval,omitempty"`
+}
+
+// Outcome is what a call came to.
+type Outcome struct {
+	Content string          // for the model
+	Shown   json.RawMessage // for steps and previews: redacted, always JSON
+	IsError bool
+}
+
+// Error codes of failed tool results, as the model hears them.
+const (
+	ErrNotGranted     = "TOOL_NOT_GRANTED"
+	ErrNoConnection   = "NO_CONNECTION"
+	ErrInvalidArgs    = "INVALID_ARGS"
+	ErrUnknownOutcome = "UNKNOWN_OUTCOME"
+	ErrToolFailed     = "TOOL_FAILED"  // the server could not be asked, or answered nonsense
+	ErrToolTimeout    = "TOOL_TIMEOUT" // it did not answer in time
+)

@@ -1,0 +1,5 @@
+package platform
+
+import "agentsvc/transport/edge"
+
+func (p *Platform) approvalRoutes(*edge.Table) {}
