@@ -256,6 +256,8 @@ type Planned struct {
 	// approval will have.
 	Terms    *Terms         `json:"terms,omitempty"`
 	Approval *id.ApprovalID `json:"approval,omitempty"`
+	// Node is the agent's org node, where the chain of managers begins.
+	Node *id.NodeID `json:"node,omitempty"`
 }
 
 // Outcome is what a call came to.
