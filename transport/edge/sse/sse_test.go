@@ -48,14 +48,18 @@ func (r *reader) Gone() {
 	}
 }
 
-func (r *reader) waitGone(within time.Duration) {
+func (r *reader) waitGone() {
 	r.t.Helper()
 	select {
 	case <-r.gone:
-	case <-time.After(within):
-		r.t.Fatalf("the subscriber was not told within %v", within)
+	case <-time.After(patience):
+		r.t.Fatal("the subscriber was not told")
 	}
 }
+
+// patience is how long a test waits for what must happen: far longer than it
+// takes on a machine that is busy with other things.
+const patience = time.Minute
 
 // both runs a test on taken-over descriptors and on goroutines.
 func both(t *testing.T, cfg Config, test func(t *testing.T, s *Streams)) {
@@ -107,7 +111,7 @@ func open(t testing.TB, s *Streams, owner Owner, r *reader) (*Conn, *net.TCPConn
 	opened := make(chan error, 1)
 	go func() { opened <- s.Open(server, []byte("head\n\n"), owner, r) }()
 	br := bufio.NewReader(client)
-	_ = client.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = client.SetReadDeadline(time.Now().Add(patience))
 	if l, err := br.ReadString('\n'); err != nil || l != "head\n" {
 		t.Fatalf("%v %q", err, l)
 	}
@@ -161,8 +165,8 @@ func parse(t testing.TB, b string) (ids []string, text string) {
 	return ids, text
 }
 
-// fillUp sends live text until the socket takes no more, and says the offset
-// reached.
+// fillUp sends live text until the socket takes no more or the stream is cut,
+// and says the offset reached.
 func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 	t.Helper()
 	pending := func() int {
@@ -174,11 +178,11 @@ func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 		return c.out.size
 	}
 	text := strings.Repeat("y", 1000)
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		offset += int64(len(text))
 		frames++
 		if !c.Send(delta(offset, text)) {
-			t.Fatal("the stream ended while its socket was being filled")
+			return offset, frames
 		}
 		if before := pending(); before > c.s.cfg.MaxPending/2 {
 			moved := time.Now().Add(30 * time.Millisecond)
@@ -219,7 +223,7 @@ func TestFramesArriveInOrder(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want.Bytes()) {
 			t.Fatalf("%v, %d bytes of %d", err, len(got), want.Len())
 		}
-		r.waitGone(time.Second)
+		r.waitGone()
 	})
 }
 
@@ -258,11 +262,12 @@ func TestLiveTextIsMerged(t *testing.T) {
 		c, client, br := open(t, s, Owner{}, r)
 		defer client.Close()
 		offset, sent := fillUp(t, c)
-		text := strings.Repeat("y", int(offset))
+		var want strings.Builder
+		want.WriteString(strings.Repeat("y", int(offset)))
 		const n = 20_000 // unmerged these are 2 MB, merged 80 kB
 		for i := range n {
 			word := fmt.Sprintf("w%03d", i%1000)
-			text += word
+			want.WriteString(word)
 			offset += int64(len(word))
 			if !c.Send(delta(offset, word)) {
 				t.Fatalf("cut after %d frames", i)
@@ -275,8 +280,8 @@ func TestLiveTextIsMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids, read := parse(t, string(got))
-		if read != text {
-			t.Fatalf("%d bytes of text, want %d", len(read), len(text))
+		if read != want.String() {
+			t.Fatalf("%d bytes of text, want %d", len(read), want.Len())
 		}
 		if len(ids) > sent+n/10 {
 			t.Fatalf("%d frames for %d", len(ids), sent+n)
@@ -341,7 +346,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 					t.Fatal("the good reader was cut")
 				}
 			}
-			slow.waitGone(time.Second)
+			slow.waitGone()
 			other.Close()
 			if got := <-read; got != n {
 				t.Fatalf("the good reader got %d of %d", got, n)
@@ -357,7 +362,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 			c, client, _ := open(t, s, Owner{}, r)
 			defer client.Close()
 			fillUp(t, c)
-			r.waitGone(5 * time.Second)
+			r.waitGone()
 			if st := s.Stats(); st.Ends[Stalled]+st.Ends[Hangup] != 1 || st.Open != 0 {
 				t.Fatalf("%+v", st)
 			}
@@ -370,7 +375,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 			defer client.Close()
 			fillUp(t, c)
 			c.Close()
-			r.waitGone(5 * time.Second)
+			r.waitGone()
 		})
 	})
 	t.Run("while it is filled", func(t *testing.T) {
@@ -386,7 +391,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 			}
 			_, client, _ := open(t, s, Owner{}, r)
 			defer client.Close()
-			r.waitGone(5 * time.Second)
+			r.waitGone()
 			if <-said {
 				t.Fatal("the backfill of a dead stream said true")
 			}
@@ -409,24 +414,28 @@ func TestLargeFrame(t *testing.T) {
 		if err != nil || !bytes.Equal(got, f.Bytes()) {
 			t.Fatalf("%v, %d bytes", err, len(got))
 		}
-		r.waitGone(time.Second)
+		r.waitGone()
 	})
 }
 
 func TestHeartbeat(t *testing.T) {
-	both(t, Config{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, s *Streams) {
+	const every = 50 * time.Millisecond
+	start := time.Now()
+	both(t, Config{Heartbeat: every}, func(t *testing.T, s *Streams) {
+		defer func() { start = time.Now() }()
 		r := newReader(t)
 		_, client, br := open(t, s, Owner{}, r)
 		defer client.Close()
-		start := time.Now()
 		for range 4 {
 			b := make([]byte, len(event.Beat.Bytes()))
 			if _, err := io.ReadFull(br, b); err != nil || !bytes.Equal(b, event.Beat.Bytes()) {
 				t.Fatalf("%v %q", err, b)
 			}
 		}
-		if took := time.Since(start); took < 100*time.Millisecond || took > 2*time.Second {
-			t.Fatalf("four heartbeats took %v", took)
+		// Late beats are made up for, so only the start of the wheel tells how
+		// many were due.
+		if took := time.Since(start); took < 3*every {
+			t.Fatalf("four heartbeats within %v", took)
 		}
 	})
 }
@@ -448,7 +457,7 @@ func TestHangups(t *testing.T) {
 				c, client, _ := open(t, s, Owner{}, r)
 				defer client.Close()
 				hangUp(client)
-				r.waitGone(time.Second)
+				r.waitGone()
 				if c.Send(fact(t, 1, 1)) || s.Count() != 0 {
 					t.Fatal("still open")
 				}
@@ -474,7 +483,7 @@ func TestGoneWaitsForAttach(t *testing.T) {
 		default:
 		}
 		close(hold)
-		r.waitGone(time.Second)
+		r.waitGone()
 	})
 }
 
@@ -489,19 +498,19 @@ func TestCloseWhereAndDrain(t *testing.T) {
 		if c.Owner().Key != key || s.CloseWhere(func(o Owner) bool { return o.Key == key }) != 1 {
 			t.Fatal("the owner was not found")
 		}
-		mine.waitGone(time.Second)
+		mine.waitGone()
 		if !d.Send(fact(t, 1, 1)) {
 			t.Fatal("the other was touched")
 		}
 		s.Drain(context.Background(), 20*time.Millisecond)
-		other.waitGone(time.Second)
+		other.waitGone()
 		late := newReader(t)
 		server, client := pair(t)
 		defer client.Close()
 		if err := s.Open(server, []byte("x"), Owner{}, late); err != ErrDraining {
 			t.Fatal(err)
 		}
-		late.waitGone(time.Second)
+		late.waitGone()
 		if st := s.Stats(); st.Ends[Revoked] != 1 || st.Ends[Drained] != 1 {
 			t.Fatalf("%+v", st)
 		}
@@ -552,7 +561,7 @@ func TestStorm(t *testing.T) {
 					case 2:
 						c.Cut()
 					}
-					r.waitGone(5 * time.Second)
+					r.waitGone()
 					in.Wait()
 					_ = client.Close()
 				}
@@ -587,5 +596,5 @@ func TestNoDescriptor(t *testing.T) {
 		t.Fatalf("%v %q", err, b)
 	}
 	_ = client.Close()
-	r.waitGone(time.Second)
+	r.waitGone()
 }
