@@ -19,6 +19,7 @@ var (
 type outbox struct {
 	tail   []byte
 	chunk  *[chunkSize]byte // pooled; tail points into it
+	lent   bool             // a write without the stream's lock reads the chunk
 	frames []*event.Frame
 	size   int // bytes of tail and frames
 	fresh  int // bytes of frames added since the last merge
@@ -82,7 +83,7 @@ func (o *outbox) took(n int) {
 }
 
 func (o *outbox) reset() {
-	if o.chunk != nil {
+	if o.chunk != nil && !o.lent { // a lent chunk stays with its write: the pool would give it to another stream
 		chunks.Put(o.chunk)
 	}
 	clear(o.frames)

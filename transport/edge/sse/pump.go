@@ -32,7 +32,8 @@ func (p *pump) close() {
 }
 
 // write sends what the stream keeps. The lock is not held while it waits; until
-// it is back nobody else touches the outbox's tail.
+// it is back nobody else touches the outbox's tail, nor gets its chunk when the
+// stream is cut meanwhile.
 func (p *pump) write(c *Conn) {
 	for {
 		select {
@@ -47,12 +48,14 @@ func (p *pump) write(c *Conn) {
 				c.unblock()
 				break
 			}
+			c.out.lent = true
 			c.mu.Unlock()
 			n, err := p.conn.Write(b)
 			c.mu.Lock()
 			if c.dead {
 				break
 			}
+			c.out.lent = false
 			if n > 0 {
 				c.stale = 0
 				c.out.took(n)

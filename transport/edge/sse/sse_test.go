@@ -598,3 +598,62 @@ func TestNoDescriptor(t *testing.T) {
 	_ = client.Close()
 	r.waitGone()
 }
+
+// slowConn is a connection whose Write takes its bytes only after the stream
+// was cut, as one may whose copy to the kernel or whose encryption is under way.
+type slowConn struct {
+	net.Conn
+	writing chan struct{} // the first write of a chunk has begun
+	finish  chan struct{}
+	wrote   chan []byte
+}
+
+func (c *slowConn) Write(b []byte) (int, error) {
+	if len(b) < 1000 {
+		return len(b), nil // the head, and the frame that waits alone
+	}
+	close(c.writing)
+	<-c.finish
+	c.wrote <- bytes.Clone(b)
+	return 0, net.ErrClosed
+}
+
+// A write that is under way when its stream is cut sends that stream's bytes,
+// never those of the stream that is opened or filled next.
+func TestACutStreamsWriteKeepsItsBytes(t *testing.T) {
+	s, err := New(Config{Heartbeat: time.Hour, Goroutines: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	server, client := net.Pipe()
+	defer client.Close()
+	slow := &slowConn{Conn: server, writing: make(chan struct{}), finish: make(chan struct{}), wrote: make(chan []byte, 1)}
+	r := newReader(t)
+	go func() { _ = s.Open(slow, []byte("head\n"), Owner{}, r) }()
+	c := <-r.conn
+	var mine []*event.Frame
+	var want bytes.Buffer
+	for i := range 10 {
+		mine = append(mine, fact(t, int64(i+1), 300))
+		if i > 0 { // the first leaves alone, the others in one chunk
+			want.Write(mine[i].Bytes())
+		}
+	}
+	if !c.SendAll(mine) {
+		t.Fatal("refused")
+	}
+	<-slow.writing
+	c.Cut()
+	r.waitGone()
+	for range 100 { // the pool hands out at random under the race detector
+		b := chunks.Get().(*[chunkSize]byte)
+		for i := range b {
+			b[i] = '!'
+		}
+	}
+	close(slow.finish)
+	if got := <-slow.wrote; !bytes.Equal(got, want.Bytes()) {
+		t.Fatalf("a cut stream wrote %.80q", got)
+	}
+}
