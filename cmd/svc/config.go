@@ -32,6 +32,10 @@ type Config struct {
 	RateRefill     float64
 	Heartbeat      time.Duration
 	RunConcurrency int
+	Escalation     float64
+	ToolTimeout    time.Duration
+	ToolsTTL       time.Duration
+	StdioServers   map[string][]string
 	MetricsAddr    string
 	Lease          time.Duration
 	LogLevel       zerolog.Level
@@ -69,6 +73,10 @@ func (c *Config) settings() []setting {
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that flow into it", set: rate(&c.RateRefill)},
 		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams", set: duration(&c.Heartbeat)},
 		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
+		{env: "SVC_ESCALATION_FRACTION", value: "0.5", usage: "part of an approval's time after which it escalates, above 0 and below 1", set: fraction(&c.Escalation)},
+		{env: "SVC_TOOL_TIMEOUT", value: "60s", usage: "one tool call", set: duration(&c.ToolTimeout)},
+		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},
+		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may name", set: commands(&c.StdioServers)},
 		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: optionalHostPort(&c.MetricsAddr)},
 		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease", set: duration(&c.Lease)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
@@ -258,6 +266,32 @@ func duration(to *time.Duration) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = time.ParseDuration(v); err != nil || *to <= 0 {
 			return errors.New("must be a duration above 0, such as 15s")
+		}
+		return nil
+	}
+}
+
+func fraction(to *float64) func(string) error {
+	return func(v string) (err error) {
+		if *to, err = strconv.ParseFloat(v, 64); err != nil || !(*to > 0 && *to < 1) {
+			return errors.New("must be a number above 0 and below 1")
+		}
+		return nil
+	}
+}
+
+// commands reads name=command, the command split at white space: nothing is
+// quoted, and no shell sees it.
+func commands(to *map[string][]string) func(string) error {
+	return func(v string) error {
+		*to = map[string][]string{}
+		for _, s := range strings.Split(v, ",") {
+			name, command, ok := strings.Cut(strings.TrimSpace(s), "=")
+			argv := strings.Fields(command)
+			if _, twice := (*to)[name]; !ok || name == "" || len(argv) == 0 || twice {
+				return errors.New("must be comma-separated name=command, each name once")
+			}
+			(*to)[name] = argv
 		}
 		return nil
 	}
