@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 )
 
 // Store reads what a run needs. Every answer is of the tenant named.
@@ -36,6 +37,9 @@ type Store interface {
 	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]engine.Message, error)
 	// Sealed are the sealed values of a run's ended steps, in order.
 	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.Sealed, error)
+	// Published is the agent of a slug and its published version; not ok where
+	// there is none.
+	Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error)
 }
 
 // Models asks the model that a manifest names, as the tenant may: its own
@@ -43,6 +47,32 @@ type Store interface {
 // *model.Error, or says that the provider could not be looked up.
 type Models interface {
 	Stream(ctx context.Context, tenant id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error)
+}
+
+// Turn is whose turn it is and what narrows it.
+type Turn struct {
+	Tenant   id.TenantID
+	Run      id.RunID
+	Agent    id.AgentID // who speaks; after a handoff not the run's own agent
+	Manifest *agent.Manifest
+	Options  tool.Options
+}
+
+// Tools offers tools to models and carries calls out. A run asks for nothing
+// here as long as its manifest names neither tools nor handoffs.
+type Tools interface {
+	// Offer lists what the agent may call now, by qualified name; the tool
+	// handoff is among it where the manifest names handoffs. The error is the
+	// storage's.
+	Offer(ctx context.Context, t Turn) ([]model.ToolSpec, error)
+	// Plan says what becomes of each call; calls[i] will be step first+i, from
+	// which its idempotency_key is derived. Nothing is called. The id of an
+	// approval is minted here, in the run's shard. The error is the storage's.
+	Plan(ctx context.Context, t Turn, first int, calls []model.Call) ([]tool.Planned, error)
+	// Call carries out the planned call of step idx: its grant is looked at
+	// again, the credential opened and closed. It always answers; that ctx ended
+	// is the only reason to drop the answer. Handoffs do not come here.
+	Call(ctx context.Context, t Turn, idx int, p tool.Planned) tool.Outcome
 }
 
 // Attachments reads the start of an attachment's content, at most max bytes. A

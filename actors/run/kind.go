@@ -28,10 +28,17 @@ type Config struct {
 	Live        Live
 	Sealer      Sealer
 	Tell        Teller
-	Attachments Attachments      // nil: their content is not shown to models
-	Slots       Slots            // nil: no limit of running runs
-	Now         func() time.Time // the host's
-	Log         zerolog.Logger
+	Attachments Attachments // nil: their content is not shown to models
+	Tools       Tools       // nil: no agent has tools
+	Slots       Slots       // nil: no limit of running runs
+	// TakeSlot counts a run that goes on after it waited for approvals among the
+	// running ones; it waits for nobody and does not block. Set where Slots is.
+	TakeSlot func(id.TenantID, msg.TakeSlot)
+	// EscalateFraction is the part of an approval's time after which it is
+	// escalated; default 0.5.
+	EscalateFraction float64
+	Now              func() time.Time // the host's
+	Log              zerolog.Logger
 }
 
 const (
@@ -39,6 +46,8 @@ const (
 	idle = 5 * time.Second
 	// createTimeout bounds the read of a manifest when a run begins.
 	createTimeout = 3 * time.Second
+	// defaultEscalateFraction is that of service.md, Approval status.
+	defaultEscalateFraction = 0.5
 )
 
 // kind is what all activations of runs on a node share.
@@ -53,6 +62,9 @@ type kind struct {
 func New(cfg Config) durable.Kind[State] {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.EscalateFraction <= 0 {
+		cfg.EscalateFraction = defaultEscalateFraction
 	}
 	k := &kind{cfg: cfg, agents: &agents{read: cfg.Store.Manifest, log: cfg.Log, kept: map[version]*Agent{}}}
 	return durable.Kind[State]{

@@ -528,7 +528,10 @@ func TestTheHistoryIsReadAhead(t *testing.T) {
 		w := newWorld(t, simulatedAgent)
 		th := w.newThread()
 		w.ends(w.post(th, "one"))
-		w.ends(w.post(th, "two"))
+		two := w.post(th, "two")
+		w.ends(two)
+		// Only then does the next message begin at once, without a read of its run.
+		w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, two.UUID)) })
 		before, asked := w.store.total(), len(w.models.requests())
 		w.store.mu.Lock()
 		w.store.lost = lost

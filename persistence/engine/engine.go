@@ -23,16 +23,17 @@ var queryFiles embed.FS
 var queries = pg.Queries(queryFiles)
 
 var (
-	beginSQL    = queries.Get("begin")
-	commitSQL   = queries.Get("commit")
-	runSQL      = queries.Get("run")
-	openStepSQL = queries.Get("open_step")
-	sealedSQL   = queries.Get("sealed")
-	manifestSQL = queries.Get("manifest")
-	messagesSQL = queries.Get("messages")
-	threadSQL   = queries.Get("thread")
-	openRunsSQL = queries.Get("open_runs")
-	askedSQL    = queries.Get("asked")
+	beginSQL     = queries.Get("begin")
+	commitSQL    = queries.Get("commit")
+	runSQL       = queries.Get("run")
+	openStepSQL  = queries.Get("open_step")
+	sealedSQL    = queries.Get("sealed")
+	manifestSQL  = queries.Get("manifest")
+	publishedSQL = queries.Get("published")
+	messagesSQL  = queries.Get("messages")
+	threadSQL    = queries.Get("thread")
+	openRunsSQL  = queries.Get("open_runs")
+	askedSQL     = queries.Get("asked")
 )
 
 // Store reads for actors.
@@ -162,6 +163,16 @@ func (s *Store) Manifest(ctx context.Context, tenant id.TenantID, agent id.Agent
 		return nil, err
 	}
 	return doc, nil
+}
+
+// Published is the agent of a slug and its published version; not ok where there
+// is none.
+func (s *Store) Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error) {
+	ok, err = one(s.pool.QueryRow(ctx, publishedSQL, tenant, slug).Scan(&agent, &version))
+	if err != nil {
+		err = fmt.Errorf("read the published version of an agent: %w", err)
+	}
+	return agent, version, ok, err
 }
 
 // Messages are the last limit messages of a thread up to and including the place

@@ -22,6 +22,11 @@ SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND seale
 -- name: manifest
 SELECT manifest FROM agent_versions WHERE tenant_id = $1 AND agent_id = $2 AND version = $3
 
+-- An agent that is archived has no slug any more.
+-- name: published
+SELECT id, published_version FROM agents
+WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version IS NOT NULL
+
 -- The last messages up to a place, newest first.
 -- name: messages
 SELECT seq, role, content, attachments FROM messages
