@@ -119,16 +119,7 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 	b.base = "http://" + addr
 	env = append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + b.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(b.dir, "data"),
 		"SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
-	b.svc = exec.Command(b.svcFile, "serve")
-	b.svc.Env, b.svc.Stderr, b.svc.Stdout = env, os.Stderr, os.Stderr
-	b.svc.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := b.svc.Start(); err != nil {
-		return err
-	}
-	if err := poll(ctx, 20*time.Second, "the service", func() bool {
-		code, _, err := fasthttp.Get(nil, b.base+"/readyz")
-		return err == nil && code == 200
-	}); err != nil {
+	if err := b.launch(ctx, env); err != nil {
 		return err
 	}
 	make := exec.CommandContext(ctx, b.svcFile, "tenant", "create", "--name", "bench", "--owner-email", "bench@example.com", "--json")
@@ -151,6 +142,20 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 	}
 	b.agent = made.Agent.ID
 	return b.call("POST", "/v1/agents/"+b.agent+"/versions/1/publish", nil, nil)
+}
+
+// launch starts the service's process and waits until it serves.
+func (b *bed) launch(ctx context.Context, env []string) error {
+	b.svc = exec.Command(b.svcFile, "serve")
+	b.svc.Env, b.svc.Stderr, b.svc.Stdout = env, os.Stderr, os.Stderr
+	b.svc.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.svc.Start(); err != nil {
+		return err
+	}
+	return poll(ctx, 20*time.Second, "the service", func() bool {
+		code, _, err := fasthttp.Get(nil, b.base+"/readyz")
+		return err == nil && code == 200
+	})
 }
 
 const simulated = `{"provider":"simulated","name":"sim-1"}`

@@ -27,6 +27,8 @@ var scenarios = []struct {
 	{"delivery", "from the model's wire to the reader", benchDelivery},
 	{"fanout", "one run with 1,000 readers", benchFanout},
 	{"memory", "heap after 10,000 threads with finished runs", benchMemory},
+	{"approvals", "from a decision to the tool called, and 100 runs decided in bulk", benchApprovals},
+	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 

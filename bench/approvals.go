@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/valyala/fasthttp"
+)
+
+// toolServer is the smallest MCP server over Streamable HTTP with one tool,
+// orders.refund, that notes when it was called for which order.
+type toolServer struct {
+	url    string
+	mu     sync.Mutex // guards called
+	called map[int]time.Time
+}
+
+func newToolServer() (*toolServer, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	t := &toolServer{url: "http://" + l.Addr().String() + "/mcp", called: map[int]time.Time{}}
+	go http.Serve(l, t)
+	return t, nil
+}
+
+func (t *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	now := time.Now()
+	body, err := io.ReadAll(r.Body)
+	var in struct {
+		ID     json.RawMessage
+		Method string
+		Params struct {
+			ProtocolVersion string
+			Arguments       struct{ Order int }
+		}
+	}
+	if err != nil || json.Unmarshal(body, &in) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if len(in.ID) == 0 { // a notification
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	var result any
+	switch in.Method {
+	case "initialize":
+		result = map[string]any{"protocolVersion": in.Params.ProtocolVersion, "capabilities": map[string]any{"tools": map[string]any{}},
+			"serverInfo": map[string]any{"name": "bench", "version": "1"}}
+	case "tools/list":
+		result = map[string]any{"tools": []any{map[string]any{"name": "orders.refund", "inputSchema": map[string]any{
+			"type": "object", "properties": map[string]any{"order": map[string]any{"type": "integer"}, "idempotency_key": map[string]any{"type": "string"}}}}}}
+	case "tools/call":
+		t.mu.Lock()
+		t.called[in.Params.Arguments.Order] = now
+		t.mu.Unlock()
+		result = map[string]any{"content": []any{map[string]any{"type": "text", "text": `{"ok":true}`}}}
+	}
+	out := map[string]any{"jsonrpc": "2.0", "id": in.ID, "result": result}
+	if result == nil {
+		out = map[string]any{"jsonrpc": "2.0", "id": in.ID, "error": map[string]any{"code": -32601, "message": "method not found"}}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(out)
+}
+
+func (t *toolServer) at(order int) (time.Time, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, ok := t.called[order]
+	return at, ok
+}
+
+// gated makes the bed's agent one whose only tool needs an approval.
+func (b *bed) gated(ctx context.Context, t *toolServer, env ...string) error {
+	if err := b.serve(ctx, simulated, append(env, "SVC_OUTBOUND_ALLOW=127.0.0.0/8")...); err != nil {
+		return err
+	}
+	var server struct{ ID string }
+	if err := b.call("POST", "/v1/mcp-servers", map[string]any{"slug": "shop", "name": "Shop", "transport": "http", "endpoint": t.url, "auth_kind": "none"}, &server); err != nil {
+		return err
+	}
+	if err := b.call("POST", "/v1/tool-grants", map[string]any{"source": "mcp", "mcp_server_id": server.ID, "tool_pattern": "*", "effect": "allow"}, nil); err != nil {
+		return err
+	}
+	if err := b.call("POST", "/v1/approval-policies", map[string]any{"name": "Refunds", "tool_pattern": "orders.refund"}, nil); err != nil {
+		return err
+	}
+	if err := b.call("POST", "/v1/agents/"+b.agent+"/versions", map[string]any{"manifest": map[string]any{
+		"model": json.RawMessage(simulated), "tools": map[string]any{"mcp": []any{map[string]any{"server": "shop"}}}}}, nil); err != nil {
+		return err
+	}
+	return b.call("POST", "/v1/agents/"+b.agent+"/versions/2/publish", nil, nil)
+}
+
+// waiting starts n runs that wait for an approval and answers the approvals' ids,
+// by order.
+func (b *bed) waiting(ctx context.Context, from, n int) ([]string, error) {
+	ids, runs := make([]string, n), make([]string, n)
+	for i := range n {
+		var r struct {
+			RunID string `json:"run_id"`
+		}
+		if err := b.call("POST", "/v1/agents/"+b.agent+"/runs", map[string]any{"input": fmt.Sprintf("/call orders.refund {\"order\":%d}\n/say done", from+i)}, &r); err != nil {
+			return nil, err
+		}
+		runs[i] = r.RunID
+	}
+	for i, run := range runs {
+		if err := poll(ctx, 20*time.Second, "an approval", func() bool {
+			var list struct{ Items []struct{ ID, Status string } }
+			if b.call("GET", "/v1/approvals?run_id="+run, nil, &list) != nil || len(list.Items) == 0 {
+				return false
+			}
+			ids[i] = list.Items[0].ID
+			return true
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// benchApprovals measures from a decision to the call of the tool, and a bulk
+// decision over a hundred runs.
+func benchApprovals(ctx context.Context, b *bed) error {
+	tools, err := newToolServer()
+	if err != nil {
+		return err
+	}
+	if err := b.gated(ctx, tools); err != nil {
+		return err
+	}
+	const n, commits = 300, 3
+	const pace = 20 * time.Millisecond
+	approvals, err := b.waiting(ctx, 0, n)
+	if err != nil {
+		return err
+	}
+	type probed struct {
+		p50 time.Duration
+		err error
+	}
+	beside := make(chan probed, 1)
+	go func() {
+		p50, err := b.singleCommit(ctx, n, pace)
+		beside <- probed{p50, err}
+	}()
+	took, direct := make([]time.Duration, n), make([]time.Duration, n)
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for i, approval := range approvals {
+		<-tick.C
+		start := time.Now()
+		if err := b.call("POST", "/v1/approvals/"+approval+"/decision", map[string]any{"action": "approve"}, nil); err != nil {
+			return err
+		}
+		if err := poll(ctx, 10*time.Second, "the call", func() bool { _, ok := tools.at(i); return ok }); err != nil {
+			return err
+		}
+		at, _ := tools.at(i)
+		took[i] = at.Sub(start)
+		start = time.Now()
+		if _, _, err := fasthttp.Post(nil, tools.url, nil); err != nil {
+			return err
+		}
+		direct[i] = time.Since(start)
+	}
+	single := <-beside
+	if single.err != nil {
+		return single.err
+	}
+	p50, call := quantile(took, .5), quantile(direct, .5)
+	fmt.Printf("  decision to tool called p50 %v p99 %v; single commit p50 %v at the same pace, a bare call p50 %v\n  ratio: %.2f (budget: at most 1, of %d commits and a call)\n",
+		p50, quantile(took, .99), single.p50, call, float64(p50)/float64(commits*single.p50+call), commits)
+
+	approvals, err = b.waiting(ctx, n, 100)
+	if err != nil {
+		return err
+	}
+	c, err := pgx.Connect(ctx, b.dsn("svc"))
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	start := time.Now()
+	if err := b.call("POST", "/v1/approvals/bulk-decision", map[string]any{"ids": approvals, "action": "approve"}, nil); err != nil {
+		return err
+	}
+	answered := time.Since(start)
+	if err := poll(ctx, 20*time.Second, "the runs", func() bool {
+		var open int
+		return c.QueryRow(ctx, openRuns).Scan(&open) == nil && open == 0
+	}); err != nil {
+		return err
+	}
+	fmt.Printf("  100 runs decided in bulk: answered after %v, all ended after %v (budget: 2 s)\n", answered.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// benchWaiting measures what 100,000 runs that wait for an approval cost: at the
+// start, in memory, and in the idle service's CPU.
+func benchWaiting(ctx context.Context, b *bed) error {
+	tools, err := newToolServer()
+	if err != nil {
+		return err
+	}
+	if err := b.gated(ctx, tools); err != nil {
+		return err
+	}
+	if _, err := b.waiting(ctx, 0, 1); err != nil {
+		return err
+	}
+	without, err := b.restart(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := pgx.Connect(ctx, b.dsn("svc"))
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	const n = 100_000
+	if err := cloneWaiting(ctx, c, n); err != nil {
+		return err
+	}
+	with, err := b.restart(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  ready after %v with none, %v with %d waiting runs (budget: 1 s more)\n", without.ready.Round(time.Millisecond), with.ready.Round(time.Millisecond), n)
+	fmt.Printf("  memory after 15 s: %d KiB with none, %d KiB with: %.3f KiB a waiting run (budget: 1)\n", without.rssKiB, with.rssKiB, float64(with.rssKiB-without.rssKiB)/n)
+	fmt.Printf("  CPU of the idle service over 10 s: %v with none, %v with\n", without.idle, with.idle)
+	return nil
+}
+
+type started struct {
+	ready, idle time.Duration
+	rssKiB      int
+}
+
+// restart stops the service, starts it again and looks at it at rest.
+func (b *bed) restart(ctx context.Context) (s started, err error) {
+	env := b.svc.Env
+	b.stopService()
+	start := time.Now()
+	if err := b.launch(ctx, env); err != nil {
+		return s, err
+	}
+	s.ready = time.Since(start)
+	time.Sleep(5 * time.Second)
+	u0, err := b.usage()
+	if err != nil {
+		return s, err
+	}
+	time.Sleep(10 * time.Second)
+	u1, err := b.usage()
+	s.idle, s.rssKiB = u1.cpu-u0.cpu, u1.rssKiB
+	return s, err
+}
+
+// cloneWaiting makes n copies of the one waiting run, with its steps, its
+// approval and its timer.
+func cloneWaiting(ctx context.Context, c *pgx.Conn, n int) error {
+	for _, sql := range []string{
+		`create temp table clone as select gen_random_uuid() run, gen_random_uuid() approval from generate_series(1, $1)`,
+		cloneOf("runs", "id = (select id from runs where status = 'waiting_approval' limit 1)", "id", "clone.run"),
+		cloneOf("run_steps", "run_id = (select run_id from approvals order by id limit 1)", "run_id", "clone.run"),
+		cloneOf("approvals", "true", "id", "clone.approval", "run_id", "clone.run"),
+		cloneOf("timers", "kind = 'approval'", "entity_id", "clone.approval"),
+		`analyze`,
+	} {
+		var args []any
+		if sql[:11] == "create temp" {
+			args = append(args, n)
+		}
+		if _, err := c.Exec(ctx, sql, args...); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// cloneOf is a statement that copies the rows of a table once for each row of
+// clone, with some columns replaced.
+func cloneOf(table, where string, replace ...string) string {
+	set := "{}"
+	for i := 0; i < len(replace); i += 2 {
+		set = fmt.Sprintf("jsonb_set(%s, '{%s}', to_jsonb(%s))", set, replace[i], replace[i+1])
+	}
+	return fmt.Sprintf(`insert into %[1]s select (jsonb_populate_record(o, %[2]s)).* from (select * from %[1]s o where %[3]s) o, clone`, table, set, where)
+}
