@@ -45,7 +45,7 @@ func (w *world) open(t testing.TB, path string, headers ...string) *client {
 	}
 	_, _ = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nX-Tenant-Id: %s\r\n%s\r\n", path, w.tenant, extra)
 	cl := &client{Conn: c, r: bufio.NewReader(c)}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	if cl.head, err = http.ReadResponse(cl.r, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (w *world) open(t testing.TB, path string, headers ...string) *client {
 // block reads up to the next empty line.
 func (c *client) block(t testing.TB) string {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	var lines []string
 	for {
 		l, err := c.r.ReadString('\n')
@@ -75,8 +75,8 @@ func (c *client) block(t testing.TB) string {
 }
 
 // ended says that the server closed, after reading what is left.
-func (c *client) ended(within time.Duration) (rest string, err error) {
-	_ = c.SetReadDeadline(time.Now().Add(within))
+func (c *client) ended() (rest string, err error) {
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	b, err := io.ReadAll(c.r)
 	return string(b), err
 }
@@ -117,11 +117,11 @@ func TestStreamHead(t *testing.T) {
 			}
 			conn.Send(beatFrame(4))
 			conn.Close()
-			rest, err := c.ended(5 * time.Second)
+			rest, err := c.ended()
 			if err != nil || !strings.HasPrefix(rest, "event: run.waiting\nid: 4\n") {
 				t.Fatalf("%v %q", err, rest)
 			}
-			f.waitGone(5 * time.Second)
+			f.waitGone()
 			if conn.Send(beatFrame(5)) {
 				t.Fatal("Send on an ended stream said true")
 			}
@@ -141,7 +141,7 @@ func TestStreamRefusals(t *testing.T) {
 	if a := w.call("HEAD", runPath(w), ""); a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d %v", a.status, a.header)
 	}
-	(<-w.subs).waitGone(5 * time.Second) // HEAD opens nothing that stays
+	(<-w.subs).waitGone() // HEAD opens nothing that stays
 	if a := w.call("HEAD", runPath(w), "", "Last-Event-ID: refuse"); a.status != 404 {
 		t.Fatalf("HEAD answers %d where GET answers 404", a.status)
 	}
@@ -160,7 +160,7 @@ func TestHangupIsNoticedAtOnce(t *testing.T) {
 		f := <-w.subs
 		<-f.conn
 		_ = c.Close()
-		f.waitGone(time.Second)
+		f.waitGone()
 		eventually(t, "no stream is open", func() bool { return w.srv.Streams() == 0 })
 	})
 }
@@ -175,7 +175,7 @@ func TestStreamsCountAsConnections(t *testing.T) {
 		t.Fatalf("%v %d", err, a.status)
 	}
 	_ = c.Close()
-	f.waitGone(time.Second)
+	f.waitGone()
 	eventually(t, "the place is free", func() bool {
 		a, err := w.raw("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		return err == nil && a.status == 200
@@ -195,7 +195,7 @@ func TestPipelinedRequestBehindAStreamIsNotRun(t *testing.T) {
 		conn := <-f.conn
 		conn.Send(beatFrame(1))
 		conn.Close()
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		all, _ := io.ReadAll(c)
 		if n := strings.Count(string(all), "HTTP/1.1 200"); n != 1 || len(w.subs) != 0 {
 			t.Fatalf("%d answers: %q", n, all)
@@ -218,10 +218,10 @@ func TestRevokedPrincipal(t *testing.T) {
 		if n := w.srv.CloseWhere(func(o Owner) bool { return o.Principal == "apikey:member" && o.Tenant == w.tenant }); n != 1 {
 			t.Fatalf("%d streams were closed", n)
 		}
-		if rest, err := mine.ended(time.Second); err != nil || rest != "" {
+		if rest, err := mine.ended(); err != nil || rest != "" {
 			t.Fatalf("%v %q", err, rest)
 		}
-		f.waitGone(time.Second)
+		f.waitGone()
 		if !still.Send(beatFrame(1)) || other.block(t) == "" {
 			t.Fatal("the other key's stream was touched")
 		}
@@ -238,13 +238,13 @@ func TestShutdownDrains(t *testing.T) {
 			<-f.conn
 			feeds = append(feeds, f)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := w.srv.Shutdown(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range feeds {
-			f.waitGone(time.Second)
+			f.waitGone()
 		}
 		if !w.srv.Draining() || w.srv.Streams() != 0 {
 			t.Fatal("streams are left")
