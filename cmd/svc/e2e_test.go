@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -117,6 +118,8 @@ func (w wire) url() string {
 
 const providerKey = "sk-of-the-tenant-7f3a"
 
+var ownProviders atomic.Int64 // counts those made, for their slugs
+
 // ownProvider gives the tenant a provider with the replies and an agent on it.
 func ownProvider(t *testing.T, ctx context.Context, c *client, kind string, replies ...fake.Reply) (wire, string) {
 	t.Helper()
@@ -129,8 +132,7 @@ func ownProvider(t *testing.T, ctx context.Context, c *client, kind string, repl
 	if kind == "anthropic" {
 		w.header, w.prefix = "X-Api-Key", ""
 	}
-	slug := "own-" + strings.TrimPrefix(server.OpenAI()[strings.LastIndex(server.OpenAI(), ":")+1:], ":")
-	slug = strings.TrimSuffix(slug, "/v1")
+	slug := fmt.Sprintf("own-%d", ownProviders.Add(1)) // a closed server's port may come again
 	made := c.ask(t, ctx, 201, "POST", "/v1/model-providers", object{"slug": slug, "kind": kind, "base_url": w.url(),
 		"credentials": object{"api_key": providerKey}, "prices": object{"large": object{"input_per_mtok": 1000, "output_per_mtok": 2000}}}, nil)
 	if strings.Contains(string(made.body), providerKey) {
