@@ -66,7 +66,9 @@ var AuthKinds = []AuthKind{AuthNone, AuthBearer, AuthAPIKey, AuthOAuth}
 type Spec struct {
 	Source Source `json:"source"`
 	// Owner is the slug of its tool server or skill, empty for builtin tools.
-	Owner       string          `json:"owner,omitempty"`
+	Owner string `json:"owner,omitempty"`
+	// Skill is the id of the browser skill, nil for all others.
+	Skill       *id.SkillID     `json:"skill,omitempty"`
 	Name        string          `json:"name"` // the bare name
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments, an object
@@ -222,7 +224,7 @@ type Explanation struct {
 
 // ExplainedStep is one thing that was looked at.
 type ExplainedStep struct {
-	// What is manifest, grant, option, rule, policy or connection.
+	// What is server, manifest, option, grant, connection, policy or rule.
 	What string `json:"what"`
 	// ID is of the grant or policy, empty where it has none.
 	ID string `json:"id,omitempty"`

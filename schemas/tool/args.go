@@ -1,0 +1,201 @@
+package tool
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/redact"
+)
+
+// keyName is the argument by which a tool knows a repeated call.
+const keyName = "idempotency_key"
+
+// Digest is what an approval remembers of its frozen arguments: the hash of
+// exactly these bytes.
+func Digest(args json.RawMessage) [32]byte { return sha256.Sum256(args) }
+
+// Key is the idempotency_key of a call, the same whenever the step is looked at:
+// the name-based UUID (RFC 9562, version 5) of the step's idx in the run's name
+// space. A UUID also passes the schemas that want one.
+func Key(run id.RunID, idx int) string {
+	h := sha1.New()
+	h.Write(run.UUID[:])
+	h.Write(strconv.AppendInt(nil, int64(idx), 10))
+	var u id.UUID
+	copy(u[:], h.Sum(nil))
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return u.String()
+}
+
+// TakesKey reports whether a tool's schema has the property idempotency_key,
+// which may hold text.
+func TakesKey(schema json.RawMessage) bool {
+	top, ok := object(schema)
+	if !ok {
+		return false
+	}
+	properties, ok := object(top["properties"])
+	if !ok {
+		return false
+	}
+	key, ok := properties[keyName]
+	if !ok || string(key) == "false" {
+		return false
+	}
+	k, ok := object(key)
+	if !ok || k["type"] == nil {
+		return true
+	}
+	var one string
+	if json.Unmarshal(k["type"], &one) == nil {
+		return one == "string"
+	}
+	var several []string
+	return json.Unmarshal(k["type"], &several) == nil && slices.Contains(several, "string")
+}
+
+// object reads the members of a JSON object; unlike a struct, a map takes their
+// names as they are.
+func object(v json.RawMessage) (map[string]json.RawMessage, bool) {
+	var out map[string]json.RawMessage
+	err := json.Unmarshal(v, &out)
+	return out, err == nil && out != nil
+}
+
+// WithKey fills in idempotency_key where the schema has it and the model left it
+// out, or wrote null or "" for it. All other bytes stay.
+func WithKey(schema, args json.RawMessage, key string) json.RawMessage {
+	top, err := parse(args)
+	if err != nil || top.kind != '{' || !TakesKey(schema) {
+		return args
+	}
+	if m := top.member(keyName); m != nil {
+		if raw := string(args[m.from:m.to]); raw != "null" && raw != `""` {
+			return args
+		}
+	}
+	return put(args, top, keyName, quoteJSON(key))
+}
+
+// KeepKey puts the idempotency_key of the frozen arguments back into edited
+// ones: who edits a call does not make it another call. All other bytes stay.
+func KeepKey(edited, frozen json.RawMessage) json.RawMessage {
+	was, err := parse(frozen)
+	if err != nil {
+		return edited
+	}
+	m := was.member(keyName)
+	if m == nil {
+		return edited
+	}
+	top, err := parse(edited)
+	if err != nil || top.kind != '{' {
+		return edited
+	}
+	return put(edited, top, keyName, frozen[m.from:m.to])
+}
+
+// put sets a member of an object: in its place where it is there, else at the
+// end.
+func put(text json.RawMessage, top *value, key string, v []byte) json.RawMessage {
+	var cuts []cut
+	for i := range top.members {
+		if m := &top.members[i]; m.key == key {
+			cuts = append(cuts, cut{m.from, m.to, v})
+		}
+	}
+	if cuts == nil {
+		at, add := top.from+1, []byte(nil)
+		if n := len(top.members); n > 0 {
+			at, add = top.members[n-1].to, []byte{','}
+		}
+		add = append(append(add, quoteJSON(key)...), ':')
+		cuts = []cut{{at, at, append(add, v...)}}
+	}
+	return splice(text, cuts)
+}
+
+// ErrMasked is answered by Unmask for a mark that stands for nothing.
+var ErrMasked = errors.New("there is no redacted value here that could be kept")
+
+// Unmask makes of arguments that a person edited those that run: where the
+// person left redact.Mark, the frozen value at this path is put in its place. A
+// mark where the person was shown none is an error that names the path. All
+// other bytes stay.
+func Unmask(edited, frozen json.RawMessage) (json.RawMessage, error) {
+	return UnmaskShown(edited, frozen, redact.JSON(frozen))
+}
+
+// UnmaskShown is Unmask for frozen arguments of which more was redacted than
+// keys tell: shown is the copy that the person saw.
+func UnmaskShown(edited, frozen, shown json.RawMessage) (json.RawMessage, error) {
+	var texts [3]*value
+	for i, t := range []json.RawMessage{edited, frozen, shown} {
+		v, err := parse(t)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", [...]string{"edited arguments", "frozen arguments", "shown arguments"}[i], err)
+		}
+		texts[i] = v
+	}
+	u := unmasker{edited: edited, frozen: frozen, shown: shown}
+	if err := u.walk("", texts[0], texts[1], texts[2]); err != nil {
+		return nil, err
+	}
+	return splice(edited, u.cuts), nil
+}
+
+type unmasker struct {
+	edited, frozen, shown json.RawMessage
+	cuts                  []cut
+}
+
+func (u *unmasker) walk(at string, edited, frozen, shown *value) error {
+	switch edited.kind {
+	case '"':
+		if edited.text(u.edited) != redact.Mark {
+			return nil
+		}
+		if frozen == nil || shown == nil || shown.kind != '"' || shown.text(u.shown) != redact.Mark {
+			return fmt.Errorf("%s: %w", path(at), ErrMasked)
+		}
+		u.cuts = append(u.cuts, cut{edited.from, edited.to, u.frozen[frozen.from:frozen.to]})
+	case '{':
+		for i := range edited.members {
+			m := &edited.members[i]
+			if err := u.walk(under(at, m.key), &m.value, frozen.member(m.key), shown.member(m.key)); err != nil {
+				return err
+			}
+		}
+	case '[':
+		for i := range edited.members {
+			if err := u.walk(item(at, i), &edited.members[i].value, frozen.item(i), shown.item(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// FailedResult is the failed tool result { error, message } that a model hears
+// where nothing ran or nothing came back.
+func FailedResult(code, message string) Outcome {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(struct {
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}{code, message}); err != nil {
+		panic(err) // strings always marshal
+	}
+	text := bytes.TrimRight(b.Bytes(), "\n")
+	return Outcome{Content: string(text), Shown: text, IsError: true}
+}

@@ -1,0 +1,110 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Sizes that the specification leaves open.
+const (
+	// MaxSchemaBytes is the most that the schema of a tool's arguments may take.
+	MaxSchemaBytes = 128 << 10
+	// MaxArgsBytes is the most that the arguments of a call may take.
+	MaxArgsBytes = 1 << 20
+)
+
+// ErrSchema is answered where a tool's schema cannot be used: it is no JSON
+// Schema, refers to something outside itself, or takes too much to check.
+var ErrSchema = errors.New("the tool's schema cannot be used")
+
+// ArgsError says what is wrong with the arguments of a call: one
+// `<path>: <message>` each. It tells names and what the schema says, never a value
+// that was passed: it may be a secret.
+type ArgsError struct {
+	Complaints []string
+	More       int // complaints that are not listed
+}
+
+func (e *ArgsError) Error() string {
+	s := strings.Join(e.Complaints, "; ")
+	if e.More > 0 {
+		s += "; and " + strconv.Itoa(e.More) + " more"
+	}
+	return s
+}
+
+func complain(at, message string) *ArgsError {
+	return &ArgsError{Complaints: []string{path(at) + ": " + message}}
+}
+
+// Check checks the arguments of a call against the tool's schema, formats
+// included. It answers nil, an *ArgsError, or an ErrSchema. Without a schema any
+// object will do. Nothing that a schema refers to is ever fetched.
+//
+// What the tool and a person might read differently is refused whatever the
+// schema says: an object that has a key twice.
+func Check(schema, args json.RawMessage) error {
+	if len(args) > MaxArgsBytes {
+		return complain("", fmt.Sprintf("have more than %d bytes", MaxArgsBytes))
+	}
+	top, err := parse(args)
+	if err != nil {
+		return complain("", err.Error())
+	}
+	if top.kind != '{' {
+		return complain("", "must be an object")
+	}
+	if err := sound("", top); err != nil {
+		return err
+	}
+	if s := bytes.TrimSpace(schema); len(s) == 0 || string(s) == "null" {
+		return nil
+	}
+	compiled, err := compile(schema)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	if err != nil {
+		return complain("", errNoJSON.Error())
+	}
+	var invalid *jsonschema.ValidationError
+	switch err := compiled.validate(v); {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		return report(top, invalid)
+	default:
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+}
+
+// sound finds what makes arguments unfit to be shown and sent at all: keys that
+// are there twice, of which one reader takes the first and another the last, and
+// numbers that take gigabytes to compare.
+func sound(at string, v *value) error {
+	if v.huge {
+		return complain(at, "is a number of too many digits")
+	}
+	seen := make(map[string]bool, len(v.members))
+	for i := range v.members {
+		m := &v.members[i]
+		to := under(at, m.key)
+		if v.kind == '[' {
+			to = item(at, i)
+		} else if seen[m.key] {
+			return complain(to, "is there twice")
+		}
+		seen[m.key] = true
+		if err := sound(to, &m.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

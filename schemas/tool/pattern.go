@@ -1,0 +1,148 @@
+package tool
+
+import (
+	"cmp"
+	"strings"
+
+	"agentsvc/schemas/agent"
+)
+
+// Qualified is the name that events, approvals, steps and webhooks give the tool
+// (open-parts.md, Tools, Qualified names). A slug holds neither `.` nor `:`, so
+// that no two tools share one.
+func (s Spec) Qualified() string {
+	if s.Source == MCP {
+		return s.Owner + "." + s.Name
+	}
+	if s.Source == Builtin {
+		return "builtin:" + s.Name
+	}
+	return string(s.Source) + ":" + s.Owner + "." + s.Name
+}
+
+// prefixes begin the qualified names of everything that is no tool of a server.
+var prefixes = []string{"builtin:", "a2a:", "connector:", "browser_skill:", "workflow:"}
+
+// names are what a pattern is compared with. An empty one fits no pattern.
+type names struct {
+	qualified, bare string
+}
+
+// names are those that count in policies, rules and manifests: tools of a server
+// have both, all others the qualified one only. A server that calls a tool
+// builtin:kb.search does not get what is said about the builtin tool.
+func (s *Spec) names() names {
+	n := names{qualified: s.Qualified()}
+	if s.Source == MCP {
+		n.bare = s.freeName()
+	}
+	return n
+}
+
+// granted are the names that count in grants, which say their source: they may
+// name a builtin tool by its bare name, and the grants of a skill are about that
+// skill alone.
+func (s *Spec) granted() names {
+	return names{qualified: s.Qualified(), bare: s.freeName()}
+}
+
+// freeName is the bare name unless it poses as another source's qualified one.
+func (s *Spec) freeName() string {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s.Name, p) {
+			return ""
+		}
+	}
+	return s.Name
+}
+
+// class orders patterns: exact over prefix over `*`.
+type class int
+
+const (
+	classAll class = iota
+	classPrefix
+	classExact
+)
+
+// pattern is a valid tool pattern.
+type pattern struct {
+	text  string // without its star
+	class class
+}
+
+// parsePattern reads a pattern; false where it is none, which matches nothing.
+func parsePattern(s string) (pattern, bool) {
+	switch {
+	case !agent.ValidPattern(s):
+		return pattern{}, false
+	case s == "*":
+		return pattern{class: classAll}, true
+	case s[len(s)-1] == '*':
+		return pattern{s[:len(s)-1], classPrefix}, true
+	}
+	return pattern{s, classExact}, true
+}
+
+func (p pattern) fits(n names) bool {
+	switch p.class {
+	case classAll:
+		return true
+	case classPrefix:
+		return strings.HasPrefix(n.qualified, p.text) || strings.HasPrefix(n.bare, p.text)
+	}
+	return n.qualified == p.text || n.bare == p.text
+}
+
+// compare is negative where p is the more specific of two patterns that fit:
+// exact, then the longer prefix, then the shorter, then `*`.
+func (p pattern) compare(q pattern) int {
+	if c := cmp.Compare(q.class, p.class); c != 0 || p.class != classPrefix {
+		return c
+	}
+	return cmp.Compare(len(q.text), len(p.text))
+}
+
+// Matches reports whether a pattern of a policy, a rule or a manifest names the
+// tool (open-parts.md, Tools): an MCP tool by its bare or qualified name, all
+// others by their qualified name, or by a prefix of it up to a `.` or `:`, or by
+// `*`. Case matters. What is no pattern matches nothing.
+//
+// Patterns of grants may also name a builtin tool by its bare name; see
+// MatchesGrant.
+func Matches(pattern string, s Spec) bool {
+	p, ok := parsePattern(pattern)
+	return ok && p.fits(s.names())
+}
+
+// MatchesGrant is Matches for the pattern of a grant of the tool's own source
+// and server or skill.
+func MatchesGrant(pattern string, s Spec) bool {
+	p, ok := parsePattern(pattern)
+	return ok && p.fits(s.granted())
+}
+
+// MatchesToken reports whether a token of the per-turn `tools` names the tool: a
+// bare or qualified name, or a pattern as in grants. A token that matches no tool
+// of the tenant is UNKNOWN_TOOL.
+func MatchesToken(token string, s Spec) bool {
+	p, ok := parsePattern(token)
+	return ok && p.fits(s.granted()) || token != "" && (token == s.Name || token == s.Qualified())
+}
+
+// MoreSpecific orders the patterns of grants that match one tool: negative where
+// a comes before b (exact, longer prefix, shorter prefix, `*`), 0 where they are
+// equally specific. What is no pattern comes last.
+func MoreSpecific(a, b string) int {
+	p, okP := parsePattern(a)
+	q, okQ := parsePattern(b)
+	switch {
+	case okP && okQ:
+		return p.compare(q)
+	case okP:
+		return -1
+	case okQ:
+		return 1
+	}
+	return 0
+}

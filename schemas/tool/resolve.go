@@ -1,0 +1,480 @@
+package tool
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/id"
+)
+
+// Resolve says whether an agent may call a tool in one turn, with which
+// credential, and who has to approve: the manifest intersected with the grants,
+// narrowed by the options, gated by policies, rules and options. Only names
+// decide; what a server says about its tool in description or schema never does.
+func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
+	return newResolver(a, m, o).resolve(&s)
+}
+
+// Offers are the tools of specs that the agent may call in one turn, those that
+// a person has to approve and those that lack a connection included, sorted by
+// qualified name. Of two tools of one name the first is offered.
+func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
+	r := newResolver(a, m, o)
+	type named struct {
+		name string
+		Offer
+	}
+	found := make([]named, 0, len(specs))
+	for i := range specs {
+		if res := r.resolve(&specs[i]); res.Verdict != Refused {
+			found = append(found, named{specs[i].Qualified(), Offer{specs[i], res}})
+		}
+	}
+	order := make([]int, len(found))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(strings.Compare(found[i].name, found[j].name), cmp.Compare(i, j))
+	})
+	out := make([]Offer, 0, len(found))
+	for n, i := range order {
+		if n == 0 || found[i].name != found[order[n-1]].name {
+			out = append(out, found[i].Offer)
+		}
+	}
+	return out
+}
+
+// Find is the offered tool that a model means: the one of this qualified name,
+// else the only one of this bare name.
+func Find(offers []Offer, name string) (*Offer, bool) {
+	var bare *Offer
+	several := false
+	for i := range offers {
+		switch o := &offers[i]; {
+		case o.Qualified() == name:
+			return o, true
+		case o.Name == name:
+			several = bare != nil
+			bare = o
+		}
+	}
+	return bare, bare != nil && !several
+}
+
+// resolver holds what is the same for all tools of one turn.
+type resolver struct {
+	access   *Access
+	manifest *agent.Manifest
+	options  Options
+	policies []gate // the most specific first, of these the newest
+	rules    []gate // the most specific first, of these in the manifest's order
+	owners   map[ownerKey]*owner
+}
+
+// ownerKey names where a tool comes from.
+type ownerKey struct {
+	source Source
+	slug   string
+	skill  id.SkillID
+}
+
+// owner is what is the same for all tools of one server or skill, or for all
+// builtin tools.
+type owner struct {
+	refused string  // why nothing of it is callable
+	server  *Server // of MCP
+	allow   []pattern
+	named   bool     // the manifest names the server or skill
+	denies  []ranked // the most specific first
+	allows  []ranked
+
+	connection *Connection // the one that is used where the grant pins none
+	asked      bool        // connection was looked for
+}
+
+// gate is a policy or a rule whose pattern is yet to be compared.
+type gate struct {
+	pattern
+	source Source // empty: any
+	rank   int    // of two that match the higher one applies
+	terms  Terms
+	at     int // in Access.Policies or HITL.Rules
+}
+
+// ranked is a grant that reaches this agent.
+type ranked struct {
+	*Grant
+	pattern
+	scope  int // 0: the agent; then its org nodes, the nearest first; then the tenant
+	pinned bool
+}
+
+func newResolver(a *Access, m *agent.Manifest, o Options) *resolver {
+	r := &resolver{access: a, manifest: m, options: o, owners: map[ownerKey]*owner{}}
+	for i := range a.Policies {
+		p := &a.Policies[i]
+		if pat, ok := parsePattern(p.Pattern); ok && (p.Agent == nil || *p.Agent == a.Agent) {
+			r.policies = append(r.policies, gate{pat, p.Source, rank(p.Agent != nil, p.Source != "", pat), policyTerms(p), i})
+		}
+	}
+	slices.SortFunc(r.policies, func(x, y gate) int {
+		p, q := &a.Policies[x.at], &a.Policies[y.at]
+		return cmp.Or(cmp.Compare(y.rank, x.rank), newer(p.CreatedAt, q.CreatedAt, p.ID.UUID, q.ID.UUID))
+	})
+	for i := range m.HITL.Rules {
+		rule := &m.HITL.Rules[i]
+		if pat, ok := parsePattern(rule.Tool); ok {
+			r.rules = append(r.rules, gate{pat, Source(rule.Source), rank(true, rule.Source != "", pat), ruleTerms(rule), i})
+		}
+	}
+	slices.SortStableFunc(r.rules, func(x, y gate) int { return cmp.Compare(y.rank, x.rank) })
+	return r
+}
+
+// rank is the specificity of a policy or rule (service.md, Approval policy):
+// agent-scoped over tenant-wide, source-pinned over any source, exact over prefix
+// over `*`. Two prefixes are equally specific, whatever their length.
+func rank(ofAgent, ofSource bool, p pattern) int {
+	n := int(p.class)
+	if ofSource {
+		n += 3
+	}
+	if ofAgent {
+		n += 6
+	}
+	return n
+}
+
+// newer is negative where the first of two things is the newer one.
+func newer(t, u time.Time, x, y id.UUID) int {
+	return cmp.Or(u.Compare(t), bytes.Compare(y[:], x[:]))
+}
+
+func isHandoff(s *Spec) bool { return s.Source == Builtin && s.Name == HandoffName }
+
+func (r *resolver) resolve(s *Spec) Resolution {
+	o := r.owner(s)
+	if o.refused != "" {
+		return Resolution{Verdict: Refused, Why: o.refused}
+	}
+	if why := r.narrowed(o, s); why != "" {
+		return Resolution{Verdict: Refused, Why: why}
+	}
+	if r.options.Tools != nil && !slices.ContainsFunc(*r.options.Tools, func(t string) bool { return MatchesToken(t, *s) }) {
+		return Resolution{Verdict: Refused, Why: "the message's tools leave out " + quote(s.Qualified())}
+	}
+	n := s.granted()
+	if g := first(o.denies, n); g != nil {
+		return Resolution{Verdict: Refused, Why: "denied by the " + g.says(), Grant: g.Grant}
+	}
+	out := Resolution{Verdict: Callable}
+	if isHandoff(s) {
+		out.Why = "the agent's manifest names handoffs, which need no grant"
+	} else {
+		g := first(o.allows, n)
+		if g == nil {
+			return Resolution{Verdict: Refused, Why: "no grant allows " + quote(n.qualified)}
+		}
+		out.Why, out.Grant = "allowed by the "+g.says(), g.Grant
+		if o.server != nil && o.server.AuthKind != AuthNone {
+			if c := r.connection(o, g.Grant); c != nil {
+				out.Connection = &c.ID
+			} else {
+				out.NoConnection = true
+				out.Why += "; but no connection of the tool server " + quote(s.Owner) + " fits"
+			}
+		}
+	}
+	if terms := r.terms(s); terms != nil {
+		out.Verdict, out.Terms = Gated, terms
+		out.Why += "; " + terms.Policy.says() + " asks for an approval"
+	}
+	return out
+}
+
+// owner prepares what is the same for all tools of a server, a skill or of the
+// service itself.
+func (r *resolver) owner(s *Spec) *owner {
+	key := ownerKey{source: s.Source, slug: s.Owner}
+	if s.Skill != nil {
+		key.skill = *s.Skill
+	}
+	o := r.owners[key]
+	if o == nil {
+		o = r.prepare(s)
+		r.owners[key] = o
+	}
+	return o
+}
+
+func (r *resolver) prepare(s *Spec) *owner {
+	o := &owner{}
+	switch s.Source {
+	case MCP:
+		i := slices.IndexFunc(r.access.Servers, func(sv Server) bool { return sv.Slug == s.Owner })
+		if i < 0 {
+			o.refused = "there is no tool server " + quote(s.Owner)
+			return o
+		}
+		o.server = &r.access.Servers[i]
+		if !o.server.Enabled {
+			o.refused = "the tool server " + quote(s.Owner) + " is disabled"
+		}
+		for _, t := range r.manifest.Tools.MCP {
+			if t.Server == s.Owner {
+				o.named = true
+				o.allow = append(o.allow, patterns(t.Allow)...)
+			}
+		}
+	case BrowserSkill:
+		if s.Skill == nil {
+			o.refused = "there is no browser skill " + quote(s.Owner)
+			return o
+		}
+		o.named = slices.ContainsFunc(r.manifest.Tools.BrowserSkills, func(u agent.BrowserSkillUse) bool { return u.Skill == s.Owner })
+	case Builtin:
+	default:
+		o.refused = "there are no tools of the source " + quote(string(s.Source)) + " yet"
+		return o
+	}
+	for i := range r.access.Grants {
+		g := &r.access.Grants[i]
+		scope, reaches := r.scope(g.Agent, g.Node)
+		pat, valid := parsePattern(g.Pattern)
+		if !reaches || !valid || !g.of(s, o.server) {
+			continue
+		}
+		k := ranked{g, pat, scope, g.pinned()}
+		if g.Effect == Allow {
+			o.allows = append(o.allows, k)
+		} else {
+			o.denies = append(o.denies, k)
+		}
+	}
+	slices.SortFunc(o.allows, ranked.compare)
+	slices.SortFunc(o.denies, ranked.compare)
+	return o
+}
+
+// patterns are those that are valid; nil, the list that was left out, is `*`.
+func patterns(list []string) []pattern {
+	if list == nil {
+		return []pattern{{class: classAll}}
+	}
+	var out []pattern
+	for _, s := range list {
+		if p, ok := parsePattern(s); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// of reports whether the grant is about the tool's source and its server or
+// skill.
+func (g *Grant) of(s *Spec, sv *Server) bool {
+	if g.Source != s.Source {
+		return false
+	}
+	switch s.Source {
+	case MCP:
+		return g.Server == nil || *g.Server == sv.ID
+	case BrowserSkill:
+		return g.Skill != nil && *g.Skill == *s.Skill
+	}
+	return true
+}
+
+// pinned reports whether the grant is about one server or skill.
+func (g *Grant) pinned() bool { return g.Server != nil || g.Skill != nil }
+
+// scope is how near a grant or a connection is to the agent, 0 for the agent
+// itself; false where it belongs to another agent or another part of the tree.
+func (r *resolver) scope(of *id.AgentID, node *id.NodeID) (int, bool) {
+	if of != nil && *of != r.access.Agent {
+		return 0, false
+	}
+	at := len(r.access.Chain)
+	if node != nil {
+		if at = slices.Index(r.access.Chain, *node); at < 0 {
+			return 0, false
+		}
+	}
+	if of != nil {
+		return 0, true
+	}
+	return at + 1, true
+}
+
+// compare is negative where g is the more specific of two grants (open-parts.md,
+// Questions settled, Grants).
+func (g ranked) compare(h ranked) int {
+	pinned := 0
+	if g.pinned != h.pinned {
+		pinned = 1
+		if g.pinned {
+			pinned = -1
+		}
+	}
+	return cmp.Or(
+		cmp.Compare(g.scope, h.scope),
+		pinned,
+		g.pattern.compare(h.pattern),
+		newer(g.CreatedAt, h.CreatedAt, g.ID.UUID, h.ID.UUID),
+	)
+}
+
+func first(grants []ranked, n names) *ranked {
+	for i := range grants {
+		if grants[i].fits(n) {
+			return &grants[i]
+		}
+	}
+	return nil
+}
+
+// narrowed says why the manifest leaves the tool out, empty where it does not.
+func (r *resolver) narrowed(o *owner, s *Spec) string {
+	switch {
+	case isHandoff(s):
+		if len(r.manifest.Handoffs) == 0 {
+			return "the agent's manifest names nobody in handoffs"
+		}
+	case s.Source == Builtin:
+		if !r.manifest.HasBuiltin(s.Name) {
+			return "the agent's manifest does not name " + quote(s.Name) + " in tools.builtin"
+		}
+	case s.Source == BrowserSkill:
+		if !o.named {
+			return "the agent's manifest does not name the skill " + quote(s.Owner) + " in tools.browser_skills"
+		}
+		for _, u := range r.manifest.Tools.BrowserSkills {
+			if u.Skill == s.Owner && (u.Allow == nil && slices.Contains(skillOps, s.Name) || slices.Contains(u.Allow, s.Name)) {
+				return ""
+			}
+		}
+		return "the agent's manifest does not allow " + quote(s.Name) + " of the skill " + quote(s.Owner)
+	default:
+		if !o.named {
+			return "the agent's manifest does not name the tool server " + quote(s.Owner) + " in tools.mcp"
+		}
+		n := s.names()
+		if !slices.ContainsFunc(o.allow, func(p pattern) bool { return p.fits(n) }) {
+			return "the agent's manifest does not allow " + quote(s.Name) + " of the tool server " + quote(s.Owner)
+		}
+	}
+	return ""
+}
+
+// skillOps are what a manifest allows of a skill where it does not say.
+var skillOps = []string{"run", "dry_run"}
+
+// connection is the credential of a server for a call under this grant: the one
+// that the grant pins, else the one on the agent's nearest org node, else a
+// tenant-wide one, the newest at a tie; nil where none fits. A pin that leads to
+// no connection of this server is no credential: one server's is never shown to
+// another.
+func (r *resolver) connection(o *owner, g *Grant) *Connection {
+	if g.Connection != nil {
+		i := slices.IndexFunc(r.access.Connections, func(c Connection) bool {
+			return c.ID == *g.Connection && c.Server == o.server.ID
+		})
+		if i < 0 {
+			return nil
+		}
+		return &r.access.Connections[i]
+	}
+	if o.asked {
+		return o.connection
+	}
+	o.asked = true
+	nearest := 0
+	for i := range r.access.Connections {
+		c := &r.access.Connections[i]
+		scope, reaches := r.scope(nil, c.Node)
+		if c.Server != o.server.ID || !reaches {
+			continue
+		}
+		if b := o.connection; b == nil || cmp.Or(cmp.Compare(scope, nearest), newer(c.CreatedAt, b.CreatedAt, c.ID.UUID, b.ID.UUID)) < 0 {
+			o.connection, nearest = c, scope
+		}
+	}
+	return o.connection
+}
+
+// terms are what an approval is asked for with, nil where nothing asks for one:
+// of each kind the most specific applies, equally specific ones together, and of
+// what applies the stricter value of every field.
+func (r *resolver) terms(s *Spec) *Terms {
+	var out *Terms
+	add := func(t Terms) {
+		if out != nil {
+			t = Stricter(*out, t)
+		}
+		out = &t
+	}
+	n := s.names()
+	for _, gates := range [][]gate{r.policies, r.rules} {
+		for _, i := range applying(gates, s.Source, n) {
+			add(gates[i].terms)
+		}
+	}
+	if r.options.RequireApproval {
+		add(optionTerms())
+	}
+	return out
+}
+
+// applying are the indexes of the most specific gates that match: one, or
+// several that are equally specific.
+func applying(gates []gate, source Source, n names) []int {
+	var out []int
+	for i := range gates {
+		g := &gates[i]
+		if len(out) > 0 && g.rank != gates[out[0]].rank {
+			break
+		}
+		if (g.source == "" || g.source == source) && g.fits(n) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// says names the grant in a sentence.
+func (g *ranked) says() string {
+	return "grant " + g.ID.String() + " of " + quote(g.Pattern) + " " + g.whose()
+}
+
+func (g *Grant) whose() string {
+	switch {
+	case g.Agent != nil:
+		return "to this agent"
+	case g.Node != nil:
+		return "to an org node of the agent"
+	}
+	return "to the whole tenant"
+}
+
+// says names in a sentence what asked for an approval.
+func (p *PolicyRef) says() string {
+	switch p.Kind {
+	case KindPolicy:
+		return "the policy " + quote(p.Name)
+	case KindManifest:
+		return "the manifest's rule " + quote(p.Name)
+	case KindSkill:
+		return "the skill's policy"
+	}
+	return "the message"
+}
+
+// quote makes a name that a stranger chose safe to print.
+func quote(s string) string { return strconv.Quote(clip(s, 200)) }

@@ -1,0 +1,90 @@
+package tool
+
+import (
+	"slices"
+
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Defaults of an approval where nothing is said (open-parts.md, Details by area,
+// Approvals).
+const (
+	DefaultRisk       = lifecycle.RiskMedium
+	DefaultRequired   = 1
+	DefaultRole       = lifecycle.RoleAdmin
+	DefaultSLAMinutes = 1440
+)
+
+// OptionName is the PolicyRef.Name of an approval that the per-turn option
+// `autonomy` asked for.
+const OptionName = "require_approval"
+
+// defaults fills in what a policy or rule left unsaid.
+func (t Terms) defaults() Terms {
+	if t.Risk == "" {
+		t.Risk = DefaultRisk
+	}
+	if t.Required < 1 {
+		t.Required = DefaultRequired
+	}
+	if t.Role == "" {
+		t.Role = DefaultRole
+	}
+	if t.SLAMinutes <= 0 {
+		t.SLAMinutes = DefaultSLAMinutes
+	}
+	if t.OnTimeout == "" {
+		t.OnTimeout = agent.TimeoutReject
+	}
+	return t
+}
+
+func optionTerms() Terms {
+	return Terms{Policy: PolicyRef{Name: OptionName, Kind: KindOption}}.defaults()
+}
+
+func policyTerms(p *Policy) Terms {
+	ref := p.ID
+	return Terms{
+		Risk: p.Risk, Required: p.Required, Role: p.Role, SLAMinutes: p.SLAMinutes, Escalate: p.Escalate,
+		Policy: PolicyRef{ID: &ref, Name: p.Name, Kind: KindPolicy},
+	}.defaults()
+}
+
+func ruleTerms(r *agent.Rule) Terms {
+	return Terms{
+		Risk: lifecycle.Risk(r.Risk), Required: r.RequiredApprovals, Role: r.ApproverRole, SLAMinutes: r.SLAMinutes,
+		Escalate: r.EscalateToRole, OnTimeout: r.OnTimeout,
+		Policy: PolicyRef{Name: r.Tool, Kind: KindManifest},
+	}.defaults()
+}
+
+// shown orders what a person is told to have asked for the approval.
+var shown = []PolicyKind{KindPolicy, KindManifest, KindSkill, KindOption}
+
+// Stricter is the stricter value of every field of two complete terms: the higher
+// risk, more approvals, the higher role, the shorter SLA, the higher role to
+// escalate to, cancel_run over reject. Of what asked for them a policy is named
+// before the manifest, a skill and an option; of two of one kind it is a's.
+func Stricter(a, b Terms) Terms {
+	out := a
+	if slices.Index(lifecycle.Risks, b.Risk) > slices.Index(lifecycle.Risks, a.Risk) {
+		out.Risk = b.Risk
+	}
+	out.Required = max(a.Required, b.Required)
+	if b.Role.Above(a.Role) {
+		out.Role = b.Role
+	}
+	out.SLAMinutes = min(a.SLAMinutes, b.SLAMinutes)
+	if b.Escalate.Above(a.Escalate) {
+		out.Escalate = b.Escalate
+	}
+	if b.OnTimeout == agent.TimeoutCancelRun {
+		out.OnTimeout = b.OnTimeout
+	}
+	if slices.Index(shown, b.Policy.Kind) < slices.Index(shown, a.Policy.Kind) {
+		out.Policy = b.Policy
+	}
+	return out
+}

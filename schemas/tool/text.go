@@ -1,0 +1,236 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxDepth  = 128 // levels of nesting of arguments and schemas
+	maxDigits = 400 // of a number
+)
+
+var (
+	errNoJSON = errors.New("is not JSON")
+	errDeep   = errors.New("nests deeper than " + strconv.Itoa(maxDepth) + " levels")
+)
+
+// value is one value inside a JSON text: where it stands and what it holds. It
+// is how parts of a text are replaced without touching the rest.
+type value struct {
+	kind     byte // '{', '[' or '"', 0 of all others
+	huge     bool // a number that no float holds
+	from, to int
+	members  []member
+}
+
+// member is an entry of an object or, without a key, of an array.
+type member struct {
+	key string
+	value
+}
+
+// parse finds the values of a JSON text.
+func parse(text []byte) (*value, error) {
+	if !json.Valid(text) {
+		return nil, errNoJSON
+	}
+	p := parser{text: text}
+	v, err := p.value(1)
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// parser goes once over valid JSON.
+type parser struct {
+	text []byte
+	at   int
+}
+
+// space steps over white space, commas and colons: in valid JSON they tell
+// nothing that the values do not.
+func (p *parser) space() {
+	for p.at < len(p.text) {
+		switch p.text[p.at] {
+		case ' ', '\t', '\n', '\r', ',', ':':
+			p.at++
+		default:
+			return
+		}
+	}
+}
+
+func (p *parser) value(depth int) (value, error) {
+	p.space()
+	v := value{from: p.at}
+	switch c := p.text[p.at]; c {
+	case '{', '[':
+		if depth > maxDepth {
+			return v, errDeep
+		}
+		v.kind = c
+		p.at++
+		for p.space(); p.text[p.at] != '}' && p.text[p.at] != ']'; p.space() {
+			var m member
+			if c == '{' {
+				from := p.at
+				p.string()
+				m.key = unquote(p.text[from:p.at])
+			}
+			var err error
+			if m.value, err = p.value(depth + 1); err != nil {
+				return v, err
+			}
+			v.members = append(v.members, m)
+		}
+		p.at++
+	case '"':
+		v.kind = c
+		p.string()
+	default:
+		for p.at < len(p.text) && bytes.IndexByte([]byte(",]} \t\r\n"), p.text[p.at]) < 0 {
+			p.at++
+		}
+		v.huge = huge(string(p.text[v.from:p.at]))
+	}
+	v.to = p.at
+	return v, nil
+}
+
+// huge reports whether a number has so many digits, written or by its exponent,
+// that exact arithmetic on it is a weapon.
+func huge(number string) bool {
+	if len(number) > maxDigits {
+		return true
+	}
+	i := strings.IndexAny(number, "eE")
+	if i < 0 || number == "true" || number == "false" {
+		return false
+	}
+	exponent, err := strconv.Atoi(number[i+1:])
+	return err != nil || exponent > maxDigits || exponent < -maxDigits
+}
+
+// string steps over a string.
+func (p *parser) string() {
+	for p.at++; p.text[p.at] != '"'; p.at++ {
+		if p.text[p.at] == '\\' {
+			p.at++
+		}
+	}
+	p.at++
+}
+
+// unquote reads a string of valid JSON as every reader of it will.
+func unquote(raw []byte) string {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		panic(err) // the text is valid JSON
+	}
+	return s
+}
+
+func quoteJSON(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return b
+}
+
+// text is the value of a string.
+func (v *value) text(in []byte) string { return unquote(in[v.from:v.to]) }
+
+// member is the last one of this key, as readers of JSON have it; nil where v is
+// nil, no object or has none.
+func (v *value) member(key string) *value {
+	if v == nil || v.kind != '{' {
+		return nil
+	}
+	for i := len(v.members) - 1; i >= 0; i-- {
+		if v.members[i].key == key {
+			return &v.members[i].value
+		}
+	}
+	return nil
+}
+
+// item is the i-th of an array; nil where v is nil, no array or shorter.
+func (v *value) item(i int) *value {
+	if v == nil || v.kind != '[' || i >= len(v.members) {
+		return nil
+	}
+	return &v.members[i].value
+}
+
+// cut is a part of a text and what takes its place.
+type cut struct {
+	from, to int
+	with     []byte
+}
+
+// splice makes the cuts, which are in order, in a copy of the text.
+func splice(text json.RawMessage, cuts []cut) json.RawMessage {
+	if len(cuts) == 0 {
+		return text
+	}
+	out := make([]byte, 0, len(text)+len(cuts)*48)
+	kept := 0
+	for _, c := range cuts {
+		out = append(out, text[kept:c.from]...)
+		out = append(out, c.with...)
+		kept = c.to
+	}
+	return append(out, text[kept:]...)
+}
+
+// under and item extend a path like customer.cards[0].number; a key that would
+// be misread stands in quotes.
+func under(at, key string) string {
+	if !plain(key) {
+		return at + "[" + strconv.Quote(clip(key, 64)) + "]"
+	}
+	if at == "" {
+		return key
+	}
+	return at + "." + key
+}
+
+func item(at string, i int) string { return at + "[" + strconv.Itoa(i) + "]" }
+
+// path is a path as a person reads it.
+func path(at string) string {
+	if at == "" {
+		return "arguments"
+	}
+	return at
+}
+
+func plain(key string) bool {
+	if key == "" || len(key) > 64 {
+		return false
+	}
+	return strings.IndexFunc(key, func(r rune) bool {
+		return !(r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}) < 0
+}
+
+// clip shortens a text to n bytes, at a rune.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
