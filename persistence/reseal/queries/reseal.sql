@@ -1,0 +1,30 @@
+-- Each query is filled in for one column of one table: {table}, {column}, {keys}
+-- (its primary key behind the tenant), {row} (that key as the places of sealed
+-- values write it), {after} and {own} (the key as parameters).
+
+-- A page of sealed values behind a row. The values before the last one stay
+-- below $2 bytes; a page is never empty for its size.
+-- name: page
+SELECT tenant_id, row, value
+FROM (
+  SELECT tenant_id, row, value, n, sum(octet_length(value)) OVER (ORDER BY n) - octet_length(value) AS before
+  FROM (
+    SELECT tenant_id, {row} AS row, {column} AS value, row_number() OVER (ORDER BY tenant_id, {keys}) AS n
+    FROM (
+      SELECT tenant_id, {keys}, {column} FROM {table}
+      WHERE (tenant_id, {keys}) > ($3::uuid, {after}) AND {column} IS NOT NULL
+      ORDER BY tenant_id, {keys} LIMIT $1
+    ) found
+  ) numbered
+) summed
+WHERE before < $2::bigint
+ORDER BY n
+
+-- A row that somebody else holds is left alone, and one that was written since
+-- it was read: the writer wins, and nobody waits for a lock with another in hand.
+-- name: swap
+UPDATE {table} t SET {column} = $2
+FROM (
+  SELECT tenant_id FROM {table} WHERE tenant_id = $3::uuid AND ({keys}) = ({own}) AND {column} = $1 FOR NO KEY UPDATE SKIP LOCKED
+) own
+WHERE t.tenant_id = own.tenant_id AND ({keys}) = ({own}) AND t.{column} = $1

@@ -1,0 +1,216 @@
+package reseal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+)
+
+const (
+	pageRows  = 200
+	pageBytes = 4 << 20
+	// pageTime bounds reading or swapping one page.
+	pageTime = 30 * time.Second
+
+	// A pass that leaves something is followed by another one, so often and after
+	// such a pause.
+	maxPasses = 5
+	pause     = 500 * time.Millisecond
+
+	// maxNamed is how many values that do not open a Report names, for each column.
+	maxNamed = 20
+)
+
+// Count is what was found in one column.
+type Count struct {
+	Table      string `json:"table"`
+	Column     string `json:"column"`
+	Values     int    `json:"values"`     // in the last pass
+	Rewrapped  int    `json:"rewrapped"`  // in all passes
+	Left       int    `json:"left"`       // under a previous key after the last pass, because the row was busy
+	Unreadable int    `json:"unreadable"` // in the last pass: they open under no key
+}
+
+// Place is where a value is.
+type Place struct {
+	Table  string      `json:"table"`
+	Column string      `json:"column"`
+	Tenant id.TenantID `json:"tenant_id"`
+	Row    string      `json:"row"`
+}
+
+// Report is what Run found and did. It holds no value.
+type Report struct {
+	Columns []Count `json:"columns"`
+	// Unreadable names the first values of each column that open under no key.
+	Unreadable []Place `json:"unreadable"`
+	// PreviousNeeded says that a value may need a previous master key: the last
+	// pass still found one under it, or one that does not open at all.
+	PreviousNeeded bool `json:"previous_needed"`
+}
+
+// Sum adds up one number of all columns.
+func (r *Report) Sum(of func(Count) int) (n int) {
+	for _, c := range r.Columns {
+		n += of(c)
+	}
+	return n
+}
+
+// Run rewraps everything through pool, which must be of the role System, under
+// the current key of v. An error leaves the rest for the next Run; the report
+// says what was done before it.
+func Run(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) (*Report, error) {
+	r := &run{pool: pool, vault: v, limit: pageRows}
+	return r.passes(ctx)
+}
+
+type run struct {
+	pool  *pgxpool.Pool
+	vault *vault.Vault
+	limit int // rows of a page
+	// swapping, unless nil, is called between reading and swapping a page.
+	swapping func(c column, rows int)
+}
+
+func (r *run) passes(ctx context.Context) (*Report, error) {
+	report := &Report{PreviousNeeded: true}
+	for _, c := range columns {
+		report.Columns = append(report.Columns, Count{Table: c.table, Column: c.name})
+	}
+	for pass := 1; ; pass++ {
+		report.Unreadable = []Place{}
+		worked := false
+		for i, c := range columns {
+			n := &report.Columns[i]
+			n.Values, n.Left, n.Unreadable = 0, 0, 0
+			before := n.Rewrapped
+			if err := r.column(ctx, c, n, &report.Unreadable); err != nil {
+				return report, fmt.Errorf("reseal %s.%s: %w", c.table, c.name, err)
+			}
+			worked = worked || n.Rewrapped > before || n.Left > 0
+		}
+		if !worked {
+			report.PreviousNeeded = report.Sum(func(c Count) int { return c.Unreadable }) > 0
+			return report, nil
+		}
+		if pass == maxPasses {
+			return report, nil
+		}
+		if report.Sum(func(c Count) int { return c.Left }) == 0 {
+			continue // only to be sure: nothing has to become free first
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return report, ctx.Err()
+		}
+	}
+}
+
+// column goes once through a column.
+func (r *run) column(ctx context.Context, c column, n *Count, unreadable *[]Place) error {
+	tenant, after := id.TenantID{}, c.by.first()
+	for {
+		rows, err := r.page(ctx, c, tenant, after)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		var swaps []swap
+		for _, row := range rows {
+			n.Values++
+			rewrapped, changed, err := r.rewrap(c, row)
+			switch {
+			case errors.Is(err, vault.ErrOpen):
+				n.Unreadable++
+				if n.Unreadable <= maxNamed {
+					*unreadable = append(*unreadable, Place{c.table, c.name, row.Tenant, row.Row})
+				}
+			case err != nil:
+				return err
+			case changed:
+				swaps = append(swaps, swap{row, rewrapped})
+			}
+		}
+		if r.swapping != nil {
+			r.swapping(c, len(rows))
+		}
+		swapped, err := r.swap(ctx, c, swaps)
+		n.Rewrapped += swapped
+		if err != nil {
+			return err
+		}
+		n.Left += len(swaps) - swapped
+		last := rows[len(rows)-1]
+		tenant, after = last.Tenant, last.Row
+	}
+}
+
+// sealedRow is one value as it was read.
+type sealedRow struct {
+	Tenant id.TenantID
+	Row    string
+	Value  vault.Sealed
+}
+
+type swap struct {
+	sealedRow
+	rewrapped vault.Sealed
+}
+
+// rewrap opens the whole value, for the check alone, before it touches its data
+// key's wrapping.
+func (r *run) rewrap(c column, row sealedRow) (rewrapped vault.Sealed, changed bool, err error) {
+	place := vault.AAD{Tenant: row.Tenant, Table: c.table, Row: row.Row, Column: c.name}
+	plain, err := r.vault.Open(place, row.Value)
+	clear(plain)
+	if err != nil {
+		return nil, false, err
+	}
+	return r.vault.Rewrap(place, row.Value)
+}
+
+func (r *run) page(ctx context.Context, c column, tenant id.TenantID, after string) ([]sealedRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	rows, err := r.pool.Query(ctx, c.pageSQL(), append([]any{r.limit, pageBytes, tenant}, c.by.args(after)...)...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[sealedRow])
+}
+
+// swap writes what was rewrapped and says how many rows took it. The statements
+// travel together and are one transaction.
+func (r *run) swap(ctx context.Context, c column, swaps []swap) (swapped int, err error) {
+	if len(swaps) == 0 {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	b, sql := &pgx.Batch{}, c.swapSQL()
+	for _, s := range swaps {
+		b.Queue(sql, append([]any{s.Value, s.rewrapped, s.Tenant}, c.by.args(s.Row)...)...)
+	}
+	answers := r.pool.SendBatch(ctx, b)
+	for range swaps {
+		tag, err := answers.Exec()
+		if err != nil {
+			return 0, errors.Join(err, answers.Close())
+		}
+		swapped += int(tag.RowsAffected())
+	}
+	if err := answers.Close(); err != nil {
+		return 0, err
+	}
+	return swapped, nil
+}

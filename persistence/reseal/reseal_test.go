@@ -1,0 +1,538 @@
+package reseal
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func masterKey(b byte) vault.Secret32 {
+	return vault.NewSecret32([32]byte(bytes.Repeat([]byte{b}, 32)))
+}
+
+var (
+	old     = vault.New(masterKey(1))
+	rotated = vault.New(masterKey(2), masterKey(1))
+	fresh   = vault.New(masterKey(2)) // the previous key is out of service
+)
+
+// notSealed are the columns of bytes that hold no sealed values, and what they
+// hold instead.
+var notSealed = map[string]string{
+	"api_keys.secret_hash":       "a hash",
+	"attachments.sha256":         "a hash",
+	"runs.state":                 "what no column says: nothing secret",
+	"idempotency.digest":         "a hash",
+	"idempotency.fingerprint":    "a hash",
+	"sessions.secret_hash":       "a hash",
+	"login_links.secret_hash":    "a hash",
+	"approvals.digest":           "a hash",
+	"schema_migrations.checksum": "a hash",
+}
+
+func TestEveryColumnOfBytesIsSealedOrNamed(t *testing.T) {
+	rows, err := pgtest.New(t).System(t).Query(t.Context(), `
+		SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+		  AND a.atttypid IN ('bytea'::regtype, 'bytea[]'::regtype)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inSchema, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, c := range columns {
+		known = append(known, c.table+"."+c.name)
+	}
+	for name := range notSealed {
+		known = append(known, name)
+	}
+	for _, name := range inSchema {
+		if !slices.Contains(known, name) {
+			t.Errorf("%s is neither rewrapped nor named as not sealed", name)
+		}
+	}
+	for _, name := range known {
+		if !slices.Contains(inSchema, name) {
+			t.Errorf("%s is not in the schema", name)
+		}
+	}
+}
+
+func TestQueriesParse(t *testing.T) {
+	all := map[string]string{}
+	for _, c := range columns {
+		all["page of "+c.table+"."+c.name] = c.pageSQL()
+		all["swap of "+c.table+"."+c.name] = c.swapSQL()
+	}
+	pgtest.Prepare(t, all)
+}
+
+// world is a database whose rows are sealed as the service seals them.
+type world struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	rows  []sealedIn
+	agent map[id.TenantID]id.AgentID
+}
+
+// sealedIn is where a value is and what it says.
+type sealedIn struct {
+	column int // of columns
+	tenant id.TenantID
+	row    string
+	plain  string
+}
+
+func (s sealedIn) place() vault.AAD {
+	return vault.AAD{Tenant: s.tenant, Table: columns[s.column].table, Row: s.row, Column: columns[s.column].name}
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, pool: pgtest.New(t).System(t), agent: map[id.TenantID]id.AgentID{}}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) tenant() id.TenantID {
+	tenant, agent := id.TenantID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
+	w.exec("INSERT INTO tenants (id, name) VALUES ($1, 't')", tenant)
+	w.exec("INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'a')", tenant, agent)
+	w.agent[tenant] = agent
+	return tenant
+}
+
+// seal seals a new value for a row of a column and remembers it.
+func (w *world) seal(v *vault.Vault, name string, tenant id.TenantID, row string) vault.Sealed {
+	w.t.Helper()
+	i := slices.IndexFunc(columns, func(c column) bool { return c.table+"."+c.name == name })
+	s := sealedIn{i, tenant, row, fmt.Sprintf("%s of %s %d", name, row, len(w.rows))}
+	sealed, err := v.Seal(s.place(), []byte(s.plain))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.rows = append(w.rows, s)
+	return sealed
+}
+
+// fill writes a value of every column under v.
+func (w *world) fill(tenant id.TenantID, v *vault.Vault) {
+	w.t.Helper()
+	provider, server, connection := id.ProviderID{UUID: id.NewAnywhere()}, id.ServerID{UUID: id.NewAnywhere()}, id.ConnectionID{UUID: id.NewAnywhere()}
+	w.exec("INSERT INTO model_providers (tenant_id, id, slug, kind, base_url, credentials) VALUES ($1, $2, $3, 'openai', 'https://m.example', $4)",
+		tenant, provider, "p"+provider.String()[25:], w.seal(v, "model_providers.credentials", tenant, provider.String()))
+	w.exec("INSERT INTO mcp_servers (tenant_id, id, slug, name, transport, endpoint, auth_kind) VALUES ($1, $2, $3, 's', 'http', 'https://s.example', 'bearer')",
+		tenant, server, "s"+server.String()[25:])
+	w.exec("INSERT INTO connections (tenant_id, id, mcp_server_id, name, credentials) VALUES ($1, $2, $3, 'c', $4)",
+		tenant, connection, server, w.seal(v, "connections.credentials", tenant, connection.String()))
+	run := id.RunID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, origin_kind, origin_id, created_at, started_at)
+		VALUES ($1, $2, 'waiting_approval', $3, 1, 'api_key', $1, now(), now())`, tenant, run, w.agent[tenant])
+	for idx := range 11 { // as text 10 comes before 2
+		var sealed any
+		if idx != 1 { // not every step keeps something
+			sealed = w.seal(v, "run_steps.sealed", tenant, run.String()+"/"+strconv.Itoa(idx))
+		}
+		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, sealed, began_seq, started_at)
+			VALUES ($1, $2, $3::int, 'tool', 'a.b', 'waiting', $4, $3::int, now())`, tenant, run, idx, sealed)
+	}
+	for idx, edited := range []bool{false, true} {
+		approval := id.ApprovalID{UUID: id.NewAnywhere()}
+		var edit any
+		if edited {
+			edit = w.seal(v, "approvals.edited", tenant, approval.String())
+		}
+		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, edited, digest, policy,
+			on_timeout, expires_at, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, 'low', 'admin', 1, 'a.b', '{}', $5, $6, $7, '{}', 'reject', now(), now(), now())`,
+			tenant, approval, run, idx, w.seal(v, "approvals.frozen", tenant, approval.String()), edit, make([]byte, 32))
+	}
+	digest := id.NewAnywhere()
+	key := append(digest[:], digest[:]...)
+	w.exec("INSERT INTO idempotency (tenant_id, digest, fingerprint, status, response, created_at) VALUES ($1, $2, $2, 200, $3, now())",
+		tenant, key, w.seal(v, "idempotency.response", tenant, hex.EncodeToString(key)))
+}
+
+// stored reads a value by the key in its place, without this package's queries.
+func (w *world) stored(s sealedIn) vault.Sealed {
+	w.t.Helper()
+	where, args := "id = $2", []any{s.tenant, s.row}
+	switch columns[s.column].table {
+	case "run_steps":
+		run, idx, _ := strings.Cut(s.row, "/")
+		where, args = "run_id = $2 AND idx = $3", []any{s.tenant, run, idx}
+	case "idempotency":
+		digest, err := hex.DecodeString(s.row)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		where, args = "digest = $2", []any{s.tenant, digest}
+	}
+	var value vault.Sealed
+	if err := w.pool.QueryRow(w.t.Context(), fmt.Sprintf("SELECT %s FROM %s WHERE tenant_id = $1 AND %s",
+		columns[s.column].name, columns[s.column].table, where), args...).Scan(&value); err != nil {
+		w.t.Fatal(err)
+	}
+	return value
+}
+
+// opens counts the values that open under v and say what they said.
+func (w *world) opens(v *vault.Vault) (n int) {
+	w.t.Helper()
+	for _, s := range w.rows {
+		plain, err := v.Open(s.place(), w.stored(s))
+		if err != nil {
+			continue
+		}
+		if string(plain) != s.plain {
+			w.t.Errorf("%v says %q", s, plain)
+		}
+		n++
+	}
+	return n
+}
+
+func (w *world) run(v *vault.Vault) *Report {
+	w.t.Helper()
+	report, err := Run(w.t.Context(), w.pool, v)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return report
+}
+
+func rewrapped(c Count) int  { return c.Rewrapped }
+func values(c Count) int     { return c.Values }
+func left(c Count) int       { return c.Left }
+func unreadable(c Count) int { return c.Unreadable }
+
+func TestWithoutThePreviousKeyEverythingOpensAfterwards(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 3 {
+		tenant := w.tenant()
+		w.fill(tenant, old)
+		w.fill(tenant, old)
+	}
+	w.fill(w.tenant(), rotated) // under the current key already
+	total := len(w.rows)
+	sealedNow := total / 7
+	if got := w.opens(fresh); got != sealedNow {
+		t.Fatalf("before: %d of %d open without the previous key, want %d", got, total, sealedNow)
+	}
+	report := w.run(rotated)
+	if got := w.opens(fresh); got != total {
+		t.Errorf("after: %d of %d open without the previous key", got, total)
+	}
+	if report.PreviousNeeded || report.Sum(rewrapped) != total-sealedNow || report.Sum(values) != total || report.Sum(left)+report.Sum(unreadable) != 0 || len(report.Unreadable) != 0 {
+		t.Errorf("%+v", report)
+	}
+	for _, c := range report.Columns {
+		if c.Values == 0 || c.Rewrapped == 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+
+	again := w.run(rotated)
+	if again.PreviousNeeded || again.Sum(rewrapped) != 0 || again.Sum(values) != total {
+		t.Errorf("a second time: %+v", again)
+	}
+	if alone := w.run(fresh); alone.PreviousNeeded || alone.Sum(values) != total || alone.Sum(unreadable) != 0 {
+		t.Errorf("without the previous key: %+v", alone)
+	}
+}
+
+func TestAnEmptyDatabaseNeedsNoPreviousKey(t *testing.T) {
+	t.Parallel()
+	if report := newWorld(t).run(rotated); report.PreviousNeeded || report.Sum(values) != 0 || report.Unreadable == nil {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A page per row shows that pages neither repeat nor leave out a row, whatever
+// the order of their keys as text.
+func TestPagesCoverEveryRowOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 2 {
+		w.fill(w.tenant(), old)
+	}
+	r := &run{pool: w.pool, vault: rotated, limit: 1}
+	report, err := r.passes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Sum(values) != len(w.rows) || report.Sum(rewrapped) != len(w.rows) || report.PreviousNeeded {
+		t.Errorf("%d values: %+v", len(w.rows), report)
+	}
+}
+
+// Values of any size travel in pages of bounded size, at least one by one.
+func TestAPageIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant := w.tenant()
+	w.fill(tenant, old)
+	big := bytes.Repeat([]byte("x"), pageBytes*2/3)
+	for i, s := range w.rows {
+		if columns[s.column].table != "run_steps" {
+			continue
+		}
+		sealed, err := old.Seal(s.place(), big)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, idx, _ := strings.Cut(s.row, "/")
+		w.exec("UPDATE run_steps SET sealed = $4 WHERE tenant_id = $1 AND run_id = $2 AND idx = $3", tenant, run, idx, sealed)
+		w.rows[i].plain = string(big)
+	}
+	largest := 0
+	r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, rows int) {
+		if c.table == "run_steps" {
+			largest = max(largest, rows)
+		}
+	}}
+	if report, err := r.passes(t.Context()); err != nil || report.PreviousNeeded {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if largest != 2 {
+		t.Errorf("a page of %d values of %d bytes", largest, len(big))
+	}
+	if got := w.opens(fresh); got != len(w.rows) {
+		t.Errorf("%d of %d open", got, len(w.rows))
+	}
+}
+
+// Killed anywhere, it leaves whole values, and the next one does the rest.
+func TestKilledAndRunAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 2 {
+		w.fill(w.tenant(), old)
+	}
+	for stop := 1; ; stop++ {
+		ctx, kill := context.WithCancel(t.Context())
+		swaps := 0
+		r := &run{pool: w.pool, vault: rotated, limit: 3, swapping: func(column, int) {
+			if swaps++; swaps == stop {
+				kill()
+			}
+		}}
+		report, err := r.passes(ctx)
+		kill()
+		if got := w.opens(rotated); got != len(w.rows) {
+			t.Fatalf("killed at page %d: only %d of %d open", stop, got, len(w.rows))
+		}
+		if err == nil {
+			if report.PreviousNeeded {
+				t.Errorf("in the end: %+v", report)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) || !report.PreviousNeeded {
+			t.Fatalf("killed at page %d: %+v, %v", stop, report, err)
+		}
+	}
+	if got := w.opens(fresh); got != len(w.rows) {
+		t.Errorf("%d of %d open without the previous key", got, len(w.rows))
+	}
+}
+
+// Who writes while a page is on its way wins, and what was written is looked at
+// in the next pass.
+func TestAConcurrentWriterWins(t *testing.T) {
+	t.Parallel()
+	for name, writer := range map[string]*vault.Vault{"with the new key": rotated, "still with the old one": old} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tenant := w.tenant()
+			w.fill(tenant, old)
+			i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].table == "connections" })
+			s, written := &w.rows[i], false
+			r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, _ int) {
+				if c.table != "connections" || written {
+					return
+				}
+				written = true
+				s.plain = "a new credential"
+				sealed, err := writer.Seal(s.place(), []byte(s.plain))
+				if err != nil {
+					t.Error(err)
+				}
+				w.exec("UPDATE connections SET credentials = $3 WHERE tenant_id = $1 AND id = $2", tenant, s.row, sealed)
+			}}
+			report, err := r.passes(t.Context())
+			if err != nil || report.PreviousNeeded {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			if got := w.opens(fresh); got != len(w.rows) {
+				t.Errorf("%d of %d open without the previous key", got, len(w.rows))
+			}
+		})
+	}
+}
+
+// A writer that holds a row is not waited for while other rows are locked; its
+// own change is kept, and the row is rewrapped when it is free.
+func TestABusyRowIsLeftToTheNextPass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant := w.tenant()
+	w.fill(tenant, old)
+	i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].name == "frozen" })
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), "UPDATE approvals SET risk = 'high' WHERE tenant_id = $1 AND id = $2", tenant, w.rows[i].row); err != nil {
+		t.Fatal(err)
+	}
+	pages, freed := 0, false
+	r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, _ int) {
+		if c.name != "frozen" {
+			return
+		}
+		if pages++; pages == 2 { // the second pass found it held again
+			freed = true
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	report, err := r.passes(t.Context())
+	if err != nil || report.PreviousNeeded || !freed {
+		t.Fatalf("freed %v: %+v, %v", freed, report, err)
+	}
+	if got := w.opens(fresh); got != len(w.rows) {
+		t.Errorf("%d of %d open without the previous key", got, len(w.rows))
+	}
+	var risk string
+	if err := w.pool.QueryRow(t.Context(), "SELECT risk FROM approvals WHERE tenant_id = $1 AND id = $2", tenant, w.rows[i].row).Scan(&risk); err != nil || risk != "high" {
+		t.Errorf("the writer's change: %q, %v", risk, err)
+	}
+}
+
+func TestARowThatStaysBusyIsReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant := w.tenant()
+	w.fill(tenant, old)
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), "SELECT FROM model_providers FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	report := w.run(rotated)
+	if !report.PreviousNeeded || report.Sum(left) != 1 || report.Columns[0].Left != 1 || report.Sum(rewrapped) != len(w.rows)-1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// What opens under no key, because its key is lost or because it was damaged or
+// moved, is reported by its place and stays as it is.
+func TestWhatDoesNotOpenIsReportedAndStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant := w.tenant()
+	w.fill(tenant, old)
+	w.fill(tenant, vault.New(masterKey(9)))
+	lost := len(w.rows) / 2
+
+	damaged := w.rows[0]
+	w.exec(`UPDATE model_providers SET credentials = set_byte(credentials, octet_length(credentials) - 1, get_byte(credentials, octet_length(credentials) - 1) # 1)
+		WHERE tenant_id = $1 AND id = $2`, tenant, damaged.row)
+	before := map[string]vault.Sealed{}
+	for _, s := range w.rows {
+		before[s.plain] = w.stored(s)
+	}
+
+	report := w.run(rotated)
+	if !report.PreviousNeeded || report.Sum(unreadable) != lost+1 || report.Sum(rewrapped) != lost-1 || report.Sum(left) != 0 {
+		t.Errorf("%+v", report)
+	}
+	if !slices.Contains(report.Unreadable, Place{"model_providers", "credentials", tenant, damaged.row}) || len(report.Unreadable) != lost+1 {
+		t.Errorf("the damaged value is not named: %+v", report.Unreadable)
+	}
+	for i, s := range w.rows {
+		if same := bytes.Equal(before[s.plain], w.stored(s)); same != (i == 0 || i >= lost) {
+			t.Errorf("%v: unchanged is %v", s, same)
+		}
+	}
+}
+
+// However many do not open, a report stays short.
+func TestAReportNamesAFew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenant := w.tenant()
+	for range 3 {
+		w.fill(tenant, old)
+	}
+	report := w.run(vault.New(masterKey(9)))
+	if report.Sum(unreadable) != len(w.rows) {
+		t.Errorf("%+v", report.Columns)
+	}
+	n := 0
+	for _, p := range report.Unreadable {
+		if p.Table == "run_steps" {
+			n++
+		}
+	}
+	if n != maxNamed {
+		t.Errorf("%d steps are named, want %d", n, maxNamed)
+	}
+}
+
+// Two at once do each other no harm.
+func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 3 {
+		w.fill(w.tenant(), old)
+	}
+	ended := make(chan error)
+	for range 2 {
+		go func() {
+			r := &run{pool: w.pool, vault: rotated, limit: 4}
+			report, err := r.passes(t.Context())
+			if err == nil && report.PreviousNeeded {
+				err = fmt.Errorf("%+v", report)
+			}
+			ended <- err
+		}()
+	}
+	if err := errors.Join(<-ended, <-ended); err != nil {
+		t.Error(err)
+	}
+	if got := w.opens(fresh); got != len(w.rows) {
+		t.Errorf("%d of %d open without the previous key", got, len(w.rows))
+	}
+}
