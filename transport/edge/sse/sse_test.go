@@ -165,18 +165,20 @@ func parse(t testing.TB, b string) (ids []string, text string) {
 	return ids, text
 }
 
-// fillUp sends live text until the socket takes no more or the stream is cut,
-// and says the offset reached.
+// pending is how much waits for c's socket.
+func pending(c *Conn) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out == nil {
+		return 0
+	}
+	return c.out.size
+}
+
+// fillUp sends live text until the socket seems to take no more or the stream
+// is cut, and says the offset reached.
 func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 	t.Helper()
-	pending := func() int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.out == nil {
-			return 0
-		}
-		return c.out.size
-	}
 	text := strings.Repeat("y", 1000)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		offset += int64(len(text))
@@ -184,18 +186,39 @@ func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 		if !c.Send(delta(offset, text)) {
 			return offset, frames
 		}
-		if before := pending(); before > c.s.cfg.MaxPending/2 {
+		if before := pending(c); before > c.s.cfg.MaxPending/2 {
 			moved := time.Now().Add(30 * time.Millisecond)
-			for pending() == before && time.Now().Before(moved) {
+			for pending(c) == before && time.Now().Before(moved) {
 				time.Sleep(time.Millisecond)
 			}
-			if pending() == before {
+			if pending(c) == before {
 				return offset, frames
 			}
 		}
 	}
 	t.Fatal("the socket is never full")
 	return 0, 0
+}
+
+// fillOn sends live text for as long as the stream lives, never past its bound.
+func fillOn(t testing.TB, c *Conn) {
+	t.Helper()
+	text := strings.Repeat("y", 1000)
+	offset := int64(0)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if pending(c) > c.s.cfg.MaxPending/2 {
+			time.Sleep(time.Millisecond)
+			if !c.SendAll(nil) {
+				return
+			}
+			continue
+		}
+		offset += int64(len(text))
+		if !c.Send(delta(offset, text)) {
+			return
+		}
+	}
+	t.Fatal("the stream is never cut")
 }
 
 func TestFramesArriveInOrder(t *testing.T) {
@@ -361,7 +384,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 			r := newReader(t)
 			c, client, _ := open(t, s, Owner{}, r)
 			defer client.Close()
-			fillUp(t, c)
+			fillOn(t, c)
 			r.waitGone()
 			if st := s.Stats(); st.Ends[Stalled]+st.Ends[Hangup] != 1 || st.Open != 0 {
 				t.Fatalf("%+v", st)
