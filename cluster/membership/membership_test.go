@@ -72,7 +72,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(15 * time.Second); !ok(); <-tick.C {
+	for end := time.Now().Add(time.Minute); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}
@@ -85,9 +85,10 @@ func TestTheBeatRenewsTheLeaseAndLeaveRemovesIt(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	m := join(t, pool, Config{Lease: 300 * time.Millisecond})
 	first, deadline := stored(t, pool, m.Member()), m.Deadline()
-	if !first.found || first.dead || m.Suspended() {
+	if !first.found || first.dead {
 		t.Fatalf("%+v", first)
 	}
+	eventually(t, "it is not suspended", func() bool { return !m.Suspended() })
 	eventually(t, "three renewals", func() bool {
 		return stored(t, pool, m.Member()).lease.Sub(first.lease) >= 300*time.Millisecond && m.Deadline().After(deadline)
 	})
@@ -105,17 +106,18 @@ func TestTheBeatRenewsTheLeaseAndLeaveRemovesIt(t *testing.T) {
 func TestTheOwnDeadlineIsBeforeTheRows(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	m := join(t, pool, Config{Lease: long})
-	onOurClock := stored(t, pool, m.Member()).lease.Sub(m.Now())
-	if left := time.Until(m.Deadline()); left > onOurClock+5*time.Millisecond {
-		t.Fatalf("we count on %v, the row says %v", left, onOurClock)
+	// Postgres runs on this machine: its clock is ours, to the microsecond.
+	theirs := time.Until(stored(t, pool, m.Member()).lease) + time.Microsecond
+	if ours := time.Until(m.Deadline()); ours > theirs || m.Suspended() {
+		t.Fatalf("we count on %v, the row says %v", ours, theirs)
 	}
 }
 
 func TestOneNodeRule(t *testing.T) {
 	t.Run("another living process: Join fails", func(t *testing.T) {
 		pool := pgtest.New(t).System(t)
-		first := join(t, pool, Config{Lease: 300 * time.Millisecond})
-		_, err := Join(t.Context(), pool, Config{Member: member(), Lease: 300 * time.Millisecond})
+		first := join(t, pool, Config{Lease: DefaultLease})
+		_, err := Join(t.Context(), pool, Config{Member: member(), Lease: DefaultLease})
 		if !errors.Is(err, ErrOccupied) {
 			t.Fatalf("err = %v", err)
 		}
@@ -180,7 +182,7 @@ func TestOneNodeRule(t *testing.T) {
 		out := make(chan outcome, 2)
 		for range 2 {
 			go func() {
-				m, err := Join(t.Context(), pool, Config{Member: member(), Lease: 300 * time.Millisecond})
+				m, err := Join(t.Context(), pool, Config{Member: member(), Lease: DefaultLease})
 				out <- outcome{m, err}
 			}()
 		}
@@ -222,8 +224,9 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	db := pgtest.New(t)
 	pool, ours := db.System(t), db.System(t)
 	var stops atomic.Int32
-	m := join(t, ours, Config{Lease: 300 * time.Millisecond, OnFenced: func() { t.Error("fenced") }, OnSuspended: func() { stops.Add(1) }})
-	eventually(t, "it was renewed", func() bool { return m.Deadline().After(time.Now().Add(250 * time.Millisecond)) })
+	m := join(t, ours, Config{Lease: DefaultLease, OnFenced: func() { t.Error("fenced") }, OnSuspended: func() { stops.Add(1) }})
+	joined := m.Deadline()
+	eventually(t, "it was renewed", func() bool { return m.Deadline().After(joined) })
 	if stops.Load() != 0 {
 		t.Error("suspended while the lease was held")
 	}
@@ -296,13 +299,15 @@ func TestClock(t *testing.T) {
 
 func TestNowFollowsPostgres(t *testing.T) {
 	pool := pgtest.New(t).System(t)
+	begun := time.Now()
 	m := join(t, pool, Config{Lease: long})
+	within := time.Since(begun) + time.Millisecond // of an exchange that took so long no clock is known better
 	var theirs time.Time
 	before := m.Now()
 	if err := pool.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
 		t.Fatal(err)
 	}
-	if after := m.Now(); theirs.Before(before.Add(-5*time.Millisecond)) || theirs.After(after.Add(5*time.Millisecond)) {
-		t.Fatalf("Postgres said %v between %v and %v", theirs, before, after)
+	if after := m.Now(); theirs.Before(before.Add(-within)) || theirs.After(after.Add(within)) {
+		t.Fatalf("Postgres said %v between %v and %v, give or take %v", theirs, before, after, within)
 	}
 }
