@@ -51,7 +51,7 @@ func start(t testing.TB, cfg Config, kinds map[string]func(Address) Behavior) *N
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
@@ -77,7 +77,7 @@ func echo(Address) Behavior {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); {
+	for end := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}
@@ -507,13 +507,17 @@ func TestAskOfAnUnknownMemberEndsAtTheDeadline(t *testing.T) {
 
 func TestAfterCallsInOrderOfTime(t *testing.T) {
 	n := start(t, Config{}, nil)
-	got := make(chan int, 3)
-	n.After(30*time.Millisecond, func() { got <- 3 })
-	n.After(0, func() { got <- 1 })
-	n.After(15*time.Millisecond, func() { got <- 2 })
-	for want := 1; want <= 3; want++ {
-		if g := <-got; g != want {
-			t.Fatalf("%d came as number %d", g, want)
+	for undisturbed := false; !undisturbed; {
+		got := make(chan int, 3)
+		begun := time.Now()
+		n.After(30*time.Millisecond, func() { got <- 3 })
+		n.After(0, func() { got <- 1 })
+		n.After(15*time.Millisecond, func() { got <- 2 })
+		undisturbed = time.Since(begun) < 15*time.Millisecond // else 3 may be due before 2
+		for want := 1; want <= 3; want++ {
+			if g := <-got; g != want && undisturbed {
+				t.Fatalf("%d came as number %d", g, want)
+			}
 		}
 	}
 }
