@@ -58,7 +58,7 @@ func newPostgres(t testing.TB) *postgres {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Error(err)

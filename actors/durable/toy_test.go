@@ -327,7 +327,7 @@ func node(t testing.TB, register ...func(*cluster.Node)) *cluster.Node {
 
 func halt(t testing.TB, n *cluster.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Stop(ctx); err != nil {
 		t.Error(err)
@@ -347,7 +347,7 @@ func eventually(t interface {
 	Fatalf(string, ...any)
 }, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); {
+	for end := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

@@ -80,7 +80,7 @@ func startNode(t testing.TB, n *cluster.Node) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
@@ -90,7 +90,7 @@ func startNode(t testing.TB, n *cluster.Node) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -355,7 +355,7 @@ func TestSlotsOnANode(t *testing.T) {
 			if got != want {
 				t.Errorf("granted %v, want %v", got, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%v is not granted", want)
 		}
 	}
