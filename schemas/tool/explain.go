@@ -50,7 +50,7 @@ func (r *resolver) named(specs []Spec, name string) []Spec {
 		switch {
 		case q == name:
 			return []Spec{s}
-		case s.Name == name && !seen[q]:
+		case name != "" && s.freeName() == name && !seen[q]:
 			seen[q] = true
 			bare = append(bare, s)
 			if r.resolve(&s).Verdict != Refused {

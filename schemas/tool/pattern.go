@@ -127,7 +127,7 @@ func MatchesGrant(pattern string, s Spec) bool {
 // of the tenant is UNKNOWN_TOOL.
 func MatchesToken(token string, s Spec) bool {
 	p, ok := parsePattern(token)
-	return ok && p.fits(s.granted()) || token != "" && (token == s.Name || token == s.Qualified())
+	return ok && p.fits(s.granted()) || token != "" && (token == s.freeName() || token == s.Qualified())
 }
 
 // MoreSpecific orders the patterns of grants that match one tool: negative where

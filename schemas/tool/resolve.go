@@ -54,13 +54,16 @@ func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 // Find is the offered tool that a model means: the one of this qualified name,
 // else the only one of this bare name.
 func Find(offers []Offer, name string) (*Offer, bool) {
+	if name == "" {
+		return nil, false
+	}
 	var bare *Offer
 	several := false
 	for i := range offers {
 		switch o := &offers[i]; {
 		case o.Qualified() == name:
 			return o, true
-		case o.Name == name:
+		case o.freeName() == name:
 			several = bare != nil
 			bare = o
 		}
