@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"fmt"
 
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 )
 
 // Manages says whether the user is a manager of the node or of one above it.
@@ -15,4 +19,121 @@ func (v View) Manages(ctx context.Context, user id.UserID, node id.NodeID) (bool
 // ManagedNodes are the nodes that the user manages, with everything below them.
 func (v View) ManagedNodes(ctx context.Context, user id.UserID) ([]id.NodeID, error) {
 	return scalars[id.NodeID](ctx, v, "nodes_managed", v.tenant, user)
+}
+
+// Nodes lists org nodes, newest first, from behind at; one more than limit may
+// come.
+func (v View) Nodes(ctx context.Context, at id.NodeID, limit int) ([]api.OrgNode, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.OrgNode](ctx, v, "nodes", v.tenant, from, n)
+}
+
+// Node is one org node.
+func (v View) Node(ctx context.Context, n id.NodeID) (*api.OrgNode, error) {
+	return found[api.OrgNode]("org node")(one[api.OrgNode](ctx, v, "node", v.tenant, n))
+}
+
+// CreateNode makes an org node.
+func (t *Tx) CreateNode(ctx context.Context, in *api.OrgNodeCreate) (*api.OrgNode, error) {
+	n := id.NodeID{UUID: id.NewAnywhere()}
+	_, err := t.exec(ctx, "node_insert", t.tenant, n, in.Name, in.ParentID)
+	if pg.IsForeignKey(err, "org_nodes_tenant_id_parent_id_fkey") {
+		return nil, noParent()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("insert org node: %w", err)
+	}
+	if err := t.Audit(ctx, "org_node.create", "org_node", n.UUID, nil); err != nil {
+		return nil, err
+	}
+	return t.Node(ctx, n)
+}
+
+func noParent() error { return problem.Invalid("parent_id", "there is no such org node") }
+
+// UpdateNode changes what the patch names; a parent below the node itself is
+// VALIDATION.
+func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) (*api.OrgNode, error) {
+	if _, err := t.exec(ctx, "nodes_lock", t.tenant); err != nil {
+		return nil, fmt.Errorf("lock org nodes: %w", err)
+	}
+	old, err := t.Node(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	name := old.Name
+	if in.Name != nil {
+		name = *in.Name
+	}
+	if parent, ok := in.ParentID.Get(); ok {
+		below, err := scalars[bool](ctx, t.View, "node_is_below", t.tenant, n, parent)
+		if err != nil {
+			return nil, err
+		}
+		if below[0] {
+			return nil, problem.Invalid("parent_id", "is this org node or one below it")
+		}
+	}
+	_, err = t.exec(ctx, "node_update", t.tenant, n, name, in.ParentID.OrPtr(old.ParentID))
+	if pg.IsForeignKey(err, "org_nodes_tenant_id_parent_id_fkey") {
+		return nil, noParent()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("update org node: %w", err)
+	}
+	if err := t.Audit(ctx, "org_node.update", "org_node", n.UUID, nil); err != nil {
+		return nil, err
+	}
+	return t.Node(ctx, n)
+}
+
+// DeleteNode removes an org node with its managers; one that something else
+// refers to is IN_USE.
+func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
+	gone, err := t.exec(ctx, "node_delete", t.tenant, n)
+	switch {
+	case pg.IsForeignKey(err):
+		return problem.New(problem.CodeInUse, "Other org nodes, agents, connections or grants refer to this org node.")
+	case err != nil:
+		return fmt.Errorf("delete org node: %w", err)
+	case gone == 0:
+		return problem.NotFound("org node")
+	}
+	return t.Audit(ctx, "org_node.delete", "org_node", n.UUID, nil)
+}
+
+// AddManager makes a user a manager of an org node; a second time it changes
+// nothing.
+func (t *Tx) AddManager(ctx context.Context, n id.NodeID, u id.UserID) error {
+	if _, err := t.Node(ctx, n); err != nil {
+		return err
+	}
+	if _, err := t.User(ctx, u); err != nil {
+		return err
+	}
+	added, err := t.exec(ctx, "node_manager_insert", t.tenant, n, u)
+	switch {
+	case pg.IsForeignKey(err, "org_node_managers_tenant_id_node_id_fkey"): // both were there a moment ago
+		return problem.NotFound("org node")
+	case pg.IsForeignKey(err):
+		return problem.NotFound("user")
+	case err != nil:
+		return fmt.Errorf("insert manager: %w", err)
+	case added == 0:
+		return nil
+	}
+	return t.Audit(ctx, "org_node.manager.create", "org_node", n.UUID, map[string]id.UserID{"user_id": u})
+}
+
+// RemoveManager takes the role from a user; of one who does not have it nothing
+// changes.
+func (t *Tx) RemoveManager(ctx context.Context, n id.NodeID, u id.UserID) error {
+	if _, err := t.Node(ctx, n); err != nil {
+		return err
+	}
+	gone, err := t.exec(ctx, "node_manager_delete", t.tenant, n, u)
+	if err != nil || gone == 0 {
+		return err
+	}
+	return t.Audit(ctx, "org_node.manager.delete", "org_node", n.UUID, map[string]id.UserID{"user_id": u})
 }

@@ -3,17 +3,13 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
-	"agentsvc/schemas/problem"
 )
 
 // SystemStore is a Store that sees every tenant: for management commands only.
@@ -100,31 +96,4 @@ func (t *Tx) UpdateTenant(ctx context.Context, p *api.TenantPatch) (*api.Tenant,
 		return nil, err
 	}
 	return row, t.Audit(ctx, "tenant.update", "tenant", t.tenant.UUID, nil)
-}
-
-// NewUser is a person to be.
-type NewUser struct {
-	Email, Name  string
-	Role         lifecycle.Role
-	PasswordHash *string
-}
-
-// CreateUser makes a person; a taken e-mail is EMAIL_TAKEN.
-func (t *Tx) CreateUser(ctx context.Context, n NewUser) (*api.User, error) {
-	if at := strings.IndexByte(n.Email, '@'); at < 1 || at == len(n.Email)-1 || len(n.Email) > 254 || strings.ContainsAny(n.Email, " \t\r\n\x00") {
-		return nil, problem.Invalid("email", "must be an e-mail address")
-	}
-	row, err := one[api.User](ctx, t.View, "user_insert", t.tenant, id.UserID{UUID: id.NewAnywhere()}, n.Email, n.Name, string(n.Role), n.PasswordHash)
-	if pg.IsUnique(err, "users_email_key") {
-		return nil, problem.New(problem.CodeEmailTaken, "A user of this tenant has this e-mail address.")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("insert user: %w", err)
-	}
-	return row, t.Audit(ctx, "user.create", "user", row.ID.UUID, nil)
-}
-
-// User is one person of the tenant.
-func (v View) User(ctx context.Context, u id.UserID) (*api.User, error) {
-	return found[api.User]("user")(one[api.User](ctx, v, "user", v.tenant, u))
 }

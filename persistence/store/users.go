@@ -1,9 +1,192 @@
 package store
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 )
+
+// NewUser is a person to be.
+type NewUser struct {
+	Email, Name  string
+	Role         lifecycle.Role
+	PasswordHash *string
+}
+
+// UserChange is a change of a person; nil leaves a member as it is.
+type UserChange struct {
+	Email, Name  *string
+	Role         *lifecycle.Role
+	PasswordHash *string
+}
+
+func checkEmail(email string) error {
+	if at := strings.IndexByte(email, '@'); at < 1 || at == len(email)-1 || len(email) > 254 || strings.ContainsAny(email, " \t\r\n\x00") {
+		return problem.Invalid("email", "must be an e-mail address")
+	}
+	return nil
+}
+
+func emailTaken() error {
+	return problem.New(problem.CodeEmailTaken, "A user of this tenant has this e-mail address.")
+}
+
+// CreateUser makes a person; a taken e-mail is EMAIL_TAKEN.
+func (t *Tx) CreateUser(ctx context.Context, n NewUser) (*api.User, error) {
+	if err := checkEmail(n.Email); err != nil {
+		return nil, err
+	}
+	row, err := one[api.User](ctx, t.View, "user_insert", t.tenant, id.UserID{UUID: id.NewAnywhere()}, n.Email, n.Name, string(n.Role), n.PasswordHash)
+	if pg.IsUnique(err, "users_email_key") {
+		return nil, emailTaken()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("insert user: %w", err)
+	}
+	return row, t.Audit(ctx, "user.create", "user", row.ID.UUID, map[string]any{"role": n.Role})
+}
+
+// User is one person of the tenant.
+func (v View) User(ctx context.Context, u id.UserID) (*api.User, error) {
+	return found[api.User]("user")(one[api.User](ctx, v, "user", v.tenant, u))
+}
+
+// Users lists the people of the tenant, newest first, from behind at; one more
+// than limit may come.
+func (v View) Users(ctx context.Context, at id.UserID, limit int) ([]api.User, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.User](ctx, v, "users", v.tenant, from, n)
+}
+
+// onlyOwners says that the caller may not touch an owner.
+func onlyOwners() error {
+	return problem.New(problem.CodeForbidden, "Only an owner makes, changes or removes an owner.")
+}
+
+// MayMake says whether a caller of a role may make a user of another; the error
+// is FORBIDDEN.
+func MayMake(caller, role lifecycle.Role) error {
+	if role == lifecycle.RoleOwner && caller != lifecycle.RoleOwner {
+		return onlyOwners()
+	}
+	return nil
+}
+
+// lockUser reads a user whom a caller of that role may touch and leave with role
+// next, none when he is removed. Others who change an owner wait.
+func (t *Tx) lockUser(ctx context.Context, u id.UserID, caller lifecycle.Role, next func(lifecycle.Role) lifecycle.Role) (*api.User, error) {
+	rows, err := all[api.User](ctx, t.View, "users_lock", t.tenant, u)
+	if err != nil {
+		return nil, err
+	}
+	var user *api.User
+	owners := 0
+	for i := range rows {
+		if rows[i].ID == u {
+			user = &rows[i]
+		}
+		if rows[i].Role == lifecycle.RoleOwner {
+			owners++
+		}
+	}
+	if user == nil {
+		return nil, problem.NotFound("user")
+	}
+	to := next(user.Role)
+	if (user.Role == lifecycle.RoleOwner || to == lifecycle.RoleOwner) && caller != lifecycle.RoleOwner {
+		return nil, onlyOwners()
+	}
+	if user.Role == lifecycle.RoleOwner && to != lifecycle.RoleOwner && owners == 1 {
+		return nil, problem.New(problem.CodeLastOwner, "A tenant keeps at least one owner.")
+	}
+	return user, nil
+}
+
+// UpdateUser changes a person on behalf of a caller of that role. A new password
+// ends the person's sessions and login links.
+func (t *Tx) UpdateUser(ctx context.Context, u id.UserID, caller lifecycle.Role, c UserChange) (*api.User, error) {
+	if c.Email != nil {
+		if err := checkEmail(*c.Email); err != nil {
+			return nil, err
+		}
+	}
+	old, err := t.lockUser(ctx, u, caller, func(role lifecycle.Role) lifecycle.Role {
+		if c.Role != nil {
+			return *c.Role
+		}
+		return role
+	})
+	if err != nil {
+		return nil, err
+	}
+	var changed []string
+	email, name, role := old.Email, old.Name, old.Role
+	if c.Email != nil {
+		email, changed = *c.Email, append(changed, "email")
+	}
+	if c.Name != nil {
+		name, changed = *c.Name, append(changed, "name")
+	}
+	if c.Role != nil {
+		role, changed = *c.Role, append(changed, "role")
+	}
+	if c.PasswordHash != nil {
+		changed = append(changed, "password")
+		if err := t.endSessions(ctx, u); err != nil {
+			return nil, err
+		}
+	}
+	row, err := one[api.User](ctx, t.View, "user_update", t.tenant, u, email, name, string(role), c.PasswordHash)
+	if pg.IsUnique(err, "users_email_key") {
+		return nil, emailTaken()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("update user: %w", err)
+	}
+	return row, t.Audit(ctx, "user.update", "user", u.UUID, map[string]any{"changed": changed, "role": role})
+}
+
+// DeleteUser removes a person on behalf of a caller of that role, with his
+// sessions, login links and places as a manager.
+func (t *Tx) DeleteUser(ctx context.Context, u id.UserID, caller lifecycle.Role) error {
+	if _, err := t.lockUser(ctx, u, caller, func(lifecycle.Role) lifecycle.Role { return "" }); err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, "user_delete", t.tenant, u); err != nil {
+		return fmt.Errorf("delete user: %w", err)
+	}
+	return t.Audit(ctx, "user.delete", "user", u.UUID, nil)
+}
+
+// PasswordHash is the hash of a user's password, nil when he has none.
+func (v View) PasswordHash(ctx context.Context, u id.UserID) (*string, error) {
+	rows, err := scalars[*string](ctx, v, "user_password", v.tenant, u)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0], nil
+}
+
+// SetPassword changes the password of a user whose hash is still old, and ends
+// his sessions and login links; ok is false when it is not.
+func (t *Tx) SetPassword(ctx context.Context, u id.UserID, old, hash string) (ok bool, err error) {
+	n, err := t.exec(ctx, "user_password_set", t.tenant, u, hash, old)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if err := t.endSessions(ctx, u); err != nil {
+		return false, err
+	}
+	return true, t.Audit(ctx, "user.update", "user", u.UUID, map[string]any{"changed": []string{"password"}})
+}
 
 // LoginUser is a user of some tenant as a login needs it.
 type LoginUser struct {
@@ -11,4 +194,19 @@ type LoginUser struct {
 	ID           id.UserID
 	Role         lifecycle.Role
 	PasswordHash string
+}
+
+// Directory finds users by their e-mail over all tenants: the one read that goes
+// beyond a tenant, for a login that names none.
+type Directory struct{ view View }
+
+// NewDirectory makes a Directory over a pool of the role svc_system.
+func NewDirectory(pool *pgxpool.Pool) *Directory {
+	return &Directory{View{q: single{pool, id.TenantID{}}}}
+}
+
+// Find finds the users with this e-mail, in any case, who can log in by a
+// password.
+func (d *Directory) Find(ctx context.Context, email string) ([]LoginUser, error) {
+	return all[LoginUser](ctx, d.view, "users_login", email)
 }

@@ -15,3 +15,42 @@ WITH RECURSIVE below AS (
   SELECT n.id FROM below b JOIN org_nodes n ON n.tenant_id = $1 AND n.parent_id = b.id
 )
 SELECT id FROM below ORDER BY id
+
+-- name: nodes
+SELECT id, name, parent_id, ARRAY(SELECT m.user_id FROM org_node_managers m WHERE m.tenant_id = n.tenant_id AND m.node_id = n.id ORDER BY m.user_id) AS manager_ids,
+  created_at, updated_at FROM org_nodes n
+WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+
+-- name: node
+SELECT id, name, parent_id, ARRAY(SELECT m.user_id FROM org_node_managers m WHERE m.tenant_id = n.tenant_id AND m.node_id = n.id ORDER BY m.user_id) AS manager_ids,
+  created_at, updated_at FROM org_nodes n
+WHERE tenant_id = $1 AND id = $2
+
+-- Changes of a tenant's tree go one after another: two that are no cycle each
+-- could be one together.
+-- name: nodes_lock
+SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
+
+-- The node $3 and everything above it.
+-- name: node_is_below
+WITH RECURSIVE chain AS (
+  SELECT id, parent_id FROM org_nodes WHERE tenant_id = $1 AND id = $3
+  UNION
+  SELECT n.id, n.parent_id FROM chain c JOIN org_nodes n ON n.tenant_id = $1 AND n.id = c.parent_id
+)
+SELECT EXISTS (SELECT FROM chain WHERE id = $2) AS below
+
+-- name: node_insert
+INSERT INTO org_nodes (tenant_id, id, name, parent_id) VALUES ($1, $2, $3, $4)
+
+-- name: node_update
+UPDATE org_nodes SET name = $3, parent_id = $4, updated_at = now() WHERE tenant_id = $1 AND id = $2
+
+-- name: node_delete
+DELETE FROM org_nodes WHERE tenant_id = $1 AND id = $2
+
+-- name: node_manager_insert
+INSERT INTO org_node_managers (tenant_id, node_id, user_id) VALUES ($1, $2, $3) ON CONFLICT (tenant_id, node_id, user_id) DO NOTHING
+
+-- name: node_manager_delete
+DELETE FROM org_node_managers WHERE tenant_id = $1 AND node_id = $2 AND user_id = $3

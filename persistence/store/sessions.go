@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Lives of sessions and login links (open-parts.md, Org nodes, users, sessions).
+const (
+	SessionIdle = 12 * time.Hour
+	SessionLife = 7 * 24 * time.Hour
+	LinkLife    = 15 * time.Minute
+)
+
+// Token is what a session's cookie or a login link holds. Only the hash of its
+// secret is stored.
+type Token struct {
+	Tenant id.TenantID
+	ID     id.UUID
+	secret [32]byte
+}
+
+// tokenText is the length of a token's text.
+const tokenText = (16 + 16 + 32) * 8 / 6 // and a rest of two bits
+
+func mintToken(t id.TenantID) Token {
+	k := Token{Tenant: t, ID: id.NewAnywhere()}
+	if _, err := rand.Read(k.secret[:]); err != nil {
+		panic(err) // crypto/rand never fails on supported systems
+	}
+	return k
+}
+
+// Text is the token as a cookie or a path carries it.
+func (k Token) Text() string {
+	var b [64]byte
+	copy(b[:], k.Tenant.UUID[:])
+	copy(b[16:], k.ID[:])
+	copy(b[32:], k.secret[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// String keeps the secret out of logs.
+func (k Token) String() string { return "[redacted]" }
+
+// ParseToken reads what Text wrote, and nothing else.
+func ParseToken(text string) (k Token, ok bool) {
+	if len(text) != tokenText+1 {
+		return Token{}, false
+	}
+	var b [64]byte
+	if n, err := base64.RawURLEncoding.Strict().Decode(b[:], []byte(text)); err != nil || n != len(b) {
+		return Token{}, false
+	}
+	copy(k.Tenant.UUID[:], b[:16])
+	copy(k.ID[:], b[16:32])
+	copy(k.secret[:], b[32:])
+	return k, true
+}
+
+// Hash is what is stored of the token's secret.
+func (k Token) Hash() [32]byte { return sha256.Sum256(k.secret[:]) }
+
+// Fits says, in a time that does not depend on the answer, whether hash is that
+// of the token's secret.
+func (k Token) Fits(hash []byte) bool {
+	own := k.Hash()
+	return subtle.ConstantTimeCompare(own[:], hash) == 1
+}
+
+// Session is a console session, with the role that its user has now.
+type Session struct {
+	User       id.UserID
+	Role       lifecycle.Role
+	SecretHash []byte
+	CreatedAt  time.Time
+	UsedAt     time.Time
+}
+
+// Until is when the session ends unless it is used again.
+func (s *Session) Until() time.Time {
+	idle, old := s.UsedAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
+	if old.Before(idle) {
+		return old
+	}
+	return idle
+}
+
+// Session finds a session, also one that ended by itself; nil when there is none.
+func (v View) Session(ctx context.Context, s id.SessionID) (*Session, error) {
+	return one[Session](ctx, v, "session", v.tenant, s)
+}
+
+// UseSession notes that a session was used.
+func (s *Store) UseSession(ctx context.Context, t id.TenantID, session id.SessionID, at time.Time) error {
+	return s.Change(ctx, By{Tenant: t}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		_, err := tx.exec(ctx, "session_use", t, session, at)
+		return nil, err
+	})
+}
+
+// CreateSession begins a session of a user and takes away what ended long ago.
+// With a hash the user's password must still be that one; ok is false when it is
+// not, or when there is no such user any more. How says how he logged in.
+func (t *Tx) CreateSession(ctx context.Context, u id.UserID, hash *string, how string, now time.Time) (k Token, ok bool, err error) {
+	k = mintToken(t.tenant)
+	own := k.Hash()
+	n, err := t.exec(ctx, "session_insert", t.tenant, u, k.ID, own[:], now, hash)
+	if err != nil {
+		return Token{}, false, fmt.Errorf("insert session: %w", err)
+	}
+	if n == 0 {
+		return Token{}, false, nil
+	}
+	if _, err := t.exec(ctx, "sessions_dead", t.tenant, now.Add(-SessionIdle), now.Add(-SessionLife)); err != nil {
+		return Token{}, false, fmt.Errorf("delete old sessions: %w", err)
+	}
+	if _, err := t.exec(ctx, "links_dead", t.tenant, now); err != nil {
+		return Token{}, false, fmt.Errorf("delete old login links: %w", err)
+	}
+	return k, true, t.Audit(ctx, "auth.login", "user", u.UUID, map[string]string{"method": how})
+}
+
+// EndSession ends one session of a user.
+func (t *Tx) EndSession(ctx context.Context, s id.SessionID, u id.UserID) error {
+	n, err := t.exec(ctx, "session_delete", t.tenant, s)
+	if err != nil || n == 0 {
+		return err
+	}
+	return t.Audit(ctx, "auth.logout", "user", u.UUID, nil)
+}
+
+func (t *Tx) endSessions(ctx context.Context, u id.UserID) error {
+	if _, err := t.exec(ctx, "sessions_delete", t.tenant, u); err != nil {
+		return fmt.Errorf("delete sessions: %w", err)
+	}
+	if _, err := t.exec(ctx, "links_delete", t.tenant, u); err != nil {
+		return fmt.Errorf("delete login links: %w", err)
+	}
+	return nil
+}
+
+// CreateLink makes a one-time login link for the user with that e-mail.
+func (t *Tx) CreateLink(ctx context.Context, email string) (k Token, expires time.Time, err error) {
+	u, err := found[api.User]("user")(one[api.User](ctx, t.View, "user_by_email", t.tenant, email))
+	if err != nil {
+		return Token{}, time.Time{}, err
+	}
+	k = mintToken(t.tenant)
+	hash := k.Hash()
+	rows, err := scalars[time.Time](ctx, t.View, "link_insert", t.tenant, k.ID, u.ID, hash[:], LinkLife)
+	if err != nil {
+		return Token{}, time.Time{}, fmt.Errorf("insert login link: %w", err)
+	}
+	return k, rows[0], t.Audit(ctx, "login_link.create", "user", u.ID.UUID, nil)
+}
+
+type link struct {
+	User       id.UserID
+	SecretHash []byte
+	ExpiresAt  time.Time
+}
+
+func (l *link) usable(k Token, now time.Time) bool {
+	return l != nil && k.Fits(l.SecretHash) && now.Before(l.ExpiresAt)
+}
+
+// LinkUsable says whether a login link can still be used.
+func (v View) LinkUsable(ctx context.Context, k Token, now time.Time) (bool, error) {
+	l, err := one[link](ctx, v, "link", v.tenant, k.ID)
+	return l.usable(k, now), err
+}
+
+// UseLink uses a login link up and begins a session of its user; ok is false for
+// a link that was used, is too old or never was.
+func (t *Tx) UseLink(ctx context.Context, k Token, now time.Time) (session Token, ok bool, err error) {
+	l, err := one[link](ctx, t.View, "link_lock", t.tenant, k.ID)
+	if err != nil || !l.usable(k, now) {
+		return Token{}, false, err
+	}
+	if _, err := t.exec(ctx, "link_delete", t.tenant, k.ID); err != nil {
+		return Token{}, false, fmt.Errorf("delete login link: %w", err)
+	}
+	t.by.Actor = "user:" + l.User.String()
+	return t.CreateSession(ctx, l.User, nil, "link", now)
+}
+
+// LoginFailed notes that somebody tried to log in as the user.
+func (s *Store) LoginFailed(ctx context.Context, t id.TenantID, u id.UserID, ip string) error {
+	return s.Change(ctx, By{Tenant: t, Actor: "system", IP: ip}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		return nil, tx.Audit(ctx, "auth.login_failed", "user", u.UUID, nil)
+	})
+}

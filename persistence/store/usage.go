@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// UsageFilter narrows usage records; what is nil does not.
+type UsageFilter struct {
+	Kind *lifecycle.UsageKind
+	Run  *id.RunID
+}
+
+// UsageRecords lists what was billed, newest first, from behind at; one more
+// than limit may come.
+func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, limit int) ([]api.UsageRecord, error) {
+	from, n := before(at.UUID, limit)
+	rows, err := all[struct {
+		ID        id.UsageID
+		At        time.Time
+		Kind      lifecycle.UsageKind
+		RunID     *id.RunID
+		AgentID   *id.AgentID
+		Model     string
+		TokensIn  int64
+		TokensOut int64
+		CostUSD   float64 `db:"cost_usd"`
+		Detail    []byte
+	}](ctx, v, "usage_records", v.tenant, from, (*string)(f.Kind), f.Run, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.UsageRecord, len(rows))
+	for i, r := range rows {
+		out[i] = api.UsageRecord{ID: r.ID, At: r.At, Kind: r.Kind, RunID: r.RunID, AgentID: r.AgentID, Model: r.Model,
+			TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, Detail: api.Value(r.Detail)}
+	}
+	return out, nil
+}
+
+// UsageGroup says by what usage is summed up.
+type UsageGroup string
+
+// Values of UsageGroup (open-parts.md, Audit and usage).
+const (
+	UsageByDay   UsageGroup = "day"
+	UsageByAgent UsageGroup = "agent"
+	UsageByModel UsageGroup = "model"
+	UsageByKind  UsageGroup = "kind"
+)
+
+type usageSums struct {
+	Runs             int64
+	TokensIn         int64
+	TokensOut        int64
+	CostUSD          float64 `db:"cost_usd"`
+	BrowserSkillRuns int64
+}
+
+func (u usageSums) group() api.UsageGroup {
+	return api.UsageGroup{Runs: u.Runs, TokensIn: u.TokensIn, TokensOut: u.TokensOut, CostUSD: u.CostUSD, BrowserSkillRuns: u.BrowserSkillRuns}
+}
+
+// Usage sums up what was billed from a time until before another: the newest
+// day, or the dearest agent, model or kind, first.
+func (v View) Usage(ctx context.Context, by UsageGroup, from, to time.Time) ([]api.UsageGroup, error) {
+	switch by {
+	case UsageByDay:
+		return sums(ctx, v, "usage_by_day", from, to, func(r struct {
+			Day string
+			usageSums
+		},
+		) api.UsageGroup {
+			g := r.group()
+			g.Day = r.Day
+			return g
+		})
+	case UsageByAgent:
+		return sums(ctx, v, "usage_by_agent", from, to, func(r struct {
+			AgentID *id.AgentID
+			usageSums
+		},
+		) api.UsageGroup {
+			g := r.group()
+			g.AgentID = api.None[id.AgentID]()
+			if r.AgentID != nil {
+				g.AgentID = api.Some(*r.AgentID)
+			}
+			return g
+		})
+	case UsageByModel:
+		return sums(ctx, v, "usage_by_model", from, to, func(r struct {
+			Model string
+			usageSums
+		},
+		) api.UsageGroup {
+			g := r.group()
+			g.Model = api.Some(r.Model)
+			return g
+		})
+	case UsageByKind:
+		return sums(ctx, v, "usage_by_kind", from, to, func(r struct {
+			Kind lifecycle.UsageKind
+			usageSums
+		},
+		) api.UsageGroup {
+			g := r.group()
+			g.Kind = api.Some(r.Kind)
+			return g
+		})
+	}
+	return nil, fmt.Errorf("usage by %q", by)
+}
+
+func sums[T any](ctx context.Context, v View, query string, from, to time.Time, group func(T) api.UsageGroup) ([]api.UsageGroup, error) {
+	rows, err := all[T](ctx, v, query, v.tenant, from, to)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.UsageGroup, len(rows))
+	for i, r := range rows {
+		out[i] = group(r)
+	}
+	return out, nil
+}

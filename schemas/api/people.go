@@ -1,0 +1,65 @@
+package api
+
+import (
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// UserCreate is the body of POST /v1/users.
+type UserCreate struct {
+	Email    string         `json:"email" minLength:"3" maxLength:"254" doc:"Unique in the tenant, whatever the case."`
+	Name     string         `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
+	Role     lifecycle.Role `json:"role" enum:"member,admin,owner"`
+	Password *string        `json:"password,omitempty" minLength:"12" maxLength:"200" doc:"Without one the user cannot log in by a password."`
+}
+
+// UserPatch is the body of PATCH /v1/users/{id}.
+type UserPatch struct {
+	Email    *string         `json:"email,omitempty" minLength:"3" maxLength:"254" doc:"Unique in the tenant, whatever the case."`
+	Name     *string         `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
+	Role     *lifecycle.Role `json:"role,omitempty" enum:"member,admin,owner"`
+	Password *string         `json:"password,omitempty" minLength:"12" maxLength:"200" doc:"Ends the user's sessions."`
+}
+
+// OrgNode is a node of the tenant's organisation.
+type OrgNode struct {
+	ID         id.NodeID   `json:"id" doc:"The id, a version 7 UUID."`
+	Name       string      `json:"name" doc:"For people."`
+	ParentID   *id.NodeID  `json:"parent_id" doc:"The node above; null: none."`
+	ManagerIDs []id.UserID `json:"manager_ids" doc:"Users with the role manager on this node and all below it."`
+	CreatedAt  time.Time   `json:"created_at" doc:"UTC."`
+	UpdatedAt  time.Time   `json:"updated_at" doc:"UTC."`
+}
+
+// OrgNodeCreate is the body of POST /v1/org-nodes.
+type OrgNodeCreate struct {
+	Name     string     `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
+	ParentID *id.NodeID `json:"parent_id,omitempty" doc:"The node above."`
+}
+
+// OrgNodePatch is the body of PATCH /v1/org-nodes/{id}.
+type OrgNodePatch struct {
+	Name     *string        `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
+	ParentID Opt[id.NodeID] `json:"parent_id,omitzero" doc:"The node above; null: none."`
+}
+
+// Login is the body of POST /v1/auth/login.
+type Login struct {
+	Email    string       `json:"email" minLength:"1" maxLength:"254" doc:"In any case."`
+	Password string       `json:"password" minLength:"1" maxLength:"1000" doc:"The user's password."`
+	TenantID *id.TenantID `json:"tenant_id,omitempty" doc:"Needed only where e-mail and password fit users of several tenants."`
+}
+
+// LoggedIn answers POST /v1/auth/login; the session is in the cookie.
+type LoggedIn struct {
+	User   *User   `json:"user"`
+	Tenant *Tenant `json:"tenant"`
+}
+
+// PasswordChange is the body of POST /v1/auth/password.
+type PasswordChange struct {
+	Current string `json:"current" minLength:"1" maxLength:"1000" doc:"The password so far."`
+	New     string `json:"new" minLength:"12" maxLength:"200" doc:"The password from now on."`
+}
