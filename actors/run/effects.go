@@ -23,12 +23,11 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/tool"
 )
 
 // Store reads what a run needs. Every answer is of the tenant named.
 type Store interface {
-	// Run is the row and its open step; nil where there is none.
+	// Run is the row and its open steps; nil where there is none.
 	Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Run, error)
 	// Manifest is that of a version of an agent; nil where there is none.
 	Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
@@ -40,6 +39,8 @@ type Store interface {
 	// Published is the agent of a slug and its published version; not ok where
 	// there is none.
 	Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error)
+	// Slug is that of an agent; empty where there is none.
+	Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) (string, error)
 }
 
 // Models asks the model that a manifest names, as the tenant may: its own
@@ -47,32 +48,6 @@ type Store interface {
 // *model.Error, or says that the provider could not be looked up.
 type Models interface {
 	Stream(ctx context.Context, tenant id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error)
-}
-
-// Turn is whose turn it is and what narrows it.
-type Turn struct {
-	Tenant   id.TenantID
-	Run      id.RunID
-	Agent    id.AgentID // who speaks; after a handoff not the run's own agent
-	Manifest *agent.Manifest
-	Options  tool.Options
-}
-
-// Tools offers tools to models and carries calls out. A run asks for nothing
-// here as long as its manifest names neither tools nor handoffs.
-type Tools interface {
-	// Offer lists what the agent may call now, by qualified name; the tool
-	// handoff is among it where the manifest names handoffs. The error is the
-	// storage's.
-	Offer(ctx context.Context, t Turn) ([]model.ToolSpec, error)
-	// Plan says what becomes of each call; calls[i] will be step first+i, from
-	// which its idempotency_key is derived. Nothing is called. The id of an
-	// approval is minted here, in the run's shard. The error is the storage's.
-	Plan(ctx context.Context, t Turn, first int, calls []model.Call) ([]tool.Planned, error)
-	// Call carries out the planned call of step idx: its grant is looked at
-	// again, the credential opened and closed. It always answers; that ctx ended
-	// is the only reason to drop the answer. Handoffs do not come here.
-	Call(ctx context.Context, t Turn, idx int, p tool.Planned) tool.Outcome
 }
 
 // Attachments reads the start of an attachment's content, at most max bytes. A
@@ -152,6 +127,10 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return nil
 	case ModelCall:
 		return k.ask(ctx, e)
+	case ToolCall:
+		return k.call(ctx, e)
+	case HandOff:
+		return k.handOff(ctx, e)
 	}
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }
@@ -205,7 +184,13 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 		return k.gaveUp(e, req, speech, price, &model.Error{Kind: model.Refused, Message: "The model's answer is longer than 4 MiB."})
 	case err == nil:
 		failpoint.Hit(pointAnswered)
-		return ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments}
+		m := ModelAnswered{Idx: e.Idx, Result: result, Price: price, Segments: speech.said().Segments}
+		if len(result.Calls) > 0 && len(result.Calls) <= maxCalls && k.hasTools(s) {
+			if m.Plan, m.Unplanned = k.plan(turn, s, result.Calls); ctx.Err() != nil {
+				return nil
+			}
+		}
+		return m
 	case bounded.Err() != nil:
 		return TimeUp{Idx: e.Idx}
 	}

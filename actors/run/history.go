@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/tool"
 )
 
 // maxInline bounds the attachments that one request carries as text.
@@ -46,6 +48,12 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 		}
 		if req.Messages, err = k.thread(ctx, s.Tenant, rows); err != nil {
 			return nil, err
+		}
+	}
+	if k.hasTools(s) {
+		var err error
+		if req.Tools, err = k.cfg.Tools.Offer(ctx, turnOf(s)); err != nil {
+			return nil, fmt.Errorf("read the agent's tools: %w", err)
 		}
 	}
 	said := s.Said
@@ -199,23 +207,76 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 		return nil, fmt.Errorf("read the run's steps: %w", err)
 	}
 	out := make([]model.Message, 0, len(steps))
+	var results []model.CallResult // of the present turn: one step each
+	var people []string
+	flush := func() {
+		if results != nil {
+			out = append(out, heard(results, people)...)
+			results, people = nil, nil
+		}
+	}
 	for _, step := range steps {
-		plain, err := k.cfg.Sealer.Open(sealedPlace(s.Tenant, s.ID, step.Idx), step.Value)
-		if err != nil {
-			return nil, fmt.Errorf("open step %d: %w", step.Idx, err)
-		}
 		var m model.Message
-		if err := json.Unmarshal(plain, &m); err != nil {
-			return nil, fmt.Errorf("read step %d: %w", step.Idx, err)
+		if err := k.open(s, step.Idx, step.Value, &m); err != nil {
+			return nil, err
 		}
+		if m.Role == model.Tool {
+			results = append(results, m.Results...)
+			if m.Text != "" {
+				people = append(people, m.Text)
+			}
+			continue
+		}
+		flush()
 		out = append(out, m)
 	}
+	flush()
 	return out, nil
+}
+
+// heard is what follows a turn with calls: their results in call order, and
+// behind them what people said instead of letting calls pass. In a step's sealed
+// value that stands beside the result.
+func heard(results []model.CallResult, people []string) []model.Message {
+	out := []model.Message{{Role: model.Tool, Results: results}}
+	if len(people) > 0 {
+		out = append(out, model.Message{Role: model.User, Text: strings.Join(people, "\n\n")})
+	}
+	return out
+}
+
+// open reads a step's sealed value.
+func (k *kind) open(s *State, idx int, value vault.Sealed, v any) error {
+	plain, err := k.cfg.Sealer.Open(sealedPlace(s.Tenant, s.ID, idx), value)
+	if err != nil {
+		return fmt.Errorf("open step %d: %w", idx, err)
+	}
+	if err := json.Unmarshal(plain, v); err != nil {
+		return fmt.Errorf("read step %d: %w", idx, err)
+	}
+	return nil
 }
 
 // sealedPlace is where the sealed value of a step belongs.
 func sealedPlace(tenant id.TenantID, run id.RunID, idx int) vault.AAD {
 	return vault.AAD{Tenant: tenant, Table: "run_steps", Row: run.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
+}
+
+// options are the per-turn options of a run's input that bear on tools.
+func options(input json.RawMessage) (o tool.Options) {
+	if !bytes.Contains(input, []byte(`"options"`)) {
+		return o
+	}
+	var in struct {
+		Options struct {
+			Autonomy string    `json:"autonomy"`
+			Tools    *[]string `json:"tools"`
+		} `json:"options"`
+	}
+	if json.Unmarshal(input, &in) != nil { // an input of another shape, as sent
+		return o
+	}
+	return tool.Options{RequireApproval: in.Options.Autonomy == "require_approval", Tools: in.Options.Tools}
 }
 
 // input is a run's input as the model is asked.

@@ -13,6 +13,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -77,7 +78,7 @@ func New(cfg Config) durable.Kind[State] {
 		After:   k.after,
 		Perform: k.perform,
 		Idle:    idle,
-		Done:    func(s State) bool { return s.Status.Terminal() },
+		Done:    func(s State) bool { return s.Status.Terminal() || s.Status == lifecycle.RunWaitingApproval },
 	}
 }
 
@@ -105,12 +106,22 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if r.ErrorCode != nil && r.ErrorMessage != nil {
 		s.Error = &Failure{Code: lifecycle.Failure(*r.ErrorCode), Message: *r.ErrorMessage}
 	}
-	if r.Open != nil {
-		s.Open = &OpenStep{Idx: r.Open.Idx, Kind: r.Open.Kind, Seq: r.Open.BeganSeq}
-	}
 	if !s.Status.Terminal() {
-		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, s.AgentID, s.AgentVersion}); err != nil {
+		speaker, v := s.speaker()
+		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, speaker, v}); err != nil {
 			return durable.Loaded[State]{}, err
+		}
+		for i := range r.Open {
+			step := &r.Open[i]
+			if step.Kind == lifecycle.StepLLM {
+				s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.BeganSeq}
+				continue
+			}
+			call, err := k.loadCall(&s, step)
+			if err != nil {
+				return durable.Loaded[State]{}, err
+			}
+			s.Calls = append(s.Calls, call)
 		}
 	}
 	// Who has to read was not there when the last commit became true, and nobody
@@ -155,7 +166,7 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 }
 
 // rows is everything that a decision makes durable, in one commit.
-func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
+func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
 	s := &d.Next
 	w := &journal.Commit{}
 	if prev.Guard.Version == 0 {
@@ -170,10 +181,26 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		code := string(s.Error.Code)
 		w.Run.ErrorCode, w.Run.ErrorMessage = &code, &s.Error.Message
 	}
+	if _, ok := m.(ToolAnswered); ok {
+		failpoint.Hit(pointBeforeResult)
+	}
 	for _, f := range d.Facts {
+		if seq, t, data := mark(f); seq > 0 {
+			w.Marks = append(w.Marks, journal.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
+		}
 		switch f := f.(type) {
 		case StepBegan:
 			w.Began = append(w.Began, k.began(s, f, now))
+		case StepCalled:
+			w.Called = append(w.Called, k.called(s, f))
+		case Asked:
+			k.asks(w, s, f, op, now)
+		case Resumed:
+			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
+		case Looked:
+			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
+		case Withdrawn:
+			withdraw(w, s, f, op, now)
 		case StepEnded:
 			w.Ended = append(w.Ended, k.ended(s, f, now))
 			if f.Kind == lifecycle.StepLLM && f.TokensIn+f.TokensOut > 0 {
@@ -214,17 +241,29 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 }
 
 func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
-	var called *int64
-	if f.Kind == lifecycle.StepTool {
-		seq := f.Seq + 1
-		called = &seq
+	agent, version := s.speaker()
+	n := journal.StepInsert{
+		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: f.Status, Input: f.Input, AgentID: &agent, AgentVersion: &version,
+		Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(), BeganSeq: f.Seq, StartedAt: now,
 	}
-	return journal.StepInsert{
-		CalledSeq: called,
-		Run:       s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: lifecycle.StepRunning, Input: f.Input,
-		AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(),
-		BeganSeq: f.Seq, StartedAt: now,
+	if f.Called > 0 {
+		n.CalledSeq = &f.Called
 	}
+	if f.call != nil {
+		n.Sealed = k.sealCall(s, f.call)
+	}
+	return n
+}
+
+func (k *kind) called(s *State, f StepCalled) journal.StepCall {
+	n := journal.StepCall{Run: s.ID, Idx: f.Call.Idx, CalledSeq: f.Called}
+	if f.Called == 0 {
+		n.CalledSeq = f.Call.Began // a handoff has no tool.called: the number says only that it was begun
+	}
+	if f.Edited {
+		n.Input, n.Sealed = f.Call.Plan.Shown, k.sealCall(s, f.Call)
+	}
+	return n
 }
 
 func (k *kind) ended(s *State, f StepEnded, now time.Time) journal.StepUpdate {
@@ -240,20 +279,32 @@ func (k *kind) ended(s *State, f StepEnded, now time.Time) journal.StepUpdate {
 		u.Output, u.Segments = showSaid(said, f.failure), said.Segments
 	}
 	if f.Turn != nil {
-		plain, err := json.Marshal(f.Turn)
-		if err == nil {
-			u.Sealed, err = k.cfg.Sealer.Seal(sealedPlace(s.Tenant, s.ID, f.Idx), plain)
-		}
-		if err != nil {
-			panic(err) // valid messages encode, and sealing needs nothing but the machine's randomness
-		}
+		u.Sealed = k.seal(sealedPlace(s.Tenant, s.ID, f.Idx), f.Turn)
 	}
 	return u
 }
 
+// seal seals a value's JSON.
+func (k *kind) seal(place vault.AAD, v any) []byte {
+	plain, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // messages and plans that were checked encode
+	}
+	return k.sealBytes(place, plain)
+}
+
+func (k *kind) sealBytes(place vault.AAD, plain []byte) []byte {
+	sealed, err := k.cfg.Sealer.Seal(place, plain)
+	if err != nil {
+		panic(err) // sealing needs nothing but the machine's randomness
+	}
+	return sealed
+}
+
 func usage(s *State, f StepEnded, now time.Time) journal.Usage {
+	agent, _ := s.speaker()
 	u := journal.Usage{
-		ID: id.UsageID{UUID: id.New(s.ID.Shard())}, At: now, Kind: lifecycle.UsageLLM, Run: &s.ID, Agent: &s.AgentID,
+		ID: id.UsageID{UUID: id.New(s.ID.Shard())}, At: now, Kind: lifecycle.UsageLLM, Run: &s.ID, Agent: &agent,
 		Model: s.Agent.Manifest.Model.Name, TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD,
 	}
 	if f.Estimated {
@@ -275,29 +326,57 @@ func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
 	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
 }
 
-// after shows what became true, tells the thread and gives the place back.
-func (k *kind) after(a cluster.Address, _, next State, d durable.Decision[State]) {
-	terminal := next.Status.Terminal()
-	if next.Seq > 0 {
+// after shows what became true, tells the thread and gives the place back, or
+// takes one again.
+func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
+	waits, waited := next.Status == lifecycle.RunWaitingApproval, prev.Status == lifecycle.RunWaitingApproval
+	switch {
+	case waits && !waited:
+		failpoint.Hit(pointOpened)
+	case waited && next.Status == lifecycle.RunRunning:
+		failpoint.Hit(pointResumed)
+		if k.cfg.TakeSlot != nil {
+			k.cfg.TakeSlot(a.Tenant, msg.TakeSlot{Run: next.ID})
+		}
+	}
+	if next.Seq > prev.Seq {
 		facts := d.Facts
-		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, terminal, func() []*event.Frame { return frames(&next, facts) })
+		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, next.Status.Terminal(), func() []*event.Frame { return frames(&next, facts) })
+	}
+	if waits { // its activation rests, and whoever goes on may be elsewhere
+		k.cfg.Live.Abandon(a.Tenant, next.ID)
 	}
 	k.settled(&next)
 }
 
-// settled gives the place of an ended run back and tells its thread. Both may
-// hear it twice.
+// settled gives the place of a run that does not run any more back and tells the
+// thread of an ended one. Both may hear it twice.
 func (k *kind) settled(s *State) {
-	if !s.Status.Terminal() {
-		return
+	terminal := s.Status.Terminal()
+	if terminal {
+		failpoint.Hit(pointEnded)
 	}
-	failpoint.Hit(pointEnded)
-	if k.cfg.Slots != nil {
+	if k.cfg.Slots != nil && (terminal || s.Status == lifecycle.RunWaitingApproval) {
 		k.cfg.Slots.Release(s.Tenant, msg.ReleaseSlot{Run: s.ID})
 	}
-	if s.ThreadID != nil {
+	if terminal && s.ThreadID != nil {
 		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindThread, Tenant: s.Tenant, ID: s.ThreadID.UUID}, msg.RunEnded{Run: s.ID})
 	}
+}
+
+// mark is the mark of a fact that has no row of its own, seq 0 for any other.
+func mark(f any) (seq int64, t event.Type, data json.RawMessage) {
+	switch f := f.(type) {
+	case Asked:
+		return f.Seq, event.ApprovalRequired, event.RequiredData(*f.Call.Plan.Approval, f.Call.Plan.Tool, f.Expires)
+	case Waits:
+		return f.Seq, event.RunWaiting, event.WaitingData()
+	case Resumed:
+		return f.Seq, event.RunResumed, event.ResumedData(f.Approval, f.Decision)
+	case Handoff:
+		return f.Seq, event.Handoff, event.HandoffData(f.From, f.To)
+	}
+	return 0, "", nil
 }
 
 // frames are the facts of a decision as its readers see them.
@@ -309,8 +388,12 @@ func frames(s *State, facts []any) []*event.Frame {
 			out = append(out, event.Started(s.ID, &s.AgentID))
 		case StepBegan:
 			out = append(out, event.StepBegan(f.Seq, f.Idx, f.Kind, f.Name))
-			if f.Kind == lifecycle.StepTool {
-				out = append(out, event.Called(f.Seq+1, f.Idx, f.Name, f.Input))
+			if f.Called > 0 {
+				out = append(out, event.Called(f.Called, f.Idx, f.Name, f.Input))
+			}
+		case StepCalled:
+			if f.Called > 0 {
+				out = append(out, event.Called(f.Called, f.Call.Idx, cut(f.Call.Plan.Tool, maxName), f.Call.Plan.Shown))
 			}
 		case StepEnded:
 			if f.Kind == lifecycle.StepTool && f.Seq > 0 {
@@ -321,6 +404,10 @@ func frames(s *State, facts []any) []*event.Frame {
 				out = append(out, event.Completed(s.Seq, s.Output, s.TokensIn, s.TokensOut, s.CostUSD))
 			} else {
 				out = append(out, event.Failed(s.Seq, string(s.Error.Code), s.Error.Message))
+			}
+		default:
+			if seq, t, data := mark(f); seq > 0 {
+				out = append(out, event.Marked(seq, t, data))
 			}
 		}
 	}

@@ -42,6 +42,11 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	}
 	c := &change{s: s, now: now}
 	switch m := m.(type) {
+	case durable.TimerDue:
+		if !c.looked(m.Name) {
+			return decision{Next: s}, nil
+		}
+		return c.decided(nil), nil
 	case msg.StartOne: // accepted before
 		return decision{Next: s, Reply: msg.Started{Run: s.ID}}, nil
 	case msg.CancelRun:
@@ -65,10 +70,16 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	}
 	switch m := m.(type) {
 	case durable.Activated:
-		if s.Status != lifecycle.RunRunning {
+		switch s.Status {
+		case lifecycle.RunRunning:
+			c.resume()
+		case lifecycle.RunWaitingApproval:
+			if !c.look() {
+				return decision{Next: s}, nil
+			}
+		default:
 			return decision{Next: s}, nil
 		}
-		c.resume()
 	case msg.Proceed:
 		switch {
 		case s.Status != lifecycle.RunQueued:
@@ -96,23 +107,45 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		c.failed(m)
 	case TimeUp:
-		if !s.waitsFor(m.Idx) {
+		if !s.waitsFor(m.Idx) && s.calls(m.Idx) < 0 {
 			return decision{Next: s}, nil
 		}
 		c.outOfTime()
-	case durable.EffectFailed:
-		if s.Open == nil || m.Key != (ModelCall{Idx: s.Open.Idx}).Key() {
+	case ToolAnswered:
+		i := s.calls(m.Idx)
+		if i < 0 || s.Calls[i].Kind != lifecycle.StepTool {
 			return decision{Next: s}, nil
 		}
-		c.fail(lifecycle.StepFailed, lifecycle.FailInternal, internalMessage)
+		c.called(i, m.Outcome)
+	case HandedOver:
+		i := s.calls(m.Idx)
+		if i < 0 || s.Calls[i].Kind != lifecycle.StepHandoff {
+			return decision{Next: s}, nil
+		}
+		c.handedOver(i, m)
+	case durable.EffectFailed:
+		if s.Open != nil && m.Key == (ModelCall{Idx: s.Open.Idx}).Key() {
+			c.fail(lifecycle.StepFailed, lifecycle.FailInternal, internalMessage)
+			break
+		}
+		i := slices.IndexFunc(s.Calls, func(k *Call) bool { return m.Key == k.key() })
+		if i < 0 || s.calls(s.Calls[i].Idx) < 0 {
+			return decision{Next: s}, nil
+		}
+		if s.Calls[i].Kind == lifecycle.StepHandoff {
+			c.called(i, lostHandoff)
+		} else {
+			c.called(i, unknownOutcome)
+		}
 	default:
 		return decision{Next: s}, nil
 	}
 	return c.decided(nil), nil
 }
 
-// Owed is what a run waits for: a running place once it may run, and the answer
-// of the model while a model's step is open.
+// Owed is what a run waits for: a running place once it may run, the answer of
+// the model while a model's step is open, the answers of the tools that are
+// called. A run that waits for people owes nothing.
 func (Machine) Owed(s State) []durable.Effect {
 	switch s.Status {
 	case lifecycle.RunQueued:
@@ -122,6 +155,9 @@ func (Machine) Owed(s State) []durable.Effect {
 	case lifecycle.RunRunning:
 		if s.Open != nil && s.Open.Kind == lifecycle.StepLLM && s.Agent != nil {
 			return []durable.Effect{ModelCall{Idx: s.Open.Idx, Seq: s.Open.Seq, Until: s.deadline(), Of: &s}}
+		}
+		if len(s.Calls) > 0 && s.Agent != nil {
+			return owedCalls(&s)
 		}
 	}
 	return nil
@@ -149,6 +185,7 @@ type change struct {
 	s     State
 	now   time.Time
 	facts []any
+	own   bool // s.Calls is this decision's own
 }
 
 func (c *change) decided(reply any) decision {
@@ -190,20 +227,22 @@ func (c *change) run() {
 }
 
 // resume goes on after an activation: what an older epoch began has no owner. A
-// model's step is abandoned and asked again as a new one.
+// model's step is abandoned and asked again as a new one; of the calls some may
+// be sent again.
 func (c *change) resume() {
 	c.s.Since = c.now
 	if c.s.Open != nil {
 		c.cutOff(lifecycle.StepAbandoned)
 	}
-	if c.s.Agent == nil {
+	switch {
+	case c.s.Agent == nil:
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
-		return
+	case c.overTime():
+	case len(c.s.Calls) > 0:
+		c.takeUp()
+	default:
+		c.ask()
 	}
-	if c.overTime() {
-		return
-	}
-	c.ask()
 }
 
 // ask begins a model's step.
@@ -216,7 +255,7 @@ func (c *change) ask() {
 		return
 	}
 	m := c.s.Agent.Manifest.Model
-	step := StepBegan{Idx: c.s.Steps, Kind: lifecycle.StepLLM, Name: m.Name, Input: showModel(m), Seq: c.seq()}
+	step := StepBegan{Idx: c.s.Steps, Kind: lifecycle.StepLLM, Name: m.Name, Status: lifecycle.StepRunning, Input: showModel(m), Seq: c.seq()}
 	c.s.Steps++
 	c.s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.Seq, speech: &speech{}}
 	c.fact(step)
@@ -260,40 +299,10 @@ func (c *change) answered(m ModelAnswered) {
 	case declined:
 		c.end(lifecycle.RunFailed, lifecycle.FailModelError, "The model declined to answer.")
 	case len(r.Calls) > 0:
-		c.calls(r)
+		c.begin(&m)
 	default:
 		c.finish(r.Text)
 	}
-}
-
-// calls answers the tool calls of a turn, in call order, and asks the model
-// again. Calling what is not granted runs nothing (open-parts.md, Tools).
-func (c *change) calls(r *model.Result) {
-	if c.s.Steps+len(r.Calls) > c.s.Agent.Manifest.Limits.MaxSteps {
-		c.overSteps()
-		return
-	}
-	results := make([]model.CallResult, 0, len(r.Calls))
-	for i := range r.Calls {
-		call := &r.Calls[i]
-		name := cut(call.Name, maxName)
-		shown := shownArgs(call)
-		began := StepBegan{Idx: c.s.Steps, Kind: lifecycle.StepTool, Name: name, Input: shown, Seq: c.seq()}
-		c.seq() // tool.called
-		c.s.Steps++
-		c.fact(began)
-		out := toolError("TOOL_NOT_GRANTED", "The tool "+strconv.Quote(name)+" is not granted to this agent. Nothing was run.")
-		result := model.CallResult{CallID: call.ID, Content: string(out), IsError: true}
-		results = append(results, result)
-		c.fact(StepEnded{
-			Idx: began.Idx, Kind: began.Kind, Status: lifecycle.StepFailed, Output: out, Seq: c.seq(),
-			Turn: &model.Message{Role: model.Tool, Results: []model.CallResult{result}},
-		})
-	}
-	if c.s.Known {
-		c.s.Said = append(slices.Clip(c.s.Said), r.Message(), model.Message{Role: model.Tool, Results: results})
-	}
-	c.ask()
 }
 
 // finish makes the run's answer of the model's final text.
@@ -362,7 +371,9 @@ func (c *change) failed(m ModelFailed) {
 func (c *change) outOfTime() {
 	c.clock()
 	c.s.Ran = max(c.s.Ran, c.s.maxTime())
-	c.cutOff(lifecycle.StepFailed)
+	if c.s.Open != nil {
+		c.cutOff(lifecycle.StepFailed)
+	}
 	c.overTime()
 }
 
@@ -400,8 +411,12 @@ func (c *change) fail(step lifecycle.StepStatus, code lifecycle.Failure, message
 	c.end(lifecycle.RunFailed, code, message)
 }
 
-// end makes the run terminal without an answer.
+// end makes the run terminal without an answer. What is open of its calls ends
+// with it.
 func (c *change) end(status lifecycle.RunStatus, code lifecycle.Failure, message string) {
+	if len(c.s.Calls) > 0 {
+		c.drop()
+	}
 	now := c.now
 	c.s.Status, c.s.FinishedAt, c.s.Error = status, &now, &Failure{Code: code, Message: message}
 	c.seq()

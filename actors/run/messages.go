@@ -1,8 +1,12 @@
 package run
 
 import (
+	"time"
+
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/tool"
 )
 
 // What a run accepts besides the messages of schemas/msg and package durable:
@@ -14,6 +18,11 @@ type (
 		Result   *model.Result
 		Price    model.Price
 		Segments []int32
+		// Plan says what becomes of each call of the turn; nil where the agent has
+		// no tools. Unplanned says why there is none: INTERNAL, or LIMIT_EXCEEDED
+		// because the run's time was up.
+		Plan      []tool.Planned
+		Unplanned lifecycle.Failure
 	}
 	// ModelFailed is a turn that came to nothing.
 	ModelFailed struct {
@@ -27,6 +36,21 @@ type (
 	}
 	// TimeUp says that limits.max_seconds have passed while the step ran.
 	TimeUp struct{ Idx int }
+	// ToolAnswered is what the call of a step came to.
+	ToolAnswered struct {
+		Idx     int
+		Outcome tool.Outcome
+	}
+	// HandedOver is the agent that a step's handoff found; the Outcome of one that
+	// found none says why.
+	HandedOver struct {
+		Idx      int
+		Outcome  tool.Outcome
+		From, To string // slugs
+		AgentID  id.AgentID
+		Version  int
+		Agent    *Agent // nil: there is no handoff
+	}
 )
 
 // Said is the live text of a step so far, with the lengths of its parts:
@@ -43,13 +67,22 @@ type (
 	Created struct{}
 	// Began is a run that left queued.
 	Began struct{}
-	// StepBegan is a step that began and is running.
+	// StepBegan is a step that began: it runs, or waits for people.
 	StepBegan struct {
-		Idx   int
-		Kind  lifecycle.StepKind
-		Name  string
-		Input []byte // shown
-		Seq   int64  // of step.started; a tool call's tool.called takes the next
+		Idx    int
+		Kind   lifecycle.StepKind
+		Name   string
+		Status lifecycle.StepStatus
+		Input  []byte // shown
+		Seq    int64  // of step.started
+		Called int64  // of tool.called, 0 for what is no call or not called yet
+		call   *Call  // to be sealed, of a call that is still to be carried out
+	}
+	// StepCalled is a step that waited and is called now.
+	StepCalled struct {
+		Call   *Call
+		Called int64 // of tool.called, 0 for a handoff
+		Edited bool  // with other arguments than it began with
 	}
 	// StepEnded is a step that ended. A tool call that is refused begins and
 	// ends in one decision.
@@ -68,6 +101,29 @@ type (
 		CostUSD             float64
 		Estimated           bool
 	}
+	// Asked is a call about which people are asked. Its mark is approval.required.
+	Asked struct {
+		Call    *Call
+		Seq     int64
+		Expires time.Time
+	}
+	// Waits is a run that waits for its approvals. Its mark is run.waiting.
+	Waits struct{ Seq int64 }
+	// Resumed is a run that goes on after a decision. Its mark is run.resumed.
+	Resumed struct {
+		Approval id.ApprovalID
+		Decision lifecycle.Action
+		Seq      int64
+	}
+	// Handoff is a conversation that was handed over. Its mark is handoff.
+	Handoff struct {
+		From, To string // slugs
+		Seq      int64
+	}
+	// Withdrawn are the open approvals of a run that ended.
+	Withdrawn struct{ Approvals []id.ApprovalID }
+	// Looked is a timer by which an approval called for a look that was taken.
+	Looked struct{ Approval id.ApprovalID }
 	// Ended is a run that became terminal; its frame has the run's last number.
 	Ended struct {
 		Reply string // the assistant message of a run that succeeded

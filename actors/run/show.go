@@ -3,12 +3,14 @@ package run
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/redact"
+	"agentsvc/schemas/tool"
 )
 
 // What steps and runs show of themselves. Shown values are redacted here, once.
@@ -51,12 +53,49 @@ func showOutput(a guardrail.Answer) json.RawMessage {
 	}{a.Text, a.JSON})
 }
 
-// toolError is the failed result of a tool call.
-func toolError(code, message string) []byte {
-	return encode(struct {
-		Error   string `json:"error"`
-		Message string `json:"message"`
-	}{code, message})
+// What the model hears of a call that people did not let pass (service.md,
+// Approval status), and of a handoff.
+
+var responded = outcome(struct {
+	Responded bool `json:"responded"`
+}{true})
+
+func rejected(feedback string) tool.Outcome {
+	out := outcome(struct {
+		Rejected bool   `json:"rejected"`
+		Feedback string `json:"feedback"`
+	}{true, feedback})
+	out.IsError = true
+	return out
+}
+
+func tookOver(from, to string) tool.Outcome {
+	return outcome(struct {
+		From string `json:"from"`
+		To   string `json:"to"`
+	}{from, to})
+}
+
+func outcome(v any) tool.Outcome {
+	doc := encode(v)
+	return tool.Outcome{Content: string(doc), Shown: doc}
+}
+
+// reasoning is what people who decide on a call are told of the model's why: the
+// turn's text, else the start of its thinking.
+func reasoning(r *model.Result) string {
+	s := r.Text
+	if strings.TrimSpace(s) == "" {
+		s = r.ThinkingText()
+	}
+	n := 0
+	for i := range s {
+		if n == maxReasoning {
+			return s[:i]
+		}
+		n++
+	}
+	return s
 }
 
 // encode is json.Marshal without its escapes for HTML: texts stay readable, and

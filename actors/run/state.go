@@ -11,10 +11,11 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/tool"
 )
 
 // State is what a run is: its row, what its row's state column keeps, its open
-// step, and what can be read again at any time. The zero Status means that no
+// steps, and what can be read again at any time. The zero Status means that no
 // such run has been accepted.
 type State struct {
 	Tenant id.TenantID
@@ -41,11 +42,15 @@ type State struct {
 	Steps      int   // persisted steps
 	Kept
 
-	Open *OpenStep // the step that has begun and not ended
+	Open *OpenStep // the model's step that has begun and not ended
+	// Calls are the calls of the present turn, in call order; none while the model
+	// is asked. After an activation those that ended before are not among them.
+	Calls []*Call
 
 	// Since is the moment up to which Ran counts; it belongs to the activation.
 	Since time.Time
-	// Agent is the version that the run is pinned to, nil when it cannot be run.
+	// Agent is the version that speaks, nil when it cannot be run: the one that the
+	// run is pinned to, until it hands the conversation over.
 	Agent *Agent
 	// Unread says that the version could not be looked up: the run is not accepted.
 	Unread bool
@@ -63,7 +68,7 @@ type Failure struct {
 	Message string
 }
 
-// OpenStep is a step that has begun and not ended.
+// OpenStep is a model's step that has begun and not ended.
 type OpenStep struct {
 	Idx  int
 	Kind lifecycle.StepKind
@@ -71,6 +76,39 @@ type OpenStep struct {
 	// speech is what a model has said so far, nil where that is not known any
 	// more.
 	speech *speech
+}
+
+// Call is one call of a turn: a step of its own, of kind tool or handoff. What
+// stands in a State is not changed any more.
+type Call struct {
+	Idx    int
+	Kind   lifecycle.StepKind
+	Began  int64                // number of its step.started
+	Status lifecycle.StepStatus // running or waiting, and then as it ended
+	Plan   tool.Planned
+	// Reasoning is why the model wants it, for those who decide on it.
+	Reasoning string
+	// Approval is set on a call that waits once its approval is open.
+	Approval *Approval
+	// Result is what the model hears, once the call has ended, and Said what a
+	// person says to it behind the results of the turn.
+	Result model.CallResult
+	Said   string
+	// start keeps the calls of a turn in order while they are handed out.
+	start *start
+}
+
+// Approval is what became of a call's approval, as it was read when the run was
+// activated. A pending one may be decided by now.
+type Approval struct {
+	Status   lifecycle.ApprovalStatus
+	Decision lifecycle.Action
+	Feedback string
+	// Edited are the arguments to call where the status is edited, nil where they
+	// could not be opened.
+	Edited    json.RawMessage
+	Digest    [32]byte // of the arguments to call
+	OnTimeout string
 }
 
 // Agent is one version of an agent, ready to run. It is shared and immutable.
@@ -84,14 +122,21 @@ type Kept struct {
 	Turn    bool          // the run may run as soon as it has a slot
 	Ran     time.Duration // in status running, added up over activations
 	Retried bool          // the model's present turn has had its second try
+	// Speaker is the agent that speaks since the last handoff, zero before one.
+	Speaker        id.AgentID
+	SpeakerVersion int
+	Handoffs       int // so far
 }
 
 // kept is the codec of Kept, version 1.
 type kept struct {
-	V       int   `json:"v"`
-	Turn    bool  `json:"turn,omitempty"`
-	RanMS   int64 `json:"ran_ms,omitempty"`
-	Retried bool  `json:"retried,omitempty"`
+	V        int        `json:"v"`
+	Turn     bool       `json:"turn,omitempty"`
+	RanMS    int64      `json:"ran_ms,omitempty"`
+	Retried  bool       `json:"retried,omitempty"`
+	Speaker  id.AgentID `json:"speaker,omitzero"`
+	Version  int        `json:"speaker_version,omitempty"`
+	Handoffs int        `json:"handoffs,omitempty"`
 }
 
 const keptVersion = 1
@@ -101,7 +146,10 @@ func (k Kept) Encode() []byte {
 	if k == (Kept{}) {
 		return nil
 	}
-	b, err := json.Marshal(kept{V: keptVersion, Turn: k.Turn, RanMS: k.Ran.Milliseconds(), Retried: k.Retried})
+	b, err := json.Marshal(kept{
+		V: keptVersion, Turn: k.Turn, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
+		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
+	})
 	if err != nil {
 		panic(err) // plain fields always encode
 	}
@@ -121,7 +169,10 @@ func DecodeKept(b []byte) (Kept, error) {
 	if k.V != keptVersion {
 		return Kept{}, fmt.Errorf("read a run's state: version %d is not known here", k.V)
 	}
-	return Kept{Turn: k.Turn, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried}, nil
+	return Kept{
+		Turn: k.Turn, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
+		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
+	}, nil
 }
 
 // FromAccepted is the state of a run as its thread has just committed it.
@@ -131,6 +182,14 @@ func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) State {
 		Input: a.Input, Origin: a.Origin, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
 		Status: lifecycle.RunQueued, Agent: ag, Known: true,
 	}
+}
+
+// speaker is the agent whose turn it is, and its version.
+func (s *State) speaker() (id.AgentID, int) {
+	if s.Handoffs > 0 {
+		return s.Speaker, s.SpeakerVersion
+	}
+	return s.AgentID, s.AgentVersion
 }
 
 // maxTime is how long the run may be in status running.

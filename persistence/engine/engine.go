@@ -26,10 +26,11 @@ var (
 	beginSQL     = queries.Get("begin")
 	commitSQL    = queries.Get("commit")
 	runSQL       = queries.Get("run")
-	openStepSQL  = queries.Get("open_step")
+	openStepsSQL = queries.Get("open_steps")
 	sealedSQL    = queries.Get("sealed")
 	manifestSQL  = queries.Get("manifest")
 	publishedSQL = queries.Get("published")
+	slugSQL      = queries.Get("slug")
 	messagesSQL  = queries.Get("messages")
 	threadSQL    = queries.Get("thread")
 	openRunsSQL  = queries.Get("open_runs")
@@ -42,7 +43,7 @@ type Store struct{ pool *pgxpool.Pool }
 // New reads through a pool of the role system.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// Run is a run's row with its open step.
+// Run is a run's row with its open steps.
 type Run struct {
 	Status       lifecycle.RunStatus
 	AgentID      *id.AgentID
@@ -67,14 +68,29 @@ type Run struct {
 	Version      int64
 	Epoch        int64
 	State        []byte
-	Open         *OpenStep // begun and not ended
+	Open         []OpenStep // in order
 }
 
 // OpenStep is a step that has begun and not ended.
 type OpenStep struct {
 	Idx      int
 	Kind     lifecycle.StepKind
+	Name     string
+	Status   lifecycle.StepStatus // running or waiting
 	BeganSeq int64
+	Sealed   []byte
+	Asked    *Asked // of a step that waits, once its approval is open
+}
+
+// Asked is what became of the approval of a step so far.
+type Asked struct {
+	ID        id.ApprovalID
+	Status    lifecycle.ApprovalStatus
+	Decision  lifecycle.Action // empty while pending
+	Feedback  string
+	Edited    []byte // sealed: the arguments to call where the status is edited
+	Digest    []byte // of the arguments to call
+	OnTimeout string
 }
 
 // Sealed is what a step keeps for the model's history.
@@ -108,13 +124,11 @@ type OpenRun struct {
 	Seq int64
 }
 
-// Run is the row and its open step, as they stood at one moment; nil where there
+// Run is the row and its open steps, as they stood at one moment; nil where there
 // is none.
 func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run, error) {
 	var (
 		r     Run
-		step  OpenStep
-		open  bool
 		found bool
 	)
 	err := s.together(ctx, func(b *pgx.Batch) {
@@ -124,8 +138,8 @@ func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run
 				&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State))
 			return err
 		})
-		b.Queue(openStepSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
-			open, err = one(row.Scan(&step.Idx, &step.Kind, &step.BeganSeq))
+		b.Queue(openStepsSQL, tenant, run).Query(func(rows pgx.Rows) (err error) {
+			r.Open, err = pgx.CollectRows(rows, openStep)
 			return err
 		})
 	})
@@ -135,10 +149,32 @@ func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run
 	if !found {
 		return nil, nil
 	}
-	if open {
-		r.Open = &step
-	}
 	return &r, nil
+}
+
+func openStep(row pgx.CollectableRow) (OpenStep, error) {
+	var (
+		step             OpenStep
+		asked            Asked
+		approval         *id.ApprovalID
+		status           *lifecycle.ApprovalStatus
+		decision         *lifecycle.Action
+		feedback, expiry *string
+	)
+	err := row.Scan(&step.Idx, &step.Kind, &step.Name, &step.Status, &step.BeganSeq, &step.Sealed,
+		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Digest, &expiry)
+	if err != nil || approval == nil {
+		return step, err
+	}
+	asked.ID, asked.Status, asked.OnTimeout = *approval, *status, *expiry
+	if decision != nil {
+		asked.Decision = *decision
+	}
+	if feedback != nil {
+		asked.Feedback = *feedback
+	}
+	step.Asked = &asked
+	return step, nil
 }
 
 // Sealed are the sealed values of a run's ended steps, in order. Steps that were
@@ -173,6 +209,15 @@ func (s *Store) Published(ctx context.Context, tenant id.TenantID, slug string) 
 		err = fmt.Errorf("read the published version of an agent: %w", err)
 	}
 	return agent, version, ok, err
+}
+
+// Slug is that of an agent, archived ones included; empty where there is none.
+func (s *Store) Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) (string, error) {
+	var slug string
+	if _, err := one(s.pool.QueryRow(ctx, slugSQL, tenant, agent).Scan(&slug)); err != nil {
+		return "", fmt.Errorf("read the slug of an agent: %w", err)
+	}
+	return slug, nil
 }
 
 // Messages are the last limit messages of a thread up to and including the place

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -74,12 +76,80 @@ func TestRun(t *testing.T) {
 		string(got.Input) != `{"text":"x"}` || got.OriginKind != lifecycle.OriginUser || got.Version != 3 || got.Epoch != 1 || got.Steps != 2 || got.Seq != 5 || string(got.State) != "{}" {
 		t.Errorf("%+v", got)
 	}
-	if got.Open == nil || *got.Open != (OpenStep{Idx: 1, Kind: lifecycle.StepLLM, BeganSeq: 11}) {
+	if want := []OpenStep{{Idx: 1, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepRunning, BeganSeq: 11}}; !reflect.DeepEqual(got.Open, want) {
 		t.Errorf("open %+v", got.Open)
 	}
 	w.exec(`UPDATE run_steps SET status = 'failed' WHERE idx = 1`)
-	if got, err = w.store.Run(t.Context(), w.tenant, r); err != nil || got.Open != nil {
+	if got, err = w.store.Run(t.Context(), w.tenant, r); err != nil || len(got.Open) != 0 {
 		t.Errorf("open %+v, %v", got.Open, err)
+	}
+}
+
+// The open calls of a turn come with what was decided about them.
+func TestOpenSteps(t *testing.T) {
+	w := newWorld(t)
+	r := w.run(w.thread(), 1, "waiting_approval")
+	w.exec(`UPDATE runs SET steps = 134 WHERE id = $1`, r)
+	for idx, status := range map[int]string{5: "running", 6: "running", 7: "succeeded", 8: "waiting", 9: "waiting", 10: "waiting", 11: "failed", 12: "waiting", 133: "running"} {
+		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, sealed, began_seq, started_at) VALUES ($1, $2, $3::int, 'tool', 't', $4, '\x01', $3::int, now())`, w.tenant, r, idx, status)
+	}
+	approvals := map[int]id.ApprovalID{}
+	for idx, sets := range map[int]string{
+		7:  `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`, // of a step that ended
+		8:  `on_timeout = 'cancel_run'`,
+		9:  `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02'`,
+		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
+	} {
+		approvals[idx] = id.ApprovalID{UUID: id.NewAnywhere()}
+		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, 'low', 'admin', 1, 't', '{}', '\x03', sha256('x'), '{}', 'reject', now(), now(), now())`, w.tenant, approvals[idx], r, idx)
+		w.exec(`UPDATE approvals SET `+sets+` WHERE id = $1`, approvals[idx])
+	}
+	got, err := w.store.Run(t.Context(), w.tenant, r)
+	if err != nil || got == nil {
+		t.Fatal(got, err)
+	}
+	digest := sha256.Sum256([]byte("x"))
+	step := func(idx int, status lifecycle.StepStatus, asked *Asked) OpenStep {
+		return OpenStep{Idx: idx, Kind: lifecycle.StepTool, Name: "t", Status: status, BeganSeq: int64(idx), Sealed: []byte{1}, Asked: asked}
+	}
+	want := []OpenStep{
+		step(6, lifecycle.StepRunning, nil), // 5 is no call of the last turn
+		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run"}),
+		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Digest: digest[:], OnTimeout: "reject"}),
+		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject"}),
+		step(12, lifecycle.StepWaiting, nil),
+		step(133, lifecycle.StepRunning, nil),
+	}
+	if !reflect.DeepEqual(got.Open, want) {
+		t.Errorf("open\n got %+v\nwant %+v", got.Open, want)
+	}
+}
+
+func TestSlugs(t *testing.T) {
+	w := newWorld(t)
+	draft, old := id.AgentID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
+	w.exec(`UPDATE agents SET published_version = 3 WHERE id = $1`, w.agent)
+	w.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'draft', 'D')`, w.tenant, draft)
+	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, archived_at) VALUES ($1, $2, 'old', 'O', 1, now())`, w.tenant, old)
+	for _, c := range []struct {
+		tenant id.TenantID
+		slug   string
+		ok     bool
+	}{{w.tenant, "a", true}, {w.tenant, "draft", false}, {w.tenant, "old", false}, {w.tenant, "none", false}, {w.other, "a", false}} {
+		agent, version, ok, err := w.store.Published(t.Context(), c.tenant, c.slug)
+		if err != nil || ok != c.ok || ok && (agent != w.agent || version != 3) {
+			t.Errorf("%s: %s %d %t, %v", c.slug, agent, version, ok, err)
+		}
+	}
+	for _, c := range []struct {
+		tenant id.TenantID
+		agent  id.AgentID
+		want   string
+	}{{w.tenant, draft, "draft"}, {w.tenant, old, "old"}, {w.other, draft, ""}} {
+		if got, err := w.store.Slug(t.Context(), c.tenant, c.agent); err != nil || got != c.want {
+			t.Errorf("%q, want %q, %v", got, c.want, err)
+		}
 	}
 }
 

@@ -9,12 +9,16 @@ SELECT status, agent_id, agent_version, thread_id, thread_seq, input, output, er
        tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at, seq, steps, version, owner_epoch, state
 FROM runs WHERE tenant_id = $1 AND id = $2
 
--- The last step, if it has not ended: a run has one step at work at a time.
--- name: open_step
-SELECT s.idx, s.kind, s.began_seq
+-- What has begun and not ended, in order, and what was asked about it. A turn has
+-- at most 128 calls, and nothing begins before its last one has ended.
+-- name: open_steps
+SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
+       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status = 'edited' THEN a.edited END, a.digest, a.on_timeout
 FROM run_steps s
-WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx = (SELECT r.steps - 1 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)
-  AND s.status = 'running'
+LEFT JOIN approvals a ON a.tenant_id = s.tenant_id AND a.run_id = s.run_id AND a.step_idx = s.idx AND s.status = 'waiting'
+WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)
+  AND s.status IN ('running', 'waiting')
+ORDER BY s.idx
 
 -- name: sealed
 SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND sealed IS NOT NULL AND status IN ('succeeded', 'failed') ORDER BY idx
@@ -26,6 +30,9 @@ SELECT manifest FROM agent_versions WHERE tenant_id = $1 AND agent_id = $2 AND v
 -- name: published
 SELECT id, published_version FROM agents
 WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version IS NOT NULL
+
+-- name: slug
+SELECT slug FROM agents WHERE tenant_id = $1 AND id = $2
 
 -- The last messages up to a place, newest first.
 -- name: messages

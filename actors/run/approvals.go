@@ -1,0 +1,102 @@
+package run
+
+import (
+	"encoding/json"
+	"time"
+
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/tool"
+)
+
+// The rows of calls that are still to be carried out, and of their approvals. A
+// run opens its approvals and cancels them with its end; what is decided about
+// them in between their own actors write.
+
+// sealedCall is what a step keeps of its call until it has ended: exactly the
+// bytes that are sent and shown, which a JSON encoder would write anew.
+type sealedCall struct {
+	tool.Planned
+	Args      []byte `json:"args"`
+	Shown     []byte `json:"shown,omitempty"`     // of a gated call
+	Reasoning string `json:"reasoning,omitempty"` // of a gated call
+}
+
+func (k *kind) sealCall(s *State, c *Call) []byte {
+	v := sealedCall{Planned: c.Plan, Args: c.Plan.Args}
+	if c.Plan.Terms != nil {
+		v.Shown, v.Reasoning = c.Plan.Shown, c.Reasoning
+	}
+	return k.seal(sealedPlace(s.Tenant, s.ID, c.Idx), v)
+}
+
+// loadCall reads a call that has begun and not ended, with what was decided
+// about it.
+func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
+	var v sealedCall
+	if err := k.open(s, step.Idx, step.Sealed, &v); err != nil {
+		return nil, err
+	}
+	c := &Call{Idx: step.Idx, Kind: step.Kind, Began: step.BeganSeq, Status: step.Status, Plan: v.Planned, Reasoning: v.Reasoning}
+	c.Plan.Args, c.Plan.Shown = v.Args, v.Shown
+	if a := step.Asked; a != nil {
+		c.Plan.Approval = &a.ID
+		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout}
+		copy(c.Approval.Digest[:], a.Digest)
+		if a.Edited != nil {
+			edited, err := k.cfg.Sealer.Open(approvalPlace(s.Tenant, a.ID, "edited"), a.Edited)
+			if err != nil { // the run fails: nothing fits the digest
+				k.log(k.cfg.Log.Error(), s).Err(err).Stringer("approval", a.ID).Msg("edited arguments do not open")
+			}
+			c.Approval.Edited = json.RawMessage(edited)
+		}
+	}
+	return c, nil
+}
+
+// approvalPlace is where a sealed value of an approval belongs.
+func approvalPlace(tenant id.TenantID, approval id.ApprovalID, column string) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: column}
+}
+
+// asks opens the approval of a call: its row and its timers.
+func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.Time) {
+	p := &f.Call.Plan
+	t := p.Terms
+	agent, _ := s.speaker()
+	policy, err := json.Marshal(t.Policy)
+	if err != nil {
+		panic(err) // texts and ids encode
+	}
+	w.Statements = append(w.Statements, journal.OpenApproval(s.Tenant, op, &journal.ApprovalInsert{
+		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: &agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
+		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(approvalPlace(s.Tenant, *p.Approval, "frozen"), p.Args),
+		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
+		ExpiresAt: f.Expires, CreatedAt: now,
+	}))
+	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerExpire), DueAt: f.Expires})
+	if t.Escalate.Above(t.Role) {
+		part := time.Duration(k.cfg.EscalateFraction * float64(t.SLA()))
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerEscalate), DueAt: now.Add(part)})
+	}
+}
+
+// withdraw cancels the open approvals of a run that ended.
+func withdraw(w *journal.Commit, s *State, f Withdrawn, op id.OpID, now time.Time) {
+	w.Statements = append(w.Statements, journal.CancelApprovals(s.Tenant, op, s.ID, now))
+	for _, a := range f.Approvals {
+		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), lookTimer(s.ID, a))
+	}
+}
+
+func approvalTimer(a id.ApprovalID, name string) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
+}
+
+// lookTimer is the timer by which a decided approval makes its run look.
+func lookTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
+}

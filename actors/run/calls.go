@@ -1,0 +1,429 @@
+package run
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/redact"
+	"agentsvc/schemas/tool"
+)
+
+// The calls of a turn, from the model's wish to what the model hears of them. As
+// in machine.go nothing here waits, reads a clock or mints an id.
+//
+//	             refused ───────────────────────────────► ended
+//	ModelAnswered ─ ungated ─► running ── ToolAnswered ──► ended
+//	             gated ──► waiting ┄ approved, edited ┄► running
+//	                          └┄┄┄┄ rejected, responded, expired ┄► ended
+
+const (
+	// maxCalls bounds the calls of one turn.
+	maxCalls = 128
+	// maxHandoffs is how often a run may hand its conversation over
+	// (open-parts.md, Handoff).
+	maxHandoffs = 5
+	// maxReasoning bounds, in characters, what people are told of the model's why.
+	maxReasoning = 2000
+)
+
+var (
+	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
+	lostHandoff    = tool.FailedResult(tool.ErrToolFailed, "The conversation could not be handed over.")
+	secondHandoff  = tool.FailedResult(tool.ErrToolFailed, "One turn can hand the conversation over once. Nothing was run.")
+	// cutCall is the output of a call that runs when its run ends: nobody hears it.
+	cutCall = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
+)
+
+// key is that of the effect which carries the call out. It is the same after a
+// crash.
+func (k *Call) key() string { return "tool/" + strconv.Itoa(k.Idx) }
+
+// calls is the place of a step that is being called, -1 where idx is none.
+func (s *State) calls(idx int) int {
+	if s.Status != lifecycle.RunRunning {
+		return -1
+	}
+	return slices.IndexFunc(s.Calls, func(k *Call) bool { return k.Idx == idx && k.Status == lifecycle.StepRunning })
+}
+
+// owedCalls are the calls that run. A handoff comes last, when nothing else of
+// the turn is open any more: whoever planned the calls carries them out.
+func owedCalls(s *State) []durable.Effect {
+	var owed []durable.Effect
+	var handoff *Call
+	for _, k := range s.Calls {
+		switch {
+		case k.Status == lifecycle.StepRunning && k.Kind == lifecycle.StepHandoff:
+			handoff = k
+		case k.Status == lifecycle.StepRunning:
+			owed = append(owed, ToolCall{Call: k, Until: s.deadline(), Of: s})
+		}
+	}
+	if len(owed) == 0 && handoff != nil {
+		owed = append(owed, HandOff{Call: handoff, Until: s.deadline(), Of: s})
+	}
+	return owed
+}
+
+// begin makes the calls of a turn steps, in call order.
+func (c *change) begin(m *ModelAnswered) {
+	calls := m.Result.Calls
+	switch {
+	case m.Unplanned == lifecycle.FailLimitExceeded:
+		c.s.Ran = max(c.s.Ran, c.s.maxTime())
+		c.overTime()
+		return
+	case m.Unplanned != "":
+		c.end(lifecycle.RunFailed, m.Unplanned, internalMessage)
+		return
+	case len(calls) > maxCalls:
+		c.end(lifecycle.RunFailed, lifecycle.FailModelError, "The model asked for more than "+strconv.Itoa(maxCalls)+" calls in one turn.")
+		return
+	case c.s.Steps+len(calls) > c.s.Agent.Manifest.Limits.MaxSteps:
+		c.overSteps()
+		return
+	case c.s.Handoffs >= maxHandoffs && slices.ContainsFunc(m.Plan, func(p tool.Planned) bool { return p.Handoff && p.Refused == nil }):
+		c.limit("handoffs", strconv.Itoa(maxHandoffs))
+		return
+	}
+	c.s.Calls, c.own = make([]*Call, 0, len(calls)), true
+	handoff := false
+	for i := range calls {
+		p := ungranted(&calls[i])
+		if m.Plan != nil {
+			p = m.Plan[i]
+		}
+		if p.Handoff && p.Refused == nil {
+			if handoff {
+				p.Refused = &secondHandoff
+			}
+			handoff = true
+		}
+		c.beginCall(m.Result, &calls[i], p)
+	}
+	if c.s.Known {
+		c.s.Said = append(slices.Clip(c.s.Said), m.Result.Message())
+	}
+	c.proceed()
+}
+
+// ungranted is the plan for a call by an agent that has no tools. Calling what is
+// not granted runs nothing (open-parts.md, Tools).
+func ungranted(call *model.Call) tool.Planned {
+	name := cut(call.Name, maxName)
+	out := tool.FailedResult(tool.ErrNotGranted, "The tool "+strconv.Quote(name)+" is not granted to this agent. Nothing was run.")
+	return tool.Planned{CallID: call.ID, Tool: name, Shown: shownArgs(call), Refused: &out}
+}
+
+// beginCall begins the step of one call. Its receipt, the number of tool.called,
+// is committed before anything is sent.
+func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
+	k := &Call{Idx: c.s.Steps, Kind: lifecycle.StepTool, Status: lifecycle.StepRunning, Plan: p}
+	if p.Handoff {
+		k.Kind = lifecycle.StepHandoff
+	}
+	k.Plan.CallID = call.ID
+	c.s.Steps++
+	k.Began = c.seq()
+	began := StepBegan{Idx: k.Idx, Kind: k.Kind, Name: cut(p.Tool, maxName), Input: p.Shown, Seq: k.Began}
+	gated := p.Refused == nil && p.Terms != nil
+	if gated {
+		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
+	} else if k.Kind == lifecycle.StepTool {
+		began.Called = c.seq()
+	}
+	began.Status = k.Status
+	if p.Refused == nil {
+		began.call = k
+	}
+	c.s.Calls = append(c.s.Calls, k)
+	c.fact(began)
+	if p.Refused != nil {
+		c.endCall(len(c.s.Calls)-1, *p.Refused)
+	}
+}
+
+// call is the call at a place, as this decision may change it.
+func (c *change) call(i int) *Call {
+	if !c.own {
+		c.s.Calls, c.own = slices.Clone(c.s.Calls), true
+	}
+	k := *c.s.Calls[i]
+	c.s.Calls[i] = &k
+	return &k
+}
+
+// endCall ends a call's step with what the model hears. The end of a handoff is
+// no frame.
+func (c *change) endCall(i int, out tool.Outcome) *Call {
+	k := c.call(i)
+	k.Status = lifecycle.StepSucceeded
+	if out.IsError {
+		k.Status = lifecycle.StepFailed
+	}
+	k.Result = model.CallResult{CallID: k.Plan.CallID, Content: out.Content, IsError: out.IsError}
+	e := StepEnded{
+		Idx: k.Idx, Kind: k.Kind, Status: k.Status, Output: out.Shown,
+		Turn: &model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{k.Result}},
+	}
+	if k.Kind == lifecycle.StepTool {
+		e.Seq = c.seq()
+	}
+	c.fact(e)
+	return k
+}
+
+// called is the answer of a call.
+func (c *change) called(i int, out tool.Outcome) {
+	c.clock()
+	c.endCall(i, out)
+	if !c.overTime() {
+		c.proceed()
+	}
+}
+
+// handedOver is the end of a handoff: another agent speaks from here on.
+func (c *change) handedOver(i int, m HandedOver) {
+	c.clock()
+	c.endCall(i, m.Outcome)
+	if m.Agent != nil {
+		c.fact(Handoff{From: m.From, To: m.To, Seq: c.seq()})
+		c.s.Speaker, c.s.SpeakerVersion, c.s.Agent = m.AgentID, m.Version, m.Agent
+		c.s.Handoffs++
+	}
+	if !c.overTime() {
+		c.proceed()
+	}
+}
+
+// proceed does what the turn's calls allow next. The ungated ones go first; when
+// the last of them has ended, people are asked about all gated ones together;
+// when nothing is open any more, the model hears of it.
+func (c *change) proceed() {
+	running, waiting, handoff := 0, 0, 0
+	for _, k := range c.s.Calls {
+		switch {
+		case k.Status == lifecycle.StepWaiting:
+			waiting++
+		case k.Status != lifecycle.StepRunning:
+		case k.Kind == lifecycle.StepHandoff:
+			handoff++
+		default:
+			running++
+		}
+	}
+	switch {
+	case running > 0:
+		c.inOrder()
+	case waiting > 0:
+		c.wait()
+	case handoff > 0:
+	default:
+		c.hear()
+	}
+}
+
+// inOrder makes the calls that run start in their order.
+func (c *change) inOrder() {
+	var last *start
+	for i, k := range c.s.Calls {
+		if k.Status != lifecycle.StepRunning || k.Kind != lifecycle.StepTool {
+			continue
+		}
+		if k.start == nil {
+			k = c.call(i)
+			k.start = newStart(last)
+		}
+		last = k.start
+	}
+}
+
+// wait asks people about the gated calls of the turn, and waits for them. The
+// commit of this is the checkpoint before any of them is called.
+func (c *change) wait() {
+	for i, k := range c.s.Calls {
+		if k.Status != lifecycle.StepWaiting {
+			continue
+		}
+		k = c.call(i)
+		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout}
+		// To the microsecond, as it is stored: the frame says the same as the row.
+		expires := c.now.Add(k.Plan.Terms.SLA()).Truncate(time.Microsecond)
+		c.fact(Asked{Call: k, Seq: c.seq(), Expires: expires})
+	}
+	c.s.Status = lifecycle.RunWaitingApproval
+	c.fact(Waits{Seq: c.seq()})
+}
+
+// look is what a waiting run does when it is activated: it goes on once all its
+// approvals are decided, and ends where one expired that says so. It reports
+// whether anything came of it.
+func (c *change) look() bool {
+	pending, expired := false, false
+	for _, k := range c.s.Calls {
+		if a := k.Approval; k.Status == lifecycle.StepWaiting && a != nil {
+			pending = pending || !a.Status.Terminal()
+			expired = expired || a.Status == lifecycle.ApprovalExpired && a.OnTimeout == agent.TimeoutCancelRun
+		}
+	}
+	switch {
+	case expired:
+		c.end(lifecycle.RunCancelled, lifecycle.FailExpired, "An approval expired.")
+	case pending:
+		return false
+	default:
+		c.goOn()
+	}
+	return true
+}
+
+// goOn is the only way out of waiting: all approvals are decided.
+func (c *change) goOn() {
+	if c.s.Agent == nil {
+		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
+		return
+	}
+	for _, k := range c.s.Calls {
+		if k.Status == lifecycle.StepWaiting && !k.sound() {
+			c.end(lifecycle.RunFailed, lifecycle.FailInternal, "The arguments of a call are not those that were approved. Nothing was run.")
+			return
+		}
+	}
+	c.s.Status, c.s.Since = lifecycle.RunRunning, c.now
+	for _, k := range c.s.Calls {
+		if k.Status == lifecycle.StepWaiting {
+			c.fact(Resumed{Approval: *k.Plan.Approval, Decision: k.Approval.Decision, Seq: c.seq()})
+		}
+	}
+	for i, k := range c.s.Calls {
+		if k.Status == lifecycle.StepWaiting {
+			c.follow(i)
+		}
+	}
+	c.proceed()
+}
+
+// sound reports whether a decided call can be carried out as it was decided: the
+// arguments that would be sent are those of the approval.
+func (k *Call) sound() bool {
+	if k.Approval == nil || k.Plan.Approval == nil {
+		return false
+	}
+	switch k.Approval.Status {
+	case lifecycle.ApprovalApproved, lifecycle.ApprovalEdited:
+		return tool.Digest(k.decidedArgs()) == k.Approval.Digest
+	case lifecycle.ApprovalRejected, lifecycle.ApprovalResponded, lifecycle.ApprovalExpired:
+		return true
+	}
+	return false
+}
+
+// decidedArgs are what is called with once the call is approved.
+func (k *Call) decidedArgs() json.RawMessage {
+	if k.Approval.Status == lifecycle.ApprovalEdited {
+		return k.Approval.Edited
+	}
+	return k.Plan.Args
+}
+
+// follow does what was decided about one call.
+func (c *change) follow(i int) {
+	k := c.call(i)
+	a := k.Approval
+	switch a.Status {
+	case lifecycle.ApprovalApproved, lifecycle.ApprovalEdited:
+		k.Status = lifecycle.StepRunning
+		f := StepCalled{Call: k, Edited: a.Status == lifecycle.ApprovalEdited}
+		if f.Edited {
+			k.Plan.Args, k.Plan.Shown = a.Edited, redact.JSON(a.Edited)
+		}
+		if k.Kind == lifecycle.StepTool {
+			f.Called = c.seq()
+		}
+		c.fact(f)
+	case lifecycle.ApprovalResponded:
+		k.Said = a.Feedback
+		c.endCall(i, responded)
+	case lifecycle.ApprovalExpired:
+		c.endCall(i, rejected("expired"))
+	default:
+		c.endCall(i, rejected(a.Feedback))
+	}
+}
+
+// takeUp goes on with the calls that an older epoch began. One that may be sent
+// again is owed again, under the same key; of any other nobody knows whether it
+// took effect (open-parts.md, Tools).
+func (c *change) takeUp() {
+	for i, k := range c.s.Calls {
+		if k.Status == lifecycle.StepRunning && k.Kind == lifecycle.StepTool && !k.Plan.Repeat {
+			c.endCall(i, unknownOutcome)
+		}
+	}
+	c.proceed()
+}
+
+// hear tells the model what its calls came to, in call order.
+func (c *change) hear() {
+	if c.s.Known {
+		results := make([]model.CallResult, len(c.s.Calls))
+		var said []string
+		for i, k := range c.s.Calls {
+			results[i] = k.Result
+			if k.Said != "" {
+				said = append(said, k.Said)
+			}
+		}
+		c.s.Said = append(slices.Clip(c.s.Said), heard(results, said)...)
+	}
+	c.s.Calls, c.own = nil, false
+	c.ask()
+}
+
+// drop ends what is open of the calls of a run that ends, and with it what was
+// asked about them.
+func (c *change) drop() {
+	var asked []id.ApprovalID
+	for i, k := range c.s.Calls {
+		if k.Status != lifecycle.StepRunning && k.Status != lifecycle.StepWaiting {
+			continue
+		}
+		e := StepEnded{Idx: k.Idx, Kind: k.Kind, Status: lifecycle.StepFailed}
+		if k.Status == lifecycle.StepRunning {
+			e.Output = cutCall
+		}
+		if k.Approval != nil && k.Status == lifecycle.StepWaiting && k.Plan.Approval != nil {
+			asked = append(asked, *k.Plan.Approval)
+		}
+		c.call(i).Status = lifecycle.StepFailed
+		c.fact(e)
+	}
+	c.s.Calls, c.own = nil, false
+	if len(asked) > 0 {
+		c.fact(Withdrawn{Approvals: asked})
+	}
+}
+
+// looked notes that a timer of a decided approval has called: whoever is
+// activated has looked. It reports whether the timer is of no use any more.
+func (c *change) looked(name string) bool {
+	u, err := id.Parse(name)
+	if err != nil {
+		return false
+	}
+	approval := id.ApprovalID{UUID: u}
+	for _, k := range c.s.Calls {
+		if k.Plan.Approval != nil && *k.Plan.Approval == approval && k.Approval != nil && !k.Approval.Status.Terminal() {
+			return false
+		}
+	}
+	c.fact(Looked{Approval: approval})
+	return true
+}

@@ -1,0 +1,228 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentsvc/persistence/failpoint"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/tool"
+)
+
+// Turn is whose turn it is and what narrows it.
+type Turn struct {
+	Tenant   id.TenantID
+	Run      id.RunID
+	Agent    id.AgentID // who speaks; after a handoff not the run's own agent
+	Manifest *agent.Manifest
+	Options  tool.Options
+}
+
+// Tools offers tools to models and carries calls out. A run asks for nothing
+// here as long as its manifest names neither tools nor handoffs.
+type Tools interface {
+	// Offer lists what the agent may call now, by qualified name; the tool
+	// handoff is among it where the manifest names handoffs. The error is the
+	// storage's.
+	Offer(ctx context.Context, t Turn) ([]model.ToolSpec, error)
+	// Plan says what becomes of each call; calls[i] will be step first+i, from
+	// which its idempotency_key is derived. Nothing is called. The id of an
+	// approval is minted here, in the run's shard. The error is the storage's.
+	Plan(ctx context.Context, t Turn, first int, calls []model.Call) ([]tool.Planned, error)
+	// Call carries out the planned call of step idx: its grant is looked at
+	// again, the credential opened and closed. It always answers; that ctx ended
+	// is the only reason to drop the answer. Handoffs do not come here.
+	Call(ctx context.Context, t Turn, idx int, p tool.Planned) tool.Outcome
+}
+
+// Effects of calls.
+type (
+	// ToolCall carries out one call, until the run's time is up.
+	ToolCall struct {
+		Call  *Call
+		Until time.Time
+		Of    *State // as committed
+	}
+	// HandOff looks for the agent that a call hands the conversation over to.
+	HandOff struct {
+		Call  *Call
+		Until time.Time
+		Of    *State
+	}
+)
+
+// Key is stable over re-performance: a call that is sent again has the key of
+// the first time.
+func (e ToolCall) Key() string { return e.Call.key() }
+
+// Key is stable over re-performance.
+func (e HandOff) Key() string { return e.Call.key() }
+
+// What crash tests meet on the way of a gated call: it has been asked for; it was
+// decided and its receipt is committed; it is about to be sent; it was answered
+// and nobody has heard it; its result is about to be committed.
+var (
+	pointOpened       = failpoint.Declare("run.tool_opened")
+	pointResumed      = failpoint.Declare("run.tool_resumed")
+	pointBeforeCall   = failpoint.Declare("run.tool_before_call")
+	pointAfterCall    = failpoint.Declare("run.tool_after_call")
+	pointBeforeResult = failpoint.Declare("run.tool_before_result")
+)
+
+// start lets the calls of a turn be handed out in their order. One call waits
+// for the start of the one before it; its own is told once, right before it is
+// handed out.
+type start struct {
+	before *start // nil: nobody goes first
+	made   chan struct{}
+}
+
+func newStart(before *start) *start { return &start{before: before, made: make(chan struct{})} }
+
+// turn waits until it is this call's turn to start; false is the end of ctx.
+func (s *start) turn(ctx context.Context) bool {
+	if s == nil || s.before == nil {
+		return true
+	}
+	select {
+	case <-s.before.made:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// make tells the next call. An activation performs a call once.
+func (s *start) make() {
+	if s != nil {
+		close(s.made)
+	}
+}
+
+// hasTools reports whether the speaking agent may have any: of one that has none
+// nobody is asked.
+func (k *kind) hasTools(s *State) bool {
+	if k.cfg.Tools == nil {
+		return false
+	}
+	m := s.Agent.Manifest
+	return len(m.Tools.MCP)+len(m.Tools.Builtin)+len(m.Tools.BrowserSkills)+len(m.Handoffs) > 0
+}
+
+// turnOf is the turn of the agent that speaks in s.
+func turnOf(s *State) Turn {
+	speaker, _ := s.speaker()
+	return Turn{Tenant: s.Tenant, Run: s.ID, Agent: speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
+}
+
+// plan asks what becomes of the calls. It says why there is no plan.
+func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []tool.Planned, unplanned lifecycle.Failure) {
+	err := retry(ctx, func() (err error) {
+		plan, err = k.cfg.Tools.Plan(ctx, turnOf(s), s.Steps, calls)
+		return err
+	})
+	if err == nil && !complete(plan, calls) {
+		err = errPlan
+	}
+	switch {
+	case err == nil:
+		return plan, ""
+	case ctx.Err() != nil:
+		return nil, lifecycle.FailLimitExceeded
+	}
+	k.log(k.cfg.Log.Error(), s).Err(err).Msg("calls could not be planned")
+	return nil, lifecycle.FailInternal
+}
+
+var errPlan = errors.New("run: the plan does not fit the calls")
+
+// complete reports whether a plan says of each call what the machine asks.
+func complete(plan []tool.Planned, calls []model.Call) bool {
+	return len(plan) == len(calls) && !slices.ContainsFunc(plan, func(p tool.Planned) bool {
+		return p.Refused == nil && (p.Terms == nil) != (p.Approval == nil)
+	})
+}
+
+// call carries out one call. It returns nil when nobody waits for it any more.
+func (k *kind) call(ctx context.Context, e ToolCall) any {
+	s, c := e.Of, e.Call
+	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	defer stop()
+	out := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+	if c.start.turn(bounded) {
+		failpoint.Hit(pointBeforeCall)
+		c.start.make()
+		if k.cfg.Tools != nil {
+			out = k.cfg.Tools.Call(bounded, turnOf(s), c.Idx, c.Plan)
+		}
+		failpoint.Hit(pointAfterCall)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case bounded.Err() != nil:
+		return TimeUp{Idx: c.Idx}
+	}
+	return ToolAnswered{Idx: c.Idx, Outcome: out}
+}
+
+// handOff looks for the agent that takes over: it is named in the manifest of the
+// one that speaks, and has a published version.
+func (k *kind) handOff(ctx context.Context, e HandOff) any {
+	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
+	defer stop()
+	m := HandedOver{Idx: e.Call.Idx}
+	err := retry(bounded, func() (err error) {
+		m, err = k.takesOver(bounded, e)
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err == nil:
+		return m
+	case bounded.Err() != nil:
+		return TimeUp{Idx: e.Call.Idx}
+	}
+	k.log(k.cfg.Log.Error(), e.Of).Err(err).Msg("handoff could not be looked up")
+	return HandedOver{Idx: e.Call.Idx, Outcome: lostHandoff}
+}
+
+func (k *kind) takesOver(ctx context.Context, e HandOff) (HandedOver, error) {
+	s, m := e.Of, HandedOver{Idx: e.Call.Idx}
+	var args struct {
+		To string `json:"to"`
+	}
+	if json.Unmarshal(e.Call.Plan.Args, &args) != nil || !slices.Contains(s.Agent.Manifest.Handoffs, args.To) {
+		m.Outcome = tool.FailedResult(tool.ErrInvalidArgs, "There is no such agent to hand the conversation over to.")
+		return m, nil
+	}
+	m.To = args.To
+	var ok bool
+	var err error
+	if m.AgentID, m.Version, ok, err = k.cfg.Store.Published(ctx, s.Tenant, m.To); err != nil {
+		return m, err
+	}
+	if ok {
+		if m.Agent, err = k.agents.get(ctx, version{s.Tenant, m.AgentID, m.Version}); err != nil {
+			return m, err
+		}
+	}
+	if m.Agent == nil {
+		m.Outcome = tool.FailedResult(tool.ErrToolFailed, "The agent "+m.To+" cannot take the conversation over: it has no published version.")
+		return m, nil
+	}
+	speaker, _ := s.speaker()
+	if m.From, err = k.cfg.Store.Slug(ctx, s.Tenant, speaker); err != nil {
+		return m, fmt.Errorf("hand over: %w", err)
+	}
+	m.Outcome = tookOver(m.From, m.To)
+	return m, nil
+}
