@@ -66,6 +66,19 @@ func UpdateApproval(t id.TenantID, op id.OpID, u *ApprovalUpdate) Statement {
 		string(u.Assignee), u.SoFar, u.Edited, u.Digest[:], jsonText(u.Decisions), orNull(u.Decision), u.Feedback, u.EscalatedAt, u.DecidedAt, u.UpdatedAt, op}}
 }
 
+// DropApprovalTimers deletes timers of an approval, and WakeRun sets the one by
+// which its run looks at its approvals. They come behind UpdateApproval and not
+// with the commit's other timers: the row of the run is locked before timers
+// are, as in the commit that ends the run.
+func DropApprovalTimers(t id.TenantID, approval id.ApprovalID, names ...string) Statement {
+	return Statement{SQL: queries.Get("approval_timers_done"), Args: []any{t, approval, names}}
+}
+
+// WakeRun sets a timer of the run, named by the approval.
+func WakeRun(t id.TenantID, run id.RunID, approval id.ApprovalID, at time.Time) Statement {
+	return Statement{SQL: queries.Get("approval_wake_run"), Args: []any{t, run, approval.String(), at}}
+}
+
 // CancelApprovals cancels the pending approvals of a run. It belongs into the
 // commit that ends the run.
 func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, at time.Time) Statement {

@@ -17,6 +17,13 @@ SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, 
 FROM run
 WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = run.id AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
 
+-- name: approval_timers_done
+DELETE FROM timers WHERE tenant_id = $1 AND kind = 'approval' AND entity_id = $2 AND name = ANY ($3)
+
+-- name: approval_wake_run
+INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, $4)
+ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
+
 -- name: approvals_cancel
 WITH own AS MATERIALIZED (
   SELECT id FROM approvals WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending' ORDER BY id FOR UPDATE
