@@ -16,6 +16,8 @@ type Identity struct {
 	Principal string // "apikey:<id>", "user:<id>", …: the actor of the audit log
 	Key       id.KeyID
 	User      id.UserID
+	Session   id.SessionID // of a console session
+	Until     time.Time    // when a session ends unless it is used again; zero: never
 }
 
 // Caller is who calls, for one request. A handler may keep it.
@@ -40,7 +42,7 @@ func (c *Caller) SetHeader(name, value string) {
 // receiver's to keep.
 type Credentials struct {
 	Bearer   string
-	Tenant   string // X-Tenant-Id
+	Tenant   string // X-Tenant-Id; a session needs none
 	Cookie   string // svc_session
 	EmbedKey string // X-Svc-Embed-Key
 	Method   string

@@ -221,6 +221,25 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// A session is judged with the tenant that was named beside it, if any, and with
+// what says that the call was meant.
+func TestASessionsCredentials(t *testing.T) {
+	w := newWorld(t)
+	for _, tenant := range []string{"", w.tenant.String(), w.other.String(), "x"} {
+		header := []string{"Authorization: -", "X-Tenant-Id: -", "Cookie: svc_session=member", "X-Svc-CSRF: 1", "Origin: https://console.example"}
+		if tenant != "" {
+			header[1] = "X-Tenant-Id: " + tenant
+		}
+		w.call("GET", "/v1/threads", "", header...)
+		w.auth.mu.Lock()
+		got := w.auth.seen[len(w.auth.seen)-1]
+		w.auth.mu.Unlock()
+		if got.Cookie != "member" || got.Bearer != "" || got.Tenant != tenant || got.CSRF != "1" || got.Origin != "https://console.example" || got.Method != "GET" {
+			t.Errorf("%q: %+v", tenant, got)
+		}
+	}
+}
+
 // security.md, Edge: who is charged, in tokens taken from the IP, given back to
 // it, and taken from the tenant.
 func TestBuckets(t *testing.T) {

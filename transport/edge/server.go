@@ -360,7 +360,9 @@ func (rq *request) credentials(ip netip.Addr) Credentials {
 	if h.hasAuth {
 		c.Bearer, c.Tenant = string(h.bearer()), string(h.tenant)
 	} else if h.cookie != nil {
-		c.Cookie = string(h.cookieValue("svc_session"))
+		if c.Cookie = string(h.cookieValue("svc_session")); c.Cookie != "" {
+			c.Tenant = string(h.tenant)
+		}
 	}
 	c.EmbedKey, c.CSRF, c.Origin, c.Referer = string(h.embedKey), string(h.csrf), string(h.origin), string(h.referer)
 	c.Path = string(rq.path)
@@ -668,7 +670,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 		head = append(append(append(append(head, "\r\n"...), h.Name...), ": "...), h.Value...)
 	}
 	head = append(head, "\r\n\r\n: ok\n\n"...)
-	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Principal: rq.caller.Principal}
+	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Principal: rq.caller.Principal, Until: rq.caller.Until}
 	log, id := s.cfg.Log, rq.id
 	counted, _ := rq.fc.Conn().(*conn)
 	if counted != nil {

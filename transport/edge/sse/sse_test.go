@@ -540,6 +540,26 @@ func TestCloseWhereAndDrain(t *testing.T) {
 	})
 }
 
+// A session's streams end with it, although nobody cuts them.
+func TestAStreamEndsWithItsOwner(t *testing.T) {
+	both(t, Config{Heartbeat: 64 * time.Millisecond}, func(t *testing.T, s *Streams) {
+		over, lives, ever := newReader(t), newReader(t), newReader(t)
+		_, a, _ := open(t, s, Owner{Until: time.Now().Add(50 * time.Millisecond)}, over)
+		defer a.Close()
+		d, b, _ := open(t, s, Owner{Until: time.Now().Add(time.Hour)}, lives)
+		defer b.Close()
+		e, c, _ := open(t, s, Owner{}, ever)
+		defer c.Close()
+		over.waitGone()
+		if !d.Send(fact(t, 1, 1)) || !e.Send(fact(t, 1, 1)) {
+			t.Fatal("the others were touched")
+		}
+		if st := s.Stats(); st.Ends[Revoked] != 1 || st.Open != 2 {
+			t.Fatalf("%+v", st)
+		}
+	})
+}
+
 func TestDrainSpreads(t *testing.T) {
 	both(t, Config{}, func(t *testing.T, s *Streams) {
 		for range 10 {

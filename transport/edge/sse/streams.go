@@ -30,7 +30,9 @@ type Owner struct {
 	Tenant    id.TenantID
 	Key       id.KeyID
 	User      id.UserID
+	Session   id.SessionID
 	Principal string
+	Until     time.Time // the stream is cut at the first heartbeat behind it; zero: never
 }
 
 // Reason says why a stream ended.
@@ -42,7 +44,7 @@ const (
 	Hangup                 // the client went away
 	Overflow               // more than Config.MaxPending bytes waited for the client
 	Stalled                // the client took nothing for Config.Stall
-	Revoked                // cut by CloseWhere or Cut
+	Revoked                // cut by CloseWhere or Cut, or behind Owner.Until
 	Drained                // cut by Drain
 	Flooded                // the client talked on a stream that is read only
 	reasons
@@ -303,6 +305,10 @@ func (s *Streams) beat() {
 				due = append(due[:0], s.slots[done%wheelSlots]...)
 				s.mu.Unlock()
 				for _, c := range due {
+					if until := c.owner.Until; !until.IsZero() && !now.Before(until) {
+						c.end(Revoked)
+						continue
+					}
 					c.beat()
 				}
 				clear(due)
