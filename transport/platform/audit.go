@@ -1,7 +1,125 @@
 package platform
 
-import "agentsvc/transport/edge"
+import (
+	"context"
+	"strings"
+	"time"
 
-func (p *Platform) auditRoutes(*edge.Table) {}
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
 
-func (p *Platform) usageRoutes(*edge.Table) {}
+type listAudit struct {
+	api.Page
+	Actor  *string    `query:"actor" maxLength:"200" doc:"exactly, as apikey:<id> or user:<id>"`
+	Action *string    `query:"action" maxLength:"200" doc:"exactly, as agent.publish"`
+	Target *string    `query:"target" maxLength:"200" doc:"an id, or kind:id as agent:<id>"`
+	Since  *time.Time `query:"since" doc:"this time and later"`
+	Until  *time.Time `query:"until" doc:"before this time"`
+}
+
+type listUsage struct {
+	From    *time.Time       `query:"from" doc:"this time and later; default 30 days before to"`
+	To      *time.Time       `query:"to" doc:"before this time; default now"`
+	GroupBy store.UsageGroup `query:"group_by" enum:"day,agent,model,kind" doc:"default day"`
+}
+
+type listUsageRecords struct {
+	api.Page
+	Kind  *lifecycle.UsageKind `query:"kind"`
+	RunID *id.RunID            `query:"run_id"`
+}
+
+const tagAudit = "Audit and usage"
+
+func (p *Platform) auditRoutes(t *edge.Table) {
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/audit", ID: "listAudit", Answer: listed(sampleAudit),
+		Summary:     "Read the audit log",
+		Description: "Every change by a person or a key, and what the service did by itself. Filters narrow together.", Tag: tagAudit, Role: lifecycle.RoleAdmin}, p.listAudit)
+}
+
+// targetFilter reads an id or kind:id.
+func targetFilter(f *store.AuditFilter, text string) error {
+	kind, rest, both := strings.Cut(text, ":")
+	if both {
+		f.TargetKind, text = &kind, rest
+	}
+	target, err := id.Parse(text)
+	if err != nil || both && kind == "" {
+		return problem.Invalid("target", "must be an id, or kind:id")
+	}
+	f.Target = &target
+	return nil
+}
+
+func (p *Platform) listAudit(ctx context.Context, c *edge.Caller, in *listAudit) (*api.List[api.AuditEntry], error) {
+	at, err := page[id.AuditID](in.Page, "audit")
+	if err != nil {
+		return nil, err
+	}
+	f := store.AuditFilter{Actor: in.Actor, Action: in.Action, Since: in.Since, Until: in.Until}
+	if in.Target != nil {
+		if err := targetFilter(&f, *in.Target); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := p.Store.View(c.Tenant).AuditLog(ctx, f, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), "audit", func(e api.AuditEntry) any { return e.ID })
+	return &l, nil
+}
+
+func (p *Platform) usageRoutes(t *edge.Table) {
+	edge.Enum(t, lifecycle.UsageKinds...)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/usage", ID: "getUsage", Answer: api.Items[api.UsageGroup]{Items: []api.UsageGroup{sampleUsage}},
+		Summary:     "Sum up usage",
+		Description: "By day (UTC, newest first), agent, model or kind (dearest first). Without from and to: the last 30 days.", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usage)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/usage/records", ID: "listUsageRecords", Answer: listed(sampleUsageRecord),
+		Summary: "List what was billed", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usageRecords)
+}
+
+// usageDays is how far usage is summed up when nothing else is asked for
+// (open-parts.md, Audit, usage).
+const usageDays = 30
+
+func (p *Platform) usage(ctx context.Context, c *edge.Caller, in *listUsage) (*api.Items[api.UsageGroup], error) {
+	to := time.Now()
+	if in.To != nil {
+		to = *in.To
+	}
+	from := to.AddDate(0, 0, -usageDays)
+	if in.From != nil {
+		from = *in.From
+	}
+	if from.After(to) {
+		return nil, problem.Invalid("from", "must not be behind to")
+	}
+	by := in.GroupBy
+	if by == "" {
+		by = store.UsageByDay
+	}
+	rows, err := p.Store.View(c.Tenant).Usage(ctx, by, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Items[api.UsageGroup]{Items: rows}, nil
+}
+
+func (p *Platform) usageRecords(ctx context.Context, c *edge.Caller, in *listUsageRecords) (*api.List[api.UsageRecord], error) {
+	at, err := page[id.UsageID](in.Page, "usage-records")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := p.Store.View(c.Tenant).UsageRecords(ctx, store.UsageFilter{Kind: in.Kind, Run: in.RunID}, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), "usage-records", func(r api.UsageRecord) any { return r.ID })
+	return &l, nil
+}

@@ -1,8 +1,305 @@
 package platform
 
-import "agentsvc/transport/edge"
+import (
+	"context"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
 
-func (p *Platform) sessionRoutes(*edge.Table) {}
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/password"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
 
-// Sessions are the console sessions that a node knows.
-type Sessions struct{}
+const (
+	maxSessions = 1 << 14
+	sessionsFor = 30 * time.Second
+	// touchEvery is how often the use of a session is written at most: it ends by
+	// idleness up to this long too early.
+	touchEvery = time.Minute
+	// epochSlots is how many counters the tenants share. Two tenants of one slot
+	// only look sessions up a little more often.
+	epochSlots = 1 << 10
+)
+
+// SessionsConfig joins Sessions with the rest. Store and PublicURL are required.
+type SessionsConfig struct {
+	Store *store.Store
+	// PublicURL is the origin of the console: a call from there needs no
+	// X-Svc-CSRF.
+	PublicURL string
+	// Valid says whether this node still holds its lease; while it does not,
+	// nothing that is remembered counts.
+	Valid func() bool
+	Now   func() time.Time
+	// Ended is called when a session, or with a zero id every session of a user,
+	// has ended and this node accepts it no more, before the answer: it tells the
+	// other nodes and closes the streams of those sessions.
+	Ended func(ctx context.Context, t id.TenantID, user id.UserID, session id.SessionID) error
+}
+
+// Sessions are the console sessions that this node knows: the edge's
+// Authenticator for cookies, and the bound on how many passwords are hashed at
+// once. What it remembers is dropped by Forget and ForgetUser, at once.
+type Sessions struct {
+	cfg    SessionsConfig
+	origin string
+	live   *store.Cache[sessionAt, liveSession]
+	epochs [epochSlots]atomic.Uint64
+	hashes *gate
+	// refusal is how long a refused login takes at least, so that the time does
+	// not tell how many users have the e-mail.
+	refusal time.Duration
+}
+
+// sessionAt names a session as it was read after the epoch-th change of a user
+// of its tenant.
+type sessionAt struct {
+	tenant  id.TenantID
+	session id.SessionID
+	epoch   uint64
+}
+
+type liveSession struct {
+	hash      [32]byte
+	user      id.UserID
+	role      lifecycle.Role
+	principal string
+	until     time.Time
+}
+
+// NewSessions makes a Sessions.
+func NewSessions(cfg SessionsConfig) *Sessions {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Ended == nil {
+		cfg.Ended = func(context.Context, id.TenantID, id.UserID, id.SessionID) error { return nil }
+	}
+	return &Sessions{
+		cfg: cfg, origin: originOf(cfg.PublicURL), refusal: 250 * time.Millisecond,
+		live:   store.NewCache[sessionAt, liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Valid: cfg.Valid}),
+		hashes: newGate(max(runtime.GOMAXPROCS(0)/2, 1)),
+	}
+}
+
+// originOf is a URL's origin as browsers write it.
+func originOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	for of, port := range map[string]string{"http": ":80", "https": ":443"} {
+		if scheme == of {
+			host = strings.TrimSuffix(host, port)
+		}
+	}
+	return scheme + "://" + host
+}
+
+func (s *Sessions) epoch(t id.TenantID) *atomic.Uint64 {
+	return &s.epochs[(uint(t.UUID[14])<<8|uint(t.UUID[15]))%epochSlots]
+}
+
+func (s *Sessions) at(k *store.Token) sessionAt {
+	return sessionAt{k.Tenant, id.SessionID{UUID: k.ID}, s.epoch(k.Tenant).Load()}
+}
+
+// presentedSession reads the cookie. A session needs no X-Tenant-Id; another
+// tenant's makes it none.
+func presentedSession(c *edge.Credentials) (store.Token, bool) {
+	k, ok := store.ParseToken(c.Cookie)
+	if ok && c.Tenant != "" {
+		named, err := id.Parse(c.Tenant)
+		ok = err == nil && named == k.Tenant.UUID
+	}
+	return k, ok
+}
+
+// Authenticate implements edge.Authenticator.
+func (s *Sessions) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
+	k, ok := presentedSession(&c)
+	if !ok {
+		return edge.Identity{}, unauthorized()
+	}
+	live, ok, err := s.load(ctx, &k)
+	if err != nil {
+		return edge.Identity{}, err
+	}
+	if !k.Fits(live.hash[:]) || !ok || !s.cfg.Now().Before(live.until) {
+		return edge.Identity{}, unauthorized()
+	}
+	if !s.safe(&c) {
+		return edge.Identity{}, problem.New(problem.CodeForbidden, "A call of a session that changes something carries X-Svc-CSRF: 1 or the Origin of the console.")
+	}
+	return edge.Identity{Tenant: k.Tenant, Role: live.role, Principal: live.principal, User: live.user,
+		Session: id.SessionID{UUID: k.ID}, Until: live.until}, nil
+}
+
+// safe says whether a call with a cookie was meant by the person whose cookie it
+// is: other sites can neither set the header nor choose the Origin.
+func (s *Sessions) safe(c *edge.Credentials) bool {
+	return c.Method == "GET" || c.Method == "HEAD" || c.CSRF == "1" || c.Origin != "" && c.Origin == s.origin
+}
+
+// Cached implements edge.Authenticator: only what is known to be valid.
+func (s *Sessions) Cached(c edge.Credentials) bool {
+	k, ok := presentedSession(&c)
+	if !ok {
+		return false
+	}
+	live, ok := s.live.Get(s.at(&k))
+	return ok && k.Fits(live.hash[:]) && s.cfg.Now().Before(live.until)
+}
+
+// load finds a session, with the role of its user. A look-up that a change of
+// the user overtakes is repeated.
+func (s *Sessions) load(ctx context.Context, k *store.Token) (liveSession, bool, error) {
+	for {
+		at := s.at(k)
+		live, ok, err := s.live.Load(ctx, at, func(ctx context.Context) (liveSession, bool, error) { return s.read(ctx, k) })
+		if err != nil || s.epoch(k.Tenant).Load() == at.epoch {
+			return live, ok, err
+		}
+		if err := ctx.Err(); err != nil {
+			return liveSession{}, false, err
+		}
+	}
+}
+
+func (s *Sessions) read(ctx context.Context, k *store.Token) (liveSession, bool, error) {
+	session := id.SessionID{UUID: k.ID}
+	row, err := s.cfg.Store.View(k.Tenant).Session(ctx, session)
+	if err != nil || row == nil || !k.Fits(row.SecretHash) {
+		return liveSession{}, false, err
+	}
+	now := s.cfg.Now()
+	if !now.Before(row.Until()) {
+		return liveSession{}, false, nil
+	}
+	if now.Sub(row.UsedAt) >= touchEvery {
+		// A use that is not noted is noted next time; it is no reason to refuse.
+		if s.cfg.Store.UseSession(ctx, k.Tenant, session, now) == nil {
+			row.UsedAt = now
+		}
+	}
+	live := liveSession{user: row.User, role: row.Role, principal: "user:" + row.User.String(), until: row.Until()}
+	copy(live.hash[:], row.SecretHash)
+	return live, true, nil
+}
+
+// Forget drops what is remembered of a session: when it returns, a request that
+// presents it is looked up anew, one that is being looked up as well.
+func (s *Sessions) Forget(t id.TenantID, session id.SessionID) {
+	s.live.Drop(sessionAt{t, session, s.epoch(t).Load()})
+}
+
+// ForgetUser does so with every session of a user. The others of the tenant are
+// looked up anew, too: nobody keeps a list of a user's sessions.
+func (s *Sessions) ForgetUser(t id.TenantID, _ id.UserID) { s.epoch(t).Add(1) }
+
+// ForgetAll drops everything, for a node that was cut off.
+func (s *Sessions) ForgetAll() { s.live.Clear() }
+
+// gate bounds how many passwords are hashed at once, and how many wait: a hash
+// takes a good part of a core and 64 MiB.
+type gate struct {
+	slots, queue chan struct{}
+	patience     time.Duration
+}
+
+const (
+	maxHashQueue = 32
+	hashPatience = 3 * time.Second
+)
+
+func newGate(slots int) *gate {
+	return &gate{make(chan struct{}, slots), make(chan struct{}, slots+maxHashQueue), hashPatience}
+}
+
+// do runs work in a slot, or answers UNAVAILABLE.
+func (g *gate) do(ctx context.Context, work func()) error {
+	busy := func() error {
+		return problem.Unavailable("Too many passwords are being checked at the moment.", time.Second)
+	}
+	select {
+	case g.queue <- struct{}{}:
+		defer func() { <-g.queue }()
+	default:
+		return busy()
+	}
+	timer := time.NewTimer(g.patience)
+	defer timer.Stop()
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-timer.C:
+		return busy()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	work()
+	return nil
+}
+
+// hash hashes a password, nil for none.
+func (s *Sessions) hash(ctx context.Context, secret *string) (hash *string, err error) {
+	if secret == nil {
+		return nil, nil
+	}
+	err = s.hashes.do(ctx, func() { h := password.Hash(*secret); hash = &h })
+	return hash, err
+}
+
+// cookie is the header field that gives a browser its session, or with no text
+// takes it away.
+func (p *Platform) cookie(text string) string {
+	b := "svc_session=" + text + "; Path=/; HttpOnly; SameSite=Lax; Max-Age="
+	if text == "" {
+		b += "0"
+	} else {
+		b += maxAge
+	}
+	if p.Production {
+		b += "; Secure"
+	}
+	return b
+}
+
+const maxAge = "604800" // store.SessionLife
+
+// sessionOf is the caller's session; a key has none.
+func sessionOf(c *edge.Caller) (id.SessionID, error) {
+	if c.Session.IsZero() {
+		return id.SessionID{}, problem.New(problem.CodeUnauthorized, "This is for console sessions.")
+	}
+	return c.Session, nil
+}
+
+func (p *Platform) sessionRoutes(t *edge.Table) {
+	const tag = "Sessions"
+	describePeople(t)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/login", ID: "login", Answer: api.LoggedIn{User: &sampleUser, Tenant: &sampleTenant},
+		Summary: "Log in",
+		Description: "Answers the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only where e-mail and password fit " +
+			"users of several tenants: then the answer is TENANT_REQUIRED. Limited by address and by e-mail: 20 tries, one more every 10 seconds. Takes no Idempotency-Key.",
+		Tag: tag, Bucket: edge.BucketNone,
+		Codes:   []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeRateLimited, problem.CodeUnavailable, problem.CodeInternal},
+		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
+		Description: "Ends the session and takes its cookie away. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.logout)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change the own password",
+		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
+		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/{token}", ID: "showLoginLink", Summary: "Show a one-time login link", Tag: tag,
+		MediaType: htmlType, Hidden: true}, p.showLink)
+	edge.HandleRaw(t, edge.Route{Method: "POST", Path: "/login/{token}", ID: "useLoginLink", Summary: "Use a one-time login link", Tag: tag,
+		MediaType: htmlType, Hidden: true, MaxBody: 4096}, p.useLink)
+}

@@ -1,7 +1,189 @@
 package platform
 
-import "agentsvc/transport/edge"
+import (
+	"context"
 
-func (p *Platform) userRoutes(*edge.Table) {}
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
 
-func (p *Platform) nodeRoutes(*edge.Table) {}
+type createUser struct{ Body api.UserCreate }
+
+type oneUser struct {
+	ID id.UserID `path:"id"`
+}
+
+type patchUser struct {
+	ID   id.UserID `path:"id"`
+	Body api.UserPatch
+}
+
+type createNode struct{ Body api.OrgNodeCreate }
+
+type oneNode struct {
+	ID id.NodeID `path:"id"`
+}
+
+type patchNode struct {
+	ID   id.NodeID `path:"id"`
+	Body api.OrgNodePatch
+}
+
+type oneManager struct {
+	ID   id.NodeID `path:"id"`
+	User id.UserID `path:"user_id"`
+}
+
+func (p *Platform) userRoutes(t *edge.Table) {
+	const tag = "Users"
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/users", ID: "listUsers", Answer: listed(sampleUser),
+		Summary: "List users", Tag: tag, Role: lifecycle.RoleAdmin}, p.listUsers)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/users", ID: "createUser", Answer: sampleUser,
+		Summary:     "Add a user",
+		Description: "Only an owner adds an owner; an API key is none.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Codes:   []problem.Code{problem.CodeEmailTaken},
+		Example: map[string]any{"email": "kim@example.com", "name": "Kim", "role": "member", "password": "correct horse battery"}}, p.createUser)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/users/{id}", ID: "getUser", Answer: sampleUser,
+		Summary: "Read a user", Tag: tag, Role: lifecycle.RoleAdmin}, p.getUser)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/users/{id}", ID: "updateUser", Answer: sampleUser,
+		Summary: "Change a user",
+		Description: "A new role acts at once, a new password ends the user's sessions. Only an owner changes an owner or makes one; an API key is none. " +
+			"The last owner stays one.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Codes: []problem.Code{problem.CodeEmailTaken, problem.CodeLastOwner}, Example: map[string]any{"role": "admin"}}, p.updateUser)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/users/{id}", ID: "deleteUser", Summary: "Remove a user",
+		Description: "Ends the user's sessions at once. Only an owner removes an owner, and never the last one.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Codes: []problem.Code{problem.CodeLastOwner}}, p.deleteUser)
+}
+
+func (p *Platform) listUsers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.User], error) {
+	at, err := page[id.UserID](*in, "users")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := p.Store.View(c.Tenant).Users(ctx, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), "users", func(u api.User) any { return u.ID })
+	return &l, nil
+}
+
+func (p *Platform) createUser(ctx context.Context, c *edge.Caller, in *createUser) (*api.User, error) {
+	if err := store.MayMake(c.Role, in.Body.Role); err != nil {
+		return nil, err
+	}
+	hash, err := p.Sessions.hash(ctx, in.Body.Password)
+	if err != nil {
+		return nil, err
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.User, error) {
+		return tx.CreateUser(ctx, store.NewUser{Email: in.Body.Email, Name: in.Body.Name, Role: in.Body.Role, PasswordHash: hash})
+	})
+}
+
+func (p *Platform) getUser(ctx context.Context, c *edge.Caller, in *oneUser) (*api.User, error) {
+	return p.Store.View(c.Tenant).User(ctx, in.ID)
+}
+
+func (p *Platform) updateUser(ctx context.Context, c *edge.Caller, in *patchUser) (*api.User, error) {
+	b := &in.Body
+	hash, err := p.Sessions.hash(ctx, b.Password)
+	if err != nil {
+		return nil, err
+	}
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.User, error) {
+		return tx.UpdateUser(ctx, in.ID, c.Role, store.UserChange{Email: b.Email, Name: b.Name, Role: b.Role, PasswordHash: hash})
+	})
+	if b.Role != nil || hash != nil {
+		// Whatever became of the commit, what is remembered may be wrong now.
+		p.Sessions.ForgetUser(c.Tenant, in.ID)
+	}
+	if err == nil && hash != nil {
+		err = p.Sessions.cfg.Ended(ctx, c.Tenant, in.ID, id.SessionID{})
+	}
+	return out, err
+}
+
+func (p *Platform) deleteUser(ctx context.Context, c *edge.Caller, in *oneUser) (*edge.Empty, error) {
+	_, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteUser(ctx, in.ID, c.Role)
+	})
+	p.Sessions.ForgetUser(c.Tenant, in.ID)
+	if err == nil {
+		err = p.Sessions.cfg.Ended(ctx, c.Tenant, in.ID, id.SessionID{})
+	}
+	return nil, err
+}
+
+func (p *Platform) nodeRoutes(t *edge.Table) {
+	const tag = "Org nodes"
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/org-nodes", ID: "listOrgNodes", Answer: listed(sampleNode),
+		Summary: "List org nodes", Tag: tag, Role: lifecycle.RoleAdmin}, p.listNodes)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/org-nodes", ID: "createOrgNode", Answer: sampleNode,
+		Summary: "Add an org node", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"name": "Refunds", "parent_id": sample(13)}}, p.createNode)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/org-nodes/{id}", ID: "getOrgNode", Answer: sampleNode,
+		Summary: "Read an org node", Tag: tag, Role: lifecycle.RoleAdmin}, p.getNode)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/org-nodes/{id}", ID: "updateOrgNode", Answer: sampleNode,
+		Summary:     "Change an org node",
+		Description: "A parent that is the node itself or below it is VALIDATION.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Example: map[string]any{"parent_id": nil}}, p.updateNode)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/org-nodes/{id}", ID: "deleteOrgNode", Summary: "Remove an org node",
+		Description: "IN_USE while nodes, agents, connections or grants refer to it.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Codes: []problem.Code{problem.CodeInUse}}, p.deleteNode)
+	edge.Handle(t, edge.Route{Method: "PUT", Path: "/v1/org-nodes/{id}/managers/{user_id}", ID: "addOrgNodeManager", Summary: "Make a user a manager",
+		Description: "Of the node and of all below it. A second time it changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.addManager)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/org-nodes/{id}/managers/{user_id}", ID: "removeOrgNodeManager", Summary: "Take the role from a manager",
+		Description: "Of a user who is none it changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.removeManager)
+}
+
+func (p *Platform) listNodes(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.OrgNode], error) {
+	at, err := page[id.NodeID](*in, "org-nodes")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := p.Store.View(c.Tenant).Nodes(ctx, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), "org-nodes", func(n api.OrgNode) any { return n.ID })
+	return &l, nil
+}
+
+func (p *Platform) createNode(ctx context.Context, c *edge.Caller, in *createNode) (*api.OrgNode, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
+		return tx.CreateNode(ctx, &in.Body)
+	})
+}
+
+func (p *Platform) getNode(ctx context.Context, c *edge.Caller, in *oneNode) (*api.OrgNode, error) {
+	return p.Store.View(c.Tenant).Node(ctx, in.ID)
+}
+
+func (p *Platform) updateNode(ctx context.Context, c *edge.Caller, in *patchNode) (*api.OrgNode, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
+		return tx.UpdateNode(ctx, in.ID, &in.Body)
+	})
+}
+
+func (p *Platform) deleteNode(ctx context.Context, c *edge.Caller, in *oneNode) (*edge.Empty, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteNode(ctx, in.ID)
+	})
+}
+
+func (p *Platform) addManager(ctx context.Context, c *edge.Caller, in *oneManager) (*edge.Empty, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.AddManager(ctx, in.ID, in.User)
+	})
+}
+
+func (p *Platform) removeManager(ctx context.Context, c *edge.Caller, in *oneManager) (*edge.Empty, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.RemoveManager(ctx, in.ID, in.User)
+	})
+}

@@ -1,0 +1,41 @@
+package platform
+
+import (
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/transport/edge"
+)
+
+var (
+	sampleUserID = id.UserID{UUID: sample(10)}
+	sampleUser   = api.User{ID: sampleUserID, Email: "kim@example.com", Name: "Kim", Role: lifecycle.RoleAdmin, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	sampleNode   = api.OrgNode{ID: id.NodeID{UUID: sample(11)}, Name: "Refunds", ParentID: &id.NodeID{UUID: sample(13)},
+		ManagerIDs: []id.UserID{sampleUserID}, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	sampleAudit = api.AuditEntry{ID: id.AuditID{UUID: sample(12)}, At: sampleTime, Actor: "user:" + sampleUserID.String(), Action: "auth.login",
+		Target: api.AuditTarget{Kind: "user", ID: sampleUserID.UUID}, IP: "192.0.2.7", Detail: api.Value(`{"method":"password"}`)}
+	sampleUsage       = api.UsageGroup{Day: "2026-03-02", Runs: 31, TokensIn: 52_144, TokensOut: 9_310, CostUSD: 0.22346}
+	sampleUsageRecord = api.UsageRecord{ID: id.UsageID{UUID: sample(14)}, At: sampleEnd, Kind: lifecycle.UsageLLM, RunID: &sampleRunID, AgentID: &sampleAgentID,
+		Model: "large", TokensIn: 212, TokensOut: 9, CostUSD: 0.00062}
+)
+
+// describePeople says what the types of people, audit and usage are.
+func describePeople(t *edge.Table) {
+	edge.Doc[api.UserCreate](t, "A user to be.")
+	edge.Doc[api.UserPatch](t, "A change of a user; what is left out stays.")
+	edge.Doc[api.OrgNode](t, "A node of the tenant's organisation.")
+	edge.Doc[api.OrgNodeCreate](t, "An org node to be.")
+	edge.Doc[api.OrgNodePatch](t, "A change of an org node; what is left out stays.")
+	edge.Doc[api.Login](t, "Who logs in.")
+	edge.Doc[api.LoggedIn](t, "Who has logged in, and where. The session itself is in the cookie.")
+	edge.Doc[api.PasswordChange](t, "A new password.")
+	edge.Doc[api.AuditEntry](t, "Something that was done.")
+	edge.Doc[api.AuditTarget](t, "What it was done to.")
+	edge.Doc[api.UsageGroup](t, "Usage, summed up. Of day, agent_id, model and kind the one is there that was asked for.")
+	edge.Doc[api.UsageRecord](t, "One billed use.")
+	edge.Doc[api.List[api.User]](t, "A page of users.")
+	edge.Doc[api.List[api.OrgNode]](t, "A page of org nodes.")
+	edge.Doc[api.List[api.AuditEntry]](t, "A page of the audit log.")
+	edge.Doc[api.List[api.UsageRecord]](t, "A page of billed uses.")
+	edge.Doc[api.Items[api.UsageGroup]](t, "Usage by group.")
+}

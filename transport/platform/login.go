@@ -1,0 +1,284 @@
+package platform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/password"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+type loginInput struct{ Body api.Login }
+
+type passwordInput struct{ Body api.PasswordChange }
+
+// maxFits is how many users of different tenants one login is compared with.
+// Whoever is in more of them names the tenant.
+const maxFits = 16
+
+// nobodys is the hash that a password is compared with where there is no user: a
+// miss is the same work as a wrong password.
+var nobodys = sync.OnceValue(func() string { return password.Hash("the password of nobody") })
+
+// clientKey is the bucket of a client address: IPv6 clients count by /64.
+func clientKey(ip netip.Addr) string {
+	ip = ip.Unmap()
+	if ip.Is6() {
+		if net, err := ip.WithZone("").Prefix(64); err == nil {
+			return net.Addr().String()
+		}
+	}
+	return ip.String()
+}
+
+// allowLogin takes a token of the client's bucket and one of the e-mail's.
+func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, email string) error {
+	for _, key := range []string{clientKey(c.IP), strings.ToLower(email)} {
+		retry, ok, err := p.Logins.Allow(ctx, key)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return problem.RateLimited("Rate limit of scope login exceeded.", max(retry, time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// refuse answers a login that fits nobody. It takes the same time whatever was
+// done before.
+func (s *Sessions) refuse(ctx context.Context, began time.Time) error {
+	if rest := s.refusal - time.Since(began); rest > 0 {
+		timer := time.NewTimer(rest)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return unauthorized()
+}
+
+func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*api.LoggedIn, error) {
+	began := time.Now()
+	if err := p.allowLogin(ctx, c, in.Body.Email); err != nil {
+		return nil, err
+	}
+	found, err := p.Logins.Find(ctx, in.Body.Email)
+	if err != nil {
+		return nil, err
+	}
+	users := make([]store.LoginUser, 0, len(found))
+	for _, u := range found {
+		if in.Body.TenantID == nil || *in.Body.TenantID == u.Tenant {
+			users = append(users, u)
+		}
+	}
+	users = users[:min(len(users), maxFits)]
+	var fit []store.LoginUser
+	if err := p.Sessions.hashes.do(ctx, func() {
+		dummy := nobodys()
+		if len(users) == 0 {
+			password.Matches(dummy, in.Body.Password)
+		}
+		for _, u := range users {
+			if password.Matches(u.PasswordHash, in.Body.Password) {
+				fit = append(fit, u)
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	switch len(fit) {
+	case 0:
+		for _, u := range users {
+			if err := p.Store.LoginFailed(ctx, u.Tenant, u.ID, by(c).IP); err != nil {
+				return nil, err
+			}
+		}
+		return nil, p.Sessions.refuse(ctx, began)
+	case 1:
+		return p.begin(ctx, c, fit[0], began)
+	}
+	return nil, problem.New(problem.CodeTenantRequired, "E-mail and password fit users of several tenants: name one in tenant_id.")
+}
+
+// begin begins the session of a user whose password fitted.
+func (p *Platform) begin(ctx context.Context, c *edge.Caller, u store.LoginUser, began time.Time) (*api.LoggedIn, error) {
+	out := &api.LoggedIn{}
+	var token store.Token
+	who := store.By{Tenant: u.Tenant, Actor: "user:" + u.ID.String(), IP: by(c).IP}
+	begun := false
+	err := p.Store.Change(ctx, who, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
+		if token, begun, err = tx.CreateSession(ctx, u.ID, &u.PasswordHash, "password", p.Sessions.cfg.Now()); err != nil || !begun {
+			return nil, err
+		}
+		if out.User, err = tx.User(ctx, u.ID); err != nil {
+			return nil, err
+		}
+		out.Tenant, err = tx.Tenant(ctx)
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !begun { // removed, or given another password, while this one was checked
+		return nil, p.Sessions.refuse(ctx, began)
+	}
+	c.SetHeader("Set-Cookie", p.cookie(token.Text()))
+	return out, nil
+}
+
+func (p *Platform) logout(ctx context.Context, c *edge.Caller, _ *nothing) (*edge.Empty, error) {
+	s, err := sessionOf(c)
+	if err != nil {
+		return nil, err
+	}
+	_, err = change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.EndSession(ctx, s, c.User)
+	})
+	// Whatever became of the commit, what is remembered may be wrong now.
+	p.Sessions.Forget(c.Tenant, s)
+	if err != nil {
+		return nil, err
+	}
+	c.SetHeader("Set-Cookie", p.cookie(""))
+	return nil, p.Sessions.cfg.Ended(ctx, c.Tenant, c.User, s)
+}
+
+func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passwordInput) (*edge.Empty, error) {
+	if _, err := sessionOf(c); err != nil {
+		return nil, err
+	}
+	v := p.Store.View(c.Tenant)
+	user, err := v.User(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.allowLogin(ctx, c, user.Email); err != nil {
+		return nil, err
+	}
+	old, err := v.PasswordHash(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	fits, hash := false, ""
+	if err := p.Sessions.hashes.do(ctx, func() {
+		if fits = old != nil && password.Matches(*old, in.Body.Current); fits {
+			hash = password.Hash(in.Body.New)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if fits {
+		_, err = change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
+			fits, err = tx.SetPassword(ctx, c.User, *old, hash)
+			return nil, err
+		})
+		p.Sessions.ForgetUser(c.Tenant, c.User)
+		if err != nil {
+			return nil, err
+		}
+	} else if err := p.Store.LoginFailed(ctx, c.Tenant, c.User, by(c).IP); err != nil {
+		return nil, err
+	}
+	if !fits {
+		return nil, problem.Invalid("current", "is not the password")
+	}
+	c.SetHeader("Set-Cookie", p.cookie(""))
+	return nil, p.Sessions.cfg.Ended(ctx, c.Tenant, c.User, id.SessionID{})
+}
+
+const htmlType = "text/html; charset=utf-8"
+
+const (
+	pageHead = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>Sign in</title>
+<style>` + pageStyle + `</style>
+</head>
+<body>
+<main>
+`
+	pageStyle = `body{font:16px/1.5 system-ui,sans-serif;margin:0;display:grid;min-height:100vh;place-items:center;background:#f6f7f9;color:#1b1f24}` +
+		`main{max-width:24rem;padding:2rem}button{font:inherit;padding:.6rem 1.4rem;border:0;border-radius:.5rem;background:#2563eb;color:#fff;cursor:pointer}`
+	pageEnd = "</main>\n</body>\n</html>\n"
+
+	askPage  = pageHead + "<h1>Sign in</h1>\n<p>This link signs you in once.</p>\n<form method=\"post\"><button>Sign in</button></form>\n" + pageEnd
+	deadPage = pageHead + "<h1>This link cannot be used</h1>\n<p>It was used already, is older than 15 minutes, or never was one. Ask for a new one.</p>\n" + pageEnd
+	bluntEnd = pageHead + "<h1>Not from here</h1>\n<p>Another site sent this. Open the link itself to sign in.</p>\n" + pageEnd
+)
+
+var styleHash = func() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}()
+
+// html is one of the pages above: nothing in it is a stranger's text, and
+// nothing runs. The redirect behind the form may lead to the console, under
+// whatever name this page was opened.
+func (p *Platform) html(status int, page string) *edge.RawAnswer {
+	return &edge.RawAnswer{Status: status, ContentType: htmlType, Body: []byte(page), Headers: []edge.Header{
+		{Name: "Content-Security-Policy", Value: "default-src 'none'; style-src 'sha256-" + styleHash + "'; form-action 'self' " + p.Sessions.origin + "; base-uri 'none'; frame-ancestors 'none'"},
+		{Name: "Referrer-Policy", Value: "no-referrer"},
+		{Name: "X-Frame-Options", Value: "DENY"},
+		{Name: "Cache-Control", Value: "no-store"},
+	}}
+}
+
+// showLink shows the button and changes nothing: whoever looks at links in
+// messages before their reader does opens this too.
+func (p *Platform) showLink(ctx context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	k, ok := store.ParseToken(in.Param("token"))
+	if ok {
+		var err error
+		if ok, err = p.Store.View(k.Tenant).LinkUsable(ctx, k, p.Sessions.cfg.Now()); err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		return p.html(http.StatusUnauthorized, deadPage), nil
+	}
+	return p.html(http.StatusOK, askPage), nil
+}
+
+// useLink begins a session. Another site must not log a visitor in as somebody
+// else; with this page's referrer policy a form's Origin is null, so that the
+// browser's Sec-Fetch-Site is what tells.
+func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	if site := in.Header("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return p.html(http.StatusForbidden, bluntEnd), nil
+	}
+	k, ok := store.ParseToken(in.Param("token"))
+	if !ok {
+		return p.html(http.StatusUnauthorized, deadPage), nil
+	}
+	var token store.Token
+	err := p.Store.Change(ctx, store.By{Tenant: k.Tenant, Actor: "system", IP: by(c).IP}, func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
+		token, ok, err = tx.UseLink(ctx, k, p.Sessions.cfg.Now())
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return p.html(http.StatusUnauthorized, deadPage), nil
+	}
+	a := p.html(http.StatusSeeOther, "")
+	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: strings.TrimSuffix(p.PublicURL, "/") + "/"}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
+	return a, nil
+}
