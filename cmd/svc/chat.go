@@ -2,12 +2,16 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -16,8 +20,9 @@ func chatCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "chat AGENT",
 		Short: "talk to a published agent, by its slug or id, on a new thread",
-		Long:  "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.",
-		Args:  cobra.ExactArgs(1),
+		Long: "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.\n" +
+			"On a terminal, calls that wait for an approval can be decided in place.",
+		Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {
@@ -38,16 +43,16 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 	if err := c.call(ctx, "POST", "/v1/threads", map[string]any{"agent_id": agentID}, &thread); err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if !wantsJSON(cmd) {
-		fmt.Fprintf(out, "thread %s; an empty line ends the talk\n", thread.ID)
+	t := &talk{cmd: cmd, client: c, in: newTyped(cmd.InOrStdin()), out: &display{w: cmd.OutOrStdout()}, json: wantsJSON(cmd)}
+	t.asks = !t.json && isTerminal(cmd.InOrStdin())
+	if !t.json {
+		fmt.Fprintf(cmd.OutOrStdout(), "thread %s; an empty line ends the talk\n", thread.ID)
 	}
-	in := bufio.NewReader(cmd.InOrStdin())
 	for {
-		if !wantsJSON(cmd) {
-			fmt.Fprint(out, "> ")
+		if !t.json {
+			fmt.Fprint(cmd.OutOrStdout(), "> ")
 		}
-		line, err := in.ReadString('\n')
+		line, err := t.in.next(ctx)
 		if line = strings.TrimSpace(line); line == "" {
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
@@ -60,7 +65,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 		if err := c.call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", map[string]any{"content": line}, &posted); err != nil {
 			return err
 		}
-		if err := watch(cmd, c, posted.RunID); err != nil {
+		if err := t.follow(ctx, posted.RunID); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -69,9 +74,349 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 	}
 }
 
+// talk is one conversation on a terminal or in a pipe.
+type talk struct {
+	cmd    *cobra.Command
+	client *client
+	in     *typed
+	out    *display
+	json   bool
+	asks   bool // approvals are decided here
+
+	open []string  // approvals that the run waits for and nobody was asked about
+	ask  *question // what a person is being asked
+}
+
+// question is an approval that a person is being asked about.
+type question struct {
+	approval approvalView
+	wants    answerTo
+	edited   json.RawMessage
+}
+
+// answerTo is what the next line answers.
+type answerTo int
+
+const (
+	toChoice answerTo = iota
+	toWhy             // a rejection
+	toInstead
+	toArgs
+	toSending
+)
+
+var promptFor = map[answerTo]string{
+	toChoice:  "[a]pprove [r]eject [e]dit re[s]pond [w]ait: ",
+	toWhy:     "why (may be empty): ",
+	toInstead: "what to tell the agent instead (empty: back): ",
+	toArgs:    "all arguments, one line of JSON (empty: back): ",
+	toSending: "send this? [y/N] ",
+}
+
+// follow shows a run to its end. While it waits for approvals the same stream is
+// listened to: a decision made elsewhere takes the question back.
+func (t *talk) follow(ctx context.Context, run string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	frames, ended := make(chan frame), make(chan struct{})
+	var followed error // once ended is closed
+	go func() {
+		defer close(ended)
+		followed = t.client.follow(ctx, run, "?replay=full", func(f frame) error {
+			select {
+			case frames <- f:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	t.open, t.ask = nil, nil
+	var failed error
+	for {
+		select {
+		case f := <-frames:
+			if f.Type == "run.failed" {
+				failed = runFailed(f)
+			}
+			if err := t.frame(ctx, f); err != nil {
+				return err
+			}
+		case l := <-t.in.coming(t.ask != nil):
+			if err := t.answered(ctx, t.in.taken(l)); err != nil {
+				return err
+			}
+		case <-ended:
+			return errors.Join(followed, failed)
+		}
+	}
+}
+
+func (t *talk) frame(ctx context.Context, f frame) error {
+	var about struct {
+		ApprovalID string `json:"approval_id"`
+		Decision   string `json:"decision"`
+	}
+	if err := json.Unmarshal(f.Data, &about); err != nil {
+		return err
+	}
+	switch {
+	case f.Type == "approval.required":
+		t.open = append(t.open, about.ApprovalID)
+	case f.Type == "run.resumed" || f.terminal():
+		t.withdraw() // all of the turn's approvals are decided
+	}
+	switch {
+	case t.json:
+		if _, err := fmt.Fprintln(t.cmd.OutOrStdout(), string(f.Data)); err != nil {
+			return err
+		}
+	case t.asks && f.Type == "approval.required": // the question says it all
+	default:
+		if err := t.out.frame(f); err != nil {
+			return err
+		}
+	}
+	if f.Type == "run.waiting" && t.asks {
+		return t.next(ctx)
+	}
+	return nil
+}
+
+// withdraw takes back what is being asked: it was decided, or nobody can any more.
+func (t *talk) withdraw() {
+	if t.ask != nil {
+		t.out.text("\n")
+	}
+	t.open, t.ask = nil, nil
+}
+
+// next asks about the next approval that is still to be decided.
+func (t *talk) next(ctx context.Context) error {
+	t.ask = nil
+	for len(t.open) > 0 {
+		approval := t.open[0]
+		t.open = t.open[1:]
+		q := &question{}
+		if err := t.client.call(ctx, "GET", "/v1/approvals/"+url.PathEscape(approval), nil, &q.approval); err != nil {
+			if err := t.leave(approval, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if q.approval.Status != "pending" {
+			if err := t.out.line("[approval %s: %s]", visible(approval), visible(q.approval.Status)); err != nil {
+				return err
+			}
+			continue
+		}
+		t.ask = q
+		if err := t.describe(&q.approval); err != nil {
+			return err
+		}
+		return t.prompt(toChoice)
+	}
+	return nil
+}
+
+// describe shows what a person decides by.
+func (t *talk) describe(a *approvalView) error {
+	var args bytes.Buffer
+	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
+		args.Reset()
+		args.Write(a.RequestedAction.Args)
+	}
+	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", visible(a.RequestedAction.Tool), visible(a.Risk),
+		a.ledger(), visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
+	for line := range strings.Lines("    " + args.String()) {
+		lines = append(lines, visible(strings.TrimSuffix(line, "\n")))
+	}
+	if a.Reasoning != "" {
+		lines = append(lines, "  because: "+visible(a.Reasoning))
+	}
+	for _, d := range a.Decisions {
+		lines = append(lines, "  "+visible(d.Principal)+": "+visible(d.Action)+feedbackOf(d.Feedback))
+	}
+	for _, line := range lines {
+		if err := t.out.line("%s", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *talk) prompt(wants answerTo) error {
+	t.ask.wants = wants
+	return t.out.text(promptFor[wants])
+}
+
+// leave says how an approval is decided elsewhere; why may be nil.
+func (t *talk) leave(approval string, why error) error {
+	if why != nil {
+		if err := t.out.line("[%s]", visible(why.Error())); err != nil {
+			return err
+		}
+		var refused *apiError
+		if errors.As(why, &refused) && (refused.Code == "ALREADY_DECIDED" || refused.Code == "NOT_FOUND") {
+			return nil
+		}
+	}
+	return t.out.line("[decide it elsewhere: %s]", howToApprove(approval))
+}
+
+// answered takes a line that a person has typed.
+func (t *talk) answered(ctx context.Context, l typedLine) error {
+	t.out.inRow = false // the line's end was shown as it was typed
+	if t.ask == nil {
+		return t.out.line("[nothing was asked any more: the line was not used]")
+	}
+	text := strings.TrimSpace(l.text)
+	if l.err != nil && text == "" {
+		return t.nobody()
+	}
+	switch t.ask.wants {
+	case toWhy:
+		return t.decide(ctx, decision{Action: "reject", Feedback: text})
+	case toInstead:
+		if text == "" {
+			return t.prompt(toChoice)
+		}
+		return t.decide(ctx, decision{Action: "respond", Feedback: text})
+	case toArgs:
+		if text == "" {
+			return t.prompt(toChoice)
+		}
+		if err := checkObject([]byte(text)); err != nil {
+			if err := t.out.line("[the arguments %s]", err); err != nil {
+				return err
+			}
+			return t.prompt(toArgs)
+		}
+		t.ask.edited = json.RawMessage(text)
+		for _, line := range differences(t.ask.approval.RequestedAction.Args, t.ask.edited) {
+			if err := t.out.line("  %s", line); err != nil {
+				return err
+			}
+		}
+		return t.prompt(toSending)
+	case toSending:
+		if !isYes(text) {
+			return t.prompt(toChoice)
+		}
+		return t.decide(ctx, decision{Action: "edit", Args: t.ask.edited})
+	}
+	switch strings.ToLower(text) {
+	case "a", "approve":
+		return t.decide(ctx, decision{Action: "approve"})
+	case "r", "reject":
+		return t.prompt(toWhy)
+	case "e", "edit":
+		return t.prompt(toArgs)
+	case "s", "respond":
+		return t.prompt(toInstead)
+	case "w", "wait":
+		if err := t.leave(t.ask.approval.ID, nil); err != nil {
+			return err
+		}
+		return t.next(ctx)
+	}
+	return t.prompt(toChoice)
+}
+
+// nobody is left to ask: the run goes on waiting.
+func (t *talk) nobody() error {
+	t.asks = false
+	waiting := append([]string{t.ask.approval.ID}, t.open...)
+	t.open, t.ask = nil, nil
+	for _, approval := range waiting {
+		if err := t.leave(approval, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide sends what was answered. What another answer may mend is asked again.
+func (t *talk) decide(ctx context.Context, d decision) error {
+	approval := t.ask.approval.ID
+	got, err := t.client.decide(ctx, approval, d)
+	var refused *apiError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		if err := t.out.line("[%s: %s]", d.Action, got); err != nil {
+			return err
+		}
+		return t.next(ctx)
+	case errors.As(err, &refused) && refused.Status < 500 && !slices.Contains([]string{"INVALID_ARGS", "VALIDATION", "RATE_LIMITED"}, refused.Code):
+		if err := t.leave(approval, err); err != nil {
+			return err
+		}
+		return t.next(ctx)
+	}
+	if err := t.out.line("[%s]", visible(err.Error())); err != nil {
+		return err
+	}
+	return t.prompt(toChoice)
+}
+
+// typed hands over an input line by line. A line is read only when it is asked
+// for; one that was asked for and not waited for comes first the next time, so
+// that at most one read is under way. That read ends with the input.
+type typed struct {
+	in    *bufio.Reader
+	lines chan typedLine // holds the one line that was asked for
+	asked bool
+}
+
+type typedLine struct {
+	text string
+	err  error
+}
+
+func newTyped(in io.Reader) *typed {
+	return &typed{in: bufio.NewReader(in), lines: make(chan typedLine, 1)}
+}
+
+// coming is where a line comes that is wanted now or was before; whoever
+// receives it tells by taken.
+func (t *typed) coming(wanted bool) <-chan typedLine {
+	if wanted && !t.asked {
+		t.asked = true
+		go func() {
+			text, err := t.in.ReadString('\n')
+			t.lines <- typedLine{text, err}
+		}()
+	}
+	if !t.asked {
+		return nil
+	}
+	return t.lines
+}
+
+func (t *typed) taken(l typedLine) typedLine {
+	t.asked = false
+	return l
+}
+
+// next waits for a line.
+func (t *typed) next(ctx context.Context) (string, error) {
+	select {
+	case l := <-t.coming(true):
+		t.taken(l)
+		return l.text, l.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
 // findAgent takes an id as it is and looks a slug up.
 func (c *client) findAgent(ctx context.Context, agent string) (string, error) {
-	if len(agent) == 36 && strings.Count(agent, "-") == 4 {
+	if isID(agent) {
 		return agent, nil
 	}
 	cursor := ""

@@ -102,7 +102,8 @@ func (f frame) terminal() bool { return f.Type == "run.completed" || f.Type == "
 
 // follow reads a run's stream to its end and hands over each frame exactly
 // once: a stream that breaks is resumed at the last frame seen, as long as the
-// service comes back within a minute.
+// service comes back within a minute. A run that waits sends heartbeats only,
+// for as long as it waits.
 func (c *client) follow(ctx context.Context, run, query string, each func(frame) error) error {
 	last, pause := "", 100*time.Millisecond
 	lost := time.Time{}
@@ -123,6 +124,9 @@ func (c *client) follow(ctx context.Context, run, query string, each func(frame)
 		case err != nil && !errors.As(err, &broken) && !errors.As(err, &refused):
 			return err
 		}
+		if broken.heard {
+			lost, pause = time.Time{}, 100*time.Millisecond
+		}
 		if lost.IsZero() {
 			lost = time.Now()
 		}
@@ -141,7 +145,10 @@ func (c *client) follow(ctx context.Context, run, query string, each func(frame)
 }
 
 // brokenStream is a stream that ended without its terminal frame.
-type brokenStream struct{ err error }
+type brokenStream struct {
+	err   error
+	heard bool // the service had sent something before, if only a heartbeat
+}
 
 func (b brokenStream) Error() string { return "the stream broke: " + b.err.Error() }
 func (b brokenStream) Unwrap() error { return b.err }
@@ -159,7 +166,7 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return false, brokenStream{err}
+		return false, brokenStream{err: err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -167,11 +174,13 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	}
 	in := bufio.NewReader(resp.Body)
 	var f frame
+	heard := false
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return false, brokenStream{err}
+			return false, brokenStream{err, heard}
 		}
+		heard = true
 		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
 		value = strings.TrimPrefix(value, " ")
 		switch field {

@@ -69,8 +69,8 @@ func rootCommand() *cobra.Command {
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), openapiCommand(), versionCommand(),
-		tenantCommand(), keyCommand(), userCommand(),
-		chatCommand(), runsCommand(), statusCommand(),
+		tenantCommand(), keyCommand(), userCommand(), resealCommand(),
+		chatCommand(), runsCommand(), approvalsCommand(), grantsCommand(), statusCommand(),
 	)
 	return root
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -120,6 +121,7 @@ func runsCancelCommand() *cobra.Command {
 // watch prints a run's frames: one JSON object a line, or the text as it comes.
 func watch(cmd *cobra.Command, c *client, run string) error {
 	var failed error
+	out := &display{w: cmd.OutOrStdout()}
 	err := c.follow(cmd.Context(), run, "?replay=full", func(f frame) error {
 		if f.Type == "run.failed" {
 			failed = runFailed(f)
@@ -128,7 +130,7 @@ func watch(cmd *cobra.Command, c *client, run string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(f.Data))
 			return err
 		}
-		return printFrame(cmd.OutOrStdout(), f)
+		return out.frame(f)
 	})
 	return errors.Join(err, failed)
 }
@@ -138,38 +140,77 @@ func runFailed(f frame) error {
 	if err := json.Unmarshal(f.Data, &e); err != nil {
 		return err
 	}
-	return fmt.Errorf("the run failed: %s: %s", e.Code, e.Message)
+	return fmt.Errorf("the run failed: %s: %s", e.Code, visible(e.Message))
 }
 
-// printFrame shows a frame to a person: text as it comes, the rest as a line.
-func printFrame(w io.Writer, f frame) error {
-	var d struct {
-		Idx           int
-		Text          string
-		Kind, Name    string
-		Tool          string
-		OK            bool    `json:"ok"`
-		ArgsPreview   string  `json:"args_preview"`
-		OutputPreview string  `json:"output_preview"`
-		TokensIn      int64   `json:"tokens_in"`
-		TokensOut     int64   `json:"tokens_out"`
-		CostUSD       float64 `json:"cost_usd"`
+// display shows a run to a person: text as it comes, the rest as lines.
+type display struct {
+	w     io.Writer
+	inRow bool // the cursor is not at the beginning of a line
+}
+
+func (d *display) text(s string) error {
+	if s == "" {
+		return nil
 	}
-	if err := json.Unmarshal(f.Data, &d); err != nil {
+	d.inRow = !strings.HasSuffix(s, "\n")
+	_, err := io.WriteString(d.w, s)
+	return err
+}
+
+// line begins on a new line.
+func (d *display) line(format string, args ...any) error {
+	if d.inRow {
+		format = "\n" + format
+	}
+	return d.text(fmt.Sprintf(format+"\n", args...))
+}
+
+// howToApprove is what decides an approval elsewhere.
+func howToApprove(approval string) string {
+	return "svc approvals approve " + visible(approval)
+}
+
+func (d *display) frame(f frame) error {
+	var v struct {
+		Text          string    `json:"text"`
+		Tool          string    `json:"tool"`
+		OK            bool      `json:"ok"`
+		ArgsPreview   string    `json:"args_preview"`
+		OutputPreview string    `json:"output_preview"`
+		ApprovalID    string    `json:"approval_id"`
+		ExpiresAt     time.Time `json:"expires_at"`
+		Decision      string    `json:"decision"`
+		From          string    `json:"from"`
+		To            string    `json:"to"`
+		TokensIn      int64     `json:"tokens_in"`
+		TokensOut     int64     `json:"tokens_out"`
+		CostUSD       float64   `json:"cost_usd"`
+	}
+	if err := json.Unmarshal(f.Data, &v); err != nil {
 		return err
 	}
-	var err error
 	switch f.Type {
 	case "llm.delta":
-		_, err = fmt.Fprint(w, d.Text)
+		return d.text(harmless(v.Text))
 	case "tool.called":
-		_, err = fmt.Fprintf(w, "\n[%s %s]\n", d.Tool, d.ArgsPreview)
+		return d.line("[%s %s]", visible(v.Tool), visible(v.ArgsPreview))
 	case "tool.result":
-		_, err = fmt.Fprintf(w, "[ok=%v %s]\n", d.OK, d.OutputPreview)
+		outcome := "ok"
+		if !v.OK {
+			outcome = "failed"
+		}
+		return d.line("[%s %s]", outcome, visible(v.OutputPreview))
+	case "approval.required":
+		return d.line("[%s needs an approval until %s: %s]", visible(v.Tool), v.ExpiresAt.Format(time.RFC3339), howToApprove(v.ApprovalID))
 	case "run.waiting":
-		_, err = fmt.Fprintln(w, "\n[waiting for an approval]")
+		return d.line("[waiting for a decision]")
+	case "run.resumed":
+		return d.line("[approval %s: %s]", visible(v.ApprovalID), visible(v.Decision))
+	case "handoff":
+		return d.line("[%s hands over to %s]", visible(v.From), visible(v.To))
 	case "run.completed":
-		_, err = fmt.Fprintf(w, "\n[%d tokens in, %d out, %.4f USD]\n", d.TokensIn, d.TokensOut, d.CostUSD)
+		return d.line("[%d tokens in, %d out, %.4f USD]", v.TokensIn, v.TokensOut, v.CostUSD)
 	}
-	return err
+	return nil
 }

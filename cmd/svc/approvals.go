@@ -1,0 +1,600 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+)
+
+// approvalView is an approval as the API shows it.
+type approvalView struct {
+	ID              string `json:"id"`
+	RunID           string `json:"run_id"`
+	Status          string `json:"status"`
+	Risk            string `json:"risk"`
+	AssigneeRole    string `json:"assignee_role"`
+	Required        int    `json:"required_approvals"`
+	SoFar           int    `json:"approvals_so_far"`
+	RequestedAction struct {
+		Tool string          `json:"tool"`
+		Args json.RawMessage `json:"args"`
+	} `json:"requested_action"`
+	Reasoning string `json:"reasoning_summary"`
+	Decisions []struct {
+		Principal string  `json:"principal"`
+		Action    string  `json:"action"`
+		Feedback  *string `json:"feedback"`
+	} `json:"decisions"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// decision is the body of a decision.
+type decision struct {
+	Action   string          `json:"action"`
+	Args     json.RawMessage `json:"edited_args,omitempty"`
+	Feedback string          `json:"feedback,omitempty"`
+}
+
+// decided answers it.
+type decided struct {
+	Status string `json:"status"`
+	SoFar  int    `json:"approvals_so_far"`
+}
+
+func (d decided) String() string {
+	if d.Status == "pending" {
+		return fmt.Sprintf("pending, %d so far", d.SoFar)
+	}
+	return d.Status
+}
+
+// maxBulk is how many approvals one bulk decision takes (service.md, Limits).
+const maxBulk = 200
+
+func approvalsCommand() *cobra.Command {
+	cmd := group("approvals", "list and decide what waits for a person")
+	cmd.Long = "An ID may be the beginning of an id, as long as one pending approval begins with it."
+	cmd.AddCommand(approvalsListCommand(),
+		decideCommand("approve", "approve calls as they were asked for", false),
+		decideCommand("reject", "refuse calls; the model hears the feedback", false),
+		decideCommand("respond", "answer instead of calling: the feedback becomes a message of the user", true),
+		approvalsEditCommand())
+	return cmd
+}
+
+func approvalsListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list approvals, newest first", Args: cobra.NoArgs}
+	status := cmd.Flags().String("status", "pending", "only approvals of this status, or all")
+	run := cmd.Flags().String("run", "", "only approvals of this run id")
+	agent := cmd.Flags().String("agent", "", "only approvals of this agent, by its slug or id")
+	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		q := url.Values{}
+		if *status != "all" {
+			q.Set("status", *status)
+		}
+		if *run != "" {
+			q.Set("run_id", *run)
+		}
+		if *agent != "" {
+			found, err := c.findAgent(cmd.Context(), *agent)
+			if err != nil {
+				return err
+			}
+			q.Set("agent_id", found)
+		}
+		if *risk != "" {
+			q.Set("risk", *risk)
+		}
+		var page json.RawMessage
+		if err := c.call(cmd.Context(), "GET", "/v1/approvals?"+q.Encode(), nil, &page); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), page)
+		}
+		var list struct{ Items []approvalView }
+		if err := json.Unmarshal(page, &list); err != nil {
+			return err
+		}
+		return printApprovals(cmd.OutOrStdout(), list.Items, time.Now())
+	})
+	return cmd
+}
+
+// printApprovals prints a line of columns for each approval, and below it what a
+// person decides by.
+func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
+	rows := [][]string{{"APPROVAL", "RISK", "LEFT", "TOOL", "ASSIGNEE", "LEDGER"}}
+	for _, a := range items {
+		left := a.Status
+		if a.Status == "pending" {
+			left = timeLeft(a.ExpiresAt.Sub(now))
+		}
+		rows = append(rows, []string{a.ID, a.Risk, left, visible(a.RequestedAction.Tool), a.AssigneeRole, a.ledger()})
+	}
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	out := bufio.NewWriter(w)
+	for i, row := range rows {
+		var line strings.Builder
+		for j, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", width[j]-utf8.RuneCountInString(cell)+2))
+		}
+		fmt.Fprintln(out, strings.TrimRight(line.String(), " "))
+		if i == 0 {
+			continue
+		}
+		a := items[i-1]
+		fmt.Fprintln(out, "    args     ", shorten(visible(compact(a.RequestedAction.Args)), 200))
+		if a.Reasoning != "" {
+			fmt.Fprintln(out, "    reasoning", shorten(visible(a.Reasoning), 200))
+		}
+		for _, d := range a.Decisions {
+			fmt.Fprintln(out, "    decided  ", visible(d.Principal)+": "+d.Action+feedbackOf(d.Feedback))
+		}
+	}
+	return out.Flush()
+}
+
+func (a *approvalView) ledger() string { return fmt.Sprintf("%d/%d", a.SoFar, a.Required) }
+
+func feedbackOf(text *string) string {
+	if text == nil || *text == "" {
+		return ""
+	}
+	return ", " + shorten(visible(*text), 120)
+}
+
+// timeLeft is a duration in the one or two units that matter.
+func timeLeft(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "overdue"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// decideCommand is approve, reject or respond.
+func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
+	cmd := &cobra.Command{Use: action + " ID...", Short: short, Args: cobra.MinimumNArgs(1)}
+	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
+	if needsFeedback {
+		required(cmd, "feedback")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if needsFeedback && *feedback == "" {
+			return errors.New("--feedback: is what the model hears, it must not be empty")
+		}
+		return does(func(cmd *cobra.Command, args []string) error {
+			c, err := newClient()
+			if err != nil {
+				return err
+			}
+			ids, err := c.findApprovals(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			d := decision{Action: action, Feedback: *feedback}
+			if len(ids) == 1 {
+				return decideOne(cmd, c, ids[0], d)
+			}
+			return decideMany(cmd, c, ids, d)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error {
+	got, err := c.decide(cmd.Context(), approval, d)
+	if err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), got)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", approval, got)
+	return err
+}
+
+// decide sends one decision.
+func (c *client) decide(ctx context.Context, approval string, d decision) (*decided, error) {
+	got := new(decided)
+	return got, c.call(ctx, "POST", "/v1/approvals/"+url.PathEscape(approval)+"/decision", d, got)
+}
+
+// decideMany sends bulk decisions. Each approval is decided by itself: some may
+// fail where others do not.
+func decideMany(cmd *cobra.Command, c *client, ids []string, d decision) error {
+	type result struct {
+		ID       string `json:"id"`
+		OK       bool   `json:"ok"`
+		Terminal *bool  `json:"terminal,omitempty"`
+		Error    *struct {
+			Code   string `json:"code"`
+			Detail string `json:"detail"`
+		} `json:"error,omitempty"`
+	}
+	var all struct {
+		Results []result `json:"results"`
+	}
+	var stopped error
+	for some := range slices.Chunk(ids, maxBulk) {
+		var got struct{ Results []result }
+		if stopped = c.call(cmd.Context(), "POST", "/v1/approvals/bulk-decision", struct {
+			IDs []string `json:"ids"`
+			decision
+		}{some, d}, &got); stopped != nil {
+			break
+		}
+		all.Results = append(all.Results, got.Results...)
+	}
+	failed := 0
+	for _, r := range all.Results {
+		if !r.OK {
+			failed++
+		}
+	}
+	if failed > 0 {
+		stopped = errors.Join(fmt.Errorf("%d of %d could not be decided", failed, len(ids)), stopped)
+	}
+	if wantsJSON(cmd) {
+		return errors.Join(printJSON(cmd.OutOrStdout(), all), stopped)
+	}
+	for _, r := range all.Results {
+		said := "waits for further approvals"
+		switch {
+		case r.Error != nil:
+			said = visible(r.Error.Code + ": " + r.Error.Detail)
+		case !r.OK:
+			said = "failed"
+		case r.Terminal != nil && *r.Terminal:
+			said = "decided"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, said)
+	}
+	return stopped
+}
+
+// findApprovals takes ids as they are and looks up what the others are the
+// beginning of, among the pending approvals.
+func (c *client) findApprovals(ctx context.Context, args []string) ([]string, error) {
+	var pending struct{ Items []struct{ ID string } }
+	listed := false
+	var ids []string
+	for _, arg := range args {
+		found := strings.ToLower(arg)
+		if !isID(found) {
+			if !listed {
+				if err := c.call(ctx, "GET", "/v1/approvals?status=pending", nil, &pending); err != nil {
+					return nil, err
+				}
+				listed = true
+			}
+			n := 0
+			for _, a := range pending.Items {
+				if arg != "" && strings.HasPrefix(a.ID, strings.ToLower(arg)) {
+					found = a.ID
+					n++
+				}
+			}
+			switch n {
+			case 0:
+				return nil, fmt.Errorf("no pending approval's id begins with %q", arg)
+			case 1:
+			default:
+				return nil, fmt.Errorf("the ids of %d pending approvals begin with %q", n, arg)
+			}
+		}
+		if !slices.Contains(ids, found) {
+			ids = append(ids, found)
+		}
+	}
+	return ids, nil
+}
+
+// isID reports whether s has the form of an id.
+func isID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
+
+func approvalsEditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "edit ID --args JSON|@FILE|-",
+		Short: "approve a call with other arguments",
+		Long: "The arguments take the place of all that were asked for. The value \"[redacted]\" keeps what was asked for in its place.\n" +
+			"On a terminal the differences are shown and confirmed first.",
+		Args: cobra.ExactArgs(1),
+	}
+	text := cmd.Flags().String("args", "", "the arguments, a JSON object: itself, @ and a file, or - for the input")
+	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
+	yes := cmd.Flags().Bool("yes", false, "ask nothing")
+	required(cmd, "args")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		edited, err := readArgs(cmd.InOrStdin(), *text)
+		if err != nil {
+			return misuse{fmt.Errorf("--args: %w", err)}
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		ids, err := c.findApprovals(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		if !*yes && *text != "-" && isTerminal(cmd.InOrStdin()) {
+			if err := confirmEdit(cmd, c, ids[0], edited); err != nil {
+				return err
+			}
+		}
+		return decideOne(cmd, c, ids[0], decision{Action: "edit", Args: edited, Feedback: *feedback})
+	})
+	return cmd
+}
+
+// maxArgs bounds what is read as arguments: no request body is longer.
+const maxArgs = 2 << 20
+
+func readArgs(in io.Reader, text string) (json.RawMessage, error) {
+	b := []byte(text)
+	if file, ok := strings.CutPrefix(text, "@"); ok {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in, text = f, "-"
+	}
+	if text == "-" {
+		var err error
+		if b, err = io.ReadAll(io.LimitReader(in, maxArgs)); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkObject(b); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b), nil
+}
+
+func checkObject(b []byte) error {
+	if !json.Valid(b) || !bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+		return errors.New("must be a JSON object")
+	}
+	return nil
+}
+
+// confirmEdit asks on the terminal, beside the output.
+func confirmEdit(cmd *cobra.Command, c *client, approval string, edited json.RawMessage) error {
+	var a approvalView
+	if err := c.call(cmd.Context(), "GET", "/v1/approvals/"+url.PathEscape(approval), nil, &a); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s, approval %s\n", visible(a.RequestedAction.Tool), a.ID)
+	for _, line := range differences(a.RequestedAction.Args, edited) {
+		fmt.Fprintln(cmd.ErrOrStderr(), " ", line)
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), "send this? [y/N] ")
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !isYes(answer) {
+		return errors.New("nothing was sent")
+	}
+	return nil
+}
+
+func isYes(answer string) bool {
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
+
+// isTerminal reports whether a person may be sitting at r.
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// differences are what edited changes of requested, one line for each place.
+// Both are valid JSON.
+func differences(requested, edited json.RawMessage) []string {
+	lines := differ(nil, "", parsed(requested), parsed(edited))
+	if len(lines) == 0 {
+		return []string{"(the same arguments)"}
+	}
+	return lines
+}
+
+// parsed reads JSON and keeps numbers as they are written; what is no JSON is
+// shown as text.
+func parsed(raw json.RawMessage) any {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return string(raw)
+	}
+	return v
+}
+
+func differ(lines []string, path string, before, after any) []string {
+	switch b := before.(type) {
+	case map[string]any:
+		a, ok := after.(map[string]any)
+		if !ok {
+			break
+		}
+		var keys []string
+		for k := range b {
+			keys = append(keys, k)
+		}
+		for k := range a {
+			if _, both := b[k]; !both {
+				keys = append(keys, k)
+			}
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			at := strings.TrimPrefix(path+"."+visible(k), ".")
+			was, had := b[k]
+			is, has := a[k]
+			switch {
+			case !has:
+				lines = append(lines, "- "+at+": "+inline(was))
+			case !had:
+				lines = append(lines, "+ "+at+": "+inline(is))
+			default:
+				lines = differ(lines, at, was, is)
+			}
+		}
+		return lines
+	case []any:
+		a, ok := after.([]any)
+		if !ok {
+			break
+		}
+		for i := range max(len(b), len(a)) {
+			at := path + "[" + strconv.Itoa(i) + "]"
+			switch {
+			case i >= len(a):
+				lines = append(lines, "- "+at+": "+inline(b[i]))
+			case i >= len(b):
+				lines = append(lines, "+ "+at+": "+inline(a[i]))
+			default:
+				lines = differ(lines, at, b[i], a[i])
+			}
+		}
+		return lines
+	}
+	was, is := inline(before), inline(after)
+	if was == is {
+		return lines
+	}
+	if path == "" {
+		path = "(all)"
+	}
+	return append(lines, "~ "+path+": "+was+" -> "+is)
+}
+
+// inline is a value as one line of JSON.
+func inline(v any) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err.Error()
+	}
+	return visible(strings.TrimSuffix(b.String(), "\n"))
+}
+
+// compact is a JSON document on one line.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// shorten cuts a line at a character.
+func shorten(s string, most int) string {
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return fmt.Sprintf("%s… (%d more characters)", s[:i], utf8.RuneCountInString(s[i:]))
+		}
+	}
+	return s
+}
+
+// visible shows on one line what s really holds: control characters, characters
+// that turn the direction of the text, have no width or look like nothing, and
+// bytes that are no text become escapes.
+func visible(s string) string {
+	return escape(s, func(r rune) bool { return strconv.IsPrint(r) && !blank(r) })
+}
+
+// harmless keeps the lines of a text and its joined characters, and escapes what
+// would move the cursor, talk to the terminal or turn the text around.
+func harmless(s string) string {
+	return escape(s, func(r rune) bool {
+		return r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && !turns(r)
+	})
+}
+
+// turns reports whether r changes the direction of the text around it.
+func turns(r rune) bool {
+	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// blank reports whether r counts as printable and shows nothing.
+func blank(r rune) bool {
+	switch {
+	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:
+		return true
+	}
+	return r >= 0x180b && r <= 0x180f || r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef
+}
+
+func escape(s string, shown func(rune) bool) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || !shown(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case shown(r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b.String()
+}

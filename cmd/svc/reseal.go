@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/reseal"
+)
+
+func resealCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reseal",
+		Short: "move what is sealed under the current master key, so that previous ones can go",
+		Long: `Rotation of the master key, while the servers run:
+
+  1. Make a key: openssl rand -base64 32
+  2. Restart every server with it as SVC_MASTER_KEY and the old one in
+     SVC_MASTER_KEY_PREVIOUS (comma-separated). In development the first key is
+     in the file master.key of the data directory.
+  3. Run svc reseal in the same environment. It can be stopped and run again.
+  4. When it says that no previous key is needed, restart without
+     SVC_MASTER_KEY_PREVIOUS. Old backups still need the old key.
+
+Every sealed value is opened as a check; what opens under none of the keys is
+named, stays as it is, and makes the exit code 1. So svc reseal without a
+previous key tells whether everything opens without one.`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			v, err := openVault(c)
+			if err != nil {
+				return err
+			}
+			return withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
+				report, err := reseal.Run(ctx, pool, v)
+				return errors.Join(printReport(cmd, report), err, verdictOf(report, err))
+			})
+		}),
+	}
+}
+
+func printReport(cmd *cobra.Command, r *reseal.Report) error {
+	out := cmd.OutOrStdout()
+	if wantsJSON(cmd) {
+		return printJSON(out, r)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "COLUMN\tVALUES\tREWRAPPED\tLEFT\tUNREADABLE")
+	for _, c := range r.Columns {
+		fmt.Fprintf(w, "%s.%s\t%d\t%d\t%d\t%d\n", c.Table, c.Column, c.Values, c.Rewrapped, c.Left, c.Unreadable)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range r.Unreadable {
+		fmt.Fprintf(out, "does not open: %s.%s of %s in tenant %s\n", p.Table, p.Column, p.Row, p.Tenant)
+	}
+	if !r.PreviousNeeded {
+		_, err := fmt.Fprintln(out, "no previous master key is needed any more")
+		return err
+	}
+	return nil
+}
+
+// verdictOf is why the rotation is not done.
+func verdictOf(r *reseal.Report, stopped error) error {
+	unreadable := r.Sum(func(c reseal.Count) int { return c.Unreadable })
+	switch {
+	case unreadable > 0:
+		return fmt.Errorf("%d values open under none of the given keys", unreadable)
+	case stopped != nil:
+		return nil // it says enough
+	case r.PreviousNeeded:
+		return errors.New("previous master keys are still needed: rows were busy, or a server still seals under an old key; give every server the new one and run svc reseal again")
+	}
+	return nil
+}
