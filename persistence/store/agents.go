@@ -61,6 +61,11 @@ func slugTaken() error {
 // CreateAgent makes an agent. A slug that was asked for and is taken is
 // SLUG_TAKEN, without one the name makes it.
 func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, error) {
+	refer := &references{t: t}
+	refer.node(ctx, in.NodeID)
+	if err := refer.problem(); err != nil {
+		return nil, err
+	}
 	base := slugOf(in.Name)
 	if in.Slug != nil {
 		base = *in.Slug
@@ -76,7 +81,7 @@ func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, 
 			}
 			slug = free(base, taken)
 		}
-		row, err := one[api.Agent](ctx, t.View, "agent_insert", t.tenant, id.AgentID{UUID: id.NewAnywhere()}, slug, in.Name, in.Description, in.Emoji)
+		row, err := one[api.Agent](ctx, t.View, "agent_insert", t.tenant, id.AgentID{UUID: id.NewAnywhere()}, slug, in.Name, in.Description, in.Emoji, in.NodeID)
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +143,12 @@ func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (
 			*f.field = *f.value
 		}
 	}
-	row, err = one[api.Agent](ctx, t.View, "agent_update", t.tenant, a, row.Slug, row.Name, row.Description, row.Emoji)
+	refer := &references{t: t}
+	refer.node(ctx, p.NodeID.OrPtr(nil))
+	if err := refer.problem(); err != nil {
+		return nil, err
+	}
+	row, err = one[api.Agent](ctx, t.View, "agent_update", t.tenant, a, row.Slug, row.Name, row.Description, row.Emoji, p.NodeID.OrPtr(row.NodeID))
 	if pg.IsUnique(err, "agents_slug_key") {
 		return nil, slugTaken()
 	}

@@ -82,9 +82,11 @@ type Kept struct {
 	Body        []byte
 }
 
-// runner runs one query. The rows are valid inside of scan only.
+// runner runs one query, or several that see one moment. The rows are valid
+// inside of scan only.
 type runner interface {
 	run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
+	together(ctx context.Context, queue func(*pgx.Batch)) error
 }
 
 // View reads one tenant.

@@ -82,19 +82,8 @@ func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page)
 	return &l, nil
 }
 
-// noNode refuses an org node: a tenant has none that could be named.
-func noNode(given bool) error {
-	if given {
-		return problem.Invalid("node_id", "there is no such org node")
-	}
-	return nil
-}
-
 func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAgent) (*api.AgentAnswer, error) {
 	b := &in.Body
-	if err := noNode(b.NodeID != nil); err != nil {
-		return nil, err
-	}
 	given := len(b.Manifest) > 0 && string(b.Manifest) != "null"
 	if given {
 		if _, err := agent.Parse("manifest", json.RawMessage(b.Manifest)); err != nil {
@@ -120,12 +109,8 @@ func (p *Platform) getAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (
 }
 
 func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAgent) (*api.AgentAnswer, error) {
-	_, given := in.Body.NodeID.Get()
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
 		a, err := tx.UpdateAgent(ctx, in.ID, &in.Body)
-		if err == nil {
-			err = noNode(given)
-		}
 		return &api.AgentAnswer{Agent: a}, err
 	})
 }

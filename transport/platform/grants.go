@@ -1,7 +1,186 @@
 package platform
 
-import "agentsvc/transport/edge"
+import (
+	"context"
 
-func (p *Platform) grantRoutes(*edge.Table) {}
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
+	"agentsvc/transport/edge"
+)
 
-func (p *Platform) policyRoutes(*edge.Table) {}
+type createGrant struct{ Body api.ToolGrantCreate }
+
+type oneGrant struct {
+	ID id.GrantID `path:"id"`
+}
+
+type patchGrant struct {
+	ID   id.GrantID `path:"id"`
+	Body api.ToolGrantPatch
+}
+
+type createPolicy struct{ Body api.ApprovalPolicyCreate }
+
+type onePolicy struct {
+	ID id.PolicyID `path:"id"`
+}
+
+type patchPolicy struct {
+	ID   id.PolicyID `path:"id"`
+	Body api.ApprovalPolicyPatch
+}
+
+type explainTool struct {
+	ID   id.AgentID `path:"id"`
+	Tool string     `query:"tool" required:"true" minLength:"1" maxLength:"200" doc:"the qualified or bare name of a tool"`
+}
+
+func (p *Platform) grantRoutes(t *edge.Table) {
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tool-grants", ID: "listToolGrants", Answer: listed(sampleGrant),
+		Summary:     "List tool grants",
+		Description: "Those of browser skills too.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listGrants)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/tool-grants", ID: "createToolGrant", Answer: sampleGrant,
+		Summary:     "Grant tools",
+		Description: "To one agent, to the agents of an org node and below it, or, with neither, to all. Any deny that matches denies; of the allows the most specific one wins and decides the connection. A manifest narrows what is granted.",
+		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"source": "mcp", "mcp_server_id": sampleServer.ID, "tool_pattern": "orders.*", "effect": "allow", "agent_id": sampleAgentID}}, p.createGrant)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tool-grants/{id}", ID: "getToolGrant", Answer: sampleGrant,
+		Summary: "Read a tool grant", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getGrant)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/tool-grants/{id}", ID: "updateToolGrant", Answer: sampleGrant,
+		Summary:     "Change a tool grant",
+		Description: "Its source and tool server stay. One of a browser skill is changed with the skill.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Example: map[string]any{"tool_pattern": "orders.read"}}, p.updateGrant)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/tool-grants/{id}", ID: "deleteToolGrant", Summary: "Take a tool grant back",
+		Description: "The next call is refused already.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteGrant)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: sampleAgentTools,
+		Summary:     "List what an agent may call now",
+		Description: "Of its published version, or of the newest where none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools/explain", ID: "explainAgentTool", Answer: sampleExplanation,
+		Summary:     "Explain what decides on a tool",
+		Description: "Manifest, grants, rules, policies and connection, in the order in which they are looked at.", Tag: "Agents", Role: lifecycle.RoleMember}, p.explainTool)
+}
+
+func (p *Platform) policyRoutes(t *edge.Table) {
+	const tag = "Approval policies"
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approval-policies", ID: "listApprovalPolicies", Answer: listed(samplePolicy),
+		Summary: "List approval policies", Tag: tag, Role: lifecycle.RoleAdmin}, p.listPolicies)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/approval-policies", ID: "createApprovalPolicy", Answer: samplePolicy,
+		Summary:     "Make an approval policy",
+		Description: "Tool calls that match wait for people. The most specific policy applies: for one agent before for all, of one source before of any, an exact name before a prefix before *.",
+		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"name": "Refunds", "tool_pattern": "orders.refund", "risk": "high", "required_approvals": 2, "approver_role": "manager", "sla_minutes": 120,
+			"escalate_to_role": "admin"}}, p.createPolicy)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approval-policies/{id}", ID: "getApprovalPolicy", Answer: samplePolicy,
+		Summary: "Read an approval policy", Tag: tag, Role: lifecycle.RoleAdmin}, p.getPolicy)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/approval-policies/{id}", ID: "updateApprovalPolicy", Answer: samplePolicy,
+		Summary:     "Change an approval policy",
+		Description: "Open approvals stay as they are.", Tag: tag, Role: lifecycle.RoleAdmin, Example: map[string]any{"required_approvals": 2}}, p.updatePolicy)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/approval-policies/{id}", ID: "deleteApprovalPolicy", Summary: "Remove an approval policy",
+		Description: "Open approvals stay as they are.", Tag: tag, Role: lifecycle.RoleAdmin}, p.deletePolicy)
+}
+
+func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ToolGrant], error) {
+	return list(ctx, *in, "tool-grants", p.Store.View(c.Tenant).Grants, func(g api.ToolGrant) any { return g.ID })
+}
+
+func (p *Platform) createGrant(ctx context.Context, c *edge.Caller, in *createGrant) (*api.ToolGrant, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
+		return tx.CreateGrant(ctx, &in.Body)
+	})
+}
+
+func (p *Platform) getGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (*api.ToolGrant, error) {
+	return p.Store.View(c.Tenant).Grant(ctx, in.ID)
+}
+
+func (p *Platform) updateGrant(ctx context.Context, c *edge.Caller, in *patchGrant) (*api.ToolGrant, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
+		return tx.UpdateGrant(ctx, in.ID, &in.Body)
+	})
+}
+
+func (p *Platform) deleteGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (*edge.Empty, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteGrant(ctx, in.ID)
+	})
+}
+
+func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *oneAgent) (*api.AgentTools, error) {
+	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	offers, err := p.Tools.Offered(ctx, c.Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.AgentTools{Items: make([]api.AgentTool, 0, len(offers))}
+	for i := range offers {
+		o := &offers[i]
+		if o.Verdict == tool.Refused {
+			continue
+		}
+		shown := api.AgentTool{Tool: o.Qualified(), Source: o.Source, Description: o.Description, InputSchema: api.Value(o.Schema)}
+		if len(o.Schema) == 0 {
+			shown.InputSchema = api.Value(`{"type":"object"}`)
+		}
+		if o.Terms != nil {
+			gate := gatedBy(o.Terms.Policy)
+			shown.GatedBy = &gate
+		}
+		out.Items = append(out.Items, shown)
+	}
+	return out, nil
+}
+
+func gatedBy(r tool.PolicyRef) api.GatedBy {
+	return api.GatedBy{ID: r.ID, Name: r.Name, Kind: string(r.Kind)}
+}
+
+func (p *Platform) explainTool(ctx context.Context, c *edge.Caller, in *explainTool) (*api.ToolExplanation, error) {
+	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	e, err := p.Tools.Explain(ctx, c.Tenant, in.ID, in.Tool)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ToolExplanation{Tool: e.Tool, Source: string(e.Source), Verdict: string(e.Verdict), Why: e.Why, Steps: make([]api.ExplainedStep, len(e.Steps)),
+		GrantID: e.GrantID, ConnectionID: e.Connection}
+	for i, s := range e.Steps {
+		out.Steps[i] = api.ExplainedStep(s)
+	}
+	if t := e.Approval; t != nil {
+		out.Approval = &api.ApprovalTerms{Risk: t.Risk, RequiredApprovals: t.Required, ApproverRole: t.Role, SLAMinutes: t.SLAMinutes,
+			EscalateToRole: string(t.Escalate), OnTimeout: t.OnTimeout, Policy: gatedBy(t.Policy)}
+	}
+	return out, nil
+}
+
+func (p *Platform) listPolicies(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ApprovalPolicy], error) {
+	return list(ctx, *in, "approval-policies", p.Store.View(c.Tenant).Policies, func(x api.ApprovalPolicy) any { return x.ID })
+}
+
+func (p *Platform) createPolicy(ctx context.Context, c *edge.Caller, in *createPolicy) (*api.ApprovalPolicy, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
+		return tx.CreatePolicy(ctx, &in.Body)
+	})
+}
+
+func (p *Platform) getPolicy(ctx context.Context, c *edge.Caller, in *onePolicy) (*api.ApprovalPolicy, error) {
+	return p.Store.View(c.Tenant).Policy(ctx, in.ID)
+}
+
+func (p *Platform) updatePolicy(ctx context.Context, c *edge.Caller, in *patchPolicy) (*api.ApprovalPolicy, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
+		return tx.UpdatePolicy(ctx, in.ID, &in.Body)
+	})
+}
+
+func (p *Platform) deletePolicy(ctx context.Context, c *edge.Caller, in *onePolicy) (*edge.Empty, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeletePolicy(ctx, in.ID)
+	})
+}

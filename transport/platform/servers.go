@@ -1,7 +1,260 @@
 package platform
 
-import "agentsvc/transport/edge"
+import (
+	"context"
+	"fmt"
 
-func (p *Platform) serverRoutes(*edge.Table) {}
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
+	"agentsvc/transport/edge"
+)
 
-func (p *Platform) connectionRoutes(*edge.Table) {}
+type createServer struct{ Body api.MCPServerCreate }
+
+type oneServer struct {
+	ID id.ServerID `path:"id"`
+}
+
+type patchServer struct {
+	ID   id.ServerID `path:"id"`
+	Body api.MCPServerPatch
+}
+
+type testServer struct {
+	ID   id.ServerID       `path:"id"`
+	Body api.MCPServerTest `required:"false"`
+}
+
+type createConnection struct{ Body api.ConnectionCreate }
+
+type oneConnection struct {
+	ID id.ConnectionID `path:"id"`
+}
+
+type patchConnection struct {
+	ID   id.ConnectionID `path:"id"`
+	Body api.ConnectionPatch
+}
+
+const toolServers = "Tool servers"
+
+func (p *Platform) serverRoutes(t *edge.Table) {
+	describeTools(t)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/mcp-servers", ID: "listMcpServers", Answer: listed(sampleServer),
+		Summary: "List tool servers", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listServers)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/mcp-servers", ID: "createMcpServer", Answer: sampleServer,
+		Summary:     "Add a tool server",
+		Description: "An MCP server. Nothing of it is callable until it is granted.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
+		Example: map[string]any{"slug": "orders", "name": "Orders", "transport": "http", "endpoint": "https://tools.example.com/mcp", "auth_kind": "bearer",
+			"meta": map[string]any{"team": "logistics"}}}, p.createServer)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/mcp-servers/{id}", ID: "getMcpServer", Answer: sampleServer,
+		Summary: "Read a tool server", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getServer)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/mcp-servers/{id}", ID: "updateMcpServer", Answer: sampleServer,
+		Summary:     "Change a tool server",
+		Description: "Calls that have begun go on as they began.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
+		Example: map[string]any{"enabled": false}}, p.updateServer)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/mcp-servers/{id}", ID: "deleteMcpServer", Summary: "Remove a tool server",
+		Description: "With its connections and grants.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteServer)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/mcp-servers/{id}/test", ID: "testMcpServer", Answer: sampleTested,
+		Summary:     "Ask a tool server for its tools",
+		Description: "Now, past every cache, with the connection named or the newest that is tenant-wide. MCP_UNREACHABLE says what went wrong in errors, a list of texts.",
+		Tag:         toolServers, Role: lifecycle.RoleAdmin, Idempotent: true, Codes: []problem.Code{problem.CodeMCPUnreachable},
+		Example: map[string]any{"connection_id": sampleConnection.ID}}, p.testServer)
+}
+
+func (p *Platform) connectionRoutes(t *edge.Table) {
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/connections", ID: "listConnections", Answer: listed(sampleConnection),
+		Summary: "List connections", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listConnections)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/connections", ID: "createConnection", Answer: sampleConnection,
+		Summary:     "Add a connection",
+		Description: "A credential of a tool server: token where its auth_kind is bearer or oauth, api_key where it is api_key. It is stored encrypted and never returned.",
+		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"mcp_server_id": sampleServer.ID, "name": "Warehouse account", "credentials": map[string]any{"token": "…"},
+			"credential_meta": map[string]any{"account": "warehouse@example.com"}}}, p.createConnection)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/connections/{id}", ID: "getConnection", Answer: sampleConnection,
+		Summary: "Read a connection", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getConnection)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/connections/{id}", ID: "updateConnection", Answer: sampleConnection,
+		Summary:     "Change a connection",
+		Description: "With credentials it rotates the secret in place: grants that pin the connection keep working.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Example: map[string]any{"credentials": map[string]any{"token": "…"}}}, p.updateConnection)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/connections/{id}", ID: "deleteConnection", Summary: "Remove a connection",
+		Description: "One that a grant pins is IN_USE.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInUse}}, p.deleteConnection)
+}
+
+// list answers one page of a list that is ordered by id.
+func list[ID, T any](ctx context.Context, in api.Page, kind string, read func(ctx context.Context, at ID, limit int) ([]T, error), pos func(T) any) (*api.List[T], error) {
+	at, err := page[ID](in, kind)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := read(ctx, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), kind, pos)
+	return &l, nil
+}
+
+// small refuses a free-form object that is too large.
+func small(field string, o api.Object) error {
+	if len(o) > api.MaxObject {
+		return problem.Invalid(field, fmt.Sprintf("must have at most %d bytes", api.MaxObject))
+	}
+	return nil
+}
+
+func (p *Platform) checkEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error {
+	if err := p.Tools.CheckEndpoint(ctx, transport, auth, endpoint); err != nil {
+		return problem.Invalid("endpoint", err.Error())
+	}
+	return nil
+}
+
+func (p *Platform) listServers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.MCPServer], error) {
+	return list(ctx, *in, "mcp-servers", p.Store.View(c.Tenant).Servers, func(s api.MCPServer) any { return s.ID })
+}
+
+func (p *Platform) createServer(ctx context.Context, c *edge.Caller, in *createServer) (*api.MCPServer, error) {
+	if err := small("meta", in.Body.Meta); err != nil {
+		return nil, err
+	}
+	if err := p.checkEndpoint(ctx, in.Body.Transport, in.Body.AuthKind, in.Body.Endpoint); err != nil {
+		return nil, err
+	}
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
+		return tx.CreateServer(ctx, &in.Body)
+	})
+	if out != nil {
+		p.Tools.Forget(c.Tenant, out.ID)
+	}
+	return out, err
+}
+
+func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer) (*api.MCPServer, error) {
+	return p.Store.View(c.Tenant).Server(ctx, in.ID)
+}
+
+// updateServer writes transport, kind and endpoint together, as they were
+// checked: two changes at once make no server that nobody checked.
+func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchServer) (*api.MCPServer, error) {
+	b := &in.Body
+	if err := small("meta", b.Meta.Value); err != nil {
+		return nil, err
+	}
+	if b.Transport != nil || b.Endpoint != nil || b.AuthKind != nil {
+		next, err := p.Store.View(c.Tenant).Server(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		if b.Transport == nil {
+			b.Transport = &next.Transport
+		}
+		if b.Endpoint == nil {
+			b.Endpoint = &next.Endpoint
+		}
+		if b.AuthKind == nil {
+			b.AuthKind = &next.AuthKind
+		}
+		if err := p.checkEndpoint(ctx, *b.Transport, *b.AuthKind, *b.Endpoint); err != nil {
+			return nil, err
+		}
+	}
+	// Whatever becomes of the commit, what is remembered may be wrong now.
+	defer p.Tools.Forget(c.Tenant, in.ID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
+		return tx.UpdateServer(ctx, in.ID, b)
+	})
+}
+
+func (p *Platform) deleteServer(ctx context.Context, c *edge.Caller, in *oneServer) (*edge.Empty, error) {
+	defer p.Tools.Forget(c.Tenant, in.ID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteServer(ctx, in.ID)
+	})
+}
+
+func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServer) (*api.MCPServerTested, error) {
+	v := p.Store.View(c.Tenant)
+	server, err := v.Server(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	with := in.Body.ConnectionID
+	if with != nil {
+		named, err := v.Connection(ctx, *with)
+		if err != nil {
+			return nil, err
+		}
+		if named.MCPServerID != in.ID {
+			return nil, problem.NotFound("connection")
+		}
+	} else if server.AuthKind != tool.AuthNone {
+		if with, err = v.TenantWide(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		if with == nil {
+			return nil, &problem.Error{Code: problem.CodeMCPUnreachable, Detail: "The server takes a credential and has no tenant-wide connection.",
+				Extensions: map[string]any{"errors": []string{fmt.Sprintf("auth_kind is %s and there is no tenant-wide connection: add one or name a connection_id", server.AuthKind)}}}
+		}
+	}
+	specs, err := p.Tools.Test(ctx, c.Tenant, in.ID, with)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.MCPServerTested{OK: true, Tools: make([]api.MCPTool, len(specs))}
+	for i, s := range specs {
+		out.Tools[i] = api.MCPTool{Name: s.Name, Description: s.Description}
+	}
+	if c.Idem == nil {
+		return out, nil
+	}
+	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.MCPServerTested, error) { return out, nil })
+}
+
+func (p *Platform) listConnections(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Connection], error) {
+	return list(ctx, *in, "connections", p.Store.View(c.Tenant).Connections, func(x api.Connection) any { return x.ID })
+}
+
+func (p *Platform) createConnection(ctx context.Context, c *edge.Caller, in *createConnection) (*api.Connection, error) {
+	if err := small("credential_meta", in.Body.CredentialMeta); err != nil {
+		return nil, err
+	}
+	defer p.Tools.Forget(c.Tenant, in.Body.MCPServerID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
+		return tx.CreateConnection(ctx, &in.Body)
+	})
+}
+
+func (p *Platform) getConnection(ctx context.Context, c *edge.Caller, in *oneConnection) (*api.Connection, error) {
+	return p.Store.View(c.Tenant).Connection(ctx, in.ID)
+}
+
+func (p *Platform) updateConnection(ctx context.Context, c *edge.Caller, in *patchConnection) (*api.Connection, error) {
+	if err := small("credential_meta", in.Body.CredentialMeta.Value); err != nil {
+		return nil, err
+	}
+	old, err := p.Store.View(c.Tenant).Connection(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Tools.Forget(c.Tenant, old.MCPServerID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
+		return tx.UpdateConnection(ctx, in.ID, &in.Body)
+	})
+}
+
+func (p *Platform) deleteConnection(ctx context.Context, c *edge.Caller, in *oneConnection) (*edge.Empty, error) {
+	old, err := p.Store.View(c.Tenant).Connection(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Tools.Forget(c.Tenant, old.MCPServerID)
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteConnection(ctx, in.ID)
+	})
+}

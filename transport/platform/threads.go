@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"agentsvc/persistence/store"
-	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -153,11 +152,22 @@ func checkMessage(b *api.MessagePost) error {
 	if len(bad) > 0 {
 		return problem.Validation(bad...)
 	}
-	if b.Tools != nil {
-		for _, token := range *b.Tools {
-			if !knownTool(token) {
-				return problem.New(problem.CodeUnknownTool, fmt.Sprintf("No tool of this tenant matches %q.", clip(token)))
-			}
+	return nil
+}
+
+// checkTools refuses a per-turn token that matches no tool of the tenant
+// (open-parts.md, Tools).
+func (p *Platform) checkTools(ctx context.Context, t id.TenantID, tokens *[]string) error {
+	if tokens == nil || len(*tokens) == 0 {
+		return nil
+	}
+	known, err := p.Tools.Known(ctx, t, *tokens)
+	if err != nil {
+		return err
+	}
+	for i, token := range *tokens {
+		if !known[i] {
+			return problem.New(problem.CodeUnknownTool, fmt.Sprintf("No tool of this tenant matches %q.", clip(token)))
 		}
 	}
 	return nil
@@ -170,18 +180,8 @@ func clip(s string) string {
 	return s
 }
 
-// builtins are the tools that every tenant has, as tokens name them.
-var builtins = map[string]bool{
-	agent.BuiltinKBSearch: true, "kb.*": true, "*": true,
-	"builtin:" + agent.BuiltinKBSearch: true, "builtin:kb.*": true, "handoff": true, "builtin:handoff": true, "builtin:*": true,
-}
-
-// knownTool says whether a per-turn token matches a tool of the tenant
-// (open-parts.md, Tools).
-func knownTool(token string) bool { return builtins[token] }
-
-// postMessage reads nothing when the thread and its agent were used lately: the
-// thread itself answers whether it is there.
+// postMessage reads nothing when the thread and its agent were used lately and
+// no tools are named: the thread itself answers whether it is there.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
 	agentID, _, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (id.AgentID, bool, error) {
 		t, err := p.Store.View(c.Tenant).Thread(ctx, in.ID)
@@ -195,6 +195,9 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	}
 	b := &in.Body
 	if err := checkMessage(b); err != nil {
+		return nil, err
+	}
+	if err := p.checkTools(ctx, c.Tenant, b.Tools); err != nil {
 		return nil, err
 	}
 	version, ok, err := p.version(ctx, c.Tenant, agentID)

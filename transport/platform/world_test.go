@@ -151,6 +151,12 @@ type party struct {
 	run          id.RunID
 	provider     id.ProviderID
 	attachment   id.AttachmentID
+
+	node       id.NodeID
+	server     id.ServerID // takes a bearer token
+	connection id.ConnectionID
+	grant      id.GrantID
+	policy     id.PolicyID
 }
 
 type world struct {
@@ -161,6 +167,8 @@ type world struct {
 	sys    *store.SystemStore
 	pool   *pgxpool.Pool // of the routes
 	actors *actors
+	tools  *tools
+	logs   lines
 	table  *edge.Table
 	addr   string
 	a, b   party
@@ -181,15 +189,16 @@ func newWorld(t testing.TB) *world {
 	system := w.db.System(t)
 	w.sys = store.System(system, v)
 	w.actors = &actors{pool: system}
+	w.tools = &tools{}
 	w.pool = w.db.API(t)
 	s := store.New(w.pool, v)
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}})
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}, Tools: w.tools})
 	w.table = edge.NewTable()
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
 	srv, err := edge.NewServer(edge.Config{Table: w.table, Auth: auth, Limits: noLimits{}, Replays: Replays{s}, Classify: Classify,
-		Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel), Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
+		Log: zerolog.New(io.MultiWriter(zerolog.NewTestWriter(t), &w.logs)).Level(zerolog.WarnLevel), Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +255,7 @@ func (w *world) newParty() (p party) {
 		_, err = tx.CreateAttachment(ctx, store.NewAttachment{ID: p.attachment, Name: "hello.html", MediaType: "text/html", SizeBytes: size, SHA256: sum})
 		return nil, err
 	}))
+	w.must(w.giveTools(&p))
 	p.run = id.RunID{UUID: id.New(5)}
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
 		VALUES ($1, $2, 'queued', $3, 1, '"hi"', 'api_key', $4, now())`, p.tenant, p.run, p.agent, p.key)
@@ -253,16 +263,17 @@ func (w *world) newParty() (p party) {
 	return p
 }
 
-// session knows one console session: that of a's owner.
+// session knows two console sessions, of a's owner and of the same person as a
+// member.
 type session struct{ w *world }
 
-func (s session) Cached(c edge.Credentials) bool { return c.Cookie == "owner" }
+func (s session) Cached(c edge.Credentials) bool { return c.Cookie == "owner" || c.Cookie == "member" }
 
 func (s session) Authenticate(_ context.Context, c edge.Credentials) (edge.Identity, error) {
-	if c.Cookie != "owner" {
+	if !s.Cached(c) {
 		return edge.Identity{}, unauthorized()
 	}
-	return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.RoleOwner, Principal: "user:" + s.w.a.owner.String(), User: s.w.a.owner}, nil
+	return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.Role(c.Cookie), Principal: "user:" + s.w.a.owner.String(), User: s.w.a.owner}, nil
 }
 
 // person makes a request of the session with that cookie.

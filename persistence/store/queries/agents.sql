@@ -17,12 +17,12 @@ SELECT published_version FROM agents WHERE tenant_id = $1 AND id = $2 AND archiv
 SELECT slug FROM agents WHERE tenant_id = $1 AND starts_with(slug, $2) AND archived_at IS NULL
 
 -- name: agent_insert
-INSERT INTO agents (tenant_id, id, slug, name, description, emoji) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO agents (tenant_id, id, slug, name, description, emoji, node_id) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (tenant_id, slug) WHERE archived_at IS NULL DO NOTHING
 RETURNING id, slug, name, description, emoji, node_id, published_version, latest_version, created_at, updated_at
 
 -- name: agent_update
-UPDATE agents SET slug = $3, name = $4, description = $5, emoji = $6, updated_at = now()
+UPDATE agents SET slug = $3, name = $4, description = $5, emoji = $6, node_id = $7, updated_at = now()
 WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL
 RETURNING id, slug, name, description, emoji, node_id, published_version, latest_version, created_at, updated_at
 

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
+)
+
+// Grants lists tool grants, newest first.
+func (v View) Grants(ctx context.Context, at id.GrantID, limit int) ([]api.ToolGrant, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.ToolGrant](ctx, v, "grants", v.tenant, from, n)
+}
+
+// Grant is one tool grant.
+func (v View) Grant(ctx context.Context, g id.GrantID) (*api.ToolGrant, error) {
+	return found[api.ToolGrant](grantWord)(one[api.ToolGrant](ctx, v, "grant", v.tenant, g))
+}
+
+const grantWord = "tool grant"
+
+// patternField is the complaint about a pattern, if there is one.
+func patternField(pattern string) []problem.Field {
+	if agent.ValidPattern(pattern) {
+		return nil
+	}
+	return []problem.Field{{Path: "tool_pattern", Message: "must be a tool pattern: a name, or one * at the end, alone or after . or :"}}
+}
+
+// refer says what is wrong with a grant and holds what its body, named, refers
+// to: what the grant referred to before may be an agent that was archived.
+func (t *Tx) refer(ctx context.Context, g, named *api.ToolGrant) error {
+	r := &references{t: t, bad: patternField(g.ToolPattern)}
+	if g.AgentID != nil && g.NodeID != nil {
+		r.bad = append(r.bad, problem.Field{Path: "node_id", Message: "cannot be given together with agent_id"})
+	}
+	switch mcp := g.Source == tool.MCP; {
+	case mcp && g.MCPServerID == nil:
+		r.bad = append(r.bad, problem.Field{Path: "mcp_server_id", Message: "is required with source mcp"})
+	case !mcp && g.MCPServerID != nil:
+		r.bad = append(r.bad, problem.Field{Path: "mcp_server_id", Message: "belongs to source mcp only"})
+	case !mcp && g.ConnectionID != nil:
+		r.bad = append(r.bad, problem.Field{Path: "connection_id", Message: "belongs to source mcp only"})
+	}
+	if len(r.bad) > 0 {
+		return r.problem()
+	}
+	r.server(ctx, named.MCPServerID)
+	r.connection(ctx, g.MCPServerID, named.ConnectionID)
+	r.agent(ctx, named.AgentID)
+	r.node(ctx, named.NodeID)
+	return r.problem()
+}
+
+// CreateGrant makes a tool grant.
+func (t *Tx) CreateGrant(ctx context.Context, in *api.ToolGrantCreate) (*api.ToolGrant, error) {
+	row := &api.ToolGrant{ID: id.GrantID{UUID: id.NewAnywhere()}, Source: tool.Source(in.Source), MCPServerID: in.MCPServerID, ToolPattern: in.ToolPattern,
+		Effect: in.Effect, AgentID: in.AgentID, NodeID: in.NodeID, ConnectionID: in.ConnectionID}
+	if err := t.refer(ctx, row, row); err != nil {
+		return nil, err
+	}
+	row, err := one[api.ToolGrant](ctx, t.View, "grant_insert", t.tenant, row.ID, string(row.Source), row.MCPServerID, row.ToolPattern,
+		string(row.Effect), row.AgentID, row.NodeID, row.ConnectionID)
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "tool_grant.create", "tool_grant", row.ID.UUID, nil)
+}
+
+// UpdateGrant changes what the patch names. A grant of a browser skill belongs
+// to the skill.
+func (t *Tx) UpdateGrant(ctx context.Context, g id.GrantID, in *api.ToolGrantPatch) (*api.ToolGrant, error) {
+	row, err := found[api.ToolGrant](grantWord)(one[api.ToolGrant](ctx, t.View, "grant_lock", t.tenant, g))
+	if err != nil {
+		return nil, err
+	}
+	if row.Source == tool.BrowserSkill {
+		return nil, problem.Invalid("source", "grants of browser skills are changed with the skill")
+	}
+	set(&row.ToolPattern, in.ToolPattern)
+	set(&row.Effect, in.Effect)
+	row.AgentID, row.NodeID, row.ConnectionID = in.AgentID.OrPtr(row.AgentID), in.NodeID.OrPtr(row.NodeID), in.ConnectionID.OrPtr(row.ConnectionID)
+	named := &api.ToolGrant{AgentID: in.AgentID.OrPtr(nil), NodeID: in.NodeID.OrPtr(nil), ConnectionID: in.ConnectionID.OrPtr(nil)}
+	if err := t.refer(ctx, row, named); err != nil {
+		return nil, err
+	}
+	row, err = one[api.ToolGrant](ctx, t.View, "grant_update", t.tenant, g, row.ToolPattern, string(row.Effect), row.AgentID, row.NodeID, row.ConnectionID)
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "tool_grant.update", "tool_grant", g.UUID, nil)
+}
+
+// DeleteGrant removes a tool grant.
+func (t *Tx) DeleteGrant(ctx context.Context, g id.GrantID) error {
+	n, err := t.exec(ctx, "grant_delete", t.tenant, g)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return problem.NotFound(grantWord)
+	}
+	return t.Audit(ctx, "tool_grant.delete", "tool_grant", g.UUID, nil)
+}
+
+// Access is everything that decides what an agent may call, as it stood at one
+// moment, read in one round trip; nil when there is no such agent. An archived
+// one has its access still: its runs go on.
+func (v View) Access(ctx context.Context, a id.AgentID) (*tool.Access, error) {
+	access := &tool.Access{Agent: a}
+	var chain []*id.NodeID
+	err := v.q.together(ctx, func(b *pgx.Batch) {
+		collect(b, "access_chain", &chain, pgx.RowTo[*id.NodeID], v.tenant, a)
+		collect(b, "access_servers", &access.Servers, pgx.RowToStructByPos[tool.Server], v.tenant)
+		collect(b, "access_connections", &access.Connections, pgx.RowToStructByPos[tool.Connection], v.tenant, a)
+		collect(b, "access_grants", &access.Grants, pgx.RowToStructByPos[tool.Grant], v.tenant, a)
+		collect(b, "access_policies", &access.Policies, pgx.RowToStructByPos[tool.Policy], v.tenant, a)
+	})
+	if err != nil || len(chain) == 0 {
+		return nil, err
+	}
+	for _, n := range chain {
+		if n != nil { // the agent's own row, where it is on no node
+			access.Chain = append(access.Chain, *n)
+		}
+	}
+	return access, nil
+}
+
+func collect[T any](b *pgx.Batch, name string, into *[]T, read pgx.RowToFunc[T], args ...any) {
+	b.Queue(queries.Get(name), args...).Query(func(rows pgx.Rows) (err error) {
+		*into, err = pgx.CollectRows(rows, read)
+		return err
+	})
+}
+
+const oneMoment = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+func (s single) together(ctx context.Context, queue func(*pgx.Batch)) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		inUTC(c.Conn())
+		b := &pgx.Batch{}
+		b.Queue(oneMoment)
+		b.Queue(setTenant, s.tenant.String())
+		queue(b)
+		b.Queue("COMMIT")
+		// A transaction that a failure left open dies with its connection: the pool
+		// keeps none that is inside one.
+		return c.SendBatch(ctx, b).Close()
+	}))
+}
+
+// together in a change sees what the change did, each query at its own moment.
+func (t *Tx) together(ctx context.Context, queue func(*pgx.Batch)) error {
+	b := &pgx.Batch{}
+	queue(b)
+	return t.tx.SendBatch(ctx, b).Close()
+}

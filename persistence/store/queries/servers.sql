@@ -1,0 +1,37 @@
+-- name: servers
+SELECT id, slug, name, transport, endpoint, auth_kind, enabled, meta, created_at, updated_at FROM mcp_servers
+WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+
+-- name: server
+SELECT id, slug, name, transport, endpoint, auth_kind, enabled, meta, created_at, updated_at FROM mcp_servers WHERE tenant_id = $1 AND id = $2
+
+-- name: server_lock
+SELECT id, slug, name, transport, endpoint, auth_kind, enabled, meta, created_at, updated_at FROM mcp_servers WHERE tenant_id = $1 AND id = $2 FOR UPDATE
+
+-- name: server_insert
+INSERT INTO mcp_servers (tenant_id, id, slug, name, transport, endpoint, auth_kind, enabled, meta) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+RETURNING id, slug, name, transport, endpoint, auth_kind, enabled, meta, created_at, updated_at
+
+-- name: server_update
+UPDATE mcp_servers SET slug = $3, name = $4, transport = $5, endpoint = $6, auth_kind = $7, enabled = $8, meta = $9, updated_at = now()
+WHERE tenant_id = $1 AND id = $2
+RETURNING id, slug, name, transport, endpoint, auth_kind, enabled, meta, created_at, updated_at
+
+-- name: server_delete
+DELETE FROM mcp_servers WHERE tenant_id = $1 AND id = $2
+
+-- What a server holds goes before it does, to be counted.
+
+-- name: server_delete_grants
+DELETE FROM tool_grants WHERE tenant_id = $1 AND mcp_server_id = $2
+
+-- name: server_delete_connections
+DELETE FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2
+
+-- Nobody's change: neither updated_at nor the audit log tells of it.
+
+-- name: server_tools_save
+UPDATE mcp_servers SET tools = $3, listed_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING id
+
+-- name: server_tools
+SELECT slug, tools FROM mcp_servers WHERE tenant_id = $1 AND enabled AND tools IS NOT NULL

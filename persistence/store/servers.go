@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
+)
+
+// Servers lists tool servers, newest first.
+func (v View) Servers(ctx context.Context, at id.ServerID, limit int) ([]api.MCPServer, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.MCPServer](ctx, v, "servers", v.tenant, from, n)
+}
+
+// Server is one tool server.
+func (v View) Server(ctx context.Context, s id.ServerID) (*api.MCPServer, error) {
+	return found[api.MCPServer](serverWord)(one[api.MCPServer](ctx, v, "server", v.tenant, s))
+}
+
+const serverWord = "tool server"
+
+type listed struct {
+	Slug  string
+	Tools []byte
+}
+
+// LastTools are the tools that the tenant's enabled servers listed last, by
+// slug. A server that was never reached is not among them.
+func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
+	rows, err := all[listed](ctx, v, "server_tools", v.tenant)
+	if err != nil {
+		return nil, err
+	}
+	last := make(map[string][]tool.Spec, len(rows))
+	for _, r := range rows {
+		var specs []tool.Spec
+		if err := json.Unmarshal(r.Tools, &specs); err != nil {
+			return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
+		}
+		last[r.Slug] = specs
+	}
+	return last, nil
+}
+
+// SaveTools remembers what a server listed, for LastTools. Of a server that is
+// gone nothing is remembered.
+func (s *Store) SaveTools(ctx context.Context, t id.TenantID, server id.ServerID, specs []tool.Spec) error {
+	if specs == nil {
+		specs = []tool.Spec{}
+	}
+	doc, err := json.Marshal(specs)
+	if err != nil {
+		return fmt.Errorf("encode tools: %w", err)
+	}
+	_, err = scalars[id.ServerID](ctx, s.View(t), "server_tools_save", t, server, jsonArg(doc))
+	return err
+}
+
+// CreateServer makes a tool server.
+func (t *Tx) CreateServer(ctx context.Context, in *api.MCPServerCreate) (*api.MCPServer, error) {
+	row, err := one[api.MCPServer](ctx, t.View, "server_insert", t.tenant, id.ServerID{UUID: id.NewAnywhere()}, in.Slug, in.Name,
+		string(in.Transport), in.Endpoint, string(in.AuthKind), in.Enabled == nil || *in.Enabled, in.Meta.Text())
+	if pg.IsUnique(err, "mcp_servers_slug_key") {
+		return nil, slugTaken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "mcp_server.create", "mcp_server", row.ID.UUID, nil)
+}
+
+// UpdateServer changes what the patch names.
+func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerPatch) (*api.MCPServer, error) {
+	row, err := t.lockServer(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	set(&row.Slug, in.Slug)
+	set(&row.Name, in.Name)
+	set(&row.Transport, in.Transport)
+	set(&row.Endpoint, in.Endpoint)
+	set(&row.AuthKind, in.AuthKind)
+	set(&row.Enabled, in.Enabled)
+	row, err = one[api.MCPServer](ctx, t.View, "server_update", t.tenant, s, row.Slug, row.Name,
+		string(row.Transport), row.Endpoint, string(row.AuthKind), row.Enabled, in.Meta.Or(row.Meta).Text())
+	if pg.IsUnique(err, "mcp_servers_slug_key") {
+		return nil, slugTaken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "mcp_server.update", "mcp_server", s.UUID, nil)
+}
+
+// set is what a patch does to one field.
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func (t *Tx) lockServer(ctx context.Context, s id.ServerID) (*api.MCPServer, error) {
+	return found[api.MCPServer](serverWord)(one[api.MCPServer](ctx, t.View, "server_lock", t.tenant, s))
+}
+
+// DeleteServer removes a tool server with its connections and grants.
+func (t *Tx) DeleteServer(ctx context.Context, s id.ServerID) error {
+	// Who makes one of them holds the server: none comes in between.
+	if _, err := t.lockServer(ctx, s); err != nil {
+		return err
+	}
+	gone := map[string]int64{}
+	for _, q := range []struct{ what, query string }{
+		{"grants", "server_delete_grants"}, {"connections", "server_delete_connections"}, {"servers", "server_delete"},
+	} {
+		n, err := t.exec(ctx, q.query, t.tenant, s)
+		if err != nil {
+			return err
+		}
+		gone[q.what] = n
+	}
+	delete(gone, "servers")
+	return t.Audit(ctx, "mcp_server.delete", "mcp_server", s.UUID, gone)
+}
+
+// references looks at what a body refers to and holds it until the change is
+// committed. What the tenant does not have is one complaint.
+type references struct {
+	t   *Tx
+	bad []problem.Field
+	err error
+}
+
+func (r *references) look(ctx context.Context, field, message, query string, args ...any) {
+	if r.err != nil {
+		return
+	}
+	rows, err := scalars[id.UUID](ctx, r.t.View, query, append([]any{r.t.tenant}, args...)...)
+	if r.err = err; err == nil && len(rows) == 0 {
+		r.bad = append(r.bad, problem.Field{Path: field, Message: message})
+	}
+}
+
+func (r *references) agent(ctx context.Context, a *id.AgentID) {
+	if a != nil {
+		r.look(ctx, "agent_id", "there is no such agent", "refer_agent", a)
+	}
+}
+
+func (r *references) node(ctx context.Context, n *id.NodeID) {
+	if n != nil {
+		r.look(ctx, "node_id", "there is no such org node", "refer_node", n)
+	}
+}
+
+func (r *references) server(ctx context.Context, s *id.ServerID) {
+	if s != nil {
+		r.look(ctx, "mcp_server_id", "there is no such tool server", "refer_server", s)
+	}
+}
+
+func (r *references) connection(ctx context.Context, s *id.ServerID, c *id.ConnectionID) {
+	if c != nil {
+		r.look(ctx, "connection_id", "the tool server has no such connection", "refer_connection", s, c)
+	}
+}
+
+func (r *references) problem() error {
+	if r.err == nil && len(r.bad) > 0 {
+		return problem.Validation(r.bad...)
+	}
+	return r.err
+}
