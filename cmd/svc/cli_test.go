@@ -54,6 +54,8 @@ func TestExitCodes(t *testing.T) {
 		"tenant create, short password":   {nil, []string{"tenant", "create", "--name", "n", "--owner-email", "a@b.example", "--owner-password", "short"}, 2},
 		"key create, no tenant id":        {nil, []string{"key", "create", "--tenant", "x", "--name", "n"}, 2},
 		"user create, unknown role":       {nil, []string{"user", "create", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057", "--email", "a@b.example", "--role", "manager"}, 2},
+		"login link, no tenant id":        {nil, []string{"user", "login-link", "--tenant", "x", "--email", "a@b.example"}, 2},
+		"login link, no e-mail":           {nil, []string{"user", "login-link", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057"}, 2},
 		"a client without its settings":   {[]string{"SVC_API_KEY=", "SVC_TENANT="}, []string{"runs", "ls"}, 2},
 		"status of a node that is down":   {some, []string{"status"}, 1},
 		"chat with a node that is down":   {some, []string{"chat", "hello"}, 1},
@@ -132,6 +134,18 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 			t.Errorf("%s: user create: %+v", when, user)
 		}
 		text(`user  `+uuidPattern+`\n`, "user", "create", "--tenant", tenant, "--email", "v"+string(rune('a'+emails))+"@example.com", "--role", "admin", "--password", "a long password")
+		text(regexp.QuoteMeta(n.base)+`/login/[A-Za-z0-9_-]{86}\n`, "user", "login-link", "--tenant", tenant, "--email", "O@example.com")
+		var link struct {
+			URL       string
+			ExpiresAt time.Time `json:"expires_at"`
+		}
+		asJSON(&link, "user", "login-link", "--tenant", tenant, "--email", "o@example.com")
+		if left := time.Until(link.ExpiresAt); !strings.HasPrefix(link.URL, n.base+"/login/") || left < 13*time.Minute || left > 15*time.Minute {
+			t.Errorf("%s: login link: %+v", when, link)
+		}
+		if out, stderr, code := n.run(nil, "", "user", "login-link", "--tenant", tenant, "--email", "nobody@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "NOT_FOUND") {
+			t.Errorf("%s: a link for nobody: code %d %s%s", when, code, out, stderr)
+		}
 		if out, stderr, code := n.run(nil, "", "user", "create", "--tenant", tenant, "--email", "O@example.com", "--role", "member"); code != 1 || out != "" || !strings.Contains(stderr, "EMAIL_TAKEN") {
 			t.Errorf("%s: a taken e-mail: code %d %s%s", when, code, out, stderr)
 		}
