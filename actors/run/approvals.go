@@ -72,7 +72,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.T
 		panic(err) // texts and ids encode
 	}
 	w.Statements = append(w.Statements, journal.OpenApproval(s.Tenant, op, &journal.ApprovalInsert{
-		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: &agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
+		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
 		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(approvalPlace(s.Tenant, *p.Approval, "frozen"), p.Args),
 		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
 		ExpiresAt: f.Expires, CreatedAt: now,

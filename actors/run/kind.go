@@ -108,7 +108,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	if !s.Status.Terminal() {
 		speaker, v := s.speaker()
-		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, speaker, v}); err != nil {
+		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, *speaker, *v}); err != nil {
 			return durable.Loaded[State]{}, err
 		}
 		for i := range r.Open {
@@ -243,11 +243,11 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
 	agent, version := s.speaker()
 	n := journal.StepInsert{
-		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: f.Status, Input: f.Input, AgentID: &agent, AgentVersion: &version,
+		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: f.Status, Input: f.Input, AgentID: agent, AgentVersion: version,
 		Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(), BeganSeq: f.Seq, StartedAt: now,
 	}
-	if f.Called > 0 {
-		n.CalledSeq = &f.Called
+	if called := f.Called; called > 0 {
+		n.CalledSeq = &called
 	}
 	if f.call != nil {
 		n.Sealed = k.sealCall(s, f.call)
@@ -304,7 +304,7 @@ func (k *kind) sealBytes(place vault.AAD, plain []byte) []byte {
 func usage(s *State, f StepEnded, now time.Time) journal.Usage {
 	agent, _ := s.speaker()
 	u := journal.Usage{
-		ID: id.UsageID{UUID: id.New(s.ID.Shard())}, At: now, Kind: lifecycle.UsageLLM, Run: &s.ID, Agent: &agent,
+		ID: id.UsageID{UUID: id.New(s.ID.Shard())}, At: now, Kind: lifecycle.UsageLLM, Run: &s.ID, Agent: agent,
 		Model: s.Agent.Manifest.Model.Name, TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD,
 	}
 	if f.Estimated {

@@ -185,11 +185,11 @@ func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) State {
 }
 
 // speaker is the agent whose turn it is, and its version.
-func (s *State) speaker() (id.AgentID, int) {
+func (s *State) speaker() (*id.AgentID, *int) {
 	if s.Handoffs > 0 {
-		return s.Speaker, s.SpeakerVersion
+		return &s.Speaker, &s.SpeakerVersion
 	}
-	return s.AgentID, s.AgentVersion
+	return &s.AgentID, &s.AgentVersion
 }
 
 // maxTime is how long the run may be in status running.

@@ -119,7 +119,7 @@ func (k *kind) hasTools(s *State) bool {
 // turnOf is the turn of the agent that speaks in s.
 func turnOf(s *State) Turn {
 	speaker, _ := s.speaker()
-	return Turn{Tenant: s.Tenant, Run: s.ID, Agent: speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
+	return Turn{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
 }
 
 // plan asks what becomes of the calls. It says why there is no plan.
@@ -220,7 +220,7 @@ func (k *kind) takesOver(ctx context.Context, e HandOff) (HandedOver, error) {
 		return m, nil
 	}
 	speaker, _ := s.speaker()
-	if m.From, err = k.cfg.Store.Slug(ctx, s.Tenant, speaker); err != nil {
+	if m.From, err = k.cfg.Store.Slug(ctx, s.Tenant, *speaker); err != nil {
 		return m, fmt.Errorf("hand over: %w", err)
 	}
 	m.Outcome = tookOver(m.From, m.To)
