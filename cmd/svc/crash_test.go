@@ -36,11 +36,11 @@ func TestCrashAtEveryFailpoint(t *testing.T) {
 					case <-end:
 						n.launch()
 						died <- true
-					case <-time.After(45 * time.Second):
+					case <-time.After(2 * time.Minute):
 						died <- false
 					}
 				}()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				defer cancel()
 				jobs, err := workload(ctx, c, agent, name+strconv.Itoa(hit), 8, 3, slowAnswer)
 				if err != nil {
@@ -51,10 +51,10 @@ func TestCrashAtEveryFailpoint(t *testing.T) {
 					if !hit {
 						t.Error("the failpoint was never hit")
 					}
-				case <-time.After(50 * time.Second):
+				case <-time.After(2 * time.Minute):
 					t.Error("the failpoint was never hit")
 				}
-				if err := n.ready(20 * time.Second); err != nil {
+				if err := n.ready(time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				for _, j := range jobs {
@@ -86,12 +86,12 @@ func TestCrashAtRandomUnderLoad(t *testing.T) {
 			n.kill()
 			n.launch()
 			kills++
-			if err := n.ready(30 * time.Second); err != nil {
+			if err := n.ready(time.Minute); err != nil {
 				t.Error(err)
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	const messages = 12
 	jobs, err := workload(ctx, c, agent, "random", 16, messages, func(i, m int) string {

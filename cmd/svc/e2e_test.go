@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -594,15 +595,23 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 	for i := range deltas {
 		deltas[i] = chunk
 	}
-	_, agent := ownProvider(t, ctx, c, "openai", fake.Reply{Text: deltas, Delay: 2 * time.Millisecond, In: 1, Out: 1})
+	// The run is queued behind one that never ends by itself, until its readers are
+	// there: who comes later may wait for what was said before.
+	own, agent := ownProvider(t, ctx, c, "openai", fake.Reply{Ending: fake.Silence}, fake.Reply{Text: deltas, Delay: 2 * time.Millisecond, In: 1, Out: 1})
 	thread := c.thread(t, ctx, agent)
+	first := c.say(t, ctx, thread, "wait")
+	eventually(t, ctx, "the model is asked", func() bool { return len(own.fake.Requests()) == 1 })
 	run := c.say(t, ctx, thread, "go")
 
 	u, err := url.Parse(c.base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stuck []net.Conn
+	type reader struct {
+		net.Conn
+		r *bufio.Reader
+	}
+	var stuck []reader
 	for range 4 {
 		dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 			return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
@@ -613,8 +622,16 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET /v1/runs/%s/events?replay=full HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\nAccept: text/event-stream\r\n\r\n", run, u.Host, c.key, c.tenant)
-		stuck = append(stuck, conn)
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
+		r := bufio.NewReader(conn)
+		for line := ""; line != ": ok\n"; {
+			if line, err = r.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stuck = append(stuck, reader{conn, r})
 	}
+	c.ask(t, ctx, 200, "POST", "/v1/runs/"+first+"/cancel", nil, nil)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -627,8 +644,8 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 	wg.Wait()
 	c.poll(t, ctx, run, "succeeded")
 	for _, conn := range stuck {
-		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-		got, err := io.ReadAll(conn)
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
+		got, err := io.ReadAll(conn.r)
 		if errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(net.Error)) && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the connection was not cut: %v after %d bytes", err, len(got))
 		}

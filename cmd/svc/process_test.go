@@ -182,7 +182,7 @@ func sharedNode(t *testing.T) *node {
 		t.Fatal(shared.err)
 	}
 	n := &node{t, shared.process}
-	if err := n.ready(10 * time.Second); err != nil {
+	if err := n.ready(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -213,7 +213,7 @@ func stopShared() {
 func (n *node) start(env ...string) {
 	n.t.Helper()
 	n.launch(env...)
-	if err := n.ready(30 * time.Second); err != nil {
+	if err := n.ready(time.Minute); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -320,7 +320,7 @@ func (n *process) signal(s os.Signal, limit time.Duration) error {
 }
 
 func (n *node) kill() {
-	if err := n.signal(syscall.SIGKILL, 30*time.Second); err != nil {
+	if err := n.signal(syscall.SIGKILL, time.Minute); err != nil {
 		n.t.Error(err)
 	}
 }
