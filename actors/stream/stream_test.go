@@ -77,7 +77,7 @@ func setUp(t testing.TB) (*Hubs, *world, *cluster.Node) {
 	}
 	t.Cleanup(func() {
 		hs.Stop()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
@@ -145,7 +145,7 @@ func (c *conn) got() []*event.Frame {
 // until waits until what the client has satisfies ok.
 func (c *conn) until(t testing.TB, what string, ok func([]*event.Frame) bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for !ok(c.got()) {
 		select {
@@ -160,7 +160,7 @@ func (c *conn) wait(t testing.TB) {
 	t.Helper()
 	select {
 	case <-c.over:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the stream does not end; got %s", list(c.got()))
 	}
 }

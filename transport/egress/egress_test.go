@@ -404,7 +404,7 @@ func TestTimeOuts(t *testing.T) {
 		}
 	})
 	t.Run("silence", func(t *testing.T) {
-		resp, err := client(t, Config{Allow: loopback}, Options{IdleTimeout: 20 * time.Millisecond}).Get(s.URL + "/silent")
+		resp, err := client(t, Config{Allow: loopback}, Options{IdleTimeout: 300 * time.Millisecond}).Get(s.URL + "/silent")
 		if err != nil {
 			t.Fatal(err)
 		}
