@@ -17,7 +17,9 @@
 // request is refused while tokens are idle on a node that answers.
 //
 // Order: a bucket serves in the order of its mailbox; slots serve the oldest run
-// first. Loss: a bucket whose owner dies starts full, which admits one extra
+// first. A run that waits for an approval holds no place; one that goes on after
+// it is counted at once, so that for a while more runs than the limit may run,
+// and waits for nobody. Loss: a bucket whose owner dies starts full, which admits one extra
 // capacity; tokens leased to a node that dies are gone until the bucket is made
 // anew. Slots are read back from Postgres: running runs hold theirs, queued ones
 // ask again. Limits: a Ledger keeps MaxStrangers client IPs; when these are all

@@ -366,7 +366,12 @@ func TestSlotsOnANode(t *testing.T) {
 	next(runID(2)) // told again
 	n.Tell(at, msg.ReleaseSlot{Run: runID(1)})
 	next(runID(3))
-	n.Tell(at, msg.ReleaseSlot{Run: runID(2)})
+	n.Tell(at, msg.TakeSlot{Run: runID(4)}) // goes on after an approval
+	n.Tell(at, msg.AcquireSlot{Run: runID(5)})
+	n.Tell(at, msg.ReleaseSlot{Run: runID(2)}) // 3 and 4 run
+	n.Tell(at, msg.ReleaseSlot{Run: runID(4)})
+	next(runID(5))
+	n.Tell(at, msg.ReleaseSlot{Run: runID(5)})
 	n.Tell(at, msg.ReleaseSlot{Run: runID(3)})
 	eventually(t, "slots that nobody holds leave memory", func() bool { return !n.Active(at) })
 	if len(granted) != 0 {

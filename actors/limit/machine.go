@@ -161,6 +161,13 @@ func (s *slots) release(now time.Time, run id.RunID) []id.RunID {
 	return s.grant(now)
 }
 
+// take counts a run that goes on after it waited for people, also beyond the
+// limit: it has waited long enough.
+func (s *slots) take(now time.Time, run id.RunID) {
+	s.running[run] = now
+	s.withdraw(run)
+}
+
 func (s *slots) withdraw(run id.RunID) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w waiter) bool { return w.run == run })
 }

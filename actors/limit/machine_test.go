@@ -207,6 +207,25 @@ func TestSlotsBelievePostgres(t *testing.T) {
 	}
 }
 
+// A run that goes on after an approval is counted at once and waits for nobody.
+func TestSlotsAreTakenBackAfterAnApproval(t *testing.T) {
+	s := newSlots(1)
+	s.acquire(epoch, runID(1), epoch)
+	s.release(epoch, runID(1)) // it waits for an approval
+	if got := s.acquire(epoch, runID(2), epoch); !slices.Equal(got, []id.RunID{runID(2)}) {
+		t.Fatalf("granted %v", got)
+	}
+	s.take(epoch, runID(1))
+	s.take(epoch, runID(1)) // told twice
+	s.acquire(epoch, runID(3), epoch)
+	if got := s.release(epoch, runID(2)); got != nil {
+		t.Errorf("one runs already, granted %v", got)
+	}
+	if got := s.release(epoch, runID(1)); !slices.Equal(got, []id.RunID{runID(3)}) {
+		t.Errorf("granted %v", got)
+	}
+}
+
 func TestLawOfSlots(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 4))

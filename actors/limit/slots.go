@@ -115,6 +115,8 @@ func (s *slotsActor) order(c cluster.Context, m any) {
 	switch m := m.(type) {
 	case msg.AcquireSlot:
 		s.tell(c, s.slots.acquire(s.cfg.Now(), m.Run, m.CreatedAt))
+	case msg.TakeSlot:
+		s.slots.take(s.cfg.Now(), m.Run)
 	case msg.ReleaseSlot:
 		s.tell(c, s.slots.release(s.cfg.Now(), m.Run))
 	}
