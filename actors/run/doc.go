@@ -4,32 +4,58 @@
 // I am the row runs/<id> and its rows in run_steps; my address is run/<tenant>/
 // <run id>. A thread tells me Proceed when my turn has come; a run without a
 // thread begins with StartOne, which is sent to me; anybody may tell me
-// CancelRun. I tell my thread RunEnded.
+// CancelRun; an approval that is decided tells me ApprovalsDecided. I tell my
+// thread RunEnded.
 //
 //	StartOne ─┐                          ┌──────── next step ────────┐
 //	          v    Proceed, SlotGranted  v                           │
 //	  ──► queued ───────────────────► running ── ModelAnswered ──────┤
-//	          │                          │  │    (calls, or broken)  │
-//	          │ CancelRun                │  └── text ──► succeeded   │
-//	          v                          ├── ModelFailed, limits, ──► failed
-//	      cancelled ◄──── CancelRun ─────┘   refused rows, OUTPUT_INVALID
+//	          │                        ^ │ │ │   (calls, or broken)  │
+//	          │ CancelRun              │ │ │ ├── ToolAnswered ───────┘
+//	          │                        │ │ │ │   (the last of a turn)
+//	          │  all decided (Activated) │ │ └── text ──► succeeded
+//	          │                        │ │ └──── ModelFailed, limits, refused
+//	          │                        │ v       rows, OUTPUT_INVALID ──► failed
+//	          │                 waiting_approval ── frozen arguments changed ──► failed
+//	          v                        │
+//	      cancelled ◄── CancelRun ─────┴─ from anywhere; an approval expired
+//	                                      that ends the run
 //
 // What I do is a function of what is committed: queued with my turn come, I owe
-// the wish for a running place; with an open model's step I owe its call. A turn
-// with tool calls ends its step, answers the calls and begins the next step in
-// one commit. After a crash the open step has no owner: it is abandoned and
-// asked again as a new one, in the commit that claims the run.
+// the wish for a running place; with an open model's step I owe its call; with
+// calls that run I owe those. A call is a step of its own, and what is sent is
+// sealed in it before it is sent: the number of its tool.called is the receipt.
+// Gated calls have none until people have decided: when the ungated calls of the
+// turn have ended, one commit opens all approvals together and I wait. That
+// commit is the checkpoint, and waiting I owe nothing and am not in memory. Who
+// decides an approval leaves me a timer in the same commit and tells me after it;
+// I am then read anew with my approvals, and once all are decided the commit of
+// run.resumed holds the receipts of what is called. The arguments must be those
+// that were approved, to the byte.
 //
-// Order: steps count from 0 without a gap, facts from 1; calls are answered in
-// call order. A run has one step at work at a time.
+// After a crash the open step has no owner. A model's is abandoned and asked
+// again as a new one, in the commit that claims the run. A call is sent again
+// under its key where that is safe; else its outcome is not known, and the model
+// hears so.
 //
-// Limits: those of the manifest; a turn says at most 4 MiB; attachments are read
-// up to 256 KiB a turn; state keeps running time and a bit or two. Running time
-// counts from commit to commit of the activations, so what passes between a
-// crash and the next activation is not counted.
+// A handoff is the last call of its turn to be carried out; from then on the run
+// goes by the other agent's manifest, its limits included.
+//
+// Order: steps count from 0 without a gap, facts from 1; calls start in call
+// order, run in parallel and are committed as they answer; the model hears them
+// in call order, and behind them what people said instead. A gated call begins
+// after the last approval of its turn is decided.
+//
+// Limits: those of the manifest; 128 calls a turn and 5 handoffs; a turn says at
+// most 4 MiB; attachments are read up to 256 KiB a turn; state keeps running
+// time, a bit or two and who speaks. Running time counts from commit to commit of
+// the activations in status running, so what passes between a crash and the next
+// activation is not counted, nor is waiting.
 //
 // Loss: live text of a step dies with its process. The tokens of a turn that was
-// cut off are not known; of one that broke off they are estimated.
+// cut off are not known; of one that broke off they are estimated. A call that
+// runs when its run ends may have taken effect; nobody waits for its answer.
 //
-// I leave memory when I have ended, and after a short while when I am queued.
+// I leave memory when I have ended, when I wait for people, and after a short
+// while when I am queued.
 package run
