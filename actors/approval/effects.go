@@ -1,0 +1,31 @@
+package approval
+
+import (
+	"context"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+)
+
+// An approval has no effects: it waits for people. These are the parts that its
+// kind needs.
+
+// Store reads an approval's row.
+type Store interface {
+	// Approval is the row with the status of its run, nil where there is none in
+	// the tenant named.
+	Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*engine.Approval, error)
+}
+
+// Vault opens the arguments that were frozen and seals those that replace them.
+type Vault interface {
+	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
+	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)
+}
+
+// Teller tells an actor something (cluster.Node). It does not block.
+type Teller interface {
+	Tell(a cluster.Address, message any)
+}

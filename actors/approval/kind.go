@@ -1,0 +1,191 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// Config is what approvals need. Everything but Log is required.
+type Config struct {
+	Store Store
+	Vault Vault
+	Tell  Teller
+	// Seal seals an answer for the table idempotency (store.SealAnswer).
+	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
+	Log  zerolog.Logger
+}
+
+// resumeAfter is how long after its decision a run that has not been told looks
+// at its approvals.
+const resumeAfter = time.Second
+
+// bySystem is who expires and escalates, for the audit log.
+var bySystem = msg.By{Actor: "system"}
+
+type kind struct{ cfg Config }
+
+// New is the kind approval.
+func New(cfg Config) durable.Kind[State] {
+	k := &kind{cfg: cfg}
+	return durable.Kind[State]{
+		Name:    msg.KindApproval,
+		Machine: Machine{},
+		Load:    k.load,
+		Rows:    k.rows,
+		After:   k.after,
+		// Not at all in memory: the run writes this row too, and a decision about a
+		// timer alone leaves the row's version as it is.
+		Idle: 0,
+	}
+}
+
+func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
+	r, err := k.cfg.Store.Approval(ctx, a.Tenant, id.ApprovalID{UUID: a.ID})
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	if r == nil {
+		return durable.Loaded[State]{}, problem.NotFound("approval")
+	}
+	ledger, err := decodeLedger(r.Decisions)
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	s := State{
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
+		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
+		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
+		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
+	}
+	if s.Status == lifecycle.ApprovalPending {
+		s.Frozen = k.frozen(&s, r)
+	}
+	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
+}
+
+// frozen opens the arguments. Where they do not open the approval can still be
+// rejected, and expires.
+func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
+	plain, err := k.cfg.Vault.Open(s.place("frozen"), r.Frozen)
+	if err != nil {
+		k.cfg.Log.Error().Err(err).Stringer("tenant", s.Tenant).Stringer("approval", s.ID).Msg("frozen arguments do not open")
+		return nil
+	}
+	return plain
+}
+
+// place is where the arguments of an approval are sealed to.
+func (s *State) place(column string) vault.AAD {
+	return vault.AAD{Tenant: s.Tenant, Table: "approvals", Row: s.ID.String(), Column: column}
+}
+
+// rows is everything that a decision makes durable, in one commit.
+func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
+	s, w := &d.Next, &journal.Commit{}
+	for _, f := range d.Facts {
+		switch f := f.(type) {
+		case Voted:
+			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			detail := struct {
+				Action lifecycle.Action         `json:"action"`
+				Status lifecycle.ApprovalStatus `json:"status"`
+			}{f.Entry.Action, s.Status}
+			if by, ok := m.(msg.Decide); ok {
+				w.Audit = append(w.Audit, audit(s, by.By, "approval.decide", encode(detail), now))
+				w.Idempotency = k.idempotency(s, by.Idempotency, d.Reply, now)
+			}
+		case Expired:
+			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			w.Audit = append(w.Audit, audit(s, bySystem, "approval.expired", nil, now))
+		case Escalated:
+			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			detail := struct {
+				From lifecycle.Role `json:"from"`
+				To   lifecycle.Role `json:"to"`
+			}{prev.State.Assignee, s.Assignee}
+			w.Audit = append(w.Audit, audit(s, bySystem, "approval.escalated", encode(detail), now))
+			w.Statements = append(w.Statements, journal.DropApprovalTimers(s.Tenant, s.ID, msg.TimerEscalate))
+		case Rearmed:
+			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.timer(f.Name), DueAt: f.At})
+		case Disarmed:
+			w.TimersDone = append(w.TimersDone, s.timer(f.Name))
+		}
+	}
+	if s.Status.Terminal() && !prev.State.Status.Terminal() {
+		w.Statements = append(w.Statements,
+			journal.DropApprovalTimers(s.Tenant, s.ID, msg.TimerExpire, msg.TimerEscalate),
+			journal.WakeRun(s.Tenant, s.Run, s.ID, now.Add(resumeAfter)))
+	}
+	return w
+}
+
+func (s *State) timer(name string) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindApproval, Entity: s.ID.UUID, Name: name}
+}
+
+// update swaps the row.
+func (k *kind) update(prev durable.Loaded[State], s *State, op id.OpID, now time.Time) journal.Statement {
+	u := &journal.ApprovalUpdate{
+		ID: s.ID, Run: s.Run, Guard: prev.Guard, Status: s.Status, Assignee: s.Assignee, SoFar: s.SoFar, Digest: s.Digest,
+		Decision: s.Decision, Feedback: s.Feedback, EscalatedAt: s.EscalatedAt, DecidedAt: s.DecidedAt, UpdatedAt: now,
+	}
+	var err error
+	if u.Decisions, err = encodeLedger(s.Ledger); err != nil {
+		panic(err) // what was decoded, or came as JSON, encodes
+	}
+	if s.Edited != nil {
+		if u.Edited, err = k.cfg.Vault.Seal(s.place("edited"), s.Edited); err != nil {
+			panic(err) // sealing needs nothing but the machine's randomness
+		}
+	}
+	return journal.UpdateApproval(s.Tenant, op, u)
+}
+
+func audit(s *State, by msg.By, action string, detail json.RawMessage, now time.Time) journal.Audit {
+	return journal.Audit{
+		ID: id.AuditID{UUID: id.New(s.ID.Shard())}, At: now, Actor: by.Actor, Action: action, TargetKind: "approval", TargetID: s.ID.UUID,
+		IP: by.IP, Detail: detail,
+	}
+}
+
+// idempotency keeps the reply, which is the answer's body byte by byte.
+func (k *kind) idempotency(s *State, i *msg.Idempotency, reply any, now time.Time) *journal.Idempotency {
+	if i == nil {
+		return nil
+	}
+	sealed, err := k.cfg.Seal(s.Tenant, i.Digest, encode(reply))
+	if err != nil {
+		panic(err) // as in update
+	}
+	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: sealed, At: now}
+}
+
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs
+	}
+	return b
+}
+
+// after tells the run at once what its timer would tell it a second later.
+func (k *kind) after(a cluster.Address, prev, next State, _ durable.Decision[State]) {
+	if next.Status.Terminal() && !prev.Status.Terminal() {
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{})
+	}
+}
+
+var _ Store = (*engine.Store)(nil)

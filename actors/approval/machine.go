@@ -1,0 +1,183 @@
+package approval
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"agentsvc/actors/durable"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/redact"
+	"agentsvc/schemas/tool"
+)
+
+// Machine decides for approvals.
+type Machine struct{}
+
+type decision = durable.Decision[State]
+
+// maxFeedback is in characters (service.md, Limits).
+const maxFeedback = 4000
+
+// Decide returns what m changes. See the drawing in doc.go.
+func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
+	now = now.UTC().Truncate(time.Microsecond) // as the database keeps it
+	switch m := m.(type) {
+	case msg.Decide:
+		return decide(s, m, now)
+	case durable.TimerDue:
+		return due(s, m.Name, now), nil
+	case durable.Refused:
+		return decision{}, problem.New(problem.CodeInternal, "")
+	}
+	return decision{Next: s}, nil
+}
+
+// Owed is nothing: see doc.go, Loss.
+func (Machine) Owed(State) []durable.Effect { return nil }
+
+// decide takes a person's decision. What is wrong with it is looked for in the
+// order of issue and specification: who may not decide learns nothing else.
+func decide(s State, m msg.Decide, now time.Time) (decision, error) {
+	if !s.allows(m) {
+		return decision{}, problem.New(problem.CodeForbidden, "This approval is decided by the role "+string(s.Assignee)+".")
+	}
+	if s.Status.Terminal() {
+		return decision{}, already("This approval is " + string(s.Status) + ".")
+	}
+	if !s.Waiting {
+		return decision{}, already("The run does not wait for this approval any more.")
+	}
+	if !now.Before(s.ExpiresAt) { // its timer is on the way
+		d := expire(s, now)
+		d.Reply = already("This approval is " + string(d.Next.Status) + ".")
+		return d, nil
+	}
+	if slices.ContainsFunc(s.Ledger, func(e Entry) bool { return e.Principal == m.Principal }) {
+		return decision{}, already("You have decided on this approval before.")
+	}
+	if err := check(m); err != nil {
+		return decision{}, err
+	}
+	next, entry := s, Entry{Principal: m.Principal, Action: m.Action, At: now}
+	if m.Feedback != "" {
+		entry.Feedback = &m.Feedback
+	}
+	switch m.Action {
+	case lifecycle.ActionEdit:
+		args, err := s.edited(m.EditedArgs)
+		if err != nil {
+			return decision{}, err
+		}
+		// What was sent is shown, not what it stands for: a value that was masked
+		// stays masked, whatever its key.
+		entry.EditedArgs = redact.JSON(m.EditedArgs)
+		next.Edited, next.Digest = args, tool.Digest(args)
+		next.SoFar++
+	case lifecycle.ActionApprove:
+		next.SoFar++
+	}
+	next.Ledger = append(slices.Clip(s.Ledger), entry)
+	switch {
+	case m.Action == lifecycle.ActionReject:
+		next.end(lifecycle.ApprovalRejected, m.Action, now)
+		next.Feedback = &m.Feedback
+	case m.Action == lifecycle.ActionRespond:
+		next.end(lifecycle.ApprovalResponded, m.Action, now)
+		next.Feedback = &m.Feedback
+	case next.SoFar < s.Required:
+	case slices.ContainsFunc(next.Ledger, func(e Entry) bool { return e.Action == lifecycle.ActionEdit }):
+		next.end(lifecycle.ApprovalEdited, m.Action, now)
+	default:
+		next.end(lifecycle.ApprovalApproved, m.Action, now)
+	}
+	return decision{Next: next, Changed: true, Facts: []any{Voted{entry}}, Reply: msg.Decided{Status: next.Status, ApprovalsSoFar: next.SoFar}}, nil
+}
+
+// allows reports whether the role of a principal is enough (service.md, Approval
+// policy, approver_role).
+func (s *State) allows(m msg.Decide) bool {
+	return m.Role.Satisfies(s.Assignee) || s.Assignee == lifecycle.RoleManager && m.Manages
+}
+
+// check looks at what the body of a decision says.
+func check(m msg.Decide) error {
+	var bad []problem.Field
+	switch m.Action {
+	case lifecycle.ActionApprove, lifecycle.ActionReject, lifecycle.ActionRespond:
+		if len(m.EditedArgs) > 0 {
+			bad = append(bad, problem.Field{Path: "edited_args", Message: "is for action edit only"})
+		}
+	case lifecycle.ActionEdit:
+		if len(m.EditedArgs) == 0 {
+			bad = append(bad, problem.Field{Path: "edited_args", Message: "is required"})
+		}
+	default:
+		bad = append(bad, problem.Field{Path: "action", Message: "expected approve, edit, reject or respond"})
+	}
+	if utf8.RuneCountInString(m.Feedback) > maxFeedback {
+		bad = append(bad, problem.Field{Path: "feedback", Message: "expected at most 4000 characters"})
+	}
+	if len(bad) > 0 {
+		return problem.Validation(bad...)
+	}
+	return nil
+}
+
+// edited are the arguments that given stands for: where it says [redacted] the
+// frozen value stays, idempotency_key always does, and the tool's schema holds.
+func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
+	if s.Frozen == nil {
+		return nil, problem.New(problem.CodeInternal, "")
+	}
+	args, err := tool.UnmaskShown(given, s.Frozen, s.Shown)
+	if err != nil {
+		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
+	}
+	args = tool.KeepKey(args, s.Frozen)
+	if err := tool.Check(s.Schema, args); err != nil {
+		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
+	}
+	return args, nil
+}
+
+func already(detail string) *problem.Error { return problem.New(problem.CodeAlreadyDecided, detail) }
+
+// end makes the approval terminal.
+func (s *State) end(status lifecycle.ApprovalStatus, by lifecycle.Action, now time.Time) {
+	s.Status, s.Decision, s.DecidedAt = status, by, &now
+}
+
+func expire(s State, now time.Time) decision {
+	s.end(lifecycle.ApprovalExpired, lifecycle.ActionExpire, now)
+	return decision{Next: s, Changed: true, Facts: []any{Expired{}}}
+}
+
+// due looks at the time again: the clock of who told may be another one.
+func due(s State, name string, now time.Time) decision {
+	switch {
+	case s.Status.Terminal(), !s.Waiting:
+		return only(s, Disarmed{name})
+	case !now.Before(s.ExpiresAt):
+		return expire(s, now)
+	case name == msg.TimerExpire:
+		return only(s, Rearmed{name, s.ExpiresAt})
+	case name != msg.TimerEscalate, s.EscalatedAt != nil, !s.Escalate.Above(s.Assignee):
+		return only(s, Disarmed{name})
+	case s.EscalateAt == nil: // the timer went with what it was for
+		return decision{Next: s}
+	case now.Before(*s.EscalateAt):
+		return only(s, Rearmed{name, *s.EscalateAt})
+	}
+	next := s
+	next.Assignee, next.EscalatedAt = s.Escalate, &now
+	return decision{Next: next, Changed: true, Facts: []any{Escalated{}}}
+}
+
+// only changes a timer and nothing of the approval.
+func only(s State, timer any) decision {
+	return decision{Next: s, Changed: true, Facts: []any{timer}}
+}

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+var approvalSQL = queries.Get("approval")
+
+// Approval is an approval's row as its actor needs it.
+type Approval struct {
+	Run         id.RunID
+	RunStatus   lifecycle.RunStatus
+	Status      lifecycle.ApprovalStatus
+	Assignee    lifecycle.Role
+	Escalate    lifecycle.Role // empty: nobody
+	Required    int
+	SoFar       int
+	Shown       json.RawMessage // the arguments, redacted
+	Schema      json.RawMessage
+	Frozen      []byte // sealed
+	Digest      [32]byte
+	Decisions   json.RawMessage
+	Decision    lifecycle.Action // empty while pending
+	Feedback    *string
+	EscalatedAt *time.Time
+	EscalateAt  *time.Time // of the timer; nil: there is none
+	ExpiresAt   time.Time
+	DecidedAt   *time.Time
+	Version     int64
+	Epoch       int64
+}
+
+// Approval is the row and the status of its run, as they stood at one moment;
+// nil where there is none.
+func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*Approval, error) {
+	var (
+		a      Approval
+		digest []byte
+	)
+	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Assignee, &a.Escalate, &a.Required,
+		&a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt, &a.DecidedAt,
+		&a.Version, &a.Epoch))
+	if err != nil {
+		return nil, fmt.Errorf("read approval %s: %w", approval, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	a.Digest = [32]byte(digest)
+	return &a, nil
+}
