@@ -1,0 +1,198 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"agentsvc/transport/egress"
+)
+
+// errForgotten says that the server no longer knows the session and turned the
+// request away for it.
+var errForgotten = errors.New("the tool server has forgotten the session")
+
+// errProcessedNothing is errForgotten where the protocol itself says that the
+// request was turned away.
+var errProcessedNothing = fmt.Errorf("%w (404)", errForgotten)
+
+// client makes the one HTTP client of a gateway. Its answers may take as long as
+// a call to begin; the context ends them.
+func (g *Gateway) httpBase() *http.Client {
+	return g.cfg.Guard.Client(egress.Options{
+		RequireTLS:    g.cfg.RequireTLS,
+		MaxBody:       maxAnswer,
+		HeaderTimeout: g.cfg.Timeout + 5*time.Second,
+		IdlePerHost:   64,
+	})
+}
+
+// tripper carries one session's requests: it adds the credential, reads statuses
+// before the library does, and bounds what comes back.
+type tripper struct {
+	base http.RoundTripper
+	to   *url.URL
+	// farewell gives the op of a request that the library makes by itself, which is
+	// the one that ends the session.
+	farewell func(context.Context) *op
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *tripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	o := opOf(r.Context())
+	if o == nil {
+		o = t.farewell(r.Context())
+	}
+	if o.requests.Add(-1) < 0 {
+		return nil, &Error{Kind: TooLarge, Message: "the tool server let the answer be fetched in too many pieces", MaybeRan: true}
+	}
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{WroteHeaders: o.wrote})
+	r = r.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	r.Header.Set("User-Agent", "svc")
+	if o.header != "" && r.URL.Scheme == t.to.Scheme && r.URL.Host == t.to.Host {
+		r.Header.Set(o.header, o.value)
+	}
+	resp, err := t.base.RoundTrip(r)
+	if err != nil {
+		return nil, o.tripped(ctx, err)
+	}
+	if err := o.status(r, resp); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	events := mediaType(resp) == "text/event-stream"
+	resp.Body = &answerBody{rc: resp.Body, ctx: ctx, o: o, scan: scanner{events: events}}
+	return resp, nil
+}
+
+// tripped says what a request without an answer came to.
+func (o *op) tripped(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, egress.ErrRefused):
+		return &Error{Kind: Refused, Message: "the outbound guard refused the tool server's address", Err: o.cause(err)}
+	case errors.Is(err, egress.ErrTooLarge):
+		return tooLarge()
+	}
+	return &Error{Kind: Unreachable, Message: dialError(err), MaybeRan: o.wasSent(), Err: o.cause(err)}
+}
+
+func tooLarge() *Error {
+	return &Error{Kind: TooLarge, Message: "the tool server's answer is larger than allowed", MaybeRan: true, Err: egress.ErrTooLarge}
+}
+
+func mediaType(resp *http.Response) string {
+	m, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return m
+}
+
+// status reads what a status means. The library goes on with the rest: answers,
+// forgotten sessions, and whatever is said to server/discover, because a server
+// that predates it may say anything.
+func (o *op) status(r *http.Request, resp *http.Response) error {
+	code := resp.StatusCode
+	probing := o.exchange() == string(mcp.MethodServerDiscover)
+	session := r.Header.Get(transport.HeaderKeySessionID) != ""
+	switch {
+	case code >= 300 && code < 400:
+		return &Error{Kind: Redirect, Message: fmt.Sprintf("the tool server answered with a redirect (%d), which is not followed", code)}
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return &Error{Kind: Unauthorized, Message: fmt.Sprintf("the tool server refused the credential (%d)", code)}
+	case code >= 400 && probing, r.Method == http.MethodDelete:
+		return nil
+	case code == http.StatusNotFound && session:
+		return nil // the library marks the session
+	case code >= 500:
+		return &Error{Kind: Unreachable, Message: fmt.Sprintf("the tool server answered with status %d", code), MaybeRan: true}
+	case code >= 400:
+		rpc := o.rejection(resp)
+		// Some servers answer 400 where the protocol wants 404.
+		if rpc != nil && session && code == http.StatusBadRequest && rpc.code == -32000 {
+			return &Error{Kind: Protocol, Message: "the tool server no longer takes the session", Err: errForgotten}
+		}
+		m := fmt.Sprintf("the tool server answered with status %d", code)
+		if rpc != nil {
+			m += ": " + rpc.String()
+		}
+		return &Error{Kind: Protocol, Message: m}
+	case code == http.StatusOK && resp.Header.Get("Content-Type") != "":
+		if m := mediaType(resp); m != "application/json" && m != "text/event-stream" {
+			return &Error{Kind: Protocol, Message: fmt.Sprintf("the tool server answered with content type %q", o.said(resp.Header.Get("Content-Type"))), MaybeRan: true}
+		}
+	}
+	return nil
+}
+
+// rpcError is what a server said in a JSON-RPC error, fit to be shown.
+type rpcError struct {
+	code int
+	text string
+}
+
+// String implements fmt.Stringer.
+func (e *rpcError) String() string { return fmt.Sprintf("%s (%d)", e.text, e.code) }
+
+// rejection reads the JSON-RPC error of a failed status; nil if there is none.
+func (o *op) rejection(resp *http.Response) *rpcError {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return nil
+	}
+	var m struct {
+		Error *struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(b, &m) != nil || m.Error == nil {
+		return nil
+	}
+	return &rpcError{m.Error.Code, o.said(m.Error.Message)}
+}
+
+// answerBody bounds an answer, and keeps what went wrong with it where the
+// library would say only that it ended.
+type answerBody struct {
+	rc   io.ReadCloser
+	ctx  context.Context // of this one request
+	o    *op
+	scan scanner
+}
+
+// Read implements io.Reader.
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.rc.Read(p)
+	if b.o.left.Add(-int64(n)) < 0 || errors.Is(err, egress.ErrTooLarge) {
+		b.o.fail(tooLarge())
+		return 0, tooLarge()
+	}
+	if !b.scan.fits(p[:n]) {
+		e := &Error{Kind: TooLarge, Message: "the tool server's answer holds more values than allowed", MaybeRan: true}
+		b.o.fail(e)
+		return 0, e
+	}
+	if err != nil && err != io.EOF && b.ctx.Err() == nil {
+		e := &Error{Kind: Unreachable, Message: "the connection to the tool server broke", MaybeRan: true, Err: b.o.cause(err)}
+		b.o.fail(e)
+		return n, e
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *answerBody) Close() error { return b.rc.Close() }

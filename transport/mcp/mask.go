@@ -1,0 +1,152 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// shortest is the length from which a credential is looked for inside of longer
+// text; a shorter one is only a whole value, or every answer would be in shreds.
+const shortest = 4
+
+// mask knows the shapes in which one credential may come back.
+type mask struct {
+	secret string
+	forms  []string // longest first
+}
+
+func newMask(secret string) *mask {
+	m := &mask{secret: secret}
+	if len(secret) < shortest {
+		return m
+	}
+	add := func(forms ...string) {
+		for _, f := range forms {
+			if len(f) >= shortest && !slices.Contains(m.forms, f) {
+				m.forms = append(m.forms, f)
+			}
+		}
+	}
+	add(secret)
+	for _, s := range []string{secret, "Bearer " + secret} {
+		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+			add(e.EncodeToString([]byte(s)))
+		}
+	}
+	// Within the base64 of something longer, only the characters that no
+	// neighbouring byte has a part in are known; there are three alignments.
+	for before, skip := range []int{0, 2, 3} {
+		padded := append(make([]byte, before), secret...)
+		whole := len(padded) * 8 / 6
+		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if core := e.EncodeToString(padded)[skip:whole]; len(core) >= 8 {
+				add(core)
+			}
+		}
+	}
+	add(hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))))
+	for _, esc := range []string{url.QueryEscape(secret), url.PathEscape(secret)} {
+		add(esc, lowerEscapes(esc))
+	}
+	for _, html := range []bool{true, false} {
+		quoted := quote(secret, html)
+		inner := string(quoted[1 : len(quoted)-1])
+		add(inner, strings.ReplaceAll(inner, "/", `\/`))
+	}
+	slices.SortStableFunc(m.forms, func(a, b string) int { return len(b) - len(a) })
+	return m
+}
+
+// lowerEscapes writes %2F as %2f.
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:], bytes.ToLower(b[i+1:i+3]))
+			i += 2
+		}
+	}
+	return string(b)
+}
+
+func quote(s string, html bool) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(html)
+	if e.Encode(s) != nil { // a string always encodes
+		return []byte(`""`)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// text removes the credential from s.
+func (m *mask) text(s string) string {
+	if m == nil || m.secret == "" {
+		return s
+	}
+	if s == m.secret {
+		return redacted
+	}
+	for _, f := range m.forms {
+		if strings.Contains(s, f) {
+			pairs := make([]string, 0, 2*len(m.forms))
+			for _, f := range m.forms {
+				pairs = append(pairs, f, redacted)
+			}
+			return strings.NewReplacer(pairs...).Replace(s)
+		}
+	}
+	return s
+}
+
+// json removes the credential from the strings of v, keys too, and where it is a
+// number, as a value. All other bytes stay as they are. v must be valid.
+func (m *mask) json(v []byte) []byte {
+	if m == nil || m.secret == "" {
+		return v
+	}
+	var out []byte // nil while nothing has changed
+	from := 0
+	put := func(start, end int, with []byte) {
+		out = append(append(out, v[from:start]...), with...)
+		from = end
+	}
+	for i := 0; i < len(v); {
+		end := i + 1
+		switch c := v[i]; {
+		case c == '"':
+			for v[end] != '"' {
+				if v[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			end++
+			var s string
+			if json.Unmarshal(v[i:end], &s) == nil {
+				if hidden := m.text(s); hidden != s {
+					put(i, end, quote(hidden, false))
+				}
+			}
+		case c == '-' || c >= '0' && c <= '9':
+			for end < len(v) && strings.IndexByte("+-.eE0123456789", v[end]) >= 0 {
+				end++
+			}
+			if string(v[i:end]) == m.secret {
+				put(i, end, quote(redacted, false))
+			}
+		}
+		i = end
+	}
+	if from == 0 {
+		return v
+	}
+	return append(out, v[from:]...)
+}

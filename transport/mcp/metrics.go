@@ -1,0 +1,58 @@
+package mcp
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	calls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_mcp_calls_total",
+		Help: "Tool calls by outcome: ok, tool_error (the tool said so) or what kept the server from answering.",
+	}, []string{"outcome"})
+	callSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "svc_mcp_call_seconds",
+		Help:    "Time from a tool call to its answer or failure.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	})
+	lists = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_mcp_lists_total",
+		Help: "Lists of tools by outcome: cached, asked or failed.",
+	}, []string{"outcome"})
+	sessions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_mcp_sessions_total",
+		Help: "Sessions begun with tool servers, by transport and outcome.",
+	}, []string{"transport", "outcome"})
+	clients = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_mcp_clients",
+		Help: "Pooled clients, one per tenant, server and connection.",
+	})
+	listBytes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_mcp_list_bytes",
+		Help: "Size of all cached lists of tools.",
+	})
+	processes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_mcp_processes",
+		Help: "Running stdio tool servers.",
+	})
+)
+
+// Collectors are the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{calls, callSeconds, lists, sessions, clients, listBytes, processes}
+}
+
+func countCall(took time.Duration, a Answer, err error) {
+	callSeconds.Observe(took.Seconds())
+	outcome := "ok"
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		outcome = string(e.Kind)
+	case a.IsError:
+		outcome = "tool_error"
+	}
+	calls.WithLabelValues(outcome).Inc()
+}

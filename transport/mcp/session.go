@@ -1,0 +1,272 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"agentsvc/schemas/tool"
+)
+
+const (
+	// helloTimeout bounds beginning a session or listing tools; both stand before a
+	// model's turn, which must not wait for a dead server as long as for a slow tool.
+	helloTimeout   = 15 * time.Second
+	probeTimeout   = 3 * time.Second // servers that predate server/discover may ignore it
+	goodbyeTimeout = 5 * time.Second
+)
+
+// session is one initialized connection with a server.
+type session struct {
+	client  *client.Client
+	wire    *wire
+	proc    *process // stdio only
+	version string
+
+	refs    int  // guarded by the entry's mu, as is retired
+	retired bool // closed once refs is 0
+}
+
+func (s *session) alive() bool { return s.proc == nil || !s.proc.dead() }
+
+// close ends the session, politely where it can.
+func (s *session) close() {
+	s.wire.cancelling.Wait()
+	_ = s.client.Close() // the other side's goodbye is of no interest
+	if s.proc != nil {
+		s.proc.stop()
+	}
+}
+
+var silent = slog.New(slog.DiscardHandler)
+
+// connect begins a session.
+func (g *Gateway) connect(ctx context.Context, t Target) (*session, error) {
+	o, err := g.newOp(ctx, t, maxHello)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.open(t, o)
+	if err == nil {
+		if err = s.initialize(g.ctx, with(ctx, o)); err != nil {
+			err = o.toError(ctx, ctx, err)
+			if s.proc != nil {
+				err = s.proc.explain(o, err)
+			}
+			s.close()
+			s = nil
+		}
+	}
+	outcome := "ok"
+	if err != nil {
+		outcome = "failed"
+	}
+	sessions.WithLabelValues(string(t.Transport), outcome).Inc()
+	return s, err
+}
+
+// open makes the client without speaking to the server.
+func (g *Gateway) open(t Target, o *op) (*session, error) {
+	s := &session{}
+	var conn transport.Interface
+	switch t.Transport {
+	case tool.Stdio:
+		command := g.cfg.Stdio[t.Endpoint]
+		if len(command) == 0 {
+			return nil, &Error{Kind: Refused, Message: "no stdio command of this name is allowed"}
+		}
+		p, err := g.start(command, t, o)
+		if err != nil {
+			return nil, err
+		}
+		inner := transport.NewIO(p.out, p.in, nil)
+		inner.SetRequestHandler(refuse)
+		s.proc = p
+		s.wire = &wire{gateway: g, inner: inner, proc: p}
+		conn = s.wire
+	default:
+		u, err := url.Parse(t.Endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return nil, &Error{Kind: Refused, Message: "the tool server's endpoint is not a URL that may be used"}
+		}
+		trip := &tripper{base: g.http.Transport, to: u, farewell: g.farewell(t)}
+		inner, err := transport.NewStreamableHTTP(t.Endpoint,
+			transport.WithHTTPBasicClient(&http.Client{Transport: trip, CheckRedirect: g.http.CheckRedirect}),
+			transport.WithHTTPLogger(silent))
+		if err != nil {
+			return nil, &Error{Kind: Refused, Message: "the tool server's endpoint is not a URL that may be used"}
+		}
+		inner.SetRequestHandler(refuse)
+		s.wire = &wire{gateway: g, inner: inner}
+		conn = &httpWire{s.wire, inner}
+	}
+	// One round trip: a call that the server wants input for is not sent again.
+	s.client = client.NewClient(conn, client.WithDiscoverTimeout(probeTimeout), client.WithMaxInputRoundTrips(1))
+	return s, nil
+}
+
+// initialize shakes hands. The transport keeps life, the exchange is over with ctx.
+func (s *session) initialize(life, ctx context.Context) error {
+	if err := s.client.Start(life); err != nil {
+		return err
+	}
+	var r mcp.InitializeRequest
+	r.Params.ClientInfo = mcp.Implementation{Name: "svc", Version: "1"}
+	res, err := s.client.Initialize(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.version = res.ProtocolVersion
+	return nil
+}
+
+// farewell opens the credential once more to end a session, which the library
+// does on its own.
+func (g *Gateway) farewell(t Target) func(context.Context) *op {
+	return func(ctx context.Context) *op {
+		o, err := g.newOp(ctx, t, 64<<10)
+		if err != nil {
+			o = newOp(64 << 10) // without: the server ends the session by itself in time
+		}
+		return o
+	}
+}
+
+// refuse answers what a server asks of its client: ping, as the protocol wants,
+// and nothing else. Past a few requests of one call it stays silent.
+func refuse(ctx context.Context, r transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	if o := opOf(ctx); o != nil && o.asked.Add(-1) < 0 {
+		return nil, nil
+	}
+	if r.Method == string(mcp.MethodPing) {
+		return transport.NewJSONRPCResultResponse(r.ID, []byte("{}")), nil
+	}
+	return transport.NewJSONRPCErrorResponse(r.ID, mcp.METHOD_NOT_FOUND, "not offered by this client", nil), nil
+}
+
+// wire stands between the library's client and its transport. It keeps answers as
+// they came, so that they are decoded once and by bounded code, and keeps the
+// client from taking server requests.
+type wire struct {
+	gateway    *Gateway
+	inner      transport.Interface
+	proc       *process
+	cancelling sync.WaitGroup
+}
+
+// httpWire is the wire of Streamable HTTP, which has to hear the version.
+type httpWire struct {
+	*wire
+	inner transport.HTTPConnection
+}
+
+// SetProtocolVersion implements transport.HTTPConnection.
+func (w *httpWire) SetProtocolVersion(v string) { w.inner.SetProtocolVersion(v) }
+
+// Start implements transport.Interface.
+func (w *wire) Start(ctx context.Context) error { return w.inner.Start(ctx) }
+
+// Close implements transport.Interface.
+func (w *wire) Close() error { return w.inner.Close() }
+
+// GetSessionId implements transport.Interface.
+func (w *wire) GetSessionId() string { return w.inner.GetSessionId() }
+
+// SetNotificationHandler implements transport.Interface. Notifications are not
+// listened to.
+func (w *wire) SetNotificationHandler(func(mcp.JSONRPCNotification)) {}
+
+// SendNotification implements transport.Interface.
+func (w *wire) SendNotification(ctx context.Context, n mcp.JSONRPCNotification) error {
+	return w.inner.SendNotification(ctx, n)
+}
+
+// SendRequest implements transport.Interface.
+func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	o := opOf(ctx)
+	o.begin(r.Method)
+	if w.proc != nil {
+		if w.proc.dead() {
+			return nil, transport.ErrTransportClosed
+		}
+		o.wrote()
+	}
+	resp, err := w.inner.SendRequest(ctx, r)
+	if err != nil {
+		if ctx.Err() != nil && r.Method == string(mcp.MethodToolsCall) && o.wasSent() {
+			w.cancel(o, r.ID)
+		}
+		return nil, err
+	}
+	if r.Method == string(mcp.MethodServerDiscover) {
+		return resp, nil // the client falls back by itself
+	}
+	if resp.Error != nil {
+		e := &rpcError{resp.Error.Code, o.said(resp.Error.Message)}
+		o.fail(&Error{Kind: Protocol, Message: "the tool server refused the request: " + e.String()})
+		return resp, nil
+	}
+	if resp.ID.String() != r.ID.String() {
+		return nil, &Error{Kind: Protocol, Message: "the tool server answered another request", MaybeRan: true}
+	}
+	switch r.Method {
+	case string(mcp.MethodToolsCall):
+		o.took(resp.Result)
+		resp.Result = []byte(`{"content":[]}`)
+	case string(mcp.MethodToolsList):
+		if resp.Result, err = accepted(resp.Result); err != nil {
+			return nil, err
+		}
+		o.took(resp.Result)
+	}
+	return resp, nil
+}
+
+// cancel tells a server with sessions that nobody waits for the answer any more;
+// there, a closed request alone does not say so. For stdio the library does it.
+func (w *wire) cancel(o *op, id mcp.RequestId) {
+	if w.proc != nil || w.inner.GetSessionId() == "" {
+		return
+	}
+	goodbye := newOp(64 << 10)
+	goodbye.header, goodbye.value, goodbye.mask = o.header, o.value, o.mask
+	w.cancelling.Go(func() {
+		ctx, stop := context.WithTimeout(with(w.gateway.ctx, goodbye), goodbyeTimeout)
+		defer stop()
+		_ = w.inner.SendNotification(ctx, mcp.JSONRPCNotification{ // best effort
+			JSONRPC: mcp.JSONRPC_VERSION,
+			Notification: mcp.Notification{
+				Method: string(mcp.MethodNotificationCancelled),
+				Params: mcp.NotificationParams{AdditionalFields: map[string]any{"requestId": id, "reason": "nobody waits for the answer"}},
+			},
+		})
+	})
+}
+
+// toError turns what the library says into ours. parent is the caller's context,
+// ctx the operation's own.
+func (o *op) toError(parent, ctx context.Context, err error) *Error {
+	if e := o.failed(); e != nil {
+		return e
+	}
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, transport.ErrSessionTerminated):
+		return &Error{Kind: Protocol, Message: "the tool server no longer takes the session", Err: errProcessedNothing}
+	case ctx.Err() != nil:
+		return ended(parent, o.wasSent())
+	case errors.Is(err, transport.ErrTransportClosed):
+		return &Error{Kind: Unreachable, Message: "the tool server's process ended", MaybeRan: o.wasSent()}
+	}
+	return &Error{Kind: Protocol, Message: "the tool server's answer could not be understood", MaybeRan: o.wasSent(), Err: o.cause(err)}
+}

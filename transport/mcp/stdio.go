@@ -1,0 +1,315 @@
+package mcp
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentsvc/schemas/tool"
+)
+
+const (
+	maxProcesses = 64
+	maxQueued    = 512      // messages that a process has not read
+	maxUnread    = 32 << 20 // and their bytes
+	stderrTail   = 8 << 10
+	graceful     = time.Second // between closing its input and killing it
+)
+
+var errDead = errors.New("the process has ended")
+
+// process is a running stdio tool server, the leader of a process group of its
+// own that dies with it, with us, or when it breaks the rules: a line over 8 MiB,
+// or not reading what it is sent.
+type process struct {
+	cmd *exec.Cmd
+	in  *inbox
+	out *lines
+	err *tail
+
+	ended chan struct{} // closed when it has ended and its group is dead
+	kill  func()        // once
+	files []*os.File    // our ends of the pipes
+	live  *atomic.Int32 // the gateway's count
+}
+
+// start runs a command that the operator allows.
+func (g *Gateway) start(command []string, t Target, o *op) (*process, error) {
+	if g.forks.live.Add(1) > maxProcesses {
+		g.forks.live.Add(-1)
+		return nil, &Error{Kind: Unreachable, Message: "too many stdio tool servers are running"}
+	}
+	p, err := g.spawn(command, t, o)
+	if err != nil {
+		g.forks.live.Add(-1)
+		return nil, &Error{Kind: Unreachable, Message: "the tool server's command could not be started", Err: o.cause(err)}
+	}
+	processes.Inc()
+	return p, nil
+}
+
+func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append([]string{}, g.cfg.Env...)
+	if g.cfg.Env == nil {
+		cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
+	}
+	switch t.AuthKind {
+	case tool.AuthAPIKey:
+		cmd.Env = append(cmd.Env, "MCP_API_KEY="+o.value)
+	case tool.AuthBearer, tool.AuthOAuth:
+		cmd.Env = append(cmd.Env, "MCP_TOKEN="+strings.TrimPrefix(o.value, "Bearer "))
+	}
+	ownGroup(cmd)
+	var files []*os.File
+	closeAll := func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			files = append(files, r, w)
+		}
+		return r, w, err
+	}
+	inR, inW, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	outR, outW, err := pipe()
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	errR, errW, err := pipe()
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
+	if err := g.forks.do(cmd.Start); err != nil {
+		closeAll()
+		return nil, err
+	}
+	inR.Close()
+	outW.Close()
+	errW.Close()
+	p := &process{cmd: cmd, ended: make(chan struct{}), files: []*os.File{inW, outR, errR}, live: &g.forks.live}
+	p.kill = sync.OnceFunc(func() { killGroup(cmd) })
+	p.in = &inbox{to: inW, queue: make(chan []byte, maxQueued), kill: p.kill}
+	p.out = &lines{r: bufio.NewReader(outR), kill: p.kill}
+	p.err = &tail{}
+	g.work.Go(p.in.pump)
+	g.work.Go(func() { p.err.drain(errR) })
+	g.work.Go(p.wait)
+	return p, nil
+}
+
+// wait reaps the process and what it left behind.
+func (p *process) wait() {
+	_ = p.cmd.Wait() // how it ended does not matter: it was not to
+	p.kill()
+	p.live.Add(-1)
+	processes.Dec()
+	close(p.ended)
+}
+
+func (p *process) dead() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the process: its input first, itself a second later.
+func (p *process) stop() {
+	p.in.Close()
+	grace := time.NewTimer(graceful)
+	defer grace.Stop()
+	select {
+	case <-p.ended:
+	case <-grace.C:
+		p.kill()
+		<-p.ended
+	}
+	for _, f := range p.files {
+		f.Close() // ends readers even where a grandchild that left the group holds the other end
+	}
+}
+
+// explain adds the process's last words to a failure to begin.
+func (p *process) explain(o *op, err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Err == nil {
+		if said := o.said(p.err.last()); said != "" {
+			e.Err = errors.New(said)
+		}
+	}
+	return err
+}
+
+// inbox is the process's standard input: writing never waits for it.
+type inbox struct {
+	to    *os.File
+	queue chan []byte
+	kill  func()
+
+	mu     sync.Mutex // guards the fields below
+	unread int
+	closed bool
+}
+
+// Write implements io.Writer. A process that does not read is killed.
+func (b *inbox) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, errDead
+	}
+	if b.unread+len(p) <= maxUnread {
+		select {
+		case b.queue <- append([]byte(nil), p...):
+			b.unread += len(p)
+			return len(p), nil
+		default:
+		}
+	}
+	b.kill()
+	return 0, errDead
+}
+
+// Close implements io.Closer.
+func (b *inbox) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.closed = true
+		close(b.queue)
+	}
+	return nil
+}
+
+func (b *inbox) pump() {
+	broken := false
+	for m := range b.queue {
+		if !broken {
+			_, err := b.to.Write(m)
+			broken = err != nil
+		}
+		b.mu.Lock()
+		b.unread -= len(m)
+		b.mu.Unlock()
+	}
+	b.to.Close()
+}
+
+// lines is the process's standard output. It ends where a line is longer or
+// richer than an answer may be, and the process with it.
+type lines struct {
+	r    *bufio.Reader
+	kill func()
+	size int
+	scan scanner
+}
+
+// Read implements io.Reader. Every end is io.EOF: the library would log another.
+func (l *lines) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for _, c := range p[:n] {
+		l.size++
+		if c == '\n' {
+			l.size, l.scan = 0, scanner{}
+		} else if l.size > maxAnswer {
+			l.kill()
+			return 0, io.EOF
+		}
+	}
+	if !l.scan.fits(p[:n]) {
+		l.kill()
+		return 0, io.EOF
+	}
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// tail keeps the end of the process's standard error.
+type tail struct {
+	mu  sync.Mutex // guards buf
+	buf []byte
+}
+
+func (t *tail) drain(r io.Reader) {
+	p := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(p)
+		t.mu.Lock()
+		t.buf = append(t.buf, p[:n]...)
+		if over := len(t.buf) - stderrTail; over > 0 {
+			t.buf = append(t.buf[:0], t.buf[over:]...)
+		}
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// last is the last line.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := strings.TrimSpace(string(t.buf))
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// forker starts processes on one thread that lives as long as the gateway,
+// because a parent-death signal follows the thread that forked.
+type forker struct {
+	live atomic.Int32
+
+	mu   sync.Mutex // guards the fields below
+	work chan func()
+	done chan struct{}
+}
+
+func (f *forker) do(start func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.work == nil {
+		f.work, f.done = make(chan func()), make(chan struct{})
+		go f.loop(f.work, f.done)
+	}
+	err := make(chan error)
+	f.work <- func() { err <- start() }
+	return <-err
+}
+
+func (f *forker) loop(work chan func(), done chan struct{}) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	for w := range work {
+		w()
+	}
+	close(done)
+}
+
+func (f *forker) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.work != nil {
+		close(f.work)
+		<-f.done
+		f.work = nil
+	}
+}
