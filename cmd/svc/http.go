@@ -40,16 +40,26 @@ type joined struct {
 	guard  *egress.Guard
 	ledger *limit.Ledger
 	member *membership.Membership
+	tools  *toolbox
+	users  *store.Directory
 }
 
 // openHTTP makes the edge, and the other listener for metrics where one is
 // asked for.
 func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch,
-		Valid: func() bool { return !h.member.Suspended() }})
+	valid := func() bool { return !h.member.Suspended() }
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: valid,
+		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
+			s.server.CloseWhere(func(o sse.Owner) bool {
+				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
+			})
+			return nil
+		}})
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: valid})
 	table := edge.NewTable()
 	platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
+		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil

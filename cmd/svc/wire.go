@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/approval"
 	"agentsvc/actors/durable"
 	"agentsvc/actors/limit"
 	"agentsvc/actors/run"
@@ -30,6 +31,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
+	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
 )
 
@@ -95,16 +97,20 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	s.onStop(func(context.Context) error { return blobs.Close() })
 
 	metrics := prometheus.NewRegistry()
-	for _, cs := range [][]prometheus.Collector{egress.Collectors(), model.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors()} {
+	for _, cs := range [][]prometheus.Collector{egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors()} {
 		metrics.MustRegister(cs...)
 	}
 
 	self := id.MemberID{UUID: id.NewAnywhere()}
 	node := cluster.New(cluster.Config{Member: self, Log: log})
 	lost := sync.OnceFunc(func() { close(s.fenced) })
-	// Without a lease nothing is performed: runs and threads leave memory, and the
-	// sweep wakes them when the database is back.
-	rest := func() { node.Rest(msg.KindRun); node.Rest(msg.KindThread) }
+	// Without a lease nothing is performed: runs, threads and approvals leave
+	// memory, and the sweep wakes what has something to do when the database is back.
+	rest := func() {
+		for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindApproval} {
+			node.Rest(kind)
+		}
+	}
 	member, err := membership.Join(ctx, pools.lease, membership.Config{
 		Member: self, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest, Exclusive: st.exclusive(),
 	})
@@ -125,20 +131,26 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
 	s.onStop(func(context.Context) error { registry.Close(); return nil })
 
+	gateway := mcp.New(mcp.Config{Guard: guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Log: log})
+	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
+
 	tables := store.New(pools.api, keys)
+	tools := newToolbox(tables, keys, gateway, guard, c, log)
 	sweeps := feed.NewSweep(pools.system)
 	hubs := stream.New(stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log})
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
 	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Log: log}, host)
+	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Seal: tables.SealAnswer, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
-		Attachments: attachments{blobs}, Now: member.Now, Log: log}
+		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Now: member.Now, Log: log}
 	if c.RunConcurrency > 0 {
-		runs.Slots = slots{node}
+		runs.Slots, runs.TakeSlot = slots{node}, slots{node}.Take
 		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Now: member.Now, Log: log}))
 	}
 	durable.Register(node, writer, run.New(runs), host)
 	node.Register(msg.KindLimit, limit.Buckets(limit.PerSecond(int64(c.RateCapacity), c.RateRefill), nil, member.Now))
+	node.Register(kindLogin, limit.Buckets(limit.PerSecond(loginTries, loginRefill), nil, member.Now))
 	if err := node.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -158,7 +170,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	s.onStop(func(context.Context) error { sweeper.Stop(); return nil })
 	return s, s.openHTTP(c, joined{
-		node: node, writer: writer, tables: tables, hubs: hubs, blobs: blobs, guard: guard, ledger: ledger, member: member,
+		node: node, writer: writer, tables: tables, hubs: hubs, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
+		users: store.NewDirectory(pools.system),
 	}, metrics)
 }
 
@@ -236,4 +249,5 @@ func ownAddresses(ln net.Listener, metrics string) []netip.AddrPort {
 type slots struct{ node *cluster.Node }
 
 func (s slots) Acquire(t id.TenantID, wish msg.AcquireSlot) { s.node.Tell(limit.TenantSlots(t), wish) }
+func (s slots) Take(t id.TenantID, taken msg.TakeSlot)      { s.node.Tell(limit.TenantSlots(t), taken) }
 func (s slots) Release(t id.TenantID, done msg.ReleaseSlot) { s.node.Tell(limit.TenantSlots(t), done) }

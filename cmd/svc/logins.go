@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// kindLogin is the kind of the buckets of logins (open-parts.md, Questions
+// settled): 20 tries, one more every 10 s, per address and per e-mail.
+const (
+	kindLogin   = "login"
+	loginTries  = 20
+	loginRefill = 0.1
+)
+
+// logins finds who may log in, and bounds the tries.
+type logins struct {
+	users *store.Directory
+	node  *cluster.Node
+}
+
+func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, error) {
+	return l.users.Find(ctx, email)
+}
+
+// Allow takes one token. Tries are rare: each is one question to the bucket's
+// owner, and nothing is leased beyond it.
+func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error) {
+	sum := sha256.Sum256([]byte(key))
+	bucket := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
+	bucket.ID[6] = bucket.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
+	v, err := l.node.Ask(ctx, bucket, msg.Lease{Node: l.node.Member(), Want: 1})
+	if err != nil {
+		return 0, false, err
+	}
+	leased, is := v.(msg.Leased)
+	if !is {
+		return 0, false, fmt.Errorf("a bucket of logins answered %T", v)
+	}
+	if leased.Granted == 0 {
+		return leased.RetryAfter, false, nil
+	}
+	return 0, true, nil
+}
+
+// stdioEnv is what a stdio tool server is given of our environment.
+func stdioEnv() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME"} {
+		if v, ok := environment(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
