@@ -176,7 +176,7 @@ func (e *explanation) servers() {
 }
 
 func (e *explanation) manifests() {
-	why := e.narrowed(e.owner, e.spec)
+	why := e.narrowed(e.owner, e.spec, e.spec.names())
 	if e.spec.Source == MCP {
 		for _, t := range e.manifest.Tools.MCP {
 			if t.Server != e.spec.Owner {
@@ -306,7 +306,7 @@ func (e *explanation) connections() {
 // gates lists policies or rules: of those that match, the most specific apply.
 func (e *explanation) gates(what string, gates []gate) {
 	n := e.spec.names()
-	apply := applying(gates, e.spec.Source, n)
+	apply := slices.Collect(applying(gates, e.spec.Source, n))
 	for i := range gates {
 		g := &gates[i]
 		s := ExplainedStep{What: what, Pattern: g.terms.Policy.Name}

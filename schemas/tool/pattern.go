@@ -31,10 +31,11 @@ type names struct {
 // names are those that count in policies, rules and manifests: tools of a server
 // have both, all others the qualified one only. A server that calls a tool
 // builtin:kb.search does not get what is said about the builtin tool.
-func (s *Spec) names() names {
-	n := names{qualified: s.Qualified()}
-	if s.Source == MCP {
-		n.bare = s.freeName()
+func (s *Spec) names() names { return s.granted().counting(s) }
+
+func (n names) counting(s *Spec) names {
+	if s.Source != MCP {
+		n.bare = ""
 	}
 	return n
 }
@@ -126,8 +127,26 @@ func MatchesGrant(pattern string, s Spec) bool {
 // bare or qualified name, or a pattern as in grants. A token that matches no tool
 // of the tenant is UNKNOWN_TOOL.
 func MatchesToken(token string, s Spec) bool {
-	p, ok := parsePattern(token)
-	return ok && p.fits(s.granted()) || token != "" && (token == s.freeName() || token == s.Qualified())
+	t := parseToken(token)
+	return t.names(s.granted())
+}
+
+// token is one of the per-turn tools.
+type token struct {
+	text string
+	pattern
+	valid bool // as a pattern
+}
+
+func parseToken(s string) token {
+	p, ok := parsePattern(s)
+	return token{s, p, ok}
+}
+
+// names reports whether the token names the tool of these granted names. A
+// tool may be called what no pattern can say.
+func (t *token) names(n names) bool {
+	return t.valid && t.fits(n) || t.text != "" && (t.text == n.bare || t.text == n.qualified)
 }
 
 // MoreSpecific orders the patterns of grants that match one tool: negative where

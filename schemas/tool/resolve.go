@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,7 @@ type resolver struct {
 	access   *Access
 	manifest *agent.Manifest
 	options  Options
+	tokens   []token
 	policies []gate // the most specific first, of these the newest
 	rules    []gate // the most specific first, of these in the manifest's order
 	owners   map[ownerKey]*owner
@@ -107,7 +109,7 @@ type gate struct {
 	pattern
 	source Source // empty: any
 	rank   int    // of two that match the higher one applies
-	terms  Terms
+	terms  *Terms
 	at     int // in Access.Policies or HITL.Rules
 }
 
@@ -117,10 +119,16 @@ type ranked struct {
 	pattern
 	scope  int // 0: the agent; then its org nodes, the nearest first; then the tenant
 	pinned bool
+	name   string // says, once somebody asked
 }
 
 func newResolver(a *Access, m *agent.Manifest, o Options) *resolver {
 	r := &resolver{access: a, manifest: m, options: o, owners: map[ownerKey]*owner{}}
+	if o.Tools != nil {
+		for _, t := range *o.Tools {
+			r.tokens = append(r.tokens, parseToken(t))
+		}
+	}
 	for i := range a.Policies {
 		p := &a.Policies[i]
 		if pat, ok := parsePattern(p.Pattern); ok && (p.Agent == nil || *p.Agent == a.Agent) {
@@ -167,15 +175,15 @@ func (r *resolver) resolve(s *Spec) Resolution {
 	if o.refused != "" {
 		return Resolution{Verdict: Refused, Why: o.refused}
 	}
-	if why := r.narrowed(o, s); why != "" {
+	n := s.granted()
+	if why := r.narrowed(o, s, n.counting(s)); why != "" {
 		return Resolution{Verdict: Refused, Why: why}
 	}
-	if r.options.Tools != nil && !slices.ContainsFunc(*r.options.Tools, func(t string) bool { return MatchesToken(t, *s) }) {
+	if r.options.Tools != nil && !slices.ContainsFunc(r.tokens, func(t token) bool { return t.names(n) }) {
 		return Resolution{Verdict: Refused, Why: "the message's tools leave out " + quote(s.Qualified())}
 	}
-	n := s.granted()
 	if g := first(o.denies, n); g != nil {
-		return Resolution{Verdict: Refused, Why: "denied by the " + g.says(), Grant: g.Grant}
+		return Resolution{Verdict: Refused, Why: "denied " + g.says(), Grant: g.Grant}
 	}
 	out := Resolution{Verdict: Callable}
 	if isHandoff(s) {
@@ -185,7 +193,7 @@ func (r *resolver) resolve(s *Spec) Resolution {
 		if g == nil {
 			return Resolution{Verdict: Refused, Why: "no grant allows " + quote(n.qualified)}
 		}
-		out.Why, out.Grant = "allowed by the "+g.says(), g.Grant
+		out.Why, out.Grant = "allowed "+g.says(), g.Grant
 		if o.server != nil && o.server.AuthKind != AuthNone {
 			if c := r.connection(o, g.Grant); c != nil {
 				out.Connection = &c.ID
@@ -195,7 +203,7 @@ func (r *resolver) resolve(s *Spec) Resolution {
 			}
 		}
 	}
-	if terms := r.terms(s); terms != nil {
+	if terms := r.terms(s.Source, n.counting(s)); terms != nil {
 		out.Verdict, out.Terms = Gated, terms
 		out.Why += "; " + terms.Policy.says() + " asks for an approval"
 	}
@@ -249,12 +257,15 @@ func (r *resolver) prepare(s *Spec) *owner {
 	}
 	for i := range r.access.Grants {
 		g := &r.access.Grants[i]
-		scope, reaches := r.scope(g.Agent, g.Node)
-		pat, valid := parsePattern(g.Pattern)
-		if !reaches || !valid || !g.of(s, o.server) {
+		if !g.of(s, o.server) {
 			continue
 		}
-		k := ranked{g, pat, scope, g.pinned()}
+		scope, reaches := r.scope(g.Agent, g.Node)
+		pat, valid := parsePattern(g.Pattern)
+		if !reaches || !valid {
+			continue
+		}
+		k := ranked{Grant: g, pattern: pat, scope: scope, pinned: g.pinned()}
 		if g.Effect == Allow {
 			o.allows = append(o.allows, k)
 		} else {
@@ -344,7 +355,7 @@ func first(grants []ranked, n names) *ranked {
 }
 
 // narrowed says why the manifest leaves the tool out, empty where it does not.
-func (r *resolver) narrowed(o *owner, s *Spec) string {
+func (r *resolver) narrowed(o *owner, s *Spec, n names) string {
 	switch {
 	case isHandoff(s):
 		if len(r.manifest.Handoffs) == 0 {
@@ -368,7 +379,6 @@ func (r *resolver) narrowed(o *owner, s *Spec) string {
 		if !o.named {
 			return "the agent's manifest does not name the tool server " + quote(s.Owner) + " in tools.mcp"
 		}
-		n := s.names()
 		if !slices.ContainsFunc(o.allow, func(p pattern) bool { return p.fits(n) }) {
 			return "the agent's manifest does not allow " + quote(s.Name) + " of the tool server " + quote(s.Owner)
 		}
@@ -415,45 +425,53 @@ func (r *resolver) connection(o *owner, g *Grant) *Connection {
 // terms are what an approval is asked for with, nil where nothing asks for one:
 // of each kind the most specific applies, equally specific ones together, and of
 // what applies the stricter value of every field.
-func (r *resolver) terms(s *Spec) *Terms {
+func (r *resolver) terms(source Source, n names) *Terms {
 	var out *Terms
-	add := func(t Terms) {
-		if out != nil {
-			t = Stricter(*out, t)
+	add := func(t *Terms) {
+		if out == nil {
+			out = new(Terms)
+			*out = *t
+		} else {
+			*out = Stricter(*out, *t)
 		}
-		out = &t
 	}
-	n := s.names()
-	for _, gates := range [][]gate{r.policies, r.rules} {
-		for _, i := range applying(gates, s.Source, n) {
+	for _, gates := range [...][]gate{r.policies, r.rules} {
+		for i := range applying(gates, source, n) {
 			add(gates[i].terms)
 		}
 	}
 	if r.options.RequireApproval {
-		add(optionTerms())
+		t := optionTerms()
+		add(&t)
 	}
 	return out
 }
 
 // applying are the indexes of the most specific gates that match: one, or
 // several that are equally specific.
-func applying(gates []gate, source Source, n names) []int {
-	var out []int
-	for i := range gates {
-		g := &gates[i]
-		if len(out) > 0 && g.rank != gates[out[0]].rank {
-			break
-		}
-		if (g.source == "" || g.source == source) && g.fits(n) {
-			out = append(out, i)
+func applying(gates []gate, source Source, n names) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		best := -1
+		for i := range gates {
+			g := &gates[i]
+			if g.rank < best {
+				return
+			}
+			if (g.source == "" || g.source == source) && g.fits(n) {
+				if best = g.rank; !yield(i) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }
 
 // says names the grant in a sentence.
 func (g *ranked) says() string {
-	return "grant " + g.ID.String() + " of " + quote(g.Pattern) + " " + g.whose()
+	if g.name == "" {
+		g.name = "by the grant " + g.ID.String() + " of " + quote(g.Pattern) + " " + g.whose()
+	}
+	return g.name
 }
 
 func (g *Grant) whose() string {

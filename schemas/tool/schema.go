@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
 // schemaURL is the made-up address of the schema at hand.
-const schemaURL = "svc:tool"
+const schemaURL = "svc://tool/schema"
 
 // maxWork bounds what one check may take, in subschemas looked at. A schema of a
 // few lines can ask for more than a machine has done since it was built, and it
@@ -20,6 +22,7 @@ const maxWork = 500_000
 var (
 	errOutside = errors.New("it refers to something outside itself")
 	errWork    = errors.New("it takes too much work to check")
+	errCycle   = errors.New("it refers to itself for ever")
 	errObject  = errors.New("it is no object")
 	errDynamic = errors.New("it has dynamic references")
 	errLong    = fmt.Errorf("it has more than %d bytes", MaxSchemaBytes)
@@ -110,7 +113,21 @@ func (c *compiled) validate(v any) (err error) {
 			panic(r)
 		}
 	}()
-	return c.Validate(v)
+	err = c.Validate(v)
+	var invalid *jsonschema.ValidationError
+	if errors.As(err, &invalid) && cyclic(invalid) {
+		return errCycle
+	}
+	return err
+}
+
+// cyclic reports whether a value failed because the schema leads back to itself
+// without going down.
+func cyclic(err *jsonschema.ValidationError) bool {
+	if _, ok := err.ErrorKind.(*kind.RefCycle); ok {
+		return true
+	}
+	return slices.ContainsFunc(err.Causes, cyclic)
 }
 
 // watch counts the work of s and all schemas below it. The library has no bound

@@ -44,20 +44,22 @@ func optionTerms() Terms {
 	return Terms{Policy: PolicyRef{Name: OptionName, Kind: KindOption}}.defaults()
 }
 
-func policyTerms(p *Policy) Terms {
+func policyTerms(p *Policy) *Terms {
 	ref := p.ID
-	return Terms{
+	t := Terms{
 		Risk: p.Risk, Required: p.Required, Role: p.Role, SLAMinutes: p.SLAMinutes, Escalate: p.Escalate,
 		Policy: PolicyRef{ID: &ref, Name: p.Name, Kind: KindPolicy},
 	}.defaults()
+	return &t
 }
 
-func ruleTerms(r *agent.Rule) Terms {
-	return Terms{
+func ruleTerms(r *agent.Rule) *Terms {
+	t := Terms{
 		Risk: lifecycle.Risk(r.Risk), Required: r.RequiredApprovals, Role: r.ApproverRole, SLAMinutes: r.SLAMinutes,
 		Escalate: r.EscalateToRole, OnTimeout: r.OnTimeout,
 		Policy: PolicyRef{Name: r.Tool, Kind: KindManifest},
 	}.defaults()
+	return &t
 }
 
 // shown orders what a person is told to have asked for the approval.
