@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Approver is who looks at approvals: a role in the tenant, and the org nodes
+// that the person manages, with everything below them.
+type Approver struct {
+	Role  lifecycle.Role
+	Nodes []id.NodeID
+}
+
+// Decides reports whether the approver satisfies what an approval asks for
+// (service.md, Approval policy, approver_role).
+func (a Approver) Decides(assignee lifecycle.Role, node *id.NodeID) bool {
+	return a.Role.Satisfies(assignee) || assignee == lifecycle.RoleManager && node != nil && slices.Contains(a.Nodes, *node)
+}
+
+// roles are those that the approver satisfies by the role in the tenant.
+func (a Approver) roles() []string {
+	out := []string{}
+	for _, r := range lifecycle.ApproverRoles {
+		if a.Role.Satisfies(r) {
+			out = append(out, string(r))
+		}
+	}
+	return out
+}
+
+// ApprovalFilter narrows a list of approvals; nil fields say nothing.
+type ApprovalFilter struct {
+	Status *lifecycle.ApprovalStatus
+	Run    *id.RunID
+	Agent  *id.AgentID
+	Risk   *lifecycle.Risk
+}
+
+// Approval is an approval and the org node at which its chain of managers
+// begins.
+type Approval struct {
+	api.Approval
+	Node *id.NodeID
+}
+
+type approvalRow struct {
+	ID                id.ApprovalID
+	RunID             id.RunID
+	AgentID           *id.AgentID
+	NodeID            *id.NodeID
+	StepIdx           int
+	Status            lifecycle.ApprovalStatus
+	Risk              lifecycle.Risk
+	AssigneeRole      lifecycle.Role
+	RequiredApprovals int
+	ApprovalsSoFar    int
+	Tool              string
+	Args              api.Value
+	Schema            api.Value
+	ReasoningSummary  string
+	Policy            api.MatchedPolicy
+	Decisions         []api.ApproverDecision
+	EscalatedAt       *time.Time
+	ExpiresAt         time.Time
+	CreatedAt         time.Time
+	DecidedAt         *time.Time
+}
+
+func (r *approvalRow) approval() api.Approval {
+	return api.Approval{ID: r.ID, RunID: r.RunID, AgentID: r.AgentID, StepIdx: r.StepIdx, Status: r.Status, Risk: r.Risk, AssigneeRole: r.AssigneeRole,
+		RequiredApprovals: r.RequiredApprovals, ApprovalsSoFar: r.ApprovalsSoFar,
+		RequestedAction:  api.RequestedAction{Tool: r.Tool, Args: r.Args, Schema: r.Schema},
+		ReasoningSummary: r.ReasoningSummary, Policy: r.Policy, Decisions: r.Decisions, EscalatedAt: r.EscalatedAt, ExpiresAt: r.ExpiresAt,
+		CreatedAt: r.CreatedAt, DecidedAt: r.DecidedAt}
+}
+
+// Approvals lists the approvals that the approver satisfies, newest first.
+func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at id.ApprovalID, limit int) ([]api.Approval, error) {
+	from, n := before(at.UUID, limit)
+	rows, err := all[approvalRow](ctx, v, "approvals", v.tenant, from, n, by.roles(), by.Nodes, (*string)(f.Status), f.Run, f.Agent, (*string)(f.Risk))
+	out := make([]api.Approval, len(rows))
+	for i := range rows {
+		out[i] = rows[i].approval()
+	}
+	return out, err
+}
+
+// Approval is one approval, whoever decides it.
+func (v View) Approval(ctx context.Context, a id.ApprovalID) (*Approval, error) {
+	row, err := found[approvalRow]("approval")(one[approvalRow](ctx, v, "approval", v.tenant, a))
+	if err != nil {
+		return nil, err
+	}
+	return &Approval{Approval: row.approval(), Node: row.NodeID}, nil
+}
+
+// ApprovalsOf are those of the approvals whose chain of managers begins at one
+// of the nodes.
+func (v View) ApprovalsOf(ctx context.Context, nodes []id.NodeID, approvals []id.ApprovalID) ([]id.ApprovalID, error) {
+	return scalars[id.ApprovalID](ctx, v, "approvals_of_nodes", v.tenant, approvals, nodes)
+}

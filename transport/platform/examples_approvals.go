@@ -1,0 +1,41 @@
+package platform
+
+import (
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+var (
+	sampleApproval = api.Approval{ID: sampleApprovalID, RunID: sampleRunID, AgentID: &sampleAgentID, StepIdx: 1, Status: lifecycle.ApprovalPending,
+		Risk: lifecycle.RiskHigh, AssigneeRole: lifecycle.RoleManager, RequiredApprovals: 2, ApprovalsSoFar: 1,
+		RequestedAction: api.RequestedAction{Tool: "orders.refund", Args: api.Value(`{"order":1001,"amount":30,"card_token":"[redacted]"}`),
+			Schema: api.Value(`{"type":"object","required":["order","amount"],"properties":{"order":{"type":"integer"},"amount":{"type":"number"},"card_token":{"type":"string"}}}`)},
+		ReasoningSummary: "The parcel arrived broken, so I would refund the order.",
+		Policy:           api.MatchedPolicy{ID: &id.PolicyID{UUID: sample(20)}, Name: "Refunds", Kind: "policy"},
+		Decisions: []api.ApproverDecision{{Principal: "user:" + sample(10).String(), Action: lifecycle.ActionEdit, Feedback: ptr("Half is enough."),
+			EditedArgs: api.Value(`{"order":1001,"amount":15,"card_token":"[redacted]"}`), At: sampleEnd}},
+		ExpiresAt: sampleTime.AddDate(0, 0, 1), CreatedAt: sampleTime}
+	sampleDecided     = api.Decided{Status: lifecycle.ApprovalEdited, ApprovalsSoFar: 2}
+	sampleBulkDecided = api.BulkDecided{Results: []api.BulkResult{
+		{ID: sampleApprovalID, OK: true, Terminal: lifecycle.ApprovalApproved},
+		{ID: id.ApprovalID{UUID: sample(21)}, Error: &api.BulkError{Code: problem.CodeAlreadyDecided, Detail: "This approval is expired."}},
+	}}
+)
+
+// describeApprovals says what the types of approvals are.
+func describeApprovals(t *edge.Table) {
+	edge.Doc[api.Approval](t, "A tool call that waits for a person, or waited.")
+	edge.Doc[api.RequestedAction](t, "What will be done if it is approved.")
+	edge.Doc[api.MatchedPolicy](t, "What asked for the approval.")
+	edge.Doc[api.ApproverDecision](t, "What one approver decided.")
+	edge.Doc[api.Decision](t, "A decision.")
+	edge.Doc[api.Decided](t, "What a decision came to.")
+	edge.Doc[api.BulkDecision](t, "One decision on many approvals.")
+	edge.Doc[api.BulkDecided](t, "What it came to.")
+	edge.Doc[api.BulkResult](t, "What it came to for one approval.")
+	edge.Doc[api.BulkError](t, "Why a decision does not count.")
+	edge.Doc[api.Whole[api.Approval]](t, "Approvals: all of them, or a page.")
+}
