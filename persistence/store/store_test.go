@@ -31,7 +31,7 @@ type world struct {
 	key    id.KeyID
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{db: pgtest.New(t), vault: vault.New(vault.NewSecret32([32]byte{1}))}
 	w.Store = New(w.db.API(t), w.vault)
@@ -50,14 +50,14 @@ func newWorld(t *testing.T) *world {
 }
 
 // change runs one change of a tenant; it must succeed.
-func (w *world) change(t *testing.T, tenant id.TenantID, fn func(ctx context.Context, tx *Tx) error) {
+func (w *world) change(t testing.TB, tenant id.TenantID, fn func(ctx context.Context, tx *Tx) error) {
 	t.Helper()
 	if err := w.try(t, tenant, fn); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) try(t *testing.T, tenant id.TenantID, fn func(ctx context.Context, tx *Tx) error) error {
+func (w *world) try(t testing.TB, tenant id.TenantID, fn func(ctx context.Context, tx *Tx) error) error {
 	t.Helper()
 	return w.Change(t.Context(), By{Tenant: tenant, Actor: "apikey:test", IP: "192.0.2.1"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		return nil, fn(ctx, tx)
