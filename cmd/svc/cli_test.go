@@ -383,7 +383,10 @@ func TestDev(t *testing.T) {
 	d := startDev(t, env)
 	printed := d.until(t, ctx, "Or talk to it:")
 	_, paste, _ := strings.Cut(printed, "Paste this for a streamed answer:\n")
-	paste, _, _ = strings.Cut(paste, "Or talk to it:")
+	paste, refund, _ := strings.Cut(paste, "A refund waits for a person.")
+	if !strings.Contains(refund, "/call orders.refund {") {
+		t.Errorf("no refund is proposed: %s", printed)
+	}
 	shell := exec.CommandContext(ctx, "bash")
 	shell.Stdin = strings.NewReader(paste)
 	var errs bytes.Buffer

@@ -24,7 +24,10 @@ type sample struct {
 	OwnerID  string `json:"owner_id"`
 	APIKey   string `json:"api_key"`
 	AgentID  string `json:"agent_id"`
-	DataDir  string `json:"data_dir"`
+	// The demo tool server, once it is registered.
+	ServerID     string `json:"server_id,omitempty"`
+	ConnectionID string `json:"connection_id,omitempty"`
+	DataDir      string `json:"data_dir"`
 }
 
 const (
@@ -47,12 +50,20 @@ func devCommand() *cobra.Command {
 		if c.Production {
 			return errors.New("svc dev is for development: unset SVC_ENV, or use svc serve")
 		}
+		if len(c.OutboundAllow) == 0 { // tool servers of a first look are on this machine
+			c.OutboundAllow = loopback
+		}
 		if !cmd.Flags().Changed("log-level") && os.Getenv("SVC_LOG_LEVEL") == "" {
 			c.LogLevel = zerolog.WarnLevel // the output is the calls to paste
 		}
 		return does(func(cmd *cobra.Command, _ []string) error {
+			desk, err := openDesk()
+			if err != nil {
+				return err
+			}
+			defer desk.close()
 			return serve(cmd.Context(), &c, newLog(&c), func(ctx context.Context) error {
-				s, err := seed(ctx, &c)
+				s, err := seed(ctx, &c, desk)
 				if err != nil {
 					return err
 				}
@@ -68,7 +79,7 @@ func devCommand() *cobra.Command {
 
 // seed makes what is missing of the sample. It talks to the running node as a
 // tenant's back end would; only the tenant itself comes from the management.
-func seed(ctx context.Context, c *Config) (*sample, error) {
+func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
 	file := filepath.Join(c.DataDir, sampleFile)
 	s := new(sample)
 	b, err := os.ReadFile(file)
@@ -92,7 +103,8 @@ func seed(ctx context.Context, c *Config) (*sample, error) {
 		var made struct{ Agent struct{ ID string } }
 		if err := api.call(ctx, http.MethodPost, "/v1/agents", map[string]any{
 			"name": "Hello", "slug": sampleAgent, "emoji": "👋", "description": "The sample agent of svc dev, on the built-in simulated model.",
-			"manifest": map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample."},
+			"manifest": map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample.",
+				"tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}},
 		}, &made); err != nil {
 			return nil, err
 		}
@@ -100,6 +112,9 @@ func seed(ctx context.Context, c *Config) (*sample, error) {
 			return nil, err
 		}
 		s.AgentID = made.Agent.ID
+	}
+	if err := s.tools(ctx, api, d); err != nil {
+		return nil, err
 	}
 	if b, err = json.Marshal(s); err != nil {
 		return nil, err
@@ -135,6 +150,10 @@ Paste this for a streamed answer:
   export SVC_URL=%s SVC_TENANT=%s SVC_API_KEY=%s
   RUN=$(curl -sS "$SVC_URL/v1/agents/%s/runs" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT" -H "Content-Type: application/json" -d '{"input":"Hello there!\n/delay 60ms"}' | grep -oE '[0-9a-f-]{36}')
   curl -sSN "$SVC_URL/v1/runs/$RUN/events" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT"
+
+A refund waits for a person. Say this in a chat, and decide:
+
+  /call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}
 
 Or talk to it:  %s chat %s
 %s`, version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
