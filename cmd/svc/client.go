@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 type client struct {
 	base, key, tenant string
 	http              *http.Client
+	patience          time.Duration // with a service that has gone away, 0 is a minute
 }
 
 func newClient() (*client, error) {
@@ -130,7 +132,7 @@ func (c *client) follow(ctx context.Context, run, query string, each func(frame)
 		if lost.IsZero() {
 			lost = time.Now()
 		}
-		if time.Since(lost) > time.Minute {
+		if time.Since(lost) > cmp.Or(c.patience, time.Minute) {
 			return fmt.Errorf("the stream of run %s was lost: %w", run, err)
 		}
 		t := time.NewTimer(pause)
