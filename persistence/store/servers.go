@@ -43,6 +43,9 @@ func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
 		if err := json.Unmarshal(r.Tools, &specs); err != nil {
 			return nil, fmt.Errorf("read the tools of server %s: %w", r.Slug, err)
 		}
+		for i := range specs {
+			specs[i].Owner = r.Slug // the server may have been renamed since
+		}
 		last[r.Slug] = specs
 	}
 	return last, nil

@@ -337,11 +337,11 @@ func TestLastTools(t *testing.T) {
 	if n := w.count(t, "SELECT count(*)::int FROM mcp_servers WHERE listed_at IS NOT NULL"); n != 2 {
 		t.Errorf("%d servers were listed", n)
 	}
-	// It does not outlive the server's name: a renamed server has its tools.
+	// A renamed server has its tools, under its new name.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		return second(tx.UpdateServer(ctx, orders, &api.MCPServerPatch{Slug: ptr("sales")}))
 	})
-	if last, err := w.View(w.a).LastTools(t.Context()); len(last["sales"]) != 2 || err != nil {
+	if last, err := w.View(w.a).LastTools(t.Context()); err != nil || len(last["sales"]) != 2 || last["sales"][1].Qualified() != "sales.orders.refund" {
 		t.Errorf("after a new slug: %+v, %v", last, err)
 	}
 }
