@@ -114,7 +114,7 @@ type entry struct {
 	key    key
 	places chan struct{} // one of each call in flight
 
-	busy int       // callers inside; guarded by the gateway's mu, as are the next two
+	busy int       // callers and flights inside; guarded by the gateway's mu, as are the next two
 	used time.Time // when the last one left
 	gone bool      // no longer in the pool: closed when nobody is inside
 
@@ -181,6 +181,11 @@ func (g *Gateway) leave(e *entry) {
 	defer g.ops.Done() // last: Close goes on to wait for what is begun here
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.letGo(e)
+}
+
+// letGo ends one hold on a client. g.mu is held.
+func (g *Gateway) letGo(e *entry) {
 	e.busy--
 	e.used = g.cfg.Now()
 	if e.gone && e.busy == 0 {
@@ -401,41 +406,64 @@ func (g *Gateway) outside(parent, ctx context.Context, err error) error {
 
 // catalog gives the list, cached or asked for, by one of all who want it.
 func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (*catalog, error) {
-	e.mu.Lock()
-	if c := e.list; c != nil && !fresh && g.cfg.Now().Before(c.at.Add(g.cfg.TTL)) {
+	if !fresh {
+		e.mu.Lock()
+		c := g.cached(e)
 		e.mu.Unlock()
-		lists.WithLabelValues("cached").Inc()
-		return c, nil
+		if c != nil {
+			return c, nil
+		}
 	}
+	g.mu.Lock()
+	e.mu.Lock()
 	f := e.listing
+	if c := e.list; f == nil && c != nil && !fresh && g.young(c) {
+		e.mu.Unlock()
+		g.mu.Unlock()
+		return c, nil // it has just landed
+	}
 	if f == nil {
 		f = &flight[*catalog]{done: make(chan struct{})}
 		e.listing = f
+		e.busy++
 		g.work.Go(func() {
 			f.val, f.err = g.ask(e, t)
-			outcome := "asked"
-			if f.err != nil {
-				outcome = "failed"
-			}
-			lists.WithLabelValues(outcome).Inc()
 			g.keep(e, f)
 		})
 	}
 	e.mu.Unlock()
+	g.mu.Unlock()
 	return f.wait(ctx)
 }
 
+// cached is the list while it is young. e.mu is held.
+func (g *Gateway) cached(e *entry) *catalog {
+	if e.list == nil || !g.young(e.list) {
+		return nil
+	}
+	lists.WithLabelValues("cached").Inc()
+	return e.list
+}
+
+func (g *Gateway) young(c *catalog) bool { return g.cfg.Now().Before(c.at.Add(g.cfg.TTL)) }
+
 // keep lands a listing.
 func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
+	outcome := "asked"
+	if f.err != nil {
+		outcome = "failed"
+	}
+	lists.WithLabelValues(outcome).Inc()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.mu.Lock()
 	e.listing = nil
-	if f.err == nil && !e.gone {
+	if f.err == nil {
 		g.account(e, f.val)
 	}
 	e.mu.Unlock()
 	close(f.done)
+	g.letGo(e)
 	for g.bytes > maxListBytes {
 		before := len(g.entries)
 		g.dropLongestIdle()
@@ -519,58 +547,61 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 // session gives the client's session, begun by one of all who need it. It is held
 // until release.
 func (g *Gateway) session(ctx context.Context, e *entry, t Target) (*session, error) {
-	for {
-		e.mu.Lock()
-		if s := e.cur; s != nil {
-			if s.alive() {
-				s.refs++
-				e.mu.Unlock()
-				return s, nil
-			}
-			e.cur = nil
-			g.retire(s)
+	for range 3 {
+		if s := g.current(e); s != nil {
+			return s, nil
 		}
+		g.mu.Lock()
+		e.mu.Lock()
 		f := e.connecting
-		if f == nil {
+		if f == nil && e.cur == nil {
 			f = &flight[*session]{done: make(chan struct{})}
 			e.connecting = f
+			e.busy++
 			g.work.Go(func() {
 				ctx, cancel := g.flightTime()
 				defer cancel()
 				f.val, f.err = g.connect(ctx, t)
+				g.mu.Lock()
+				defer g.mu.Unlock()
 				e.mu.Lock()
 				e.connecting = nil
 				if f.err == nil {
 					e.cur = f.val
-					f.val.refs++ // of the flight, so that it is not closed before somebody took it
 				}
 				e.mu.Unlock()
 				close(f.done)
-				if f.err == nil {
-					g.settle(e, f.val)
-				}
+				g.letGo(e)
 			})
 		}
 		e.mu.Unlock()
-		s, err := f.wait(ctx)
-		if err != nil {
+		g.mu.Unlock()
+		if f == nil {
+			continue // somebody else's has just begun
+		}
+		if _, err := f.wait(ctx); err != nil {
 			return nil, err
 		}
-		if !s.alive() {
-			return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended"}
-		}
 	}
+	return nil, &Error{Kind: Unreachable, Message: "the tool server ends each session at once"}
 }
 
-// settle lets go of a session that was just begun; if the client was dropped
-// meanwhile and nobody is inside, nobody else would close it.
-func (g *Gateway) settle(e *entry, s *session) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if e.gone && e.busy == 0 {
-		g.empty(e)
+// current takes hold of the session that the client has, nil if there is none
+// that is alive.
+func (g *Gateway) current(e *entry) *session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.cur
+	if s == nil {
+		return nil
 	}
-	g.release(e, s)
+	if !s.alive() {
+		e.cur = nil
+		g.retire(s)
+		return nil
+	}
+	s.refs++
+	return s
 }
 
 func (g *Gateway) release(e *entry, s *session) {

@@ -306,7 +306,11 @@ func TestOneClientAndOneListForAll(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the list is asked for", func() bool { return f.count("tools/list") == 1 })
+	eventually(t, "the list is asked for, and all 65 and the asking are inside", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return f.count("tools/list") == 1 && g.entries[to.key()].busy == 66
+	})
 	cancel()
 	close(release)
 	wg.Wait()

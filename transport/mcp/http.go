@@ -18,13 +18,13 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// errForgotten says that the server no longer knows the session and turned the
+// errForgotten says that the session is over and that the server turned the
 // request away for it.
 var errForgotten = errors.New("the tool server has forgotten the session")
 
-// errProcessedNothing is errForgotten where the protocol itself says that the
-// request was turned away.
-var errProcessedNothing = fmt.Errorf("%w (404)", errForgotten)
+// errProcessedNothing is errForgotten where it is certain that the request was not
+// processed: the protocol says so (404), or it was not sent.
+var errProcessedNothing = fmt.Errorf("%w and processed nothing", errForgotten)
 
 // client makes the one HTTP client of a gateway. Its answers may take as long as
 // a call to begin; the context ends them.

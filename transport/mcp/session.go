@@ -195,12 +195,15 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 	o.begin(r.Method)
 	if w.proc != nil {
 		if w.proc.dead() {
-			return nil, transport.ErrTransportClosed
+			return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended", Err: errProcessedNothing}
 		}
 		o.wrote()
 	}
 	resp, err := w.inner.SendRequest(ctx, r)
 	if err != nil {
+		if w.proc != nil && w.proc.out.broke.Load() {
+			return nil, tooLarge()
+		}
 		if ctx.Err() != nil && r.Method == string(mcp.MethodToolsCall) && o.wasSent() {
 			w.cancel(o, r.ID)
 		}
@@ -265,6 +268,8 @@ func (o *op) toError(parent, ctx context.Context, err error) *Error {
 		return &Error{Kind: Protocol, Message: "the tool server no longer takes the session", Err: errProcessedNothing}
 	case ctx.Err() != nil:
 		return ended(parent, o.wasSent())
+	case errors.Is(err, errDead): // it was not written
+		return &Error{Kind: Unreachable, Message: "the tool server's process ended"}
 	case errors.Is(err, transport.ErrTransportClosed):
 		return &Error{Kind: Unreachable, Message: "the tool server's process ended", MaybeRan: o.wasSent()}
 	}

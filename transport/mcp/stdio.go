@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -122,14 +123,9 @@ func (p *process) wait() {
 	close(p.ended)
 }
 
-func (p *process) dead() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
+// dead reports whether the process can answer no more; its output ends a moment
+// before it is reaped.
+func (p *process) dead() bool { return p.out.ended.Load() }
 
 // stop ends the process: its input first, itself a second later.
 func (p *process) stop() {
@@ -214,32 +210,36 @@ func (b *inbox) pump() {
 }
 
 // lines is the process's standard output. It ends where a line is longer or
-// richer than an answer may be, and the process with it.
+// richer than an answer may be. The process ends with it.
 type lines struct {
-	r    *bufio.Reader
-	kill func()
-	size int
-	scan scanner
+	r     *bufio.Reader
+	kill  func()
+	size  int
+	scan  scanner
+	broke atomic.Bool // by a line that is too much
+	ended atomic.Bool
 }
 
 // Read implements io.Reader. Every end is io.EOF: the library would log another.
 func (l *lines) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
-	for _, c := range p[:n] {
-		l.size++
-		if c == '\n' {
-			l.size, l.scan = 0, scanner{}
-		} else if l.size > maxAnswer {
-			l.kill()
-			return 0, io.EOF
+	for rest := p[:n]; len(rest) > 0; {
+		line, after, ended := bytes.Cut(rest, []byte("\n"))
+		l.size += len(line)
+		if l.size > maxAnswer || !l.scan.fits(line) {
+			l.broke.Store(true)
+			n, err = 0, io.EOF
+			break
 		}
-	}
-	if !l.scan.fits(p[:n]) {
-		l.kill()
-		return 0, io.EOF
+		if ended {
+			l.size, l.scan = 0, scanner{}
+		}
+		rest = after
 	}
 	if err != nil {
 		err = io.EOF
+		l.ended.Store(true)
+		l.kill() // who can say nothing more is of no use
 	}
 	return n, err
 }
