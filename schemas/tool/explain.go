@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func Explain(a *Access, m *agent.Manifest, o Options, specs []Spec, name string)
 	found := r.named(specs, name)
 	switch len(found) {
 	case 1:
-		return r.explain(&found[0])
+		return r.explain(&found[0], "")
 	case 0:
 		return r.unknown(name)
 	}
@@ -70,21 +71,15 @@ func (r *resolver) unknown(name string) *Explanation {
 	if !ok {
 		return &Explanation{Tool: name, Verdict: Refused, Why: "no tool is called " + quote(name), Steps: []ExplainedStep{}}
 	}
-	e := r.explain(&s)
-	why := "no tool is called " + quote(name)
-	switch sv := r.server(s.Owner); {
-	case s.Source == MCP && sv != nil && sv.Enabled:
-		why = "the tool server " + quote(s.Owner) + " lists no tool " + quote(s.Name)
-	case e.Verdict == Refused && r.owner(&s).refused != "":
-		why += ": " + e.Why
+	missing := r.owner(&s).refused
+	switch {
+	case missing != "":
+	case s.Source == MCP:
+		missing = "the tool server " + quote(s.Owner) + " lists no tool " + quote(s.Name)
+	default:
+		missing = "there is no builtin tool " + quote(s.Name)
 	}
-	e.Verdict, e.Why, e.GrantID, e.Connection, e.Approval = Refused, why, nil, nil, nil
-	for i := range e.Steps {
-		if e.Steps[i].What != StepServer {
-			e.Steps[i].Decided = false
-		}
-	}
-	return e
+	return r.explain(&s, missing)
 }
 
 // parseQualified reads a qualified name; false where it can be none.
@@ -105,15 +100,6 @@ func parseQualified(name string) (Spec, bool) {
 	return s, dotted && s.Name != "" && agent.ValidSlug(s.Owner)
 }
 
-func (r *resolver) server(slug string) *Server {
-	for i := range r.access.Servers {
-		if r.access.Servers[i].Slug == slug {
-			return &r.access.Servers[i]
-		}
-	}
-	return nil
-}
-
 // explanation collects the steps.
 type explanation struct {
 	*resolver
@@ -121,14 +107,21 @@ type explanation struct {
 	owner *owner
 	res   Resolution
 	out   *Explanation
+	// missing says why there is no such tool.
+	missing string
 	// over says that an earlier step has refused the call: what follows is looked
 	// at and decides nothing.
 	over bool
 }
 
-func (r *resolver) explain(s *Spec) *Explanation {
+// explain goes through everything that is about s. Where s is missing, the reason
+// says why, it is all in vain.
+func (r *resolver) explain(s *Spec, missing string) *Explanation {
 	res := r.resolve(s)
-	e := explanation{resolver: r, spec: s, owner: r.owner(s), res: res, out: &Explanation{
+	if missing != "" {
+		res = Resolution{Verdict: Refused, Why: missing}
+	}
+	e := explanation{resolver: r, spec: s, owner: r.owner(s), res: res, missing: missing, out: &Explanation{
 		Tool: s.Qualified(), Source: s.Source, Verdict: res.Verdict, Why: res.Why, Steps: []ExplainedStep{},
 		Connection: res.Connection, Approval: res.Terms,
 	}}
@@ -146,7 +139,7 @@ func (r *resolver) explain(s *Spec) *Explanation {
 		e.add(ExplainedStep{What: StepOption, Matched: true, Decided: !e.over, Note: "the message asks for an approval of every call"})
 	}
 	if e.res.Verdict == Callable {
-		e.add(ExplainedStep{What: StepPolicy, Decided: true, Note: "nothing asks for an approval: the call runs at once"})
+		e.add(ExplainedStep{What: StepPolicy, Decided: true, Note: "no policy, rule or option asks for an approval"})
 	}
 	return e.out
 }
@@ -162,8 +155,8 @@ func (e *explanation) refuse(s ExplainedStep) {
 
 func (e *explanation) servers() {
 	sv := e.owner.server
-	if e.owner.refused != "" {
-		s := ExplainedStep{What: StepServer, Note: e.owner.refused}
+	if why := cmp.Or(e.owner.refused, e.missing); why != "" {
+		s := ExplainedStep{What: StepServer, Note: why}
 		if sv != nil {
 			s.ID, s.Matched = sv.ID.String(), true
 		}
@@ -176,6 +169,9 @@ func (e *explanation) servers() {
 }
 
 func (e *explanation) manifests() {
+	if e.spec.Source == A2A || e.spec.Source == Connector {
+		return // no manifest speaks of them
+	}
 	why := e.narrowed(e.owner, e.spec, e.spec.names())
 	if e.spec.Source == MCP {
 		for _, t := range e.manifest.Tools.MCP {
@@ -257,7 +253,7 @@ func (e *explanation) grants() {
 				s.Note = "matches, but another " + string(g.Effect) + " is more specific or newer"
 			}
 		}
-		s.Note = string(g.Effect) + " " + whose(g, reaches) + s.Note
+		s.Note = string(g.Effect) + whose(g, reaches) + ": " + s.Note
 		e.add(s)
 	}
 	switch {
@@ -273,7 +269,7 @@ func whose(g *Grant, reaches bool) string {
 	if !reaches {
 		return ""
 	}
-	return g.whose() + ": "
+	return " " + g.whose()
 }
 
 func (e *explanation) connections() {

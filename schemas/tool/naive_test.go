@@ -687,7 +687,9 @@ func TestOffersAndExplainAgreeWithResolve(t *testing.T) {
 				}
 				byBare[s.freeName()] = append(byBare[s.Name], s.Qualified())
 			}
-			checkExplanation(t, h, s, want)
+			if explained := rapid.IntRange(0, 3).Draw(t, "explain"); explained == 0 {
+				checkExplanation(t, h, s, want)
+			}
 		}
 		for bare, all := range byBare {
 			if bare == "" {

@@ -53,7 +53,7 @@ func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 }
 
 // Find is the offered tool that a model means: the one of this qualified name,
-// else the only one of this bare name.
+// else the only one of this bare name. It is for what a model wrote; see Exact.
 func Find(offers []Offer, name string) (*Offer, bool) {
 	if name == "" {
 		return nil, false
@@ -70,6 +70,18 @@ func Find(offers []Offer, name string) (*Offer, bool) {
 		}
 	}
 	return bare, bare != nil && !several
+}
+
+// Exact is the offered tool of this qualified name. A call that was planned, and
+// perhaps approved, is for one tool: when it is no longer offered, another one
+// whose bare name reads the same must not get the call, as Find would let it.
+func Exact(offers []Offer, qualified string) (*Offer, bool) {
+	for i := range offers {
+		if offers[i].Qualified() == qualified {
+			return &offers[i], true
+		}
+	}
+	return nil, false
 }
 
 // resolver holds what is the same for all tools of one turn.

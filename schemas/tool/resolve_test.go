@@ -269,6 +269,13 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %v, want %q", c.name, o, c.want)
 		}
 	}
+	if o, ok := Exact(offers, "orders.get"); !ok || o.Owner != "orders" {
+		t.Errorf("Exact: %+v", o)
+	}
+	// The tool orders.get is gone: the call is not for the shop's tool of that name.
+	if o, ok := Exact(offers[:2], "orders.get"); ok {
+		t.Errorf("Exact: %+v", o)
+	}
 	if _, ok := Find(offers[1:3], "orders.get"); ok {
 		t.Error("two tools of a bare name are told apart")
 	}
