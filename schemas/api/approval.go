@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"time"
 
 	"agentsvc/schemas/id"
@@ -60,12 +61,20 @@ type Decision struct {
 	Feedback   string           `json:"feedback,omitempty" maxLength:"4000" doc:"The model hears that of reject; that of respond becomes a message of the user."`
 }
 
+// Args are the edited arguments, nil where there are none.
+func (d *Decision) Args() json.RawMessage {
+	if d.EditedArgs.empty() {
+		return nil
+	}
+	return json.RawMessage(d.EditedArgs)
+}
+
 // Check checks what the schema of the body cannot say.
 func (d *Decision) Check() error {
 	switch edits := d.Action == lifecycle.ActionEdit; {
-	case edits && d.EditedArgs == nil:
+	case edits && d.Args() == nil:
 		return problem.Invalid("edited_args", "is required for action edit")
-	case !edits && d.EditedArgs != nil:
+	case !edits && d.Args() != nil:
 		return problem.Invalid("edited_args", "is for action edit only")
 	}
 	return nil

@@ -107,7 +107,7 @@ func (p *Platform) decideApproval(ctx context.Context, c *edge.Caller, in *decid
 	if err != nil {
 		return nil, err
 	}
-	order := p.order(c, in.Body)
+	order := p.order(c, &in.Body)
 	order.Manages = len(managed) > 0
 	if c.Idem != nil {
 		order.Idempotency = &msg.Idempotency{Digest: digest(c.Idem.IdemKey), Fingerprint: c.Idem.Fingerprint, Status: c.Idem.Status}
@@ -115,8 +115,8 @@ func (p *Platform) decideApproval(ctx context.Context, c *edge.Caller, in *decid
 	return p.decide(ctx, c, in.ID, order)
 }
 
-func (p *Platform) order(c *edge.Caller, d api.Decision) msg.Decide {
-	return msg.Decide{Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: json.RawMessage(d.EditedArgs), Feedback: d.Feedback, By: sender(c)}
+func (p *Platform) order(c *edge.Caller, d *api.Decision) msg.Decide {
+	return msg.Decide{Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: d.Args(), Feedback: d.Feedback, By: sender(c)}
 }
 
 func (p *Platform) decide(ctx context.Context, c *edge.Caller, a id.ApprovalID, order msg.Decide) (*api.Decided, error) {
@@ -155,7 +155,7 @@ func (p *Platform) decideApprovals(ctx context.Context, c *edge.Caller, in *deci
 			continue
 		}
 		first[a] = i
-		order := p.order(c, api.Decision{Action: in.Body.Action, Feedback: in.Body.Feedback})
+		order := p.order(c, &api.Decision{Action: in.Body.Action, Feedback: in.Body.Feedback})
 		order.Manages = slices.Contains(managed, a)
 		places <- struct{}{}
 		wg.Go(func() {
