@@ -479,6 +479,51 @@ func none[T any](rows []T, err error) error {
 	return err
 }
 
+// What refers to an agent that was archived can be changed and removed still, and
+// nothing new refers to it.
+func TestWhatRefersToAnArchivedAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		a, err := tx.agent(ctx, nil)
+		if err != nil {
+			return err
+		}
+		s, err := tx.server(ctx, "orders")
+		if err != nil {
+			return err
+		}
+		g, err := tx.grant(ctx, s, api.ToolGrantCreate{AgentID: &a})
+		if err != nil {
+			return err
+		}
+		p, err := tx.CreatePolicy(ctx, &api.ApprovalPolicyCreate{Name: "P", ToolPattern: "*", AgentID: &a})
+		if err != nil {
+			return err
+		}
+		if err := tx.ArchiveAgent(ctx, a); err != nil {
+			return err
+		}
+		if row, err := tx.UpdateGrant(ctx, g, &api.ToolGrantPatch{Effect: ptr(tool.Deny)}); err != nil || row.AgentID == nil || *row.AgentID != a {
+			t.Errorf("change the grant: %+v, %v", row, err)
+		}
+		if row, err := tx.UpdatePolicy(ctx, p.ID, &api.ApprovalPolicyPatch{Enabled: ptr(false)}); err != nil || row.AgentID == nil || *row.AgentID != a {
+			t.Errorf("change the policy: %+v, %v", row, err)
+		}
+		for what, err := range map[string]error{
+			"name it in a grant":    second(tx.UpdateGrant(ctx, g, &api.ToolGrantPatch{AgentID: api.Some(a)})),
+			"name it in a policy":   second(tx.UpdatePolicy(ctx, p.ID, &api.ApprovalPolicyPatch{AgentID: api.Some(a)})),
+			"make a policy for it":  second(tx.CreatePolicy(ctx, &api.ApprovalPolicyCreate{Name: "P", ToolPattern: "*", AgentID: &a})),
+			"grant something to it": second(tx.CreateGrant(ctx, &api.ToolGrantCreate{Source: "builtin", ToolPattern: "*", Effect: tool.Allow, AgentID: &a})),
+		} {
+			if !isCode(err, problem.CodeValidation) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		return errors.Join(tx.DeleteGrant(ctx, g), tx.DeletePolicy(ctx, p.ID))
+	})
+}
+
 // security.md, Tenancy: without its WHERE a query still sees its tenant only.
 func TestToolsAreSeenByTheirTenantOnly(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ type patchPolicy struct {
 
 type explainTool struct {
 	ID   id.AgentID `path:"id"`
-	Tool string     `query:"tool" required:"true" minLength:"1" maxLength:"200" doc:"the qualified or bare name of a tool"`
+	Tool string     `query:"tool" required:"true" minLength:"1" maxLength:"300" doc:"the qualified or bare name of a tool"`
 }
 
 func (p *Platform) grantRoutes(t *edge.Table) {

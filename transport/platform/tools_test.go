@@ -395,8 +395,8 @@ func TestToolRoutes(t *testing.T) {
 		{"explain a tool", "GET", "/v1/agents/{agent}/tools/explain?tool=orders.refund", "", 200, "", `{"tool":"orders.refund","verdict":"deny","why":"No tool has this name.","steps":[],"grant_id":null,"connection_id":null,"approval":null}`, ""},
 		{"explain nothing", "GET", "/v1/agents/{agent}/tools/explain", "", 400, "VALIDATION", "tool: is required", ""},
 		{"explain an empty name", "GET", "/v1/agents/{agent}/tools/explain?tool=", "", 400, "VALIDATION", "tool", ""},
-		{"explain a name of 200", "GET", "/v1/agents/{agent}/tools/explain?tool=" + x(200), "", 200, "", "", ""},
-		{"explain a name of 201", "GET", "/v1/agents/{agent}/tools/explain?tool=" + x(201), "", 400, "VALIDATION", "tool", ""},
+		{"explain a name of 300", "GET", "/v1/agents/{agent}/tools/explain?tool=" + x(300), "", 200, "", "", ""},
+		{"explain a name of 301", "GET", "/v1/agents/{agent}/tools/explain?tool=" + x(301), "", 400, "VALIDATION", "tool", ""},
 		{"explain for an unknown agent", "GET", "/v1/agents/{unknown}/tools/explain?tool=x", "", 404, "NOT_FOUND", "agent", ""},
 
 		// Agents on org nodes.
