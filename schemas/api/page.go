@@ -97,7 +97,7 @@ func Paged[T any](items []T, size int, kind string, pos func(T) any) List[T] {
 
 // Items is the answer of a list that is always whole.
 type Items[T any] struct {
-	Items []T `json:"items"`
+	Items []T `json:"items" doc:"In the order of the list."`
 }
 
 // MarshalJSON writes items as an array, never as null.

@@ -169,6 +169,9 @@ type world struct {
 	actors *actors
 	tools  *tools
 	logs   lines
+	clock  *clock   // of the sessions
+	ended  *endings // of them
+	logins *logins
 	table  *edge.Table
 	addr   string
 	a, b   party
@@ -192,8 +195,11 @@ func newWorld(t testing.TB) *world {
 	w.tools = &tools{}
 	w.pool = w.db.API(t)
 	s := store.New(w.pool, v)
+	w.clock, w.ended, w.logins = &clock{}, &endings{}, &logins{Directory: store.NewDirectory(system)}
+	sessions := NewSessions(SessionsConfig{Store: s, PublicURL: console, Now: w.clock.now, Ended: w.ended.note})
+	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}, Tools: w.tools})
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools})
 	w.table = edge.NewTable()
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
@@ -267,11 +273,15 @@ func (w *world) newParty() (p party) {
 // member.
 type session struct{ w *world }
 
-func (s session) Cached(c edge.Credentials) bool { return c.Cookie == "owner" || c.Cookie == "member" }
+func (s session) knows(cookie string) bool { return cookie == "owner" || cookie == "member" }
 
-func (s session) Authenticate(_ context.Context, c edge.Credentials) (edge.Identity, error) {
-	if !s.Cached(c) {
-		return edge.Identity{}, unauthorized()
+func (s session) Cached(c edge.Credentials) bool {
+	return s.knows(c.Cookie) || s.w.Sessions.Cached(c)
+}
+
+func (s session) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
+	if !s.knows(c.Cookie) {
+		return s.w.Sessions.Authenticate(ctx, c)
 	}
 	return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.Role(c.Cookie), Principal: "user:" + s.w.a.owner.String(), User: s.w.a.owner}, nil
 }
