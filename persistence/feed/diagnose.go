@@ -9,7 +9,7 @@ import (
 type Ailment struct {
 	Check   string
 	Count   int
-	Example string // a run or timer, empty when none
+	Example string // a run, timer or approval, empty when none
 }
 
 // checks are the invariants that the database can tell by itself, in the order
@@ -21,6 +21,10 @@ var checks = []struct{ check, query string }{
 	{"succeeded runs of a thread without a reply", "doctor_succeeded_without_reply"},
 	{"timers overdue for more than a minute", "doctor_overdue_timers"},
 	{"runs queued for more than a minute that nothing holds back", "doctor_stuck_queue"},
+	{"waiting runs that nobody wakes", "doctor_waiting_for_nobody"},
+	{"waiting steps without an approval", "doctor_waiting_step_without_approval"},
+	{"pending approvals whose run does not wait", "doctor_pending_without_waiting_run"},
+	{"pending approvals that do not expire", "doctor_pending_without_expiry"},
 }
 
 // Diagnose checks every invariant over all tenants. It reads whole tables: it is

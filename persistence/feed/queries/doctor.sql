@@ -33,3 +33,28 @@ WHERE r.finished_at IS NULL AND r.status = 'queued' AND r.created_at < now() - i
   AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
                   AND e.finished_at IS NULL)
   AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.finished_at IS NULL AND e.status = 'running');
+
+-- A run that waits is woken: by a person's decision or its expiry, or, where all
+-- is decided, by its own timer.
+-- name: doctor_waiting_for_nobody
+SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
+WHERE r.finished_at IS NULL AND r.status = 'waiting_approval'
+  AND NOT EXISTS (SELECT FROM approvals a WHERE a.tenant_id = r.tenant_id AND a.run_id = r.id AND a.status = 'pending')
+  AND NOT EXISTS (SELECT FROM approvals a JOIN timers t ON t.tenant_id = a.tenant_id AND t.kind = 'run' AND t.entity_id = a.run_id AND t.name = a.id::text
+                  WHERE a.tenant_id = r.tenant_id AND a.run_id = r.id);
+
+-- name: doctor_waiting_step_without_approval
+SELECT count(DISTINCT r.id), coalesce(min(r.id::text), '') FROM runs r
+JOIN run_steps s ON s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status = 'waiting'
+WHERE r.finished_at IS NULL AND r.status = 'waiting_approval'
+  AND NOT EXISTS (SELECT FROM approvals a WHERE a.tenant_id = s.tenant_id AND a.run_id = s.run_id AND a.step_idx = s.idx);
+
+-- name: doctor_pending_without_waiting_run
+SELECT count(*), coalesce(min(a.id::text), '') FROM approvals a
+JOIN runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
+WHERE a.status = 'pending' AND r.status <> 'waiting_approval';
+
+-- name: doctor_pending_without_expiry
+SELECT count(*), coalesce(min(a.id::text), '') FROM approvals a
+WHERE a.status = 'pending'
+  AND NOT EXISTS (SELECT FROM timers t WHERE t.tenant_id = a.tenant_id AND t.kind = 'approval' AND t.entity_id = a.id AND t.name = 'expire');
