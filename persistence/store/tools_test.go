@@ -267,6 +267,8 @@ func TestAccessIsOfOneMoment(t *testing.T) {
 			}
 		}
 	})
+	stop := sync.OnceFunc(func() { close(done); writer.Wait() })
+	defer stop()
 	seen := map[int]int{} // how often so many servers were there
 	for n := 0; n < 400 || (seen[0] == 0 || seen[1] == 0) && n < 20_000; n++ {
 		got, err := w.View(w.a).Access(t.Context(), a)
@@ -279,8 +281,7 @@ func TestAccessIsOfOneMoment(t *testing.T) {
 		}
 		seen[len(got.Servers)]++
 	}
-	close(done)
-	writer.Wait()
+	stop()
 	if seen[0] == 0 || seen[1] == 0 {
 		t.Errorf("it was there or not %v times: the check is void", seen)
 	}
