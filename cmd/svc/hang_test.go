@@ -118,11 +118,14 @@ func TestAnEndDuringAHangIsHeard(t *testing.T) {
 		t.Errorf("the end came %s after the storage was back", took)
 	}
 	eventually(t, ctx, "readyz is 200", func() bool { status, _ := n.readiness(ctx); return status == 200 })
-	next := c.say(t, ctx, thread, "/say next")
-	begin := time.Now()
-	c.poll(t, ctx, next, "succeeded")
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("the thread's next run took %s", took)
+	answered := func(thread string) time.Duration {
+		begin := time.Now()
+		c.poll(t, ctx, c.say(t, ctx, thread, "/say next"), "succeeded")
+		return time.Since(begin)
+	}
+	usual := answered(c.thread(t, ctx, agent))
+	if took := answered(thread); took > 2*time.Second+4*usual { // no later sweep had to tell the thread
+		t.Errorf("the thread's next run took %s, another's %s", took, usual)
 	}
 }
 
@@ -130,23 +133,22 @@ func TestAnEndDuringAHangIsHeard(t *testing.T) {
 // and goes on when the storage answers again.
 func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	const lease = 2 * time.Second
 	n := newNode(t, "SVC_CLUSTER_LEASE="+lease.String())
 	n.start()
 	ctx := within(t, 60*time.Second)
 	c := n.tenant("lease")
 	agent := c.publish(t, "Helper", simulatedModel)
 	thread := c.thread(t, ctx, agent)
-	run := c.say(t, ctx, thread, "/delay 20ms\n/tokens 150")
+	run := c.say(t, ctx, thread, "/delay 20ms\n/tokens 350")
 	stream := c.timed(t, run)
 	c.poll(t, ctx, run, "running")
 	goOn := n.hang(t)
 	hung := time.Now()
 	eventually(t, ctx, "readyz is 503", func() bool { status, _ := n.readiness(ctx); return status == 503 })
 	eventually(t, ctx, "the hang has lasted", func() bool { return time.Since(hung) > 3*lease })
-	begin := time.Now()
-	if a, err := c.do(ctx, "POST", "/v1/threads/"+thread+"/messages", object{"content": "x"}); err != nil || a.status != 503 || time.Since(begin) > 6*time.Second {
-		t.Errorf("a post answers %v %s after %s", err, a, time.Since(begin))
+	if a, err := c.do(ctx, "POST", "/v1/threads/"+thread+"/messages", object{"content": "x"}); err != nil || a.status != 503 {
+		t.Errorf("a post answers %v %s", err, a)
 	}
 	goOn()
 	back := time.Now()
@@ -156,7 +158,7 @@ func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	}
 	quiet := time.Duration(0)
 	for i, at := range got.at {
-		if f := got.frames[i]; f.Type == "llm.delta" && at.After(hung.Add(lease+500*time.Millisecond)) && at.Before(back) {
+		if f := got.frames[i]; f.Type == "llm.delta" && at.After(hung.Add(2*lease)) && at.Before(back) {
 			t.Fatalf("the model spoke %s after the storage was gone", at.Sub(hung))
 		}
 		if at.Before(back) {
