@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -42,15 +43,30 @@ type toolbox struct {
 	log     zerolog.Logger
 
 	mu    sync.Mutex                 // guards down and saved
-	down  map[id.ServerID]downtime   // servers that did not list their tools lately
+	down  map[listedAs]downtime      // who did not get a list lately
 	saved map[id.ServerID]*tool.Spec // the first of the list that was kept last
 }
 
 func newToolbox(tables *store.Store, keys *vault.Vault, gateway *mcp.Gateway, guard *egress.Guard, c *Config, log zerolog.Logger) *toolbox {
 	return &toolbox{
 		tables: tables, vault: keys, gateway: gateway, guard: guard, https: c.Production, stdio: c.StdioServers, timeout: c.ToolTimeout, log: log,
-		down: map[id.ServerID]downtime{}, saved: map[id.ServerID]*tool.Spec{},
+		down: map[listedAs]downtime{}, saved: map[id.ServerID]*tool.Spec{},
 	}
+}
+
+// listedAs is a server as one credential sees it; without one the connection is
+// zero.
+type listedAs struct {
+	server     id.ServerID
+	connection id.ConnectionID
+}
+
+func asked(t *mcp.Target) listedAs {
+	l := listedAs{server: t.Server}
+	if t.Connection != nil {
+		l.connection = *t.Connection
+	}
+	return l
 }
 
 // downtime is of a server that could not be listed; until then its last known list
@@ -89,14 +105,14 @@ func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 		access = &tool.Access{Agent: a}
 	}
 	v := &view{access: access}
-	var asked []mcp.Target
+	var targets []mcp.Target
 	for i := range access.Servers {
 		s := &access.Servers[i]
 		if s.Enabled && slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
-			asked = append(asked, b.targets(t, access, s)...)
+			targets = append(targets, b.targets(t, access, s)...)
 		}
 	}
-	v.specs = b.lists(ctx, t, asked)
+	v.specs = b.lists(ctx, t, targets)
 	if len(m.Handoffs) > 0 {
 		v.specs = append(v.specs, tool.HandoffSpec(m.Handoffs))
 	}
@@ -158,13 +174,13 @@ func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 
 // lists asks all servers at once. A server that does not answer counts with its
 // last known list.
-func (b *toolbox) lists(ctx context.Context, t id.TenantID, asked []mcp.Target) []tool.Spec {
-	if len(asked) == 1 { // no goroutine for the common case
-		return b.list(ctx, t, asked[0])
+func (b *toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target) []tool.Spec {
+	if len(targets) == 1 { // no goroutine for the common case
+		return b.list(ctx, t, targets[0])
 	}
-	found := make([][]tool.Spec, len(asked))
+	found := make([][]tool.Spec, len(targets))
 	var wg sync.WaitGroup
-	for i, target := range asked {
+	for i, target := range targets {
 		wg.Go(func() { found[i] = b.list(ctx, t, target) })
 	}
 	wg.Wait()
@@ -184,7 +200,7 @@ func (b *toolbox) lists(ctx context.Context, t id.TenantID, asked []mcp.Target) 
 func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []tool.Spec {
 	now := time.Now()
 	b.mu.Lock()
-	was, out := b.down[target.Server]
+	was, out := b.down[asked(&target)]
 	b.mu.Unlock()
 	if out && now.Before(was.until) {
 		return was.last
@@ -194,7 +210,9 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	specs, err := b.gateway.Tools(bounded, target)
 	if err == nil {
 		if out {
-			b.forgetDowntime(target.Server)
+			b.mu.Lock()
+			delete(b.down, asked(&target))
+			b.mu.Unlock()
 		}
 		b.remember(ctx, t, target.Server, specs)
 		return specs
@@ -210,7 +228,7 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.down) < maxKept {
-		b.down[target.Server] = downtime{until: now.Add(downFor), last: last[target.Slug]}
+		b.down[asked(&target)] = downtime{until: now.Add(downFor), last: last[target.Slug]}
 	}
 	return last[target.Slug]
 }
@@ -218,7 +236,7 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 func (b *toolbox) forgetDowntime(s id.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.down, s)
+	maps.DeleteFunc(b.down, func(l listedAs, _ downtime) bool { return l.server == s })
 }
 
 // remember keeps a list that a server has given, for when it is down. The
@@ -506,7 +524,7 @@ func (b *toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]
 	if err != nil {
 		return nil, err
 	}
-	var asked []mcp.Target
+	var targets []mcp.Target
 	for i := range servers {
 		if !servers[i].Enabled {
 			continue
@@ -515,9 +533,9 @@ func (b *toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]
 		if err != nil {
 			return nil, err
 		}
-		asked = append(asked, b.target(t, server(&servers[i]), c))
+		targets = append(targets, b.target(t, server(&servers[i]), c))
 	}
-	now := matched(tokens, b.lists(ctx, t, asked))
+	now := matched(tokens, b.lists(ctx, t, targets))
 	for i := range known {
 		known[i] = known[i] || now[i]
 	}

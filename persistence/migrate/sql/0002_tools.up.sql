@@ -121,6 +121,7 @@ CREATE TABLE tool_grants (
   CHECK (connection_id IS NULL OR mcp_server_id IS NOT NULL)
 );
 CREATE INDEX tool_grants_server ON tool_grants (tenant_id, mcp_server_id);
+CREATE INDEX tool_grants_shared ON tool_grants (tenant_id) WHERE agent_id IS NULL;
 CREATE INDEX tool_grants_agent ON tool_grants (tenant_id, agent_id) WHERE agent_id IS NOT NULL;
 CREATE INDEX tool_grants_node ON tool_grants (tenant_id, node_id) WHERE node_id IS NOT NULL;
 CREATE INDEX tool_grants_connection ON tool_grants (tenant_id, connection_id) WHERE connection_id IS NOT NULL;
