@@ -2,22 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Ids of the fake service.
@@ -28,6 +25,9 @@ const (
 	firstID  = "0193b111-0000-7000-8000-000000000001"
 	secondID = "0193b122-0000-7000-8000-000000000002"
 )
+
+// outcomes are the statuses that actions end in.
+var outcomes = map[string]string{"approve": "approved", "edit": "edited", "reject": "rejected", "respond": "responded"}
 
 // fakeAPI answers as the service does, as far as the commands ask.
 type fakeAPI struct {
@@ -90,14 +90,17 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 		if err := json.Unmarshal(body, &d); err != nil {
 			t.Error(err)
 		}
-		status := map[string]string{"approve": "approved", "edit": "edited", "reject": "rejected", "respond": "responded"}[d.Action]
+		status := outcomes[d.Action]
 		if d.Feedback == "half" {
 			status = "pending"
 		}
 		return object{"status": status, "approvals_so_far": 1}
 	})
 	answer("POST /v1/approvals/bulk-decision", func(_ *http.Request, body []byte) any {
-		var b struct{ IDs []string }
+		var b struct {
+			IDs    []string
+			Action string
+		}
 		if err := json.Unmarshal(body, &b); err != nil {
 			t.Error(err)
 		}
@@ -105,9 +108,9 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 		for i, id := range b.IDs {
 			switch i % 3 {
 			case 0:
-				results = append(results, object{"id": id, "ok": true, "terminal": true})
+				results = append(results, object{"id": id, "ok": true, "terminal": outcomes[b.Action]})
 			case 1:
-				results = append(results, object{"id": id, "ok": true, "terminal": false})
+				results = append(results, object{"id": id, "ok": true})
 			default:
 				results = append(results, object{"id": id, "ok": false, "error": object{"code": "ALREADY_DECIDED", "detail": "It is decided."}})
 			}
@@ -191,7 +194,7 @@ func (f *fakeAPI) took() []string {
 func svc(t *testing.T, in io.Reader, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(within(t, 20*time.Second), args, in, &out, &errs)
+	code = execute(within(t, time.Minute), args, in, &out, &errs)
 	return out.String(), errs.String(), code
 }
 
@@ -231,52 +234,6 @@ func TestApprovalsLs(t *testing.T) {
 	if asked := f.took(); len(asked) != 1 || asked[0] != "GET /v1/approvals?agent_id="+agentID+"&status=pending" {
 		t.Errorf("asked %v", asked)
 	}
-}
-
-// The characters that a reader would not see, or would see elsewhere, are shown.
-func TestVisible(t *testing.T) {
-	for in, want := range map[string]string{
-		`{"a":"plain äöü 漢字 👍 – “x”"}`: `{"a":"plain äöü 漢字 👍 – “x”"}`,
-		"a\nb\tc\rd":                                    `a\nb\tc\rd`,
-		"\x1b[2J\x00\x7f":                               `\u001b[2J\u0000\u007f`,
-		"a\u202eb\u2066c\u2069\u200f":                   `a\u202eb\u2066c\u2069\u200f`,
-		"zero\u200b\u200d\ufeffwidth":                   `zero\u200b\u200d\ufeffwidth`,
-		"no\u00a0break\u2028line\u3000":                 `no\u00a0break\u2028line\u3000`,
-		"fill\u3164\u2800\ufe0f\u034f":                  `fill\u3164\u2800\ufe0f\u034f`,
-		"tag\U000e0041\U000e0101":                       `tag\U000e0041\U000e0101`,
-		"private\ue000 \u0378":                          `private\ue000 \u0378`,
-		"bytes \xff\xc3 and \ufffd":                     `bytes \xff\xc3 and ` + "\ufffd",
-		"next line\u0085, a csi \u009b2J, soft\u00adhy": `next line\u0085, a csi \u009b2J, soft\u00adhy`,
-	} {
-		if got := visible(in); got != want {
-			t.Errorf("visible(%q) = %s, want %s", in, got, want)
-		}
-	}
-	for in, want := range map[string]string{
-		"two\nlines\tand 👩\u200d🚀": "two\nlines\tand 👩\u200d🚀",
-		"\x1b]0;title\x07\r":       `\u001b]0;title\u0007\r`,
-		"a\u202eb\u2067 \u009b2J":  `a\u202eb\u2067 \u009b2J`,
-	} {
-		if got := harmless(in); got != want {
-			t.Errorf("harmless(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-func FuzzVisible(f *testing.F) {
-	f.Add("a\u202e\x1b[2J\xff")
-	f.Fuzz(func(t *testing.T, s string) {
-		for _, r := range visible(s) {
-			if !strconv.IsPrint(r) {
-				t.Fatalf("%q shows %q", s, r)
-			}
-		}
-		for _, r := range harmless(s) {
-			if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || turns(r) {
-				t.Fatalf("%q lets %q through", s, r)
-			}
-		}
-	})
 }
 
 func TestTimeLeft(t *testing.T) {
@@ -319,10 +276,10 @@ func TestDecisions(t *testing.T) {
 		"an empty id":                {[]string{"approve", ""}, "", 1, found(), "", `svc: no pending approval's id begins with ""`},
 		"two are one bulk decision": {[]string{"reject", firstID, "0193b12", firstID, "--feedback", "no"}, "", 0,
 			found(`POST /v1/approvals/bulk-decision {"ids":["` + firstID + `","` + secondID + `"],"action":"reject","feedback":"no"}`),
-			firstID + "  decided\n" + secondID + "  waits for further approvals\n", ""},
+			firstID + "  rejected\n" + secondID + "  waits for further approvals\n", ""},
 		"one of a bulk decision fails": {[]string{"approve", firstID, secondID, runID}, "", 1,
 			[]string{`POST /v1/approvals/bulk-decision {"ids":["` + firstID + `","` + secondID + `","` + runID + `"],"action":"approve"}`},
-			firstID + "  decided\n" + secondID + "  waits for further approvals\n" + runID + "  ALREADY_DECIDED: It is decided.\n", "svc: 1 of 3 could not be decided"},
+			firstID + "  approved\n" + secondID + "  waits for further approvals\n" + runID + "  ALREADY_DECIDED: It is decided.\n", "svc: 1 of 3 could not be decided"},
 		"edit":             {[]string{"edit", firstID, "--args", `{"amount": 12345678901234567890.10}`}, "", 0, decide(firstID, `{"action":"edit","edited_args":{"amount":12345678901234567890.10}}`), firstID + "  edited\n", ""},
 		"edit from a file": {[]string{"edit", "0193b11", "--args", "@" + file}, "", 0, found(decide(firstID, `{"action":"edit","edited_args":{"amount":7}}`)...), firstID + "  edited\n", ""},
 		"edit from the input": {[]string{"edit", firstID, "--args", "-", "--feedback", "less"}, "{\"amount\": 1}\n", 0,
@@ -407,6 +364,7 @@ func TestDifferences(t *testing.T) {
 		"invisible":           {`{"a":"x"}`, "{\"a\":\"x\u200b<\",\"\u202e\":1}", []string{`~ a: "x" -> "x\u200b<"`, `+ \u202e: 1`}},
 		"redacted is kept":    {`{"a":"[redacted]","b":1}`, `{"a":"[redacted]","b":2}`, []string{"~ b: 1 -> 2"}},
 		"nothing asked for":   {``, `{"a":1}`, []string{`~ (all): "" -> {"a":1}`}},
+		"the key stays":       {`{"a":1,"idempotency_key":"k"}`, `{"a":2}`, []string{"~ a: 1 -> 2"}},
 		"null is not missing": {`{"a":null}`, `{}`, []string{"- a: null"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -450,451 +408,112 @@ grant     ` + firstID + `  *        yes      yes      tenant-wide
 	}
 }
 
-func requiredFrame(id, tool string) string {
-	return `{"type":"approval.required","approval_id":"` + id + `","tool":"` + tool + `","expires_at":"2030-01-02T03:04:05Z"}`
-}
-
-const (
-	waitingFrame   = `{"type":"run.waiting","status":"waiting_approval"}`
-	completedFrame = `{"type":"run.completed","status":"succeeded","output":{"text":"x"},"tokens_in":3,"tokens_out":4,"cost_usd":0.5}`
-)
-
-func delta(text string) string {
-	b, err := json.Marshal(text)
-	if err != nil {
-		panic(err)
-	}
-	return `{"type":"llm.delta","idx":0,"text":` + string(b) + `}`
-}
-
-func resumed(id, decision string) string {
-	return `{"type":"run.resumed","approval_id":"` + id + `","decision":"` + decision + `"}`
-}
-
-// send gives the stream frames, one after the other.
-func (f *fakeAPI) send(t *testing.T, frames ...string) {
-	t.Helper()
-	for _, data := range frames {
-		select {
-		case f.frames <- data:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("nobody reads the stream: %s", data)
-		}
-	}
-}
-
-func TestWatchShowsToolsAndApprovals(t *testing.T) {
-	f := newFakeAPI(t)
-	var out, errs bytes.Buffer
-	ended := make(chan int)
-	ctx := within(t, 20*time.Second)
-	go func() { ended <- execute(ctx, []string{"runs", "watch", runID}, strings.NewReader(""), &out, &errs) }()
-	f.send(t, `{"type":"run.started","run_id":"r","agent_id":"a","status":"running"}`, `{"type":"step.started","idx":0,"kind":"llm","name":"m"}`,
-		delta("I look it up"), delta(", \x1b[2J\nthen pay."),
-		`{"type":"tool.called","idx":1,"tool":"crm.find","args_preview":"{\"q\":\"a\u202eb\"}"}`, `{"type":"tool.result","idx":1,"ok":true,"output_preview":"{\"n\":1}"}`,
-		`{"type":"tool.called","idx":2,"tool":"crm.pay","args_preview":"{}"}`, `{"type":"tool.result","idx":2,"ok":false,"output_preview":"\"no\""}`,
-		requiredFrame(firstID, "crm.refund"), waitingFrame, `{"type":"heartbeat"}`, resumed(firstID, "edit"), `{"type":"handoff","from":"helper","to":"expert"}`,
-		delta("Done."), completedFrame)
-	want := `I look it up, \u001b[2J
-then pay.
-[crm.find {"q":"a\u202eb"}]
-[ok {"n":1}]
-[crm.pay {}]
-[failed "no"]
-[crm.refund needs an approval until 2030-01-02T03:04:05Z: svc approvals approve ` + firstID + `]
-[waiting for a decision]
-[approval ` + firstID + `: edit]
-[helper hands over to expert]
-Done.
-[3 tokens in, 4 out, 0.5000 USD]
-`
-	if code := <-ended; code != 0 || out.String() != want || errs.String() != "" {
-		t.Errorf("code %d %s\n%s\nwant\n%s", code, errs.String(), out.String(), want)
-	}
-}
-
-// A run may wait for days: a stream that only beats and is cut now and then is
-// not lost, one that the service does not serve any more is.
-func TestAWaitingStreamIsNotLost(t *testing.T) {
-	f := newFakeAPI(t)
-	c := &client{base: f.URL, key: "svc_test", tenant: "tenant", http: &http.Client{}, patience: 50 * time.Millisecond}
-	ended := make(chan error)
-	follow := func() {
-		ended <- c.follow(t.Context(), runID, "", func(frame) error { return nil })
-	}
-	go follow()
-	for range 4 { // each time the pause before the next try is longer than patience
-		f.send(t, `{"type":"heartbeat"}`, `{"type":"cut"}`)
-	}
-	f.send(t, completedFrame)
-	if err := <-ended; err != nil {
-		t.Errorf("a waiting stream: %v", err)
-	}
-	go follow()
-	for cuts := 0; ; cuts++ {
-		select {
-		case f.frames <- `{"type":"cut"}`:
-		case err := <-ended:
-			if err == nil || !strings.Contains(err.Error(), "was lost") || cuts == 0 {
-				t.Errorf("after %d cuts: %v", cuts, err)
-			}
-			return
-		}
-	}
-}
-
-// terminal is a person at a terminal.
-type terminal struct {
-	t        *testing.T
-	keyboard *os.File
-	in       *os.File
-	out      logText
-	errs     logText
-	ended    chan int
-	read     int // of out
-}
-
-// atTerminal runs a command whose input is a terminal.
-func atTerminal(t *testing.T, args ...string) *terminal {
-	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+// What the fake above answers is what the service does: a refund of the sample
+// waits for a person, and is decided in every way that there is.
+func TestApprovalsOfTheSample(t *testing.T) {
+	ctx := within(t, 2*time.Minute)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+	addr := l.Addr().String()
+	l.Close()
+	d := startDev(t, append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t)), "--json")
+	var s sample
+	if err := json.Unmarshal([]byte(d.until(t, ctx, "}")), &s); err != nil {
 		t.Fatal(err)
 	}
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tt := &terminal{t: t, keyboard: keyboard, in: in, ended: make(chan int, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	go func() { tt.ended <- execute(ctx, args, in, &tt.out, &tt.errs) }()
-	t.Cleanup(func() {
-		cancel()
-		keyboard.Close() // ends a read that is under way
-		in.Close()
-	})
-	return tt
-}
-
-func (tt *terminal) types(text string) {
-	tt.t.Helper()
-	if _, err := tt.keyboard.WriteString(text); err != nil {
-		tt.t.Fatal(err)
-	}
-}
-
-// sees waits until the output goes on with something that ends in text.
-func (tt *terminal) sees(text string) string {
-	tt.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(10 * time.Second)
-	for range tick.C {
-		all := tt.out.String()
-		if i := strings.Index(all[tt.read:], text); i >= 0 {
-			end := tt.read + i + len(text)
-			seen := all[tt.read:end]
-			tt.read = end
-			return seen
-		}
-		if time.Now().After(deadline) {
-			break
-		}
-	}
-	tt.t.Fatalf("no %q in %q (errors %q)", text, tt.out.String()[tt.read:], tt.errs.String())
-	return ""
-}
-
-func (tt *terminal) leaves(code int) {
-	tt.t.Helper()
-	select {
-	case got := <-tt.ended:
+	defer d.stop(t)
+	c := &client{base: "http://" + addr, key: s.APIKey, tenant: s.TenantID, http: &http.Client{}}
+	t.Setenv("SVC_URL", c.base)
+	t.Setenv("SVC_API_KEY", c.key)
+	t.Setenv("SVC_TENANT", c.tenant)
+	run := func(code int, args ...string) string {
+		t.Helper()
+		out, stderr, got := svc(t, strings.NewReader(""), args...)
 		if got != code {
-			tt.t.Errorf("exit code %d, want %d: %s", got, code, tt.errs.String())
+			t.Errorf("svc %s: code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, stderr)
 		}
-	case <-time.After(10 * time.Second):
-		tt.t.Fatalf("it has not ended: %q", tt.out.String())
+		return out + stderr
 	}
-}
+	const refund = `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}`
+	asks := func() (run, approval string) {
+		t.Helper()
+		run = c.runOnce(t, ctx, s.AgentID, refund)
+		c.poll(t, ctx, run, "waiting_approval")
+		var list struct{ Items []approvalView }
+		c.ask(t, ctx, 200, "GET", "/v1/approvals?run_id="+run, nil, &list)
+		if len(list.Items) != 1 || list.Items[0].RequestedAction.Tool != "demo.orders.refund" {
+			t.Fatalf("%+v", list)
+		}
+		return run, list.Items[0].ID
+	}
 
-// waiting is a chat on a terminal whose first run waits for approvals.
-func (f *fakeAPI) waiting(t *testing.T, ids ...string) *terminal {
-	t.Helper()
-	tt := atTerminal(t, "chat", "helper")
+	if out := run(0, "grants", "explain", "hello", "orders.refund"); !strings.HasPrefix(out, "demo.orders.refund may be called once it is approved: ") || !strings.Contains(out, "\nWHAT ") {
+		t.Errorf("explain: %s", out)
+	}
+	if out := run(0, "grants", "explain", s.AgentID, "nothing"); !strings.HasPrefix(out, "nothing may not be called: ") {
+		t.Errorf("explain: %s", out)
+	}
+
+	edited, approval := asks()
+	if out := run(0, "approvals", "ls", "--run", edited, "--agent", "hello", "--risk", "high"); !strings.Contains(out, approval+"  high  23h59m  demo.orders.refund  admin     0/1\n    args      {\"order_id\":\"1001\",\"amount\":12.5,") {
+		t.Errorf("ls: %s", out)
+	}
+	if out := run(1, "approvals", "edit", approval, "--args", `{"amount":"all"}`); !strings.HasPrefix(out, "svc: INVALID_ARGS: ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("edit: %s", out)
+	}
+	if out := run(0, "approvals", "edit", approval[:35], "--args", `{"order_id":"1001","amount":7,"reason":"half of it"}`); out != approval+"  edited\n" {
+		t.Errorf("edit: %s", out)
+	}
+	c.poll(t, ctx, edited, "succeeded")
+	out := run(0, "runs", "watch", edited)
+	for _, want := range []string{"[demo.orders.refund needs an approval until ", "[waiting for a decision]\n[approval " + approval + ": edit]\n[demo.orders.refund {", `[ok {"amount":7,`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+	if out := run(1, "approvals", "approve", approval); !strings.HasPrefix(out, "svc: ALREADY_DECIDED: ") {
+		t.Errorf("again: %s", out)
+	}
+
+	rejected, approval := asks()
+	if out := run(0, "approvals", "reject", approval, "--feedback", "no money"); out != approval+"  rejected\n" {
+		t.Errorf("reject: %s", out)
+	}
+	c.poll(t, ctx, rejected, "succeeded")
+	responded, approval := asks()
+	if out := run(0, "approvals", "respond", approval, "--feedback", "/say as you were told"); out != approval+"  responded\n" {
+		t.Errorf("respond: %s", out)
+	}
+	c.poll(t, ctx, responded, "succeeded")
+
+	one, first := asks()
+	two, second := asks()
+	if out := run(1, "approvals", "approve", first, second, s.AgentID); !strings.Contains(out, first+"  approved\n"+second+"  approved\n"+s.AgentID+"  NOT_FOUND: ") || !strings.Contains(out, "svc: 1 of 3 could not be decided\n") {
+		t.Errorf("bulk: %s", out)
+	}
+	c.poll(t, ctx, one, "succeeded")
+	c.poll(t, ctx, two, "succeeded")
+	if out := run(0, "approvals", "ls"); strings.Count(out, "\n") != 1 {
+		t.Errorf("nothing is pending: %s", out)
+	}
+
+	tt := atTerminal(t, "chat", "hello")
 	tt.sees("> ")
-	tt.types("do it\n")
-	f.send(t, delta("I will."))
-	for _, id := range ids {
-		f.send(t, requiredFrame(id, "crm.refund"))
-	}
-	f.send(t, waitingFrame)
-	f.took()
-	return tt
-}
-
-// ends lets the run end and leaves the talk.
-func (f *fakeAPI) ends(t *testing.T, tt *terminal) {
-	t.Helper()
-	f.send(t, completedFrame)
-	tt.sees("0.5000 USD]\n> ")
-	tt.types("\n")
-	tt.leaves(0)
-}
-
-func (f *fakeAPI) wants(t *testing.T, asked ...string) {
-	t.Helper()
-	if got := f.took(); !slices.Equal(got, asked) {
-		t.Errorf("asked\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(asked, "\n"))
-	}
-}
-
-const choice = "[a]pprove [r]eject [e]dit re[s]pond [w]ait: "
-
-func TestChatApprovesInPlace(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", "{\"amount\":5,\"to\":\"a\u202eb\"}")
-	tt := f.waiting(t, firstID)
-	want := `I will.
-[waiting for a decision]
-crm.refund wants an approval, high risk, 1/2 of role admin so far, 1h30m left
-    {
-      "amount": 5,
-      "to": "a\u202eb"
-    }
-  because: The customer asked for it.
-  user:u1: approve, fine with me
-` + choice
-	if got := tt.sees(choice); got != want {
-		t.Errorf("seen\n%s\nwant\n%s", got, want)
-	}
-	tt.types("?\n")
+	tt.types(refund + "\n")
+	tt.sees("demo.orders.refund wants an approval, high risk, 0/1 of role admin so far, ")
 	tt.sees(choice)
 	tt.types("a\n")
 	tt.sees("[approve: approved]\n")
-	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"approve"}`)
-	f.send(t, resumed(firstID, "approve"), delta("Paid."))
-	tt.sees("[approval " + firstID + ": approve]\nPaid.")
-	f.ends(t, tt)
-}
-
-func TestChatDecidesSeveral(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5}`)
-	f.pending(secondID, "crm.refund", `{"amount":6}`)
-	tt := f.waiting(t, firstID, secondID)
+	tt.sees(": approve]\n[demo.orders.refund {")
+	tt.sees(`[ok {"amount":12.5,`)
+	tt.sees(" USD]\n> ")
+	tt.types(refund + "\n")
 	tt.sees(choice)
-	tt.types("r\n")
-	tt.sees("why (may be empty): ")
-	tt.types("too much\n")
-	tt.sees("[reject: rejected]\n")
-	tt.sees(`"amount": 6`)
-	tt.sees(choice)
-	tt.types("edit\n")
-	tt.sees("(empty: back): ")
+	run(0, "approvals", "reject", "0")
+	tt.sees(": reject]\n")
+	tt.sees(" USD]\n> ")
 	tt.types("\n")
-	tt.sees(choice)
-	tt.types("e\n")
-	tt.sees("(empty: back): ")
-	tt.types("amount 7\n")
-	tt.sees("[the arguments must be a JSON object]\n")
-	tt.sees("(empty: back): ")
-	tt.types("{\"amount\":8}\n")
-	tt.sees("  ~ amount: 6 -> 8\nsend this? [y/N] ")
-	tt.types("n\n")
-	tt.sees(choice)
-	tt.types("e\n")
-	tt.sees("(empty: back): ")
-	tt.types("{\"amount\":7}\n")
-	tt.sees("send this? [y/N] ")
-	tt.types("y\n")
-	tt.sees("[edit: edited]\n")
-	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"reject","feedback":"too much"}`,
-		"GET /v1/approvals/"+secondID, "POST /v1/approvals/"+secondID+`/decision {"action":"edit","edited_args":{"amount":7}}`)
-	f.send(t, resumed(firstID, "reject"), resumed(secondID, "edit"))
-	f.ends(t, tt)
-}
-
-func TestChatResponds(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5}`)
-	tt := f.waiting(t, firstID)
-	tt.sees(choice)
-	tt.types("s\n")
-	tt.sees("(empty: back): ")
-	tt.types("\n")
-	tt.sees(choice)
-	tt.types("respond\n")
-	tt.sees("(empty: back): ")
-	tt.types("ask the customer first\n")
-	tt.sees("[respond: responded]\n")
-	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"respond","feedback":"ask the customer first"}`)
-	f.send(t, resumed(firstID, "respond"))
-	f.ends(t, tt)
-}
-
-// A decision made elsewhere takes the question back; what is typed for it then
-// is neither a decision nor a message.
-func TestChatNoticesADecisionMadeElsewhere(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5}`)
-	tt := f.waiting(t, firstID)
-	tt.sees(choice)
-	f.send(t, resumed(firstID, "reject"))
-	tt.sees("\n[approval " + firstID + ": reject]\n")
-	tt.types("a\n")
-	tt.sees("[nothing was asked any more: the line was not used]\n")
-	f.send(t, delta("As you like."), completedFrame)
-	tt.sees("As you like.\n[3 tokens in, 4 out, 0.5000 USD]\n> ")
-	f.wants(t, "GET /v1/approvals/"+firstID)
-
-	// The same, with nothing typed: the next line is a message.
-	tt.types("again\n")
-	f.send(t, requiredFrame(firstID, "crm.refund"), waitingFrame)
-	tt.sees(choice)
-	f.send(t, `{"type":"run.failed","code":"CANCELLED","message":"The run was cancelled."}`)
-	tt.sees("\n> ")
-	f.took()
-	tt.types("once more\n")
-	f.ends(t, tt)
-	f.wants(t, "POST /v1/threads/"+threadID+`/messages {"content":"once more"}`)
-	if !strings.Contains(tt.errs.String(), "CANCELLED") {
-		t.Errorf("errors %q", tt.errs.String())
-	}
-}
-
-func TestChatLeavesADecisionToOthers(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5}`)
-	f.pending(secondID, "crm.refund", `{"amount":6}`)
-	elsewhere := func(id string) string { return "[decide it elsewhere: svc approvals approve " + id + "]\n" }
-
-	t.Run("wait", func(t *testing.T) {
-		tt := f.waiting(t, firstID, secondID)
-		tt.sees(choice)
-		tt.types("w\n")
-		tt.sees(elsewhere(firstID))
-		tt.sees(choice)
-		tt.types("a\n")
-		tt.sees("[approve: approved]\n")
-		f.send(t, resumed(firstID, "approve"), resumed(secondID, "approve"))
-		f.ends(t, tt)
-	})
-	t.Run("the end of the input", func(t *testing.T) {
-		tt := f.waiting(t, firstID, secondID)
-		tt.sees(choice)
-		tt.types("\x04")
-		tt.sees(elsewhere(firstID) + elsewhere(secondID))
-		f.send(t, resumed(firstID, "approve"), resumed(secondID, "approve"), requiredFrame(firstID, "crm.refund"), waitingFrame)
-		tt.sees(howToApprove(firstID) + "]\n[waiting for a decision]\n")
-		f.ends(t, tt)
-	})
-	t.Run("nobody here may read it", func(t *testing.T) {
-		f.refuses("GET", "/v1/approvals/"+firstID, "FORBIDDEN", "It is assigned to owner.", 403)
-		defer f.refuses("GET", "/v1/approvals/"+firstID, "", "", 0)
-		tt := f.waiting(t, firstID)
-		tt.sees("[FORBIDDEN: It is assigned to owner.]\n" + elsewhere(firstID))
-		f.send(t, resumed(firstID, "approve"))
-		f.ends(t, tt)
-	})
-	t.Run("it was decided a moment ago", func(t *testing.T) {
-		path := "/v1/approvals/" + firstID + "/decision"
-		f.refuses("POST", path, "ALREADY_DECIDED", "It is decided.", 409)
-		defer f.refuses("POST", path, "", "", 0)
-		tt := f.waiting(t, firstID)
-		tt.sees(choice)
-		tt.types("a\n")
-		tt.sees("[ALREADY_DECIDED: It is decided.]\n")
-		f.send(t, resumed(firstID, "reject"))
-		if seen := tt.sees("reject]\n"); strings.Contains(seen, "elsewhere") {
-			t.Errorf("seen %q", seen)
-		}
-		f.ends(t, tt)
-	})
-	t.Run("arguments that do not fit are asked for again", func(t *testing.T) {
-		path := "/v1/approvals/" + firstID + "/decision"
-		f.refuses("POST", path, "INVALID_ARGS", "amount: must be a number", 422)
-		tt := f.waiting(t, firstID)
-		tt.sees(choice)
-		tt.types("e\n")
-		tt.sees("back): ")
-		tt.types("{\"amount\":\"x\"}\n")
-		tt.sees("[y/N] ")
-		tt.types("yes\n")
-		tt.sees("[INVALID_ARGS: amount: must be a number]\n" + choice)
-		f.refuses("POST", path, "", "", 0)
-		tt.types("a\n")
-		tt.sees("[approve: approved]\n")
-		f.send(t, resumed(firstID, "approve"))
-		f.ends(t, tt)
-	})
-	t.Run("decided before it could be asked", func(t *testing.T) {
-		done := f.pending(firstID, "crm.refund", `{"amount":5}`)
-		done["status"] = "approved"
-		tt := f.waiting(t, firstID)
-		tt.sees("[approval " + firstID + ": approved]\n")
-		f.send(t, resumed(firstID, "approve"))
-		f.ends(t, tt)
-	})
-}
-
-// Without a terminal nothing is asked: the line to paste is printed, and the
-// stream is followed on.
-func TestChatInAPipe(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5}`)
-	for _, asJSON := range []bool{false, true} {
-		var out, errs bytes.Buffer
-		ended := make(chan int)
-		args := []string{"chat", "helper"}
-		if asJSON {
-			args = append(args, "--json")
-		}
-		ctx := within(t, 20*time.Second)
-		go func() { ended <- execute(ctx, args, strings.NewReader("do it\na\n"), &out, &errs) }()
-		f.send(t, requiredFrame(firstID, "crm.refund"), waitingFrame, resumed(firstID, "approve"), completedFrame)
-		f.send(t, completedFrame) // the second line is a message
-		code := <-ended
-		want := "[crm.refund needs an approval until 2030-01-02T03:04:05Z: svc approvals approve " + firstID + "]\n[waiting for a decision]\n[approval " + firstID + ": approve]\n"
-		if asJSON {
-			want = requiredFrame(firstID, "crm.refund") + "\n" + waitingFrame + "\n"
-		}
-		if code != 0 || !strings.Contains(out.String(), want) || strings.Contains(out.String(), choice) || errs.String() != "" {
-			t.Errorf("code %d %s\n%s", code, errs.String(), out.String())
-		}
-		for _, line := range f.took() {
-			if strings.Contains(line, "/v1/approvals") {
-				t.Errorf("asked %s", line)
-			}
-		}
-	}
-}
-
-func TestEditIsConfirmedOnATerminal(t *testing.T) {
-	f := newFakeAPI(t)
-	f.pending(firstID, "crm.refund", `{"amount":5,"note":"[redacted]"}`)
-	for _, row := range []struct {
-		answer string
-		code   int
-		sent   bool
-	}{{"y\n", 0, true}, {"YES\n", 0, true}, {"n\n", 1, false}, {"\n", 1, false}, {"\x04", 1, false}} {
-		tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7,"note":"[redacted]"}`)
-		tt.types(row.answer)
-		tt.leaves(row.code)
-		if want := "crm.refund, approval " + firstID + "\n  ~ amount: 5 -> 7\nsend this? [y/N] "; !strings.HasPrefix(tt.errs.String(), want) {
-			t.Errorf("%q: %q", row.answer, tt.errs.String())
-		}
-		if sent := len(f.took()) == 2; sent != row.sent {
-			t.Errorf("%q: sent is %v", row.answer, sent)
-		}
-	}
-	tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7}`, "--yes")
 	tt.leaves(0)
-	f.wants(t, "POST /v1/approvals/"+firstID+`/decision {"action":"edit","edited_args":{"amount":7}}`)
 }

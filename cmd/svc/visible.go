@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// What others wrote is shown so that it can neither hide nor talk to a terminal.
+
+// shorten cuts a line at a character.
+func shorten(s string, most int) string {
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return fmt.Sprintf("%s… (%d more characters)", s[:i], utf8.RuneCountInString(s[i:]))
+		}
+	}
+	return s
+}
+
+// visible shows on one line what s really holds: control characters, characters
+// that turn the direction of the text, have no width or look like nothing, and
+// bytes that are no text become escapes.
+func visible(s string) string {
+	return escape(s, func(r rune) bool { return strconv.IsPrint(r) && !blank(r) })
+}
+
+// harmless keeps the lines of a text and its joined characters, and escapes what
+// would move the cursor, talk to the terminal or turn the text around.
+func harmless(s string) string {
+	return escape(s, func(r rune) bool {
+		return r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && !turns(r)
+	})
+}
+
+// turns reports whether r changes the direction of the text around it.
+func turns(r rune) bool {
+	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// blank reports whether r counts as printable and shows nothing.
+func blank(r rune) bool {
+	switch {
+	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:
+		return true
+	}
+	return r >= 0x180b && r <= 0x180f || r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef
+}
+
+func escape(s string, shown func(rune) bool) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || !shown(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case shown(r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b.String()
+}
