@@ -54,7 +54,7 @@ func (r *resolver) named(specs []Spec, name string) []Spec {
 		case name != "" && s.freeName() == name && !seen[q]:
 			seen[q] = true
 			bare = append(bare, s)
-			if r.resolve(&s).Verdict != Refused {
+			if r.resolve(&s, s.granted()).Verdict != Refused {
 				callable = append(callable, s)
 			}
 		}
@@ -117,7 +117,7 @@ type explanation struct {
 // explain goes through everything that is about s. Where s is missing, the reason
 // says why, it is all in vain.
 func (r *resolver) explain(s *Spec, missing string) *Explanation {
-	res := r.resolve(s)
+	res := r.resolve(s, s.granted())
 	if missing != "" {
 		res = Resolution{Verdict: Refused, Why: missing}
 	}

@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 		want string
 	}{
 		{"a gated call", func(h *house) {
-			h.Tools_().MCP[0].Allow = []string{"orders.get", "orders.*"}
+			h.asked().MCP[0].Allow = []string{"orders.get", "orders.*"}
 			h.grant(1, "*")
 			h.grant(2, "shop.orders.*", toNode(2))
 			h.grant(3, "orders.get")
@@ -99,7 +99,7 @@ func TestExplain(t *testing.T) {
 `},
 		{"the manifest", func(h *house) {
 			h.grant(1, "*")
-			h.Tools_().MCP[0].Allow = []string{"orders.get"}
+			h.asked().MCP[0].Allow = []string{"orders.get"}
 		}, "shop.orders.refund", `shop.orders.refund: deny: the agent's manifest does not allow "orders.refund" of the tool server "shop"
 + server: the tool server "shop" is enabled
   manifest orders.get: allow of the tool server "shop"
@@ -144,7 +144,7 @@ func TestExplain(t *testing.T) {
 		{"a skill", func(h *house) {
 			h.grant(1, "run", ofSkill(1))
 			h.grant(2, "run", ofSkill(2), denies)
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
 		}, "browser_skill:book.run", `browser_skill:book.run: allow: allowed by the grant ` + g(1) + ` of "run" to the whole tenant
 * manifest run: tools.browser_skills allows it of the skill "book"
 * grant run: allow to the whole tenant: decides

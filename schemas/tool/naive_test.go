@@ -489,13 +489,13 @@ func genHouse(t *rapid.T) *house {
 		return out
 	}
 	if rapid.IntRange(0, 3).Draw(t, "all of the shop") > 0 {
-		h.Tools_().MCP = append(h.Tools_().MCP, agent.MCPTools{Server: "shop", Allow: []string{"*"}})
+		h.asked().MCP = append(h.asked().MCP, agent.MCPTools{Server: "shop", Allow: []string{"*"}})
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "manifest servers") {
-		h.Tools_().MCP = append(h.Tools_().MCP, agent.MCPTools{Server: rapid.SampledFrom([]string{"shop", "kb", "off", "gone"}).Draw(t, "slug"), Allow: list("allow")})
+		h.asked().MCP = append(h.asked().MCP, agent.MCPTools{Server: rapid.SampledFrom([]string{"shop", "kb", "off", "gone"}).Draw(t, "slug"), Allow: list("allow")})
 	}
-	h.Tools_().Builtin = rapid.SampledFrom([][]string{nil, {"kb.search"}, {"kb.search", "other"}}).Draw(t, "builtin")
-	h.Tools_().BrowserSkills = rapid.SampledFrom([][]agent.BrowserSkillUse{nil, {{Skill: "book", Allow: []string{"run", "dry_run"}}}, {{Skill: "book", Allow: []string{"dry_run"}}, {Skill: "pay", Allow: []string{"run"}}}}).Draw(t, "skills")
+	h.asked().Builtin = rapid.SampledFrom([][]string{nil, {"kb.search"}, {"kb.search", "other"}}).Draw(t, "builtin")
+	h.asked().BrowserSkills = rapid.SampledFrom([][]agent.BrowserSkillUse{nil, {{Skill: "book", Allow: []string{"run", "dry_run"}}}, {{Skill: "book", Allow: []string{"dry_run"}}, {Skill: "pay", Allow: []string{"run"}}}}).Draw(t, "skills")
 	h.Handoffs = rapid.SampledFrom([][]string{nil, {"billing"}}).Draw(t, "handoffs")
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
 		h.HITL.Rules = append(h.HITL.Rules, agent.Rule{
@@ -523,8 +523,8 @@ func genOptions(t *rapid.T) Options {
 	return o
 }
 
-// Tools_ is the manifest's part of that name, which Options hides.
-func (h *house) Tools_() *agent.Tools { return &h.Manifest.Tools }
+// asked is the manifest's part of that name, which Options hides.
+func (h *house) asked() *agent.Tools { return &h.Manifest.Tools }
 
 func sameResolution(a, b Resolution) bool {
 	same := a.Verdict == b.Verdict && a.Grant == b.Grant && a.NoConnection == b.NoConnection &&

@@ -18,7 +18,7 @@ import (
 // narrowed by the options, gated by policies, rules and options. Only names
 // decide; what a server says about its tool in description or schema never does.
 func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
-	return newResolver(a, m, o).resolve(&s)
+	return newResolver(a, m, o).resolve(&s, s.granted())
 }
 
 // Offers are the tools of specs that the agent may call in one turn, those that
@@ -26,27 +26,23 @@ func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
 // qualified name. Of two tools of one name the first is offered.
 func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 	r := newResolver(a, m, o)
-	type named struct {
+	type offered struct {
 		name string
-		Offer
+		at   int // in specs
+		Resolution
 	}
-	found := make([]named, 0, len(specs))
+	found := make([]offered, 0, len(specs))
 	for i := range specs {
-		if res := r.resolve(&specs[i]); res.Verdict != Refused {
-			found = append(found, named{specs[i].Qualified(), Offer{specs[i], res}})
+		n := specs[i].granted()
+		if res := r.resolve(&specs[i], n); res.Verdict != Refused {
+			found = append(found, offered{n.qualified, i, res})
 		}
 	}
-	order := make([]int, len(found))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		return cmp.Or(strings.Compare(found[i].name, found[j].name), cmp.Compare(i, j))
-	})
+	slices.SortStableFunc(found, func(x, y offered) int { return strings.Compare(x.name, y.name) })
 	out := make([]Offer, 0, len(found))
-	for n, i := range order {
-		if n == 0 || found[i].name != found[order[n-1]].name {
-			out = append(out, found[i].Offer)
+	for i := range found {
+		if f := &found[i]; i == 0 || f.name != found[i-1].name {
+			out = append(out, Offer{specs[f.at], f.Resolution})
 		}
 	}
 	return out
@@ -182,17 +178,17 @@ func newer(t, u time.Time, x, y id.UUID) int {
 
 func isHandoff(s *Spec) bool { return s.Source == Builtin && s.Name == HandoffName }
 
-func (r *resolver) resolve(s *Spec) Resolution {
+// resolve resolves a tool of these granted names.
+func (r *resolver) resolve(s *Spec, n names) Resolution {
 	o := r.owner(s)
 	if o.refused != "" {
 		return Resolution{Verdict: Refused, Why: o.refused}
 	}
-	n := s.granted()
 	if why := r.narrowed(o, s, n.counting(s)); why != "" {
 		return Resolution{Verdict: Refused, Why: why}
 	}
 	if r.options.Tools != nil && !slices.ContainsFunc(r.tokens, func(t token) bool { return t.names(n) }) {
-		return Resolution{Verdict: Refused, Why: "the message's tools leave out " + quote(s.Qualified())}
+		return Resolution{Verdict: Refused, Why: "the message's tools leave out " + quote(n.qualified)}
 	}
 	if g := first(o.denies, n); g != nil {
 		return Resolution{Verdict: Refused, Why: "denied " + g.says(), Grant: g.Grant}

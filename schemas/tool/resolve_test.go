@@ -42,45 +42,45 @@ func TestWhatIsCallable(t *testing.T) {
 		{"a deny that does not match denies nothing", func(h *house) { h.grant(1, "*"); h.grant(2, "orders.get", denies) }, refund, Callable, ""},
 		{"a manifest can narrow", func(h *house) {
 			h.grant(1, "*")
-			h.Tools_().MCP[0].Allow = []string{"orders.get"}
+			h.asked().MCP[0].Allow = []string{"orders.get"}
 		}, refund, Refused, "does not allow"},
-		{"an empty allow is nothing", func(h *house) { h.grant(1, "*"); h.Tools_().MCP[0].Allow = []string{} }, refund, Refused, "does not allow"},
-		{"an allow left out is all", func(h *house) { h.grant(1, "*"); h.Tools_().MCP[0].Allow = nil }, refund, Callable, ""},
-		{"a server the manifest does not name offers nothing", func(h *house) { h.grant(1, "*"); h.Tools_().MCP = h.Tools_().MCP[1:] }, refund, Refused, "does not name the tool server"},
+		{"an empty allow is nothing", func(h *house) { h.grant(1, "*"); h.asked().MCP[0].Allow = []string{} }, refund, Refused, "does not allow"},
+		{"an allow left out is all", func(h *house) { h.grant(1, "*"); h.asked().MCP[0].Allow = nil }, refund, Callable, ""},
+		{"a server the manifest does not name offers nothing", func(h *house) { h.grant(1, "*"); h.asked().MCP = h.asked().MCP[1:] }, refund, Refused, "does not name the tool server"},
 		{"a server named twice allows both lists", func(h *house) {
 			h.grant(1, "*")
-			h.Tools_().MCP = []agent.MCPTools{{Server: "shop", Allow: []string{"orders.get"}}, {Server: "shop", Allow: []string{"shop.orders.refund"}}}
+			h.asked().MCP = []agent.MCPTools{{Server: "shop", Allow: []string{"orders.get"}}, {Server: "shop", Allow: []string{"shop.orders.refund"}}}
 		}, refund, Callable, ""},
 		{"a manifest never widens", func(h *house) { h.grant(1, "orders.get") }, refund, Refused, "no grant allows"},
 		{"a manifest may name a server that does not exist", func(h *house) {
 			h.grant(1, "*")
-			h.Tools_().MCP = []agent.MCPTools{{Server: "gone", Allow: []string{"*"}}}
+			h.asked().MCP = []agent.MCPTools{{Server: "gone", Allow: []string{"*"}}}
 		}, mcp("gone", "x"), Refused, "there is no tool server"},
 		{"a disabled server is refused", func(h *house) { h.grant(1, "*"); h.Servers[0].Enabled = false }, refund, Refused, "is disabled"},
 		{"a builtin tool needs its name and a grant", func(h *house) { h.grant(1, "builtin:kb.search", ofBuiltin) }, builtin("kb.search"), Callable, ""},
 		{"the grant may name the bare tool", func(h *house) { h.grant(1, "kb.search", ofBuiltin) }, builtin("kb.search"), Callable, ""},
 		{"without a grant it is refused", func(h *house) { h.grant(1, "*") }, builtin("kb.search"), Refused, "no grant allows"},
-		{"without its name it is refused", func(h *house) { h.grant(1, "*", ofBuiltin); h.Tools_().Builtin = nil }, builtin("kb.search"), Refused, "tools.builtin"},
+		{"without its name it is refused", func(h *house) { h.grant(1, "*", ofBuiltin); h.asked().Builtin = nil }, builtin("kb.search"), Refused, "tools.builtin"},
 		{"a skill needs manifest and grant", func(h *house) {
 			h.grant(1, "*", ofSkill(1))
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book", Allow: []string{"run"}}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book", Allow: []string{"run"}}}
 		}, skill(1, "book", "run"), Callable, ""},
 		{"an operation the manifest leaves out is refused", func(h *house) {
 			h.grant(1, "*", ofSkill(1))
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book", Allow: []string{"dry_run"}}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book", Allow: []string{"dry_run"}}}
 		}, skill(1, "book", "run"), Refused, "does not allow"},
 		{"a skill's default is both operations", func(h *house) {
 			h.grant(1, "*", ofSkill(1))
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
 		}, skill(1, "book", "dry_run"), Callable, ""},
 		{"a skill that the manifest does not name", func(h *house) { h.grant(1, "*", ofSkill(1)) }, skill(1, "book", "run"), Refused, "does not name the skill"},
 		{"another skill's grant", func(h *house) {
 			h.grant(1, "*", ofSkill(2))
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
 		}, skill(1, "book", "run"), Refused, "no grant allows"},
 		{"a skill grant without a skill grants nothing", func(h *house) {
 			h.grant(1, "*", ofSource(BrowserSkill))
-			h.Tools_().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
+			h.asked().BrowserSkills = []agent.BrowserSkillUse{{Skill: "book"}}
 		}, skill(1, "book", "run"), Refused, "no grant allows"},
 		{"a skill that is not known", func(h *house) { h.grant(1, "*", ofSource(BrowserSkill)) }, Spec{Source: BrowserSkill, Owner: "book", Name: "run"}, Refused, "there is no browser skill"},
 		{"a2a matches nothing until it exists", func(h *house) { h.grant(1, "*", ofSource(A2A)) }, Spec{Source: A2A, Owner: "peer", Name: "ask"}, Refused, "a2a"},
@@ -211,6 +211,11 @@ func TestConnections(t *testing.T) {
 			got := h.resolve(refund)
 			if got.Verdict != Callable || got.NoConnection != (c.want < 0) {
 				t.Fatalf("%+v", got)
+			}
+			if got.Grant.Connection == nil {
+				if near := Nearest(&h.Access, &h.Servers[0]); (near == nil) != got.NoConnection || near != nil && *near != *got.Connection {
+					t.Errorf("the nearest is %v, used is %v", near, got.Connection)
+				}
 			}
 			if c.want <= 0 != (got.Connection == nil) || c.want > 0 && *got.Connection != connID(c.want) {
 				t.Errorf("connection %v, want %d", got.Connection, c.want)
