@@ -396,6 +396,14 @@ func TestALostSessionIsRenewed(t *testing.T) {
 	}
 }
 
+// TestAServerThatAnswersEverything: {} is no answer to server/discover.
+func TestAServerThatAnswersEverything(t *testing.T) {
+	f := newFake(t, func(f *fake) { f.sessions, f.polite = true, true })
+	if call(t, gateway(t, nil), target(f.URL), "write", `{}`); f.count("initialize") != 1 {
+		t.Fatalf("heard %v", f.heard)
+	}
+}
+
 // TestASessionIsRenewedOnce: a server that forgets each session at once.
 func TestASessionIsRenewedOnce(t *testing.T) {
 	f := newFake(t, func(f *fake) {

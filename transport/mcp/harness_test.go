@@ -113,6 +113,7 @@ type message struct {
 type fake struct {
 	*httptest.Server
 	sessions bool // gives and wants session ids
+	polite   bool // answers {} to what it does not know
 	// call answers tools/call; list answers tools/list; hear sees every request.
 	call func(w http.ResponseWriter, r *http.Request, m message)
 	list func(w http.ResponseWriter, r *http.Request, m message)
@@ -176,6 +177,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Unlock()
 	switch {
+	case m.Method == "server/discover" && f.polite:
+		result(w, m, `{}`)
 	case m.Method == "server/discover":
 		reply(w, m, `"error":{"code":-32601,"message":"method not found"}`)
 	case m.Method == "initialize":

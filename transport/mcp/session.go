@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -210,6 +212,9 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 		return nil, err
 	}
 	if r.Method == string(mcp.MethodServerDiscover) {
+		if resp.Error == nil && !discovered(resp.Result) {
+			return transport.NewJSONRPCErrorResponse(r.ID, mcp.METHOD_NOT_FOUND, "no answer to server/discover", nil), nil
+		}
 		return resp, nil // the client falls back by itself
 	}
 	if resp.Error != nil {
@@ -231,6 +236,16 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 		o.took(resp.Result)
 	}
 	return resp, nil
+}
+
+// discovered reports whether a result really answers server/discover. Servers that
+// predate it are known to answer {} to whatever they do not know, and the library
+// would take them for modern ones.
+func discovered(raw json.RawMessage) bool {
+	var d struct {
+		Versions []string `json:"supportedVersions"`
+	}
+	return json.Unmarshal(raw, &d) == nil && slices.Contains(d.Versions, mcp.LATEST_PROTOCOL_VERSION)
 }
 
 // cancel tells a server with sessions that nobody waits for the answer any more;

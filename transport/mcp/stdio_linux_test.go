@@ -62,7 +62,7 @@ func stdioServer(mode string) {
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"self","version":"1"}}}`, m.ID)
 		case "tools/list":
 			var names []string
-			for _, n := range []string{"echo", "env", "pid", "child", "hang", "cancelled", "die", "big", "rich", "chatty", "deaf", "ask"} {
+			for _, n := range []string{"echo", "env", "pid", "child", "hang", "cancelled", "die", "big", "rich", "chatty", "ask"} {
 				names = append(names, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, n))
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`, m.ID, strings.Join(names, ","))
@@ -104,8 +104,6 @@ func stdioServer(mode string) {
 					fmt.Fprintln(os.Stderr, strings.Repeat("e", 32<<10))
 				}
 				done("said all")
-			case "deaf":
-				select {}
 			case "ask":
 				say(`{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}`)
 				back, _ := in.ReadString('\n')
@@ -143,7 +141,7 @@ func TestStdio(t *testing.T) {
 			g := stdio(t, mode, nil)
 			to := stdioTarget()
 			specs, err := g.Tools(t.Context(), to)
-			if err != nil || len(specs) != 12 {
+			if err != nil || len(specs) != 11 {
 				t.Fatal(len(specs), err)
 			}
 			if a := call(t, g, to, "echo", `{"n":12345678901234567890}`); a.Content != `{"n":12345678901234567890}` {
@@ -258,35 +256,6 @@ func TestWhatCanGoWrongWithAProcess(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	})
-	t.Run("it does not read", func(t *testing.T) {
-		g := stdio(t, "plain", nil)
-		to := stdioTarget()
-		pid := call(t, g, to, "pid", `{}`).Content
-		args := json.RawMessage(`{"x":"` + strings.Repeat("x", 2<<20) + `"}`)
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				name := "echo"
-				if i == 0 {
-					name = "deaf"
-				}
-				_, err := g.Call(context.Background(), to, name, args)
-				if err != nil && kindOf(err) != Unreachable {
-					t.Error(err)
-				}
-			})
-			if i == 0 {
-				eventually(t, "it has stopped reading", func() bool {
-					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-					defer cancel()
-					_, err := g.Call(ctx, to, "pid", nil)
-					return err != nil
-				})
-			}
-		}
-		wg.Wait()
-		eventually(t, "it is gone", func() bool { return gone(pid) })
-	})
 	t.Run("it does not start", func(t *testing.T) {
 		g := stdio(t, "broken", nil)
 		to := stdioTarget()
@@ -316,6 +285,34 @@ func TestWhatCanGoWrongWithAProcess(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	})
+}
+
+// TestWhoDoesNotReadIsKilled: writing never waits for a process.
+func TestWhoDoesNotReadIsKilled(t *testing.T) {
+	for _, size := range []int{10, 1 << 20} {
+		t.Run(fmt.Sprintf("messages of %d bytes", size), func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed := false
+			b := &inbox{to: w, queue: make(chan []byte, maxQueued), kill: func() { killed = true; r.Close() }}
+			var pump sync.WaitGroup
+			pump.Go(b.pump)
+			said := 0
+			for m := make([]byte, size); !killed && said < 20_000; said++ {
+				_, err = b.Write(m)
+			}
+			if !killed || !errors.Is(err, errDead) || said*size > maxUnread+2<<20 {
+				t.Fatalf("%d messages, %v", said, err)
+			}
+			b.Close()
+			pump.Wait()
+			if _, err := b.Write(nil); !errors.Is(err, errDead) {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 // TestProcessesDieWithUs: kill -9 of the service takes its stdio servers along.
