@@ -366,7 +366,7 @@ func (b *toolbox) Call(ctx context.Context, t run.Turn, _ int, p tool.Planned) t
 		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
 	}
 	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
-	o, ok := tool.Find(offers, p.Tool)
+	o, ok := tool.Exact(offers, p.Tool)
 	switch {
 	case !ok:
 		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent any more. Nothing was run.", p.Tool))
