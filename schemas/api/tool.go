@@ -267,7 +267,7 @@ type ToolExplanation struct {
 
 // ExplainedStep is one thing that was looked at.
 type ExplainedStep struct {
-	What    string `json:"what" doc:"manifest, grant, option, rule, policy or connection."`
+	What    string `json:"what" doc:"server, manifest, option, grant, connection, policy or rule."`
 	ID      string `json:"id,omitempty" doc:"Of the grant, policy or connection."`
 	Pattern string `json:"pattern,omitempty" doc:"What was compared with the tool."`
 	Matched bool   `json:"matched" doc:"It matches the tool."`
