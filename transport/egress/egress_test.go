@@ -76,6 +76,7 @@ func TestPublic(t *testing.T) {
 		"::": false, "::1": false, "::127.0.0.1": false, "::ffff:127.0.0.1": false, "::ffff:10.0.0.1": false, "::ffff:8.8.8.8": true,
 		"64:ff9b::7f00:1": false, "64:ff9b::808:808": false, "64:ff9b:1::1": false, "100::1": false, "100:0:0:1::1": false, "2001::1": false, "2001:10::1": false, "2001:20::1": false,
 		"2001:db8::1": false, "2002:7f00:1::": false, "2002:808:808::": false, "2620:4f:8000::1": false, "3fff::1": false, "4000::1": false, "5f00::1": false,
+		"::ffff:0:7f00:1": false, "64:ff9b:1:ffff::a00:1": false, "2001:0:4136:e378:8000:63bf:80ff:fffe": false, "2002:a9fe:a9fe::1": false, "fe80::5efe:7f00:1": false, "::7f00:1": false,
 		"fc00::1": false, "fd00:ec2::254": false, "fe80::1": false, "fe80::1%eth0": false, "2606:4700::1111%eth0": false, "fec0::1": false, "ff02::1": false,
 	} {
 		if got := Public(netip.MustParseAddr(addr)); got != want {
@@ -242,6 +243,9 @@ func server(t *testing.T, h http.HandlerFunc) *httptest.Server {
 
 func client(t *testing.T, c Config, o Options) *http.Client {
 	t.Helper()
+	if c.Observe == nil {
+		c.Observe = new(record).observe // no mistake of the guard's reaches a network
+	}
 	hc := New(c).Client(o)
 	t.Cleanup(hc.CloseIdleConnections)
 	return hc
@@ -269,6 +273,38 @@ func TestOurOwnListenerIsRefused(t *testing.T) {
 	for _, o := range []netip.AddrPort{own, netip.AddrPortFrom(netip.IPv4Unspecified(), own.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), own.Port())} {
 		if _, err := client(t, Config{Allow: loopback, Own: []netip.AddrPort{o}}, Options{}).Get(s.URL); !errors.Is(err, ErrRefused) {
 			t.Fatalf("%v: got %v", o, err)
+		}
+	}
+}
+
+// TestOurOwnListenersInEveryForm: an operator who allows everything still does not
+// open our own listeners, however their address is written.
+func TestOurOwnListenersInEveryForm(t *testing.T) {
+	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	g := New(Config{Allow: everything, Own: []netip.AddrPort{
+		netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("[::]:9090"), netip.MustParseAddrPort("0.0.0.0:9091"), netip.MustParseAddrPort("[::ffff:10.0.0.5]:7946"),
+	}})
+	mine := ""
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if p, ok := a.(*net.IPNet); ok && !p.IP.IsLoopback() && p.IP.To4() != nil {
+			mine = p.IP.String()
+		}
+	}
+	rows := map[string]bool{ // whether it is ours
+		"127.0.0.1:8080": true, "[::ffff:127.0.0.1]:8080": true, "0.0.0.0:8080": true, "[::]:8080": true, "127.0.0.1:8081": false, "127.0.0.2:8080": false, "93.184.216.34:8080": false,
+		"127.0.0.1:9090": true, "127.9.9.9:9090": true, "[::1]:9090": true, "[::ffff:127.0.0.1]:9090": true, "0.0.0.0:9090": true, "[::ffff:0.0.0.0]:9090": true, "93.184.216.34:9090": false,
+		"127.0.0.1:9091": true, "[::1]:9091": true, "10.0.0.5:7946": true, "[::ffff:10.0.0.5]:7946": true, "10.0.0.6:7946": false,
+	}
+	if mine != "" {
+		rows[mine+":9090"], rows[mine+":9092"] = true, false
+	}
+	for addr, ours := range rows {
+		if err := g.CheckAddr(netip.MustParseAddrPort(addr)); errors.Is(err, ErrRefused) != ours {
+			t.Errorf("%s: %v", addr, err)
 		}
 	}
 }

@@ -90,7 +90,8 @@ func (g *Guard) isOwn(a netip.Addr, port uint16) bool {
 		if o.Port() != port {
 			continue
 		}
-		if o.Addr() == a || o.Addr().IsUnspecified() && (a.IsLoopback() || a.IsUnspecified() || ofThisMachine(a)) {
+		// To dial the unspecified address is to dial this machine.
+		if o.Addr() == a || a.IsUnspecified() || o.Addr().IsUnspecified() && (a.IsLoopback() || ofThisMachine(a)) {
 			return true
 		}
 	}
