@@ -51,6 +51,7 @@ type world struct {
 	models  *script
 	live    *live
 	slots   *slots
+	tools   *toolbox
 	vault   *vault.Vault
 	files   files
 	node    *cluster.Node
@@ -58,6 +59,8 @@ type world struct {
 	agent   id.AgentID
 	version int
 	key     id.UUID
+
+	escalate float64
 }
 
 // counting counts the commits that reach the database.
@@ -255,6 +258,13 @@ type slots struct {
 	mu    sync.Mutex
 	holds id.RunID
 	wish  []msg.AcquireSlot
+	taken []id.RunID // after an approval, beside the one that holds the place
+}
+
+func (s *slots) Take(_ id.TenantID, r msg.TakeSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = append(s.taken, r.Run)
 }
 
 func (s *slots) Acquire(t id.TenantID, w msg.AcquireSlot) {
@@ -329,10 +339,13 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, Log: zerolog.Nop()}
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
 	if w.slots != nil {
 		w.slots.tell = w.node
-		cfg.Slots = w.slots
+		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take
+	}
+	if w.tools != nil {
+		cfg.Tools = w.tools
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{})
 	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node}, durable.Config{})
