@@ -93,7 +93,7 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	if fail != nil {
 		return nil, fail
 	}
-	table := map[string]string{msg.KindThread: "threads WHERE deleted_at IS NULL AND", msg.KindRun: "runs WHERE"}[kind]
+	table := map[string]string{msg.KindThread: "threads WHERE deleted_at IS NULL AND", msg.KindRun: "runs WHERE", msg.KindApproval: "approvals WHERE"}[kind]
 	var there bool
 	if err := a.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table+" tenant_id = $1 AND id = $2)", t, to).Scan(&there); err != nil {
 		return nil, err
@@ -108,6 +108,8 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 		return msg.Started{Run: m.Run}, a.keep(ctx, t, m.Idempotency)
 	case msg.CancelRun:
 		return msg.Status{Run: id.RunID{UUID: to}, Status: lifecycle.RunCancelled}, a.keep(ctx, t, m.Idempotency)
+	case msg.Decide:
+		return msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}, nil
 	case msg.DeleteThread:
 		_, err := a.pool.Exec(ctx, "UPDATE threads SET deleted_at = now() WHERE tenant_id = $1 AND id = $2", t, to)
 		return msg.Done{}, err
@@ -151,6 +153,7 @@ type party struct {
 	run          id.RunID
 	provider     id.ProviderID
 	attachment   id.AttachmentID
+	approval     id.ApprovalID
 
 	node       id.NodeID
 	server     id.ServerID // takes a bearer token
@@ -266,20 +269,27 @@ func (w *world) newParty() (p party) {
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
 		VALUES ($1, $2, 'queued', $3, 1, '"hi"', 'api_key', $4, now())`, p.tenant, p.run, p.agent, p.key)
 	w.must(err)
+	p.approval = w.newApproval(p, nil)
 	return p
 }
 
-// session knows two console sessions, of a's owner and of the same person as a
-// member.
+// session knows two console sessions beside the real ones, of a's owner and of
+// the same person as a member; and of a's other people, <role>/<user id>.
 type session struct{ w *world }
 
-func (s session) knows(cookie string) bool { return cookie == "owner" || cookie == "member" }
+func (s session) knows(cookie string) bool {
+	return cookie == "owner" || cookie == "member" || strings.Contains(cookie, "/")
+}
 
 func (s session) Cached(c edge.Credentials) bool {
 	return s.knows(c.Cookie) || s.w.Sessions.Cached(c)
 }
 
 func (s session) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
+	if role, user, ok := strings.Cut(c.Cookie, "/"); ok {
+		u, err := id.Parse(user)
+		return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.Role(role), Principal: "user:" + user, User: id.UserID{UUID: u}}, err
+	}
 	if !s.knows(c.Cookie) {
 		return s.w.Sessions.Authenticate(ctx, c)
 	}
