@@ -29,20 +29,20 @@ const systemActor = "system"
 
 // openVault reads the master keys; in development the first start makes one.
 func openVault(c *Config) (*vault.Vault, error) {
+	previous, err := vault.ParseKeys(strings.Join(c.MasterPrevious, ","))
+	if err != nil {
+		return nil, fmt.Errorf("SVC_MASTER_KEY_PREVIOUS: %w", err)
+	}
 	if c.MasterKey == "" {
 		key, err := vault.LoadOrCreate(c.DataDir)
 		if err != nil {
 			return nil, err
 		}
-		return vault.New(key), nil
+		return vault.New(key, previous...), nil
 	}
 	current, err := vault.ParseKey(c.MasterKey)
 	if err != nil {
 		return nil, fmt.Errorf("SVC_MASTER_KEY: %w", err)
-	}
-	previous, err := vault.ParseKeys(strings.Join(c.MasterPrevious, ","))
-	if err != nil {
-		return nil, fmt.Errorf("SVC_MASTER_KEY_PREVIOUS: %w", err)
 	}
 	return vault.New(current, previous...), nil
 }
