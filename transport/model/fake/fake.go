@@ -71,6 +71,7 @@ type Server struct {
 	end  chan struct{}
 
 	mu        sync.Mutex // guards what follows
+	answer    func(*Request) Reply
 	queue     []Reply
 	otherwise Reply
 	requests  []*Request
@@ -120,6 +121,14 @@ func (s *Server) Script(replies ...Reply) {
 	}
 }
 
+// Answer makes f say what each request is answered with, from now on and instead
+// of a script: a model that does what it reads. f may be called concurrently.
+func (s *Server) Answer(f func(*Request) Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = f
+}
+
 // Requests are the requests so far.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
@@ -135,17 +144,25 @@ func (s *Server) Arrived() <-chan struct{} {
 }
 
 func (s *Server) take(r *Request) Reply {
+	reply, answer := s.next(r)
+	if answer != nil {
+		return answer(r)
+	}
+	return reply
+}
+
+func (s *Server) next(r *Request) (Reply, func(*Request) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r)
 	close(s.arrived)
 	s.arrived = make(chan struct{})
-	if len(s.queue) == 0 {
-		return s.otherwise
+	if len(s.queue) == 0 || s.answer != nil {
+		return s.otherwise, s.answer
 	}
 	reply := s.queue[0]
 	s.queue = s.queue[1:]
-	return reply
+	return reply, nil
 }
 
 // protocol is how a reply is put on the wire. An item is one event's data.
