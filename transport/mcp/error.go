@@ -38,7 +38,8 @@ type Error struct {
 	// Message may be shown to the tenant. It may quote the server, shortened and
 	// without the credential.
 	Message string
-	// MaybeRan says that the call was sent and nobody knows what became of it.
+	// MaybeRan says that the call was sent and nobody knows what became of it; false
+	// says that it was not sent, or turned away before any work.
 	MaybeRan bool
 	// Err is the cause for logs, without credential and URL; nil where Message says
 	// it all.

@@ -71,8 +71,10 @@ func TestWhatCanGoWrongWithACall(t *testing.T) {
 		{"503", status(503), Unreachable, true, "status 503"},
 		{"400 with a JSON-RPC error", status(400), Protocol, false, "status 400: no entry with"},
 		{"404 without a session", status(404), Protocol, false, "status 404"},
+		{"408", status(408), Protocol, true, "status 408"},
 		{"429", status(429), Protocol, false, "status 429"},
-		{"a redirect, 302", away(302), Redirect, false, "redirect (302)"},
+		{"a redirect, 302", away(302), Redirect, true, "redirect (302)"},
+		{"a redirect, 303", away(303), Redirect, true, "redirect (303)"},
 		{"a redirect, 307", away(307), Redirect, false, "redirect (307)"},
 		{"a redirect, 308", away(308), Redirect, false, "redirect (308)"},
 		{"HTML", body("text/html", "<h1>hello</h1>"), Protocol, true, `content type "text/html"`},
@@ -88,10 +90,13 @@ func TestWhatCanGoWrongWithACall(t *testing.T) {
 		{"content that is no list", func(w http.ResponseWriter, _ *http.Request, m message) { result(w, m, `{"content":"hello"}`) }, Protocol, true, "could not be understood"},
 		{"a request for input", func(w http.ResponseWriter, _ *http.Request, m message) {
 			result(w, m, `{"resultType":"input_required","inputRequests":{},"requestState":"x"}`)
-		}, Protocol, false, "asks for input"},
+		}, Protocol, true, "asks for input"},
 		{"a JSON-RPC error", func(w http.ResponseWriter, r *http.Request, m message) {
 			reply(w, m, fmt.Sprintf(`"error":{"code":-32602,"message":"bad \u202e %s \u0000"}`, r.Header.Get("Authorization")))
 		}, Protocol, false, "refused the request: bad"},
+		{"a JSON-RPC error from within", func(w http.ResponseWriter, r *http.Request, m message) {
+			reply(w, m, `"error":{"code":-32603,"message":"panic"}`)
+		}, Protocol, true, "refused the request: panic (-32603)"},
 		{"202 and no answer", func(w http.ResponseWriter, _ *http.Request, _ message) { w.WriteHeader(202) }, Protocol, true, ""},
 		{"204", func(w http.ResponseWriter, _ *http.Request, _ message) { w.WriteHeader(204) }, Protocol, true, ""},
 		{"gigabytes of JSON", endless("application/json", `{"jsonrpc":"2.0","id":4,"result":{"content":[{"type":"text","text":"`, mb), TooLarge, true, "larger than allowed"},

@@ -51,8 +51,9 @@ type Target struct {
 	// client.
 	Version    time.Time
 	Connection *id.ConnectionID // nil: none
-	// Credential opens the connection's secret. It is called for each exchange and
-	// what it gives is dropped after it. nil where there is none.
+	// Credential opens the connection's secret. It is called for each exchange, the
+	// end of a session that is long idle included, and what it gives is dropped after
+	// it. nil where there is none.
 	Credential func(ctx context.Context) (string, error)
 }
 
@@ -541,6 +542,9 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 		r.Params.Cursor = mcp.Cursor(p.Next)
 	}
 	c.specs = slices.Clip(c.specs)
+	if n := o.leftOut(); n > 0 {
+		g.cfg.Log.Info().Stringer("tenant", t.Tenant).Stringer("server", t.Server).Int("tools", len(c.specs)).Int("left_out", n).Msg("tools of a server left out")
+	}
 	return c, nil
 }
 

@@ -221,6 +221,12 @@ func hijack(w http.ResponseWriter, head string) io.WriteCloser {
 	return c
 }
 
+func newServer(t testing.TB, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 // newFront is a server before a server; it gets the body and may read it again.
 func newFront(t testing.TB, h func(w http.ResponseWriter, r *http.Request, body []byte)) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -110,7 +110,10 @@ func (o *op) status(r *http.Request, resp *http.Response) error {
 	session := r.Header.Get(transport.HeaderKeySessionID) != ""
 	switch {
 	case code >= 300 && code < 400:
-		return &Error{Kind: Redirect, Message: fmt.Sprintf("the tool server answered with a redirect (%d), which is not followed", code)}
+		// 307 and 308 ask for the request elsewhere; the older ones may stand behind work
+		// that was done.
+		undone := code == http.StatusTemporaryRedirect || code == http.StatusPermanentRedirect
+		return &Error{Kind: Redirect, Message: fmt.Sprintf("the tool server answered with a redirect (%d), which is not followed", code), MaybeRan: !undone}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return &Error{Kind: Unauthorized, Message: fmt.Sprintf("the tool server refused the credential (%d)", code)}
 	case code >= 400 && probing, r.Method == http.MethodDelete:
@@ -129,7 +132,7 @@ func (o *op) status(r *http.Request, resp *http.Response) error {
 		if rpc != nil {
 			m += ": " + rpc.String()
 		}
-		return &Error{Kind: Protocol, Message: m}
+		return &Error{Kind: Protocol, Message: m, MaybeRan: code == http.StatusRequestTimeout}
 	case code == http.StatusOK && resp.Header.Get("Content-Type") != "":
 		if m := mediaType(resp); m != "application/json" && m != "text/event-stream" {
 			return &Error{Kind: Protocol, Message: fmt.Sprintf("the tool server answered with content type %q", o.said(resp.Header.Get("Content-Type"))), MaybeRan: true}
@@ -146,6 +149,15 @@ type rpcError struct {
 
 // String implements fmt.Stringer.
 func (e *rpcError) String() string { return fmt.Sprintf("%s (%d)", e.text, e.code) }
+
+// undone reports whether the error is one that comes before any work.
+func (e *rpcError) undone() bool {
+	switch e.code {
+	case mcp.PARSE_ERROR, mcp.INVALID_REQUEST, mcp.METHOD_NOT_FOUND, mcp.INVALID_PARAMS:
+		return true
+	}
+	return false
+}
 
 // rejection reads the JSON-RPC error of a failed status; nil if there is none.
 func (o *op) rejection(resp *http.Response) *rpcError {

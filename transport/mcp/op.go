@@ -20,7 +20,9 @@ type op struct {
 	requests atomic.Int32 // HTTP requests left
 	asked    atomic.Int32 // server requests left that are answered
 
-	mu     sync.Mutex // guards the fields below, all of the exchange under way
+	mu      sync.Mutex // guards the fields below
+	dropped int        // tools left out of the list
+	// Of the exchange under way:
 	method string
 	sent   bool
 	raw    json.RawMessage
@@ -87,6 +89,18 @@ func (o *op) failed() *Error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.broke
+}
+
+func (o *op) leaveOut(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropped += n
+}
+
+func (o *op) leftOut() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dropped
 }
 
 func (o *op) took(raw json.RawMessage) {

@@ -46,7 +46,7 @@ func decodeResult(raw json.RawMessage) (Answer, error) {
 		return Answer{}, err
 	}
 	if r.ResultType == "input_required" {
-		return Answer{}, &Error{Kind: Protocol, Message: "the tool asks for input of a kind that is not given"}
+		return Answer{}, &Error{Kind: Protocol, Message: "the tool asks for input of a kind that is not given", MaybeRan: true}
 	}
 	var parts []string
 	if !absent(r.Content) {
@@ -162,12 +162,13 @@ func accept(raw json.RawMessage) (listed, bool) {
 	return l, true
 }
 
-// accepted is a page of tools/list without what is left out.
-func accepted(raw json.RawMessage) (json.RawMessage, error) {
+// accepted is a page of tools/list without what is left out, and how much that is.
+func accepted(raw json.RawMessage) (json.RawMessage, int, error) {
 	page, err := readPage(raw)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	all := len(page.Tools)
 	kept := page.Tools[:0]
 	for _, t := range page.Tools {
 		if _, ok := accept(t); ok {
@@ -175,7 +176,8 @@ func accepted(raw json.RawMessage) (json.RawMessage, error) {
 		}
 	}
 	page.Tools = kept
-	return json.Marshal(page)
+	out, err := json.Marshal(page)
+	return out, all - len(kept), err
 }
 
 type page struct {

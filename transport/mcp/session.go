@@ -42,10 +42,10 @@ func (s *session) alive() bool { return s.proc == nil || !s.proc.dead() }
 // close ends the session, politely where it can.
 func (s *session) close() {
 	s.wire.cancelling.Wait()
-	_ = s.client.Close() // the other side's goodbye is of no interest
 	if s.proc != nil {
-		s.proc.stop()
+		s.proc.stop() // its input closes, which is its goodbye
 	}
+	_ = s.client.Close() // what the other side says to it is of no interest
 }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -219,7 +219,7 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 	}
 	if resp.Error != nil {
 		e := &rpcError{resp.Error.Code, o.said(resp.Error.Message)}
-		o.fail(&Error{Kind: Protocol, Message: "the tool server refused the request: " + e.String()})
+		o.fail(&Error{Kind: Protocol, Message: "the tool server refused the request: " + e.String(), MaybeRan: !e.undone()})
 		return resp, nil
 	}
 	if resp.ID.String() != r.ID.String() {
@@ -230,9 +230,11 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 		o.took(resp.Result)
 		resp.Result = []byte(`{"content":[]}`)
 	case string(mcp.MethodToolsList):
-		if resp.Result, err = accepted(resp.Result); err != nil {
+		var out int
+		if resp.Result, out, err = accepted(resp.Result); err != nil {
 			return nil, err
 		}
+		o.leaveOut(out)
 		o.took(resp.Result)
 	}
 	return resp, nil

@@ -39,6 +39,8 @@ type process struct {
 	kill  func()        // once
 	files []*os.File    // our ends of the pipes
 	live  *atomic.Int32 // the gateway's count
+
+	stopping atomic.Bool
 }
 
 // start runs a command that the operator allows.
@@ -110,17 +112,23 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 	p.err = &tail{}
 	g.work.Go(p.in.pump)
 	g.work.Go(func() { p.err.drain(errR) })
-	g.work.Go(p.wait)
+	g.work.Go(func() {
+		err := p.wait()
+		if !p.stopping.Load() {
+			g.cfg.Log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Str("command", t.Endpoint).Msg("a stdio tool server ended")
+		}
+	})
 	return p, nil
 }
 
 // wait reaps the process and what it left behind.
-func (p *process) wait() {
-	_ = p.cmd.Wait() // how it ended does not matter: it was not to
+func (p *process) wait() error {
+	err := p.cmd.Wait()
 	p.kill()
 	p.live.Add(-1)
 	processes.Dec()
 	close(p.ended)
+	return err
 }
 
 // dead reports whether the process can answer no more; its output ends a moment
@@ -129,6 +137,7 @@ func (p *process) dead() bool { return p.out.ended.Load() }
 
 // stop ends the process: its input first, itself a second later.
 func (p *process) stop() {
+	p.stopping.Store(true)
 	p.in.Close()
 	grace := time.NewTimer(graceful)
 	defer grace.Stop()

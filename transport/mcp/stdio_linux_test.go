@@ -117,6 +117,10 @@ func stdioServer(mode string) {
 	}
 }
 
+// quickExit keeps the race detector from making each process sleep a second before
+// it ends.
+const quickExit = "GORACE=atexit_sleep_ms=0"
+
 func stdioTarget() Target {
 	return Target{
 		Tenant: id.TenantID{UUID: id.NewAnywhere()}, Server: id.ServerID{UUID: id.NewAnywhere()}, Slug: "local",
@@ -129,6 +133,7 @@ func stdio(t *testing.T, mode string, change func(*Config)) *Gateway {
 	return gateway(t, func(c *Config) {
 		c.Guard = egress.New(egress.Config{Observe: func(netip.AddrPort, error) error { return errors.New("no network") }})
 		c.Stdio = map[string][]string{"self": {os.Args[0], "stdio-server", mode}}
+		c.Env = []string{quickExit}
 		if change != nil {
 			change(c)
 		}
@@ -159,13 +164,13 @@ func TestStdioEnvironment(t *testing.T) {
 		kind tool.AuthKind
 		want string
 	}{
-		{tool.AuthNone, "HOME=/nowhere\nPATH=/bin"},
-		{tool.AuthBearer, "HOME=/nowhere\nMCP_TOKEN=[redacted]\nPATH=/bin"},
-		{tool.AuthOAuth, "HOME=/nowhere\nMCP_TOKEN=[redacted]\nPATH=/bin"},
-		{tool.AuthAPIKey, "HOME=/nowhere\nMCP_API_KEY=[redacted]\nPATH=/bin"},
+		{tool.AuthNone, quickExit + "\nHOME=/nowhere\nPATH=/bin"},
+		{tool.AuthBearer, quickExit + "\nHOME=/nowhere\nMCP_TOKEN=[redacted]\nPATH=/bin"},
+		{tool.AuthOAuth, quickExit + "\nHOME=/nowhere\nMCP_TOKEN=[redacted]\nPATH=/bin"},
+		{tool.AuthAPIKey, quickExit + "\nHOME=/nowhere\nMCP_API_KEY=[redacted]\nPATH=/bin"},
 	} {
 		t.Run(string(c.kind), func(t *testing.T) {
-			g := stdio(t, "plain", func(cfg *Config) { cfg.Env = []string{"PATH=/bin", "HOME=/nowhere"} })
+			g := stdio(t, "plain", func(cfg *Config) { cfg.Env = []string{"PATH=/bin", "HOME=/nowhere", quickExit} })
 			to := stdioTarget()
 			to.AuthKind = c.kind
 			to.Credential = func(context.Context) (string, error) { return secret, nil }
