@@ -29,6 +29,8 @@ func (k *kind) sealCall(s *State, c *Call) []byte {
 	v := sealedCall{Planned: c.Plan, Args: c.Plan.Args}
 	if c.Plan.Terms != nil {
 		v.Shown, v.Reasoning = c.Plan.Shown, c.Reasoning
+	} else {
+		v.Schema = nil // of use for an approval only
 	}
 	return k.seal(sealedPlace(s.Tenant, s.ID, c.Idx), v)
 }

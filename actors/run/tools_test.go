@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
 	"agentsvc/persistence/feed"
@@ -438,6 +439,13 @@ func TestExpiryThatCancelsTheRun(t *testing.T) {
 	w.is("expired cancelled", `SELECT string_agg(status, ' ' ORDER BY step_idx) FROM approvals WHERE run_id = $1`, r)
 	w.is("0", `SELECT count(*)::text FROM timers`)
 	w.sameReplayed(r)
+	// A timer that calls a run which has ended is done with; nothing else changes.
+	a := w.text(`SELECT id::text FROM approvals WHERE run_id = $1 AND step_idx = 1`, r)
+	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, now())`, w.tenant, r, a)
+	before := w.text(`SELECT (to_jsonb(r) - '{version,owner_epoch,last_op}'::text[])::text FROM runs r WHERE id = $1`, r)
+	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.TimerDue{Name: a})
+	w.eventually("the timer is done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
+	w.is(before, `SELECT (to_jsonb(r) - '{version,owner_epoch,last_op}'::text[])::text FROM runs r WHERE id = $1`, r)
 }
 
 func TestTimersOfApprovals(t *testing.T) {
