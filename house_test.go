@@ -270,7 +270,18 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		POST/v1/attachments GET/v1/attachments/{id} GET/v1/attachments/{id}/content
 		GET/v1/threads POST/v1/threads GET/v1/threads/{id} DELETE/v1/threads/{id}
 		GET/v1/threads/{id}/messages POST/v1/threads/{id}/messages
-		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel`)
+		GET/v1/runs GET/v1/runs/{id} GET/v1/runs/{id}/events POST/v1/runs/{id}/cancel
+		GET/v1/approvals GET/v1/approvals/{id} POST/v1/approvals/{id}/decision POST/v1/approvals/bulk-decision
+		GET/v1/mcp-servers POST/v1/mcp-servers GET/v1/mcp-servers/{id} PATCH/v1/mcp-servers/{id} DELETE/v1/mcp-servers/{id} POST/v1/mcp-servers/{id}/test
+		GET/v1/connections POST/v1/connections GET/v1/connections/{id} PATCH/v1/connections/{id} DELETE/v1/connections/{id}
+		GET/v1/tool-grants POST/v1/tool-grants GET/v1/tool-grants/{id} PATCH/v1/tool-grants/{id} DELETE/v1/tool-grants/{id}
+		GET/v1/approval-policies POST/v1/approval-policies GET/v1/approval-policies/{id} PATCH/v1/approval-policies/{id} DELETE/v1/approval-policies/{id}
+		GET/v1/agents/{id}/tools GET/v1/agents/{id}/tools/explain
+		POST/v1/auth/login POST/v1/auth/logout POST/v1/auth/password
+		GET/v1/users POST/v1/users GET/v1/users/{id} PATCH/v1/users/{id} DELETE/v1/users/{id}
+		GET/v1/org-nodes POST/v1/org-nodes GET/v1/org-nodes/{id} PATCH/v1/org-nodes/{id} DELETE/v1/org-nodes/{id}
+		PUT/v1/org-nodes/{id}/managers/{user_id} DELETE/v1/org-nodes/{id}/managers/{user_id}
+		GET/v1/audit GET/v1/usage GET/v1/usage/records`)
 	b, err := os.ReadFile("docs/openapi.json")
 	if err != nil {
 		t.Fatal(err)
