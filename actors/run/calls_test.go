@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -617,5 +618,27 @@ func TestOptions(t *testing.T) {
 		if got := options(json.RawMessage(in)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", in, got)
 		}
+	}
+}
+
+// Nobody is handed out before the one in front of it.
+func TestCallsStartInOrder(t *testing.T) {
+	s := calling(t, freeCall, refusedCall, freeCall, repeatCall)
+	var calls []*start
+	for _, e := range (Machine{}).Owed(s) {
+		calls = append(calls, e.(ToolCall).Call.start)
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	for i, c := range calls {
+		for j := i + 1; j < len(calls); j++ {
+			if calls[j].turn(over) {
+				t.Errorf("call %d may start before call %d", j, i)
+			}
+		}
+		if !c.turn(t.Context()) {
+			t.Errorf("call %d may not start", i)
+		}
+		c.make()
 	}
 }

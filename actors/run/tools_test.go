@@ -43,7 +43,7 @@ type toolbox struct {
 	planned []run.Turn
 	failing int                                                     // of Plan, with storage that is away
 	broken  error                                                   // of Plan
-	calls   []string                                                // "idx tool args", in the order of their start
+	calls   []string                                                // "idx tool args"
 	by      []id.AgentID                                            // who called
 	answer  func(ctx context.Context, p tool.Planned) *tool.Outcome // nil, or a nil answer: {"ok":true}
 }
@@ -330,7 +330,7 @@ func TestAMixedTurnOnTheHost(t *testing.T) {
 	w.is("waiting succeeded failed succeeded waiting waiting", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND idx > 0`, r)
 	w.is("3", `SELECT count(*)::text FROM approvals WHERE status = 'pending'`)
 	w.is("approval.required approval.required approval.required run.waiting", `SELECT string_agg(type, ' ' ORDER BY seq) FROM run_marks WHERE run_id = $1`, r)
-	if got := w.tools.called(); len(got) != 2 || got[0][:8] != "2 free.a" || got[1][:8] != "4 safe.b" {
+	if got := slices.Sorted(slices.Values(w.tools.called())); len(got) != 2 || got[0][:8] != "2 free.a" || got[1][:8] != "4 safe.b" {
 		t.Fatalf("called %v", got)
 	}
 	w.approve(r, 6)
@@ -343,8 +343,9 @@ func TestAMixedTurnOnTheHost(t *testing.T) {
 	}
 	w.approve(r, 1)
 	w.ends(r)
-	called := w.tools.called()
-	if len(called) != 4 || called[2][:10] != "1 gate.one" || called[3][:12] != "6 gate.three" {
+	called := w.tools.called()[2:]
+	slices.Sort(called)
+	if len(called) != 2 || called[0][:10] != "1 gate.one" || called[1][:12] != "6 gate.three" {
 		t.Errorf("called %v", called)
 	}
 	w.is("run.resumed approve,run.resumed respond,run.resumed approve", `SELECT string_agg(concat_ws(' ', type, data->>'decision'), ',' ORDER BY seq) FROM run_marks WHERE run_id = $1 AND type = 'run.resumed'`, r)
@@ -471,7 +472,7 @@ func TestACrashWhileToolsAreCalled(t *testing.T) {
 	w.waits(r)
 	w.is("UNKNOWN_OUTCOME", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
 	w.is("failed succeeded waiting", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND idx > 0`, r)
-	called := w.tools.called()
+	called := slices.Sorted(slices.Values(w.tools.called()))
 	if len(called) != 3 || called[0][:8] != "1 free.a" || called[1] != called[2] || called[1][:8] != "2 safe.b" {
 		t.Errorf("called %v", called)
 	}
