@@ -86,8 +86,8 @@ func frameTypes(d decision) (out []string) {
 	return out
 }
 
-// TestRunStatus is the table of service.md, Run status, row by row, as far as
-// approvals are not involved.
+// TestRunStatus is the table of service.md, Run status, row by row; the rows in
+// which approvals are involved are in calls_test.go.
 func TestRunStatus(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -442,7 +442,13 @@ func TestCrashAbandonsTheOpenStep(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k := Kept{Turn: rapid.Bool().Draw(t, "turn"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond}
+		k := Kept{
+			Turn: rapid.Bool().Draw(t, "turn"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond,
+			Handoffs: rapid.IntRange(0, maxHandoffs).Draw(t, "handoffs"),
+		}
+		if k.Handoffs > 0 {
+			k.Speaker, k.SpeakerVersion = id.AgentID(theRun), rapid.IntRange(1, 1<<30).Draw(t, "version")
+		}
 		b := k.Encode()
 		if len(b) > 2048 {
 			t.Fatalf("%d bytes", len(b))

@@ -493,7 +493,7 @@ func TestACrashWhileToolsAreCalled(t *testing.T) {
 }
 
 func TestMaxSecondsWhileAToolIsCalled(t *testing.T) {
-	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"tools":{"mcp":[{"server":"free"}]},"limits":{"max_seconds":1}}`, withTools)
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"tools":{"mcp":[{"server":"free"}]},"limits":{"max_seconds":2}}`, withTools)
 	w.tools.holds()
 	r := w.post(w.newThread(), "/call free.a\n/call free.b\n/say Done.")
 	w.ends(r)
@@ -669,5 +669,30 @@ func TestLostCommitsOfAGatedCall(t *testing.T) {
 	if n := len(w.tools.called()); n != 1 {
 		t.Errorf("%d calls", n)
 	}
+	w.sameReplayed(r)
+}
+
+// The largest turn: its approvals are opened by one commit, and the last decision
+// makes all of it go on.
+func TestATurnOf128GatedCalls(t *testing.T) {
+	w := newWorld(t, strings.Replace(toolAgent, "{", `{"limits":{"max_steps":1000},`, 1), withTools)
+	r := w.post(w.newThread(), strings.Repeat("/call gate.send {\"n\":1}\n", 128)+"/say Done.")
+	began := time.Now()
+	w.waits(r)
+	t.Logf("opened in %s", time.Since(began))
+	w.is("128 128", `SELECT concat_ws(' ', count(*), count(DISTINCT step_idx)) FROM approvals WHERE status = 'pending'`)
+	for i := range 127 {
+		if err := w.decides(r, i+1, lifecycle.ActionApprove, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.approve(r, 128)
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got, w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
+	}
+	if n := len(w.tools.called()); n != 128 {
+		t.Errorf("%d calls", n)
+	}
+	w.is("0", `SELECT count(*)::text FROM timers`)
 	w.sameReplayed(r)
 }
