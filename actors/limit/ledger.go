@@ -77,6 +77,7 @@ type account struct {
 	reported bool     // the owner knows that nothing is held
 	waiting  int64    // requests that wait for the ask under way
 	asking   *asking
+	recalled bool // while it asked: what comes and nobody waits for goes back
 }
 
 // asking is one Lease under way; what it says holds for all who wait for it.
@@ -226,6 +227,10 @@ func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
 			a.asking = nil
 			a.tokens += granted
 			a.reported = false
+			if a.recalled {
+				a.recalled = false
+				l.giveBackRest(h, a)
+			}
 			ask.no, ask.retry = granted == 0, retry
 			close(ask.done)
 		} else {
@@ -287,11 +292,21 @@ func (l *Ledger) Recall(_ id.MemberID, r Recall) {
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a := b.accounts[h]; a != nil && a.asking == nil {
-		l.giveBack(h, a)
-	} else if a == nil {
+	switch a := b.accounts[h]; {
+	case a == nil:
 		l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member()})
+	case a.asking != nil: // what is recalled may be on its way, and nobody asks twice
+		a.recalled = true
+	default:
+		l.giveBack(h, a)
 	}
+}
+
+// giveBackRest returns the tokens that no request waits for.
+func (l *Ledger) giveBackRest(h holder, a *account) {
+	rest := max(a.tokens-a.waiting, 0)
+	l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member(), Tokens: rest})
+	a.tokens -= rest
 }
 
 // giveBack returns all tokens. It tells the owner under the lock, so that a

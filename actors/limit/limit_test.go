@@ -45,6 +45,7 @@ type ledgers struct {
 	mu    sync.Mutex
 	by    map[id.MemberID]*Ledger
 	heard atomic.Int64
+	done  atomic.Int64
 }
 
 func (l *ledgers) Recall(to id.MemberID, r Recall) {
@@ -53,7 +54,7 @@ func (l *ledgers) Recall(to id.MemberID, r Recall) {
 	led := l.by[to]
 	l.mu.Unlock()
 	if led != nil {
-		go led.Recall(to, r) // as if it came over a wire
+		go func() { led.Recall(to, r); l.done.Add(1) }() // as if it came over a wire
 	}
 }
 
@@ -177,6 +178,51 @@ func TestNobodyIsRefusedWhileTokensAreIdleElsewhere(t *testing.T) {
 	}
 	if _, ok := ls[0].Tenant(t.Context(), who); ok {
 		t.Error("the 101st passes")
+	}
+}
+
+// slowDesk hears the owner's next answer late.
+type slowDesk struct {
+	*desk
+	slow     atomic.Bool
+	answered chan struct{}
+	goOn     chan struct{}
+}
+
+func (d *slowDesk) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
+	v, err := d.desk.Ask(ctx, a, m)
+	if d.slow.CompareAndSwap(true, false) {
+		close(d.answered)
+		<-d.goOn
+	}
+	return v, err
+}
+
+// The owner asks for tokens back while they are on their way to their node.
+func TestTokensThatAreRecalledOnTheirWayComeBack(t *testing.T) {
+	rate := Rate{3, time.Hour}
+	_, ls, ds, all := setUp(t, rate, 2)
+	late := &slowDesk{desk: ds[0], answered: make(chan struct{}), goOn: make(chan struct{})}
+	ls[0] = NewLedger(LedgerConfig{Node: late, Rate: rate})
+	all.mu.Lock()
+	all.by[late.member] = ls[0]
+	all.mu.Unlock()
+	who := tenant()
+	if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+		t.Fatal("the first is refused")
+	}
+	late.slow.Store(true)
+	second, third := make(chan bool), make(chan bool)
+	go func() { _, ok := ls[0].Tenant(t.Context(), who); second <- ok }()
+	<-late.answered // with a token beyond the one that it asked for
+	go func() { _, ok := ls[1].Tenant(t.Context(), who); third <- ok }()
+	eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
+	close(late.goOn)
+	if !<-second || !<-third {
+		t.Error("refused while a token was idle")
+	}
+	if _, ok := ls[1].Tenant(t.Context(), who); ok {
+		t.Error("the fourth passes")
 	}
 }
 
