@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const redacted = "[redacted]"
@@ -100,10 +101,73 @@ func (m *mask) text(s string) string {
 			for _, f := range m.forms {
 				pairs = append(pairs, f, redacted)
 			}
-			return strings.NewReplacer(pairs...).Replace(s)
+			s = strings.NewReplacer(pairs...).Replace(s)
+			break
 		}
 	}
+	if len(m.forms) > 0 && (strings.Contains(s, `\u`) || strings.Contains(s, `\/`)) {
+		s = m.escaped(s)
+	}
 	return s
+}
+
+// escaped removes the credential where any of its characters are written as JSON
+// escapes.
+func (m *mask) escaped(s string) string {
+	var out strings.Builder
+	from := 0
+	for i := 0; i < len(s); {
+		if end := m.reads(s, i); end > 0 {
+			out.WriteString(s[from:i])
+			out.WriteString(redacted)
+			i, from = end, end
+			continue
+		}
+		_, n := unescape(s[i:])
+		i += n
+	}
+	if from == 0 {
+		return s
+	}
+	return out.String() + s[from:]
+}
+
+// reads is where the credential ends that begins at i, 0 where none does.
+func (m *mask) reads(s string, i int) int {
+	for left := m.secret; left != ""; {
+		if i == len(s) {
+			return 0
+		}
+		c, n := unescape(s[i:])
+		if !strings.HasPrefix(left, c) {
+			return 0
+		}
+		left, i = left[len(c):], i+n
+	}
+	return i
+}
+
+// unescape is the first character of s, which is not empty, and how much of s it
+// takes.
+func unescape(s string) (c string, n int) {
+	if s[0] != '\\' || len(s) < 2 {
+		return s[:1], 1
+	}
+	switch s[1] {
+	case '/', '"', '\\':
+		return s[1:2], 2
+	case 'u':
+		for _, n := range []int{12, 6} { // a pair of surrogates, or one character
+			if len(s) < n {
+				continue
+			}
+			var c string
+			if json.Unmarshal([]byte(`"`+s[:n]+`"`), &c) == nil && utf8.RuneCountInString(c) == 1 {
+				return c, n
+			}
+		}
+	}
+	return s[:1], 1
 }
 
 // json removes the credential from the strings of v, keys too, and where it is a

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -31,6 +32,8 @@ func TestMaskForms(t *testing.T) {
 		"hex":                                hex.EncodeToString([]byte(s)),
 		"HEX":                                strings.ToUpper(hex.EncodeToString([]byte(s))),
 		"JSON with escaped slashes":          strings.ReplaceAll(s, "/", `\/`),
+		"JSON with escaped letters":          strings.ReplaceAll(s, "t", `\u0074`),
+		"JSON with everything escaped":       allEscaped(s),
 		"within base64, first alignment":     base64.StdEncoding.EncodeToString([]byte("abc" + s + "tail")),
 		"within base64, second alignment":    base64.StdEncoding.EncodeToString([]byte("user:" + s + "tail")),
 		"within base64, third alignment":     base64.StdEncoding.EncodeToString([]byte("me:" + s)),
@@ -172,4 +175,29 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// allEscaped writes each character as a JSON escape.
+func allEscaped(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, `\u%04X`, c)
+	}
+	return b.String()
+}
+
+// What only looks like an escape stays, and what stands around one.
+func TestMaskOfEscapes(t *testing.T) {
+	for in, want := range map[string]string{
+		`x\u0061y`:                             `x\u0061y`,
+		`abc\u`:                                `abc\u`,
+		`a\/b \u12 \uZZZZ \`:                   `a\/b \u12 \uZZZZ \`,
+		`{"k":"p\u0061ss-\u00e9\ud83d\ude00"}`: `{"k":"[redacted]"}`,
+		`p\u0061ss-é😀 and pass-é\ud83d\ude00!`: `[redacted] and [redacted]!`,
+		`\\u0070ass-é😀 \/`:                     `\\u0070ass-é😀 \/`,
+	} {
+		if got := newMask("pass-é😀").text(in); got != want {
+			t.Errorf("%s -> %s, want %s", in, got, want)
+		}
+	}
 }
