@@ -41,6 +41,8 @@ type toolHost struct {
 	call   func(w http.ResponseWriter, r *http.Request, m rpc) // nil echoes the arguments
 	calls  []hostCall
 	heads  []http.Header // of every request
+
+	sessions bool // it gives out session ids
 }
 
 // rpc is what a toolHost is asked.
@@ -115,7 +117,7 @@ func (h *toolHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.heads = append(h.heads, r.Header.Clone())
 	admitted := h.header == "" || r.Header.Get(h.header) == h.value
-	list, call, tools := h.list, h.call, strings.Join(h.tools, ",")
+	list, call, tools, sessions := h.list, h.call, strings.Join(h.tools, ","), h.sessions
 	if m.Method == "tools/call" && admitted {
 		h.calls = append(h.calls, hostCall{m.Params.Name, string(m.Params.Arguments), r.Header.Clone()})
 	}
@@ -128,6 +130,9 @@ func (h *toolHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"unauthorized"}}`)
 	case m.Method == "initialize":
+		if sessions {
+			w.Header().Set("Mcp-Session-Id", "session-of-the-host")
+		}
 		rpcResult(w, m, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"host","version":"1"}}`)
 	case m.Method == "tools/list" && list != nil:
 		list(w, r, m)

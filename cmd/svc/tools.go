@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -406,7 +408,7 @@ func failedCall(err error) tool.Outcome {
 	code, message, maybe := tool.ErrToolFailed, "The tool server could not be asked.", true
 	var e *mcp.Error
 	if errors.As(err, &e) {
-		message, maybe = e.Message, e.MaybeRan
+		message, maybe = sentence(e.Message), e.MaybeRan
 		if e.Kind == mcp.Timeout {
 			code = tool.ErrToolTimeout
 		}
@@ -417,6 +419,16 @@ func failedCall(err error) tool.Outcome {
 		message += " Nothing was run."
 	}
 	return tool.FailedResult(code, message)
+}
+
+// sentence makes one of what the gateway says, which is as Go's errors are.
+func sentence(s string) string {
+	first, size := utf8.DecodeRuneInString(s)
+	s = string(unicode.ToUpper(first)) + s[size:]
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "…") {
+		return s
+	}
+	return s + "."
 }
 
 // outcome is an answer as model and step see it.
