@@ -53,7 +53,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 			if err != nil { // the run fails: nothing fits the digest
 				k.log(k.cfg.Log.Error(), s).Err(err).Stringer("approval", a.ID).Msg("edited arguments do not open")
 			}
-			c.Approval.Edited = json.RawMessage(edited)
+			c.Approval.Edited, c.Approval.Shown = json.RawMessage(edited), a.Shown
 		}
 	}
 	return c, nil

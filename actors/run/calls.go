@@ -11,7 +11,6 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
-	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
 )
 
@@ -342,7 +341,7 @@ func (c *change) follow(i int) {
 		k.Status = lifecycle.StepRunning
 		f := StepCalled{Call: k, Edited: a.Status == lifecycle.ApprovalEdited}
 		if f.Edited {
-			k.Plan.Args, k.Plan.Shown = a.Edited, redact.JSON(a.Edited)
+			k.Plan.Args, k.Plan.Shown = a.Edited, tool.KeepKey(a.Shown, k.Plan.Shown)
 		}
 		if k.Kind == lifecycle.StepTool {
 			f.Called = c.seq()

@@ -77,7 +77,7 @@ func approved(c *Call) *Approval {
 
 func edited(c *Call) *Approval {
 	args := json.RawMessage(`{ "n": 7, "token": "t" }`)
-	return &Approval{Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: args, Digest: tool.Digest(args)}
+	return &Approval{Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: args, Shown: json.RawMessage(`{ "n": 7, "token": "[redacted]" }`), Digest: tool.Digest(args)}
 }
 
 func rejectedBy(*Call) *Approval {

@@ -163,7 +163,7 @@ func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, err
 			if a.step == s.Idx && s.Status == lifecycle.StepWaiting {
 				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout}
 				if a.status == lifecycle.ApprovalEdited {
-					step.Asked.Edited = a.edited
+					step.Asked.Edited, step.Asked.Shown = a.edited, json.RawMessage(`{"shown":true}`)
 				}
 			}
 		}

@@ -106,7 +106,10 @@ type Approval struct {
 	Feedback string
 	// Edited are the arguments to call where the status is edited, nil where they
 	// could not be opened.
-	Edited    json.RawMessage
+	Edited json.RawMessage
+	// Shown are they as their editor sent them: what the editor was not shown is
+	// not shown now.
+	Shown     json.RawMessage
 	Digest    [32]byte // of the arguments to call
 	OnTimeout string
 }

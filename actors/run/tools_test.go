@@ -180,6 +180,7 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 			w.t.Fatal(err)
 		}
 		u.Edited = sealed
+		u.Decisions = json.RawMessage(`[{"action":"edit","edited_args":{"n":0}},{"action":"edit","edited_args":` + string(redact.JSON(json.RawMessage(edited))) + `}]`)
 	case lifecycle.ActionReject:
 		u.Status = lifecycle.ApprovalRejected
 	case lifecycle.ActionRespond:
@@ -275,7 +276,7 @@ func TestDecisionsReachTheModel(t *testing.T) {
 		hears    string
 		user     string
 	}{
-		{"edit", lifecycle.ActionEdit, "", `{ "to": "z", "token":"new" }`, `succeeded { "to": "z", "token":"[redacted]" }`, `1 gate.send { "to": "z", "token":"new" }`, `{"ok":true,"secret":"s-9"}`, ""},
+		{"edit", lifecycle.ActionEdit, "", `{ "to": "z", "token":"new" }`, `succeeded { "to": "z", "token":"[redacted]","idempotency_key":"KEY" }`, `1 gate.send { "to": "z", "token":"new" }`, `{"ok":true,"secret":"s-9"}`, ""},
 		{"reject", lifecycle.ActionReject, "not today", "", `failed {"to":"<x&y>", "token":"[redacted]","idempotency_key":"KEY"}`, "", `{"rejected":true,"feedback":"not today"}`, ""},
 		{"reject without a word", lifecycle.ActionReject, "", "", `failed {"to":"<x&y>", "token":"[redacted]","idempotency_key":"KEY"}`, "", `{"rejected":true,"feedback":""}`, ""},
 		{"respond", lifecycle.ActionRespond, "/say As you wish.", "", `succeeded {"to":"<x&y>", "token":"[redacted]","idempotency_key":"KEY"}`, "", `{"responded":true}`, "/say As you wish."},

@@ -84,11 +84,13 @@ type OpenStep struct {
 
 // Asked is what became of the approval of a step so far.
 type Asked struct {
-	ID        id.ApprovalID
-	Status    lifecycle.ApprovalStatus
-	Decision  lifecycle.Action // empty while pending
-	Feedback  string
-	Edited    []byte // sealed: the arguments to call where the status is edited
+	ID       id.ApprovalID
+	Status   lifecycle.ApprovalStatus
+	Decision lifecycle.Action // empty while pending
+	Feedback string
+	Edited   []byte // sealed: the arguments to call where the status is edited
+	// Shown are the edited arguments as their editor sent them, without secrets.
+	Shown     json.RawMessage
 	Digest    []byte // of the arguments to call
 	OnTimeout string
 }
@@ -162,7 +164,7 @@ func openStep(row pgx.CollectableRow) (OpenStep, error) {
 		feedback, expiry *string
 	)
 	err := row.Scan(&step.Idx, &step.Kind, &step.Name, &step.Status, &step.BeganSeq, &step.Sealed,
-		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Digest, &expiry)
+		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Shown, &asked.Digest, &expiry)
 	if err != nil || approval == nil {
 		return step, err
 	}

@@ -97,7 +97,8 @@ func TestOpenSteps(t *testing.T) {
 	for idx, sets := range map[int]string{
 		7:  `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`, // of a step that ended
 		8:  `on_timeout = 'cancel_run'`,
-		9:  `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02'`,
+		9:  `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
+		    decisions = '[{"action":"edit","edited_args":{"n":1}},{"action":"edit","edited_args":{"n":2}},{"action":"approve"}]'`,
 		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
 	} {
 		approvals[idx] = id.ApprovalID{UUID: id.NewAnywhere()}
@@ -116,7 +117,7 @@ func TestOpenSteps(t *testing.T) {
 	want := []OpenStep{
 		step(6, lifecycle.StepRunning, nil), // 5 is no call of the last turn
 		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run"}),
-		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Digest: digest[:], OnTimeout: "reject"}),
+		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject"}),
 		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject"}),
 		step(12, lifecycle.StepWaiting, nil),
 		step(133, lifecycle.StepRunning, nil),

@@ -13,7 +13,11 @@ FROM runs WHERE tenant_id = $1 AND id = $2
 -- at most 128 calls, and nothing begins before its last one has ended.
 -- name: open_steps
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
-       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status = 'edited' THEN a.edited END, a.digest, a.on_timeout
+       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status = 'edited' THEN a.edited END,
+       CASE WHEN a.status = 'edited' THEN (
+         SELECT d.value -> 'edited_args' FROM json_array_elements(a.decisions) WITH ORDINALITY AS d (value, n)
+         WHERE d.value ->> 'action' = 'edit' ORDER BY d.n DESC LIMIT 1) END,
+       a.digest, a.on_timeout
 FROM run_steps s
 LEFT JOIN approvals a ON a.tenant_id = s.tenant_id AND a.run_id = s.run_id AND a.step_idx = s.idx AND s.status = 'waiting'
 WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)
