@@ -290,8 +290,7 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Summary: "Log in",
 		Description: "Answers the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only where e-mail and password fit " +
 			"users of several tenants: then the answer is TENANT_REQUIRED. Limited by address and by e-mail: 20 tries, one more every 10 seconds. Takes no Idempotency-Key.",
-		Tag: tag, Bucket: edge.BucketNone,
-		Codes:   []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeRateLimited, problem.CodeUnavailable, problem.CodeInternal},
+		Tag: tag, MaxBody: 16 << 10, Codes: []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired},
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
 		Description: "Ends the session and takes its cookie away. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.logout)
