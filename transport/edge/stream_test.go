@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 )
 
 func beatFrame(seq int64) *event.Frame {
@@ -40,7 +42,7 @@ func (w *world) open(t testing.TB, path string, headers ...string) *client {
 	for _, h := range headers {
 		extra += h + "\r\n"
 	}
-	if !strings.Contains(extra, "Authorization") {
+	if !strings.Contains(extra, "Authorization") && !strings.Contains(extra, "Cookie") {
 		extra += "Authorization: Bearer member\r\n"
 	}
 	_, _ = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nX-Tenant-Id: %s\r\n%s\r\n", path, w.tenant, extra)
@@ -199,6 +201,36 @@ func TestPipelinedRequestBehindAStreamIsNotRun(t *testing.T) {
 		all, _ := io.ReadAll(c)
 		if n := strings.Count(string(all), "HTTP/1.1 200"); n != 1 || len(w.subs) != 0 {
 			t.Fatalf("%d answers: %q", n, all)
+		}
+	})
+}
+
+// A stream is owned by the session that opened it.
+func TestASessionsStreamsEndWithIt(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		mine, user := id.SessionID{UUID: id.NewAnywhere()}, id.UserID{UUID: id.NewAnywhere()}
+		w.auth.mu.Lock()
+		for cookie, session := range map[string]id.SessionID{"one": mine, "two": {UUID: id.NewAnywhere()}} {
+			w.auth.keys[cookie] = Identity{Tenant: w.tenant, Role: lifecycle.RoleMember, Principal: "user:" + user.String(), User: user, Session: session, Until: time.Now().Add(time.Hour)}
+		}
+		w.auth.mu.Unlock()
+		first := w.open(t, runPath(w), "Cookie: svc_session=one")
+		defer first.Close()
+		f := <-w.subs
+		until := (<-f.conn).Owner().Until
+		second := w.open(t, runPath(w), "Cookie: svc_session=two")
+		defer second.Close()
+		g := <-w.subs
+		still := <-g.conn
+		if n := w.srv.CloseWhere(func(o Owner) bool { return o.Tenant == w.tenant && o.User == user && o.Session == mine }); n != 1 || until.IsZero() {
+			t.Fatalf("%d streams were closed, the other ends at %v", n, until)
+		}
+		if rest, err := first.ended(); err != nil || rest != "" {
+			t.Fatalf("%v %q", err, rest)
+		}
+		f.waitGone()
+		if !still.Send(beatFrame(1)) || second.block(t) == "" {
+			t.Fatal("the other session's stream was touched")
 		}
 	})
 }
