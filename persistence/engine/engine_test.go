@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -95,9 +96,9 @@ func TestOpenSteps(t *testing.T) {
 	}
 	approvals := map[int]id.ApprovalID{}
 	for idx, sets := range map[int]string{
-		7:  `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`, // of a step that ended
-		8:  `on_timeout = 'cancel_run'`,
-		9:  `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
+		7: `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`, // of a step that ended
+		8: `on_timeout = 'cancel_run'`,
+		9: `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
 		    decisions = '[{"action":"edit","edited_args":{"n":1}},{"action":"edit","edited_args":{"n":2}},{"action":"approve"}]'`,
 		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
 	} {
