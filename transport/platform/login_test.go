@@ -280,12 +280,12 @@ func TestALoginRacingWithANewPassword(t *testing.T) {
 	if len(found) != 1 || found[0].ID != kim.id || found[0].Tenant != w.a.tenant || found[0].Role != lifecycle.RoleMember || found[0].PasswordHash != cheap {
 		t.Fatalf("%+v", found)
 	}
-	for name, change := range map[string][2]string{"another password": {"PATCH", `{"password": "battery horse correct"}`}, "removal": {"DELETE", ""}} {
-		if got := w.person("owner", change[0], "/v1/users/"+kim.id.String(), change[1]); got.status >= 300 {
+	for _, c := range [][3]string{{"another password", "PATCH", `{"password": "battery horse correct"}`}, {"removal", "DELETE", ""}} {
+		if got := w.person("owner", c[1], "/v1/users/"+kim.id.String(), c[2]); got.status >= 300 {
 			t.Fatal(got)
 		}
 		if out, err := w.begin(t.Context(), &edge.Caller{}, found[0], time.Now()); !isProblem(err, problem.CodeUnauthorized) {
-			t.Errorf("%s: %+v %v", name, out, err)
+			t.Errorf("%s: %+v %v", c[0], out, err)
 		}
 	}
 	var n int
