@@ -10,6 +10,7 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
@@ -31,6 +32,9 @@ type Config struct {
 // resumeAfter is how long after its decision a run that has not been told looks
 // at its approvals.
 const resumeAfter = time.Second
+
+// pointDecided lies between a decision and its run's hearing of it.
+var pointDecided = failpoint.Declare("approval.decided")
 
 // bySystem is who expires and escalates, for the audit log.
 var bySystem = msg.By{Actor: "system"}
@@ -184,6 +188,7 @@ func encode(v any) json.RawMessage {
 // after tells the run at once what its timer would tell it a second later.
 func (k *kind) after(a cluster.Address, prev, next State, _ durable.Decision[State]) {
 	if next.Status.Terminal() && !prev.Status.Terminal() {
+		failpoint.Hit(pointDecided)
 		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{})
 	}
 }

@@ -102,7 +102,7 @@ func storms(t *testing.T, limit time.Duration, kills func(ctx context.Context, n
 // off is killed in its turn.
 func TestCrashAtEveryGatedFailpoint(t *testing.T) {
 	points := gatedPoints()
-	if len(points) < 5 {
+	if len(points) < 6 {
 		t.Fatalf("only %v are declared: the test is void", points)
 	}
 	for _, point := range points {
