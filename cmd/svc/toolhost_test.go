@@ -494,3 +494,5 @@ func sameLines(t *testing.T, what string, got, want []string) {
 		t.Errorf("%s:\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+func (a answer) decode(out any) error { return json.Unmarshal(a.body, out) }

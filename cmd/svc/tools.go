@@ -97,8 +97,9 @@ type view struct {
 }
 
 // look reads what an agent may call: access from the tables, lists from the
-// servers that its manifest names and a grant allows.
-func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest) (*view, error) {
+// servers that its manifest names and a grant allows. Unless only is empty, no
+// other server than that of this slug is asked.
+func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
 	access, err := b.tables.View(t).Access(ctx, a)
 	if err != nil {
 		return nil, err
@@ -108,13 +109,29 @@ func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 	}
 	v := &view{access: access}
 	var targets []mcp.Target
+	var locked []string // nobody may ask them: their last known lists count
 	for i := range access.Servers {
 		s := &access.Servers[i]
-		if s.Enabled && slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
-			targets = append(targets, b.targets(t, access, s)...)
+		if !s.Enabled || only != "" && s.Slug != only ||
+			!slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
+			continue
+		}
+		as, without := b.targets(t, access, s)
+		targets = append(targets, as...)
+		if without {
+			locked = append(locked, s.Slug)
 		}
 	}
 	v.specs = b.lists(ctx, t, targets)
+	if len(locked) > 0 {
+		last, err := b.tables.View(t).LastTools(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, slug := range locked {
+			v.specs = append(v.specs, last[slug]...) // of two of one name the first is offered
+		}
+	}
 	if len(m.Handoffs) > 0 {
 		v.specs = append(v.specs, tool.HandoffSpec(m.Handoffs))
 	}
@@ -122,10 +139,9 @@ func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 }
 
 // targets are a server as whom its tools are listed: with each credential that a
-// grant of the agent could choose.
-func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) []mcp.Target {
+// grant of the agent could choose. without says that a grant finds none.
+func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (out []mcp.Target, without bool) {
 	seen := map[id.ConnectionID]bool{}
-	var out []mcp.Target
 	for i := range access.Grants {
 		g := &access.Grants[i]
 		if g.Effect != tool.Allow || g.Server == nil || *g.Server != s.ID || g.Agent != nil && *g.Agent != access.Agent ||
@@ -141,12 +157,14 @@ func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) []
 			if len(out) == 0 {
 				out = append(out, b.target(t, s, nil))
 			}
-		case c != nil && !seen[*c]:
+		case c == nil:
+			without = true
+		case !seen[*c]:
 			seen[*c] = true
 			out = append(out, b.target(t, s, c))
 		}
 	}
-	return out
+	return out, without
 }
 
 // target is a server with a credential that is opened for each call.
@@ -227,12 +245,16 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	if err != nil {
 		b.log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
 	}
+	list := slices.Clip(last[target.Slug]) // it is shared: who appends must copy
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.down) < maxKept {
-		b.down[asked(&target)] = downtime{until: now.Add(downFor), last: last[target.Slug]}
+	if len(b.down) >= maxKept {
+		maps.DeleteFunc(b.down, func(_ listedAs, d downtime) bool { return d.until.Before(now) })
 	}
-	return last[target.Slug]
+	if len(b.down) < maxKept {
+		b.down[asked(&target)] = downtime{until: now.Add(downFor), last: list}
+	}
+	return list
 }
 
 func (b *toolbox) forgetDowntime(s id.ServerID) {
@@ -264,7 +286,7 @@ func (b *toolbox) remember(ctx context.Context, t id.TenantID, s id.ServerID, sp
 
 // Offer implements run.Tools.
 func (b *toolbox) Offer(ctx context.Context, t run.Turn) ([]model.ToolSpec, error) {
-	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest)
+	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +301,7 @@ func (b *toolbox) Offer(ctx context.Context, t run.Turn) ([]model.ToolSpec, erro
 
 // Plan implements run.Tools.
 func (b *toolbox) Plan(ctx context.Context, t run.Turn, firstIdx int, calls []model.Call) ([]tool.Planned, error) {
-	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest)
+	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +384,8 @@ func (b *toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 func (b *toolbox) Call(ctx context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	v, err := b.again(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest) })
+	owner, _, _ := strings.Cut(p.Tool, ".")
+	v, err := b.again(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner) })
 	if err != nil {
 		b.log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
 		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
@@ -481,7 +504,7 @@ func (b *toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]t
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, t, a, m)
+	v, err := b.look(ctx, t, a, m, "")
 	if err != nil {
 		return nil, err
 	}
@@ -495,7 +518,7 @@ func (b *toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.look(ctx, t, a, m)
+	v, err := b.look(ctx, t, a, m, "")
 	if err != nil {
 		return nil, err
 	}
