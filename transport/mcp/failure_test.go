@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -374,5 +375,39 @@ func TestAnswersComeWithoutTheCredential(t *testing.T) {
 	}
 	if l := leaks(a.Content); l != "" || strings.Count(a.Content, redacted) != 4 {
 		t.Fatalf("the result says %s", a.Content)
+	}
+}
+
+// TestTheHeaderIsForOneOrigin: whatever asks the session's client to go elsewhere
+// takes no credential along.
+func TestTheHeaderIsForOneOrigin(t *testing.T) {
+	seen := map[string]string{}
+	here := newFront(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) { seen["here"] = r.Header.Get("Authorization") })
+	there := newFront(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) { seen["there"] = r.Header.Get("Authorization") })
+	g := gateway(t, nil)
+	o, err := g.newOp(t.Context(), target(here), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{here, there} {
+		r, err := http.NewRequestWithContext(with(t.Context(), o), http.MethodPost, to, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&tripper{base: g.http.Transport, to: u}).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the caller's request was changed")
+		}
+	}
+	if seen["here"] != "Bearer "+secret || seen["there"] != "" {
+		t.Fatalf("%v", seen)
 	}
 }
