@@ -133,7 +133,7 @@ func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
 	if s.Frozen == nil {
 		return nil, problem.New(problem.CodeInternal, "")
 	}
-	args, err := tool.UnmaskShown(given, s.Frozen, s.Shown)
+	args, err := tool.Unmask(given, s.Frozen, s.Shown)
 	if err != nil {
 		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
 	}

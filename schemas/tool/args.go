@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/redact"
@@ -126,17 +127,13 @@ func put(text json.RawMessage, top *value, key string, v []byte) json.RawMessage
 // ErrMasked is answered by Unmask for a mark that stands for nothing.
 var ErrMasked = errors.New("there is no redacted value here that could be kept")
 
-// Unmask makes of arguments that a person edited those that run: where the
-// person left redact.Mark, the frozen value at this path is put in its place. A
-// mark where the person was shown none is an error that names the path. All
-// other bytes stay.
-func Unmask(edited, frozen json.RawMessage) (json.RawMessage, error) {
-	return UnmaskShown(edited, frozen, redact.JSON(frozen))
-}
-
-// UnmaskShown is Unmask for frozen arguments of which more was redacted than
-// keys tell: shown is the copy that the person saw.
-func UnmaskShown(edited, frozen, shown json.RawMessage) (json.RawMessage, error) {
+// Unmask makes of arguments that a person edited those that run. The person was
+// shown a copy of the frozen ones: where redact.Mark, or the text that a part was
+// masked of, is left as it was shown, the frozen value at this path takes its
+// place. A mark where the person was shown none is an error that names the path,
+// and so is one that is left in a text which was changed: nobody means to send
+// it. All other bytes stay.
+func Unmask(edited, frozen, shown json.RawMessage) (json.RawMessage, error) {
 	var texts [3]*value
 	for i, t := range []json.RawMessage{edited, frozen, shown} {
 		v, err := parse(t)
@@ -160,16 +157,23 @@ type unmasker struct {
 func (u *unmasker) walk(at string, edited, frozen, shown *value) error {
 	switch edited.kind {
 	case '"':
-		if edited.text(u.edited) != redact.Mark {
-			return nil
+		text, was := edited.text(u.edited), ""
+		if frozen != nil && shown != nil && shown.kind == '"' {
+			was = shown.text(u.shown)
 		}
-		if frozen == nil || shown == nil || shown.kind != '"' || shown.text(u.shown) != redact.Mark {
+		masked := strings.Contains(was, redact.Mark)
+		switch {
+		case masked && (text == redact.Mark || text == was):
+			u.cuts = append(u.cuts, cut{edited.from, edited.to, u.frozen[frozen.from:frozen.to]})
+		case text == redact.Mark, masked && strings.Contains(text, redact.Mark):
 			return fmt.Errorf("%s: %w", path(at), ErrMasked)
 		}
-		u.cuts = append(u.cuts, cut{edited.from, edited.to, u.frozen[frozen.from:frozen.to]})
 	case '{':
 		for i := range edited.members {
 			m := &edited.members[i]
+			if strings.Contains(m.key, redact.Mark) && shown.member(m.key) != nil && frozen.member(m.key) == nil {
+				return fmt.Errorf("%s: %w", path(under(at, m.key)), ErrMasked)
+			}
 			if err := u.walk(under(at, m.key), &m.value, frozen.member(m.key), shown.member(m.key)); err != nil {
 				return err
 			}

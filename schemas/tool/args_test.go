@@ -134,7 +134,7 @@ func TestUnmask(t *testing.T) {
 		{"as a whole", `"[redacted]"`, "", "arguments"},
 	} {
 		t.Run(c.says, func(t *testing.T) {
-			got, err := Unmask(schema(c.edited), schema(frozen))
+			got, err := Unmask(schema(c.edited), schema(frozen), redact.JSON(schema(frozen)))
 			if c.path == "" {
 				if err != nil || string(got) != c.want {
 					t.Errorf("%s (%v), want %s", got, err, c.want)
@@ -150,22 +150,37 @@ func TestUnmask(t *testing.T) {
 		})
 	}
 	for _, c := range [][2]string{{`{`, `{}`}, {`{}`, `{`}, {strings.Repeat("[", 200) + strings.Repeat("]", 200), `{}`}} {
-		if got, err := Unmask(schema(c[0]), schema(c[1])); err == nil {
+		if got, err := Unmask(schema(c[0]), schema(c[1]), redact.JSON(schema(c[1]))); err == nil {
 			t.Errorf("%s of %s: %s", c[0], c[1], got)
 		}
 	}
 }
 
-// What the gateway took out beyond the keys is kept, too.
-func TestUnmaskShown(t *testing.T) {
-	frozen, shown := schema(`{"note":"sk-123","n":1}`), schema(`{"note":"[redacted]","n":1}`)
-	if got, err := UnmaskShown(schema(`{"note":"[redacted]","n":2}`), frozen, shown); err != nil || string(got) != `{"note":"sk-123","n":2}` {
-		t.Errorf("%s %v", got, err)
+// What the gateway took out beyond the keys is kept, too: whole values, and parts
+// of texts that were left as they were shown.
+func TestUnmaskWhatTheGatewayMasked(t *testing.T) {
+	frozen := schema(`{"note":"sk-123","text":"key sk-123, twice","n":1,"sk-123":"v"}`)
+	shown := schema(`{"note":"[redacted]","text":"key [redacted], twice","n":1,"[redacted]":"v"}`)
+	for _, c := range []struct{ says, edited, want, path string }{
+		{"a whole value", `{"note":"[redacted]","n":2}`, `{"note":"sk-123","n":2}`, ""},
+		{"a text that was masked in part", `{"text":"key [redacted], twice","n":2}`, `{"text":"key sk-123, twice","n":2}`, ""},
+		{"the mark alone for it", `{"text":"[redacted]"}`, `{"text":"key sk-123, twice"}`, ""},
+		{"another text for it", `{"text":"no key"}`, `{"text":"no key"}`, ""},
+		{"a changed text with the mark left in", `{"text":"key [redacted], once"}`, "", "text"},
+		{"where nothing was masked", `{"n":"[redacted]"}`, "", "n"},
+		{"a key that was masked", `{"[redacted]":"w"}`, "", `["[redacted]"]`},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			got, err := Unmask(schema(c.edited), frozen, shown)
+			if c.path == "" && (err != nil || string(got) != c.want) {
+				t.Errorf("%s (%v), want %s", got, err, c.want)
+			}
+			if c.path != "" && (!errors.Is(err, ErrMasked) || !strings.HasPrefix(err.Error(), c.path+": ")) {
+				t.Errorf("%s (%v), want an error about %s", got, err, c.path)
+			}
+		})
 	}
-	if _, err := UnmaskShown(schema(`{"n":"[redacted]"}`), frozen, shown); !errors.Is(err, ErrMasked) {
-		t.Errorf("%v", err)
-	}
-	if _, err := UnmaskShown(schema(`{}`), frozen, schema(`{`)); err == nil {
+	if _, err := Unmask(schema(`{}`), frozen, schema(`{`)); err == nil {
 		t.Error("a shown copy that is no JSON")
 	}
 }
@@ -232,7 +247,7 @@ func TestUnmaskUndoesRedaction(t *testing.T) {
 		if !bytes.Equal(shown, frozen) {
 			masked++
 		}
-		got, err := Unmask(shown, frozen)
+		got, err := Unmask(shown, frozen, shown)
 		if err != nil || !bytes.Equal(got, frozen) {
 			t.Fatalf("%s was shown as %s and runs as %s (%v)", frozen, shown, got, err)
 		}
@@ -250,7 +265,7 @@ func FuzzUnmask(f *testing.F) {
 	f.Add(`"[redacted]"`, `{`)
 	f.Add(`{"":{"":"[redacted]"}}`, `{"":{"":"[redacted]"}}`)
 	f.Fuzz(func(t *testing.T, edited, frozen string) {
-		got, err := Unmask(schema(edited), schema(frozen))
+		got, err := Unmask(schema(edited), schema(frozen), redact.JSON(schema(frozen)))
 		if err != nil {
 			return
 		}

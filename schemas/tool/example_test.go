@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/redact"
 	"agentsvc/schemas/tool"
 )
 
@@ -113,10 +114,11 @@ func ExampleExplain() {
 // Who approves a call may edit it without seeing its secrets.
 func ExampleUnmask() {
 	frozen := json.RawMessage(`{"amount":100,"card":{"pin":"1234"},"idempotency_key":"k"}`)
+	shown := redact.JSON(frozen)
 	edited := json.RawMessage(`{"amount":50,"card":{"pin":"[redacted]"}}`)
-	runs, err := tool.Unmask(edited, frozen)
+	runs, err := tool.Unmask(edited, frozen, shown)
 	fmt.Println(string(tool.KeepKey(runs, frozen)), err)
-	_, err = tool.Unmask(json.RawMessage(`{"amount":"[redacted]"}`), frozen)
+	_, err = tool.Unmask(json.RawMessage(`{"amount":"[redacted]"}`), frozen, shown)
 	fmt.Println(err)
 	// Output:
 	// {"amount":50,"card":{"pin":"1234"},"idempotency_key":"k"} <nil>
