@@ -263,6 +263,8 @@ type tale struct {
 	endedAt time.Time // when
 	wrong   []string  // answers that must not be
 	err     error     // why it was not told to its end
+	// crowd, where it is set, decides in the place of the fates.
+	crowd func(ctx context.Context) error
 }
 
 // asking is one gated call and what was done about it.
@@ -270,6 +272,7 @@ type asking struct {
 	gatedCall
 	order    string
 	approval string
+	expires  time.Time
 	args     string    // what may be called, without the idempotency_key
 	sent     time.Time // when the last needed approval was first sent; zero: never
 	counted  *bool     // in a race: whether the approval was answered with success
@@ -400,15 +403,16 @@ func (w *scene) act(ctx context.Context, x *tale, f frame) error {
 	switch f.Type {
 	case "approval.required":
 		var d struct {
-			ID   string `json:"approval_id"`
-			Tool string
+			ID      string `json:"approval_id"`
+			Tool    string
+			Expires time.Time `json:"expires_at"`
 		}
 		if err := json.Unmarshal(f.Data, &d); err != nil {
 			return err
 		}
 		for _, a := range x.asked {
 			if a.approval == "" {
-				a.approval = d.ID
+				a.approval, a.expires = d.ID, d.Expires
 				x.must(d.Tool == "desk."+a.tool, "an approval for %s is required where %s was called", d.Tool, a.tool)
 				return nil
 			}
@@ -416,6 +420,9 @@ func (w *scene) act(ctx context.Context, x *tale, f frame) error {
 		x.must(false, "one approval too many is required: %s", f.Data)
 	case "run.waiting":
 		x.waited = time.Now()
+		if x.crowd != nil {
+			return x.crowd(ctx)
+		}
 		errs := make(chan error, len(x.asked))
 		for _, a := range x.asked {
 			go func() { errs <- w.decide(ctx, x, a) }()
@@ -432,8 +439,9 @@ func (w *scene) act(ctx context.Context, x *tale, f frame) error {
 	return nil
 }
 
-// verb sends one decision and says what was answered, as status or code.
-func (w *scene) verb(ctx context.Context, x *tale, a *asking, who *client, action, args, feedback string) (string, error) {
+// verb sends one decision, under a key of its own for each nth, and says what was
+// answered, as status or code.
+func (w *scene) verb(ctx context.Context, a *asking, who *client, action, args, feedback, nth string) (string, error) {
 	body := object{"action": action}
 	if args != "" {
 		body["edited_args"] = json.RawMessage(args)
@@ -441,9 +449,9 @@ func (w *scene) verb(ctx context.Context, x *tale, a *asking, who *client, actio
 	if feedback != "" {
 		body["feedback"] = feedback
 	}
-	key := a.order + action
+	key := a.order + action + nth
 	if who == w.second {
-		key += "2"
+		key += "-second"
 	}
 	got, err := who.careful(ctx, "POST", "/v1/approvals/"+a.approval+"/decision", key, body)
 	if err != nil {
@@ -467,7 +475,7 @@ func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 			return
 		}
 		var got string
-		if got, err = w.verb(ctx, x, a, who, action, args, feedback); err == nil && got != want {
+		if got, err = w.verb(ctx, a, who, action, args, feedback, ""); err == nil && got != want {
 			x.must(false, "%s of %s was answered %s, want %s", action, a.order, got, want)
 		}
 	}
@@ -492,17 +500,8 @@ func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 	case isResponded:
 		expect("responded", w.first, "respond", "", "/say as told "+x.id)
 		expect("ALREADY_DECIDED", w.second, "approve", "", "")
-	case approveOrCancel:
-		cancelled := make(chan error, 1)
-		go func() { cancelled <- w.cancelRun(ctx, x) }()
-		a.sent = time.Now()
-		var got string
-		if got, err = w.verb(ctx, x, a, w.first, "approve", "", ""); err == nil {
-			counts := got == "approved"
-			a.counted = &counts
-			x.must(counts || got == "ALREADY_DECIDED", "approve of %s was answered %s", a.order, got)
-		}
-		err = errors.Join(err, <-cancelled)
+	case approveOrCancel, approveOrExpire, anyOfThree:
+		err = w.race(ctx, x, a)
 	}
 	if err != nil || a.fate == isExpired || a.fate == isCancelled {
 		return err
@@ -546,7 +545,7 @@ func (w *scene) cancelled(ctx context.Context, x *tale) error {
 		if err := w.cancelRun(ctx, x); err != nil {
 			return err
 		}
-		got, err := w.verb(ctx, x, a, w.second, "approve", "", "")
+		got, err := w.verb(ctx, a, w.second, "approve", "", "", "")
 		if err != nil {
 			return err
 		}

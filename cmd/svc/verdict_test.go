@@ -257,7 +257,8 @@ func (r *rulings) call(x *tale, a *asking, v *gatedView, e *evidence, m marks) {
 	}
 	var failed struct{ Error string }
 	_ = json.Unmarshal(step.Output, &failed)
-	unknown := step.Status == "failed" && failed.Error == "UNKNOWN_OUTCOME"
+	cut := run.Status == "cancelled" // what it was doing has no outcome
+	unknown := !cut && step.Status == "failed" && failed.Error == "UNKNOWN_OUTCOME"
 	if unknown {
 		r.unknown++
 	}
@@ -267,7 +268,6 @@ func (r *rulings) call(x *tale, a *asking, v *gatedView, e *evidence, m marks) {
 	if a.tool == plainTool {
 		r.rule(x, lawOnce, len(calls) <= 1, "%s was called %d times: %+v", a.order, len(calls), calls)
 	}
-	cut := run.Status == "cancelled"
 	switch {
 	case step.Status == "succeeded":
 		r.rule(x, lawCalled, len(calls) > 0, "%s is answered and was never called", a.order)
