@@ -45,6 +45,7 @@ type world struct {
 	replays *memReplays
 	log     *syncBuffer
 	subs    chan *feed
+	opening func() // while a stream opens
 
 	tenant, other id.TenantID
 	thread        id.ThreadID
@@ -358,6 +359,9 @@ func (w *world) routes() {
 		}) (Subscriber, error) {
 			if in.Last == "refuse" {
 				return nil, problem.NotFound("run")
+			}
+			if w.opening != nil {
+				w.opening()
 			}
 			f := newFeed(w.t)
 			w.subs <- f

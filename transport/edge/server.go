@@ -191,6 +191,8 @@ type request struct {
 	began   bool // the body stream was read from
 	drained bool // and to its end
 	stolen  bool // the connection is a stream's now
+
+	mark uint64 // of a stream: from before its caller was authenticated
 }
 
 func (s *Server) handle(fc *fasthttp.RequestCtx) {
@@ -400,6 +402,9 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 }
 
 func (s *Server) authenticate(rq *request, creds Credentials) (Identity, error) {
+	if rq.ep.kind == kindStream {
+		rq.mark = s.streams.Mark()
+	}
 	auth, limited := rq.ep.Auth, rq.ep.Bucket != BucketNone
 	if auth == nil {
 		auth = s.cfg.Auth
@@ -670,7 +675,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 		head = append(append(append(append(head, "\r\n"...), h.Name...), ": "...), h.Value...)
 	}
 	head = append(head, "\r\n\r\n: ok\n\n"...)
-	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Principal: rq.caller.Principal, Until: rq.caller.Until}
+	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Principal: rq.caller.Principal, Until: rq.caller.Until, Since: rq.mark}
 	log, id := s.cfg.Log, rq.id
 	counted, _ := rq.fc.Conn().(*conn)
 	if counted != nil {

@@ -260,6 +260,31 @@ func TestRevokedPrincipal(t *testing.T) {
 	})
 }
 
+// The owner's key ends between the look at it and the stream's beginning.
+func TestAStreamThatOpensWhileItsOwnerEndsIsCut(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		w.opening = func() {
+			if n := w.srv.CloseWhere(func(o Owner) bool { return o.Principal == "apikey:member" }); n != 0 {
+				t.Errorf("%d streams were open already", n)
+			}
+		}
+		mine := w.open(t, runPath(w))
+		defer mine.Close()
+		f := <-w.subs
+		if rest, err := mine.ended(); err != nil || rest != "" {
+			t.Fatalf("%v %q", err, rest)
+		}
+		f.waitGone()
+		w.opening = func() {}
+		later := w.open(t, runPath(w))
+		defer later.Close()
+		g := <-w.subs
+		if !(<-g.conn).Send(beatFrame(1)) || later.block(t) == "" {
+			t.Fatal("a stream that came later was cut")
+		}
+	})
+}
+
 func TestShutdownDrains(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		var feeds []*feed

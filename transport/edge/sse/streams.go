@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,9 @@ type Owner struct {
 	Session   id.SessionID
 	Principal string
 	Until     time.Time // the stream is cut at the first heartbeat behind it; zero: never
+	// Since is the Mark from before the caller was authenticated: a CloseWhere
+	// behind it is also about this stream.
+	Since uint64
 }
 
 // Reason says why a stream ended.
@@ -96,6 +100,9 @@ func (c Config) withDefaults() Config {
 const (
 	wheelSlots = 64 // heartbeats are spread over so many ticks
 	stallTicks = 8  // a stalled reader is looked at so often before it is cut
+	// maxCuts is how many calls of CloseWhere a stream may miss while it opens; one
+	// that missed more is cut.
+	maxCuts = 1024
 )
 
 // Streams is the set of open streams.
@@ -107,10 +114,12 @@ type Streams struct {
 	ends   [reasons]atomic.Int64
 	open   atomic.Int64
 
-	mu      sync.Mutex // guards slots, next, draining
+	mu      sync.Mutex // guards the fields below
 	slots   [][]*Conn
 	next    int
 	drained bool
+	cuts    []func(Owner) bool // of the latest calls of CloseWhere, the oldest first
+	made    uint64             // how many calls there were
 
 	stallMu sync.Mutex // guards stalled
 	stalled map[*Conn]struct{}
@@ -175,9 +184,13 @@ func (s *Streams) Open(c net.Conn, head []byte, owner Owner, sub Subscriber) err
 	s.next = (s.next + 1) % wheelSlots
 	conn.pos = len(s.slots[conn.slot])
 	s.slots[conn.slot] = append(s.slots[conn.slot], conn)
+	revoked := s.revoked(owner)
 	s.mu.Unlock()
 
 	defer conn.settle()
+	if revoked {
+		conn.end(Revoked)
+	}
 	sub.Attach(conn)
 	return nil
 }
@@ -228,9 +241,35 @@ func (s *Streams) Stats() Stats {
 	return st
 }
 
+// Mark is a moment in the order of the calls of CloseWhere.
+func (s *Streams) Mark() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made
+}
+
+// revoked reports whether a CloseWhere since the owner's Mark is about it. s.mu is
+// held.
+func (s *Streams) revoked(o Owner) bool {
+	missed := s.made - o.Since
+	if missed > uint64(len(s.cuts)) {
+		return true
+	}
+	return slices.ContainsFunc(s.cuts[uint64(len(s.cuts))-missed:], func(match func(Owner) bool) bool { return match(o) })
+}
+
 // CloseWhere cuts at once, without a terminal frame, the streams whose owner
-// matches, and says how many there were.
+// matches, and says how many there were. A stream that is being opened for an
+// owner who was authenticated before is cut as soon as it is open. match is kept
+// for that and must stay callable.
 func (s *Streams) CloseWhere(match func(Owner) bool) int {
+	s.mu.Lock()
+	if len(s.cuts) == maxCuts {
+		s.cuts = slices.Delete(s.cuts, 0, maxCuts/2)
+	}
+	s.cuts = append(s.cuts, match)
+	s.made++
+	s.mu.Unlock()
 	n := 0
 	for _, c := range s.all() {
 		if match(c.owner) && c.end(Revoked) {
