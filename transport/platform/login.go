@@ -43,7 +43,7 @@ func clientKey(ip netip.Addr) string {
 
 // allowLogin takes a token of the client's bucket and one of the e-mail's.
 func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, email string) error {
-	for _, key := range []string{clientKey(c.IP), strings.ToLower(email)} {
+	for _, key := range []string{"address " + clientKey(c.IP), "email " + strings.ToLower(email)} {
 		retry, ok, err := p.Logins.Allow(ctx, key)
 		if err != nil {
 			return err

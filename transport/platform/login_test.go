@@ -154,7 +154,7 @@ func TestLoginBuckets(t *testing.T) {
 	reset := func() {
 		w.logins.mu.Lock()
 		defer w.logins.mu.Unlock()
-		delete(w.logins.taken, "127.0.0.1")
+		delete(w.logins.taken, "address 127.0.0.1")
 	}
 	reset()
 	if got := try("kim@example.com", goodPassword); got.status != 429 {
@@ -163,6 +163,12 @@ func TestLoginBuckets(t *testing.T) {
 	reset()
 	if got := try("other@example.com", "wrong"); got.status != 401 {
 		t.Errorf("another e-mail: %d", got.status)
+	}
+	reset()
+	for range 3 { // or a stranger could lock an address out by its name
+		if got := try("127.0.0.1", "wrong"); got.status != 401 {
+			t.Errorf("an e-mail that reads like an address takes its tokens: %d", got.status)
+		}
 	}
 	w.logins.mu.Lock()
 	w.logins.size = 0
