@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help build run dev test race lint fmt fmt-check fuzz-short crash golden openapi bench bench-smoke sdkcheck cover migrate verify ci
+.PHONY: help build run dev test race lint fmt fmt-check fuzz-short crash golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ crash: ## kill -9 at every commit boundary and at random under load, against a r
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
+
+conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
+	$(GO) test -tags npm -count=1 ./transport/mcp/conformance
 
 openapi: build ## write docs/openapi.json from the route table
 	$(BIN) openapi > docs/openapi.json

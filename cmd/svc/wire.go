@@ -238,9 +238,16 @@ func closePool(ctx context.Context, pool *pg.Pool) error {
 func ownAddresses(ln net.Listener, metrics string) []netip.AddrPort {
 	var own []netip.AddrPort
 	for _, a := range []string{ln.Addr().String(), metrics} {
-		if ap, err := netip.ParseAddrPort(a); err == nil {
-			own = append(own, ap)
+		addr, err := net.ResolveTCPAddr("tcp", a)
+		if err != nil || a == "" {
+			continue
 		}
+		at := addr.AddrPort()
+		ip := at.Addr().Unmap()
+		if !ip.IsValid() { // a port alone: every address of this machine
+			ip = netip.IPv6Unspecified()
+		}
+		own = append(own, netip.AddrPortFrom(ip, at.Port()))
 	}
 	return own
 }
