@@ -60,7 +60,7 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Description: "Of its published version, or of the newest where none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools/explain", ID: "explainAgentTool", Answer: sampleExplanation,
 		Summary:     "Explain what decides on a tool",
-		Description: "Manifest, grants, rules, policies and connection, in the order in which they are looked at.", Tag: "Agents", Role: lifecycle.RoleMember}, p.explainTool)
+		Description: "Manifest, grants, rules, policies and connection, in the order in which they are looked at.", Tag: "Agents", Role: lifecycle.RoleAdmin}, p.explainTool)
 }
 
 func (p *Platform) policyRoutes(t *edge.Table) {

@@ -593,8 +593,8 @@ func TestRepeatsOfToolRoutes(t *testing.T) {
 	}
 }
 
-// open-parts.md, Questions settled: the sections of tools are an admin's, and
-// what an agent may call is everybody's.
+// open-parts.md, Questions settled: the sections of tools are an admin's, with
+// what names their entries, and what an agent may call is everybody's.
 func TestWhoMayReadAboutTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -619,8 +619,8 @@ func TestWhoMayReadAboutTools(t *testing.T) {
 	if seen != 21 {
 		t.Errorf("%d routes were tried", seen)
 	}
-	for _, path := range []string{"/v1/agents/{agent}/tools", "/v1/agents/{agent}/tools/explain?tool=x"} {
-		if got := w.person("member", "GET", fill.Replace(path), ""); got.status != 200 {
+	for path, want := range map[string]int{"/v1/agents/{agent}/tools": 200, "/v1/agents/{agent}/tools/explain?tool=x": 403} {
+		if got := w.person("member", "GET", fill.Replace(path), ""); got.status != want {
 			t.Errorf("%s as a member: %d %s", path, got.status, got.body)
 		}
 	}
