@@ -70,16 +70,7 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
-	at, err := page[id.AgentID](*in, "agents")
-	if err != nil {
-		return nil, err
-	}
-	agents, err := p.Store.View(c.Tenant).Agents(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(agents, in.Size(), "agents", func(a api.Agent) any { return a.ID })
-	return &l, nil
+	return list(ctx, *in, "agents", p.Store.View(c.Tenant).Agents, func(a api.Agent) any { return a.ID })
 }
 
 func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAgent) (*api.AgentAnswer, error) {
@@ -123,20 +114,13 @@ func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgen
 }
 
 func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {
-	at, err := page[int](in.Page, "agent-versions")
-	if err != nil {
-		return nil, err
-	}
 	v := p.Store.View(c.Tenant)
-	if _, err := v.Agent(ctx, in.ID); err != nil {
-		return nil, err
-	}
-	versions, err := v.Versions(ctx, in.ID, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(versions, in.Size(), "agent-versions", func(v api.AgentVersion) any { return v.Version })
-	return &l, nil
+	return list(ctx, in.Page, "agent-versions", func(ctx context.Context, at, limit int) ([]api.AgentVersion, error) {
+		if _, err := v.Agent(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		return v.Versions(ctx, in.ID, at, limit)
+	}, func(v api.AgentVersion) any { return v.Version })
 }
 
 func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *createVersion) (*api.AgentVersionAnswer, error) {

@@ -57,22 +57,15 @@ func targetFilter(f *store.AuditFilter, text string) error {
 }
 
 func (p *Platform) listAudit(ctx context.Context, c *edge.Caller, in *listAudit) (*api.List[api.AuditEntry], error) {
-	at, err := page[id.AuditID](in.Page, "audit")
-	if err != nil {
-		return nil, err
-	}
 	f := store.AuditFilter{Actor: in.Actor, Action: in.Action, Since: in.Since, Until: in.Until}
 	if in.Target != nil {
 		if err := targetFilter(&f, *in.Target); err != nil {
 			return nil, err
 		}
 	}
-	rows, err := p.Store.View(c.Tenant).AuditLog(ctx, f, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "audit", func(e api.AuditEntry) any { return e.ID })
-	return &l, nil
+	return list(ctx, in.Page, "audit", func(ctx context.Context, at id.AuditID, limit int) ([]api.AuditEntry, error) {
+		return p.Store.View(c.Tenant).AuditLog(ctx, f, at, limit)
+	}, func(e api.AuditEntry) any { return e.ID })
 }
 
 func (p *Platform) usageRoutes(t *edge.Table) {
@@ -112,14 +105,8 @@ func (p *Platform) usage(ctx context.Context, c *edge.Caller, in *listUsage) (*a
 }
 
 func (p *Platform) usageRecords(ctx context.Context, c *edge.Caller, in *listUsageRecords) (*api.List[api.UsageRecord], error) {
-	at, err := page[id.UsageID](in.Page, "usage-records")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).UsageRecords(ctx, store.UsageFilter{Kind: in.Kind, Run: in.RunID}, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "usage-records", func(r api.UsageRecord) any { return r.ID })
-	return &l, nil
+	f := store.UsageFilter{Kind: in.Kind, Run: in.RunID}
+	return list(ctx, in.Page, "usage-records", func(ctx context.Context, at id.UsageID, limit int) ([]api.UsageRecord, error) {
+		return p.Store.View(c.Tenant).UsageRecords(ctx, f, at, limit)
+	}, func(r api.UsageRecord) any { return r.ID })
 }

@@ -313,10 +313,24 @@ func Classify(err error) *problem.Error {
 	return nil
 }
 
-// page reads the cursor of a list that is ordered by id.
+// page reads where a list goes on.
 func page[ID any](q api.Page, kind string) (at ID, err error) {
 	_, err = q.From(kind, &at)
 	return at, err
+}
+
+// list answers one page of a list; pos is where an entry stands in it.
+func list[ID, T any](ctx context.Context, in api.Page, kind string, read func(ctx context.Context, at ID, limit int) ([]T, error), pos func(T) any) (*api.List[T], error) {
+	at, err := page[ID](in, kind)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := read(ctx, at, in.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := api.Paged(rows, in.Size(), kind, pos)
+	return &l, nil
 }
 
 // whole is the limit of a list that is whole unless a page was asked for.

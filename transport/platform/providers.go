@@ -83,16 +83,7 @@ func (p *Platform) checkProvider(ctx context.Context, slug, baseURL *string) err
 }
 
 func (p *Platform) listProviders(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ModelProvider], error) {
-	at, err := page[id.ProviderID](*in, "model-providers")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).Providers(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "model-providers", func(m api.ModelProvider) any { return m.ID })
-	return &l, nil
+	return list(ctx, *in, "model-providers", p.Store.View(c.Tenant).Providers, func(m api.ModelProvider) any { return m.ID })
 }
 
 func (p *Platform) createProvider(ctx context.Context, c *edge.Caller, in *createProvider) (*api.ModelProvider, error) {

@@ -82,16 +82,10 @@ func (p *Platform) startRun(ctx context.Context, c *edge.Caller, in *startRun) (
 }
 
 func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (*api.List[api.Run], error) {
-	at, err := page[id.RunID](in.Page, "runs")
-	if err != nil {
-		return nil, err
-	}
-	runs, err := p.Store.View(c.Tenant).Runs(ctx, store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Status: in.Status}, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(runs, in.Size(), "runs", func(r api.Run) any { return r.ID })
-	return &l, nil
+	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Status: in.Status}
+	return list(ctx, in.Page, "runs", func(ctx context.Context, at id.RunID, limit int) ([]api.Run, error) {
+		return p.Store.View(c.Tenant).Runs(ctx, f, at, limit)
+	}, func(r api.Run) any { return r.ID })
 }
 
 // getRun reads the run before its steps: a run that is shown as ended is shown

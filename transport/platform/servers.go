@@ -86,20 +86,6 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Description: "One that a grant pins is IN_USE.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInUse}}, p.deleteConnection)
 }
 
-// list answers one page of a list that is ordered by id.
-func list[ID, T any](ctx context.Context, in api.Page, kind string, read func(ctx context.Context, at ID, limit int) ([]T, error), pos func(T) any) (*api.List[T], error) {
-	at, err := page[ID](in, kind)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := read(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), kind, pos)
-	return &l, nil
-}
-
 // small refuses a free-form object that is too large.
 func small(field string, o api.Object) error {
 	if len(o) > api.MaxObject {

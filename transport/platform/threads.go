@@ -53,16 +53,7 @@ func (p *Platform) threadRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listThreads(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Thread], error) {
-	at, err := page[id.ThreadID](*in, "threads")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).Threads(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "threads", func(t api.Thread) any { return t.ID })
-	return &l, nil
+	return list(ctx, *in, "threads", p.Store.View(c.Tenant).Threads, func(t api.Thread) any { return t.ID })
 }
 
 func (p *Platform) createThread(ctx context.Context, c *edge.Caller, in *createThread) (*api.ThreadCreated, error) {

@@ -60,16 +60,7 @@ func (p *Platform) userRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listUsers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.User], error) {
-	at, err := page[id.UserID](*in, "users")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).Users(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "users", func(u api.User) any { return u.ID })
-	return &l, nil
+	return list(ctx, *in, "users", p.Store.View(c.Tenant).Users, func(u api.User) any { return u.ID })
 }
 
 func (p *Platform) createUser(ctx context.Context, c *edge.Caller, in *createUser) (*api.User, error) {
@@ -142,16 +133,7 @@ func (p *Platform) nodeRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listNodes(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.OrgNode], error) {
-	at, err := page[id.NodeID](*in, "org-nodes")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).Nodes(ctx, at, in.Size())
-	if err != nil {
-		return nil, err
-	}
-	l := api.Paged(rows, in.Size(), "org-nodes", func(n api.OrgNode) any { return n.ID })
-	return &l, nil
+	return list(ctx, *in, "org-nodes", p.Store.View(c.Tenant).Nodes, func(n api.OrgNode) any { return n.ID })
 }
 
 func (p *Platform) createNode(ctx context.Context, c *edge.Caller, in *createNode) (*api.OrgNode, error) {
