@@ -281,7 +281,7 @@ func (c *change) answered(m ModelAnswered) {
 	c.clock()
 	r := m.Result
 	e := StepEnded{
-		Status: lifecycle.StepSucceeded, Output: showTurn(r), Segments: m.Segments,
+		Status: lifecycle.StepSucceeded, Output: showTurn(r, m.Plan), Segments: m.Segments,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: m.Price.Cost(r.TokensIn, r.TokensOut), Estimated: r.Estimated,
 	}
 	declined := r.Finish == model.FinishFilter && r.Text == "" && len(r.Calls) == 0

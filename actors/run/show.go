@@ -29,10 +29,17 @@ type shownTurn struct {
 	Error    string      `json:"error,omitempty"`
 }
 
-func showTurn(r *model.Result) []byte {
+// showTurn shows calls as they are planned, if they are: the plan knows what is
+// secret whatever its key.
+func showTurn(r *model.Result, plan []tool.Planned) []byte {
 	out := shownTurn{Text: r.Text, Thinking: r.ThinkingText()}
-	for _, c := range r.Calls {
-		out.Calls = append(out.Calls, shownCall{ID: c.ID, Tool: cut(c.Name, maxName), Args: redact.JSON(c.Args)})
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		shown := shownCall{ID: c.ID, Tool: cut(c.Name, maxName), Args: shownArgs(c)}
+		if len(plan) == len(r.Calls) && len(plan[i].Shown) > 0 {
+			shown.Args = plan[i].Shown
+		}
+		out.Calls = append(out.Calls, shown)
 	}
 	return encode(out)
 }
