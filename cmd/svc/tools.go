@@ -79,7 +79,8 @@ type downtime struct {
 }
 
 const (
-	// listPatience bounds the wait for one server's list during a turn.
+	// listPatience bounds the wait for one server's list during a turn, and the one
+	// for the storage behind a call whose time is up.
 	listPatience = 5 * time.Second
 	// downFor is how long a server that could not be listed is not asked again.
 	downFor = 15 * time.Second
@@ -94,6 +95,9 @@ const (
 type view struct {
 	access *tool.Access
 	specs  []tool.Spec
+	// secrets are the servers of the agent, each as one of its credentials: what is
+	// shown holds none of them.
+	secrets []mcp.Target
 }
 
 // look reads what an agent may call: access from the tables, lists from the
@@ -112,11 +116,16 @@ func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 	var locked []string // nobody may ask them: their last known lists count
 	for i := range access.Servers {
 		s := &access.Servers[i]
-		if !s.Enabled || only != "" && s.Slug != only ||
-			!slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
+		if !s.Enabled || !slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
 			continue
 		}
 		as, without := b.targets(t, access, s)
+		if s.AuthKind != tool.AuthNone {
+			v.secrets = append(v.secrets, as...)
+		}
+		if only != "" && s.Slug != only {
+			continue
+		}
 		targets = append(targets, as...)
 		if without {
 			locked = append(locked, s.Slug)
@@ -308,12 +317,58 @@ func (b *toolbox) Plan(ctx context.Context, t run.Turn, firstIdx int, calls []mo
 	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
 	out := make([]tool.Planned, len(calls))
 	for i := range calls {
-		out[i] = b.plan(ctx, t, v, offers, firstIdx+i, &calls[i])
+		out[i] = plan(t, v, offers, firstIdx+i, &calls[i])
 	}
+	b.hide(ctx, v.secrets, out)
 	return out, nil
 }
 
-func (b *toolbox) plan(ctx context.Context, t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
+// hide takes the credentials out of what is shown of calls. What cannot be
+// compared with a credential is not shown.
+func (b *toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Planned) {
+	if len(secrets) == 0 {
+		return
+	}
+	shown := make([]json.RawMessage, len(plan))
+	for i := range plan {
+		shown[i] = plan[i].Shown
+	}
+	shown, err := b.masked(ctx, secrets, shown)
+	for i := range plan {
+		if plan[i].Shown = shownMalformed; err == nil {
+			plan[i].Shown = shown[i]
+		}
+	}
+	if err != nil {
+		b.log.Warn().Err(err).Stringer("tenant", secrets[0].Tenant).Msg("arguments are not shown: a credential cannot be opened")
+	}
+}
+
+// masked opens each credential once for all values, which are JSON or nothing.
+func (b *toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
+	all := []byte{'['}
+	for i, v := range values {
+		if i > 0 {
+			all = append(all, ',')
+		}
+		if len(v) == 0 {
+			v = json.RawMessage("null")
+		}
+		all = append(all, v...)
+	}
+	all = append(all, ']')
+	for _, s := range secrets {
+		var err error
+		if all, err = b.gateway.Mask(ctx, s, all); err != nil {
+			return nil, err
+		}
+	}
+	var out []json.RawMessage
+	err := json.Unmarshal(all, &out)
+	return out, err
+}
+
+func plan(t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
 	p := tool.Planned{CallID: call.ID, Tool: call.Name, Args: call.Args, Shown: redact.JSON(call.Args)}
 	refuse := func(code, message string) tool.Planned {
 		o := tool.FailedResult(code, message)
@@ -331,15 +386,6 @@ func (b *toolbox) plan(ctx context.Context, t run.Turn, v *view, offers []tool.O
 	}
 	p.Args = tool.WithKey(o.Schema, call.Args, tool.Key(t.Run, idx))
 	p.Shown = redact.JSON(p.Args)
-	if c := o.Connection; c != nil {
-		target, err := b.targetOf(t.Tenant, v.access, o)
-		if err == nil {
-			p.Shown, err = b.gateway.Mask(ctx, target, p.Shown)
-		}
-		if err != nil { // what cannot be compared with the credential is not shown
-			p.Shown = shownMalformed
-		}
-	}
 	switch err := tool.Check(o.Schema, p.Args); {
 	case errors.Is(err, tool.ErrSchema):
 		return refuse(tool.ErrToolFailed, "The tool's own schema cannot be used. Nothing was run.")
@@ -403,10 +449,21 @@ func (b *toolbox) Call(ctx context.Context, t run.Turn, _ int, p tool.Planned) t
 		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run.")
 	}
 	answer, err := b.gateway.Call(ctx, target, o.Name, p.Args)
+	out := outcome(answer)
 	if err != nil {
-		return failedCall(err)
+		out = failedCall(err)
 	}
-	return outcome(answer)
+	// The gateway has taken this connection's credential out already.
+	others := slices.DeleteFunc(v.secrets, func(s mcp.Target) bool { return o.Connection != nil && *s.Connection == *o.Connection })
+	if len(others) > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listPatience)
+		defer cancel()
+		shown, err := b.masked(ctx, others, []json.RawMessage{out.Shown})
+		if out.Shown = shownMalformed; err == nil {
+			out.Shown = shown[0]
+		}
+	}
+	return out
 }
 
 // again repeats a read while the storage cannot serve: nothing was called yet.
