@@ -12,7 +12,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -309,5 +311,162 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		if !slices.Contains(want, r) {
 			t.Errorf("%s is in docs/openapi.json but not in this list", r)
 		}
+	}
+}
+
+// eachCall calls f with every call of a function of a package in files that are no
+// tests, as pkg.Name.
+func eachCall(pkg string, f func(f file, name string, call *ast.CallExpr)) {
+	for _, in := range files {
+		if in.test {
+			continue
+		}
+		ast.Inspect(in.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == pkg {
+					f(in, sel.Sel.Name, call)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// The environment is read in cmd/svc; tests and failpoints have their own.
+func TestOneReaderOfTheEnvironment(t *testing.T) {
+	eachCall("os", func(f file, name string, call *ast.CallExpr) {
+		if slices.Contains([]string{"Getenv", "LookupEnv", "Environ"}, name) && !underAny(f.dir, "cmd/svc", "persistence/pgtest", "persistence/failpoint") {
+			t.Errorf("%s: os.%s", fset.Position(call.Pos()), name)
+		}
+	})
+}
+
+// Whoever reads beyond a tenant says so where everything is joined (decision 16).
+func TestReadsBeyondATenantAreJoinedInCmd(t *testing.T) {
+	seen := 0
+	eachCall("store", func(f file, name string, call *ast.CallExpr) {
+		if name != "System" && name != "NewDirectory" {
+			return
+		}
+		if seen++; !under(f.dir, "cmd/svc") {
+			t.Errorf("%s: store.%s", fset.Position(call.Pos()), name)
+		}
+	})
+	if seen < 2 {
+		t.Error("neither store.System nor store.NewDirectory is called: the check is void")
+	}
+}
+
+// A log line's message is a constant; what varies is in its fields.
+func TestLogMessagesAreConstant(t *testing.T) {
+	seen := 0
+	for _, f := range files {
+		if f.test {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Msg" && sel.Sel.Name != "Msgf" {
+				return true
+			}
+			seen++
+			if lit, ok := call.Args[0].(*ast.BasicLit); !ok || lit.Kind != token.STRING || sel.Sel.Name == "Msgf" {
+				t.Errorf("%s: a message that is no constant", fset.Position(call.Pos()))
+			}
+			return true
+		})
+	}
+	if seen < 20 {
+		t.Errorf("only %d log lines found: the check is void", seen)
+	}
+}
+
+// literals are the string literals of a file that match.
+func literals(f file, match *regexp.Regexp) []string {
+	var out []string
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil && match.MatchString(s) {
+				out = append(out, s)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// Every metric, variable and check of svc doctor is in the operator guide, and no
+// other metric is.
+func TestTheOperatorGuideIsComplete(t *testing.T) {
+	b, err := os.ReadFile("docs/operator-guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide := string(b)
+	metrics := map[string]bool{}
+	for _, f := range files {
+		switch {
+		case f.test:
+		case slices.Contains(f.imports(), "github.com/prometheus/client_golang/prometheus"):
+			for _, name := range literals(f, regexp.MustCompile(`^svc_[a-z]+_[a-z0-9_]+$`)) {
+				metrics[name] = true
+				if !strings.Contains(guide, "`"+name+"`") {
+					t.Errorf("the metric %s is not in docs/operator-guide.md", name)
+				}
+			}
+		case f.path == "cmd/svc/config.go":
+			for _, name := range literals(f, regexp.MustCompile(`^(SVC|OPENAI|ANTHROPIC)_[A-Z0-9_]+$`)) {
+				if !strings.Contains(guide, "`"+name+"`") {
+					t.Errorf("the variable %s is not in docs/operator-guide.md", name)
+				}
+			}
+		case f.path == "persistence/feed/diagnose.go":
+			for _, check := range literals(f, regexp.MustCompile(`^[a-z]+( [a-z]+)+$`)) {
+				if !strings.Contains(guide, "ok  "+check+" ") {
+					t.Errorf("the check %q of svc doctor is not in docs/operator-guide.md", check)
+				}
+			}
+		}
+	}
+	if len(metrics) < 40 {
+		t.Errorf("only %d metrics found: the check is void", len(metrics))
+	}
+	for _, name := range regexp.MustCompile("`svc_[a-z0-9_]+`").FindAllString(guide, -1) {
+		if name = strings.Trim(name, "`"); !metrics[name] && !slices.Contains([]string{"svc_api", "svc_system"}, name) {
+			t.Errorf("docs/operator-guide.md names the metric %s, which is none", name)
+		}
+	}
+}
+
+// What docs/architecture.md says is tested names tests that are there.
+func TestTheTestsThatAreNamedExist(t *testing.T) {
+	b, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test {
+				declared = append(declared, fn.Name.Name)
+			}
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)(…?)`").FindAllStringSubmatch(string(b), -1)
+	for _, m := range named {
+		if !slices.ContainsFunc(declared, func(name string) bool { return name == m[1] || m[2] != "" && strings.HasPrefix(name, m[1]) }) {
+			t.Errorf("docs/architecture.md names %s, which is no test", m[1])
+		}
+	}
+	if len(named) < 40 {
+		t.Errorf("only %d tests are named: the check is void", len(named))
 	}
 }
