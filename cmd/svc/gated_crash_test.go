@@ -24,6 +24,9 @@ func gatedPoints() []string {
 	return slices.DeleteFunc(failpoint.Names(), func(name string) bool { return !gatedPoint(name) })
 }
 
+// rounds is how often each point is met.
+const rounds = 25
+
 // tellers is how many stories happen at a time.
 const tellers = 14
 
@@ -31,11 +34,13 @@ const tellers = 14
 // until all that was begun has ended. It answers what was told.
 func (w *scene) storm(t *testing.T, limit time.Duration, kills func(ctx context.Context)) []*tale {
 	t.Helper()
-	ctx := within(t, limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	stop := make(chan struct{})
 	var mu sync.Mutex // guards tales
 	var tales []*tale
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	for i := range tellers {
 		wg.Go(func() {
 			for n := i; ; n++ {
@@ -89,12 +94,12 @@ func storms(t *testing.T, limit time.Duration, kills func(ctx context.Context, n
 		t.Logf("kills over %s", time.Since(begun).Round(time.Millisecond))
 		n.launch()
 	}))
+	w.examine(r)
 	r.report(t)
 	r.notVoid(t)
 	if r.again == 0 || r.unknown == 0 {
 		t.Error("no call was repeated, or no outcome was unknown: the test is void")
 	}
-	w.healthy(t)
 }
 
 // TestCrashAtEveryGatedFailpoint kills the process at every point that only a
@@ -108,8 +113,8 @@ func TestCrashAtEveryGatedFailpoint(t *testing.T) {
 	for _, point := range points {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			storms(t, time.Minute, func(ctx context.Context, n *node) {
-				for range 25 {
+			storms(t, 4*time.Minute, func(ctx context.Context, n *node) {
+				for range rounds {
 					n.dieAt(ctx, t, point, 1+rand.IntN(10))
 				}
 			})
@@ -122,8 +127,8 @@ func TestCrashAtEveryGatedFailpoint(t *testing.T) {
 func TestCrashGatedAtRandom(t *testing.T) {
 	t.Run("any moment", func(t *testing.T) {
 		t.Parallel()
-		storms(t, time.Minute, func(ctx context.Context, n *node) {
-			for range 30 {
+		storms(t, 4*time.Minute, func(ctx context.Context, n *node) {
+			for range 2 * rounds {
 				n.launch()
 				select {
 				case <-time.After(150*time.Millisecond + rand.N(700*time.Millisecond)):
@@ -141,8 +146,8 @@ func TestCrashGatedAtRandom(t *testing.T) {
 				shared = append(shared, name)
 			}
 		}
-		storms(t, time.Minute, func(ctx context.Context, n *node) {
-			for i := range 10 * len(shared) {
+		storms(t, 6*time.Minute, func(ctx context.Context, n *node) {
+			for i := range rounds * len(shared) {
 				n.dieAt(ctx, t, shared[i%len(shared)], 1+rand.IntN(30))
 			}
 		})

@@ -470,14 +470,13 @@ func (w *scene) verb(ctx context.Context, a *asking, who *client, action, args, 
 // decide carries a call's fate out, and sees to it that nobody decides again.
 func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 	var err error
-	expect := func(want string, who *client, action, args, feedback string) {
-		if err != nil {
-			return
-		}
+	expect := func(want string, who *client, action, args, feedback string) bool {
 		var got string
-		if got, err = w.verb(ctx, a, who, action, args, feedback, ""); err == nil && got != want {
-			x.must(false, "%s of %s was answered %s, want %s", action, a.order, got, want)
+		if got, err = w.verb(ctx, a, who, action, args, feedback, ""); err != nil {
+			return false
 		}
+		x.must(got == want, "%s of %s was answered %s, want %s", action, a.order, got, want)
+		return got == want
 	}
 	switch a.fate {
 	case isApproved, isEdited:
@@ -490,16 +489,18 @@ func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 			expect(status, w.first, action, args, "")
 			break
 		}
-		expect("pending, 1 so far", w.first, action, args, "")
-		expect("ALREADY_DECIDED", w.first, "reject", "", "")
-		a.sent = time.Now()
-		expect(status, w.second, "approve", "", "")
+		if expect("pending, 1 so far", w.first, action, args, "") && expect("ALREADY_DECIDED", w.first, "reject", "", "") {
+			a.sent = time.Now()
+			expect(status, w.second, "approve", "", "")
+		}
 	case isRejected:
-		expect("rejected", w.first, "reject", "", "not today")
-		expect("ALREADY_DECIDED", w.second, "approve", "", "")
+		if expect("rejected", w.first, "reject", "", "not today") {
+			expect("ALREADY_DECIDED", w.second, "approve", "", "")
+		}
 	case isResponded:
-		expect("responded", w.first, "respond", "", "/say as told "+x.id)
-		expect("ALREADY_DECIDED", w.second, "approve", "", "")
+		if expect("responded", w.first, "respond", "", "/say as told "+x.id) {
+			expect("ALREADY_DECIDED", w.second, "approve", "", "")
+		}
 	case approveOrCancel, approveOrExpire, anyOfThree:
 		err = w.race(ctx, x, a)
 	}
@@ -574,6 +575,7 @@ func TestStoriesOfGatedCalls(t *testing.T) {
 	n.start()
 	w := newScene(t, n)
 	r := w.judge(t, w.tellEach(within(t, 30*time.Second)))
+	w.examine(r)
 	r.report(t)
 	r.notVoid(t)
 	for _, s := range stories {
@@ -584,5 +586,4 @@ func TestStoriesOfGatedCalls(t *testing.T) {
 	if r.unknown > 0 || r.again > 0 {
 		t.Errorf("without a crash %d outcomes are unknown and %d calls were repeated", r.unknown, r.again)
 	}
-	w.healthy(t)
 }

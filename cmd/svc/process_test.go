@@ -73,6 +73,7 @@ type process struct {
 	addr string
 	base string
 	env  []string
+	file string // of the binary, empty: that of this source
 
 	mu  sync.Mutex // guards the fields below
 	cmd *exec.Cmd
@@ -220,7 +221,10 @@ func (n *node) start(env ...string) {
 
 func (n *node) launch(env ...string) {
 	n.t.Helper()
-	file := binary(n.t)
+	file := n.file
+	if file == "" {
+		file = binary(n.t)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.log = new(logText)

@@ -32,10 +32,11 @@ const (
 	lawText    = "the answer is what was said"
 	lawUngated = "ungated calls are made before people are asked"
 	lawKeys    = "no two calls share a key"
+	lawHealth  = "the doctor finds nothing"
 )
 
 var laws = []string{lawEnds, lawAnswers, lawOnce, lawSame, lawArgs, lawAfter, lawNever, lawReceipt, lawCalled, lawEnd, lawStays, lawSteps, lawFrames, lawStream, lawText,
-	lawUngated, lawKeys}
+	lawUngated, lawKeys, lawHealth}
 
 // lateCall is how long after the answer to a cancel a call may arrive that was
 // on its way.
@@ -414,10 +415,13 @@ func lastText(frames []frame) string {
 	return textOf(frames[at:], "llm.delta")
 }
 
-// healthy asks the doctor.
-func (w *scene) healthy(t *testing.T) {
-	t.Helper()
-	if out, code := w.svc("doctor"); code != 0 {
-		t.Errorf("doctor: %s", out)
+// examine asks the doctor.
+func (w *scene) examine(r *rulings) {
+	w.t.Helper()
+	out, code := w.svc("doctor")
+	if code == 0 {
+		r.held[lawHealth]++
+		return
 	}
+	r.broken[lawHealth] = append(r.broken[lawHealth], out)
 }
