@@ -147,6 +147,17 @@ func (c *Config) loadClient(env func(string) (string, bool)) {
 
 func environment(name string) (string, bool) { return os.LookupEnv(name) }
 
+// stdioEnv is what a stdio tool server is given of our environment.
+func stdioEnv() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME"} {
+		if v, ok := environment(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
 func (c *Config) setEnv(v string) error {
 	switch v {
 	case "development", "production":

@@ -49,14 +49,3 @@ func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok 
 	}
 	return 0, true, nil
 }
-
-// stdioEnv is what a stdio tool server is given of our environment.
-func stdioEnv() []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME"} {
-		if v, ok := environment(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
-}

@@ -25,8 +25,8 @@ const policyWord = "approval policy"
 // CreatePolicy makes an approval policy; what it leaves out has its default.
 func (t *Tx) CreatePolicy(ctx context.Context, in *api.ApprovalPolicyCreate) (*api.ApprovalPolicy, error) {
 	row := &api.ApprovalPolicy{ID: id.PolicyID{UUID: id.NewAnywhere()}, Name: in.Name, ToolPattern: in.ToolPattern, Source: (*tool.Source)(in.Source),
-		AgentID: in.AgentID, Risk: api.DefaultRisk, RequiredApprovals: api.DefaultApprovals, ApproverRole: api.DefaultApprover,
-		SLAMinutes: api.DefaultSLAMinutes, EscalateToRole: in.EscalateToRole, Enabled: true}
+		AgentID: in.AgentID, Risk: tool.DefaultRisk, RequiredApprovals: tool.DefaultRequired, ApproverRole: tool.DefaultRole,
+		SLAMinutes: tool.DefaultSLAMinutes, EscalateToRole: in.EscalateToRole, Enabled: true}
 	set(&row.Risk, in.Risk)
 	set(&row.RequiredApprovals, in.RequiredApprovals)
 	set(&row.ApproverRole, in.ApproverRole)

@@ -196,14 +196,6 @@ type ApprovalPolicy struct {
 	UpdatedAt         time.Time       `json:"updated_at" doc:"UTC."`
 }
 
-// What a policy says where its create does not.
-const (
-	DefaultRisk       = lifecycle.RiskMedium
-	DefaultApprovals  = 1
-	DefaultApprover   = lifecycle.RoleAdmin
-	DefaultSLAMinutes = 1440.0
-)
-
 // ApprovalPolicyCreate is the body of POST /v1/approval-policies.
 type ApprovalPolicyCreate struct {
 	Name              string          `json:"name" minLength:"1" maxLength:"120" doc:"For people; approvals show it."`
