@@ -148,20 +148,3 @@ func parseToken(s string) token {
 func (t *token) names(n names) bool {
 	return t.valid && t.fits(n) || t.text != "" && (t.text == n.bare || t.text == n.qualified)
 }
-
-// MoreSpecific orders the patterns of grants that match one tool: negative where
-// a comes before b (exact, longer prefix, shorter prefix, `*`), 0 where they are
-// equally specific. What is no pattern comes last.
-func MoreSpecific(a, b string) int {
-	p, okP := parsePattern(a)
-	q, okQ := parsePattern(b)
-	switch {
-	case okP && okQ:
-		return p.compare(q)
-	case okP:
-		return -1
-	case okQ:
-		return 1
-	}
-	return 0
-}
