@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"agentsvc/schemas/redact"
 )
 
-const redacted = "[redacted]"
+// redacted is what a person may leave in edited arguments: see tool.Unmask.
+const redacted = redact.Mark
 
 // shortest is the length from which a credential is looked for inside of longer
 // text; a shorter one is only a whole value, or every answer would be in shreds.
