@@ -45,14 +45,14 @@ type toolbox struct {
 	log     zerolog.Logger
 
 	mu    sync.Mutex                 // guards down and saved
-	down  map[listedAs]downtime      // who did not get a list lately
-	saved map[id.ServerID]*tool.Spec // the first of the list that was kept last
+	down  map[listedAs]downtime   // who did not get a list lately
+	saved map[listedAs]*tool.Spec // the first of the list that was kept last
 }
 
 func newToolbox(tables *store.Store, keys *vault.Vault, gateway *mcp.Gateway, guard *egress.Guard, c *Config, log zerolog.Logger) *toolbox {
 	return &toolbox{
 		tables: tables, vault: keys, gateway: gateway, guard: guard, https: c.Production, stdio: c.StdioServers, timeout: c.ToolTimeout, log: log,
-		down: map[listedAs]downtime{}, saved: map[id.ServerID]*tool.Spec{},
+		down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{},
 	}
 }
 
@@ -243,7 +243,7 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 			delete(b.down, asked(&target))
 			b.mu.Unlock()
 		}
-		b.remember(ctx, t, target.Server, specs)
+		b.remember(ctx, &target, specs)
 		return specs
 	}
 	if ctx.Err() != nil {
@@ -274,22 +274,23 @@ func (b *toolbox) forgetDowntime(s id.ServerID) {
 
 // remember keeps a list that a server has given, for when it is down. The
 // gateway hands the same list out until it asks again.
-func (b *toolbox) remember(ctx context.Context, t id.TenantID, s id.ServerID, specs []tool.Spec) {
+func (b *toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
 	if len(specs) == 0 {
 		return
 	}
 	b.mu.Lock()
-	known := b.saved[s] == &specs[0]
+	as := asked(t)
+	known := b.saved[as] == &specs[0]
 	if !known && len(b.saved) >= maxKept {
 		clear(b.saved)
 	}
-	b.saved[s] = &specs[0]
+	b.saved[as] = &specs[0]
 	b.mu.Unlock()
 	if known {
 		return
 	}
-	if err := b.tables.SaveTools(ctx, t, s, specs); err != nil {
-		b.log.Warn().Err(err).Stringer("tenant", t).Stringer("server", s).Msg("the list of tools cannot be kept")
+	if err := b.tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
+		b.log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
 	}
 }
 
@@ -656,7 +657,8 @@ func (b *toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 	if c == nil && row.AuthKind != tool.AuthNone {
 		return nil, unreachable("There is no connection with a credential for this server.")
 	}
-	specs, err := b.gateway.Fresh(ctx, b.target(t, server(row), c))
+	target := b.target(t, server(row), c)
+	specs, err := b.gateway.Fresh(ctx, target)
 	var e *mcp.Error
 	if errors.As(err, &e) {
 		return nil, unreachable(e.Message)
@@ -665,7 +667,7 @@ func (b *toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 		return nil, err
 	}
 	b.forgetDowntime(s)
-	b.remember(ctx, t, s, specs)
+	b.remember(ctx, &target, specs)
 	return specs, nil
 }
 
@@ -684,7 +686,7 @@ func server(row *api.MCPServer) *tool.Server {
 }
 
 func unreachable(why string) *problem.Error {
-	return &problem.Error{Code: problem.CodeMCPUnreachable, Detail: why, Extensions: map[string]any{"errors": []string{why}}}
+	return &problem.Error{Code: problem.CodeMCPUnreachable, Detail: sentence(why), Extensions: map[string]any{"errors": []string{why}}}
 }
 
 // Forget implements platform.Tools.

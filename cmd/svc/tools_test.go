@@ -46,16 +46,21 @@ func leak(secret, text string) string {
 	return ""
 }
 
-// noLeakInStorage looks at every column of every row of the node's database.
-func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret string) {
-	t.Helper()
+// dataDir is where the process keeps its data.
+func (p *process) dataDir() string {
 	dir := ""
 	for _, v := range p.env {
 		if value, ok := strings.CutPrefix(v, "SVC_DATA_DIR="); ok {
 			dir = value
 		}
 	}
-	server, err := private.Connect(ctx, dir)
+	return dir
+}
+
+// noLeakInStorage looks at every column of every row of the node's database.
+func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret string) {
+	t.Helper()
+	server, err := private.Connect(ctx, p.dataDir())
 	if err != nil {
 		t.Fatal(err)
 	}
