@@ -12,7 +12,6 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -83,17 +82,12 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 // frozen opens the arguments. Where they do not open the approval can still be
 // rejected, and expires.
 func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
-	plain, err := k.cfg.Vault.Open(s.place("frozen"), r.Frozen)
+	plain, err := k.cfg.Vault.Open(journal.FrozenAt(s.Tenant, s.ID), r.Frozen)
 	if err != nil {
 		k.cfg.Log.Error().Err(err).Stringer("tenant", s.Tenant).Stringer("approval", s.ID).Msg("frozen arguments do not open")
 		return nil
 	}
 	return plain
-}
-
-// place is where the arguments of an approval are sealed to.
-func (s *State) place(column string) vault.AAD {
-	return vault.AAD{Tenant: s.Tenant, Table: "approvals", Row: s.ID.String(), Column: column}
 }
 
 // rows is everything that a decision makes durable, in one commit.
@@ -151,7 +145,7 @@ func (k *kind) update(prev durable.Loaded[State], s *State, op id.OpID, now time
 		panic(err) // what was decoded, or came as JSON, encodes
 	}
 	if s.Edited != nil {
-		if u.Edited, err = k.cfg.Vault.Seal(s.place("edited"), s.Edited); err != nil {
+		if u.Edited, err = k.cfg.Vault.Seal(journal.EditedAt(s.Tenant, s.ID), s.Edited); err != nil {
 			panic(err) // sealing needs nothing but the machine's randomness
 		}
 	}

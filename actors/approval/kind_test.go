@@ -195,7 +195,7 @@ func (w *world) open(change func(o *terms)) gate {
 	}
 	g := gate{w: w, a: id.ApprovalID{UUID: id.NewAnywhere()}}
 	g.run = id.RunID{UUID: id.New(g.a.Shard())}
-	sealed, err := w.vault.Seal((&State{Tenant: w.tenant, ID: g.a}).place("frozen"), frozen)
+	sealed, err := w.vault.Seal(journal.FrozenAt(w.tenant, g.a), frozen)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestADecisionIsCommittedWithAllThatBelongsToIt(t *testing.T) {
 	if err := w.pool.QueryRow(t.Context(), `SELECT edited, digest FROM approvals WHERE id = $1`, g.a).Scan(&edited, &digest); err != nil {
 		t.Fatal(err)
 	}
-	plain, err := w.vault.Open((&State{Tenant: w.tenant, ID: g.a}).place("edited"), edited)
+	plain, err := w.vault.Open(journal.EditedAt(w.tenant, g.a), edited)
 	if want := `{"order":8,"token":"s3cret","idempotency_key":"k1"}`; err != nil || string(plain) != want || tool.Digest(plain) != [32]byte(digest) {
 		t.Errorf("%s, %v", plain, err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/tool"
@@ -49,7 +48,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout}
 		copy(c.Approval.Digest[:], a.Digest)
 		if a.Edited != nil {
-			edited, err := k.cfg.Sealer.Open(approvalPlace(s.Tenant, a.ID, "edited"), a.Edited)
+			edited, err := k.cfg.Sealer.Open(journal.EditedAt(s.Tenant, a.ID), a.Edited)
 			if err != nil { // the run fails: nothing fits the digest
 				k.log(k.cfg.Log.Error(), s).Err(err).Stringer("approval", a.ID).Msg("edited arguments do not open")
 			}
@@ -57,11 +56,6 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 		}
 	}
 	return c, nil
-}
-
-// approvalPlace is where a sealed value of an approval belongs.
-func approvalPlace(tenant id.TenantID, approval id.ApprovalID, column string) vault.AAD {
-	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: column}
 }
 
 // asks opens the approval of a call: its row and its timers.
@@ -75,7 +69,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.T
 	}
 	w.Statements = append(w.Statements, journal.OpenApproval(s.Tenant, op, &journal.ApprovalInsert{
 		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
-		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(approvalPlace(s.Tenant, *p.Approval, "frozen"), p.Args),
+		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(journal.FrozenAt(s.Tenant, *p.Approval), p.Args),
 		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
 		ExpiresAt: f.Expires, CreatedAt: now,
 	}))

@@ -313,7 +313,7 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 		case opening:
 			a := &approvalRow{id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string), expires: st.Args[18].(time.Time)}
 			copy(a.digest[:], st.Args[13].([]byte))
-			frozen, err := lawVault.Open(approvalPlace(tenant, a.id, "frozen"), st.Args[12].([]byte))
+			frozen, err := lawVault.Open(journal.FrozenAt(tenant, a.id), st.Args[12].([]byte))
 			w.must(err == nil && bytes.Equal(frozen, w.plans[a.step].Args) && tool.Digest(frozen) == a.digest, "the frozen arguments of step %d are %s (%v)", a.step, frozen, err)
 			w.must(w.db.approvals[a.id] == nil, "an approval was opened twice")
 			w.db.approvals[a.id] = a
@@ -720,7 +720,7 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 		a.status = lifecycle.ApprovalApproved
 	case lifecycle.ActionEdit:
 		a.status = lifecycle.ApprovalEdited
-		sealed, err := lawVault.Seal(approvalPlace(tenant, a.id, "edited"), editedArgs(a.step))
+		sealed, err := lawVault.Seal(journal.EditedAt(tenant, a.id), editedArgs(a.step))
 		if err != nil {
 			panic(err)
 		}

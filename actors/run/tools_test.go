@@ -18,7 +18,6 @@ import (
 	"agentsvc/actors/sweep"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -175,7 +174,7 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 	case lifecycle.ActionEdit:
 		u.Status, soFar = lifecycle.ApprovalEdited, required
 		u.Digest = tool.Digest(json.RawMessage(edited))
-		sealed, err := w.vault.Seal(vault.AAD{Tenant: w.tenant, Table: "approvals", Row: a.String(), Column: "edited"}, []byte(edited))
+		sealed, err := w.vault.Seal(journal.EditedAt(w.tenant, a), []byte(edited))
 		if err != nil {
 			w.t.Fatal(err)
 		}

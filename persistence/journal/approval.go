@@ -4,9 +4,20 @@ import (
 	"encoding/json"
 	"time"
 
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
+
+// FrozenAt is where the frozen arguments of an approval are sealed to.
+func FrozenAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "frozen"}
+}
+
+// EditedAt is where its edited arguments are sealed to.
+func EditedAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "edited"}
+}
 
 // ApprovalInsert is an approval that a run opens, in status pending, version 1,
 // epoch 0.
@@ -22,7 +33,7 @@ type ApprovalInsert struct {
 	Tool      string
 	Args      json.RawMessage // shown
 	Schema    json.RawMessage
-	Frozen    []byte // sealed
+	Frozen    []byte // sealed to FrozenAt
 	Digest    [32]byte
 	Reasoning string
 	Policy    json.RawMessage
@@ -40,7 +51,7 @@ type ApprovalUpdate struct {
 	Status      lifecycle.ApprovalStatus
 	Assignee    lifecycle.Role
 	SoFar       int
-	Edited      []byte // sealed; nil leaves the column as it is
+	Edited      []byte // sealed to EditedAt; nil leaves the column as it is
 	Digest      [32]byte
 	Decisions   json.RawMessage
 	Decision    lifecycle.Action // empty while pending

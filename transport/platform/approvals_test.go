@@ -51,7 +51,7 @@ func (w *world) newApproval(p party, change func(o *opened)) id.ApprovalID {
 		change(&o)
 	}
 	a := id.ApprovalID{UUID: id.New(o.run.Shard())}
-	frozen, err := vault.New(vault.NewSecret32([32]byte{1})).Seal(vault.AAD{Tenant: p.tenant, Table: "approvals", Row: a.String(), Column: "frozen"}, []byte(frozenArgs))
+	frozen, err := vault.New(vault.NewSecret32([32]byte{1})).Seal(journal.FrozenAt(p.tenant, a), []byte(frozenArgs))
 	w.must(err)
 	digest := tool.Digest([]byte(frozenArgs))
 	for _, q := range []struct {
