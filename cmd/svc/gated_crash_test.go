@@ -82,9 +82,9 @@ func (n *node) dieAt(ctx context.Context, t *testing.T, point string, hit int) {
 
 // storms runs a storm of kills on a node of its own, and holds what was told
 // against the laws.
-func storms(t *testing.T, limit time.Duration, kills func(ctx context.Context, n *node)) {
+func storms(t *testing.T, limit time.Duration, kills func(ctx context.Context, n *node), env ...string) {
 	t.Helper()
-	n := newSceneNode(t)
+	n := newSceneNode(t, env...)
 	n.start()
 	w := newScene(t, n)
 	r := w.judge(t, w.storm(t, limit, func(ctx context.Context) {
@@ -136,13 +136,13 @@ func TestCrashGatedAtRandom(t *testing.T) {
 				}
 				n.kill()
 			}
-		})
+		}, "SVC_RUN_CONCURRENCY=4") // places are taken and given back over kills
 	})
 	t.Run("any boundary", func(t *testing.T) {
 		t.Parallel()
 		var shared []string
 		for _, name := range failpoint.Names() {
-			if !gatedPoint(name) && name != "thread.before_next" { // these runs have no thread
+			if !gatedPoint(name) && name != "thread.before_next" { // these threads have one message
 				shared = append(shared, name)
 			}
 		}

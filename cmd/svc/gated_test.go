@@ -142,6 +142,7 @@ const (
 	isResponded fate = "responded"
 	isExpired   fate = "expired"
 	isCancelled fate = "cancelled" // with its run, while it waits
+	inBulk      fate = "approved in bulk"
 	// In a race the approval's end is whoever comes first.
 	approveOrCancel fate = "approved or cancelled"
 	approveOrExpire fate = "approved or expired"
@@ -150,7 +151,7 @@ const (
 
 // ends are the statuses that an approval may end in.
 var ends = map[fate][]string{
-	isApproved: {"approved"}, isEdited: {"edited"}, isRejected: {"rejected"}, isResponded: {"responded"}, isExpired: {"expired"}, isCancelled: {"cancelled"},
+	isApproved: {"approved"}, isEdited: {"edited"}, isRejected: {"rejected"}, isResponded: {"responded"}, isExpired: {"expired"}, isCancelled: {"cancelled"}, inBulk: {"approved"},
 	approveOrCancel: {"approved", "cancelled"}, approveOrExpire: {"approved", "expired"}, anyOfThree: {"approved", "cancelled", "expired"},
 }
 
@@ -190,6 +191,7 @@ var stories = []story{
 	{"edited by one of two, not repeatable", "two", false, []gatedCall{{plainTool, isEdited}}},
 	{"approved while it is cancelled", "one", false, []gatedCall{{plainTool, approveOrCancel}}},
 	{"one approved, then the run cancelled", "one", false, []gatedCall{{plainTool, isApproved}, {keyedTool, isCancelled}}},
+	{"in bulk", "one", false, []gatedCall{{plainTool, inBulk}, {keyedTool, inBulk}, {plainTool, inBulk}}},
 	{"edited and responded in one turn", "one", true, []gatedCall{{plainTool, isEdited}, {keyedTool, isResponded}}},
 }
 
@@ -254,15 +256,16 @@ func newSceneNode(t *testing.T, env ...string) *node {
 // tale is a story as it was told once.
 type tale struct {
 	story
-	id      string
-	run     string
-	frames  []frame // heard while it happened, over reconnects
-	asked   []*asking
-	waited  time.Time // when the tale heard that the run waits
-	ended   string    // what the cancel answered, empty: nobody cancelled
-	endedAt time.Time // when
-	wrong   []string  // answers that must not be
-	err     error     // why it was not told to its end
+	id       string
+	threaded bool // a message of a thread, else a run of its own
+	run      string
+	frames   []frame // heard while it happened, over reconnects
+	asked    []*asking
+	waited   time.Time // when the tale heard that the run waits
+	ended    string    // what the cancel answered, empty: nobody cancelled
+	endedAt  time.Time // when
+	wrong    []string  // answers that must not be
+	err      error     // why it was not told to its end
 	// crowd, where it is set, decides in the place of the fates.
 	crowd func(ctx context.Context) error
 }
@@ -281,7 +284,7 @@ type asking struct {
 
 func (w *scene) newTale(s story) *tale {
 	n := w.told.Add(1)
-	x := &tale{story: s, id: fmt.Sprintf("t%d", n)}
+	x := &tale{story: s, id: fmt.Sprintf("t%d", n), threaded: n/int64(len(stories))%2 == 0}
 	for i, c := range s.calls {
 		a := &asking{gatedCall: c, order: fmt.Sprintf("%s-%d", x.id, i)}
 		a.args = fmt.Sprintf(`{"order":%q,"amount":%d}`, a.order, 5+n%1000)
@@ -346,21 +349,38 @@ func (c *client) careful(ctx context.Context, method, path, key string, body any
 	}
 }
 
+// post is careful with a request that must succeed.
+func (w *scene) post(ctx context.Context, who *client, path, key string, body, out any) error {
+	a, err := who.careful(ctx, "POST", path, key, body)
+	if err != nil {
+		return err
+	}
+	if a.status >= 300 {
+		return fmt.Errorf("POST %s: %s", path, a)
+	}
+	return json.Unmarshal(a.body, out)
+}
+
 // tell plays a story to its end.
 func (w *scene) tell(ctx context.Context, x *tale) {
 	x.err = w.play(ctx, x)
 }
 
 func (w *scene) play(ctx context.Context, x *tale) error {
-	a, err := w.first.careful(ctx, "POST", "/v1/agents/"+w.agents[x.agent]+"/runs", x.id, object{"input": x.script()})
-	if err != nil {
-		return err
+	path, body := "/v1/agents/"+w.agents[x.agent]+"/runs", object{"input": x.script()}
+	if x.threaded {
+		var thread struct{ ID string }
+		if err := w.post(ctx, w.first, "/v1/threads", x.id+"thread", object{"agent_id": w.agents[x.agent]}, &thread); err != nil {
+			return err
+		}
+		path, body = "/v1/threads/"+thread.ID+"/messages", object{"content": x.script()}
 	}
 	var started struct {
 		RunID string `json:"run_id"`
 	}
-	if err := json.Unmarshal(a.body, &started); err != nil || a.status != 202 {
-		return fmt.Errorf("start: %s", a)
+	err := w.post(ctx, w.first, path, x.id, body, &started)
+	if err != nil {
+		return err
 	}
 	x.run = started.RunID
 	x.frames, err = w.hear(ctx, x.run, func(f frame) error { return w.act(ctx, x, f) })
@@ -423,15 +443,14 @@ func (w *scene) act(ctx context.Context, x *tale, f frame) error {
 		if x.crowd != nil {
 			return x.crowd(ctx)
 		}
-		errs := make(chan error, len(x.asked))
-		for _, a := range x.asked {
-			go func() { errs <- w.decide(ctx, x, a) }()
+		errs := make([]error, len(x.asked)+1)
+		var wg sync.WaitGroup
+		for i, a := range x.asked {
+			wg.Go(func() { errs[i] = w.decide(ctx, x, a) })
 		}
-		var all []error
-		for range x.asked {
-			all = append(all, <-errs)
-		}
-		if err := errors.Join(all...); err != nil {
+		errs[len(x.asked)] = w.bulk(ctx, x)
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 		return w.cancelled(ctx, x)
@@ -504,7 +523,7 @@ func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 	case approveOrCancel, approveOrExpire, anyOfThree:
 		err = w.race(ctx, x, a)
 	}
-	if err != nil || a.fate == isExpired || a.fate == isCancelled {
+	if err != nil || a.fate == isExpired || a.fate == isCancelled || a.fate == inBulk {
 		return err
 	}
 	return w.look(ctx, a)
@@ -525,15 +544,42 @@ func (w *scene) look(ctx context.Context, a *asking) error {
 }
 
 func (w *scene) cancelRun(ctx context.Context, x *tale) error {
-	got, err := w.first.careful(ctx, "POST", "/v1/runs/"+x.run+"/cancel", x.id+"cancel", nil)
-	if err != nil {
+	var d struct{ Status string }
+	if err := w.post(ctx, w.first, "/v1/runs/"+x.run+"/cancel", x.id+"cancel", nil, &d); err != nil {
 		return err
 	}
-	var d struct{ Status string }
-	if err := json.Unmarshal(got.body, &d); err != nil || got.status != 200 {
-		return fmt.Errorf("cancel: %s", got)
-	}
 	x.ended, x.endedAt = d.Status, time.Now()
+	return nil
+}
+
+// bulk decides in one request what is to be decided so. Whoever repeats it is
+// answered as the first time.
+func (w *scene) bulk(ctx context.Context, x *tale) error {
+	ids := []string{}
+	for _, a := range x.asked {
+		if a.fate == inBulk {
+			ids = append(ids, a.approval)
+			a.sent = time.Now()
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var d struct {
+		Results []struct {
+			ID       string
+			OK       bool
+			Terminal string
+		}
+	}
+	if err := w.post(ctx, w.first, "/v1/approvals/bulk-decision", x.id+"bulk", object{"ids": ids, "action": "approve"}, &d); err != nil {
+		return err
+	}
+	ok := len(d.Results) == len(ids)
+	for i, r := range d.Results {
+		ok = ok && r.ID == ids[i] && r.OK && r.Terminal == "approved"
+	}
+	x.must(ok, "the bulk decision was answered %+v", d.Results)
 	return nil
 }
 
