@@ -44,7 +44,7 @@ type toolbox struct {
 	timeout time.Duration       // of one call
 	log     zerolog.Logger
 
-	mu    sync.Mutex                 // guards down and saved
+	mu    sync.Mutex              // guards down and saved
 	down  map[listedAs]downtime   // who did not get a list lately
 	saved map[listedAs]*tool.Spec // the first of the list that was kept last
 }
@@ -428,13 +428,15 @@ func (b *toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 
 // Call implements run.Tools. What decides is read again: what was granted when
 // the call was planned, and is not any more, is not called.
-func (b *toolbox) Call(ctx context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
+	ctx, cancel := context.WithTimeout(caller, b.timeout)
 	defer cancel()
 	owner, _, _ := strings.Cut(p.Tool, ".")
 	v, err := b.again(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner) })
 	if err != nil {
-		b.log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
+		if caller.Err() == nil {
+			b.log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
+		}
 		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
 	}
 	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
