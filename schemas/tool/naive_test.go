@@ -447,7 +447,7 @@ func genHouse(t *rapid.T) *house {
 	}
 	few := rapid.SampledFrom([]int{0, 3, 8}).Draw(t, "grants")
 	for i := range rapid.IntRange(few, 2*few).Draw(t, "n") {
-		g := Grant{ID: grantID(i), Source: MCP, Pattern: genPattern(t, "pattern"), Effect: Allow, CreatedAt: day(rapid.IntRange(0, 2).Draw(t, "day"))}
+		g := Grant{ID: grantID(i), Source: MCP, Pattern: genPattern(t, "pattern"), Effect: Allow, CreatedAt: day(rapid.IntRange(0, 1).Draw(t, "day"))}
 		if rapid.IntRange(0, 19).Draw(t, "deny") == 7 {
 			g.Effect = Deny
 		}
@@ -559,7 +559,7 @@ func TestResolveAgreesWithTheSentences(t *testing.T) {
 		}
 	})
 	for _, b := range branches {
-		if met[b] < 20 {
+		if met[b] < 5 { // the rarest is met about 50 times
 			t.Errorf("void: %q was met %d times in %d cases", b, met[b], cases)
 		}
 		delete(met, b)
