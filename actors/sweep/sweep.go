@@ -17,6 +17,7 @@ import (
 
 // Rows are read and claimed over all tenants (feed.Sweep).
 type Rows interface {
+	ReleaseTimers(ctx context.Context) error
 	ClaimTimers(ctx context.Context, limit int, hold time.Duration) ([]feed.Timer, error)
 	OpenRuns(ctx context.Context, after feed.Key, limit int) ([]feed.OpenRun, error)
 	DropIdempotency(ctx context.Context, limit int, age time.Duration) (int, error)
@@ -61,6 +62,7 @@ type Sweep struct {
 	cfg Config
 
 	// Touched by the loop only.
+	released bool     // the claims of processes before this one
 	first    bool     // the first pass has been made
 	at       feed.Key // where the pass over the open runs stands
 	passing  bool
@@ -153,6 +155,12 @@ func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 }
 
 func (s *Sweep) timers(ctx context.Context) (int, error) {
+	if !s.released {
+		if err := s.cfg.Rows.ReleaseTimers(ctx); err != nil {
+			return 0, err
+		}
+		s.released = true
+	}
 	n := 0
 	for range claimRounds {
 		due, err := s.cfg.Rows.ClaimTimers(ctx, claimBatch, claimHold)

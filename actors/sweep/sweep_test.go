@@ -37,6 +37,17 @@ type fake struct {
 	owns   func(id.Shard) bool
 	told   []string
 	notify chan struct{}
+	// claimed are timers that a process told of that is not there any more.
+	claimed []feed.Timer
+}
+
+func (f *fake) ReleaseTimers(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.timers, f.claimed = append(f.timers, f.claimed...), nil
+	}
+	return f.err
 }
 
 func (f *fake) ClaimTimers(_ context.Context, limit int, hold time.Duration) ([]feed.Timer, error) {
@@ -103,6 +114,24 @@ func TestDueTimersReachTheirOwners(t *testing.T) {
 	}
 	if r, _ := s.runOnce(t.Context()); r.timers != claimBatch*2+7 {
 		t.Errorf("%d of a crowd in one tick", r.timers)
+	}
+}
+
+// What a process that died was told of is told again at once, and only at the
+// start: a claim of this process is one that its owner has heard.
+func TestTheFirstTickReleasesClaims(t *testing.T) {
+	f := &fake{claimed: []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 1}, Name: "expire"}}, err: errors.New("not yet")}
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	if r, err := s.runOnce(t.Context()); err == nil || r.timers != 0 {
+		t.Errorf("while the database is away: %+v %v", r, err)
+	}
+	f.err = nil
+	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 {
+		t.Errorf("in the first tick: %+v %v", r, err)
+	}
+	f.claimed = []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 2}, Name: "expire"}}
+	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 0 {
+		t.Errorf("in a later one: %+v %v", r, err)
 	}
 }
 

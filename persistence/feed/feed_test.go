@@ -262,6 +262,12 @@ func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 	if err != nil || len(again) != 1 || again[0].Name != "t3" {
 		t.Errorf("after its claim ended: %v, %v", again, err)
 	}
+	if err := s.ReleaseTimers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = s.ClaimTimers(t.Context(), 100, time.Hour); err != nil || len(again) != 5 {
+		t.Errorf("after all were released: %v, %v", again, err)
+	}
 }
 
 func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 var (
 	claimTimersSQL     = queries.Get("claim_timers")
+	releaseTimersSQL   = queries.Get("release_timers")
 	openRunsSQL        = queries.Get("open_runs")
 	dropIdempotencySQL = queries.Get("drop_idempotency")
 	runningSQL         = queries.Get("running")
@@ -44,6 +45,15 @@ func (s *Sweep) ClaimTimers(ctx context.Context, limit int, hold time.Duration) 
 		return nil, fmt.Errorf("claim timers: %w", err)
 	}
 	return timers, nil
+}
+
+// ReleaseTimers ends all claims: what is due is due at once, whoever was told
+// before.
+func (s *Sweep) ReleaseTimers(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, releaseTimersSQL); err != nil {
+		return fmt.Errorf("release timers: %w", err)
+	}
+	return nil
 }
 
 // OpenRun is a run that somebody should be working on.

@@ -9,6 +9,9 @@ FROM (
 WHERE t.tenant_id = due.tenant_id AND t.kind = due.kind AND t.entity_id = due.entity_id AND t.name = due.name
 RETURNING t.tenant_id, t.kind, t.entity_id, t.name;
 
+-- name: release_timers
+UPDATE timers SET claimed_until = NULL WHERE due_at <= now() AND claimed_until > now();
+
 -- Open runs that could go on by themselves, in the order of their ids. Of a
 -- thread's runs that is the first open one. The open runs are found through
 -- their partial index first: in the order of the primary key the planner would
