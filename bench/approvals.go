@@ -276,18 +276,14 @@ func (b *bed) restart(ctx context.Context) (s started, err error) {
 // approval and its timer.
 func cloneWaiting(ctx context.Context, c *pgx.Conn, n int) error {
 	for _, sql := range []string{
-		`create temp table clone as select gen_random_uuid() run, gen_random_uuid() approval from generate_series(1, $1)`,
+		fmt.Sprintf(`create temp table clone as select gen_random_uuid() run, gen_random_uuid() approval from generate_series(1, %d)`, n),
 		cloneOf("runs", "id = (select id from runs where status = 'waiting_approval' limit 1)", "id", "clone.run"),
 		cloneOf("run_steps", "run_id = (select run_id from approvals order by id limit 1)", "run_id", "clone.run"),
 		cloneOf("approvals", "true", "id", "clone.approval", "run_id", "clone.run"),
 		cloneOf("timers", "kind = 'approval'", "entity_id", "clone.approval"),
 		`analyze`,
 	} {
-		var args []any
-		if sql[:11] == "create temp" {
-			args = append(args, n)
-		}
-		if _, err := c.Exec(ctx, sql, args...); err != nil {
+		if _, err := c.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
@@ -297,9 +293,10 @@ func cloneWaiting(ctx context.Context, c *pgx.Conn, n int) error {
 // cloneOf is a statement that copies the rows of a table once for each row of
 // clone, with some columns replaced.
 func cloneOf(table, where string, replace ...string) string {
-	set := "{}"
+	members := ""
 	for i := 0; i < len(replace); i += 2 {
-		set = fmt.Sprintf("jsonb_set(%s, '{%s}', to_jsonb(%s))", set, replace[i], replace[i+1])
+		members += fmt.Sprintf("%s'%s', %s", ", "[:min(i, 2)], replace[i], replace[i+1])
 	}
-	return fmt.Sprintf(`insert into %[1]s select (jsonb_populate_record(o, %[2]s)).* from (select * from %[1]s o where %[3]s) o, clone`, table, set, where)
+	return fmt.Sprintf(`insert into %[1]s select (made.row).* from (
+		select jsonb_populate_record(o, jsonb_build_object(%[2]s)) as row from %[1]s o, clone where %[3]s offset 0) made`, table, members, where)
 }
