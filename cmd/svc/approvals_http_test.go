@@ -217,6 +217,10 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 				ownKey.ReplaceAllString(string(g.a.RequestedAction.Args), "KEY") != `{"id":7,"amount":12.50,"idempotency_key":"KEY"}` {
 				t.Errorf("opened as %+v", g.a)
 			}
+			if r := c.read(t, ctx, g.run); r.shape() == "llm:succeeded tool:waiting" && (string(r.Steps[1].Output) != "null" ||
+				string(r.Steps[1].Input) != string(g.a.RequestedAction.Args) || r.Run.FinishedAt != nil) {
+				t.Errorf("while it waits: %+v", r.Steps[1])
+			}
 			if row.decide != nil {
 				row.decide(t, ctx, g)
 			}
@@ -241,6 +245,16 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 			}
 			if again := c.stream(t, ctx, g.run, "?replay=full", "", nil); !slices.Equal(told(live), told(again)) {
 				t.Errorf("live\n%s\nreplayed\n%s", strings.Join(told(live), "\n"), strings.Join(told(again), "\n"))
+			}
+			waiting := slices.IndexFunc(live, func(f frame) bool { return f.Type == "run.waiting" })
+			if rest := c.stream(t, ctx, g.run, "", live[waiting].ID, nil); !slices.Equal(told(rest), told(live[waiting+1:])) {
+				t.Errorf("after run.waiting\n%s", strings.Join(told(rest), "\n"))
+			}
+			// Tool results and approval requests are not replayed (service.md, Run event stream).
+			for _, f := range c.stream(t, ctx, g.run, "", "", nil) {
+				if f.Type != "run.started" && f.Type != "step.started" && !f.terminal() {
+					t.Errorf("replayed %s", f.Type)
+				}
 			}
 			calls := g.shop.called()
 			for i := range calls {

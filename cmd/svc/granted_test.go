@@ -321,3 +321,35 @@ func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
 	}
 	c.poll(t, ctx, run, "succeeded")
 }
+
+// Calls to a server that never answers hold up no other tenant's, and not those
+// of the same tenant to another server.
+func TestManySlowCallsHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, 30*time.Second)
+	n := sharedNode(t)
+	c, neighbour := n.tenant("slow calls"), n.tenant("neighbour")
+	slow := c.shop(t, ctx, "none", "")
+	slow.set(func(h *toolHost) {
+		h.call = func(_ http.ResponseWriter, r *http.Request, _ rpc) { <-r.Context().Done() }
+	})
+	line := strings.Repeat("/call "+slow.slug+".orders.lookup {\"id\":1}\n", 60)
+	agent := c.publish(t, "Slow", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": slow.slug}}}, "limits": object{"max_steps": 100}})
+	var runs []string
+	for range 6 {
+		runs = append(runs, c.runOnce(t, ctx, agent, line))
+	}
+	eventually(t, ctx, "as many calls as one client makes", func() bool { return len(slow.called()) >= 256 })
+	for _, who := range []*client{c, neighbour} {
+		fast := who.shop(t, ctx, "none", "")
+		agent := who.publish(t, "Fast", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": fast.slug}}}})
+		begin := time.Now()
+		who.poll(t, ctx, who.runOnce(t, ctx, agent, `/call orders.lookup {"id":1}`), "succeeded")
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("a call beside the slow ones took %s", took)
+		}
+	}
+	for _, run := range runs {
+		c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, nil)
+	}
+}
