@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"agentsvc/schemas/redact"
@@ -120,6 +121,10 @@ func (m *mask) escaped(s string) string {
 	var out strings.Builder
 	from := 0
 	for i := 0; i < len(s); {
+		if s[i] != '\\' && s[i] != m.secret[0] {
+			i++
+			continue
+		}
 		if end := m.reads(s, i); end > 0 {
 			out.WriteString(s[from:i])
 			out.WriteString(redacted)
@@ -160,17 +165,41 @@ func unescape(s string) (c string, n int) {
 	case '/', '"', '\\':
 		return s[1:2], 2
 	case 'u':
-		for _, n := range []int{12, 6} { // a pair of surrogates, or one character
-			if len(s) < n {
-				continue
+		r := hex4(s[2:])
+		if utf16.IsSurrogate(r) {
+			if r = utf8.RuneError; len(s) >= 12 && s[6:8] == `\u` {
+				r = utf16.DecodeRune(hex4(s[2:]), hex4(s[8:]))
 			}
-			var c string
-			if json.Unmarshal([]byte(`"`+s[:n]+`"`), &c) == nil && utf8.RuneCountInString(c) == 1 {
-				return c, n
+			if r != utf8.RuneError {
+				return string(r), 12
 			}
+		} else if r >= 0 {
+			return string(r), 6
 		}
 	}
 	return s[:1], 1
+}
+
+// hex4 is the number that s begins with, of four digits; -1 where there is none.
+func hex4(s string) rune {
+	if len(s) < 4 {
+		return -1
+	}
+	var r rune
+	for _, c := range []byte(s[:4]) {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
 }
 
 // json removes the credential from the strings of v, keys too, and where it is a
