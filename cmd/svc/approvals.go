@@ -82,6 +82,7 @@ func approvalsListCommand() *cobra.Command {
 	run := cmd.Flags().String("run", "", "only approvals of this run id")
 	agent := cmd.Flags().String("agent", "", "only approvals of this agent, by its slug or id")
 	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
+	most := cmd.Flags().Int("limit", 100, "how many at most")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {
@@ -104,18 +105,27 @@ func approvalsListCommand() *cobra.Command {
 		if *risk != "" {
 			q.Set("risk", *risk)
 		}
-		var page json.RawMessage
-		if err := c.call(cmd.Context(), "GET", "/v1/approvals?"+q.Encode(), nil, &page); err != nil {
+		if *most < 1 {
+			return misuse{errors.New("--limit must be at least 1")}
+		}
+		items, more, err := c.pages(cmd.Context(), "/v1/approvals", q, *most)
+		if err != nil {
 			return err
 		}
 		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), page)
+			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
 		}
-		var list struct{ Items []approvalView }
-		if err := json.Unmarshal(page, &list); err != nil {
+		views := make([]approvalView, len(items))
+		for i, item := range items {
+			if err := json.Unmarshal(item, &views[i]); err != nil {
+				return err
+			}
+		}
+		if err := printApprovals(cmd.OutOrStdout(), views, time.Now()); err != nil || !more {
 			return err
 		}
-		return printApprovals(cmd.OutOrStdout(), list.Items, time.Now())
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
+		return err
 	})
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -82,6 +83,9 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 			}
 		}
 		slices.SortFunc(items, func(a, b object) int { return strings.Compare(b["id"].(string), a["id"].(string)) })
+		if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n < len(items) {
+			return object{"items": items[:n], "next_cursor": "more"}
+		}
 		return object{"items": items}
 	})
 	answer("GET /v1/approvals/{id}", func(r *http.Request, _ []byte) any { return f.approvals[r.PathValue("id")] })
@@ -227,12 +231,18 @@ func TestApprovalsLs(t *testing.T) {
 	if code != 0 || strings.Join(strings.Fields(out), "") != `{"items":[]}` {
 		t.Errorf("code %d %s", code, out)
 	}
-	if asked := f.took(); asked[1] != "GET /v1/approvals?agent_id="+agentID+"&risk=high&run_id="+runID+"&status=expired" {
+	if asked := f.took(); asked[1] != "GET /v1/approvals?agent_id="+agentID+"&limit=100&risk=high&run_id="+runID+"&status=expired" {
 		t.Errorf("asked %v", asked)
 	}
 	svc(t, nil, "approvals", "ls", "--agent", agentID)
-	if asked := f.took(); len(asked) != 1 || asked[0] != "GET /v1/approvals?agent_id="+agentID+"&status=pending" {
+	if asked := f.took(); len(asked) != 1 || asked[0] != "GET /v1/approvals?agent_id="+agentID+"&limit=100&status=pending" {
 		t.Errorf("asked %v", asked)
+	}
+	if out, _, _ := svc(t, nil, "approvals", "ls", "--limit", "1"); !strings.HasSuffix(out, "there are more: --limit 10\n") || strings.Count(out, "    args ") != 1 {
+		t.Errorf("one of two: %s", out)
+	}
+	if _, stderr, code := svc(t, nil, "approvals", "ls", "--limit", "0"); code != 2 || !strings.Contains(stderr, "--limit") {
+		t.Errorf("none: code %d %s", code, stderr)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -80,6 +82,27 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 		return nil
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// pages reads up to most items of a list, page by page, and says whether there
+// are more.
+func (c *client) pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, more bool, err error) {
+	items = []json.RawMessage{}
+	for {
+		q.Set("limit", strconv.Itoa(min(most-len(items), 100)))
+		var page struct {
+			Items      []json.RawMessage
+			NextCursor *string `json:"next_cursor"`
+		}
+		if err := c.call(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &page); err != nil {
+			return nil, false, err
+		}
+		items = append(items, page.Items...)
+		if page.NextCursor == nil || len(items) >= most {
+			return items, page.NextCursor != nil, nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
 }
 
 func problemOf(resp *http.Response) error {

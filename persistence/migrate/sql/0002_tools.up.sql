@@ -36,7 +36,8 @@ CREATE INDEX agents_node ON agents (tenant_id, node_id) WHERE node_id IS NOT NUL
 -- A login that names no tenant looks for the e-mail in all of them.
 CREATE INDEX users_email ON users (lower(email));
 
--- Console sessions. The token is <tenant>.<id>.<secret>; only the secret's hash is here.
+-- Console sessions. The token names tenant, session and a secret, of which only
+-- the hash is here.
 CREATE TABLE sessions (
   tenant_id   uuid NOT NULL,
   id          uuid NOT NULL,
@@ -48,7 +49,6 @@ CREATE TABLE sessions (
   FOREIGN KEY (tenant_id, user_id) REFERENCES users ON DELETE CASCADE
 );
 CREATE INDEX sessions_user ON sessions (tenant_id, user_id);
-CREATE INDEX sessions_used ON sessions (used_at);
 
 -- One-time login links, as the command line makes them.
 CREATE TABLE login_links (
