@@ -46,6 +46,10 @@ func TestWhatIsGrantedNow(t *testing.T) {
 		{"the server got another slug: what was approved is a tool of that name", func(t *testing.T, ctx context.Context, g *gate) {
 			c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+g.shop.id, object{"slug": g.shop.slug + "-new"}, nil)
 		}, notGranted, ""},
+		{"the server does not list the tool any more", func(t *testing.T, ctx context.Context, g *gate) {
+			g.shop.set(func(h *toolHost) { h.tools = []string{lookupTool} })
+			c.ask(t, ctx, 200, "POST", "/v1/mcp-servers/"+g.shop.id+"/test", nil, nil)
+		}, `{"error":"TOOL_FAILED","message":"The tool server does not list \"shop.orders.refund\" any more. Nothing was run."}`, ""},
 		{"the connection was deleted: NO_CONNECTION", func(t *testing.T, ctx context.Context, g *gate) {
 			c.ask(t, ctx, 204, "DELETE", "/v1/connections/"+g.shop.connection, nil, nil)
 		}, `{"error":"NO_CONNECTION","message":"There is no connection with a credential for the tool server of shop.orders.refund. Nothing was run."}`, ""},

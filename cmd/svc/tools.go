@@ -431,7 +431,7 @@ func (b *toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
 	ctx, cancel := context.WithTimeout(caller, b.timeout)
 	defer cancel()
-	owner, _, _ := strings.Cut(p.Tool, ".")
+	owner, name, _ := strings.Cut(p.Tool, ".")
 	v, err := b.again(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner) })
 	if err != nil {
 		if caller.Err() == nil {
@@ -442,6 +442,8 @@ func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned
 	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
 	o, ok := tool.Exact(offers, p.Tool)
 	switch {
+	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
+		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool))
 	case !ok:
 		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent any more. Nothing was run.", p.Tool))
 	case o.NoConnection:
