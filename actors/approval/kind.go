@@ -23,6 +23,9 @@ type Config struct {
 	Store Store
 	Vault Vault
 	Tell  Teller
+	// Ahead, where set, is told of a run that goes on as soon as the commit under
+	// way is durable, so that it is read meanwhile. It does not wait.
+	Ahead func(id.TenantID, id.RunID)
 	// Seal seals an answer for the table idempotency (store.SealAnswer).
 	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
 	Log  zerolog.Logger
@@ -126,6 +129,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		w.Statements = append(w.Statements,
 			journal.DropApprovalTimers(s.Tenant, s.ID, msg.TimerExpire, msg.TimerEscalate),
 			journal.WakeRun(s.Tenant, s.Run, s.ID, now.Add(resumeAfter)))
+		if k.cfg.Ahead != nil {
+			k.cfg.Ahead(s.Tenant, s.Run)
+		}
 	}
 	return w
 }
@@ -183,8 +189,28 @@ func encode(v any) json.RawMessage {
 func (k *kind) after(a cluster.Address, prev, next State, _ durable.Decision[State]) {
 	if next.Status.Terminal() && !prev.Status.Terminal() {
 		failpoint.Hit(pointDecided)
-		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{})
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{Verdict: k.verdict(&next)})
 	}
+}
+
+// verdict is what the run is told of a decided approval, nil where its rows know
+// more: an edit that an earlier activation took.
+func (k *kind) verdict(s *State) *msg.Verdict {
+	v := &msg.Verdict{Approval: s.ID, Status: s.Status, Decision: s.Decision, Digest: s.Digest}
+	if s.Feedback != nil {
+		v.Feedback = *s.Feedback
+	}
+	if s.Status == lifecycle.ApprovalEdited {
+		if s.Edited == nil {
+			return nil
+		}
+		sealed, err := k.cfg.Vault.Seal(journal.EditedAt(s.Tenant, s.ID), s.Edited)
+		if err != nil {
+			panic(err) // as in update
+		}
+		v.Edited, v.Shown = sealed, s.Ledger[len(s.Ledger)-1].EditedArgs
+	}
+	return v
 }
 
 var _ Store = (*engine.Store)(nil)

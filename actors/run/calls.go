@@ -261,7 +261,7 @@ func (c *change) wait() {
 	c.fact(Waits{Seq: c.seq()})
 }
 
-// look is what a waiting run does when it is activated: it goes on once all its
+// look is what a waiting run does when it is told: it goes on once all its
 // approvals are decided, and ends where one expired that says so. It reports
 // whether anything came of it.
 func (c *change) look() bool {

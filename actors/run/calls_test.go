@@ -130,6 +130,9 @@ func facts[T any](d decision) (out []T) {
 
 var again = durable.Activated{Epoch: 2}
 
+// told is what a waiting run hears of a decision.
+var told = msg.ApprovalsDecided{}
+
 // TestRunStatusOfApprovals are the rows of service.md, Run status, in which
 // approvals are involved.
 func TestRunStatusOfApprovals(t *testing.T) {
@@ -145,11 +148,11 @@ func TestRunStatusOfApprovals(t *testing.T) {
 	}{
 		{"running, tool call matches an approval policy or manifest HITL rule", runningRun(t, plain), asks(0, gatedCall),
 			lifecycle.RunWaitingApproval, "", []string{"3 step.started", "4 approval.required", "5 run.waiting"}, nil},
-		{"waiting_approval, terminal approval decision", read(waiting(gatedCall), approved), again,
+		{"waiting_approval, terminal approval decision", read(waiting(gatedCall), approved), told,
 			lifecycle.RunRunning, "", []string{"6 run.resumed", "7 tool.called"}, []string{"tool/1"}},
 		{"waiting_approval, cancel", waiting(gatedCall), msg.CancelRun{},
 			lifecycle.RunCancelled, lifecycle.FailCancelled, []string{"6 run.failed"}, nil},
-		{"waiting_approval, approval expires with manifest rule on_timeout: cancel_run", read(waiting(gatedCall, cancelCall), stillPending, expired), again,
+		{"waiting_approval, approval expires with manifest rule on_timeout: cancel_run", read(waiting(gatedCall, cancelCall), stillPending, expired), told,
 			lifecycle.RunCancelled, lifecycle.FailExpired, []string{"8 run.failed"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -199,7 +202,7 @@ func TestWhatPeopleDecide(t *testing.T) {
 		{"SLA elapsed, run resumes as if rejected", expired, lifecycle.ActionExpire, []string{"6 run.resumed", "7 tool.result", "8 step.started"}, "", "", `{"rejected":true,"feedback":"expired"}`, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := decide(t, read(calling(t, gatedCall), c.decided), again, t0)
+			d := decide(t, read(calling(t, gatedCall), c.decided), told, t0)
 			if got := frameTypes(d); !slices.Equal(got, c.frames) {
 				t.Fatalf("frames %v, want %v", got, c.frames)
 			}
@@ -259,11 +262,11 @@ func TestAMixedTurn(t *testing.T) {
 		}
 	}
 	waiting := d.Next
-	if d = decide(t, read(waiting, approved, stillPending), again, t0); d.Changed {
+	if d = decide(t, read(waiting, approved, stillPending), told, t0); d.Changed {
 		t.Fatal("it went on at the first decision")
 	}
 	back := asked.Add(48 * time.Hour)
-	d = decide(t, read(waiting, approved, respondedTo), again, back)
+	d = decide(t, read(waiting, approved, respondedTo), told, back)
 	if got := frameTypes(d); !slices.Equal(got, []string{"17 run.resumed", "18 run.resumed", "19 tool.called", "20 tool.result"}) {
 		t.Fatalf("frames %v", got)
 	}
@@ -305,7 +308,7 @@ func TestFrozenArguments(t *testing.T) {
 		"cancelled although it waits":  func(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalCancelled} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(t, read(calling(t, gatedCall, gatedCall), rejectedBy, a), again, t0)
+			d := decide(t, read(calling(t, gatedCall, gatedCall), rejectedBy, a), told, t0)
 			if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal || len(facts[StepCalled](d)) != 0 || len(facts[StepEnded](d)) != 2 {
 				t.Errorf("%s %+v", d.Next.Status, d.Next.Error)
 			}
@@ -317,7 +320,7 @@ func TestFrozenArguments(t *testing.T) {
 }
 
 func TestCancelInEveryState(t *testing.T) {
-	resumed := decide(t, read(calling(t, gatedCall, gatedCall), approved, rejectedBy), again, t0).Next
+	resumed := decide(t, read(calling(t, gatedCall, gatedCall), approved, rejectedBy), told, t0).Next
 	for _, c := range []struct {
 		name string
 		from State
@@ -394,7 +397,7 @@ func TestLimitsOfCalls(t *testing.T) {
 	})
 	t.Run("max_seconds does not count waiting", func(t *testing.T) {
 		s := decide(t, runningRun(t, seconds), asks(0, gatedCall), t0.Add(4*time.Second)).Next
-		s = decide(t, read(s, approved), again, t0.Add(time.Hour)).Next
+		s = decide(t, read(s, approved), told, t0.Add(time.Hour)).Next
 		if call := (Machine{}).Owed(s)[0].(ToolCall); call.Until != t0.Add(time.Hour+6*time.Second) {
 			t.Errorf("until %v", call.Until)
 		}
@@ -472,7 +475,7 @@ func TestHandoff(t *testing.T) {
 		if s.Status != lifecycle.RunWaitingApproval {
 			t.Fatal(s.Status)
 		}
-		s = decide(t, read(s, approved), again, t0).Next
+		s = decide(t, read(s, approved), told, t0).Next
 		if got := owedKeys(s); !slices.Equal(got, []string{"tool/3"}) {
 			t.Fatalf("owes %v", got)
 		}
@@ -485,7 +488,7 @@ func TestHandoff(t *testing.T) {
 		}
 	})
 	t.Run("a gated one", func(t *testing.T) {
-		d := decide(t, read(calling(t, gatedHandoff), approved), again, t0)
+		d := decide(t, read(calling(t, gatedHandoff), approved), told, t0)
 		if got := frameTypes(d); !slices.Equal(got, []string{"6 run.resumed"}) || !slices.Equal(owedKeys(d.Next), []string{"tool/1"}) {
 			t.Fatalf("frames %v", got)
 		}
@@ -552,13 +555,31 @@ func TestCallsAfterACrash(t *testing.T) {
 		}
 	})
 	t.Run("a version that cannot be run", func(t *testing.T) {
-		for _, s := range []State{read(calling(t, gatedCall), approved), calling(t, repeatCall)} {
+		for m, s := range map[any]State{told: read(calling(t, gatedCall), approved), again: calling(t, repeatCall)} {
 			s.Agent = nil
-			if d := decide(t, s, again, t0); d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal || len(facts[StepEnded](d)) != 1 {
+			if d := decide(t, s, m, t0); d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailInternal || len(facts[StepEnded](d)) != 1 {
 				t.Errorf("%+v", d.Next)
 			}
 		}
 	})
+}
+
+// A decided run that is not told yet can be cancelled: what activates it does not
+// make it go on.
+func TestACancelBeforeTheRunIsTold(t *testing.T) {
+	s := read(calling(t, gatedCall), approved)
+	if d := decide(t, s, again, t0); d.Changed {
+		t.Errorf("activated it does %v", frameTypes(d))
+	}
+	d := decide(t, s, msg.CancelRun{By: msg.By{Actor: "user:1"}}, t0)
+	if d.Next.Status != lifecycle.RunCancelled || len(facts[StepCalled](d)) != 0 || len(Machine{}.Owed(d.Next)) != 0 {
+		t.Errorf("%s, facts %v", d.Next.Status, d.Facts)
+	}
+	for _, m := range []any{told, durable.Wake{}, durable.TimerDue{Name: s.Calls[0].Plan.Approval.String()}} {
+		if d := decide(t, s, m, t0); d.Next.Status != lifecycle.RunRunning || len(facts[StepCalled](d)) != 1 {
+			t.Errorf("%T: %s", m, d.Next.Status)
+		}
+	}
 }
 
 func TestTimersOfARun(t *testing.T) {
@@ -573,7 +594,7 @@ func TestTimersOfARun(t *testing.T) {
 	}{
 		{"of a decided approval while others are pending", some, name(0), true},
 		{"of a pending one", some, name(1), false},
-		{"of a run that went on", decide(t, read(waiting, approved, approved), again, t0).Next, name(0), true},
+		{"of a run that went on", decide(t, read(waiting, approved, approved), told, t0).Next, name(0), true},
 		{"of a run that ended", decide(t, waiting, msg.CancelRun{}, t0).Next, name(1), true},
 		{"that is none of ours", some, durable.TimerDue{Name: "other"}, false},
 	} {

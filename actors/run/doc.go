@@ -13,7 +13,7 @@
 //	          │                        ^ │ │ │   (calls, or broken)  │
 //	          │ CancelRun              │ │ │ ├── ToolAnswered ───────┘
 //	          │                        │ │ │ │   (the last of a turn)
-//	          │  all decided (Activated) │ │ └── text ──► succeeded
+//	          │  all decided           │ │ │ └── text ──► succeeded
 //	          │                        │ │ └──── ModelFailed, limits, refused
 //	          │                        │ v       rows, OUTPUT_INVALID ──► failed
 //	          │                 waiting_approval ── frozen arguments changed ──► failed

@@ -31,6 +31,7 @@ type Config struct {
 	Tell        Teller
 	Attachments Attachments // nil: their content is not shown to models
 	Tools       Tools       // nil: no agent has tools
+	Ahead       *Ahead      // nil: a run that is decided about is read when it is told
 	Slots       Slots       // nil: no limit of running runs
 	// TakeSlot counts a run that goes on after it waited for approvals among the
 	// running ones; it waits for nobody and does not block. Set where Slots is.
@@ -87,6 +88,18 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if err != nil {
 		return durable.Loaded[State]{}, err
 	}
+	l, err := k.read(ctx, a, r)
+	if err == nil {
+		// Who has to read was not there when the last commit became true, and nobody
+		// else on this node is: what was to follow from it follows now.
+		k.cfg.Live.Abandon(l.State.Tenant, l.State.ID)
+		k.settled(&l.State)
+	}
+	return l, err
+}
+
+// read makes a state of a run's rows.
+func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (durable.Loaded[State], error) {
 	if r == nil || r.AgentID == nil || r.AgentVersion == nil { // runs of workflows are another kind
 		return durable.Loaded[State]{}, problem.NotFound("run")
 	}
@@ -124,16 +137,16 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 			s.Calls = append(s.Calls, call)
 		}
 	}
-	// Who has to read was not there when the last commit became true, and nobody
-	// else on this node is: what was to follow from it follows now.
-	k.cfg.Live.Abandon(s.Tenant, s.ID)
-	k.settled(&s)
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// seed starts from the row that the thread has just committed. The first run of
-// a version reads all the same: its manifest.
+// seed starts from what was just committed: the row by its thread, or the last
+// decision that a waiting run needs. The first run of a version reads all the
+// same: its manifest.
 func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
+	if d, ok := m.(msg.ApprovalsDecided); ok && d.Verdict != nil && k.cfg.Ahead != nil {
+		return k.decided(a, d.Verdict)
+	}
 	p, ok := m.(msg.Proceed)
 	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
 		return durable.Loaded[State]{}, false

@@ -44,6 +44,7 @@ const patience = 20 * time.Second
 
 // world is a real host over a real database, with a scripted model.
 type world struct {
+	ahead   *run.Ahead
 	t       testing.TB
 	pool    *pgxpool.Pool
 	writer  *counting
@@ -96,6 +97,11 @@ type reads struct {
 }
 
 func (r *reads) count(what string) { r.mu.Lock(); r.by[what]++; r.mu.Unlock() }
+func (r *reads) of(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.by[what]
+}
 func (r *reads) total() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,7 +345,8 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
+	w.ahead = run.NewAhead(w.store)
+	cfg := run.Config{Store: w.store, Ahead: w.ahead, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
 	if w.slots != nil {
 		w.slots.tell = w.node
 		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take

@@ -43,6 +43,9 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	c := &change{s: s, now: now}
 	switch m := m.(type) {
 	case durable.TimerDue:
+		if s.Status == lifecycle.RunWaitingApproval && c.look() {
+			return c.decided(nil), nil
+		}
 		if !c.looked(m.Name) {
 			return decision{Next: s}, nil
 		}
@@ -70,14 +73,13 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	}
 	switch m := m.(type) {
 	case durable.Activated:
-		switch s.Status {
-		case lifecycle.RunRunning:
-			c.resume()
-		case lifecycle.RunWaitingApproval:
-			if !c.look() {
-				return decision{Next: s}, nil
-			}
-		default:
+		// A waiting run does nothing by itself: who activates it may want to cancel it.
+		if s.Status != lifecycle.RunRunning {
+			return decision{Next: s}, nil
+		}
+		c.resume()
+	case msg.ApprovalsDecided, durable.Wake:
+		if s.Status != lifecycle.RunWaitingApproval || !c.look() {
 			return decision{Next: s}, nil
 		}
 	case msg.Proceed:
