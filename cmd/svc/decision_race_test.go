@@ -87,12 +87,15 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 				a.sent = time.Now()
 				for i := range got {
 					wg.Go(func() {
-						who, action, args := []*client{w.first, w.second}[i%2], row.actions[i/2%len(row.actions)], ""
-						if action == "edit" {
+						who, action, args, feedback := []*client{w.first, w.second}[i%2], row.actions[i/2%len(row.actions)], "", ""
+						switch action {
+						case "edit":
 							args = a.edited()
+						case "respond":
+							feedback = "/say as told " + x.id
 						}
 						<-begin
-						got[i], errs[i] = w.verb(ctx, a, who, action, args, "", strconv.Itoa(i))
+						got[i], errs[i] = w.verb(ctx, a, who, action, args, feedback, strconv.Itoa(i))
 					})
 				}
 				close(begin)
