@@ -197,6 +197,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	if _, ok := m.(ToolAnswered); ok {
 		failpoint.Hit(pointBeforeResult)
 	}
+	calls := false
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
 			w.Marks = append(w.Marks, journal.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
@@ -204,8 +205,10 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		switch f := f.(type) {
 		case StepBegan:
 			w.Began = append(w.Began, k.began(s, f, now))
+			calls = calls || f.call != nil && f.Called > 0
 		case StepCalled:
 			w.Called = append(w.Called, k.called(s, f))
+			calls = calls || f.Called > 0
 		case Asked:
 			k.asks(w, s, f, op, now)
 		case Resumed:
@@ -232,6 +235,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 			}
 		}
+	}
+	if calls && k.cfg.Tools != nil {
+		k.cfg.Tools.Prepare(turnOf(s))
 	}
 	return w
 }

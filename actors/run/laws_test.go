@@ -252,6 +252,8 @@ func (w *lawWorld) replayed() (out []string) {
 
 type noTools struct{}
 
+func (noTools) Prepare(Turn) {}
+
 func (noTools) Offer(context.Context, Turn) ([]model.ToolSpec, error) { return nil, nil }
 func (noTools) Plan(context.Context, Turn, int, []model.Call) ([]tool.Planned, error) {
 	return nil, nil

@@ -97,6 +97,8 @@ func (b *toolbox) Plan(_ context.Context, t run.Turn, first int, calls []model.C
 	return out, nil
 }
 
+func (b *toolbox) Prepare(run.Turn) {}
+
 func (b *toolbox) Call(ctx context.Context, t run.Turn, idx int, p tool.Planned) tool.Outcome {
 	b.mu.Lock()
 	b.calls = append(b.calls, fmt.Sprint(idx, " ", p.Tool, " ", string(p.Args)))

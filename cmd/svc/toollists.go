@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/tool"
+	"agentsvc/transport/mcp"
+)
+
+// What an agent may call, as far as tables and tool servers say: who is asked for
+// its list, as whom, and what counts when it does not answer.
+
+// listedAs is a server as one credential sees it; without one the connection is
+// zero.
+type listedAs struct {
+	server     id.ServerID
+	connection id.ConnectionID
+}
+
+func asked(t *mcp.Target) listedAs {
+	l := listedAs{server: t.Server}
+	if t.Connection != nil {
+		l.connection = *t.Connection
+	}
+	return l
+}
+
+// downtime is of a server that could not be listed; until then its last known list
+// counts without asking.
+type downtime struct {
+	until time.Time
+	last  []tool.Spec
+}
+
+const (
+	// listPatience bounds the wait for one server's list during a turn, and the one
+	// for the storage behind a call whose time is up.
+	listPatience = 5 * time.Second
+	// downFor is how long a server that could not be listed is not asked again.
+	downFor = 15 * time.Second
+	maxKept = 1 << 12 // of what is remembered of servers
+)
+
+// view is everything that decides on an agent's calls, at one moment.
+type view struct {
+	access *tool.Access
+	specs  []tool.Spec
+	// secrets are the servers of the agent, each as one of its credentials: what is
+	// shown holds none of them.
+	secrets []mcp.Target
+}
+
+// look reads what an agent may call: access from the tables, lists from the
+// servers that its manifest names and a grant allows. Unless only is empty, no
+// other server than that of this slug is asked.
+func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
+	access, err := b.tables.View(t).Access(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return b.seen(ctx, t, a, access, m, only)
+}
+
+// seen is look where access is known.
+func (b *toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
+	if access == nil { // the agent is gone: nothing is granted to it
+		access = &tool.Access{Agent: a}
+	}
+	v := &view{access: access}
+	var targets []mcp.Target
+	var locked []string // nobody may ask them: their last known lists count
+	for i := range access.Servers {
+		s := &access.Servers[i]
+		if !s.Enabled || !slices.ContainsFunc(m.Tools.MCP, func(u agent.MCPTools) bool { return u.Server == s.Slug && len(u.Allow) > 0 }) {
+			continue
+		}
+		as, without := b.targets(t, access, s)
+		if s.AuthKind != tool.AuthNone {
+			v.secrets = append(v.secrets, as...)
+		}
+		if only != "" && s.Slug != only {
+			continue
+		}
+		targets = append(targets, as...)
+		if without {
+			locked = append(locked, s.Slug)
+		}
+	}
+	v.specs = b.lists(ctx, t, targets)
+	if len(locked) > 0 {
+		last, err := b.tables.View(t).LastTools(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, slug := range locked {
+			v.specs = append(v.specs, last[slug]...) // of two of one name the first is offered
+		}
+	}
+	if len(m.Handoffs) > 0 {
+		v.specs = append(v.specs, tool.HandoffSpec(m.Handoffs))
+	}
+	return v, nil
+}
+
+// targets are a server as whom its tools are listed: with each credential that a
+// grant of the agent could choose. without says that a grant finds none.
+func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (out []mcp.Target, without bool) {
+	seen := map[id.ConnectionID]bool{}
+	for i := range access.Grants {
+		g := &access.Grants[i]
+		if g.Effect != tool.Allow || g.Server == nil || *g.Server != s.ID || g.Agent != nil && *g.Agent != access.Agent ||
+			g.Node != nil && !slices.Contains(access.Chain, *g.Node) {
+			continue
+		}
+		c := g.Connection
+		if c == nil {
+			c = tool.Nearest(access, s)
+		}
+		switch {
+		case s.AuthKind == tool.AuthNone:
+			if len(out) == 0 {
+				out = append(out, b.target(t, s, nil))
+			}
+		case c == nil:
+			without = true
+		case !seen[*c]:
+			seen[*c] = true
+			out = append(out, b.target(t, s, c))
+		}
+	}
+	return out, without
+}
+
+// target is a server with a credential that is opened for each call.
+func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.Target {
+	out := mcp.Target{
+		Tenant: t, Server: s.ID, Slug: s.Slug, Transport: s.Transport, Endpoint: s.Endpoint, AuthKind: s.AuthKind, Version: s.UpdatedAt, Connection: c,
+	}
+	if c != nil {
+		connection := *c
+		out.Credential = func(ctx context.Context) (string, error) {
+			row, err := b.tables.View(t).SealedConnection(ctx, connection)
+			if err != nil {
+				return "", err
+			}
+			if row == nil {
+				return "", fmt.Errorf("connection %s is gone", connection)
+			}
+			plain, err := b.vault.Open(store.ConnectionAt(t, connection), row.Credentials)
+			if err != nil {
+				return "", fmt.Errorf("open the credentials of connection %s: %w", connection, err)
+			}
+			return string(plain), nil
+		}
+	}
+	return out
+}
+
+// lists asks all servers at once. A server that does not answer counts with its
+// last known list.
+func (b *toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target) []tool.Spec {
+	if len(targets) == 1 { // no goroutine for the common case
+		return slices.Clip(b.list(ctx, t, targets[0])) // it is shared: who appends must copy
+	}
+	found := make([][]tool.Spec, len(targets))
+	var wg sync.WaitGroup
+	for i, target := range targets {
+		wg.Go(func() { found[i] = b.list(ctx, t, target) })
+	}
+	wg.Wait()
+	var out []tool.Spec
+	seen := map[string]bool{}
+	for _, specs := range found {
+		for _, s := range specs {
+			if q := s.Qualified(); !seen[q] { // two credentials of one server may list the same
+				seen[q] = true
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []tool.Spec {
+	now := time.Now()
+	b.mu.Lock()
+	was, out := b.down[asked(&target)]
+	b.mu.Unlock()
+	if out && now.Before(was.until) {
+		return was.last
+	}
+	bounded, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	specs, err := b.gateway.Tools(bounded, target)
+	if err == nil {
+		if out {
+			b.mu.Lock()
+			delete(b.down, asked(&target))
+			b.mu.Unlock()
+		}
+		b.remember(ctx, &target, specs)
+		return specs
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	b.log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
+	last, err := b.tables.View(t).LastTools(ctx)
+	if err != nil {
+		b.log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
+	}
+	list := last[target.Slug]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.down) >= maxKept {
+		maps.DeleteFunc(b.down, func(_ listedAs, d downtime) bool { return d.until.Before(now) })
+	}
+	if len(b.down) < maxKept {
+		b.down[asked(&target)] = downtime{until: now.Add(downFor), last: list}
+	}
+	return list
+}
+
+func (b *toolbox) forgetDowntime(s id.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.down, func(l listedAs, _ downtime) bool { return l.server == s })
+}
+
+// remember keeps a list that a server has given, for when it is down. The
+// gateway hands the same list out until it asks again.
+func (b *toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
+	if len(specs) == 0 {
+		return
+	}
+	b.mu.Lock()
+	as := asked(t)
+	known := b.saved[as] == &specs[0]
+	if !known && len(b.saved) >= maxKept {
+		clear(b.saved)
+	}
+	b.saved[as] = &specs[0]
+	b.mu.Unlock()
+	if known {
+		return
+	}
+	if err := b.tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
+		b.log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
+	}
+}
