@@ -26,7 +26,7 @@ ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.d
 
 -- name: approvals_cancel
 WITH own AS MATERIALIZED (
-  SELECT id FROM approvals WHERE tenant_id = $1 AND run_id = $2 AND status = 'pending' ORDER BY id FOR UPDATE
+  SELECT id FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE -- see approvals_step_key
 )
 UPDATE approvals a
 SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
