@@ -1,0 +1,205 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"agentsvc/schemas/tool"
+)
+
+// Lists of tools: asked for once for all who want them, and remembered.
+
+// catalog is one answer of tools/list.
+type catalog struct {
+	specs []tool.Spec
+	index map[string]int
+	at    time.Time
+	bytes int
+}
+
+// Tools lists what the server offers, at most TTL old. The slice is shared: it
+// must not be changed.
+func (g *Gateway) Tools(ctx context.Context, t Target) ([]tool.Spec, error) {
+	return g.tools(ctx, t, false)
+}
+
+// Fresh lists what the server offers now, past the cache, and refreshes it.
+func (g *Gateway) Fresh(ctx context.Context, t Target) ([]tool.Spec, error) {
+	return g.tools(ctx, t, true)
+}
+
+func (g *Gateway) tools(parent context.Context, t Target, fresh bool) ([]tool.Spec, error) {
+	e, err := g.enter(&t)
+	if err != nil {
+		return nil, err
+	}
+	defer g.leave(e)
+	ctx, cancel := g.life(parent)
+	defer cancel()
+	c, err := g.catalog(ctx, e, t, fresh)
+	if err != nil {
+		return nil, g.outside(parent, ctx, err)
+	}
+	return c.specs, nil
+}
+
+// outside makes what a caller hears of a failure before its call was sent.
+func (g *Gateway) outside(parent, ctx context.Context, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		before := *e // shared by all who waited
+		before.MaybeRan = false
+		return &before
+	}
+	if ctx.Err() != nil {
+		return g.ended(parent, false)
+	}
+	return &Error{Kind: Protocol, Message: "the tool server's answer could not be understood"}
+}
+
+// catalog gives the list, cached or asked for, by one of all who want it.
+func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (*catalog, error) {
+	if !fresh {
+		e.mu.Lock()
+		c := g.cached(e)
+		e.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+	}
+	g.mu.Lock()
+	e.mu.Lock()
+	f := e.listing
+	if c := e.list; f == nil && c != nil && !fresh && g.young(c) {
+		e.mu.Unlock()
+		g.mu.Unlock()
+		return c, nil // it has just landed
+	}
+	if f == nil {
+		f = &flight[*catalog]{done: make(chan struct{})}
+		e.listing = f
+		e.busy++
+		g.work.Go(func() {
+			f.val, f.err = g.ask(e, t)
+			g.keep(e, f)
+		})
+	}
+	e.mu.Unlock()
+	g.mu.Unlock()
+	return f.wait(ctx)
+}
+
+// cached is the list while it is young. e.mu is held.
+func (g *Gateway) cached(e *entry) *catalog {
+	if e.list == nil || !g.young(e.list) {
+		return nil
+	}
+	lists.WithLabelValues("cached").Inc()
+	return e.list
+}
+
+func (g *Gateway) young(c *catalog) bool { return g.cfg.Now().Before(c.at.Add(g.cfg.TTL)) }
+
+// keep lands a listing.
+func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
+	outcome := "asked"
+	if f.err != nil {
+		outcome = "failed"
+	}
+	lists.WithLabelValues(outcome).Inc()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.mu.Lock()
+	e.listing = nil
+	if f.err == nil {
+		g.account(e, f.val)
+	}
+	e.mu.Unlock()
+	close(f.done)
+	g.letGo(e)
+	for g.bytes > maxListBytes {
+		before := len(g.entries)
+		g.dropLongestIdle()
+		if len(g.entries) == before {
+			break // all of them are in use
+		}
+	}
+}
+
+// flightTime bounds work that belongs to no one caller.
+func (g *Gateway) flightTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(g.ctx, min(g.cfg.Timeout, helloTimeout))
+}
+
+// ask lists the tools page by page.
+func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
+	ctx, cancel := g.flightTime()
+	defer cancel()
+	o, err := g.newOp(ctx, t, maxList)
+	if err != nil {
+		return nil, err
+	}
+	for again := true; ; again = false {
+		s, err := g.session(ctx, e, t)
+		if err != nil {
+			return nil, g.outside(g.ctx, ctx, err)
+		}
+		c, err := g.pages(ctx, s, t, o)
+		if g.lost(e, s, err) && again {
+			g.release(e, s)
+			continue
+		}
+		g.release(e, s)
+		return c, err
+	}
+}
+
+func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*catalog, error) {
+	c := &catalog{at: g.cfg.Now(), index: map[string]int{}}
+	seen := map[string]bool{}
+	var r mcp.ListToolsRequest
+	for range maxPages {
+		kept, err := s.client.ListToolsByPage(with(ctx, o), r)
+		if err != nil {
+			e := o.toError(g.ctx, ctx, err)
+			e.MaybeRan = false
+			return nil, e
+		}
+		usable := map[string]bool{}
+		for _, k := range kept.Tools {
+			usable[k.Name] = true
+		}
+		p, err := readPage(o.answer())
+		if err != nil {
+			return nil, &Error{Kind: Protocol, Message: "the tool server's list could not be understood"}
+		}
+		for _, raw := range p.Tools {
+			l, ok := accept(raw)
+			_, double := c.index[l.Name]
+			if !ok || double || !usable[l.Name] || len(c.specs) == maxTools {
+				continue
+			}
+			spec := l.spec(t, o.mask)
+			c.index[l.Name] = len(c.specs)
+			c.specs = append(c.specs, spec)
+			c.bytes += len(spec.Name) + len(spec.Description) + len(spec.Schema) + 256
+		}
+		if p.Next == "" || len(c.specs) == maxTools {
+			break
+		}
+		if seen[p.Next] {
+			return nil, &Error{Kind: Protocol, Message: "the tool server's list does not end"}
+		}
+		seen[p.Next] = true
+		r.Params.Cursor = mcp.Cursor(p.Next)
+	}
+	c.specs = slices.Clip(c.specs)
+	if n := o.leftOut(); n > 0 {
+		g.cfg.Log.Info().Stringer("tenant", t.Tenant).Stringer("server", t.Server).Int("tools", len(c.specs)).Int("left_out", n).Msg("tools of a server left out")
+	}
+	return c, nil
+}
