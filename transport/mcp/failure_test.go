@@ -21,7 +21,7 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// TestWhatCanGoWrongWithACall is service.md, Tool server contract, and the issue's
+// TestWhatCanGoWrongWithACall is service.md, Tool server contract, and the
 // list of bad servers: one row, one way to fail, its kind and whether the call may
 // have run. Each server says the credential wherever it can; nothing of it may
 // come out.
