@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is a database with a tenant, and writers and hosts over it.
 type world struct {
@@ -511,7 +511,7 @@ func TestTimersEscalateAndExpire(t *testing.T) {
 	n := w.node(w.writer(), e, nil)
 	begin := time.Now()
 	g := w.open(func(o *terms) {
-		o.escalate, o.half, o.expires = lifecycle.RoleOwner, begin.Add(150*time.Millisecond), begin.Add(700*time.Millisecond)
+		o.escalate, o.half, o.expires = lifecycle.RoleOwner, begin.Add(150*time.Millisecond), begin.Add(4*time.Second)
 	})
 	s := sweep.New(sweep.Config{Rows: feed.NewSweep(w.pool), Node: n, Every: 20 * time.Millisecond})
 	if err := s.Start(t.Context()); err != nil {

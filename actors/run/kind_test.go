@@ -40,7 +40,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is a real host over a real database, with a scripted model.
 type world struct {
