@@ -139,7 +139,7 @@ func TestWhatCanGoWrongWithACall(t *testing.T) {
 			f := newFake(t, func(f *fake) { f.call = c.answer })
 			g := gateway(t, func(cfg *Config) {
 				if c.kind == Timeout {
-					cfg.Timeout = 300 * time.Millisecond
+					cfg.Timeout = 3 * time.Second // for the way to the call too
 				}
 			})
 			to := target(f.URL)

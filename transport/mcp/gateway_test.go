@@ -508,6 +508,7 @@ func TestATimeOutCancels(t *testing.T) {
 		{"the caller goes", true, true, true, Cancelled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			began, saw := make(chan json.RawMessage, 1), make(chan struct{})
 			var cancelled atomic.Value
 			f := newFake(t, func(f *fake) {
@@ -529,7 +530,7 @@ func TestATimeOutCancels(t *testing.T) {
 			})
 			g := gateway(t, func(cfg *Config) {
 				if !c.cancel {
-					cfg.Timeout = 300 * time.Millisecond
+					cfg.Timeout = 3 * time.Second // for the way to the call too
 				}
 			})
 			ctx, cancel := context.WithCancel(t.Context())

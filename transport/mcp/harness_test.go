@@ -72,7 +72,7 @@ func gateway(t testing.TB, change func(*Config)) *Gateway {
 	t.Helper()
 	c := Config{
 		Guard:   egress.New(egress.Config{Allow: loopback, Observe: noNetwork, Resolver: nowhere{}}),
-		Timeout: 10 * time.Second,
+		Timeout: 30 * time.Second,
 		Log:     zerolog.Nop(),
 	}
 	if change != nil {
@@ -80,7 +80,7 @@ func gateway(t testing.TB, change func(*Config)) *Gateway {
 	}
 	g := New(c)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		g.Close(ctx)
 	})
@@ -258,7 +258,7 @@ func kindOf(err error) Kind {
 // eventually waits for what another goroutine brings about.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

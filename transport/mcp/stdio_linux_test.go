@@ -214,10 +214,10 @@ func TestStdioProcesses(t *testing.T) {
 
 // TestStdioTimeOutEndsOnlyTheRequest: the process lives on and hears of it.
 func TestStdioTimeOutEndsOnlyTheRequest(t *testing.T) {
-	g := stdio(t, "plain", func(c *Config) { c.Timeout = 2 * time.Second })
+	g := stdio(t, "plain", nil)
 	to := stdioTarget()
 	before := call(t, g, to, "pid", `{}`).Content
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := g.Call(ctx, to, "hang", nil)
 	var e *Error
