@@ -276,7 +276,7 @@ func TestASessionAndANewPasswordAtOnce(t *testing.T) {
 				})
 			}()
 			// The other one waits for this one's lock.
-			for deadline := time.Now().Add(10 * time.Second); ; {
+			for deadline := time.Now().Add(time.Minute); ; {
 				if w.count(t, "SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") > 0 {
 					return nil
 				}
