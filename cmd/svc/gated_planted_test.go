@@ -163,7 +163,7 @@ func plant(t *testing.T) string {
 // round tells every story once, over a crash at point, and judges.
 func (w *scene) round(t *testing.T, point string) *rulings {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	told := make(chan []*tale, 1)
 	if point != "" {
