@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -422,12 +421,7 @@ grant     ` + firstID + `  *        yes      yes      tenant-wide
 // waits for a person, and is decided in every way that there is.
 func TestApprovalsOfTheSample(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := reserved(t)
 	d := startDev(t, append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t)), "--json")
 	var s sample
 	if err := json.Unmarshal([]byte(d.until(t, ctx, "}")), &s); err != nil {

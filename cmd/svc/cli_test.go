@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -370,12 +369,7 @@ func (d *dev) stop(t *testing.T) {
 // first-token of bench, on a machine that does nothing else.
 func TestDev(t *testing.T) {
 	ctx := within(t, 60*time.Second)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := reserved(t)
 	binary(t) // the build is not part of the first look
 	env := append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t))
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"agentsvc/persistence/failpoint"
 	"agentsvc/transport/model/fake"
@@ -75,6 +76,8 @@ type process struct {
 	env  []string
 	file string // of the binary, empty: that of this source
 
+	leave func() // gives addr up
+
 	mu  sync.Mutex // guards the fields below
 	cmd *exec.Cmd
 	log *logText
@@ -110,6 +113,7 @@ func newNode(t *testing.T, env ...string) *node {
 	n := &node{t, p}
 	t.Cleanup(func() {
 		n.kill()
+		p.leave()
 		if t.Failed() && n.logged() != "" {
 			t.Logf("the last node's log:\n%s", n.logged())
 		}
@@ -118,16 +122,50 @@ func newNode(t *testing.T, env ...string) *node {
 }
 
 func newProcess(dir string, env ...string) (*process, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, leave, err := reserve()
 	if err != nil {
 		return nil, err
 	}
-	addr := l.Addr().String()
-	l.Close()
-	p := &process{addr: addr, base: "http://" + addr}
+	p := &process{addr: addr, base: "http://" + addr, leave: leave}
 	p.env = append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dir, "SVC_RATE_CAPACITY=1000000", "SVC_RATE_REFILL=1000000",
 		"SVC_LOG_FORMAT=json"), env...)
 	return p, nil
+}
+
+// reserve is an address that nobody else is given until it is left, whether or not
+// somebody listens there: a socket is bound to it that never listens. Linux keeps
+// the port from all who ask for any, here and in other processes, and lets those
+// have it who ask for this one.
+func reserve() (addr string, leave func(), err error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	leave = func() { unix.Close(s) }
+	var bound unix.Sockaddr
+	err = unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	if err == nil {
+		err = unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		bound, err = unix.Getsockname(s)
+	}
+	if err != nil {
+		leave()
+		return "", nil, err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port), leave, nil
+}
+
+// reserved is such an address for the time of a test.
+func reserved(t *testing.T) string {
+	t.Helper()
+	addr, leave, err := reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leave)
+	return addr
 }
 
 // dataDir is a directory that an unprivileged Postgres can reach, unlike the
@@ -172,7 +210,7 @@ func sharedNode(t *testing.T) *node {
 		if shared.anthropic, shared.err = fake.New(); shared.err != nil {
 			return
 		}
-		if shared.process, shared.err = newProcess(shared.dir, "SVC_OUTBOUND_ALLOW=127.0.0.0/8",
+		if shared.process, shared.err = newProcess(shared.dir, calm, "SVC_OUTBOUND_ALLOW=127.0.0.0/8",
 			"OPENAI_API_KEY=sk-deployment-openai", "OPENAI_BASE_URL="+shared.openAI.OpenAI(),
 			"ANTHROPIC_API_KEY=sk-deployment-anthropic", "ANTHROPIC_BASE_URL="+shared.anthropic.Anthropic()); shared.err != nil {
 			return
@@ -201,6 +239,7 @@ func stopShared() {
 			fmt.Fprintln(os.Stderr, err)
 			shared.process.signal(syscall.SIGKILL, time.Second)
 		}
+		shared.process.leave()
 		shared.openAI.Close()
 		shared.anthropic.Close()
 	}

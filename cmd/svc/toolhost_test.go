@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -65,7 +66,12 @@ type hostCall struct {
 func newToolHost(t *testing.T) *toolHost {
 	t.Helper()
 	h := &toolHost{tools: []string{lookupTool, refundTool, deleteTool}}
-	h.Server = httptest.NewServer(h)
+	l, err := net.Listen("tcp", reserved(t)) // nobody else is there when it is closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
+	h.Start()
 	t.Cleanup(h.Server.Close)
 	return h
 }
