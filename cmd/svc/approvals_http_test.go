@@ -165,7 +165,7 @@ tool.result {"idx":1,"ok":true,"output_preview":"{\"responded\":true}"}
 		},
 		{
 			name:   "pending, SLA elapsed: expired; run resumes as if rejected",
-			policy: object{"sla_minutes": 0.02}, status: "expired", run: "succeeded",
+			policy: object{"sla_minutes": 0.1}, status: "expired", run: "succeeded",
 			frames: `run.resumed {"approval_id":"APPROVAL","decision":"expire"}
 tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\":\"expired\"}"}
 ` + tail,
@@ -174,7 +174,7 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 		},
 		{
 			name:     "waiting_approval, approval expires with manifest rule on_timeout: cancel_run: cancelled; run.failed code EXPIRED",
-			manifest: object{"hitl": object{"rules": []object{{"tool": "orders.refund", "sla_minutes": 0.02, "on_timeout": "cancel_run"}}}},
+			manifest: object{"hitl": object{"rules": []object{{"tool": "orders.refund", "sla_minutes": 0.1, "on_timeout": "cancel_run"}}}},
 			status:   "expired", run: "cancelled", code: "EXPIRED",
 			frames: `run.failed {"code":"EXPIRED","message":"An approval expired."}`,
 			step:   `failed null`, audit: []string{`system approval.expired`},
@@ -194,7 +194,7 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 		},
 		{
 			name:   "pending, escalation sweep: assignee_role becomes the escalation role; audit approval.escalated; never lowers, leaves expires_at",
-			policy: object{"sla_minutes": 0.03, "approver_role": "member", "escalate_to_role": "owner"},
+			policy: object{"sla_minutes": 0.2, "approver_role": "member", "escalate_to_role": "owner"},
 			decide: func(t *testing.T, ctx context.Context, g *gate) {
 				eventually(t, ctx, "the escalation", func() bool { return len(g.c.approvals(t, ctx, "run_id="+g.run)) == 0 })
 				if a := g.c.refused(t, ctx, 403, g.a.ID, object{"action": "approve"}); a.code() != "FORBIDDEN" {

@@ -201,7 +201,6 @@ func TestWhoDecides(t *testing.T) {
 // INVALID_ARGS.
 func TestSecretsInApprovals(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 30*time.Second)
 	c := sharedNode(t).tenant("secrets in approvals")
 	const pass = "hunter2-for-the-customer"
 	args := fmt.Sprintf(`{"id":7,"amount":1,"password":%q,"note":"key %s!"}`, pass, canary)
@@ -217,6 +216,7 @@ func TestSecretsInApprovals(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
+			ctx := within(t, 30*time.Second)
 			s := c.shop(t, ctx, "bearer", canary)
 			model, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_refund", args), says("done"))
 			run := c.runOnce(t, ctx, c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.refund"}}}}, s), "go")
@@ -251,6 +251,7 @@ func TestSecretsInApprovals(t *testing.T) {
 
 	t.Run("edited, a value kept that was hidden because it is the credential", func(t *testing.T) {
 		t.Parallel()
+		ctx := within(t, 30*time.Second)
 		s := c.shop(t, ctx, "bearer", canary)
 		_, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_refund", fmt.Sprintf(`{"id":7,"amount":1,"note":%q}`, canary)), says("done"))
 		run := c.runOnce(t, ctx, c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.refund"}}}}, s), "go")
@@ -266,6 +267,7 @@ func TestSecretsInApprovals(t *testing.T) {
 	})
 	t.Run("a call that is not granted, or fails its schema, shows no credential either", func(t *testing.T) {
 		t.Parallel()
+		ctx := within(t, 30*time.Second)
 		s := c.shop(t, ctx, "bearer", canary)
 		_, provider := modelled(t, ctx, c, "openai", asks(s.slug+"_orders_refund", fmt.Sprintf(`{"id":%q,"amount":1}`, canary),
 			s.slug+"_nothing", fmt.Sprintf(`{"x":%q}`, canary)), says("done"))
@@ -277,6 +279,7 @@ func TestSecretsInApprovals(t *testing.T) {
 	})
 	t.Run("nor does a call to another server", func(t *testing.T) {
 		t.Parallel()
+		ctx := within(t, 30*time.Second)
 		s, open := c.shop(t, ctx, "bearer", canary), c.shop(t, ctx, "none", "")
 		open.set(func(h *toolHost) {
 			h.call = func(w http.ResponseWriter, _ *http.Request, m rpc) { rpcText(w, m, string(m.Params.Arguments)) }

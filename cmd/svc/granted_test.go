@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -303,6 +304,7 @@ func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
 	fast, slow := c.shop(t, ctx, "none", ""), c.shop(t, ctx, "none", "")
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
+	var givenUp atomic.Int64 // lists that somebody waited for in vain
 	_, provider := modelled(t, ctx, c, "openai", asks(fast.slug+"_orders_lookup", `{"id":1}`), says("ok"))
 	agent := c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.lookup"}}}}, fast, slow)
 	run := c.runOnce(t, ctx, agent, "hi")
@@ -313,15 +315,15 @@ func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
 			select {
 			case <-hang:
 			case <-r.Context().Done():
+				givenUp.Add(1)
 			}
 		}
 	})
 	c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+slow.id, object{"name": "Slow"}, nil)
-	begin := time.Now()
 	c.decides(t, ctx, a.ID, object{"action": "approve"})
 	eventually(t, ctx, "the call", func() bool { return len(fast.called()) == 1 })
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("a call waited %s for the list of another server", took)
+	if n := givenUp.Load(); n > 0 {
+		t.Errorf("a call waited until %d lists of another server were given up", n)
 	}
 	c.poll(t, ctx, run, "succeeded")
 }
@@ -334,8 +336,9 @@ func TestManySlowCallsHoldUpNobodyElse(t *testing.T) {
 	n := sharedNode(t)
 	c, neighbour := n.tenant("slow calls"), n.tenant("neighbour")
 	slow := c.shop(t, ctx, "none", "")
+	var ended atomic.Int64
 	slow.set(func(h *toolHost) {
-		h.call = func(_ http.ResponseWriter, r *http.Request, _ rpc) { <-r.Context().Done() }
+		h.call = func(_ http.ResponseWriter, r *http.Request, _ rpc) { <-r.Context().Done(); ended.Add(1) }
 	})
 	line := strings.Repeat("/call "+slow.slug+".orders.lookup {\"id\":1}\n", 60)
 	agent := c.publish(t, "Slow", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": slow.slug}}}, "limits": object{"max_steps": 100}})
@@ -347,11 +350,10 @@ func TestManySlowCallsHoldUpNobodyElse(t *testing.T) {
 	for _, who := range []*client{c, neighbour} {
 		fast := who.shop(t, ctx, "none", "")
 		agent := who.publish(t, "Fast", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": fast.slug}}}})
-		begin := time.Now()
 		who.poll(t, ctx, who.runOnce(t, ctx, agent, `/call orders.lookup {"id":1}`), "succeeded")
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("a call beside the slow ones took %s", took)
-		}
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("the calls beside the slow ones waited until %d of those had ended", n)
 	}
 	for _, run := range runs {
 		c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, nil)

@@ -123,7 +123,7 @@ func echo(r *http.Request) string {
 // on. Wherever a server puts the credential that it was shown, nobody sees it.
 func TestBadToolServers(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_TOOL_TIMEOUT=1500ms", "SVC_LOG_LEVEL=trace")
+	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_TOOL_TIMEOUT=6s", "SVC_LOG_LEVEL=trace")
 	n.start()
 	c := n.tenant("bad servers")
 
