@@ -51,9 +51,24 @@ type request struct {
 	out   chan any
 	timer *time.Timer
 	gone  atomic.Bool // the asker gave up
+
+	// Of an asker on another member, instead of out, timer and gone.
+	until time.Time
+	reply func(any)
 }
 
-func (r *request) resolve(v any) { r.out <- v }
+func (r *request) resolve(v any) {
+	if r.reply != nil {
+		r.reply(v)
+		return
+	}
+	r.out <- v
+}
+
+// left reports whether nobody waits for the reply any more.
+func (r *request) left() bool {
+	return r.gone.Load() || r.reply != nil && !time.Now().Before(r.until)
+}
 
 var requests = sync.Pool{New: func() any {
 	t := time.NewTimer(time.Hour)
@@ -241,7 +256,7 @@ func (a *activation) run() {
 		m := a.batch[a.next]
 		a.batch[a.next] = nil
 		a.next++
-		if r, ok := m.(*request); ok && r.gone.Load() {
+		if r, ok := m.(*request); ok && r.left() {
 			continue
 		}
 		a.invoker.InvokeUserMessage(m)
@@ -269,7 +284,7 @@ func (a *activation) close() {
 	a.mu.Unlock()
 	left = slices.DeleteFunc(left, func(m any) bool {
 		r, ok := m.(*request)
-		return ok && r.gone.Load()
+		return ok && r.left()
 	})
 	if len(left) > 0 {
 		if next, err := a.node.locate(p, a.addr); err == nil {

@@ -29,6 +29,9 @@ var (
 	ErrNotOwner = errors.New("cluster: the node does not own the shard")
 	// ErrUnknownMember: the owner cannot be reached from here.
 	ErrUnknownMember = errors.New("cluster: the owner is not known here")
+	// ErrLost: the way to the owner broke while the message was under way. It may
+	// have been received; only a Repeatable one is sent again.
+	ErrLost = errors.New("cluster: the connection to the owner was lost")
 )
 
 // Failures that are final.
@@ -39,6 +42,10 @@ var (
 	ErrPanicked = errors.New("cluster: the actor panicked")
 )
 
-func retried(err error) bool {
+func retried(err error, msg any) bool {
+	if errors.Is(err, ErrLost) {
+		_, ok := msg.(Repeatable)
+		return ok
+	}
 	return errors.Is(err, ErrMoved) || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrUnknownMember)
 }

@@ -27,12 +27,20 @@ const (
 	lastBackoff  = 200 * time.Millisecond
 )
 
-// Peers sends to members other than this one. Ask returns the reply, or an
-// error; ErrUnknownMember, ErrNotOwner and ErrMoved make the Node try again.
+// Peers sends to members other than this one.
 type Peers interface {
+	// Ask returns what the actor replied, or an error; ErrUnknownMember, ErrNotOwner
+	// and ErrMoved make the Node try again, and ErrLost too where msg is Repeatable.
 	Ask(ctx context.Context, to id.MemberID, a Address, msg any) (any, error)
+	// Tell does not block; msg is delivered at most once.
 	Tell(to id.MemberID, a Address, msg any) error
+	// Call asks a service of the member (Node.Serve).
+	Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error)
 }
+
+// Repeatable is a message that may be received twice and then changes and
+// answers what it did the first time: an Ask whose answer was lost is sent again.
+type Repeatable interface{ Repeatable() }
 
 // alone is the Peers of a node without a cluster address.
 type alone struct{}
@@ -42,6 +50,21 @@ func (alone) Ask(context.Context, id.MemberID, Address, any) (any, error) {
 }
 
 func (alone) Tell(id.MemberID, Address, any) error { return ErrUnknownMember }
+
+func (alone) Call(context.Context, id.MemberID, string, any) (any, error) {
+	return nil, ErrUnknownMember
+}
+
+// Service answers calls to a member as such, not to one of its actors. It may
+// block; ctx ends with the caller's deadline.
+type Service func(ctx context.Context, from id.MemberID, msg any) (any, error)
+
+// Change is what a new member list brings.
+type Change struct {
+	Members []id.MemberID // who owns shards now
+	Gained  []id.Shard    // of this node
+	Left    []id.MemberID // owned shards before and does not any more
+}
 
 // Config is what a Node needs. Member is required.
 type Config struct {
@@ -58,6 +81,7 @@ type Node struct {
 	peers   Peers
 	system  *actor.ActorSystem
 	kinds   map[string]func(Address) Behavior
+	serves  map[string]Service
 	placers []*placer
 	view    atomic.Pointer[view]
 	alarms  *alarms
@@ -68,8 +92,10 @@ type Node struct {
 	drained chan struct{}
 	once    sync.Once
 
-	mu     sync.Mutex // guards onStop and SetMembers
-	onStop []func(context.Context) error
+	mu       sync.Mutex // guards the fields below and SetMembers
+	yields   bool
+	onStop   []func(context.Context) error
+	onChange []func(Change)
 }
 
 const (
@@ -106,7 +132,7 @@ func New(cfg Config) *Node {
 	}
 	n := &Node{
 		self: cfg.Member, log: cfg.Log, peers: cfg.Peers,
-		kinds: map[string]func(Address) Behavior{}, drained: make(chan struct{}), alarms: newAlarms(),
+		kinds: map[string]func(Address) Behavior{}, serves: map[string]Service{}, drained: make(chan struct{}), alarms: newAlarms(),
 		system: newSystem(cfg.Log),
 	}
 	for range cfg.Placers {
@@ -134,6 +160,43 @@ func (n *Node) Register(kind string, produce func(Address) Behavior) {
 		panic("cluster: kind registered twice: " + kind)
 	}
 	n.kinds[kind] = produce
+}
+
+// Serve says who answers calls of a service on this node.
+func (n *Node) Serve(service string, f Service) {
+	if n.state.Load() != stateNew {
+		panic("cluster: Serve after Start")
+	}
+	if _, ok := n.serves[service]; ok {
+		panic("cluster: service registered twice: " + service)
+	}
+	n.serves[service] = f
+}
+
+// Call asks a service of a member, which may be this one. It is sent once: after
+// ErrLost it is not known whether it was received.
+func (n *Node) Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error) {
+	if to == n.self {
+		return n.Served(ctx, to, service, msg)
+	}
+	return n.peers.Call(ctx, to, service, msg)
+}
+
+// Served answers a call that came from a member.
+func (n *Node) Served(ctx context.Context, from id.MemberID, service string, msg any) (any, error) {
+	f := n.serves[service]
+	if f == nil {
+		return nil, fmt.Errorf("%w %q", ErrUnknownKind, service)
+	}
+	return f(ctx, from, msg)
+}
+
+// OnChange adds what is called after each change of the member list. It must not
+// block.
+func (n *Node) OnChange(f func(Change)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onChange = append(n.onChange, f)
 }
 
 // OnStop adds what Stop calls, last one first, after the last activation ended.
@@ -199,19 +262,19 @@ func (n *Node) ended() {
 
 // SetMembers changes the member list. Activations of shards that move away end
 // after the message they are receiving, and what they leave goes to the new
-// owner. A list without this node is refused: it could only come from a failed
-// or partial read, and following it would stop everything.
+// owner. A list without this node is refused unless it yields: it could only come
+// from a failed or partial read, and following it would stop everything.
 func (n *Node) SetMembers(members []id.MemberID) error {
-	if !slices.Contains(members, n.self) {
-		return errors.New("cluster: a member list without this node is not followed")
-	}
 	t, err := placement.New(members)
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.view.Store(&view{table: t, own: t.Shards(n.self)})
+	if !t.Has(n.self) && !n.yields {
+		return errors.New("cluster: a member list without this node is not followed")
+	}
+	before := n.view.Swap(&view{table: t, own: t.Shards(n.self)})
 	// A spawn by the former view holds its placer's lock, so the loop sees it.
 	for _, p := range n.placers {
 		p.mu.Lock()
@@ -222,8 +285,39 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 		}
 		p.mu.Unlock()
 	}
+	if before == nil {
+		return nil
+	}
+	c := Change{Members: t.Members()}
+	for _, s := range t.Shards(n.self) {
+		if before.table.Owner(s) != n.self {
+			c.Gained = append(c.Gained, s)
+		}
+	}
+	for _, m := range before.table.Members() {
+		if !t.Has(m) {
+			c.Left = append(c.Left, m)
+		}
+	}
+	placementMoves.Add(float64(len(c.Gained)))
+	for _, f := range n.onChange {
+		f(c)
+	}
 	return nil
 }
+
+// Yield says that this node may own nothing: a list without it is followed.
+func (n *Node) Yield(yields bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.yields = yields
+}
+
+// Members are those who own shards.
+func (n *Node) Members() []id.MemberID { return n.view.Load().table.Members() }
+
+// Owner is the member that owns s.
+func (n *Node) Owner(s id.Shard) id.MemberID { return n.view.Load().table.Owner(s) }
 
 // Rest ends the activations of a kind after the message they are receiving. What
 // they leave, and what comes later, goes to the next ones.
@@ -294,7 +388,7 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 			r.timer.Stop()
 			return nil, err
 		}
-		if !retried(err) {
+		if !retried(err, msg) {
 			r.timer.Stop()
 			r.msg = nil
 			requests.Put(r)
@@ -325,6 +419,9 @@ func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, a Address,
 			defer cancel()
 		}
 		v, err = n.peers.Ask(ctx, owner, a, r.msg)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = gaveUp(a, err)
+		}
 		return v, false, err
 	}
 	n.deliver(a, r)
@@ -348,6 +445,31 @@ func gaveUp(a Address, err error) error {
 		return fmt.Errorf("ask %s: %w: %w", a, err, problem.Unavailable("The request was not answered in time.", time.Second))
 	}
 	return fmt.Errorf("ask %s: %w", a, err)
+}
+
+// Receive takes a message that a member sent to a's activation on this node, and
+// calls reply once with what was replied, which may be an error; ErrNotOwner says
+// that nothing was done. reply runs in the actor's goroutine and must not block.
+// What waits in a mailbox until after its deadline is not received.
+func (n *Node) Receive(a Address, msg any, until time.Time, reply func(any)) {
+	n.deliver(a, &request{msg: msg, until: until, reply: reply})
+}
+
+// ReceiveTold takes a message that a member told. ErrNotOwner says that it is not
+// for this node.
+func (n *Node) ReceiveTold(a Address, msg any) error {
+	p := n.placer(a)
+	for {
+		p.mu.Lock()
+		act, err := n.locate(p, a)
+		p.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if act.post(msg) {
+			return nil
+		}
+	}
 }
 
 // deliver brings m, a message or a *request, to the owner of a.

@@ -391,6 +391,10 @@ func (l loopback) Ask(ctx context.Context, to id.MemberID, a Address, msg any) (
 	return n.Ask(ctx, a, msg)
 }
 
+func (l loopback) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
+	return l[to].Served(ctx, to, service, m)
+}
+
 func (l loopback) Tell(to id.MemberID, a Address, msg any) error {
 	n := l[to]
 	if n == nil {

@@ -201,19 +201,5 @@ type Decided struct {
 }
 
 // ApprovalsDecided tells a waiting run to look at its approvals: one of them is
-// decided for good. Verdict carries it as its actor has just committed it, so
-// that the run goes on without another read; nil makes it read.
-type ApprovalsDecided struct {
-	Verdict *Verdict `json:"verdict,omitempty"`
-}
-
-// Verdict is an approval that is decided for good.
-type Verdict struct {
-	Approval id.ApprovalID            `json:"approval"`
-	Status   lifecycle.ApprovalStatus `json:"status"`
-	Decision lifecycle.Action         `json:"decision"`
-	Feedback string                   `json:"feedback,omitempty"`
-	Edited   []byte                   `json:"edited,omitempty"` // sealed, where the status is edited
-	Shown    json.RawMessage          `json:"shown,omitempty"`  // the same, redacted
-	Digest   [32]byte                 `json:"digest"`           // of the arguments to call
-}
+// decided for good.
+type ApprovalsDecided struct{}

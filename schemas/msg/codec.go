@@ -1,0 +1,130 @@
+package msg
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"agentsvc/schemas/problem"
+)
+
+// ErrUnknownType says that a message is of a type that this process does not
+// know, or that may not leave it. Nodes of two versions may meet.
+var ErrUnknownType = errors.New("msg: unknown type of message")
+
+// Codec turns messages and replies into names and JSON, and back: those that
+// were added, and no others. Fields that a reader does not know are ignored.
+type Codec struct {
+	types  map[string]reflect.Type
+	names  map[reflect.Type]string
+	errors map[string]error
+}
+
+// Names of what is no added type.
+const (
+	nameNil     = ""
+	nameProblem = "problem"
+	nameError   = "error"
+	errorPrefix = "error/"
+)
+
+// NewCodec makes a codec of the types of this package.
+func NewCodec() *Codec {
+	c := &Codec{types: map[string]reflect.Type{}, names: map[reflect.Type]string{}, errors: map[string]error{}}
+	for name, v := range map[string]any{
+		"post": Post{}, "posted": Posted{}, "delete_thread": DeleteThread{}, "run_ended": RunEnded{}, "done": Done{},
+		"start_one": StartOne{}, "started": Started{}, "proceed": Proceed{}, "cancel_run": CancelRun{}, "status": Status{},
+		"acquire_slot": AcquireSlot{}, "slot_granted": SlotGranted{}, "release_slot": ReleaseSlot{}, "take_slot": TakeSlot{},
+		"lease": Lease{}, "leased": Leased{}, "give_back": GiveBack{},
+		"decide": Decide{}, "decided": Decided{}, "approvals_decided": ApprovalsDecided{},
+	} {
+		c.Add(name, v)
+	}
+	return c
+}
+
+// Add lets values of v's type cross nodes under a name. A name is never used for
+// anything else again.
+func (c *Codec) Add(name string, v any) {
+	t := reflect.TypeOf(v)
+	if _, ok := c.types[name]; ok || name == nameNil || name == nameProblem || name == nameError {
+		panic("msg: name used twice: " + name)
+	}
+	c.types[name], c.names[t] = t, name
+}
+
+// AddError lets an error that callers compare with errors.Is cross nodes.
+func (c *Codec) AddError(name string, err error) { c.errors[errorPrefix+name] = err }
+
+// wireProblem is a *problem.Error between nodes.
+type wireProblem struct {
+	Code       problem.Code   `json:"code"`
+	Detail     string         `json:"detail,omitempty"`
+	RetryAfter time.Duration  `json:"retry_after,omitempty"`
+	Extensions map[string]any `json:"extensions,omitempty"`
+}
+
+// Encode is a message's or reply's name and body. An error that was not added
+// crosses as its text.
+func (c *Codec) Encode(v any) (name string, body []byte, err error) {
+	switch v := v.(type) {
+	case nil:
+		return nameNil, nil, nil
+	case error:
+		return c.encodeError(v)
+	}
+	name, ok := c.names[reflect.TypeOf(v)]
+	if !ok {
+		return "", nil, fmt.Errorf("%w: %T", ErrUnknownType, v)
+	}
+	body, err = json.Marshal(v)
+	return name, body, err
+}
+
+func (c *Codec) encodeError(v error) (name string, body []byte, err error) {
+	for name, known := range c.errors {
+		if errors.Is(v, known) {
+			return name, nil, nil
+		}
+	}
+	if p := (*problem.Error)(nil); errors.As(v, &p) {
+		body, err = json.Marshal(wireProblem{p.Code, p.Detail, p.RetryAfter, p.Extensions})
+		return nameProblem, body, err
+	}
+	body, err = json.Marshal(v.Error())
+	return nameError, body, err
+}
+
+// Decode is what Encode was given; errors come back as errors.
+func (c *Codec) Decode(name string, body []byte) (any, error) {
+	switch name {
+	case nameNil:
+		return nil, nil
+	case nameProblem:
+		var p wireProblem
+		if err := json.Unmarshal(body, &p); err != nil {
+			return nil, fmt.Errorf("decode problem: %w", err)
+		}
+		return &problem.Error{Code: p.Code, Detail: p.Detail, RetryAfter: p.RetryAfter, Extensions: p.Extensions}, nil
+	case nameError:
+		var text string
+		if err := json.Unmarshal(body, &text); err != nil {
+			return nil, fmt.Errorf("decode error: %w", err)
+		}
+		return errors.New(text), nil
+	}
+	if known, ok := c.errors[name]; ok {
+		return known, nil
+	}
+	t, ok := c.types[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownType, name)
+	}
+	v := reflect.New(t)
+	if err := json.Unmarshal(body, v.Interface()); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	return v.Elem().Interface(), nil
+}
