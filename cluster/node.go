@@ -316,6 +316,9 @@ func (n *Node) Yield(yields bool) {
 // Members are those who own shards.
 func (n *Node) Members() []id.MemberID { return n.view.Load().table.Members() }
 
+// Shards are those of this node. The slice is shared: it is not to be changed.
+func (n *Node) Shards() []id.Shard { return n.view.Load().own }
+
 // Owner is the member that owns s.
 func (n *Node) Owner(s id.Shard) id.MemberID { return n.view.Load().table.Owner(s) }
 
