@@ -37,6 +37,9 @@ type Config struct {
 	ToolsTTL       time.Duration
 	StdioServers   map[string][]string
 	MetricsAddr    string
+	ClusterAddr    string
+	ClusterSecret  string
+	RedisURL       string
 	Lease          time.Duration
 	LogLevel       zerolog.Level
 	LogFormat      string
@@ -78,6 +81,9 @@ func (c *Config) settings() []setting {
 		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may name", set: commands(&c.StdioServers)},
 		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: optionalHostPort(&c.MetricsAddr)},
+		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: hostPort(&c.ClusterAddr)},
+		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},
+		{env: "SVC_REDIS_URL", usage: "Redis for what nodes share that may be lost; a cluster needs it", set: redisURL(&c.RedisURL), secret: true},
 		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease", set: duration(&c.Lease)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
@@ -118,11 +124,11 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 			wrong = append(wrong, fmt.Errorf("%s: %s: %w", from, v, err))
 		}
 	}
-	if v, _ := env("SVC_CLUSTER_ADDR"); v != "" {
-		wrong = append(wrong, errors.New("SVC_CLUSTER_ADDR: this version runs as one node; unset it"))
-	}
 	if len(wrong) > 0 {
 		return errors.Join(wrong...)
+	}
+	if err := c.clusterNeeds(); err != nil {
+		return err
 	}
 	if c.PublicURL == "" {
 		c.PublicURL = "http://" + c.Addr
@@ -131,6 +137,25 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 		return errors.New("SVC_MASTER_KEY: production needs one; make it with: openssl rand -base64 32")
 	}
 	return nil
+}
+
+// clusterNeeds names what a node of a cluster lacks.
+func (c *Config) clusterNeeds() error {
+	if c.ClusterAddr == "" {
+		return nil
+	}
+	var wrong []error
+	for _, need := range []struct{ env, value, why string }{
+		{"SVC_CLUSTER_SECRET", c.ClusterSecret, "the nodes know each other by it; make it with: openssl rand -hex 32"},
+		{"SVC_DATABASE_URL", c.DatabaseURL, "the nodes share one Postgres"},
+		{"SVC_REDIS_URL", c.RedisURL, "live text goes from node to node through it, such as redis://127.0.0.1:6379/0"},
+		{"SVC_MASTER_KEY", c.MasterKey, "every node opens what another one sealed; make it with: openssl rand -base64 32"},
+	} {
+		if need.value == "" {
+			wrong = append(wrong, fmt.Errorf("%s: SVC_CLUSTER_ADDR needs it: %s", need.env, need.why))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // loadClient reads what the commands that call the API need.
@@ -227,6 +252,31 @@ func key32(to *string) func(string) error {
 		b, err := base64.StdEncoding.DecodeString(v)
 		if err != nil || len(b) != 32 {
 			return errors.New("must be 32 bytes in base64; make it with: openssl rand -base64 32")
+		}
+		*to = v
+		return nil
+	}
+}
+
+// minClusterSecret is in characters. Who can reach the port of a node may try
+// secrets without asking it again.
+const minClusterSecret = 32
+
+func longSecret(to *string) func(string) error {
+	return func(v string) error {
+		if len(v) < minClusterSecret {
+			return fmt.Errorf("must have at least %d characters; make it with: openssl rand -hex 32", minClusterSecret)
+		}
+		*to = v
+		return nil
+	}
+}
+
+func redisURL(to *string) func(string) error {
+	return func(v string) error {
+		u, err := url.Parse(v)
+		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" || u.Host == "" && u.Path == "" {
+			return errors.New("must be a redis, rediss or unix URL")
 		}
 		*to = v
 		return nil

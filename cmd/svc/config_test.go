@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -71,5 +72,31 @@ func TestAnEmptyVariableIsAnUnsetOne(t *testing.T) {
 func TestProductionNeedsAMasterKey(t *testing.T) {
 	if _, err := loaded(t, map[string]string{"SVC_ENV": "production"}); err == nil || !strings.Contains(err.Error(), "SVC_MASTER_KEY") {
 		t.Errorf("err = %v", err)
+	}
+}
+
+func TestAClusterNodeNamesWhatItLacks(t *testing.T) {
+	whole := map[string]string{"SVC_CLUSTER_ADDR": "127.0.0.1:7000", "SVC_CLUSTER_SECRET": strings.Repeat("s", 32), "SVC_DATABASE_URL": "postgres://db/svc",
+		"SVC_REDIS_URL": "redis://:hunter2@127.0.0.1:6379/0", "SVC_MASTER_KEY": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+	c, err := loaded(t, whole)
+	if err != nil || c.ClusterAddr != "127.0.0.1:7000" || c.RedisURL != whole["SVC_REDIS_URL"] {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for name := range whole {
+		if name == "SVC_CLUSTER_ADDR" {
+			continue
+		}
+		env := maps.Clone(whole)
+		delete(env, name)
+		if _, err := loaded(t, env); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+	for name, value := range map[string]string{"SVC_CLUSTER_SECRET": strings.Repeat("s", 31), "SVC_REDIS_URL": "http://:hunter2@redis", "SVC_CLUSTER_ADDR": "here"} {
+		env := maps.Clone(whole)
+		env[name] = value
+		if _, err := loaded(t, env); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "sss") {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
 	}
 }
