@@ -25,7 +25,8 @@
 // after a pause, behind others.
 //
 // Limits: Receive waits for its own load and its own commit, each at most
-// Config.CommitTimeout, and for nothing else; effects run in goroutines bound to
+// Config.CommitTimeout, and for nothing else (a kind's Commit may let another
+// actor write what it commits); effects run in goroutines bound to
 // the activation, at most Config.MaxEffects at a time and kind; further ones
 // wait in a queue that the machines' Owed bounds.
 //

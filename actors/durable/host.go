@@ -233,7 +233,7 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		}
 		return false, nil
 	}
-	switch err := h.commit(m, d, now); {
+	switch err := h.commit(m, &d, now); {
 	case err == nil:
 	case errors.Is(err, journal.ErrReplay):
 		h.k.metrics.decided("replayed")
@@ -280,7 +280,7 @@ func (h *Host[S]) refused(m any, cause error, now time.Time) (Decision[S], error
 	if !d.Changed {
 		return d, refusal{cause}
 	}
-	if err = h.commit(msg, d, now); errors.Is(err, journal.ErrRefused) {
+	if err = h.commit(msg, &d, now); errors.Is(err, journal.ErrRefused) {
 		return d, refusal{err}
 	}
 	return d, err
@@ -288,12 +288,15 @@ func (h *Host[S]) refused(m any, cause error, now time.Time) (Decision[S], error
 
 // commit makes d durable. Not even a drain cuts it short: an outcome that is
 // known is worth the wait.
-func (h *Host[S]) commit(m any, d Decision[S], now time.Time) error {
+func (h *Host[S]) commit(m any, d *Decision[S], now time.Time) error {
 	op := id.OpID{UUID: id.New(h.addr.Shard())}
-	w := h.k.Rows(h.addr, h.row, d, m, op, now)
+	w := h.k.Rows(h.addr, h.row, *d, m, op, now)
 	w.Op, w.Tenant, w.Shard = op, h.addr.Tenant, h.addr.Shard()
 	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
 	defer cancel()
+	if h.k.Commit != nil {
+		return h.k.Commit(ctx, h.k.writer, h.addr, h.row, d, m, w)
+	}
 	return h.k.writer.Do(ctx, w)
 }
 

@@ -66,6 +66,13 @@ type Kind[S any] struct {
 	// Rows makes the commit of a decision. The host sets Op, Tenant and Shard.
 	Rows func(a cluster.Address, prev Loaded[S], d Decision[S], msg any, op id.OpID, now time.Time) *journal.Commit
 
+	// Commit, where set, makes the rows of the decision d on msg durable in the
+	// place of w.Do, which it may call. It returns nil once they are, whoever wrote
+	// them, else what w.Do would have returned; ctx ends it. It may add to d.Facts,
+	// for After. It runs inside Receive: whoever it waits for must never wait for an
+	// actor of this kind.
+	Commit func(ctx context.Context, w Writer, a cluster.Address, prev Loaded[S], d *Decision[S], msg any, c *journal.Commit) error
+
 	// After, where set, runs when a decision is durable: publish frames, tell
 	// others. It runs inside Receive and must not block. It may be skipped by a
 	// crash, so nothing may depend on it that is not owed as well.
