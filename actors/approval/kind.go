@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,9 +24,13 @@ type Config struct {
 	Store Store
 	Vault Vault
 	Tell  Teller
-	// Ahead, where set, is told of a run that goes on as soon as the commit under
-	// way is durable, so that it is read meanwhile. It does not wait.
-	Ahead func(id.TenantID, id.RunID)
+	// Join, where set, has the run that waits commit the last decision it waits for
+	// in one with what it does by it. run is its row as it was read with the
+	// approval's, rows are what the decision makes durable, edited and shown the
+	// arguments to call where the decision is an edit. Not joined and no error:
+	// nothing was written, and nothing will be. The errors are those of package
+	// journal.
+	Join func(ctx context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (joined bool, err error)
 	// Seal seals an answer for the table idempotency (store.SealAnswer).
 	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
 	Log  zerolog.Logger
@@ -35,7 +40,8 @@ type Config struct {
 // at its approvals.
 const resumeAfter = time.Second
 
-// pointDecided lies between a decision and its run's hearing of it.
+// pointDecided lies between a decision that was committed alone and its run's
+// hearing of it.
 var pointDecided = failpoint.Declare("approval.decided")
 
 // bySystem is who expires and escalates, for the audit log.
@@ -51,6 +57,7 @@ func New(cfg Config) durable.Kind[State] {
 		Machine: Machine{},
 		Load:    k.load,
 		Rows:    k.rows,
+		Commit:  k.commit,
 		After:   k.after,
 		// Not at all in memory: the run writes this row too, and a decision about a
 		// timer alone leaves the row's version as it is.
@@ -59,7 +66,7 @@ func New(cfg Config) durable.Kind[State] {
 }
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
-	r, err := k.cfg.Store.Approval(ctx, a.Tenant, id.ApprovalID{UUID: a.ID})
+	r, run, err := k.cfg.Store.Approval(ctx, a.Tenant, id.ApprovalID{UUID: a.ID})
 	if err != nil {
 		return durable.Loaded[State]{}, err
 	}
@@ -78,8 +85,18 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	if s.Status == lifecycle.ApprovalPending {
 		s.Frozen = k.frozen(&s, r)
+		if s.Waiting && waitsFor(run, s.ID) {
+			s.Row = run
+		}
 	}
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
+}
+
+// waitsFor reports whether a run waits for this approval alone.
+func waitsFor(run *engine.Run, approval id.ApprovalID) bool {
+	return !slices.ContainsFunc(run.Open, func(s engine.OpenStep) bool {
+		return s.Asked != nil && s.Asked.ID != approval && !s.Asked.Status.Terminal()
+	})
 }
 
 // frozen opens the arguments. Where they do not open the approval can still be
@@ -94,12 +111,12 @@ func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
 }
 
 // rows is everything that a decision makes durable, in one commit.
-func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
+func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
 	s, w := &d.Next, &journal.Commit{}
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Voted:
-			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			w.Approval = k.update(prev, s, now)
 			detail := struct {
 				Action lifecycle.Action         `json:"action"`
 				Status lifecycle.ApprovalStatus `json:"status"`
@@ -109,31 +126,50 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Idempotency = k.idempotency(s, by.Idempotency, d.Reply, now)
 			}
 		case Expired:
-			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			w.Approval = k.update(prev, s, now)
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.expired", nil, now))
 		case Escalated:
-			w.Statements = append(w.Statements, k.update(prev, s, op, now))
+			w.Approval = k.update(prev, s, now)
+			w.Approval.DropTimers = []string{msg.TimerEscalate}
 			detail := struct {
 				From lifecycle.Role `json:"from"`
 				To   lifecycle.Role `json:"to"`
 			}{prev.State.Assignee, s.Assignee}
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.escalated", encode(detail), now))
-			w.Statements = append(w.Statements, journal.DropApprovalTimers(s.Tenant, s.ID, msg.TimerEscalate))
 		case Rearmed:
 			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.timer(f.Name), DueAt: f.At})
 		case Disarmed:
 			w.TimersDone = append(w.TimersDone, s.timer(f.Name))
 		}
 	}
-	if s.Status.Terminal() && !prev.State.Status.Terminal() {
-		w.Statements = append(w.Statements,
-			journal.DropApprovalTimers(s.Tenant, s.ID, msg.TimerExpire, msg.TimerEscalate),
-			journal.WakeRun(s.Tenant, s.Run, s.ID, now.Add(resumeAfter)))
-		if k.cfg.Ahead != nil {
-			k.cfg.Ahead(s.Tenant, s.Run)
-		}
+	if ends(&prev.State, s) {
+		look := now.Add(resumeAfter)
+		w.Approval.DropTimers, w.Approval.WakeRun = []string{msg.TimerExpire, msg.TimerEscalate}, &look
 	}
 	return w
+}
+
+// ends reports whether a decision is the one that ends the approval.
+func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Status.Terminal() }
+
+// commit has the run commit the decision that it waits for, or commits it alone,
+// and the run hears of it then. Where it is not known whether the run has, there is
+// no second way: the row says so to whoever asks again.
+func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], _ any, rows *journal.Commit) error {
+	if s := &d.Next; k.cfg.Join != nil && prev.State.Row != nil && ends(&prev.State, s) {
+		var shown json.RawMessage
+		if s.Edited != nil {
+			shown = s.Ledger[len(s.Ledger)-1].EditedArgs
+		}
+		switch joined, err := k.cfg.Join(ctx, prev.State.Row, rows, s.Edited, shown); {
+		case err != nil:
+			return err
+		case joined:
+			d.Facts = append(d.Facts, Joined{})
+			return nil
+		}
+	}
+	return w.Do(ctx, rows)
 }
 
 func (s *State) timer(name string) journal.TimerKey {
@@ -141,7 +177,7 @@ func (s *State) timer(name string) journal.TimerKey {
 }
 
 // update swaps the row.
-func (k *kind) update(prev durable.Loaded[State], s *State, op id.OpID, now time.Time) journal.Statement {
+func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *journal.ApprovalUpdate {
 	u := &journal.ApprovalUpdate{
 		ID: s.ID, Run: s.Run, Guard: prev.Guard, Status: s.Status, Assignee: s.Assignee, SoFar: s.SoFar, Digest: s.Digest,
 		Decision: s.Decision, Feedback: s.Feedback, EscalatedAt: s.EscalatedAt, DecidedAt: s.DecidedAt, UpdatedAt: now,
@@ -155,7 +191,7 @@ func (k *kind) update(prev durable.Loaded[State], s *State, op id.OpID, now time
 			panic(err) // sealing needs nothing but the machine's randomness
 		}
 	}
-	return journal.UpdateApproval(s.Tenant, op, u)
+	return u
 }
 
 func audit(s *State, by msg.By, action string, detail json.RawMessage, now time.Time) journal.Audit {
@@ -186,31 +222,11 @@ func encode(v any) json.RawMessage {
 }
 
 // after tells the run at once what its timer would tell it a second later.
-func (k *kind) after(a cluster.Address, prev, next State, _ durable.Decision[State]) {
-	if next.Status.Terminal() && !prev.Status.Terminal() {
+func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
+	if ends(&prev, &next) && !slices.Contains(d.Facts, any(Joined{})) {
 		failpoint.Hit(pointDecided)
-		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{Verdict: k.verdict(&next)})
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{})
 	}
-}
-
-// verdict is what the run is told of a decided approval, nil where its rows know
-// more: an edit that an earlier activation took.
-func (k *kind) verdict(s *State) *msg.Verdict {
-	v := &msg.Verdict{Approval: s.ID, Status: s.Status, Decision: s.Decision, Digest: s.Digest}
-	if s.Feedback != nil {
-		v.Feedback = *s.Feedback
-	}
-	if s.Status == lifecycle.ApprovalEdited {
-		if s.Edited == nil {
-			return nil
-		}
-		sealed, err := k.cfg.Vault.Seal(journal.EditedAt(s.Tenant, s.ID), s.Edited)
-		if err != nil {
-			panic(err) // as in update
-		}
-		v.Edited, v.Shown = sealed, s.Ledger[len(s.Ledger)-1].EditedArgs
-	}
-	return v
 }
 
 var _ Store = (*engine.Store)(nil)

@@ -711,7 +711,7 @@ func TestCrashLaw(t *testing.T) {
 			}
 		}
 		kill()
-		r, err := engine.New(w.pool).Approval(context.Background(), w.tenant, g.a)
+		r, _, err := engine.New(w.pool).Approval(context.Background(), w.tenant, g.a)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -3,7 +3,7 @@ package approval
 import "time"
 
 // What I accept is in package msg, Decide, and in package durable, TimerDue. I
-// reply msg.Decided and tell my run msg.ApprovalsDecided.
+// reply msg.Decided and tell my run msg.ApprovalsDecided, unless it knows.
 
 // Facts: what becomes true with a commit.
 type (
@@ -20,4 +20,7 @@ type (
 	}
 	// Disarmed deletes a timer that has nothing to do any more.
 	Disarmed struct{ Name string }
+	// Joined says that the run has committed the decision with what it does by it:
+	// it need not be told. It is no fact of a decision, but of its commit.
+	Joined struct{}
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"agentsvc/persistence/engine"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
@@ -16,6 +17,9 @@ type State struct {
 	Run    id.RunID
 	// Waiting says that the run waits for its approvals.
 	Waiting bool
+	// Row is the run as it was read, where it waits for this approval and for no
+	// other one; else nil. It is passed on as it is.
+	Row *engine.Run
 
 	Status   lifecycle.ApprovalStatus
 	Assignee lifecycle.Role

@@ -45,7 +45,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 	c.Plan.Args, c.Plan.Shown = v.Args, v.Shown
 	if a := step.Asked; a != nil {
 		c.Plan.Approval = &a.ID
-		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout}
+		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout, Version: a.Version, Epoch: a.Epoch}
 		copy(c.Approval.Digest[:], a.Digest)
 		if a.Edited != nil {
 			edited, err := k.cfg.Sealer.Open(journal.EditedAt(s.Tenant, a.ID), a.Edited)

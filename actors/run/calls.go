@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"agentsvc/actors/durable"
-	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -252,7 +251,7 @@ func (c *change) wait() {
 			continue
 		}
 		k = c.call(i)
-		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout}
+		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Version: 1}
 		// To the microsecond, as it is stored: the frame says the same as the row.
 		expires := c.now.Add(k.Plan.Terms.SLA()).Truncate(time.Microsecond)
 		c.fact(Asked{Call: k, Seq: c.seq(), Expires: expires})
@@ -269,7 +268,7 @@ func (c *change) look() bool {
 	for _, k := range c.s.Calls {
 		if a := k.Approval; k.Status == lifecycle.StepWaiting && a != nil {
 			pending = pending || !a.Status.Terminal()
-			expired = expired || a.Status == lifecycle.ApprovalExpired && a.OnTimeout == agent.TimeoutCancelRun
+			expired = expired || a.endsRun()
 		}
 	}
 	switch {

@@ -31,7 +31,6 @@ type Config struct {
 	Tell        Teller
 	Attachments Attachments // nil: their content is not shown to models
 	Tools       Tools       // nil: no agent has tools
-	Ahead       *Ahead      // nil: a run that is decided about is read when it is told
 	Slots       Slots       // nil: no limit of running runs
 	// TakeSlot counts a run that goes on after it waited for approvals among the
 	// running ones; it waits for nobody and does not block. Set where Slots is.
@@ -76,6 +75,7 @@ func New(cfg Config) durable.Kind[State] {
 		Seed:    k.seed,
 		Create:  k.create,
 		Rows:    k.rows,
+		Commit:  k.commit,
 		After:   k.after,
 		Perform: k.perform,
 		Idle:    idle,
@@ -140,12 +140,15 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// seed starts from what was just committed: the row by its thread, or the last
-// decision that a waiting run needs. The first run of a version reads all the
-// same: its manifest.
+// seed starts from what was just committed by its thread, or from what was just
+// read with an approval. The first run of a version reads all the same: its
+// manifest.
 func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
-	if d, ok := m.(msg.ApprovalsDecided); ok && d.Verdict != nil && k.cfg.Ahead != nil {
-		return k.decided(a, d.Verdict)
+	if j, ok := m.(*joint); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
+		defer cancel()
+		l, err := k.read(ctx, a, j.row)
+		return l, err == nil
 	}
 	p, ok := m.(msg.Proceed)
 	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
@@ -235,6 +238,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 			}
 		}
+	}
+	if j, ok := m.(*joint); ok {
+		j.add(w)
 	}
 	if calls && k.cfg.Tools != nil {
 		k.cfg.Tools.Prepare(turnOf(s))

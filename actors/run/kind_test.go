@@ -44,7 +44,6 @@ const patience = time.Minute
 
 // world is a real host over a real database, with a scripted model.
 type world struct {
-	ahead   *run.Ahead
 	t       testing.TB
 	pool    *pgxpool.Pool
 	writer  *counting
@@ -345,8 +344,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	w.ahead = run.NewAhead(w.store)
-	cfg := run.Config{Store: w.store, Ahead: w.ahead, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
 	if w.slots != nil {
 		w.slots.tell = w.node
 		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take

@@ -161,7 +161,7 @@ func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, err
 		step := engine.OpenStep{Idx: s.Idx, Kind: s.Kind, Name: s.Name, Status: s.Status, BeganSeq: s.BeganSeq, Sealed: s.Sealed}
 		for _, a := range w.db.approvals {
 			if a.step == s.Idx && s.Status == lifecycle.StepWaiting {
-				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout}
+				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout, Version: 1}
 				if a.status == lifecycle.ApprovalEdited {
 					step.Asked.Edited, step.Asked.Shown = a.edited, json.RawMessage(`{"shown":true}`)
 				}
@@ -308,6 +308,17 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 	}
 	for _, t := range c.Timers {
 		w.db.timers[t.TimerKey] = t.DueAt
+	}
+	if u := c.Approval; u != nil {
+		a := w.db.approvals[u.ID]
+		w.must(was == lifecycle.RunWaitingApproval && u.Run == theRun && a.status == lifecycle.ApprovalPending, "a %s approval of a %s run was decided", a.status, was)
+		a.status, a.decision, a.feedback, a.digest = u.Status, u.Decision, *u.Feedback, u.Digest
+		if u.Edited != nil {
+			a.edited = u.Edited
+		}
+		for _, name := range u.DropTimers {
+			delete(w.db.timers, approvalTimer(u.ID, name))
+		}
 	}
 	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, journal.CancelApprovals(tenant, id.OpID{}, theRun, t0).SQL
 	for _, st := range c.Statements {
@@ -480,7 +491,8 @@ func (w *lawWorld) turn(m any) bool {
 		return true
 	}
 	if _, refused := m.(durable.Refused); !refused && w.roll(0, 40, "refused") == 0 {
-		if _, cancel := m.(msg.CancelRun); !cancel {
+		_, cancel := m.(msg.CancelRun)
+		if _, decision := m.(*joint); !cancel && !decision {
 			w.seen["refused"]++
 			m = durable.Refused{Msg: m}
 			if d = w.decide(m); !d.Changed {
@@ -713,30 +725,49 @@ func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 	return a
 }
 
-// decides is a person, or time, deciding an approval in its own commit. The run
-// is told, unless the process dies first; the timer is there.
+// decides is a person, or time, deciding an approval, in one commit with the run
+// where it joins, else in a commit of its own. The run is told then, unless the
+// process dies first; the timer is there.
 func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
-	a.decision = action
+	next, j := *a, &joint{}
+	next.decision = action
 	switch action {
 	case lifecycle.ActionApprove:
-		a.status = lifecycle.ApprovalApproved
+		next.status = lifecycle.ApprovalApproved
 	case lifecycle.ActionEdit:
-		a.status = lifecycle.ApprovalEdited
+		next.status = lifecycle.ApprovalEdited
 		sealed, err := lawVault.Seal(journal.EditedAt(tenant, a.id), editedArgs(a.step))
 		if err != nil {
 			panic(err)
 		}
-		a.edited, a.digest = sealed, tool.Digest(editedArgs(a.step))
+		next.edited, next.digest = sealed, tool.Digest(editedArgs(a.step))
+		j.edited, j.shown = editedArgs(a.step), json.RawMessage(`{"shown":true}`)
 	case lifecycle.ActionReject:
-		a.status, a.feedback = lifecycle.ApprovalRejected, "no"
+		next.status, next.feedback = lifecycle.ApprovalRejected, "no"
 	case lifecycle.ActionRespond:
-		a.status, a.feedback = lifecycle.ApprovalResponded, fmt.Sprint("rather ", a.step)
+		next.status, next.feedback = lifecycle.ApprovalResponded, fmt.Sprint("rather ", a.step)
 	case lifecycle.ActionExpire:
-		a.status = lifecycle.ApprovalExpired
+		next.status = lifecycle.ApprovalExpired
 	}
-	if w.plans[a.step].Handoff && a.status == lifecycle.ApprovalEdited { // keeps to what it is
-		a.status, a.decision, a.digest = lifecycle.ApprovalApproved, lifecycle.ActionApprove, tool.Digest(w.plans[a.step].Args)
+	if w.plans[a.step].Handoff && next.status == lifecycle.ApprovalEdited { // keeps to what it is
+		next.status, next.decision, next.digest = lifecycle.ApprovalApproved, lifecycle.ActionApprove, tool.Digest(w.plans[a.step].Args)
 	}
+	if w.roll(0, 2, "joint") > 0 {
+		j.rows = &journal.Commit{Approval: &journal.ApprovalUpdate{ID: a.id, Run: theRun, Guard: journal.Guard{Version: 1, SetEpoch: 1}, Status: next.status,
+			Decision: next.decision, Feedback: &next.feedback, Edited: next.edited, Digest: next.digest, DropTimers: []string{msg.TimerExpire, msg.TimerEscalate}}}
+		crashes := w.seen["crash"]
+		w.receive(j)
+		if a.status.Terminal() {
+			w.seen["joined"]++
+			w.seen[string(a.status)]++
+			return
+		}
+		if w.seen["crash"] > crashes {
+			return // and the decision with it
+		}
+		w.seen["declined"]++
+	}
+	*a = next
 	w.seen[string(a.status)]++
 	delete(w.db.timers, approvalTimer(a.id, msg.TimerExpire))
 	delete(w.db.timers, approvalTimer(a.id, msg.TimerEscalate))
@@ -928,7 +959,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"repeated", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"joined", "declined", "repeated", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void (%v)", want, seen)
 		}

@@ -105,13 +105,15 @@ type Approval struct {
 	Decision lifecycle.Action
 	Feedback string
 	// Edited are the arguments to call where the status is edited, nil where they
-	// could not be opened.
+	// could not be opened. Of a pending one they are the latest edit so far.
 	Edited json.RawMessage
 	// Shown are they as their editor sent them: what the editor was not shown is
 	// not shown now.
 	Shown     json.RawMessage
 	Digest    [32]byte // of the arguments to call
 	OnTimeout string
+	// Version and Epoch are those of its row.
+	Version, Epoch int64
 }
 
 // Agent is one version of an agent, ready to run. It is shared and immutable.

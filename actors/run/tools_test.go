@@ -194,12 +194,11 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 		u.Feedback = &feedback
 	}
 	op := id.OpID{UUID: id.New(r.Shard())}
+	look := now.Add(time.Second)
+	u.DropTimers, u.WakeRun = []string{msg.TimerExpire, msg.TimerEscalate}, &look
 	return w.writer.Writer.Do(context.Background(), &journal.Commit{
-		Op: op, Tenant: w.tenant, Shard: r.Shard(), Statements: []journal.Statement{journal.UpdateApproval(w.tenant, op, u)},
+		Op: op, Tenant: w.tenant, Shard: r.Shard(), Approval: u,
 		Audit: []journal.Audit{{ID: id.AuditID{UUID: id.New(r.Shard())}, At: now, Actor: "user:1", Action: "approval.decide", TargetKind: "approval", TargetID: a.UUID}},
-		TimersDone: []journal.TimerKey{
-			{Kind: msg.KindApproval, Entity: a.UUID, Name: msg.TimerExpire}, {Kind: msg.KindApproval, Entity: a.UUID, Name: msg.TimerEscalate}},
-		Timers: []journal.Timer{{TimerKey: journal.TimerKey{Kind: msg.KindRun, Entity: r.UUID, Name: a.String()}, DueAt: now.Add(time.Second)}},
 	})
 }
 

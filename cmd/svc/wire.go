@@ -141,10 +141,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
 	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Log: log}, host)
-	ahead := run.NewAhead(reads)
-	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Ahead: ahead.Read, Seal: tables.SealAnswer, Log: log}), host)
+	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
-		Attachments: attachments{blobs}, Tools: tools, Ahead: ahead, EscalateFraction: c.Escalation, Now: member.Now, Log: log}
+		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Now: member.Now, Log: log}
 	if c.RunConcurrency > 0 {
 		runs.Slots, runs.TakeSlot = slots{node}, slots{node}.Take
 		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Now: member.Now, Log: log}))

@@ -88,11 +88,15 @@ type Asked struct {
 	Status   lifecycle.ApprovalStatus
 	Decision lifecycle.Action // empty while pending
 	Feedback string
-	Edited   []byte // sealed: the arguments to call where the status is edited
+	// Edited are sealed: the arguments to call where the status is edited. Of a
+	// pending one they are the latest edit, where there is one.
+	Edited []byte
 	// Shown are the edited arguments as their editor sent them, without secrets.
 	Shown     json.RawMessage
 	Digest    []byte // of the arguments to call
 	OnTimeout string
+	Version   int64
+	Epoch     int64
 }
 
 // Sealed is what a step keeps for the model's history.
@@ -134,16 +138,8 @@ func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run
 		found bool
 	)
 	err := s.together(ctx, func(b *pgx.Batch) {
-		b.Queue(runSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
-			found, err = one(row.Scan(&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
-				&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
-				&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State))
-			return err
-		})
-		b.Queue(openStepsSQL, tenant, run).Query(func(rows pgx.Rows) (err error) {
-			r.Open, err = pgx.CollectRows(rows, openStep)
-			return err
-		})
+		b.Queue(runSQL, tenant, run).QueryRow(r.scan(&found))
+		b.Queue(openStepsSQL, tenant, run).Query(r.scanOpen)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", run, err)
@@ -154,6 +150,20 @@ func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run
 	return &r, nil
 }
 
+func (r *Run) scan(found *bool) func(pgx.Row) error {
+	return func(row pgx.Row) (err error) {
+		*found, err = one(row.Scan(&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
+			&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
+			&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State))
+		return err
+	}
+}
+
+func (r *Run) scanOpen(rows pgx.Rows) (err error) {
+	r.Open, err = pgx.CollectRows(rows, openStep)
+	return err
+}
+
 func openStep(row pgx.CollectableRow) (OpenStep, error) {
 	var (
 		step             OpenStep
@@ -162,13 +172,14 @@ func openStep(row pgx.CollectableRow) (OpenStep, error) {
 		status           *lifecycle.ApprovalStatus
 		decision         *lifecycle.Action
 		feedback, expiry *string
+		version, epoch   *int64
 	)
 	err := row.Scan(&step.Idx, &step.Kind, &step.Name, &step.Status, &step.BeganSeq, &step.Sealed,
-		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Shown, &asked.Digest, &expiry)
+		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Shown, &asked.Digest, &expiry, &version, &epoch)
 	if err != nil || approval == nil {
 		return step, err
 	}
-	asked.ID, asked.Status, asked.OnTimeout = *approval, *status, *expiry
+	asked.ID, asked.Status, asked.OnTimeout, asked.Version, asked.Epoch = *approval, *status, *expiry, *version, *epoch
 	if decision != nil {
 		asked.Decision = *decision
 	}

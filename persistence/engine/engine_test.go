@@ -91,7 +91,7 @@ func TestOpenSteps(t *testing.T) {
 	w := newWorld(t)
 	r := w.run(w.thread(), 1, "waiting_approval")
 	w.exec(`UPDATE runs SET steps = 134 WHERE id = $1`, r)
-	for idx, status := range map[int]string{5: "running", 6: "running", 7: "succeeded", 8: "waiting", 9: "waiting", 10: "waiting", 11: "failed", 12: "waiting", 133: "running"} {
+	for idx, status := range map[int]string{5: "running", 6: "running", 7: "succeeded", 8: "waiting", 9: "waiting", 10: "waiting", 11: "failed", 12: "waiting", 13: "waiting", 133: "running"} {
 		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, sealed, began_seq, started_at) VALUES ($1, $2, $3::int, 'tool', 't', $4, '\x01', $3::int, now())`, w.tenant, r, idx, status)
 	}
 	approvals := map[int]id.ApprovalID{}
@@ -101,6 +101,7 @@ func TestOpenSteps(t *testing.T) {
 		9: `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
 		    decisions = '[{"action":"edit","edited_args":{"n":1}},{"action":"edit","edited_args":{"n":2}},{"action":"approve"}]'`,
 		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
+		13: `edited = '\x04', decisions = '[{"action":"edit","edited_args":{"n":3}}]', version = 2, owner_epoch = 1`,
 	} {
 		approvals[idx] = id.ApprovalID{UUID: id.NewAnywhere()}
 		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
@@ -117,10 +118,11 @@ func TestOpenSteps(t *testing.T) {
 	}
 	want := []OpenStep{
 		step(6, lifecycle.StepRunning, nil), // 5 is no call of the last turn
-		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run"}),
-		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject"}),
-		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject"}),
+		step(8, lifecycle.StepWaiting, &Asked{ID: approvals[8], Status: lifecycle.ApprovalPending, Digest: digest[:], OnTimeout: "cancel_run", Version: 1}),
+		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject", Version: 1}),
+		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject", Version: 1}),
 		step(12, lifecycle.StepWaiting, nil),
+		step(13, lifecycle.StepWaiting, &Asked{ID: approvals[13], Status: lifecycle.ApprovalPending, Edited: []byte{4}, Shown: json.RawMessage(`{"n":3}`), Digest: digest[:], OnTimeout: "reject", Version: 2, Epoch: 1}),
 		step(133, lifecycle.StepRunning, nil),
 	}
 	if !reflect.DeepEqual(got.Open, want) {

@@ -43,7 +43,10 @@ type ApprovalInsert struct {
 	CreatedAt time.Time
 }
 
-// ApprovalUpdate is what a decision changes in an approval's row.
+// ApprovalUpdate is what a decision changes in an approval's row. The swap misses,
+// and its commit is an ErrConflict, where the row moved on, is decided, or its run
+// does not wait any more. Its commit has an audit row, by which an unknown outcome
+// is settled.
 type ApprovalUpdate struct {
 	ID  id.ApprovalID
 	Run id.RunID
@@ -59,7 +62,27 @@ type ApprovalUpdate struct {
 	EscalatedAt *time.Time
 	DecidedAt   *time.Time
 	UpdatedAt   time.Time
+	// DropTimers are the names of those of the approval's timers that go with the
+	// decision. They are not among the commit's TimersDone: see Commit.Approval.
+	DropTimers []string
+	// WakeRun, where set, is when a timer named by the approval makes the run look,
+	// unless the run takes part in the commit.
+	WakeRun *time.Time
 }
+
+// statement is the swap as it is sent. In the commit of its run the run's own swap
+// goes before it, is the guard, and holds the lock on the run's row.
+func (u *ApprovalUpdate) statement(c *Commit) Statement {
+	args := []any{c.Tenant, u.ID, u.Run, u.Version, u.Epoch, u.SetEpoch, string(u.Status), string(u.Assignee), u.SoFar, u.Edited, u.Digest[:],
+		jsonText(u.Decisions), orNull(u.Decision), u.Feedback, u.EscalatedAt, u.DecidedAt, u.UpdatedAt, c.Op}
+	if u.joins(c) {
+		return Statement{Swap: true, SQL: queries.Get("approval_join"), Args: args}
+	}
+	return Statement{Swap: true, SQL: queries.Get("approval_update"), Args: append(args, u.DropTimers, u.WakeRun)}
+}
+
+// joins reports whether the run that waits for the approval is swapped by c.
+func (u *ApprovalUpdate) joins(c *Commit) bool { return c.Run != nil && c.Run.ID == u.Run }
 
 // OpenApproval inserts an approval. It belongs into the commit by which the run
 // begins to wait.
@@ -67,27 +90,6 @@ func OpenApproval(t id.TenantID, op id.OpID, a *ApprovalInsert) Statement {
 	return Statement{SQL: queries.Get("approval_open"), Args: []any{t, a.ID, a.Run, a.StepIdx, a.Agent, a.Node, string(a.Risk), string(a.Assignee),
 		a.Required, a.Tool, jsonText(a.Args), jsonText(a.Schema), a.Frozen, a.Digest[:], a.Reasoning, jsonText(a.Policy), orNull(a.Escalate), a.OnTimeout,
 		a.ExpiresAt, a.CreatedAt, op}}
-}
-
-// UpdateApproval swaps an approval's row. It misses, and the commit is an
-// ErrConflict, where the row moved on, is decided, or its run does not wait any
-// more. Its commit has an audit row, by which an unknown outcome is settled.
-func UpdateApproval(t id.TenantID, op id.OpID, u *ApprovalUpdate) Statement {
-	return Statement{Swap: true, SQL: queries.Get("approval_update"), Args: []any{t, u.ID, u.Run, u.Version, u.Epoch, u.SetEpoch, string(u.Status),
-		string(u.Assignee), u.SoFar, u.Edited, u.Digest[:], jsonText(u.Decisions), orNull(u.Decision), u.Feedback, u.EscalatedAt, u.DecidedAt, u.UpdatedAt, op}}
-}
-
-// DropApprovalTimers deletes timers of an approval, and WakeRun sets the one by
-// which its run looks at its approvals. They come behind UpdateApproval and not
-// with the commit's other timers: the row of the run is locked before timers
-// are, as in the commit that ends the run.
-func DropApprovalTimers(t id.TenantID, approval id.ApprovalID, names ...string) Statement {
-	return Statement{SQL: queries.Get("approval_timers_done"), Args: []any{t, approval, names}}
-}
-
-// WakeRun sets a timer of the run, named by the approval.
-func WakeRun(t id.TenantID, run id.RunID, approval id.ApprovalID, at time.Time) Statement {
-	return Statement{SQL: queries.Get("approval_wake_run"), Args: []any{t, run, approval.String(), at}}
 }
 
 // CancelApprovals cancels the pending approvals of a run. It belongs into the

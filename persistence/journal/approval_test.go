@@ -54,15 +54,13 @@ func (w *waits) timer(name string) TimerKey {
 
 // decide is a commit that ends the approval; change may alter it.
 func (w *waits) decide(change func(u *ApprovalUpdate)) *Commit {
-	op := newOp()
 	u := &ApprovalUpdate{ID: w.approval, Run: w.run, Guard: Guard{Version: 1, SetEpoch: 1}, Status: lifecycle.ApprovalRejected, Assignee: lifecycle.RoleAdmin,
 		Digest: [32]byte{1}, Decisions: json.RawMessage(`[{"principal":"user:x"}]`), Decision: lifecycle.ActionReject, Feedback: ptr("no"),
-		DecidedAt: ptr(noon), UpdatedAt: noon}
+		DecidedAt: ptr(noon), UpdatedAt: noon, DropTimers: []string{"expire", "escalate"}, WakeRun: ptr(noon)}
 	if change != nil {
 		change(u)
 	}
-	return &Commit{Op: op, Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()}, Statements: []Statement{
-		UpdateApproval(w.x.tenant, op, u), DropApprovalTimers(w.x.tenant, w.approval, "expire", "escalate"), WakeRun(w.x.tenant, w.run, w.approval, noon)}}
+	return &Commit{Op: newOp(), Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()}, Approval: u}
 }
 
 // cancel is the commit by which the run ends.
@@ -332,4 +330,119 @@ func TestARunsEndLeavesWhatIsDecided(t *testing.T) {
 	x.must(w.cancel())
 	w.is(`rejected|reject|2|cancelled`, `a.status, a.decision, a.version, r.status`)
 	bystander.is(`pending|1|waiting_approval`, `a.status, a.version, r.status`)
+}
+
+// join is the commit by which the run goes on with the decision that it waited for.
+func (w *waits) join(change func(c *Commit)) *Commit {
+	c := w.decide(nil)
+	c.Run = &RunUpdate{ID: w.run, Guard: Guard{Version: 2, SetEpoch: 2}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: 5, Steps: 1}
+	c.Called = []StepCall{{Run: w.run, Idx: 0, CalledSeq: 5}}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+// A run commits a decision with what it does by it: both or none.
+func TestADecisionJoinsItsRun(t *testing.T) {
+	x := newWorld(t, nil)
+	w := x.newWaits(3)
+	c := w.join(nil)
+	x.must(c)
+	w.is("rejected|2|1|t|running|3|2|t", `a.status, a.version, a.owner_epoch, a.last_op = $2, r.status, r.version, r.owner_epoch, r.last_op = $2`, c.Op)
+	if n := x.count(`SELECT count(*) FROM run_steps WHERE run_id = $1 AND status = 'running' AND called_seq = 5`, w.run); n != 1 || w.timers() != 0 {
+		t.Errorf("%d receipts, %d timers", n, w.timers())
+	}
+	for name, row := range map[string]struct {
+		before func(w *waits)
+		change func(c *Commit)
+		want   error
+	}{
+		"the run moved on":             {func(w *waits) { x.exec(`UPDATE runs SET version = 3 WHERE id = $1`, w.run) }, nil, ErrConflict},
+		"the run was cancelled":        {func(w *waits) { x.must(w.cancel()) }, nil, ErrConflict},
+		"the approval moved on":        {func(w *waits) { x.exec(`UPDATE approvals SET version = 2 WHERE id = $1`, w.approval) }, nil, ErrConflict},
+		"the approval is claimed":      {func(w *waits) { x.exec(`UPDATE approvals SET owner_epoch = 7 WHERE id = $1`, w.approval) }, nil, ErrConflict},
+		"it is decided":                {func(w *waits) { x.must(w.decide(nil)) }, func(c *Commit) { c.Approval.Version, c.Approval.Epoch = 2, 1 }, ErrConflict},
+		"the approval's row is poison": {nil, func(c *Commit) { c.Approval.Feedback = ptr("\x00") }, ErrRefused},
+		"the run's row is poison":      {nil, func(c *Commit) { c.Run.ErrorCode, c.Run.ErrorMessage = ptr("\x00"), ptr("m") }, ErrRefused},
+		"the key was used": {nil, func(c *Commit) {
+			first := x.auditOnly(3)
+			first.Idempotency, c.Idempotency = key("used"), key("used")
+			x.must(first)
+		}, ErrReplay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := x.newWaits(3)
+			if row.before != nil {
+				row.before(w)
+			}
+			rows := func() string {
+				var doc string
+				if err := x.pool.QueryRow(t.Context(), `SELECT concat(a, r, (SELECT string_agg(s::text, ',') FROM run_steps s WHERE s.run_id = r.id))
+					FROM approvals a JOIN runs r ON r.id = a.run_id WHERE a.id = $1`, w.approval).Scan(&doc); err != nil {
+					t.Fatal(err)
+				}
+				return doc
+			}
+			before, timers := rows(), w.timers()
+			loser, other := w.join(row.change), x.auditOnly(3)
+			errs := x.all([]*Commit{loser, other})
+			if !errors.Is(errs[0], row.want) || errs[1] != nil {
+				t.Errorf("%v, want %v; beside it %v", errs[0], row.want, errs[1])
+			}
+			if after := rows(); after != before || w.timers() != timers || x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, loser.Audit[0].ID) != 0 {
+				t.Errorf("of a commit that failed something is there:\n%s\n%s", before, after)
+			}
+		})
+	}
+}
+
+// A decision that is committed alone and one that joins, in one flush and in both
+// orders: one of them counts.
+func TestAJointDecisionAndALoneOneInOneFlush(t *testing.T) {
+	x := newWorld(t, nil)
+	for name, order := range map[string][2]int{"the joint one first": {0, 1}, "the lone one first": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			w := x.newWaits(3)
+			both := [2]*Commit{w.join(nil), w.decide(nil)}
+			errs := x.all([]*Commit{both[order[0]], both[order[1]]})
+			won := 0
+			for _, err := range errs {
+				if err == nil {
+					won++
+				} else if !errors.Is(err, ErrConflict) {
+					t.Error(err)
+				}
+			}
+			if won != 1 {
+				t.Errorf("%d have won: %v", won, errs)
+			}
+			w.is("2|1", `a.version, json_array_length(a.decisions)`)
+		})
+	}
+}
+
+// A joint commit whose outcome is unknown is there as a whole or not at all, and
+// the writer finds out.
+func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
+	for what, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			k := &cutter{}
+			x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = k.pool(t, db.URL), 1 })
+			w := x.newWaits(0)
+			k.arm(mode)
+			c := w.join(func(c *Commit) { c.Idempotency = key("k") })
+			x.must(c)
+			if k.done() != 1 {
+				t.Error("the connection was not cut")
+			}
+			x.must(c) // the same operation again is the same success
+			w.is("rejected|2|running|3", `a.status, a.version, r.status, r.version`)
+			if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != 1 {
+				t.Errorf("%d audit rows", n)
+			}
+		})
+	}
 }

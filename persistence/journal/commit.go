@@ -50,7 +50,11 @@ type Commit struct {
 	TimersDone  []TimerKey
 	Usage       []Usage
 	Audit       []Audit
-	Statements  []Statement // of kinds too rare for a bulk statement of their own
+	// Approval swaps an approval's row. Where Run is the run that waits for it, both
+	// are swapped or none; else the run has to be waiting. Its timers follow the lock
+	// on the run's row, as everywhere: they are not to be among Timers and TimersDone.
+	Approval   *ApprovalUpdate
+	Statements []Statement // of kinds too rare for a bulk statement of their own
 }
 
 // Idempotency remembers the first answer to an Idempotency-Key.
@@ -218,7 +222,7 @@ type Audit struct {
 }
 
 // Statement is one statement of a commit that has no bulk form. It runs after
-// the bulk statements, in the order of the commit. With Swap set it must affect
+// the bulk statements and the approval, in the order of the commit. With Swap set it must affect
 // exactly one row, else the commit is an ErrConflict; Settle then is a query
 // with the single argument Op that says whether the statement's row was last
 // written by this operation. A statement without Settle, in a commit that writes

@@ -260,8 +260,7 @@ type text struct {
 func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcome) {
 	var texts []text
 	for _, e := range batch {
-		for i := range e.c.Statements {
-			s := &e.c.Statements[i]
+		for _, s := range e.c.statements() {
 			sd, err := l.conn.prepare(ctx, s.SQL)
 			if err != nil {
 				out := failed(err)

@@ -137,6 +137,11 @@ func (r *rows) add(c *Commit) {
 	for i := range c.TimersDone {
 		r.addTimerKey(bTimerDelete, c, &c.TimersDone[i])
 	}
+	if u := c.Approval; u != nil && u.joins(c) {
+		for _, name := range u.DropTimers {
+			r.addTimerKey(bTimerDelete, c, &TimerKey{Kind: "approval", Entity: u.ID.UUID, Name: name})
+		}
+	}
 	for i := range c.Timers {
 		r.addTimerKey(bTimerSet, c, &c.Timers[i].TimerKey)[4].time(c.Timers[i].DueAt)
 	}
@@ -265,6 +270,15 @@ func (r *rows) addAudit(c *Commit, a *Audit) {
 	col[8].bytesOrNull(a.Detail)
 }
 
+// statements are what c writes beside the bulk statements, the approval first:
+// what the run's end says of approvals is said of those that are still pending.
+func (c *Commit) statements() []Statement {
+	if c.Approval == nil {
+		return c.Statements
+	}
+	return append([]Statement{c.Approval.statement(c)}, c.Statements...)
+}
+
 // size is about how many bytes the rows of c take, for the bound of a flush.
 func (c *Commit) size() int {
 	n := 256
@@ -291,6 +305,9 @@ func (c *Commit) size() int {
 	}
 	for i := range c.Messages {
 		n += len(c.Messages[i].Content) + len(c.Messages[i].Attachments)
+	}
+	if c.Approval != nil {
+		n += len(c.Approval.Decisions) + len(c.Approval.Edited)
 	}
 	for i := range c.Audit {
 		n += len(c.Audit[i].Detail)

@@ -10,15 +10,16 @@ SELECT status, agent_id, agent_version, thread_id, thread_seq, input, output, er
 FROM runs WHERE tenant_id = $1 AND id = $2
 
 -- What has begun and not ended, in order, and what was asked about it. A turn has
--- at most 128 calls, and nothing begins before its last one has ended. No index
+-- at most 128 calls, and nothing begins before its last one has ended. An edit
+-- counts where it was decided, and may count where more has to be decided. No index
 -- is to take the tenant of the approvals: see approvals_step_key.
 -- name: open_steps
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
-       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status = 'edited' THEN a.edited END,
-       CASE WHEN a.status = 'edited' THEN (
+       a.id, a.status, a.decision, a.feedback, CASE WHEN a.status IN ('pending', 'edited') THEN a.edited END,
+       CASE WHEN a.status IN ('pending', 'edited') AND a.edited IS NOT NULL THEN (
          SELECT d.value -> 'edited_args' FROM json_array_elements(a.decisions) WITH ORDINALITY AS d (value, n)
          WHERE d.value ->> 'action' = 'edit' ORDER BY d.n DESC LIMIT 1) END,
-       a.digest, a.on_timeout
+       a.digest, a.on_timeout, a.version, a.owner_epoch
 FROM run_steps s
 LEFT JOIN LATERAL (SELECT * FROM approvals WHERE run_id = $2 AND step_idx = s.idx AND (tenant_id = $1) IS TRUE LIMIT 1) a ON s.status = 'waiting'
 WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)

@@ -6,23 +6,36 @@ INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, node_id, risk,
                        frozen, digest, reasoning_summary, policy, escalate_to_role, on_timeout, expires_at, created_at, updated_at, last_op)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $20, $21)
 
--- A decision counts only while the run waits for it.
+-- A decision counts only while the run waits for it. It takes timers of the
+-- approval away and may set the one by which the run looks at its approvals.
 -- name: approval_update
 WITH run AS MATERIALIZED (
   SELECT id FROM runs WHERE tenant_id = $1 AND id = $3 AND status = 'waiting_approval' FOR SHARE
+), approval AS (
+  UPDATE approvals a
+  SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, approvals_so_far = $9, edited = coalesce($10, a.edited), digest = $11,
+      decisions = $12, decision = $13, feedback = $14, escalated_at = $15, decided_at = $16, updated_at = $17, last_op = $18
+  FROM run
+  WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = run.id AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
+  RETURNING a.tenant_id, a.id, a.run_id
+), dropped AS (
+  DELETE FROM timers t USING approval a
+  WHERE t.tenant_id = a.tenant_id AND t.kind = 'approval' AND t.entity_id = a.id AND t.name = ANY ($19)
+), woken AS (
+  INSERT INTO timers (tenant_id, kind, entity_id, name, due_at)
+  SELECT a.tenant_id, 'run', a.run_id, a.id::text, $20::timestamptz FROM approval a WHERE $20::timestamptz IS NOT NULL
+  ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
 )
+SELECT id FROM approval
+
+-- The same in the commit of the run that waits for it: its swap, in which the
+-- run's row said that it waits, is what guards this one. The timers are among
+-- that commit's, and nobody has to wake the run.
+-- name: approval_join
 UPDATE approvals a
 SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, approvals_so_far = $9, edited = coalesce($10, a.edited), digest = $11,
     decisions = $12, decision = $13, feedback = $14, escalated_at = $15, decided_at = $16, updated_at = $17, last_op = $18
-FROM run
-WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = run.id AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
-
--- name: approval_timers_done
-DELETE FROM timers WHERE tenant_id = $1 AND kind = 'approval' AND entity_id = $2 AND name = ANY ($3)
-
--- name: approval_wake_run
-INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, $4)
-ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
+WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = $3 AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
 
 -- name: approvals_cancel
 WITH own AS MATERIALIZED (
