@@ -296,6 +296,14 @@ func prefixes(to *[]netip.Prefix) func(string) error {
 	}
 }
 
+func joinPrefixes(ps []netip.Prefix) string {
+	texts := make([]string, len(ps))
+	for i, p := range ps {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ",")
+}
+
 func count(to *int) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = strconv.Atoi(v); err != nil || *to < 0 {

@@ -28,11 +28,15 @@ type sample struct {
 	ServerID     string `json:"server_id,omitempty"`
 	ConnectionID string `json:"connection_id,omitempty"`
 	DataDir      string `json:"data_dir"`
+	// Nodes are the addresses behind the balancer, where there are several.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 const (
 	sampleFile  = "dev.json"
 	sampleAgent = "hello"
+	// maxFleet is how many nodes one machine is asked to run.
+	maxFleet = 16
 )
 
 func devCommand() *cobra.Command {
@@ -43,12 +47,18 @@ func devCommand() *cobra.Command {
 	}
 	var c Config
 	c.bind(cmd.Flags())
+	nodes := cmd.Flags().Int("nodes", 1, "so many nodes as processes on this machine, with a Redis and a load balancer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := c.load(cmd.Flags(), environment); err != nil {
 			return err
 		}
-		if c.Production {
+		switch {
+		case c.Production:
 			return errors.New("svc dev is for development: unset SVC_ENV, or use svc serve")
+		case *nodes < 1 || *nodes > maxFleet:
+			return fmt.Errorf("--nodes: must be 1 to %d", maxFleet)
+		case c.ClusterAddr != "":
+			return errors.New("svc dev makes its own cluster with --nodes: unset SVC_CLUSTER_ADDR, or use svc serve")
 		}
 		if len(c.OutboundAllow) == 0 { // tool servers of a first look are on this machine
 			c.OutboundAllow = loopback
@@ -62,16 +72,24 @@ func devCommand() *cobra.Command {
 				return err
 			}
 			defer desk.close()
-			return serve(cmd.Context(), &c, newLog(&c), func(ctx context.Context) error {
+			log := newLog(&c)
+			ready := func(ctx context.Context, f *fleet) error {
 				s, err := seed(ctx, &c, desk)
 				if err != nil {
 					return err
+				}
+				if f != nil {
+					s.Nodes = f.addrs()
 				}
 				if wantsJSON(cmd) {
 					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
 				}
 				return s.print(cmd.OutOrStdout(), &c)
-			})
+			}
+			if *nodes > 1 {
+				return serveFleet(cmd.Context(), &c, *nodes, log, cmd.ErrOrStderr(), ready)
+			}
+			return serve(cmd.Context(), &c, log, func(ctx context.Context) error { return ready(ctx, nil) })
 		})(cmd, nil)
 	}
 	return cmd
@@ -136,6 +154,9 @@ func (s *sample) print(w io.Writer, c *Config) error {
 	var more string
 	if c.OpenAIKey != "" || c.AnthropicKey != "" {
 		more = "\nA real model is configured: give an agent a version whose model.provider is \"openai\" or \"anthropic\".\n"
+	}
+	if len(s.Nodes) > 0 {
+		more += "\nNodes behind the balancer: " + strings.Join(s.Nodes, " ") + "\nKill one of them, and look: " + os.Args[0] + " cluster status\n"
 	}
 	_, err := fmt.Fprintf(w, `svc %s is ready
 

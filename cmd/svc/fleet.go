@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// A fleet is svc dev with several nodes: Postgres, Redis and each node as a
+// process of its own on this machine, and a small load balancer in front. What
+// ends by itself, or is killed, is started again.
+
+const (
+	// restartPause is how long a process that ended stays away.
+	restartPause = time.Second
+	// childStop is how long a child may take to end before it is killed.
+	childStop = 12 * time.Second
+	// fleetReady bounds the start of the first node.
+	fleetReady = 60 * time.Second
+)
+
+// child is a process that is kept running.
+type child struct {
+	name string
+	env  []string
+	argv []string
+	out  io.Writer
+	log  zerolog.Logger
+
+	mu   sync.Mutex // guards cmd
+	cmd  *exec.Cmd
+	quit chan struct{}
+	done chan struct{}
+}
+
+func (c *child) start() {
+	c.quit, c.done = make(chan struct{}), make(chan struct{})
+	go c.run()
+}
+
+// run keeps its thread: the parent-death signal follows the thread that forked.
+func (c *child) run() {
+	runtime.LockOSThread()
+	defer close(c.done)
+	for {
+		err := c.once()
+		select {
+		case <-c.quit:
+			return
+		default:
+		}
+		c.log.Warn().Err(err).Str("process", c.name).Msg("ended, starting it again")
+		pause := time.NewTimer(restartPause)
+		select {
+		case <-pause.C:
+		case <-c.quit:
+			pause.Stop()
+			return
+		}
+	}
+}
+
+func (c *child) once() error {
+	cmd := exec.Command(c.argv[0], c.argv[1:]...)
+	cmd.Env = c.env
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout = cmd.Stderr
+	// Its own group: the terminal's interrupt is for us, who stop it in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endWithParent(cmd.SysProcAttr)
+	c.mu.Lock()
+	select {
+	case <-c.quit:
+		c.mu.Unlock()
+		return nil
+	default:
+	}
+	err = cmd.Start()
+	if err == nil {
+		c.cmd = cmd
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fmt.Fprintf(c.out, "%s  %s\n", c.name, lines.Bytes())
+	}
+	return cmd.Wait()
+}
+
+// stop ends the process, by force where it does not end by itself.
+func (c *child) stop(force <-chan time.Time) {
+	c.mu.Lock()
+	close(c.quit)
+	if c.cmd != nil {
+		_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.done:
+	case <-force:
+		_ = c.cmd.Process.Kill()
+		<-c.done
+	}
+}
+
+// fleet is what runs.
+type fleet struct {
+	nodes    []*child
+	redis    *child
+	balancer *balancer
+	server   *http.Server
+	quit     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// serveFleet runs n nodes until ctx ends. ready is called once one answers.
+func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs io.Writer, ready func(ctx context.Context, f *fleet) error) (err error) {
+	ln, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	if _, err := openVault(c); err != nil { // makes the key that the nodes share
+		return err
+	}
+	st, err := openStorage(ctx, c, log, false)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		err = errors.Join(err, st.close(stopping))
+	}()
+	f := &fleet{}
+	out := &wholeLines{w: errs}
+	redisURL := c.RedisURL
+	if redisURL == "" {
+		if f.redis, redisURL, err = redisChild(c.DataDir, out, log); err != nil {
+			return err
+		}
+	}
+	key := c.MasterKey
+	if key == "" {
+		text, err := os.ReadFile(filepath.Join(c.DataDir, "master.key"))
+		if err != nil {
+			return err
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	secret := rand.Text() + rand.Text()
+	addrs := make([]string, n)
+	for i := range n {
+		addr, peers, err := twoPorts()
+		if err != nil {
+			return err
+		}
+		addrs[i] = addr
+		f.nodes = append(f.nodes, &child{name: fmt.Sprintf("node%d", i+1), argv: []string{exe, "serve"}, out: out, log: log, env: append(os.Environ(),
+			"SVC_ADDR="+addr, "SVC_CLUSTER_ADDR="+peers, "SVC_CLUSTER_SECRET="+secret, "SVC_DATABASE_URL="+st.url, "SVC_REDIS_URL="+redisURL,
+			"SVC_MASTER_KEY="+key, "SVC_DATA_DIR="+c.DataDir, "SVC_PUBLIC_URL="+c.PublicURL, "SVC_TRUSTED_PROXIES=127.0.0.1/32",
+			"SVC_OUTBOUND_ALLOW="+joinPrefixes(c.OutboundAllow), "SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat)})
+	}
+	f.balancer = newBalancer(addrs, log)
+	f.server = &http.Server{Handler: f.balancer, ReadHeaderTimeout: 10 * time.Second}
+	life, quit := context.WithCancel(context.WithoutCancel(ctx))
+	f.quit = quit
+	defer f.stop()
+	if f.redis != nil {
+		f.redis.start()
+	}
+	for _, node := range f.nodes {
+		node.start()
+	}
+	f.wg.Go(func() { f.balancer.watch(life) })
+	served := make(chan error, 1)
+	f.wg.Go(func() { served <- f.server.Serve(ln) })
+	if err := f.wait(ctx); err != nil {
+		return err
+	}
+	if err := ready(ctx, f); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-served:
+		return err
+	}
+}
+
+// addrs are where the nodes' edges listen.
+func (f *fleet) addrs() []string {
+	addrs := make([]string, len(f.balancer.nodes))
+	for i, n := range f.balancer.nodes {
+		addrs[i] = n.url.Host
+	}
+	return addrs
+}
+
+// wait returns when a node answers.
+func (f *fleet) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetReady)
+	defer cancel()
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for !f.balancer.anyReady() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("no node became ready: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// stop ends the nodes together, then what they stand on.
+func (f *fleet) stop() {
+	force := time.NewTimer(childStop)
+	defer force.Stop()
+	killed := make(chan time.Time)
+	go func() {
+		<-force.C
+		close(killed)
+	}()
+	var ending sync.WaitGroup
+	for _, node := range f.nodes {
+		ending.Go(func() { node.stop(killed) })
+	}
+	ending.Wait()
+	_ = f.server.Close()
+	if f.redis != nil {
+		f.redis.stop(killed)
+	}
+	f.quit()
+	f.wg.Wait()
+}
+
+// redisChild is a Redis that keeps nothing, on a socket of its own.
+func redisChild(dir string, out io.Writer, log zerolog.Logger) (*child, string, error) {
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, "", errors.New("several nodes need a Redis: install the package redis-server, or set SVC_REDIS_URL")
+	}
+	run, err := os.MkdirTemp("", "svc-redis-") // a socket's path must be short
+	if err != nil {
+		return nil, "", err
+	}
+	socket := filepath.Join(run, "redis.sock")
+	return &child{name: "redis", out: out, log: log, env: os.Environ(), argv: []string{bin, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+		"--dir", run, "--save", "", "--appendonly", "no", "--loglevel", "warning"}}, "unix://" + socket, nil
+}
+
+// twoPorts are free addresses on this machine, of a node's edge and for its peers.
+func twoPorts() (edge, peers string, err error) {
+	var at [2]string
+	for i := range at {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", err
+		}
+		defer ln.Close()
+		at[i] = ln.Addr().String()
+	}
+	return at[0], at[1], nil
+}
+
+// wholeLines lets several processes write their lines to one place.
+type wholeLines struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+func (l *wholeLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,6 @@
+package main
+
+import "syscall"
+
+// endWithParent has the kernel stop a child when the thread that started it ends.
+func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGTERM }
