@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -162,7 +163,10 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, 
 			shown = s.Ledger[len(s.Ledger)-1].EditedArgs
 		}
 		switch joined, err := k.cfg.Join(ctx, prev.State.Row, rows, s.Edited, shown); {
+		case errors.Is(err, journal.ErrReplay):
+			return err
 		case err != nil:
+			k.tell(s) // the run looks what became of it
 			return err
 		case joined:
 			d.Facts = append(d.Facts, Joined{})
@@ -222,11 +226,15 @@ func encode(v any) json.RawMessage {
 }
 
 // after tells the run at once what its timer would tell it a second later.
-func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
+func (k *kind) after(_ cluster.Address, prev, next State, d durable.Decision[State]) {
 	if ends(&prev, &next) && !slices.Contains(d.Facts, any(Joined{})) {
 		failpoint.Hit(pointDecided)
-		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: a.Tenant, ID: next.Run.UUID}, msg.ApprovalsDecided{})
+		k.tell(&next)
 	}
+}
+
+func (k *kind) tell(s *State) {
+	k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: s.Tenant, ID: s.Run.UUID}, msg.ApprovalsDecided{})
 }
 
 var _ Store = (*engine.Store)(nil)

@@ -42,6 +42,8 @@ type world struct {
 	pool   *pgxpool.Pool
 	tenant id.TenantID
 	vault  *vault.Vault
+	// join is what runs do when they are asked to commit a decision; nil: nobody asks.
+	join func(ctx context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error)
 }
 
 func newWorld(t testing.TB) *world {
@@ -132,7 +134,7 @@ func (w *world) node(j durable.Writer, e *ears, change func(k *durable.Kind[Stat
 
 func (w *world) startNode(j durable.Writer, e *ears, change func(k *durable.Kind[State])) *cluster.Node {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Seal: w.seal, Log: zerolog.Nop()})
+	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Join: w.join, Seal: w.seal, Log: zerolog.Nop()})
 	if change != nil {
 		change(&k)
 	}
@@ -312,6 +314,110 @@ func TestADecisionIsCommittedWithAllThatBelongsToIt(t *testing.T) {
 		t.Errorf("told %v", e.messages())
 	}
 	w.is("0", `SELECT count(*)::text FROM approvals WHERE concat(decisions, args) LIKE '%s3cret%' OR position('s3cret'::bytea IN edited) > 0`)
+}
+
+// asked is a run that was asked to commit a decision.
+type asked struct {
+	run           *engine.Run
+	rows          *journal.Commit
+	edited, shown string
+}
+
+// A decision that ends the approval is the run's to commit, as far as it can.
+func TestTheRunIsAskedToCommit(t *testing.T) {
+	w := newWorld(t)
+	var (
+		mu    sync.Mutex
+		calls []asked
+		reply func(rows *journal.Commit) (bool, error)
+	)
+	w.join = func(_ context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, asked{run, rows, string(edited), string(shown)})
+		return reply(rows)
+	}
+	j := w.writer()
+	e := &ears{}
+	n := w.node(j, e, nil)
+	told := func(g gate) int { e.mu.Lock(); defer e.mu.Unlock(); return e.runs[g.run.UUID] }
+	second := func(g gate) { // a call that waits beside it
+		step, a := id.ApprovalID{UUID: id.New(g.run.Shard())}, g.a
+		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 1, 'tool', 'a.b', 'waiting', 3, now())`, w.tenant, g.run)
+		w.exec(`UPDATE runs SET steps = 2 WHERE id = $1`, g.run)
+		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, risk, assignee_role, required_approvals, tool, args, schema, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
+			SELECT tenant_id, $2, run_id, 1, agent_id, risk, assignee_role, 1, tool, args, schema, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at FROM approvals WHERE id = $1`, a, step)
+	}
+	write := func(rows *journal.Commit) (bool, error) { // as a run does: with other rows
+		if err := j.Do(context.Background(), rows); err != nil {
+			return false, err
+		}
+		return true, nil
+	}
+	decline := func(*journal.Commit) (bool, error) { return false, nil }
+	for _, c := range []struct {
+		name   string
+		change func(g gate)
+		m      any
+		reply  func(rows *journal.Commit) (bool, error)
+		asked  int
+		status string
+		told   int
+		fails  bool
+	}{
+		{"it joins", nil, vote("a", approve), write, 1, "approved|2", 0, false},
+		{"an edit joins", nil, vote("a", edit), write, 1, "edited|2", 0, false},
+		{"an expiry joins", func(g gate) { w.exec(`UPDATE approvals SET expires_at = now() WHERE id = $1`, g.a) }, durable.TimerDue{Name: msg.TimerExpire}, write, 1, "expired|2", 0, false},
+		{"declined", nil, vote("a", approve), decline, 1, "approved|2", 1, false},
+		{"one more is needed", func(g gate) { w.exec(`UPDATE approvals SET required_approvals = 2 WHERE id = $1`, g.a) }, vote("a", approve), decline, 0, "pending|2", 0, false},
+		{"the run waits for another one", second, vote("a", approve), decline, 0, "approved|2", 1, false},
+		{"nobody knows", nil, vote("a", approve), func(*journal.Commit) (bool, error) { return false, journal.ErrUnsettled }, 1, "pending|1", 1, true},
+		{"nobody knows, and it was written", nil, vote("a", approve), func(rows *journal.Commit) (bool, error) {
+			_, err := write(rows)
+			return false, errors.Join(err, journal.ErrUnsettled)
+		}, 1, "approved|2", 1, true},
+		{"the key was used", nil, vote("a", approve), func(*journal.Commit) (bool, error) { return false, journal.ErrReplay }, 1, "pending|1", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := w.open(nil)
+			if c.change != nil {
+				c.change(g)
+			}
+			mu.Lock()
+			calls, reply = nil, c.reply
+			mu.Unlock()
+			if got, err := g.ask(n, c.m); (err != nil) != c.fails {
+				t.Fatal(got, err)
+			}
+			if got := g.row(`a.status, a.version`); got != c.status {
+				t.Errorf("%s, want %s", got, c.status)
+			}
+			until(t, "whoever is told was told", func() bool { return told(g) >= c.told && !n.Active(g.address()) })
+			if told(g) != c.told {
+				t.Errorf("told %d times, want %d", told(g), c.told)
+			}
+			if !strings.HasPrefix(c.status, "pending") && g.timers() != "run look" { // these rows were not a run's
+				t.Errorf("timers %s", g.timers())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(calls) != c.asked {
+				t.Fatalf("asked %d times, want %d", len(calls), c.asked)
+			}
+			for _, x := range calls {
+				if x.run.Version != 2 || len(x.run.Open) != 1 || x.run.Open[0].Asked.ID != g.a || x.rows.Approval.Run != g.run || len(x.rows.Audit) != 1 || x.rows.Tenant != w.tenant {
+					t.Errorf("asked with %+v", x)
+				}
+				args, show := "", ""
+				if m, ok := c.m.(msg.Decide); ok && m.Action == edit {
+					args, show = `{"order":8,"token":"s3cret","idempotency_key":"k1"}`, `{"order":8,"token":"[redacted]"}`
+				}
+				if x.edited != args || x.shown != show {
+					t.Errorf("asked to call with %s, shown as %s", x.edited, x.shown)
+				}
+			}
+		})
+	}
 }
 
 func TestUnknownAndForeignApprovals(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,6 +196,59 @@ func TestWhatACommitEndsWith(t *testing.T) {
 				t.Fatalf("counted %d", s.Count)
 			}
 		})
+	}
+}
+
+// A kind's own way to commit stands in the place of the writer: for every commit,
+// with what the writer would have got, and with what the writer would have said.
+func TestACommitOfTheKindsOwn(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	type mark struct{}
+	var (
+		mu    sync.Mutex
+		fault error
+		seen  []any
+		after []any
+	)
+	k := toyKind(m, newWorld())
+	k.Commit = func(ctx context.Context, w Writer, at cluster.Address, prev Loaded[ledger], d *Decision[ledger], msg any, c *journal.Commit) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, ok := ctx.Deadline(); !ok || at != a || c.Op.IsZero() || c.Tenant != a.Tenant || c.Shard != a.Shard() || prev.Guard.SetEpoch != prev.Guard.Epoch+1 && prev.Guard.SetEpoch != prev.Guard.Epoch {
+			t.Errorf("%v %+v %+v", at, c, prev.Guard)
+		}
+		if seen = append(seen, msg); fault != nil {
+			return fault
+		}
+		d.Facts = append(d.Facts, mark{})
+		return w.Do(ctx, c)
+	}
+	k.After = func(_ cluster.Address, _, _ ledger, d Decision[ledger]) {
+		mu.Lock()
+		defer mu.Unlock()
+		after = append(after, d.Facts...)
+	}
+	n := node(t, host(k, m, Config{}))
+	if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(1) {
+		t.Fatal(got)
+	}
+	eventually(t, "what it added is there afterwards", func() bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(after, any(mark{})) })
+	for _, row := range []struct{ fault, want error }{
+		{journal.ErrReplay, journal.ErrReplay},
+		{journal.ErrUnsettled, problem.New(problem.CodeUnavailable, "")},
+	} {
+		mu.Lock()
+		fault = row.fault
+		mu.Unlock()
+		if _, err := n.Ask(t.Context(), a, add{ID: "y", N: 1}); !errors.Is(err, row.want) {
+			t.Errorf("%v: %v", row.fault, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if _, s := m.row(a); s.Count != 1 || !slices.Contains(seen, any(add{ID: "y", N: 1})) {
+		t.Errorf("counted %d, seen %v", s.Count, seen)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"agentsvc/actors/approval"
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
@@ -61,6 +62,9 @@ type world struct {
 	key     id.UUID
 
 	escalate float64
+	// between, where set, happens when an approval has been decided on and its run
+	// is about to be asked.
+	between func()
 }
 
 // counting counts the commits that reach the database.
@@ -112,6 +116,10 @@ func (r *reads) total() (n int) {
 func (r *reads) Run(ctx context.Context, t id.TenantID, x id.RunID) (*engine.Run, error) {
 	r.count("run")
 	return r.Store.Run(ctx, t, x)
+}
+func (r *reads) Approval(ctx context.Context, t id.TenantID, a id.ApprovalID) (*engine.Approval, *engine.Run, error) {
+	r.count("approval")
+	return r.Store.Approval(ctx, t, a)
 }
 func (r *reads) Manifest(ctx context.Context, t id.TenantID, a id.AgentID, v int) (json.RawMessage, error) {
 	r.count("manifest")
@@ -353,10 +361,22 @@ func (w *world) start() {
 		cfg.Tools = w.tools
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{})
+	join := run.Join(w.node)
+	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Log: zerolog.Nop(),
+		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
+			if w.between != nil {
+				w.between()
+			}
+			return join(ctx, row, rows, edited, shown)
+		}}), durable.Config{})
 	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node}, durable.Config{})
 	if err := w.node.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+func (w *world) seal(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error) {
+	return w.vault.Seal(vault.AAD{Tenant: t, Table: "idempotency", Row: fmt.Sprintf("%x", digest), Column: "response"}, answer)
 }
 
 // restart is a crash as far as actors can tell: memory is gone, effects end.
