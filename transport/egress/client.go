@@ -53,7 +53,7 @@ func (g *Guard) Client(o Options) *http.Client {
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	return &http.Client{Transport: &roundTripper{base: tr, o: o}, CheckRedirect: redirect(o.Redirects)}
+	return &http.Client{Transport: &roundTripper{base: tr, o: o, guard: g}, CheckRedirect: redirect(o.Redirects)}
 }
 
 func redirect(most int) func(*http.Request, []*http.Request) error {
@@ -81,12 +81,19 @@ func redirect(most int) func(*http.Request, []*http.Request) error {
 }
 
 type roundTripper struct {
-	base *http.Transport
-	o    Options
+	base  *http.Transport
+	o     Options
+	guard *Guard
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.guard.suspended() { // before a kept connection is spoilt by a write that fails
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, ErrSuspended
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	if t.o.RequireTLS && r.URL.Scheme != "https" {
 		ctx = context.WithValue(ctx, plainKey{}, true)

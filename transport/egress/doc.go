@@ -13,4 +13,9 @@
 // no cookies, bound the time of each phase and the size of each answer, and
 // never send an Idempotency-Key header, because net/http would silently send
 // such a request again.
+//
+// A process that lost its lease must not act: another one may be doing its work
+// already. With Config.Live each write asks for the lease immediately before the
+// system call, on kept connections and below TLS too, so that a process that was
+// stopped for a while and goes on in the middle of a request sends no more of it.
 package egress

@@ -14,6 +14,12 @@ import (
 // address; the error's text says why and may be shown to the tenant.
 var ErrRefused = errors.New("refused by the outbound guard")
 
+// ErrSuspended is in every error that says that this process does not hold its
+// lease: it sends nothing, because another one may have taken its work over. It
+// is no failure of the other side, and counts as context.Canceled: whoever asked
+// is to give up without trying again.
+var ErrSuspended = fmt.Errorf("this node has lost its lease and sends nothing: %w", context.Canceled)
+
 // ErrTooLarge is what reading an answer beyond its cap returns.
 var ErrTooLarge = errors.New("answer larger than allowed")
 
@@ -40,6 +46,11 @@ type Config struct {
 	// Observe, if set, hears the verdict on each address about to be dialled, nil
 	// for let through, and may refuse by an error of its own.
 	Observe func(to netip.AddrPort, verdict error) error
+	// Live, if set, says whether this process still holds its lease. While it does
+	// not, no connection is made and nothing is written on any: what was asked for
+	// before fails with ErrSuspended. It is called before every write and must be
+	// cheap.
+	Live func() bool
 }
 
 // Guard decides what may be dialled. It is safe for concurrent use and has no
@@ -49,11 +60,12 @@ type Guard struct {
 	own     []netip.AddrPort
 	lookup  Resolver // nil: net.Dialer resolves by itself, racing the families
 	observe func(netip.AddrPort, error) error
+	live    func() bool // nil: always
 }
 
 // New makes a Guard.
 func New(c Config) *Guard {
-	g := &Guard{lookup: c.Resolver, observe: c.Observe}
+	g := &Guard{lookup: c.Resolver, observe: c.Observe, live: c.Live}
 	for _, p := range c.Allow {
 		if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
@@ -82,6 +94,8 @@ func (g *Guard) CheckAddr(to netip.AddrPort) error {
 	}
 	return fmt.Errorf("%w: %s is not a public address", ErrRefused, a)
 }
+
+func (g *Guard) suspended() bool { return g.live != nil && !g.live() }
 
 func (g *Guard) allowed(a netip.Addr) bool { return a.Zone() == "" && contains(g.allow, a.Unmap()) }
 
@@ -127,6 +141,9 @@ func (g *Guard) control(ctx context.Context, network, address string, _ syscall.
 	if err = g.CheckAddr(to); err == nil && ctx.Value(plainKey{}) != nil && !g.allowed(to.Addr()) {
 		err = fmt.Errorf("%w: https is required", ErrRefused)
 	}
+	if err == nil && g.suspended() { // the look-up of the name may have taken long
+		return ErrSuspended
+	}
 	countVerdict(err)
 	if g.observe != nil {
 		if own := g.observe(to, err); err == nil {
@@ -139,6 +156,17 @@ func (g *Guard) control(ctx context.Context, network, address string, _ syscall.
 // Dial connects to host:port over TCP within 3 s if the guard lets it; it is a
 // DialContext for whoever speaks something else than HTTP.
 func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if g.suspended() {
+		return nil, ErrSuspended
+	}
+	c, err := g.dial(ctx, network, address)
+	if err != nil || g.live == nil {
+		return c, err
+	}
+	return leased(c, g.live)
+}
+
+func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	d := net.Dialer{ControlContext: g.control, KeepAlive: 30 * time.Second}
