@@ -13,6 +13,9 @@
 // after authentication. A public route is charged to the IP bucket, a stream
 // once when it starts, a health route never.
 //
+// A node without its lease serves nothing but its health, and one that drains
+// serves everything and closes each connection behind its answer.
+//
 // Whatever a handler returns that is no *problem.Error becomes INTERNAL, its
 // cause goes to the log with the request id. No fasthttp type leaves the
 // package, and nothing of a request outlives its handler.

@@ -156,6 +156,11 @@ func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, erro
 		if print != kept.Fingerprint {
 			return problem.New(problem.CodeIdempotencyConflict, "This Idempotency-Key was used with another request.")
 		}
+		if rq.again != nil {
+			if err := rq.again(); err != nil {
+				return err
+			}
+		}
 		rq.fc.Response.Header.Set("Idempotency-Replayed", "true")
 		rq.json(kept.Status, kept.Body)
 		return nil

@@ -105,7 +105,7 @@ const TagService = "Service"
 // of Prometheus.
 func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: "metrics", Summary: "Counters for Prometheus", Tag: TagService,
-		Bucket: BucketNone, MediaType: "text/plain", Description: "In the text format of Prometheus. Needs no key; the deployment may serve it on another address only.",
+		Bucket: BucketNone, Always: true, MediaType: "text/plain", Description: "In the text format of Prometheus. Needs no key; the deployment may serve it on another address only.",
 		Answer: "# TYPE svc_edge_requests_total counter\nsvc_edge_requests_total{code=\"200\",route=\"getRun\"} 7\n"},
 		func(context.Context, *Caller, *Raw) (*RawAnswer, error) {
 			families, err := g.Gather()
@@ -132,7 +132,7 @@ type Health struct {
 // HandleHealth adds GET path, which answers { "status": "ok" }, or UNAVAILABLE
 // with the reason that check gives.
 func HandleHealth(t *Table, path, id, summary string, check func(context.Context) error) {
-	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Summary: summary, Tag: TagService, Bucket: BucketNone,
+	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Summary: summary, Tag: TagService, Bucket: BucketNone, Always: true,
 		MediaType: "application/json", Codes: []problem.Code{problem.CodeUnavailable}, Answer: Health{"ok"}, Description: "Needs no key and is never limited."},
 		func(ctx context.Context, _ *Caller, _ *Raw) (*RawAnswer, error) {
 			if err := check(ctx); err != nil {

@@ -53,6 +53,11 @@ type Route struct {
 	Frames       []Frame        // for streams: what a data line may hold
 	MediaType    string         // of downloads and raw answers, for the document
 	Hidden       bool           // not in the OpenAPI document
+	Always       bool           // served without the node's lease too: what says how the node is
+	// Again is called before an answer that was kept under an Idempotency-Key is
+	// given again, with the input of a route of Handle: the handler committed and may
+	// not have come to its end. Its error is the answer. nil: the commit was all.
+	Again func(ctx context.Context, c *Caller, in any) error
 }
 
 // Frame describes one frame type of a stream for the OpenAPI document.
@@ -188,6 +193,9 @@ func Handle[In, Out any](t *Table, r Route, h func(ctx context.Context, c *Calle
 		in := new(In)
 		if err := rq.bind(unsafe.Pointer(in)); err != nil {
 			return err
+		}
+		if r.Again != nil {
+			rq.again = func() error { return r.Again(rq.ctx, rq.caller, in) }
 		}
 		return s.once(rq, func() (int, []byte, error) {
 			out, err := h(rq.ctx, rq.caller, in)

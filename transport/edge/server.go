@@ -36,6 +36,10 @@ type Config struct {
 	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; nil for the rest
 	Log      zerolog.Logger
 	Metrics  prometheus.Registerer // may be nil
+	// Live says whether the node holds its lease: while it does not, every route
+	// but those that are Always there is UNAVAILABLE at once, before anybody is
+	// authenticated. nil: always.
+	Live func() bool
 
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
 	MaxConns       int            // 16384
@@ -44,6 +48,7 @@ type Config struct {
 	ReadTimeout    time.Duration  // 10 s for a head and its body
 	IdleTimeout    time.Duration  // 60 s between requests
 	WriteTimeout   time.Duration  // 30 s for an answer
+	DrainNotice    time.Duration  // 0: how long a node that leaves goes on serving, see Shutdown
 	DrainWindow    time.Duration  // 5 s over which Shutdown cuts the streams
 	Slow           time.Duration  // 1 s: a slower request is logged
 	Streams        sse.Config
@@ -82,7 +87,8 @@ type Server struct {
 
 	base      context.Context
 	cancel    context.CancelFunc
-	draining  atomic.Bool
+	leaving   atomic.Pointer[time.Time] // since when Drain asked for it; nil: not
+	draining  atomic.Bool               // Shutdown has begun
 	idPrefix  string
 	idCounter atomic.Uint64
 
@@ -143,8 +149,21 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// Draining says whether Shutdown has begun: the node is not ready any more.
-func (s *Server) Draining() bool { return s.draining.Load() }
+// Draining says whether clients are to go elsewhere, because of Drain or
+// Shutdown: the node is not ready any more.
+func (s *Server) Draining() bool { return s.leaving.Load() != nil || s.draining.Load() }
+
+// Drain asks clients to go elsewhere, or takes that back: everything is served as
+// before, streams too, but each answer closes its connection and Draining says
+// so, which is what balancers look at.
+func (s *Server) Drain(on bool) {
+	if !on {
+		s.leaving.Store(nil)
+		return
+	}
+	now := time.Now()
+	s.leaving.CompareAndSwap(nil, &now)
+}
 
 // Streams is the number of open streams.
 func (s *Server) Streams() int { return s.streams.Count() }
@@ -153,9 +172,19 @@ func (s *Server) Streams() int { return s.streams.Count() }
 // matches.
 func (s *Server) CloseWhere(match func(Owner) bool) int { return s.streams.CloseWhere(match) }
 
-// Shutdown stops accepting, lets requests finish and cuts the streams, spread
-// over Config.DrainWindow or until ctx ends.
+// Recheck asks who of the owners of open streams may still watch and cuts the
+// streams of the others (sse.Streams.Recheck).
+func (s *Server) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, err error) {
+	return s.streams.Recheck(live)
+}
+
+// Shutdown goes on serving until Config.DrainNotice after the call, or after the
+// Drain before it, so that balancers notice; then it stops accepting, lets requests finish and cuts the streams,
+// spread over Config.DrainWindow or until ctx ends. Of a ctx that ends sooner the
+// notice takes at most a third.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain(true)
+	s.notice(ctx)
 	s.draining.Store(true)
 	var drained sync.WaitGroup
 	drained.Go(func() { s.streams.Drain(ctx, s.cfg.DrainWindow) })
@@ -172,6 +201,25 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
+func (s *Server) notice(ctx context.Context) {
+	left := s.cfg.DrainNotice
+	if since := s.leaving.Load(); since != nil {
+		left -= time.Since(*since)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(end)/3)
+	}
+	if left <= 0 || s.draining.Load() {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // request is one request under way. It goes back to a pool afterwards.
 type request struct {
 	srv    *Server
@@ -184,6 +232,7 @@ type request struct {
 	caller *Caller
 	ctx    context.Context
 	id     string
+	again  func() error // before a kept answer is given again; may be nil
 	body   []byte
 	buf    []byte // pooled, body lies in it
 	cause  error
@@ -215,6 +264,9 @@ func (s *Server) finish(rq *request) {
 		rq.id = s.newRequestID()
 	}
 	if !rq.stolen {
+		if s.leaving.Load() != nil {
+			fc.SetConnectionClose()
+		}
 		s.secure(fc, rq.id)
 		if rq.caller != nil {
 			for _, h := range rq.caller.headers {
@@ -376,6 +428,9 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	e := rq.ep
 	rq.caller = &Caller{IP: ip, RequestID: rq.id}
 	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
+	if s.cfg.Live != nil && !e.Always && !s.cfg.Live() {
+		return problem.Unavailable("The node has lost touch with storage and serves nothing until it is back.", time.Second)
+	}
 	if e.public() {
 		if e.Bucket == BucketNone {
 			return nil

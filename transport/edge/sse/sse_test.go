@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -536,6 +537,79 @@ func TestCloseWhereAndDrain(t *testing.T) {
 		late.waitGone()
 		if st := s.Stats(); st.Ends[Revoked] != 1 || st.Ends[Drained] != 1 {
 			t.Fatalf("%+v", st)
+		}
+	})
+}
+
+// Each owner is asked about once, whatever the number of his streams, and the
+// streams of those who are gone are cut.
+func TestRecheck(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		none := func([]Owner) ([]bool, error) { t.Error("asked about nobody"); return nil, nil }
+		if n, err := s.Recheck(none); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		owner := func() Owner {
+			return Owner{Key: id.KeyID{UUID: id.NewAnywhere()}, Until: time.Now().Add(time.Hour), Since: s.Mark()}
+		}
+		gone, lives := owner(), owner()
+		var readers [4]*reader
+		var conns [4]*Conn
+		for i := range readers {
+			o := lives
+			if i < 2 {
+				o = gone
+			}
+			o.Until = o.Until.Add(time.Duration(i) * time.Second) // of one owner, and not the same
+			readers[i] = newReader(t)
+			c, client, _ := open(t, s, o, readers[i])
+			defer client.Close()
+			conns[i] = c
+		}
+		down := errors.New("down")
+		if n, err := s.Recheck(func([]Owner) ([]bool, error) { return nil, down }); n != 0 || err != down || s.Count() != 4 {
+			t.Fatal(n, err, s.Count())
+		}
+		var asked []Owner
+		n, err := s.Recheck(func(owners []Owner) ([]bool, error) {
+			asked = owners
+			yes := make([]bool, len(owners))
+			for i, o := range owners {
+				yes[i] = o.Key == lives.Key
+			}
+			return yes, nil
+		})
+		if n != 2 || err != nil || len(asked) != 2 || asked[0].Key == asked[1].Key {
+			t.Fatalf("%d, %v, %+v", n, err, asked)
+		}
+		readers[0].waitGone()
+		readers[1].waitGone()
+		if !conns[2].Send(fact(t, 1, 1)) || !conns[3].Send(fact(t, 1, 1)) {
+			t.Fatal("a stream of a living owner was cut")
+		}
+		if n, err := s.Recheck(func(owners []Owner) ([]bool, error) { return nil, nil }); n != 2 || err != nil {
+			t.Fatalf("no answer about an owner is no: %d, %v", n, err)
+		}
+	})
+}
+
+// A stream whose caller was authenticated before a Recheck and that opens behind
+// it is not in its list: it is cut. One whose caller came later is not.
+func TestAStreamThatOpensDuringARecheckIsCut(t *testing.T) {
+	both(t, Config{}, func(t *testing.T, s *Streams) {
+		o := Owner{Key: id.KeyID{UUID: id.NewAnywhere()}, Since: s.Mark()}
+		if _, err := s.Recheck(nil); err != nil { // nobody is there to be asked about
+			t.Fatal(err)
+		}
+		early, late := newReader(t), newReader(t)
+		_, a, _ := open(t, s, o, early)
+		defer a.Close()
+		early.waitGone()
+		o.Since = s.Mark()
+		c, b, _ := open(t, s, o, late)
+		defer b.Close()
+		if !c.Send(fact(t, 1, 1)) || s.Count() != 1 {
+			t.Fatal("the later one was cut")
 		}
 	})
 }

@@ -34,8 +34,8 @@ type Owner struct {
 	Session   id.SessionID
 	Principal string
 	Until     time.Time // the stream is cut at the first heartbeat behind it; zero: never
-	// Since is the Mark from before the caller was authenticated: a CloseWhere
-	// behind it is also about this stream.
+	// Since is the Mark from before the caller was authenticated: a CloseWhere or
+	// Recheck behind it is also about this stream.
 	Since uint64
 }
 
@@ -48,7 +48,7 @@ const (
 	Hangup                 // the client went away
 	Overflow               // more than Config.MaxPending bytes waited for the client
 	Stalled                // the client took nothing for Config.Stall
-	Revoked                // cut by CloseWhere or Cut, or behind Owner.Until
+	Revoked                // cut by CloseWhere, Recheck or Cut, or behind Owner.Until
 	Drained                // cut by Drain
 	Flooded                // the client talked on a stream that is read only
 	reasons
@@ -118,7 +118,7 @@ type Streams struct {
 	slots   [][]*Conn
 	next    int
 	drained bool
-	cuts    []func(Owner) bool // of the latest calls of CloseWhere, the oldest first
+	cuts    []func(Owner) bool // of the latest calls of CloseWhere and Recheck, the oldest first
 	made    uint64             // how many calls there were
 
 	stallMu sync.Mutex // guards stalled
@@ -241,14 +241,14 @@ func (s *Streams) Stats() Stats {
 	return st
 }
 
-// Mark is a moment in the order of the calls of CloseWhere.
+// Mark is a moment in the order of the calls of CloseWhere and Recheck.
 func (s *Streams) Mark() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// revoked reports whether a CloseWhere since the owner's Mark is about it. s.mu is
+// revoked reports whether a CloseWhere or Recheck since the owner's Mark is about it. s.mu is
 // held.
 func (s *Streams) revoked(o Owner) bool {
 	missed := s.made - o.Since
@@ -258,17 +258,22 @@ func (s *Streams) revoked(o Owner) bool {
 	return slices.ContainsFunc(s.cuts[uint64(len(s.cuts))-missed:], func(match func(Owner) bool) bool { return match(o) })
 }
 
+// keepCut keeps what is cut for streams that are being opened. s.mu is held.
+func (s *Streams) keepCut(match func(Owner) bool) {
+	if len(s.cuts) == maxCuts {
+		s.cuts = slices.Delete(s.cuts, 0, maxCuts/2)
+	}
+	s.cuts = append(s.cuts, match)
+	s.made++
+}
+
 // CloseWhere cuts at once, without a terminal frame, the streams whose owner
 // matches, and says how many there were. A stream that is being opened for an
 // owner who was authenticated before is cut as soon as it is open. match is kept
 // for that and must stay callable.
 func (s *Streams) CloseWhere(match func(Owner) bool) int {
 	s.mu.Lock()
-	if len(s.cuts) == maxCuts {
-		s.cuts = slices.Delete(s.cuts, 0, maxCuts/2)
-	}
-	s.cuts = append(s.cuts, match)
-	s.made++
+	s.keepCut(match)
 	s.mu.Unlock()
 	n := 0
 	for _, c := range s.all() {
@@ -279,9 +284,54 @@ func (s *Streams) CloseWhere(match func(Owner) bool) int {
 	return n
 }
 
+// Recheck gives live the distinct owners of all open streams, without what differs
+// between an owner's streams (Until and Since), and cuts those of whom it says
+// no; it says how many streams that were. A stream that is being opened for an
+// owner who was authenticated before is cut as soon as it is open, because nobody
+// has asked about him: whoever authenticates reads anew by then.
+func (s *Streams) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, err error) {
+	s.mu.Lock()
+	s.keepCut(func(Owner) bool { return true })
+	open := s.allOpen()
+	s.mu.Unlock()
+	var owners []Owner
+	streams := map[Owner][]*Conn{}
+	for _, c := range open {
+		o := c.owner
+		o.Until, o.Since = time.Time{}, 0
+		if streams[o] == nil {
+			owners = append(owners, o)
+		}
+		streams[o] = append(streams[o], c)
+	}
+	if len(owners) == 0 {
+		return 0, nil
+	}
+	yes, err := live(owners)
+	if err != nil {
+		return 0, err
+	}
+	for i, o := range owners {
+		if i < len(yes) && yes[i] {
+			continue
+		}
+		for _, c := range streams[o] {
+			if c.end(Revoked) {
+				cut++
+			}
+		}
+	}
+	return cut, nil
+}
+
 func (s *Streams) all() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.allOpen()
+}
+
+// allOpen are the open streams. s.mu is held.
+func (s *Streams) allOpen() []*Conn {
 	all := make([]*Conn, 0, s.open.Load())
 	for _, slot := range s.slots {
 		all = append(all, slot...)
