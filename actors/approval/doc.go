@@ -3,7 +3,10 @@
 //
 // I am the row approvals/<id>, opened by the run that waits for me; my address
 // is approval/<tenant>/<approval id>. The edge asks me Decide, the sweep tells me
-// that my timers expire and escalate are due. I tell my run ApprovalsDecided.
+// that my timers expire and escalate are due. Where my run waits for me alone it
+// commits the decision that ends me together with what it does by it, and I wait
+// for that in the place of my own commit; else I commit alone and tell my run
+// ApprovalsDecided.
 //
 //	          approve, edit: fewer than required; escalate: once
 //	         +---------+
@@ -18,14 +21,15 @@
 // Order: decisions are taken one after another, each on the row as it stands; a
 // terminal status never changes. A commit of mine counts only while the run
 // waits: a run that ended first has cancelled me in its own commit, and I find
-// that out by the swap that misses.
+// that out by the swap that misses. Where it is not known whether the run has
+// committed the decision I do not: whoever asks again finds the row.
 //
 // Limits: one entry of the ledger for each principal; feedback of up to 4,000
 // characters; the arguments are as large as a model's call may be.
 //
-// Loss: none. I owe nothing: what is to follow from a terminal decision, that
-// the run looks at its approvals, is a timer of the run in the same commit, and
-// what I tell it after the commit only makes that quick.
+// Loss: none. I owe nothing: what is to follow from a terminal decision is in the
+// same commit, done by the run, or as a timer by which the run looks at its
+// approvals, and what I tell it after that only makes it quick.
 //
 // I leave memory after each message: approvals are few and decided seldom, and
 // so nobody is answered from a row that the run has written meanwhile.

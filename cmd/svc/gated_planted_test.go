@@ -109,7 +109,7 @@ func planted(name, sql string, oldNew ...string) string {
 `},
 	}, "", lawEnd},
 	{"nobody wakes a run whose approval is decided", []edit{
-		{journalFile, `queries.Get("approval_wake_run")`, `planted("nobody wakes a run whose approval is decided", queries.Get("approval_wake_run"), "VALUES ($1, 'run', $2, $3, $4)", "SELECT $1::uuid, 'run', $2::uuid, $3::text, $4::timestamptz WHERE false")`},
+		{journalFile, `queries.Get("approval_update")`, `planted("nobody wakes a run whose approval is decided", queries.Get("approval_update"), "WHERE $20::timestamptz IS NOT NULL", "WHERE $20::timestamptz IS NULL")`},
 	}, "approval.decided", lawHealth},
 }
 

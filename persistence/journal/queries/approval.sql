@@ -1,5 +1,7 @@
--- Approvals are rare beside runs: each is a statement of its own. Rows are locked
--- run first, then approvals by id.
+-- Approvals are rare beside runs: each is a statement of its own. Whoever changes
+-- approvals, or their timers for good, locks their run's row first: by its swap, or
+-- here. Two that concern one run meet there, so that the order of the rest, timers
+-- before approvals in the commits of runs, cannot matter (docs/adr/0017).
 
 -- name: approval_open
 INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, node_id, risk, assignee_role, required_approvals, tool, args, schema,
