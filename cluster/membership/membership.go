@@ -1,30 +1,14 @@
-// Package membership is this process's lease in the database: a row of members
-// that it renews, and whose loss ends it.
-//
-// The lease says how long others must wait before they may declare this process
-// dead; dead is only who somebody marked so in the row. A process whose lease
-// ran out is suspended: it begins nothing that relies on being alone, and goes
-// on when a renewal succeeds. A process that was marked dead, or whose row is
-// gone, is fenced: OnFenced is called once and the process ends, since the
-// fence of its commits fails from then on.
-//
-// One-node rule: without a cluster address one process serves a database. Join
-// waits for another member's lease to lapse and then marks that member dead; a
-// lease that is renewed meanwhile belongs to a living process, and Join fails.
-//
-// It owns the beat, one statement at a time, and who watches its deadline. Nothing here
-// makes writes safe: that is the fence on the row inside every commit.
 package membership
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -34,13 +18,20 @@ import (
 // DefaultLease is the lease where Config has none.
 const DefaultLease = 3 * time.Second
 
-// ErrOccupied: another process serves the database.
-var ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
+var (
+	// ErrOccupied: another process serves the database.
+	ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
+	// ErrUnknown: no living member has this id.
+	ErrUnknown = errors.New("no living member has this id")
+
+	errFenced = errors.New("this process was declared dead")
+)
 
 // Config is what a member says of itself.
 type Config struct {
 	Member  id.MemberID
 	Address string // what peers reach; empty: the one-node rule holds
+	Version string // of the program, shown to operators
 	Lease   time.Duration
 	Log     zerolog.Logger
 	// OnFenced is called once, from the beat, when this process was declared
@@ -49,9 +40,31 @@ type Config struct {
 	// OnSuspended, where set, is called each time the lease has run out: what this
 	// process is doing is to be stopped. It must not block.
 	OnSuspended func()
+	// OnMembers, where set, is called with all living members, this one included
+	// and sorted by id, when their list has changed: who joined, left, died, drains
+	// or does not any more. Calls come one at a time, the first one before Join
+	// returns; of changes that come faster than it returns it sees the last.
+	OnMembers func([]Member)
+	// OnDrain, where set, is called when the own row's draining flag has changed,
+	// before the OnMembers that shows it and never at the same time.
+	OnDrain func(on bool)
+	// OnRevoked, where set, empties the caches of what anybody may have revoked up
+	// to that number, and checks anew what is open. What is being read into a cache
+	// meanwhile must not get there. Until it has returned nil the lease is not
+	// extended. It is called from the beat and must return when ctx ends.
+	OnRevoked func(ctx context.Context, upTo int64) error
 	// Exclusive says that nobody else can be alive, because this process holds
 	// the lock of the private Postgres: former members are marked dead at once.
 	Exclusive bool
+}
+
+// Member is one who holds a lease, as the last look saw it.
+type Member struct {
+	ID         id.MemberID
+	Address    string
+	Version    string
+	Draining   bool      // it owns no shards
+	LeaseUntil time.Time // by Postgres' clock
 }
 
 // Membership is a held lease.
@@ -62,15 +75,28 @@ type Membership struct {
 
 	deadline atomic.Pointer[time.Time]
 	fenced   atomic.Bool
+	members  atomic.Pointer[[]Member]
+
 	renewals chan struct{} // capacity 1: the deadline has moved
-	quit     context.CancelFunc
-	wg       sync.WaitGroup
-	once     sync.Once
+	gone     chan struct{} // capacity 1: a look has not found the own row
+	changes  chan struct{} // capacity 1: the list has changed
+	deaths   chan []death  // capacity 1: what the last look has found
+	looking  chan struct{} // capacity 1: held by the look under way
+	asking   chan struct{} // capacity 1: held by the caller's question under way
+
+	mu      sync.Mutex // guards refused
+	refused map[id.MemberID]time.Time
+
+	beat beat   // the loop's alone
+	told told   // what OnMembers and OnDrain know: Join's, then the teller's
+	quit func() // ends the goroutines
+	wg   sync.WaitGroup
+	once sync.Once
 }
 
-// Join takes the lease and keeps renewing it. The pool sees all tenants and
-// carries typed ids, as package pg's pools of the system role do. Join fails with ErrOccupied by the
-// one-node rule, and with ctx.
+// Join takes the lease and keeps renewing it. The pool sees all tenants, carries
+// typed ids, as package pg's pools of the system role do, and has at least four
+// connections. Join fails with ErrOccupied by the one-node rule, and with ctx.
 func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, error) {
 	if cfg.Member.IsZero() {
 		panic("membership: a member needs an id")
@@ -78,21 +104,36 @@ func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, err
 	if cfg.Lease <= 0 {
 		cfg.Lease = DefaultLease
 	}
-	m := &Membership{cfg: cfg, pool: pool, clock: newClock(), renewals: make(chan struct{}, 1)}
+	m := &Membership{
+		cfg: cfg, pool: pool, clock: newClock(),
+		renewals: make(chan struct{}, 1), gone: make(chan struct{}, 1), changes: make(chan struct{}, 1),
+		deaths: make(chan []death, 1), looking: make(chan struct{}, 1), asking: make(chan struct{}, 1),
+		refused: map[id.MemberID]time.Time{},
+	}
 	if err := m.join(ctx); err != nil {
 		return nil, fmt.Errorf("join the members of the database: %w", err)
 	}
-	beat, quit := context.WithCancel(context.Background())
-	m.quit = quit
-	m.wg.Go(func() { m.loop(beat) })
-	if cfg.OnSuspended != nil {
-		m.wg.Go(func() { m.watch(beat) })
-	}
+	held.Store(m)
+	m.tell()
+	m.start()
 	return m, nil
+}
+
+// start starts what a held lease needs.
+func (m *Membership) start() {
+	ctx, quit := context.WithCancel(context.Background())
+	m.quit = quit
+	m.wg.Go(func() { m.loop(ctx) })
+	m.wg.Go(func() { m.watch(ctx) })
+	m.wg.Go(func() { m.teller(ctx) })
+	m.wg.Go(func() { m.marker(ctx) })
 }
 
 // Member is the id that holds the lease.
 func (m *Membership) Member() id.MemberID { return m.cfg.Member }
+
+// Members are the living, this one included, sorted by id: never empty.
+func (m *Membership) Members() []Member { return slices.Clone(*m.members.Load()) }
 
 // Deadline is until when the own lease certainly holds. It is monotonic, and
 // counted from before the renewal was sent.
@@ -109,202 +150,58 @@ func (m *Membership) Fenced() bool { return m.fenced.Load() }
 // Now is Postgres' clock, by this process's monotonic one.
 func (m *Membership) Now() time.Time { return m.clock.now() }
 
-// Leave stops the beat and gives the lease back. Later calls do nothing.
+// Refused says that the port of a member has just refused a connection. It does
+// not block.
+func (m *Membership) Refused(who id.MemberID) {
+	at := m.Now()
+	known := slices.ContainsFunc(*m.members.Load(), func(o Member) bool { return o.ID == who })
+	if !known || who == m.cfg.Member {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused[who] = at
+}
+
+// Leave stops the beat and gives the lease back; peers see it at their next look.
+// From its begin on this process counts as suspended, without OnSuspended. Later
+// calls do nothing.
 func (m *Membership) Leave(ctx context.Context) error {
 	var err error
 	m.once.Do(func() {
 		m.halt()
-		if _, e := m.pool.Exec(ctx, query("leave"), m.cfg.Member); e != nil {
+		over := time.Now()
+		m.deadline.Store(&over)
+		if _, e := m.pool.Exec(ctx, queries.Get("leave"), m.cfg.Member); e != nil {
 			err = fmt.Errorf("give the lease back: %w", e)
 		}
 	})
 	return err
 }
 
-// halt ends the beat and leaves the row, as a crash does.
+// halt ends the goroutines and leaves the row, as a crash does.
 func (m *Membership) halt() {
 	m.quit()
 	m.wg.Wait()
+	held.CompareAndSwap(m, nil)
 }
 
-// other is another member's lease, as Postgres' clock sees it.
-type other struct {
-	ID         id.MemberID
-	LeaseUntil time.Time
-	Clock      time.Time
-}
-
-func (o other) left() time.Duration { return o.LeaseUntil.Sub(o.Clock) }
-
-// join enters the row, after the others' leases lapsed where the one-node rule
-// holds. A lease seen twice with another end is alive.
-func (m *Membership) join(ctx context.Context) error {
-	seen := map[id.MemberID]time.Time{}
-	for {
-		wait, err := m.try(ctx, seen)
-		if err != nil || wait == 0 {
-			return err
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		}
-	}
-}
-
-// try makes one attempt; wait > 0 says when the next one makes sense.
-func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
-	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, query("lock_joins")); err != nil {
-			return err
-		}
-		if m.cfg.Address == "" {
-			var err error
-			if wait, err = m.alone(ctx, tx, seen); err != nil || wait > 0 {
-				return err
-			}
-		}
-		if _, err := tx.Exec(ctx, query("forget_dead")); err != nil {
-			return err
-		}
-		var clock time.Time
-		sent := time.Now()
-		if err := tx.QueryRow(ctx, query("join"), m.cfg.Member, m.cfg.Address, m.cfg.Lease).Scan(&clock); err != nil {
-			return err
-		}
-		m.renewed(sent, clock, true)
-		return nil
-	})
-	return wait, err
-}
-
-// alone makes sure that no other process serves the database.
-func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]time.Time) (time.Duration, error) {
-	others, err := read(ctx, tx, "others", m.cfg.Member)
-	if err != nil {
-		return 0, err
-	}
-	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
-		return wait, err
-	}
-	// A renewal may have slipped in before the lock.
-	if others, err = read(ctx, tx, "lock_others", m.cfg.Member); err != nil {
-		return 0, err
-	}
-	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
-		return wait, err
-	}
-	ids := make([]id.MemberID, len(others))
-	for i, o := range others {
-		ids[i] = o.ID
-		m.cfg.Log.Warn().Stringer("member", o.ID).Time("lease_until", o.LeaseUntil).Msg("former process declared dead")
-	}
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	_, err = tx.Exec(ctx, query("mark_dead"), ids)
-	return 0, err
-}
-
-// lapsed says how long the longest lease still holds, 0 for none.
-func (m *Membership) lapsed(others []other, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
-	if m.cfg.Exclusive {
-		return 0, nil
-	}
-	for _, o := range others {
-		if before, ok := seen[o.ID]; ok && o.LeaseUntil.After(before) {
-			return 0, fmt.Errorf("%w (member %s)", ErrOccupied, o.ID)
-		}
-		seen[o.ID] = o.LeaseUntil
-		if left := o.left(); left > 0 {
-			// A living process renews within a third of its lease, which we may
-			// not know: look twice before the end.
-			wait = max(wait, min(left/2, m.cfg.Lease)+5*time.Millisecond)
-		}
-	}
-	return wait, nil
-}
-
-func read(ctx context.Context, tx pgx.Tx, name string, self id.MemberID) ([]other, error) {
-	rows, err := tx.Query(ctx, query(name), self)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[other])
-}
-
-// renewed notes a renewal that was sent at sent.
-func (m *Membership) renewed(sent, clock time.Time, first bool) {
-	m.clock.measured(sent, time.Now(), clock, first)
-	until := sent.Add(m.cfg.Lease)
-	m.deadline.Store(&until)
+// signal sets a signal of capacity 1.
+func signal(c chan struct{}) {
 	select {
-	case m.renewals <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// watch looks at the deadline when it has come.
-func (m *Membership) watch(ctx context.Context) {
-	timer := time.NewTimer(time.Until(m.Deadline()))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.renewals:
-			timer.Reset(time.Until(m.Deadline()))
-		case <-timer.C:
-			if m.Suspended() {
-				m.cfg.Log.Warn().Stringer("member", m.cfg.Member).Msg("lease has run out, what was begun is stopped")
-				m.cfg.OnSuspended()
-			}
-		}
+// enter takes a place of capacity 1; the caller gives it back with leave.
+func enter(ctx context.Context, place chan struct{}) error {
+	select {
+	case place <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-func (m *Membership) loop(ctx context.Context) {
-	tick := time.NewTicker(m.cfg.Lease / 3)
-	defer tick.Stop()
-	var failing error
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		err := m.beat(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, pgx.ErrNoRows):
-			m.fenced.Store(true)
-			m.cfg.Log.Error().Stringer("member", m.cfg.Member).Msg("this process was declared dead")
-			if m.cfg.OnFenced != nil {
-				m.cfg.OnFenced()
-			}
-			return
-		case err != nil && failing == nil:
-			m.cfg.Log.Warn().Err(err).Msg("lease not renewed")
-		case err == nil && failing != nil:
-			m.cfg.Log.Info().Msg("lease renewed again")
-		}
-		failing = err
-	}
-}
-
-// beat renews the lease once. pgx.ErrNoRows: there is nothing to renew.
-func (m *Membership) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Lease)
-	defer cancel()
-	var clock time.Time
-	sent := time.Now()
-	if err := m.pool.QueryRow(ctx, query("beat"), m.cfg.Member, m.cfg.Lease).Scan(&clock); err != nil {
-		return err
-	}
-	m.renewed(sent, clock, false)
-	return nil
-}
+func leave(place chan struct{}) { <-place }

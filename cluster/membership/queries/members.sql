@@ -4,30 +4,83 @@
 SELECT pg_advisory_xact_lock(x'737663'::int, x'6a6f696e'::int);
 
 -- name: others
-SELECT id, lease_until, clock_timestamp() AS clock
-FROM members WHERE id <> $1 AND dead_at IS NULL ORDER BY id;
+-- Those beside whom the new process cannot be: all, or the ones without address.
+SELECT id, address, lease_until, clock_timestamp() AS clock
+FROM members WHERE id <> $1 AND dead_at IS NULL AND ($2::boolean OR address = '') ORDER BY id;
 
 -- name: lock_others
 -- FOR UPDATE waits for the commits whose fence holds the row; the beat and the
 -- fence of later ones wait for us.
-SELECT id, lease_until, clock_timestamp() AS clock
-FROM members WHERE id <> $1 AND dead_at IS NULL ORDER BY id FOR UPDATE;
+SELECT id, address, lease_until, clock_timestamp() AS clock
+FROM members WHERE id <> $1 AND dead_at IS NULL AND ($2::boolean OR address = '') ORDER BY id FOR UPDATE;
 
--- name: mark_dead
+-- name: mark_others
 UPDATE members SET dead_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND dead_at IS NULL;
 
 -- name: forget_dead
 DELETE FROM members WHERE dead_at < clock_timestamp() - interval '1 day';
 
 -- name: join
-INSERT INTO members (id, address, started_at, lease_until)
-VALUES ($1, $2, clock_timestamp(), clock_timestamp() + $3::interval)
-RETURNING clock_timestamp() AS clock;
+-- A process that begins remembers nothing: what was revoked so far is forgotten.
+INSERT INTO members (id, address, version, lease, started_at, lease_until, forgot)
+VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $4::interval, coalesce(pg_sequence_last_value('revocations'), 0))
+RETURNING clock_timestamp() AS clock, forgot;
 
 -- name: beat
-UPDATE members SET lease_until = clock_timestamp() + $2::interval
+-- The counter is read after the row is this transaction's: RETURNING calls a
+-- volatile function when the row has been updated. So a revocation that was
+-- announced before it is seen here, and one announced later finds the row
+-- locked or renewed (see lapsed_mindful).
+UPDATE members SET lease_until = clock_timestamp() + $2::interval, forgot = $3
 WHERE id = $1 AND dead_at IS NULL
-RETURNING clock_timestamp() AS clock;
+RETURNING clock_timestamp() AS clock, coalesce(pg_sequence_last_value('revocations'), 0) AS counter;
+
+-- name: look
+-- The living, and the dead whose lease has not run out.
+SELECT id, address, version, draining, lease, lease_until, dead_at IS NOT NULL AS dead, clock_timestamp() AS clock
+FROM members WHERE dead_at IS NULL OR lease_until > clock_timestamp() ORDER BY id;
+
+-- name: patience
+SELECT pg_backend_pid(), set_config('lock_timeout', $1, true);
+
+-- name: mark_dead
+-- Only the row that was seen: one that was renewed since has another end. FOR
+-- UPDATE waits for the commits whose fence holds the row, and the row is looked
+-- at again after the wait.
+WITH gone AS (
+  SELECT id FROM members WHERE id = $1 AND dead_at IS NULL AND lease_until = $2 FOR UPDATE
+)
+UPDATE members m SET dead_at = clock_timestamp() FROM gone WHERE m.id = gone.id;
+
+-- name: as_login
+-- Backends belong to the login, not to the role that it took.
+SET LOCAL ROLE NONE;
+
+-- name: cut
+-- Ends who keeps $1 from a lock and waits for its own client meanwhile.
+SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE pid = ANY (pg_blocking_pids($1)) AND datname = current_database() AND wait_event_type = 'Client';
 
 -- name: leave
-DELETE FROM members WHERE id = $1;
+DELETE FROM members WHERE id = $1 AND dead_at IS NULL;
+
+-- name: drain
+UPDATE members SET draining = $2 WHERE id = $1 AND dead_at IS NULL;
+
+-- name: announce
+SELECT nextval('revocations');
+
+-- name: mindful
+SELECT id FROM members WHERE id = ANY ($2::uuid[]) AND forgot < $1 AND lease_until > clock_timestamp() ORDER BY id;
+
+-- name: lapsed_mindful
+-- FOR SHARE waits for a beat under way, which may have read the counter before
+-- it moved and would hold a lease again that is not seen yet.
+WITH held AS (
+  SELECT id, lease_until FROM members WHERE id = ANY ($2::uuid[]) AND forgot < $1 AND dead_at IS NULL ORDER BY id FOR SHARE
+)
+SELECT id FROM held WHERE lease_until > clock_timestamp();
+
+-- name: list
+SELECT id, address, version, started_at, lease_until, draining, dead_at, forgot, clock_timestamp() AS clock
+FROM members ORDER BY started_at, id;

@@ -1,0 +1,136 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentsvc/schemas/id"
+)
+
+// other is another member's lease, as Postgres' clock sees it.
+type other struct {
+	ID         id.MemberID
+	Address    string
+	LeaseUntil time.Time
+	Clock      time.Time
+}
+
+func (o other) left() time.Duration { return o.LeaseUntil.Sub(o.Clock) }
+
+// join enters the row, after the leases of those beside whom it cannot be have
+// lapsed. A lease seen twice with another end is alive.
+func (m *Membership) join(ctx context.Context) error {
+	seen := map[id.MemberID]time.Time{}
+	for {
+		wait, err := m.try(ctx, seen)
+		if err != nil || wait == 0 {
+			return err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits, and fails with ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// try makes one attempt; wait > 0 says when the next one makes sense.
+func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
+	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.Get("lock_joins")); err != nil {
+			return err
+		}
+		var err error
+		if wait, err = m.alone(ctx, tx, seen); err != nil || wait > 0 {
+			return err
+		}
+		if _, err := tx.Exec(ctx, queries.Get("forget_dead")); err != nil {
+			return err
+		}
+		var clock time.Time
+		sent := time.Now()
+		if err := tx.QueryRow(ctx, queries.Get("join"), m.cfg.Member, m.cfg.Address, m.cfg.Version, m.cfg.Lease).Scan(&clock, &m.beat.forgot); err != nil {
+			return err
+		}
+		m.clock.measured(sent, time.Now(), clock, true)
+		m.beat.renewed(sent, m.cfg.Lease, true)
+		m.extend(sent)
+		_, err = m.lookBy(ctx, tx)
+		return err
+	})
+	return wait, err
+}
+
+// alone makes sure that nobody serves the database beside whom this process
+// cannot: without an address nobody else, with one nobody who has none.
+func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]time.Time) (time.Duration, error) {
+	others, err := m.read(ctx, tx, "others")
+	if err != nil {
+		return 0, err
+	}
+	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
+		return wait, err
+	}
+	// A renewal may have slipped in before the lock.
+	if others, err = m.read(ctx, tx, "lock_others"); err != nil {
+		return 0, err
+	}
+	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
+		return wait, err
+	}
+	ids := make([]id.MemberID, len(others))
+	for i, o := range others {
+		ids[i] = o.ID
+		m.cfg.Log.Warn().Stringer("member", o.ID).Time("lease_until", o.LeaseUntil).Msg("former process declared dead")
+	}
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	_, err = tx.Exec(ctx, queries.Get("mark_others"), ids)
+	return 0, err
+}
+
+// lapsed says how long the longest lease still holds, 0 for none.
+func (m *Membership) lapsed(others []other, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
+	if m.cfg.Exclusive {
+		return 0, nil
+	}
+	for _, o := range others {
+		if before, ok := seen[o.ID]; ok && o.LeaseUntil.After(before) {
+			where := "no address"
+			if o.Address != "" {
+				where = "address " + o.Address
+			}
+			return 0, fmt.Errorf("%w (member %s, %s)", ErrOccupied, o.ID, where)
+		}
+		seen[o.ID] = o.LeaseUntil
+		if left := o.left(); left > 0 {
+			// A living process renews within a third of its lease, which we may
+			// not know: look twice before the end.
+			wait = max(wait, min(left/2, m.cfg.Lease)+5*time.Millisecond)
+		}
+	}
+	return wait, nil
+}
+
+func (m *Membership) read(ctx context.Context, tx pgx.Tx, name string) ([]other, error) {
+	everybody := m.cfg.Address == "" || m.cfg.Exclusive
+	rows, err := tx.Query(ctx, queries.Get(name), m.cfg.Member, everybody)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[other])
+}

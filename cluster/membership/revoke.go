@@ -1,0 +1,79 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentsvc/schemas/id"
+)
+
+// Announce numbers a revocation that is committed: every node's beat sees the
+// number. When it returns, Members lists everybody who may have read what the
+// revocation changed before it was committed; who joins later has read nothing
+// older. A member marked dead before its lease ran out, because its port refuses,
+// may live on unreached until then: Announce waits for that, at most about half a
+// lease.
+func (m *Membership) Announce(ctx context.Context) (int64, error) {
+	n, all, err := m.announce(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("announce a revocation: %w", err)
+	}
+	var wait time.Duration
+	for _, s := range all {
+		if s.Dead && s.ID != m.cfg.Member {
+			wait = max(wait, s.LeaseUntil.Sub(s.Clock))
+		}
+	}
+	if wait > 0 {
+		if err := sleep(ctx, wait); err != nil {
+			return 0, fmt.Errorf("announce a revocation: wait for the lease of a dead member: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func (m *Membership) announce(ctx context.Context) (n int64, all []seen, err error) {
+	if err := enter(ctx, m.asking); err != nil {
+		return 0, nil, err
+	}
+	defer leave(m.asking)
+	if err := m.pool.QueryRow(ctx, queries.Get("announce")).Scan(&n); err != nil {
+		return 0, nil, err
+	}
+	all, err = m.look(ctx)
+	return n, all, err
+}
+
+// Forgotten says which of the members may still rely on what revocation n
+// changed: their row does not say that they have forgotten it, and their lease,
+// be they marked dead or not, has not run out by Postgres' clock. Asked about a
+// member again and again it answers for at most about one lease. Members that
+// left, and ids of no member, are not missing.
+func (m *Membership) Forgotten(ctx context.Context, n int64, members []id.MemberID) ([]id.MemberID, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	if err := enter(ctx, m.asking); err != nil {
+		return nil, fmt.Errorf("ask who has forgotten revocation %d: %w", n, err)
+	}
+	defer leave(m.asking)
+	// The second question locks rows: it is put only when it may be the last one,
+	// so that it holds up no beat of a member that renews.
+	for _, name := range []string{"mindful", "lapsed_mindful"} {
+		rows, err := m.pool.Query(ctx, queries.Get(name), n, members)
+		if err != nil {
+			return nil, fmt.Errorf("ask who has forgotten revocation %d: %w", n, err)
+		}
+		missing, err := pgx.CollectRows(rows, pgx.RowTo[id.MemberID])
+		if err != nil {
+			return nil, fmt.Errorf("ask who has forgotten revocation %d: %w", n, err)
+		}
+		if len(missing) > 0 {
+			return missing, nil
+		}
+	}
+	return nil, nil
+}
