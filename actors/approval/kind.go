@@ -157,12 +157,13 @@ func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Statu
 // and the run hears of it then. Where it is not known whether the run has, there is
 // no second way: the row says so to whoever asks again.
 func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], _ any, rows *journal.Commit) error {
-	if s := &d.Next; k.cfg.Join != nil && prev.State.Row != nil && ends(&prev.State, s) {
+	s := &d.Next
+	if run, waits := prev.State.Row.(*engine.Run); waits && k.cfg.Join != nil && ends(&prev.State, s) {
 		var shown json.RawMessage
 		if s.Edited != nil {
 			shown = s.Ledger[len(s.Ledger)-1].EditedArgs
 		}
-		switch joined, err := k.cfg.Join(ctx, prev.State.Row, rows, s.Edited, shown); {
+		switch joined, err := k.cfg.Join(ctx, run, rows, s.Edited, shown); {
 		case errors.Is(err, journal.ErrReplay):
 			return err
 		case err != nil:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"agentsvc/persistence/engine"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
@@ -19,7 +18,7 @@ type State struct {
 	Waiting bool
 	// Row is the run as it was read, where it waits for this approval and for no
 	// other one; else nil. It is passed on as it is.
-	Row *engine.Run
+	Row any
 
 	Status   lifecycle.ApprovalStatus
 	Assignee lifecycle.Role
