@@ -66,7 +66,7 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 		Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Answer: samplePublished,
 		Summary:     "Publish a version",
-		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true}, p.publish)
+		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true, Again: again(p, published)}, p.publish)
 }
 
 func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
@@ -100,17 +100,21 @@ func (p *Platform) getAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (
 }
 
 func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAgent) (*api.AgentAnswer, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
 		a, err := tx.UpdateAgent(ctx, in.ID, &in.Body)
 		return &api.AgentAnswer{Agent: a}, err
 	})
+	if !in.Body.NodeID.Set {
+		return out, err
+	}
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*edge.Empty, error) {
-	defer p.ForgetAgent(c.Tenant, in.ID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.ArchiveAgent(ctx, in.ID)
 	})
+	return removed(ctx, p, Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}, out, err)
 }
 
 func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {
@@ -144,10 +148,16 @@ func (p *Platform) getVersion(ctx context.Context, c *edge.Caller, in *oneVersio
 	return v.Version(ctx, in.ID, in.Version)
 }
 
+// publish answers when the next run of the agent takes the version, whichever
+// node accepts it.
 func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentAnswer, error) {
-	defer p.ForgetAgent(c.Tenant, in.ID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
 		a, v, err := tx.Publish(ctx, in.ID, in.Version)
 		return &api.AgentAnswer{Agent: a, Version: v}, err
 	})
+	return told(ctx, p, published(c, in), out, err)
+}
+
+func published(c *edge.Caller, in *oneVersion) Revoked {
+	return Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
 }

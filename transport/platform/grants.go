@@ -46,6 +46,7 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Summary:     "Grant tools",
 		Description: "To one agent, to the agents of an org node and below it, or, with neither, to all. Any deny that matches denies; of the allows the most specific one wins and decides the connection. A manifest narrows what is granted.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Again:   again(p, func(c *edge.Caller, _ *createGrant) Revoked { return access(c) }),
 		Example: map[string]any{"source": "mcp", "mcp_server_id": sampleServer.ID, "tool_pattern": "orders.*", "effect": "allow", "agent_id": sampleAgentID}}, p.createGrant)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tool-grants/{id}", ID: "getToolGrant", Answer: sampleGrant,
 		Summary: "Read a tool grant", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getGrant)
@@ -71,6 +72,7 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 		Summary:     "Make an approval policy",
 		Description: "Tool calls that match wait for people. The most specific policy applies: for one agent before for all, of one source before of any, an exact name before a prefix before *.",
 		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, _ *createPolicy) Revoked { return access(c) }),
 		Example: map[string]any{"name": "Refunds", "tool_pattern": "orders.refund", "risk": "high", "required_approvals": 2, "approver_role": "manager", "sla_minutes": 120,
 			"escalate_to_role": "admin"}}, p.createPolicy)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approval-policies/{id}", ID: "getApprovalPolicy", Answer: samplePolicy,
@@ -82,14 +84,19 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 		Description: "Open approvals stay as they are.", Tag: tag, Role: lifecycle.RoleAdmin}, p.deletePolicy)
 }
 
+// access is a change of who may call what: once it is answered, the next call is
+// decided by it on every node.
+func access(c *edge.Caller) Revoked { return Revoked{What: ChangedAccess, Tenant: c.Tenant} }
+
 func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ToolGrant], error) {
 	return list(ctx, *in, "tool-grants", p.Store.View(c.Tenant).Grants, func(g api.ToolGrant) any { return g.ID })
 }
 
 func (p *Platform) createGrant(ctx context.Context, c *edge.Caller, in *createGrant) (*api.ToolGrant, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
 		return tx.CreateGrant(ctx, &in.Body)
 	})
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) getGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (*api.ToolGrant, error) {
@@ -97,15 +104,17 @@ func (p *Platform) getGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (
 }
 
 func (p *Platform) updateGrant(ctx context.Context, c *edge.Caller, in *patchGrant) (*api.ToolGrant, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ToolGrant, error) {
 		return tx.UpdateGrant(ctx, in.ID, &in.Body)
 	})
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) deleteGrant(ctx context.Context, c *edge.Caller, in *oneGrant) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteGrant(ctx, in.ID)
 	})
+	return removed(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *oneAgent) (*api.AgentTools, error) {
@@ -164,9 +173,10 @@ func (p *Platform) listPolicies(ctx context.Context, c *edge.Caller, in *api.Pag
 }
 
 func (p *Platform) createPolicy(ctx context.Context, c *edge.Caller, in *createPolicy) (*api.ApprovalPolicy, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
 		return tx.CreatePolicy(ctx, &in.Body)
 	})
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) getPolicy(ctx context.Context, c *edge.Caller, in *onePolicy) (*api.ApprovalPolicy, error) {
@@ -174,13 +184,15 @@ func (p *Platform) getPolicy(ctx context.Context, c *edge.Caller, in *onePolicy)
 }
 
 func (p *Platform) updatePolicy(ctx context.Context, c *edge.Caller, in *patchPolicy) (*api.ApprovalPolicy, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ApprovalPolicy, error) {
 		return tx.UpdatePolicy(ctx, in.ID, &in.Body)
 	})
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) deletePolicy(ctx context.Context, c *edge.Caller, in *onePolicy) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeletePolicy(ctx, in.ID)
 	})
+	return removed(ctx, p, access(c), out, err)
 }

@@ -64,13 +64,8 @@ func (p *Platform) renameKey(ctx context.Context, c *edge.Caller, in *renameKey)
 // revokeKey answers only when no request with the key is accepted any more, also
 // when it was revoked before: the first answer may not have been given.
 func (p *Platform) revokeKey(ctx context.Context, c *edge.Caller, in *oneKey) (*edge.Empty, error) {
-	_, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.RevokeKey(ctx, in.ID)
 	})
-	// Whatever became of the commit, what is remembered may be wrong now.
-	p.Auth.Forget(c.Tenant, in.ID)
-	if err == nil && p.Revoked != nil {
-		err = p.Revoked(ctx, c.Tenant, in.ID)
-	}
-	return nil, err
+	return told(ctx, p, Revoked{What: RevokedKey, Tenant: c.Tenant, Key: in.ID}, out, err)
 }

@@ -12,7 +12,6 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/password"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
@@ -144,16 +143,14 @@ func (p *Platform) logout(ctx context.Context, c *edge.Caller, _ *nothing) (*edg
 	if err != nil {
 		return nil, err
 	}
-	_, err = change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.EndSession(ctx, s, c.User)
 	})
-	// Whatever became of the commit, what is remembered may be wrong now.
-	p.Sessions.Forget(c.Tenant, s)
-	if err != nil {
+	if out, err = told(ctx, p, Revoked{What: RevokedSession, Tenant: c.Tenant, User: c.User, Session: s}, out, err); err != nil {
 		return nil, err
 	}
 	c.SetHeader("Set-Cookie", p.cookie(""))
-	return nil, p.Sessions.cfg.Ended(ctx, c.Tenant, c.User, s)
+	return out, nil
 }
 
 func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passwordInput) (*edge.Empty, error) {
@@ -180,23 +177,25 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 	}); err != nil {
 		return nil, err
 	}
-	if fits {
-		_, err = change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
-			fits, err = tx.SetPassword(ctx, c.User, *old, hash)
-			return nil, err
-		})
-		p.Sessions.ForgetUser(c.Tenant, c.User)
-		if err != nil {
+	wrong := problem.Invalid("current", "is not the password")
+	if !fits {
+		if err := p.Store.LoginFailed(ctx, c.Tenant, c.User, by(c).IP); err != nil {
 			return nil, err
 		}
-	} else if err := p.Store.LoginFailed(ctx, c.Tenant, c.User, by(c).IP); err != nil {
+		return nil, wrong
+	}
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		fits, err := tx.SetPassword(ctx, c.User, *old, hash)
+		if err == nil && !fits { // it was changed meanwhile
+			err = wrong
+		}
+		return nil, err
+	})
+	if out, err = told(ctx, p, Revoked{What: RevokedUser, Tenant: c.Tenant, User: c.User}, out, err); err != nil {
 		return nil, err
 	}
-	if !fits {
-		return nil, problem.Invalid("current", "is not the password")
-	}
 	c.SetHeader("Set-Cookie", p.cookie(""))
-	return nil, p.Sessions.cfg.Ended(ctx, c.Tenant, c.User, id.SessionID{})
+	return out, nil
 }
 
 const htmlType = "text/html; charset=utf-8"

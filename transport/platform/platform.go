@@ -67,6 +67,11 @@ type Tools interface {
 	// Forget drops what is remembered of a server: it was changed or deleted, or
 	// one of its connections was.
 	Forget(t id.TenantID, s id.ServerID)
+	// ForgetAccess drops what is remembered of who may call what: a call that asks
+	// from now on is decided by what the tables say then.
+	ForgetAccess(t id.TenantID)
+	// ForgetAll drops everything of which a change may not have been heard.
+	ForgetAll()
 	// CheckEndpoint says whether a server may have this endpoint; the error is
 	// the complaint.
 	CheckEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error
@@ -82,7 +87,8 @@ type Logins interface {
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
-// Config joins the routes with the rest. Everything but Revoked is required.
+// Config joins the routes with the rest. Everything but Revoker, Valid and Revoked
+// is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -98,8 +104,13 @@ type Config struct {
 	Production bool
 	// PublicURL is the origin of the console.
 	PublicURL string
-	// Revoked is called when a key was revoked and this node accepts it no more,
-	// before the answer: it tells the other nodes and closes the key's streams.
+	// Revoker reaches all nodes; nil: this one is the only one.
+	Revoker Revoker
+	// Valid says whether this node still holds its lease; while it does not,
+	// nothing that is remembered counts. nil: always.
+	Valid func() bool
+	// Revoked is called when a key was revoked and this node accepts it no more: it
+	// closes the key's streams on this node.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
 }
 
@@ -123,8 +134,8 @@ type threadKey struct {
 const (
 	maxPublished = 1 << 14
 	maxThreads   = 1 << 13 // about half a KiB each
-	// publishedFor bounds how long another node's publishing goes unseen where
-	// nobody calls ForgetAgent.
+	// publishedFor bounds how long what another process published past the API
+	// goes unseen.
 	publishedFor = 2 * time.Second
 )
 
@@ -132,7 +143,7 @@ const (
 func New(cfg Config) *Platform {
 	return &Platform{
 		Config:    cfg,
-		published: store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor}),
+		published: store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: cfg.Valid}),
 		threads:   store.NewCache[threadKey, id.AgentID](store.CacheConfig{Max: maxThreads}),
 	}
 }

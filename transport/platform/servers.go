@@ -74,6 +74,7 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Summary:     "Add a connection",
 		Description: "A credential of a tool server: token where its auth_kind is bearer or oauth, api_key where it is api_key. It is stored encrypted and never returned.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, in *createConnection) Revoked { return changed(c, in.Body.MCPServerID) }),
 		Example: map[string]any{"mcp_server_id": sampleServer.ID, "name": "Warehouse account", "credentials": map[string]any{"token": "…"},
 			"credential_meta": map[string]any{"account": "warehouse@example.com"}}}, p.createConnection)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/connections/{id}", ID: "getConnection", Answer: sampleConnection,
@@ -84,6 +85,11 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Example: map[string]any{"credentials": map[string]any{"token": "…"}}}, p.updateConnection)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/connections/{id}", ID: "deleteConnection", Summary: "Remove a connection",
 		Description: "One that a grant pins is IN_USE.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInUse}}, p.deleteConnection)
+}
+
+// changed is a change of a tool server or of one of its connections.
+func changed(c *edge.Caller, s id.ServerID) Revoked {
+	return Revoked{What: ChangedServer, Tenant: c.Tenant, Server: s}
 }
 
 // small refuses a free-form object that is too large.
@@ -112,13 +118,9 @@ func (p *Platform) createServer(ctx context.Context, c *edge.Caller, in *createS
 	if err := p.checkEndpoint(ctx, in.Body.Transport, in.Body.AuthKind, in.Body.Endpoint); err != nil {
 		return nil, err
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
 		return tx.CreateServer(ctx, &in.Body)
 	})
-	if out != nil {
-		p.Tools.Forget(c.Tenant, out.ID)
-	}
-	return out, err
 }
 
 func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer) (*api.MCPServer, error) {
@@ -150,18 +152,17 @@ func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchSe
 			return nil, err
 		}
 	}
-	// Whatever becomes of the commit, what is remembered may be wrong now.
-	defer p.Tools.Forget(c.Tenant, in.ID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
 		return tx.UpdateServer(ctx, in.ID, b)
 	})
+	return told(ctx, p, changed(c, in.ID), out, err)
 }
 
 func (p *Platform) deleteServer(ctx context.Context, c *edge.Caller, in *oneServer) (*edge.Empty, error) {
-	defer p.Tools.Forget(c.Tenant, in.ID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteServer(ctx, in.ID)
 	})
+	return removed(ctx, p, changed(c, in.ID), out, err)
 }
 
 func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServer) (*api.MCPServerTested, error) {
@@ -210,10 +211,10 @@ func (p *Platform) createConnection(ctx context.Context, c *edge.Caller, in *cre
 	if err := small("credential_meta", in.Body.CredentialMeta); err != nil {
 		return nil, err
 	}
-	defer p.Tools.Forget(c.Tenant, in.Body.MCPServerID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
 		return tx.CreateConnection(ctx, &in.Body)
 	})
+	return told(ctx, p, changed(c, in.Body.MCPServerID), out, err)
 }
 
 func (p *Platform) getConnection(ctx context.Context, c *edge.Caller, in *oneConnection) (*api.Connection, error) {
@@ -228,10 +229,10 @@ func (p *Platform) updateConnection(ctx context.Context, c *edge.Caller, in *pat
 	if err != nil {
 		return nil, err
 	}
-	defer p.Tools.Forget(c.Tenant, old.MCPServerID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Connection, error) {
 		return tx.UpdateConnection(ctx, in.ID, &in.Body)
 	})
+	return told(ctx, p, changed(c, old.MCPServerID), out, err)
 }
 
 func (p *Platform) deleteConnection(ctx context.Context, c *edge.Caller, in *oneConnection) (*edge.Empty, error) {
@@ -239,8 +240,8 @@ func (p *Platform) deleteConnection(ctx context.Context, c *edge.Caller, in *one
 	if err != nil {
 		return nil, err
 	}
-	defer p.Tools.Forget(c.Tenant, old.MCPServerID)
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteConnection(ctx, in.ID)
 	})
+	return removed(ctx, p, changed(c, old.MCPServerID), out, err)
 }

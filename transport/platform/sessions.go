@@ -39,8 +39,8 @@ type SessionsConfig struct {
 	Valid func() bool
 	Now   func() time.Time
 	// Ended is called when a session, or with a zero id every session of a user,
-	// has ended and this node accepts it no more, before the answer: it tells the
-	// other nodes and closes the streams of those sessions.
+	// has ended and this node accepts it no more: it closes the streams of those
+	// sessions on this node.
 	Ended func(ctx context.Context, t id.TenantID, user id.UserID, session id.SessionID) error
 }
 
@@ -292,10 +292,17 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 			"users of several tenants: then the answer is TENANT_REQUIRED. Limited by address and by e-mail: 20 tries, one more every 10 seconds. Takes no Idempotency-Key.",
 		Tag: tag, MaxBody: 16 << 10, Codes: []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired},
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
+	// A kept answer may be asked for by another session of the user: all of them
+	// are looked up anew.
+	sessionsOf := func(c *edge.Caller) Revoked {
+		return Revoked{What: RevokedUser, Tenant: c.Tenant, User: c.User}
+	}
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
-		Description: "Ends the session and takes its cookie away. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.logout)
+		Description: "Ends the session and takes its cookie away. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, _ *nothing) Revoked { return sessionsOf(c) })}, p.logout)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change the own password",
 		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
+		Again:   again(p, func(c *edge.Caller, _ *passwordInput) Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
 	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/{token}", ID: "showLoginLink", Summary: "Show a one-time login link", Tag: tag,
 		MediaType: htmlType, Hidden: true}, p.showLink)

@@ -48,6 +48,7 @@ type tools struct {
 	asked     []string // of Known, joined
 	tested    []*id.ConnectionID
 	forgotten []id.ServerID
+	anew      int // how often it was told that access has changed
 }
 
 // builtins are the tools that every tenant has, as tokens name them.
@@ -91,6 +92,14 @@ func (f *tools) Forget(_ id.TenantID, s id.ServerID) {
 	defer f.mu.Unlock()
 	f.forgotten = append(f.forgotten, s)
 }
+
+func (f *tools) ForgetAccess(id.TenantID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.anew++
+}
+
+func (f *tools) ForgetAll() { f.ForgetAccess(id.TenantID{}) }
 
 func (f *tools) CheckEndpoint(_ context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error {
 	switch {

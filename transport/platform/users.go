@@ -89,25 +89,21 @@ func (p *Platform) updateUser(ctx context.Context, c *edge.Caller, in *patchUser
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.User, error) {
 		return tx.UpdateUser(ctx, in.ID, c.Role, store.UserChange{Email: b.Email, Name: b.Name, Role: b.Role, PasswordHash: hash})
 	})
-	if b.Role != nil || hash != nil {
-		// Whatever became of the commit, what is remembered may be wrong now.
-		p.Sessions.ForgetUser(c.Tenant, in.ID)
+	r := Revoked{What: ChangedUser, Tenant: c.Tenant, User: in.ID}
+	switch {
+	case hash != nil:
+		r.What = RevokedUser
+	case b.Role == nil:
+		return out, err
 	}
-	if err == nil && hash != nil {
-		err = p.Sessions.cfg.Ended(ctx, c.Tenant, in.ID, id.SessionID{})
-	}
-	return out, err
+	return told(ctx, p, r, out, err)
 }
 
 func (p *Platform) deleteUser(ctx context.Context, c *edge.Caller, in *oneUser) (*edge.Empty, error) {
-	_, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteUser(ctx, in.ID, c.Role)
 	})
-	p.Sessions.ForgetUser(c.Tenant, in.ID)
-	if err == nil {
-		err = p.Sessions.cfg.Ended(ctx, c.Tenant, in.ID, id.SessionID{})
-	}
-	return nil, err
+	return removed(ctx, p, Revoked{What: RevokedUser, Tenant: c.Tenant, User: in.ID}, out, err)
 }
 
 func (p *Platform) nodeRoutes(t *edge.Table) {
@@ -147,9 +143,13 @@ func (p *Platform) getNode(ctx context.Context, c *edge.Caller, in *oneNode) (*a
 }
 
 func (p *Platform) updateNode(ctx context.Context, c *edge.Caller, in *patchNode) (*api.OrgNode, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.OrgNode, error) {
 		return tx.UpdateNode(ctx, in.ID, &in.Body)
 	})
+	if !in.Body.ParentID.Set {
+		return out, err
+	}
+	return told(ctx, p, access(c), out, err)
 }
 
 func (p *Platform) deleteNode(ctx context.Context, c *edge.Caller, in *oneNode) (*edge.Empty, error) {

@@ -1,0 +1,22 @@
+package main
+
+import "agentsvc/schemas/id"
+
+// What the toolbox remembers of changes that others make (platform.Tools).
+
+// ForgetAccess implements platform.Tools: a call whose receipt is being committed
+// reads anew what decides on it. Those of all tenants do; there are few.
+func (b *toolbox) ForgetAccess(id.TenantID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.ahead)
+}
+
+// ForgetAll implements platform.Tools. Lists of tools stay with the gateway for
+// their time to live: they grant nothing, and a credential is opened for each call.
+func (b *toolbox) ForgetAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.ahead)
+	clear(b.down)
+}
