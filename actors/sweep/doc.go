@@ -1,17 +1,26 @@
 // Package sweep finds what nobody else would do: timers that are due, open runs
 // whose activation went with its process, rows that retention has passed. It is
-// no actor and runs on every node.
+// no actor and runs on every node, for the shards that the node owns.
 //
-// A due timer is claimed durably for ten seconds, by one node of all, and its
+// A due timer is claimed durably for ten seconds, under the node's lease, and its
 // owner is told durable.TimerDue; the commit of what the timer causes deletes its
-// row, else it is due again. An open run of a shard of this node that has no
-// activation is woken; a queued run of a thread, and any of a deleted thread,
-// through its thread. At the start all claims are ended, because who was told
-// may have died with its process, and the first pass over the open runs goes to
-// the end: after a restart everything continues at once. Later passes go on page
-// by page, a bounded number of pages each tick.
+// row, else it is due again. What turns out to have moved meanwhile is given back.
+// An open run that has no activation is woken; a queued run of a thread, and any
+// of a deleted thread, through its thread.
 //
-// Order: timers by due time, runs by id. Limits: one query at a time, batches of
-// fixed size. Loss: none that the next tick does not make good; telling twice is
-// harmless, because who is told looks at its rows and the clock again.
+// Shards that the node gains, at its start all, were another process's, and who
+// was told there may have died with it: the claims on their timers are ended and
+// their open runs looked at, at once. Besides, every few seconds a pass goes over
+// the open runs of all shards of the node; it makes good what got lost on the way
+// between two actors.
+//
+// Order: timers by due time; runs one tenant after another, so that thousands of
+// one tenant do not hold up the few of another. Limits: one query at a time, pages
+// of fixed size, a bounded number of pages and of wakes in a tick, so that a
+// takeover comes in portions; a bounded number of runs that wait to be woken,
+// beyond which a tenant with more than its part is looked at again when the
+// others were served. Loss: none that the next tick or pass does not make good;
+// telling twice is harmless, because who is told looks at its rows and the clock
+// again. Retention: nodes take different rows; that all of them do it costs one
+// small query a minute each.
 package sweep

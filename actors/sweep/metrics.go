@@ -7,6 +7,11 @@ var (
 		Name: "svc_sweep_timers_total", Help: "Due timers that this node claimed and told."})
 	runsWoken = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_woken_total", Help: "Open runs without an activation that this node woke."})
+	runsQueued = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_sweep_queued_runs", Help: "Open runs that were found without an activation and wait to be woken."})
+	takeovers = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "svc_sweep_takeover_seconds", Help: "Time from gaining shards to the last of their open runs being woken.",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 16}})
 	rowsDropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_dropped_rows_total", Help: "Rows that retention deleted."})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
@@ -15,5 +20,5 @@ var (
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{timersTold, runsWoken, rowsDropped, failures}
+	return []prometheus.Collector{timersTold, runsWoken, runsQueued, takeovers, rowsDropped, failures}
 }

@@ -17,14 +17,17 @@ import (
 
 // Rows are read and claimed over all tenants (feed.Sweep).
 type Rows interface {
-	ReleaseTimers(ctx context.Context) error
-	ClaimTimers(ctx context.Context, limit int, hold time.Duration) ([]feed.Timer, error)
-	OpenRuns(ctx context.Context, after feed.Key, limit int) ([]feed.OpenRun, error)
+	ReleaseTimers(ctx context.Context, shards []id.Shard) error
+	ClaimTimers(ctx context.Context, c feed.Claim) ([]feed.Timer, error)
+	ReturnTimers(ctx context.Context, timers []feed.Timer) error
+	OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error)
 	DropIdempotency(ctx context.Context, limit int, age time.Duration) (int, error)
 }
 
 // Node is where the owners are.
 type Node interface {
+	// Shards are those of this node, in ascending order.
+	Shards() []id.Shard
 	Owns(s id.Shard) bool
 	Active(a cluster.Address) bool
 	Tell(a cluster.Address, m any)
@@ -35,6 +38,10 @@ type Config struct {
 	Rows Rows
 	Node Node
 	Log  zerolog.Logger
+	// Member is the lease under which timers are claimed; none: claims need none.
+	Member id.MemberID
+	// Suspended, where set, says that nothing is to be begun now.
+	Suspended func() bool
 	// Every is the time between two ticks, 250 ms: expiry happens within a second
 	// of its time (open-parts.md, Questions settled).
 	Every time.Duration
@@ -46,31 +53,59 @@ type Config struct {
 	Now         func() time.Time
 }
 
+// What is done at most in one tick.
+const (
+	claimBatch  = 500
+	claimRounds = 20
+	runsPage    = 2000
+	gainedPages = 32 // of shards that were gained just now
+	runsPages   = 8  // of others
+	wakes       = 1000
+	dropBatch   = 1000
+)
+
 const (
 	claimHold      = 10 * time.Second
-	claimBatch     = 500
-	claimRounds    = 20 // of a full batch, in one tick
-	runsPage       = 1000
-	runsPages      = 4 // in one tick, after the first pass
-	dropBatch      = 1000
+	queueLimit     = 1 << 16
 	idempotencyAge = 24 * time.Hour // open-parts.md: remembered 24 h
 	onceTimeout    = 30 * time.Second
+	pageTimeout    = 5 * time.Second
 )
 
 // Sweep is the loop of one node.
 type Sweep struct {
 	cfg Config
 
+	mu     sync.Mutex // guards gained
+	gained shards
+	bell   chan struct{} // capacity 1: gained is not empty
+
 	// Touched by the loop only.
-	released bool     // the claims of processes before this one
-	first    bool     // the first pass has been made
-	at       feed.Key // where the pass over the open runs stands
-	passing  bool
+	begun    bool
+	claimed  shards // gained, and the claims on their timers hold still
+	fresh    shards // gained, and their open runs were not looked at
+	again    shards // looked at, and not all of what was found had room
+	pass     *pass
+	queue    *queue
+	taking   takeover
 	nextPass time.Time
 	nextDrop time.Time
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+}
+
+// pass goes over the open runs of some shards, page by page.
+type pass struct {
+	shards []id.Shard
+	after  id.RunID
+	gained bool
+}
+
+// takeover is the work that gained shards brought, for the log.
+type takeover struct {
+	since         time.Time // zero: there is none
+	shards, woken int
 }
 
 // New makes a sweep that rests.
@@ -84,13 +119,16 @@ func New(cfg Config) *Sweep {
 	if cfg.RetainEvery <= 0 {
 		cfg.RetainEvery = time.Minute
 	}
+	if cfg.Suspended == nil {
+		cfg.Suspended = func() bool { return false }
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sweep{cfg: cfg}
+	return &Sweep{cfg: cfg, bell: make(chan struct{}, 1), queue: newQueue(queueLimit)}
 }
 
-// Start begins to sweep, with a full pass.
+// Start begins to sweep. The shards that the node has then are gained.
 func (s *Sweep) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -104,6 +142,24 @@ func (s *Sweep) Stop() {
 		s.cancel()
 	}
 	s.wg.Wait()
+}
+
+// Gained says that the node owns these shards from now on: what their former
+// owner was told may have died with it, so all of it is done again at once. It
+// does not block.
+func (s *Sweep) Gained(gained []id.Shard) {
+	if len(gained) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, n := range gained {
+		s.gained.add(n)
+	}
+	s.mu.Unlock()
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
 }
 
 func (s *Sweep) loop(ctx context.Context) {
@@ -128,6 +184,7 @@ func (s *Sweep) loop(ctx context.Context) {
 		failing = err != nil
 		select {
 		case <-tick.C:
+		case <-s.bell:
 		case <-ctx.Done():
 			return
 		}
@@ -144,9 +201,14 @@ type result struct {
 // runOnce is one tick. A part that fails keeps no other from its work.
 func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 	var r result
+	if s.cfg.Suspended() {
+		return r, nil
+	}
+	own := s.cfg.Node.Shards()
+	s.take(own)
 	var errs [3]error
-	r.timers, errs[0] = s.timers(ctx)
-	r.woken, errs[1] = s.runs(ctx)
+	r.timers, errs[0] = s.timers(ctx, own)
+	r.woken, errs[1] = s.runs(ctx, own)
 	r.dropped, errs[2] = s.retain(ctx)
 	timersTold.Add(float64(r.timers))
 	runsWoken.Add(float64(r.woken))
@@ -154,71 +216,159 @@ func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 	return r, errors.Join(errs[:]...)
 }
 
-func (s *Sweep) timers(ctx context.Context) (int, error) {
-	if !s.released {
-		if err := s.cfg.Rows.ReleaseTimers(ctx); err != nil {
-			return 0, err
+// take notes what was gained since the last tick.
+func (s *Sweep) take(own []id.Shard) {
+	s.mu.Lock()
+	gained := s.gained
+	s.gained = shards{}
+	s.mu.Unlock()
+	now := s.cfg.Now()
+	if !s.begun {
+		s.begun, s.nextPass = true, now.Add(s.cfg.RunsEvery)
+		for _, n := range own {
+			gained.add(n)
 		}
-		s.released = true
+	}
+	if gained.empty() {
+		return
+	}
+	s.claimed.union(gained)
+	s.fresh.union(gained)
+	if s.taking.since.IsZero() {
+		s.taking = takeover{since: now}
+	}
+	s.taking.shards += len(gained.of(own))
+}
+
+func (s *Sweep) timers(ctx context.Context, own []id.Shard) (int, error) {
+	if !s.claimed.empty() {
+		if held := s.claimed.of(own); len(held) > 0 {
+			if err := s.cfg.Rows.ReleaseTimers(ctx, held); err != nil {
+				return 0, err
+			}
+		}
+		s.claimed = shards{}
 	}
 	n := 0
 	for range claimRounds {
-		due, err := s.cfg.Rows.ClaimTimers(ctx, claimBatch, claimHold)
+		due, err := s.cfg.Rows.ClaimTimers(ctx, feed.Claim{Shards: own, Limit: claimBatch, Hold: claimHold, By: s.cfg.Member})
+		var moved []feed.Timer
+		for _, t := range due {
+			if !s.cfg.Node.Owns(t.Entity.Shard()) { // since own was read
+				moved = append(moved, t)
+				continue
+			}
+			s.cfg.Node.Tell(cluster.Address{Kind: t.Kind, Tenant: t.Tenant, ID: t.Entity}, durable.TimerDue{Name: t.Name})
+			n++
+		}
+		if len(moved) > 0 {
+			err = errors.Join(err, s.cfg.Rows.ReturnTimers(ctx, moved))
+		}
 		if err != nil {
 			return n, err
 		}
-		for _, t := range due {
-			s.cfg.Node.Tell(cluster.Address{Kind: t.Kind, Tenant: t.Tenant, ID: t.Entity}, durable.TimerDue{Name: t.Name})
-		}
-		n += len(due)
-		if len(due) < claimBatch {
+		if len(due) < claimBatch || len(moved) > 0 {
 			break
 		}
 	}
 	return n, nil
 }
 
-// runs goes on with the pass over the open runs, or begins one when its time has
-// come.
-func (s *Sweep) runs(ctx context.Context) (int, error) {
-	now := s.cfg.Now()
-	if !s.passing {
-		if now.Before(s.nextPass) {
-			return 0, nil
-		}
-		s.passing, s.at, s.nextPass = true, feed.Key{}, now.Add(s.cfg.RunsEvery)
-	}
+// runs looks for open runs that nobody works on and wakes some of those that
+// were found.
+func (s *Sweep) runs(ctx context.Context, own []id.Shard) (int, error) {
+	err := s.find(ctx, own)
 	n := 0
-	for pages := 0; pages < runsPages || !s.first; pages++ {
-		open, err := s.cfg.Rows.OpenRuns(ctx, s.at, runsPage)
-		if err != nil {
-			return n, err // the next tick goes on from here
-		}
-		for _, o := range open {
-			if s.wake(o) {
-				n++
-			}
-			s.at = feed.Key{Tenant: o.Tenant, Run: o.Run}
-		}
-		if len(open) < runsPage {
-			s.passing, s.first = false, true
+	for n < wakes {
+		o, ok := s.queue.pop()
+		if !ok {
 			break
 		}
+		if s.wanted(o) {
+			s.wake(o)
+			n++
+		}
 	}
-	return n, nil
+	runsQueued.Set(float64(s.queue.n))
+	if !s.taking.since.IsZero() {
+		s.taking.woken += n
+		if err == nil && s.pass == nil && s.queue.n == 0 && s.fresh.empty() && s.again.empty() {
+			took := s.cfg.Now().Sub(s.taking.since)
+			takeovers.Observe(took.Seconds())
+			s.cfg.Log.Info().Int("shards", s.taking.shards).Int("runs", s.taking.woken).Dur("took", took).Msg("shards taken over")
+			s.taking = takeover{}
+		}
+	}
+	return n, err
 }
 
-// wake tells the one who can make the run go on, unless it lives.
-func (s *Sweep) wake(o feed.OpenRun) bool {
-	run := cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID}
-	if !s.cfg.Node.Owns(run.Shard()) || s.cfg.Node.Active(run) {
+// find goes on with the pass over the open runs, or begins one: over what was
+// gained, over what had no room, or over everything when its time has come.
+func (s *Sweep) find(ctx context.Context, own []id.Shard) error {
+	if s.pass != nil && !s.pass.gained && !s.fresh.empty() {
+		s.pass, s.nextPass = nil, s.cfg.Now() // it begins anew afterwards
+	}
+	for pages := 0; ; pages++ {
+		if s.pass == nil && !s.begin(own) || pages >= s.pass.pages() {
+			return nil
+		}
+		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
+		page, err := s.cfg.Rows.OpenRuns(bounded, s.pass.shards, s.pass.after, runsPage)
+		cancel()
+		if err != nil {
+			return err // the next tick goes on from here
+		}
+		for _, o := range page.Runs {
+			if s.wanted(o) && !s.queue.push(o) {
+				s.again.add(o.Run.Shard())
+			}
+		}
+		if s.pass.after = page.Next; !page.More {
+			s.pass = nil
+		}
+	}
+}
+
+// begin reports whether there is a pass to begin.
+func (s *Sweep) begin(own []id.Shard) bool {
+	now := s.cfg.Now()
+	if s.queue.n == 0 {
+		s.fresh.union(s.again)
+		s.again = shards{}
+	}
+	over, gained := own, true
+	switch {
+	case !s.fresh.empty():
+		over, s.fresh = s.fresh.of(own), shards{}
+	case s.queue.n == 0 && !now.Before(s.nextPass):
+		gained, s.nextPass = false, now.Add(s.cfg.RunsEvery)
+	default:
 		return false
 	}
-	if o.Held && o.Thread != nil {
-		run = cluster.Address{Kind: msg.KindThread, Tenant: o.Tenant, ID: o.Thread.UUID}
-	}
-	s.cfg.Node.Tell(run, durable.Wake{})
+	s.pass = &pass{shards: over, gained: gained}
 	return true
+}
+
+// pages is how many of them a tick may read.
+func (p *pass) pages() int {
+	if p.gained {
+		return gainedPages
+	}
+	return runsPages
+}
+
+// wanted reports whether this node is to wake the run: its own and not alive.
+func (s *Sweep) wanted(o feed.OpenRun) bool {
+	return s.cfg.Node.Owns(o.Run.Shard()) && !s.cfg.Node.Active(cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID})
+}
+
+// wake tells the one who can make the run go on.
+func (s *Sweep) wake(o feed.OpenRun) {
+	to := cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID}
+	if o.Held && o.Thread != nil {
+		to = cluster.Address{Kind: msg.KindThread, Tenant: o.Tenant, ID: o.Thread.UUID}
+	}
+	s.cfg.Node.Tell(to, durable.Wake{})
 }
 
 func (s *Sweep) retain(ctx context.Context) (int, error) {

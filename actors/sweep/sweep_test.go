@@ -34,46 +34,64 @@ type fake struct {
 	err    error
 	pages  int
 	active map[cluster.Address]bool
-	owns   func(id.Shard) bool
+	shards []id.Shard // of the node; nil: all
+	lost   map[id.Shard]bool
 	told   []string
-	notify chan struct{}
 	// claimed are timers that a process told of that is not there any more.
-	claimed []feed.Timer
+	claimed  []feed.Timer
+	released [][]id.Shard
+	returned []feed.Timer
 }
 
-func (f *fake) ReleaseTimers(context.Context) error {
+func (f *fake) ReleaseTimers(_ context.Context, shards []id.Shard) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
 		f.timers, f.claimed = append(f.timers, f.claimed...), nil
+		f.released = append(f.released, shards)
 	}
 	return f.err
 }
 
-func (f *fake) ClaimTimers(_ context.Context, limit int, hold time.Duration) ([]feed.Timer, error) {
+func (f *fake) ClaimTimers(_ context.Context, c feed.Claim) ([]feed.Timer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil || hold != 10*time.Second {
+	if f.err != nil || c.Hold != 10*time.Second {
 		return nil, f.err
 	}
-	n := min(limit, len(f.timers))
+	n := min(c.Limit, len(f.timers))
 	due := f.timers[:n]
 	f.timers = f.timers[n:]
 	return due, nil
 }
 
-func (f *fake) OpenRuns(_ context.Context, after feed.Key, limit int) ([]feed.OpenRun, error) {
+func (f *fake) ReturnTimers(_ context.Context, timers []feed.Timer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.returned = append(f.returned, timers...)
+	return f.err
+}
+
+// OpenRuns goes by the ids alone.
+func (f *fake) OpenRuns(_ context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(shards) == 0 {
+		return feed.Page{}, nil
+	}
 	f.pages++
 	if f.err != nil {
-		return nil, f.err
+		return feed.Page{}, f.err
 	}
-	i, found := slices.BinarySearchFunc(f.open, after.Run, func(o feed.OpenRun, r id.RunID) int { return slices.Compare(o.Run.UUID[:], r.UUID[:]) })
+	i, found := slices.BinarySearchFunc(f.open, after, func(o feed.OpenRun, r id.RunID) int { return slices.Compare(o.Run.UUID[:], r.UUID[:]) })
 	if found {
 		i++
 	}
-	return f.open[i:min(i+limit, len(f.open))], nil
+	p := feed.Page{Runs: f.open[i:min(i+limit, len(f.open))]}
+	if p.More = len(p.Runs) == limit; p.More {
+		p.Next = p.Runs[limit-1].Run
+	}
+	return p, nil
 }
 
 func (f *fake) DropIdempotency(_ context.Context, limit int, age time.Duration) (int, error) {
@@ -87,16 +105,27 @@ func (f *fake) DropIdempotency(_ context.Context, limit int, age time.Duration) 
 	return n, nil
 }
 
-func (f *fake) Owns(s id.Shard) bool          { return f.owns == nil || f.owns(s) }
+func (f *fake) Shards() []id.Shard {
+	if f.shards == nil {
+		return everywhere
+	}
+	return f.shards
+}
+func (f *fake) Owns(s id.Shard) bool          { return slices.Contains(f.Shards(), s) && !f.lost[s] }
 func (f *fake) Active(a cluster.Address) bool { return f.active[a] }
 func (f *fake) Tell(a cluster.Address, m any) {
 	f.mu.Lock()
 	f.told = append(f.told, fmt.Sprintf("%s %x %+v", a.Kind, a.ID[15], m))
 	f.mu.Unlock()
-	if f.notify != nil {
-		f.notify <- struct{}{}
-	}
 }
+
+var everywhere = func() []id.Shard {
+	all := make([]id.Shard, id.Shards)
+	for i := range all {
+		all[i] = id.Shard(i)
+	}
+	return all
+}()
 
 func runN(n int) id.RunID {
 	return id.RunID{UUID: id.UUID{6: 0x70, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}}
@@ -117,21 +146,25 @@ func TestDueTimersReachTheirOwners(t *testing.T) {
 	}
 }
 
-// What a process that died was told of is told again at once, and only at the
-// start: a claim of this process is one that its owner has heard.
-func TestTheFirstTickReleasesClaims(t *testing.T) {
-	f := &fake{claimed: []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 1}, Name: "expire"}}, err: errors.New("not yet")}
+// What a process that died was told of is told again at once by who owns it next,
+// and only then: a claim of this process is one that its owner has heard.
+func TestClaimsOfGainedShardsAreReleased(t *testing.T) {
+	f := &fake{claimed: []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 1}, Name: "expire"}}, err: errors.New("not yet"), shards: []id.Shard{2, 5, id.UUID{15: 1}.Shard(), id.UUID{15: 2}.Shard()}}
 	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err == nil || r.timers != 0 {
 		t.Errorf("while the database is away: %+v %v", r, err)
 	}
 	f.err = nil
-	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 {
-		t.Errorf("in the first tick: %+v %v", r, err)
+	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 || !slices.Equal(f.released[0], f.shards) {
+		t.Errorf("in the first tick: %+v %v, released %v", r, err, f.released)
 	}
 	f.claimed = []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 2}, Name: "expire"}}
 	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 0 {
 		t.Errorf("in a later one: %+v %v", r, err)
+	}
+	s.Gained([]id.Shard{5, 9})
+	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 || len(f.released) != 2 || !slices.Equal(f.released[1], []id.Shard{5}) {
+		t.Errorf("after a gain: %+v %v, released %v", r, err, f.released)
 	}
 }
 
@@ -152,7 +185,7 @@ func TestOpenRunsAreWoken(t *testing.T) {
 		{"one of another node is left alone", feed.OpenRun{Run: runN(1)}, false, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fake{open: []feed.OpenRun{c.run}, owns: func(id.Shard) bool { return c.owned },
+			f := &fake{open: []feed.OpenRun{c.run}, lost: map[id.Shard]bool{c.run.Run.Shard(): !c.owned},
 				active: map[cluster.Address]bool{{Kind: msg.KindRun, ID: c.run.Run.UUID}: c.active}}
 			s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 			if r, err := s.runOnce(t.Context()); err != nil || r.woken != len(c.want) || !slices.Equal(f.told, c.want) {
@@ -162,26 +195,145 @@ func TestOpenRunsAreWoken(t *testing.T) {
 	}
 }
 
-func TestTheFirstPassIsFullAndLaterOnesGoByPages(t *testing.T) {
-	f := &fake{}
-	n := runsPage*(runsPages+2) + 3
-	for i := range n {
-		f.open = append(f.open, feed.OpenRun{Run: runN(i + 1)})
+// runsOf are n open runs of a tenant.
+func runsOf(tenant byte, from, n int) []feed.OpenRun {
+	out := make([]feed.OpenRun, n)
+	for i := range out {
+		out[i] = feed.OpenRun{Tenant: id.TenantID{UUID: id.UUID{15: tenant}}, Run: runN(from + i)}
+	}
+	return out
+}
+
+// What the node has at its start and what it gains later is looked at at once;
+// the rest has a pass of its own, by fewer pages.
+func TestWhatWasGainedIsLookedAtAtOnce(t *testing.T) {
+	f := &fake{open: runsOf(1, 1, runsPage*(runsPages+2)+3), active: map[cluster.Address]bool{}}
+	for _, o := range f.open {
+		f.active[cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID}] = true
 	}
 	now := noon
 	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
-	if r, err := s.runOnce(t.Context()); err != nil || r.woken != n {
-		t.Fatalf("first pass: %+v %v, want %d", r, err, n)
+	tick := func() int {
+		t.Helper()
+		f.pages = 0
+		if _, err := s.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return f.pages
 	}
-	if r, _ := s.runOnce(t.Context()); r.woken != 0 {
-		t.Errorf("woken %d before the next pass is due", r.woken)
+	for _, c := range []struct {
+		name  string
+		do    func()
+		pages int
+	}{
+		{"at the start everything", nil, runsPages + 3},
+		{"nothing before its time", nil, 0},
+		{"a later pass by fewer pages", func() { now = now.Add(5 * time.Second) }, runsPages},
+		{"until it is through", nil, 3},
+		{"a gain, before its time", func() { s.Gained([]id.Shard{3, 4}) }, runsPages + 3},
+		{"a gain of nothing", func() { s.Gained(nil) }, 0},
+		{"a gain of what is lost again", func() {
+			s.Gained([]id.Shard{3})
+			f.shards = []id.Shard{5}
+		}, 0},
+		{"a gain in the middle of a pass", func() {
+			now = now.Add(5 * time.Second)
+			tick()
+			s.Gained([]id.Shard{5})
+		}, runsPages + 3 /* and then anew, as far as a tick goes */},
+		{"and the pass anew", func() { now = now.Add(250 * time.Millisecond) }, runsPages},
+	} {
+		if c.do != nil {
+			c.do()
+		}
+		if got := tick(); got != c.pages {
+			t.Errorf("%s: %d pages, want %d", c.name, got, c.pages)
+		}
 	}
-	now = now.Add(5 * time.Second)
-	if r, _ := s.runOnce(t.Context()); r.woken != runsPage*runsPages {
-		t.Errorf("one tick of a later pass wakes %d", r.woken)
+}
+
+// A tenant with tens of thousands of runs holds up nobody: the few of the others
+// are woken in the first tick, and of all as many as a tick may.
+func TestTenantsAreServedInTurn(t *testing.T) {
+	f := &fake{}
+	const crowd, few = 30_000, 5
+	f.open = append(f.open, runsOf(1, 1, crowd)...)
+	for tenant := byte(2); tenant < 52; tenant++ { // behind all of the first
+		f.open = append(f.open, runsOf(tenant, crowd+int(tenant)*few, few)...)
 	}
-	if r, _ := s.runOnce(t.Context()); r.woken != n-runsPage*runsPages {
-		t.Errorf("the rest is %d", r.woken)
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	left := crowd + 50*few
+	for ticks := 1; left > 0; ticks++ {
+		r, err := s.runOnce(t.Context())
+		if err != nil || r.woken != min(wakes, left) {
+			t.Fatalf("tick %d: woken %d of %d, %v", ticks, r.woken, left, err)
+		}
+		left -= r.woken
+		if ticks > 1 {
+			continue
+		}
+		// What has not been woken is the first one's alone.
+		if len(s.queue.tenants) != 1 || s.queue.n != left {
+			t.Errorf("after the first tick %d tenants wait with %d runs", len(s.queue.tenants), s.queue.n)
+		}
+	}
+	if len(f.told) != crowd+50*few {
+		t.Errorf("told %d", len(f.told))
+	}
+}
+
+// What finds no room is found again: nobody is forgotten, and memory is bounded.
+func TestWhatHasNoRoomIsFoundAgain(t *testing.T) {
+	f := &fake{active: map[cluster.Address]bool{}}
+	f.open = append(f.open, runsOf(1, 1, 5000)...)
+	f.open = append(f.open, runsOf(2, 5001, 300)...)
+	s := New(Config{Rows: f, Node: wakes2{f}, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s.queue = newQueue(2000)
+	sum := 0
+	for ticks := 0; sum < 5300; ticks++ {
+		r, err := s.runOnce(t.Context())
+		if err != nil || ticks > 20 {
+			t.Fatal(sum, err)
+		}
+		if s.queue.n > 4000 {
+			t.Fatalf("%d wait", s.queue.n)
+		}
+		if sum += r.woken; ticks == 0 && len(s.queue.runs[id.TenantID{UUID: id.UUID{15: 2}}]) != 0 {
+			t.Error("the few were not all served in the first tick")
+		}
+	}
+	if len(f.told) != 5300 || len(f.active) != 5300 || s.queue.n != 0 {
+		t.Errorf("told %d, of them %d once", len(f.told), len(f.active))
+	}
+}
+
+// wakes2 is a node on which whoever was told lives.
+type wakes2 struct{ *fake }
+
+func (w wakes2) Tell(a cluster.Address, m any) {
+	w.active[a] = true
+	w.fake.Tell(a, m)
+}
+
+func TestATimerThatMovedIsGivenBack(t *testing.T) {
+	here, there := id.New(3), id.New(4)
+	f := &fake{timers: []feed.Timer{{Kind: "run", Entity: here, Name: "here"}, {Kind: "run", Entity: there, Name: "there"}}, lost: map[id.Shard]bool{4: true}}
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 || len(f.told) != 1 || len(f.returned) != 1 || f.returned[0].Name != "there" {
+		t.Errorf("%+v %v told %v, returned %v", r, err, f.told, f.returned)
+	}
+}
+
+func TestASuspendedNodeBeginsNothing(t *testing.T) {
+	suspended := true
+	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), old: 1}
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
+	if r, err := s.runOnce(t.Context()); err != nil || r != (result{}) || len(f.told) != 0 {
+		t.Errorf("%+v %v", r, err)
+	}
+	suspended = false
+	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, dropped: 1}) {
+		t.Errorf("afterwards %+v %v", r, err)
 	}
 }
 

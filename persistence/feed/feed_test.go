@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/pgtest"
@@ -214,14 +216,46 @@ func TestHeads(t *testing.T) {
 	}
 }
 
+// everywhere are all shards.
+var everywhere = func() []id.Shard {
+	all := make([]id.Shard, id.Shards)
+	for i := range all {
+		all[i] = id.Shard(i)
+	}
+	return all
+}()
+
+func claim(limit int, shards ...id.Shard) Claim {
+	return Claim{Shards: shards, Limit: limit, Hold: time.Hour}
+}
+
+func (r *rows) timer(entity id.UUID, name, due string) {
+	r.exec("INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, now() + $4::interval)", r.tenant, entity, name, due)
+}
+
+// foreign is an id that the service did not mint.
+func foreign() id.UUID {
+	u := id.NewAnywhere()
+	u[6] = u[6]&0xf | 0x40
+	return u
+}
+
+func names(timers []Timer) string {
+	var out []string
+	for _, t := range timers {
+		out = append(out, t.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))
 	for i := range 5 {
-		r.exec("INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, now() - make_interval(secs => $4))",
-			r.tenant, id.NewAnywhere(), fmt.Sprint("t", i), i)
+		r.timer(id.NewAnywhere(), fmt.Sprint("t", i), fmt.Sprintf("-%d s", i))
 	}
-	r.exec("INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, 'later', now() + interval '1 hour')", r.tenant, id.NewAnywhere())
+	r.timer(id.NewAnywhere(), "later", "1 hour")
 	s := NewSweep(r.pool)
 	type answer struct {
 		timers []Timer
@@ -230,7 +264,7 @@ func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 	answers := make(chan answer, 4)
 	for range 4 {
 		go func() {
-			timers, err := s.ClaimTimers(t.Context(), 2, time.Hour)
+			timers, err := s.ClaimTimers(t.Context(), claim(2, everywhere...))
 			answers <- answer{timers, err}
 		}()
 	}
@@ -247,7 +281,7 @@ func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 			seen[tm.Name] = true
 		}
 	}
-	rest, err := s.ClaimTimers(t.Context(), 100, time.Hour)
+	rest, err := s.ClaimTimers(t.Context(), claim(100, everywhere...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,15 +292,206 @@ func TestTimersAreClaimedOnceAndComeBack(t *testing.T) {
 		t.Errorf("claimed %v", seen)
 	}
 	r.exec("UPDATE timers SET claimed_until = now() WHERE name = 't3'")
-	again, err := s.ClaimTimers(t.Context(), 100, time.Hour)
-	if err != nil || len(again) != 1 || again[0].Name != "t3" {
+	again, err := s.ClaimTimers(t.Context(), claim(100, everywhere...))
+	if err != nil || names(again) != "t3" {
 		t.Errorf("after its claim ended: %v, %v", again, err)
 	}
-	if err := s.ReleaseTimers(t.Context()); err != nil {
+	if err := s.ReleaseTimers(t.Context(), everywhere); err != nil {
 		t.Fatal(err)
 	}
-	if again, err = s.ClaimTimers(t.Context(), 100, time.Hour); err != nil || len(again) != 5 {
+	if again, err = s.ClaimTimers(t.Context(), claim(100, everywhere...)); err != nil || len(again) != 5 {
 		t.Errorf("after all were released: %v, %v", again, err)
+	}
+}
+
+func TestTimersOfSomeShards(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	strange := foreign()
+	r.timer(id.New(3), "three", "-1 s")
+	r.timer(id.New(4), "four", "-2 s")
+	r.timer(id.New(1023), "last", "-3 s")
+	r.timer(strange, "foreign", "-4 s")
+	s := NewSweep(r.pool)
+	home := strange.Shard()
+	elsewhere := slices.DeleteFunc([]id.Shard{3, 5, 1023}, func(n id.Shard) bool { return n == home })
+	got := func(c Claim) string {
+		t.Helper()
+		timers, err := s.ClaimTimers(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names(timers)
+	}
+	for _, c := range []struct {
+		name string
+		do   func()
+		c    Claim
+		want string
+	}{
+		{"of no shard there is nothing", nil, claim(9), ""},
+		{"of its shards a node gets all", nil, claim(9, elsewhere...), "last three"},
+		{"once", nil, claim(9, elsewhere...), ""},
+		{"an id without a shard belongs to its place by hash", nil, claim(9, home), "foreign"},
+		{"released are those of the shards named, and foreign ones", func() {
+			if err := s.ReleaseTimers(t.Context(), []id.Shard{3}); err != nil {
+				t.Fatal(err)
+			}
+		}, claim(9, append(elsewhere, home)...), "foreign three"},
+		{"the limit counts foreign ones too", func() {
+			if err := s.ReleaseTimers(t.Context(), everywhere); err != nil {
+				t.Fatal(err)
+			}
+		}, claim(2, append(elsewhere, home)...), "last three"},
+		{"the rest is of others", nil, claim(9, everywhere...), "foreign four"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.do != nil {
+				c.do()
+			}
+			if g := got(c.c); g != c.want {
+				t.Errorf("got %q, want %q", g, c.want)
+			}
+		})
+	}
+}
+
+func TestClaimsAreGivenBackUnlessTakenAnew(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	r.timer(id.New(3), "a", "-1 s")
+	r.timer(id.New(3), "b", "-1 s")
+	s := NewSweep(r.pool)
+	mine, err := s.ClaimTimers(t.Context(), claim(9, 3))
+	if err != nil || len(mine) != 2 {
+		t.Fatal(mine, err)
+	}
+	r.exec("UPDATE timers SET claimed_until = now() + interval '2 hours' WHERE name = 'b'")
+	if err := s.ReturnTimers(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.ClaimTimers(t.Context(), claim(9, 3)); err != nil || names(again) != "a" {
+		t.Errorf("%v %v", again, err)
+	}
+}
+
+// A claim by a node that its peers hold for dead would keep the new owner from
+// the timer for as long as it lasts.
+func TestOnlyALivingMemberClaims(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	s := NewSweep(r.pool)
+	member := func(lease string, dead bool) id.MemberID {
+		m := id.MemberID{UUID: id.NewAnywhere()}
+		r.exec("INSERT INTO members (id, address, lease_until, dead_at) VALUES ($1, '', now() + $2::interval, CASE WHEN $3 THEN now() END)", m, lease, dead)
+		return m
+	}
+	for _, c := range []struct {
+		name string
+		by   id.MemberID
+		want string
+	}{
+		{"a living member claims", member("1 hour", false), "foreign t"},
+		{"one without a lease does not", member("-1 s", false), ""},
+		{"a dead one does not", member("1 hour", true), ""},
+		{"an unknown one does not", id.MemberID{UUID: id.NewAnywhere()}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.timer(id.NewAnywhere(), "t", "-1 s")
+			r.timer(foreign(), "foreign", "-1 s")
+			defer r.exec("DELETE FROM timers")
+			got, err := s.ClaimTimers(t.Context(), Claim{Shards: everywhere, Limit: 9, Hold: time.Hour, By: c.by})
+			if err != nil || names(got) != c.want {
+				t.Errorf("claimed %v, %v", got, err)
+			}
+		})
+	}
+	t.Run("a claim waits for whoever is marking the member dead", func(t *testing.T) {
+		r.timer(id.NewAnywhere(), "t", "-1 s")
+		m := member("1 hour", false)
+		tx, err := r.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		if _, err := tx.Exec(t.Context(), "SELECT FROM members WHERE id = $1 FOR UPDATE", m); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan string, 1)
+		go func() {
+			got, err := s.ClaimTimers(t.Context(), Claim{Shards: everywhere, Limit: 9, Hold: time.Hour, By: m})
+			done <- fmt.Sprint(names(got), err)
+		}()
+		for deadline := time.Now().Add(time.Minute); ; {
+			var waiting bool
+			if err := r.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))").Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+			if waiting {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the claim does not wait")
+			}
+		}
+		if _, err := tx.Exec(t.Context(), "UPDATE members SET dead_at = now() WHERE id = $1", m); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; got != "<nil>" {
+			t.Errorf("claimed %s", got)
+		}
+	})
+}
+
+func TestTheDatabaseCountsShardsAsTheServiceDoes(t *testing.T) {
+	db := pgtest.New(t)
+	pool := db.System(t)
+	var ids []id.UUID
+	for n := range id.Shard(id.Shards) {
+		ids = append(ids, id.New(n))
+	}
+	strange := foreign()
+	rows, err := pool.Query(t.Context(), "SELECT shard_of(u) FROM unnest($1::uuid[]) WITH ORDINALITY AS i (u, n) ORDER BY n", append(ids, strange))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[*int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, s := range got[:len(ids)] {
+		if s == nil || *s != n || line(ids[n]) != int32(n) {
+			t.Errorf("%s: %v, want %d", ids[n], s, n)
+		}
+	}
+	if got[len(ids)] != nil || line(strange) != noShard {
+		t.Errorf("%s: %d", strange, *got[len(ids)])
+	}
+}
+
+// pass reads the open runs of shards in pages.
+func (r *rows) pass(shards []id.Shard, page int) (found []OpenRun, pages int) {
+	r.t.Helper()
+	s := NewSweep(r.pool)
+	for at := (id.RunID{}); ; pages++ {
+		if pages > 10000 {
+			r.t.Fatal("the pass has no end")
+		}
+		p, err := s.OpenRuns(r.t.Context(), shards, at, page)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(p.Runs) > page {
+			r.t.Fatalf("%d runs in a page of %d", len(p.Runs), page)
+		}
+		found = append(found, p.Runs...)
+		if !p.More {
+			return found, pages + 1
+		}
+		at = p.Next
 	}
 }
 
@@ -274,7 +499,6 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))
 	th, blocked, done := r.thread(), r.thread(), r.thread()
-	want := map[id.RunID]bool{}
 	first := r.run("queued", &th, 1)
 	r.run("queued", &th, 3)
 	r.run("waiting_approval", &blocked, 1)
@@ -284,37 +508,135 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 	deleted := r.thread()
 	r.exec(`UPDATE threads SET deleted_at = now() WHERE id = $1`, deleted)
 	third := r.run("running", &deleted, 1)
-	for _, run := range []id.RunID{first, second, third, r.run("queued", nil, 0), r.run("running", nil, 0)} {
-		want[run] = true
-	}
+	strange := r.run("running", nil, 0)
+	was := strange
+	strange.UUID = foreign()
+	r.exec("UPDATE runs SET id = $2 WHERE id = $1", was, strange)
+	all := []id.RunID{first, second, third, strange, r.run("queued", nil, 0), r.run("running", nil, 0)}
 	r.run("failed", nil, 0)
 	r.run("waiting_approval", nil, 0)
-	s := NewSweep(r.pool)
-	var after Key
-	for range len(want) + 1 { // pages of one
-		page, err := s.OpenRuns(t.Context(), after, 1)
-		if err != nil {
-			t.Fatal(err)
+	for _, page := range []int{1, 2, 3, 100} {
+		want := map[id.RunID]bool{}
+		for _, run := range all {
+			want[run] = true
 		}
-		if len(page) == 0 {
-			break
+		found, _ := r.pass(everywhere, page)
+		for _, o := range found {
+			if !want[o.Run] {
+				t.Errorf("pages of %d: unexpected %+v", page, o)
+			}
+			if o.Run == first && (!o.Held || o.Thread == nil || *o.Thread != th) || o.Run == second && o.Held || o.Run == third && !o.Held {
+				t.Errorf("%+v", o)
+			}
+			delete(want, o.Run)
 		}
-		o := page[0]
-		if !want[o.Run] {
-			t.Errorf("unexpected %+v", o)
+		if len(want) != 0 {
+			t.Errorf("pages of %d: missing %v", page, want)
 		}
-		if o.Run == first && (!o.Held || o.Thread == nil || *o.Thread != th) || o.Run == second && o.Held || o.Run == third && !o.Held {
-			t.Errorf("%+v", o)
-		}
-		delete(want, o.Run)
-		after = Key{o.Tenant, o.Run}
 	}
-	if len(want) != 0 {
-		t.Errorf("missing %v", want)
+	if found, _ := r.pass([]id.Shard{strange.Shard()}, 100); !slices.ContainsFunc(found, func(o OpenRun) bool { return o.Run == strange }) {
+		t.Error("a foreign id is not at its place by hash")
 	}
-	running, err := s.Running(t.Context(), r.tenant)
-	if err != nil || len(running) != 3 || !slices.Contains(running, second) {
+	if found, _ := r.pass(slices.DeleteFunc(slices.Clone(everywhere), func(n id.Shard) bool { return n == strange.Shard() }), 100); slices.ContainsFunc(found, func(o OpenRun) bool { return o.Run == strange }) {
+		t.Error("a foreign id is at a place that is not its own")
+	}
+	running, err := NewSweep(r.pool).Running(t.Context(), r.tenant)
+	if err != nil || len(running) != 4 || !slices.Contains(running, second) {
 		t.Errorf("%v, %v", running, err)
+	}
+}
+
+func TestAPassIsOfItsShardsHoweverManyRunsOneHas(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	want := map[id.RunID]bool{}
+	for _, c := range []struct {
+		shard  id.Shard
+		runs   int
+		status string
+		own    bool
+	}{
+		{0, 3, "running", true}, {7, 40, "running", true}, {8, 5, "running", false},
+		{9, 90, "waiting_approval", true}, {1000, 1, "queued", true}, {1023, 2, "running", true},
+	} {
+		for range c.runs {
+			run := r.run(c.status, nil, 0)
+			mine := id.RunID{UUID: id.New(c.shard)}
+			r.exec("UPDATE runs SET id = $2 WHERE id = $1", run, mine)
+			if c.own && c.status != "waiting_approval" {
+				want[mine] = true
+			}
+		}
+	}
+	for _, page := range []int{1, 7, 1000} {
+		found, pages := r.pass([]id.Shard{0, 7, 9, 500, 1000, 1023}, page)
+		seen := map[id.RunID]bool{}
+		for _, o := range found {
+			if seen[o.Run] || !want[o.Run] {
+				t.Errorf("pages of %d: %v again or not wanted", page, o)
+			}
+			seen[o.Run] = true
+		}
+		// Of 136 open runs, those that wait included.
+		if len(seen) != len(want) || pages != 136/page+1 {
+			t.Errorf("pages of %d: %d found in %d pages, want %d", page, len(seen), pages, len(want))
+		}
+	}
+	if found, pages := r.pass(nil, 5); len(found) != 0 || pages != 1 {
+		t.Errorf("of no shard: %v", found)
+	}
+}
+
+// Whatever the planner knows of the table, a pass reads the runs of its shards
+// and no others.
+func TestAPassReadsItsShardsOnly(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	conn, err := r.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	th := r.thread()
+	if _, err := conn.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		do   string
+	}{
+		{"an empty table without statistics", ""},
+		{"a full one without statistics", `INSERT INTO runs (tenant_id, id, status, agent_id, origin_kind, origin_id, created_at, thread_id, thread_seq)
+			SELECT $1, ('0190000' || lpad(to_hex(n), 5, '0') || '7000' || to_hex(32768 + n % 1024 * 16) || lpad(to_hex(n), 12, '0'))::uuid, 'queued', $2, 'api_key', $1, now(), $3, n FROM generate_series(1, 20000) n`},
+		{"a full one with statistics", "ANALYZE runs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			switch {
+			case strings.HasPrefix(c.do, "INSERT"):
+				r.exec(c.do, r.tenant, r.agent, th)
+			case c.do != "":
+				if _, err := db.Admin(t).Exec(t.Context(), c.do); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rows, err := conn.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+openRunsSQL, []int32{-1, 5, 6, 1023}, id.RunID{}, 2000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(plan, "\n")
+			_, page, _ := strings.Cut(text, "CTE page")
+			page, _, _ = strings.Cut(page, "WindowAgg")
+			if !strings.Contains(page, "runs_open_shard") || strings.Contains(page, "Seq Scan") || strings.Contains(page, "Rows Removed by Filter") {
+				t.Errorf("the page is read by\n%s", text)
+			}
+			if !strings.Contains(text, "using runs_open on") {
+				t.Errorf("the first of a thread is found by\n%s", text)
+			}
+		})
 	}
 }
 

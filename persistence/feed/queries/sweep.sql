@@ -1,34 +1,69 @@
--- Due timers that nobody has claimed, oldest first. Nodes take different rows.
+-- Due timers of some shards that nobody has claimed, oldest first. A node that a
+-- peer has marked dead, or whose lease ran out, claims nothing: the lock makes a
+-- peer that is marking it wait, so that what it claimed before is seen by whoever
+-- ends its claims. Without a member there is no such question.
 -- name: claim_timers
+WITH fence AS MATERIALIZED (
+  SELECT FROM members WHERE id = $3 AND dead_at IS NULL AND lease_until > now() FOR KEY SHARE
+)
 UPDATE timers t SET claimed_until = now() + $2::interval
 FROM (
   SELECT tenant_id, kind, entity_id, name FROM timers
-  WHERE due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now())
+  WHERE ($3::uuid IS NULL OR EXISTS (SELECT FROM fence))
+    AND due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now())
+    AND (shard_of(entity_id) = ANY ($4::int[]) OR entity_id = ANY ($5::uuid[]))
   ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ) due
 WHERE t.tenant_id = due.tenant_id AND t.kind = due.kind AND t.entity_id = due.entity_id AND t.name = due.name
-RETURNING t.tenant_id, t.kind, t.entity_id, t.name;
+RETURNING t.tenant_id, t.kind, t.entity_id, t.name, t.claimed_until;
+
+-- Whose ids carry no shard: their place is not known here.
+-- name: foreign_timers
+SELECT DISTINCT entity_id FROM timers
+WHERE due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now()) AND shard_of(entity_id) IS NULL LIMIT $1;
 
 -- name: release_timers
-UPDATE timers SET claimed_until = NULL WHERE due_at <= now() AND claimed_until > now();
+UPDATE timers SET claimed_until = NULL
+WHERE due_at <= now() AND claimed_until > now() AND (shard_of(entity_id) = ANY ($1::int[]) OR shard_of(entity_id) IS NULL);
 
--- Open runs that could go on by themselves, in the order of their ids. Of a
--- thread's runs that is the first open one. The open runs are found through
--- their partial index first: in the order of the primary key the planner would
--- read every run that ever ended. What becomes of a queued run, and of one whose
--- thread was deleted, its thread says.
+-- A claim that somebody has taken anew since is theirs.
+-- name: return_timers
+UPDATE timers t SET claimed_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::timestamptz[]) AS k (tenant_id, kind, entity_id, name, claimed_until)
+WHERE t.tenant_id = k.tenant_id AND t.kind = k.kind AND t.entity_id = k.entity_id AND t.name = k.name AND t.claimed_until = k.claimed_until;
+
+-- A page of the open runs of some shards in their order, of the first one behind
+-- an id. The page is of runs that were looked at, so that those that wait for
+-- people, which may be most, cost no more than their share. Of them these could
+-- go on by themselves: queued or running, and of a thread's runs the first open
+-- one. What becomes of a queued run, and of one whose thread was deleted, its
+-- thread says. The last run of the page is there in any case. Shard by shard, and
+-- each subquery with its order and limit: so the planner goes through
+-- runs_open_shard and runs_open, and stops where the page is full, whatever it
+-- knows of the table.
 -- name: open_runs
-WITH able AS MATERIALIZED (
-  SELECT tenant_id, id, thread_id, status FROM runs r
-  WHERE r.finished_at IS NULL AND r.status IN ('queued', 'running')
-    AND NOT EXISTS (
-      SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.thread_id = r.thread_id AND e.thread_seq < r.thread_seq
-        AND e.finished_at IS NULL)
+WITH page AS MATERIALIZED (
+  SELECT s.shard, o.tenant_id, o.id, o.thread_id, o.status
+  FROM unnest($1::int[]) AS s (shard), LATERAL (
+    SELECT r.tenant_id, r.id, r.thread_id, r.status FROM runs r
+    WHERE r.finished_at IS NULL AND coalesce(shard_of(r.id), -1) = s.shard
+      AND r.id > CASE WHEN s.shard = ($1::int[])[1] THEN $2::uuid ELSE '00000000-0000-0000-0000-000000000000' END
+    ORDER BY coalesce(shard_of(r.id), -1), r.id LIMIT $3 -- the first is the same for all: the order of the index
+  ) o
+  LIMIT $3
 )
 SELECT tenant_id, id, thread_id,
-       status = 'queued' OR EXISTS (SELECT FROM threads t WHERE t.tenant_id = able.tenant_id AND t.id = able.thread_id AND t.deleted_at IS NOT NULL)
-FROM able
-WHERE (tenant_id, id) > ($1, $2) ORDER BY tenant_id, id LIMIT $3;
+       status = 'queued' OR EXISTS (SELECT FROM threads t WHERE t.tenant_id = p.tenant_id AND t.id = p.thread_id AND t.deleted_at IS NOT NULL),
+       able, size
+FROM (
+  SELECT *, row_number() OVER (ORDER BY shard, id) AS place, count(*) OVER () AS size,
+         status IN ('queued', 'running') AND (thread_id IS NULL OR id = (
+           SELECT e.id FROM runs e WHERE e.tenant_id = page.tenant_id AND e.thread_id = page.thread_id AND e.finished_at IS NULL
+           ORDER BY e.thread_seq LIMIT 1)) AS able
+  FROM page
+) p
+WHERE able OR place = size
+ORDER BY shard, id;
 
 -- name: drop_idempotency
 DELETE FROM idempotency i USING (
