@@ -10,12 +10,6 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Recall asks a node to give back the tokens of a bucket that it has leased.
-type Recall struct{ Bucket cluster.Address }
-
-// recalling answers a Lease when other nodes were asked to give back: ask again.
-type recalling struct{}
-
 // settle asks a bucket whether it may leave memory.
 type settle struct{}
 
@@ -56,55 +50,30 @@ func sharedBucket(n uint64) cluster.Address {
 	return stranger(shared, who)
 }
 
-// Recaller brings a Recall to the Ledger of a node. It does not block.
-type Recaller interface {
-	Recall(to id.MemberID, r Recall)
+// Buckets makes the kind of buckets of one rate, for node.Register, on a node
+// that stands alone.
+func Buckets(rate Rate, peers Peers, now func() time.Time) func(cluster.Address) cluster.Behavior {
+	return NewKeeper(KeeperConfig{Rate: rate, Peers: peers, Now: now}).Behavior
 }
 
-// bucketActor is the owner of one bucket.
+// bucketActor is the mailbox of one bucket: what it holds is with the Keeper, who
+// can give it away whatever the mailbox is doing.
 type bucketActor struct {
-	bucket bucket
-	now    func() time.Time
-	recall Recaller
+	keeper *Keeper
 	armed  bool // a settle is on its way
 }
 
-// Buckets makes the kind of buckets of one rate, for node.Register(msg.KindLimit, …).
-func Buckets(rate Rate, recall Recaller, now func() time.Time) func(cluster.Address) cluster.Behavior {
-	return func(cluster.Address) cluster.Behavior {
-		return &bucketActor{bucket: newBucket(rate, now()), now: now, recall: recall}
-	}
-}
-
 func (b *bucketActor) Receive(c cluster.Context, m any) {
-	now := b.now()
-	switch m := m.(type) {
-	case msg.Lease:
-		a := b.bucket.lease(now, m.Node, m.Want, m.Spent)
-		for _, to := range a.recall {
-			recalls.Inc()
-			b.recall.Recall(to, Recall{c.Self()})
-		}
-		if a.wait {
-			c.Reply(recalling{})
-		} else {
-			c.Reply(msg.Leased{Granted: a.granted, RetryAfter: a.retry})
-		}
-	case msg.GiveBack:
-		b.bucket.giveBack(now, m.Node, m.Tokens)
-	case settle:
+	if _, ok := m.(settle); ok {
 		b.armed = false
+	} else if v := b.keeper.receive(c.Self(), m); v != nil {
+		c.Reply(v)
 	}
-	b.rest(c, now)
-}
-
-// rest ends a bucket that is as a new one would be, or looks again later.
-func (b *bucketActor) rest(c cluster.Context, now time.Time) {
 	if b.armed {
 		return
 	}
-	d, ok := b.bucket.restful(now)
-	if ok && d == 0 {
+	d := b.keeper.rest(c.Self())
+	if d == 0 {
 		c.Stop()
 		return
 	}

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -22,8 +23,16 @@ const (
 	books = 64
 	// sharedBuckets serve the strangers for whom there is no account left.
 	sharedBuckets = 1024
-	// askTimeout bounds one message to an owner.
+	// askTimeout bounds one message to an owner: what is granted later is not taken,
+	// because the owner may count it as spent by then.
 	askTimeout = time.Second
+	// askFor is how long an owner is asked, who may be on the move or not be known yet
+	// to have died.
+	askFor = cluster.DefaultTimeout
+	// askPause is the pause before an owner is asked again.
+	askPause = recallWait / 10
+	// holdTicks is how long tokens are held at most.
+	holdTicks = 20
 )
 
 // Node is what a Ledger needs of the cluster.
@@ -45,7 +54,8 @@ type LedgerConfig struct {
 // Ledger is the edge's side of the buckets on one node.
 type Ledger struct {
 	node      Node
-	rest      uint32 // ticks after which an untouched bucket is full again
+	rest      uint32        // ticks after which an untouched bucket is full again
+	seq       atomic.Uint64 // of the last Lease
 	strangers atomic.Int64
 	max       int64
 	seed      maphash.Seed
@@ -71,13 +81,17 @@ type holder struct {
 // account is what this node holds of one bucket.
 type account struct {
 	tokens   int64
-	spent    [2]int64 // in this tick and in the one before
-	since    uint32   // the tick that spent[0] is of
-	used     uint32   // the tick of the last touch
-	reported bool     // the owner knows that nothing is held
-	waiting  int64    // requests that wait for the ask under way
+	spent    [2]int64  // in this tick and in the one before
+	since    uint32    // the tick that spent[0] is of
+	used     uint32    // the tick of the last touch
+	leased   uint32    // the tick of the last grant
+	emptied  time.Time // when the last token was spent
+	returned int64     // given back so far
+	open     uint64    // the number of a Lease that was not answered, or 0
+	reported bool      // the owner knows that nothing is held
+	waiting  int64     // requests that wait for the ask under way
 	asking   *asking
-	recalled bool // while it asked: what comes and nobody waits for goes back
+	recalled bool // while it asked, for longer than a Recall waits
 }
 
 // asking is one Lease under way; what it says holds for all who wait for it.
@@ -141,11 +155,11 @@ func (l *Ledger) RefundIP(addr netip.Addr) {
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a := b.accounts[h]; a != nil && a.asking == nil {
+	// What the owner takes as spent stays so.
+	if a := b.accounts[h]; a != nil && a.asking == nil && !a.reported {
 		l.turn(a)
 		a.tokens++
 		a.spent[0]--
-		a.reported = false
 	}
 }
 
@@ -220,16 +234,24 @@ func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
 			ask = &asking{done: make(chan struct{})}
 			a.asking = ask
 			lately := max(a.spent[0]+a.spent[1], 0)
-			lease := msg.Lease{Node: l.node.Member(), Want: a.waiting + lately, Spent: lately}
+			if a.open == 0 {
+				a.open = l.seq.Add(1)
+			}
+			lease := Lease{Node: l.node.Member(), Seq: a.open, Want: a.waiting + lately, Returned: a.returned, Idle: l.idle(a)}
 			b.mu.Unlock()
-			granted, retry := l.ask(ctx, h, lease)
+			granted, retry, answered := l.ask(ctx, h, lease)
 			b.mu.Lock()
 			a.asking = nil
-			a.tokens += granted
-			a.reported = false
+			if answered {
+				a.open = 0
+			}
+			if granted > 0 {
+				a.tokens += granted
+				a.reported, a.leased = false, l.tick.Load()
+			}
 			if a.recalled {
 				a.recalled = false
-				l.giveBackRest(h, a)
+				l.node.Tell(h.address(), l.giveBack(a, max(a.tokens-a.waiting, 0)))
 			}
 			ask.no, ask.retry = granted == 0, retry
 			close(ask.done)
@@ -258,62 +280,93 @@ func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
 func (a *account) spend() {
 	a.tokens--
 	a.spent[0]++
-}
-
-// ask leases tokens. An owner that does not answer admits nobody:
-// else the bound would not hold.
-func (l *Ledger) ask(ctx context.Context, h holder, lease msg.Lease) (granted int64, retry time.Duration) {
-	// Not bound to the request: others wait for this answer too, and tokens that
-	// were granted to a call that was given up would be lost.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
-	defer cancel()
-	for {
-		asks.Inc()
-		v, err := l.node.Ask(ctx, h.address(), lease)
-		if err != nil {
-			return 0, time.Second
-		}
-		if leased, ok := v.(msg.Leased); ok {
-			return leased.Granted, max(leased.RetryAfter, 0)
-		}
-		pause := time.NewTimer(recallWait / 10)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return 0, time.Second
-		}
+	if a.tokens == 0 {
+		a.emptied = time.Now()
 	}
 }
 
-// Recall gives back what this node holds of a bucket and does not use.
-func (l *Ledger) Recall(_ id.MemberID, r Recall) {
+// idle is how long ago the last token was spent, or less.
+func (l *Ledger) idle(a *account) time.Duration {
+	if a.tokens == 0 && !a.emptied.IsZero() {
+		return time.Since(a.emptied)
+	}
+	// The first of the ticks may have come right after the touch.
+	return time.Duration(max(int64(l.tick.Load()-a.used)-1, 0)) * tickEvery
+}
+
+// ask leases tokens. An owner that does not answer admits nobody: else the bound
+// would not hold. What was not answered may have been granted.
+func (l *Ledger) ask(ctx context.Context, h holder, lease Lease) (granted int64, retry time.Duration, answered bool) {
+	// Not bound to the request: others wait for this answer too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
+	defer cancel()
+	for {
+		asks.Inc()
+		one, done := context.WithTimeout(ctx, askTimeout)
+		v, err := l.node.Ask(one, h.address(), lease)
+		done()
+		if leased, ok := v.(Leased); ok && err == nil && !leased.Wait {
+			return leased.Granted, max(leased.RetryAfter, 0), true
+		}
+		pause := time.NewTimer(askPause)
+		select {
+		case <-pause.C:
+			continue
+		case <-ctx.Done():
+		case <-l.stop:
+		}
+		pause.Stop()
+		failures.Inc()
+		return 0, time.Second, false
+	}
+}
+
+// Served answers a Recall, for node.Serve under ServiceRecall: it gives back what
+// this node holds of a bucket and does not use. Where tokens may be on their way
+// here it waits for them.
+func (l *Ledger) Served(ctx context.Context, _ id.MemberID, m any) (any, error) {
+	r, ok := m.(Recall)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
+	}
 	h := holder{r.Bucket.Tenant, r.Bucket.ID}
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if a := b.accounts[h]; a != nil && a.asking != nil {
+		ask := a.asking
+		b.mu.Unlock()
+		select {
+		case <-ask.done:
+			b.mu.Lock()
+		case <-ctx.Done():
+			b.mu.Lock()
+			a.recalled = a.asking != nil
+			return nil, nil
+		}
+	}
 	switch a := b.accounts[h]; {
 	case a == nil:
-		l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member()})
-	case a.asking != nil: // what is recalled may be on its way, and nobody asks twice
-		a.recalled = true
+		return GiveBack{Node: l.node.Member(), Seq: l.seq.Load()}, nil
+	case a.asking != nil: // its Lease says what a GiveBack would
+		return nil, nil
 	default:
-		l.giveBack(h, a)
+		return l.giveBack(a, max(a.tokens-a.waiting, 0)), nil
 	}
 }
 
-// giveBackRest returns the tokens that no request waits for.
-func (l *Ledger) giveBackRest(h holder, a *account) {
-	rest := max(a.tokens-a.waiting, 0)
-	l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member(), Tokens: rest})
-	a.tokens -= rest
-}
-
-// giveBack returns all tokens. It tells the owner under the lock, so that a
-// Lease that follows is received later.
-func (l *Ledger) giveBack(h holder, a *account) {
-	l.node.Tell(h.address(), msg.GiveBack{Node: l.node.Member(), Tokens: a.tokens})
-	a.tokens, a.reported = 0, true
+// giveBack returns tokens; what stays is spent at once by those who wait. A Lease
+// that follows has a higher number, so it does not matter which is received
+// first.
+func (l *Ledger) giveBack(a *account, n int64) GiveBack {
+	idle := time.Duration(0)
+	if n == a.tokens {
+		idle = l.idle(a)
+	}
+	a.tokens -= n
+	a.returned += n
+	a.reported, a.open = a.tokens == 0, 0
+	return GiveBack{Node: l.node.Member(), Seq: l.seq.Load(), Returned: a.returned, Idle: idle}
 }
 
 // runOnce gives back what was not used for the last two ticks, and forgets the
@@ -328,8 +381,8 @@ func (l *Ledger) runOnce() {
 				continue
 			}
 			idle := now - a.used
-			if !a.reported && (idle > 2 || a.tokens > a.recent(now)) {
-				l.giveBack(h, a)
+			if !a.reported && (idle > 2 || a.tokens > a.recent(now) || now-a.leased > holdTicks) {
+				l.node.Tell(h.address(), l.giveBack(a, a.tokens))
 			}
 			if a.reported && idle > l.rest {
 				delete(b.accounts, h)

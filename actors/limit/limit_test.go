@@ -42,28 +42,37 @@ func (d *desk) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 
 // ledgers brings recalls to those who answer.
 type ledgers struct {
+	*cluster.Node
 	mu    sync.Mutex
 	by    map[id.MemberID]*Ledger
 	heard atomic.Int64
 	done  atomic.Int64
 }
 
-func (l *ledgers) Recall(to id.MemberID, r Recall) {
+func (l *ledgers) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
 	l.heard.Add(1)
+	defer l.done.Add(1)
 	l.mu.Lock()
 	led := l.by[to]
 	l.mu.Unlock()
-	if led != nil {
-		go func() { led.Recall(to, r); l.done.Add(1) }() // as if it came over a wire
+	if led == nil || service != ServiceRecall {
+		return nil, cluster.ErrUnknownMember
 	}
+	return led.Served(ctx, l.Member(), m)
 }
 
 func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *ledgers) {
 	t.Helper()
-	c, all := &clock{}, &ledgers{by: map[id.MemberID]*Ledger{}}
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	n.Register(msg.KindLimit, Buckets(rate, all, c.now))
+	c, all := &clock{}, &ledgers{Node: n, by: map[id.MemberID]*Ledger{}}
+	k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: all, Now: c.now})
+	n.Register(msg.KindLimit, k.Behavior)
 	startNode(t, n)
+	t.Cleanup(func() {
+		if err := k.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	var ls []*Ledger
 	var ds []*desk
 	for range edges {
@@ -267,8 +276,8 @@ func TestIdleTokensAreBackWithinThreeTicks(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	// The owner has them: it grants the rest without a recall.
-	v, err := ds[1].Ask(t.Context(), TenantBucket(who), msg.Lease{Node: ds[1].member, Want: 100})
-	if err != nil || v.(msg.Leased).Granted != 60 {
+	v, err := ds[1].Ask(t.Context(), TenantBucket(who), Lease{Node: ds[1].member, Seq: 1, Want: 100})
+	if err != nil || v.(Leased).Granted != 60 {
 		t.Errorf("%v %v", v, err)
 	}
 }

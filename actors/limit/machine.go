@@ -26,36 +26,56 @@ func PerSecond(capacity int64, refill float64) Rate {
 
 // bucket counts in time: a token is worth rate.Every, and time makes credit, so
 // that nothing is lost to rounding.
+//
+// Leased tokens count as still in the bucket until their node has said that they
+// are spent. It says so late, but also how long ago the last one was spent, and
+// the bucket then takes the time since as if it had known: it never has more
+// than one that is told of every request at once.
 type bucket struct {
 	rate   Rate
 	credit time.Duration
-	at     time.Time
-	leased map[id.MemberID]*lease
-	total  int64 // of all leases
+	at     time.Time // up to here time has made credit; behind while there is no room
+	leases map[id.MemberID]*lease
+	total  int64 // tokens of all leases
 }
 
-// lease is what a node may still hold.
+// lease is what a bucket knows of a node.
 type lease struct {
-	tokens   int64
+	tokens   int64     // granted and not accounted for
+	granted  int64     // by the Lease numbered seq
+	seq      uint64    // of the last Lease that was granted something
+	done     uint64    // leases up to here are accounted for
+	returned int64     // what the node has given back so far
+	at       time.Time // of the last grant
 	recalled time.Time // zero: it was not asked to give them back
 }
 
-func newBucket(r Rate, now time.Time) bucket {
-	return bucket{rate: r, credit: time.Duration(r.Capacity) * r.Every, at: now, leased: map[id.MemberID]*lease{}}
+// newBucket is a full one.
+func newBucket(r Rate, now time.Time) *bucket {
+	return &bucket{rate: r, credit: r.full(), at: now, leases: map[id.MemberID]*lease{}}
 }
 
-// fill adds what time has made. Leased tokens count as still in the bucket.
+// full is how long an empty bucket needs to be full.
+func (r Rate) full() time.Duration { return time.Duration(r.Capacity) * r.Every }
+
+// fill adds what time has made, as far as there is room.
 func (b *bucket) fill(now time.Time) {
-	d := now.Sub(b.at)
-	if d <= 0 {
-		return
+	if d := min(now.Sub(b.at), b.room()); d > 0 {
+		b.credit += d
+		b.at = b.at.Add(d)
 	}
-	b.at = now
-	b.credit += max(min(d, b.room()), 0)
 }
 
 func (b *bucket) room() time.Duration {
 	return time.Duration(b.rate.Capacity-b.total)*b.rate.Every - b.credit
+}
+
+// since says that from now on there is room, and that there was none before from:
+// time before it makes nothing any more.
+func (b *bucket) since(from time.Time) {
+	if b.at.Before(from) {
+		b.at = from
+	}
 }
 
 // answer is what a bucket says to a node that asks for tokens.
@@ -66,59 +86,181 @@ type answer struct {
 	wait    bool          // somebody may still give back: nothing is refused yet
 }
 
-// recallWait is how long a node has to answer a recall.
-const recallWait = 50 * time.Millisecond
+const (
+	// recallWait is how long a node has to answer a recall.
+	recallWait = 50 * time.Millisecond
+	// recallAgain is when a node that did not answer is asked again.
+	recallAgain = time.Second
+)
 
-// lease grants node up to want tokens: for the requests that wait there, which
-// spend theirs at once, and as many as it spent lately to hold. A node asks when
-// it holds none, so whatever it held was spent.
-func (b *bucket) lease(now time.Time, node id.MemberID, want, spent int64) answer {
-	b.fill(now)
-	b.forget(node)
-	if n := min(int64(b.credit/b.rate.Every), max(want, 1)); n > 0 {
+// others is what a bucket is told about the nodes.
+type others struct {
+	living func(id.MemberID) bool
+	lapse  time.Duration // after it a node spends nothing any more of what it does not account for
+}
+
+// take is for one who spends what he gets at once.
+func (b *bucket) take(now time.Time, want int64, o others) answer {
+	if n := b.some(now, want, o); n > 0 {
+		b.since(now)
 		b.credit -= time.Duration(n) * b.rate.Every
-		if held := n - max(want-spent, 0); held > 0 {
-			b.leased[node] = &lease{tokens: held}
-			b.total += held
-		}
 		return answer{granted: n}
 	}
+	return b.refuse(now, o)
+}
+
+// some are up to want tokens, as many as there are.
+func (b *bucket) some(now time.Time, want int64, o others) int64 {
+	b.fill(now)
+	if b.credit < b.rate.Every {
+		b.lapse(now, o)
+	}
+	return min(int64(b.credit/b.rate.Every), max(want, 1))
+}
+
+// lease grants a node up to m.Want tokens. It asks when it holds none, so
+// whatever it held was spent or given back.
+func (b *bucket) lease(now time.Time, m Lease, o others) answer {
+	l := b.leases[m.Node]
+	if l == nil {
+		l = &lease{returned: m.Returned}
+		b.leases[m.Node] = l
+	}
+	switch {
+	case m.Seq <= l.done || m.Seq < l.seq:
+		return answer{} // it came late, and nobody waits for its answer
+	case m.Seq == l.seq && l.tokens > 0:
+		l.at = now
+		return answer{granted: l.granted}
+	}
+	b.settle(now, l, m.Returned, m.Idle)
+	n := b.some(now, m.Want, o)
+	if n <= 0 {
+		return b.refuse(now, o)
+	}
+	b.credit -= time.Duration(n) * b.rate.Every
+	b.total += n
+	l.tokens, l.granted, l.seq, l.at, l.recalled = n, n, m.Seq, now, time.Time{}
+	return answer{granted: n}
+}
+
+// refuse says when there will be a token, unless others hold some that they may
+// give back.
+func (b *bucket) refuse(now time.Time, o others) answer {
 	var a answer
-	for m, l := range b.leased {
-		switch {
-		case l.recalled.IsZero():
+	var lapses time.Time // the first of the leases that nobody accounts for
+	for m, l := range b.leases {
+		if l.tokens == 0 {
+			continue
+		}
+		if end := l.at.Add(o.lapse); lapses.IsZero() || end.Before(lapses) {
+			lapses = end
+		}
+		switch silent := now.Sub(l.recalled); {
+		case l.recalled.IsZero() || silent >= recallAgain:
 			l.recalled = now
 			a.recall = append(a.recall, m)
 			a.wait = true
-		case now.Sub(l.recalled) < recallWait:
+		case silent < recallWait:
 			a.wait = true
 		}
 	}
-	if !a.wait {
-		a.retry = (b.rate.Every - b.credit + time.Second - 1).Truncate(time.Second)
+	if a.wait {
+		return a
 	}
+	a.retry = b.rate.Every - b.credit
+	if b.total >= b.rate.Capacity { // nothing is made while all is out
+		a.retry = lapses.Sub(now) + b.rate.Every
+	}
+	a.retry = (max(a.retry, 1) + time.Second - 1).Truncate(time.Second)
 	return a
 }
 
-// giveBack returns what node does not need: it holds nothing any more.
-func (b *bucket) giveBack(now time.Time, node id.MemberID, tokens int64) {
-	b.fill(now)
-	b.forget(node)
-	b.credit += max(min(time.Duration(tokens)*b.rate.Every, b.room()), 0)
+// lapse ends the leases of nodes that are no members any more, or have kept silent
+// for longer than they may spend. Their tokens count as spent.
+func (b *bucket) lapse(now time.Time, o others) {
+	for m, l := range b.leases {
+		switch end := l.at.Add(o.lapse); {
+		case l.tokens == 0:
+		case now.After(end):
+			b.release(now, l, 0, end)
+		case !o.living(m):
+			b.release(now, l, 0, now)
+		}
+	}
 }
 
-func (b *bucket) forget(node id.MemberID) {
-	if l := b.leased[node]; l != nil {
-		b.total -= l.tokens
-		delete(b.leased, node)
+// giveBack takes what a node says of its leases up to m.Seq.
+func (b *bucket) giveBack(now time.Time, m GiveBack) {
+	l := b.leases[m.Node]
+	if l == nil || m.Seq < l.seq || m.Seq < l.done { // a later Lease has said it, or a later GiveBack
+		return
 	}
+	l.done = m.Seq
+	b.settle(now, l, m.Returned, m.Idle)
+}
+
+// settle closes what is open with a node.
+func (b *bucket) settle(now time.Time, l *lease, returned int64, idle time.Duration) {
+	back := returned - l.returned
+	if back < 0 { // the node has forgotten the bucket meanwhile and begun anew
+		back = returned
+	}
+	l.returned = returned
+	if l.tokens > 0 {
+		b.release(now, l, min(back, l.tokens), now.Add(-max(idle, 0)))
+	}
+}
+
+// release ends a lease: back tokens were not spent, the others not after spent.
+func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
+	b.fill(now)
+	if spent.Before(l.at) {
+		spent = l.at
+	}
+	b.since(spent)
+	b.total -= l.tokens
+	b.credit += time.Duration(back) * b.rate.Every
+	l.tokens, l.recalled = 0, time.Time{}
+	b.fill(now)
 }
 
 // restful is how long it takes until the bucket is as a new one would be; it is
 // not ok while tokens are leased.
-func (b *bucket) restful(now time.Time) (d time.Duration, ok bool) {
+func (b *bucket) restful(now time.Time, o others) (d time.Duration, ok bool) {
 	b.fill(now)
+	b.lapse(now, o)
 	return b.room(), b.total == 0
+}
+
+// carried is the bucket for another node.
+func (b *bucket) carried(h holder, now time.Time) Carried {
+	b.fill(now)
+	c := Carried{Tenant: h.tenant, ID: h.id, Credit: b.credit}
+	for m, l := range b.leases {
+		c.Leases = append(c.Leases, CarriedLease{Node: m, Tokens: l.tokens, Granted: l.granted, Seq: l.seq, Done: l.done, Returned: l.returned, Age: now.Sub(l.at)})
+	}
+	return c
+}
+
+// merge makes b not more than c: each of them may know of something that the
+// other does not.
+func (b *bucket) merge(c Carried, now time.Time) {
+	b.fill(now)
+	b.since(now)
+	b.credit = min(b.credit, c.Credit)
+	for _, k := range c.Leases {
+		l := b.leases[k.Node]
+		if l != nil && (l.seq > k.Seq || l.done > k.Done) {
+			continue
+		}
+		if l != nil {
+			b.total -= l.tokens
+		}
+		b.leases[k.Node] = &lease{tokens: k.Tokens, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
+		b.total += k.Tokens
+	}
+	b.credit = max(min(b.credit, time.Duration(b.rate.Capacity-b.total)*b.rate.Every), 0)
 }
 
 // slots are the running places of one tenant.

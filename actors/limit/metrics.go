@@ -9,6 +9,14 @@ var (
 		Name: "svc_limit_refusals_total", Help: "Requests of this node that found an empty bucket."})
 	recalls = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_recalls_total", Help: "Recalls that this node's buckets sent."})
+	carried = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_carried_total", Help: "Buckets that came from another node, because their shard moved."})
+	emptied = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_emptied_total", Help: "Shards whose buckets began empty, because a node that lives did not answer."})
+	failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_failures_total", Help: "Leases that no owner answered in time."})
+	healed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_healed_total", Help: "Holders that nobody released and that hold no more."})
 	sharing = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_sharing_total", Help: "Requests of clients that had to share a bucket because too many were here."})
 	accounts = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -17,5 +25,5 @@ var (
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{asks, refusals, recalls, sharing, accounts}
+	return []prometheus.Collector{asks, refusals, recalls, carried, emptied, failures, healed, sharing, accounts}
 }

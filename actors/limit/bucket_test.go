@@ -1,0 +1,315 @@
+package limit
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"agentsvc/schemas/id"
+)
+
+// over is how many of the admitted there were too many of, by a bucket that is
+// told of each at once.
+func over(r Rate, capacity int64, admitted []time.Time) (over int64) {
+	slices.SortFunc(admitted, time.Time.Compare)
+	full := time.Duration(capacity) * r.Every
+	level, at := full, epoch
+	for _, t := range admitted {
+		level, at = min(level+t.Sub(at), full), t
+		if level -= r.Every; level < 0 {
+			level += r.Every
+			over++
+		}
+	}
+	return over
+}
+
+// The bucket never admits more than one that is told of every request at once,
+// though nodes spend late, messages take their time, come twice or are lost.
+func TestLawOfTheBucket(t *testing.T) {
+	refused, granted, healed := 0, 0, 0
+	for seed := range uint64(1500) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		rate := Rate{1 + r.Int64N(20), time.Duration(1+r.IntN(1000)) * time.Millisecond}
+		b, now := newBucket(rate, epoch), epoch
+		type node struct {
+			*edge
+			held     int64
+			emptied  time.Time
+			asking   bool
+			answered bool
+		}
+		var nodes []*node
+		for i := range 3 {
+			nodes = append(nodes, &node{edge: newEdge(byte(i)), answered: true, emptied: epoch})
+		}
+		type later struct {
+			at time.Time
+			f  func()
+		}
+		var queue []later
+		var spent []time.Time
+		after := func(d time.Duration, f func()) { queue = append(queue, later{now.Add(d), f}) }
+		delay := func() time.Duration { return time.Duration(r.Int64N(int64(rate.Every))) / 2 }
+		lossy := r.IntN(2) == 0
+		lost := func() bool { return lossy && r.IntN(5) == 0 }
+		say := func(n *node) { // a GiveBack
+			back := n.held
+			n.held = 0
+			n.Returned += back
+			g := GiveBack{Node: n.node, Seq: n.Seq, Returned: n.Returned}
+			if back == 0 {
+				g.Idle = now.Sub(n.emptied)
+			}
+			n.answered = true
+			if !lost() {
+				after(delay(), func() { b.giveBack(now, g) })
+			} else {
+				healed++
+			}
+		}
+		ask := func(n *node) {
+			if n.answered {
+				n.Seq++
+			}
+			n.asking, n.answered = true, false
+			m := Lease{Node: n.node, Seq: n.Seq, Want: 1 + r.Int64N(6), Returned: n.Returned, Idle: now.Sub(n.emptied)}
+			send := func() {
+				a := b.lease(now, m, all)
+				for _, to := range a.recall {
+					if k := nodes[to.UUID[15]]; !k.asking && r.IntN(4) > 0 {
+						after(delay(), func() {
+							if !k.asking {
+								say(k)
+							}
+						})
+					}
+				}
+				if a.granted == 0 && !a.wait {
+					refused++
+				}
+				at := delay()
+				if lost() {
+					return
+				}
+				after(at, func() {
+					if n.Seq != m.Seq || !n.asking {
+						return
+					}
+					n.asking = false
+					if n.answered = !a.wait; a.granted > 0 {
+						granted++
+						n.held = a.granted
+					}
+				})
+			}
+			if !lost() {
+				after(delay(), send)
+			}
+			if r.IntN(10) == 0 {
+				after(delay(), send) // it comes twice
+			}
+			after(2*rate.Every, func() {
+				if n.Seq == m.Seq {
+					n.asking = false
+				}
+			})
+		}
+		for range 300 {
+			until := now.Add(time.Duration(r.Int64N(int64(rate.Every))))
+			for {
+				i := -1
+				for j, q := range queue {
+					if !q.at.After(until) && (i < 0 || q.at.Before(queue[i].at)) {
+						i = j
+					}
+				}
+				if i < 0 {
+					break
+				}
+				q := queue[i]
+				queue = slices.Delete(queue, i, i+1)
+				now = q.at
+				q.f()
+			}
+			now = until
+			n := nodes[r.IntN(len(nodes))]
+			switch {
+			case n.held > 0 && r.IntN(4) > 0:
+				spent = append(spent, now)
+				if n.held--; n.held == 0 {
+					n.emptied = now
+				}
+			case n.asking:
+			case n.held > 0 || r.IntN(8) == 0:
+				say(n)
+			default:
+				ask(n)
+			}
+		}
+		if n := over(rate, rate.Capacity, spent); n != 0 {
+			t.Fatalf("seed %d: %d of %d too many, rate %+v", seed, n, len(spent), rate)
+		}
+	}
+	if refused < 300 || granted < 300 || healed < 300 {
+		t.Errorf("%d refusals, %d grants, %d lost: void", refused, granted, healed)
+	}
+}
+
+func TestASilentNodeIsWaitedForOnce(t *testing.T) {
+	b := newBucket(Rate{4, time.Hour}, epoch)
+	a, c := newEdge(1), newEdge(2)
+	a.lease(b, epoch, 4, 0)
+	first := c.lease(b, epoch, 1, 0)
+	if !first.wait || !slices.Equal(first.recall, []id.MemberID{a.node}) {
+		t.Fatalf("%+v", first)
+	}
+	if again := c.lease(b, epoch.Add(recallWait-1), 1, 0); !again.wait || again.recall != nil {
+		t.Errorf("%+v", again)
+	}
+	if last := c.lease(b, epoch.Add(recallWait), 1, 0); last.wait || last.granted != 0 {
+		t.Errorf("%+v", last)
+	}
+	if anew := c.lease(b, epoch.Add(recallAgain), 1, 0); !anew.wait || !slices.Equal(anew.recall, []id.MemberID{a.node}) {
+		t.Errorf("a recall may be lost: %+v", anew)
+	}
+	a.giveBack(b, epoch.Add(recallAgain), 3, 0)
+	if got := c.lease(b, epoch.Add(recallAgain), 9, 0); got.granted != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestALeaseThatComesTwiceIsGrantedOnce(t *testing.T) {
+	b, a, c := newBucket(Rate{4, time.Hour}, epoch), newEdge(1), newEdge(2)
+	if got := a.lease(b, epoch, 3, 0); got.granted != 3 {
+		t.Fatalf("%+v", got)
+	}
+	if again := b.lease(epoch.Add(time.Second), a.Lease, all); again.granted != 3 || b.total != 3 {
+		t.Errorf("%+v, %d leased", again, b.total)
+	}
+	first := a.Lease
+	a.giveBack(b, epoch, 3, 0)
+	if late := b.lease(epoch, first, all); late.granted != 0 || b.total != 0 {
+		t.Errorf("after its tokens came back: %+v", late)
+	}
+	if got := c.lease(b, epoch, 9, 0); got.granted != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestALostGiveBackIsSaidByTheNextLease(t *testing.T) {
+	b, a, c := newBucket(Rate{4, time.Hour}, epoch), newEdge(1), newEdge(2)
+	a.lease(b, epoch, 4, 0)
+	a.Returned += 3 // and nobody hears it
+	if got := a.lease(b, epoch, 1, 0); got.granted != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if got := c.lease(b, epoch, 9, 0); got.granted != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestLeasesOfWhoLeftAreSpentAndTheirRoomIsFree(t *testing.T) {
+	gone := memberID(1)
+	o := others{living: func(m id.MemberID) bool { return m != gone }, lapse: time.Hour}
+	b, a, c := newBucket(Rate{4, time.Second}, epoch), newEdge(1), newEdge(2)
+	a.lease(b, epoch, 4, 0)
+	c.Lease = Lease{Node: c.node, Seq: 1, Want: 1}
+	if got := b.lease(epoch.Add(time.Minute), c.Lease, o); got.wait || got.granted != 0 || got.retry != time.Second || b.total != 0 {
+		t.Fatalf("%+v, %d leased", got, b.total)
+	}
+	if got := b.lease(epoch.Add(time.Minute+time.Second), c.Lease, o); got.granted != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// All tokens are with a node that lives and does not answer: Retry-After knows
+// when they lapse.
+func TestRetryAfterHoldsThoughANodeKeepsSilent(t *testing.T) {
+	for _, leased := range []int64{1, 3, 4} {
+		b, a, c := newBucket(Rate{4, 700 * time.Millisecond}, epoch), newEdge(1), newEdge(2)
+		a.lease(b, epoch, leased, 0)
+		for c.lease(b, epoch, 1, 0).granted > 0 {
+			c.giveBack(b, epoch, 0, 0)
+		}
+		now := epoch.Add(recallWait)
+		got := c.lease(b, now, 1, 0)
+		if got.wait || got.granted > 0 {
+			t.Fatalf("%d leased: %+v", leased, got)
+		}
+		if then := c.lease(b, now.Add(got.retry), 1, 0); then.granted == 0 && !then.wait {
+			t.Errorf("%d leased: refused after Retry-After %v: %+v", leased, got.retry, then)
+		} else if last := c.lease(b, now.Add(got.retry+recallWait), 1, 0); then.granted+last.granted == 0 {
+			t.Errorf("%d leased: refused after Retry-After %v: %+v", leased, got.retry, last)
+		}
+	}
+}
+
+// One request each time a token is made passes always, whoever makes it.
+func TestTheWholeRefillCanBeUsed(t *testing.T) {
+	for _, capacity := range []int64{1, 2, 5} {
+		rate := Rate{capacity, 50 * time.Millisecond}
+		b, edges := newBucket(rate, epoch), []*edge{newEdge(1), newEdge(2)}
+		now := epoch
+		for i := range 500 {
+			e := edges[i%2]
+			a := e.lease(b, now, 1, 2*rate.Every)
+			for a.wait { // whoever is asked has spent his long ago
+				for _, to := range a.recall {
+					o := edges[to.UUID[15]-1]
+					o.giveBack(b, now, 0, rate.Every)
+				}
+				a = e.lease(b, now, 1, 2*rate.Every)
+			}
+			if a.granted != 1 {
+				t.Fatalf("capacity %d: request %d is refused: %+v", capacity, i, a)
+			}
+			now = now.Add(rate.Every)
+		}
+	}
+}
+
+func TestABucketIsCarriedAsItIs(t *testing.T) {
+	rate := Rate{10, time.Second}
+	b, a, c := newBucket(rate, epoch), newEdge(1), newEdge(2)
+	a.lease(b, epoch, 3, 0)
+	c.lease(b, epoch, 2, 0)
+	c.giveBack(b, epoch, 1, 0)
+	now := epoch.Add(500 * time.Millisecond)
+	wire, err := json.Marshal(b.carried(holder{id: id.UUID{1}}, now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var over Carried
+	if err := json.Unmarshal(wire, &over); err != nil {
+		t.Fatal(err)
+	}
+	n := newBucket(rate, now)
+	n.merge(over, now)
+	n.merge(over, now) // twice is once
+	if n.credit != 6500*time.Millisecond || n.total != 3 {
+		t.Errorf("%v, %d leased", n.credit, n.total)
+	}
+	if again := n.lease(now, a.Lease, all); again.granted != 3 || n.total != 3 {
+		t.Errorf("an answer that was lost by the move: %+v", again)
+	}
+	a.giveBack(n, now, 3, 0)
+	if got := c.lease(n, now, 99, 0); got.granted != 9 {
+		t.Errorf("%+v", got)
+	}
+	less := newBucket(rate, now)
+	less.credit = time.Second
+	less.merge(over, now)
+	if less.credit != time.Second || less.total != 3 {
+		t.Errorf("two that differ: %v, %d leased", less.credit, less.total)
+	}
+}
+
+func TestTheNumberOfALeaseIsNotReused(t *testing.T) {
+	if _, ok := reflect.TypeFor[Lease]().MethodByName("Repeatable"); !ok {
+		t.Error("a Lease whose answer was lost is not asked again")
+	}
+}

@@ -1,0 +1,484 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+const (
+	// DefaultLapse is how long the tokens of a silent node count as held: the
+	// longest that a node with a lease of three seconds may be paused and go on, and
+	// what a Ledger may hold or wait for beside that.
+	DefaultLapse = 3*time.Second + askTimeout + holdTicks*tickEvery
+	// fetchTimeout bounds one Fetch, and a node that does not answer for patience
+	// is not waited for.
+	fetchTimeout = 250 * time.Millisecond
+	patience     = time.Second
+	// fetchMost is how many buckets one Fetched brings.
+	fetchMost = 4096
+	// recallsMost is how many recalls are under way at a time.
+	recallsMost = 256
+)
+
+// ServiceRecall is the name under which a node serves Ledger.Served.
+const ServiceRecall = "recall"
+
+// Peers is what is needed of the other nodes (cluster.Node).
+type Peers interface {
+	Member() id.MemberID
+	Owner(s id.Shard) id.MemberID
+	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
+}
+
+// KeeperConfig is what a Keeper needs.
+type KeeperConfig struct {
+	Kind string // of its actors
+	Rate Rate
+	// Peers are the other nodes; nil where there are never any.
+	Peers Peers
+	// Living are the members that live, this one too, and also those that own
+	// nothing while they drain. It must not be older than what Changed was told.
+	// nil: this node alone.
+	Living func() []id.MemberID
+	Now    func() time.Time
+	Lapse  time.Duration // DefaultLapse where it is 0
+	Log    zerolog.Logger
+}
+
+// Keeper has the buckets of one kind that live on this node. The shards' owners
+// follow from member lists, which nodes learn of one after another; who has the
+// buckets of a shard does not: a node that is asked for a bucket and does not
+// have its shard fetches it from all who live, and what it got is there no more.
+type Keeper struct {
+	cfg   KeeperConfig
+	slots chan struct{} // of recalls under way
+	stop  chan struct{}
+	wg    sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	shards   [id.Shards]shard
+	wanted   map[id.Shard]*want
+	fetching bool // a goroutine fetches what is wanted
+	calling  bool // it waits for answers
+	stopped  bool
+	numbers  map[id.MemberID]uint64 // of the Fetch that each was asked last
+	given    map[id.MemberID]*given
+}
+
+// shard is what the Keeper knows of a shard.
+type shard struct {
+	held    bool      // all who live were asked for it
+	emptied time.Time // not zero: somebody did not answer; unknown buckets count as empty since then
+	buckets map[holder]*bucket
+}
+
+// want is a shard that is being fetched.
+type want struct {
+	since time.Time
+	asked map[id.MemberID]bool // those who have answered
+}
+
+// given is what a node took last: it may not have received it.
+type given struct {
+	no uint64
+	Push
+}
+
+// NewKeeper makes a Keeper that has nothing.
+func NewKeeper(cfg KeeperConfig) *Keeper {
+	if cfg.Lapse <= 0 {
+		cfg.Lapse = DefaultLapse
+	}
+	return &Keeper{
+		cfg: cfg, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
+		wanted: map[id.Shard]*want{}, numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{},
+	}
+}
+
+// Service is the name under which a node serves the Keeper's Served.
+func (k *Keeper) Service() string { return "buckets/" + k.cfg.Kind }
+
+// Behavior makes the actor of a bucket, for node.Register.
+func (k *Keeper) Behavior(cluster.Address) cluster.Behavior { return &bucketActor{keeper: k} }
+
+// Changed fetches what this node gained, for node.OnChange.
+func (k *Keeper) Changed(c cluster.Change) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range c.Gained {
+		k.shards[s].held = false
+		k.want(s)
+	}
+	living := k.others().living
+	for m := range k.given {
+		if !living(m) {
+			delete(k.given, m)
+		}
+	}
+}
+
+// Stop brings what the Keeper has to its owners, if those are others. No bucket
+// is served any more.
+func (k *Keeper) Stop(ctx context.Context) error {
+	k.mu.Lock()
+	if k.stopped {
+		k.mu.Unlock()
+		return nil
+	}
+	k.stopped = true
+	close(k.stop)
+	pushes := map[id.MemberID]*Push{}
+	if k.cfg.Peers != nil {
+		now := k.cfg.Now()
+		for s := range k.shards {
+			if to := k.cfg.Peers.Owner(id.Shard(s)); to != k.cfg.Peers.Member() {
+				if pushes[to] == nil {
+					pushes[to] = &Push{}
+				}
+				k.pack(id.Shard(s), now, pushes[to])
+			}
+		}
+	}
+	k.mu.Unlock()
+	k.wg.Wait()
+	var errs []error
+	for to, p := range pushes {
+		for len(p.Buckets)+len(p.Emptied) > 0 {
+			part := Push{Buckets: p.Buckets[:min(len(p.Buckets), fetchMost)], Emptied: p.Emptied}
+			p.Buckets, p.Emptied = p.Buckets[len(part.Buckets):], nil
+			if _, err := k.cfg.Peers.Call(ctx, to, k.Service(), part); err != nil {
+				errs = append(errs, fmt.Errorf("bring %d buckets to %s: %w", len(part.Buckets), to, err))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Served answers what other Keepers of the kind ask, for node.Serve.
+func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error) {
+	switch m := m.(type) {
+	case Fetch:
+		return k.give(from, m)
+	case Push:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.accept(m, k.cfg.Now())
+		return msg.Done{}, nil
+	}
+	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
+}
+
+// receive is what a bucket does with a message, and its reply, if it has one.
+func (k *Keeper) receive(a cluster.Address, m any) any {
+	h := holder{a.Tenant, a.ID}
+	switch m := m.(type) {
+	case Lease:
+		b, now, err := k.open(a)
+		if err != nil {
+			return err
+		}
+		defer k.mu.Unlock()
+		ans := b.lease(now, m, k.others())
+		k.recall(a, ans.recall)
+		return Leased{Granted: ans.granted, RetryAfter: ans.retry, Wait: ans.wait}
+	case msg.Lease: // of one who spends at once and gives nothing back
+		b, now, err := k.open(a)
+		if err != nil {
+			return err
+		}
+		defer k.mu.Unlock()
+		ans := b.take(now, m.Want, k.others())
+		return msg.Leased{Granted: ans.granted, RetryAfter: ans.retry}
+	case GiveBack:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if b := k.shards[a.Shard()].buckets[h]; b != nil {
+			b.giveBack(k.cfg.Now(), m)
+		}
+	}
+	return nil
+}
+
+// open is the bucket of a, with k.mu held; where there is an error it is not held.
+// A bucket whose shard is not here yet is on the move: who asks it asks again.
+func (k *Keeper) open(a cluster.Address) (*bucket, time.Time, error) {
+	k.mu.Lock()
+	sh := &k.shards[a.Shard()]
+	if !sh.held {
+		k.want(a.Shard())
+	}
+	if !sh.held || k.stopped {
+		k.mu.Unlock()
+		return nil, time.Time{}, cluster.ErrMoved
+	}
+	now, h := k.cfg.Now(), holder{a.Tenant, a.ID}
+	b := sh.buckets[h]
+	if b == nil {
+		b = newBucket(k.cfg.Rate, now)
+		if !sh.emptied.IsZero() {
+			b.credit = min(b.credit, max(now.Sub(sh.emptied), 0))
+		}
+		k.keep(sh, h, b)
+	}
+	return b, now, nil
+}
+
+func (k *Keeper) keep(sh *shard, h holder, b *bucket) {
+	if sh.buckets == nil {
+		sh.buckets = map[holder]*bucket{}
+	}
+	sh.buckets[h] = b
+}
+
+// rest forgets the bucket of a if it is as a new one would be, and says after how
+// long it may be.
+func (k *Keeper) rest(a cluster.Address) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sh, h := &k.shards[a.Shard()], holder{a.Tenant, a.ID}
+	b := sh.buckets[h]
+	if b == nil {
+		return 0
+	}
+	d, ok := b.restful(k.cfg.Now(), k.others())
+	if !ok {
+		return max(d, tickEvery)
+	}
+	if d == 0 {
+		delete(sh.buckets, h)
+	}
+	return d
+}
+
+// others is what buckets know of the nodes.
+func (k *Keeper) others() others {
+	var members []id.MemberID // read when the first bucket wants to know
+	return others{lapse: k.cfg.Lapse, living: func(m id.MemberID) bool {
+		if k.cfg.Living == nil {
+			return true
+		}
+		if members == nil {
+			members = k.cfg.Living()
+		}
+		return slices.Contains(members, m)
+	}}
+}
+
+// recall asks nodes to give back what they have of a bucket.
+func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
+	for _, to := range nodes {
+		if k.cfg.Peers == nil || k.stopped {
+			return
+		}
+		select {
+		case k.slots <- struct{}{}:
+		default: // it counts as silent
+			continue
+		}
+		recalls.Inc()
+		k.wg.Go(func() {
+			defer func() { <-k.slots }()
+			ctx, cancel := context.WithTimeout(context.Background(), recallWait)
+			defer cancel()
+			if v, err := k.cfg.Peers.Call(ctx, to, ServiceRecall, Recall{a}); err == nil {
+				if g, ok := v.(GiveBack); ok {
+					k.receive(a, g)
+				}
+			}
+		})
+	}
+}
+
+// want begins to fetch a shard. k.mu is held.
+func (k *Keeper) want(s id.Shard) {
+	if k.stopped || k.wanted[s] != nil {
+		return
+	}
+	if len(k.elsewhere()) == 0 {
+		k.shards[s].held = true
+		return
+	}
+	k.wanted[s] = &want{since: k.cfg.Now(), asked: map[id.MemberID]bool{}}
+	if !k.fetching {
+		k.fetching = true
+		k.wg.Go(k.fetch)
+	}
+}
+
+// elsewhere are the other nodes that live.
+func (k *Keeper) elsewhere() []id.MemberID {
+	if k.cfg.Peers == nil || k.cfg.Living == nil {
+		return nil
+	}
+	self := k.cfg.Peers.Member()
+	return slices.DeleteFunc(slices.Clone(k.cfg.Living()), func(m id.MemberID) bool { return m == self })
+}
+
+// fetch asks for what is wanted until nothing is.
+func (k *Keeper) fetch() {
+	for {
+		k.mu.Lock()
+		asks := k.round()
+		if len(asks) == 0 {
+			k.fetching = false
+			k.mu.Unlock()
+			return
+		}
+		k.calling = true
+		k.mu.Unlock()
+		var wg sync.WaitGroup
+		for to, f := range asks {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+				defer cancel()
+				v, err := k.cfg.Peers.Call(ctx, to, k.Service(), f)
+				if got, ok := v.(Fetched); ok && err == nil {
+					k.got(to, f, got)
+				}
+			})
+		}
+		wg.Wait()
+		k.mu.Lock()
+		k.calling = false
+		k.round()
+		again := len(k.wanted) > 0
+		k.mu.Unlock()
+		if !again {
+			continue
+		}
+		// Uneven, so that two nodes that want the same do not ask each other in step.
+		pause := time.NewTimer(time.Duration(5+rand.IntN(20)) * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-k.stop:
+			pause.Stop()
+		}
+	}
+}
+
+// round closes what has been answered and says whom to ask for the rest.
+func (k *Keeper) round() map[id.MemberID]Fetch {
+	now, others, self := k.cfg.Now(), k.elsewhere(), k.cfg.Peers.Member()
+	asks := map[id.MemberID]Fetch{}
+	for s, w := range k.wanted {
+		if k.stopped {
+			delete(k.wanted, s)
+			continue
+		}
+		open := slices.DeleteFunc(slices.Clone(others), func(m id.MemberID) bool { return w.asked[m] })
+		if len(open) > 0 && now.Sub(w.since) < patience {
+			for _, m := range open {
+				f := asks[m]
+				f.Shards = append(f.Shards, s)
+				asks[m] = f
+			}
+			continue
+		}
+		delete(k.wanted, s)
+		if k.cfg.Peers.Owner(s) != self { // who owns it now takes from here what came
+			continue
+		}
+		sh := &k.shards[s]
+		sh.held = true
+		if len(open) > 0 {
+			// Who lives and does not answer may have admitted all that there was.
+			sh.emptied = now
+			emptied.Inc()
+		}
+	}
+	for m, f := range asks {
+		f.No = k.numbers[m]
+		asks[m] = f
+	}
+	return asks
+}
+
+// got takes what a node gave.
+func (k *Keeper) got(from id.MemberID, f Fetch, v Fetched) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.numbers[from] = f.No + 1
+	k.accept(Push{Buckets: v.Buckets, Emptied: v.Emptied}, k.cfg.Now())
+	for _, s := range f.Shards {
+		if w := k.wanted[s]; w != nil && !slices.Contains(v.Later, s) {
+			w.asked[from] = true
+		}
+	}
+}
+
+// accept adds buckets that come from another node.
+func (k *Keeper) accept(p Push, now time.Time) {
+	carried.Add(float64(len(p.Buckets)))
+	for _, e := range p.Emptied {
+		sh := &k.shards[e.Shard]
+		if at := now.Add(-e.For); at.After(sh.emptied) {
+			sh.emptied = at
+		}
+	}
+	for _, c := range p.Buckets {
+		h := holder{c.Tenant, c.ID}
+		sh := &k.shards[h.id.Shard()]
+		b := sh.buckets[h]
+		if b == nil {
+			b = newBucket(k.cfg.Rate, now)
+			k.keep(sh, h, b)
+		}
+		b.merge(c, now)
+	}
+}
+
+// pack takes what a shard holds, but what a new bucket would be as well.
+func (k *Keeper) pack(s id.Shard, now time.Time, to *Push) {
+	sh, o := &k.shards[s], k.others()
+	for h, b := range sh.buckets {
+		if d, ok := b.restful(now, o); !ok || d > 0 {
+			to.Buckets = append(to.Buckets, b.carried(h, now))
+		}
+	}
+	if !sh.emptied.IsZero() && now.Sub(sh.emptied) < k.cfg.Rate.full() {
+		to.Emptied = append(to.Emptied, EmptyShard{s, now.Sub(sh.emptied)})
+	}
+	*sh = shard{}
+}
+
+// give hands shards over. What is being fetched here may be on its way: it is to
+// be asked for again.
+func (k *Keeper) give(to id.MemberID, f Fetch) (Fetched, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.given[to]
+	if g == nil || f.No > g.no {
+		g = &given{no: f.No}
+		k.given[to] = g
+	}
+	if f.No < g.no || k.stopped {
+		return Fetched{}, fmt.Errorf("fetch %d: not answered any more", f.No)
+	}
+	now := k.cfg.Now()
+	var out Fetched
+	for _, s := range f.Shards {
+		w := k.wanted[s]
+		if w != nil && k.calling || len(g.Buckets) > fetchMost {
+			out.Later = append(out.Later, s)
+			continue
+		}
+		if w != nil {
+			clear(w.asked)
+		}
+		k.pack(s, now, &g.Push)
+	}
+	out.Buckets, out.Emptied = g.Buckets, g.Emptied
+	return out, nil
+}

@@ -1,0 +1,158 @@
+package limit
+
+import (
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// Lease asks a bucket for up to Want tokens, for a node that holds none. Replies
+// Leased. It may be received twice: a Lease of the same number is answered as
+// the first time for as long as its tokens are out.
+type Lease struct {
+	Node     id.MemberID   `json:"node"`
+	Seq      uint64        `json:"seq"`      // of the node's leases; later ones have higher numbers
+	Want     int64         `json:"want"`     // requests that wait, and what was spent lately
+	Returned int64         `json:"returned"` // tokens given back so far, in all
+	Idle     time.Duration `json:"idle"`     // how long ago the last token was spent, or less
+}
+
+// Repeatable: the number says which Lease it is.
+func (Lease) Repeatable() {}
+
+// Leased answers Lease. Granted 0 is a refusal; RetryAfter then says when one
+// token will be there. Wait is neither: other nodes may still give tokens back.
+type Leased struct {
+	Granted    int64         `json:"granted,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Wait       bool          `json:"wait,omitempty"`
+}
+
+// GiveBack says that a node holds none of the tokens of its leases up to Seq:
+// those that Returned does not count were spent. What it says is said again by
+// the node's next Lease, so it may be lost.
+type GiveBack struct {
+	Node     id.MemberID   `json:"node"`
+	Seq      uint64        `json:"seq"`
+	Returned int64         `json:"returned"`
+	Idle     time.Duration `json:"idle"`
+}
+
+// Recall asks a node to give back the tokens of a bucket that it has leased.
+// Replies GiveBack, or nothing where an answer to the node is still under way.
+type Recall struct {
+	Bucket cluster.Address `json:"bucket"`
+}
+
+// Fetch takes the buckets of shards from a node that has them: they live on the
+// asking node from then on. Replies Fetched. A Fetch of the same number comes
+// again because its answer was not received.
+type Fetch struct {
+	No     uint64     `json:"no"`
+	Shards []id.Shard `json:"shards"`
+}
+
+// Fetched answers Fetch. Later names the shards that have to be asked for again.
+type Fetched struct {
+	Buckets []Carried    `json:"buckets,omitempty"`
+	Emptied []EmptyShard `json:"emptied,omitempty"`
+	Later   []id.Shard   `json:"later,omitempty"`
+}
+
+// Push brings buckets to their owner from a node that ends. Replies msg.Done.
+type Push struct {
+	Buckets []Carried    `json:"buckets,omitempty"`
+	Emptied []EmptyShard `json:"emptied,omitempty"`
+}
+
+// Carried is a bucket on its way to another node.
+type Carried struct {
+	Tenant id.TenantID    `json:"tenant"`
+	ID     id.UUID        `json:"id"`
+	Credit time.Duration  `json:"credit"`
+	Leases []CarriedLease `json:"leases,omitempty"`
+}
+
+// CarriedLease is what a bucket knows of a node.
+type CarriedLease struct {
+	Node     id.MemberID   `json:"node"`
+	Tokens   int64         `json:"tokens"`
+	Granted  int64         `json:"granted"`
+	Seq      uint64        `json:"seq"`
+	Done     uint64        `json:"done"`
+	Returned int64         `json:"returned"`
+	Age      time.Duration `json:"age"`
+}
+
+// EmptyShard is a shard whose unknown buckets count as empty since a time.
+type EmptyShard struct {
+	Shard id.Shard      `json:"shard"`
+	For   time.Duration `json:"for"`
+}
+
+// Wishes repeats which runs of a node wait for a running place, and which gave
+// theirs back. Replies Granted; it may be received twice.
+type Wishes struct {
+	Waiting  []msg.AcquireSlot `json:"waiting,omitempty"`
+	Released []id.RunID        `json:"released,omitempty"`
+}
+
+// Repeatable: a wish that is known is no other one.
+func (Wishes) Repeatable() {}
+
+// Granted answers Wishes with those of the waiting runs that are known to run.
+type Granted struct {
+	Running []id.RunID `json:"running,omitempty"`
+}
+
+// Hold asks to be one of at most Max holders. Replies Held. A holder that holds
+// already is answered so again.
+type Hold struct {
+	Holder id.UUID     `json:"holder"`
+	Member id.MemberID `json:"member"`
+	Max    int         `json:"max"`
+}
+
+// Repeatable: the holder's id says which one it is.
+func (Hold) Repeatable() {}
+
+// Held answers Hold: not OK is a refusal, Wait is neither: ask again.
+type Held struct {
+	OK   bool `json:"ok,omitempty"`
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Release says that a holder holds no more. It may be lost.
+type Release struct {
+	Holder id.UUID `json:"holder"`
+}
+
+// Holders asks a node which holders of something live there. Replies HeldHere.
+// Claim says that the asker begins to count and knows of none: who counted
+// before does not any more, and answers of such that are under way do not hold.
+type Holders struct {
+	Of    cluster.Address `json:"of"`
+	Claim bool            `json:"claim,omitempty"`
+}
+
+// HeldHere answers Holders: who holds, and who has asked to and was not answered
+// yet. Later says that the node itself is beginning to count.
+type HeldHere struct {
+	Holding []id.UUID `json:"holding,omitempty"`
+	Asking  []id.UUID `json:"asking,omitempty"`
+	Later   bool      `json:"later,omitempty"`
+}
+
+// AddTo lets the messages of this package cross nodes.
+func AddTo(c *msg.Codec) {
+	for name, v := range map[string]any{
+		"limit_lease": Lease{}, "limit_leased": Leased{}, "limit_give_back": GiveBack{}, "limit_recall": Recall{},
+		"limit_fetch": Fetch{}, "limit_fetched": Fetched{}, "limit_push": Push{},
+		"slots_wishes": Wishes{}, "slots_granted": Granted{},
+		"holds_hold": Hold{}, "holds_held": Held{}, "holds_release": Release{}, "holds_holders": Holders{}, "holds_here": HeldHere{},
+	} {
+		c.Add(name, v)
+	}
+}
