@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster/membership"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/platform"
+)
+
+// serviceRevoked is the node service that takes a platform.Revoked and answers
+// msg.Done once this node has forgotten what it says.
+const serviceRevoked = "revoked"
+
+// Times of a revocation. How long it may take at most follows from the lease.
+const (
+	callTime  = time.Second            // one try to tell a node
+	queryTime = 2 * time.Second        // one question to the database
+	firstLook = 50 * time.Millisecond  // until the database is asked about those who are silent
+	lastLook  = 250 * time.Millisecond // and how often at least
+	firstCall = 20 * time.Millisecond  // until a node that did not answer is told again
+	lastCall  = 200 * time.Millisecond
+	firstOwed = 50 * time.Millisecond // until an announcement that failed is made again
+	lastOwed  = time.Second
+	slackTime = 2 * time.Second // beyond what the lease gives
+	maxHeard  = 1 << 14         // revocations that a node was told of between two beats
+)
+
+// members are the nodes as revocations see them; membership.Membership is one.
+type members interface {
+	// Announce takes the next number of the order of revocations. A node whose beat
+	// sees a number that it was not told of forgets everything (revoker.OnRevoked).
+	Announce(ctx context.Context) (number int64, err error)
+	// Members are, after an Announce, all who may have read what was true before it:
+	// one that joined a moment ago too.
+	Members() []membership.Member
+	// Forgotten are those of the members that may still rely on what they read
+	// before number: they hold a lease and have not acted on it.
+	Forgotten(ctx context.Context, number int64, of []id.MemberID) (missing []id.MemberID, err error)
+}
+
+// caller asks services of members; cluster.Node is one.
+type caller interface {
+	Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error)
+}
+
+// memory is what this node remembers of what may be revoked.
+type memory interface {
+	// Forget drops what is remembered of r and cuts its streams; the error says that
+	// it does not know what r is about.
+	Forget(ctx context.Context, r platform.Revoked) error
+	// ForgetAll drops everything.
+	ForgetAll()
+	// Recheck asks the database who of those with open streams may still watch, and
+	// cuts the streams of the others.
+	Recheck(ctx context.Context) error
+}
+
+// fellows are the other nodes.
+type fellows struct {
+	members members
+	caller  caller
+}
+
+// revoker makes all nodes forget (house.md, Cluster: Revocation): it is the
+// platform's Revoker on the node that made the change, and what answers on the
+// others. A revocation is over when each living node has said so, or by its row
+// acted on its number, or lost its lease.
+type revoker struct {
+	self  id.MemberID
+	lease time.Duration
+	log   zerolog.Logger
+
+	fellows atomic.Pointer[fellows] // nil: this node is alone
+	memory  atomic.Pointer[memory]  // nil: nothing is remembered yet
+	heard   heard
+
+	owed chan struct{} // capacity 1: an announcement is to be made
+	quit context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+func newRevoker(self id.MemberID, lease time.Duration, log zerolog.Logger) *revoker {
+	return &revoker{self: self, lease: lease, log: log, owed: make(chan struct{}, 1), quit: func() {}}
+}
+
+// join says how the other nodes are reached. It comes before the first request.
+func (r *revoker) join(m members, c caller) { r.fellows.Store(&fellows{m, c}) }
+
+// bind says what this node remembers. Before that it remembers nothing, and says
+// yes to everything.
+func (r *revoker) bind(m memory) { r.memory.Store(&m) }
+
+// Start begins to make owed announcements.
+func (r *revoker) Start(context.Context) error {
+	ctx, quit := context.WithCancel(context.Background())
+	r.quit = quit
+	r.wg.Go(func() { r.pay(ctx) })
+	return nil
+}
+
+// Stop ends it. What is owed then is not announced: what other nodes remember
+// ends by its time to live.
+func (r *revoker) Stop() {
+	r.quit()
+	r.wg.Wait()
+}
+
+// Revoke implements platform.Revoker.
+func (r *revoker) Revoke(ctx context.Context, what platform.Revoked) error {
+	began := time.Now()
+	if err := r.forget(ctx, what); err != nil {
+		return err
+	}
+	f := r.fellows.Load()
+	if f == nil {
+		return nil
+	}
+	// A node that is not reached has acted within two beats, or its lease is over: one
+	// lease. An announcement waits for half of one where a node has just died.
+	ctx, cancel := context.WithTimeout(ctx, 2*r.lease+slackTime)
+	defer cancel()
+	number, err := r.announce(ctx, f)
+	if err != nil {
+		r.owe()
+		return r.unconfirmed(what, "announce", err)
+	}
+	what.Number = number
+	r.heard.add(number)
+	var others []id.MemberID
+	for _, m := range f.members.Members() {
+		if m.ID != r.self {
+			others = append(others, m.ID)
+		}
+	}
+	if missing := r.collect(ctx, f, what, others); len(missing) > 0 {
+		return r.unconfirmed(what, "wait for the members", fmt.Errorf("%d of %d have not answered: %w", len(missing), len(others), context.Cause(ctx)))
+	}
+	revocationSeconds.Observe(time.Since(began).Seconds())
+	return nil
+}
+
+// Suspect implements platform.Revoker: every node forgets everything, in place of
+// what may have been revoked.
+func (r *revoker) Suspect(ctx context.Context, what platform.Revoked) {
+	if err := r.forget(ctx, what); err != nil {
+		r.log.Error().Err(err).Msg("what may have been revoked is not forgotten")
+	}
+	if r.fellows.Load() != nil {
+		r.owe()
+	}
+}
+
+// serve answers serviceRevoked.
+func (r *revoker) serve(ctx context.Context, _ id.MemberID, m any) (any, error) {
+	what, ok := m.(platform.Revoked)
+	if !ok {
+		return nil, fmt.Errorf("the service %s takes no %T", serviceRevoked, m)
+	}
+	// Of a newer node's word that this one does not know nothing is noted as heard:
+	// the beat sees its number, and forgets everything.
+	if err := r.forget(ctx, what); err != nil {
+		return nil, err
+	}
+	r.heard.add(what.Number)
+	return msg.Done{}, nil
+}
+
+func (r *revoker) forget(ctx context.Context, what platform.Revoked) error {
+	m := r.memory.Load()
+	if m == nil {
+		return nil
+	}
+	return (*m).Forget(ctx, what)
+}
+
+// OnRevoked is called by the beat when the numbers have moved up to upTo; it is
+// called by nobody else, and not twice at a time. When it returns nil this node
+// has acted on all of them: it was told of each, or has forgotten everything and
+// asked about every stream.
+func (r *revoker) OnRevoked(ctx context.Context, upTo int64) error {
+	if r.heard.all(upTo) {
+		r.heard.passed(upTo)
+		return nil
+	}
+	if m := r.memory.Load(); m != nil {
+		(*m).ForgetAll()
+		if err := (*m).Recheck(ctx); err != nil {
+			return fmt.Errorf("ask who may still watch: %w", err)
+		}
+		forgetsAll.Inc()
+	}
+	r.heard.passed(upTo)
+	return nil
+}
+
+// collect tells each of the members and waits until none is missing; those that
+// still are when ctx ends are returned.
+func (r *revoker) collect(ctx context.Context, f *fellows, what platform.Revoked, missing []id.MemberID) []id.MemberID {
+	telling, stop := context.WithCancel(ctx)
+	done := make(chan id.MemberID, len(missing))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for _, m := range missing {
+		wg.Go(func() {
+			if tell(telling, f.caller, m, what) {
+				done <- m
+			}
+		})
+	}
+	missing = slices.Clone(missing)
+	pause := firstLook
+	look := time.NewTimer(pause)
+	defer look.Stop()
+	for len(missing) > 0 {
+		select {
+		case m := <-done:
+			missing = slices.DeleteFunc(missing, func(x id.MemberID) bool { return x == m })
+		case <-look.C:
+			ask, cancel := context.WithTimeout(ctx, queryTime)
+			still, err := f.members.Forgotten(ask, what.Number, missing)
+			cancel()
+			if err == nil { // else the next look may tell, or they answer
+				missing = slices.DeleteFunc(missing, func(x id.MemberID) bool { return !slices.Contains(still, x) })
+			}
+			pause = min(2*pause, lastLook)
+			look.Reset(pause)
+		case <-ctx.Done():
+			return missing
+		}
+	}
+	return nil
+}
+
+// tell tells one member until it has answered; false when ctx ended before.
+func tell(ctx context.Context, c caller, to id.MemberID, what platform.Revoked) bool {
+	for pause := firstCall; ; pause = min(2*pause, lastCall) {
+		once, cancel := context.WithTimeout(ctx, callTime)
+		v, err := c.Call(once, to, serviceRevoked, what)
+		cancel()
+		if _, ok := v.(msg.Done); ok && err == nil {
+			return true
+		}
+		if !slept(ctx, pause) {
+			return false
+		}
+	}
+}
+
+// slept waits; false when ctx ended before.
+func slept(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r *revoker) announce(ctx context.Context, f *fellows) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.lease+queryTime)
+	defer cancel()
+	return f.members.Announce(ctx)
+}
+
+// unconfirmed is the answer to a change that was made and of which not every node
+// is known to know.
+func (r *revoker) unconfirmed(what platform.Revoked, doing string, err error) error {
+	revocationsUnconfirmed.Inc()
+	if !errors.Is(err, context.Canceled) { // who asked is gone
+		r.log.Warn().Err(err).Stringer("tenant", what.Tenant).Str("what", string(what.What)).Str("doing", doing).Msg("a revocation is not confirmed by every node")
+	}
+	return fmt.Errorf("%s: %w: %w", doing, err, problem.Unavailable(
+		"The change was made, but not every node has confirmed yet that it acts on it. Repeat the request: a repeat changes nothing more.", time.Second))
+}
+
+// owe makes an announcement later, until it succeeds. One is enough for whatever
+// is owed: who was not told forgets everything.
+func (r *revoker) owe() {
+	select {
+	case r.owed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *revoker) pay(ctx context.Context) {
+	for {
+		select {
+		case <-r.owed:
+		case <-ctx.Done():
+			return
+		}
+		f := r.fellows.Load()
+		if f == nil {
+			continue
+		}
+		for pause := firstOwed; ; pause = min(2*pause, lastOwed) {
+			if _, err := r.announce(ctx, f); err == nil {
+				break
+			}
+			if !slept(ctx, pause) {
+				return
+			}
+		}
+	}
+}
+
+// heard are the numbers of the revocations that this node was told of, and has
+// acted on, since the last beat that looked.
+type heard struct {
+	mu    sync.Mutex // guards the fields below
+	upTo  int64      // all up to here were acted on
+	known bool       // upTo is
+	above map[int64]struct{}
+}
+
+// add notes a number. With too many it is dropped, which costs forgetting
+// everything.
+func (h *heard) add(n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known && n <= h.upTo || len(h.above) >= maxHeard {
+		return
+	}
+	if h.above == nil {
+		h.above = map[int64]struct{}{}
+	}
+	h.above[n] = struct{}{}
+}
+
+// all reports whether each number up to upTo was acted on.
+func (h *heard) all(upTo int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.known || upTo < h.upTo || upTo-h.upTo > int64(len(h.above)) {
+		return false
+	}
+	for n := h.upTo + 1; n <= upTo; n++ {
+		if _, ok := h.above[n]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// passed says that everything up to upTo was acted on.
+func (h *heard) passed(upTo int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.upTo, h.known = upTo, true
+	for n := range h.above {
+		if n <= upTo {
+			delete(h.above, n)
+		}
+	}
+}
