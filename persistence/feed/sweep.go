@@ -17,6 +17,7 @@ var (
 	foreignTimersSQL   = queries.Get("foreign_timers")
 	releaseTimersSQL   = queries.Get("release_timers")
 	returnTimersSQL    = queries.Get("return_timers")
+	inOrderSQL         = queries.Get("in_order")
 	openRunsSQL        = queries.Get("open_runs")
 	dropIdempotencySQL = queries.Get("drop_idempotency")
 	runningSQL         = queries.Get("running")
@@ -141,24 +142,25 @@ func (s *Sweep) OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID,
 	}
 	here, rest := line(after.UUID), lines(shards)
 	behind, _ := slices.BinarySearch(rest, here+1)
-	rows, err := s.pool.Query(ctx, openRunsSQL, append([]int32{here}, rest[behind:]...), after, limit)
-	if err != nil {
-		return Page{}, fmt.Errorf("read open runs: %w", err)
-	}
 	var (
 		p    Page
 		o    OpenRun
 		able bool
 		size int
+		b    pgx.Batch // one transaction
 	)
-	_, err = pgx.ForEachRow(rows, []any{&o.Tenant, &o.Run, &o.Thread, &o.Held, &able, &size}, func() error {
-		if p.Next = o.Run; able && (line(o.Run.UUID) != noShard || slices.Contains(shards, o.Run.Shard())) {
-			p.Runs = append(p.Runs, o)
-		}
-		o.Thread = nil
-		return nil
+	b.Queue(inOrderSQL)
+	b.Queue(openRunsSQL, append([]int32{here}, rest[behind:]...), after, limit).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&o.Tenant, &o.Run, &o.Thread, &o.Held, &able, &size}, func() error {
+			if p.Next = o.Run; able && (line(o.Run.UUID) != noShard || slices.Contains(shards, o.Run.Shard())) {
+				p.Runs = append(p.Runs, o)
+			}
+			o.Thread = nil
+			return nil
+		})
+		return err
 	})
-	if err != nil {
+	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return Page{}, fmt.Errorf("read open runs: %w", err)
 	}
 	p.More = size == limit

@@ -32,6 +32,11 @@ UPDATE timers t SET claimed_until = NULL
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::timestamptz[]) AS k (tenant_id, kind, entity_id, name, claimed_until)
 WHERE t.tenant_id = k.tenant_id AND t.kind = k.kind AND t.entity_id = k.entity_id AND t.name = k.name AND t.claimed_until = k.claimed_until;
 
+-- For the rest of the transaction. A bitmap would read all the open runs of a
+-- shard to give the first ones.
+-- name: in_order
+SELECT set_config('enable_bitmapscan', 'off', true);
+
 -- A page of the open runs of some shards in their order, of the first one behind
 -- an id. The page is of runs that were looked at, so that those that wait for
 -- people, which may be most, cost no more than their share. Of them these could
