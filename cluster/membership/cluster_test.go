@@ -185,16 +185,15 @@ func TestTwentyThatJoinAtOnceKnowEachOther(t *testing.T) {
 func TestOfThreeTheHaltedOneIsMarkedWithinALeaseAndASecond(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
-	const lease = 2 * time.Second
-	a, heardA := peer(t, pool, Config{Lease: lease})
-	b, heardB := peer(t, pool, Config{Lease: lease})
-	c, _ := peer(t, pool, Config{Lease: lease})
+	a, heardA := peer(t, pool, Config{Lease: DefaultLease})
+	b, heardB := peer(t, pool, Config{Lease: DefaultLease})
+	c, _ := peer(t, pool, Config{Lease: DefaultLease})
 	eventually(t, "all know all", func() bool { return heardA.shows(a, b, c) && heardB.shows(a, b, c) })
 	calm(t, c)
 	c.halt()
 	halted := time.Now()
 	eventually(t, "the others go on without it", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
-	if took := time.Since(halted); took > lease+time.Second {
+	if took := time.Since(halted); took > DefaultLease+time.Second {
 		t.Errorf("it took %v", took)
 	}
 	var early bool
@@ -235,14 +234,15 @@ func TestWhoRefusesAndMissedABeatIsMarkedBeforeItsLeaseEnds(t *testing.T) {
 func TestWhoRefusesButBeatsIsNeverMarked(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
-	a, heard := peer(t, pool, Config{Lease: DefaultLease})
-	b, _ := peer(t, pool, Config{Lease: DefaultLease, OnFenced: func() { t.Error("fenced") }})
+	const lease = 2 * DefaultLease // a beat may be a second late on a busy machine
+	a, heard := peer(t, pool, Config{Lease: lease})
+	b, _ := peer(t, pool, Config{Lease: lease, OnFenced: func() { t.Error("fenced") }})
 	eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
 	calm(t, a)
 	start := time.Now()
-	eventually(t, "two leases have passed", func() bool {
+	eventually(t, "a lease has passed", func() bool {
 		a.Refused(b.Member())
-		return time.Since(start) > 2*DefaultLease
+		return time.Since(start) > lease
 	})
 	if stored(t, pool, b.Member()).dead || !heard.shows(a, b) {
 		t.Error("a member that renews was marked")
@@ -404,7 +404,7 @@ func TestWhenALookMayBeActedOn(t *testing.T) {
 func TestAfterAnOutageNobodyIsMarkedForALease(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.PrivateOptions{})
-	const lease = 1500 * time.Millisecond
+	const lease = DefaultLease
 	alive := func() { t.Error("fenced") }
 	a, heardA := peer(t, server.System(t), Config{Lease: lease, OnFenced: alive})
 	b, heardB := peer(t, server.System(t), Config{Lease: lease, OnFenced: alive})
@@ -480,7 +480,12 @@ func TestTheCachesAreEmptyBeforeTheLeaseIsExtended(t *testing.T) {
 		d := m.Load().Deadline()
 		before.Store(&d)
 		entered <- upTo
-		return <-leave
+		select {
+		case err := <-leave:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}})
 	m.Store(first)
 	forgot := func() (n int64) {
@@ -513,6 +518,22 @@ func TestTheCachesAreEmptyBeforeTheLeaseIsExtended(t *testing.T) {
 	renewed(t, second, 2)
 	if missing, err := first.Forgotten(t.Context(), n, []id.MemberID{second.Member()}); err != nil || len(missing) != 0 {
 		t.Errorf("%v, %v", missing, err)
+	}
+}
+
+func TestTheRowSaysWhatWasForgottenByTheSameBeat(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t).System(t)
+	calls := 0
+	m, _ := peer(t, pool, Config{Lease: long, OnRevoked: func(context.Context, int64) error { calls++; return nil }})
+	m.halt()
+	exec(t, pool, `SELECT nextval('revocations') FROM generate_series(1, 3)`)
+	if !m.renew(context.Background()) || calls != 1 {
+		t.Fatalf("asked to forget %d times", calls)
+	}
+	all, err := List(t.Context(), pool)
+	if err != nil || len(all) != 1 || all[0].Forgot != 3 {
+		t.Fatalf("%+v, %v", all, err)
 	}
 }
 
@@ -745,5 +766,25 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 	if n := got["svc_membership_members_count"]; n != 1 {
 		t.Errorf("%v members", n)
+	}
+}
+
+// What a look costs with 50 members, four times a second each.
+func BenchmarkLookOfFifty(b *testing.B) {
+	pool := pgtest.New(b).System(b)
+	m, err := Join(context.Background(), pool, Config{Member: member(), Address: "here", Lease: long})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.halt()
+	for range 49 {
+		if _, err := pool.Exec(context.Background(), `INSERT INTO members (id, address, lease_until) VALUES ($1, '10.0.0.1:7946', now() + interval '1 hour')`, member()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if _, err := m.look(context.Background()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
