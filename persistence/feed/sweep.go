@@ -15,6 +15,7 @@ import (
 var (
 	claimTimersSQL     = queries.Get("claim_timers")
 	foreignTimersSQL   = queries.Get("foreign_timers")
+	claimedForeignSQL  = queries.Get("claimed_foreign")
 	releaseTimersSQL   = queries.Get("release_timers")
 	returnTimersSQL    = queries.Get("return_timers")
 	inOrderSQL         = queries.Get("in_order")
@@ -93,9 +94,18 @@ func (s *Sweep) ClaimTimers(ctx context.Context, c Claim) ([]Timer, error) {
 }
 
 // ReleaseTimers ends the claims on timers of the shards: what is due is due at
-// once, whoever was told before. An id that carries no shard counts to all.
+// once, whoever was told before.
 func (s *Sweep) ReleaseTimers(ctx context.Context, shards []id.Shard) error {
-	if _, err := s.pool.Exec(ctx, releaseTimersSQL, lines(shards)); err != nil {
+	rows, err := s.pool.Query(ctx, claimedForeignSQL)
+	if err != nil {
+		return fmt.Errorf("read claims of foreign ids: %w", err)
+	}
+	foreign, err := pgx.CollectRows(rows, pgx.RowTo[id.UUID])
+	if err != nil {
+		return fmt.Errorf("read claims of foreign ids: %w", err)
+	}
+	foreign = slices.DeleteFunc(foreign, func(u id.UUID) bool { return !slices.Contains(shards, u.Shard()) })
+	if _, err := s.pool.Exec(ctx, releaseTimersSQL, lines(shards), foreign); err != nil {
 		return fmt.Errorf("release timers: %w", err)
 	}
 	return nil

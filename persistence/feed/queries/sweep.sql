@@ -24,7 +24,10 @@ WHERE due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now()) AND 
 
 -- name: release_timers
 UPDATE timers SET claimed_until = NULL
-WHERE due_at <= now() AND claimed_until > now() AND (shard_of(entity_id) = ANY ($1::int[]) OR shard_of(entity_id) IS NULL);
+WHERE due_at <= now() AND claimed_until > now() AND (shard_of(entity_id) = ANY ($1::int[]) OR entity_id = ANY ($2::uuid[]));
+
+-- name: claimed_foreign
+SELECT DISTINCT entity_id FROM timers WHERE due_at <= now() AND claimed_until > now() AND shard_of(entity_id) IS NULL;
 
 -- A claim that somebody has taken anew since is theirs.
 -- name: return_timers
