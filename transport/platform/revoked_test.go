@@ -1,0 +1,387 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+// teller is a Revoker that notes what it is told, and may refuse to confirm.
+type teller struct {
+	p         *Platform
+	mu        sync.Mutex // guards the fields below
+	revoked   []Revoked
+	suspected []Revoked
+	refuse    error
+}
+
+func (f *teller) Revoke(ctx context.Context, r Revoked) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revoked = append(f.revoked, r)
+	if err := f.p.Forget(ctx, r); err != nil {
+		return err
+	}
+	return f.refuse
+}
+
+func (f *teller) Suspect(_ context.Context, r Revoked) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.suspected = append(f.suspected, r)
+}
+
+func (f *teller) with(set func(f *teller)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set(f)
+}
+
+// take empties the lists.
+func (f *teller) take() (revoked, suspected []Revoked) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	revoked, suspected = f.revoked, f.suspected
+	f.revoked, f.suspected = nil, nil
+	return revoked, suspected
+}
+
+func (w *world) withTeller() *teller {
+	f := &teller{p: w.Platform}
+	w.Revoker = f
+	return f
+}
+
+var errUnconfirmed = problem.Unavailable("The change was made. Repeat the request.", time.Second)
+
+// Each change that another node may have remembered otherwise is told to all
+// nodes before it is answered: one row, one route.
+func TestWhatEveryNodeIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.withTeller()
+	a := w.a
+	kim := w.newHuman(a, "kim@example.com", lifecycle.RoleMember)
+	lee := w.newHuman(a, "lee@example.com", lifecycle.RoleMember)
+	cookie := w.enter(lee)
+	token, _ := store.ParseToken(cookie)
+	f.take()
+	fill := a.fill()
+	tenant := a.tenant
+	user := func(what What) *Revoked { return &Revoked{What: what, Tenant: tenant, User: kim.id} }
+	agent := &Revoked{What: ChangedAgent, Tenant: tenant, Agent: a.agent}
+	server := &Revoked{What: ChangedServer, Tenant: tenant, Server: a.server}
+	access := &Revoked{What: ChangedAccess, Tenant: tenant}
+	who := "/v1/users/" + kim.id.String()
+	for _, c := range []struct {
+		as, method, path, body string
+		status                 int
+		told                   *Revoked // nil: nothing
+	}{
+		{"", "POST", "/v1/api-keys", `{"name": "x"}`, 201, nil},
+		{"owner", "PATCH", who, `{"name": "Kim"}`, 200, nil},
+		{"owner", "PATCH", who, `{"role": "admin"}`, 200, user(ChangedUser)},
+		{"owner", "PATCH", who, `{"role": "member", "password": "battery horse correct"}`, 200, user(RevokedUser)},
+		{"owner", "PATCH", who, `{"role": "nonsense"}`, 400, nil},
+		{"owner", "DELETE", who, "", 204, user(RevokedUser)},
+		{"owner", "DELETE", who, "", 404, user(RevokedUser)}, // the first may not have been answered
+		{"owner", "DELETE", "/v1/users/" + a.owner.String(), "", 409, nil},
+		{cookie, "POST", "/v1/auth/password", `{"current": "wrong wrong wrong", "new": "battery horse correct"}`, 400, nil},
+		{cookie, "POST", "/v1/auth/logout", "", 204, &Revoked{What: RevokedSession, Tenant: tenant, User: lee.id, Session: id.SessionID{UUID: token.ID}}},
+		{"", "PATCH", "/v1/agents/{agent}", `{"name": "y"}`, 200, nil},
+		{"", "PATCH", "/v1/agents/{agent}", `{"node_id": null}`, 200, access},
+		{"", "POST", "/v1/agents/{agent}/versions", `{"manifest": ` + manifest + `}`, 201, nil},
+		{"", "POST", "/v1/agents/{agent}/versions/2/publish", "", 200, agent},
+		{"", "POST", "/v1/agents/{agent}/versions/9/publish", "", 404, nil},
+		{"", "PATCH", "/v1/org-nodes/{node}", `{"name": "y"}`, 200, nil},
+		{"", "PATCH", "/v1/org-nodes/{node}", `{"parent_id": null}`, 200, access},
+		{"", "PATCH", "/v1/mcp-servers/{server}", `{"name": "x"}`, 200, server},
+		{"", "POST", "/v1/connections", `{"mcp_server_id": "{server}", "name": "x", "credentials": {"token": "t"}}`, 201, server},
+		{"", "PATCH", "/v1/connections/{connection}", `{"credentials": {"token": "t"}}`, 200, server},
+		{"", "POST", "/v1/tool-grants", `{"source": "mcp", "mcp_server_id": "{server}", "tool_pattern": "x", "effect": "deny"}`, 201, access},
+		{"", "PATCH", "/v1/tool-grants/{grant}", `{"connection_id": null}`, 200, access},
+		{"", "DELETE", "/v1/tool-grants/{grant}", "", 204, access},
+		{"", "POST", "/v1/approval-policies", `{"name": "x", "tool_pattern": "*"}`, 201, access},
+		{"", "PATCH", "/v1/approval-policies/{policy}", `{"required_approvals": 2}`, 200, access},
+		{"", "DELETE", "/v1/approval-policies/{policy}", "", 204, access},
+		{"", "DELETE", "/v1/connections/{connection}", "", 204, server},
+		{"", "DELETE", "/v1/mcp-servers/{server}", "", 204, server},
+		{"", "DELETE", "/v1/agents/{agent}", "", 204, agent},
+		{"", "DELETE", "/v1/agents/{agent}", "", 404, agent},
+		{"", "DELETE", "/v1/api-keys/" + a.key.String(), "", 204, &Revoked{What: RevokedKey, Tenant: tenant, Key: a.key}},
+	} {
+		path, body := fill.Replace(c.path), fill.Replace(c.body)
+		var got answer
+		switch c.as {
+		case "":
+			got = w.call(a, c.method, path, body)
+		case cookie:
+			got = w.send(cookie, c.method, path, body, "X-Svc-CSRF", "1")
+		default:
+			got = w.person(c.as, c.method, path, body)
+		}
+		told, suspected := f.take()
+		var want []Revoked
+		if c.told != nil {
+			want = []Revoked{*c.told}
+		}
+		if got.status != c.status || !reflect.DeepEqual(told, want) || len(suspected) > 0 {
+			t.Errorf("%s %s: %d %s, told %+v, suspected %+v", c.method, c.path, got.status, got.body, told, suspected)
+		}
+	}
+}
+
+// A change that not every node has confirmed is made, and is not answered as such;
+// a repeat is harmless and tells again, also where it is answered from what was
+// kept.
+func TestAChangeThatIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.withTeller()
+	key := func() string {
+		got := w.call(w.a, "POST", "/v1/api-keys", `{"name": "x"}`)
+		return fmt.Sprint(got.get("id"))
+	}()
+	agent := "/v1/agents/" + w.a.agent.String()
+	if got := w.call(w.a, "POST", agent+"/versions", `{"manifest": `+manifest+`}`); got.status != 201 {
+		t.Fatal(got)
+	}
+	f.take()
+	for name, c := range map[string]struct {
+		method, path string
+		header       []string
+		status       int // of the repeat
+		replayed     bool
+	}{
+		"a revocation":       {"DELETE", "/v1/api-keys/" + key, nil, 204, false},
+		"a removal":          {"DELETE", "/v1/tool-grants/" + w.a.grant.String(), nil, 404, false},
+		"one that was kept":  {"POST", agent + "/versions/2/publish", []string{"Idempotency-Key", "k"}, 200, true},
+		"one that was not":   {"POST", agent + "/versions/2/publish", nil, 200, false},
+		"another one's kept": {"POST", agent + "/versions/1/publish", []string{"Idempotency-Key", "l"}, 200, true},
+	} {
+		f.with(func(f *teller) { f.refuse = errUnconfirmed })
+		for range 2 {
+			got := w.call(w.a, c.method, c.path, "", c.header...)
+			if got.status != 503 || got.code() != "UNAVAILABLE" || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "Repeat the request") {
+				t.Errorf("%s: %d %s", name, got.status, got.body)
+			}
+			if told, _ := f.take(); len(told) != 1 {
+				t.Errorf("%s: told %+v", name, told)
+			}
+		}
+		f.with(func(f *teller) { f.refuse = nil })
+		got := w.call(w.a, c.method, c.path, "", c.header...)
+		if got.status != c.status || (got.header.Get("Idempotency-Replayed") == "true") != c.replayed {
+			t.Errorf("%s, repeated: %d %s", name, got.status, got.body)
+		}
+		if told, _ := f.take(); len(told) == 0 {
+			t.Errorf("%s, repeated: nobody was told", name)
+		}
+	}
+}
+
+// What is told depends on what is known of the commit.
+func TestWhatIsToldOfAnOutcome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.withTeller()
+	r := Revoked{What: ChangedAccess, Tenant: w.a.tenant}
+	for _, c := range []struct {
+		err                       error
+		told, suspected, whenGone int
+	}{
+		{nil, 1, 0, 1},
+		{problem.NotFound("grant"), 0, 0, 1},
+		{problem.Invalid("x", "y"), 0, 0, 0},
+		{problem.New(problem.CodeForbidden, ""), 0, 0, 0},
+		{fmt.Errorf("behind it: %w", edge.ErrReplay), 0, 0, 0},
+		{store.ErrUnavailable, 0, 1, 0},
+		{context.DeadlineExceeded, 0, 1, 0},
+		{errors.New("anything"), 0, 1, 0},
+	} {
+		_, err := told(t.Context(), w.Platform, r, &edge.Empty{}, c.err)
+		was, suspected := f.take()
+		if !errors.Is(err, c.err) || len(was) != c.told || len(suspected) != c.suspected {
+			t.Errorf("%v: %v, told %v, suspected %v", c.err, err, was, suspected)
+		}
+		_, err = removed(t.Context(), w.Platform, r, &edge.Empty{}, c.err)
+		if was, suspected = f.take(); !errors.Is(err, c.err) || len(was) != c.whenGone || len(suspected) != c.suspected {
+			t.Errorf("%v of a removal: %v, told %v, suspected %v", c.err, err, was, suspected)
+		}
+	}
+	w.Revoker = nil
+	before := w.tools.anew
+	if _, err := told(t.Context(), w.Platform, r, &edge.Empty{}, store.ErrUnavailable); !errors.Is(err, store.ErrUnavailable) || w.tools.anew != before+1 {
+		t.Error("the only node remembers what may be wrong")
+	}
+}
+
+// Forget drops exactly what its message is about.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.a
+	var cut []string
+	w.Revoked = func(_ context.Context, t id.TenantID, k id.KeyID) error {
+		cut = append(cut, "key "+k.String())
+		return nil
+	}
+	kim := w.newHuman(a, "kim@example.com", lifecycle.RoleAdmin)
+	cookie := w.enter(kim)
+	token, _ := store.ParseToken(cookie)
+	session := id.SessionID{UUID: token.ID}
+	keyCreds := edge.Credentials{Bearer: a.secret, Tenant: a.tenant.String()}
+	sessionCreds := edge.Credentials{Cookie: cookie, Method: "GET"}
+	for _, c := range []struct {
+		r                               Revoked
+		key, session, agent             bool // is forgotten
+		server, access                  bool
+		keysStreamsCut, sessionsEndings string
+	}{
+		{Revoked{What: RevokedKey, Key: a.key}, true, false, false, false, false, "key " + a.key.String(), ""},
+		{Revoked{What: RevokedKey, Key: w.b.key}, false, false, false, false, false, "key " + w.b.key.String(), ""},
+		{Revoked{What: RevokedSession, User: kim.id, Session: session}, false, true, false, false, false, "", "one of " + kim.id.String()},
+		{Revoked{What: RevokedUser, User: kim.id}, false, true, false, false, false, "", "all of " + kim.id.String()},
+		{Revoked{What: ChangedUser, User: kim.id}, false, true, false, false, false, "", ""},
+		{Revoked{What: ChangedAgent, Agent: a.agent}, false, false, true, false, true, "", ""},
+		{Revoked{What: ChangedServer, Server: a.server}, false, false, false, true, true, "", ""},
+		{Revoked{What: ChangedAccess}, false, false, false, false, true, "", ""},
+	} {
+		c.r.Tenant = a.tenant
+		for _, creds := range []edge.Credentials{keyCreds, sessionCreds} {
+			if _, err := w.Auth.Authenticate(t.Context(), creds); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := w.version(t.Context(), a.tenant, a.agent); err != nil {
+			t.Fatal(err)
+		}
+		cut = nil
+		w.ended.take()
+		w.tools.forgot()
+		anew := w.tools.anew
+		if err := w.Forget(t.Context(), c.r); err != nil {
+			t.Fatal(err)
+		}
+		_, remembered := w.published.Get(agentKey{a.tenant, a.agent})
+		if w.Auth.Cached(keyCreds) == c.key || w.Sessions.Cached(sessionCreds) == c.session || remembered == c.agent ||
+			(len(w.tools.forgot()) == 1) != c.server || (w.tools.anew > anew) != c.access ||
+			strings.Join(cut, ", ") != c.keysStreamsCut || w.ended.take() != c.sessionsEndings {
+			t.Errorf("%+v: something else is forgotten or cut: %v", c.r, cut)
+		}
+	}
+	if err := w.Forget(t.Context(), Revoked{What: "embed_key", Tenant: a.tenant}); err == nil {
+		t.Error("a newer node's word is said to be acted on")
+	}
+	for _, creds := range []edge.Credentials{keyCreds, sessionCreds} {
+		if _, err := w.Auth.Authenticate(t.Context(), creds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := w.version(t.Context(), a.tenant, a.agent); err != nil {
+		t.Fatal(err)
+	}
+	w.ForgetAll()
+	if _, remembered := w.published.Get(agentKey{a.tenant, a.agent}); remembered || w.Auth.Cached(keyCreds) || w.Sessions.Cached(sessionCreds) {
+		t.Error("something is left")
+	}
+}
+
+// nodes is a Revoker over two nodes in one process.
+type nodes []*Platform
+
+func (n nodes) Revoke(ctx context.Context, r Revoked) error {
+	var errs []error
+	for _, p := range n {
+		errs = append(errs, p.Forget(ctx, r))
+	}
+	return errors.Join(errs...)
+}
+
+func (n nodes) Suspect(context.Context, Revoked) {
+	for _, p := range n {
+		p.ForgetAll()
+	}
+}
+
+// A published version is used by the next run on any node, and only a node with
+// its lease uses what it remembers of it.
+func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	live := true
+	cfg := w.Config
+	cfg.Valid = func() bool { return live }
+	other := New(cfg)
+	w.Revoker = nodes{w.Platform, other}
+	version := func() int {
+		t.Helper()
+		v, ok, err := other.version(t.Context(), w.a.tenant, w.a.agent)
+		if err != nil || !ok {
+			t.Fatal(v, ok, err)
+		}
+		return v
+	}
+	agent := "/v1/agents/" + w.a.agent.String()
+	for n := 2; n < 6; n++ {
+		if got := w.call(w.a, "POST", agent+"/versions", `{"manifest": `+manifest+`}`); got.status != 201 {
+			t.Fatal(got)
+		}
+		if before := version(); before != n-1 {
+			t.Fatalf("version %d before %d", before, n)
+		}
+		if got := w.call(w.a, "POST", fmt.Sprintf("%s/versions/%d/publish", agent, n), ""); got.status != 200 {
+			t.Fatal(got)
+		}
+		if now := version(); now != n {
+			t.Fatalf("version %d after the answer of %d", now, n)
+		}
+	}
+	if _, err := w.admin.Exec(t.Context(), "UPDATE agents SET published_version = 1 WHERE tenant_id = $1 AND id = $2", w.a.tenant, w.a.agent); err != nil {
+		t.Fatal(err)
+	}
+	live = false
+	if v := version(); v != 1 {
+		t.Errorf("without the lease it uses version %d, which it remembers", v)
+	}
+}
+
+func TestARevocationCrossesNodes(t *testing.T) {
+	t.Parallel()
+	c := msg.NewCodec()
+	AddMessages(c)
+	full := Revoked{Number: 7, What: RevokedSession}
+	for i, v := 0, reflect.ValueOf(&full).Elem(); i < v.NumField(); i++ {
+		if u, ok := v.Field(i).Addr().Interface().(interface{ SetBytes16([16]byte) }); ok {
+			u.SetBytes16(id.NewAnywhere())
+		}
+		if v.Field(i).IsZero() {
+			t.Fatalf("%s is not set", v.Type().Field(i).Name)
+		}
+	}
+	for _, r := range []Revoked{full, {What: ChangedAccess, Tenant: full.Tenant}} {
+		name, body, err := c.Encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := c.Decode(name, body)
+		if err != nil || back != any(r) {
+			t.Errorf("%s: %+v, %v", body, back, err)
+		}
+	}
+	if _, body, _ := c.Encode(Revoked{What: ChangedAccess, Tenant: full.Tenant}); strings.Count(string(body), ":") != 2 {
+		t.Errorf("what it is not about is sent: %s", body)
+	}
+}
