@@ -16,8 +16,11 @@ import (
 func over(r Rate, capacity int64, admitted []time.Time) (over int64) {
 	slices.SortFunc(admitted, time.Time.Compare)
 	full := time.Duration(capacity) * r.Every
-	level, at := full, epoch
-	for _, t := range admitted {
+	level, at := full, time.Time{}
+	for i, t := range admitted {
+		if i == 0 {
+			at = t
+		}
 		level, at = min(level+t.Sub(at), full), t
 		if level -= r.Every; level < 0 {
 			level += r.Every

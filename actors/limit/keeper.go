@@ -216,8 +216,8 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 func (k *Keeper) open(a cluster.Address) (*bucket, time.Time, error) {
 	k.mu.Lock()
 	sh := &k.shards[a.Shard()]
-	if !sh.held {
-		k.want(a.Shard())
+	if !sh.held && k.wanted[a.Shard()] == nil {
+		k.wantAll()
 	}
 	if !sh.held || k.stopped {
 		k.mu.Unlock()
@@ -298,6 +298,15 @@ func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
 				}
 			}
 		})
+	}
+}
+
+// wantAll begins to fetch what this node owns and does not have.
+func (k *Keeper) wantAll() {
+	for s := range id.Shard(id.Shards) {
+		if !k.shards[s].held && (k.cfg.Peers == nil || k.cfg.Peers.Owner(s) == k.cfg.Peers.Member()) {
+			k.want(s)
+		}
 	}
 }
 

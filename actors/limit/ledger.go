@@ -33,6 +33,9 @@ const (
 	askPause = recallWait / 10
 	// holdTicks is how long tokens are held at most.
 	holdTicks = 20
+	// againTicks is when what was given back is said once more: it may have been lost
+	// because the bucket was on the move.
+	againTicks = 10
 )
 
 // Node is what a Ledger needs of the cluster.
@@ -85,6 +88,7 @@ type account struct {
 	since    uint32    // the tick that spent[0] is of
 	used     uint32    // the tick of the last touch
 	leased   uint32    // the tick of the last grant
+	said     uint32    // the tick in which something was given back
 	emptied  time.Time // when the last token was spent
 	returned int64     // given back so far
 	open     uint64    // the number of a Lease that was not answered, or 0
@@ -132,10 +136,20 @@ func (l *Ledger) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that.
+// Stop ends that. What the owners may not know of is given back.
 func (l *Ledger) Stop() {
 	l.once.Do(func() { close(l.stop) })
 	l.wg.Wait()
+	for i := range l.books {
+		b := &l.books[i]
+		b.mu.Lock()
+		for h, a := range b.accounts {
+			if a.asking == nil && (!a.reported || l.tick.Load()-a.said <= againTicks) {
+				l.node.Tell(h.address(), l.giveBack(a, a.tokens))
+			}
+		}
+		b.mu.Unlock()
+	}
 }
 
 // Tenant takes a token of a tenant's bucket. Where there is none, ok is false
@@ -365,7 +379,7 @@ func (l *Ledger) giveBack(a *account, n int64) GiveBack {
 	}
 	a.tokens -= n
 	a.returned += n
-	a.reported, a.open = a.tokens == 0, 0
+	a.reported, a.open, a.said = a.tokens == 0, 0, l.tick.Load()
 	return GiveBack{Node: l.node.Member(), Seq: l.seq.Load(), Returned: a.returned, Idle: idle}
 }
 
@@ -381,8 +395,13 @@ func (l *Ledger) runOnce() {
 				continue
 			}
 			idle := now - a.used
-			if !a.reported && (idle > 2 || a.tokens > a.recent(now) || now-a.leased > holdTicks) {
+			switch {
+			case !a.reported && (idle > 2 || a.tokens > a.recent(now) || now-a.leased > holdTicks):
 				l.node.Tell(h.address(), l.giveBack(a, a.tokens))
+			case a.reported && a.returned > 0 && now-a.said == againTicks:
+				said := a.said
+				l.node.Tell(h.address(), l.giveBack(a, 0))
+				a.said = said
 			}
 			if a.reported && idle > l.rest {
 				delete(b.accounts, h)

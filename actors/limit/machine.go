@@ -2,6 +2,7 @@ package limit
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -261,6 +262,102 @@ func (b *bucket) merge(c Carried, now time.Time) {
 		b.total += k.Tokens
 	}
 	b.credit = max(min(b.credit, time.Duration(b.rate.Capacity-b.total)*b.rate.Every), 0)
+}
+
+// count is who holds something of which at most so many may be held.
+type count struct {
+	holders  map[id.UUID]holding
+	refusals map[id.UUID]uint64 // who is to be refused, unless the check of this number finds room
+	begun    uint64             // checks that have begun; at most one is under way
+	ended    uint64
+}
+
+// holding is one of the holders.
+type holding struct {
+	member id.MemberID
+	begun  uint64 // checks that had begun before
+}
+
+func newCount() *count {
+	return &count{holders: map[id.UUID]holding{}, refusals: map[id.UUID]uint64{}}
+}
+
+func (c *count) add(who id.UUID, m id.MemberID) { c.holders[who] = holding{m, c.begun} }
+
+// hold answers a Hold. Nobody is refused before a check that began after he asked:
+// until then he is to wait.
+func (c *count) hold(m Hold) (ok, wait bool) {
+	_, holds := c.holders[m.Holder]
+	if holds || len(c.holders) < m.Max {
+		if !holds {
+			c.add(m.Holder, m.Member)
+		}
+		delete(c.refusals, m.Holder)
+		return true, false
+	}
+	n, known := c.refusals[m.Holder]
+	switch {
+	case !known && len(c.holders) == 0: // at most none
+		return false, false
+	case !known:
+		c.refusals[m.Holder] = c.begun + 1
+		return false, true
+	case c.ended < n:
+		return false, true
+	}
+	delete(c.refusals, m.Holder)
+	return false, false
+}
+
+func (c *count) release(who id.UUID) {
+	delete(c.holders, who)
+	delete(c.refusals, who)
+}
+
+// forget frees the places of those who live no more.
+func (c *count) forget(living []id.MemberID) {
+	maps.DeleteFunc(c.holders, func(_ id.UUID, h holding) bool { return !slices.Contains(living, h.member) })
+}
+
+// begin begins a check, if none is under way: these are to be asked.
+func (c *count) begin() []id.MemberID {
+	if c.begun != c.ended {
+		return nil
+	}
+	c.begun++
+	var members []id.MemberID
+	for _, h := range c.holders {
+		if !slices.Contains(members, h.member) {
+			members = append(members, h.member)
+		}
+	}
+	return members
+}
+
+// checked ends a check with who still holds, on the members that answered. Who
+// came since it began is not known there, maybe. It returns how many are gone.
+func (c *count) checked(still map[id.MemberID][]id.UUID) int {
+	before := len(c.holders)
+	maps.DeleteFunc(c.holders, func(who id.UUID, h holding) bool {
+		holders, answered := still[h.member]
+		return answered && h.begun < c.begun && !slices.Contains(holders, who)
+	})
+	c.ended = c.begun
+	return before - len(c.holders)
+}
+
+// asked reports whether somebody waits for a check that has not begun.
+func (c *count) asked() bool {
+	for _, n := range c.refusals {
+		if n > c.begun {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *count) idle() bool {
+	return len(c.holders) == 0 && len(c.refusals) == 0 && c.begun == c.ended
 }
 
 // slots are the running places of one tenant.

@@ -129,20 +129,35 @@ type Release struct {
 	Holder id.UUID `json:"holder"`
 }
 
-// Holders asks a node which holders of something live there. Replies HeldHere.
-// Claim says that the asker begins to count and knows of none: who counted
-// before does not any more, and answers of such that are under way do not hold.
+// Holders asks a node which holders of something live there, and so still hold or
+// have asked to. Replies HeldHere.
 type Holders struct {
-	Of    cluster.Address `json:"of"`
-	Claim bool            `json:"claim,omitempty"`
+	Of cluster.Address `json:"of"`
 }
 
-// HeldHere answers Holders: who holds, and who has asked to and was not answered
-// yet. Later says that the node itself is beginning to count.
+// HeldHere answers Holders.
 type HeldHere struct {
-	Holding []id.UUID `json:"holding,omitempty"`
-	Asking  []id.UUID `json:"asking,omitempty"`
-	Later   bool      `json:"later,omitempty"`
+	Holders []id.UUID `json:"holders,omitempty"`
+}
+
+// Claim says that the asker counts the holders of shards from now on. It comes in
+// two steps: when all nodes have heard Stop, none of them counts any more; then
+// each says who holds there. Replies Claimed.
+type Claim struct {
+	Shards []id.Shard `json:"shards"`
+	Stop   bool       `json:"stop,omitempty"`
+}
+
+// Claimed answers Claim. Later names the shards that have to be asked for again.
+type Claimed struct {
+	Later   []id.Shard `json:"later,omitempty"`
+	Holding []HeldAt   `json:"holding,omitempty"`
+}
+
+// HeldAt are the holders of something on a node.
+type HeldAt struct {
+	Of      cluster.Address `json:"of"`
+	Holders []id.UUID       `json:"holders"`
 }
 
 // AddTo lets the messages of this package cross nodes.
@@ -152,6 +167,7 @@ func AddTo(c *msg.Codec) {
 		"limit_fetch": Fetch{}, "limit_fetched": Fetched{}, "limit_push": Push{},
 		"slots_wishes": Wishes{}, "slots_granted": Granted{},
 		"holds_hold": Hold{}, "holds_held": Held{}, "holds_release": Release{}, "holds_holders": Holders{}, "holds_here": HeldHere{},
+		"holds_claim": Claim{}, "holds_claimed": Claimed{},
 	} {
 		c.Add(name, v)
 	}

@@ -1,0 +1,495 @@
+package limit
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+const (
+	// KindHolds is the kind of the actors that count holders.
+	KindHolds = "holds"
+	// ServiceHolds is the name under which a node serves Holds.Served.
+	ServiceHolds = "holds"
+	// checkEvery is how often holders that nobody asks about are looked at: who holds
+	// no more and was not released is forgotten then.
+	checkEvery = time.Minute
+)
+
+// HoldsAddress is where holders of something of a tenant are counted; scope and
+// key say of what.
+func HoldsAddress(t id.TenantID, scope, key string) cluster.Address {
+	sum := sha256.Sum256([]byte(scope + "\x00" + key))
+	a := cluster.Address{Kind: KindHolds, Tenant: t, ID: id.UUID(sum[:16])}
+	a.ID[6] = a.ID[6]&0x0f | version8
+	return a
+}
+
+// HoldsNode is what Holds need of the cluster (cluster.Node).
+type HoldsNode interface {
+	Peers
+	Node
+}
+
+// HoldsConfig is what Holds need.
+type HoldsConfig struct {
+	Node HoldsNode
+	// Living are the members that live, as in KeeperConfig; nil: this node alone.
+	Living func() []id.MemberID
+	Now    func() time.Time
+}
+
+// Holds are a node's side of what at most so many may hold at a time: its own
+// holders, and the counts that live here. The holders are the truth, a count
+// follows from them: who begins to count asks every node.
+type Holds struct {
+	cfg  HoldsConfig
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex                           // guards the fields below
+	own      map[cluster.Address]map[id.UUID]bool // this node's holders; true: they hold, false: they asked
+	claims   [id.Shards]uint64                    // how often who counts a shard has asked who holds here
+	counted  [id.Shards]bool                      // here, and all who live were asked
+	counts   [id.Shards]map[cluster.Address]*count
+	wanted   map[id.Shard]*claim
+	claiming bool // a goroutine asks for what is wanted
+	calling  bool // it waits for answers
+	stopped  bool
+}
+
+// claim is a shard whose holders are being asked for.
+type claim struct {
+	since         time.Time
+	stopped, told map[id.MemberID]bool // those who have answered its steps
+}
+
+// NewHolds makes Holds of which nobody holds any.
+func NewHolds(cfg HoldsConfig) *Holds {
+	return &Holds{
+		cfg: cfg, stop: make(chan struct{}), own: map[cluster.Address]map[id.UUID]bool{},
+		wanted: map[id.Shard]*claim{},
+	}
+}
+
+// Behavior makes the actor of a count, for node.Register(KindHolds, …).
+func (h *Holds) Behavior(cluster.Address) cluster.Behavior { return &holdsActor{holds: h} }
+
+// Changed asks for the holders of what this node gained, for node.OnChange.
+func (h *Holds) Changed(c cluster.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range c.Gained {
+		h.drop(s)
+		h.want(s)
+	}
+}
+
+// Stop ends what is under way.
+func (h *Holds) Stop() {
+	h.mu.Lock()
+	if !h.stopped {
+		h.stopped = true
+		close(h.stop)
+	}
+	h.mu.Unlock()
+	h.wg.Wait()
+}
+
+// Hold makes the caller one of at most most holders until it calls release, which
+// does not block. Where there are as many already, ok is false: all of them hold,
+// or live on a node that does not answer.
+func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
+	me, s := id.NewAnywhere(), at.Shard()
+	h.mu.Lock()
+	if h.own[at] == nil {
+		h.own[at] = map[id.UUID]bool{}
+	}
+	h.own[at][me] = false
+	h.mu.Unlock()
+	release = sync.OnceFunc(func() { h.release(at, me) })
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	for {
+		h.mu.Lock()
+		claimed := h.claims[s]
+		h.mu.Unlock()
+		one, done := context.WithTimeout(ctx, askTimeout)
+		v, err := h.cfg.Node.Ask(one, at, Hold{Holder: me, Member: h.cfg.Node.Member(), Max: most})
+		done()
+		if held, is := v.(Held); is && err == nil && !held.Wait {
+			h.mu.Lock()
+			// Who counts now may not know what was answered before it asked.
+			current := h.claims[s] == claimed
+			if current && held.OK {
+				h.own[at][me] = true
+			}
+			h.mu.Unlock()
+			switch {
+			case current && held.OK:
+				return release, true, nil
+			case current:
+				release()
+				return nil, false, nil
+			}
+		}
+		pause := time.NewTimer(askPause)
+		select {
+		case <-pause.C:
+			continue
+		case <-ctx.Done():
+		case <-h.stop:
+		}
+		pause.Stop()
+		release()
+		return nil, false, problem.Unavailable("The request was not answered in time.", time.Second)
+	}
+}
+
+func (h *Holds) release(at cluster.Address, who id.UUID) {
+	h.mu.Lock()
+	delete(h.own[at], who)
+	if len(h.own[at]) == 0 {
+		delete(h.own, at)
+	}
+	h.mu.Unlock()
+	h.cfg.Node.Tell(at, Release{Holder: who})
+}
+
+// Served answers what other nodes' counts ask, for node.Serve.
+func (h *Holds) Served(_ context.Context, _ id.MemberID, m any) (any, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch m := m.(type) {
+	case Holders:
+		var here HeldHere
+		for who := range h.own[m.Of] {
+			here.Holders = append(here.Holders, who)
+		}
+		return here, nil
+	case Claim:
+		if m.Stop {
+			return h.yield(m.Shards), nil
+		}
+		return h.tell(m.Shards), nil
+	}
+	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
+}
+
+// yield stops counting. A shard that is being claimed here has to be asked for
+// again, unless nothing is under way.
+func (h *Holds) yield(shards []id.Shard) Claimed {
+	var out Claimed
+	for _, s := range shards {
+		w := h.wanted[s]
+		if w != nil && h.calling {
+			out.Later = append(out.Later, s)
+			continue
+		}
+		if w != nil {
+			clear(w.stopped)
+			clear(w.told)
+		}
+		h.drop(s)
+	}
+	return out
+}
+
+// tell says who holds here. Those who ask and were not answered ask again.
+func (h *Holds) tell(shards []id.Shard) Claimed {
+	asked := map[id.Shard]bool{}
+	for _, s := range shards {
+		h.claims[s]++
+		asked[s] = true
+	}
+	var out Claimed
+	for at, own := range h.own {
+		if !asked[at.Shard()] {
+			continue
+		}
+		held := HeldAt{Of: at}
+		for who, holds := range own {
+			if holds {
+				held.Holders = append(held.Holders, who)
+			}
+		}
+		if len(held.Holders) > 0 {
+			out.Holding = append(out.Holding, held)
+		}
+	}
+	return out
+}
+
+// drop forgets what is counted of a shard.
+func (h *Holds) drop(s id.Shard) {
+	h.counted[s], h.counts[s] = false, nil
+}
+
+// receive is what a count does with a message, and its reply, if it has one.
+func (h *Holds) receive(a cluster.Address, m any) any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch m := m.(type) {
+	case Hold:
+		if h.stopped {
+			return cluster.ErrMoved
+		}
+		if !h.counted[a.Shard()] && h.wanted[a.Shard()] == nil {
+			h.wantAll()
+		}
+		if !h.counted[a.Shard()] {
+			return Held{Wait: true}
+		}
+		c := h.count(a)
+		ok, wait := c.hold(m)
+		if !ok {
+			c.forget(h.living())
+			if ok, wait = c.hold(m); wait {
+				h.check(a, c)
+			}
+		}
+		return Held{OK: ok, Wait: wait}
+	case Release:
+		if c := h.counts[a.Shard()][a]; c != nil {
+			c.release(m.Holder)
+		}
+	}
+	return nil
+}
+
+func (h *Holds) count(a cluster.Address) *count {
+	s := a.Shard()
+	if h.counts[s] == nil {
+		h.counts[s] = map[cluster.Address]*count{}
+	}
+	c := h.counts[s][a]
+	if c == nil {
+		c = newCount()
+		h.counts[s][a] = c
+	}
+	return c
+}
+
+// rest forgets the count of a if nobody holds, and else looks whether they do. It
+// reports whether there is nothing left.
+func (h *Holds) rest(a cluster.Address, look bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.counts[a.Shard()][a]
+	switch {
+	case c == nil:
+		return true
+	case c.idle():
+		delete(h.counts[a.Shard()], a)
+		return true
+	case look && !h.stopped:
+		c.forget(h.living())
+		h.check(a, c)
+	}
+	return false
+}
+
+func (h *Holds) living() []id.MemberID {
+	if h.cfg.Living == nil {
+		return []id.MemberID{h.cfg.Node.Member()}
+	}
+	return h.cfg.Living()
+}
+
+// check asks the nodes of the holders of a whether they still hold.
+func (h *Holds) check(a cluster.Address, c *count) {
+	members := c.begin()
+	if members == nil {
+		return
+	}
+	h.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), recallWait)
+		defer cancel()
+		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a} })
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		still := map[id.MemberID][]id.UUID{}
+		for m, v := range here {
+			if v, ok := v.(HeldHere); ok {
+				still[m] = v.Holders
+			}
+		}
+		healed.Add(float64(c.checked(still)))
+		if h.counts[a.Shard()][a] == c && c.asked() && !h.stopped { // somebody came while it was on its way
+			h.check(a, c)
+		}
+	})
+}
+
+// ask asks each of members in parallel; who does not answer is not in the result.
+func (h *Holds) ask(ctx context.Context, members []id.MemberID, what func(id.MemberID) any) map[id.MemberID]any {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := map[id.MemberID]any{}
+	for _, m := range members {
+		wg.Go(func() {
+			if v, err := h.cfg.Node.Call(ctx, m, ServiceHolds, what(m)); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out[m] = v
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// wantAll begins to ask for the holders of what this node owns and does not count.
+func (h *Holds) wantAll() {
+	for s := range id.Shard(id.Shards) {
+		if !h.counted[s] && h.cfg.Node.Owner(s) == h.cfg.Node.Member() {
+			h.want(s)
+		}
+	}
+}
+
+// want begins to ask for the holders of a shard.
+func (h *Holds) want(s id.Shard) {
+	if h.stopped || h.wanted[s] != nil {
+		return
+	}
+	h.wanted[s] = &claim{since: h.cfg.Now(), stopped: map[id.MemberID]bool{}, told: map[id.MemberID]bool{}}
+	if !h.claiming {
+		h.claiming = true
+		h.wg.Go(h.claim)
+	}
+}
+
+// claim asks for what is wanted until nothing is.
+func (h *Holds) claim() {
+	for {
+		h.mu.Lock()
+		stops, tells := h.round()
+		if len(stops)+len(tells) == 0 {
+			h.claiming = false
+			h.mu.Unlock()
+			return
+		}
+		h.calling = true
+		h.mu.Unlock()
+		smooth := h.step(stops, true)
+		smooth = h.step(tells, false) && smooth
+		h.mu.Lock()
+		h.calling = false
+		h.mu.Unlock()
+		if smooth {
+			continue
+		}
+		// Uneven, so that two nodes that want the same do not ask each other in step.
+		pause := time.NewTimer(time.Duration(5+rand.IntN(20)) * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-h.stop:
+			pause.Stop()
+		}
+	}
+}
+
+// round closes what has been answered and says whom to ask what for the rest.
+func (h *Holds) round() (stops, tells map[id.MemberID][]id.Shard) {
+	stops, tells = map[id.MemberID][]id.Shard{}, map[id.MemberID][]id.Shard{}
+	now, living, self := h.cfg.Now(), h.living(), h.cfg.Node.Member()
+	for s, w := range h.wanted {
+		if h.stopped || h.cfg.Node.Owner(s) != self {
+			delete(h.wanted, s)
+			h.drop(s)
+			continue
+		}
+		to, open := stops, missing(living, w.stopped)
+		if len(open) == 0 {
+			to, open = tells, missing(living, w.told)
+		}
+		if len(open) == 0 || now.Sub(w.since) > patience {
+			delete(h.wanted, s)
+			h.counted[s] = true
+			continue
+		}
+		for _, m := range open {
+			to[m] = append(to[m], s)
+		}
+	}
+	return stops, tells
+}
+
+// missing are those of members who have not answered.
+func missing(members []id.MemberID, answered map[id.MemberID]bool) []id.MemberID {
+	return slices.DeleteFunc(slices.Clone(members), func(m id.MemberID) bool { return answered[m] })
+}
+
+// step asks for one step of a claim. It reports whether all is answered.
+func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	defer cancel()
+	answers := h.ask(ctx, slices.Collect(maps.Keys(asks)), func(m id.MemberID) any { return Claim{Shards: asks[m], Stop: stop} })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	smooth := len(answers) == len(asks)
+	for m, v := range answers {
+		c, ok := v.(Claimed)
+		if !ok {
+			smooth = false
+			continue
+		}
+		smooth = smooth && len(c.Later) == 0
+		later := map[id.Shard]bool{}
+		for _, s := range c.Later {
+			later[s] = true
+		}
+		for _, s := range asks[m] {
+			if w := h.wanted[s]; w != nil && !later[s] {
+				if stop {
+					w.stopped[m] = true
+				} else {
+					w.told[m] = true
+				}
+			}
+		}
+		for _, held := range c.Holding {
+			for _, who := range held.Holders {
+				h.count(held.Of).add(who, m)
+			}
+		}
+	}
+	return smooth
+}
+
+// holdsActor is the mailbox of one count.
+type holdsActor struct {
+	holds *Holds
+	armed bool // a look is on its way
+}
+
+func (a *holdsActor) Receive(c cluster.Context, m any) {
+	_, looks := m.(look)
+	if looks {
+		a.armed = false
+	} else if v := a.holds.receive(c.Self(), m); v != nil {
+		c.Reply(v)
+	}
+	if a.holds.rest(c.Self(), looks) {
+		c.Stop()
+		return
+	}
+	if !a.armed {
+		a.armed = true
+		ref := c.Ref()
+		c.Node().After(checkEvery, func() { ref.Send(look{}) })
+	}
+}
+
+func (a *holdsActor) Stopped() {}

@@ -1,0 +1,580 @@
+package limit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/cluster/placement"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// world is some nodes and what lies between them: messages take their time, and
+// are lost; nodes learn of who is there one after another.
+type world struct {
+	t     *testing.T
+	rate  Rate
+	codec *msg.Codec
+
+	mu     sync.Mutex // guards the fields below
+	rand   *rand.Rand
+	nodes  map[id.MemberID]*place
+	living []id.MemberID
+	owners []id.MemberID
+	lossy  bool
+	cut    map[[2]id.MemberID]bool
+	taken  []time.Time
+}
+
+// place is one node of the world.
+type place struct {
+	w      *world
+	member id.MemberID
+	ledger *Ledger
+	keeper *Keeper
+	holds  *Holds
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex // guards the fields below
+	view *placement.Table
+	dead bool
+}
+
+func newWorld(t *testing.T, rate Rate, seed uint64) *world {
+	w := &world{t: t, rate: rate, rand: rand.New(rand.NewPCG(seed, 9)), nodes: map[id.MemberID]*place{}, codec: msg.NewCodec(), cut: map[[2]id.MemberID]bool{}}
+	AddTo(w.codec)
+	w.codec.AddError("moved", cluster.ErrMoved)
+	return w
+}
+
+func (w *world) chance(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lossy && w.rand.IntN(n) == 0
+}
+
+func (w *world) some(d time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.rand.Int64N(int64(d)))
+}
+
+func (w *world) members() []id.MemberID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.living)
+}
+
+// join adds a node, and tells the others soon.
+func (w *world) join() *place {
+	p := &place{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
+	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: w.members, Now: time.Now})
+	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
+	p.holds = NewHolds(HoldsConfig{Node: p, Living: w.members, Now: time.Now})
+	w.mu.Lock()
+	w.nodes[p.member] = p
+	w.living = append(w.living, p.member)
+	w.owners = append(w.owners, p.member)
+	w.mu.Unlock()
+	p.see()
+	if err := p.ledger.Start(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.spread()
+	return p
+}
+
+// spread lets every node see who is there, at its time.
+func (w *world) spread() {
+	for _, m := range w.members() {
+		p := w.node(m)
+		p.wg.Go(func() {
+			time.Sleep(w.some(250 * time.Millisecond))
+			p.see()
+		})
+	}
+}
+
+func (w *world) node(m id.MemberID) *place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[m]
+}
+
+// see takes the members as they are now.
+func (p *place) see() {
+	p.w.mu.Lock()
+	owners := slices.Clone(p.w.owners)
+	p.w.mu.Unlock()
+	next, err := placement.New(owners)
+	if err != nil {
+		p.w.t.Error(err)
+		return
+	}
+	p.mu.Lock()
+	before := p.view
+	p.view = next
+	p.mu.Unlock()
+	c := cluster.Change{Members: owners}
+	if before != nil {
+		for _, s := range next.Shards(p.member) {
+			if before.Owner(s) != p.member {
+				c.Gained = append(c.Gained, s)
+			}
+		}
+		for _, m := range before.Members() {
+			if !next.Has(m) {
+				c.Left = append(c.Left, m)
+			}
+		}
+	}
+	p.keeper.Changed(c)
+	p.holds.Changed(c)
+}
+
+// leave ends a node as planned: it owns nothing, and later it is gone.
+func (w *world) leave(p *place) {
+	w.mu.Lock()
+	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
+	w.mu.Unlock()
+	w.spread()
+	time.Sleep(250*time.Millisecond + w.some(500*time.Millisecond))
+	p.ledger.Stop()
+	time.Sleep(10 * time.Millisecond) // what it says at last is sent
+	if err := p.keeper.Stop(w.t.Context()); err != nil && !w.lossy {
+		w.t.Error(err)
+	}
+	p.end()
+}
+
+// kill ends a node at once; the others notice later.
+func (w *world) kill(p *place) {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	time.Sleep(time.Second + w.some(2*time.Second))
+	w.mu.Lock()
+	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
+	w.mu.Unlock()
+	p.end()
+	w.spread()
+	p.ledger.Stop()
+	_ = p.keeper.Stop(context.Background()) // of its ghost: nobody hears it
+}
+
+func (p *place) end() {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.living = slices.DeleteFunc(p.w.living, func(m id.MemberID) bool { return m == p.member })
+}
+
+// stop ends the world.
+func (w *world) stop() {
+	w.mu.Lock()
+	w.lossy = false
+	clear(w.cut)
+	w.mu.Unlock()
+	for _, p := range w.nodes {
+		p.ledger.Stop()
+		p.holds.Stop()
+	}
+	for _, p := range w.nodes {
+		p.wg.Wait()
+	}
+	for _, p := range w.nodes {
+		_ = p.keeper.Stop(context.Background())
+		p.wg.Wait()
+	}
+}
+
+func (p *place) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+func (p *place) Member() id.MemberID { return p.member }
+
+func (p *place) Owner(s id.Shard) id.MemberID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.view.Owner(s)
+}
+
+// reach is the node of a member, when a message has come there.
+func (p *place) reach(to id.MemberID) (*place, error) {
+	if to != p.member {
+		time.Sleep(p.w.some(5 * time.Millisecond))
+	}
+	p.w.mu.Lock()
+	o, cut := p.w.nodes[to], p.w.cut[[2]id.MemberID{p.member, to}]
+	p.w.mu.Unlock()
+	if o == nil || o.gone() || p.gone() || cut {
+		return nil, cluster.ErrUnknownMember
+	}
+	return o, nil
+}
+
+// wire is what a message is on the other side.
+func (w *world) wire(v any) any {
+	name, body, err := w.codec.Encode(v)
+	if err != nil {
+		w.t.Error(err)
+		return nil
+	}
+	out, err := w.codec.Decode(name, body)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return out
+}
+
+func (p *place) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
+	back := 5 * time.Millisecond
+	for {
+		v, err := p.attempt(a, m)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err == nil {
+			return v, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(back):
+		}
+		back = min(2*back, 200*time.Millisecond)
+	}
+}
+
+func (p *place) attempt(a cluster.Address, m any) (any, error) {
+	to := p.Owner(a.Shard())
+	o, err := p.reach(to)
+	if err != nil || p.w.chance(10) {
+		return nil, cluster.ErrUnknownMember
+	}
+	if o.Owner(a.Shard()) != to {
+		return nil, cluster.ErrNotOwner
+	}
+	var v any
+	if a.Kind == msg.KindLimit {
+		v = p.w.wire(o.keeper.receive(a, p.w.wire(m)))
+	} else {
+		v = p.w.wire(o.holds.receive(a, p.w.wire(m)))
+	}
+	if to != p.member {
+		time.Sleep(p.w.some(5 * time.Millisecond))
+	}
+	if o.gone() && to != p.member || p.w.chance(10) {
+		return nil, cluster.ErrLost
+	}
+	if e, ok := v.(error); ok {
+		return nil, e
+	}
+	return v, nil
+}
+
+func (p *place) Tell(a cluster.Address, m any) {
+	p.wg.Go(func() {
+		to := p.Owner(a.Shard())
+		if o, err := p.reach(to); err == nil && !p.w.chance(5) && o.Owner(a.Shard()) == to {
+			if a.Kind == msg.KindLimit {
+				o.keeper.receive(a, p.w.wire(m))
+			} else {
+				o.holds.receive(a, p.w.wire(m))
+			}
+		}
+	})
+}
+
+func (p *place) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
+	type result struct {
+		v   any
+		err error
+	}
+	out := make(chan result, 1)
+	p.wg.Go(func() {
+		o, err := p.reach(to)
+		if err != nil || p.w.chance(10) {
+			out <- result{nil, cluster.ErrUnknownMember}
+			return
+		}
+		var v any
+		switch service {
+		case ServiceRecall:
+			v, err = o.ledger.Served(ctx, p.member, p.w.wire(m))
+		case o.keeper.Service():
+			v, err = o.keeper.Served(ctx, p.member, p.w.wire(m))
+		default:
+			v, err = o.holds.Served(ctx, p.member, p.w.wire(m))
+		}
+		if err == nil {
+			v = p.w.wire(v)
+		}
+		if to != p.member {
+			time.Sleep(p.w.some(5 * time.Millisecond))
+		}
+		if o.gone() || p.w.chance(10) {
+			v, err = nil, cluster.ErrLost
+		}
+		out <- result{v, err}
+	})
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// request takes a token at a node.
+func (w *world) request(p *place, who id.TenantID) (time.Duration, bool) {
+	retry, ok := p.ledger.Tenant(w.t.Context(), who)
+	if ok && !p.gone() {
+		w.mu.Lock()
+		w.taken = append(w.taken, time.Now())
+		w.mu.Unlock()
+	}
+	return retry, ok
+}
+
+// Over any time at most capacity + refill × time is admitted, and one capacity
+// more for each crash, whatever is lost and wherever buckets go; and who waits
+// for Retry-After gets what was promised.
+func TestLawOfBucketsOnManyNodes(t *testing.T) {
+	var admitted, refused, moved, kills int
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			rate := Rate{1 + r.Int64N(40), time.Duration(5+r.IntN(200)) * time.Millisecond}
+			w := newWorld(t, rate, seed)
+			defer w.stop()
+			who := tenant()
+			w.join()
+			w.join()
+			w.join()
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			w.lossy = seed%3 == 0
+			w.mu.Unlock()
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 6 {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(seed, r.Uint64()))
+					for {
+						living := w.members()
+						if _, ok := w.request(w.node(living[r.IntN(len(living))]), who); !ok {
+							w.mu.Lock()
+							refused++
+							w.mu.Unlock()
+						}
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Duration(r.Int64N(int64(rate.Every) * 8))):
+						}
+					}
+				})
+			}
+			crashes := int64(0)
+			for range 4 {
+				time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+				living := w.members()
+				p := w.node(living[r.IntN(len(living))])
+				switch n := r.IntN(4); {
+				case len(living) > 2 && n == 0 && seed%2 == 0:
+					crashes++
+					kills++
+					w.kill(p)
+				case len(living) > 2 && n == 1:
+					moved++
+					w.leave(p)
+				default:
+					moved++
+					w.join()
+				}
+			}
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			w.lossy = false
+			w.mu.Unlock()
+			close(stop)
+			wg.Wait()
+			admitted += len(w.taken)
+			if n := over(rate, rate.Capacity*(1+crashes), w.taken); n > 0 {
+				t.Errorf("seed %d: %d of %d too many, %d crashes, lossy %v, rate %+v", seed, n, len(w.taken), crashes, seed%3 == 0, rate)
+			}
+			p := w.node(w.members()[0])
+			for {
+				retry, ok := w.request(p, who)
+				if ok {
+					continue
+				}
+				time.Sleep(retry)
+				if again, ok := w.request(w.node(w.members()[1]), who); !ok {
+					t.Errorf("seed %d: refused after Retry-After %v: %v", seed, retry, again)
+				}
+				break
+			}
+		})
+	}
+	t.Logf("%d admitted, %d refused, %d moves, %d crashes", admitted, refused, moved, kills)
+	if admitted < 3000 || refused < 1000 || moved < 60 || kills < 10 {
+		t.Error("void")
+	}
+}
+
+// A planned move takes the level along: neither is anything admitted beyond the
+// capacity nor refused below it.
+func TestAPlannedMoveIsNotNoticed(t *testing.T) {
+	for _, planned := range []string{"join", "leave"} {
+		for seed := range uint64(30) {
+			t.Run(fmt.Sprint(planned, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, Rate{100, time.Hour}, seed)
+					defer w.stop()
+					who := tenant()
+					a, b := w.join(), w.join()
+					time.Sleep(time.Second)
+					for i := range 60 {
+						if _, ok := w.request([]*place{a, b}[i%2], who); !ok {
+							t.Fatalf("request %d is refused", i+1)
+						}
+					}
+					if planned == "join" {
+						w.join()
+						w.join()
+					} else {
+						owner := w.node(a.Owner(TenantBucket(who).Shard()))
+						w.leave(owner)
+						if owner == a {
+							a = b
+						}
+					}
+					for i := range 40 { // at once: some nodes do not know of the move yet
+						if retry, ok := w.request(a, who); !ok {
+							t.Fatalf("request %d is refused, retry %v", i+61, retry)
+						}
+					}
+					if _, ok := w.request(a, who); ok {
+						t.Error("request 101 passes")
+					}
+					time.Sleep(time.Second)
+					if _, ok := w.request(w.node(w.members()[0]), who); ok {
+						t.Error("request 101 passes later")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A node that lives and cannot be asked may have admitted all there was.
+func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{100, 100 * time.Millisecond}
+		w := newWorld(t, rate, 1)
+		defer w.stop()
+		a := w.join()
+		who := tenant()
+		for range 100 {
+			w.request(a, who)
+		}
+		b := &place{}
+		for b = w.join(); a.view.Owner(TenantBucket(who).Shard()) == a.member; time.Sleep(300 * time.Millisecond) {
+			if w.node(w.members()[len(w.members())-1]).Owner(TenantBucket(who).Shard()) == a.member {
+				b = w.join()
+			}
+			w.mu.Lock()
+			w.cut[[2]id.MemberID{b.member, a.member}] = true
+			w.mu.Unlock()
+		}
+		time.Sleep(2 * time.Second)
+		passed := 0
+		for range 200 {
+			if _, ok := w.request(b, who); ok {
+				passed++
+			}
+		}
+		if passed > 30 {
+			t.Errorf("%d passed", passed)
+		}
+	})
+}
+
+// What is known nowhere else is known after a node has stopped.
+func TestAKeeperThatStopsBringsItsBucketsToTheirOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Rate{10, time.Hour}, 1)
+		defer w.stop()
+		a, b := w.join(), w.join()
+		time.Sleep(time.Second)
+		var mine []id.TenantID // of a
+		for len(mine) < 50 {
+			if who := tenant(); a.Owner(who.UUID.Shard()) == a.member {
+				mine = append(mine, who)
+				for range 7 {
+					w.request(b, who)
+				}
+			}
+		}
+		w.leave(a)
+		for _, who := range mine {
+			for i := range 4 {
+				if _, ok := w.request(b, who); ok != (i < 3) {
+					t.Errorf("request %d: %v", i+8, ok)
+				}
+			}
+		}
+	})
+}
+
+func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Rate{10, time.Hour}, 1)
+		defer w.stop()
+		a := w.join()
+		var all []id.TenantID
+		for range 3 * fetchMost {
+			all = append(all, tenant())
+			w.request(a, all[len(all)-1])
+		}
+		for range 5 {
+			a.ledger.runOnce()
+		}
+		b := w.join()
+		time.Sleep(time.Second)
+		for who := tenant(); ; who = tenant() {
+			if b.Owner(who.UUID.Shard()) == b.member {
+				w.request(b, who) // the first fetches all
+				break
+			}
+		}
+		time.Sleep(time.Second)
+		has := -1 // the last one's
+		for s := range b.keeper.shards {
+			has += len(b.keeper.shards[s].buckets)
+		}
+		owned := 0
+		for _, who := range all {
+			if b.Owner(who.UUID.Shard()) == b.member {
+				owned++
+			}
+		}
+		if has != owned || owned < fetchMost {
+			t.Errorf("%d of %d buckets came", has, owned)
+		}
+	})
+}
