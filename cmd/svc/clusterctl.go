@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentsvc/cluster/membership"
+	"agentsvc/cluster/placement"
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/id"
+)
+
+// These commands work on the database, as those of manage.go do: a node that
+// cannot be reached can be seen and drained too.
+
+func clusterCommand() *cobra.Command {
+	cmd := group("cluster", "see and drain the nodes of the cluster")
+	status := &cobra.Command{Use: "status", Short: "the nodes, their leases and their share of the shards", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		return onMembers(cmd, func(_ context.Context, _ *pg.Pool, all []membership.Listed) error {
+			nodes := describeNodes(all)
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), map[string]any{"items": nodes})
+			}
+			return printNodes(cmd.OutOrStdout(), nodes)
+		})
+	})}
+	drain := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "move a node's work to the others; it stays up, and its /readyz is red",
+		Long: "Moves a node's work to the others. The node stays up, answers what still reaches it, and its /readyz is red, until it is\n" +
+			"stopped or until --undo. NODE is its address, its id, or the end of its id.",
+		Args: cobra.ExactArgs(1),
+	}
+	undo := drain.Flags().Bool("undo", false, "give it work again")
+	drain.RunE = does(func(cmd *cobra.Command, args []string) error {
+		return onMembers(cmd, func(ctx context.Context, pool *pg.Pool, all []membership.Listed) error {
+			node, err := pickNode(all, args[0])
+			if err != nil {
+				return err
+			}
+			if err := membership.Drain(ctx, pool, node.ID, !*undo); err != nil {
+				return err
+			}
+			state := stateDraining
+			if *undo {
+				state = stateServing
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), map[string]string{"id": node.ID.String(), "state": state})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s) is %s\n", node.Address, node.ID, state)
+			return err
+		})
+	})
+	cmd.AddCommand(status, drain)
+	return cmd
+}
+
+func onMembers(cmd *cobra.Command, work func(ctx context.Context, pool *pg.Pool, all []membership.Listed) error) error {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	return withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
+		all, err := membership.List(ctx, pool)
+		if err != nil {
+			return err
+		}
+		return work(ctx, pool, all)
+	})
+}
+
+// States of a node as an operator sees them.
+const (
+	stateServing  = "serving"
+	stateDraining = "draining"
+	stateSilent   = "silent" // its lease ran out, and nobody has marked it dead yet
+	stateDead     = "dead"
+)
+
+// nodeInfo is one row of svc cluster status.
+type nodeInfo struct {
+	ID        id.MemberID `json:"id"`
+	Address   string      `json:"address"`
+	Version   string      `json:"version"`
+	State     string      `json:"state"`
+	Shards    int         `json:"shards"`
+	LeaseLeft float64     `json:"lease_left_seconds"`
+	StartedAt time.Time   `json:"started_at"`
+	DeadAt    *time.Time  `json:"dead_at,omitempty"`
+}
+
+func describeNodes(all []membership.Listed) []nodeInfo {
+	nodes := make([]nodeInfo, len(all))
+	var living []membership.Member
+	for i, l := range all {
+		n := nodeInfo{ID: l.ID, Address: l.Address, Version: l.Version, State: stateServing, LeaseLeft: l.LeaseLeft.Seconds(), StartedAt: l.StartedAt.UTC()}
+		switch {
+		case !l.DeadAt.IsZero():
+			at := l.DeadAt.UTC()
+			n.State, n.DeadAt, n.LeaseLeft = stateDead, &at, 0
+		case l.LeaseLeft <= 0:
+			n.State = stateSilent
+		case l.Draining:
+			n.State = stateDraining
+		}
+		if n.State != stateDead {
+			living = append(living, membership.Member{ID: l.ID, Draining: l.Draining})
+		}
+		nodes[i] = n
+	}
+	table, err := placement.New(owners(living))
+	if err != nil {
+		return nodes // nobody lives
+	}
+	for i := range nodes {
+		nodes[i].Shards = len(table.Shards(nodes[i].ID))
+	}
+	return nodes
+}
+
+// owners are the members that own shards: those that do not drain, or all where
+// everybody does, so that nothing is left without an owner.
+func owners(members []membership.Member) []id.MemberID {
+	var own, all []id.MemberID
+	for _, m := range members {
+		all = append(all, m.ID)
+		if !m.Draining {
+			own = append(own, m.ID)
+		}
+	}
+	if len(own) == 0 {
+		return all
+	}
+	return own
+}
+
+func printNodes(out io.Writer, nodes []nodeInfo) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tADDRESS\tSTATE\tSHARDS\tLEASE\tVERSION\tSTARTED")
+	for _, n := range nodes {
+		address, lease := n.Address, fmt.Sprintf("%.1fs", n.LeaseLeft)
+		if address == "" {
+			address = "(one node)"
+		}
+		if n.State == stateDead {
+			lease = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.ID, address, n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
+	}
+	return w.Flush()
+}
+
+// pickNode is the one living node that name means.
+func pickNode(all []membership.Listed, name string) (*membership.Listed, error) {
+	var found []*membership.Listed
+	for i := range all {
+		if l := &all[i]; l.DeadAt.IsZero() && name != "" && (l.Address == name || strings.HasSuffix(l.ID.String(), strings.ToLower(name))) {
+			found = append(found, l)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, misuse{fmt.Errorf("no living node is called %q: see svc cluster status", name)}
+	case 1:
+		return found[0], nil
+	}
+	return nil, misuse{errors.New("several nodes are meant: give more of the id")}
+}
