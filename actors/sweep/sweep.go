@@ -70,6 +70,9 @@ const (
 	idempotencyAge = 24 * time.Hour // open-parts.md: remembered 24 h
 	onceTimeout    = 30 * time.Second
 	pageTimeout    = 5 * time.Second
+	// echoAfter is when the open runs of gained shards are looked at once more: a
+	// former owner that lives may have begun some until it heard of the move.
+	echoAfter = time.Second
 )
 
 // Sweep is the loop of one node.
@@ -85,6 +88,8 @@ type Sweep struct {
 	claimed  shards // gained, and the claims on their timers hold still
 	fresh    shards // gained, and their open runs were not looked at
 	again    shards // looked at, and not all of what was found had room
+	echo     shards // gained a moment ago, to be looked at once more
+	echoAt   time.Time
 	pass     *pass
 	queue    *queue
 	taking   takeover
@@ -229,9 +234,15 @@ func (s *Sweep) take(own []id.Shard) {
 			gained.add(n)
 		}
 	}
+	if !s.echo.empty() && !now.Before(s.echoAt) {
+		s.fresh.union(s.echo)
+		s.echo = shards{}
+	}
 	if gained.empty() {
 		return
 	}
+	s.echo.union(gained)
+	s.echoAt = now.Add(echoAfter)
 	s.claimed.union(gained)
 	s.fresh.union(gained)
 	if s.taking.since.IsZero() {

@@ -228,10 +228,13 @@ func TestWhatWasGainedIsLookedAtAtOnce(t *testing.T) {
 	}{
 		{"at the start everything", nil, runsPages + 3},
 		{"nothing before its time", nil, 0},
-		{"a later pass by fewer pages", func() { now = now.Add(5 * time.Second) }, runsPages},
+		{"a second later once more", func() { now = now.Add(time.Second) }, runsPages + 3},
+		{"and no more", func() { now = now.Add(time.Second) }, 0},
+		{"a later pass by fewer pages", func() { now = now.Add(3 * time.Second) }, runsPages},
 		{"until it is through", nil, 3},
 		{"a gain, before its time", func() { s.Gained([]id.Shard{3, 4}) }, runsPages + 3},
 		{"a gain of nothing", func() { s.Gained(nil) }, 0},
+		{"the gain once more", func() { now = now.Add(time.Second) }, runsPages + 3},
 		{"a gain of what is lost again", func() {
 			s.Gained([]id.Shard{3})
 			f.shards = []id.Shard{5}
