@@ -209,7 +209,7 @@ func (f *front) carry(c *crossing, to, from net.Conn) {
 		}
 	}
 	// The end of one side is news for the other one, and crosses like bytes.
-	c.reset()
+	c.end(false)
 }
 
 // reaches adds the connection to what lies behind the front; false: too late.
@@ -224,8 +224,10 @@ func (c *crossing) reaches(out net.Conn) bool {
 	return true
 }
 
-// reset ends both connections at once.
-func (c *crossing) reset() {
+// reset ends both connections at once, whatever is on its way.
+func (c *crossing) reset() { c.end(true) }
+
+func (c *crossing) end(reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
@@ -234,7 +236,7 @@ func (c *crossing) reset() {
 	c.over = true
 	close(c.ended)
 	for _, conn := range c.conns {
-		if tcp, ok := conn.(*net.TCPConn); ok {
+		if tcp, ok := conn.(*net.TCPConn); ok && reset {
 			tcp.SetLinger(0)
 		}
 		conn.Close()

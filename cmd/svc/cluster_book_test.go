@@ -1,0 +1,214 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The laws of a service of several nodes, by the number of their invariant. Those
+// of gated calls and of streams are in verdict_test.go.
+const (
+	lawAccepted = "1: no 202 is ever lost, and there is no phantom run"
+	lawMutating = "2: an ungated mutating tool has one key a step, repeats the same bytes, and without a key is called once"
+	lawCrowd    = "4: of fifty decisions at a time one counts"
+	lawFinal    = "6: terminal is final, and a cancelled run never emits run.completed"
+	lawBucket   = "10: a bucket admits what it holds over all nodes"
+	lawAfterIt  = "10: a request after Retry-After passes"
+	lawStalled  = "12: a reader that never reads harms no one"
+	lawKeyed    = "13: one run for each idempotency key"
+	lawReadEnd  = "15: a read after run.completed says succeeded on every node"
+	lawRevoked  = "17: no request is accepted after the 204 of its key's revocation"
+	lawCutOff   = "17: streams of a revoked key are closed within a second"
+	lawSigterm  = "21: SIGTERM ends a node within 10 s"
+	lawNoFalse  = "22: without Postgres nothing is acknowledged"
+	lawHeals    = "22: after Postgres is back all nodes heal within 10 s"
+	lawSilent   = "23: a node that is cut off from Postgres or was paused stops within its lease"
+	lawBaseline = "24: goroutines, descriptors, connections and memory return to where they were"
+	lawLives    = "no node ends by itself"
+	lawThreads  = "a thread's messages are those that were accepted, in order, each with its reply"
+)
+
+// clusterLaws is their order in a report.
+var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawBucket, lawAfterIt, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
+	lawHeals, lawSilent, lawBaseline, lawLives, lawThreads}
+
+// exchange is one request as a client saw it.
+type exchange struct {
+	at, end      time.Time
+	node         *member
+	pid          int // of the process that served it
+	method, path string
+	key          string // the Authorization
+	live         bool   // a stream
+	resumes      bool   // one that another node has begun
+	status       int    // 0: there was no answer
+	err          error
+}
+
+// accepted reports whether the whole answer said yes.
+func (a *exchange) accepted() bool { return a.err == nil && a.status >= 200 && a.status < 300 }
+
+// mutates reports whether the request was to change something.
+func (a *exchange) mutates() bool { return a.method != "GET" && a.method != "HEAD" }
+
+// span is a time in which something was done to a bed.
+type span struct{ from, to time.Time }
+
+// within reports whether a request was asked and answered in the span.
+func (s span) within(a *exchange) bool { return a.at.After(s.from) && a.end.Before(s.to) }
+
+// silence is a time in which one process may not act.
+type silence struct {
+	span
+	pid    int
+	before int // tool calls of the process shortly before
+}
+
+// book is what happened to a bed, what was asked of it, and what the laws came to.
+type book struct {
+	begun time.Time
+
+	mu       sync.Mutex // guards the fields below
+	happened []string
+	asked    []*exchange
+	outages  []span    // Postgres was down
+	silences []silence // a process was without a lease
+	held     map[string]int
+	broken   map[string][]string
+}
+
+func newBook() *book {
+	return &book{begun: time.Now(), held: map[string]int{}, broken: map[string][]string{}}
+}
+
+func (b *book) event(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.happened = append(b.happened, fmt.Sprintf("%8.3f %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+func (b *book) events() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.happened, "\n")
+}
+
+func (b *book) note(a *exchange) {
+	a.end = time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, a)
+}
+
+func (b *book) outage(s span) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.outages = append(b.outages, s)
+}
+
+func (b *book) silent(s silence) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.silences = append(b.silences, s)
+}
+
+// requests are those so far.
+func (b *book) requests() []*exchange {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.asked)
+}
+
+func (b *book) rule(law string, ok bool, format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ok {
+		b.held[law]++
+		return
+	}
+	b.broken[law] = append(b.broken[law], fmt.Sprintf("%.3f: %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+func (b *book) breaks(law, format string, args ...any) { b.rule(law, false, format, args...) }
+
+func (b *book) breaches(law string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.broken[law])
+}
+
+// report fails t for each law that was broken.
+func (b *book) report(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, law := range clusterLaws {
+		for i, why := range b.broken[law] {
+			if i == 3 {
+				t.Errorf("%s: and %d more", law, len(b.broken[law])-i)
+				break
+			}
+			t.Errorf("%s: %s", law, why)
+		}
+	}
+}
+
+// notVoid fails t for each of the laws of which no case was seen.
+func (b *book) notVoid(t *testing.T, laws ...string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, law := range laws {
+		if b.held[law] == 0 {
+			t.Errorf("%s: no case was seen, the test is void", law)
+		}
+	}
+	var lines []string
+	for _, law := range slices.Sorted(maps.Keys(b.held)) {
+		lines = append(lines, fmt.Sprintf("%6d %s", b.held[law], law))
+	}
+	t.Logf("cases that held:\n%s", strings.Join(lines, "\n"))
+}
+
+// outagesHold looks at what was answered while Postgres was down: an
+// acknowledgement that begins and ends there has nothing to stand on.
+func (b *book) outagesHold() {
+	for _, s := range b.outages {
+		for _, a := range b.requests() {
+			if !s.within(a) || !a.mutates() || a.path == "" {
+				continue
+			}
+			b.rule(lawNoFalse, !a.accepted(), "%s %s was answered %d by node %s", a.method, a.path, a.status, a.node.name)
+		}
+	}
+}
+
+// silencesHold looks at what processes without a lease did: nothing.
+func (b *book) silencesHold(calls []yardCall) {
+	for _, s := range b.silences {
+		quiet := true
+		for _, a := range b.requests() {
+			if a.pid != s.pid || a.at.Before(s.from) || a.at.After(s.to) || a.live || !strings.HasPrefix(a.path, "/v1/") {
+				continue
+			}
+			quiet = false
+			b.rule(lawSilent, !a.accepted() || a.end.After(s.to), "%s %s was answered %d by process %d, %s after its lease ran out", a.method, a.path, a.status, s.pid, a.at.Sub(s.from))
+		}
+		for _, c := range calls {
+			if c.pid == s.pid && c.at.After(s.from) && c.at.Before(s.to) {
+				b.breaks(lawSilent, "%s of %s was called by process %d, %s after its lease ran out", c.tool, c.order, s.pid, c.at.Sub(s.from))
+			}
+		}
+		if s.before == 0 {
+			b.breaks(lawSilent, "process %d called no tool before it lost its lease: the test is void", s.pid)
+		}
+		if quiet {
+			b.breaks(lawSilent, "process %d was asked for nothing while it had no lease: the test is void", s.pid)
+		}
+	}
+}

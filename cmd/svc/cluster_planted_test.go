@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lie is a fault on the way between clients and the service: to the clients, and
+// so to the laws, it is a fault of the service.
+type lie struct {
+	n      atomic.Int64
+	load   *load
+	ask    func(*lie, *http.Request)
+	answer func(*lie, *http.Request, *http.Response)
+}
+
+func (x *lie) asks(r *http.Request) *http.Request {
+	if x.ask == nil {
+		return r
+	}
+	r = r.Clone(r.Context())
+	x.ask(x, r)
+	return r
+}
+
+func (x *lie) answers(r *http.Request, resp *http.Response) {
+	if x.answer != nil {
+		x.answer(x, r, resp)
+	}
+}
+
+// nth is every nth call, but not the first one.
+func (x *lie) nth(n int64) bool { return x.n.Add(1)%n == 0 }
+
+// rewrites has each of an answer's texts be another one.
+func rewrites(resp *http.Response, oldNew ...string) {
+	b, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	text := strings.NewReplacer(oldNew...).Replace(string(b))
+	resp.Body, resp.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(text), errReader{err})), -1
+}
+
+// errReader ends as another reader has ended.
+type errReader struct{ err error }
+
+func (e errReader) Read([]byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	return 0, io.EOF
+}
+
+// framed has a stream lose or repeat frames.
+type framed struct {
+	io.ReadCloser
+	each func(frame []byte) []byte
+	in   []byte
+	out  bytes.Buffer
+}
+
+func (f *framed) Read(p []byte) (int, error) {
+	for f.out.Len() == 0 {
+		buf := make([]byte, 8<<10)
+		n, err := f.ReadCloser.Read(buf)
+		f.in = append(f.in, buf[:n]...)
+		for {
+			i := bytes.Index(f.in, []byte("\n\n"))
+			if i < 0 {
+				break
+			}
+			f.out.Write(f.each(f.in[:i+2]))
+			f.in = f.in[i+2:]
+		}
+		if err != nil && f.out.Len() == 0 {
+			return 0, err
+		}
+	}
+	return f.out.Read(p)
+}
+
+// frames has each frame of a stream be another one.
+func frames(resp *http.Response, each func([]byte) []byte) {
+	if resp.StatusCode == http.StatusOK {
+		resp.Body = &framed{ReadCloser: resp.Body, each: each}
+	}
+}
+
+func isPost(r *http.Request, end string) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, end)
+}
+
+func isStream(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/events") }
+
+// isRun reports whether a run is read.
+func isRun(r *http.Request) bool {
+	id, ok := strings.CutPrefix(r.URL.Path, "/v1/runs/")
+	return ok && r.Method == http.MethodGet && !strings.Contains(id, "/")
+}
+
+// wrong are faults, and the law that has to find each of them.
+var wrong = []struct {
+	name string
+	law  string
+	lie  lie
+	does func(ctx context.Context, s *shaker) // shakes the bed, nil: nobody does
+}{
+	{"a run that was accepted is not there", lawAccepted, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if x.load.lost == "" && isRun(r) && resp.StatusCode == http.StatusOK {
+			x.load.lost = r.URL.Path
+		}
+		if r.URL.Path == x.load.lost {
+			resp.StatusCode = http.StatusNotFound
+		}
+	}}, nil},
+	{"a post makes two runs", lawAccepted, lie{ask: func(x *lie, r *http.Request) {
+		if isPost(r, "/runs") && x.nth(5) {
+			r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"another")
+		}
+	}}, nil},
+	{"an idempotency key is forgotten", lawKeyed, lie{ask: func(x *lie, r *http.Request) {
+		if isPost(r, "/runs") && x.nth(2) {
+			r.Header.Del("Idempotency-Key")
+		}
+	}}, nil},
+	{"two decisions count", lawCrowd, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		key := r.Header.Get("Idempotency-Key") // at most one of the two is the one that counts
+		if resp.StatusCode == http.StatusConflict && (strings.HasSuffix(key, "approve4") || strings.HasSuffix(key, "approve6")) {
+			resp.Body.Close()
+			resp.StatusCode, resp.Body, resp.ContentLength = http.StatusOK, io.NopCloser(strings.NewReader(`{"status":"approved","approvals_so_far":1}`)), -1
+		}
+	}}, nil},
+	{"a run that has ended goes on", lawFinal, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isRun(r) && x.nth(9) {
+			rewrites(resp, `"status":"succeeded"`, `"status":"failed"`)
+		}
+	}}, nil},
+	{"a cancelled run is completed", lawFinal, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) {
+			frames(resp, func(f []byte) []byte { return bytes.ReplaceAll(f, []byte("run.failed"), []byte("run.completed")) })
+		}
+	}}, nil},
+	{"a read is behind the stream", lawReadEnd, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isRun(r) && r.Context().Value(chosen{}) != nil {
+			rewrites(resp, `"status":"succeeded"`, `"status":"running"`)
+		}
+	}}, nil},
+	{"a revoked key goes on", lawRevoked, lie{ask: func(x *lie, r *http.Request) {
+		if r.Method == http.MethodGet && !isStream(r) {
+			r.Header.Set("Authorization", "Bearer "+x.load.c.key)
+		}
+	}}, nil},
+	{"a stream outlives its key", lawCutOff, lie{ask: func(x *lie, r *http.Request) {
+		if isStream(r) {
+			r.Header.Set("Authorization", "Bearer "+x.load.c.key)
+		}
+	}}, nil},
+	{"a frame is lost", lawStream, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) && x.nth(4) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: step.started")) {
+					return nil
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"a frame comes twice", lawStream, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) && x.nth(4) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: step.started")) {
+					return bytes.Repeat(f, 2)
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"live text has a gap", lawText, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: llm.delta")) && x.nth(20) {
+					return nil
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"a reader suffers from another one", lawStalled, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("stalled-")) && bytes.Contains(f, []byte("event: llm.delta")) {
+					return nil
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"a message is posted twice", lawThreads, lie{ask: func(x *lie, r *http.Request) {
+		if !isPost(r, "/messages") || !x.nth(3) {
+			return
+		}
+		body, err := r.GetBody()
+		if err != nil {
+			return
+		}
+		text, err := io.ReadAll(body)
+		if err != nil || !bytes.Contains(text, []byte("talk-")) {
+			return
+		}
+		again := r.Clone(context.WithoutCancel(r.Context()))
+		again.Body, again.RequestURI = io.NopCloser(bytes.NewReader(text)), ""
+		again.URL.Host = x.load.nodes[0].addr
+		again.Header.Del("Idempotency-Key")
+		if resp, err := http.DefaultClient.Do(again); err == nil {
+			resp.Body.Close()
+		}
+	}}, nil},
+	{"a tool is called twice", lawMutating, lie{ask: func(x *lie, r *http.Request) {
+		y := x.load.yard
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		if len(y.all) > 0 && y.all[len(y.all)-1].tool == stampTool {
+			y.all = append(y.all, y.all[len(y.all)-1])
+		}
+	}}, nil},
+	{"a repeated call has another key", lawMutating, lie{ask: func(x *lie, r *http.Request) {
+		y := x.load.yard
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		if len(y.all) > 0 && y.all[len(y.all)-1].tool == markTool && x.nth(2) {
+			c := y.all[len(y.all)-1]
+			c.args = strings.Replace(c.args, c.key, "another", 1)
+			y.all = append(y.all, c)
+		}
+	}}, nil},
+	{"what Postgres does not know is acknowledged", lawNoFalse, lie{}, func(ctx context.Context, s *shaker) {
+		from := time.Now()
+		pauseFor(ctx, time.Second)
+		s.load.book.outage(span{from, time.Now()})
+	}},
+	{"a node without a lease goes on", lawSilent, lie{}, func(ctx context.Context, s *shaker) {
+		m := s.nodes[0]
+		quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
+		quiet.from = time.Now()
+		pauseFor(ctx, time.Second)
+		quiet.to = time.Now()
+		s.load.book.silent(quiet)
+	}},
+}
+
+// TestClusterPlantedFaults sees to it that the laws of the storms find what they
+// are there for.
+func TestClusterPlantedFaults(t *testing.T) {
+	b := newBed(t, 1, 30*time.Second)
+	b.start()
+	crowd := crowd{talkers: 1, clerks: 2, tellers: 2, revokers: 1, stalled: 1}
+	try := func(t *testing.T, law string, x *lie, does func(context.Context, *shaker)) []string {
+		book := newBook()
+		l := newLoad(t, b, book)
+		if x != nil {
+			x.load = l
+			l.c.http.Transport.(*spread).lie = x
+		}
+		s := &shaker{load: l}
+		l.quiet = true
+		l.run(t, time.Minute, crowd, func(ctx context.Context) {
+			if does != nil {
+				does(ctx, s)
+			}
+			for i := 0; i < 20 && len(book.breaches(law)) == 0 && ctx.Err() == nil; i++ {
+				if !pauseFor(ctx, 100*time.Millisecond) {
+					return
+				}
+			}
+		})
+		r := newRulings()
+		f := l.find(t)
+		f.hold(book, r)
+		book.outagesHold()
+		book.silencesHold(f.calls)
+		if x == nil {
+			book.report(t)
+			r.report(t)
+		}
+		return append(book.breaches(law), r.broken[law]...)
+	}
+	t.Run("each", func(t *testing.T) {
+		t.Run("none", func(t *testing.T) {
+			t.Parallel()
+			try(t, "", nil, nil)
+		})
+		for i := range wrong {
+			w := &wrong[i]
+			t.Run(w.name, func(t *testing.T) {
+				t.Parallel()
+				found := try(t, w.law, &w.lie, w.does)
+				if len(found) == 0 {
+					t.Fatalf("the law %q has not found it", w.law)
+				}
+				t.Logf("%s: %s", w.law, found[0][:min(len(found[0]), 300)])
+			})
+		}
+	})
+	// A process that ends by itself.
+	m := b.nodes[0]
+	if err := m.signal(syscall.SIGKILL, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, within(t, 10*time.Second), "the law of lives finds a process that ended by itself", func() bool { return len(b.book.breaches(lawLives)) > 0 })
+	// What is measured.
+	before := rest{goroutines: 100, descriptors: 50, resident: 50 << 20, connections: 20}
+	for _, grown := range []rest{{goroutines: 200}, {descriptors: 100}, {resident: 300 << 20}, {connections: 60}} {
+		if grown.no(before) == "" {
+			t.Errorf("%s after %s is not found", grown, before)
+		}
+	}
+	if why := before.no(before); why != "" {
+		t.Error(why)
+	}
+	for _, late := range []termination{{took: 11 * time.Second}, {code: 1}, {err: fmt.Errorf("it goes on")}} {
+		if late.ok() {
+			t.Errorf("%+v is not found", late)
+		}
+	}
+}

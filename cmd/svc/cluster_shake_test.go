@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// shaker does to a bed what machines and networks do.
+type shaker struct {
+	*load
+	kills int
+	last  time.Time // of a kill
+}
+
+// apart is how long it is from one kill to the next.
+const apart = 3 * time.Second
+
+// pauseFor waits; false: the test is over.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// settle waits until all nodes are ready.
+func (s *shaker) settle(ctx context.Context) {
+	s.scene.t.Helper()
+	for _, m := range s.nodes {
+		m.back(ctx)
+	}
+}
+
+// kill kills a node, but never the last one that lives, and starts it again soon:
+// the next kill may come before it is back.
+func (s *shaker) kill(ctx context.Context) {
+	s.scene.t.Helper()
+	if !pauseFor(ctx, time.Until(s.last.Add(apart))) {
+		return
+	}
+	least := min(2, len(s.nodes))
+	eventually(s.scene.t, ctx, "another node than the next victim lives", func() bool { return len(s.healthy()) >= least })
+	from := s.healthy()
+	m := from[rand.IntN(len(from))]
+	m.kill()
+	s.last = time.Now()
+	s.kills++
+	if len(s.nodes) == 1 {
+		m.begin()
+		return
+	}
+	away := rand.N(2 * time.Second)
+	s.loops.Go(func() {
+		timer := time.NewTimer(away)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			m.begin()
+		case <-s.over:
+		}
+	})
+	if !pauseFor(ctx, away) {
+		return
+	}
+}
+
+// busy waits until a process has called tools lately.
+func (s *shaker) busy(ctx context.Context, m *member) (calls int) {
+	s.scene.t.Helper()
+	eventually(s.scene.t, ctx, "node "+m.name+" calls tools", func() bool {
+		calls = s.yard.since(m.pid(), time.Now().Add(-2*time.Second))
+		return calls > 0
+	})
+	return calls
+}
+
+// pause stops a node for longer than its lease. What the process does when it
+// wakes up nobody wants any more: its peers have declared it dead, and it ends.
+func (s *shaker) pause(ctx context.Context, m *member) {
+	s.scene.t.Helper()
+	s.settle(ctx)
+	quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
+	m.pause()
+	quiet.from = time.Now().Add(s.lease)
+	if !pauseFor(ctx, 2*s.lease+time.Second) {
+		return
+	}
+	m.goOn()
+	eventually(s.scene.t, ctx, "a node that was declared dead ends", func() bool { return m.pid() != quiet.pid || !m.alive() })
+	quiet.to = time.Now()
+	s.book.silent(quiet)
+	s.settle(ctx)
+}
+
+// cutOff cuts a node off from Postgres for longer than its lease.
+func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
+	s.scene.t.Helper()
+	s.settle(ctx)
+	quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
+	m.expect()
+	s.book.event("the way from node %s to Postgres is %s", m.name, how)
+	m.database.set("", how)
+	quiet.from = time.Now().Add(s.lease)
+	ok := pauseFor(ctx, 2*s.lease+time.Second)
+	quiet.to = time.Now()
+	s.book.silent(quiet)
+	m.database.set("", whole)
+	s.book.event("the way from node %s to Postgres is whole", m.name)
+	if ok {
+		s.settle(ctx)
+	}
+}
+
+// partition cuts two nodes off from each other; both reach all else.
+func (s *shaker) partition(ctx context.Context, x, y *member, how cut, lasts time.Duration) {
+	s.scene.t.Helper()
+	s.settle(ctx)
+	s.part(x, y, how)
+	pauseFor(ctx, lasts)
+	s.part(x, y, whole)
+}
+
+// crash crashes Postgres and starts it again after a while. Nobody ends of it.
+func (s *shaker) crash(ctx context.Context, down time.Duration) {
+	s.scene.t.Helper()
+	s.settle(ctx)
+	s.book.event("Postgres crashes")
+	s.pg.Crash(s.scene.t)
+	gone := span{from: time.Now()}
+	pauseFor(ctx, down)
+	gone.to = time.Now()
+	s.pg.Start(s.scene.t)
+	back := time.Now()
+	s.book.event("Postgres is back")
+	s.book.outage(gone)
+	s.settle(ctx)
+	s.book.rule(lawHeals, time.Since(back) <= 10*time.Second, "all nodes are ready only %s after Postgres", time.Since(back))
+}
+
+// loseRedis takes Redis away, with all that was in it.
+func (s *shaker) loseRedis(ctx context.Context, lasts time.Duration) {
+	s.book.event("Redis is killed")
+	s.redis.kill()
+	pauseFor(ctx, lasts)
+	s.redis.start()
+	s.book.event("Redis is back, empty")
+}
+
+// roll restarts all nodes in order, one after another, as an upgrade does.
+func (s *shaker) roll(ctx context.Context) {
+	s.scene.t.Helper()
+	s.settle(ctx)
+	for _, m := range s.nodes {
+		m.term()
+		m.begin()
+		m.back(ctx)
+	}
+}
+
+// weighed is what a storm must have met, so that its laws are not void.
+func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
+	t.Helper()
+	l.book.report(t)
+	r.report(t)
+	l.book.notVoid(t, laws...)
+	r.notVoid(t)
+	repeats, resumed, lost, total := 0, 0, 0, 0
+	seen := map[string]bool{}
+	for _, a := range l.book.requests() {
+		total++
+		if a.resumes {
+			resumed++
+		}
+		if !a.accepted() && a.mutates() && a.status != 409 {
+			lost++
+		}
+	}
+	for _, x := range f.chores {
+		seen[x.polled], seen["cancelled "+x.cancelled] = true, true
+	}
+	if repeats = f.repeated(); len(l.nodes) > 1 && (resumed == 0 || lost == 0) {
+		t.Errorf("%d streams went on at another node, %d posts were not answered at first: the test is void", resumed, lost)
+	}
+	if !seen["cancelled cancelled"] || !seen["succeeded"] {
+		t.Errorf("the ends of runs that were seen are %v: the test is void", seen)
+	}
+	t.Logf("%d requests, %d runs of %d talks, %d chores, %d tales; %d streams went on at another node, %d posts were not answered at first, %d ungated calls were repeated", total,
+		len(f.ends), len(f.talks), len(f.chores), len(f.tales), resumed, lost, repeats)
+}

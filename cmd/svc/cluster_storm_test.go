@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// warm has the load at work for a moment on a bed that nobody shakes, and says
+// what the bed uses when it rests after it.
+func (l *load) warm(t *testing.T, n crowd) rest {
+	t.Helper()
+	l.run(t, 2*time.Minute, n, func(ctx context.Context) { pauseFor(ctx, 3*time.Second) })
+	l.c.http.CloseIdleConnections()
+	var r rest
+	eventually(t, within(t, 10*time.Second), "no stream is open", func() bool {
+		now, err := l.resting()
+		steady := err == nil && now.goroutines <= r.goroutines
+		r = now
+		return steady
+	})
+	return r
+}
+
+// judged holds all laws against what has happened.
+func (s *shaker) judged(t *testing.T, before rest) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	s.settle(ctx)
+	f := s.find(t)
+	r := s.scene.judge(t, s.tales)
+	s.scene.examine(r)
+	f.hold(s.book, r)
+	s.book.outagesHold()
+	s.book.silencesHold(f.calls)
+	s.c.http.CloseIdleConnections() // what was opened for the verdict
+	s.rests(before)
+	s.book.rule(lawLives, true, "")
+	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawThreads)
+	for _, race := range races {
+		for _, e := range ends[race.calls[0].fate] {
+			if r.ends[string(race.calls[0].fate)+": "+e] == 0 {
+				t.Logf("no race %s ended as %s", race.name, e)
+			}
+		}
+	}
+	t.Logf("%d kills", s.kills)
+}
+
+// TestClusterOfOne is the storm on a node of its own: what it takes to restart is
+// all that is lost.
+func TestClusterOfOne(t *testing.T) {
+	b := newBed(t, 1, time.Second)
+	b.start()
+	l := newLoad(t, b, b.book)
+	s := &shaker{load: l}
+	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1}
+	before := l.warm(t, crowd)
+	l.run(t, 3*time.Minute, crowd, func(ctx context.Context) {
+		for range 3 {
+			s.kill(ctx)
+		}
+		s.cutOff(ctx, b.nodes[0], dropped)
+		s.crash(ctx, 2*b.lease)
+		s.roll(ctx)
+	})
+	s.judged(t, before)
+}
