@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster/membership"
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/edge/sse"
+	"agentsvc/transport/platform"
+)
+
+// revokingNode is what of a node has to do with revocations: its lease, its
+// caches and its open streams.
+type revokingNode struct {
+	t      *testing.T
+	r      *revoker
+	auth   *platform.Auth
+	member *membership.Membership
+	lease  *pg.Pool
+	server *edge.Server
+	addr   string
+	opened chan struct{} // a stream is open
+}
+
+const revokingLease = 900 * time.Millisecond
+
+type silentReader struct{ opened chan struct{} }
+
+func (s silentReader) Attach(*edge.Conn) { s.opened <- struct{}{} }
+func (s silentReader) Gone()             {}
+
+// nextDoor carries calls to the node next door while it works.
+type nextDoor struct {
+	to   *revokingNode
+	lost atomic.Bool
+}
+
+func (w *nextDoor) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
+	if w.lost.Load() || w.to == nil || to != w.to.member.Member() || service != serviceRevoked {
+		return nil, errors.New("lost")
+	}
+	return w.to.r.serve(ctx, to, m)
+}
+
+func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor) *revokingNode {
+	t.Helper()
+	self := id.MemberID{UUID: id.NewAnywhere()}
+	log := zerolog.New(zerolog.NewTestWriter(t))
+	n := &revokingNode{t: t, r: newRevoker(self, revokingLease, log), lease: db.System(t), opened: make(chan struct{}, 1)}
+	var err error
+	n.member, err = membership.Join(t.Context(), n.lease, membership.Config{Member: self, Address: "127.0.0.1:1", Lease: revokingLease, Log: log, OnRevoked: n.r.OnRevoked})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.member.Leave(context.WithoutCancel(t.Context())) }) // its connections may be gone
+	if err := n.r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.r.Stop)
+	n.r.join(n.member, w)
+
+	tables, trusted := store.New(db.API(t), keys), trusts(n.member, revokingLease)
+	var server *edge.Server
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: tables, Valid: trusted})
+	n.auth = platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(tables), Sessions: sessions, Valid: trusted})
+	p := platform.New(platform.Config{Store: tables, Auth: n.auth, Sessions: sessions, Tools: &toolbox{}, Valid: trusted, Revoker: n.r,
+		Revoked: func(_ context.Context, tenant id.TenantID, key id.KeyID) error {
+			server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == tenant && o.Key == key })
+			return nil
+		}})
+	table := edge.NewTable()
+	edge.HandleStream(table, edge.Route{Method: "GET", Path: "/watch", ID: "watch", Summary: "Watch", Role: lifecycle.RoleMember},
+		func(context.Context, *edge.Caller, *struct{}) (edge.Subscriber, error) {
+			return silentReader{n.opened}, nil
+		})
+	edge.Handle(table, edge.Route{Method: "GET", Path: "/ask", ID: "ask", Summary: "Ask", Role: lifecycle.RoleMember},
+		func(context.Context, *edge.Caller, *struct{}) (*edge.Empty, error) { return nil, nil })
+	if server, err = edge.NewServer(edge.Config{Table: table, Auth: n.auth, Classify: platform.Classify, DrainWindow: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.server = server
+	n.addr = "http://" + ln.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := errors.Join(server.Shutdown(context.WithoutCancel(t.Context())), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	n.r.bind(remembered{p, server, n.lease})
+	return n
+}
+
+func (n *revokingNode) get(path string, of *store.Created) *http.Response {
+	n.t.Helper()
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, n.addr+path, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+of.Secret)
+	req.Header.Set("X-Tenant-Id", of.Tenant.String())
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// Two nodes on one Postgres: whatever becomes of the word between them, nobody
+// accepts a key after the answer of its revocation, and its streams are cut.
+func TestARevocationOverTwoNodes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		disturb func(w *nextDoor, other *revokingNode)
+		atMost  time.Duration // loosely: a busy machine is no fault
+		streams bool          // are cut by then
+	}{
+		"the word arrives": {func(*nextDoor, *revokingNode) {}, time.Minute, true},
+		"the word is lost": {func(w *nextDoor, _ *revokingNode) { w.lost.Store(true) }, 2*revokingLease + slackTime, true},
+		"the other node is cut off from everybody": {func(w *nextDoor, other *revokingNode) {
+			w.lost.Store(true)
+			other.lease.Close()
+		}, 2*revokingLease + slackTime, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, keys := pgtest.New(t), vault.New(vault.NewSecret32([32]byte{1}))
+			mine, theirs := &nextDoor{}, &nextDoor{}
+			a, b := newRevokingNode(t, db, keys, mine), newRevokingNode(t, db, keys, theirs)
+			mine.to, theirs.to = b, a
+			sys := store.System(db.System(t), keys)
+			party, err := sys.CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spare, err := sys.CreateTenant(t.Context(), store.NewTenant{Name: "U", OwnerEmail: "o@example.com", KeyName: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			untilSo(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
+			stream := b.get("/watch", party)
+			<-b.opened
+			b.get("/watch", spare)
+			<-b.opened
+			for _, n := range []*revokingNode{a, b} {
+				for _, of := range []*store.Created{party, spare} {
+					if got := n.get("/ask", of); got.StatusCode != 204 {
+						t.Fatal(got.Status)
+					}
+				}
+			}
+			creds := edge.Credentials{Bearer: party.Secret, Tenant: party.Tenant.String()}
+			untilSo(t, "the other node remembers the key", func() bool {
+				_, err := b.auth.Authenticate(t.Context(), creds)
+				return err == nil && b.auth.Cached(creds)
+			})
+
+			c.disturb(mine, b)
+			if err := sys.Change(t.Context(), store.By{Tenant: party.Tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+				return nil, tx.RevokeKey(ctx, party.Key)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := a.r.Revoke(t.Context(), platform.Revoked{What: platform.RevokedKey, Tenant: party.Tenant, Key: party.Key}); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(began)
+			for _, n := range []*revokingNode{a, b} {
+				if n.auth.Cached(creds) {
+					t.Error("the key is remembered")
+				}
+				if got := n.get("/ask", party); got.StatusCode != 401 {
+					t.Errorf("the key is answered %s", got.Status)
+				}
+			}
+			t.Logf("confirmed after %v", took)
+			if took > c.atMost {
+				t.Errorf("it took %v", took)
+			}
+			if !c.streams { // the node has lost its lease: nothing can be cut there before it is back
+				return
+			}
+			if _, err := io.ReadAll(stream.Body); err != nil {
+				t.Errorf("the stream: %v", err)
+			}
+			if got := b.get("/ask", spare); got.StatusCode != 204 {
+				t.Errorf("another key: %s", got.Status)
+			}
+			if n := b.server.Streams(); n != 1 {
+				t.Errorf("%d streams are open, of another key's one", n)
+			}
+		})
+	}
+}
