@@ -26,6 +26,7 @@ import (
 type bed struct {
 	svcFile string
 	total   int
+	quiet   int
 	dir     string
 	bin     string // of Postgres
 	socket  string
@@ -39,8 +40,8 @@ type bed struct {
 	http   *fasthttp.Client
 }
 
-func newBed(ctx context.Context, svc, dir string, total int) (*bed, error) {
-	b := &bed{svcFile: svc, total: total, http: &fasthttp.Client{MaxConnsPerHost: 4096, ReadTimeout: 60 * time.Second, MaxIdleConnDuration: time.Minute}}
+func newBed(ctx context.Context, svc, dir string, total, quiet int) (*bed, error) {
+	b := &bed{svcFile: svc, total: total, quiet: quiet, http: &fasthttp.Client{MaxConnsPerHost: 4096, ReadTimeout: 60 * time.Second, MaxIdleConnDuration: time.Minute}}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) == 0 {
 		return nil, errors.New("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
@@ -80,6 +81,17 @@ func newBed(ctx context.Context, svc, dir string, total int) (*bed, error) {
 		}
 		return true
 	})
+}
+
+// none reports whether a count of what is open is zero.
+func (b *bed) none(ctx context.Context, open string) bool {
+	c, err := pgx.Connect(ctx, b.dsn("svc"))
+	if err != nil {
+		return false
+	}
+	defer c.Close(ctx)
+	var n int
+	return c.QueryRow(ctx, open).Scan(&n) == nil && n == 0
 }
 
 // unprivileged gives the bed to a user Postgres accepts; root is refused by it.

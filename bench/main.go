@@ -29,6 +29,8 @@ var scenarios = []struct {
 	{"memory", "heap after 10,000 threads with finished runs", benchMemory},
 	{"approvals", "from a decision to the tool called, and 100 runs decided in bulk", benchApprovals},
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
+	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
+	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 
@@ -36,6 +38,7 @@ func main() {
 	svc := flag.String("svc", "../bin/svc", "the service's binary")
 	dir := flag.String("dir", "", "where the Postgres cluster lies (default a fresh temporary directory)")
 	total := flag.Int("runs", 20000, "runs of the scenario runs")
+	quiet := flag.Int("quiet", 900, "runs of the quiet tenant in the scenario quiet (3000 for the budget)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,7 +59,7 @@ func main() {
 				continue
 			}
 			fmt.Printf("\n## %s: %s\n", s.name, s.about)
-			b, err := newBed(ctx, *svc, *dir, *total)
+			b, err := newBed(ctx, *svc, *dir, *total, *quiet)
 			if err != nil {
 				return err
 			}
