@@ -62,6 +62,7 @@ type world struct {
 	key     id.UUID
 
 	escalate float64
+	commit   time.Duration // a commit may take; 0: as long as in the service
 	// between, where set, happens when an approval has been decided on and its run
 	// is about to be asked.
 	between func()
@@ -360,7 +361,7 @@ func (w *world) start() {
 	if w.tools != nil {
 		cfg.Tools = w.tools
 	}
-	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{})
+	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit})
 	join := run.Join(w.node)
 	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Log: zerolog.Nop(),
 		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
@@ -1084,7 +1085,8 @@ func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
 // The longest answer there may be, of what grows most when it is written: its
 // step, the run's output and the message are one commit.
 func TestTheLongestAnswerIsCommitted(t *testing.T) {
-	w := newWorld(t, simulatedAgent)
+	// How long it takes is the machine's business: here it has to be taken.
+	w := newWorld(t, simulatedAgent, func(w *world) { w.commit = patience })
 	long := strings.Repeat("\x01", run.MaxSaid)
 	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 		sink.Text(long)
