@@ -3,6 +3,7 @@ package stream
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
@@ -37,7 +38,12 @@ type hub struct {
 	pos     event.Pos // everything up to here was published by the present owner
 	live    *speech   // the step that is being spoken, as far as it was
 	owned   bool      // somebody publishes whatever is committed
-	gone    bool      // off the shelf; nobody may use it any more
+	term    uint32    // counts the publishers
+	outlet  *outlet   // the feed to other nodes that read the run; nil for none
+	mirror  *mirror   // the publisher is on another node; nil when it is here or nowhere
+	asked   time.Time // when a mirror was last asked for
+	pause   time.Duration
+	gone    bool // off the shelf; nobody may use it any more
 	stale   atomic.Bool
 }
 
@@ -80,10 +86,16 @@ func (hs *Hubs) unshelve(h *hub) {
 	s.mu.Unlock()
 }
 
-// release ends a hold. A hub that nobody owns or watches goes.
+// release ends a hold. A hub that nobody owns or watches goes, and a mirror that
+// nobody reads.
 func (h *hub) release() {
-	if !h.owned && len(h.readers) == 0 {
-		h.gone = true
+	if len(h.readers) == 0 {
+		if h.mirror != nil {
+			h.unmirror()
+		}
+		if !h.owned && h.outlet == nil {
+			h.gone = true
+		}
 	}
 	gone := h.gone
 	h.mu.Unlock()
@@ -116,22 +128,55 @@ func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event
 		return // it ended unseen
 	}
 	defer h.release()
-	h.owned = true
+	if h.mirror != nil {
+		h.unmirror() // the run has come here
+	}
+	h.reach(last)
+	if len(h.readers) > 0 || h.outlet != nil {
+		for _, f := range frames() {
+			h.send(f)
+			if h.outlet != nil {
+				h.feedFrame(f)
+			}
+		}
+	}
+	if terminal {
+		h.end()
+	}
+}
+
+// reach says that the publisher has come to the fact with the number last.
+func (h *hub) reach(last int64) {
+	h.own()
 	if at := (event.Pos{Seq: last}); h.pos.Before(at) {
 		h.pos = at
 	}
 	if h.live != nil && h.live.seq < last {
 		h.live = nil // what comes after a step says that it is over
 	}
-	if len(h.readers) > 0 {
-		for _, f := range frames() {
-			h.send(f)
-		}
+}
+
+// own says that somebody publishes.
+func (h *hub) own() {
+	if !h.owned {
+		h.owned = true
+		h.term++
 	}
-	if terminal {
-		// A reader that is catching up has the terminal frame in its queue, or
-		// finds it among the facts.
-		h.owned, h.gone = false, true
+}
+
+// end says that the terminal frame was sent. A reader that is catching up has it
+// in its queue, or finds it among the facts.
+func (h *hub) end() {
+	h.closeOutlet()
+	h.owned, h.gone = false, true
+}
+
+// rest says that nobody publishes now.
+func (h *hub) rest() {
+	h.owned, h.live = false, nil
+	if len(h.readers) > 0 {
+		h.all.watch(h.key)
+		h.all.kick() // a commit whose outcome the owner did not hear may stand
 	}
 }
 
@@ -144,21 +189,24 @@ func (hs *Hubs) Abandon(tenant id.TenantID, run id.RunID) {
 		return
 	}
 	defer h.release()
-	h.owned, h.live = false, nil
-	if len(h.readers) > 0 {
-		hs.watch(h.key)
-		hs.kick() // a commit whose outcome the owner did not hear may stand
+	if h.mirror != nil {
+		return // somebody else does
 	}
+	h.rest()
+	if h.outlet != nil {
+		h.feedRested()
+	}
+	h.want() // the run may go on elsewhere
 }
 
-// Watched reports whether somebody on this node reads the run.
+// Watched reports whether somebody reads the run, on this node or through it.
 func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
 	h := hs.hold(key{tenant, run}, false)
 	if h == nil {
 		return false
 	}
 	defer h.release()
-	return len(h.readers) > 0
+	return len(h.readers) > 0 || h.outlet != nil
 }
 
 // Begin opens the live text of a model's step that was committed with the number
@@ -171,9 +219,13 @@ func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) mode
 	if h.pos.Seq > seq {
 		return l // the run has gone on: nobody hears it
 	}
-	h.owned, h.live = true, l
-	if at := (event.Pos{Seq: seq}); h.pos.Before(at) {
-		h.pos = at
+	if h.mirror != nil {
+		h.unmirror()
+	}
+	h.reach(seq)
+	h.live = l
+	if h.outlet != nil {
+		h.feedBegan(seq, idx)
 	}
 	return l
 }
@@ -203,6 +255,25 @@ func (l *speech) say(t event.Type, s string) {
 	h := l.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	l.add(t, s)
+	if h.live != l {
+		return
+	}
+	h.pos = event.Pos{Seq: l.seq, Offset: int64(len(l.said))}
+	if len(h.readers) == 0 && h.outlet == nil {
+		return
+	}
+	f := event.Delta(t, h.pos, l.idx, s)
+	if len(h.readers) > 0 {
+		h.send(f)
+	}
+	if h.outlet != nil {
+		h.feedFrame(f)
+	}
+}
+
+// add appends text; the hub's lock is held.
+func (l *speech) add(t event.Type, s string) {
 	if turn := len(l.segments) % 2; len(l.segments) == 0 || (turn == 1) != (t == event.LLMThinking) {
 		if len(l.segments) == 0 && t == event.LLMDelta {
 			l.segments = append(l.segments, 0)
@@ -211,13 +282,6 @@ func (l *speech) say(t event.Type, s string) {
 	}
 	l.segments[len(l.segments)-1] += int32(len(s))
 	l.said = append(l.said, s...)
-	if h.live != l {
-		return
-	}
-	h.pos = event.Pos{Seq: l.seq, Offset: int64(len(l.said))}
-	if len(h.readers) > 0 {
-		h.send(event.Delta(t, h.pos, l.idx, s))
-	}
 }
 
 // send brings f to every reader; the hub's lock is held.

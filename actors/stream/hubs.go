@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -44,6 +45,12 @@ type Config struct {
 	Log    zerolog.Logger
 	Reads  int           // 16 reads of facts at a time
 	Watch  time.Duration // 1 s between two looks at runs that nobody publishes for
+
+	// Peers and Carrier join the hubs of a cluster; without both, runs that live
+	// elsewhere are followed by what is committed.
+	Peers   Peers
+	Carrier Carrier
+	Now     func() time.Time // default time.Now; monotonic
 }
 
 // Hubs are the runs of this node that somebody publishes or reads.
@@ -57,6 +64,15 @@ type Hubs struct {
 	reads   chan struct{}
 	shelves [shards]shelf
 
+	self    id.MemberID
+	peers   Peers
+	carrier Carrier // nil: no hub is mirrored
+	now     func() time.Time
+	silence time.Duration // after which a member that does not answer is given up
+	grace   time.Duration // for messages that are under way
+	forget  time.Duration // after which a watch that is not renewed ends
+	moved   atomic.Bool   // there is a new member list
+
 	workers int
 	jobs    chan job
 
@@ -67,8 +83,12 @@ type Hubs struct {
 	mu       sync.Mutex // guards the fields below
 	born     map[id.UUID]*Reader
 	watching map[key]struct{} // runs with readers and, so far as is known, without a publisher
+	outlets  map[uint64]*hub
 	stopped  bool
 	wg       sync.WaitGroup
+
+	linking sync.Mutex // guards links
+	links   map[id.MemberID]*link
 }
 
 // facts are read for so long at most.
@@ -88,7 +108,11 @@ func New(cfg Config) *Hubs {
 	hs := &Hubs{
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
 		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1),
-		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{},
+		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
+		now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch,
+	}
+	if hs.now == nil {
+		hs.now = time.Now
 	}
 	hs.jobs = make(chan job) // a worker takes it at once or the publisher does it
 	for i := range hs.shelves {
@@ -96,6 +120,11 @@ func New(cfg Config) *Hubs {
 	}
 	hs.life, hs.cancel = context.WithCancel(context.Background())
 	hs.node.Register(msg.KindStream, hs.produce)
+	if cfg.Peers != nil && cfg.Carrier != nil {
+		hs.peers, hs.carrier, hs.self = cfg.Peers, cfg.Carrier, cfg.Peers.Member()
+		hs.peers.OnChange(hs.changed)
+		hs.carrier.Receive(hs.take, hs.lost)
+	}
 	return hs
 }
 
@@ -133,9 +162,15 @@ func (hs *Hubs) loop() {
 	for {
 		select {
 		case <-tick.C:
+			if hs.carrier != nil {
+				hs.tend()
+			}
 		case <-hs.wake:
 		case <-hs.life.Done():
 			return
+		}
+		if hs.moved.Swap(false) {
+			hs.review()
 		}
 		if _, err := hs.runOnce(hs.life); err != nil && hs.life.Err() == nil {
 			hs.log.Warn().Err(err).Msg("cannot look where watched runs stand")
@@ -189,6 +224,9 @@ func (hs *Hubs) compare(k key, head feed.Head) int {
 			n++
 		}
 	}
+	if !head.Ended {
+		h.want()
+	}
 	return n
 }
 
@@ -239,14 +277,16 @@ func unavailable(err error) error {
 	return errors.Join(err, problem.Unavailable("The run's events cannot be read now.", time.Second))
 }
 
-// refill makes a Reader that fell behind catch up, beside its actor.
-func (hs *Hubs) refill(r *Reader) {
+// spawn runs f beside everything else; Stop waits for it. It reports false, and
+// does nothing, after Stop. It may be called with any lock but hs.mu held.
+func (hs *Hubs) spawn(f func()) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.stopped {
-		return
+		return false
 	}
-	hs.wg.Go(r.refill)
+	hs.wg.Go(f)
+	return true
 }
 
 // adopt keeps a Reader until its actor is made.

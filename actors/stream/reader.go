@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"math"
+	"time"
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/event"
@@ -50,7 +51,10 @@ type Reader struct {
 	pos    event.Pos    // everything up to here was sent, or is not owed
 	mark   *mark        // set while catching up
 	place  int          // among the hub's readers
+	term   uint32       // the publisher since whom nothing can have been missed; 0 for none
 	state  state
+	// open says that pos may be inside of a step of which there is more to hear.
+	open bool
 	// counted says that it is among the open readers.
 	counted bool
 }
@@ -67,6 +71,7 @@ type mark struct {
 	segments []int32
 
 	queue    []*event.Frame
+	term     uint32 // of the publisher who filled it
 	overflow bool
 }
 
@@ -88,7 +93,15 @@ func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 	r.hub = h
 	h.add(r)
 	r.begin()
+	h.want()
+	asked := h.mirror
+	if asked == nil || !asked.asking {
+		asked = nil
+	}
 	h.mu.Unlock() // it has a reader: it stays
+	if asked != nil {
+		hs.await(ctx, r, asked)
+	}
 	facts, err := hs.read(ctx, r, c)
 	if err != nil {
 		r.leave()
@@ -101,6 +114,25 @@ func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 	hs.adopt(r)
 	hs.node.Tell(r.address(), opened{})
 	return r, nil
+}
+
+// await gives the node that publishes for the run a moment to say where that is,
+// so that what is read of the run meets it.
+func (hs *Hubs) await(ctx context.Context, r *Reader, m *mirror) {
+	late := time.NewTimer(joinWait)
+	defer late.Stop()
+	select {
+	case <-m.ready:
+	case <-late.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	r.hub.mu.Lock()
+	if r.state == catching {
+		r.begin()
+	}
+	r.hub.mu.Unlock()
 }
 
 func (r *Reader) address() cluster.Address {
@@ -165,7 +197,7 @@ func (r *Reader) Gone() {
 func (r *Reader) Receive(c cluster.Context, m any) {
 	switch m := m.(type) {
 	case behind:
-		r.all.refill(r)
+		r.all.spawn(r.refill)
 	case missed:
 		// The database is not there now: the client keeps its connection and gets
 		// what it has missed when that is back.
@@ -204,7 +236,7 @@ func (r *Reader) leave() Conn {
 // begin makes the Reader catch up from here; the hub's lock is held.
 func (r *Reader) begin() {
 	h := r.hub
-	m := &mark{known: h.owned, at: h.pos}
+	m := &mark{known: h.owned, at: h.pos, term: h.term}
 	if l := h.live; l != nil && h.owned {
 		m.seq, m.idx = l.seq, l.idx
 		m.said = l.said[:len(l.said):len(l.said)]
@@ -221,14 +253,17 @@ func (r *Reader) take(f *event.Frame) {
 	switch r.state {
 	case catching:
 		m := r.mark
-		if len(m.queue) == maxQueue {
+		if !m.known && len(m.queue) == 0 {
+			m.term = r.hub.term
+		}
+		if len(m.queue) == maxQueue || m.term != r.hub.term {
 			m.queue, m.overflow = nil, true
 		}
 		if !m.overflow {
 			m.queue = append(m.queue, f)
 		}
 	case live:
-		next, ok := r.next(f)
+		next, ok := r.next(f, r.hub.term)
 		switch {
 		case !ok:
 			r.fall()
@@ -241,20 +276,26 @@ func (r *Reader) take(f *event.Frame) {
 	}
 }
 
-// next is what of f the Reader has not had, nil for nothing. It is not ok when
-// something before f is missing.
-func (r *Reader) next(f *event.Frame) (next *event.Frame, ok bool) {
+// next is what of f, published in a term, the Reader has not had, nil for nothing.
+// It is not ok when something before f is missing, or may be: text has no number
+// of its own, so that the end of a step which another publisher spoke is not
+// missed by its numbers.
+func (r *Reader) next(f *event.Frame, term uint32) (next *event.Frame, ok bool) {
 	if !r.pos.Before(f.Pos) {
+		r.term = term
 		return nil, true
 	}
 	start := f.Pos.Offset - int64(len(f.Text))
-	if f.Pos.Seq > r.pos.Seq+1 || f.Pos.Seq == r.pos.Seq && start > r.pos.Offset || f.Pos.Seq > r.pos.Seq && start > 0 {
+	switch {
+	case f.Pos.Seq > r.pos.Seq+1, f.Pos.Seq > r.pos.Seq && f.Text != "", f.Pos.Seq == r.pos.Seq && start > r.pos.Offset:
 		return nil, false
-	}
-	if f.Pos.Seq == r.pos.Seq && start < r.pos.Offset {
+	case f.Pos.Seq > r.pos.Seq && r.open && r.term != term:
+		return nil, false
+	case f.Pos.Seq == r.pos.Seq && start < r.pos.Offset:
 		f = f.After(r.pos)
 	}
-	r.pos = f.Pos
+	r.pos, r.term = f.Pos, term
+	r.open = f.Text != "" || f.Type == event.StepStarted
 	return f, true
 }
 
@@ -308,6 +349,9 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 	h.mu.Unlock()
 
 	frames, pos := m.owed(facts, cursor, first)
+	if n := len(frames); n > 0 && frames[n-1].Type.Terminal() {
+		ended = true // it fell at the terminal frame itself
+	}
 	if len(frames) > 0 && !send(frames) {
 		h.mu.Lock()
 		r.finish()
@@ -320,7 +364,10 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 	if r.state != catching || r.mark != m {
 		return false, false
 	}
-	r.pos = pos
+	r.pos, r.term, r.open = pos, 0, pos.Offset != math.MaxInt64
+	if m.known {
+		r.term = m.term
+	}
 	switch {
 	case ended:
 		r.conn.Close()
@@ -333,7 +380,7 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 	}
 	late := m.queue[:0]
 	for _, f := range m.queue {
-		next, ok := r.next(f)
+		next, ok := r.next(f, m.term)
 		if !ok {
 			r.cursor = r.here()
 			r.begin()

@@ -495,3 +495,19 @@ func BenchmarkTextOf1RunWith(b *testing.B) {
 		})
 	}
 }
+
+// What the terminal frame tells a reader is that something before it is missing.
+func TestAReaderThatFallsAtTheEndIsClosed(t *testing.T) {
+	hs, w, _ := setUp(t)
+	p := newPlay(w, hs, 1)
+	p.publish(p.start())
+	cn := newConn(-1)
+	r := open(t, hs, p.k, event.ReadCursor("", -1, true), cn)
+	p.beginLLM() // committed, never published
+	p.publish(p.end())
+	cn.wait(t)
+	r.Gone()
+	if got, want := list(cn.got()), "1 run.started ;2 step.started ;3 run.completed ;"; got != want {
+		t.Errorf("got %s want %s", got, want)
+	}
+}

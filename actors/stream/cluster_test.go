@@ -1,0 +1,676 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+)
+
+// town is a few nodes, the calls between them and what carries their messages.
+type town struct {
+	*world
+	t     testing.TB
+	codec *msg.Codec
+	nodes []*house
+
+	mu     sync.Mutex // guards the fields below
+	rand   *rand.Rand
+	owners map[id.Shard]int
+	faults faults
+}
+
+// faults are what the town does to messages and calls, in a thousand.
+type faults struct {
+	drop, twice, slow int
+	refuse            int // of calls
+	silent            bool
+}
+
+// house is one node of the town: its Peers and its Carrier.
+type house struct {
+	town  *town
+	place int
+	id    id.MemberID
+	node  *cluster.Node
+	hs    *Hubs
+	down  atomic.Bool
+	cut   atomic.Bool // nobody reaches it by a call, nor it anybody
+
+	take    func([]byte)
+	lost    func()
+	changed []func(cluster.Change)
+
+	mu    sync.Mutex // guards inbox
+	inbox [][]byte
+	wake  chan struct{}
+	done  sync.WaitGroup
+}
+
+func newTown(t testing.TB, nodes int, every time.Duration) *town {
+	t.Helper()
+	w := &town{world: &world{facts: map[key]*event.Facts{}}, t: t, codec: msg.NewCodec(),
+		rand: rand.New(rand.NewPCG(1, 1)), owners: map[id.Shard]int{}}
+	AddTo(w.codec)
+	for i := range nodes {
+		h := &house{town: w, place: i, id: id.MemberID{UUID: id.NewAnywhere()}, wake: make(chan struct{}, 1)}
+		h.node = cluster.New(cluster.Config{Member: h.id, Log: zerolog.Nop()})
+		h.hs = New(Config{Node: h.node, Source: w, Heads: w, Log: zerolog.Nop(), Watch: every, Peers: h, Carrier: h})
+		w.nodes = append(w.nodes, h)
+	}
+	for _, h := range w.nodes {
+		if err := errors.Join(h.node.Start(t.Context()), h.hs.Start(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		h.done.Go(func() { h.deliver(stop) })
+		t.Cleanup(func() {
+			close(stop)
+			h.done.Wait()
+			h.hs.Stop()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := h.node.Stop(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return w
+}
+
+func (h *house) Member() id.MemberID { return h.id }
+
+func (h *house) Owner(s id.Shard) id.MemberID {
+	h.town.mu.Lock()
+	defer h.town.mu.Unlock()
+	return h.town.nodes[h.town.owners[s]].id
+}
+
+func (h *house) OnChange(f func(cluster.Change)) { h.changed = append(h.changed, f) }
+
+// Call brings m over as nodes do.
+func (h *house) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
+	w := h.town
+	i := slices.IndexFunc(w.nodes, func(o *house) bool { return o.id == to })
+	if w.chance(func(f faults) int { return f.refuse }) || h.cut.Load() || w.nodes[i].cut.Load() || service != Service {
+		return nil, cluster.ErrUnknownMember
+	}
+	name, body, err := w.codec.Encode(m)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := w.codec.Decode(name, body)
+	if err != nil {
+		return nil, err
+	}
+	got, err := w.nodes[i].hs.ServeWatch(ctx, h.id, ask)
+	if err != nil {
+		return nil, err
+	}
+	if name, body, err = w.codec.Encode(got); err != nil {
+		return nil, err
+	}
+	return w.codec.Decode(name, body)
+}
+
+func (h *house) Send(to id.MemberID, m []byte) {
+	w := h.town
+	i := slices.IndexFunc(w.nodes, func(o *house) bool { return o.id == to })
+	if h.down.Load() || w.nodes[i].down.Load() || w.chance(func(f faults) int { return f.drop }) {
+		return
+	}
+	o := w.nodes[i]
+	o.mu.Lock()
+	o.inbox = append(o.inbox, m)
+	if w.chance(func(f faults) int { return f.twice }) {
+		o.inbox = append(o.inbox, m)
+	}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *house) Receive(take func([]byte), lost func()) { h.take, h.lost = take, lost }
+func (h *house) Up() bool                               { return !h.down.Load() }
+
+func (h *house) deliver(stop chan struct{}) {
+	for {
+		select {
+		case <-h.wake:
+		case <-stop:
+			return
+		}
+		for {
+			h.mu.Lock()
+			in := h.inbox
+			h.inbox = nil
+			h.mu.Unlock()
+			if len(in) == 0 {
+				break
+			}
+			for _, m := range in {
+				if h.town.chance(func(f faults) int { return f.slow }) {
+					for range 100 {
+						runtime.Gosched()
+					}
+				}
+				h.take(m)
+			}
+		}
+	}
+}
+
+// flush loses what is under way to a house.
+func (h *house) flush() {
+	h.mu.Lock()
+	h.inbox = nil
+	h.mu.Unlock()
+}
+
+func (w *town) chance(of func(faults) int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := of(w.faults)
+	return n > 0 && w.rand.IntN(1000) < n
+}
+
+func (w *town) set(f faults) {
+	w.mu.Lock()
+	w.faults = f
+	w.mu.Unlock()
+}
+
+// move gives a shard to a node and tells everybody.
+func (w *town) move(s id.Shard, to int) {
+	w.mu.Lock()
+	w.owners[s] = to
+	order := w.rand.Perm(len(w.nodes))
+	w.mu.Unlock()
+	for _, i := range order {
+		for _, f := range w.nodes[i].changed {
+			f(cluster.Change{})
+		}
+		runtime.Gosched()
+	}
+}
+
+// newPlay is a run that lives on node 0.
+func (w *town) newPlay(seed uint64) *play {
+	p := newPlay(w.world, w.nodes[0].hs, seed)
+	w.mu.Lock()
+	w.owners[p.k.run.Shard()] = 0
+	w.mu.Unlock()
+	return p
+}
+
+func (w *town) empty() bool {
+	for _, h := range w.nodes {
+		if hubsOf(h.hs) > 0 || len(h.hs.allLinks()) > 0 {
+			return false
+		}
+		h.hs.mu.Lock()
+		n := len(h.hs.outlets)
+		h.hs.mu.Unlock()
+		if n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); !ok(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// mirrored waits until a node follows the run's publisher.
+func (h *house) mirrored(t testing.TB, k key) {
+	t.Helper()
+	eventually(t, "the run is mirrored", func() bool {
+		hub := h.hs.hold(k, false)
+		if hub == nil {
+			return false
+		}
+		defer hub.release()
+		return hub.mirror != nil && !hub.mirror.asking
+	})
+}
+
+func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cursor event.Cursor
+		want   string
+	}{
+		{"default", event.ReadCursor("", -1, false), "1 run.started ;2 step.started ;2.3 llm.thinking hmm;2.5 llm.delta ab;"},
+		{"since names the running step: nothing older than the connection", event.ReadCursor("", 0, false), ""},
+		{"full", event.ReadCursor("", -1, true), "1 run.started ;2 step.started ;2.3 llm.thinking hmm;2.5 llm.delta ab;"},
+		{"Last-Event-ID inside the running step: the rest", event.ReadCursor("2.4", -1, false), "2.5 llm.delta b;"},
+		{"Last-Event-ID at its very position: nothing yet", event.ReadCursor("2.5", -1, false), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newTown(t, 2, time.Second)
+			p := w.newPlay(1)
+			p.publish(p.start())
+			p.publish(p.beginLLM())
+			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0)
+			l.Thinking("h")
+			l.Thinking("mm")
+			l.Text("a")
+			l.Text("b")
+			cn := newConn(-1)
+			r := open(t, w.nodes[1].hs, p.k, c.cursor, cn)
+			if got := list(cn.got()); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			n := len(cn.got())
+			l.Text("c")
+			p.publish(p.end())
+			cn.wait(t)
+			r.Gone()
+			if got := list(cn.got()[n:]); got != "2.6 llm.delta c;3 run.completed ;" {
+				t.Errorf("then %s", got)
+			}
+			eventually(t, "nothing stays", w.empty)
+		})
+	}
+}
+
+func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
+	w := newTown(t, 2, time.Second)
+	p := w.newPlay(1)
+	cn := newConn(-1)
+	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+	w.nodes[1].mirrored(t, p.k)
+	reads := w.count()
+	p.publish(p.start())
+	p.publish(p.beginLLM())
+	p.hs.Begin(p.k.tenant, p.k.run, 2, 0).Text("x")
+	cn.until(t, "the live text", has(3))
+	p.tool()
+	p.hs.Abandon(p.k.tenant, p.k.run) // it rests, and goes on
+	p.publish(p.beginLLM())
+	l := p.hs.Begin(p.k.tenant, p.k.run, 6, 2)
+	l.Text("y")
+	cn.until(t, "the live text", has(8))
+	if n := w.count() - reads; n > 0 {
+		t.Errorf("the facts were read %d times", n)
+	}
+	p.publish(p.end())
+	cn.wait(t)
+	r.Gone()
+	if got, want := list(cn.got()), "1 run.started ;2 step.started ;2.1 llm.delta x;3 step.started ;4 tool.called ;5 tool.result ;6 step.started ;6.1 llm.delta y;7 run.completed ;"; got != want {
+		t.Errorf("got %s want %s", got, want)
+	}
+	eventually(t, "nothing stays", w.empty)
+}
+
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reads
+}
+
+// Each loss alone: what was lost is made good, and live text comes again.
+func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		happens func(w *town, p *play, text func(string))
+	}{
+		{"a message of the middle", func(w *town, _ *play, text func(string)) {
+			w.set(faults{drop: 1000})
+			text("lost")
+			w.set(faults{})
+			text("next")
+		}},
+		{"the last message for now", func(w *town, _ *play, text func(string)) {
+			w.set(faults{drop: 1000})
+			text("lost")
+			w.set(faults{})
+		}},
+		{"everything under way", func(w *town, _ *play, text func(string)) {
+			text("a")
+			w.nodes[1].flush()
+			text("b")
+		}},
+		{"a message too long", func(_ *town, _ *play, text func(string)) { text(strings.Repeat("x", maxMessage)) }},
+		{"messages come twice", func(w *town, _ *play, text func(string)) {
+			w.set(faults{twice: 1000})
+			text("a")
+			text("b")
+			w.set(faults{})
+		}},
+		{"the carrier is down and comes back", func(w *town, _ *play, text func(string)) {
+			w.nodes[1].down.Store(true)
+			text("lost")
+			w.nodes[1].lost()
+			w.nodes[1].down.Store(false)
+			text("b")
+		}},
+		{"the carrier of the owner is down and comes back", func(w *town, _ *play, text func(string)) {
+			w.nodes[0].down.Store(true)
+			text("lost")
+			w.nodes[0].down.Store(false)
+		}},
+		{"the owner is not to be called for a while", func(w *town, p *play, text func(string)) {
+			w.nodes[0].cut.Store(true)
+			eventually(w.t, "the mirror is given up", func() bool {
+				h := w.nodes[1].hs.hold(p.k, true)
+				defer h.release()
+				return h.mirror == nil || h.mirror.asking
+			})
+			text("lost")
+			w.nodes[0].cut.Store(false)
+			text("b")
+		}},
+		{"the owner has forgotten the watch", func(w *town, _ *play, text func(string)) {
+			w.nodes[0].hs.expireWatches(time.Now().Add(time.Hour))
+			text("b")
+		}},
+		{"another version speaks", func(w *town, p *play, text func(string)) {
+			h := w.nodes[0].hs.hold(p.k, true)
+			m := h.message(99)
+			h.feed(m.appendHead(nil))
+			h.release()
+			text("b")
+		}},
+		{"noise", func(w *town, _ *play, text func(string)) {
+			for _, b := range []string{"", "x", strings.Repeat("\x01", 100), strings.Repeat("\xff", 100)} {
+				w.nodes[1].take([]byte(b))
+			}
+			text("b")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newTown(t, 2, 20*time.Millisecond)
+			p := w.newPlay(1)
+			p.publish(p.start())
+			p.publish(p.beginLLM())
+			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0)
+			cn := newConn(-1)
+			r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+			w.nodes[1].mirrored(t, p.k)
+			said := ""
+			say := func(s string) { said += s; l.Text(s) }
+			say("first ")
+			c.happens(w, p, say)
+			say(" last")
+			cn.until(t, "all the text", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == said })
+			w.nodes[1].mirrored(t, p.k)
+			n := len(cn.got())
+			say("live")
+			cn.until(t, "live text", has(n+1))
+			p.commit(func(f *event.Facts) []*event.Frame {
+				s := &f.Steps[0]
+				s.Status, s.Segments = lifecycle.StepSucceeded, l.(*speech).segments
+				s.Output, _ = json.Marshal(map[string]string{"text": said})
+				return nil
+			})
+			p.publish(p.end())
+			cn.wait(t)
+			r.Gone()
+			increasing(t, cn.got())
+			if got := text(cn.got(), event.LLMDelta); got != said {
+				t.Errorf("heard %d bytes of %d", len(got), len(said))
+			}
+			eventually(t, "nothing stays", w.empty)
+		})
+	}
+}
+
+// With nothing to carry messages, or with a carrier that is down, readers follow
+// what is committed.
+func TestWithoutACarrierTheFactsAreFollowed(t *testing.T) {
+	w := newTown(t, 2, 20*time.Millisecond)
+	for _, h := range w.nodes {
+		h.down.Store(true)
+	}
+	p := w.newPlay(1)
+	cn := newConn(-1)
+	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+	p.publish(p.start())
+	cn.until(t, "run.started", has(1))
+	p.publish(p.beginLLM())
+	cn.until(t, "step.started", has(2))
+	p.speak(20)
+	p.tool()
+	p.publish(p.end())
+	cn.wait(t)
+	r.Gone()
+	increasing(t, cn.got())
+	if got, want := told(cn.got()), told(p.all); !slices.Equal(got, want) {
+		t.Errorf("got %q want %q", got, want)
+	}
+	eventually(t, "nothing stays", w.empty)
+}
+
+// Two nodes read a run, one of them gets it, and the other follows.
+func TestARunThatMovesIsFollowed(t *testing.T) {
+	w := newTown(t, 3, time.Second)
+	p := w.newPlay(1)
+	var conns []*conn
+	var readers []*Reader
+	for _, h := range w.nodes {
+		cn := newConn(-1)
+		conns = append(conns, cn)
+		readers = append(readers, open(t, h.hs, p.k, event.ReadCursor("", -1, true), cn))
+	}
+	p.publish(p.start())
+	for round, to := range []int{1, 2, 0} {
+		p.publish(p.beginLLM())
+		l := p.hs.Begin(p.k.tenant, p.k.run, int64(round+2), round)
+		for _, h := range w.nodes {
+			if h.hs != p.hs {
+				h.mirrored(t, p.k)
+			}
+		}
+		l.Text("x")
+		for i, cn := range conns {
+			cn.until(t, fmt.Sprint("live text on node ", i), func(fs []*event.Frame) bool { return strings.Count(list(fs), "llm.delta") == round+1 })
+		}
+		w.move(p.k.run.Shard(), to)
+		p.hs.Abandon(p.k.tenant, p.k.run)
+		p.hs = w.nodes[to].hs
+	}
+	p.publish(p.end())
+	want := "1 run.started ;2 step.started ;2.1 llm.delta x;3 step.started ;3.1 llm.delta x;4 step.started ;4.1 llm.delta x;5 run.completed ;"
+	for i, cn := range conns {
+		cn.wait(t)
+		readers[i].Gone()
+		if got := list(cn.got()); got != want {
+			t.Errorf("node %d got %s", i, got)
+		}
+	}
+	eventually(t, "nothing stays", w.empty)
+}
+
+// Readers come on any node at any moment, hang up and resume on another, while
+// messages are lost, doubled and late, calls fail, nodes lose their carrier and
+// the run moves, dies in the middle of a step and is taken up elsewhere: each
+// gets exactly the frames, in order.
+func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
+	w := newTown(t, 3, 5*time.Millisecond)
+	resumed, live, runs := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w.set(faults{drop: rapid.SampledFrom([]int{0, 0, 5, 50, 500}).Draw(t, "drop"), twice: rapid.SampledFrom([]int{0, 100}).Draw(t, "twice"),
+			slow: rapid.SampledFrom([]int{0, 200}).Draw(t, "slow"), refuse: rapid.SampledFrom([]int{0, 0, 200}).Draw(t, "refuse")})
+		acts := rapid.SliceOfN(rapid.SampledFrom([]string{"speak", "speak", "tool", "rest", "move", "die", "unsaid", "flush", "down", "up", "wait"}), 1, 12).Draw(t, "acts")
+		p := w.newPlay(rapid.Uint64().Draw(t, "seed"))
+		type client struct {
+			frames []*event.Frame
+			err    error
+		}
+		clients := make([]client, 6)
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				c := &clients[i]
+				r := rand.New(rand.NewPCG(uint64(runs), uint64(i)))
+				for range r.IntN(200) {
+					runtime.Gosched()
+				}
+				cursor := event.ReadCursor("", -1, true)
+				for {
+					left := -1
+					if r.IntN(3) > 0 {
+						left = 1 + r.IntN(6)
+					}
+					cn := newConn(left)
+					rd, err := w.nodes[(i+r.IntN(2))%3].hs.Open(w.t.Context(), p.k.tenant, p.k.run, cursor)
+					if err != nil {
+						c.err = err
+						return
+					}
+					rd.Attach(cn)
+					select {
+					case <-cn.over:
+					case <-time.After(time.Minute):
+						c.err = fmt.Errorf("the stream does not end; it has %s", list(cn.got()))
+						return
+					}
+					rd.Gone()
+					c.frames = append(c.frames, cn.got()...)
+					if n := len(c.frames); n > 0 {
+						last := c.frames[n-1]
+						if last.Type.Terminal() {
+							return
+						}
+						cursor = event.ReadCursor(last.Pos.String(), -1, false)
+					}
+				}
+			})
+		}
+		at := 0
+		unsaid := map[int]bool{} // steps whose text died with its node
+		move := func(abandon bool) {
+			old := p.hs
+			at = (at + 1 + p.r.IntN(2)) % 3
+			if abandon && p.r.IntN(2) == 0 {
+				old.Abandon(p.k.tenant, p.k.run)
+				abandon = false
+			}
+			w.move(p.k.run.Shard(), at)
+			p.hs = w.nodes[at].hs
+			if abandon {
+				old.Abandon(p.k.tenant, p.k.run)
+			}
+		}
+		p.publish(p.start())
+		for _, act := range acts {
+			switch act {
+			case "speak":
+				p.publish(p.beginLLM())
+				p.speak(p.r.IntN(30))
+			case "tool":
+				p.tool()
+			case "rest":
+				p.hs.Abandon(p.k.tenant, p.k.run)
+			case "move":
+				move(true)
+			case "die": // between commit and publish
+				p.commit(func(f *event.Facts) []*event.Frame {
+					f.Seq++
+					f.Marks = append(f.Marks, event.MarkFacts{Seq: f.Seq, Type: event.Handoff, Data: json.RawMessage(`{"from":"a","to":"b"}`)})
+					return []*event.Frame{event.Marked(f.Seq, event.Handoff, json.RawMessage(`{"from":"a","to":"b"}`))}
+				})
+				move(true)
+			case "unsaid": // in the middle of a step, of which the former owner goes on to speak for a while
+				p.publish(p.beginLLM())
+				p.w.mu.Lock()
+				s := &p.w.facts[p.k].Steps[len(p.w.facts[p.k].Steps)-1]
+				s.Status = lifecycle.StepAbandoned
+				seq, idx := s.BeganSeq, s.Idx
+				p.w.mu.Unlock()
+				unsaid[idx] = true
+				l, old := p.hs.Begin(p.k.tenant, p.k.run, seq, idx), p.hs
+				for range 5 {
+					l.Text("unsaid ")
+					p.pause()
+				}
+				move(false)
+				l.Text("more ")
+				p.publish(p.beginLLM())
+				l.Text("late")
+				old.Abandon(p.k.tenant, p.k.run)
+				p.speak(3)
+			case "flush":
+				for _, h := range w.nodes {
+					h.flush()
+				}
+			case "down":
+				h := w.nodes[p.r.IntN(3)]
+				h.down.Store(true)
+				h.lost()
+			case "up":
+				for _, h := range w.nodes {
+					h.down.Store(false)
+				}
+			case "wait":
+				for range 2000 {
+					runtime.Gosched()
+				}
+			}
+		}
+		if last := p.end(); p.r.IntN(4) == 0 {
+			p.hs.Abandon(p.k.tenant, p.k.run) // it dies before it says the end
+		} else {
+			p.publish(last)
+		}
+		wg.Wait()
+		for _, h := range w.nodes {
+			h.down.Store(false)
+		}
+		said := func(frames []*event.Frame) []string {
+			return told(slices.DeleteFunc(slices.Clone(frames), func(f *event.Frame) bool { return f.Type.Text() && unsaid[f.Idx] }))
+		}
+		want := said(p.all)
+		for i, c := range clients {
+			if c.err != nil {
+				t.Fatalf("client %d: %v\nof %s", i, c.err, list(p.all))
+			}
+			for j := 1; j < len(c.frames); j++ {
+				if !c.frames[j-1].Pos.Before(c.frames[j].Pos) {
+					t.Fatalf("client %d: %v comes after %v", i, c.frames[j].Pos, c.frames[j-1].Pos)
+				}
+			}
+			if got := said(c.frames); !slices.Equal(got, want) {
+				t.Fatalf("client %d:\n got %q\nwant %q", i, got, want)
+			}
+			resumed += len(c.frames) / 6
+			for _, f := range c.frames {
+				if f.Type.Text() {
+					live++
+				}
+			}
+		}
+		runs++
+	})
+	w.set(faults{})
+	if runs < 50 || resumed < runs || live < runs {
+		t.Errorf("%d runs, %d resumptions, %d texts: void", runs, resumed, live)
+	}
+	eventually(t, "nothing stays", w.empty)
+}

@@ -1,0 +1,290 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+)
+
+// Peers are the members of the cluster (cluster.Node).
+type Peers interface {
+	Member() id.MemberID
+	Owner(s id.Shard) id.MemberID
+	OnChange(f func(cluster.Change))
+	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
+}
+
+// Carrier brings messages to other members. Messages of one sender to one member
+// keep their order; any of them may be lost or come twice.
+type Carrier interface {
+	// Send does not block. m is shared: nobody changes it.
+	Send(to id.MemberID, m []byte)
+	// Receive says who takes what is sent to this member, and who is told when
+	// some of that may be missing. It is called once, before anything else.
+	Receive(take func(m []byte), lost func())
+	// Up reports whether messages come and go.
+	Up() bool
+}
+
+// Bounds of one Watch.
+const (
+	maxBegin    = 256
+	maxRenew    = 4096
+	callTimeout = 2 * time.Second
+)
+
+// link is what this node mirrors of one member. At most one call is under way.
+type link struct {
+	all *Hubs
+	to  id.MemberID
+
+	mu      sync.Mutex // guards the fields below; taken with a hub's lock held
+	want    []*mirror  // to be asked for
+	due     []*mirror  // to be renewed
+	end     []uint64   // feeds to be ended
+	have    map[*mirror]struct{}
+	heard   time.Time // of the last answer
+	failing bool
+	busy    bool
+}
+
+// ask asks a member for m; it may be called with a hub's lock held, like all
+// below. A link that has something to do stays.
+func (hs *Hubs) ask(to id.MemberID, m *mirror) {
+	hs.linking.Lock()
+	defer hs.linking.Unlock()
+	l := hs.links[to]
+	if l == nil {
+		l = &link{all: hs, to: to, have: map[*mirror]struct{}{}, heard: hs.now()}
+		hs.links[to] = l
+	}
+	m.link = l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want = append(l.want, m)
+	l.work()
+}
+
+// work has the link's work done, unless that is under way; l.mu is held.
+func (l *link) work() {
+	if !l.busy {
+		l.busy = l.all.spawn(l.run)
+	}
+}
+
+// attach keeps m renewed.
+func (l *link) attach(m *mirror) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.have[m] = struct{}{}
+	watchesOut.Inc()
+}
+
+// forget is attach undone.
+func (l *link) forget(m *mirror) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.have[m]; ok {
+		delete(l.have, m)
+		watchesOut.Dec()
+	}
+}
+
+// stopFeed has the member stop a feed.
+func (l *link) stopFeed(feed uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end = append(l.end, feed)
+	l.work()
+}
+
+// tick renews what the link has, and gives up what was not renewed for long.
+func (l *link) tick(now time.Time) {
+	l.mu.Lock()
+	var silent []*mirror
+	if len(l.have) > 0 {
+		if now.Sub(l.heard) > l.all.silence {
+			for m := range l.have {
+				silent = append(silent, m)
+			}
+		} else if len(l.due) == 0 {
+			for m := range l.have {
+				l.due = append(l.due, m)
+			}
+			l.work()
+		}
+	}
+	l.mu.Unlock()
+	for _, m := range silent {
+		m.lose()
+	}
+}
+
+// idle reports whether nothing is left to do, so that the link can go.
+func (l *link) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.busy && len(l.have) == 0 && len(l.want) == 0 && len(l.end) == 0
+}
+
+// mirrors are those the link has.
+func (l *link) mirrors() []*mirror {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]*mirror, 0, len(l.have))
+	for m := range l.have {
+		out = append(out, m)
+	}
+	return out
+}
+
+// run does the link's work until there is none.
+func (l *link) run() {
+	for {
+		l.mu.Lock()
+		if len(l.want) == 0 && len(l.due) == 0 && len(l.end) == 0 || l.all.life.Err() != nil {
+			l.busy = false
+			l.mu.Unlock()
+			return
+		}
+		want, due, end := first(&l.want, maxBegin), first(&l.due, maxRenew), first(&l.end, maxRenew)
+		l.mu.Unlock()
+		l.exchange(want, due, end)
+	}
+}
+
+// first takes up to n elements off s.
+func first[T any](s *[]T, n int) []T {
+	n = min(n, len(*s))
+	out := (*s)[:n:n]
+	if *s = (*s)[n:]; len(*s) == 0 {
+		*s = nil
+	}
+	return out
+}
+
+// exchange is one call.
+func (l *link) exchange(want, due []*mirror, end []uint64) {
+	ask := Watch{End: end}
+	for _, m := range want {
+		ask.Begin = append(ask.Begin, WatchedRun{m.hub.key.tenant, m.hub.key.run})
+	}
+	for _, m := range due {
+		ask.Renew = append(ask.Renew, m.feed)
+	}
+	ctx, cancel := context.WithTimeout(l.all.life, callTimeout)
+	v, err := l.all.peers.Call(ctx, l.to, Service, ask)
+	cancel()
+	got, ok := v.(Watched)
+	if err == nil && (!ok || len(got.Renewed) != len(due) || len(got.Begun) > len(want) || len(want) > 0 && len(got.Begun) == 0) {
+		err = fmt.Errorf("%T is no answer to what was asked", v)
+	}
+	l.mu.Lock()
+	fails := err != nil && !l.failing
+	l.failing = err != nil
+	if err == nil {
+		l.heard = l.all.now()
+	}
+	l.mu.Unlock()
+	if err != nil {
+		if fails && l.all.life.Err() == nil {
+			l.all.log.Warn().Err(err).Stringer("node", l.to).Msg("cannot watch runs of a member")
+		}
+		for _, m := range want {
+			m.refused()
+		}
+		return // what was not renewed is asked again, or given up, by tick
+	}
+	for i, m := range want[:len(got.Begun)] {
+		m.install(got.Begun[i])
+	}
+	if rest := want[len(got.Begun):]; len(rest) > 0 {
+		l.mu.Lock()
+		l.want = append(rest, l.want...)
+		l.mu.Unlock()
+	}
+	var behind []*mirror
+	for i, m := range due {
+		if m.renewed(got.Renewed[i]) {
+			behind = append(behind, m)
+		}
+	}
+	if len(behind) > 0 {
+		l.all.node.After(l.all.grace, func() {
+			l.all.spawn(func() {
+				for _, m := range behind {
+					m.overdue()
+				}
+			})
+		})
+	}
+}
+
+// changed follows a new member list.
+func (hs *Hubs) changed(cluster.Change) {
+	hs.moved.Store(true)
+	hs.kick()
+}
+
+// lost gives every mirror up: messages to this node may be missing.
+func (hs *Hubs) lost() {
+	for _, l := range hs.allLinks() {
+		for _, m := range l.mirrors() {
+			m.lose()
+		}
+	}
+}
+
+// review has every mirror follow the present owner of its run, and whatever is
+// read without one asked for at once.
+func (hs *Hubs) review() {
+	var keys []key
+	for _, l := range hs.allLinks() {
+		for _, m := range l.mirrors() {
+			keys = append(keys, m.hub.key)
+		}
+	}
+	hs.mu.Lock()
+	for k := range hs.watching {
+		keys = append(keys, k)
+	}
+	hs.mu.Unlock()
+	for _, k := range keys {
+		if h := hs.hold(k, false); h != nil {
+			h.aim()
+			h.pause = 0
+			h.want()
+			h.release()
+		}
+	}
+}
+
+// tend is the mirrors' and outlets' part of the loop.
+func (hs *Hubs) tend() {
+	now := hs.now()
+	for _, l := range hs.allLinks() {
+		l.tick(now)
+	}
+	hs.linking.Lock()
+	for to, l := range hs.links {
+		if l.idle() {
+			delete(hs.links, to)
+		}
+	}
+	hs.linking.Unlock()
+	hs.expireWatches(now)
+}
+
+func (hs *Hubs) allLinks() []*link {
+	hs.linking.Lock()
+	defer hs.linking.Unlock()
+	out := make([]*link, 0, len(hs.links))
+	for _, l := range hs.links {
+		out = append(out, l)
+	}
+	return out
+}

@@ -1,0 +1,302 @@
+package stream
+
+import (
+	"time"
+
+	"agentsvc/schemas/event"
+)
+
+// maxEarly is how many messages wait for the snapshot that they come after.
+const maxEarly = 1024
+
+// joinWait is how long a Reader waits for the mirror of its run before it begins
+// with what is committed.
+const joinWait = 250 * time.Millisecond
+
+// mirror is a hub's part in another node's feed: while it stands, the hub acts
+// as if the publisher were here. All but hub, link and ready is guarded by the
+// hub's lock.
+type mirror struct {
+	hub   *hub
+	link  *link
+	ready chan struct{} // closed when it is no longer asked for
+
+	asking bool // the snapshot is under way; what comes waits in early
+	early  []message
+	missed bool // early ran over
+
+	feed   uint64 // does not change once the mirror stands
+	number uint64 // of the last message
+	owed   uint64 // the number that the other node was at when it was last asked
+	since  time.Time
+}
+
+// want asks the run's owner for a mirror where one is of use; the lock is held.
+// It asks again after a pause, which grows while mirrors do not last.
+func (h *hub) want() {
+	hs := h.all
+	if hs.carrier == nil || h.owned || h.mirror != nil || h.gone || len(h.readers) == 0 || !hs.carrier.Up() {
+		return
+	}
+	to := hs.peers.Owner(h.key.run.Shard())
+	now := hs.now()
+	if to == hs.self || now.Sub(h.asked) < h.pause {
+		return
+	}
+	if !h.asked.IsZero() {
+		rewatches.Inc()
+	}
+	h.asked = now
+	h.mirror = &mirror{hub: h, asking: true, ready: make(chan struct{}), since: now}
+	hs.ask(to, h.mirror)
+}
+
+// unmirror ends the mirror, and with it what it said; the lock is held.
+func (h *hub) unmirror() {
+	m := h.mirror
+	h.mirror = nil
+	if m.asking {
+		m.done()
+		return // install finds that it is not wanted
+	}
+	h.owned, h.live = false, nil
+	m.link.forget(m)
+	m.link.stopFeed(m.feed)
+}
+
+// done ends the asking.
+func (m *mirror) done() {
+	m.asking, m.early = false, nil
+	close(m.ready)
+}
+
+// lose gives the mirror up: what it was told has a gap, or may have one.
+func (m *mirror) lose() {
+	m.hub.mu.Lock()
+	defer m.hub.release()
+	m.fail()
+}
+
+// fail is lose with the lock held.
+func (m *mirror) fail() {
+	h := m.hub
+	if h.mirror != m {
+		return
+	}
+	gaps.Inc()
+	h.backOff(m)
+	h.unmirror()
+	h.rest()
+}
+
+// backOff makes the next mirror wait; one that stood for long was no failure.
+func (h *hub) backOff(m *mirror) {
+	every := h.all.every
+	if h.all.now().Sub(m.since) > h.all.forget {
+		h.pause = every
+		return
+	}
+	h.pause = min(max(2*h.pause, every), 4*every)
+}
+
+// refused says that there is no snapshot to be had now.
+func (m *mirror) refused() {
+	h := m.hub
+	h.mu.Lock()
+	defer h.release()
+	if h.mirror == m {
+		h.backOff(m)
+		h.unmirror()
+	}
+}
+
+// install begins to mirror from a snapshot.
+func (m *mirror) install(s Snapshot) {
+	h := m.hub
+	h.mu.Lock()
+	defer h.release()
+	if h.mirror != m {
+		m.link.stopFeed(s.Feed) // nobody wants it any more
+		return
+	}
+	early, missed := m.early, m.missed
+	m.feed, m.number = s.Feed, s.Number
+	m.link.attach(m)
+	if s.Owned {
+		h.own()
+		h.pos, h.live = s.Pos, nil
+		if l := s.Live; l != nil {
+			h.live = &speech{hub: h, seq: l.Seq, idx: l.Idx, said: l.Said, segments: l.Segments}
+		}
+		h.lead()
+	}
+	m.done()
+	for _, e := range early {
+		h.follow(e)
+	}
+	if missed {
+		m.fail()
+	}
+	if h.mirror == m {
+		h.aim() // the owner may have changed meanwhile
+	}
+}
+
+// aim gives a mirror up that is another node's than the run's owner, and asks the
+// owner; the lock is held.
+func (h *hub) aim() {
+	m := h.mirror
+	if m == nil || h.all.peers.Owner(h.key.run.Shard()) == m.link.to {
+		return
+	}
+	stood := !m.asking
+	h.unmirror()
+	if stood {
+		h.rest()
+	}
+	h.pause = 0
+	h.want()
+}
+
+// lead brings the readers that are there already to the position of a publisher
+// whose frames so far they have not heard.
+func (h *hub) lead() {
+	var parts []*event.Frame // what is missing of the live step for a reader at from
+	var from event.Pos
+	for _, r := range h.readers {
+		switch {
+		case r.state == catching:
+			r.mark.queue, r.mark.overflow = nil, true // its mark says nothing of this publisher
+		case r.state != live:
+		case !r.pos.Before(h.pos):
+			r.term = h.term
+		case h.live == nil || r.pos.Seq != h.live.seq:
+			r.fall()
+		default:
+			if parts == nil || from != r.pos {
+				from = r.pos
+				now := mark{seq: h.live.seq, idx: h.live.idx, said: h.live.said, segments: h.live.segments}
+				parts = now.spoken(r.here())
+			}
+			r.pos, r.term, r.open = h.pos, h.term, true
+			if len(parts) > 0 && !r.conn.SendAll(parts) {
+				r.finish()
+			}
+		}
+	}
+}
+
+// renewed is told the number, plus one, that the feed has come to, 0 where it has
+// ended, and reports whether messages are under way or lost.
+func (m *mirror) renewed(next uint64) (behind bool) {
+	h := m.hub
+	h.mu.Lock()
+	defer h.release()
+	switch {
+	case h.mirror != m:
+	case next == 0:
+		m.fail()
+	default:
+		m.owed = next - 1
+		return m.number < m.owed
+	}
+	return false
+}
+
+// overdue gives the mirror up if what was under way has not come.
+func (m *mirror) overdue() {
+	h := m.hub
+	h.mu.Lock()
+	defer h.release()
+	if h.mirror == m && m.number < m.owed {
+		m.fail()
+	}
+}
+
+// take brings a message to the hub that it is for.
+func (hs *Hubs) take(b []byte) {
+	m, ok := readMessage(b)
+	if !ok {
+		strays.Inc() // of another version: its number will be missed
+		return
+	}
+	h := hs.hold(m.key, false)
+	if h == nil {
+		strays.Inc()
+		return
+	}
+	defer h.release()
+	switch {
+	case h.mirror == nil:
+		strays.Inc()
+	case !h.mirror.asking:
+		h.follow(m)
+	case len(h.mirror.early) < maxEarly:
+		h.mirror.early = append(h.mirror.early, m)
+	default:
+		h.mirror.missed = true
+	}
+}
+
+// follow does what the publisher's hub did; the lock is held.
+func (h *hub) follow(m message) {
+	own := h.mirror
+	switch {
+	case own == nil || m.feed != own.feed || m.number <= own.number:
+		return // of another time, or told already
+	case m.number > own.number+1:
+		own.fail()
+		return
+	}
+	own.number = m.number
+	ok := true
+	switch m.op {
+	case opFrame:
+		ok = h.repeat(m.body)
+	case opBegan:
+		var l *speech
+		if l, ok = h.begun(m.body); ok {
+			h.reach(l.seq)
+			h.live = l
+		}
+	case opRested:
+		h.rest()
+	default: // left out, or not known to this version
+		ok = false
+	}
+	if !ok {
+		own.fail()
+	}
+}
+
+func (h *hub) begun(body []byte) (*speech, bool) {
+	seq, idx, ok := readBegan(body)
+	return &speech{hub: h, seq: seq, idx: idx}, ok
+}
+
+// repeat sends a frame of the publisher to the readers here. It is not ok where
+// something before it is missing.
+func (h *hub) repeat(body []byte) (ok bool) {
+	f, err := event.Carried(body)
+	if err != nil {
+		return false
+	}
+	if f.Type.Text() {
+		l := h.live
+		if l == nil || l.seq != f.Pos.Seq || f.Pos.Offset != int64(len(l.said)+len(f.Text)) {
+			return false
+		}
+		l.add(f.Type, f.Text)
+		h.pos = f.Pos
+	} else {
+		h.reach(f.Pos.Seq)
+	}
+	h.send(f)
+	if f.Type.Terminal() {
+		m := h.mirror
+		h.mirror = nil // its feed ended with the run
+		m.link.forget(m)
+		h.end()
+	}
+	return true
+}
