@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -70,7 +71,6 @@ type Keeper struct {
 	shards   [id.Shards]shard
 	wanted   map[id.Shard]*want
 	fetching bool // a goroutine fetches what is wanted
-	calling  bool // it waits for answers
 	stopped  bool
 	numbers  map[id.MemberID]uint64 // of the Fetch that each was asked last
 	given    map[id.MemberID]*given
@@ -85,8 +85,9 @@ type shard struct {
 
 // want is a shard that is being fetched.
 type want struct {
-	since time.Time
-	asked map[id.MemberID]bool // those who have answered
+	since  time.Time
+	asked  map[id.MemberID]bool // those who have answered
+	unsure map[id.MemberID]bool // what they gave may have been lost: they are asked for it again
 }
 
 // given is what a node took last: it may not have received it.
@@ -152,18 +153,39 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	k.wg.Wait()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var errs []error
 	for to, p := range pushes {
 		for len(p.Buckets)+len(p.Emptied) > 0 {
 			part := Push{Buckets: p.Buckets[:min(len(p.Buckets), fetchMost)], Emptied: p.Emptied}
 			p.Buckets, p.Emptied = p.Buckets[len(part.Buckets):], nil
-			if _, err := k.cfg.Peers.Call(ctx, to, k.Service(), part); err != nil {
+			if err := k.push(ctx, to, part); err != nil {
 				errs = append(errs, fmt.Errorf("bring %d buckets to %s: %w", len(part.Buckets), to, err))
 				break
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// push brings buckets to a node. What comes twice is there once.
+func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
+	for {
+		one, done := context.WithTimeout(ctx, fetchTimeout)
+		_, err := k.cfg.Peers.Call(one, to, k.Service(), p)
+		done()
+		if err == nil {
+			return nil
+		}
+		pause := time.NewTimer(tickEvery)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
 }
 
 // Served answers what other Keepers of the kind ask, for node.Serve.
@@ -319,7 +341,7 @@ func (k *Keeper) want(s id.Shard) {
 		k.shards[s].held = true
 		return
 	}
-	k.wanted[s] = &want{since: k.cfg.Now(), asked: map[id.MemberID]bool{}}
+	k.wanted[s] = &want{since: k.cfg.Now(), asked: map[id.MemberID]bool{}, unsure: map[id.MemberID]bool{}}
 	if !k.fetching {
 		k.fetching = true
 		k.wg.Go(k.fetch)
@@ -345,7 +367,6 @@ func (k *Keeper) fetch() {
 			k.mu.Unlock()
 			return
 		}
-		k.calling = true
 		k.mu.Unlock()
 		var wg sync.WaitGroup
 		for to, f := range asks {
@@ -359,12 +380,7 @@ func (k *Keeper) fetch() {
 			})
 		}
 		wg.Wait()
-		k.mu.Lock()
-		k.calling = false
-		k.round()
-		again := len(k.wanted) > 0
-		k.mu.Unlock()
-		if !again {
+		if k.answered() {
 			continue
 		}
 		// Uneven, so that two nodes that want the same do not ask each other in step.
@@ -377,6 +393,19 @@ func (k *Keeper) fetch() {
 	}
 }
 
+// answered reports whether every node that lives has given what is wanted.
+func (k *Keeper) answered() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	others := k.elsewhere()
+	for _, w := range k.wanted {
+		if len(missing(others, w.asked)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // round closes what has been answered and says whom to ask for the rest.
 func (k *Keeper) round() map[id.MemberID]Fetch {
 	now, others, self := k.cfg.Now(), k.elsewhere(), k.cfg.Peers.Member()
@@ -386,9 +415,11 @@ func (k *Keeper) round() map[id.MemberID]Fetch {
 			delete(k.wanted, s)
 			continue
 		}
-		open := slices.DeleteFunc(slices.Clone(others), func(m id.MemberID) bool { return w.asked[m] })
+		open := missing(others, w.asked)
+		maps.DeleteFunc(w.unsure, func(m id.MemberID, _ bool) bool { return !slices.Contains(others, m) })
 		if len(open) > 0 && now.Sub(w.since) < patience {
 			for _, m := range open {
+				w.unsure[m] = true
 				f := asks[m]
 				f.Shards = append(f.Shards, s)
 				asks[m] = f
@@ -421,8 +452,9 @@ func (k *Keeper) got(from id.MemberID, f Fetch, v Fetched) {
 	k.numbers[from] = f.No + 1
 	k.accept(Push{Buckets: v.Buckets, Emptied: v.Emptied}, k.cfg.Now())
 	for _, s := range f.Shards {
-		if w := k.wanted[s]; w != nil && !slices.Contains(v.Later, s) {
-			w.asked[from] = true
+		if w := k.wanted[s]; w != nil {
+			delete(w.unsure, from)
+			w.asked[from] = !slices.Contains(v.Later, s)
 		}
 	}
 }
@@ -479,7 +511,7 @@ func (k *Keeper) give(to id.MemberID, f Fetch) (Fetched, error) {
 	var out Fetched
 	for _, s := range f.Shards {
 		w := k.wanted[s]
-		if w != nil && k.calling || len(g.Buckets) > fetchMost {
+		if w != nil && len(w.unsure) > 0 || len(g.Buckets) > fetchMost {
 			out.Later = append(out.Later, s)
 			continue
 		}

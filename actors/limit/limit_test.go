@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -370,7 +371,7 @@ type table struct {
 func (t *table) Running(context.Context, id.TenantID) ([]id.RunID, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.running, t.err
+	return slices.Clone(t.running), t.err
 }
 
 type runActor struct {
@@ -415,6 +416,9 @@ func TestSlotsOnANode(t *testing.T) {
 		}
 	}
 	next(runID(1)) // 9 ran before and holds the other place
+	rows.mu.Lock()
+	rows.running = nil
+	rows.mu.Unlock()
 	n.Tell(at, msg.ReleaseSlot{Run: runID(9)})
 	next(runID(2))
 	n.Tell(at, msg.AcquireSlot{Run: runID(2)})

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,13 @@ const (
 	// reconcileEvery is how often slots that somebody waits for are compared with
 	// Postgres, and how long they wait after a failed read.
 	reconcileEvery = 5 * time.Second
-	readRetry      = 250 * time.Millisecond
-	readTimeout    = 5 * time.Second
+	// startEvery is that while runs are starting.
+	startEvery = time.Second
+	// settleTime is how long slots that may have lived on another node wait before
+	// they grant: what was granted there is running by then, or will be told again.
+	settleTime  = 500 * time.Millisecond
+	readRetry   = 250 * time.Millisecond
+	readTimeout = 5 * time.Second
 )
 
 // Running reads which runs of a tenant are running.
@@ -56,8 +62,10 @@ type slotsActor struct {
 	slots   slots
 	cancel  context.CancelFunc // of the read under way
 	reading bool
-	ready   bool  // it knows who is running
-	early   []any // what came before
+	ended   []id.RunID // gave their places back while it reads
+	settled bool       // whoever had the slots before grants nothing any more
+	ready   bool       // it knows who is running
+	early   []any      // what came before
 	armed   bool
 	wg      sync.WaitGroup
 }
@@ -82,6 +90,12 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 			s.later(c, readRetry)
 			return
 		}
+		if !s.settled && len(c.Node().Members()) > 1 {
+			s.settled = true
+			s.later(c, settleTime)
+			return
+		}
+		m.running = slices.DeleteFunc(m.running, func(run id.RunID) bool { return slices.Contains(s.ended, run) })
 		s.tell(c, s.slots.reconcile(m.at, m.running, grace))
 		s.ready = true
 		early := s.early
@@ -96,6 +110,9 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 	default:
 		if !s.ready {
 			s.early = append(s.early, m)
+			if _, ok := m.(Wishes); ok {
+				c.Reply(Granted{})
+			}
 			if !s.armed {
 				s.read(c)
 			}
@@ -106,6 +123,8 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 	switch {
 	case s.slots.idle() && !s.reading:
 		c.Stop()
+	case s.slots.starting():
+		s.later(c, startEvery)
 	case len(s.slots.waiting) > 0:
 		s.later(c, reconcileEvery)
 	}
@@ -118,8 +137,27 @@ func (s *slotsActor) order(c cluster.Context, m any) {
 	case msg.TakeSlot:
 		s.slots.take(s.cfg.Now(), m.Run)
 	case msg.ReleaseSlot:
-		s.tell(c, s.slots.release(s.cfg.Now(), m.Run))
+		s.release(c, m.Run)
+	case Wishes:
+		var g Granted
+		for _, run := range m.Released {
+			s.release(c, run)
+		}
+		for _, w := range m.Waiting {
+			s.tell(c, s.slots.acquire(s.cfg.Now(), w.Run, w.CreatedAt))
+			if s.slots.runs(w.Run) {
+				g.Running = append(g.Running, w.Run)
+			}
+		}
+		c.Reply(g)
 	}
+}
+
+func (s *slotsActor) release(c cluster.Context, run id.RunID) {
+	if s.reading {
+		s.ended = append(s.ended, run)
+	}
+	s.tell(c, s.slots.release(s.cfg.Now(), run))
 }
 
 func (s *slotsActor) tell(c cluster.Context, granted []id.RunID) {
@@ -133,7 +171,7 @@ func (s *slotsActor) read(c cluster.Context) {
 	if s.reading {
 		return
 	}
-	s.reading = true
+	s.reading, s.ended = true, nil
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	s.cancel = cancel
 	ref, tenant, at := c.Ref(), c.Self().Tenant, s.cfg.Now()

@@ -25,7 +25,7 @@ type world struct {
 
 	mu     sync.Mutex // guards the fields below
 	rand   *rand.Rand
-	nodes  map[id.MemberID]*place
+	nodes  map[id.MemberID]*site
 	living []id.MemberID
 	owners []id.MemberID
 	lossy  bool
@@ -33,8 +33,8 @@ type world struct {
 	taken  []time.Time
 }
 
-// place is one node of the world.
-type place struct {
+// site is one node of the world.
+type site struct {
 	w      *world
 	member id.MemberID
 	ledger *Ledger
@@ -42,13 +42,15 @@ type place struct {
 	holds  *Holds
 	wg     sync.WaitGroup
 
+	seeing sync.Mutex // one change after another
+
 	mu   sync.Mutex // guards the fields below
 	view *placement.Table
 	dead bool
 }
 
 func newWorld(t *testing.T, rate Rate, seed uint64) *world {
-	w := &world{t: t, rate: rate, rand: rand.New(rand.NewPCG(seed, 9)), nodes: map[id.MemberID]*place{}, codec: msg.NewCodec(), cut: map[[2]id.MemberID]bool{}}
+	w := &world{t: t, rate: rate, rand: rand.New(rand.NewPCG(seed, 9)), nodes: map[id.MemberID]*site{}, codec: msg.NewCodec(), cut: map[[2]id.MemberID]bool{}}
 	AddTo(w.codec)
 	w.codec.AddError("moved", cluster.ErrMoved)
 	return w
@@ -73,8 +75,8 @@ func (w *world) members() []id.MemberID {
 }
 
 // join adds a node, and tells the others soon.
-func (w *world) join() *place {
-	p := &place{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
+func (w *world) join() *site {
+	p := &site{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
 	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: w.members, Now: time.Now})
 	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
 	p.holds = NewHolds(HoldsConfig{Node: p, Living: w.members, Now: time.Now})
@@ -102,14 +104,16 @@ func (w *world) spread() {
 	}
 }
 
-func (w *world) node(m id.MemberID) *place {
+func (w *world) node(m id.MemberID) *site {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nodes[m]
 }
 
 // see takes the members as they are now.
-func (p *place) see() {
+func (p *site) see() {
+	p.seeing.Lock()
+	defer p.seeing.Unlock()
 	p.w.mu.Lock()
 	owners := slices.Clone(p.w.owners)
 	p.w.mu.Unlock()
@@ -140,7 +144,7 @@ func (p *place) see() {
 }
 
 // leave ends a node as planned: it owns nothing, and later it is gone.
-func (w *world) leave(p *place) {
+func (w *world) leave(p *site) {
 	w.mu.Lock()
 	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
 	w.mu.Unlock()
@@ -155,7 +159,7 @@ func (w *world) leave(p *place) {
 }
 
 // kill ends a node at once; the others notice later.
-func (w *world) kill(p *place) {
+func (w *world) kill(p *site) {
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
@@ -169,7 +173,7 @@ func (w *world) kill(p *place) {
 	_ = p.keeper.Stop(context.Background()) // of its ghost: nobody hears it
 }
 
-func (p *place) end() {
+func (p *site) end() {
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
@@ -197,22 +201,22 @@ func (w *world) stop() {
 	}
 }
 
-func (p *place) gone() bool {
+func (p *site) gone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dead
 }
 
-func (p *place) Member() id.MemberID { return p.member }
+func (p *site) Member() id.MemberID { return p.member }
 
-func (p *place) Owner(s id.Shard) id.MemberID {
+func (p *site) Owner(s id.Shard) id.MemberID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.view.Owner(s)
 }
 
 // reach is the node of a member, when a message has come there.
-func (p *place) reach(to id.MemberID) (*place, error) {
+func (p *site) reach(to id.MemberID) (*site, error) {
 	if to != p.member {
 		time.Sleep(p.w.some(5 * time.Millisecond))
 	}
@@ -239,7 +243,7 @@ func (w *world) wire(v any) any {
 	return out
 }
 
-func (p *place) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
+func (p *site) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 	back := 5 * time.Millisecond
 	for {
 		v, err := p.attempt(a, m)
@@ -258,7 +262,7 @@ func (p *place) Ask(ctx context.Context, a cluster.Address, m any) (any, error) 
 	}
 }
 
-func (p *place) attempt(a cluster.Address, m any) (any, error) {
+func (p *site) attempt(a cluster.Address, m any) (any, error) {
 	to := p.Owner(a.Shard())
 	o, err := p.reach(to)
 	if err != nil || p.w.chance(10) {
@@ -285,7 +289,7 @@ func (p *place) attempt(a cluster.Address, m any) (any, error) {
 	return v, nil
 }
 
-func (p *place) Tell(a cluster.Address, m any) {
+func (p *site) Tell(a cluster.Address, m any) {
 	p.wg.Go(func() {
 		to := p.Owner(a.Shard())
 		if o, err := p.reach(to); err == nil && !p.w.chance(5) && o.Owner(a.Shard()) == to {
@@ -298,7 +302,7 @@ func (p *place) Tell(a cluster.Address, m any) {
 	})
 }
 
-func (p *place) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
+func (p *site) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
 	type result struct {
 		v   any
 		err error
@@ -339,7 +343,7 @@ func (p *place) Call(ctx context.Context, to id.MemberID, service string, m any)
 }
 
 // request takes a token at a node.
-func (w *world) request(p *place, who id.TenantID) (time.Duration, bool) {
+func (w *world) request(p *site, who id.TenantID) (time.Duration, bool) {
 	retry, ok := p.ledger.Tenant(w.t.Context(), who)
 	if ok && !p.gone() {
 		w.mu.Lock()
@@ -449,7 +453,7 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 					a, b := w.join(), w.join()
 					time.Sleep(time.Second)
 					for i := range 60 {
-						if _, ok := w.request([]*place{a, b}[i%2], who); !ok {
+						if _, ok := w.request([]*site{a, b}[i%2], who); !ok {
 							t.Fatalf("request %d is refused", i+1)
 						}
 					}
@@ -492,7 +496,7 @@ func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
 		for range 100 {
 			w.request(a, who)
 		}
-		b := &place{}
+		b := &site{}
 		for b = w.join(); a.view.Owner(TenantBucket(who).Shard()) == a.member; time.Sleep(300 * time.Millisecond) {
 			if w.node(w.members()[len(w.members())-1]).Owner(TenantBucket(who).Shard()) == a.member {
 				b = w.join()

@@ -1,0 +1,200 @@
+package limit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+const (
+	// wishEvery is how often a node repeats what its runs wish.
+	wishEvery = 2 * time.Second
+	// wishesMost is how many runs of a tenant one repetition names, the oldest first.
+	wishesMost = 1024
+	// wishesAtOnce is how many tenants' slots are asked at a time.
+	wishesAtOnce = 8
+)
+
+// QueueNode is what a Queue needs of the cluster (cluster.Node).
+type QueueNode interface {
+	Node
+	Owns(s id.Shard) bool
+}
+
+// Queue is a node's side of the slots. What its runs wish is told at once, and
+// repeated until it is known to have been heard: wishes and places may be lost
+// between nodes, and with the node that has the tenant's slots.
+type Queue struct {
+	node QueueNode
+	stop chan struct{}
+	wake chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	tenants map[id.TenantID]*wishes
+}
+
+// wishes are what the runs of a tenant have to say.
+type wishes struct {
+	waiting  map[id.RunID]time.Time // created at
+	released map[id.RunID]bool
+}
+
+// NewQueue makes an empty Queue.
+func NewQueue(n QueueNode) *Queue {
+	return &Queue{node: n, stop: make(chan struct{}), wake: make(chan struct{}, 1), tenants: map[id.TenantID]*wishes{}}
+}
+
+// Start begins to repeat what is wished.
+func (q *Queue) Start(context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	q.wg.Go(func() {
+		<-q.stop
+		cancel()
+	})
+	q.wg.Go(func() {
+		tick := time.NewTicker(wishEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-q.wake:
+			case <-q.stop:
+				return
+			}
+			q.runOnce(ctx)
+		}
+	})
+	return nil
+}
+
+// Stop ends that.
+func (q *Queue) Stop() {
+	q.once.Do(func() { close(q.stop) })
+	q.wg.Wait()
+}
+
+// Changed repeats at once what is wished, for node.OnChange: the slots may be
+// elsewhere.
+func (q *Queue) Changed(cluster.Change) {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Acquire tells the wish of a run for a place. The run is told msg.SlotGranted,
+// maybe more than once.
+func (q *Queue) Acquire(t id.TenantID, wish msg.AcquireSlot) {
+	q.mu.Lock()
+	w := q.of(t)
+	delete(w.released, wish.Run)
+	w.waiting[wish.Run] = wish.CreatedAt
+	q.mu.Unlock()
+	q.node.Tell(TenantSlots(t), wish)
+}
+
+// Take tells that a run goes on after it waited for people.
+func (q *Queue) Take(t id.TenantID, taken msg.TakeSlot) {
+	q.mu.Lock()
+	if w := q.tenants[t]; w != nil {
+		delete(w.waiting, taken.Run)
+		delete(w.released, taken.Run)
+	}
+	q.mu.Unlock()
+	q.node.Tell(TenantSlots(t), taken)
+}
+
+// Release tells that a run needs no place any more.
+func (q *Queue) Release(t id.TenantID, done msg.ReleaseSlot) {
+	q.mu.Lock()
+	w := q.of(t)
+	delete(w.waiting, done.Run)
+	if len(w.released) < wishesMost { // what is beyond Postgres will tell
+		w.released[done.Run] = true
+	}
+	q.mu.Unlock()
+	q.node.Tell(TenantSlots(t), done)
+}
+
+func (q *Queue) of(t id.TenantID) *wishes {
+	w := q.tenants[t]
+	if w == nil {
+		w = &wishes{waiting: map[id.RunID]time.Time{}, released: map[id.RunID]bool{}}
+		q.tenants[t] = w
+	}
+	return w
+}
+
+// runOnce repeats what is wished.
+func (q *Queue) runOnce(ctx context.Context) {
+	q.mu.Lock()
+	all := map[id.TenantID]Wishes{}
+	for t, w := range q.tenants {
+		for run := range w.waiting {
+			if !q.node.Owns(run.Shard()) { // who owns it now asks for it
+				delete(w.waiting, run)
+			}
+		}
+		if len(w.waiting)+len(w.released) == 0 {
+			delete(q.tenants, t)
+			continue
+		}
+		all[t] = w.message()
+	}
+	q.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, wishEvery)
+	defer cancel()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, wishesAtOnce)
+	for t, m := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if v, err := q.node.Ask(ctx, TenantSlots(t), m); err == nil {
+				if g, ok := v.(Granted); ok {
+					q.heard(t, m, g)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// message names the oldest of those who wait.
+func (w *wishes) message() Wishes {
+	var m Wishes
+	for run, created := range w.waiting {
+		m.Waiting = append(m.Waiting, msg.AcquireSlot{Run: run, CreatedAt: created})
+	}
+	slices.SortFunc(m.Waiting, func(a, b msg.AcquireSlot) int {
+		return waiter{a.Run, a.CreatedAt}.compare(waiter{b.Run, b.CreatedAt})
+	})
+	m.Waiting = m.Waiting[:min(len(m.Waiting), wishesMost)]
+	for run := range w.released {
+		m.Released = append(m.Released, run)
+	}
+	return m
+}
+
+// heard forgets what the slots know.
+func (q *Queue) heard(t id.TenantID, m Wishes, g Granted) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.tenants[t]
+	if w == nil {
+		return
+	}
+	for _, run := range g.Running {
+		delete(w.waiting, run)
+	}
+	for _, run := range m.Released {
+		delete(w.released, run)
+	}
+}
