@@ -142,6 +142,8 @@ func TestDoors(t *testing.T) {
 		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
+		"google.golang.org/grpc":                        {"cluster/remote"},
+		"google.golang.org/protobuf":                    {"cluster/remote"},
 	}
 	for _, f := range files {
 		if f.test {

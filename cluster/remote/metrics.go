@@ -1,0 +1,42 @@
+package remote
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+func counter(name, help string) prometheus.Counter {
+	return promauto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+var (
+	asksTotal    = counter("svc_cluster_remote_asks_total", "Messages that actors of other members were asked.")
+	tellsTotal   = counter("svc_cluster_remote_tells_total", "Messages that actors of other members were told.")
+	callsTotal   = counter("svc_cluster_remote_calls_total", "Calls of services of other members.")
+	lostTotal    = counter("svc_cluster_remote_lost_total", "Messages whose answer was lost with their stream.")
+	refusedTotal = counter("svc_cluster_remote_refused_total", "Connections that a member's address refused.")
+	droppedTotal = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_cluster_remote_dropped_total",
+		Help: "Messages dropped, by why.",
+	}, []string{"why"})
+	inflight = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_cluster_remote_inflight",
+		Help: "Messages that were sent to other members and wait for their answer.",
+	})
+	batchSizes = promauto.NewHistogram(prometheus.HistogramOpts{
+		Name:    "svc_cluster_remote_batch_messages",
+		Help:    "Messages in one batch.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
+	})
+	connected = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "svc_cluster_remote_connected",
+		Help: "1 while a stream to the member at the address is open.",
+	}, []string{"addr"})
+
+	droppedFull     = droppedTotal.WithLabelValues("full")      // too much waits for the member
+	droppedGone     = droppedTotal.WithLabelValues("gone")      // the member left the list
+	droppedSent     = droppedTotal.WithLabelValues("broken")    // told with a batch whose stream broke on it
+	droppedNotTaken = droppedTotal.WithLabelValues("not_taken") // told to a member that does not own the shard, or stops
+	droppedUnread   = droppedTotal.WithLabelValues("unread")    // told in a type that is unknown here
+	droppedLate     = droppedTotal.WithLabelValues("late")      // a reply that nobody waits for any more
+)
