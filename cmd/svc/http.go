@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"agentsvc/cluster/membership"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
@@ -30,6 +32,10 @@ import (
 // their clients do not come back all at once.
 const drainWindow = 3 * time.Second
 
+// drainNotice is how long a node of several goes on serving after it has said that
+// it leaves, so that load balancers notice.
+const drainNotice = time.Second
+
 // joined is what the edge is joined with.
 type joined struct {
 	node   *cluster.Node
@@ -42,33 +48,40 @@ type joined struct {
 	member *membership.Membership
 	tools  *toolbox
 	users  *store.Directory
+
+	revoker   *revoker
+	lease     *pg.Pool
+	live      func() bool // the lease holds
+	clustered bool
 }
 
 // openHTTP makes the edge, and the other listener for metrics where one is
 // asked for.
 func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	valid := func() bool { return !h.member.Suspended() }
+	valid := trusts(h.member, c.Lease)
 	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: valid,
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
-			s.server.CloseWhere(func(o sse.Owner) bool {
+			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
 			})
 			return nil
 		}})
 	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: valid})
 	table := edge.NewTable()
-	platform.New(platform.Config{
+	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
-		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Tools: h.tools, Logins: logins{h.users, h.node, new(atomic.Uint64)}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Revoker: h.revoker, Valid: valid,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
-			s.server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
+			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-	}).Register(table)
+	})
+	p.Register(table)
 	s.describe(table, func(context.Context) error {
 		switch {
-		case s.server.Draining():
-			return errors.New("the node is stopping")
+		case s.server.Load().Draining():
+			return errors.New("the node is stopping or drains")
 		case h.member.Suspended():
 			return errors.New("the node's lease has run out: the database was not reachable")
 		}
@@ -83,14 +96,20 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	} else if err := s.openMetrics(c.MetricsAddr, gathered); err != nil {
 		return err
 	}
+	notice := time.Duration(0)
+	if h.clustered {
+		notice = drainNotice
+	}
 	server, err := edge.NewServer(edge.Config{
-		Table: table, Auth: auth, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
+		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
 		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
 	})
 	if err != nil {
 		return err
 	}
-	s.server = server
+	s.server.Store(server)
+	server.Drain(s.drains.Load())
+	h.revoker.bind(remembered{p, server, h.lease})
 	s.onStop(server.Shutdown)
 	return nil
 }

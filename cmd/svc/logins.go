@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"agentsvc/actors/limit"
 	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/msg"
 )
 
 // kindLogin is the kind of the buckets of logins (open-parts.md, Questions
@@ -24,6 +25,7 @@ const (
 type logins struct {
 	users *store.Directory
 	node  *cluster.Node
+	tries *atomic.Uint64 // so far, on this node
 }
 
 func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, error) {
@@ -36,11 +38,11 @@ func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok 
 	sum := sha256.Sum256([]byte(key))
 	bucket := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
 	bucket.ID[6] = bucket.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
-	v, err := l.node.Ask(ctx, bucket, msg.Lease{Node: l.node.Member(), Want: 1})
+	v, err := l.node.Ask(ctx, bucket, limit.Lease{Node: l.node.Member(), Seq: l.tries.Add(1), Want: 1})
 	if err != nil {
 		return 0, false, err
 	}
-	leased, is := v.(msg.Leased)
+	leased, is := v.(limit.Leased)
 	if !is {
 		return 0, false, fmt.Errorf("a bucket of logins answered %T", v)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -22,6 +23,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/persistence/blob"
+	"agentsvc/persistence/cache"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
@@ -45,7 +47,8 @@ const (
 // service is one running node: everything joined.
 type service struct {
 	log    zerolog.Logger
-	server *edge.Server
+	server atomic.Pointer[edge.Server] // nil until the edge is open
+	drains atomic.Bool                 // this node owns nothing, and says so
 	ln     net.Listener
 	fenced chan struct{} // closed when this process was declared dead
 
@@ -97,12 +100,23 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	s.onStop(func(context.Context) error { return blobs.Close() })
 
 	metrics := prometheus.NewRegistry()
-	for _, cs := range [][]prometheus.Collector{egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors()} {
+	for _, cs := range [][]prometheus.Collector{
+		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors(), cache.Collectors(), revocationCollectors(),
+	} {
 		metrics.MustRegister(cs...)
 	}
 
 	self := id.MemberID{UUID: id.NewAnywhere()}
-	node := cluster.New(cluster.Config{Member: self, Log: log})
+	mesh, err := s.openMesh(c, self, log)
+	if err != nil {
+		return nil, err
+	}
+	placed := cluster.Config{Member: self, Log: log}
+	if mesh != nil {
+		placed.Peers = mesh.remote
+	}
+	node := cluster.New(placed)
+	rev := newRevoker(self, c.Lease, log)
 	lost := sync.OnceFunc(func() { close(s.fenced) })
 	// Without a lease nothing is performed: runs, threads and approvals leave
 	// memory, and the sweep wakes what has something to do when the database is back.
@@ -110,14 +124,31 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindApproval} {
 			node.Rest(kind)
 		}
+		if server := s.server.Load(); server != nil && mesh != nil { // others serve them, and know what was revoked
+			server.CloseWhere(func(edge.Owner) bool { return true })
+		}
 	}
-	member, err := membership.Join(ctx, pools.lease, membership.Config{
-		Member: self, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest, Exclusive: st.exclusive(),
-	})
+	joining := membership.Config{
+		Member: self, Address: c.ClusterAddr, Version: version, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest,
+		OnRevoked: rev.OnRevoked, Exclusive: st.exclusive(),
+	}
+	if mesh != nil {
+		joining.OnDrain = func(on bool) {
+			node.Yield(on)
+			s.drain(on)
+		}
+		joining.OnMembers = func(members []membership.Member) { mesh.follow(node, members) }
+	}
+	member, err := membership.Join(ctx, pools.lease, joining)
 	if err != nil {
 		return nil, err
 	}
 	s.onStop(member.Leave)
+	if mesh != nil {
+		mesh.member.Store(member)
+		rev.join(member, node)
+	}
+	live := func() bool { return !member.Suspended() }
 
 	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost})
 	if err := writer.Start(ctx); err != nil {
@@ -125,7 +156,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	s.onStop(writer.Stop)
 
-	guard := egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr)})
+	guard := egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr, c.ClusterAddr), Live: live})
 	registry := model.NewRegistry(model.Config{Guard: guard, RequireTLS: c.Production,
 		OpenAI:    model.Provider{Kind: model.OpenAI, BaseURL: c.OpenAIURL, APIKey: model.Secret(c.OpenAIKey)},
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
@@ -137,7 +168,11 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	tables := store.New(pools.api, keys)
 	tools := newToolbox(tables, keys, gateway, guard, c, log)
 	sweeps := feed.NewSweep(pools.system)
-	hubs := stream.New(stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log})
+	watched := stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log}
+	if mesh != nil {
+		watched.Peers, watched.Carrier = node, mesh.feed
+	}
+	hubs := stream.New(watched)
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
 	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Log: log}, host)
@@ -145,34 +180,74 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
 		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Now: member.Now, Log: log}
 	if c.RunConcurrency > 0 {
-		runs.Slots, runs.TakeSlot = slots{node}, slots{node}.Take
+		queue := limit.NewQueue(node)
+		runs.Slots, runs.TakeSlot = queue, queue.Take
 		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Now: member.Now, Log: log}))
+		node.OnChange(queue.Changed)
+		if err := queue.Start(ctx); err != nil {
+			return nil, err
+		}
+		s.onStop(func(context.Context) error { queue.Stop(); return nil })
 	}
 	durable.Register(node, writer, run.New(runs), host)
-	node.Register(msg.KindLimit, limit.Buckets(limit.PerSecond(int64(c.RateCapacity), c.RateRefill), nil, member.Now))
-	node.Register(kindLogin, limit.Buckets(limit.PerSecond(loginTries, loginRefill), nil, member.Now))
+	s.onStop(mesh.stop) // after the node: what it hands on while it ends leaves through here
+	rate := limit.PerSecond(int64(c.RateCapacity), c.RateRefill)
+	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: limit.PerSecond(loginTries, loginRefill)} {
+		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Now: member.Now, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
+		if mesh != nil {
+			buckets.Peers, buckets.Living = node, func() []id.MemberID { return living(member) }
+		}
+		keeper := limit.NewKeeper(buckets)
+		node.Register(kind, keeper.Behavior)
+		node.Serve(keeper.Service(), keeper.Served)
+		node.OnChange(keeper.Changed)
+		s.onStop(keeper.Stop)
+	}
+	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: rate})
+	node.Serve(limit.ServiceRecall, ledger.Served)
+	node.Serve(serviceWatch, hubs.ServeWatch)
+	node.Serve(serviceRevoked, rev.serve)
+	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Log: log})
+	node.OnChange(func(c cluster.Change) { sweeper.Gained(c.Gained) })
 	if err := node.Start(ctx); err != nil {
 		return nil, err
 	}
 	s.onStop(node.Stop)
+	if err := mesh.start(ctx, node); err != nil {
+		return nil, err
+	}
 	if err := hubs.Start(ctx); err != nil {
 		return nil, err
 	}
 	s.onStop(func(context.Context) error { hubs.Stop(); return nil })
-	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: limit.PerSecond(int64(c.RateCapacity), c.RateRefill)})
 	if err := ledger.Start(ctx); err != nil {
 		return nil, err
 	}
 	s.onStop(func(context.Context) error { ledger.Stop(); return nil })
-	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Log: log})
+	if err := rev.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.onStop(func(context.Context) error { rev.Stop(); return nil })
 	if err := sweeper.Start(ctx); err != nil {
 		return nil, err
 	}
 	s.onStop(func(context.Context) error { sweeper.Stop(); return nil })
-	return s, s.openHTTP(c, joined{
+	if err := s.openHTTP(c, joined{
 		node: node, writer: writer, tables: tables, hubs: hubs, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
-		users: store.NewDirectory(pools.system),
-	}, metrics)
+		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, clustered: mesh != nil,
+	}, metrics); err != nil {
+		return nil, err
+	}
+	s.onStop(func(ctx context.Context) error { return mesh.leave(ctx, pools.lease, node) }) // before anything is refused
+	return s, nil
+}
+
+// drain has balancers send clients elsewhere, or takes that back.
+func (s *service) drain(on bool) {
+	s.drains.Store(on)
+	if server := s.server.Load(); server != nil {
+		server.Drain(on)
+	}
 }
 
 // maxModelTurns is how many turns a node asks models at a time.
@@ -183,7 +258,7 @@ func (s *service) onStop(f func(context.Context) error) { s.stops = append(s.sto
 // listen answers requests until the service stops.
 func (s *service) listen() error {
 	s.log.Info().Str("addr", s.ln.Addr().String()).Str("version", version).Msg("serving")
-	return s.server.Serve(s.ln)
+	return s.server.Load().Serve(s.ln)
 }
 
 // stop ends the parts in the reverse order of their start: no new requests,
@@ -235,9 +310,9 @@ func closePool(ctx context.Context, pool *pg.Pool) error {
 }
 
 // ownAddresses are the listeners that outbound calls never reach.
-func ownAddresses(ln net.Listener, metrics string) []netip.AddrPort {
+func ownAddresses(ln net.Listener, others ...string) []netip.AddrPort {
 	var own []netip.AddrPort
-	for _, a := range []string{ln.Addr().String(), metrics} {
+	for _, a := range append([]string{ln.Addr().String()}, others...) {
 		addr, err := net.ResolveTCPAddr("tcp", a)
 		if err != nil || a == "" {
 			continue
@@ -251,10 +326,3 @@ func ownAddresses(ln net.Listener, metrics string) []netip.AddrPort {
 	}
 	return own
 }
-
-// slots tell the tenant's limiter what runs wish.
-type slots struct{ node *cluster.Node }
-
-func (s slots) Acquire(t id.TenantID, wish msg.AcquireSlot) { s.node.Tell(limit.TenantSlots(t), wish) }
-func (s slots) Take(t id.TenantID, taken msg.TakeSlot)      { s.node.Tell(limit.TenantSlots(t), taken) }
-func (s slots) Release(t id.TenantID, done msg.ReleaseSlot) { s.node.Tell(limit.TenantSlots(t), done) }

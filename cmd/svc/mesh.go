@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/limit"
+	"agentsvc/actors/stream"
+	"agentsvc/cluster"
+	"agentsvc/cluster/membership"
+	"agentsvc/cluster/remote"
+	"agentsvc/persistence/cache"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pg"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/transport/platform"
+)
+
+// serviceWatch is the node service by which a node follows the runs of another
+// one (stream.Hubs).
+const serviceWatch = "watch"
+
+// mesh is what a node of several has beside what a single one has: its port for
+// the others, and the Redis that they share. A single node has none: nil.
+type mesh struct {
+	log    zerolog.Logger
+	ln     net.Listener
+	remote *remote.Remote
+	redis  *cache.Cache
+	feed   *cache.Feed
+
+	member atomic.Pointer[membership.Membership]
+}
+
+// openMesh takes the node's port for its peers; nothing is answered before start.
+func (s *service) openMesh(c *Config, self id.MemberID, log zerolog.Logger) (*mesh, error) {
+	if c.ClusterAddr == "" {
+		return nil, nil
+	}
+	m := &mesh{log: log}
+	var err error
+	if m.ln, err = net.Listen("tcp", c.ClusterAddr); err != nil {
+		return nil, fmt.Errorf("SVC_CLUSTER_ADDR: %w", err)
+	}
+	s.onStop(func(context.Context) error { m.ln.Close(); return nil }) // the remote plane has closed it, unless it never began
+	if m.redis, err = cache.Open(c.RedisURL); err != nil {
+		return nil, fmt.Errorf("SVC_REDIS_URL: %w", err)
+	}
+	s.onStop(func(context.Context) error { return m.redis.Close() })
+	m.feed = m.redis.NewFeed(self, log)
+	m.remote, err = remote.New(remote.Config{
+		Self: self, Build: version, Listen: m.ln, Secret: c.ClusterSecret, Codec: wireCodec(), Log: log,
+		OnRefused: func(who id.MemberID) {
+			if member := m.member.Load(); member != nil {
+				member.Refused(who)
+			}
+		},
+	})
+	return m, err
+}
+
+// start lets the others in. It comes when the node receives.
+func (m *mesh) start(ctx context.Context, node *cluster.Node) error {
+	if m == nil {
+		return nil
+	}
+	if err := m.feed.Start(ctx); err != nil {
+		return err
+	}
+	return m.remote.Start(ctx, node)
+}
+
+func (m *mesh) stop(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	err := m.remote.Stop(ctx)
+	m.feed.Stop()
+	return err
+}
+
+// follow places the shards over a new member list.
+func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
+	peers := make(map[id.MemberID]string, len(members))
+	for _, p := range members {
+		if p.ID != node.Member() {
+			peers[p.ID] = p.Address
+		}
+	}
+	m.remote.SetPeers(peers)
+	if err := node.SetMembers(owners(members)); err != nil {
+		m.log.Error().Err(err).Int("members", len(members)).Msg("member list not followed")
+	}
+}
+
+// wireCodec knows what may cross nodes.
+func wireCodec() *msg.Codec {
+	c := msg.NewCodec()
+	c.Add("timer_due", durable.TimerDue{})
+	c.Add("wake", durable.Wake{})
+	limit.AddTo(c)
+	stream.AddTo(c)
+	platform.AddMessages(c)
+	c.AddError("replay", journal.ErrReplay)
+	return c
+}
+
+// living are the members that hold a lease, this one and those that drain too.
+func living(m *membership.Membership) []id.MemberID {
+	members := m.Members()
+	ids := make([]id.MemberID, len(members))
+	for i, p := range members {
+		ids[i] = p.ID
+	}
+	return ids
+}
+
+// handOver is how long a node that stops has to bring what it is doing to the
+// others, before it refuses requests.
+const handOver = 2 * time.Second
+
+// leave gives the node's work to the others before it stops: they see its row
+// drain, and what it has in memory goes to them. Alone it keeps everything.
+func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) error {
+	if m == nil || len(m.member.Load().Members()) < 2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	if err := membership.Drain(ctx, pool, node.Member(), true); err != nil {
+		m.log.Warn().Err(err).Msg("the node's work is not handed over")
+		return nil // the others find out by its lease, or by its row that goes
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(node.Shards()) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
