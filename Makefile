@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help build run dev test race lint fmt fmt-check fuzz-short crash golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
+.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ run: build ## a first look: a node with a private Postgres, a tenant, a key and 
 	$(BIN) dev
 
 dev: run ## the same as run
+
+cluster: build ## three nodes on this machine, with a Postgres, a Redis and a load balancer (needs redis-server)
+	$(BIN) dev --nodes 3
 
 migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up to date
 	$(BIN) migrate
