@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -44,7 +45,7 @@ type Ref struct{ a *activation }
 func (r Ref) Send(m any) bool { return r.a.post(m) }
 
 // request is one Ask under way. It is answered exactly once: by Receive, by the
-// mailbox that cannot deliver it, or never when the asker left, in which case
+// mailbox that cannot deliver it, or, when the asker left, by lapse, after which
 // it is not used again.
 type request struct {
 	msg   any
@@ -70,6 +71,13 @@ func (r *request) left() bool {
 	return r.gone.Load() || r.reply != nil && !time.Now().Before(r.until)
 }
 
+// lapse ends a request that nobody waits for and that is not received.
+func (r *request) lapse() {
+	if r.reply != nil {
+		r.reply(context.DeadlineExceeded)
+	}
+}
+
 var requests = sync.Pool{New: func() any {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
@@ -93,6 +101,7 @@ type activation struct {
 	invoker  actor.MessageInvoker
 	schedule func()
 	dispatch actor.Dispatcher
+	depth    *atomic.Int64 // shared by the kind
 
 	// Touched by the running goroutine only.
 	cur   *request
@@ -172,6 +181,7 @@ func (a *activation) post(m any) bool {
 		return false
 	}
 	a.in = append(a.in, m)
+	a.depth.Add(1)
 	a.wake()
 	return true
 }
@@ -256,7 +266,9 @@ func (a *activation) run() {
 		m := a.batch[a.next]
 		a.batch[a.next] = nil
 		a.next++
+		a.depth.Add(-1)
 		if r, ok := m.(*request); ok && r.left() {
+			r.lapse()
 			continue
 		}
 		a.invoker.InvokeUserMessage(m)
@@ -268,11 +280,13 @@ func (a *activation) run() {
 func (a *activation) inherit(left []any) {
 	a.mu.Lock()
 	a.in = left
+	a.depth.Add(int64(len(left)))
 	a.wake()
 }
 
 // close ends the activation for good. What it did not receive goes to the next
-// one before anybody else can reach that one, so the order is kept.
+// one, here or at the new owner, before anybody else can reach that one from
+// here, so the order is kept.
 func (a *activation) close() {
 	p := a.placer
 	p.mu.Lock()
@@ -282,19 +296,25 @@ func (a *activation) close() {
 	left := append(a.batch[a.next:], a.in...)
 	a.batch, a.in, a.system = nil, nil, nil
 	a.mu.Unlock()
+	a.depth.Add(int64(-len(left)))
 	left = slices.DeleteFunc(left, func(m any) bool {
 		r, ok := m.(*request)
-		return ok && r.left()
+		if ok && r.left() {
+			r.lapse()
+			return true
+		}
+		return false
 	})
 	if len(left) > 0 {
-		if next, err := a.node.locate(p, a.addr); err == nil {
+		next, owner, err := a.node.locate(p, a.addr)
+		if err == nil {
 			next.inherit(left)
-			left = nil
+		} else {
+			for _, m := range left {
+				a.node.turnAway(a.addr, m, owner, err)
+			}
 		}
 	}
 	p.mu.Unlock()
-	for _, m := range left { // nobody here takes them: the owner may
-		a.node.deliver(a.addr, m)
-	}
 	a.node.ended()
 }

@@ -9,14 +9,21 @@
 //
 // Order: messages of one sender to one address arrive in the order in which
 // they were sent, also over a stop and a new activation. Messages of different
-// senders have no order. One message is received at a time.
+// senders have no order. One message is received at a time. When a shard moves,
+// what was told before and what is told after keep their order too, as seen from
+// the node that they were sent on.
 //
 // Loss: on a node that lives, no message is lost: what lies behind a stop in
-// the mailbox, and what comes later, goes to the next activation. An Ask that
-// is answered with ErrMoved or ErrNotOwner is sent again until its deadline, so
-// a message that changes something carries an id and is idempotent. An Ask
-// whose asker has given up before the message's turn is not received at all. A
-// node that stops answers waiting askers with UNAVAILABLE and drops the rest.
+// the mailbox, and what comes later, goes to the next activation. When that one
+// is another member's, waiting askers are answered ErrNotOwner and ask there, and
+// what was told is sent there, at most once. An Ask that is answered with ErrMoved
+// or ErrNotOwner is sent again until its deadline, so a message that changes
+// something carries an id and is idempotent; one whose answer was lost with the
+// way to the owner (ErrLost) is sent again only if it is Repeatable. An Ask whose
+// asker has given up before the message's turn is not received at all. A node that
+// stops answers its own waiting askers with UNAVAILABLE, and those of others with
+// ErrNotOwner, so that they go to the next owner; what it was told it passes on if
+// it has yielded its shards before, and drops else.
 //
 // Limits: mailboxes are not bounded, admission is the sender's duty. Tell never
 // blocks. Receive must not call Ask: two actors asking each other would wait for

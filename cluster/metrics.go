@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"sync"
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -16,6 +19,42 @@ var (
 	})
 	panics = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_cluster_actor_panics_total",
-		Help: "Messages on which an actor panicked.",
+		Help: "Messages on which an actor, or a service of the node, panicked.",
 	}, []string{"kind"})
+	drops = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_cluster_dropped_total",
+		Help: "Told messages that neither this node nor another one could take.",
+	}, []string{"kind"})
+	depths = newDepthCollector()
 )
+
+// depthCollector exports how many messages wait in the mailboxes of each kind.
+// Senders and receivers pay an atomic addition each.
+type depthCollector struct {
+	desc  *prometheus.Desc
+	kinds sync.Map // string -> *atomic.Int64
+}
+
+func newDepthCollector() *depthCollector {
+	c := &depthCollector{desc: prometheus.NewDesc("svc_cluster_mailbox_messages",
+		"Messages that wait in mailboxes of this node.", []string{"kind"}, nil)}
+	prometheus.MustRegister(c)
+	return c
+}
+
+// of is the depth of a kind.
+func (c *depthCollector) of(kind string) *atomic.Int64 {
+	v, _ := c.kinds.LoadOrStore(kind, new(atomic.Int64))
+	return v.(*atomic.Int64)
+}
+
+// Describe is called by the registry.
+func (c *depthCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect is called by the registry.
+func (c *depthCollector) Collect(out chan<- prometheus.Metric) {
+	c.kinds.Range(func(kind, v any) bool {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(v.(*atomic.Int64).Load()), kind.(string))
+		return true
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,8 @@ const (
 	lastBackoff  = 200 * time.Millisecond
 )
 
-// Peers sends to members other than this one.
+// Peers sends to members other than this one. Its methods are called under locks
+// of the Node: Tell in particular neither blocks nor calls the Node.
 type Peers interface {
 	// Ask returns what the actor replied, or an error; ErrUnknownMember, ErrNotOwner
 	// and ErrMoved make the Node try again, and ErrLost too where msg is Repeatable.
@@ -80,7 +82,7 @@ type Node struct {
 	log     zerolog.Logger
 	peers   Peers
 	system  *actor.ActorSystem
-	kinds   map[string]func(Address) Behavior
+	kinds   map[string]kind
 	serves  map[string]Service
 	placers []*placer
 	view    atomic.Pointer[view]
@@ -91,11 +93,19 @@ type Node struct {
 	swept   atomic.Bool // Stop has told everybody: alive only falls from here
 	drained chan struct{}
 	once    sync.Once
+	warned  atomic.Int64 // when a dropped message was last logged, in Unix seconds
 
-	mu       sync.Mutex // guards the fields below and SetMembers
+	setting  sync.Mutex // one SetMembers at a time; taken before mu
+	mu       sync.Mutex // guards the fields below
 	yields   bool
 	onStop   []func(context.Context) error
 	onChange []func(Change)
+}
+
+// kind is what is registered for a kind of actors.
+type kind struct {
+	produce func(Address) Behavior
+	depth   *atomic.Int64 // messages in its mailboxes
 }
 
 const (
@@ -132,7 +142,7 @@ func New(cfg Config) *Node {
 	}
 	n := &Node{
 		self: cfg.Member, log: cfg.Log, peers: cfg.Peers,
-		kinds: map[string]func(Address) Behavior{}, serves: map[string]Service{}, drained: make(chan struct{}), alarms: newAlarms(),
+		kinds: map[string]kind{}, serves: map[string]Service{}, drained: make(chan struct{}), alarms: newAlarms(),
 		system: newSystem(cfg.Log),
 	}
 	for range cfg.Placers {
@@ -152,14 +162,14 @@ func New(cfg Config) *Node {
 
 // Register says how activations of a kind are made. produce runs under a lock:
 // it only makes the Behavior and does not call the node.
-func (n *Node) Register(kind string, produce func(Address) Behavior) {
+func (n *Node) Register(name string, produce func(Address) Behavior) {
 	if n.state.Load() != stateNew {
 		panic("cluster: Register after Start")
 	}
-	if _, ok := n.kinds[kind]; ok {
-		panic("cluster: kind registered twice: " + kind)
+	if _, ok := n.kinds[name]; ok {
+		panic("cluster: kind registered twice: " + name)
 	}
-	n.kinds[kind] = produce
+	n.kinds[name] = kind{produce, depths.of(name)}
 }
 
 // Serve says who answers calls of a service on this node.
@@ -182,17 +192,25 @@ func (n *Node) Call(ctx context.Context, to id.MemberID, service string, msg any
 	return n.peers.Call(ctx, to, service, msg)
 }
 
-// Served answers a call that came from a member.
-func (n *Node) Served(ctx context.Context, from id.MemberID, service string, msg any) (any, error) {
+// Served answers a call that came from a member. A service that panics answers
+// ErrPanicked.
+func (n *Node) Served(ctx context.Context, from id.MemberID, service string, msg any) (reply any, err error) {
 	f := n.serves[service]
 	if f == nil {
 		return nil, fmt.Errorf("%w %q", ErrUnknownKind, service)
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			panics.WithLabelValues(service).Inc()
+			n.log.Error().Str("service", service).Interface("panic", r).Bytes("stack", debug.Stack()).Msg("service panicked")
+			reply, err = nil, ErrPanicked
+		}
+	}()
 	return f(ctx, from, msg)
 }
 
-// OnChange adds what is called after each change of the member list. It must not
-// block.
+// OnChange adds what is called after each change of the member list, one change
+// after the other. It must not block and must not call SetMembers.
 func (n *Node) OnChange(f func(Change)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -269,9 +287,12 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 	if err != nil {
 		return err
 	}
+	n.setting.Lock()
+	defer n.setting.Unlock()
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !t.Has(n.self) && !n.yields {
+	yields, told := n.yields, slices.Clone(n.onChange)
+	n.mu.Unlock()
+	if !t.Has(n.self) && !yields {
 		return errors.New("cluster: a member list without this node is not followed")
 	}
 	before := n.view.Swap(&view{table: t, own: t.Shards(n.self)})
@@ -300,7 +321,7 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 		}
 	}
 	placementMoves.Add(float64(len(c.Gained)))
-	for _, f := range n.onChange {
+	for _, f := range told {
 		f(c)
 	}
 	return nil
@@ -379,13 +400,14 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 	r := requests.Get().(*request)
 	r.msg = msg
 	var expired <-chan time.Time
+	var until time.Time
 	if _, ok := ctx.Deadline(); !ok {
 		r.timer.Reset(DefaultTimeout)
-		expired = r.timer.C
+		expired, until = r.timer.C, time.Now().Add(DefaultTimeout)
 	}
 	back := firstBackoff
 	for {
-		v, waiting, err := n.attempt(ctx, expired, a, r)
+		v, waiting, err := n.attempt(ctx, expired, until, a, r)
 		if waiting { // somebody may still hold r: it is not pooled
 			r.gone.Store(true)
 			r.timer.Stop()
@@ -414,11 +436,12 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 }
 
 // attempt sends r once. waiting says that the asker left before the answer.
-func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, a Address, r *request) (v any, waiting bool, err error) {
+// expired and until are the deadline where ctx has none.
+func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, until time.Time, a Address, r *request) (v any, waiting bool, err error) {
 	if owner := n.view.Load().table.Owner(a.Shard()); owner != n.self {
 		if expired != nil {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+			ctx, cancel = context.WithDeadline(ctx, until)
 			defer cancel()
 		}
 		v, err = n.peers.Ask(ctx, owner, a, r.msg)
@@ -452,8 +475,9 @@ func gaveUp(a Address, err error) error {
 
 // Receive takes a message that a member sent to a's activation on this node, and
 // calls reply once with what was replied, which may be an error; ErrNotOwner says
-// that nothing was done. reply runs in the actor's goroutine and must not block.
-// What waits in a mailbox until after its deadline is not received.
+// that nothing was done. What waits in a mailbox until after its deadline is not
+// received, and reply is called with context.DeadlineExceeded. reply runs in the
+// actor's goroutine or under a lock: it neither blocks nor calls the node.
 func (n *Node) Receive(a Address, msg any, until time.Time, reply func(any)) {
 	n.deliver(a, &request{msg: msg, until: until, reply: reply})
 }
@@ -461,47 +485,60 @@ func (n *Node) Receive(a Address, msg any, until time.Time, reply func(any)) {
 // ReceiveTold takes a message that a member told. ErrNotOwner says that it is not
 // for this node.
 func (n *Node) ReceiveTold(a Address, msg any) error {
-	p := n.placer(a)
-	for {
-		p.mu.Lock()
-		act, err := n.locate(p, a)
-		p.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		if act.post(msg) {
-			return nil
-		}
-	}
+	_, err := n.post(a, msg)
+	return err
 }
 
 // deliver brings m, a message or a *request, to the owner of a.
 func (n *Node) deliver(a Address, m any) {
+	if owner, err := n.post(a, m); err != nil {
+		n.turnAway(a, m, owner, err)
+	}
+}
+
+// post puts m into the mailbox of a's activation here. Where err is ErrNotOwner,
+// owner is another member.
+func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	p := n.placer(a)
 	for {
 		p.mu.Lock()
-		act, err := n.locate(p, a)
-		p.mu.Unlock()
-		switch {
-		case err == nil:
-			if act.post(m) {
-				return
-			}
-			continue // it closed meanwhile
-		case isRequest(m):
-			m.(*request).resolve(err)
-		case errors.Is(err, ErrNotOwner):
-			if err = n.peers.Tell(n.view.Load().table.Owner(a.Shard()), a, m); err == nil {
-				return
-			}
-			fallthrough
-		default:
-			if errors.Is(err, errStopping) {
-				return // the process ends; what matters is in the rows
-			}
-			n.log.Warn().Err(err).Str("kind", a.Kind).Stringer("tenant", a.Tenant).Stringer("id", a.ID).Msg("message dropped")
+		act, owner, err := n.locate(p, a)
+		if errors.Is(err, ErrNotOwner) && !isRequest(m) && p.live[a] != nil {
+			// What an activation that has to end leaves goes to the new owner: behind
+			// it, so that nothing told overtakes.
+			act, err = p.live[a], nil
 		}
+		p.mu.Unlock()
+		if err != nil {
+			return owner, err
+		}
+		if act.post(m) {
+			return owner, nil
+		} // else it closed meanwhile
+	}
+}
+
+// turnAway deals with a message that this node cannot receive because of err: an
+// asker hears it, and what was told goes to the owner.
+func (n *Node) turnAway(a Address, m any, owner id.MemberID, err error) {
+	if r, ok := m.(*request); ok {
+		if r.reply != nil && errors.Is(err, errStopping) {
+			err = ErrNotOwner // nothing was done: an asker elsewhere finds the next owner
+		}
+		r.resolve(err)
 		return
+	}
+	if errors.Is(err, ErrNotOwner) {
+		if err = n.peers.Tell(owner, a, m); err == nil {
+			return
+		}
+	}
+	drops.WithLabelValues(a.Kind).Inc()
+	if errors.Is(err, errStopping) {
+		return // the process ends; what matters is in the rows
+	}
+	if now := time.Now().Unix(); n.warned.Swap(now) != now {
+		n.log.Warn().Err(err).Str("kind", a.Kind).Stringer("tenant", a.Tenant).Stringer("id", a.ID).Msg("message dropped")
 	}
 }
 
@@ -522,26 +559,28 @@ func (n *Node) peek(a Address) *activation {
 // errStopping is the answer of a node that drains.
 var errStopping = problem.Unavailable("The node is stopping.", time.Second)
 
-// locate finds or makes the activation of a. The placer's lock is held.
-func (n *Node) locate(p *placer, a Address) (*activation, error) {
-	if n.state.Load() != stateRunning {
-		return nil, errStopping
+// locate finds or makes the activation of a, and says who owns it. The placer's
+// lock is held.
+func (n *Node) locate(p *placer, a Address) (*activation, id.MemberID, error) {
+	owner := n.view.Load().table.Owner(a.Shard())
+	if owner != n.self {
+		return nil, owner, ErrNotOwner
 	}
-	if n.view.Load().table.Owner(a.Shard()) != n.self {
-		return nil, ErrNotOwner
+	if n.state.Load() != stateRunning {
+		return nil, owner, errStopping
 	}
 	if act := p.live[a]; act != nil {
-		return act, nil
+		return act, owner, nil
 	}
-	produce := n.kinds[a.Kind]
-	if produce == nil {
-		return nil, fmt.Errorf("%w %q", ErrUnknownKind, a.Kind)
+	k, ok := n.kinds[a.Kind]
+	if !ok {
+		return nil, owner, fmt.Errorf("%w %q", ErrUnknownKind, a.Kind)
 	}
-	act := &activation{node: n, placer: p, addr: a, behavior: produce(a)}
+	act := &activation{node: n, placer: p, addr: a, behavior: k.produce(a), depth: k.depth}
 	n.alive.Add(1)
 	p.spawning = act
 	n.system.Root.Spawn(p.props)
 	p.spawning = nil
 	p.live[a] = act
-	return act, nil
+	return act, owner, nil
 }

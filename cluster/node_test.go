@@ -400,8 +400,7 @@ func (l loopback) Tell(to id.MemberID, a Address, msg any) error {
 	if n == nil {
 		return ErrUnknownMember
 	}
-	n.Tell(a, msg)
-	return nil
+	return n.ReceiveTold(a, msg)
 }
 
 func TestRestEndsTheActivationsOfAKindAndLosesNothing(t *testing.T) {
