@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"agentsvc/schemas/problem"
@@ -49,8 +50,11 @@ func NewCodec() *Codec {
 // anything else again.
 func (c *Codec) Add(name string, v any) {
 	t := reflect.TypeOf(v)
-	if _, ok := c.types[name]; ok || name == nameNil || name == nameProblem || name == nameError {
+	if _, ok := c.types[name]; ok || name == nameNil || name == nameProblem || name == nameError || strings.HasPrefix(name, errorPrefix) {
 		panic("msg: name used twice: " + name)
+	}
+	if _, ok := c.names[t]; ok {
+		panic("msg: type added twice: " + name)
 	}
 	c.types[name], c.names[t] = t, name
 }
