@@ -24,6 +24,9 @@
 // that out by the swap that misses. Where it is not known whether the run has
 // committed the decision I do not: whoever asks again finds the row.
 //
+// A decision that comes twice is taken once: its entry keeps the operation, and the
+// repeat is answered how the approval stood right after it.
+//
 // Limits: one entry of the ledger for each principal; feedback of up to 4,000
 // characters; the arguments are as large as a model's call may be.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -156,7 +157,7 @@ func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Statu
 // commit has the run commit the decision that it waits for, or commits it alone,
 // and the run hears of it then. Where it is not known whether the run has, there is
 // no second way: the row says so to whoever asks again.
-func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], _ any, rows *journal.Commit) error {
+func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], m any, rows *journal.Commit) error {
 	s := &d.Next
 	if run, waits := prev.State.Row.(*engine.Run); waits && k.cfg.Join != nil && ends(&prev.State, s) {
 		var shown json.RawMessage
@@ -165,7 +166,7 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, 
 		}
 		switch joined, err := k.cfg.Join(ctx, run, rows, s.Edited, shown); {
 		case errors.Is(err, journal.ErrReplay):
-			return err
+			return k.repeated(ctx, a, m, err)
 		case err != nil:
 			k.tell(s) // the run looks what became of it
 			return err
@@ -174,7 +175,21 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, 
 			return nil
 		}
 	}
-	return w.Do(ctx, rows)
+	return k.repeated(ctx, a, m, w.Do(ctx, rows))
+}
+
+// repeated tells a decision that came twice from another one under the same
+// Idempotency-Key: it was its first coming that used the key while this one was
+// decided on an older row. The row moved on, and answers it.
+func (k *kind) repeated(ctx context.Context, a cluster.Address, m any, err error) error {
+	order, ok := m.(msg.Decide)
+	if !ok || !errors.Is(err, journal.ErrReplay) {
+		return err
+	}
+	if l, failed := k.load(ctx, a); failed == nil && l.State.taken(order) > 0 {
+		return fmt.Errorf("%w: the decision was taken before", journal.ErrConflict)
+	}
+	return err
 }
 
 func (s *State) timer(name string) journal.TimerKey {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -715,6 +716,87 @@ func TestKeysOfDecisions(t *testing.T) {
 	w.is("1", `SELECT count(*)::text FROM idempotency`) // no refusal is kept
 }
 
+// passed wraps a writer: before its next commit something else happens.
+type passed struct {
+	durable.Writer
+	mu sync.Mutex
+	by func()
+}
+
+func (p *passed) next(by func()) { p.mu.Lock(); defer p.mu.Unlock(); p.by = by }
+
+func (p *passed) Do(ctx context.Context, w *journal.Commit) error {
+	p.mu.Lock()
+	by := p.by
+	p.by = nil
+	p.mu.Unlock()
+	if by != nil {
+		by()
+	}
+	return p.Writer.Do(ctx, w)
+}
+
+// A decision that is sent again because its owner was lost: to the owner that has
+// committed it, to the next one, and to one that decides on it at the same time.
+func TestADecisionIsSentAgain(t *testing.T) {
+	w := newWorld(t)
+	slow := &passed{Writer: w.writer()}
+	e := &ears{}
+	one, two := w.node(w.writer(), e, nil), w.node(slow, e, nil)
+	keyed := func(m msg.Decide) msg.Decide {
+		m.Idempotency = &msg.Idempotency{Digest: sha256.Sum256(m.Op.UUID[:]), Fingerprint: [32]byte{1}, Status: 200}
+		return m
+	}
+	plain := func(m msg.Decide) msg.Decide { return m }
+	for _, row := range []struct {
+		name     string
+		required int
+		action   lifecycle.Action
+		as       func(msg.Decide) msg.Decide
+		want     msg.Decided
+	}{
+		{"the last one", 1, approve, plain, msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 1}},
+		{"the last one, with a key", 1, approve, keyed, msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 1}},
+		{"one of two", 2, edit, plain, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"one of two, with a key", 2, edit, keyed, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"a rejection", 1, reject, plain, msg.Decided{Status: lifecycle.ApprovalRejected}},
+		{"a rejection, with a key", 1, reject, keyed, msg.Decided{Status: lifecycle.ApprovalRejected}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := w.open(func(o *terms) { o.required = row.required })
+			m := vote("a", row.action)
+			m.Op = id.OpID{UUID: id.New(g.a.Shard())}
+			m = row.as(m)
+			sent := func(n *cluster.Node) {
+				t.Helper()
+				if got, err := g.ask(n, m); err != nil || got != any(row.want) {
+					t.Errorf("%v, %v", got, err)
+				}
+			}
+			slow.next(func() { sent(one) }) // two has read the row by then
+			sent(two)
+			sent(one)
+			sent(two)
+			if got := g.row(`a.version, json_array_length(decisions)`); got != "2|1" || strings.Count(g.audited(), "approval.decide") != 1 {
+				t.Errorf("%s, audit %s", got, g.audited())
+			}
+		})
+	}
+	g := w.open(nil)
+	m := keyed(vote("a", approve))
+	m.Idempotency.Digest = [32]byte{9}
+	other := m
+	other.Op = newOp()
+	slow.next(func() { // another request with the same key
+		if _, err := w.open(nil).ask(one, m); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := g.ask(two, other); !errors.Is(err, journal.ErrReplay) {
+		t.Errorf("another one with the key: %v, %v", got, err)
+	}
+}
+
 // crashing wraps a writer: it lets commits be lost, or their answers.
 type crashing struct {
 	durable.Writer
@@ -752,6 +834,8 @@ func (c *crashing) Do(ctx context.Context, w *journal.Commit) error {
 //
 //   - the row moved by committed decisions only, version by version;
 //   - every acknowledged decision is in the ledger, once, and none that was refused;
+//   - a decision of which nobody knew whether it was taken is answered when it comes
+//     again, unless it was not and another one was first;
 //   - there is one audit row for each entry;
 //   - what an acknowledgement said is not taken back, and a terminal status neither;
 //   - a pending approval has its timer to expire, a terminal one has its run's.
@@ -767,8 +851,9 @@ func TestCrashLaw(t *testing.T) {
 			n        *cluster.Node
 			total    int
 			acked    = map[string]msg.Decided{}
-			refused  = map[string]bool{}
+			refused  = map[id.OpID]bool{}
 			asked    = map[string]bool{}
+			unknown  []msg.Decide
 		)
 		boot := func() {
 			c = &crashing{Writer: j}
@@ -783,10 +868,19 @@ func TestCrashLaw(t *testing.T) {
 		}
 		boot()
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
-			switch step := rapid.SampledFrom([]string{"decide", "decide", "decide", "decide", "kill", "before", "after", "expire"}).Draw(rt, "step"); step {
-			case "decide":
+			switch step := rapid.SampledFrom([]string{"decide", "decide", "decide", "decide", "again", "again", "kill", "before", "after", "expire"}).Draw(rt, "step"); step {
+			case "decide", "again":
 				who := fmt.Sprint("user:", rapid.IntRange(0, 5).Draw(rt, "who"))
 				m := vote(who, rapid.SampledFrom([]lifecycle.Action{approve, approve, approve, edit, reject, respond}).Draw(rt, "action"))
+				m.Op = newOp()
+				if step == "again" {
+					if len(unknown) == 0 {
+						continue
+					}
+					m, unknown = unknown[len(unknown)-1], unknown[:len(unknown)-1]
+					who = m.Principal
+					seen[step]++
+				}
 				asked[who] = true
 				v, err := g.ask(n, m)
 				switch {
@@ -797,10 +891,11 @@ func TestCrashLaw(t *testing.T) {
 					acked[who] = v.(msg.Decided)
 				case isCode(err, problem.CodeUnavailable): // it may have happened
 					seen["unavailable"]++
+					unknown = append(unknown, m)
 				case !isCode(err, problem.CodeAlreadyDecided):
 					rt.Fatal(err)
 				default:
-					refused[who] = true
+					refused[m.Op] = true
 				}
 			case "kill":
 				kill()
@@ -831,7 +926,7 @@ func TestCrashLaw(t *testing.T) {
 		}
 		found := map[string]bool{}
 		for i, e := range ledger {
-			if found[e.Principal] || !asked[e.Principal] {
+			if found[e.Principal] || !asked[e.Principal] || refused[e.Op] {
 				rt.Fatalf("%+v", ledger)
 			}
 			found[e.Principal] = true
@@ -854,7 +949,7 @@ func TestCrashLaw(t *testing.T) {
 			rt.Fatalf("a %s approval has the timers %s", r.Status, got)
 		}
 	})
-	for _, want := range []string{"unavailable", "kill", "pending", "approved", "edited", "rejected", "responded"} {
+	for _, want := range []string{"unavailable", "again", "kill", "pending", "approved", "edited", "rejected", "responded"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void", want)
 		}

@@ -40,8 +40,12 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 func (Machine) Owed(State) []durable.Effect { return nil }
 
 // decide takes a person's decision. What is wrong with it is looked for in the
-// order of issue and specification: who may not decide learns nothing else.
+// order of issue and specification: who may not decide learns nothing else. A
+// decision that was taken before is answered as then, whatever came since.
 func decide(s State, m msg.Decide, now time.Time) (decision, error) {
+	if n := s.taken(m); n > 0 {
+		return decision{Next: s, Reply: standing(s.Ledger[:n], s.Required)}, nil
+	}
 	if !s.allows(m) {
 		return decision{}, problem.New(problem.CodeForbidden, "This approval is decided by the role "+string(s.Assignee)+".")
 	}
@@ -62,12 +66,11 @@ func decide(s State, m msg.Decide, now time.Time) (decision, error) {
 	if err := check(m); err != nil {
 		return decision{}, err
 	}
-	next, entry := s, Entry{Principal: m.Principal, Action: m.Action, At: now}
+	next, entry := s, Entry{Op: m.Op, Principal: m.Principal, Action: m.Action, At: now}
 	if m.Feedback != "" {
 		entry.Feedback = &m.Feedback
 	}
-	switch m.Action {
-	case lifecycle.ActionEdit:
+	if m.Action == lifecycle.ActionEdit {
 		args, err := s.edited(m.EditedArgs)
 		if err != nil {
 			return decision{}, err
@@ -76,25 +79,50 @@ func decide(s State, m msg.Decide, now time.Time) (decision, error) {
 		// stays masked, whatever its key.
 		entry.EditedArgs = redact.JSON(m.EditedArgs)
 		next.Edited, next.Digest = args, tool.Digest(args)
-		next.SoFar++
-	case lifecycle.ActionApprove:
-		next.SoFar++
 	}
 	next.Ledger = append(slices.Clip(s.Ledger), entry)
-	switch {
-	case m.Action == lifecycle.ActionReject:
-		next.end(lifecycle.ApprovalRejected, m.Action, now)
-		next.Feedback = &m.Feedback
-	case m.Action == lifecycle.ActionRespond:
-		next.end(lifecycle.ApprovalResponded, m.Action, now)
-		next.Feedback = &m.Feedback
-	case next.SoFar < s.Required:
-	case slices.ContainsFunc(next.Ledger, func(e Entry) bool { return e.Action == lifecycle.ActionEdit }):
-		next.end(lifecycle.ApprovalEdited, m.Action, now)
-	default:
-		next.end(lifecycle.ApprovalApproved, m.Action, now)
+	reply := standing(next.Ledger, s.Required)
+	next.SoFar = reply.ApprovalsSoFar
+	if reply.Status.Terminal() {
+		next.end(reply.Status, m.Action, now)
 	}
-	return decision{Next: next, Changed: true, Facts: []any{Voted{entry}}, Reply: msg.Decided{Status: next.Status, ApprovalsSoFar: next.SoFar}}, nil
+	if m.Action == lifecycle.ActionReject || m.Action == lifecycle.ActionRespond {
+		next.Feedback = &m.Feedback
+	}
+	return decision{Next: next, Changed: true, Facts: []any{Voted{entry}}, Reply: reply}, nil
+}
+
+// taken is the number of entries up to and with the one that m made, 0 where m made
+// none. Only who was its sender knows the operation.
+func (s *State) taken(m msg.Decide) int {
+	if m.Op.IsZero() {
+		return 0
+	}
+	return 1 + slices.IndexFunc(s.Ledger, func(e Entry) bool { return e.Op == m.Op && e.Principal == m.Principal })
+}
+
+// standing is what the last decision of a ledger came to.
+func standing(ledger []Entry, required int) msg.Decided {
+	d, edits := msg.Decided{Status: lifecycle.ApprovalPending}, false
+	for _, e := range ledger {
+		switch e.Action {
+		case lifecycle.ActionReject:
+			d.Status = lifecycle.ApprovalRejected
+		case lifecycle.ActionRespond:
+			d.Status = lifecycle.ApprovalResponded
+		default:
+			d.ApprovalsSoFar++
+			edits = edits || e.Action == lifecycle.ActionEdit
+		}
+	}
+	switch {
+	case d.Status.Terminal(), d.ApprovalsSoFar < required:
+	case edits:
+		d.Status = lifecycle.ApprovalEdited
+	default:
+		d.Status = lifecycle.ApprovalApproved
+	}
+	return d
 }
 
 // allows reports whether the role of a principal is enough (service.md, Approval

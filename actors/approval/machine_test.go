@@ -50,6 +50,8 @@ func vote(who string, action lifecycle.Action) msg.Decide {
 	return m
 }
 
+func newOp() id.OpID { return id.OpID{UUID: id.NewAnywhere()} }
+
 // said is one message and when it comes.
 type said struct {
 	m  any
@@ -282,6 +284,85 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A decision whose answer was lost comes again: it is answered as the first time,
+// and only its own sender is.
+func TestADecisionThatComesAgain(t *testing.T) {
+	reload := func(s State) State {
+		doc, err := encodeLedger(s.Ledger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Ledger, err = decodeLedger(doc); err != nil {
+			t.Fatal(err)
+		}
+		s.Edited = nil
+		return s
+	}
+	as := func(who string, action lifecycle.Action) msg.Decide { m := vote(who, action); m.Op = newOp(); return m }
+	later := func(m any) func(t *testing.T, s State) State {
+		return func(t *testing.T, s State) State {
+			s, _, err := play(t, s, said{m, time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+	}
+	for _, row := range []struct {
+		name     string
+		required int
+		m        msg.Decide
+		then     func(t *testing.T, s State) State // meanwhile
+		want     msg.Decided
+	}{
+		{"approve, the last one", 1, as("a", approve), nil, msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 1}},
+		{"approve, one of two", 2, as("a", approve), nil, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"approve, one of two, and the other came", 2, as("a", approve), later(as("b", approve)), msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"approve, one of two, and the other rejected", 2, as("a", approve), later(as("b", reject)), msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"approve, one of two, and it expired", 2, as("a", approve), func(t *testing.T, s State) State {
+			return later(durable.TimerDue{Name: msg.TimerExpire})(t, func() State { s.ExpiresAt = t0; return s }())
+		}, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"approve, one of two, and the run was cancelled", 2, as("a", approve), func(_ *testing.T, s State) State {
+			s.Status, s.Waiting = lifecycle.ApprovalCancelled, false
+			return s
+		}, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"approve, one of two, and it was escalated above the sender", 2, as("a", approve), func(_ *testing.T, s State) State {
+			s.Assignee = lifecycle.RoleOwner
+			return s
+		}, msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"edit", 1, as("a", edit), nil, msg.Decided{Status: lifecycle.ApprovalEdited, ApprovalsSoFar: 1}},
+		{"edit, one of two, and the other approved", 2, as("a", edit), later(as("b", approve)), msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 1}},
+		{"reject", 2, as("a", reject), nil, msg.Decided{Status: lifecycle.ApprovalRejected}},
+		{"respond", 2, as("a", respond), nil, msg.Decided{Status: lifecycle.ApprovalResponded}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, ds, err := play(t, pending(func(s *State) { s.Required = row.required }), said{row.m, 0})
+			if err != nil || ds[0].Reply != any(row.want) {
+				t.Fatalf("%+v, %v", ds, err)
+			}
+			if row.then != nil {
+				s = row.then(t, s)
+			}
+			s = reload(s)
+			d, err := Machine{}.Decide(s, row.m, t0.Add(2*time.Minute))
+			if err != nil || d.Changed || d.Reply != any(row.want) || !reflect.DeepEqual(d.Next, s) {
+				t.Errorf("again: %+v, %v", d, err)
+			}
+			stranger := row.m
+			stranger.Principal = "z"
+			stranger.Role = lifecycle.RoleMember
+			if _, err := (Machine{}).Decide(s, stranger, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeForbidden, "")) {
+				t.Errorf("somebody else's with this operation: %v", err)
+			}
+			other := row.m
+			other.Op, other.Role = newOp(), lifecycle.RoleOwner
+			if _, err := (Machine{}).Decide(s, other, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeAlreadyDecided, "")) {
+				t.Errorf("another decision of the same person: %v", err)
+			}
+		})
+	}
+}
+
 // service.md, Approval policy, approver_role: who may decide what.
 func TestWhoDecides(t *testing.T) {
 	for _, row := range []struct {
@@ -335,7 +416,7 @@ func TestTheKeyIsKept(t *testing.T) {
 
 func TestTheLedgersCodec(t *testing.T) {
 	feedback := "hm \u2028 <b>"
-	for _, l := range [][]Entry{{}, {{Principal: "user:x", Action: approve, At: t0}, {Principal: "apikey:y", Action: edit, Feedback: &feedback, EditedArgs: json.RawMessage(`{"b":1.0,"a":[]}`), At: t0}}} {
+	for _, l := range [][]Entry{{}, {{Op: newOp(), Principal: "user:x", Action: approve, At: t0}, {Principal: "apikey:y", Action: edit, Feedback: &feedback, EditedArgs: json.RawMessage(`{"b":1.0,"a":[]}`), At: t0}}} {
 		doc, err := encodeLedger(l)
 		if err != nil {
 			t.Fatal(err)
@@ -366,6 +447,8 @@ func TestTheLedgersCodec(t *testing.T) {
 //     has reached what is required exactly when the outcome is approved or edited;
 //   - the digest is of the latest edit's arguments, else of the frozen ones;
 //   - the assignee's role only rises, once, and the expiry never moves;
+//   - a decision that was taken and comes again is answered as then, whatever came
+//     between, and changes nothing;
 //   - a refused message changes nothing and Decide never mutates its state.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
@@ -376,10 +459,14 @@ func TestLaws(t *testing.T) {
 			s.Escalate = rapid.SampledFrom(append([]lifecycle.Role{""}, lifecycle.ApproverRoles...)).Draw(t, "escalate")
 		})
 		now, runs := t0, json.RawMessage(frozen)
+		var (
+			taken   []msg.Decide
+			answers []any
+		)
 		for range rapid.IntRange(1, 25).Draw(t, "length") {
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 60, 600, 2000}).Draw(t, "seconds")) * time.Second)
 			var m any
-			switch rapid.IntRange(0, 12).Draw(t, "message") {
+			switch rapid.IntRange(0, 14).Draw(t, "message") {
 			case 0:
 				m = durable.TimerDue{Name: msg.TimerExpire}
 			case 1:
@@ -401,8 +488,19 @@ func TestLaws(t *testing.T) {
 					t.Fatal(err)
 				}
 				continue
+			case 3, 4: // the answer of one was lost
+				if len(taken) == 0 {
+					continue
+				}
+				i := rapid.IntRange(0, len(taken)-1).Draw(t, "again")
+				d, err := Machine{}.Decide(s, taken[i], now)
+				if err != nil || d.Changed || d.Reply != answers[i] || !reflect.DeepEqual(d.Next, s) {
+					t.Fatalf("the decision of %s came to %+v, and again to %+v, %v", taken[i].Principal, answers[i], d, err)
+				}
+				seen["again on "+string(s.Status)]++
+				continue
 			default:
-				v := msg.Decide{Principal: fmt.Sprint("p", rapid.IntRange(0, 7).Draw(t, "who")), Role: rapid.SampledFrom(lifecycle.UserRoles).Draw(t, "role"),
+				v := msg.Decide{Op: newOp(), Principal: fmt.Sprint("p", rapid.IntRange(0, 7).Draw(t, "who")), Role: rapid.SampledFrom(lifecycle.UserRoles).Draw(t, "role"),
 					Manages: rapid.Bool().Draw(t, "manages"),
 					Action:  rapid.SampledFrom([]lifecycle.Action{approve, approve, approve, edit, edit, reject, respond, "nonsense"}).Draw(t, "action")}
 				if v.Action == edit {
@@ -455,8 +553,11 @@ func TestLaws(t *testing.T) {
 			if next.Status.Terminal() != (next.DecidedAt != nil) || next.Status.Terminal() != (next.Decision != "") {
 				t.Fatalf("%s, %q, %v", next.Status, next.Decision, next.DecidedAt)
 			}
-			if v, ok := m.(msg.Decide); ok && v.Action == edit && len(next.Ledger) > len(before.Ledger) {
-				runs = next.Edited
+			if v, ok := m.(msg.Decide); ok && len(next.Ledger) > len(before.Ledger) {
+				taken, answers = append(taken, v), append(answers, d.Reply)
+				if v.Action == edit {
+					runs = next.Edited
+				}
 			}
 			if next.Digest != tool.Digest(runs) {
 				t.Fatal("the digest is not of the arguments that run")
@@ -479,7 +580,7 @@ func TestLaws(t *testing.T) {
 	}
 	want := []string{"escalated", "FORBIDDEN", "ALREADY_DECIDED", "VALIDATION", "INVALID_ARGS"}
 	for _, status := range lifecycle.ApprovalStatuses {
-		want = append(want, string(status))
+		want = append(want, string(status), "again on "+string(status))
 	}
 	for _, w := range want {
 		if seen[w] == 0 {

@@ -46,9 +46,10 @@ type State struct {
 	Edited json.RawMessage
 }
 
-// Entry is what one principal decided. It is what the API shows: the edited
-// arguments are redacted.
+// Entry is what one principal decided. But for Op it is what the API shows: the
+// edited arguments are redacted.
 type Entry struct {
+	Op         id.OpID          `json:"op,omitzero"` // which decision it was
 	Principal  string           `json:"principal"`
 	Action     lifecycle.Action `json:"action"`
 	Feedback   *string          `json:"feedback"`

@@ -2,6 +2,11 @@
 // them. Messages are plain values: they can be encoded as JSON, and a receiver
 // ignores fields it does not know. A message that changes something carries an
 // id and may be delivered twice.
+//
+// What is asked is Repeatable (package cluster) where its receiver answers it the
+// second time as the first, and does nothing more: the owner may have died between
+// the commit and the reply, and nobody but the rows knows which. What is told is
+// sent once; whoever has to hear it looks at the rows as well.
 package msg
 
 import (
@@ -60,6 +65,9 @@ type Post struct {
 	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
 }
 
+// Repeatable: the run says which Post it is, and its row whether it was accepted.
+func (Post) Repeatable() {}
+
 // Posted answers a Post.
 type Posted struct {
 	Run     id.RunID     `json:"run"`
@@ -69,8 +77,14 @@ type Posted struct {
 // DeleteThread ends a thread: its messages are deleted, its open runs
 // cancelled. Replies Done; a thread that is gone is NOT_FOUND.
 type DeleteThread struct {
-	By By `json:"by"`
+	// Op is minted by the sender in the thread's shard, for each request a new one:
+	// who asks again with the one that deleted the thread is answered Done again.
+	Op id.OpID `json:"op,omitzero"`
+	By By      `json:"by"`
 }
+
+// Repeatable: the operation stays with the audit row of the deletion.
+func (DeleteThread) Repeatable() {}
 
 // RunEnded tells a thread that one of its runs is terminal.
 type RunEnded struct {
@@ -92,6 +106,9 @@ type StartOne struct {
 	By           By              `json:"by"`
 	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
 }
+
+// Repeatable: the run says which StartOne it is, and is there once it was accepted.
+func (StartOne) Repeatable() {}
 
 // Started answers a StartOne.
 type Started struct {
@@ -124,6 +141,10 @@ type CancelRun struct {
 	By          By           `json:"by"`
 	Idempotency *Idempotency `json:"idempotency,omitempty"`
 }
+
+// Repeatable: a run ends once, and both the one that ended it and whoever comes
+// later are answered how.
+func (CancelRun) Repeatable() {}
 
 // Status answers CancelRun.
 type Status struct {
@@ -183,6 +204,9 @@ const (
 // status). Replies Decided or an error: FORBIDDEN, ALREADY_DECIDED, VALIDATION,
 // INVALID_ARGS.
 type Decide struct {
+	// Op is minted by the sender, for each request a new one. The ledger keeps it: who
+	// asks again with it is answered what the decision came to.
+	Op        id.OpID        `json:"op,omitzero"`
 	Principal string         `json:"principal"` // apikey:<id> or user:<id>
 	Role      lifecycle.Role `json:"role"`      // in the tenant
 	// Manages says that the principal manages an org node on the approval's chain.
@@ -193,6 +217,9 @@ type Decide struct {
 	By          By               `json:"by"`
 	Idempotency *Idempotency     `json:"idempotency,omitempty"` // Response is sealed by the approval
 }
+
+// Repeatable: the ledger says which operations it has taken.
+func (Decide) Repeatable() {}
 
 // Decided answers Decide.
 type Decided struct {
