@@ -788,3 +788,44 @@ func BenchmarkLookOfFifty(b *testing.B) {
 		}
 	}
 }
+
+// Who cannot open what the others sealed, or keeps files elsewhere, does not join.
+func TestAStrangerDoesNotJoin(t *testing.T) {
+	db := pgtest.New(t)
+	pool := db.System(t)
+	join := func(address, uploads string, keys ...string) (*Membership, error) {
+		m, err := Join(t.Context(), pool, Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Address: address, Lease: 30 * time.Second,
+			Uploads: uploads, Keys: keys})
+		if err == nil {
+			t.Cleanup(func() {
+				if err := m.Leave(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return m, err
+	}
+	if _, err := join("a:1", "files", "new", "old"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		uploads string
+		keys    []string
+		says    string // empty: it joins
+	}{
+		"the same":                                  {"files", []string{"new", "old"}, ""},
+		"still under the former key, knows both":    {"files", []string{"old", "new"}, ""},
+		"another directory":                         {"others", []string{"new", "old"}, "uploads"},
+		"another key":                               {"files", []string{"other"}, "master key"},
+		"the former key, and does not know the new": {"files", []string{"old"}, "master key"},
+		"a key that the others do not know":         {"files", []string{"newer", "new"}, "master key"},
+	} {
+		_, err := join(name+":1", c.uploads, c.keys...)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.says != "" && (!errors.Is(err, ErrStranger) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a:1")):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

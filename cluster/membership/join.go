@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,12 +58,19 @@ func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (w
 		if wait, err = m.alone(ctx, tx, seen); err != nil || wait > 0 {
 			return err
 		}
+		if err := m.shares(ctx, tx); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, queries.Get("forget_dead")); err != nil {
 			return err
 		}
+		keys := m.cfg.Keys
+		if keys == nil {
+			keys = []string{}
+		}
 		var clock time.Time
 		sent := time.Now()
-		if err := tx.QueryRow(ctx, queries.Get("join"), m.cfg.Member, m.cfg.Address, m.cfg.Version, m.cfg.Lease).Scan(&clock, &m.beat.forgot); err != nil {
+		if err := tx.QueryRow(ctx, queries.Get("join"), m.cfg.Member, m.cfg.Address, m.cfg.Version, m.cfg.Lease, m.cfg.Uploads, keys).Scan(&clock, &m.beat.forgot); err != nil {
 			return err
 		}
 		m.clock.measured(sent, time.Now(), clock, true)
@@ -73,6 +81,41 @@ func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (w
 	})
 	return wait, err
 }
+
+// shares makes sure that the new process opens what the others seal and finds the
+// files that they keep, and they its own.
+func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
+	if m.cfg.Address == "" {
+		return nil
+	}
+	type shared struct {
+		ID      id.MemberID
+		Address string
+		Uploads string
+		Keys    []string
+	}
+	rows, err := tx.Query(ctx, queries.Get("shares"), m.cfg.Member)
+	if err != nil {
+		return err
+	}
+	others, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shared])
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		switch {
+		case !opens(o.Keys, m.cfg.Keys) || !opens(m.cfg.Keys, o.Keys):
+			return fmt.Errorf("%w: the master key is another one than that of the node at %s", ErrStranger, o.Address)
+		case o.Uploads != m.cfg.Uploads:
+			return fmt.Errorf("%w: uploads are kept in another directory than on the node at %s", ErrStranger, o.Address)
+		}
+	}
+	return nil
+}
+
+// opens reports whether who has keys opens what is sealed under the first one of
+// other.
+func opens(keys, other []string) bool { return len(other) == 0 || slices.Contains(keys, other[0]) }
 
 // alone makes sure that nobody serves the database beside whom this process
 // cannot: without an address nobody else, with one nobody who has none.

@@ -21,6 +21,9 @@ const DefaultLease = 3 * time.Second
 var (
 	// ErrOccupied: another process serves the database.
 	ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
+	// ErrStranger: the others keep something with each other that this process has
+	// not.
+	ErrStranger = errors.New("this process does not share what the nodes of the cluster share")
 	// ErrUnknown: no living member has this id.
 	ErrUnknown = errors.New("no living member has this id")
 
@@ -32,6 +35,11 @@ type Config struct {
 	Member  id.MemberID
 	Address string // what peers reach; empty: the one-node rule holds
 	Version string // of the program, shown to operators
+	// Uploads names the directory of files, and Keys the master keys, the one that
+	// is sealed under first. In a cluster all members must have the same directory,
+	// and each the key that another one seals under.
+	Uploads string
+	Keys    []string
 	Lease   time.Duration
 	Log     zerolog.Logger
 	// OnFenced is called once, from the beat, when this process was declared
@@ -96,7 +104,8 @@ type Membership struct {
 
 // Join takes the lease and keeps renewing it. The pool sees all tenants, carries
 // typed ids, as package pg's pools of the system role do, and has at least four
-// connections. Join fails with ErrOccupied by the one-node rule, and with ctx.
+// connections. Join fails with ErrOccupied by the one-node rule, with ErrStranger,
+// and with ctx.
 func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, error) {
 	if cfg.Member.IsZero() {
 		panic("membership: a member needs an id")

@@ -98,6 +98,10 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		return nil, err
 	}
 	s.onStop(func(context.Context) error { return blobs.Close() })
+	uploads, err := blobs.ID()
+	if err != nil {
+		return nil, err
+	}
 
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
@@ -130,7 +134,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	joining := membership.Config{
 		Member: self, Address: c.ClusterAddr, Version: version, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest,
-		OnRevoked: rev.OnRevoked, Exclusive: st.exclusive(),
+		OnRevoked: rev.OnRevoked, Exclusive: st.exclusive(), Uploads: uploads, Keys: keys.Names(),
 	}
 	if mesh != nil {
 		joining.OnDrain = func(on bool) {

@@ -33,6 +33,7 @@ var (
 
 const (
 	temporary  = ".tmp" // no key begins with a dot
+	identity   = ".id"
 	maxKey     = 512
 	maxSegment = 200
 )
@@ -55,6 +56,30 @@ func New(dir string) (*Dir, error) {
 		return nil, fmt.Errorf("make the directory of unfinished files: %w", err)
 	}
 	return &Dir{root}, nil
+}
+
+// ID names the directory, whoever opens it: the first call gives it a name.
+func (d *Dir) ID() (string, error) {
+	name, err := d.root.ReadFile(identity)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return string(name), err
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", err
+	}
+	text := hex.EncodeToString(random[:])
+	unfinished := path.Join(temporary, text)
+	if err := d.root.WriteFile(unfinished, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("name the directory of files: %w", err)
+	}
+	defer d.root.Remove(unfinished)
+	// A link never replaces: of several that begin at once one is first.
+	if err := d.root.Link(unfinished, identity); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("name the directory of files: %w", err)
+	}
+	name, err = d.root.ReadFile(identity)
+	return string(name), err
 }
 
 // Close gives the directory back; no other call may follow.

@@ -280,3 +280,37 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+// A directory has one name, whoever asks for it first.
+func TestID(t *testing.T) {
+	at := t.TempDir()
+	names := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range names {
+		wg.Go(func() {
+			d, err := New(at)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer d.Close()
+			if names[i], err = d.ID(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, n := range names {
+		if n == "" || n != names[0] {
+			t.Errorf("%q", names)
+		}
+	}
+	other, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if n, err := other.ID(); err != nil || n == names[0] {
+		t.Errorf("%q, %v", n, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"slices"
 
@@ -85,6 +86,16 @@ func New(current Secret32, previous ...Secret32) *Vault {
 		v.masters = append(v.masters, master{[nameSize]byte(sum[:]), newGCM(key.key[:])})
 	}
 	return v
+}
+
+// Names are those of the master keys, the one that is sealed under first. They say
+// nothing of the keys.
+func (v *Vault) Names() []string {
+	names := make([]string, len(v.masters))
+	for i, m := range v.masters {
+		names[i] = hex.EncodeToString(m.name[:])
+	}
+	return names
 }
 
 func newGCM(key []byte) cipher.AEAD {
