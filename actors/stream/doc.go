@@ -21,12 +21,31 @@
 // up again from where it stands; one of a hub without an owner does so when the
 // watch finds that the run has gone on.
 //
+// Where a run lives on another node, its hub here is a mirror of the hub there,
+// as long as somebody here reads it:
+//
+//	reader's node                                          run's node
+//	hub ── Watch (a call) ────────────────────────────────► hub: an outlet
+//	    ◄── Snapshot: number n, position, text so far ─────   │
+//	    ◄── messages n+1, n+2, … (Carrier: Redis) ────────────┘ every frame, delta,
+//	    ── renewal each second, with what came ───────────►       begin and rest
+//
+// To its readers a mirror is a publisher like any other. A message that is
+// missing, an owner that is silent or has changed, a Carrier that is down: the
+// mirror is given up, its readers follow the committed facts, and it is asked
+// for again. So the Carrier may lose anything; only live text comes later then.
+// Text has no number of its own. A Reader in the middle of a step therefore does
+// not trust the first frame of another publisher: it catches up.
+//
 // Order: a Reader is sent frames in the order of their positions. Limits: reads
 // at a time, queued frames for each Reader; a hub with many readers shares the
-// sending among a fixed set of workers. Loss: text of an unfinished step is lost
+// sending among a fixed set of workers, and those that fell behind together read
+// the facts together; one feed for each node that watches, messages up to 64 KiB,
+// a watch ends when it is not renewed for ten seconds. Loss: text of an unfinished step is lost
 // with its process; a connection that is too slow is cut by the edge and its
 // client resumes by id. A Reader leaves memory when its connection has gone.
 //
 // Locks: a shard's lock and a hub's lock are never held together. Under a hub's
-// lock connections are written (which never blocks) and actors are sent to.
+// lock connections are written (which never blocks), actors are sent to, and then
+// these are taken, in this order: Hubs.linking, link.mu, Hubs.mu.
 package stream

@@ -43,7 +43,9 @@ type hub struct {
 	mirror  *mirror   // the publisher is on another node; nil when it is here or nowhere
 	asked   time.Time // when a mirror was last asked for
 	pause   time.Duration
-	gone    bool // off the shelf; nobody may use it any more
+	reading *shared // the read of facts that is under way
+	next    *shared // the one after it
+	gone    bool    // off the shelf; nobody may use it any more
 	stale   atomic.Bool
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -71,7 +70,7 @@ type Hubs struct {
 	silence time.Duration // after which a member that does not answer is given up
 	grace   time.Duration // for messages that are under way
 	forget  time.Duration // after which a watch that is not renewed ends
-	moved   atomic.Bool   // there is a new member list
+	moved   chan struct{} // there is a new member list
 
 	workers int
 	jobs    chan job
@@ -107,7 +106,7 @@ func New(cfg Config) *Hubs {
 	}
 	hs := &Hubs{
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
-		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1),
+		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
 		now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch,
 	}
@@ -131,6 +130,9 @@ func New(cfg Config) *Hubs {
 // Start begins the watch and the workers.
 func (hs *Hubs) Start(context.Context) error {
 	hs.wg.Go(hs.loop)
+	if hs.carrier != nil {
+		hs.wg.Go(hs.tend)
+	}
 	for range hs.workers - 1 {
 		hs.wg.Go(func() {
 			for {
@@ -162,15 +164,9 @@ func (hs *Hubs) loop() {
 	for {
 		select {
 		case <-tick.C:
-			if hs.carrier != nil {
-				hs.tend()
-			}
 		case <-hs.wake:
 		case <-hs.life.Done():
 			return
-		}
-		if hs.moved.Swap(false) {
-			hs.review()
 		}
 		if _, err := hs.runOnce(hs.life); err != nil && hs.life.Err() == nil {
 			hs.log.Warn().Err(err).Msg("cannot look where watched runs stand")
@@ -252,7 +248,7 @@ func (hs *Hubs) kick() {
 }
 
 // read is one read of facts, when its turn has come.
-func (hs *Hubs) read(ctx context.Context, r *Reader, c event.Cursor) (*event.Facts, error) {
+func (hs *Hubs) read(ctx context.Context, k key, c event.Cursor) (*event.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	select {
@@ -261,11 +257,55 @@ func (hs *Hubs) read(ctx context.Context, r *Reader, c event.Cursor) (*event.Fac
 		return nil, unavailable(ctx.Err())
 	}
 	defer func() { <-hs.reads }()
-	facts, err := hs.source.Facts(ctx, r.hub.key.tenant, r.hub.key.run, c)
+	facts, err := hs.source.Facts(ctx, k.tenant, k.run, c)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	return facts, nil
+}
+
+// shared is a read of facts for all readers of a run that fell behind and came
+// before it began.
+type shared struct {
+	from  event.Pos // the earliest position of one of them; guarded by the hub's lock
+	done  chan struct{}
+	facts *event.Facts
+	err   error
+}
+
+// readShared is read for a Reader that has everything up to a position. However
+// many readers of a run ask, two reads at most answer them: the one that is
+// under way, for those who came before it, and the next one.
+func (hs *Hubs) readShared(h *hub, from event.Pos) (*event.Facts, error) {
+	h.mu.Lock()
+	s := h.next
+	if s != nil {
+		if from.Before(s.from) {
+			s.from = from
+		}
+		h.mu.Unlock()
+		<-s.done // bounded by the read's own time-out
+		return s.facts, s.err
+	}
+	s = &shared{from: from, done: make(chan struct{})}
+	before := h.reading
+	h.next = s
+	h.mu.Unlock()
+	if before != nil {
+		<-before.done
+	}
+	h.mu.Lock()
+	c := event.Cursor{Full: true, Since: -1, After: s.from}
+	h.next, h.reading = nil, s // whoever comes now has fallen after what this reads
+	h.mu.Unlock()
+	s.facts, s.err = hs.read(hs.life, h.key, c)
+	close(s.done)
+	h.mu.Lock()
+	if h.reading == s {
+		h.reading = nil
+	}
+	h.mu.Unlock()
+	return s.facts, s.err
 }
 
 // unavailable is what a client is told when the facts cannot be read.

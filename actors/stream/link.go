@@ -226,8 +226,10 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 
 // changed follows a new member list.
 func (hs *Hubs) changed(cluster.Change) {
-	hs.moved.Store(true)
-	hs.kick()
+	select {
+	case hs.moved <- struct{}{}:
+	default:
+	}
 }
 
 // lost gives every mirror up: messages to this node may be missing.
@@ -263,8 +265,24 @@ func (hs *Hubs) review() {
 	}
 }
 
-// tend is the mirrors' and outlets' part of the loop.
+// tend keeps mirrors and outlets, whatever the database does.
 func (hs *Hubs) tend() {
+	tick := time.NewTicker(hs.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			hs.renew()
+		case <-hs.moved:
+			hs.review()
+		case <-hs.life.Done():
+			return
+		}
+	}
+}
+
+// renew keeps up what is mirrored and ends what nobody keeps up.
+func (hs *Hubs) renew() {
 	now := hs.now()
 	for _, l := range hs.allLinks() {
 		l.tick(now)

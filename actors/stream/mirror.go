@@ -28,6 +28,7 @@ type mirror struct {
 	feed   uint64 // does not change once the mirror stands
 	number uint64 // of the last message
 	owed   uint64 // the number that the other node was at when it was last asked
+	had    uint64 // and the one that had come by then
 	since  time.Time
 }
 
@@ -197,18 +198,19 @@ func (m *mirror) renewed(next uint64) (behind bool) {
 	case next == 0:
 		m.fail()
 	default:
-		m.owed = next - 1
+		m.owed, m.had = next-1, m.number
 		return m.number < m.owed
 	}
 	return false
 }
 
-// overdue gives the mirror up if what was under way has not come.
+// overdue gives the mirror up if nothing of what was under way has come. If some
+// has, the next renewal sees further: a node that is slow has lost nothing.
 func (m *mirror) overdue() {
 	h := m.hub
 	h.mu.Lock()
 	defer h.release()
-	if h.mirror == m && m.number < m.owed {
+	if h.mirror == m && m.number < m.owed && m.number == m.had {
 		m.fail()
 	}
 }

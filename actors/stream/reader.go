@@ -102,7 +102,7 @@ func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 	if asked != nil {
 		hs.await(ctx, r, asked)
 	}
-	facts, err := hs.read(ctx, r, c)
+	facts, err := hs.read(ctx, r.hub.key, c)
 	if err != nil {
 		r.leave()
 		return nil, err
@@ -158,7 +158,7 @@ func (r *Reader) Attach(c Conn) {
 			return
 		}
 		var err error
-		if facts, err = r.all.read(r.all.life, r, r.cursor); err != nil {
+		if facts, err = r.all.read(r.all.life, r.hub.key, r.cursor); err != nil {
 			r.all.node.Tell(r.address(), missed{err})
 		}
 	}
@@ -174,7 +174,13 @@ func (r *Reader) refill() {
 		if stop {
 			return
 		}
-		facts, err := r.all.read(r.all.life, r, cursor)
+		var facts *event.Facts
+		var err error
+		if cursor.Full {
+			facts, err = r.all.readShared(r.hub, cursor.After)
+		} else {
+			facts, err = r.all.read(r.all.life, r.hub.key, cursor)
+		}
 		if err != nil {
 			r.all.node.Tell(r.address(), missed{err})
 			return
