@@ -29,7 +29,7 @@ const (
 // HoldsAddress is where holders of something of a tenant are counted; scope and
 // key say of what.
 func HoldsAddress(t id.TenantID, scope, key string) cluster.Address {
-	sum := sha256.Sum256([]byte(scope + "\x00" + key))
+	sum := sha256.Sum256(append(t.UUID[:], scope+"\x00"+key...))
 	a := cluster.Address{Kind: KindHolds, Tenant: t, ID: id.UUID(sum[:16])}
 	a.ID[6] = a.ID[6]&0x0f | version8
 	return a
@@ -167,7 +167,7 @@ func (h *Holds) release(at cluster.Address, who id.UUID) {
 }
 
 // Served answers what other nodes' counts ask, for node.Serve.
-func (h *Holds) Served(_ context.Context, _ id.MemberID, m any) (any, error) {
+func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch m := m.(type) {
@@ -178,10 +178,13 @@ func (h *Holds) Served(_ context.Context, _ id.MemberID, m any) (any, error) {
 		}
 		return here, nil
 	case Claim:
-		if m.Stop {
-			return h.yield(m.Shards), nil
+		switch {
+		case !m.Stop:
+			return h.tell(m.Shards), nil
+		case from == h.cfg.Node.Member():
+			return Claimed{}, nil
 		}
-		return h.tell(m.Shards), nil
+		return h.yield(m.Shards), nil
 	}
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
 }
@@ -252,11 +255,11 @@ func (h *Holds) receive(a cluster.Address, m any) any {
 		}
 		c := h.count(a)
 		ok, wait := c.hold(m)
-		if !ok {
-			c.forget(h.living())
-			if ok, wait = c.hold(m); wait {
-				h.check(a, c)
-			}
+		if wait && c.forget(h.living()) > 0 {
+			ok, wait = c.hold(m)
+		}
+		if wait {
+			h.check(a, c)
 		}
 		return Held{OK: ok, Wait: wait}
 	case Release:

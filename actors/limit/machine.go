@@ -314,14 +314,17 @@ func (c *count) release(who id.UUID) {
 	delete(c.refusals, who)
 }
 
-// forget frees the places of those who live no more.
-func (c *count) forget(living []id.MemberID) {
+// forget frees the places of those who live no more, and returns how many.
+func (c *count) forget(living []id.MemberID) int {
+	before := len(c.holders)
 	maps.DeleteFunc(c.holders, func(_ id.UUID, h holding) bool { return !slices.Contains(living, h.member) })
+	return before - len(c.holders)
 }
 
-// begin begins a check, if none is under way: these are to be asked.
+// begin begins a check of those who hold, if none is under way: these are to be
+// asked.
 func (c *count) begin() []id.MemberID {
-	if c.begun != c.ended {
+	if c.begun != c.ended || len(c.holders) == 0 {
 		return nil
 	}
 	c.begun++

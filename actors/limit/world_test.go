@@ -31,6 +31,8 @@ type world struct {
 	lossy  bool
 	cut    map[[2]id.MemberID]bool
 	taken  []time.Time
+	mute   bool        // nothing that is told is heard
+	killed func(*site) // when the others know
 }
 
 // site is one node of the world.
@@ -167,6 +169,9 @@ func (w *world) kill(p *site) {
 	w.mu.Lock()
 	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
 	w.mu.Unlock()
+	if w.killed != nil {
+		w.killed(p)
+	}
 	p.end()
 	w.spread()
 	p.ledger.Stop()
@@ -292,7 +297,10 @@ func (p *site) attempt(a cluster.Address, m any) (any, error) {
 func (p *site) Tell(a cluster.Address, m any) {
 	p.wg.Go(func() {
 		to := p.Owner(a.Shard())
-		if o, err := p.reach(to); err == nil && !p.w.chance(5) && o.Owner(a.Shard()) == to {
+		p.w.mu.Lock()
+		mute := p.w.mute
+		p.w.mu.Unlock()
+		if o, err := p.reach(to); err == nil && !mute && !p.w.chance(5) && o.Owner(a.Shard()) == to {
 			if a.Kind == msg.KindLimit {
 				o.keeper.receive(a, p.w.wire(m))
 			} else {
