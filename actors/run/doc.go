@@ -42,6 +42,9 @@
 // A handoff is the last call of its turn to be carried out; from then on the run
 // goes by the other agent's manifest, its limits included.
 //
+// What comes twice is done once: a StartOne finds the run, a CancelRun how it has
+// ended, and both are answered as the first time.
+//
 // Order: steps count from 0 without a gap, facts from 1; calls start in call
 // order, run in parallel and are committed as they answer; the model hears them
 // in call order, and behind them what people said instead. A gated call begins

@@ -100,10 +100,10 @@ var (
 
 // commit makes rows durable, those of a joint decision as long as its approval
 // waits for it.
-func (k *kind) commit(ctx context.Context, w durable.Writer, _ cluster.Address, _ durable.Loaded[State], _ *durable.Decision[State], m any, rows *journal.Commit) error {
+func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, _ durable.Loaded[State], _ *durable.Decision[State], m any, rows *journal.Commit) error {
 	j, joint := m.(*joint)
 	if !joint {
-		return w.Do(ctx, rows)
+		return k.repeated(ctx, a, m, w.Do(ctx, rows))
 	}
 	if !j.take() {
 		return fmt.Errorf("%w: the decision was taken back", journal.ErrUnavailable)

@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -263,6 +265,29 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	if s.Origin.Kind == lifecycle.OriginAPIKey || s.Origin.Kind == lifecycle.OriginUser {
 		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
 	}
+}
+
+// repeated tells an order that came twice from another one under the same
+// Idempotency-Key: it was its first coming that used the key while this one was
+// decided on an older row, or on none. The row moved on, and answers it.
+func (k *kind) repeated(ctx context.Context, a cluster.Address, m any, err error) error {
+	if !errors.Is(err, journal.ErrReplay) {
+		return err
+	}
+	r, failed := k.cfg.Store.Run(ctx, a.Tenant, id.RunID{UUID: a.ID})
+	if failed != nil || r == nil {
+		return err
+	}
+	switch m.(type) {
+	case msg.StartOne: // nobody else begins this run
+	case msg.CancelRun:
+		if !r.Status.Terminal() {
+			return err
+		}
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: the order was carried out before", journal.ErrConflict)
 }
 
 func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {

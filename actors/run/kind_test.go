@@ -736,6 +736,166 @@ func TestAPostThatComesTwice(t *testing.T) {
 	w.is("2", `SELECT count(*)::text FROM messages`)
 }
 
+// beforeCommit lets something happen before the next commit that writes what is looked
+// for, when it has been decided on.
+func (w *world) beforeCommit(of func(*journal.Commit) bool, then func()) {
+	var once sync.Once
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
+	w.writer.fails = func(c *journal.Commit) error {
+		if of(c) {
+			once.Do(then)
+		}
+		return nil
+	}
+}
+
+// second is a node beside w's that believes to own everything too.
+func (w *world) second() *world {
+	w.t.Helper()
+	other := *w
+	other.writer = &counting{Writer: w.writer.Writer}
+	other.start()
+	w.t.Cleanup(func() { stop(w.t, other.node.Stop) })
+	return &other
+}
+
+// Orders that are sent again because their owner was lost: to the owner that has
+// carried them out, to the next one, and to one that decides at the same time.
+func TestOrdersAreSentAgain(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	other := w.second()
+	key := func(name string) *msg.Idempotency {
+		return &msg.Idempotency{Digest: sha256.Sum256([]byte(name)), Fingerprint: [32]byte{1}, Status: 202, Response: []byte("sealed")}
+	}
+	accepts := func(c *journal.Commit) bool { return c.Accept != nil }
+	for _, keyed := range []bool{false, true} {
+		name := fmt.Sprint("keyed ", keyed)
+		idem := func(of string) *msg.Idempotency {
+			if keyed {
+				return key(of)
+			}
+			return nil
+		}
+		for _, row := range []struct {
+			order string
+			begin func(t *testing.T) (cluster.Address, any, any)
+			of    func(*journal.Commit) bool
+			once  func(a cluster.Address) string // what was done, by the rows
+			want  string
+		}{
+			{"a post", func(t *testing.T) (cluster.Address, any, any) {
+				th := w.newThread()
+				w.ends(w.post(th, "/say before"))
+				other.ask(other.address(msg.KindThread, th.UUID), durable.Wake{}) // it has read the row
+				p := w.message(th, "/say x")
+				p.Idempotency = idem("post")
+				return w.address(msg.KindThread, th.UUID), p, msg.Posted{Run: p.Run, Message: p.Message}
+			}, accepts, func(a cluster.Address) string {
+				return w.text(`SELECT concat_ws(' ', (SELECT count(*) FROM runs WHERE thread_id = $1), (SELECT count(*) FROM messages WHERE thread_id = $1 AND role = 'user'), next_seq) FROM threads WHERE id = $1`, a.ID)
+			}, "2 2 5"},
+			{"a deletion", func(t *testing.T) (cluster.Address, any, any) {
+				th := w.newThread()
+				w.ends(w.post(th, "/say x"))
+				other.ask(other.address(msg.KindThread, th.UUID), durable.Wake{})
+				return w.address(msg.KindThread, th.UUID), msg.DeleteThread{Op: id.OpID{UUID: id.New(th.Shard())}, By: msg.By{Actor: "user:1"}}, msg.Done{}
+			}, func(c *journal.Commit) bool { return c.Thread != nil && c.Thread.DeletedAt != nil }, func(a cluster.Address) string {
+				return w.text(`SELECT count(*)::text FROM audit_log WHERE target_id = $1 AND action = 'thread.delete'`, a.ID)
+			}, "1"},
+			{"the start of a run", func(t *testing.T) (cluster.Address, any, any) {
+				r := id.RunID{UUID: id.NewAnywhere()}
+				return w.address(msg.KindRun, r.UUID), msg.StartOne{Run: r, AgentID: w.agent, AgentVersion: 1, Input: json.RawMessage(`"/say x"`),
+					Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}, Idempotency: idem("start")}, msg.Started{Run: r}
+			}, accepts, func(a cluster.Address) string {
+				w.ends(id.RunID{UUID: a.ID})
+				return w.text(`SELECT concat_ws(' ', count(*), (SELECT count(*) FROM audit_log WHERE target_id = $1 AND action = 'run.manual')) FROM runs WHERE id = $1`, a.ID)
+			}, "1 1"},
+			{"a cancel", func(t *testing.T) (cluster.Address, any, any) {
+				th := w.newThread()
+				w.hold()
+				r := w.post(th, "a")
+				w.speaking(r)
+				return w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "user:1"}, Idempotency: idem("cancel")}, msg.Status{Run: r, Status: lifecycle.RunCancelled}
+			}, func(c *journal.Commit) bool { return c.Run != nil && c.Run.Status == lifecycle.RunCancelled }, func(a cluster.Address) string {
+				return w.text(`SELECT count(*)::text FROM audit_log WHERE target_id = $1 AND action = 'run.cancel'`, a.ID)
+			}, "1"},
+		} {
+			t.Run(row.order+", "+name, func(t *testing.T) {
+				a, m, want := row.begin(t)
+				sent := func(to *world) {
+					t.Helper()
+					if got, err := to.node.Ask(t.Context(), a, m); err != nil || got != want {
+						t.Errorf("replied %+v, %v", got, err)
+					}
+				}
+				other.beforeCommit(row.of, func() { sent(w) })
+				sent(other)
+				sent(w)
+				sent(other)
+				if got := row.once(a); got != row.want {
+					t.Errorf("%s, want %s", got, row.want)
+				}
+			})
+		}
+	}
+}
+
+// A post that comes again when it is not remembered any more: there were many
+// since, or the thread is deleted.
+func TestAPostThatComesAgainLate(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	for _, keyed := range []bool{false, true} {
+		th := w.newThread()
+		at := w.address(msg.KindThread, th.UUID)
+		first := w.message(th, "/say first")
+		if keyed {
+			first.Idempotency = &msg.Idempotency{Digest: [32]byte{1}, Fingerprint: [32]byte{2}, Status: 202, Response: []byte("sealed")}
+		}
+		again := func(what string) {
+			t.Helper()
+			if got := w.ask(at, first); got != any(msg.Posted{Run: first.Run, Message: first.Message}) {
+				t.Errorf("%s: replied %+v", what, got)
+			}
+		}
+		again("the first time")
+		var last id.RunID
+		for i := range 70 {
+			last = w.post(th, fmt.Sprint("/say ", i))
+		}
+		again("70 posts later")
+		w.ends(last)
+		w.restart()
+		again("on the next node")
+		w.is("71 71 71 143", `SELECT concat_ws(' ', (SELECT count(*) FROM runs WHERE thread_id = $1), (SELECT count(*) FROM messages WHERE thread_id = $1 AND role = 'user'),
+			(SELECT count(*) FROM messages WHERE thread_id = $1 AND role = 'assistant'), next_seq) FROM threads WHERE id = $1`, th)
+		w.ends(w.post(th, "/say and it goes on"))
+		w.ask(at, msg.DeleteThread{Op: id.OpID{UUID: id.New(th.Shard())}})
+		again("when the thread is deleted")
+		w.restart()
+		again("when the thread is deleted, on the next node")
+		if _, err := w.node.Ask(t.Context(), at, w.message(th, "x")); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("a new post: %v", err)
+		}
+		foreign := w.message(th, "x")
+		foreign.Run = w.post(w.newThread(), "/say y")
+		if _, err := w.node.Ask(t.Context(), at, foreign); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("another thread's run: %v", err)
+		}
+	}
+}
+
+// Posts of two owners of one thread, one of which does not know yet that it is none.
+func TestPostsOfTwoOwners(t *testing.T) {
+	w := newWorld(t, simulatedAgent)
+	other := w.second()
+	th := w.newThread()
+	w.ends(w.post(th, "/say 0"))
+	other.ends(other.post(th, "/say 1"))
+	w.ends(w.post(th, "/say 2")) // decided on a row that moved on
+	other.ends(other.post(th, "/say 3"))
+	w.is("/say 0,0,/say 1,1,/say 2,2,/say 3,3", `SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE thread_id = $1`, th)
+}
+
 func TestIdempotencyRows(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()

@@ -12,7 +12,9 @@
 //
 // A post takes two places: its message's and the one of the reply, which the run
 // writes itself when it succeeds. A Post that comes twice is accepted once: the
-// runs of the newest messages are remembered, and read again with the row.
+// runs of the newest messages are remembered, and read again with the row; an older
+// one, or one that comes again after the deletion, is found by its run's row. A
+// DeleteThread that comes twice is found by its audit row, whose id its sender chose.
 //
 // What I owe follows from which runs are open: Proceed to the first of them or,
 // once deleted, CancelRun to each. Which are open is the runs' own truth, so I

@@ -19,6 +19,11 @@ type Store interface {
 	// Thread is the row with its first open runs and the runs of its newest
 	// messages, newest first; nil where there is none.
 	Thread(ctx context.Context, tenant id.TenantID, thread id.ThreadID, window int) (*engine.Thread, error)
+	// Run is a run's row, nil where there is none.
+	Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Run, error)
+	// Audited reports whether the audit log has the row, about that action on that
+	// target.
+	Audited(ctx context.Context, tenant id.TenantID, row id.AuditID, action string, target id.UUID) (bool, error)
 	// OpenRuns are the first open runs behind a place, in order.
 	OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]engine.OpenRun, error)
 }

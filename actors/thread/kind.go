@@ -2,6 +2,8 @@ package thread
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,34 +32,77 @@ type kind struct{ cfg Config }
 
 // Register makes n host threads that write through w.
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
-	durable.Register(n, writer{w}, kindOf(cfg), host)
-}
-
-// kindOf is the kind thread. Its decisions about the queue alone have no rows:
-// they need the writer of Register.
-func kindOf(cfg Config) durable.Kind[State] {
 	k := &kind{cfg: cfg}
-	return durable.Kind[State]{
+	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindThread,
 		Machine: Machine{},
 		Load:    k.load,
 		Rows:    rows,
+		Commit:  k.commit,
 		Perform: k.perform,
 		Idle:    idle,
 		Done:    func(s State) bool { return s.Deleted && s.Queue.empty() },
-	}
+	}, host)
 }
 
-// writer spares the storage the commits that say nothing.
-type writer struct{ durable.Writer }
-
-// Do makes c durable; a commit without rows is.
-func (w writer) Do(ctx context.Context, c *journal.Commit) error {
-	if c.Thread == nil {
+// commit makes a decision durable. What is only known and not written, and what
+// turns out to be written already, is.
+func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], m any, rows *journal.Commit) error {
+	if slices.Contains(d.Facts, any(Again{})) {
+		done, err := k.done(ctx, a, m)
+		if err != nil {
+			return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
+		}
+		if !done {
+			d.Reply = problem.NotFound("thread")
+		}
 		return nil
 	}
-	return w.Writer.Do(ctx, c)
+	if rows.Thread == nil {
+		return nil
+	}
+	err := w.Do(ctx, rows)
+	switch {
+	case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrReplay), errors.Is(err, journal.ErrRefused):
+	default:
+		return err
+	}
+	if done, failed := k.done(ctx, a, m); failed == nil && done {
+		// It was carried out before, longer ago than is remembered, or by another
+		// activation: here nothing more is known of it than was.
+		d.Next = prev.State
+		return nil
+	}
+	if errors.Is(err, journal.ErrRefused) && k.moved(ctx, a, prev.State.Row) {
+		return fmt.Errorf("%w: its place is taken", journal.ErrConflict)
+	}
+	return err
 }
+
+// moved reports whether the row is not the one known here: places that were given
+// by that one may be taken, which looks like rows that cannot be stored.
+func (k *kind) moved(ctx context.Context, a cluster.Address, known Row) bool {
+	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, 1)
+	return err == nil && t != nil && (t.Version != known.Version || t.Epoch != known.Epoch)
+}
+
+// done reports whether an order was carried out before, by what the rows say.
+func (k *kind) done(ctx context.Context, a cluster.Address, m any) (bool, error) {
+	switch m := m.(type) {
+	case msg.Post:
+		r, err := k.cfg.Store.Run(ctx, a.Tenant, m.Run)
+		return r != nil && r.ThreadID != nil && r.ThreadID.UUID == a.ID, err
+	case msg.DeleteThread:
+		if m.Op.IsZero() {
+			return false, nil
+		}
+		return k.cfg.Store.Audited(ctx, a.Tenant, id.AuditID{UUID: m.Op.UUID}, deletes, a.ID)
+	}
+	return false, nil
+}
+
+// deletes is the audit log's word for the deletion of a thread.
+const deletes = "thread.delete"
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
 	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, window+1)
@@ -79,11 +124,11 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}, nil
 }
 
-// rows is everything that a decision makes durable, in one commit. Every fact
-// changes the thread's row.
+// rows is everything that a decision makes durable, in one commit. Every fact but
+// Again changes the thread's row.
 func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
 	w := &journal.Commit{}
-	if len(d.Facts) == 0 {
+	if len(d.Facts) == 0 || slices.Contains(d.Facts, any(Again{})) {
 		return w
 	}
 	s, row := &d.Next, prev.State.Row
@@ -97,7 +142,11 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 		case Deleted:
 			del := m.(msg.DeleteThread)
 			w.Thread.DeletedAt, w.Thread.PurgeMessages = &now, true
-			w.Audit = append(w.Audit, audit(s.ID.Shard(), del.By, "thread.delete", "thread", s.ID.UUID, now))
+			row := audit(s.ID.Shard(), del.By, deletes, "thread", s.ID.UUID, now)
+			if !del.Op.IsZero() {
+				row.ID = id.AuditID{UUID: del.Op.UUID}
+			}
+			w.Audit = append(w.Audit, row)
 		case Emptied:
 			w.Thread.PurgeMessages = true
 		}

@@ -22,13 +22,13 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		same.Changed, same.Next.Row.Claim = true, m.Epoch
 		return same, nil
 	case msg.Post:
-		if s.Deleted {
-			return decision{}, problem.NotFound("thread")
-		}
 		reply := msg.Posted{Run: m.Run, Message: m.Message}
 		if s.Queue.knows(m.Run) {
 			same.Reply = reply
 			return same, nil
+		}
+		if s.Deleted {
+			return s.again(reply), nil
 		}
 		a := &msg.Accepted{
 			Run: m.Run, AgentID: m.AgentID, AgentVersion: m.AgentVersion, ThreadID: &s.ID, ThreadSeq: s.NextSeq,
@@ -41,7 +41,7 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{Next: next, Changed: true, Facts: []any{Posted{a}}, Reply: reply}, nil
 	case msg.DeleteThread:
 		if s.Deleted {
-			return decision{}, problem.NotFound("thread")
+			return s.again(msg.Done{}), nil
 		}
 		next := s
 		next.Row, next.Deleted = s.Row.written(), true
@@ -73,6 +73,12 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{}, problem.New(problem.CodeInternal, "")
 	}
 	return same, nil
+}
+
+// again is the decision on an order that comes to a deleted thread: if it was
+// carried out before the deletion, or was the deletion, it is answered as then.
+func (s State) again(reply any) decision {
+	return decision{Next: s, Changed: true, Facts: []any{Again{}}, Reply: reply}
 }
 
 // knowing is the decision to know better how runs stand. A deleted thread commits

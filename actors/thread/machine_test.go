@@ -98,17 +98,24 @@ func TestAPostThatComesTwiceIsAcceptedOnce(t *testing.T) {
 
 func TestADeletedThread(t *testing.T) {
 	a, b := newRun(), newRun()
-	s := decide(t, decide(t, fresh(), post(a)).Next, post(b)).Next
+	again := post(a)
+	s := decide(t, decide(t, fresh(), again).Next, post(b)).Next
 	by := msg.By{Actor: "apikey:1"}
 	d := decide(t, s, msg.DeleteThread{By: by})
 	if d.Reply != any(msg.Done{}) || !d.Next.Deleted || len(d.Facts) != 1 || d.Facts[0] != any(Deleted{}) {
 		t.Fatalf("%+v", d)
 	}
 	s = d.Next
-	for _, m := range []any{post(newRun()), msg.DeleteThread{}} {
-		if _, err := (Machine{}).Decide(s, m, t0); !errors.Is(err, problem.NotFound("")) {
-			t.Errorf("%T: %v", m, err)
+	// Whether what comes now came before the deletion, or was it, is for the rows to say.
+	late := post(newRun())
+	for _, c := range []struct{ m, reply any }{{late, msg.Posted{Run: late.Run, Message: late.Message}}, {msg.DeleteThread{}, msg.Done{}}} {
+		d := decide(t, s, c.m)
+		if len(d.Facts) != 1 || d.Facts[0] != any(Again{}) || d.Reply != c.reply || !reflect.DeepEqual(d.Next, s) {
+			t.Errorf("%T: %+v", c.m, d)
 		}
+	}
+	if d := decide(t, s, again); d.Changed || d.Reply != any(msg.Posted{Run: a, Message: again.Message}) {
+		t.Errorf("a post from before the deletion: %+v", d)
 	}
 	owed := Machine{}.Owed(s)
 	if len(owed) != 2 || owed[0] != durable.Effect(Cancel{Run: a, By: by}) || owed[1] != durable.Effect(Cancel{Run: b, By: by}) {
@@ -183,11 +190,13 @@ func (w *world) line(e ReadLine) Line {
 
 // TestLaws drives random histories of posts, ends in any order, reads that take
 // their time, wakes and crashes: only the first open run is told to proceed, in
-// the order of acceptance; memory is bounded; nothing is forgotten.
+// the order of acceptance; memory is bounded; nothing is forgotten; a post that comes
+// again while it is remembered changes nothing and is answered as the first time.
 func TestLaws(t *testing.T) {
-	long := 0
+	long, repeated := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w, s := &world{}, fresh()
+		var sent []msg.Post
 		var told []id.RunID // whose turn it was, in order
 		var reading []Line  // read, not yet heard
 		done := map[string]bool{}
@@ -229,13 +238,14 @@ func TestLaws(t *testing.T) {
 		}
 		posts := 0
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			switch rapid.IntRange(0, 10).Draw(t, "what") {
 			case 0, 1, 2:
 				for range rapid.SampledFrom([]int{1, 2, 40, 90}).Draw(t, "burst") {
 					run := newRun()
 					w.open = append(w.open, Turn{run, s.NextSeq})
 					posts++
-					hear(post(run))
+					sent = append(sent, post(run))
+					hear(sent[len(sent)-1])
 				}
 			case 3, 4, 5:
 				if len(w.open) > 0 { // the first one ends
@@ -253,7 +263,11 @@ func TestLaws(t *testing.T) {
 				hear(durable.Wake{})
 			case 8: // a crash: memory is lost, the row is not
 				n := min(len(w.open), window)
-				s = State{Tenant: s.Tenant, ID: s.ID, NextSeq: s.NextSeq, Row: s.Row, Queue: Queue{Open: slices.Clone(w.open[:n]), More: len(w.open) > window}}
+				q := Queue{Open: slices.Clone(w.open[:n]), More: len(w.open) > window}
+				for _, p := range sent[max(0, len(sent)-window):] {
+					q.Asked = append(q.Asked, p.Run)
+				}
+				s = State{Tenant: s.Tenant, ID: s.ID, NextSeq: s.NextSeq, Row: s.Row, Queue: q}
 				reading, done = nil, map[string]bool{}
 				hear(durable.Activated{Epoch: s.Row.Claim + 1})
 			case 9:
@@ -261,6 +275,14 @@ func TestLaws(t *testing.T) {
 					line := reading[0]
 					reading = reading[1:]
 					hear(line)
+				}
+			case 10: // the answer of one was lost
+				if len(sent) > 0 {
+					p := sent[len(sent)-1-rapid.IntRange(0, min(len(sent), window)-1).Draw(t, "again")]
+					if d, err := (Machine{}).Decide(s, p, t0); err != nil || d.Changed || d.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) || !reflect.DeepEqual(d.Next, s) {
+						t.Fatalf("a post that came again: %+v, %v", d, err)
+					}
+					repeated++
 				}
 			}
 		}
@@ -289,7 +311,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("nothing is open, memory %+v", s.Queue)
 		}
 	})
-	if long == 0 {
-		t.Error("no line was longer than the window: void")
+	if long == 0 || repeated == 0 {
+		t.Errorf("%d lines were longer than the window, %d posts came again: void", long, repeated)
 	}
 }

@@ -18,6 +18,9 @@ type (
 	Posted struct{ Accepted *msg.Accepted }
 	// Deleted is the thread's end.
 	Deleted struct{}
+	// Again is an order that may have been carried out before. The rows say whether
+	// it was; if not, it is replied to with NOT_FOUND.
+	Again struct{}
 	// Emptied is a deleted thread whose last run has ended: what that one still
 	// wrote goes too.
 	Emptied struct{}

@@ -35,6 +35,7 @@ var (
 	threadSQL    = queries.Get("thread")
 	openRunsSQL  = queries.Get("open_runs")
 	askedSQL     = queries.Get("asked")
+	auditedSQL   = queries.Get("audited")
 )
 
 // Store reads for actors.
@@ -289,6 +290,15 @@ func (s *Store) OpenRuns(ctx context.Context, tenant id.TenantID, thread id.Thre
 		return nil, fmt.Errorf("read the open runs of thread %s: %w", thread, err)
 	}
 	return out, nil
+}
+
+// Audited reports whether the audit log has the row, about that action on that
+// target.
+func (s *Store) Audited(ctx context.Context, tenant id.TenantID, row id.AuditID, action string, target id.UUID) (there bool, err error) {
+	if err = s.pool.QueryRow(ctx, auditedSQL, tenant, row, action, target).Scan(&there); err != nil {
+		err = fmt.Errorf("look for row %s of the audit log: %w", row, err)
+	}
+	return there, err
 }
 
 // together sends queries in one round trip and lets them see one moment.

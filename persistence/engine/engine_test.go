@@ -219,6 +219,29 @@ func TestThread(t *testing.T) {
 	}
 }
 
+func TestAudited(t *testing.T) {
+	w := newWorld(t)
+	row, target := id.AuditID{UUID: id.NewAnywhere()}, id.NewAnywhere()
+	w.exec(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id) VALUES ($1, $2, now(), 'user:1', 'thread.delete', 'thread', $3)`, w.tenant, row, target)
+	for name, c := range map[string]struct {
+		tenant id.TenantID
+		row    id.AuditID
+		action string
+		target id.UUID
+		want   bool
+	}{
+		"the row":        {w.tenant, row, "thread.delete", target, true},
+		"another row":    {w.tenant, id.AuditID{UUID: id.NewAnywhere()}, "thread.delete", target, false},
+		"another action": {w.tenant, row, "run.cancel", target, false},
+		"another target": {w.tenant, row, "thread.delete", id.NewAnywhere(), false},
+		"another tenant": {w.other, row, "thread.delete", target, false},
+	} {
+		if got, err := w.store.Audited(t.Context(), c.tenant, c.row, c.action, c.target); err != nil || got != c.want {
+			t.Errorf("%s: %t, %v", name, got, err)
+		}
+	}
+}
+
 func TestManifest(t *testing.T) {
 	w := newWorld(t)
 	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 2, 'draft', '{"b":1, "a":2}')`, w.tenant, w.agent)

@@ -56,3 +56,6 @@ ORDER BY thread_seq LIMIT $4
 -- The runs that the newest messages asked for, newest first.
 -- name: asked
 SELECT run_id FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND role = 'user' AND run_id IS NOT NULL ORDER BY seq DESC LIMIT $3
+
+-- name: audited
+SELECT EXISTS (SELECT FROM audit_log WHERE tenant_id = $1 AND id = $2 AND action = $3 AND target_id = $4)
