@@ -116,7 +116,8 @@ func (p *Platform) decideApproval(ctx context.Context, c *edge.Caller, in *decid
 }
 
 func (p *Platform) order(c *edge.Caller, d *api.Decision) msg.Decide {
-	return msg.Decide{Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: d.Args(), Feedback: d.Feedback, By: sender(c)}
+	op := id.OpID{UUID: id.NewAnywhere()}
+	return msg.Decide{Op: op, Principal: c.Principal, Role: c.Role, Action: d.Action, EditedArgs: d.Args(), Feedback: d.Feedback, By: sender(c)}
 }
 
 func (p *Platform) decide(ctx context.Context, c *edge.Caller, a id.ApprovalID, order msg.Decide) (*api.Decided, error) {

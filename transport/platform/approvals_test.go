@@ -364,6 +364,18 @@ func TestWhatApprovalsAreTold(t *testing.T) {
 	if i := m.Idempotency; i == nil || i.Status != 200 || i.Response != nil {
 		t.Errorf("%+v", i)
 	}
+	w.call(w.a, "POST", "/v1/approvals/bulk-decision", `{"ids": ["`+w.a.approval.String()+`", "`+id.NewAnywhere().String()+`"], "action": "approve"}`)
+	ops := map[id.OpID]bool{{}: true}
+	for _, order := range w.actors.orders() {
+		if op := order.(msg.Decide).Op; ops[op] {
+			t.Errorf("the operation %s again", op)
+		} else {
+			ops[op] = true
+		}
+	}
+	if len(ops) != 4 {
+		t.Errorf("%d operations", len(ops)-1)
+	}
 }
 
 // open-parts.md: a repeat answers the first answer, byte by byte.
@@ -394,6 +406,12 @@ func TestRepeatedDecisions(t *testing.T) {
 		if got := w.call(w.a, "POST", c.path, c.body, "Idempotency-Key", "l"); strings.Contains(got.body, `"ok":true`) || name == "one" && got.code() != "ALREADY_DECIDED" {
 			t.Errorf("%s: under another key: %s", name, got.body)
 		}
+	}
+	got := w.call(w.a, "GET", "/v1/approvals/"+w.a.approval.String(), "")
+	var known bool // how the ledger knows its decisions again is nobody's business
+	w.must(w.admin.QueryRow(t.Context(), `SELECT decisions -> 0 ->> 'op' IS NOT NULL FROM approvals WHERE id = $1`, w.a.approval).Scan(&known))
+	if !known || got.status != 200 || strings.Contains(got.body, `"op"`) {
+		t.Errorf("known %t, shown as %s", known, got.body)
 	}
 }
 

@@ -471,6 +471,10 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	if got := w.call(w.a, "DELETE", "/v1/threads/"+w.a.thread.String(), ""); got.status != 204 {
 		t.Fatal(got)
 	}
+	orders := w.actors.orders()
+	if m, ok := orders[len(orders)-1].(msg.DeleteThread); !ok || m.Op.IsZero() || m.Op.Shard() != w.a.thread.Shard() {
+		t.Errorf("the thread was told %+v", orders[len(orders)-1])
+	}
 	if got := w.call(w.a, "POST", "/v1/threads/"+w.a.thread.String()+"/messages", `{"content": "x"}`); got.status != 404 {
 		t.Errorf("a message to a deleted thread: %d", got.status)
 	}

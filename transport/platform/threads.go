@@ -80,7 +80,8 @@ func (p *Platform) getThread(ctx context.Context, c *edge.Caller, in *oneThread)
 
 func (p *Platform) deleteThread(ctx context.Context, c *edge.Caller, in *oneThread) (*edge.Empty, error) {
 	defer p.threads.Drop(threadKey{c.Tenant, in.ID})
-	_, err := ask[msg.Done](ctx, p, c, msg.KindThread, in.ID.UUID, msg.DeleteThread{By: sender(c)})
+	order := msg.DeleteThread{Op: id.OpID{UUID: id.New(in.ID.Shard())}, By: sender(c)}
+	_, err := ask[msg.Done](ctx, p, c, msg.KindThread, in.ID.UUID, order)
 	return nil, err
 }
 
