@@ -1,0 +1,21 @@
+package msg
+
+import "testing"
+
+// repeatable is cluster.Repeatable.
+type repeatable interface{ Repeatable() }
+
+// What the edge asks is sent again when its owner is lost; what actors tell each
+// other is not.
+func TestWhatIsAskedIsRepeatable(t *testing.T) {
+	for _, m := range []any{Post{}, DeleteThread{}, StartOne{}, CancelRun{}, Decide{}} {
+		if _, ok := m.(repeatable); !ok {
+			t.Errorf("%T is asked once", m)
+		}
+	}
+	for _, m := range []any{Proceed{}, RunEnded{}, AcquireSlot{}, SlotGranted{}, ReleaseSlot{}, TakeSlot{}, ApprovalsDecided{}} {
+		if _, ok := m.(repeatable); ok {
+			t.Errorf("%T is told", m)
+		}
+	}
+}
