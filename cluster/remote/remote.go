@@ -122,9 +122,9 @@ func New(cfg Config) (*Remote, error) {
 		grpc.MaxConcurrentStreams(1), // a member has one per connection
 		grpc.MaxHeaderListSize(8<<10),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-		// A member that does not answer for so long is gone; its own side notices by
-		// the missing beats.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Second, Timeout: 2 * time.Second}),
+		// A member that does not answer for four beats is gone; its own side notices by
+		// the missing beats. (gRPC makes less than a second a second.)
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * cfg.Beat, Timeout: 2 * cfg.Beat}),
 		grpc.WaitForHandlers(true),
 	)
 	wire.RegisterPeerServer(r.server, &service{remote: r})
