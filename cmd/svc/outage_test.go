@@ -401,12 +401,12 @@ func TestPrivatePostgresKilled(t *testing.T) {
 		if err != nil || pid == killed {
 			t.Fatalf("postmaster.pid says %q, %v", line, err)
 		}
+		_, refused := h.counts() // before: it may be over in a moment
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
 		killed = pid
-		_, refused := h.counts()
 		eventually(t, ctx, "posts are refused", func() bool { _, now := h.counts(); return now > refused })
 		accepted, _ = h.counts()
 		eventually(t, ctx, "work is accepted again", func() bool { now, _ := h.counts(); return now > accepted+20 })
