@@ -3,7 +3,6 @@ package limit
 import (
 	"encoding/binary"
 	"net/netip"
-	"time"
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
@@ -48,12 +47,6 @@ func sharedBucket(n uint64) cluster.Address {
 	var who [8]byte
 	binary.BigEndian.PutUint64(who[:], n)
 	return stranger(shared, who)
-}
-
-// Buckets makes the kind of buckets of one rate, for node.Register, on a node
-// that stands alone.
-func Buckets(rate Rate, peers Peers, now func() time.Time) func(cluster.Address) cluster.Behavior {
-	return NewKeeper(KeeperConfig{Rate: rate, Peers: peers, Now: now}).Behavior
 }
 
 // bucketActor is the mailbox of one bucket: what it holds is with the Keeper, who

@@ -1,29 +1,51 @@
-// Package limit says how often and how many at a time (service.md, Limits).
+// Package limit says how often and how many at a time (service.md, Limits), over
+// all nodes of the cluster.
 //
-// Two kinds of actor live here, in memory only. A bucket (kind limit) is the
+// Three kinds of actor live here, in memory only. A bucket (kind limit) is the
 // token bucket of one tenant, or of one client IP, IPv6 by /64. Slots (kind
-// slots) hands out a tenant's running places.
+// slots) hand out a tenant's running places. A count (kind holds) is who holds
+// something of which only so many may be held.
 //
 //	Ledger ──Lease──► bucket ──Recall──► the other nodes' Ledgers
 //	       ◄─Leased──        ◄─GiveBack─
+//	Queue  ──AcquireSlot, ReleaseSlot, Wishes──► slots ──SlotGranted──► run
+//	Holds  ──Hold, Release──► count ──Holders──► the other nodes' Holds
 //
-// The edge of each node asks its Ledger, which has tokens leased and so needs no
-// message for most requests. A node's first use leases one token for each
-// waiting request; later it leases beside those at most what it spent in the
-// last 100 ms, and gives back what it does not use within 200 ms. The owner
-// counts what is leased as still in the bucket when it fills it, so that over
-// any time at most capacity + refill × time is admitted. Before it refuses it
-// recalls what other nodes have leased and waits at most 50 ms for them: no
-// request is refused while tokens are idle on a node that answers.
+// Buckets. The edge of each node asks its Ledger, which has tokens leased and so
+// needs no message for most requests. A node's first use leases one token for
+// each waiting request; later it leases beside those at most what it spent in the
+// last 100 ms, and gives back what it does not use within 200 ms, and all it has
+// after a second. The owner counts what is leased as still in the bucket until
+// its node has said that it is spent, and how long ago, so that over any time at
+// most capacity + refill × time is admitted. Before it refuses it recalls what
+// other nodes have leased and waits at most 50 ms for them: no request is refused
+// while tokens are idle on a node that answers. Every Lease has a number and
+// repeats what was given back, so that messages may come twice, late or never.
 //
-// Order: a bucket serves in the order of its mailbox; slots serve the oldest run
-// first. A run that waits for an approval holds no place; one that goes on after
-// it is counted at once, so that for a while more runs than the limit may run,
-// and waits for nobody. Loss: a bucket whose owner dies starts full, which admits one extra
-// capacity; tokens leased to a node that dies are gone until the bucket is made
-// anew. Slots are read back from Postgres: running runs hold theirs, queued ones
-// ask again. Limits: a Ledger keeps MaxStrangers client IPs; when these are all
-// in use, IPs beyond them share a fixed number of buckets by hash, so that
-// strangers can fill no memory and can slow down each other only. A bucket
-// leaves memory when it is full again, slots when nobody holds or wants one.
+// Who owns a bucket follows from the member list, which nodes learn of one after
+// another; who has it does not. Its Keeper has it: a Keeper that is asked for a
+// bucket whose shard it does not have fetches the shard from all who live, and a
+// Keeper that stops brings its buckets to their owners. So a planned move admits
+// nothing beyond the capacity and refuses nothing below it. Where a node that lives
+// does not answer for a second, buckets begin empty: it may have admitted all.
+//
+// Slots. A tenant's oldest run is served first. A run that waits for an approval
+// holds no place; one that goes on after it is counted at once, so that for a while
+// more runs than the limit may run, and waits for nobody. A node's Queue tells
+// what its runs wish and repeats it until it is known to have been heard, at once
+// when members change. Slots read from Postgres who runs; those that may have
+// lived on another node do so twice, half a second apart, before they grant.
+//
+// Holds. The holders are the truth. Nobody is refused before the nodes of those
+// who hold were asked, within 50 ms, whether they still do. Who begins to count a
+// shard first stops whoever counts it and then asks every node who holds there.
+//
+// Order: a bucket and a count serve in the order of their mailbox. Loss: a bucket
+// whose owner dies starts full, which admits one extra capacity. What is leased
+// to or held on a member that is no member any more is free at once. Slots whose
+// owner dies may grant a place again that was granted in its last half second.
+// Limits: a Ledger keeps MaxStrangers client IPs; when these are all in use, IPs
+// beyond them share a fixed number of buckets by hash, so that strangers can fill
+// no memory and can slow down each other only. A bucket leaves memory when it is
+// full again, slots when nobody holds or wants one, a count when nobody holds.
 package limit

@@ -72,6 +72,7 @@ type Keeper struct {
 	wanted   map[id.Shard]*want
 	fetching bool // a goroutine fetches what is wanted
 	stopped  bool
+	brought  bool                   // what was here when it stopped is with its owners
 	numbers  map[id.MemberID]uint64 // of the Fetch that each was asked last
 	given    map[id.MemberID]*given
 }
@@ -106,6 +107,12 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 		wanted: map[id.Shard]*want{}, numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{},
 	}
 }
+
+// Answers of a Keeper that changes nothing.
+var (
+	errStopped = errors.New("limit: the keeper has stopped")
+	errLate    = errors.New("limit: a later fetch was answered")
+)
 
 // Service is the name under which a node serves the Keeper's Served.
 func (k *Keeper) Service() string { return "buckets/" + k.cfg.Kind }
@@ -166,6 +173,9 @@ func (k *Keeper) Stop(ctx context.Context) error {
 			}
 		}
 	}
+	k.mu.Lock()
+	k.brought = true
+	k.mu.Unlock()
 	return errors.Join(errs...)
 }
 
@@ -196,6 +206,9 @@ func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error)
 	case Push:
 		k.mu.Lock()
 		defer k.mu.Unlock()
+		if k.stopped {
+			return nil, errStopped
+		}
 		k.accept(m, k.cfg.Now())
 		return msg.Done{}, nil
 	}
@@ -215,14 +228,18 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		ans := b.lease(now, m, k.others())
 		k.recall(a, ans.recall)
 		return Leased{Granted: ans.granted, RetryAfter: ans.retry, Wait: ans.wait}
-	case msg.Lease: // of one who spends at once and gives nothing back
+	case Take:
 		b, now, err := k.open(a)
 		if err != nil {
 			return err
 		}
 		defer k.mu.Unlock()
-		ans := b.take(now, m.Want, k.others())
-		return msg.Leased{Granted: ans.granted, RetryAfter: ans.retry}
+		ans := b.take(now, k.others())
+		k.recall(a, ans.recall)
+		if ans.wait { // by then they have answered
+			ans.retry = recallAgain
+		}
+		return Leased{Granted: ans.granted, RetryAfter: ans.retry}
 	case GiveBack:
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -409,7 +426,7 @@ func (k *Keeper) answered() bool {
 // round closes what has been answered and says whom to ask for the rest.
 func (k *Keeper) round() map[id.MemberID]Fetch {
 	now, others, self := k.cfg.Now(), k.elsewhere(), k.cfg.Peers.Member()
-	asks := map[id.MemberID]Fetch{}
+	asks, silent := map[id.MemberID]Fetch{}, 0
 	for s, w := range k.wanted {
 		if k.stopped {
 			delete(k.wanted, s)
@@ -435,8 +452,12 @@ func (k *Keeper) round() map[id.MemberID]Fetch {
 		if len(open) > 0 {
 			// Who lives and does not answer may have admitted all that there was.
 			sh.emptied = now
-			emptied.Inc()
+			silent++
 		}
+	}
+	if silent > 0 {
+		emptied.Add(float64(silent))
+		k.cfg.Log.Warn().Str("kind", k.cfg.Kind).Int("shards", silent).Msg("buckets begin empty: a member does not answer")
 	}
 	for m, f := range asks {
 		f.No = k.numbers[m]
@@ -504,8 +525,11 @@ func (k *Keeper) give(to id.MemberID, f Fetch) (Fetched, error) {
 		g = &given{no: f.No}
 		k.given[to] = g
 	}
-	if f.No < g.no || k.stopped {
-		return Fetched{}, fmt.Errorf("fetch %d: not answered any more", f.No)
+	switch {
+	case f.No < g.no:
+		return Fetched{}, errLate
+	case k.stopped && !k.brought:
+		return Fetched{Later: f.Shards}, nil
 	}
 	now := k.cfg.Now()
 	var out Fetched

@@ -100,12 +100,12 @@ type others struct {
 	lapse  time.Duration // after it a node spends nothing any more of what it does not account for
 }
 
-// take is for one who spends what he gets at once.
-func (b *bucket) take(now time.Time, want int64, o others) answer {
-	if n := b.some(now, want, o); n > 0 {
+// take is for one who spends a token at once.
+func (b *bucket) take(now time.Time, o others) answer {
+	if b.some(now, 1, o) > 0 {
 		b.since(now)
-		b.credit -= time.Duration(n) * b.rate.Every
-		return answer{granted: n}
+		b.credit -= b.rate.Every
+		return answer{granted: 1}
 	}
 	return b.refuse(now, o)
 }

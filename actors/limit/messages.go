@@ -22,7 +22,11 @@ type Lease struct {
 // Repeatable: the number says which Lease it is.
 func (Lease) Repeatable() {}
 
-// Leased answers Lease. Granted 0 is a refusal; RetryAfter then says when one
+// Take asks a bucket for one token, which is spent at once: nothing is held, and
+// nothing has to be said of it. Replies Leased, without Wait.
+type Take struct{}
+
+// Leased answers Lease and Take. Granted 0 is a refusal; RetryAfter then says when one
 // token will be there. Wait is neither: other nodes may still give tokens back.
 type Leased struct {
 	Granted    int64         `json:"granted,omitempty"`
@@ -163,7 +167,7 @@ type HeldAt struct {
 // AddTo lets the messages of this package cross nodes.
 func AddTo(c *msg.Codec) {
 	for name, v := range map[string]any{
-		"limit_lease": Lease{}, "limit_leased": Leased{}, "limit_give_back": GiveBack{}, "limit_recall": Recall{},
+		"limit_lease": Lease{}, "limit_take": Take{}, "limit_leased": Leased{}, "limit_give_back": GiveBack{}, "limit_recall": Recall{},
 		"limit_fetch": Fetch{}, "limit_fetched": Fetched{}, "limit_push": Push{},
 		"slots_wishes": Wishes{}, "slots_granted": Granted{},
 		"holds_hold": Hold{}, "holds_held": Held{}, "holds_release": Release{}, "holds_holders": Holders{}, "holds_here": HeldHere{},

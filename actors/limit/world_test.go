@@ -383,8 +383,8 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			for range 6 {
+				r := rand.New(rand.NewPCG(seed, r.Uint64()))
 				wg.Go(func() {
-					r := rand.New(rand.NewPCG(seed, r.Uint64()))
 					for {
 						living := w.members()
 						if _, ok := w.request(w.node(living[r.IntN(len(living))]), who); !ok {
@@ -505,7 +505,7 @@ func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
 			w.request(a, who)
 		}
 		b := &site{}
-		for b = w.join(); a.view.Owner(TenantBucket(who).Shard()) == a.member; time.Sleep(300 * time.Millisecond) {
+		for b = w.join(); a.Owner(TenantBucket(who).Shard()) == a.member; time.Sleep(300 * time.Millisecond) {
 			if w.node(w.members()[len(w.members())-1]).Owner(TenantBucket(who).Shard()) == a.member {
 				b = w.join()
 			}
@@ -559,7 +559,7 @@ func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 		defer w.stop()
 		a := w.join()
 		var all []id.TenantID
-		for range 3 * fetchMost {
+		for range 9 * fetchMost / 4 {
 			all = append(all, tenant())
 			w.request(a, all[len(all)-1])
 		}
@@ -576,6 +576,8 @@ func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		has := -1 // the last one's
+		b.keeper.mu.Lock()
+		defer b.keeper.mu.Unlock()
 		for s := range b.keeper.shards {
 			has += len(b.keeper.shards[s].buckets)
 		}
