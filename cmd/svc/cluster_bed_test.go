@@ -38,18 +38,31 @@ type bed struct {
 	nodes []*member
 	desk  *node // runs management commands, by a way that nobody cuts
 	book  *book
+	net   network // between the nodes; nil: fronts
 	over  chan struct{}
 	loops sync.WaitGroup
+
+	callers sync.Map // members by the port from which their connections reach a server of the test's
+}
+
+// network is what lies between nodes that are not all in this machine's own one.
+type network interface {
+	addr(node int) string
+	wrapper(node int, binary string) string
+	listen(node int, addr string) (net.Listener, error)
+	part(x, y int, to cut)
 }
 
 // member is one node of a bed, over all its processes.
 type member struct {
 	*node
+	i                      int
 	name                   string
 	bed                    *bed
 	database, cache, peers *front
 	listener               string // where peers listens behind its front
 	healthy                atomic.Bool
+	starting               sync.Mutex // one process at a time
 
 	mu    sync.Mutex // guards lives
 	lives []*life
@@ -70,7 +83,12 @@ const heartbeat = time.Second
 // newBed prepares a bed whose nodes do not run yet. One node is no cluster.
 func newBed(t *testing.T, size int, lease time.Duration, env ...string) *bed {
 	t.Helper()
-	b := &bed{t: t, lease: lease, book: newBook(), over: make(chan struct{})}
+	return newBedOn(t, nil, size, lease, env...)
+}
+
+func newBedOn(t *testing.T, between network, size int, lease time.Duration, env ...string) *bed {
+	t.Helper()
+	b := &bed{t: t, lease: lease, book: newBook(), net: between, over: make(chan struct{})}
 	b.pg = pgtest.Private(t, pgtest.PrivateOptions{Fsync: true, Settings: map[string]string{"max_connections": "300"}})
 	b.admin = b.pg.Admin(t)
 	b.redis = newRedis(t)
@@ -86,24 +104,81 @@ func newBed(t *testing.T, size int, lease time.Duration, env ...string) *bed {
 	env = append([]string{"SVC_MASTER_KEY=" + strings.Repeat("c3Rvcm1z", 5) + "c3Q=", "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_SSE_HEARTBEAT=" + heartbeat.String(),
 		"SVC_CLUSTER_LEASE=" + lease.String()}, env...)
 	for i := range size {
-		m := &member{name: string(rune('a' + i)), bed: b}
-		m.database = newFront(t, func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) }, nil)
+		m := &member{i: i, name: string(rune('a' + i)), bed: b}
+		m.database = m.front(func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) })
 		own := []string{"SVC_DATABASE_URL=" + atAddress(database, m.database.addr)}
 		if size > 1 {
-			m.cache = newFront(t, func() (net.Conn, error) { return net.Dial("unix", b.redis.socket) }, nil)
+			m.cache = m.front(func() (net.Conn, error) { return net.Dial("unix", b.redis.socket) })
 			m.listener = reserved(t)
-			m.peers = newFront(t, func() (net.Conn, error) { return net.Dial("tcp", m.listener) }, b.nameOf)
-			m.peers.shut()
+			if between == nil {
+				m.peers = newFront(t, func() (net.Conn, error) { return net.Dial("tcp", m.listener) }, b.nameOf)
+				m.peers.shut()
+				b.divert(m.listener, m.peers.addr)
+			} else {
+				m.listener = between.addr(i) + ":7946"
+			}
 			own = append(own, "SVC_CLUSTER_ADDR="+m.listener, "SVC_CLUSTER_SECRET="+strings.Repeat("storm ", 8), "SVC_REDIS_URL=redis://"+m.cache.addr+"/0")
-			b.divert(m.listener, m.peers.addr)
 		}
 		m.node = newNode(t, append(append([]string{"SVC_DATA_DIR=" + dir}, env...), own...)...)
+		if between != nil {
+			m.addr = between.addr(i) + ":8080"
+			m.base, m.file = "http://"+m.addr, between.wrapper(i, binary(t))
+			m.env = append(m.env, "SVC_ADDR="+m.addr)
+		}
 		b.nodes = append(b.nodes, m)
 	}
 	first := b.nodes[0].process
 	b.desk = &node{t, &process{addr: first.addr, base: first.base, env: append(first.env[:len(first.env):len(first.env)], "SVC_DATABASE_URL="+b.pg.URL)}}
 	t.Cleanup(b.end)
 	return b
+}
+
+// front is one at which the node finds what is behind it.
+func (m *member) front(dial func() (net.Conn, error)) *front {
+	m.bed.t.Helper()
+	if m.bed.net == nil {
+		return newFront(m.bed.t, dial, nil)
+	}
+	return newFrontAt(m.bed.t, reserved(m.bed.t), func(addr string) (net.Listener, error) { return m.bed.net.listen(m.i, addr) }, dial, nil)
+}
+
+// shows has the nodes find a server of this machine's own network under its own
+// address, and says whose process has dialled.
+func (b *bed) shows(addr string) {
+	b.t.Helper()
+	if b.net == nil {
+		return
+	}
+	for _, m := range b.nodes {
+		newFrontAt(b.t, addr, func(addr string) (net.Listener, error) { return b.net.listen(m.i, addr) }, func() (net.Conn, error) {
+			c, err := net.Dial("tcp", addr)
+			if err == nil {
+				b.callers.Store(c.LocalAddr().(*net.TCPAddr).Port, m)
+			}
+			return c, err
+		}, nil)
+	}
+}
+
+// caller is the process that has dialled a server of the test's, 0 for none.
+func (b *bed) caller(c net.Conn) int {
+	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.net != nil {
+		// Whoever has dialled for the node notes it only when the connection stands.
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for range 1000 {
+			if m, ok := b.callers.Load(addr.Port); ok {
+				return m.(*member).pid()
+			}
+			<-tick.C
+		}
+		return 0
+	}
+	var pids []int
+	for _, m := range b.nodes {
+		pids = append(pids, m.pid())
+	}
+	return dialler(c, pids)
 }
 
 // atAddress is a connection string by a port of this machine instead of a socket.
@@ -165,8 +240,13 @@ func (b *bed) end() {
 	}
 }
 
-// begin starts a process of the member.
+// begin starts a process of the member unless one lives.
 func (m *member) begin(env ...string) {
+	m.starting.Lock()
+	defer m.starting.Unlock()
+	if m.alive() {
+		return
+	}
 	m.launch(env...)
 	m.node.mu.Lock()
 	l := &life{pid: m.cmd.Process.Pid, begun: time.Now(), log: m.log}
@@ -254,6 +334,13 @@ func (m *member) kill() {
 	if err := m.signal(syscall.SIGKILL, time.Minute); err != nil {
 		m.t.Error(err)
 	}
+	m.gone()
+}
+
+// gone waits until it is noted that the process has ended.
+func (m *member) gone() {
+	m.t.Helper()
+	eventually(m.t, within(m.t, 10*time.Second), "the end of node "+m.name+" is noted", func() bool { return !m.alive() })
 }
 
 // term ends the process in order and says how long that took.
@@ -263,6 +350,7 @@ func (m *member) term() time.Duration {
 	begun := time.Now()
 	err := m.signal(syscall.SIGTERM, time.Minute)
 	e := termination{time.Since(begun), m.exit(), err}
+	m.gone()
 	m.bed.book.rule(lawSigterm, e.ok(), "node %s ended %s after SIGTERM with code %d, %v", m.name, e.took, e.code, e.err)
 	return e.took
 }
@@ -303,7 +391,7 @@ func (m *member) back(ctx context.Context) {
 		if !m.alive() {
 			m.begin()
 		}
-		return m.healthy.Load()
+		return m.healthy.Load() && m.alive()
 	})
 }
 
@@ -332,7 +420,7 @@ func (m *member) examine() {
 func (b *bed) healthy() []*member {
 	var out []*member
 	for _, m := range b.nodes {
-		if m.healthy.Load() {
+		if m.healthy.Load() && m.alive() {
 			out = append(out, m)
 		}
 	}
@@ -352,6 +440,10 @@ func (b *bed) nameOf(c net.Conn) string {
 // part cuts the ways between two members, or makes them whole.
 func (b *bed) part(x, y *member, to cut) {
 	b.book.event("the way between %s and %s is %s", x.name, y.name, to)
+	if b.net != nil {
+		b.net.part(x.i, y.i, to)
+		return
+	}
 	x.peers.set(y.name, to)
 	y.peers.set(x.name, to)
 }

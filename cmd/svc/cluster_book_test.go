@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -89,7 +90,11 @@ func newBook() *book {
 func (b *book) event(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.happened = append(b.happened, fmt.Sprintf("%8.3f %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...)))
+	line := fmt.Sprintf("%8.3f %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+	b.happened = append(b.happened, line)
+	if testing.Verbose() { // a storm is long: whoever watches sees where it is
+		fmt.Fprintln(os.Stderr, line)
+	}
 }
 
 func (b *book) events() string {
@@ -131,7 +136,11 @@ func (b *book) rule(law string, ok bool, format string, args ...any) {
 		b.held[law]++
 		return
 	}
-	b.broken[law] = append(b.broken[law], fmt.Sprintf("%.3f: %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...)))
+	why := fmt.Sprintf("%.3f: %s", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+	b.broken[law] = append(b.broken[law], why)
+	if testing.Verbose() && len(b.broken[law]) == 1 {
+		fmt.Fprintln(os.Stderr, law, why)
+	}
 }
 
 func (b *book) breaks(law, format string, args ...any) { b.rule(law, false, format, args...) }

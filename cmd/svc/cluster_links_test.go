@@ -27,9 +27,10 @@ func (c cut) String() string { return [...]string{"whole", "refused", "dropped"}
 // front is a TCP proxy before one listener. Whoever dials has a way of its own,
 // which may be cut.
 type front struct {
-	addr string
-	dial func() (net.Conn, error)
-	who  func(net.Conn) string // who has dialled; nil: they are all one
+	addr   string
+	dial   func() (net.Conn, error)
+	who    func(net.Conn) string // who has dialled; nil: they are all one
+	listen func(addr string) (net.Listener, error)
 
 	mu        sync.Mutex // guards the fields below
 	ln        net.Listener
@@ -57,7 +58,14 @@ type crossing struct {
 // newFront makes a proxy that listens until t ends.
 func newFront(t *testing.T, dial func() (net.Conn, error), who func(net.Conn) string) *front {
 	t.Helper()
-	f := &front{addr: reserved(t), dial: dial, who: who, ways: map[string]*way{}, crossings: map[*crossing]struct{}{}}
+	return newFrontAt(t, reserved(t), func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }, dial, who)
+}
+
+// newFrontAt is one at an address that is nobody else's, in the network in which
+// listen listens.
+func newFrontAt(t *testing.T, addr string, listen func(string) (net.Listener, error), dial func() (net.Conn, error), who func(net.Conn) string) *front {
+	t.Helper()
+	f := &front{addr: addr, dial: dial, who: who, listen: listen, ways: map[string]*way{}, crossings: map[*crossing]struct{}{}}
 	if err := f.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +80,7 @@ func (f *front) open() error {
 	if f.ln != nil || f.closed {
 		return nil
 	}
-	ln, err := net.Listen("tcp", f.addr)
+	ln, err := f.listen(f.addr)
 	if err != nil {
 		return err
 	}

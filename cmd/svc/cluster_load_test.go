@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -51,15 +52,12 @@ func newYard(b *bed) *yard {
 	y := &yard{}
 	s := httptest.NewUnstartedServer(y)
 	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		var pids []int
-		for _, m := range b.nodes {
-			pids = append(pids, m.pid())
-		}
-		return context.WithValue(ctx, calling{}, dialler(c, pids))
+		return context.WithValue(ctx, calling{}, b.caller(c))
 	}
 	s.Start()
 	b.t.Cleanup(s.Close)
 	y.url = s.URL
+	b.shows(s.Listener.Addr().String())
 	return y
 }
 
@@ -151,6 +149,15 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	l.scene.first, l.scene.second = l.c, &second
 	l.yard = newYard(b)
 	ctx := within(t, time.Minute)
+	var desks struct{ Items []struct{ Endpoint string } }
+	l.c.ask(t, ctx, 200, "GET", "/v1/mcp-servers", nil, &desks)
+	for _, d := range desks.Items {
+		u, err := url.Parse(d.Endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.shows(u.Host)
+	}
 	server := l.c.server(t, ctx, "yard", l.yard.url, "none")
 	l.c.grant(t, ctx, object{"source": "mcp", "mcp_server_id": server, "tool_pattern": "yard.*", "effect": "allow"})
 	l.helper = l.c.publish(t, "Talks", simulatedModel)
@@ -221,6 +228,10 @@ func (l *load) repeat(ctx context.Context, wg *sync.WaitGroup, n int, pause time
 	}
 }
 
+// endsWithin is how long what was begun may take to end when nobody shakes the
+// bed any more.
+const endsWithin = 30 * time.Second
+
 // size of a load: clients of each kind.
 type crowd struct{ talkers, clerks, tellers, revokers, stalled int }
 
@@ -243,6 +254,8 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	shake(ctx)
 	l.book.event("the load stops")
 	close(l.stop)
+	late := time.AfterFunc(endsWithin, cancel) // what has not ended by then says where it is
+	defer late.Stop()
 	wg.Wait()
 	for i, err := range l.errs {
 		if l.quiet {
@@ -255,6 +268,26 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 		t.Error(err)
 	}
 	l.errs = nil
+}
+
+// hear follows a run to its end. Who cannot says what a read shows of the run
+// meanwhile, and who has served the stream.
+func (l *load) hear(ctx context.Context, run string) ([]frame, error) {
+	frames, err := l.scene.hear(ctx, run, nil)
+	if err == nil {
+		return frames, nil
+	}
+	r, served, last := new(runAnswer), "nobody", ""
+	if m := l.serving(run); m != nil {
+		served = m.name
+	}
+	if len(frames) > 0 {
+		last = frames[len(frames)-1].ID
+	}
+	if a, err := l.c.do(context.WithoutCancel(ctx), "GET", "/v1/runs/"+run, nil); err == nil {
+		_ = a.decode(r)
+	}
+	return frames, fmt.Errorf("%w, last id %q, served by node %s; the run is %s", err, last, served, r.Run.Status)
 }
 
 // serving is the node that has served the last stream of a run.
@@ -379,7 +412,7 @@ func (l *load) chore(ctx context.Context) error {
 		return l.pollEnd(ctx, x)
 	}
 	var err error
-	if x.frames, err = l.scene.hear(ctx, x.run, nil); err != nil {
+	if x.frames, err = l.hear(ctx, x.run); err != nil {
 		return err
 	}
 	if last := x.frames[len(x.frames)-1]; last.Type == "run.completed" {
@@ -453,7 +486,7 @@ func (l *load) converse(ctx context.Context) error {
 	errs := make([]error, len(x.posts))
 	var wg sync.WaitGroup
 	for i, p := range x.posts {
-		wg.Go(func() { p.frames, errs[i] = l.scene.hear(ctx, p.run, nil) })
+		wg.Go(func() { p.frames, errs[i] = l.hear(ctx, p.run) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -597,7 +630,7 @@ func (l *load) stalledReader(ctx context.Context) error {
 		}
 	}
 	var err error
-	if x.frames, err = l.scene.hear(ctx, x.run, nil); err != nil {
+	if x.frames, err = l.hear(ctx, x.run); err != nil {
 		return err
 	}
 	if stalled > 0 {
