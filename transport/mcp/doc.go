@@ -26,6 +26,13 @@
 //
 // A call ends after Config.Timeout, the caller's deadline or cancellation: the
 // HTTP request is closed, and a server with sessions is told notifications/cancelled.
+// While this process does not hold its lease nothing is sent, and what is cut short
+// by that is Cancelled: connections ask for the lease by the Guard, the pipes of
+// stdio servers by Config.Live. A stdio server that was not told something is not
+// asked again, and one that was told a part of a message is killed. Error.MaybeRan
+// knows for stdio what was written; over HTTP a request counts as sent from its
+// head on.
+//
 // At most 256 calls of one client run at once, others wait within their time. No
 // lock is held over I/O, and no limit is shared between servers, so that a slow
 // one delays nobody else.

@@ -25,7 +25,7 @@ const (
 	Protocol     Kind = "protocol"      // the server refused the request or its answer is not MCP
 	Refused      Kind = "refused"       // by the outbound guard, or a command nobody allowed
 	UnknownTool  Kind = "unknown_tool"  // the server lists no tool of this name
-	Cancelled    Kind = "cancelled"     // the caller went away, or the gateway closed
+	Cancelled    Kind = "cancelled"     // the caller went away, the gateway closed, or this node lost its lease
 	NoCredential Kind = "no_credential" // the server takes one and there is none that can be sent
 )
 
@@ -78,7 +78,7 @@ func (o *op) cause(err error) error {
 		err = u.Err
 	}
 	c := &opaque{text: clean(o.hide(err.Error()), 500)}
-	for _, known := range []error{egress.ErrRefused, egress.ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
+	for _, known := range []error{egress.ErrRefused, egress.ErrTooLarge, egress.ErrSuspended, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			c.is = known
 			break
@@ -94,6 +94,12 @@ func ended(parent context.Context, maybeRan bool) *Error {
 		return &Error{Kind: Cancelled, Message: "the call was cancelled", MaybeRan: maybeRan, Err: context.Canceled}
 	}
 	return &Error{Kind: Timeout, Message: "the tool server did not answer in time", MaybeRan: maybeRan, Err: context.DeadlineExceeded}
+}
+
+// suspended is the error of an exchange that ended because this process does not
+// hold its lease. It is nobody's failure but ours.
+func suspended(maybeRan bool) *Error {
+	return &Error{Kind: Cancelled, Message: "the call was cancelled: this node is cut off and sends nothing", MaybeRan: maybeRan, Err: egress.ErrSuspended}
 }
 
 // dialError names why a request found no connection, or lost it.

@@ -31,8 +31,12 @@ type Config struct {
 	// Env is all that a stdio server gets of our environment, beside its credential:
 	// PATH and HOME, usually. Nil is a plain PATH.
 	Env []string
-	Log zerolog.Logger
-	Now func() time.Time // nil is time.Now
+	// Live says whether this process still holds its lease, as egress.Config.Live
+	// does for the Guard's connections: while it does not, no stdio server is started
+	// and nothing is written to one. It must be cheap. Nil is always.
+	Live func() bool
+	Log  zerolog.Logger
+	Now  func() time.Time // nil is time.Now
 }
 
 // Target says which server is spoken to and as whom.
@@ -99,6 +103,9 @@ func New(cfg Config) *Gateway {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Live == nil {
+		cfg.Live = func() bool { return true }
+	}
 	g := &Gateway{cfg: cfg, entries: map[key]*entry{}}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.http = g.httpBase()
@@ -118,8 +125,8 @@ type entry struct {
 	mu         sync.Mutex // guards the fields below, and refs and retired of sessions
 	cur        *session   // nil: none yet, or lost
 	connecting *flight[*session]
-	list       *catalog // nil: none, or dropped
-	listing    *flight[*catalog]
+	list       *catalog          // nil: none, or dropped
+	listing    *flight[*catalog] // the one whose list will be kept
 }
 
 // flight is work that several wait for.
@@ -275,6 +282,21 @@ func (g *Gateway) Forget(tenant id.TenantID, server id.ServerID) {
 		if k.tenant == tenant && k.server == server {
 			g.drop(e)
 		}
+	}
+}
+
+// ForgetAll drops the lists of all servers, for a node that was cut off: those who
+// ask from now on hear what servers say from now on. A list that is being asked
+// for goes to those who wait for it and to nobody else. Clients and sessions stay.
+// It does not wait for any server.
+func (g *Gateway) ForgetAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.entries {
+		e.mu.Lock()
+		g.account(e, nil)
+		e.listing = nil
+		e.mu.Unlock()
 	}
 }
 

@@ -85,6 +85,8 @@ func (o *op) tripped(ctx context.Context, err error) error {
 		return &Error{Kind: Refused, Message: "the outbound guard refused the tool server's address", Err: o.cause(err)}
 	case errors.Is(err, egress.ErrTooLarge):
 		return tooLarge()
+	case errors.Is(err, egress.ErrSuspended):
+		return suspended(o.wasSent())
 	}
 	return &Error{Kind: Unreachable, Message: dialError(err), MaybeRan: o.wasSent(), Err: o.cause(err)}
 }
@@ -200,6 +202,9 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	}
 	if err != nil && err != io.EOF && b.ctx.Err() == nil {
 		e := &Error{Kind: Unreachable, Message: "the connection to the tool server broke", MaybeRan: true, Err: b.o.cause(err)}
+		if errors.Is(err, egress.ErrSuspended) { // HTTP/2 writes while it reads
+			e = suspended(true)
+		}
 		b.o.fail(e)
 		return n, e
 	}

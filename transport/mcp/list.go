@@ -114,9 +114,11 @@ func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.mu.Lock()
-	e.listing = nil
-	if f.err == nil {
-		g.account(e, f.val)
+	if e.listing == f { // else it was begun before ForgetAll
+		e.listing = nil
+		if f.err == nil {
+			g.account(e, f.val)
+		}
 	}
 	e.mu.Unlock()
 	close(f.done)

@@ -195,13 +195,13 @@ func (w *wire) SendNotification(ctx context.Context, n mcp.JSONRPCNotification) 
 func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	o := opOf(ctx)
 	o.begin(r.Method)
+	var resp *transport.JSONRPCResponse
+	var err error
 	if w.proc != nil {
-		if w.proc.dead() {
-			return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended", Err: errProcessedNothing}
-		}
-		o.wrote()
+		resp, err = w.proc.ask(ctx, o, r, w.inner)
+	} else {
+		resp, err = w.inner.SendRequest(ctx, r)
 	}
-	resp, err := w.inner.SendRequest(ctx, r)
 	if err != nil {
 		if w.proc != nil && w.proc.out.broke.Load() {
 			return nil, tooLarge()

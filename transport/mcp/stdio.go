@@ -3,6 +3,8 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -13,7 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mark3labs/mcp-go/client/transport"
+
 	"agentsvc/schemas/tool"
+	"agentsvc/transport/egress"
 )
 
 const (
@@ -28,7 +33,8 @@ var errDead = errors.New("the process has ended")
 
 // process is a running stdio tool server, the leader of a process group of its
 // own that dies with it, with us, or when it breaks the rules: a line over 8 MiB,
-// or not reading what it is sent.
+// or not reading what it is sent. One that was not told something because the
+// lease was lost is not asked again, and ends when nobody waits for it any more.
 type process struct {
 	cmd *exec.Cmd
 	in  *inbox
@@ -52,6 +58,9 @@ func (g *Gateway) start(command []string, t Target, o *op) (*process, error) {
 	p, err := g.spawn(command, t, o)
 	if err != nil {
 		g.forks.live.Add(-1)
+		if errors.Is(err, egress.ErrSuspended) {
+			return nil, suspended(false)
+		}
 		return nil, &Error{Kind: Unreachable, Message: "the tool server's command could not be started", Err: o.cause(err)}
 	}
 	processes.Inc()
@@ -98,7 +107,13 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-	if err := g.forks.do(cmd.Start); err != nil {
+	err = g.forks.do(func() error {
+		if !g.cfg.Live() {
+			return egress.ErrSuspended
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		closeAll()
 		return nil, err
 	}
@@ -107,7 +122,7 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 	errW.Close()
 	p := &process{cmd: cmd, ended: make(chan struct{}), files: []*os.File{inW, outR, errR}, live: &g.forks.live}
 	p.kill = sync.OnceFunc(func() { killGroup(cmd) })
-	p.in = &inbox{to: inW, queue: make(chan []byte, maxQueued), kill: p.kill}
+	p.in = newInbox(inW, g.cfg.Live, p.kill)
 	p.out = &lines{r: bufio.NewReader(outR), kill: p.kill}
 	p.err = &tail{}
 	g.work.Go(p.in.pump)
@@ -131,9 +146,38 @@ func (p *process) wait() error {
 	return err
 }
 
-// dead reports whether the process can answer no more; its output ends a moment
-// before it is reaped.
-func (p *process) dead() bool { return p.out.ended.Load() }
+// dead reports whether the process is of no more use: its output has ended, a
+// moment before it is reaped, or it has missed something.
+func (p *process) dead() bool { return p.out.ended.Load() || p.in.missed.Load() }
+
+// ask sends a request by the library, and lets o know whether it was written, or
+// may have been.
+func (p *process) ask(ctx context.Context, o *op, r transport.JSONRPCRequest, by transport.Interface) (*transport.JSONRPCResponse, error) {
+	switch {
+	case p.in.cutOff.Load(), !p.in.live(): // before the process misses it, and is lost to others
+		return nil, suspended(false)
+	case p.dead():
+		return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended", Err: errProcessedNothing}
+	}
+	id, err := json.Marshal(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	bound, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := &request{cancel: cancel}
+	p.in.expect(string(id), q)
+	defer p.in.forget(string(id))
+	resp, err := by.SendRequest(bound, r)
+	sent := q.leave()
+	if sent {
+		o.wrote()
+	}
+	if err != nil && ctx.Err() == nil && p.in.cutOff.Load() {
+		return nil, suspended(sent)
+	}
+	return resp, err
+}
 
 // stop ends the process: its input first, itself a second later.
 func (p *process) stop() {
@@ -163,19 +207,82 @@ func (p *process) explain(o *op, err error) error {
 	return err
 }
 
-// inbox is the process's standard input: writing never waits for it.
+// request is one that waits for its answer. Either it is written, or its caller
+// leaves before and it never is.
+type request struct {
+	cancel context.CancelFunc
+	state  atomic.Int32
+}
+
+// Values of request.state.
+const (
+	queued  = iota
+	written // or a part of it
+	unwritten
+)
+
+// take claims the request for being written, nil included, which is a message
+// that nobody waits for. It fails when the caller has left.
+func (q *request) take() bool { return q == nil || q.state.CompareAndSwap(queued, written) }
+
+// failed says that no more than n bytes of it are written.
+func (q *request) failed(n int) {
+	if q == nil {
+		return
+	}
+	if n == 0 {
+		q.state.Store(unwritten)
+	}
+	q.cancel()
+}
+
+// leave says that nobody waits any more, and reports whether it was written.
+func (q *request) leave() bool {
+	return !q.state.CompareAndSwap(queued, unwritten) && q.state.Load() == written
+}
+
+// inbox is the process's standard input: writing to it never waits for the process.
 type inbox struct {
-	to    *os.File
-	queue chan []byte
-	kill  func()
+	to     *os.File
+	live   func() bool
+	queue  chan letter
+	kill   func()
+	missed atomic.Bool // something was not written, and nothing will be any more
+	cutOff atomic.Bool // and that because the lease was lost
 
 	mu     sync.Mutex // guards the fields below
+	asked  map[string]*request
 	unread int
 	closed bool
 }
 
-// Write implements io.Writer. A process that does not read is killed.
+// letter is one message.
+type letter struct {
+	text []byte
+	of   *request // nil: nobody waits for an answer
+}
+
+func newInbox(to *os.File, live func() bool, kill func()) *inbox {
+	return &inbox{to: to, live: live, queue: make(chan letter, maxQueued), kill: kill, asked: map[string]*request{}}
+}
+
+// expect says who waits for the request of this id, which is about to come.
+func (b *inbox) expect(id string, q *request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked[id] = q
+}
+
+func (b *inbox) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.asked, id)
+}
+
+// Write implements io.Writer for whole messages. A process that does not read is
+// killed.
 func (b *inbox) Write(p []byte) (int, error) {
+	id := requestID(p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -183,7 +290,7 @@ func (b *inbox) Write(p []byte) (int, error) {
 	}
 	if b.unread+len(p) <= maxUnread {
 		select {
-		case b.queue <- append([]byte(nil), p...):
+		case b.queue <- letter{append([]byte(nil), p...), b.asked[id]}:
 			b.unread += len(p)
 			return len(p), nil
 		default:
@@ -191,6 +298,37 @@ func (b *inbox) Write(p []byte) (int, error) {
 	}
 	b.kill()
 	return 0, errDead
+}
+
+// requestID is the id, as JSON, of a message that is a request; else it is empty.
+// It reads no further than it must: arguments come last.
+func requestID(p []byte) string {
+	d := json.NewDecoder(bytes.NewReader(p))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return ""
+	}
+	var id json.RawMessage
+	asks := false
+	for d.More() && (id == nil || !asks) {
+		name, err := d.Token()
+		if err != nil {
+			return ""
+		}
+		var v json.RawMessage
+		if d.Decode(&v) != nil {
+			return ""
+		}
+		switch name {
+		case "id":
+			id = v
+		case "method": // the answer to a request of the server has an id too, and none of ours
+			asks = true
+		}
+	}
+	if !asks {
+		return ""
+	}
+	return string(id)
 }
 
 // Close implements io.Closer.
@@ -204,15 +342,28 @@ func (b *inbox) Close() error {
 	return nil
 }
 
+// pump writes until the inbox closes. What is left behind a message that could
+// not be written is not written either.
 func (b *inbox) pump() {
-	broken := false
+	var broken error
 	for m := range b.queue {
-		if !broken {
-			_, err := b.to.Write(m)
-			broken = err != nil
+		if m.of.take() {
+			n := 0
+			if broken == nil {
+				if n, broken = writeLive(b.to, m.text, b.live); broken != nil {
+					b.cutOff.Store(errors.Is(broken, egress.ErrSuspended))
+					b.missed.Store(true)
+				}
+			}
+			if broken != nil && b.cutOff.Load() { // else the process is about to end
+				m.of.failed(n)
+				if n > 0 {
+					b.kill() // at the end of its input it could take the part for the whole
+				}
+			}
 		}
 		b.mu.Lock()
-		b.unread -= len(m)
+		b.unread -= len(m.text)
 		b.mu.Unlock()
 	}
 	b.to.Close()

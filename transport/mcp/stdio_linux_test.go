@@ -35,6 +35,13 @@ func stdioServer(mode string) {
 		fmt.Println(a.Content, err)
 		select {}
 	}
+	var notes *os.File // of everything it was told
+	if mode == "noting" {
+		var err error
+		if notes, err = os.OpenFile(os.Args[3], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			os.Exit(1)
+		}
+	}
 	in := bufio.NewReaderSize(os.Stdin, 64<<10)
 	var mu sync.Mutex
 	var cancelled []string
@@ -46,7 +53,13 @@ func stdioServer(mode string) {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
+			if notes != nil {
+				_, _ = notes.Write(line)
+			}
 			return
+		}
+		if notes != nil {
+			_, _ = notes.Write(line)
 		}
 		var m message
 		_ = json.Unmarshal(line, &m)
@@ -301,7 +314,7 @@ func TestWhoDoesNotReadIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			killed := false
-			b := &inbox{to: w, queue: make(chan []byte, maxQueued), kill: func() { killed = true; r.Close() }}
+			b := newInbox(w, func() bool { return true }, func() { killed = true; r.Close() })
 			var pump sync.WaitGroup
 			pump.Go(b.pump)
 			said := 0
