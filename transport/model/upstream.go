@@ -113,6 +113,8 @@ func (u *upstream) failed(ctx context.Context, t *turn, err error) *schema.Error
 		e.Kind = kindOf(said.status)
 	case ctx.Err() != nil:
 		e.Kind, e.Message, e.Err = schema.Cancelled, "the turn was cancelled", context.Cause(ctx)
+	case errors.Is(err, egress.ErrSuspended): // no failure of the provider, and not worth a try before the lease is back
+		e.Kind, e.Message = schema.Cancelled, "the turn was cancelled: this node is cut off and sends nothing"
 	case errors.Is(err, egress.ErrRefused):
 		e.Kind, e.Message = schema.Refused, "the outbound guard refuses the provider's address"
 	case errors.Is(err, errMalformed), errors.Is(err, errAnswerTooLong), errors.Is(err, errLineTooLong), errors.Is(err, egress.ErrTooLarge):
@@ -139,7 +141,7 @@ func (u *upstream) refused(ctx context.Context, resp *http.Response) *schema.Err
 	e := &schema.Error{Kind: kindOf(resp.StatusCode), Status: resp.StatusCode, BeforeFirstToken: true}
 	e.RetryAfter = retryAfter(resp.Header)
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
-	if err != nil && ctx.Err() != nil {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, egress.ErrSuspended)) {
 		return u.failed(ctx, &turn{}, err)
 	}
 	e.Message = u.show(errorMessage(b))
