@@ -12,11 +12,12 @@ func (b *toolbox) ForgetAccess(id.TenantID) {
 	clear(b.ahead)
 }
 
-// ForgetAll implements platform.Tools. Lists of tools stay with the gateway for
-// their time to live: they grant nothing, and a credential is opened for each call.
+// ForgetAll implements platform.Tools. Lists of tools grant nothing, and a
+// credential is opened for each call; but servers are asked anew what they offer.
 func (b *toolbox) ForgetAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.ahead)
 	clear(b.down)
+	b.gateway.ForgetAll()
 }
