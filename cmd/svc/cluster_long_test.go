@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -33,6 +34,55 @@ func TestClusterStorm(t *testing.T) {
 			if also := between[s.kills]; also != nil {
 				also(ctx)
 			}
+		}
+		s.roll(ctx)
+	})
+	s.judged(t, before)
+}
+
+// TestClusterLongStorm is the storm for a quarter of an hour and more: each thing
+// that may happen happens again and again, in any order, and the nodes have
+// networks of their own where we may make them.
+func TestClusterLongStorm(t *testing.T) {
+	const size, kills, each = 3, 300, 12 // something else after so many kills
+	var between network
+	if n := newNamespaces(t, size); n != nil {
+		between = n
+	}
+	b := newBedOn(t, between, size, time.Second)
+	b.start()
+	l := newLoad(t, b, b.book)
+	s := &shaker{load: l}
+	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1}
+	before := l.warm(t, crowd)
+	any := func() *member { return b.nodes[rand.IntN(size)] }
+	two := func() (x, y *member) {
+		i := rand.IntN(size)
+		return b.nodes[i], b.nodes[(i+1)%size]
+	}
+	things := []func(ctx context.Context){
+		func(ctx context.Context) { s.pause(ctx, any()) },
+		func(ctx context.Context) { s.crash(ctx, 2*b.lease) },
+		func(ctx context.Context) { s.crash(ctx, b.lease/3) },
+		func(ctx context.Context) { s.loseRedis(ctx, 3*time.Second) },
+		func(ctx context.Context) { x, y := two(); s.partition(ctx, x, y, refused, 4*time.Second) },
+		func(ctx context.Context) { x, y := two(); s.partition(ctx, x, y, dropped, 6*time.Second) },
+		func(ctx context.Context) { s.cutOff(ctx, any(), dropped) },
+		func(ctx context.Context) { s.cutOff(ctx, any(), refused) },
+		s.roll,
+	}
+	l.run(t, time.Hour, crowd, func(ctx context.Context) {
+		var order []int
+		for s.kills < kills && ctx.Err() == nil {
+			s.kill(ctx)
+			if s.kills%each != 0 {
+				continue
+			}
+			if len(order) == 0 {
+				order = rand.Perm(len(things))
+			}
+			things[order[0]](ctx)
+			order = order[1:]
 		}
 		s.roll(ctx)
 	})
