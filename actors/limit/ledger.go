@@ -312,9 +312,8 @@ func (l *Ledger) idle(a *account) time.Duration {
 // would not hold. What was not answered may have been granted.
 func (l *Ledger) ask(ctx context.Context, h holder, lease Lease) (granted int64, retry time.Duration, answered bool) {
 	// Not bound to the request: others wait for this answer too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
-	defer cancel()
-	for {
+	ctx = context.WithoutCancel(ctx)
+	for begun := time.Now(); ; {
 		asks.Inc()
 		one, done := context.WithTimeout(ctx, askTimeout)
 		v, err := l.node.Ask(one, h.address(), lease)
@@ -325,11 +324,12 @@ func (l *Ledger) ask(ctx context.Context, h holder, lease Lease) (granted int64,
 		pause := time.NewTimer(askPause)
 		select {
 		case <-pause.C:
-			continue
-		case <-ctx.Done():
+			if time.Since(begun) < askFor {
+				continue
+			}
 		case <-l.stop:
+			pause.Stop()
 		}
-		pause.Stop()
 		failures.Inc()
 		return 0, time.Second, false
 	}

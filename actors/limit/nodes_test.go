@@ -226,6 +226,7 @@ func TestBucketsOnRealNodes(t *testing.T) {
 type pool struct {
 	mu      sync.Mutex
 	running map[id.RunID]bool
+	ended   map[id.RunID]bool
 	most    int
 	started chan id.RunID
 }
@@ -244,7 +245,7 @@ func (p *pool) Running(context.Context, id.TenantID) ([]id.RunID, error) {
 func (p *pool) start(run id.RunID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.running[run] {
+	if !p.running[run] && !p.ended[run] { // what is granted twice is granted once
 		p.running[run] = true
 		p.most = max(p.most, len(p.running))
 		p.started <- run
@@ -255,6 +256,7 @@ func (p *pool) end(run id.RunID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.running, run)
+	p.ended[run] = true
 }
 
 type poolRun struct {
@@ -274,7 +276,7 @@ func (poolRun) Stopped() {}
 // the oldest first, though every second word between nodes is lost, and nobody
 // waits for ever.
 func TestSlotsOverNodes(t *testing.T) {
-	f, p := newFabric(), &pool{running: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
+	f, p := newFabric(), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	queues := map[id.MemberID]*Queue{}
 	join := func() *cluster.Node {
 		return f.join(t, func(n *cluster.Node) {
@@ -348,7 +350,7 @@ func TestSlotsOverNodes(t *testing.T) {
 // Whoever was granted a place by slots that lived elsewhere is running, or has
 // lost the place, before others are granted theirs.
 func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
-	f, p := newFabric(), &pool{running: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
+	f, p := newFabric(), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	read := make(chan struct{}, 100)
 	rows := reads{p, read}
 	register := func(n *cluster.Node) {

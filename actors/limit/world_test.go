@@ -592,3 +592,38 @@ func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 		}
 	})
 }
+
+// What a node may have got and does not know of is not missing: who asks it for
+// the shard asks again.
+func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Rate{10, time.Hour}, 1)
+		defer w.stop()
+		a, b, c := w.join(), w.join(), w.join()
+		time.Sleep(time.Second)
+		s := id.Shard(0)
+		for b.Owner(s) != b.member {
+			s++
+		}
+		w.mu.Lock()
+		w.cut[[2]id.MemberID{b.member, a.member}] = true
+		w.mu.Unlock()
+		b.keeper.mu.Lock()
+		b.keeper.want(s)
+		b.keeper.mu.Unlock()
+		for _, wait := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} { // also between two rounds
+			time.Sleep(wait)
+			got, err := b.keeper.give(c.member, Fetch{No: 1, Shards: []id.Shard{s}})
+			if err != nil || len(got.Later) != 1 {
+				t.Errorf("%+v %v", got, err)
+			}
+		}
+		w.mu.Lock()
+		clear(w.cut)
+		w.mu.Unlock()
+		time.Sleep(300 * time.Millisecond)
+		if got, err := b.keeper.give(c.member, Fetch{No: 1, Shards: []id.Shard{s}}); err != nil || len(got.Later) != 0 {
+			t.Errorf("%+v %v", got, err)
+		}
+	})
+}
