@@ -38,7 +38,6 @@ func NewCodec() *Codec {
 		"post": Post{}, "posted": Posted{}, "delete_thread": DeleteThread{}, "run_ended": RunEnded{}, "done": Done{},
 		"start_one": StartOne{}, "started": Started{}, "proceed": Proceed{}, "cancel_run": CancelRun{}, "status": Status{},
 		"acquire_slot": AcquireSlot{}, "slot_granted": SlotGranted{}, "release_slot": ReleaseSlot{}, "take_slot": TakeSlot{},
-		"lease": Lease{}, "leased": Leased{}, "give_back": GiveBack{},
 		"decide": Decide{}, "decided": Decided{}, "approvals_decided": ApprovalsDecided{},
 	} {
 		c.Add(name, v)

@@ -170,8 +170,8 @@ func TestWhatWasNotAddedDoesNotCross(t *testing.T) {
 }
 
 func TestDecodeIgnoresFieldsThatItDoesNotKnow(t *testing.T) {
-	v, err := NewCodec().Decode("give_back", []byte(`{"tokens":3,"later":{"deep":[1]}}`))
-	if got, ok := v.(GiveBack); err != nil || !ok || got.Tokens != 3 {
+	v, err := NewCodec().Decode("decided", []byte(`{"approvals_so_far":3,"later":{"deep":[1]}}`))
+	if got, ok := v.(Decided); err != nil || !ok || got.ApprovalsSoFar != 3 {
 		t.Fatalf("%v, %v", v, err)
 	}
 }

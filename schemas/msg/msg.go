@@ -167,26 +167,6 @@ type ReleaseSlot struct {
 	Run id.RunID `json:"run"`
 }
 
-// Lease asks a token bucket for up to Want tokens. Replies Leased.
-type Lease struct {
-	Node  id.MemberID `json:"node"`
-	Want  int64       `json:"want"`  // requests that wait, and what was spent lately
-	Spent int64       `json:"spent"` // lately: in the last 100 ms
-}
-
-// Leased answers Lease. Granted 0 is a refusal; RetryAfter then says when one
-// token will be there.
-type Leased struct {
-	Granted    int64         `json:"granted"`
-	RetryAfter time.Duration `json:"retry_after"`
-}
-
-// GiveBack returns tokens that a node does not need; the node then holds none.
-type GiveBack struct {
-	Node   id.MemberID `json:"node"`
-	Tokens int64       `json:"tokens"`
-}
-
 // TakeSlot tells the tenant's limiter that a run goes on running after it waited
 // for an approval: it is counted, and waits for nobody.
 type TakeSlot struct {
