@@ -36,6 +36,8 @@ type town struct {
 	rand   *rand.Rand
 	owners map[id.Shard]int
 	faults faults
+	// during is called while a call is under way, behind the callee's answer.
+	during func()
 }
 
 // faults are what the town does to messages and calls, in a thousand.
@@ -151,6 +153,12 @@ func (h *house) Call(ctx context.Context, to id.MemberID, service string, m any)
 		return nil, err
 	}
 	got, err := w.nodes[i].hs.ServeWatch(ctx, h.id, ask)
+	w.mu.Lock()
+	during := w.during
+	w.mu.Unlock()
+	if during != nil {
+		during()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -471,6 +479,198 @@ func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
 	}
 }
 
+// spoken is a run whose first step is being spoken on node 0.
+func (w *town) spoken() (*play, *speech) {
+	p := w.newPlay(1)
+	p.publish(p.start())
+	p.publish(p.beginLLM())
+	return p, p.hs.Begin(p.k.tenant, p.k.run, 2, 0).(*speech)
+}
+
+func (h *house) mirrorOf(k key) *mirror {
+	hub := h.hs.hold(k, true)
+	defer hub.release()
+	return hub.mirror
+}
+
+func (w *town) calls(during func()) {
+	w.mu.Lock()
+	w.during = during
+	w.mu.Unlock()
+}
+
+// One mirror stands through all of this: nothing was missing.
+func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		happens func(w *town, say func(string))
+	}{
+		{"messages that come twice", func(w *town, say func(string)) {
+			w.set(faults{twice: 1000})
+			say("a")
+			say("b")
+			w.set(faults{})
+		}},
+		{"a burst that takes longer than the grace", func(w *town, say func(string)) {
+			w.set(faults{slow: 1000})
+			for range 500 {
+				say("x")
+			}
+		}},
+		{"renewals", func(w *town, _ func(string)) {
+			var calls atomic.Int64
+			w.calls(func() { calls.Add(1) })
+			eventually(w.t, "three renewals", func() bool { return calls.Load() > 3 })
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newTown(t, 2, 50*time.Millisecond)
+			p, l := w.spoken()
+			cn := newConn(-1)
+			r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+			defer r.Gone()
+			w.nodes[1].mirrored(t, p.k)
+			m := w.nodes[1].mirrorOf(p.k)
+			said := ""
+			say := func(s string) { said += s; l.Text(s) }
+			c.happens(w, say)
+			say("last")
+			cn.until(t, "the text", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == said })
+			if m != w.nodes[1].mirrorOf(p.k) {
+				t.Error("the mirror was given up")
+			}
+		})
+	}
+}
+
+func TestTheLastMessageIsMissedWithoutAnother(t *testing.T) {
+	w := newTown(t, 2, 20*time.Millisecond)
+	p, l := w.spoken()
+	cn := newConn(-1)
+	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+	defer r.Gone()
+	w.nodes[1].mirrored(t, p.k)
+	w.set(faults{drop: 1000})
+	l.Text("lost")
+	w.set(faults{})
+	cn.until(t, "what was lost", has(3))
+}
+
+// What is said between the snapshot and its arrival waits for it.
+func TestWhatOvertakesTheSnapshotIsKept(t *testing.T) {
+	w := newTown(t, 2, time.Minute) // nothing is asked again
+	p, l := w.spoken()
+	l.Text("a")
+	w.calls(func() {
+		w.calls(nil)
+		l.Text("b")
+		l.Text("c")
+		eventually(t, "they are there", func() bool {
+			hub := w.nodes[1].hs.hold(p.k, true)
+			defer hub.release()
+			return hub.mirror != nil && len(hub.mirror.early) == 2
+		})
+	})
+	cn := newConn(-1)
+	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+	defer r.Gone()
+	l.Text("d")
+	cn.until(t, "all", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == "abcd" })
+}
+
+// A reader that came while the owner was not to be had is brought up to it.
+func TestAReaderThatCatchesUpMeetsAMirrorThatComesLate(t *testing.T) {
+	w := newTown(t, 2, 20*time.Millisecond)
+	p, l := w.spoken()
+	l.Text("abc")
+	w.nodes[0].cut.Store(true)
+	r, err := w.nodes[1].hs.Open(t.Context(), p.k.tenant, p.k.run, event.ReadCursor("", -1, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Gone()
+	w.nodes[0].cut.Store(false)
+	w.nodes[1].mirrored(t, p.k)
+	cn := newConn(-1)
+	r.Attach(cn)
+	if got, want := list(cn.got()), "1 run.started ;2 step.started ;2.3 llm.delta abc;"; got != want {
+		t.Errorf("got %s want %s", got, want)
+	}
+}
+
+func TestAWatchEndsWithItsLastReader(t *testing.T) {
+	w := newTown(t, 2, time.Minute) // it does not expire
+	p, _ := w.spoken()
+	for range 3 {
+		r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), newConn(-1))
+		if !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) {
+			t.Fatal("nobody watches")
+		}
+		r.Gone()
+		eventually(t, "the watch has ended", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
+	}
+}
+
+// The run moves while its former owner is being asked.
+func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
+	w := newTown(t, 3, time.Minute)
+	p, _ := w.spoken()
+	w.calls(func() {
+		w.calls(nil)
+		w.move(p.k.run.Shard(), 2)
+		eventually(t, "the new owner is asked", func() bool {
+			m := w.nodes[1].mirrorOf(p.k)
+			return m != nil && m.link.to == w.nodes[2].id
+		})
+	})
+	cn := newConn(-1)
+	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
+	defer r.Gone()
+	w.nodes[1].mirrored(t, p.k)
+	p.hs = w.nodes[2].hs
+	p.publish(p.beginLLM())
+	p.hs.Begin(p.k.tenant, p.k.run, 3, 1).Text("x")
+	cn.until(t, "the new owner's text", has(4))
+	eventually(t, "the former owner is not watched", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
+}
+
+// A publisher here ends while a reader catches up; the rest of its step is spoken
+// elsewhere, and the next step is published here again.
+func TestAStepThatAnotherNodeEndsIsNotMissed(t *testing.T) {
+	for name, attached := range map[string]bool{"live": true, "catching up": false} {
+		t.Run(name, func(t *testing.T) {
+			hs, w, _ := setUp(t)
+			p := newPlay(w, hs, 1)
+			p.publish(p.start())
+			p.publish(p.beginLLM())
+			hs.Begin(p.k.tenant, p.k.run, 2, 0).Text("ab")
+			r, err := hs.Open(t.Context(), p.k.tenant, p.k.run, event.ReadCursor("", -1, true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Gone()
+			cn := newConn(-1)
+			if attached {
+				r.Attach(cn)
+			}
+			hs.Abandon(p.k.tenant, p.k.run)
+			p.commit(func(f *event.Facts) []*event.Frame {
+				f.Steps[0].Status, f.Steps[0].Output = lifecycle.StepSucceeded, json.RawMessage(`{"text":"abcd"}`)
+				return nil
+			})
+			p.publish(p.beginLLM())
+			if !attached {
+				r.Attach(cn)
+			}
+			cn.until(t, "the next step", func(fs []*event.Frame) bool { return len(fs) > 0 && fs[len(fs)-1].Pos.Seq == 3 })
+			if got := text(cn.got(), event.LLMDelta); got != "abcd" {
+				t.Errorf("heard %q", got)
+			}
+			increasing(t, cn.got())
+		})
+	}
+}
+
 // With nothing to carry messages, or with a carrier that is down, readers follow
 // what is committed.
 func TestWithoutACarrierTheFactsAreFollowed(t *testing.T) {
@@ -739,6 +939,77 @@ func TestManyReadersThatFallReadTheFactsTogether(t *testing.T) {
 		if got, want := told(cn.got()), told(p.all); !slices.Equal(got, want) {
 			t.Fatalf("got %q want %q", got, want)
 		}
+	}
+}
+
+// asked is a Source that says where reads begin, and reads when it is let.
+type asked struct {
+	from chan event.Pos
+	let  chan struct{}
+}
+
+func (a *asked) Facts(_ context.Context, _ id.TenantID, run id.RunID, c event.Cursor) (*event.Facts, error) {
+	a.from <- c.After
+	<-a.let
+	return &event.Facts{Run: run, Seq: c.After.Seq}, nil
+}
+
+// The read that several wait for begins behind the earliest of them, and begins
+// after each of them came.
+func TestASharedReadServesTheEarliestReader(t *testing.T) {
+	hs, w, _ := setUp(t)
+	source := &asked{make(chan event.Pos), make(chan struct{})}
+	hs.source = source
+	h := hs.hold(newPlay(w, hs, 1).k, true)
+	h.mu.Unlock()
+	got := make(chan int64, 4)
+	read := func(seq int64) {
+		facts, err := hs.readShared(h, event.Pos{Seq: seq})
+		if err != nil {
+			t.Error(err)
+			got <- -1
+			return
+		}
+		got <- facts.Seq
+	}
+	waiting := func(seq int64) {
+		t.Helper()
+		eventually(t, "the next read is to begin there", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.next != nil && h.next.from.Seq == seq
+		})
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { read(9) })
+	if at := <-source.from; at.Seq != 9 {
+		t.Fatalf("read from %v", at)
+	}
+	wg.Go(func() { read(7) })
+	waiting(7)
+	wg.Go(func() { read(2) })
+	waiting(2)
+	wg.Go(func() { read(5) })
+	source.let <- struct{}{}
+	if seq := <-got; seq != 9 {
+		t.Errorf("the first was answered from %d", seq)
+	}
+	for n := 0; n < 3; { // the last one may have come too late for the second read
+		select {
+		case at := <-source.from:
+			if at.Seq != 2 && at.Seq != 5 {
+				t.Errorf("read from %v", at)
+			}
+			source.let <- struct{}{}
+		case seq := <-got:
+			if n++; seq != 2 && seq != 5 {
+				t.Errorf("answered from %d", seq)
+			}
+		}
+	}
+	wg.Wait()
+	if h.next != nil || h.reading != nil {
+		t.Error("a read stays")
 	}
 }
 

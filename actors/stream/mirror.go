@@ -138,9 +138,6 @@ func (m *mirror) install(s Snapshot) {
 	if missed {
 		m.fail()
 	}
-	if h.mirror == m {
-		h.aim() // the owner may have changed meanwhile
-	}
 }
 
 // aim gives a mirror up that is another node's than the run's owner, and asks the
