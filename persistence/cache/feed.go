@@ -90,8 +90,13 @@ func (f *Feed) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends both and takes this member's stream away.
+// Stop ends both and takes this member's stream away. A feed that never began
+// has nothing to end.
 func (f *Feed) Stop() {
+	if f.cancel == nil {
+		f.reader.Close()
+		return
+	}
 	f.cancel()
 	f.reader.Close() // wakes a read that waits
 	f.wg.Wait()

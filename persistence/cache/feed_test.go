@@ -288,6 +288,12 @@ func TestItStartsAndStopsWithoutRedis(t *testing.T) {
 	if a.feed.Up() {
 		t.Error("up")
 	}
+	c, err := cache.Open("redis://127.0.0.1:1/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.NewFeed(member(), zerolog.Nop()).Stop() // it never began
 	began := time.Now()
 	a.feed.Stop()
 	if took := time.Since(began); took > 5*time.Second {
