@@ -209,7 +209,7 @@ func (k *kind) gaveUp(e ModelCall, req *model.Request, sp *speech, price model.P
 		Idx: e.Idx, Code: err.Failure(), Message: err.Message, Broken: err.Kind == model.Broken, Price: price,
 	}
 	if err.Kind == model.Cancelled { // by nobody here: our own contexts were looked at before
-		m.Code, m.Broken = lifecycle.FailModelError, true
+		m.Code, m.Interrupted = lifecycle.FailModelError, true
 	}
 	if m.Message == "" {
 		m.Message = "The model provider failed (" + string(err.Kind) + ")."
@@ -250,7 +250,8 @@ func retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
 		var provider *model.Error // whose lost connection is not ours
-		if err == nil || ctx.Err() != nil || errors.As(err, &provider) || !pg.IsUnavailable(err) && !errors.Is(err, unavailable) {
+		cutOff := errors.As(err, &provider) && provider.Kind == model.Cancelled && provider.BeforeFirstToken
+		if err == nil || ctx.Err() != nil || provider != nil && !cutOff || provider == nil && !pg.IsUnavailable(err) && !errors.Is(err, unavailable) {
 			return err
 		}
 		t := time.NewTimer(pause)

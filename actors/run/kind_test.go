@@ -1116,6 +1116,8 @@ func TestModelFailures(t *testing.T) {
 	refused := &model.Error{Kind: model.Refused, Status: 400, Message: "bad model"}
 	unavailable := &model.Error{Kind: model.Unavailable, Message: "no answer", BeforeFirstToken: true}
 	broken := &model.Error{Kind: model.Broken, Message: "cut off"}
+	lost := &model.Error{Kind: model.Cancelled, Message: "no lease", BeforeFirstToken: true, Err: context.Canceled}
+	cut := &model.Error{Kind: model.Cancelled, Message: "no lease", Err: context.Canceled}
 	for _, c := range []struct {
 		name  string
 		turns []func(context.Context, *model.Request, model.Sink) (*model.Result, error)
@@ -1127,6 +1129,9 @@ func TestModelFailures(t *testing.T) {
 		{"broken once", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("par", broken)}, "succeeded 2 2", "abandoned succeeded"},
 		{"broken twice", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("par", broken), said("tia", broken)}, "failed MODEL_ERROR 2 2", "abandoned failed"},
 		{"broken, then refused", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", broken), said("", refused)}, "failed MODEL_ERROR 2 0", "abandoned failed"},
+		{"lease lost once", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", lost)}, "succeeded 1 1", "succeeded"},
+		{"lease lost thrice", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("", lost), said("", lost), said("", lost)}, "succeeded 1 1", "succeeded"},
+		{"lease lost in the answer, thrice", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){said("a", cut), said("b", cut), said("c", cut)}, "succeeded 4 4", "abandoned abandoned abandoned succeeded"},
 		{"a panic", []func(context.Context, *model.Request, model.Sink) (*model.Result, error){func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
 			panic("bug")
 		}}, "failed INTERNAL 1 0", "failed"},

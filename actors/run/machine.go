@@ -359,7 +359,7 @@ func undeliverable(input json.RawMessage) string {
 func (c *change) failed(m ModelFailed) {
 	c.clock()
 	status := lifecycle.StepFailed
-	again := m.Broken && !c.s.Retried
+	again := m.Interrupted || m.Broken && !c.s.Retried
 	if again {
 		status = lifecycle.StepAbandoned
 	}
@@ -370,7 +370,7 @@ func (c *change) failed(m ModelFailed) {
 	switch {
 	case c.overUse(), c.overTime():
 	case again:
-		c.s.Retried = true
+		c.s.Retried = c.s.Retried || !m.Interrupted
 		c.ask()
 	default:
 		c.end(lifecycle.RunFailed, m.Code, m.Message)

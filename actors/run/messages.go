@@ -30,6 +30,9 @@ type (
 		Code    lifecycle.Failure
 		Message string // safe to show
 		Broken  bool   // worth one more step
+		// Interrupted: by this node, which lost its lease in the middle of the answer;
+		// worth another step however often it happens.
+		Interrupted bool
 		// What the turn used as far as that can be known: an estimate.
 		TokensIn, TokensOut int64
 		Price               model.Price

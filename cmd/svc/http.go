@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,7 +69,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	table := edge.NewTable()
 	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
-		Tools: h.tools, Logins: logins{h.users, h.node, new(atomic.Uint64)}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
 		Revoker: h.revoker, Valid: valid,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"agentsvc/actors/limit"
@@ -25,7 +24,6 @@ const (
 type logins struct {
 	users *store.Directory
 	node  *cluster.Node
-	tries *atomic.Uint64 // so far, on this node
 }
 
 func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, error) {
@@ -38,7 +36,7 @@ func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok 
 	sum := sha256.Sum256([]byte(key))
 	bucket := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
 	bucket.ID[6] = bucket.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
-	v, err := l.node.Ask(ctx, bucket, limit.Lease{Node: l.node.Member(), Seq: l.tries.Add(1), Want: 1})
+	v, err := l.node.Ask(ctx, bucket, limit.Take{})
 	if err != nil {
 		return 0, false, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/tool"
+	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
 )
 
@@ -212,12 +214,16 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	if ctx.Err() != nil {
 		return nil
 	}
+	suspended := errors.Is(err, egress.ErrSuspended) // then it is not the server that is down
 	b.log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
 	last, err := b.tables.View(t).LastTools(ctx)
 	if err != nil {
 		b.log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
 	}
 	list := last[target.Slug]
+	if suspended {
+		return list
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.down) >= maxKept {

@@ -253,32 +253,51 @@ func (b *toolbox) again(ctx context.Context, t run.Turn, owner string) (*view, e
 func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
 	ctx, cancel := context.WithTimeout(caller, b.timeout)
 	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		out, err := b.call(ctx, caller, t, p)
+		if !errors.Is(err, egress.ErrSuspended) {
+			return out
+		}
+		// The lease had run out. With it, what was not sent is sent; what may have been,
+		// only where the tool knows it again.
+		if e := (*mcp.Error)(nil); errors.As(err, &e) && e.MaybeRan && !p.Repeat {
+			return tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
+		}
+		if !slept(ctx, pause) {
+			return out
+		}
+	}
+}
+
+// call is one attempt; the error is what the gateway said, of which the outcome
+// tells the model.
+func (b *toolbox) call(ctx, caller context.Context, t run.Turn, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
 	v, err := persist(ctx, func() (*view, error) { return b.again(ctx, t, owner) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
 		}
-		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run.")
+		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run."), nil
 	}
 	of := slices.DeleteFunc(slices.Clone(v.specs), func(s tool.Spec) bool { return s.Qualified() != p.Tool })
 	o, ok := tool.Exact(tool.Offers(v.access, t.Manifest, t.Options, of), p.Tool)
 	switch {
 	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
-		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool))
+		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil
 	case !ok:
-		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent any more. Nothing was run.", p.Tool))
+		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent any more. Nothing was run.", p.Tool)), nil
 	case o.NoConnection:
-		return tool.FailedResult(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run.")
+		return tool.FailedResult(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run."), nil
 	}
 	target, err := b.targetOf(t.Tenant, v.access, o)
 	if err != nil {
-		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run.")
+		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run."), nil
 	}
-	answer, err := b.gateway.Call(ctx, target, o.Name, p.Args)
+	answer, failed := b.gateway.Call(ctx, target, o.Name, p.Args)
 	out := outcome(answer)
-	if err != nil {
-		out = failedCall(err)
+	if failed != nil {
+		out = failedCall(failed)
 	}
 	// The gateway has taken this connection's credential out already.
 	others := slices.DeleteFunc(v.secrets, func(s mcp.Target) bool { return o.Connection != nil && *s.Connection == *o.Connection })
@@ -290,21 +309,23 @@ func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned
 			out.Shown = shown[0]
 		}
 	}
-	return out
+	return out, failed
 }
+
+// The pause before what could not be done yet is tried again.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
 
 // persist repeats a read while the storage cannot serve: nothing was called yet.
 func persist(ctx context.Context, read func() (*view, error)) (*view, error) {
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		v, err := read()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, store.ErrUnavailable) {
 			return v, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !slept(ctx, pause) {
 			return nil, err
 		}
 	}

@@ -166,7 +166,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
 	s.onStop(func(context.Context) error { registry.Close(); return nil })
 
-	gateway := mcp.New(mcp.Config{Guard: guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Log: log})
+	gateway := mcp.New(mcp.Config{Guard: guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: live, Log: log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 
 	tables := store.New(pools.api, keys)
