@@ -560,6 +560,7 @@ func (l *load) revocation(ctx context.Context) error {
 			}
 		})
 	}
+	asked := time.Now()
 	a, err := l.c.careful(ctx, "DELETE", "/v1/api-keys/"+key.ID, "", nil)
 	gone := time.Now()
 	if err != nil || a.status != http.StatusNoContent && a.status != http.StatusNotFound {
@@ -578,7 +579,7 @@ func (l *load) revocation(ctx context.Context) error {
 		}
 		select {
 		case at := <-streamed:
-			if !terminal.Load() && at.After(gone) {
+			if !terminal.Load() && at.After(asked) { // else it broke off, or its run ended, before
 				l.book.rule(lawCutOff, at.Sub(gone) <= time.Second, "it went on for %s", at.Sub(gone))
 			}
 		case <-time.After(1500 * time.Millisecond):
