@@ -32,6 +32,7 @@ type Config struct {
 	RateRefill     float64
 	Heartbeat      time.Duration
 	RunConcurrency int
+	TenantStreams  int
 	Escalation     float64
 	ToolTimeout    time.Duration
 	ToolsTTL       time.Duration
@@ -76,6 +77,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that flow into it", set: rate(&c.RateRefill)},
 		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams", set: duration(&c.Heartbeat)},
 		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
+		{env: "SVC_TENANT_STREAMS", value: "0", usage: "open event streams per tenant over all nodes, 0 is no limit", set: count(&c.TenantStreams)},
 		{env: "SVC_ESCALATION_FRACTION", value: "0.5", usage: "part of an approval's time after which it escalates, above 0 and below 1", set: fraction(&c.Escalation)},
 		{env: "SVC_TOOL_TIMEOUT", value: "60s", usage: "one tool call", set: duration(&c.ToolTimeout)},
 		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},

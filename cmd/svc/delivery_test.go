@@ -53,7 +53,7 @@ func BenchmarkDelivery(b *testing.B) {
 	}
 	edge.HandleStream(table, edge.Route{Method: "GET", Path: "/runs/{id}", ID: "watch", Summary: "watch", Tag: "bench"},
 		func(ctx context.Context, _ *edge.Caller, in *watch) (edge.Subscriber, error) {
-			return streams{hubs}.Open(ctx, tenant, in.ID, event.Cursor{Since: -1})
+			return streams{hubs: hubs}.Open(ctx, tenant, in.ID, event.Cursor{Since: -1})
 		})
 	server, err := edge.NewServer(edge.Config{Table: table, Log: zerolog.Nop()})
 	if err != nil {

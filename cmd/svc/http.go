@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -41,6 +42,7 @@ type joined struct {
 	writer *journal.Writer
 	tables *store.Store
 	hubs   *stream.Hubs
+	holds  *limit.Holds // nil: a tenant may have as many streams as it opens
 	blobs  *blob.Dir
 	guard  *egress.Guard
 	ledger *limit.Ledger
@@ -68,7 +70,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: valid})
 	table := edge.NewTable()
 	p := platform.New(platform.Config{
-		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs}, Files: h.blobs, URLs: urls{h.guard, c.Production},
+		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
 		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
 		Revoker: h.revoker, Valid: valid,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
@@ -191,20 +193,45 @@ func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor 
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
 }
 
-// streams gives the edge's connections to the readers of runs.
-type streams struct{ hubs *stream.Hubs }
-
-func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
-	r, err := s.hubs.Open(ctx, tenant, run, from)
-	if err != nil {
-		return nil, err
-	}
-	return reader{r}, nil
+// streams gives the edge's connections to the readers of runs, at most so many of
+// a tenant at a time over all nodes.
+type streams struct {
+	hubs  *stream.Hubs
+	holds *limit.Holds // nil: no bound
+	most  int
 }
 
-type reader struct{ *stream.Reader }
+func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
+	release := func() {}
+	if s.holds != nil {
+		free, ok, err := s.holds.Hold(ctx, limit.HoldsAddress(tenant, "streams", ""), s.most)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, problem.RateLimited(fmt.Sprintf("The tenant has %d open event streams, and may have no more (scope: streams).", s.most), time.Second)
+		}
+		release = free
+	}
+	r, err := s.hubs.Open(ctx, tenant, run, from)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return reader{r, release}, nil
+}
+
+type reader struct {
+	*stream.Reader
+	release func()
+}
 
 func (r reader) Attach(c *edge.Conn) { r.Reader.Attach(c) }
+
+func (r reader) Gone() {
+	r.Reader.Gone()
+	r.release()
+}
 
 // urls judges the URLs that tenants give for models.
 type urls struct {

@@ -23,10 +23,6 @@ import (
 	"agentsvc/transport/platform"
 )
 
-// serviceWatch is the node service by which a node follows the runs of another
-// one (stream.Hubs).
-const serviceWatch = "watch"
-
 // mesh is what a node of several has beside what a single one has: its port for
 // the others, and the Redis that they share. A single node has none: nil.
 type mesh struct {

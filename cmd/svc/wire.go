@@ -207,9 +207,21 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		node.OnChange(keeper.Changed)
 		s.onStop(keeper.Stop)
 	}
+	var holds *limit.Holds
+	if c.TenantStreams > 0 {
+		held := limit.HoldsConfig{Node: node, Now: member.Now}
+		if mesh != nil {
+			held.Living = func() []id.MemberID { return living(member) }
+		}
+		holds = limit.NewHolds(held)
+		node.Register(limit.KindHolds, holds.Behavior)
+		node.Serve(limit.ServiceHolds, holds.Served)
+		node.OnChange(holds.Changed)
+		s.onStop(func(context.Context) error { holds.Stop(); return nil })
+	}
 	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: rate})
 	node.Serve(limit.ServiceRecall, ledger.Served)
-	node.Serve(serviceWatch, hubs.ServeWatch)
+	node.Serve(stream.Service, hubs.ServeWatch)
 	node.Serve(serviceRevoked, rev.serve)
 	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Log: log})
 	node.OnChange(func(c cluster.Change) { sweeper.Gained(c.Gained) })
@@ -237,7 +249,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	s.onStop(func(context.Context) error { sweeper.Stop(); return nil })
 	if err := s.openHTTP(c, joined{
-		node: node, writer: writer, tables: tables, hubs: hubs, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
+		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
 		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, clustered: mesh != nil,
 	}, metrics); err != nil {
 		return nil, err
