@@ -44,7 +44,6 @@ type town struct {
 type faults struct {
 	drop, twice, slow int
 	refuse            int // of calls
-	silent            bool
 }
 
 // house is one node of the town: its Peers and its Carrier.

@@ -36,7 +36,6 @@ type roster struct {
 type rosterRow struct {
 	until  time.Time // of the lease, by the roster's clock
 	forgot int64
-	hidden bool // from Members
 }
 
 var errRosterDown = errors.New("no database")
