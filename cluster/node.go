@@ -105,6 +105,7 @@ type Node struct {
 // kind is what is registered for a kind of actors.
 type kind struct {
 	produce func(Address) Behavior
+	local   bool          // its actors live here, whoever owns their shards
 	depth   *atomic.Int64 // messages in its mailboxes
 }
 
@@ -163,13 +164,24 @@ func New(cfg Config) *Node {
 // Register says how activations of a kind are made. produce runs under a lock:
 // it only makes the Behavior and does not call the node.
 func (n *Node) Register(name string, produce func(Address) Behavior) {
+	n.register(name, kind{produce: produce})
+}
+
+// RegisterLocal is Register for a kind whose actors live where they are told, and
+// stay there: on each node that has one, whoever owns its shard.
+func (n *Node) RegisterLocal(name string, produce func(Address) Behavior) {
+	n.register(name, kind{produce: produce, local: true})
+}
+
+func (n *Node) register(name string, k kind) {
 	if n.state.Load() != stateNew {
 		panic("cluster: Register after Start")
 	}
 	if _, ok := n.kinds[name]; ok {
 		panic("cluster: kind registered twice: " + name)
 	}
-	n.kinds[name] = kind{produce, depths.of(name)}
+	k.depth = depths.of(name)
+	n.kinds[name] = k
 }
 
 // Serve says who answers calls of a service on this node.
@@ -300,7 +312,7 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 	for _, p := range n.placers {
 		p.mu.Lock()
 		for addr, a := range p.live {
-			if t.Owner(addr.Shard()) != n.self {
+			if t.Owner(addr.Shard()) != n.self && !n.kinds[addr.Kind].local {
 				a.Stop()
 			}
 		}
@@ -339,6 +351,14 @@ func (n *Node) Members() []id.MemberID { return n.view.Load().table.Members() }
 
 // Shards are those of this node. The slice is shared: it is not to be changed.
 func (n *Node) Shards() []id.Shard { return n.view.Load().own }
+
+// ownerOf is the member where a lives.
+func (n *Node) ownerOf(a Address) id.MemberID {
+	if n.kinds[a.Kind].local {
+		return n.self
+	}
+	return n.Owner(a.Shard())
+}
 
 // Owner is the member that owns s.
 func (n *Node) Owner(s id.Shard) id.MemberID { return n.view.Load().table.Owner(s) }
@@ -438,7 +458,7 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 // attempt sends r once. waiting says that the asker left before the answer.
 // expired and until are the deadline where ctx has none.
 func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, until time.Time, a Address, r *request) (v any, waiting bool, err error) {
-	if owner := n.view.Load().table.Owner(a.Shard()); owner != n.self {
+	if owner := n.ownerOf(a); owner != n.self {
 		if expired != nil {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, until)
@@ -562,7 +582,7 @@ var errStopping = problem.Unavailable("The node is stopping.", time.Second)
 // locate finds or makes the activation of a, and says who owns it. The placer's
 // lock is held.
 func (n *Node) locate(p *placer, a Address) (*activation, id.MemberID, error) {
-	owner := n.view.Load().table.Owner(a.Shard())
+	owner := n.ownerOf(a)
 	if owner != n.self {
 		return nil, owner, ErrNotOwner
 	}

@@ -386,3 +386,46 @@ func TestTheDepthOfMailboxesIsKnown(t *testing.T) {
 		t.Fatalf("%d messages wait after all were received", d)
 	}
 }
+
+// A local kind lives where it is told, whoever owns its shard, and a member list
+// does not end it; the end of the node does.
+func TestALocalKindStays(t *testing.T) {
+	self, other := member(), member()
+	peers := loopback{}
+	var ended atomic.Int32
+	n := New(Config{Member: self, Peers: peers})
+	n.RegisterLocal("here", func(Address) Behavior {
+		return &scripted{receive: func(c Context, m any) { c.Reply(m) }, stopped: func() { ended.Add(1) }}
+	})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.Yield(true)
+	var addrs []Address
+	for range 20 {
+		a := address("here")
+		addrs = append(addrs, a)
+		if v, err := n.Ask(t.Context(), a, 1); err != nil || v != 1 {
+			t.Fatalf("%v, %v", v, err)
+		}
+	}
+	if err := n.SetMembers([]id.MemberID{other}); err != nil { // nothing is this node's any more
+		t.Fatal(err)
+	}
+	addrs = append(addrs, address("here"))
+	for _, a := range addrs {
+		n.Tell(a, 2)
+		if v, err := n.Ask(t.Context(), a, 3); err != nil || v != 3 {
+			t.Errorf("%v, %v", v, err)
+		}
+	}
+	if got := ended.Load(); got != 0 {
+		t.Errorf("%d ended", got)
+	}
+	if err := n.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := int(ended.Load()); got != len(addrs) {
+		t.Errorf("%d of %d ended", got, len(addrs))
+	}
+}

@@ -29,10 +29,9 @@ type Heads interface {
 
 // Node is where Readers live.
 type Node interface {
-	Register(kind string, produce func(cluster.Address) cluster.Behavior)
+	RegisterLocal(kind string, produce func(cluster.Address) cluster.Behavior)
 	Tell(a cluster.Address, m any)
 	Send(a cluster.Address, m any) bool
-	MintShard() id.Shard
 	After(d time.Duration, f func())
 }
 
@@ -118,7 +117,7 @@ func New(cfg Config) *Hubs {
 		hs.shelves[i].hubs = map[key]*hub{}
 	}
 	hs.life, hs.cancel = context.WithCancel(context.Background())
-	hs.node.Register(msg.KindStream, hs.produce)
+	hs.node.RegisterLocal(msg.KindStream, hs.produce)
 	if cfg.Peers != nil && cfg.Carrier != nil {
 		hs.peers, hs.carrier, hs.self = cfg.Peers, cfg.Carrier, cfg.Peers.Member()
 		hs.peers.OnChange(hs.changed)

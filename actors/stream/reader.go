@@ -88,7 +88,7 @@ type (
 // NOT_FOUND. A Reader that is returned is owed a call of Gone, after Attach if
 // that is called.
 func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
-	r := &Reader{all: hs, cursor: c, id: id.New(hs.node.MintShard())}
+	r := &Reader{all: hs, cursor: c, id: id.NewAnywhere()}
 	h := hs.hold(key{tenant, run}, true)
 	r.hub = h
 	h.add(r)
