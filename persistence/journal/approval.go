@@ -76,9 +76,9 @@ func (u *ApprovalUpdate) statement(c *Commit) Statement {
 	args := []any{c.Tenant, u.ID, u.Run, u.Version, u.Epoch, u.SetEpoch, string(u.Status), string(u.Assignee), u.SoFar, u.Edited, u.Digest[:],
 		jsonText(u.Decisions), orNull(u.Decision), u.Feedback, u.EscalatedAt, u.DecidedAt, u.UpdatedAt, c.Op}
 	if u.joins(c) {
-		return Statement{Swap: true, SQL: queries.Get("approval_join"), Args: args}
+		return Statement{Swap: true, raises: true, SQL: queries.Get("approval_join"), Args: args}
 	}
-	return Statement{Swap: true, SQL: queries.Get("approval_update"), Args: append(args, u.DropTimers, u.WakeRun)}
+	return Statement{Swap: true, raises: true, SQL: queries.Get("approval_update"), Args: append(args, u.DropTimers, u.WakeRun)}
 }
 
 // joins reports whether the run that waits for the approval is swapped by c.

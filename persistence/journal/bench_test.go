@@ -242,14 +242,29 @@ func text2(j json.RawMessage) *string {
 // callers meet in a lane, and raw with the largest batch that a flush can be.
 // The goal is a ratio of at least a half. Run it with -benchtime=20000x.
 func BenchmarkRunPath(b *testing.B) {
+	for _, n := range []int{benchCallers / 4, benchCallers} {
+		b.Run(fmt.Sprintf("%d callers", n), func(b *testing.B) { runPath(b, n) })
+	}
+}
+
+func runPath(b *testing.B, n int) {
 	x, cluster, callers := benchWorld(b, benchLanes*maxFlush)
 	const largestRound = benchLanes * maxFlush
 	part := max(b.N/2/largestRound, 1) * largestRound // whole batches only
-	var equal, largest, byWriter time.Duration
+	var equal, largest, byWriter, own, backends time.Duration
+	used := func() time.Duration {
+		var sum time.Duration
+		for _, l := range x.w.lanes {
+			sum += cpuOf(b, l.conn.backend.pid)
+		}
+		return sum
+	}
 	b.ResetTimer()
 	for range 2 {
-		equal += raw(b, cluster, callers[:benchCallers], part)
-		byWriter += write(b, x, callers[:benchCallers], part)
+		equal += raw(b, cluster, callers[:n], part)
+		before, theirs := cpu(b), used()
+		byWriter += write(b, x, callers[:n], part)
+		own, backends = own+cpu(b)-before, backends+used()-theirs
 		largest += raw(b, cluster, callers, part)
 	}
 	b.ReportMetric(float64(2*part)/equal.Seconds(), "raw-runs/s")
@@ -257,6 +272,8 @@ func BenchmarkRunPath(b *testing.B) {
 	b.ReportMetric(float64(2*part)/byWriter.Seconds(), "runs/s")
 	b.ReportMetric(equal.Seconds()/byWriter.Seconds(), "ratio")
 	b.ReportMetric(largest.Seconds()/byWriter.Seconds(), "ratio512")
+	b.ReportMetric(float64(own.Microseconds())/float64(6*part), "own-cpu-µs/commit")
+	b.ReportMetric(float64(backends.Microseconds())/float64(6*part), "backend-cpu-µs/commit")
 	b.ReportMetric(0, "ns/op")
 }
 

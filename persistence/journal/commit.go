@@ -232,4 +232,6 @@ type Statement struct {
 	Args   []any
 	Swap   bool
 	Settle string
+
+	raises bool // of a Swap: the SQL itself raises svc_missed when it misses
 }

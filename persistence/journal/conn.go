@@ -73,12 +73,8 @@ func (c *conn) setUp(ctx context.Context, lost backend) error {
 	if _, err := c.raw.Exec(ctx, queries.Get("lane_setup")); err != nil {
 		return fmt.Errorf("set up the connection: %w", err)
 	}
-	names := []string{"begin", "commit", "fence"}
-	for _, b := range newRows() {
-		names = append(names, b.name)
-	}
-	for _, name := range names {
-		if _, err := c.raw.PgConn().Prepare(ctx, prefix+name, queries.Get(name), nil); err != nil {
+	for name, sql := range statements {
+		if _, err := c.raw.PgConn().Prepare(ctx, prefix+name, sql, nil); err != nil {
 			return fmt.Errorf("prepare %s: %w", name, err)
 		}
 	}

@@ -23,14 +23,16 @@
 // the flush are written: the flush is rolled back and done again without the
 // losers. A commit that the database refuses is isolated by halving the flush.
 //
-// COMMIT has a round trip of its own. So a connection that is lost before it
-// leaves nothing in doubt, every statement's count can be judged, and it costs
-// nothing that could be measured on a local connection. There is no COPY: the
-// database refuses it on tables with row-level security.
+// A flush is one round trip (docs/adr/0022): the statements and the end of the
+// transaction go out together, and it is the database that refuses the whole of it
+// when a row that must take effect does not. COMMIT has a round trip of its own
+// where something has to be looked at before: whether the callers of new work are
+// still there, or how many rows a Statement with Swap affected. There is no COPY:
+// the database refuses it on tables with row-level security.
 //
 // Loss: while the database cannot serve, accepted work waits and new work is
-// refused. When a connection is lost during COMMIT, the lane ends the old
-// backend, looks which rows are there (the commits of a flush share one fate)
+// refused. When a connection is lost after the end of a transaction was
+// sent, the lane ends the old backend, looks which rows are there (the commits of a flush share one fate)
 // and answers or sends again: nothing is written twice and nothing answered is
 // lost. Lazy rows (Touch) may be lost; nothing durable depends on them.
 package journal

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,39 +19,50 @@ import (
 )
 
 // TestKilledAtEachPoint kills a process at every point of this package and looks
-// what of its commit is there: all before the answer, and nothing before COMMIT.
+// what of its commit is there: all before the answer, and nothing before COMMIT is
+// sent. Of accepted work it is sent with the statements.
 func TestKilledAtEachPoint(t *testing.T) {
 	if os.Getenv("SVC_FAILPOINT") != "" {
 		victim(t)
 		return
 	}
-	want := map[string]int{"journal.before_flush": 0, "journal.after_statements": 0, "journal.after_commit": 1}
+	type rows struct{ accepted, fresh []int }
+	want := map[string]rows{
+		"journal.before_flush":     {[]int{0}, []int{0}},
+		"journal.after_statements": {[]int{0, 1}, []int{0}},
+		"journal.after_commit":     {[]int{1}, []int{1}},
+	}
 	for _, name := range failpoint.Names() {
 		if !strings.HasPrefix(name, "journal.") {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			rows, known := want[name]
-			if !known {
-				t.Fatal("nobody says what this point leaves behind")
-			}
-			db := pgtest.New(t)
-			x := worldIn(t, db, nil)
-			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAtEachPoint$")
-			cmd.Env = append(os.Environ(), "SVC_FAILPOINT="+name, "VICTIM_URL="+db.URL,
-				"VICTIM_TENANT="+x.tenant.String(), "VICTIM_MEMBER="+x.member.String())
-			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Fatalf("the process was not killed: %v\n%s", err, out)
-			}
-			x.until("the dead process's backends are gone", func() bool {
-				return x.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim'`) == 0
-			})
-			if n := x.count(`SELECT count(*) FROM audit_log`); n != rows {
-				t.Errorf("%d rows are there, want %d", n, rows)
-			}
-		})
+		left, known := want[name]
+		if !known {
+			t.Fatalf("nobody says what %s leaves behind", name)
+		}
+		for work, rows := range map[string][]int{"accepted": left.accepted, "new": left.fresh} {
+			t.Run(name+" "+work, func(t *testing.T) { killedAt(t, name, work, rows) })
+		}
+	}
+}
+
+// killedAt kills a process at the point of that name.
+func killedAt(t *testing.T, name, work string, rows []int) {
+	db := pgtest.New(t)
+	x := worldIn(t, db, nil)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAtEachPoint$")
+	cmd.Env = append(os.Environ(), "SVC_FAILPOINT="+name, "VICTIM_URL="+db.URL, "VICTIM_WORK="+work,
+		"VICTIM_TENANT="+x.tenant.String(), "VICTIM_MEMBER="+x.member.String())
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the process was not killed: %v\n%s", err, out)
+	}
+	x.until("the dead process's backends are gone", func() bool {
+		return x.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim'`) == 0
+	})
+	if n := x.count(`SELECT count(*) FROM audit_log`); !slices.Contains(rows, n) {
+		t.Errorf("%d rows are there, want one of %v", n, rows)
 	}
 }
 
@@ -74,5 +86,7 @@ func victim(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := &world{t: t, tenant: id.TenantID{UUID: tenant}}
-	t.Log(w.Do(context.Background(), x.auditOnly(0)))
+	c := x.auditOnly(0)
+	c.New = os.Getenv("VICTIM_WORK") == "new"
+	t.Log(w.Do(context.Background(), c))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"agentsvc/persistence/failpoint"
+	"agentsvc/persistence/pg"
 )
 
 // verdict is how one transaction ended.
@@ -23,7 +24,7 @@ const (
 	refused           // the database will not have these rows
 	busy              // locks were in the way
 	gone              // no database; nothing was written
-	unknown           // no database; COMMIT was under way
+	unknown           // no database; the end of the transaction was under way
 	fenced            // the own process is dead
 	withdrawn         // somebody left new work behind before COMMIT was sent
 )
@@ -41,6 +42,7 @@ type outcome struct {
 var (
 	errNoStep = errors.New("a step that goes on does not exist")
 	errRaces  = errors.New("the rows keep changing")
+	errNoEnd  = errors.New("the answer does not say how the transaction ended")
 )
 
 // tries bounds how often a flush is done again because of locks or of losers
@@ -188,9 +190,10 @@ func (l *lane) refuse(batch []*entry, culprit *entry, cause error) []*entry {
 	return kept
 }
 
-// transact writes batch in one transaction: one round trip for everything up to
-// the verdicts, one for COMMIT. Between them nothing can be in doubt: a
-// connection lost before COMMIT was sent has written nothing.
+// transact writes batch in one transaction. Where nothing has to be looked at
+// between the statements and its end, both go in one round trip: an implicit
+// transaction, which the database itself refuses as a whole when a row misses.
+// Else COMMIT has a round trip of its own.
 func (l *lane) transact(batch []*entry) outcome {
 	ctx, cancel := context.WithTimeout(l.w.hard, flushTimeout)
 	defer cancel()
@@ -206,37 +209,49 @@ func (l *lane) transact(batch []*entry) outcome {
 	}
 	p := l.conn.raw.PgConn().StartPipeline(ctx)
 	defer p.Close()
-	out = l.send(p, texts)
-	if out.verdict == committed {
+	apart := l.apart(batch, texts)
+	out = l.send(p, texts, apart)
+	if apart && out.verdict == committed {
 		if l.w.hooks.beforeCommit != nil {
 			l.w.hooks.beforeCommit(l.conn.backend.pid)
 		}
 		failpoint.Hit(pointAfterStatements)
 		if l.leftBehind(batch) {
 			out.verdict = withdrawn
+		} else {
+			out = commit(p)
 		}
 	}
-	if out.verdict == committed {
-		out = commit(p)
-		if out.verdict == committed {
-			if l.w.hooks.afterCommit != nil {
-				l.w.hooks.afterCommit(l.conn.backend.pid)
-			}
-			failpoint.Hit(pointAfterCommit)
-			l.w.metrics.flushed(len(batch), l.w.cfg.Now().Sub(start))
+	switch out.verdict {
+	case committed:
+		if l.w.hooks.afterCommit != nil {
+			l.w.hooks.afterCommit(l.conn.backend.pid)
 		}
+		failpoint.Hit(pointAfterCommit)
+		l.w.metrics.flushed(len(batch), l.w.cfg.Now().Sub(start))
 		return out
-	}
-	if out.verdict == gone || out.verdict == unknown {
+	case gone, unknown:
 		return out
 	}
 	if err := p.Close(); err != nil && l.conn.raw.IsClosed() {
 		return outcome{verdict: gone, err: err}
 	}
+	if !apart {
+		return out // an implicit transaction has ended with the round trip
+	}
 	if _, err := l.conn.raw.PgConn().Exec(ctx, queries.Get("rollback")).ReadAll(); err != nil {
 		return outcome{verdict: gone, err: fmt.Errorf("roll back: %w", err)}
 	}
 	return out
+}
+
+// apart reports whether COMMIT needs a round trip of its own: to look whether the
+// callers of new work are still there, as late as can be, or to count the rows of
+// a Statement, which does not raise an error when it misses.
+func (l *lane) apart(batch []*entry, texts []text) bool {
+	return l.w.hooks.beforeCommit != nil || l.w.hooks.apart ||
+		slices.ContainsFunc(batch, func(e *entry) bool { return e.c.New }) ||
+		slices.ContainsFunc(texts, func(t text) bool { return t.swap && !t.raises })
 }
 
 // leftBehind reports whether the caller of new work in batch has left: nobody
@@ -249,10 +264,11 @@ func (l *lane) leftBehind(batch []*entry) bool {
 
 // text is a Statement ready to be sent.
 type text struct {
-	of    *entry
-	name  string
-	swap  bool
-	build pgx.ExtendedQueryBuilder
+	of     *entry
+	name   string
+	swap   bool
+	raises bool // when it misses its swap
+	build  pgx.ExtendedQueryBuilder
 }
 
 // prepareTexts readies the batch's Statements; one that the database cannot
@@ -267,7 +283,7 @@ func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcom
 				out.culprit = e
 				return nil, out
 			}
-			texts = append(texts, text{of: e, name: sd.Name, swap: s.Swap})
+			texts = append(texts, text{of: e, name: sd.Name, swap: s.Swap, raises: s.raises})
 			if err := texts[len(texts)-1].build.Build(l.conn.raw.TypeMap(), sd, s.Args); err != nil {
 				return nil, outcome{verdict: refused, err: err, culprit: e}
 			}
@@ -290,57 +306,72 @@ func failed(err error) outcome {
 // inBinary is the format of all parameters of the writer's own statements.
 var inBinary = []int16{pgtype.BinaryFormatCode}
 
-// send sends everything before COMMIT and reads what it did.
-func (l *lane) send(p *pgconn.Pipeline, texts []text) outcome {
-	p.SendQueryPrepared(prefix+"begin", nil, nil, nil)
-	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:]}, inBinary, inBinary)
+// missesOf is what a row that misses says of its flush, by bulk statement.
+var missesOf = [bulks]outcome{
+	bIdempotency: {verdict: lost}, bThreadUpdate: {verdict: lost}, bRunInsert: {verdict: lost}, bRunUpdate: {verdict: lost},
+	bStepCall: {verdict: refused, err: errNoStep}, bStepUpdate: {verdict: refused, err: errNoStep},
+}
+
+// send sends the statements and reads what they did; COMMIT follows apart, or the
+// round trip is the transaction.
+func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
+	if apart {
+		p.SendQueryPrepared(prefix+"begin", nil, nil, nil)
+	}
+	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:]}, inBinary, nil)
 	for _, b := range l.rows {
 		if b.rows > 0 {
-			p.SendQueryPrepared(prefix+b.name, b.finish(), inBinary, nil)
+			name, params := b.statement()
+			p.SendQueryPrepared(prefix+name, params, inBinary, nil)
 		}
 	}
 	for i := range texts {
 		t := &texts[i]
 		p.SendQueryPrepared(t.name, t.build.ParamValues, t.build.ParamFormats, t.build.ResultFormats)
 	}
+	inDoubt := unknown // once everything was sent
+	if apart {
+		inDoubt = gone
+	}
 	if err := p.Sync(); err != nil {
-		return outcome{verdict: gone, err: err}
+		return outcome{verdict: inDoubt, err: err}
+	}
+	if !apart {
+		failpoint.Hit(pointAfterStatements)
 	}
 
 	r := reader{p: p}
-	r.next() // begin
-	if alive := r.next(); alive == 0 {
-		err := r.err
-		r.sync()
-		if err == nil {
-			return outcome{verdict: fenced}
-		}
-		return outcome{verdict: gone, err: fmt.Errorf("fence: %w", err)} // no commit can be written, whichever it is
+	if apart {
+		r.next(outcome{}) // begin
 	}
-	out := outcome{}
+	r.next(outcome{verdict: fenced})
+	beforeRows := r.err != nil
 	for i, b := range l.rows {
-		if b.rows == 0 {
-			continue
-		}
-		switch n := r.next(); {
-		case !exact[i] || n == int64(b.rows) || out.verdict != committed:
-		case i == bStepUpdate || i == bStepCall:
-			out = outcome{verdict: refused, err: errNoStep}
-		default:
-			out = outcome{verdict: lost}
+		if b.rows > 0 {
+			r.next(missesOf[i])
 		}
 	}
+	var missed []*entry
 	for i := range texts {
-		if n := r.next(); texts[i].swap && n != 1 && out.verdict != refused {
-			out.verdict = lost
-			out.missed = append(out.missed, texts[i].of)
+		t := &texts[i]
+		if n := r.next(outcome{verdict: lost, missed: []*entry{t.of}}); t.swap && !t.raises && n != 1 {
+			missed = append(missed, t.of)
 		}
 	}
 	r.sync()
-	if r.err != nil {
-		return failed(r.err)
+	switch {
+	case r.err == nil && r.synced && missed == nil:
+		return outcome{}
+	case r.err == nil && r.synced:
+		return outcome{verdict: lost, missed: missed}
+	case !r.refused():
+		return outcome{verdict: inDoubt, err: r.err}
+	case r.miss.verdict != committed:
+		return r.miss
+	case beforeRows:
+		return outcome{verdict: gone, err: fmt.Errorf("fence: %w", r.err)} // no commit can be written, whichever it is
 	}
-	return out
+	return failed(r.err)
 }
 
 // commit makes the transaction durable.
@@ -350,14 +381,13 @@ func commit(p *pgconn.Pipeline) outcome {
 		return outcome{verdict: unknown, err: err}
 	}
 	r := reader{p: p}
-	r.next()
+	r.next(outcome{})
 	done := r.tag.String() == "COMMIT"
 	r.sync()
 	if done {
 		return outcome{} // the answer is here, whatever became of the connection since
 	}
-	var pgErr *pgconn.PgError
-	if errors.As(r.err, &pgErr) && pgErr.Severity == "ERROR" && r.synced {
+	if r.refused() && r.synced {
 		return failed(r.err) // rolled back, and the connection lives
 	}
 	return outcome{verdict: unknown, err: r.err}
@@ -368,26 +398,47 @@ type reader struct {
 	p      *pgconn.Pipeline
 	tag    pgconn.CommandTag
 	err    error
+	miss   outcome // where err says that a row missed
 	synced bool
 }
 
-// next is the number of rows of the next statement; 0 after an error.
-func (r *reader) next() int64 {
+// rowMissed reports whether err says that a row did not take effect that must:
+// what svc_missed raises, or a key that is there.
+func rowMissed(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "SVC01" || pg.IsUnique(err, "idempotency_pkey", "runs_pkey")
+}
+
+// refused reports whether err is an answer by which the database has ended the
+// transaction without a trace. Who is ended by FATAL may have committed before.
+func (r *reader) refused() bool {
+	var pgErr *pgconn.PgError
+	return errors.As(r.err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR"
+}
+
+// next is the number of rows of the next statement; 0 after an error. miss is what
+// it means when a row of this statement missed.
+func (r *reader) next(miss outcome) int64 {
 	if r.err != nil {
 		return 0
 	}
 	r.tag = pgconn.CommandTag{}
 	res, err := r.p.GetResults()
+	if err == nil {
+		rr, ok := res.(*pgconn.ResultReader)
+		if !ok {
+			r.err = fmt.Errorf("the answer to a statement is missing: %T", res)
+			return 0
+		}
+		r.tag, err = rr.Close()
+	}
 	if err != nil {
 		r.err = err
+		if rowMissed(err) {
+			r.miss = miss
+		}
 		return 0
 	}
-	rr, ok := res.(*pgconn.ResultReader)
-	if !ok {
-		r.err = fmt.Errorf("the answer to a statement is missing: %T", res)
-		return 0
-	}
-	r.tag, r.err = rr.Close()
 	return r.tag.RowsAffected()
 }
 
@@ -406,6 +457,9 @@ func (r *reader) sync() {
 			continue
 		}
 		if res == nil {
+			if r.err == nil {
+				r.err = errNoEnd
+			}
 			return
 		}
 		_, r.synced = res.(*pgconn.PipelineSync)

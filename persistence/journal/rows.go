@@ -31,8 +31,18 @@ const (
 	bulks
 )
 
-// exact says of which statements every row must have taken effect.
-var exact = [bulks]bool{bIdempotency: true, bThreadUpdate: true, bRunInsert: true, bRunUpdate: true, bStepCall: true, bStepUpdate: true}
+// statements are the texts of what a flush prepares, by name without prefix.
+var statements = func() map[string]string {
+	texts := map[string]string{}
+	for _, name := range []string{"begin", "commit", "fence"} {
+		texts[name] = queries.Get(name)
+	}
+	for _, b := range newRows() {
+		sql := queries.Get(b.name)
+		texts[b.name], texts[b.one] = sql, forOne(sql)
+	}
+	return texts
+}()
 
 // rows are the rows of the operations of one flush, by statement.
 type rows [bulks]*bulk

@@ -214,7 +214,7 @@ func advance(c *Commit, version int64) *Commit {
 		Guard: Guard{Version: version}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: version}}
 }
 
-// cutter makes connections whose next COMMIT is cut.
+// cutter makes connections that are cut at the next end of a transaction.
 type cutter struct {
 	mu   sync.Mutex // guards the fields below
 	mode cut
@@ -260,8 +260,15 @@ type cutConn struct {
 
 var errCut = errors.New("cut by the test")
 
+// ends reports whether b ends a transaction of the writer: by COMMIT, or with all
+// that a flush in one round trip is.
+func ends(b []byte) bool {
+	runs := func(name string) bool { return bytes.Contains(b, []byte("\x00"+prefix+name+"\x00")) }
+	return runs("commit") || runs("fence") && !runs("begin")
+}
+
 func (c *cutConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(prefix+"commit\x00")) && !bytes.Contains(b, []byte("COMMIT")) {
+	if ends(b) {
 		switch c.k.take() {
 		case cutCommit:
 			c.Conn.Close()

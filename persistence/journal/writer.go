@@ -15,7 +15,9 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// The boundaries of a commit at which a crash test kills the process.
+// The boundaries of a commit at which a crash test kills the process. After the
+// statements nothing is written yet where COMMIT has a round trip of its own; else
+// its end was sent with them, and either may be found.
 var (
 	pointBeforeFlush     = failpoint.Declare("journal.before_flush")
 	pointAfterStatements = failpoint.Declare("journal.after_statements")
@@ -57,7 +59,10 @@ type Writer struct {
 	ends chan struct{} // closed by Stop
 
 	// hooks are the moments that tests of this package cut connections at.
-	hooks struct{ beforeCommit, afterCommit func(pid uint32) }
+	hooks struct {
+		beforeCommit, afterCommit func(pid uint32)
+		apart                     bool // COMMIT always has a round trip of its own
+	}
 }
 
 // New makes a writer; nothing happens before Start.
@@ -104,8 +109,8 @@ func (w *Writer) Start(ctx context.Context) error {
 }
 
 // Stop takes no further commits, writes what is queued, and answers what it
-// cannot write until ctx ends with ErrUnavailable, or ErrUnsettled where a
-// COMMIT was under way. It returns when the lanes have ended.
+// cannot write until ctx ends with ErrUnavailable, or ErrUnsettled where the end
+// of its transaction was under way. It returns when the lanes have ended.
 func (w *Writer) Stop(ctx context.Context) error {
 	if !w.running.CompareAndSwap(true, false) {
 		return nil

@@ -28,16 +28,20 @@ WITH run AS MATERIALIZED (
   SELECT a.tenant_id, 'run', a.run_id, a.id::text, $20::timestamptz FROM approval a WHERE $20::timestamptz IS NOT NULL
   ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
 )
-SELECT id FROM approval
+SELECT FROM approval HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
 -- The same in the commit of the run that waits for it: its swap, in which the
 -- run's row said that it waits, is what guards this one. The timers are among
 -- that commit's, and nobody has to wake the run.
 -- name: approval_join
-UPDATE approvals a
-SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, approvals_so_far = $9, edited = coalesce($10, a.edited), digest = $11,
-    decisions = $12, decision = $13, feedback = $14, escalated_at = $15, decided_at = $16, updated_at = $17, last_op = $18
-WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = $3 AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
+WITH approval AS (
+  UPDATE approvals a
+  SET version = a.version + 1, owner_epoch = $6, status = $7, assignee_role = $8, approvals_so_far = $9, edited = coalesce($10, a.edited), digest = $11,
+      decisions = $12, decision = $13, feedback = $14, escalated_at = $15, decided_at = $16, updated_at = $17, last_op = $18
+  WHERE a.tenant_id = $1 AND a.id = $2 AND a.run_id = $3 AND a.version = $4 AND a.owner_epoch = $5 AND a.status = 'pending'
+  RETURNING 1
+)
+SELECT FROM approval HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
 -- name: approvals_cancel
 WITH own AS MATERIALIZED (

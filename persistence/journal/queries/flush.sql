@@ -1,5 +1,11 @@
 -- What one flush consists of, in this order. Every bulk statement takes one
--- array per column; the writer compares the number of rows it affected.
+-- array per column. Of each the writer makes a second one, by text, for flushes
+-- with a single row of that kind: its unnest of arrays becomes a SELECT of values.
+--
+-- A row that must take effect and does not is an error, so that the database
+-- refuses the whole transaction and not the writer: its end may be on its way
+-- already. Inserts meet a key; swaps raise SVC01 by svc_missed, in HAVING, so
+-- that no row is answered.
 
 -- name: begin
 BEGIN
@@ -11,7 +17,10 @@ COMMIT
 ROLLBACK
 
 -- name: fence
-SELECT 1 FROM members WHERE id = $1 AND dead_at IS NULL FOR KEY SHARE
+WITH own AS MATERIALIZED (
+  SELECT id FROM members WHERE id = $1 AND dead_at IS NULL FOR KEY SHARE
+)
+SELECT FROM own HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
 -- name: idempotency_insert
 INSERT INTO idempotency (tenant_id, digest, fingerprint, status, response, created_at)
@@ -19,15 +28,18 @@ SELECT u.tenant_id, u.digest, u.fingerprint, u.status, u.response, u.created_at
 FROM unnest($1::uuid[], $2::bytea[], $3::bytea[], $4::int[], $5::bytea[], $6::timestamptz[])
   AS u (tenant_id, digest, fingerprint, status, response, created_at)
 ORDER BY u.tenant_id, u.digest -- one order for all writers: no deadlock
-ON CONFLICT (tenant_id, digest) DO NOTHING
 
 -- name: thread_update
-UPDATE threads t
-SET version = t.version + 1, owner_epoch = u.set_epoch, next_seq = u.next_seq, updated_at = u.updated_at,
-    deleted_at = coalesce(u.deleted_at, t.deleted_at), last_op = u.op
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::timestamptz[], $9::uuid[])
-  AS u (tenant_id, id, version, epoch, set_epoch, next_seq, updated_at, deleted_at, op)
-WHERE t.tenant_id = u.tenant_id AND t.id = u.id AND t.version = u.version AND t.owner_epoch = u.epoch
+WITH done AS (
+  UPDATE threads t
+  SET version = t.version + 1, owner_epoch = u.set_epoch, next_seq = u.next_seq, updated_at = u.updated_at,
+      deleted_at = coalesce(u.deleted_at, t.deleted_at), last_op = u.op
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::timestamptz[], $9::uuid[])
+    AS u (tenant_id, id, version, epoch, set_epoch, next_seq, updated_at, deleted_at, op)
+  WHERE t.tenant_id = u.tenant_id AND t.id = u.id AND t.version = u.version AND t.owner_epoch = u.epoch
+  RETURNING 1
+)
+SELECT FROM done HAVING CASE WHEN count(*) <> cardinality($1) THEN svc_missed() END
 
 -- name: run_insert
 INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, workflow_id, thread_id, thread_seq, parent_run_id,
@@ -38,19 +50,22 @@ FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::uuid[
             $9::json[], $10::text[], $11::uuid[], $12::uuid[], $13::timestamptz[], $14::bytea[], $15::uuid[])
   AS u (tenant_id, id, agent_id, agent_version, workflow_id, thread_id, thread_seq, parent_run_id,
         input, origin_kind, origin_id, end_user_id, created_at, state, op)
-ON CONFLICT (tenant_id, id) DO NOTHING
 
 -- name: run_update
-UPDATE runs r
-SET version = r.version + 1, owner_epoch = u.set_epoch, status = u.status, output = u.output,
-    error_code = u.error_code, error_message = u.error_message, tokens_in = u.tokens_in, tokens_out = u.tokens_out,
-    cost_usd = u.cost_usd, started_at = u.started_at, finished_at = u.finished_at, seq = u.seq, steps = u.steps,
-    state = u.state, last_op = u.op
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::json[], $8::text[], $9::text[],
-            $10::bigint[], $11::bigint[], $12::float8[], $13::timestamptz[], $14::timestamptz[], $15::bigint[], $16::int[], $17::bytea[], $18::uuid[])
-  AS u (tenant_id, id, version, epoch, set_epoch, status, output, error_code, error_message,
-        tokens_in, tokens_out, cost_usd, started_at, finished_at, seq, steps, state, op)
-WHERE r.tenant_id = u.tenant_id AND r.id = u.id AND r.version = u.version AND r.owner_epoch = u.epoch
+WITH done AS (
+  UPDATE runs r
+  SET version = r.version + 1, owner_epoch = u.set_epoch, status = u.status, output = u.output,
+      error_code = u.error_code, error_message = u.error_message, tokens_in = u.tokens_in, tokens_out = u.tokens_out,
+      cost_usd = u.cost_usd, started_at = u.started_at, finished_at = u.finished_at, seq = u.seq, steps = u.steps,
+      state = u.state, last_op = u.op
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::json[], $8::text[], $9::text[],
+              $10::bigint[], $11::bigint[], $12::float8[], $13::timestamptz[], $14::timestamptz[], $15::bigint[], $16::int[], $17::bytea[], $18::uuid[])
+    AS u (tenant_id, id, version, epoch, set_epoch, status, output, error_code, error_message,
+          tokens_in, tokens_out, cost_usd, started_at, finished_at, seq, steps, state, op)
+  WHERE r.tenant_id = u.tenant_id AND r.id = u.id AND r.version = u.version AND r.owner_epoch = u.epoch
+  RETURNING 1
+)
+SELECT FROM done HAVING CASE WHEN count(*) <> cardinality($1) THEN svc_missed() END
 
 -- name: step_insert
 INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, called_seq, started_at)
@@ -60,19 +75,27 @@ FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[
   AS u (tenant_id, run_id, idx, kind, name, status, input, sealed, agent_id, agent_version, withheld, began_seq, called_seq, started_at)
 
 -- name: step_call
-UPDATE run_steps s
-SET status = 'running', called_seq = u.called_seq, input = coalesce(u.input, s.input), sealed = coalesce(u.sealed, s.sealed)
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::bigint[], $5::json[], $6::bytea[]) AS u (tenant_id, run_id, idx, called_seq, input, sealed)
-WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx
+WITH done AS (
+  UPDATE run_steps s
+  SET status = 'running', called_seq = u.called_seq, input = coalesce(u.input, s.input), sealed = coalesce(u.sealed, s.sealed)
+  FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::bigint[], $5::json[], $6::bytea[]) AS u (tenant_id, run_id, idx, called_seq, input, sealed)
+  WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx
+  RETURNING 1
+)
+SELECT FROM done HAVING CASE WHEN count(*) <> cardinality($1) THEN svc_missed() END
 
 -- name: step_update
-UPDATE run_steps s
-SET status = u.status, output = u.output, segments = u.segments::int[], sealed = coalesce(u.sealed, s.sealed),
-    tokens_in = u.tokens_in, tokens_out = u.tokens_out, cost_usd = u.cost_usd, ended_seq = u.ended_seq, finished_at = u.finished_at
-FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::json[], $6::text[], $7::bytea[], $8::bigint[], $9::bigint[], $10::float8[],
-            $11::bigint[], $12::timestamptz[])
-  AS u (tenant_id, run_id, idx, status, output, segments, sealed, tokens_in, tokens_out, cost_usd, ended_seq, finished_at)
-WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx
+WITH done AS (
+  UPDATE run_steps s
+  SET status = u.status, output = u.output, segments = u.segments::int[], sealed = coalesce(u.sealed, s.sealed),
+      tokens_in = u.tokens_in, tokens_out = u.tokens_out, cost_usd = u.cost_usd, ended_seq = u.ended_seq, finished_at = u.finished_at
+  FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::json[], $6::text[], $7::bytea[], $8::bigint[], $9::bigint[], $10::float8[],
+              $11::bigint[], $12::timestamptz[])
+    AS u (tenant_id, run_id, idx, status, output, segments, sealed, tokens_in, tokens_out, cost_usd, ended_seq, finished_at)
+  WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx
+  RETURNING 1
+)
+SELECT FROM done HAVING CASE WHEN count(*) <> cardinality($1) THEN svc_missed() END
 
 -- name: mark_insert
 INSERT INTO run_marks (tenant_id, run_id, seq, type, data)

@@ -1,0 +1,278 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// bothWays runs test with flushes that are one round trip, and with flushes whose
+// COMMIT has one of its own.
+func bothWays(t *testing.T, test func(t *testing.T, x *world)) {
+	for name, apart := range map[string]bool{"in one trip": false, "COMMIT apart": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newWorld(t, func(c *Config) { c.Lanes = 1 })
+			x.w.hooks.apart = apart
+			test(t, x)
+		})
+	}
+}
+
+// begun is a run that is running, of accepted work.
+func (x *world) begun() *Commit {
+	x.t.Helper()
+	c := x.accept(0)
+	x.must(c)
+	return c
+}
+
+// TestAFlushEndsTheSameEitherWay: whoever is to blame is told so and leaves no row,
+// whoever shares the flush is written.
+func TestAFlushEndsTheSameEitherWay(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		x.must(&Commit{Op: newOp(), Tenant: x.tenant, Idempotency: key("used")})
+		written := x.auditOnly(0)
+		x.must(written)
+		step := func(status lifecycle.StepStatus) *Commit {
+			r := x.begun()
+			c := advance(r, 1)
+			if status == lifecycle.StepRunning {
+				c.Called = []StepCall{{Run: r.Accept.ID, Idx: 3, CalledSeq: 1}}
+			} else {
+				c.Ended = []StepUpdate{{Run: r.Accept.ID, Idx: 3, Status: status, FinishedAt: noon}}
+			}
+			return c
+		}
+		moved := func(sql string, c func(w *waits) *Commit) func() *Commit {
+			return func() *Commit {
+				w := x.newWaits(0)
+				x.exec(sql, w.run)
+				return c(w)
+			}
+		}
+		alone := func(w *waits) *Commit { return w.decide(nil) }
+		joint := func(w *waits) *Commit { return w.join(nil) }
+		stale := func() *Commit { return advance(x.begun(), 7) }
+		for name, c := range map[string]struct {
+			culprits func() []*Commit
+			want     error
+		}{
+			"the key was used": {one(func() *Commit { return &Commit{Idempotency: key("used")} }), ErrReplay},
+			"the thread moved on": {one(func() *Commit {
+				return &Commit{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
+			}), ErrConflict},
+			"the run exists":              {one(func() *Commit { return &Commit{Accept: x.begun().Accept} }), ErrConflict},
+			"the run moved on":            {one(stale), ErrConflict},
+			"several runs moved on":       {func() []*Commit { return []*Commit{stale(), stale(), stale()} }, ErrConflict},
+			"a step to call is not there": {one(func() *Commit { return step(lifecycle.StepRunning) }), ErrRefused},
+			"a step to end is not there":  {one(func() *Commit { return step(lifecycle.StepFailed) }), ErrRefused},
+			"the approval moved on":       {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)), ErrConflict},
+			"the run does not wait":       {one(moved(`UPDATE runs SET status = 'running' WHERE id = $1`, alone)), ErrConflict},
+			"a joining approval moved on": {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, joint)), ErrConflict},
+			"the run that it joins moved": {one(moved(`UPDATE runs SET version = 9 WHERE id = $1`, joint)), ErrConflict},
+			"several approvals moved on": {func() []*Commit {
+				m := moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, joint)
+				return []*Commit{m(), m(), m()}
+			}, ErrConflict},
+			"a statement missed its swap": {one(func() *Commit {
+				return &Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE false`, Swap: true}}}
+			}), ErrConflict},
+			"a statement fails":     {one(func() *Commit { return &Commit{Statements: []Statement{{SQL: `SELECT 1 / $1::int`, Args: []any{0}}}} }), ErrRefused},
+			"a statement is no SQL": {one(func() *Commit { return &Commit{Statements: []Statement{{SQL: `SELEC 1`}}} }), ErrRefused},
+			"a check":               {one(func() *Commit { c := advance(x.begun(), 1); c.Run.State = make([]byte, 4096); return c }), ErrRefused},
+			"a foreign key": {one(func() *Commit {
+				return &Commit{Marks: []Mark{{Run: id.RunID{UUID: id.New(0)}, Seq: 1, Data: json.RawMessage(`{}`)}}}
+			}), ErrRefused},
+			"a unique key": {one(func() *Commit {
+				u := Usage{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}
+				return &Commit{Usage: []Usage{u, u}}
+			}), ErrRefused},
+			"text with a zero byte":        {one(func() *Commit { return &Commit{Timers: []Timer{{TimerKey{"run", id.New(0), "\x00"}, noon}}} }), ErrRefused},
+			"the same operation was there": {func() []*Commit { return []*Commit{written} }, nil},
+		} {
+			t.Run(name, func(t *testing.T) {
+				culprits := c.culprits()
+				commits := []*Commit{x.auditOnly(0), advance(x.begun(), 1)}
+				for _, l := range culprits {
+					if l != written {
+						l.Op, l.Tenant, l.Audit = newOp(), x.tenant, []Audit{x.audit()}
+					}
+				}
+				commits = append(commits, culprits...)
+				commits = append(commits, x.auditOnly(0), advance(x.begun(), 1))
+				for i, err := range x.all(commits) {
+					guilty := i >= 2 && i < 2+len(culprits)
+					if want := c.want; !guilty && err != nil || guilty && !errors.Is(err, want) {
+						t.Errorf("commit %d: %v", i, err)
+					}
+					if guilty && c.want != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 0 {
+						t.Errorf("commit %d left a row", i)
+					}
+					if !guilty && commits[i].Audit != nil && x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, commits[i].Audit[0].ID) != 1 {
+						t.Errorf("commit %d has no row", i)
+					}
+					if !guilty && commits[i].Run != nil && x.count(`SELECT version FROM runs WHERE id = $1`, commits[i].Run.ID) != 2 {
+						t.Errorf("commit %d has not moved its run", i)
+					}
+				}
+			})
+		}
+	})
+}
+
+func one(c func() *Commit) func() []*Commit { return func() []*Commit { return []*Commit{c()} } }
+
+// TestWhatHasATripOfItsOwn: only who may be withdrawn, or has to be counted, keeps
+// COMMIT back.
+func TestWhatHasATripOfItsOwn(t *testing.T) {
+	x := newWorld(t, nil)
+	w := x.newWaits(0)
+	for name, c := range map[string]struct {
+		commit *Commit
+		apart  bool
+	}{
+		"accepted work":               {advance(x.begun(), 1), false},
+		"a decision":                  {w.decide(nil), false},
+		"a decision that joins":       {w.join(nil), false},
+		"a run's end":                 {w.cancel(), false},
+		"a statement without a swap":  {&Commit{Statements: []Statement{{SQL: `SELECT 1`}}}, false},
+		"a statement that is counted": {&Commit{Statements: []Statement{{SQL: `SELECT 1`, Swap: true}}}, true},
+		"new work":                    {x.accept(0), true},
+	} {
+		batch := []*entry{{c: x.auditOnly(0)}, {c: c.commit}}
+		var texts []text
+		for _, s := range c.commit.statements() {
+			texts = append(texts, text{swap: s.Swap, raises: s.raises})
+		}
+		if got := x.w.lanes[0].apart(batch, texts); got != c.apart {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestFencedEitherWay(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		x.exec(`UPDATE members SET dead_at = now() WHERE id = $1`, x.member)
+		if err := x.do(x.auditOnly(0)); !errors.Is(err, ErrFenced) {
+			t.Errorf("%v", err)
+		}
+		if n := x.count(`SELECT count(*) FROM audit_log`); n != 0 {
+			t.Errorf("%d rows were written", n)
+		}
+	})
+}
+
+// TestARowThatIsLockedForLong: its commit is given back, the others are written.
+func TestARowThatIsLockedForLong(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		run := x.begun()
+		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+		for i, err := range x.all([]*Commit{x.auditOnly(0), advance(run, 1), x.auditOnly(0)}) {
+			if i == 1 && !errors.Is(err, ErrUnavailable) || i != 1 && err != nil {
+				t.Errorf("commit %d: %v", i, err)
+			}
+		}
+		release()
+		x.must(advance(run, 1))
+	})
+}
+
+// TestTroubleOnTheWay: what the database says once, at a row or at the very end of
+// the transaction, and what becomes of a commit whose rows are good.
+func TestTroubleOnTheWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		raise string // what a trigger does
+		want  error
+	}{
+		"a serialization failure":  {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40001'`, nil},
+		"a deadlock":               {`RAISE EXCEPTION 'trouble' USING ERRCODE = '40P01'`, nil},
+		"the disk is full":         {`RAISE EXCEPTION 'trouble' USING ERRCODE = '53100'`, nil},
+		"the backend is ended":     {`PERFORM pg_terminate_backend(pg_backend_pid())`, nil},
+		"the database refuses":     {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23514'`, ErrRefused},
+		"a key of another's table": {`RAISE EXCEPTION 'trouble' USING ERRCODE = '23505', CONSTRAINT = 'other_pkey'`, ErrRefused},
+	} {
+		for _, when := range []string{"NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				bothWays(t, func(t *testing.T, x *world) {
+					x.execAsOwner(fmt.Sprintf(`CREATE SEQUENCE troubles;
+						CREATE FUNCTION trouble() RETURNS trigger SECURITY DEFINER LANGUAGE plpgsql AS $$ BEGIN
+						IF nextval('troubles') = 1 THEN %s; END IF; RETURN NULL; END $$;
+						CREATE CONSTRAINT TRIGGER trouble AFTER INSERT ON usage_records %s FOR EACH ROW EXECUTE FUNCTION trouble()`, c.raise, when))
+					usage := x.auditOnly(0)
+					usage.Usage = []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}
+					if err := x.do(usage); !errors.Is(err, c.want) {
+						t.Errorf("%v", err)
+					}
+					want := 1
+					if c.want != nil {
+						want = 0
+					}
+					if n := x.count(`SELECT count(*) FROM usage_records`); n != want {
+						t.Errorf("%d rows, want %d", n, want)
+					}
+					x.must(x.auditOnly(0))
+				})
+			})
+		}
+	}
+}
+
+// TestABackendKilledInTheMiddle: nobody can say from the connection whether the
+// flush was committed; it was not, and is sent again.
+func TestABackendKilledInTheMiddle(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		run := x.begun()
+		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+		pid := x.w.lanes[0].conn.backend.pid
+		got := make(chan error)
+		c := advance(run, 1)
+		c.Audit = []Audit{x.audit()}
+		go func() { got <- x.do(c) }()
+		x.until("the flush waits for the row", func() bool {
+			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
+		})
+		x.execAsOwner(fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, pid))
+		release()
+		if err := <-got; err != nil {
+			t.Errorf("%v", err)
+		}
+		if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != 1 {
+			t.Errorf("%d rows, want 1", n)
+		}
+	})
+}
+
+// TestWhoStopsDoesNotWaitForEver: what was sent and not answered is unsettled where
+// its end was on the way, and was not written where COMMIT had not been sent.
+func TestWhoStopsDoesNotWaitForEver(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		run := x.begun()
+		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+		pid := x.w.lanes[0].conn.backend.pid
+		got := make(chan error)
+		go func() { got <- x.do(advance(run, 1)) }()
+		x.until("the flush waits for the row", func() bool {
+			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := x.w.Stop(ctx); err == nil {
+			t.Error("Stop did not say that its time was up")
+		}
+		want := ErrUnsettled
+		if x.w.hooks.apart {
+			want = ErrUnavailable
+		}
+		if err := <-got; !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		release()
+	})
+}
