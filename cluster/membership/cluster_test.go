@@ -793,9 +793,9 @@ func BenchmarkLookOfFifty(b *testing.B) {
 func TestAStrangerDoesNotJoin(t *testing.T) {
 	db := pgtest.New(t)
 	pool := db.System(t)
-	join := func(address, uploads string, keys ...string) (*Membership, error) {
+	join := func(address, secret, uploads string, keys ...string) (*Membership, error) {
 		m, err := Join(t.Context(), pool, Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Address: address, Lease: 30 * time.Second,
-			Uploads: uploads, Keys: keys})
+			Secret: secret, Uploads: uploads, Keys: keys})
 		if err == nil {
 			t.Cleanup(func() {
 				if err := m.Leave(context.Background()); err != nil {
@@ -805,7 +805,7 @@ func TestAStrangerDoesNotJoin(t *testing.T) {
 		}
 		return m, err
 	}
-	if _, err := join("a:1", "files", "new", "old"); err != nil {
+	if _, err := join("a:1", "s", "files", "new", "old"); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -819,8 +819,13 @@ func TestAStrangerDoesNotJoin(t *testing.T) {
 		"another key":                               {"files", []string{"other"}, "master key"},
 		"the former key, and does not know the new": {"files", []string{"old"}, "master key"},
 		"a key that the others do not know":         {"files", []string{"newer", "new"}, "master key"},
+		"another secret":                            {"files", []string{"new", "old"}, "secret"},
 	} {
-		_, err := join(name+":1", c.uploads, c.keys...)
+		secret := "s"
+		if c.says == "secret" {
+			secret = "t"
+		}
+		_, err := join(name+":1", secret, c.uploads, c.keys...)
 		switch {
 		case c.says == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

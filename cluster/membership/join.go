@@ -70,7 +70,7 @@ func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (w
 		}
 		var clock time.Time
 		sent := time.Now()
-		if err := tx.QueryRow(ctx, queries.Get("join"), m.cfg.Member, m.cfg.Address, m.cfg.Version, m.cfg.Lease, m.cfg.Uploads, keys).Scan(&clock, &m.beat.forgot); err != nil {
+		if err := tx.QueryRow(ctx, queries.Get("join"), m.cfg.Member, m.cfg.Address, m.cfg.Version, m.cfg.Lease, m.cfg.Secret, m.cfg.Uploads, keys).Scan(&clock, &m.beat.forgot); err != nil {
 			return err
 		}
 		m.clock.measured(sent, time.Now(), clock, true)
@@ -91,6 +91,7 @@ func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
 	type shared struct {
 		ID      id.MemberID
 		Address string
+		Secret  string
 		Uploads string
 		Keys    []string
 	}
@@ -104,6 +105,8 @@ func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, o := range others {
 		switch {
+		case o.Secret != m.cfg.Secret:
+			return fmt.Errorf("%w: the cluster's secret is another one than that of the node at %s", ErrStranger, o.Address)
 		case !opens(o.Keys, m.cfg.Keys) || !opens(m.cfg.Keys, o.Keys):
 			return fmt.Errorf("%w: the master key is another one than that of the node at %s", ErrStranger, o.Address)
 		case o.Uploads != m.cfg.Uploads:

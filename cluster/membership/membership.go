@@ -35,9 +35,11 @@ type Config struct {
 	Member  id.MemberID
 	Address string // what peers reach; empty: the one-node rule holds
 	Version string // of the program, shown to operators
-	// Uploads names the directory of files, and Keys the master keys, the one that
-	// is sealed under first. In a cluster all members must have the same directory,
-	// and each the key that another one seals under.
+	// Secret names the cluster's secret, Uploads the directory of files, and Keys the
+	// master keys, the one that is sealed under first. In a cluster all members must
+	// have the same secret and directory, and each the key that another one seals
+	// under.
+	Secret  string
 	Uploads string
 	Keys    []string
 	Lease   time.Duration

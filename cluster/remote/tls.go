@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/big"
@@ -22,6 +23,16 @@ const MinSecret = 32
 const keyInfo = "agentsvc cluster transport key 1"
 
 var errStranger = errors.New("remote: the other side does not hold the cluster's key")
+
+// NameOf names a secret, so that members can compare theirs. It says no more of it
+// than that.
+func NameOf(secret string) (string, error) {
+	name, err := hkdf.Key(sha256.New, []byte(secret), nil, "agentsvc cluster secret name 1", 8)
+	if err != nil {
+		return "", fmt.Errorf("name the cluster's secret: %w", err)
+	}
+	return hex.EncodeToString(name), nil
+}
 
 // configs are the TLS configurations of both sides. The key is all that counts: a
 // certificate is only the envelope that TLS wants, made anew by each process.

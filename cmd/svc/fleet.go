@@ -129,6 +129,7 @@ func (c *child) stop(force <-chan time.Time) {
 type fleet struct {
 	nodes    []*child
 	redis    *child
+	runDir   string // of our Redis
 	balancer *balancer
 	server   *http.Server
 	quit     context.CancelFunc
@@ -145,7 +146,7 @@ func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs 
 	if _, err := openVault(c); err != nil { // makes the key that the nodes share
 		return err
 	}
-	st, err := openStorage(ctx, c, log, false)
+	st, err := openStorage(ctx, c, log, false, n)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs 
 	out := &wholeLines{w: errs}
 	redisURL := c.RedisURL
 	if redisURL == "" {
-		if f.redis, redisURL, err = redisChild(c.DataDir, out, log); err != nil {
+		if f.redis, f.runDir, redisURL, err = redisChild(out, log); err != nil {
 			return err
 		}
 	}
@@ -258,23 +259,26 @@ func (f *fleet) stop() {
 	if f.redis != nil {
 		f.redis.stop(killed)
 	}
+	if f.runDir != "" {
+		os.RemoveAll(f.runDir)
+	}
 	f.quit()
 	f.wg.Wait()
 }
 
 // redisChild is a Redis that keeps nothing, on a socket of its own.
-func redisChild(dir string, out io.Writer, log zerolog.Logger) (*child, string, error) {
+func redisChild(out io.Writer, log zerolog.Logger) (c *child, dir, url string, err error) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, "", errors.New("several nodes need a Redis: install the package redis-server, or set SVC_REDIS_URL")
+		return nil, "", "", errors.New("several nodes need a Redis: install the package redis-server, or set SVC_REDIS_URL")
 	}
-	run, err := os.MkdirTemp("", "svc-redis-") // a socket's path must be short
+	dir, err = os.MkdirTemp("", "svc-redis-") // a socket's path must be short
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
-	socket := filepath.Join(run, "redis.sock")
+	socket := filepath.Join(dir, "redis.sock")
 	return &child{name: "redis", out: out, log: log, env: os.Environ(), argv: []string{bin, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-		"--dir", run, "--save", "", "--appendonly", "no", "--loglevel", "warning"}}, "unix://" + socket, nil
+		"--dir", dir, "--save", "", "--appendonly", "no", "--loglevel", "warning"}}, dir, "unix://" + socket, nil
 }
 
 // twoPorts are free addresses on this machine, of a node's edge and for its peers.

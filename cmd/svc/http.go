@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"agentsvc/actors/limit"
 	"agentsvc/actors/stream"
@@ -35,6 +36,17 @@ const drainWindow = 3 * time.Second
 // drainNotice is how long a node of several goes on serving after it has said that
 // it leaves, so that load balancers notice.
 const drainNotice = time.Second
+
+// maxConns is how many connections clients may have open: three quarters of the
+// descriptors that this process may, the rest is for its own calls. 0 is the
+// edge's own bound, where the system does not say.
+func maxConns() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<22)) / 4 * 3
+}
 
 // joined is what the edge is joined with.
 type joined struct {
@@ -102,7 +114,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		notice = drainNotice
 	}
 	server, err := edge.NewServer(edge.Config{
-		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
+		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, MaxConns: maxConns(), Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
 		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *st
 }
 
 func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(ctx context.Context, pool *pg.Pool) error) (err error) {
-	st, err := openStorage(ctx, c, log, true)
+	st, err := openStorage(ctx, c, log, true, 1)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,9 @@ func (s *service) openMesh(c *Config, self id.MemberID, log zerolog.Logger) (*me
 	return m, err
 }
 
+// redisPatience is how long a start waits for an answer of Redis.
+const redisPatience = time.Second
+
 // start lets the others in. It comes when the node receives.
 func (m *mesh) start(ctx context.Context, node *cluster.Node) error {
 	if m == nil {
@@ -69,6 +72,11 @@ func (m *mesh) start(ctx context.Context, node *cluster.Node) error {
 	}
 	if err := m.feed.Start(ctx); err != nil {
 		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	if err := m.redis.Ping(asking); err != nil { // it may come later
+		m.log.Warn().Err(err).Msg("Redis does not answer: live text is heard on a run's own node only")
 	}
 	return m.remote.Start(ctx, node)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,8 +24,8 @@ type storage struct {
 
 // openStorage starts the private Postgres or takes the given one, and brings its
 // schema up to date. A command of the management shares the Postgres of a
-// running server; a server wants it alone.
-func openStorage(ctx context.Context, c *Config, log zerolog.Logger, share bool) (*storage, error) {
+// running server; a server wants it alone. nodes is how many it will serve.
+func openStorage(ctx context.Context, c *Config, log zerolog.Logger, share bool, nodes int) (*storage, error) {
 	if c.DatabaseURL != "" {
 		if err := migrate.Check(ctx, c.DatabaseURL); err != nil {
 			return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
@@ -34,7 +35,8 @@ func openStorage(ctx context.Context, c *Config, log zerolog.Logger, share bool)
 		}
 		return &storage{url: c.DatabaseURL}, nil
 	}
-	server, err := private.Open(ctx, private.Config{DataDir: c.DataDir, Log: log, Wait: ownerWait, Share: share})
+	server, err := private.Open(ctx, private.Config{DataDir: c.DataDir, Log: log, Wait: ownerWait, Share: share,
+		Settings: map[string]string{"max_connections": strconv.Itoa(100 + (nodes-1)*nodeConns)}})
 	if err != nil {
 		return nil, err
 	}

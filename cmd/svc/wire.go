@@ -22,6 +22,7 @@ import (
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
+	"agentsvc/cluster/remote"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
 	"agentsvc/persistence/engine"
@@ -37,11 +38,14 @@ import (
 	"agentsvc/transport/model"
 )
 
-// Connections of a node beside the writer's lanes.
+// Connections of a node.
 const (
 	apiConns    = 16
 	systemConns = 8
 	leaseConns  = 4 // one at work; a server that hangs holds the others until they are given up
+	writerConns = 4
+
+	nodeConns = apiConns + systemConns + leaseConns + writerConns
 )
 
 // service is one running node: everything joined.
@@ -84,7 +88,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if err != nil {
 		return nil, err
 	}
-	st, err := openStorage(ctx, c, log, false)
+	st, err := openStorage(ctx, c, log, false, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +141,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		OnRevoked: rev.OnRevoked, Exclusive: st.exclusive(), Uploads: uploads, Keys: keys.Names(),
 	}
 	if mesh != nil {
+		if joining.Secret, err = remote.NameOf(c.ClusterSecret); err != nil {
+			return nil, err
+		}
 		joining.OnDrain = func(on bool) {
 			node.Yield(on)
 			s.drain(on)
@@ -299,7 +306,7 @@ func (s *service) openPools(ctx context.Context, url string) (p pools, err error
 	}{
 		{&p.api, pg.Options{Role: pg.API, MaxConns: apiConns, AppName: "svc api"}},
 		{&p.system, pg.Options{Role: pg.System, MaxConns: systemConns, AppName: "svc actors"}},
-		{&p.writer, pg.Options{Role: pg.System, MaxConns: 4, Writer: true, AppName: "svc writer"}},
+		{&p.writer, pg.Options{Role: pg.System, MaxConns: writerConns, Writer: true, AppName: "svc writer"}},
 		{&p.lease, pg.Options{Role: pg.System, MaxConns: leaseConns, AppName: "svc lease"}},
 	} {
 		pool, err := pg.Open(ctx, url, o.Options)

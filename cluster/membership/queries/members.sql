@@ -19,7 +19,7 @@ UPDATE members SET dead_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND d
 
 -- name: shares
 -- What those who hold a lease keep with each other.
-SELECT id, address, uploads, keys FROM members
+SELECT id, address, secret, uploads, keys FROM members
 WHERE id <> $1 AND dead_at IS NULL AND lease_until > clock_timestamp() AND address <> '' ORDER BY id;
 
 -- name: forget_dead
@@ -27,8 +27,8 @@ DELETE FROM members WHERE dead_at < clock_timestamp() - interval '1 day';
 
 -- name: join
 -- A process that begins remembers nothing: what was revoked so far is forgotten.
-INSERT INTO members (id, address, version, lease, started_at, lease_until, forgot, uploads, keys)
-VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $4::interval, coalesce(pg_sequence_last_value('revocations'), 0), $5, $6)
+INSERT INTO members (id, address, version, lease, started_at, lease_until, forgot, secret, uploads, keys)
+VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $4::interval, coalesce(pg_sequence_last_value('revocations'), 0), $5, $6, $7)
 RETURNING clock_timestamp() AS clock, forgot;
 
 -- name: beat

@@ -2,14 +2,15 @@
 
 -- A node that drains owns no shards. forgot is the last revocation that it has
 -- acted on, as of its last beat. lease says how long each renewal is good for:
--- lease_until - lease is when the last one was. uploads names the node's directory
--- of files, and keys its master keys, the one that it seals under first: nodes that
--- do not share them are not let in.
+-- lease_until - lease is when the last one was. secret names the cluster's secret,
+-- uploads the node's directory of files, and keys its master keys, the one that it
+-- seals under first: nodes that do not share them are not let in.
 ALTER TABLE members
   ADD COLUMN lease    interval NOT NULL DEFAULT '3 seconds',
   ADD COLUMN version  text     NOT NULL DEFAULT '',
   ADD COLUMN draining boolean  NOT NULL DEFAULT false,
   ADD COLUMN forgot   bigint   NOT NULL DEFAULT 0,
+  ADD COLUMN secret   text     NOT NULL DEFAULT '',
   ADD COLUMN uploads  text     NOT NULL DEFAULT '',
   ADD COLUMN keys     text[]   NOT NULL DEFAULT '{}';
 
