@@ -18,8 +18,7 @@ const (
 	lawMutating = "2: an ungated mutating tool has one key a step, repeats the same bytes, and without a key is called once"
 	lawCrowd    = "4: of fifty decisions at a time one counts"
 	lawFinal    = "6: terminal is final, and a cancelled run never emits run.completed"
-	lawBucket   = "10: a bucket admits what it holds over all nodes"
-	lawAfterIt  = "10: a request after Retry-After passes"
+	lawIdle     = "10: nobody is refused while there are tokens"
 	lawStalled  = "12: a reader that never reads harms no one"
 	lawKeyed    = "13: one run for each idempotency key"
 	lawReadEnd  = "15: a read after run.completed says succeeded on every node"
@@ -35,7 +34,7 @@ const (
 )
 
 // clusterLaws is their order in a report.
-var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawBucket, lawAfterIt, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
+var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
 	lawHeals, lawSilent, lawBaseline, lawLives, lawThreads}
 
 // exchange is one request as a client saw it.
@@ -193,6 +192,15 @@ func (b *book) outagesHold() {
 				continue
 			}
 			b.rule(lawNoFalse, !a.accepted(), "%s %s was answered %d by node %s", a.method, a.path, a.status, a.node.name)
+		}
+	}
+}
+
+// bucketsHold looks for refusals of buckets that hold far more than was asked.
+func (b *book) bucketsHold() {
+	for _, a := range b.requests() {
+		if a.status != 0 {
+			b.rule(lawIdle, a.status != 429, "%s %s was answered 429 by node %s at %.3f", a.method, a.path, a.node.name, a.end.Sub(b.begun).Seconds())
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 // so to the laws, it is a fault of the service.
 type lie struct {
 	n      atomic.Int64
+	hidden atomic.Pointer[string] // a path that answers no more
 	load   *load
 	ask    func(*lie, *http.Request)
 	answer func(*lie, *http.Request, *http.Response)
@@ -113,15 +114,16 @@ var wrong = []struct {
 	does func(ctx context.Context, s *shaker) // shakes the bed, nil: nobody does
 }{
 	{"a run that was accepted is not there", lawAccepted, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
-		if x.load.lost == "" && isRun(r) && resp.StatusCode == http.StatusOK {
-			x.load.lost = r.URL.Path
+		path := r.URL.Path
+		if isRun(r) && resp.StatusCode == http.StatusOK {
+			x.hidden.CompareAndSwap(nil, &path)
 		}
-		if r.URL.Path == x.load.lost {
+		if hidden := x.hidden.Load(); hidden != nil && path == *hidden {
 			resp.StatusCode = http.StatusNotFound
 		}
 	}}, nil},
 	{"a post makes two runs", lawAccepted, lie{ask: func(x *lie, r *http.Request) {
-		if isPost(r, "/runs") && x.nth(5) {
+		if isPost(r, "/runs") && x.nth(2) {
 			r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"another")
 		}
 	}}, nil},
@@ -190,6 +192,11 @@ var wrong = []struct {
 				}
 				return f
 			})
+		}
+	}}, nil},
+	{"a bucket that is full refuses", lawIdle, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isRun(r) && x.nth(7) {
+			resp.StatusCode = http.StatusTooManyRequests
 		}
 	}}, nil},
 	{"a reader suffers from another one", lawStalled, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
@@ -284,6 +291,7 @@ func TestClusterPlantedFaults(t *testing.T) {
 		f := l.find(t)
 		f.hold(book, r)
 		book.outagesHold()
+		book.bucketsHold()
 		book.silencesHold(f.calls)
 		if x == nil {
 			book.report(t)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -170,6 +172,17 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 	r.report(t)
 	l.book.notVoid(t, laws...)
 	r.notVoid(t)
+	for _, x := range l.tales {
+		if len(x.wrong) == 0 && x.err == nil {
+			continue
+		}
+		t.Logf("what was asked for %s, run %s:", x.id, x.run)
+		for _, a := range l.book.requests() {
+			if strings.Contains(a.path, x.run) || slices.ContainsFunc(x.asked, func(c *asking) bool { return c.approval != "" && strings.Contains(a.path, c.approval) }) {
+				t.Logf("%8.3f to %8.3f node %s (%d) %s %s: %d %v", a.at.Sub(l.book.begun).Seconds(), a.end.Sub(l.book.begun).Seconds(), a.node.name, a.pid, a.method, a.path, a.status, a.err)
+			}
+		}
+	}
 	repeats, resumed, lost, total := 0, 0, 0, 0
 	seen := map[string]bool{}
 	for _, a := range l.book.requests() {
