@@ -31,8 +31,8 @@
 // the database refuses it on tables with row-level security.
 //
 // Loss: while the database cannot serve, accepted work waits and new work is
-// refused. When a connection is lost after the end of a transaction was
-// sent, the lane ends the old backend, looks which rows are there (the commits of a flush share one fate)
-// and answers or sends again: nothing is written twice and nothing answered is
-// lost. Lazy rows (Touch) may be lost; nothing durable depends on them.
+// refused. When a connection is lost after the end of a transaction was sent, the
+// lane ends the old backend, looks which rows are there (the commits of a flush
+// share one fate) and answers or sends again: nothing is written twice and nothing
+// answered is lost. Lazy rows (Touch) may be lost; nothing durable depends on them.
 package journal
