@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,22 +14,19 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-var (
-	approvalSQL = queries.Get("approval")
-	// Those of Run, of the run that an approval is of.
-	itsRunSQL   = ofApproval(runSQL)
-	itsStepsSQL = ofApproval(openStepsSQL)
-)
+// approvalSQL reads an approval, its run and that run's open steps in one
+// statement, which is one moment: a row for each step, one without a step where
+// none is open.
+var approvalSQL = "SELECT asked.*, r.*, s.* FROM (" + queries.Get("approval") + ") asked" +
+	" JOIN LATERAL (" + ofAsked(runSQL) + " OFFSET 0) r ON true" +
+	" LEFT JOIN LATERAL (" + ofAsked(openStepsSQL) + ") s ON true ORDER BY s.idx"
 
-// ofApproval makes the second parameter of a query about a run an approval of it.
-func ofApproval(sql string) string {
-	return strings.ReplaceAll(sql, "$2", "(SELECT asked.run_id FROM approvals asked WHERE asked.tenant_id = $1 AND asked.id = $2)")
-}
+// ofAsked makes a query about a run one about the run that an approval is of.
+func ofAsked(sql string) string { return strings.ReplaceAll(sql, "$2", "asked.run_id") }
 
 // Approval is an approval's row as its actor needs it.
 type Approval struct {
 	Run         id.RunID
-	RunStatus   lifecycle.RunStatus
 	Status      lifecycle.ApprovalStatus
 	Assignee    lifecycle.Role
 	Escalate    lifecycle.Role // empty: nobody
@@ -49,25 +47,28 @@ type Approval struct {
 	Epoch       int64
 }
 
-// Approval is the row with the status of its run, and the run with its open steps,
-// all as they stood at one moment; nil where there is none.
+// Approval is the row, and its run with its open steps, all as they stood at one
+// moment; nil where there is none.
 func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*Approval, *Run, error) {
 	var (
-		a          Approval
-		r          Run
-		digest     []byte
-		found, its bool
+		a      Approval
+		r      Run
+		digest []byte
+		found  bool
 	)
-	err := s.together(ctx, func(b *pgx.Batch) {
-		b.Queue(approvalSQL, tenant, approval).QueryRow(func(row pgx.Row) (err error) {
-			found, err = one(row.Scan(&a.Run, &a.RunStatus, &a.Status, &a.Assignee, &a.Escalate, &a.Required,
-				&a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt, &a.DecidedAt,
-				&a.Version, &a.Epoch))
-			return err
+	rows, err := s.pool.Query(ctx, approvalSQL, tenant, approval)
+	if err == nil {
+		var step openRow
+		to := []any{&a.Run, &a.Status, &a.Assignee, &a.Escalate, &a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions,
+			&a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt, &a.DecidedAt, &a.Version, &a.Epoch}
+		_, err = pgx.ForEachRow(rows, slices.Concat(to, r.columns(), step.columns()), func() error {
+			found = true
+			if step.idx == nil {
+				return nil
+			}
+			return r.began(&step)
 		})
-		b.Queue(itsRunSQL, tenant, approval).QueryRow(r.scan(&its))
-		b.Queue(itsStepsSQL, tenant, approval).Query(r.scanOpen)
-	})
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read approval %s: %w", approval, err)
 	}

@@ -21,7 +21,7 @@ func TestApproval(t *testing.T) {
 	if err != nil || got == nil {
 		t.Fatal(got, err)
 	}
-	if got.Run != run || got.RunStatus != lifecycle.RunWaitingApproval || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
+	if got.Run != run || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
 		got.Required != 2 || got.SoFar != 0 || string(got.Shown) != `{"z":1, "a":2}` || string(got.Schema) != `{"type" : "object"}` || string(got.Frozen) != "\x01" ||
 		got.Digest[0] != 0x2d || string(got.Decisions) != "[]" || got.Decision != "" || got.Feedback != nil || got.EscalatedAt != nil || got.EscalateAt != nil ||
 		got.ExpiresAt.Year() != 2026 || got.DecidedAt != nil || got.Version != 5 || got.Epoch != 3 {
@@ -38,7 +38,7 @@ func TestApproval(t *testing.T) {
 		decisions = '[{"principal":"x"}]', approvals_so_far = 1`)
 	w.exec(`UPDATE runs SET status = 'running'`)
 	got, its, err = w.store.Approval(t.Context(), w.tenant, a)
-	if err != nil || its.Status != lifecycle.RunRunning || got.RunStatus != lifecycle.RunRunning || got.Status != lifecycle.ApprovalRejected || got.Decision != lifecycle.ActionReject || *got.Feedback != "no" ||
+	if err != nil || its.Status != lifecycle.RunRunning || got.Status != lifecycle.ApprovalRejected || got.Decision != lifecycle.ActionReject || *got.Feedback != "no" ||
 		got.DecidedAt == nil || got.Escalate != lifecycle.RoleOwner || got.EscalatedAt == nil || got.EscalateAt == nil || got.EscalateAt.Year() != 2027 ||
 		got.Schema != nil || string(got.Decisions) != `[{"principal":"x"}]` || got.SoFar != 1 {
 		t.Errorf("%+v, %v", got, err)

@@ -153,42 +153,92 @@ func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run
 
 func (r *Run) scan(found *bool) func(pgx.Row) error {
 	return func(row pgx.Row) (err error) {
-		*found, err = one(row.Scan(&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
-			&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
-			&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State))
+		*found, err = one(row.Scan(r.columns()...))
 		return err
 	}
 }
 
-func (r *Run) scanOpen(rows pgx.Rows) (err error) {
-	r.Open, err = pgx.CollectRows(rows, openStep)
+// columns are where the query run puts what it reads.
+func (r *Run) columns() []any {
+	return []any{&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
+		&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
+		&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State}
+}
+
+func (r *Run) scanOpen(rows pgx.Rows) error {
+	var step openRow
+	_, err := pgx.ForEachRow(rows, step.columns(), func() error { return r.began(&step) })
 	return err
 }
 
-func openStep(row pgx.CollectableRow) (OpenStep, error) {
-	var (
-		step             OpenStep
-		asked            Asked
-		approval         *id.ApprovalID
-		status           *lifecycle.ApprovalStatus
-		decision         *lifecycle.Action
-		feedback, expiry *string
-		version, epoch   *int64
-	)
-	err := row.Scan(&step.Idx, &step.Kind, &step.Name, &step.Status, &step.BeganSeq, &step.Sealed,
-		&approval, &status, &decision, &feedback, &asked.Edited, &asked.Shown, &asked.Digest, &expiry, &version, &epoch)
-	if err != nil || approval == nil {
-		return step, err
+// began adds the step of a row and makes room for the next one.
+func (r *Run) began(row *openRow) error {
+	step, err := row.step()
+	r.Open = append(r.Open, step)
+	*row = openRow{}
+	return err
+}
+
+// openRow is a row of the query open_steps, or none.
+type openRow struct {
+	idx              *int
+	kind             *lifecycle.StepKind
+	name             *string
+	status           *lifecycle.StepStatus
+	began            *int64
+	sealed           []byte
+	approval         *id.ApprovalID
+	decided          *lifecycle.ApprovalStatus
+	decision         *lifecycle.Action
+	edited           []byte
+	decisions        json.RawMessage // of an edited approval
+	digest           []byte
+	feedback, expiry *string
+	version, epoch   *int64
+}
+
+func (o *openRow) columns() []any {
+	return []any{&o.idx, &o.kind, &o.name, &o.status, &o.began, &o.sealed,
+		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.version, &o.epoch}
+}
+
+// step is the step of a row that has one.
+func (o *openRow) step() (OpenStep, error) {
+	step := OpenStep{Idx: *o.idx, Kind: *o.kind, Name: *o.name, Status: *o.status, BeganSeq: *o.began, Sealed: o.sealed}
+	if o.approval == nil {
+		return step, nil
 	}
-	asked.ID, asked.Status, asked.OnTimeout, asked.Version, asked.Epoch = *approval, *status, *expiry, *version, *epoch
-	if decision != nil {
-		asked.Decision = *decision
+	asked := &Asked{ID: *o.approval, Status: *o.decided, Edited: o.edited, Digest: o.digest, OnTimeout: *o.expiry, Version: *o.version, Epoch: *o.epoch}
+	if o.decision != nil {
+		asked.Decision = *o.decision
 	}
-	if feedback != nil {
-		asked.Feedback = *feedback
+	if o.feedback != nil {
+		asked.Feedback = *o.feedback
 	}
-	step.Asked = &asked
-	return step, nil
+	step.Asked = asked
+	var err error
+	asked.Shown, err = lastEdit(o.decisions)
+	return step, err
+}
+
+// lastEdit is what the last editor among decisions sent.
+func lastEdit(decisions json.RawMessage) (json.RawMessage, error) {
+	if len(decisions) == 0 {
+		return nil, nil
+	}
+	var ledger []struct {
+		Action lifecycle.Action `json:"action"`
+		Args   json.RawMessage  `json:"edited_args"`
+	}
+	if err := json.Unmarshal(decisions, &ledger); err != nil {
+		return nil, fmt.Errorf("decode decisions: %w", err)
+	}
+	for _, d := range slices.Backward(ledger) {
+		if d.Action == lifecycle.ActionEdit {
+			return d.Args, nil
+		}
+	}
+	return nil, nil
 }
 
 // Sealed are the sealed values of a run's ended steps, in order. Steps that were

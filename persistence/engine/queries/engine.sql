@@ -16,9 +16,7 @@ FROM runs WHERE tenant_id = $1 AND id = $2
 -- name: open_steps
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
        a.id, a.status, a.decision, a.feedback, CASE WHEN a.status IN ('pending', 'edited') THEN a.edited END,
-       CASE WHEN a.status IN ('pending', 'edited') AND a.edited IS NOT NULL THEN (
-         SELECT d.value -> 'edited_args' FROM json_array_elements(a.decisions) WITH ORDINALITY AS d (value, n)
-         WHERE d.value ->> 'action' = 'edit' ORDER BY d.n DESC LIMIT 1) END,
+       CASE WHEN a.status IN ('pending', 'edited') AND a.edited IS NOT NULL THEN a.decisions END,
        a.digest, a.on_timeout, a.version, a.owner_epoch
 FROM run_steps s
 LEFT JOIN LATERAL (SELECT * FROM approvals WHERE run_id = $2 AND step_idx = s.idx AND (tenant_id = $1) IS TRUE LIMIT 1) a ON s.status = 'waiting'
