@@ -42,7 +42,10 @@ type Ref struct{ a *activation }
 
 // Send delivers m to the activation. It reports false, and does nothing, when
 // the activation has ended.
-func (r Ref) Send(m any) bool { return r.a.post(m) }
+func (r Ref) Send(m any) bool { return r.a.post(own{m}) }
+
+// own is a message to one activation and to none that comes after it.
+type own struct{ msg any }
 
 // request is one Ask under way. It is answered exactly once: by Receive, by the
 // mailbox that cannot deliver it, or, when the asker left, by lapse, after which
@@ -146,6 +149,8 @@ func (a *activation) Receive(c actor.Context) {
 		a.cur = m
 		a.receive(m.msg)
 		a.Reply(nil)
+	case own:
+		a.receive(m.msg)
 	default:
 		a.receive(m)
 	}
@@ -298,10 +303,14 @@ func (a *activation) close() {
 	a.mu.Unlock()
 	a.depth.Add(int64(-len(left)))
 	left = slices.DeleteFunc(left, func(m any) bool {
-		r, ok := m.(*request)
-		if ok && r.left() {
-			r.lapse()
+		switch m := m.(type) {
+		case own:
 			return true
+		case *request:
+			if m.left() {
+				m.lapse()
+				return true
+			}
 		}
 		return false
 	})

@@ -57,6 +57,10 @@ func (alone) Call(context.Context, id.MemberID, string, any) (any, error) {
 	return nil, ErrUnknownMember
 }
 
+// Wrapped is a message with what only this node needs of it. Another member gets
+// the message alone.
+type Wrapped interface{ Message() any }
+
 // Service answers calls to a member as such, not to one of its actors. It may
 // block; ctx ends with the caller's deadline.
 type Service func(ctx context.Context, from id.MemberID, msg any) (any, error)
@@ -549,6 +553,9 @@ func (n *Node) turnAway(a Address, m any, owner id.MemberID, err error) {
 		return
 	}
 	if errors.Is(err, ErrNotOwner) {
+		if w, ok := m.(Wrapped); ok {
+			m = w.Message()
+		}
 		if err = n.peers.Tell(owner, a, m); err == nil {
 			return
 		}

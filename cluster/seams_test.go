@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -428,4 +429,68 @@ func TestALocalKindStays(t *testing.T) {
 	if got := int(ended.Load()); got != len(addrs) {
 		t.Errorf("%d of %d ended", got, len(addrs))
 	}
+}
+
+// wrapped is a message with something of this node's.
+type wrapped struct{ msg any }
+
+func (w wrapped) Message() any { return w.msg }
+
+// What an activation that moves leaves goes to the new owner, without what is this
+// node's alone; what was for the activation itself goes nowhere.
+func TestWhatIsForOneActivationStays(t *testing.T) {
+	self, other := member(), member()
+	peers := &taught{}
+	n := New(Config{Member: self, Peers: peers})
+	begun, release := make(chan struct{}), make(chan struct{})
+	var ref Ref
+	n.Register("mover", func(Address) Behavior {
+		return &scripted{receive: func(c Context, m any) {
+			ref = c.Ref()
+			close(begun)
+			<-release
+		}}
+	})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop(context.WithoutCancel(t.Context()))
+	a := address("mover")
+	n.Tell(a, "first")
+	<-begun
+	ref.Send("own")
+	n.Tell(a, wrapped{"inner"})
+	n.Tell(a, "plain")
+	n.Yield(true)
+	if err := n.SetMembers([]id.MemberID{other}); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	eventually(t, "it has moved", func() bool { return !n.Active(a) && len(peers.heard()) == 2 })
+	if got := fmt.Sprint(peers.heard()); got != "[inner plain]" {
+		t.Error(got)
+	}
+	if ref.Send("late") {
+		t.Error("an activation that has ended took a message")
+	}
+}
+
+// taught are Peers that note what they are told.
+type taught struct {
+	alone
+	mu   sync.Mutex // guards told
+	told []any
+}
+
+func (p *taught) Tell(_ id.MemberID, _ Address, m any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, m)
+	return nil
+}
+
+func (p *taught) heard() []any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
 }

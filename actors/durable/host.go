@@ -62,6 +62,9 @@ type (
 	idleCheck struct{}
 )
 
+// Message is what the owner gets when the actor has moved to it.
+func (a again) Message() any { return a.msg }
+
 // The pause before a told message comes again.
 const (
 	firstPause = 5 * time.Millisecond
