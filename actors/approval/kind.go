@@ -146,7 +146,10 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	}
 	if ends(&prev.State, s) {
 		look := now.Add(resumeAfter)
-		w.Approval.DropTimers, w.Approval.WakeRun = []string{msg.TimerExpire, msg.TimerEscalate}, &look
+		w.Approval.DropTimers, w.Approval.WakeRun = []string{msg.TimerExpire}, &look
+		if prev.State.EscalateAt != nil { // a timer that is not there never comes to be
+			w.Approval.DropTimers = append(w.Approval.DropTimers, msg.TimerEscalate)
+		}
 	}
 	return w
 }

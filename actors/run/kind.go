@@ -203,6 +203,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		failpoint.Hit(pointBeforeResult)
 	}
 	calls := false
+	j, _ := m.(*joint)
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
 			w.Marks = append(w.Marks, journal.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
@@ -217,7 +218,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Asked:
 			k.asks(w, s, f, op, now)
 		case Resumed:
-			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
+			if j == nil || j.rows.Approval.ID != f.Approval { // the joint one's timer is not set
+				w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
+			}
 		case Looked:
 			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
 		case Withdrawn:
@@ -241,7 +244,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			}
 		}
 	}
-	if j, ok := m.(*joint); ok {
+	if j != nil {
 		j.add(w)
 	}
 	if calls && k.cfg.Tools != nil {
