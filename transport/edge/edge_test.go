@@ -701,17 +701,88 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
+// open-parts.md, first paragraph: a repeat answers the first answer, also where
+// the first, at another node, is committed after the repeat has looked for it and
+// is why the handler refuses.
+func TestRefusedBecauseOfItsOwnFirst(t *testing.T) {
+	refusal := func(code problem.Code) error { return problem.New(code, "Refused.") }
+	type row struct {
+		name     string
+		err      error
+		first    string // the body that was sent first, empty: there was no first
+		failed   error  // of the second look
+		unkeyed  bool
+		status   int
+		code     problem.Code // empty: the kept answer
+		looks    int
+		repeated bool
+	}
+	rows := []row{
+		{name: "nobody was first", err: refusal(problem.CodeAlreadyDecided), status: 409, code: problem.CodeAlreadyDecided, looks: 2},
+		{name: "another request was first", err: refusal(problem.CodeAlreadyDecided), first: `{"n":2}`, status: 409, code: problem.CodeIdempotencyConflict, looks: 2},
+		{name: "the second look fails", err: refusal(problem.CodeAlreadyDecided), first: `{"n":1}`, failed: problem.Unavailable("Not now.", time.Second), status: 503,
+			code: problem.CodeUnavailable, looks: 2},
+		{name: "without a key", err: refusal(problem.CodeAlreadyDecided), first: `{"n":1}`, unkeyed: true, status: 409, code: problem.CodeAlreadyDecided},
+		{name: "503 is repeated by the client", err: problem.Unavailable("Not now.", time.Second), first: `{"n":1}`, status: 503, code: problem.CodeUnavailable, looks: 1},
+		{name: "500 is no refusal", err: errors.New("a fault"), first: `{"n":1}`, status: 500, code: problem.CodeInternal, looks: 1},
+	}
+	for _, code := range []problem.Code{problem.CodeAlreadyDecided, problem.CodeSlugTaken, problem.CodeNotFound, problem.CodeForbidden, problem.CodeInvalidArgs, problem.CodeValidation} {
+		rows = append(rows, row{name: string(code), err: fmt.Errorf("ask: %w", refusal(code)), first: `{"n":1}`, status: 202, looks: 2, repeated: true})
+	}
+	for _, c := range rows {
+		t.Run(c.name, func(t *testing.T) {
+			late := &lateReplays{failed: c.failed}
+			var again atomic.Int32
+			w := newWorld(t, func(cfg *Config) {
+				late.memReplays, late.k = cfg.Replays.(*memReplays), IdemKey{Principal: "apikey:member", Method: "POST", Path: "/v1/refused", Key: "k"}
+				cfg.Replays = late
+				Handle(cfg.Table, Route{Method: "POST", Path: "/v1/refused", ID: "refused", Summary: "Refuse", Tag: "Service", Role: lifecycle.RoleMember, Idempotent: true,
+					Again: func(context.Context, *Caller, any) error { again.Add(1); return nil }},
+					func(context.Context, *Caller, *struct {
+						Body struct {
+							N int `json:"n"`
+						}
+					}) (*nothing, error) {
+						return nil, c.err
+					})
+			})
+			late.k.Tenant = w.tenant
+			if c.first != "" {
+				w.replays.rows[late.k] = &Stored{Fingerprint: sha256.Sum256([]byte(c.first + "?")), Status: 202, Body: []byte(`{"first":true}`)}
+			}
+			var header []string
+			if !c.unkeyed {
+				header = append(header, "Idempotency-Key: k")
+			}
+			a := w.call("POST", "/v1/refused", `{"n":1}`, header...)
+			if a.status != c.status || (a.header.Get("Idempotency-Replayed") == "true") != c.repeated || again.Load() == 1 != c.repeated {
+				t.Fatalf("%d %s, %v, %d times behind it", a.status, a.body, a.header, again.Load())
+			}
+			if c.repeated && a.body != `{"first":true}` || !c.repeated && a.problem(t).Code != string(c.code) {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			if late.looks != c.looks {
+				t.Errorf("%d looks, want %d", late.looks, c.looks)
+			}
+		})
+	}
+}
+
 // lateReplays shows another node's row only after the first look, which is when
 // the handler's commit has lost against it.
 type lateReplays struct {
 	*memReplays
-	k     IdemKey
-	looks int
+	k      IdemKey
+	looks  int
+	failed error // of every look but the first
 }
 
 func (l *lateReplays) Find(ctx context.Context, k IdemKey) (*Stored, error) {
 	if l.looks++; l.looks == 1 {
 		return nil, nil
+	}
+	if l.failed != nil {
+		return nil, l.failed
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -730,6 +801,43 @@ func form(files ...string) (contentType, body string) {
 	}
 	_ = m.Close()
 	return m.FormDataContentType(), b.String()
+}
+
+// A file's handler may refuse before it has read the file: what is left of it is
+// read to know whether the kept answer is its own.
+func TestAnUploadRefusedBecauseOfItsOwnFirst(t *testing.T) {
+	late := &lateReplays{}
+	w := newWorld(t, func(cfg *Config) {
+		late.memReplays = cfg.Replays.(*memReplays)
+		HandleUpload(cfg.Table, Route{Method: "POST", Path: "/v1/refused", ID: "refused", Summary: "Refuse", Tag: "Service", Role: lifecycle.RoleMember, Idempotent: true},
+			func(context.Context, *Caller, *nothing, *Upload) (*nothing, error) {
+				return nil, problem.New(problem.CodeSlugTaken, "Refused.")
+			})
+		cfg.Replays = late
+	})
+	ct, same := form("same")
+	late.looks = 1 // the first is not late
+	if a := w.call("POST", "/v1/attachments", same, "Content-Type: "+ct, "Idempotency-Key: k"); a.status != 201 {
+		t.Fatal(a.body)
+	}
+	for k, kept := range w.replays.rows {
+		late.k = k
+		late.k.Path = "/v1/refused"
+		w.replays.rows[late.k] = &Stored{Fingerprint: kept.Fingerprint, Status: 201, Body: []byte(`{"first":true}`)}
+		break
+	}
+	late.looks = 0
+	if a := w.call("POST", "/v1/refused", same, "Content-Type: "+ct, "Idempotency-Key: k"); a.status != 201 || a.body != `{"first":true}` {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	late.looks = 0
+	ct, other := form("other")
+	if a := w.call("POST", "/v1/refused", other, "Content-Type: "+ct, "Idempotency-Key: k"); a.status != 409 || a.problem(t).Code != "IDEMPOTENCY_CONFLICT" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.call("POST", "/v1/refused", other, "Content-Type: "+ct, "Idempotency-Key: l"); a.status != 409 || a.problem(t).Code != "SLUG_TAKEN" {
+		t.Errorf("another key: %d %s", a.status, a.body)
+	}
 }
 
 func TestUploads(t *testing.T) {

@@ -40,7 +40,8 @@ type Stored struct {
 
 // Replays finds kept answers.
 type Replays interface {
-	// Find answers nil when there is none.
+	// Find answers nil when there is none. It finds whatever was kept before it
+	// was called, on whichever node.
 	Find(ctx context.Context, key IdemKey) (*Stored, error)
 }
 
@@ -186,20 +187,32 @@ func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, erro
 	}
 	defer s.flights.end(k, f)
 
-	for range replayTries {
+	// answered repeats the kept answer, if there is one.
+	answered := func() (bool, error) {
 		kept, err := s.cfg.Replays.Find(rq.ctx, k)
-		if err != nil {
-			return err
+		if err != nil || kept == nil {
+			return false, err
 		}
-		if kept != nil {
-			f.kept = kept
-			return repeat(kept)
+		f.kept = kept
+		return true, repeat(kept)
+	}
+	for range replayTries {
+		if found, err := answered(); found || err != nil {
+			return err
 		}
 		status, body, err := do()
 		if errors.Is(err, ErrReplay) {
 			continue
 		}
 		if err != nil {
+			// Another node may have committed the first one since the look above, and
+			// that may be all that the handler objects to. What it saw is committed,
+			// with its answer beside it.
+			if p, _ := s.problemOf(err); p.Status() < http.StatusInternalServerError {
+				if found, failed := answered(); found || failed != nil {
+					return failed
+				}
+			}
 			return err
 		}
 		if status >= http.StatusOK && status < http.StatusMultipleChoices {
