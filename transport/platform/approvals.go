@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -190,7 +191,7 @@ func (p *Platform) decideOne(ctx context.Context, c *edge.Caller, a id.ApprovalI
 		order.Idempotency = &msg.Idempotency{Digest: key, Fingerprint: c.Idem.Fingerprint, Status: c.Idem.Status}
 	}
 	d, err := p.decide(ctx, c, a, order)
-	if c.Idem != nil && (errors.Is(err, problem.New(problem.CodeAlreadyDecided, "")) || errors.Is(err, edge.ErrReplay)) {
+	if c.Idem != nil && (refused(err) || errors.Is(err, edge.ErrReplay)) {
 		switch kept, failed := p.Store.Kept(ctx, c.Tenant, key); {
 		case failed != nil:
 			err = failed
@@ -209,6 +210,14 @@ func (p *Platform) decideOne(ctx context.Context, c *edge.Caller, a id.ApprovalI
 		r.Terminal = d.Status
 	}
 	return r
+}
+
+// refused reports whether err is the client's to hear and to mend. An entry's own
+// first coming may be the cause: it was decided then, and perhaps has gone to a
+// higher role since.
+func refused(err error) bool {
+	var known *problem.Error
+	return errors.As(err, &known) && known.Status() < http.StatusInternalServerError
 }
 
 // bulkError is an error as its entry shows it. What is internal was logged where

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
+	"agentsvc/transport/edge"
 )
 
 // opened is an approval of a run that waits for nothing else.
@@ -412,6 +414,130 @@ func TestRepeatedDecisions(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), `SELECT decisions -> 0 ->> 'op' IS NOT NULL FROM approvals WHERE id = $1`, w.a.approval).Scan(&known))
 	if !known || got.status != 200 || strings.Contains(got.body, `"op"`) {
 		t.Errorf("known %t, shown as %s", known, got.body)
+	}
+}
+
+// overtaken has the first request with a key answered elsewhere when its repeat
+// has just looked for a kept answer in vain.
+type overtaken struct {
+	Replays
+	mu    sync.Mutex // guards first
+	first func()     // of the next look, once
+}
+
+func (o *overtaken) next(first func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = first
+}
+
+func (o *overtaken) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error) {
+	kept, err := o.Replays.Find(ctx, k)
+	o.mu.Lock()
+	first := o.first
+	o.first = nil
+	o.mu.Unlock()
+	if first != nil {
+		first()
+	}
+	return kept, err
+}
+
+// open-parts.md: a repeat answers the first answer, byte by byte, and does nothing,
+// also at another node and where the first is committed between the repeat's look
+// for a kept answer and its order.
+func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.withDesk()
+	late := &overtaken{}
+	other := w.beside(func(r Replays) edge.Replays {
+		late.Replays = r
+		return late
+	})
+	other.withDesk()
+	ids, err := json.Marshal([]id.ApprovalID{w.newApproval(w.a, nil), w.newApproval(w.a, nil)})
+	w.must(err)
+	two := w.newApproval(w.a, func(o *opened) { o.required = 2 })
+	edited := w.newApproval(w.a, nil)
+	for name, c := range map[string]struct {
+		path, body string
+		under      string // the code of the same request under another key; empty: it is done again
+	}{
+		"a decision":             {"/v1/approvals/" + w.a.approval.String() + "/decision", `{"action": "approve"}`, "ALREADY_DECIDED"},
+		"a decision of two":      {"/v1/approvals/" + two.String() + "/decision", `{"action": "approve"}`, "ALREADY_DECIDED"},
+		"an edit":                {"/v1/approvals/" + edited.String() + "/decision", `{"action": "edit", "edited_args": {"order": 8}}`, "ALREADY_DECIDED"},
+		"a bulk decision":        {"/v1/approvals/bulk-decision", `{"ids": ` + string(ids) + `, "action": "approve"}`, ""},
+		"a run's cancellation":   {"/v1/runs/" + w.a.run.String() + "/cancel", ``, ""},
+		"a message":              {"/v1/threads/" + w.a.thread.String() + "/messages", `{"content": "x"}`, ""},
+		"a run":                  {"/v1/agents/" + w.a.agent.String() + "/runs", `{"input": "x"}`, ""},
+		"an agent's slug":        {"/v1/agents", `{"name": "A", "slug": "raced"}`, "SLUG_TAKEN"},
+		"a provider's slug":      {"/v1/model-providers", `{"slug": "raced", "kind": "openai", "base_url": "https://x.example", "credentials": {"api_key": "k"}}`, "SLUG_TAKEN"},
+		"a tool server's slug":   {"/v1/mcp-servers", `{"slug": "raced", "name": "R", "transport": "http", "endpoint": "https://r.example", "auth_kind": "none"}`, "SLUG_TAKEN"},
+		"a user's e-mail":        {"/v1/users", `{"email": "raced@example.com", "name": "R", "role": "member"}`, "EMAIL_TAKEN"},
+		"a key":                  {"/v1/api-keys", `{"name": "raced"}`, ""},
+		"a version's publishing": {"/v1/agents/" + w.a.draft.String() + "/versions/1/publish", ``, ""},
+	} {
+		var first answer
+		var audited map[string]int
+		late.next(func() {
+			first = w.call(w.a, "POST", c.path, c.body, "Idempotency-Key", "k")
+			audited = w.audited(w.a.tenant)
+		})
+		got := other.call(w.a, "POST", c.path, c.body, "Idempotency-Key", "k")
+		if first.status < 200 || first.status > 299 || first.header.Get("Idempotency-Replayed") != "" {
+			t.Errorf("%s: the first: %d %s", name, first.status, first.body)
+		}
+		if got.status != first.status || got.body != first.body || got.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s: %d %s\nrepeated %d %s", name, first.status, first.body, got.status, got.body)
+		}
+		if now := w.audited(w.a.tenant); !maps.Equal(now, audited) {
+			t.Errorf("%s: the repeat did it again: %v, %v", name, audited, now)
+		}
+		if got := other.call(w.a, "POST", c.path, c.body, "Idempotency-Key", "l"); got.code() != c.under {
+			t.Errorf("%s: under another key: %d %s", name, got.status, got.body)
+		}
+	}
+	// The first of the key was another request.
+	approval := "/v1/approvals/" + w.newApproval(w.a, nil).String() + "/decision"
+	late.next(func() { w.call(w.a, "POST", approval, `{"action": "approve"}`, "Idempotency-Key", "k") })
+	if got := other.call(w.a, "POST", approval, `{"action": "reject"}`, "Idempotency-Key", "k"); got.code() != "IDEMPOTENCY_CONFLICT" {
+		t.Errorf("another request: %d %s", got.status, got.body)
+	}
+	// A refusal that its own first is not the cause of stands.
+	late.next(nil)
+	if got := other.call(w.a, "POST", approval, `{"action": "approve"}`, "Idempotency-Key", "m"); got.code() != "ALREADY_DECIDED" {
+		t.Errorf("somebody else decided: %d %s", got.status, got.body)
+	}
+}
+
+// A bulk decision that did not come to its end is repeated when the approval that
+// it decided has gone to a higher role: what it decided is answered as then.
+func TestABrokenBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.withDesk()
+	list := []id.ApprovalID{w.newApproval(w.a, func(o *opened) { o.required = 2 }), w.newApproval(w.a, nil)}
+	ids, err := json.Marshal(list)
+	w.must(err)
+	body := `{"ids": ` + string(ids) + `, "action": "approve"}`
+	d.failing(func(a id.ApprovalID) error {
+		if a == list[1] {
+			return problem.Unavailable("Not now.", time.Second)
+		}
+		return nil
+	})
+	if first := w.call(w.a, "POST", "/v1/approvals/bulk-decision", body, "Idempotency-Key", "k"); first.get("results.0.ok") != true || first.get("results.1.ok") != false {
+		t.Fatal(first.body)
+	}
+	d.failing(nil)
+	_, err = w.admin.Exec(t.Context(), "UPDATE approvals SET assignee_role = 'owner', escalated_at = now() WHERE id = $1", list[0])
+	w.must(err)
+	if got := w.call(w.a, "POST", "/v1/approvals/bulk-decision", body, "Idempotency-Key", "k"); got.get("results.0.ok") != true || got.get("results.1.terminal") != "approved" {
+		t.Error(got.body)
+	}
+	if got := w.call(w.a, "POST", "/v1/approvals/bulk-decision", body, "Idempotency-Key", "l"); got.get("results.0.error.code") != "FORBIDDEN" {
+		t.Errorf("under another key: %s", got.body)
 	}
 }
 

@@ -169,6 +169,7 @@ type world struct {
 	admin  *pgxpool.Pool
 	sys    *store.SystemStore
 	pool   *pgxpool.Pool // of the routes
+	files  *blob.Dir
 	actors *actors
 	tools  *tools
 	logs   lines
@@ -197,16 +198,27 @@ func newWorld(t testing.TB) *world {
 	w.actors = &actors{pool: system}
 	w.tools = &tools{}
 	w.pool = w.db.API(t)
-	s := store.New(w.pool, v)
+	w.files = files
 	w.clock, w.ended, w.logins = &clock{}, &endings{}, &logins{Directory: store.NewDirectory(system)}
+	w.serve(func(r Replays) edge.Replays { return r })
+	w.a, w.b = w.newParty(), w.newParty()
+	return w
+}
+
+// serve makes the platform of w and answers for it at an address of its own.
+// replays may stand between the edge and the kept answers.
+func (w *world) serve(replays func(Replays) edge.Replays) {
+	t := w.t
+	t.Helper()
+	s := store.New(w.pool, vault.New(vault.NewSecret32([32]byte{1})))
 	sessions := NewSessions(SessionsConfig{Store: s, PublicURL: console, Now: w.clock.now, Ended: w.ended.note})
 	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools})
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools})
 	w.table = edge.NewTable()
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
-	srv, err := edge.NewServer(edge.Config{Table: w.table, Auth: auth, Limits: noLimits{}, Replays: Replays{s}, Classify: Classify,
+	srv, err := edge.NewServer(edge.Config{Table: w.table, Auth: auth, Limits: noLimits{}, Replays: replays(Replays{s}), Classify: Classify,
 		Log: zerolog.New(io.MultiWriter(zerolog.NewTestWriter(t), &w.logs)).Level(zerolog.WarnLevel), Streams: sse.Config{Heartbeat: time.Hour}, DrainWindow: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +238,16 @@ func newWorld(t testing.TB) *world {
 			t.Error(err)
 		}
 	})
-	w.a, w.b = w.newParty(), w.newParty()
-	return w
+}
+
+// beside is a second node of the same service: an edge and a platform of its own
+// over the same storage.
+func (w *world) beside(replays func(Replays) edge.Replays) *world {
+	w.t.Helper()
+	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools,
+		clock: w.clock, ended: w.ended, logins: w.logins, a: w.a, b: w.b}
+	o.serve(replays)
+	return o
 }
 
 func (w *world) must(err error) {
