@@ -19,8 +19,9 @@
 // its node has said that it is spent, and how long ago, so that over any time at
 // most capacity + refill × time is admitted. Before it refuses it recalls what
 // other nodes have leased and waits at most 50 ms for them: no request is refused
-// while tokens are idle on a node that answers. Every Lease has a number and
-// repeats what was given back, so that messages may come twice, late or never.
+// while tokens are idle on a node that answers. Who cannot ask the owner within 3.5 s is
+// not refused either: it is UNAVAILABLE. Every Lease has a number and repeats what
+// was given back, so that messages may come twice, late or never.
 //
 // Who owns a bucket follows from the member list, which nodes learn of one after
 // another; who has it does not. Its Keeper has it: a Keeper that is asked for a

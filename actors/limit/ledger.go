@@ -13,6 +13,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
 )
 
 const (
@@ -26,9 +27,11 @@ const (
 	// askTimeout bounds one message to an owner: what is granted later is not taken,
 	// because the owner may count it as spent by then.
 	askTimeout = time.Second
-	// askFor is how long an owner is asked, who may be on the move or not be known yet
-	// to have died.
-	askFor = cluster.DefaultTimeout
+	// askFor is how long a request waits for an owner, who may be on the move or not
+	// be known yet to have died: that takes a second and a half, or three and a half
+	// where its port does not refuse. It leaves whoever serves the request some of the
+	// time that clients wait.
+	askFor = 3500 * time.Millisecond
 	// askPause is the pause before an owner is asked again.
 	askPause = recallWait / 10
 	// holdTicks is how long tokens are held at most.
@@ -100,9 +103,10 @@ type account struct {
 
 // asking is one Lease under way; what it says holds for all who wait for it.
 type asking struct {
-	done  chan struct{}
-	retry time.Duration
-	no    bool
+	done     chan struct{}
+	answered bool // else those who wait ask again, each for its own time
+	retry    time.Duration
+	no       bool
 }
 
 // NewLedger makes an empty ledger.
@@ -153,13 +157,14 @@ func (l *Ledger) Stop() {
 }
 
 // Tenant takes a token of a tenant's bucket. Where there is none, ok is false
-// and a request after retry passes.
-func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool) {
+// and a request after retry passes. Where nobody says in time whether there is
+// one, err is UNAVAILABLE.
+func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error) {
 	return l.take(ctx, holder{t, t.UUID})
 }
 
-// IP takes a token of a client's bucket.
-func (l *Ledger) IP(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool) {
+// IP takes a token of a client's bucket, as Tenant does.
+func (l *Ledger) IP(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool, err error) {
 	return l.take(ctx, l.client(addr))
 }
 
@@ -219,7 +224,7 @@ func (l *Ledger) turn(a *account) {
 	a.since, a.used = now, now
 }
 
-func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
+func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool, error) {
 	b := l.book(h)
 	b.mu.Lock()
 	a := b.accounts[h]
@@ -235,60 +240,103 @@ func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool) {
 	if a.tokens > 0 {
 		a.spend()
 		b.mu.Unlock()
-		return 0, true
+		return 0, true, nil
 	}
+	return l.wait(ctx, h, b, a)
+}
+
+// wait takes a token that the owner is asked for. It is called with b.mu held and
+// unlocks it.
+func (l *Ledger) wait(ctx context.Context, h holder, b *book, a *account) (time.Duration, bool, error) {
 	a.waiting++
 	defer func() {
 		a.waiting--
 		b.mu.Unlock()
 	}()
+	until := time.Now().Add(askFor)
 	for {
 		ask := a.asking
 		if ask == nil {
-			ask = &asking{done: make(chan struct{})}
-			a.asking = ask
-			lately := max(a.spent[0]+a.spent[1], 0)
-			if a.open == 0 {
-				a.open = l.seq.Add(1)
-			}
-			lease := Lease{Node: l.node.Member(), Seq: a.open, Want: a.waiting + lately, Returned: a.returned, Idle: l.idle(a)}
-			b.mu.Unlock()
-			granted, retry, answered := l.ask(ctx, h, lease)
-			b.mu.Lock()
-			a.asking = nil
-			if answered {
-				a.open = 0
-			}
-			if granted > 0 {
-				a.tokens += granted
-				a.reported, a.leased = false, l.tick.Load()
-			}
-			if a.recalled {
-				a.recalled = false
-				l.node.Tell(h.address(), l.giveBack(a, max(a.tokens-a.waiting, 0)))
-			}
-			ask.no, ask.retry = granted == 0, retry
-			close(ask.done)
-		} else {
-			b.mu.Unlock()
-			select {
-			case <-ask.done:
-				b.mu.Lock()
-			case <-ctx.Done():
-				b.mu.Lock()
-				return time.Second, false
-			}
+			ask = l.lease(ctx, until, h, b, a)
+		} else if !b.await(ctx, until, ask) {
+			return unanswered()
 		}
 		l.turn(a)
 		switch {
 		case a.tokens > 0:
 			a.spend()
-			return 0, true
+			return 0, true, nil
 		case ask.no:
 			refusals.Inc()
-			return ask.retry, false
+			return ask.retry, false, nil
+		case !ask.answered && l.over(ctx, until):
+			return unanswered()
 		}
 	}
+}
+
+// unanswered is the answer where nobody knows whether there are tokens: not that
+// there are none.
+func unanswered() (time.Duration, bool, error) {
+	unavailable.Inc()
+	return 0, false, problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
+}
+
+// over reports whether nobody asks any more for a request that may wait until then.
+func (l *Ledger) over(ctx context.Context, until time.Time) bool {
+	select {
+	case <-l.stop:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+		return !time.Now().Before(until)
+	}
+}
+
+// await waits, without the lock, for what another request asks.
+func (b *book) await(ctx context.Context, until time.Time, ask *asking) bool {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	late := time.NewTimer(time.Until(until))
+	defer late.Stop()
+	select {
+	case <-ask.done:
+		return true
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// lease asks the owner, without the lock, for those who wait and for those who are
+// expected.
+func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, a *account) *asking {
+	ask := &asking{done: make(chan struct{})}
+	a.asking = ask
+	lately := max(a.spent[0]+a.spent[1], 0)
+	if a.open == 0 {
+		a.open = l.seq.Add(1)
+	}
+	lease := Lease{Node: l.node.Member(), Seq: a.open, Want: a.waiting + lately, Returned: a.returned, Idle: l.idle(a)}
+	b.mu.Unlock()
+	leased, answered := l.ask(ctx, until, h, lease)
+	b.mu.Lock()
+	a.asking = nil
+	if answered {
+		a.open = 0
+	}
+	if leased.Granted > 0 {
+		a.tokens += leased.Granted
+		a.reported, a.leased = false, l.tick.Load()
+	}
+	if a.recalled {
+		a.recalled = false
+		l.node.Tell(h.address(), l.giveBack(a, max(a.tokens-a.waiting, 0)))
+	}
+	ask.answered, ask.no, ask.retry = answered, answered && leased.Granted == 0, max(leased.RetryAfter, 0)
+	close(ask.done)
+	return ask
 }
 
 func (a *account) spend() {
@@ -309,29 +357,29 @@ func (l *Ledger) idle(a *account) time.Duration {
 }
 
 // ask leases tokens. An owner that does not answer admits nobody: else the bound
-// would not hold. What was not answered may have been granted.
-func (l *Ledger) ask(ctx context.Context, h holder, lease Lease) (granted int64, retry time.Duration, answered bool) {
-	// Not bound to the request: others wait for this answer too.
-	ctx = context.WithoutCancel(ctx)
-	for begun := time.Now(); ; {
+// would not hold. What was not answered may have been granted: the next Lease has
+// the same number.
+func (l *Ledger) ask(ctx context.Context, until time.Time, h holder, lease Lease) (leased Leased, answered bool) {
+	for {
 		asks.Inc()
-		one, done := context.WithTimeout(ctx, askTimeout)
+		one, done := context.WithTimeout(ctx, min(askTimeout, time.Until(until)))
 		v, err := l.node.Ask(one, h.address(), lease)
 		done()
 		if leased, ok := v.(Leased); ok && err == nil && !leased.Wait {
-			return leased.Granted, max(leased.RetryAfter, 0), true
+			return leased, true
 		}
 		pause := time.NewTimer(askPause)
 		select {
 		case <-pause.C:
-			if time.Since(begun) < askFor {
-				continue
-			}
+		case <-ctx.Done():
+			pause.Stop()
 		case <-l.stop:
 			pause.Stop()
 		}
-		failures.Inc()
-		return 0, time.Second, false
+		if l.over(ctx, until) {
+			failures.Inc()
+			return Leased{}, false
+		}
 	}
 }
 

@@ -114,19 +114,19 @@ func TestATenantsBucketAndRetryAfter(t *testing.T) {
 	c, ls, _, _ := setUp(t, PerSecond(120, 20), 1)
 	who, other := tenant(), tenant()
 	for i := range 120 {
-		if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+		if _, ok, _ := ls[0].Tenant(t.Context(), who); !ok {
 			t.Fatalf("request %d is refused", i+1)
 		}
 	}
-	retry, ok := ls[0].Tenant(t.Context(), who)
-	if ok || retry != time.Second {
-		t.Fatalf("request 121: %v %v", retry, ok)
+	retry, ok, err := ls[0].Tenant(t.Context(), who)
+	if ok || err != nil || retry != time.Second {
+		t.Fatalf("request 121: %v %v %v", retry, ok, err)
 	}
-	if _, ok := ls[0].Tenant(t.Context(), other); !ok {
+	if _, ok, _ := ls[0].Tenant(t.Context(), other); !ok {
 		t.Error("another tenant is refused")
 	}
 	c.advance(retry)
-	if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+	if _, ok, _ := ls[0].Tenant(t.Context(), who); !ok {
 		t.Error("refused after Retry-After")
 	}
 }
@@ -135,7 +135,7 @@ func TestTheHotPathAsksNobody(t *testing.T) {
 	_, ls, ds, _ := setUp(t, PerSecond(1000000, 1), 1)
 	who := tenant()
 	for range 4000 {
-		if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+		if _, ok, _ := ls[0].Tenant(t.Context(), who); !ok {
 			t.Fatal("refused")
 		}
 	}
@@ -143,7 +143,7 @@ func TestTheHotPathAsksNobody(t *testing.T) {
 		t.Errorf("%d messages for 4000 requests", n)
 	}
 	before := ds[0].asked.Load()
-	if _, ok := ls[0].Tenant(t.Context(), tenant()); !ok || ds[0].asked.Load() != before+1 {
+	if _, ok, _ := ls[0].Tenant(t.Context(), tenant()); !ok || ds[0].asked.Load() != before+1 {
 		t.Error("a first use is one ask")
 	}
 }
@@ -156,7 +156,7 @@ func TestConcurrentRequestsGetExactlyTheCapacity(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			for range 20 {
-				if _, ok := ls[i%3].Tenant(t.Context(), who); ok {
+				if _, ok, _ := ls[i%3].Tenant(t.Context(), who); ok {
 					passed.Add(1)
 				}
 			}
@@ -176,7 +176,7 @@ func TestNobodyIsRefusedWhileTokensAreIdleElsewhere(t *testing.T) {
 	}
 	passed := 0
 	for range 60 {
-		if _, ok := ls[1].Tenant(t.Context(), who); ok {
+		if _, ok, _ := ls[1].Tenant(t.Context(), who); ok {
 			passed++
 		}
 	}
@@ -186,7 +186,7 @@ func TestNobodyIsRefusedWhileTokensAreIdleElsewhere(t *testing.T) {
 	if all.heard.Load() == 0 {
 		t.Error("nothing was recalled: void")
 	}
-	if _, ok := ls[0].Tenant(t.Context(), who); ok {
+	if _, ok, _ := ls[0].Tenant(t.Context(), who); ok {
 		t.Error("the 101st passes")
 	}
 }
@@ -218,20 +218,20 @@ func TestTokensThatAreRecalledOnTheirWayComeBack(t *testing.T) {
 	all.by[late.member] = ls[0]
 	all.mu.Unlock()
 	who := tenant()
-	if _, ok := ls[0].Tenant(t.Context(), who); !ok {
+	if _, ok, _ := ls[0].Tenant(t.Context(), who); !ok {
 		t.Fatal("the first is refused")
 	}
 	late.slow.Store(true)
 	second, third := make(chan bool), make(chan bool)
-	go func() { _, ok := ls[0].Tenant(t.Context(), who); second <- ok }()
+	go func() { _, ok, _ := ls[0].Tenant(t.Context(), who); second <- ok }()
 	<-late.answered // with a token beyond the one that it asked for
-	go func() { _, ok := ls[1].Tenant(t.Context(), who); third <- ok }()
+	go func() { _, ok, _ := ls[1].Tenant(t.Context(), who); third <- ok }()
 	eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
 	close(late.goOn)
 	if !<-second || !<-third {
 		t.Error("refused while a token was idle")
 	}
-	if _, ok := ls[1].Tenant(t.Context(), who); ok {
+	if _, ok, _ := ls[1].Tenant(t.Context(), who); ok {
 		t.Error("the fourth passes")
 	}
 }
@@ -250,7 +250,7 @@ func TestANodeThatDoesNotAnswerIsWaitedForShortly(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 60 {
-			if _, ok := ls[1].Tenant(t.Context(), who); ok {
+			if _, ok, _ := ls[1].Tenant(t.Context(), who); ok {
 				passed++
 			}
 		}
@@ -306,7 +306,7 @@ func TestIPsCountByAddressAndBySixtyFour(t *testing.T) {
 		{"192.0.2.1", true}, {"192.0.2.1", false}, {"::ffff:192.0.2.1", false}, {"192.0.2.2", true},
 		{"2001:db8::1", true}, {"2001:db8::ffff:1", false}, {"2001:db8:0:1::1", true}, {"::c000:201", true},
 	} {
-		if _, ok := ls[0].IP(t.Context(), netip.MustParseAddr(c.addr)); ok != c.ok {
+		if _, ok, _ := ls[0].IP(t.Context(), netip.MustParseAddr(c.addr)); ok != c.ok {
 			t.Errorf("%s: %v", c.addr, ok)
 		}
 	}
@@ -316,13 +316,13 @@ func TestARefundedTokenIsThereAgain(t *testing.T) {
 	_, ls, _, _ := setUp(t, Rate{3, time.Hour}, 1)
 	addr := netip.MustParseAddr("192.0.2.1")
 	for range 50 {
-		if _, ok := ls[0].IP(t.Context(), addr); !ok {
+		if _, ok, _ := ls[0].IP(t.Context(), addr); !ok {
 			t.Fatal("refused")
 		}
 		ls[0].RefundIP(addr)
 	}
 	for i := range 4 {
-		if _, ok := ls[0].IP(t.Context(), addr); ok != (i < 3) {
+		if _, ok, _ := ls[0].IP(t.Context(), addr); ok != (i < 3) {
 			t.Errorf("take %d: %v", i, ok)
 		}
 	}
@@ -348,7 +348,7 @@ func TestStrangersCannotFillMemory(t *testing.T) {
 	if n, s := count(); s != 8 || n > 8+sharedBuckets {
 		t.Fatalf("%d accounts, %d of strangers", n, s)
 	}
-	if _, ok := l.Tenant(t.Context(), tenant()); !ok {
+	if _, ok, _ := l.Tenant(t.Context(), tenant()); !ok {
 		t.Error("a tenant is refused because of strangers")
 	}
 	c.advance(time.Second)
@@ -449,7 +449,7 @@ func BenchmarkLedgerTake(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if _, ok := ls[0].Tenant(b.Context(), who[i%tenants]); !ok {
+				if _, ok, _ := ls[0].Tenant(b.Context(), who[i%tenants]); !ok {
 					b.Fatal("refused")
 				}
 				if i++; i%100000 == 0 {

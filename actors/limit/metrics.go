@@ -7,6 +7,8 @@ var (
 		Name: "svc_limit_leases_total", Help: "Leases that this node's edge asked for."})
 	refusals = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_refusals_total", Help: "Requests of this node that found an empty bucket."})
+	unavailable = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_limit_unavailable_total", Help: "Requests of this node whose bucket nobody could be asked for in time."})
 	recalls = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_recalls_total", Help: "Recalls that this node's buckets sent."})
 	carried = prometheus.NewCounter(prometheus.CounterOpts{
@@ -25,5 +27,5 @@ var (
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{asks, refusals, recalls, carried, emptied, failures, healed, sharing, accounts}
+	return []prometheus.Collector{asks, refusals, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts}
 }

@@ -193,7 +193,7 @@ func TestBucketsOnRealNodes(t *testing.T) {
 			for i, t0 := range who {
 				wg.Go(func() {
 					for range 120 / len(nodes) {
-						if _, ok := ledgers[n.Member()].Tenant(t.Context(), t0); ok {
+						if _, ok, _ := ledgers[n.Member()].Tenant(t.Context(), t0); ok {
 							mu.Lock()
 							passed[i]++
 							mu.Unlock()

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,10 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"agentsvc/cluster"
 	"agentsvc/cluster/placement"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
 )
 
 // world is some nodes and what lies between them: messages take their time, and
@@ -23,16 +27,18 @@ type world struct {
 	rate  Rate
 	codec *msg.Codec
 
-	mu     sync.Mutex // guards the fields below
-	rand   *rand.Rand
-	nodes  map[id.MemberID]*site
-	living []id.MemberID
-	owners []id.MemberID
-	lossy  bool
-	cut    map[[2]id.MemberID]bool
-	taken  []time.Time
-	mute   bool        // nothing that is told is heard
-	killed func(*site) // when the others know
+	mu         sync.Mutex // guards the fields below
+	rand       *rand.Rand
+	nodes      map[id.MemberID]*site
+	living     []id.MemberID
+	owners     []id.MemberID
+	lossy      bool
+	cut        map[[2]id.MemberID]bool
+	hangs      bool // what is asked where it is cut is not answered, else it fails at once
+	taken      []time.Time
+	unanswered int
+	mute       bool        // nothing that is told is heard
+	killed     func(*site) // when the others know
 }
 
 // site is one node of the world.
@@ -251,7 +257,7 @@ func (w *world) wire(v any) any {
 func (p *site) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 	back := 5 * time.Millisecond
 	for {
-		v, err := p.attempt(a, m)
+		v, err := p.attempt(ctx, a, m)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -267,10 +273,24 @@ func (p *site) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 	}
 }
 
-func (p *site) attempt(a cluster.Address, m any) (any, error) {
+// hang waits where nothing answers, as long as the owner is thought to be there.
+func (p *site) hang(ctx context.Context, a cluster.Address, to id.MemberID) {
+	p.w.mu.Lock()
+	hangs := p.w.hangs
+	p.w.mu.Unlock()
+	for hangs && ctx.Err() == nil && p.Owner(a.Shard()) == to {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (p *site) attempt(ctx context.Context, a cluster.Address, m any) (any, error) {
 	to := p.Owner(a.Shard())
 	o, err := p.reach(to)
-	if err != nil || p.w.chance(10) {
+	if err != nil {
+		p.hang(ctx, a, to)
+		return nil, cluster.ErrUnknownMember
+	}
+	if p.w.chance(10) {
 		return nil, cluster.ErrUnknownMember
 	}
 	if o.Owner(a.Shard()) != to {
@@ -352,11 +372,16 @@ func (p *site) Call(ctx context.Context, to id.MemberID, service string, m any) 
 
 // request takes a token at a node.
 func (w *world) request(p *site, who id.TenantID) (time.Duration, bool) {
-	retry, ok := p.ledger.Tenant(w.t.Context(), who)
-	if ok && !p.gone() {
-		w.mu.Lock()
-		w.taken = append(w.taken, time.Now())
-		w.mu.Unlock()
+	retry, ok, err := p.ledger.Tenant(w.t.Context(), who)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		w.unanswered++
+	case ok:
+		if !p.gone() {
+			w.taken = append(w.taken, time.Now())
+		}
 	}
 	return retry, ok
 }
@@ -365,7 +390,7 @@ func (w *world) request(p *site, who id.TenantID) (time.Duration, bool) {
 // more for each crash, whatever is lost and wherever buckets go; and who waits
 // for Retry-After gets what was promised.
 func TestLawOfBucketsOnManyNodes(t *testing.T) {
-	var admitted, refused, moved, kills int
+	var admitted, refused, unanswered, moved, kills int
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
@@ -425,6 +450,7 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			close(stop)
 			wg.Wait()
 			admitted += len(w.taken)
+			unanswered += w.unanswered
 			if n := over(rate, rate.Capacity*(1+crashes), w.taken); n > 0 {
 				t.Errorf("seed %d: %d of %d too many, %d crashes, lossy %v, rate %+v", seed, n, len(w.taken), crashes, seed%3 == 0, rate)
 			}
@@ -442,8 +468,8 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d admitted, %d refused, %d moves, %d crashes", admitted, refused, moved, kills)
-	if admitted < 3000 || refused < 1000 || moved < 60 || kills < 10 {
+	t.Logf("%d admitted, %d refused, %d of these not answered, %d moves, %d crashes", admitted, refused, unanswered, moved, kills)
+	if admitted < 3000 || refused-unanswered < 1000 || moved < 60 || kills < 10 {
 		t.Error("void")
 	}
 }
@@ -524,6 +550,135 @@ func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
 			t.Errorf("%d passed", passed)
 		}
 	})
+}
+
+// counted is what a counter stands at.
+func counted(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+// apart is a world of two nodes in which b cannot ask a, and a tenant whose bucket
+// a has.
+func apart(t *testing.T, hangs bool) (w *world, a, b *site, who id.TenantID, cut func(bool)) {
+	w = newWorld(t, Rate{100, time.Hour}, 1)
+	a, b = w.join(), w.join()
+	time.Sleep(time.Second)
+	for who = tenant(); b.Owner(TenantBucket(who).Shard()) != a.member; {
+		who = tenant()
+	}
+	w.hangs = hangs
+	cut = func(on bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.cut[[2]id.MemberID{b.member, a.member}] = on
+	}
+	cut(true)
+	return w, a, b, who, cut
+}
+
+// Where nobody can be asked whether there are tokens, it is not said that there are
+// none: each request hears UNAVAILABLE when it has waited as long as it may, and
+// what waits when the owner is back passes.
+func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _, b, who, cut := apart(t, hangs)
+			defer w.stop()
+			refused, unanswered := counted(t, refusals), counted(t, unavailable)
+			var wg sync.WaitGroup
+			for _, c := range []struct {
+				name        string
+				after, left time.Duration // when it comes, and how long it may take
+				waits       time.Duration
+			}{
+				{"the first", 0, 0, askFor},
+				{"who comes with it", 0, 0, askFor},
+				{"who comes later", 2 * time.Second, 0, askFor},
+				{"who comes when the first gives up", askFor, 0, askFor},
+				{"who has less time", time.Second, 300 * time.Millisecond, 300 * time.Millisecond},
+				{"who has less time, and asks", askFor + 2*time.Second + time.Millisecond, time.Second, time.Second},
+			} {
+				wg.Go(func() {
+					time.Sleep(c.after)
+					ctx := t.Context()
+					if c.left > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, c.left)
+						defer cancel()
+					}
+					began := time.Now()
+					_, ok, err := b.ledger.Tenant(ctx, who)
+					took := time.Since(began)
+					var p *problem.Error
+					if ok || !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfter != time.Second {
+						t.Errorf("hangs %v, %s: %v %v", hangs, c.name, ok, err)
+					}
+					if took < c.waits-10*time.Millisecond || took > c.waits+2*askPause+10*time.Millisecond {
+						t.Errorf("hangs %v, %s: heard after %v, want %v", hangs, c.name, took, c.waits)
+					}
+				})
+			}
+			wg.Wait()
+			if n := counted(t, unavailable) - unanswered; n != 6 || counted(t, refusals) != refused {
+				t.Errorf("hangs %v: %v counted as unanswered, %v as refused", hangs, n, counted(t, refusals)-refused)
+			}
+			for range 20 { // the owner is back before they have waited for too long
+				wg.Go(func() {
+					if _, ok := w.request(b, who); !ok {
+						t.Errorf("hangs %v: does not pass", hangs)
+					}
+				})
+			}
+			time.Sleep(askFor - 500*time.Millisecond)
+			cut(false)
+			wg.Wait()
+			for range 80 {
+				if _, ok := w.request(b, who); !ok {
+					t.Fatalf("hangs %v: refused while there are tokens", hangs)
+				}
+			}
+			if retry, ok, err := b.ledger.Tenant(t.Context(), who); ok || err != nil || retry <= 0 {
+				t.Errorf("hangs %v: 101: %v %v %v", hangs, retry, ok, err)
+			}
+		})
+	}
+}
+
+// The owner is dead: who asked it passes at the next, when it is known that it is.
+func TestARequestOutlivesTheOwnerOfItsBucket(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, Rate{100, time.Hour}, seed)
+			defer w.stop()
+			w.hangs = seed%2 == 0
+			a, b, _ := w.join(), w.join(), w.join()
+			time.Sleep(time.Second)
+			who := tenant()
+			for b.Owner(TenantBucket(who).Shard()) != a.member {
+				who = tenant()
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() { w.kill(a) })
+			time.Sleep(time.Millisecond)
+			for i := range 30 {
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+					if _, ok, err := b.ledger.Tenant(t.Context(), who); !ok || err != nil {
+						t.Errorf("seed %d, request %d: %v %v", seed, i, ok, err)
+					}
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Second) // all have seen who is there
+		})
+	}
 }
 
 // What is known nowhere else is known after a node has stopped.

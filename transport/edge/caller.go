@@ -64,10 +64,11 @@ type Authenticator interface {
 // Limiter holds the platform's token buckets.
 type Limiter interface {
 	// Tenant takes a token of a tenant. When there is none it says how long to
-	// wait for one.
-	Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool)
-	// IP takes a token of a client address (IPv6: of its /64).
-	IP(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool)
+	// wait for one. Where it cannot be known in time whether there is one, err is a
+	// *problem.Error.
+	Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error)
+	// IP takes a token of a client address (IPv6: of its /64), as Tenant does.
+	IP(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool, err error)
 	// RefundIP gives a token back.
 	RefundIP(ip netip.Addr)
 }
@@ -75,9 +76,11 @@ type Limiter interface {
 // noLimits lets everything pass.
 type noLimits struct{}
 
-func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool) { return 0, true }
-func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool)      { return 0, true }
-func (noLimits) RefundIP(netip.Addr)                                       {}
+func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
+	return 0, true, nil
+}
+func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool, error) { return 0, true, nil }
+func (noLimits) RefundIP(netip.Addr)                                         {}
 
 // callCtx is the context of a handler: that of the server, with the caller.
 type callCtx struct {

@@ -100,29 +100,38 @@ type stubLimits struct {
 	ipTook, ipBack int
 	tenantTook     int
 	last           netip.Addr
+	away           bool // nobody can be asked for a bucket
 }
 
-func (l *stubLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool) {
+var errAway = problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
+
+func (l *stubLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.away {
+		return 0, false, errAway
+	}
 	if l.tenant == 0 {
-		return 2500 * time.Millisecond, false
+		return 2500 * time.Millisecond, false, nil
 	}
 	l.tenant--
 	l.tenantTook++
-	return 0, true
+	return 0, true, nil
 }
 
-func (l *stubLimits) IP(_ context.Context, ip netip.Addr) (time.Duration, bool) {
+func (l *stubLimits) IP(_ context.Context, ip netip.Addr) (time.Duration, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = ip
+	if l.away {
+		return 0, false, errAway
+	}
 	if l.ip == 0 {
-		return 1200 * time.Millisecond, false
+		return 1200 * time.Millisecond, false, nil
 	}
 	l.ip--
 	l.ipTook++
-	return 0, true
+	return 0, true, nil
 }
 
 func (l *stubLimits) RefundIP(netip.Addr) {

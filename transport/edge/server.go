@@ -446,7 +446,7 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	if e.Role != "" && !who.Role.Satisfies(e.Role) {
 		if e.Bucket != BucketNone {
 			// The key was accepted, so it is charged; the role comes before the verdict.
-			_, _ = s.cfg.Limits.Tenant(rq.ctx, who.Tenant)
+			_, _, _ = s.cfg.Limits.Tenant(rq.ctx, who.Tenant)
 		}
 		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
 	}
@@ -494,23 +494,25 @@ func (s *Server) authenticate(rq *request, creds Credentials) (Identity, error) 
 		s.cfg.Limits.RefundIP(bucketIP(creds.IP))
 	case err != nil && cached:
 		// It was cached and is not valid any more: charged, but not refused here.
-		_, _ = s.cfg.Limits.IP(rq.ctx, bucketIP(creds.IP))
+		_, _, _ = s.cfg.Limits.IP(rq.ctx, bucketIP(creds.IP))
 	}
 	return who, err
 }
 
 func (s *Server) chargeIP(ctx context.Context, ip netip.Addr) error {
-	if retry, ok := s.cfg.Limits.IP(ctx, bucketIP(ip)); !ok {
+	retry, ok, err := s.cfg.Limits.IP(ctx, bucketIP(ip))
+	if err == nil && !ok {
 		return limited("ip", retry)
 	}
-	return nil
+	return err
 }
 
 func (s *Server) chargeTenant(ctx context.Context, who Identity) error {
-	if retry, ok := s.cfg.Limits.Tenant(ctx, who.Tenant); !ok {
+	retry, ok, err := s.cfg.Limits.Tenant(ctx, who.Tenant)
+	if err == nil && !ok {
 		return limited("tenant", retry)
 	}
-	return nil
+	return err
 }
 
 func limited(scope string, retry time.Duration) *problem.Error {

@@ -45,9 +45,11 @@ func TestMain(m *testing.M) {
 // noLimits lets everything pass.
 type noLimits struct{}
 
-func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool) { return 0, true }
-func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool)      { return 0, true }
-func (noLimits) RefundIP(netip.Addr)                                       {}
+func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
+	return 0, true, nil
+}
+func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool, error) { return 0, true, nil }
+func (noLimits) RefundIP(netip.Addr)                                         {}
 
 // actors stands for threads and runs: it commits what they would, as far as the
 // routes see it.
