@@ -446,3 +446,22 @@ func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
 		})
 	}
 }
+
+// TestTheSameDecisionAgain: an approval's own row says whose it is, also in a commit
+// that leaves no other trace.
+func TestTheSameDecisionAgain(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		w := x.newWaits(0)
+		c := w.decide(nil)
+		c.Audit = nil
+		x.must(c)
+		x.must(c)
+		other := w.decide(nil)
+		if err := x.do(other); !errors.Is(err, ErrConflict) {
+			t.Errorf("another one on the same version: %v", err)
+		}
+		if n := x.count(`SELECT version FROM approvals WHERE id = $1`, w.approval); n != 2 {
+			t.Errorf("the approval has version %d, want 2", n)
+		}
+	})
+}

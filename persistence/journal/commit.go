@@ -18,7 +18,8 @@ var (
 	// this commit was written.
 	ErrReplay = errors.New("journal: the idempotency key was used before")
 	// ErrRefused: the database refuses the rows of this commit whenever they
-	// are sent (a constraint, a value it cannot hold).
+	// are sent (a constraint, a value it cannot hold), and nobody else has moved
+	// the row on or used the key: else it is ErrConflict or ErrReplay.
 	ErrRefused = errors.New("journal: refused by the database")
 	// ErrFenced: this process was declared dead.
 	ErrFenced = errors.New("journal: this process no longer holds its lease")

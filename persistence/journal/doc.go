@@ -21,7 +21,8 @@
 //
 // Who loses (a swap, a used idempotency key) loses all its rows, the others of
 // the flush are written: the flush is rolled back and done again without the
-// losers. A commit that the database refuses is isolated by halving the flush.
+// losers. A commit that the database refuses is isolated by halving the flush,
+// and looked at: only who has the row as it is is refused, who lost it has lost.
 //
 // A flush is one round trip (docs/adr/0022): the statements and the end of the
 // transaction go out together, and it is the database that refuses the whole of it

@@ -108,12 +108,19 @@ func (l *lane) write(batch []*entry) {
 		case refused:
 			l.up()
 			if out.culprit != nil {
-				batch = l.refuse(batch, out.culprit, out.err)
+				batch = l.leaveOut(batch, out.culprit, out.err)
 				continue
 			}
 			if len(batch) == 1 {
-				l.refuseOrRepeat(batch, out.err)
-				return
+				err := l.refuse(batch, out.err)
+				if err == nil {
+					return
+				}
+				l.broken(err)
+				if batch = l.await(batch); batch == nil {
+					return
+				}
+				continue
 			}
 			l.halve(batch)
 			return
@@ -178,8 +185,8 @@ func answer(batch []*entry, err error) {
 	}
 }
 
-// refuse answers the culprit and returns the others.
-func (l *lane) refuse(batch []*entry, culprit *entry, cause error) []*entry {
+// leaveOut answers the culprit, none of whose rows was sent, and returns the others.
+func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 	kept := batch[:0]
 	for _, e := range batch {
 		if e != culprit {

@@ -12,7 +12,9 @@ var queryFiles embed.FS
 var queries = pg.Queries(queryFiles)
 
 // Places of the bulk statements of a flush, in the order in which they are sent.
-// What others refer to comes first; idempotency rows come before everything.
+// What others refer to comes first; idempotency rows come before everything. The
+// swap of a row comes before what is inserted under it, so that it is the swap that
+// tells a stale owner, and not a key that the row's owner has used since.
 const (
 	bIdempotency = iota
 	bThreadUpdate

@@ -20,6 +20,17 @@ const (
 	done                 // its rows are there, whatever else is
 )
 
+// answer is what the caller of an operation is told whose fate is known.
+func (f fate) answer() error {
+	switch f {
+	case conflict:
+		return ErrConflict
+	case replay:
+		return ErrReplay
+	}
+	return nil
+}
+
 // look asks the database for the fates of batch. trustSealed also takes an
 // idempotency row with the very same sealed response as a sign of the operation:
 // right after a commit of unknown outcome, when the operation was the only one
@@ -37,6 +48,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 	}
 	threads := newBulk("settle_threads", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	updates := newBulk("settle_run_updates", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
+	approvals := newBulk("settle_approvals", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	inserts := newBulk("settle_run_inserts", tInt4, tUUID, tUUID, tUUID)
 	keys := newBulk("settle_idempotency", tInt4, tUUID, tBytes, tBytes, tBytes)
 	messages := newBulk("settle_messages", tInt4, tUUID, tUUID, tInt8, tUUID)
@@ -62,6 +74,13 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 			col[0].uuid(u.ID.UUID)
 			col[1].int8(u.Version)
 			col[2].int8(u.Epoch)
+			col[3].uuid(c.Op.UUID)
+		}
+		if a := c.Approval; a != nil {
+			col := row(approvals)
+			col[0].uuid(a.ID.UUID)
+			col[1].int8(a.Version)
+			col[2].int8(a.Epoch)
 			col[3].uuid(c.Op.UUID)
 		}
 		if n := c.Accept; n != nil {
@@ -92,7 +111,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 		rows *bulk
 		note func(int, bool)
 	}{
-		{threads, note(conflict)}, {updates, note(conflict)}, {inserts, note(conflict)},
+		{threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(conflict)},
 		{keys, func(ord int, written bool) { note(replay)(ord, written && trustSealed) }},
 		{messages, note(open)}, {usage, note(open)}, {audit, note(open)},
 	} {
@@ -182,28 +201,30 @@ func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
 		if fates[i] == open && slices.Contains(missed, e) {
 			fates[i] = conflict
 		}
-		switch fates[i] {
-		case done:
-			e.done <- nil
-		case conflict:
-			e.done <- ErrConflict
-		case replay:
-			e.done <- ErrReplay
-		default:
+		if fates[i] == open {
 			left = append(left, e)
+			continue
 		}
+		e.done <- fates[i].answer()
 	}
 	return left, nil
 }
 
-// refuseOrRepeat answers a commit that the database refuses: when its rows are
-// there it is the repeat of an earlier call.
-func (l *lane) refuseOrRepeat(one []*entry, cause error) {
+// refuse answers a commit that the database refuses, by what became of it: its rows
+// may be there from an earlier call; and what cannot be stored beside the rows of
+// another owner says nothing against the commit, which is a conflict, whatever the
+// database came upon first.
+func (l *lane) refuse(one []*entry, cause error) error {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
-	if fates, err := l.look(ctx, one, false); err == nil && fates[0] == done {
-		answer(one, nil)
-		return
+	fates, err := l.look(ctx, one, false)
+	if err != nil {
+		return err
 	}
-	answer(one, fmt.Errorf("%w: %w", ErrRefused, cause))
+	if fates[0] == open {
+		answer(one, fmt.Errorf("%w: %w", ErrRefused, cause))
+	} else {
+		answer(one, fates[0].answer())
+	}
+	return nil
 }

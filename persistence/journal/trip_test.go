@@ -129,6 +129,141 @@ func TestAFlushEndsTheSameEitherWay(t *testing.T) {
 
 func one(c func() *Commit) func() []*Commit { return func() []*Commit { return []*Commit{c()} } }
 
+// TestARefusalOfWhoIsStale: an owner whose row was moved on by another one sends
+// rows that the database cannot take, most likely since the other one has written
+// them. It is told that the row moved on, whatever the database says first; who has
+// the row as it is, and sends the same, is refused.
+func TestARefusalOfWhoIsStale(t *testing.T) {
+	run := func(x *world, c *Commit) *Commit {
+		r := x.begun()
+		own := advance(r, 1)
+		own.Run.SetEpoch, own.Run.Seq, own.Run.Steps = 5, 2, 1
+		own.Began = []StepInsert{{Run: r.Accept.ID, Kind: lifecycle.StepLLM, Status: lifecycle.StepRunning, BeganSeq: 1, StartedAt: noon}}
+		own.Marks = []Mark{{Run: r.Accept.ID, Seq: 2, Type: "run.waiting", Data: json.RawMessage(`{}`)}}
+		x.must(own)
+		c.Run = advance(r, 2).Run
+		c.Run.Epoch, c.Run.SetEpoch = 5, 5
+		return own
+	}
+	thread := func(x *world, c *Commit) Message {
+		th := x.newThread(0)
+		m := Message{Thread: th, Seq: 1, ID: id.MessageID{UUID: id.New(0)}, Role: "user", CreatedAt: noon}
+		x.must(&Commit{Op: newOp(), Tenant: x.tenant, Messages: []Message{m},
+			Thread: &ThreadUpdate{ID: th, Guard: Guard{Version: 1, SetEpoch: 5}, NextSeq: 3, UpdatedAt: noon}})
+		c.Thread = &ThreadUpdate{ID: th, Guard: Guard{Version: 2, Epoch: 5, SetEpoch: 5}, NextSeq: 3, UpdatedAt: noon}
+		m.ID = id.MessageID{UUID: id.New(0)}
+		return m
+	}
+	unfit := func() *Idempotency { // it is sent before every swap
+		i := key(id.NewAnywhere().String())
+		i.Status = 500
+		return i
+	}
+	for name, rows := range map[string]func(x *world, c *Commit) *Guard{
+		"a step": func(x *world, c *Commit) *Guard {
+			c.Began = run(x, c).Began
+			return &c.Run.Guard
+		},
+		"a mark": func(x *world, c *Commit) *Guard {
+			c.Marks = run(x, c).Marks
+			return &c.Run.Guard
+		},
+		"a reply's place": func(x *world, c *Commit) *Guard {
+			var posted Commit
+			c.Messages = []Message{thread(x, &posted)}
+			run(x, c)
+			return &c.Run.Guard
+		},
+		"a post's place": func(x *world, c *Commit) *Guard {
+			c.Messages = []Message{thread(x, c)}
+			accept := x.accept(0)
+			c.New, c.Accept = true, accept.Accept
+			return &c.Thread.Guard
+		},
+		"a step's approval": func(x *world, c *Commit) *Guard {
+			w := x.newWaits(0)
+			c.Run = &RunUpdate{ID: w.run, Guard: Guard{Version: 2}, Status: lifecycle.RunWaitingApproval, Seq: 4, Steps: 1}
+			c.Statements = []Statement{OpenApproval(x.tenant, c.Op, w.insert())}
+			return &c.Run.Guard
+		},
+		"what a run says before its swap": func(x *world, c *Commit) *Guard {
+			run(x, c)
+			c.Idempotency = unfit()
+			return &c.Run.Guard
+		},
+		"what a thread says before its swap": func(x *world, c *Commit) *Guard {
+			thread(x, c)
+			c.Idempotency = unfit()
+			return &c.Thread.Guard
+		},
+		"what an approval says before its swap": func(x *world, c *Commit) *Guard {
+			w := x.newWaits(0)
+			c.Approval, c.Idempotency = w.decide(nil).Approval, unfit()
+			return &c.Approval.Guard
+		},
+	} {
+		for whose, known := range map[string]struct {
+			of   func(g *Guard)
+			want error
+		}{
+			"its version is older": {func(g *Guard) { g.Version-- }, ErrConflict},
+			"its epoch is another": {func(g *Guard) { g.Epoch += 3 }, ErrConflict},
+			"it is the owner":      {func(*Guard) {}, ErrRefused},
+		} {
+			t.Run(name+", "+whose, func(t *testing.T) {
+				bothWays(t, func(t *testing.T, x *world) {
+					refusable := func() *Commit {
+						c := &Commit{Op: newOp(), Tenant: x.tenant, Audit: []Audit{x.audit()}}
+						known.of(rows(x, c))
+						return c
+					}
+					check := func(what string, c *Commit, err, want error) {
+						t.Helper()
+						if !errors.Is(err, want) {
+							t.Errorf("%s: %v, want %v", what, err, want)
+						}
+						left := 0
+						if want == nil {
+							left = 1
+						}
+						if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != left {
+							t.Errorf("%s: %d rows, want %d", what, n, left)
+						}
+					}
+					alone := refusable()
+					check("alone", alone, x.do(alone), known.want)
+					flush := []*Commit{x.auditOnly(0), refusable(), x.auditOnly(0), refusable(), x.auditOnly(0)}
+					for i, err := range x.all(flush) {
+						want := known.want
+						if i%2 == 0 {
+							want = nil
+						}
+						check(fmt.Sprintf("%d of a flush", i), flush[i], err, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestARefusalThatCannotBeLookedInto: nobody is told that rows are refused before it
+// is known whose fault it is.
+func TestARefusalThatCannotBeLookedInto(t *testing.T) {
+	bothWays(t, func(t *testing.T, x *world) {
+		stale := advance(x.begun(), 7)
+		stale.Idempotency = key("k")
+		stale.Idempotency.Status = 500
+		x.execAsOwner(`ALTER TABLE runs RENAME TO away`)
+		got := make(chan error)
+		go func() { got <- x.do(stale) }()
+		x.until("the look fails", func() bool { return !x.w.Healthy() })
+		x.execAsOwner(`ALTER TABLE away RENAME TO runs`)
+		if err := <-got; !errors.Is(err, ErrConflict) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestWhatHasATripOfItsOwn: only who may be withdrawn, or has to be counted, keeps
 // COMMIT back.
 func TestWhatHasATripOfItsOwn(t *testing.T) {

@@ -13,6 +13,12 @@ FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::u
 LEFT JOIN runs r ON r.tenant_id = u.tenant_id AND r.id = u.id
 WHERE r.id IS NULL OR r.version <> u.version OR r.owner_epoch <> u.epoch
 
+-- name: settle_approvals
+SELECT u.ord, coalesce(a.last_op = u.op, false) AS written
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::uuid[]) AS u (ord, tenant_id, id, version, epoch, op)
+LEFT JOIN approvals a ON a.tenant_id = u.tenant_id AND a.id = u.id
+WHERE a.id IS NULL OR a.version <> u.version OR a.owner_epoch <> u.epoch
+
 -- name: settle_run_inserts
 SELECT u.ord, coalesce(r.last_op = u.op, false) AS written
 FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[]) AS u (ord, tenant_id, id, op)
