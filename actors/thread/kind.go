@@ -62,9 +62,7 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, 
 		return nil
 	}
 	err := w.Do(ctx, rows)
-	switch {
-	case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrReplay), errors.Is(err, journal.ErrRefused):
-	default:
+	if !errors.Is(err, journal.ErrConflict) && !errors.Is(err, journal.ErrReplay) {
 		return err
 	}
 	if done, failed := k.done(ctx, a, m); failed == nil && done {
@@ -73,17 +71,7 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, 
 		d.Next = prev.State
 		return nil
 	}
-	if errors.Is(err, journal.ErrRefused) && k.moved(ctx, a, prev.State.Row) {
-		return fmt.Errorf("%w: its place is taken", journal.ErrConflict)
-	}
 	return err
-}
-
-// moved reports whether the row is not the one known here: places that were given
-// by that one may be taken, which looks like rows that cannot be stored.
-func (k *kind) moved(ctx context.Context, a cluster.Address, known Row) bool {
-	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, 1)
-	return err == nil && t != nil && (t.Version != known.Version || t.Epoch != known.Epoch)
 }
 
 // done reports whether an order was carried out before, by what the rows say.
