@@ -68,9 +68,11 @@ type Kind[S any] struct {
 
 	// Commit, where set, makes the rows of the decision d on msg durable in the
 	// place of w.Do, which it may call. It returns nil once they are, whoever wrote
-	// them, else what w.Do would have returned; ctx ends it. It may add to d.Facts,
-	// for After. It runs inside Receive: whoever it waits for must never wait for an
-	// actor of this kind.
+	// them, else what w.Do would have returned; ctx ends it. Where it returns nil it
+	// may have added to d.Facts, for After, and set d.Reply and d.Next: what is
+	// replied, and what is held for the row from then on, as where msg turns out to
+	// have been carried out before. It runs inside Receive: whoever it waits for must
+	// never wait for an actor of this kind.
 	Commit func(ctx context.Context, w Writer, a cluster.Address, prev Loaded[S], d *Decision[S], msg any, c *journal.Commit) error
 
 	// After, where set, runs when a decision is durable: publish frames, tell
