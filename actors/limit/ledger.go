@@ -60,6 +60,7 @@ type LedgerConfig struct {
 // Ledger is the edge's side of the buckets on one node.
 type Ledger struct {
 	node      Node
+	made      time.Time
 	rest      uint32        // ticks after which an untouched bucket is full again
 	seq       atomic.Uint64 // of the last Lease
 	strangers atomic.Int64
@@ -84,20 +85,21 @@ type holder struct {
 	id     id.UUID
 }
 
-// account is what this node holds of one bucket.
+// account is what this node holds of one bucket. What every request touches comes
+// first: in its size class of 96 bytes that never lies across two cache lines.
 type account struct {
 	tokens   int64
-	spent    [2]int64  // in this tick and in the one before
-	since    uint32    // the tick that spent[0] is of
-	used     uint32    // the tick of the last touch
-	leased   uint32    // the tick of the last grant
-	said     uint32    // the tick in which something was given back
-	emptied  time.Time // when the last token was spent
-	returned int64     // given back so far
-	open     uint64    // the number of a Lease that was not answered, or 0
-	reported bool      // the owner knows that nothing is held
-	waiting  int64     // requests that wait for the ask under way
+	spent    [2]int64      // in this tick and in the one before
+	since    uint32        // the tick that spent[0] is of
+	used     uint32        // the tick of the last touch
+	leased   uint32        // the tick of the last grant
+	said     uint32        // the tick in which something was given back
+	emptied  time.Duration // when the last token was spent, since the ledger was made; 0: never
+	returned int64         // given back so far
+	open     uint64        // the number of a Lease that was not answered, or 0
+	waiting  int64         // requests that wait for the ask under way
 	asking   *asking
+	reported bool // the owner knows that nothing is held
 	recalled bool // while it asked, for longer than a Recall waits
 }
 
@@ -114,7 +116,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	if cfg.MaxStrangers <= 0 {
 		cfg.MaxStrangers = 1 << 16
 	}
-	l := &Ledger{node: cfg.Node, max: int64(cfg.MaxStrangers), seed: maphash.MakeSeed(), stop: make(chan struct{})}
+	l := &Ledger{node: cfg.Node, made: time.Now(), max: int64(cfg.MaxStrangers), seed: maphash.MakeSeed(), stop: make(chan struct{})}
 	full := time.Duration(cfg.Rate.Capacity) * cfg.Rate.Every
 	l.rest = uint32(min(full/tickEvery+2, 1<<30))
 	for i := range l.books {
@@ -238,7 +240,7 @@ func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool, error
 	}
 	l.turn(a)
 	if a.tokens > 0 {
-		a.spend()
+		l.spend(a)
 		b.mu.Unlock()
 		return 0, true, nil
 	}
@@ -264,7 +266,7 @@ func (l *Ledger) wait(ctx context.Context, h holder, b *book, a *account) (time.
 		l.turn(a)
 		switch {
 		case a.tokens > 0:
-			a.spend()
+			l.spend(a)
 			return 0, true, nil
 		case ask.no:
 			refusals.Inc()
@@ -339,18 +341,18 @@ func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, 
 	return ask
 }
 
-func (a *account) spend() {
+func (l *Ledger) spend(a *account) {
 	a.tokens--
 	a.spent[0]++
 	if a.tokens == 0 {
-		a.emptied = time.Now()
+		a.emptied = max(time.Since(l.made), 1)
 	}
 }
 
 // idle is how long ago the last token was spent, or less.
 func (l *Ledger) idle(a *account) time.Duration {
-	if a.tokens == 0 && !a.emptied.IsZero() {
-		return time.Since(a.emptied)
+	if a.tokens == 0 && a.emptied > 0 {
+		return time.Since(l.made) - a.emptied
 	}
 	// The first of the ticks may have come right after the touch.
 	return time.Duration(max(int64(l.tick.Load()-a.used)-1, 0)) * tickEvery
