@@ -603,7 +603,7 @@ func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 				{"who comes later", 2 * time.Second, 0, askFor},
 				{"who comes when the first gives up", askFor, 0, askFor},
 				{"who has less time", time.Second, 300 * time.Millisecond, 300 * time.Millisecond},
-				{"who has less time, and asks", askFor + 2*time.Second + time.Millisecond, time.Second, time.Second},
+				{"who has less time, and is alone", 2*askFor + time.Second, 300 * time.Millisecond, 300 * time.Millisecond},
 			} {
 				wg.Go(func() {
 					time.Sleep(c.after)

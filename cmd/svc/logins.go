@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 )
 
 // kindLogin is the kind of the buckets of logins (open-parts.md, Questions
@@ -31,12 +33,16 @@ func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, erro
 }
 
 // Allow takes one token. Tries are rare: each is one question to the bucket's
-// owner, and nothing is leased beyond it.
+// owner, and nothing is leased beyond it. An owner that does not answer has not
+// refused: err is UNAVAILABLE then.
 func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error) {
 	sum := sha256.Sum256([]byte(key))
 	bucket := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
 	bucket.ID[6] = bucket.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
 	v, err := l.node.Ask(ctx, bucket, limit.Take{})
+	if errors.Is(err, cluster.ErrLost) { // the token may be taken: it is for the client to try again
+		return 0, false, problem.Unavailable("The login was not answered.", time.Second)
+	}
 	if err != nil {
 		return 0, false, err
 	}
