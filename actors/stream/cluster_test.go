@@ -34,7 +34,6 @@ type town struct {
 
 	mu     sync.Mutex // guards the fields below
 	rand   *rand.Rand
-	owners map[id.Shard]int
 	faults faults
 	// during is called while a call is under way, behind the callee's answer.
 	during func()
@@ -52,10 +51,12 @@ type house struct {
 	feed  *cache.Feed // instead of the town's own carrying
 	place int
 	id    id.MemberID
-	node  *cluster.Node
-	hs    *Hubs
-	down  atomic.Bool
-	cut   atomic.Bool // nobody reaches it by a call, nor it anybody
+	// owners are the nodes of the shards by the member list it has; guarded by town.mu.
+	owners map[id.Shard]int
+	node   *cluster.Node
+	hs     *Hubs
+	down   atomic.Bool
+	cut    atomic.Bool // nobody reaches it by a call, nor it anybody
 
 	take    func([]byte)
 	lost    func()
@@ -76,10 +77,10 @@ func newTown(t testing.TB, nodes int, every time.Duration) *town {
 func newTownWith(t testing.TB, nodes int, every time.Duration, url string) *town {
 	t.Helper()
 	w := &town{world: &world{facts: map[key]*event.Facts{}}, t: t, codec: msg.NewCodec(),
-		rand: rand.New(rand.NewPCG(1, 1)), owners: map[id.Shard]int{}}
+		rand: rand.New(rand.NewPCG(1, 1))}
 	AddTo(w.codec)
 	for i := range nodes {
-		h := &house{town: w, place: i, id: id.MemberID{UUID: id.NewAnywhere()}, wake: make(chan struct{}, 1)}
+		h := &house{town: w, place: i, id: id.MemberID{UUID: id.NewAnywhere()}, owners: map[id.Shard]int{}, wake: make(chan struct{}, 1)}
 		h.node = cluster.New(cluster.Config{Member: h.id, Log: zerolog.Nop()})
 		var carrier Carrier = h
 		if url != "" {
@@ -131,7 +132,7 @@ func (h *house) Member() id.MemberID { return h.id }
 func (h *house) Owner(s id.Shard) id.MemberID {
 	h.town.mu.Lock()
 	defer h.town.mu.Unlock()
-	return h.town.nodes[h.town.owners[s]].id
+	return h.town.nodes[h.owners[s]].id
 }
 
 func (h *house) OnChange(f func(cluster.Change)) { h.changed = append(h.changed, f) }
@@ -236,26 +237,40 @@ func (w *town) set(f faults) {
 	w.mu.Unlock()
 }
 
+// place says where a shard is, before anybody asks.
+func (w *town) place(s id.Shard, on int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.nodes {
+		h.owners[s] = on
+	}
+}
+
 // move gives a shard to a node and tells everybody.
 func (w *town) move(s id.Shard, to int) {
 	w.mu.Lock()
-	w.owners[s] = to
 	order := w.rand.Perm(len(w.nodes))
 	w.mu.Unlock()
 	for _, i := range order {
-		for _, f := range w.nodes[i].changed {
-			f(cluster.Change{})
-		}
+		w.nodes[i].hear(s, to)
 		runtime.Gosched()
+	}
+}
+
+// hear gives a node the member list by which a shard has moved.
+func (h *house) hear(s id.Shard, to int) {
+	h.town.mu.Lock()
+	h.owners[s] = to
+	h.town.mu.Unlock()
+	for _, f := range h.changed {
+		f(cluster.Change{})
 	}
 }
 
 // newPlay is a run that lives on node 0.
 func (w *town) newPlay(seed uint64) *play {
 	p := newPlay(w.world, w.nodes[0].hs, seed)
-	w.mu.Lock()
-	w.owners[p.k.run.Shard()] = 0
-	w.mu.Unlock()
+	w.place(p.k.run.Shard(), 0)
 	return p
 }
 
@@ -614,9 +629,11 @@ func TestAWatchEndsWithItsLastReader(t *testing.T) {
 func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 	w := newTown(t, 3, time.Minute)
 	p, _ := w.spoken()
+	moved := make(chan struct{})
 	w.calls(func() {
 		w.calls(nil)
 		w.move(p.k.run.Shard(), 2)
+		close(moved)
 		eventually(t, "the new owner is asked", func() bool {
 			m := w.nodes[1].mirrorOf(p.k)
 			return m != nil && m.link.to == w.nodes[2].id
@@ -625,6 +642,7 @@ func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 	cn := newConn(-1)
 	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
 	defer r.Gone()
+	<-moved
 	w.nodes[1].mirrored(t, p.k)
 	p.hs = w.nodes[2].hs
 	p.publish(p.beginLLM())
@@ -746,7 +764,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	check := func(t *rapid.T) {
 		w.set(faults{drop: rapid.SampledFrom([]int{0, 0, 5, 50, 500}).Draw(t, "drop"), twice: rapid.SampledFrom([]int{0, 100}).Draw(t, "twice"),
 			slow: rapid.SampledFrom([]int{0, 200}).Draw(t, "slow"), refuse: rapid.SampledFrom([]int{0, 0, 200}).Draw(t, "refuse")})
-		acts := rapid.SliceOfN(rapid.SampledFrom([]string{"speak", "speak", "tool", "rest", "move", "die", "unsaid", "flush", "down", "up", "wait"}), 1, 12).Draw(t, "acts")
+		acts := rapid.SliceOfN(rapid.SampledFrom([]string{"speak", "speak", "tool", "rest", "move", "die", "unsaid", "leave", "behind", "flush", "down", "up", "wait"}), 1, 12).Draw(t, "acts")
 		p := w.newPlay(rapid.Uint64().Draw(t, "seed"))
 		type client struct {
 			frames []*event.Frame
@@ -794,7 +812,32 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 		}
 		at := 0
 		unsaid := map[int]bool{} // steps whose text died with its node
+		var deaf []func()        // nodes that have not heard of a move yet
+		hear := func() {
+			for _, f := range deaf {
+				f()
+			}
+			deaf = nil
+		}
+		// leave is what nodes do: the activation ends without a word, the next one
+		// begins with Abandon, and not everybody has heard of it then.
+		leave := func() {
+			hear()
+			at = (at + 1 + p.r.IntN(2)) % 3
+			to := at
+			for _, i := range p.r.Perm(3) {
+				tell := func() { w.nodes[i].hear(p.k.run.Shard(), to) }
+				if i == at || p.r.IntN(2) == 0 {
+					tell()
+				} else {
+					deaf = append(deaf, tell)
+				}
+			}
+			p.hs = w.nodes[at].hs
+			p.hs.Abandon(p.k.tenant, p.k.run)
+		}
 		move := func(abandon bool) {
+			hear()
 			old := p.hs
 			at = (at + 1 + p.r.IntN(2)) % 3
 			if abandon && p.r.IntN(2) == 0 {
@@ -845,6 +888,17 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				l.Text("late")
 				old.Abandon(p.k.tenant, p.k.run)
 				p.speak(3)
+			case "leave":
+				leave()
+			case "behind": // between commit and publish, and what was committed is published all the same
+				frames := p.commit(func(f *event.Facts) []*event.Frame {
+					f.Seq++
+					f.Marks = append(f.Marks, event.MarkFacts{Seq: f.Seq, Type: event.Handoff, Data: json.RawMessage(`{"from":"a","to":"b"}`)})
+					return []*event.Frame{event.Marked(f.Seq, event.Handoff, json.RawMessage(`{"from":"a","to":"b"}`))}
+				})
+				old := p.hs
+				leave()
+				wg.Go(func() { old.Publish(p.k.tenant, p.k.run, frames...) })
 			case "flush":
 				for _, h := range w.nodes {
 					h.flush()
@@ -863,12 +917,16 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				}
 			}
 		}
+		if p.r.IntN(2) == 0 {
+			hear() // else some never do
+		}
 		if last := p.end(); p.r.IntN(4) == 0 {
 			p.hs.Abandon(p.k.tenant, p.k.run) // it dies before it says the end
 		} else {
 			p.publish(last)
 		}
 		wg.Wait()
+		hear()
 		for _, h := range w.nodes {
 			h.down.Store(false)
 		}

@@ -39,6 +39,8 @@ type hub struct {
 	live    *speech   // the step that is being spoken, as far as it was
 	owned   bool      // somebody publishes whatever is committed
 	term    uint32    // counts the publishers
+	seen    event.Pos // pos when it was last looked whether anything is said
+	quiet   bool      // nothing was said between the last two looks
 	outlet  *outlet   // the feed to other nodes that read the run; nil for none
 	mirror  *mirror   // the publisher is on another node; nil when it is here or nowhere
 	asked   time.Time // when a mirror was last asked for
@@ -142,9 +144,19 @@ func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event
 			}
 		}
 	}
-	if terminal {
+	switch {
+	case terminal:
 		h.end()
+	case !hs.mine(k):
+		h.yield() // the run moves away: this was the last that is said here
 	}
+}
+
+// mine reports whether a run lives on this node. A hub without a mirror is owned
+// only while that is so: whoever publishes looks after it has spoken, and each
+// new member list is followed by a review.
+func (hs *Hubs) mine(k key) bool {
+	return hs.peers == nil || hs.peers.Owner(k.run.Shard()) == hs.self
 }
 
 // reach says that the publisher has come to the fact with the number last.
@@ -194,6 +206,11 @@ func (hs *Hubs) Abandon(tenant id.TenantID, run id.RunID) {
 	if h.mirror != nil {
 		return // somebody else does
 	}
+	h.yield()
+}
+
+// yield says that nobody publishes here now; the lock is held.
+func (h *hub) yield() {
 	h.rest()
 	if h.outlet != nil {
 		h.feedRested()
@@ -218,8 +235,8 @@ func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) mode
 	h := hs.hold(key{tenant, run}, true)
 	defer h.release()
 	l := &speech{hub: h, seq: seq, idx: idx}
-	if h.pos.Seq > seq {
-		return l // the run has gone on: nobody hears it
+	if h.pos.Seq > seq || !hs.mine(h.key) {
+		return l // the run has gone on, or away: nobody hears it
 	}
 	if h.mirror != nil {
 		h.unmirror()

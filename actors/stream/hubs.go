@@ -44,8 +44,8 @@ type Config struct {
 	Reads  int           // 16 reads of facts at a time
 	Watch  time.Duration // 1 s between two looks at runs that nobody publishes for
 
-	// Peers and Carrier join the hubs of a cluster; without both, runs that live
-	// elsewhere are followed by what is committed.
+	// Peers and Carrier join the hubs of a cluster; without a Carrier, runs that
+	// live elsewhere are followed by what is committed.
 	Peers   Peers
 	Carrier Carrier
 	Now     func() time.Time // default time.Now; monotonic
@@ -63,12 +63,13 @@ type Hubs struct {
 	shelves [shards]shelf
 
 	self    id.MemberID
-	peers   Peers
+	peers   Peers   // nil: every run lives here
 	carrier Carrier // nil: no hub is mirrored
 	now     func() time.Time
 	silence time.Duration // after which a member that does not answer is given up
 	grace   time.Duration // for messages that are under way
 	forget  time.Duration // after which a watch that is not renewed ends
+	doubt   int           // looks at the watched runs for one at all others that are read
 	moved   chan struct{} // there is a new member list
 
 	workers int
@@ -107,7 +108,7 @@ func New(cfg Config) *Hubs {
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
 		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
-		now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch,
+		now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
 	}
 	if hs.now == nil {
 		hs.now = time.Now
@@ -118,10 +119,13 @@ func New(cfg Config) *Hubs {
 	}
 	hs.life, hs.cancel = context.WithCancel(context.Background())
 	hs.node.RegisterLocal(msg.KindStream, hs.produce)
-	if cfg.Peers != nil && cfg.Carrier != nil {
-		hs.peers, hs.carrier, hs.self = cfg.Peers, cfg.Carrier, cfg.Peers.Member()
+	if cfg.Peers != nil {
+		hs.peers, hs.self = cfg.Peers, cfg.Peers.Member()
 		hs.peers.OnChange(hs.changed)
-		hs.carrier.Receive(hs.take, hs.lost)
+		if cfg.Carrier != nil {
+			hs.carrier = cfg.Carrier
+			hs.carrier.Receive(hs.take, hs.lost)
+		}
 	}
 	return hs
 }
@@ -129,7 +133,7 @@ func New(cfg Config) *Hubs {
 // Start begins the watch and the workers.
 func (hs *Hubs) Start(context.Context) error {
 	hs.wg.Go(hs.loop)
-	if hs.carrier != nil {
+	if hs.peers != nil {
 		hs.wg.Go(hs.tend)
 	}
 	for range hs.workers - 1 {
@@ -160,24 +164,60 @@ func (hs *Hubs) Stop() {
 func (hs *Hubs) loop() {
 	tick := time.NewTicker(hs.every)
 	defer tick.Stop()
-	for {
+	for ticks := 1; ; {
+		var doubted []feed.Key
 		select {
 		case <-tick.C:
+			if ticks++; ticks%hs.doubt == 0 {
+				doubted = hs.doubted()
+			}
 		case <-hs.wake:
 		case <-hs.life.Done():
 			return
 		}
-		if _, err := hs.runOnce(hs.life); err != nil && hs.life.Err() == nil {
+		if _, err := hs.runOnce(hs.life, doubted); err != nil && hs.life.Err() == nil {
 			hs.log.Warn().Err(err).Msg("cannot look where watched runs stand")
 		}
 	}
 }
 
-// runOnce makes the readers of runs without a publisher catch up with what was
-// committed all the same, and says how many it found behind.
-func (hs *Hubs) runOnce(ctx context.Context) (int, error) {
+// doubted are the runs that have a publisher who has said nothing for a while. It
+// is asked whether that is true: however a publisher was lost, its readers learn
+// of it.
+func (hs *Hubs) doubted() []feed.Key {
+	var keys []feed.Key
+	for _, h := range hs.allHubs() {
+		h.mu.Lock()
+		h.quiet = h.owned && h.pos == h.seen
+		h.seen = h.pos
+		if h.quiet && (len(h.readers) > 0 || h.outlet != nil) {
+			keys = append(keys, feed.Key{Tenant: h.key.tenant, Run: h.key.run})
+		}
+		h.mu.Unlock()
+	}
+	return keys
+}
+
+// allHubs are those on the shelves.
+func (hs *Hubs) allHubs() []*hub {
+	var out []*hub
+	for i := range hs.shelves {
+		s := &hs.shelves[i]
+		s.mu.Lock()
+		for _, h := range s.hubs {
+			out = append(out, h)
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// runOnce makes the readers of runs without a publisher, or with one that is
+// doubted, catch up with what was committed all the same, and says how many it
+// found behind.
+func (hs *Hubs) runOnce(ctx context.Context, doubted []feed.Key) (int, error) {
 	hs.mu.Lock()
-	keys := make([]feed.Key, 0, len(hs.watching))
+	keys := doubted
 	for k := range hs.watching {
 		keys = append(keys, feed.Key{Tenant: k.tenant, Run: k.run})
 	}
@@ -208,6 +248,14 @@ func (hs *Hubs) runOnce(ctx context.Context) (int, error) {
 func (hs *Hubs) compare(k key, head feed.Head) int {
 	h := hs.hold(k, true) // under its lock nobody begins to watch
 	defer h.release()
+	if h.owned && h.quiet && h.pos == h.seen && (head.Ended || h.pos.Seq < head.Seq) {
+		lostPublishers.Inc()
+		if h.mirror != nil {
+			h.mirror.fail()
+		} else {
+			h.yield()
+		}
+	}
 	if h.owned || len(h.readers) == 0 {
 		hs.unwatch(k)
 		return 0

@@ -241,27 +241,24 @@ func (hs *Hubs) lost() {
 	}
 }
 
-// review has every mirror follow the present owner of its run, and whatever is
-// read without one asked for at once.
+// review has every hub follow the present owner of its run: a mirror of another
+// node is given up, a run that has moved away has no publisher here any more (its
+// activation ends without a word to the hub), and whatever is read without one is
+// asked for at once.
 func (hs *Hubs) review() {
-	var keys []key
-	for _, l := range hs.allLinks() {
-		for _, m := range l.mirrors() {
-			keys = append(keys, m.hub.key)
+	for _, h := range hs.allHubs() {
+		h.mu.Lock()
+		if h.gone {
+			h.mu.Unlock()
+			continue
 		}
-	}
-	hs.mu.Lock()
-	for k := range hs.watching {
-		keys = append(keys, k)
-	}
-	hs.mu.Unlock()
-	for _, k := range keys {
-		if h := hs.hold(k, false); h != nil {
-			h.aim()
-			h.pause = 0
-			h.want()
-			h.release()
+		h.aim()
+		h.pause = 0
+		if h.owned && h.mirror == nil && !hs.mine(h.key) {
+			h.yield()
 		}
+		h.want()
+		h.release()
 	}
 }
 

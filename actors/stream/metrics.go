@@ -19,6 +19,8 @@ var (
 		Name: "svc_stream_rewatches_total", Help: "Mirrors that were asked for again."})
 	gaps = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_stream_gaps_total", Help: "Mirrors that were given up because messages were missing or their node was silent."})
+	lostPublishers = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_stream_lost_publishers_total", Help: "Runs that had gone on or ended while their publisher was silent."})
 	strays = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_stream_strays_total", Help: "Messages of other nodes that nobody here waited for."})
 	feedMessages = prometheus.NewCounter(prometheus.CounterOpts{
@@ -30,5 +32,5 @@ var (
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{hubsOpen, readersOpen, framesSent, refills,
-		watchesIn, watchesOut, rewatches, gaps, strays, feedMessages, feedBytes}
+		watchesIn, watchesOut, rewatches, gaps, lostPublishers, strays, feedMessages, feedBytes}
 }

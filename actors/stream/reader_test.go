@@ -410,6 +410,8 @@ func (s *sink) Close()                         {}
 func (s *sink) Cut()                           {}
 func running(w *world) key {
 	k := key{id.TenantID{UUID: id.NewAnywhere()}, id.RunID{UUID: id.NewAnywhere()}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.facts[k] = &event.Facts{Run: k.run, Status: lifecycle.RunRunning, Started: true, Seq: 2,
 		Steps: []event.StepFacts{{Kind: lifecycle.StepLLM, Status: lifecycle.StepRunning, BeganSeq: 2}}}
 	return k
