@@ -813,7 +813,9 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 		at := 0
 		unsaid := map[int]bool{} // steps whose text died with its node
 		var deaf []func()        // nodes that have not heard of a move yet
+		var late sync.WaitGroup  // activations that have to end still, before the next one on their node
 		hear := func() {
+			late.Wait()
 			for _, f := range deaf {
 				f()
 			}
@@ -849,6 +851,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			if abandon {
 				old.Abandon(p.k.tenant, p.k.run)
 			}
+			p.hs.Abandon(p.k.tenant, p.k.run) // as each activation begins
 		}
 		p.publish(p.start())
 		for _, act := range acts {
@@ -898,7 +901,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				})
 				old := p.hs
 				leave()
-				wg.Go(func() { old.Publish(p.k.tenant, p.k.run, frames...) })
+				late.Go(func() { old.Publish(p.k.tenant, p.k.run, frames...) })
 			case "flush":
 				for _, h := range w.nodes {
 					h.flush()

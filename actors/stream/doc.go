@@ -37,6 +37,14 @@
 // Text has no number of its own. A Reader in the middle of a step therefore does
 // not trust the first frame of another publisher: it catches up.
 //
+// A publisher may end without a word: its activation ends when its shard moves,
+// when its node rests, or when it has failed. So a hub has a publisher only while
+// its run lives on this node, or on the one that it mirrors: each new member list
+// is followed by a review of all hubs, and whoever publishes looks again after it
+// has spoken. As a last resort every fifth look of the watch asks for the runs
+// that are read and whose publisher was silent since the one before: one that is
+// behind the facts then is lost, and its readers follow the facts.
+//
 // Order: a Reader is sent frames in the order of their positions. Limits: reads
 // at a time, queued frames for each Reader; a hub with many readers shares the
 // sending among a fixed set of workers, and those that fell behind together read

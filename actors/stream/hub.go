@@ -173,7 +173,8 @@ func (h *hub) reach(last int64) {
 // own says that somebody publishes.
 func (h *hub) own() {
 	if !h.owned {
-		h.owned = true
+		h.owned, h.quiet = true, false
+		h.seen = event.Pos{} // it is not doubted before it had its time
 		h.term++
 	}
 }

@@ -166,8 +166,9 @@ func (h *hub) lead() {
 		case r.state == catching:
 			r.mark.queue, r.mark.overflow = nil, true // its mark says nothing of this publisher
 		case r.state != live:
-		case !r.pos.Before(h.pos):
+		case r.pos == h.pos:
 			r.term = h.term
+		case h.pos.Before(r.pos): // this publisher has said less: it may have missed the rest
 		case h.live == nil || r.pos.Seq != h.live.seq:
 			r.fall()
 		default:

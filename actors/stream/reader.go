@@ -288,7 +288,9 @@ func (r *Reader) take(f *event.Frame) {
 // missed by its numbers.
 func (r *Reader) next(f *event.Frame, term uint32) (next *event.Frame, ok bool) {
 	if !r.pos.Before(f.Pos) {
-		r.term = term
+		if r.pos == f.Pos {
+			r.term = term
+		}
 		return nil, true
 	}
 	start := f.Pos.Offset - int64(len(f.Text))
@@ -371,7 +373,7 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 		return false, false
 	}
 	r.pos, r.term, r.open = pos, 0, pos.Offset != math.MaxInt64
-	if m.known {
+	if m.known && pos == m.at { // else the client has heard more than this publisher has said
 		r.term = m.term
 	}
 	switch {
