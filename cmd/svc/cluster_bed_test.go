@@ -364,26 +364,6 @@ type termination struct {
 
 func (e termination) ok() bool { return e.err == nil && e.took <= 10*time.Second && e.code == 0 }
 
-// pause stops the process where it is; goOn has it go on.
-func (m *member) pause() {
-	m.expect() // its peers may declare it dead meanwhile
-	m.bed.book.event("node %s is paused", m.name)
-	m.tell(syscall.SIGSTOP)
-}
-
-func (m *member) goOn() {
-	m.bed.book.event("node %s goes on", m.name)
-	m.tell(syscall.SIGCONT)
-}
-
-func (m *member) tell(s os.Signal) {
-	m.node.mu.Lock()
-	defer m.node.mu.Unlock()
-	if err := m.cmd.Process.Signal(s); err != nil {
-		m.t.Errorf("%v to node %s: %v", s, m.name, err)
-	}
-}
-
 // back waits until the member is ready, and starts it where it has ended.
 func (m *member) back(ctx context.Context) {
 	m.t.Helper()
@@ -435,17 +415,6 @@ func (b *bed) nameOf(c net.Conn) string {
 		}
 	}
 	return ""
-}
-
-// part cuts the ways between two members, or makes them whole.
-func (b *bed) part(x, y *member, to cut) {
-	b.book.event("the way between %s and %s is %s", x.name, y.name, to)
-	if b.net != nil {
-		b.net.part(x.i, y.i, to)
-		return
-	}
-	x.peers.set(y.name, to)
-	y.peers.set(x.name, to)
 }
 
 // chosen is the key of a context whose requests go to one member.

@@ -127,7 +127,6 @@ type load struct {
 	clerk  string // one with the yard's tools
 	stop   chan struct{}
 	quiet  bool         // what goes wrong is no failure of the test
-	lost   string       // what a fault hides
 	n      atomic.Int64 // things so far
 	told   atomic.Int64 // tales so far
 
@@ -171,7 +170,6 @@ type chore struct {
 	run       string
 	calls     bool // the yard's tools
 	keyed     bool // posted under an Idempotency-Key
-	same      []string
 	frames    []frame
 	heard     bool   // its stream was followed
 	polled    string // the first terminal status that a poll saw

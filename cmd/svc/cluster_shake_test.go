@@ -82,24 +82,6 @@ func (s *shaker) busy(ctx context.Context, m *member) (calls int) {
 	return calls
 }
 
-// pause stops a node for longer than its lease. What the process does when it
-// wakes up nobody wants any more: its peers have declared it dead, and it ends.
-func (s *shaker) pause(ctx context.Context, m *member) {
-	s.scene.t.Helper()
-	s.settle(ctx)
-	quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
-	m.pause()
-	quiet.from = time.Now().Add(s.lease)
-	if !pauseFor(ctx, 2*s.lease+time.Second) {
-		return
-	}
-	m.goOn()
-	eventually(s.scene.t, ctx, "a node that was declared dead ends", func() bool { return m.pid() != quiet.pid || !m.alive() })
-	quiet.to = time.Now()
-	s.book.silent(quiet)
-	s.settle(ctx)
-}
-
 // cutOff cuts a node off from Postgres for longer than its lease.
 func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
 	s.scene.t.Helper()
@@ -119,15 +101,6 @@ func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
 	}
 }
 
-// partition cuts two nodes off from each other; both reach all else.
-func (s *shaker) partition(ctx context.Context, x, y *member, how cut, lasts time.Duration) {
-	s.scene.t.Helper()
-	s.settle(ctx)
-	s.part(x, y, how)
-	pauseFor(ctx, lasts)
-	s.part(x, y, whole)
-}
-
 // crash crashes Postgres and starts it again after a while. Nobody ends of it.
 func (s *shaker) crash(ctx context.Context, down time.Duration) {
 	s.scene.t.Helper()
@@ -143,15 +116,6 @@ func (s *shaker) crash(ctx context.Context, down time.Duration) {
 	s.book.outage(gone)
 	s.settle(ctx)
 	s.book.rule(lawHeals, time.Since(back) <= 10*time.Second, "all nodes are ready only %s after Postgres", time.Since(back))
-}
-
-// loseRedis takes Redis away, with all that was in it.
-func (s *shaker) loseRedis(ctx context.Context, lasts time.Duration) {
-	s.book.event("Redis is killed")
-	s.redis.kill()
-	pauseFor(ctx, lasts)
-	s.redis.start()
-	s.book.event("Redis is back, empty")
 }
 
 // roll restarts all nodes in order, one after another, as an upgrade does.
