@@ -39,6 +39,7 @@ type hub struct {
 	live    *speech   // the step that is being spoken, as far as it was
 	owned   bool      // somebody publishes whatever is committed
 	term    uint32    // counts the publishers
+	left    uint32    // Hubs.left of its shard when it began to be owned
 	seen    event.Pos // pos when it was last looked whether anything is said
 	quiet   bool      // nothing was said between the last two looks
 	outlet  *outlet   // the feed to other nodes that read the run; nil for none
@@ -172,8 +173,9 @@ func (h *hub) reach(last int64) {
 
 // own says that somebody publishes.
 func (h *hub) own() {
-	if !h.owned {
-		h.owned, h.quiet = true, false
+	left := h.all.left[h.key.run.Shard()].Load()
+	if !h.owned || h.mirror == nil && h.left != left {
+		h.owned, h.quiet, h.left = true, false, left
 		h.seen = event.Pos{} // it is not doubted before it had its time
 		h.term++
 	}

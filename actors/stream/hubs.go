@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -71,6 +72,9 @@ type Hubs struct {
 	forget  time.Duration // after which a watch that is not renewed ends
 	doubt   int           // looks at the watched runs for one at all others that are read
 	moved   chan struct{} // there is a new member list
+	// left counts for each shard the member lists by which it is elsewhere, so that
+	// one that leaves and comes back at once is noticed.
+	left [id.Shards]atomic.Uint32
 
 	workers int
 	jobs    chan job

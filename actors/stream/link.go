@@ -226,6 +226,11 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 
 // changed follows a new member list.
 func (hs *Hubs) changed(cluster.Change) {
+	for s := range id.Shard(id.Shards) {
+		if hs.peers.Owner(s) != hs.self {
+			hs.left[s].Add(1)
+		}
+	}
 	select {
 	case hs.moved <- struct{}{}:
 	default:
@@ -254,7 +259,7 @@ func (hs *Hubs) review() {
 		}
 		h.aim()
 		h.pause = 0
-		if h.owned && h.mirror == nil && !hs.mine(h.key) {
+		if h.owned && h.mirror == nil && (!hs.mine(h.key) || h.left != hs.left[h.key.run.Shard()].Load()) {
 			h.yield()
 		}
 		h.want()

@@ -188,6 +188,14 @@ func (w *city) listed(members ...int) {
 	}
 }
 
+// abandoned is the end of a step whose text is lost.
+func (p *play) abandoned() {
+	p.commit(func(f *event.Facts) []*event.Frame {
+		f.Steps[len(f.Steps)-1].Status = lifecycle.StepAbandoned
+		return nil
+	})
+}
+
 func (p *play) address() cluster.Address {
 	return cluster.Address{Kind: msg.KindRun, Tenant: p.k.tenant, ID: p.k.run.UUID}
 }
@@ -226,14 +234,22 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 		{"in the middle of a step", func(w *city, p *play) {
 			w.ask(0, p, func() {
 				p.publish(p.beginLLM())
-				l := p.hs.Begin(p.k.tenant, p.k.run, p.w.facts[p.k].Seq, 0)
+				l := p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1)
 				l.Text("said ")
 				w.listed(1)
 				l.Text("late")
-				p.commit(func(f *event.Facts) []*event.Frame {
-					f.Steps[len(f.Steps)-1].Status = lifecycle.StepAbandoned
-					return nil
-				})
+				p.abandoned()
+			})
+		}, false},
+		{"before the text of a step begins", func(w *city, p *play) {
+			w.ask(0, p, func() {
+				p.publish(p.beginLLM())
+				w.listed(1)
+				for _, q := range w.nodes {
+					q.hs.review()
+				}
+				p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1).Text("late")
+				p.abandoned()
 			})
 		}, false},
 		{"between a commit and its publication", func(w *city, p *play) {
