@@ -128,6 +128,13 @@ func (b *book) requests() []*exchange {
 	return slices.Clone(b.asked)
 }
 
+// ruled reports whether there was a case of a law.
+func (b *book) ruled(law string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held[law] > 0 || len(b.broken[law]) > 0
+}
+
 func (b *book) rule(law string, ok bool, format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

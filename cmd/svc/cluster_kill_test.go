@@ -67,8 +67,8 @@ func TestClusterKill(t *testing.T) {
 		}
 		pauseFor(ctx, 2*time.Second)
 		victim := b.nodes[round%len(b.nodes)]
+		killed := time.Now() // before: who was cut comes back at once
 		victim.kill()
-		killed := time.Now()
 		pauseFor(ctx, goesOnWithin)
 		close(stop)
 		asking.Wait()

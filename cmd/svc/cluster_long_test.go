@@ -24,7 +24,7 @@ func TestClusterStorm(t *testing.T) {
 	x, y, z := b.nodes[0], b.nodes[1], b.nodes[2]
 	between := map[int]func(ctx context.Context){
 		4:  func(ctx context.Context) { s.pause(ctx, x) },
-		8:  func(ctx context.Context) { s.crash(ctx, 2*b.lease) },
+		8:  func(ctx context.Context) { s.crash(ctx, 4*b.lease) }, // long enough for requests that begin and end in it
 		12: func(ctx context.Context) { s.loseRedis(ctx, 3*time.Second) },
 		15: func(ctx context.Context) { s.partition(ctx, x, y, refused, 3*time.Second) },
 		18: func(ctx context.Context) { s.partition(ctx, y, z, dropped, 5*time.Second) },
@@ -38,6 +38,7 @@ func TestClusterStorm(t *testing.T) {
 			}
 		}
 		s.roll(ctx)
+		s.seen(ctx)
 	})
 	s.judged(t, before)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // shaker does to a bed what machines and networks do.
@@ -129,6 +131,24 @@ func (s *shaker) roll(ctx context.Context) {
 	}
 }
 
+// rows shows what is stored of a run.
+func (l *load) rows(t *testing.T, run string) {
+	for _, q := range []string{
+		`SELECT 'run ' || row_to_json(r)::text FROM (SELECT status, version, owner_epoch, seq, steps FROM runs WHERE id = $1) r`,
+		`SELECT 'step ' || row_to_json(s)::text FROM (SELECT idx, kind, name, status, began_seq, called_seq FROM run_steps WHERE run_id = $1 ORDER BY idx) s`,
+		`SELECT 'approval ' || row_to_json(a)::text FROM (SELECT id, step_idx, status, version, owner_epoch, decisions, decided_at FROM approvals WHERE run_id = $1 ORDER BY step_idx) a`,
+		`SELECT 'timer ' || row_to_json(t)::text FROM timers t WHERE entity_id = $1 OR entity_id IN (SELECT id FROM approvals WHERE run_id = $1)`,
+	} {
+		rows, err := l.admin.Query(context.WithoutCancel(t.Context()), q, run)
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		t.Log(strings.Join(texts, "\n"), err)
+	}
+}
+
 // weighed is what a storm must have met, so that its laws are not void.
 func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 	t.Helper()
@@ -146,6 +166,7 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 				t.Logf("%8.3f to %8.3f node %s (%d) %s %s: %d %v", a.at.Sub(l.book.begun).Seconds(), a.end.Sub(l.book.begun).Seconds(), a.node.name, a.pid, a.method, a.path, a.status, a.err)
 			}
 		}
+		l.rows(t, x.run)
 	}
 	repeats, resumed, lost, total := 0, 0, 0, 0
 	seen := map[string]bool{}
@@ -169,4 +190,13 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 	}
 	t.Logf("%d requests, %d runs of %d talks, %d chores, %d tales; %d streams went on at another node, %d posts were not answered at first, %d ungated calls were repeated", total,
 		len(f.ends), len(f.talks), len(f.chores), len(f.tales), resumed, lost, repeats)
+}
+
+// seen waits, while the load goes on, until there was a case of each of the laws
+// that are ruled as it happens.
+func (s *shaker) seen(ctx context.Context) {
+	s.scene.t.Helper()
+	for _, law := range []string{lawRevoked, lawCutOff} {
+		eventually(s.scene.t, ctx, "a case of "+law, func() bool { return s.book.ruled(law) })
+	}
 }

@@ -62,8 +62,9 @@ func TestClusterOfOne(t *testing.T) {
 			s.kill(ctx)
 		}
 		s.cutOff(ctx, b.nodes[0], dropped)
-		s.crash(ctx, 2*b.lease)
+		s.crash(ctx, 4*b.lease) // long enough for requests that begin and end in it
 		s.roll(ctx)
+		s.seen(ctx)
 	})
 	s.judged(t, before)
 }
