@@ -1,5 +1,7 @@
 package main
 
+//lint:file-ignore U1000 much of it is for the storms, which have a build tag
+
 import (
 	"fmt"
 	"maps"

@@ -167,29 +167,3 @@ func (x *followed) silence(from time.Time) (longest time.Duration) {
 	}
 	return longest
 }
-
-// request is one of the requests that tenants make all day. The book has what was
-// answered.
-func (l *load) request(ctx context.Context, i int) {
-	id := l.name("request")
-	switch i % 4 {
-	case 0:
-		_, _ = l.c.do(ctx, "GET", "/v1/runs?limit=5", nil)
-	case 1:
-		_, _ = l.c.do(ctx, "POST", "/v1/agents/"+l.helper+"/runs", object{"input": "/say " + id}, "Idempotency-Key", id)
-	case 2:
-		var thread struct{ ID string }
-		if a, err := l.c.do(ctx, "POST", "/v1/threads", object{"agent_id": l.helper}, "Idempotency-Key", id); err == nil && a.decode(&thread) == nil && thread.ID != "" {
-			for n := range 3 {
-				_, _ = l.c.do(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", object{"content": "/say " + id}, "Idempotency-Key", fmt.Sprint(id, n))
-			}
-		}
-	case 3:
-		var started struct {
-			RunID string `json:"run_id"`
-		}
-		if a, err := l.c.do(ctx, "POST", "/v1/agents/"+l.helper+"/runs", object{"input": "/delay 20ms\n/tokens 100"}, "Idempotency-Key", id); err == nil && a.decode(&started) == nil && started.RunID != "" {
-			_, _ = l.c.do(ctx, "POST", "/v1/runs/"+started.RunID+"/cancel", nil, "Idempotency-Key", id+"c")
-		}
-	}
-}

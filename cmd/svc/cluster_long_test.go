@@ -11,6 +11,27 @@ import (
 	"time"
 )
 
+// TestClusterOfOne is the storm on a node of its own: what it takes to restart is
+// all that is lost.
+func TestClusterOfOne(t *testing.T) {
+	b := newBed(t, 1, time.Second)
+	b.start()
+	l := newLoad(t, b, b.book)
+	s := &shaker{load: l}
+	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1}
+	before := l.warm(t, crowd)
+	l.run(t, 3*time.Minute, crowd, func(ctx context.Context) {
+		for range 3 {
+			s.kill(ctx)
+		}
+		s.cutOff(ctx, b.nodes[0], dropped)
+		s.crash(ctx, 4*b.lease) // long enough for requests that begin and end in it
+		s.roll(ctx)
+		s.seen(ctx)
+	})
+	s.judged(t, before)
+}
+
 // TestClusterStorm kills, pauses and cuts nodes off while tenants are at work,
 // and holds what they saw against the invariants. `make storm` does it for longer.
 func TestClusterStorm(t *testing.T) {

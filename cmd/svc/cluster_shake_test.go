@@ -1,5 +1,7 @@
 package main
 
+//lint:file-ignore U1000 much of it is for the storms, which have a build tag
+
 import (
 	"context"
 	"math/rand/v2"
@@ -110,7 +112,11 @@ func (s *shaker) crash(ctx context.Context, down time.Duration) {
 	s.book.event("Postgres crashes")
 	s.pg.Crash(s.scene.t)
 	gone := span{from: time.Now()}
-	pauseFor(ctx, down)
+	for end := gone.from.Add(down); time.Now().Before(end) && pauseFor(ctx, 100*time.Millisecond); {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		s.request(once, 1) // there is one that begins and ends in it
+		cancel()
+	}
 	gone.to = time.Now()
 	s.pg.Start(s.scene.t)
 	back := time.Now()
