@@ -48,7 +48,7 @@ crash: ## kill -9 at every commit boundary and at random under load, against a r
 	$(GO) test -tags failpoints -count=1 -run 'TestCrash' ./cmd/svc
 
 storm: ## 300 kills of three nodes under load, Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(Storm|Kill|LongStorm)$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Storm|Kill|LongStorm)$$' ./cmd/svc
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...

@@ -78,7 +78,7 @@ func (k *kind) tooEarly(s *State, c *Call) {
 		{callsFile, "case expired:", `case expired && !planted("the expiry of an approval ends no run"):`},
 	}, "", lawEnd},
 	{"one approval is enough", []edit{
-		{approvalFile, "case lifecycle.ActionApprove:\n\t\tnext.SoFar++\n", "case lifecycle.ActionApprove:\n\t\tnext.SoFar++\n\t\tif planted(\"one approval is enough\") {\n\t\t\tnext.SoFar = s.Required\n\t\t}\n"},
+		{approvalFile, "\treply := standing(next.Ledger, s.Required)\n", "\treply := standing(next.Ledger, s.Required)\n\tif planted(\"one approval is enough\") && m.Action == lifecycle.ActionApprove {\n\t\treply.Status, reply.ApprovalsSoFar = lifecycle.ApprovalApproved, s.Required\n\t}\n"},
 		{"actors/approval/planted.go", "", "package approval\n\nimport \"os\"\n\nfunc planted(name string) bool { return os.Getenv(\"" + plantedBy + "\") == name }\n"},
 	}, "", lawAfter},
 	{"one person counts twice", []edit{
