@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -34,6 +35,7 @@ type bed struct {
 
 	svc    *exec.Cmd
 	base   string
+	others []string // bases of further nodes: each request goes to a random one of all
 	tenant string
 	key    string
 	agent  string
@@ -41,7 +43,7 @@ type bed struct {
 }
 
 func newBed(ctx context.Context, svc, dir string, total, quiet int) (*bed, error) {
-	b := &bed{svcFile: svc, total: total, quiet: quiet, http: &fasthttp.Client{MaxConnsPerHost: 4096, ReadTimeout: 60 * time.Second, MaxIdleConnDuration: time.Minute}}
+	b := &bed{svcFile: svc, total: total, quiet: quiet, http: newClient()}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) == 0 {
 		return nil, errors.New("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
@@ -81,6 +83,10 @@ func newBed(ctx context.Context, svc, dir string, total, quiet int) (*bed, error
 		}
 		return true
 	})
+}
+
+func newClient() *fasthttp.Client {
+	return &fasthttp.Client{MaxConnsPerHost: 4096, ReadTimeout: 60 * time.Second, MaxIdleConnDuration: time.Minute}
 }
 
 // none reports whether a count of what is open is zero.
@@ -180,13 +186,21 @@ func (b *bed) stopService() {
 	}
 }
 
+// any is the base of a random node.
+func (b *bed) any() string {
+	if i := rand.IntN(len(b.others) + 1); i > 0 {
+		return b.others[i-1]
+	}
+	return b.base
+}
+
 // call sends one authenticated request and reads the answer.
 func (b *bed) call(method, path string, body, out any) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.Header.SetMethod(method)
-	req.SetRequestURI(b.base + path)
+	req.SetRequestURI(b.any() + path)
 	req.Header.Set("Authorization", "Bearer "+b.key)
 	req.Header.Set("X-Tenant-Id", b.tenant)
 	if body != nil {
@@ -228,7 +242,7 @@ func (b *bed) post(thread, content string) (string, error) {
 // follow opens a run's event stream on a connection of its own and hands over
 // each line until the stream ends.
 func (b *bed) follow(run, query string, line func([]byte) bool) error {
-	c, err := net.Dial("tcp", strings.TrimPrefix(b.base, "http://"))
+	c, err := net.Dial("tcp", strings.TrimPrefix(b.any(), "http://"))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // redis starts a Redis for the nodes of a cluster.
-func (b *bed) redis(ctx context.Context) (url string, stop func(), err error) {
+func (b *bed) redis(ctx context.Context) (url string, server *exec.Cmd, err error) {
 	file, err := exec.LookPath("redis-server")
 	if err != nil {
 		return "", nil, errors.New("no redis-server: install the package redis-server")
@@ -36,7 +36,7 @@ func (b *bed) redis(ctx context.Context) (url string, stop func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	return "redis://" + addr + "/0", func() { cmd.Process.Kill(); cmd.Wait() }, nil
+	return "redis://" + addr + "/0", cmd, nil
 }
 
 // peers are the nodes of a cluster on one Postgres and one Redis. Each is a bed
@@ -45,23 +45,23 @@ type peers struct {
 	first *bed
 	nodes []*bed
 	env   []string
-	stop  func() // stops the Redis
+	redis *exec.Cmd
 }
 
 // clustered starts the first node of a cluster, with the tenant and the agent.
 func clustered(ctx context.Context, b *bed, env ...string) (*peers, error) {
-	redis, stop, err := b.redis(ctx)
+	url, redis, err := b.redis(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &peers{first: b, nodes: []*bed{b}, stop: stop, env: append([]string{"SVC_REDIS_URL=" + redis, "SVC_CLUSTER_SECRET=" + strings.Repeat("bench ", 8),
+	p := &peers{first: b, nodes: []*bed{b}, redis: redis, env: append([]string{"SVC_REDIS_URL=" + url, "SVC_CLUSTER_SECRET=" + strings.Repeat("bench ", 8),
 		"SVC_MASTER_KEY=YmVuY2hiZW5jaGJlbmNoYmVuY2hiZW5jaGJlbmNoYmU="}, env...)}
 	addr, err := freePort()
 	if err == nil {
 		err = b.serve(ctx, simulated, append(p.env, "SVC_CLUSTER_ADDR="+addr)...)
 	}
 	if err != nil {
-		stop()
+		p.stopRedis()
 		return nil, err
 	}
 	return p, nil
@@ -102,7 +102,12 @@ func (p *peers) leave() {
 func (p *peers) close() {
 	p.leave()
 	p.first.stopService()
-	p.stop()
+	p.stopRedis()
+}
+
+func (p *peers) stopRedis() {
+	p.redis.Process.Kill()
+	p.redis.Wait()
 }
 
 // sum adds up all series of one metric.
@@ -213,12 +218,16 @@ func (p *peers) hop(ctx context.Context, n int) (owner, other time.Duration, err
 const talkers = 48
 
 // through is how many runs a second are posted and seen to end, by polls or by
-// streams, each request at a random one of the nodes.
-func (p *peers) through(ctx context.Context, streamed bool, lasts time.Duration) (float64, error) {
+// streams, each request at a random one of the nodes, and what a run cost.
+func (p *peers) through(ctx context.Context, streamed bool, lasts time.Duration) (perSecond float64, cost string, err error) {
 	var done atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	any := func() *bed { return p.nodes[rand.IntN(len(p.nodes))] }
+	before, err := p.spent()
+	if err != nil {
+		return 0, "", err
+	}
 	start := time.Now()
 	for range talkers {
 		wg.Go(func() {
@@ -250,9 +259,14 @@ func (p *peers) through(ctx context.Context, streamed bool, lasts time.Duration)
 	wg.Wait()
 	took := time.Since(start)
 	if err := failed.Load(); err != nil {
-		return 0, *err
+		return 0, "", *err
 	}
-	return float64(done.Load()) / took.Seconds(), ctx.Err()
+	after, err := p.spent()
+	if err != nil {
+		return 0, "", err
+	}
+	n := float64(done.Load())
+	return n / took.Seconds(), after.since(before, n), ctx.Err()
 }
 
 // benchCluster measures what being a cluster costs, with three nodes and one node
@@ -264,14 +278,17 @@ func benchCluster(ctx context.Context, b *bed) error {
 	}
 	defer p.close()
 	const rounds, lasts = 3, 8 * time.Second
+	how := map[bool]string{false: "polled", true: "streamed"}
 	ratios := map[bool][]float64{}
 	var extra []time.Duration
 	for round := range rounds {
 		alone := map[bool]float64{}
 		for _, streamed := range []bool{false, true} {
-			if alone[streamed], err = p.through(ctx, streamed, lasts); err != nil {
+			var cost string
+			if alone[streamed], cost, err = p.through(ctx, streamed, lasts); err != nil {
 				return fmt.Errorf("one node: %w", err)
 			}
+			fmt.Printf("  round %d, %s, one node: %.0f runs/s; %s\n", round+1, how[streamed], alone[streamed], cost)
 		}
 		for range 2 {
 			if err := p.join(ctx); err != nil {
@@ -279,12 +296,12 @@ func benchCluster(ctx context.Context, b *bed) error {
 			}
 		}
 		for _, streamed := range []bool{false, true} {
-			three, err := p.through(ctx, streamed, lasts)
+			three, cost, err := p.through(ctx, streamed, lasts)
 			if err != nil {
 				return fmt.Errorf("three nodes: %w", err)
 			}
 			ratios[streamed] = append(ratios[streamed], three/alone[streamed])
-			fmt.Printf("  round %d, %s: one node %.0f runs/s, three nodes %.0f runs/s: %.2f\n", round+1, map[bool]string{false: "polled", true: "streamed"}[streamed], alone[streamed], three, three/alone[streamed])
+			fmt.Printf("  round %d, %s, three nodes: %.0f runs/s, %.2f; %s\n", round+1, how[streamed], three, three/alone[streamed], cost)
 		}
 		owner, other, err := p.hop(ctx, 400)
 		if err != nil {

@@ -45,6 +45,9 @@ func main() {
 	if flag.Arg(0) == peerCommand {
 		exit(riverPeer(ctx, flag.Arg(1), flag.Arg(2)))
 	}
+	if flag.Arg(0) == floodCommand {
+		exit(floodPeer(ctx))
+	}
 	names := flag.Args()
 	if len(names) == 0 {
 		fmt.Fprintln(os.Stderr, "usage: bench [-svc FILE] all | SCENARIO…")

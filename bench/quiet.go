@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,6 +20,8 @@ const (
 	quietRate = 5
 	louder    = 50
 )
+
+
 
 // another makes another tenant with an agent of its own on the running service.
 func (b *bed) another(ctx context.Context, name string) (*bed, error) {
@@ -78,10 +81,61 @@ func (b *bed) quietly(ctx context.Context, threads []string, n int) ([]time.Dura
 	return took, nil
 }
 
-// flood posts at a rate, with at most so many clients, until stop is closed, and
-// answers how many runs a second it got accepted. Refusals for want of room are
-// part of a flood.
+// floodCommand makes this binary the loud tenant's client, so that the quiet one's
+// clock does not wait for it.
+const floodCommand = "peer-flood"
+
+// loud is what a flood needs, as JSON on its standard input. It ends when that does.
+type loud struct {
+	Base        string
+	Others      []string
+	Tenant, Key string
+	Threads     []string
+	Rate        int // posts a second
+}
+
+// flood runs a client of its own that posts at a rate until stop is closed, and
+// answers how many runs a second it got accepted.
 func (b *bed) flood(ctx context.Context, threads []string, rate int, stop <-chan struct{}) (float64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	peer := exec.CommandContext(ctx, self, floodCommand)
+	peer.Stderr = os.Stderr
+	in, err := peer.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	out, err := peer.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := peer.Start(); err != nil {
+		return 0, err
+	}
+	sent := json.NewEncoder(in).Encode(loud{b.base, b.others, b.tenant, b.key, threads, rate})
+	<-stop
+	in.Close()
+	var accepted float64
+	_, read := fmt.Fscan(out, &accepted)
+	return accepted, errors.Join(sent, read, peer.Wait())
+}
+
+// floodPeer posts at a rate, with at most so many clients, until its standard input
+// ends. Refusals for want of room are part of a flood.
+func floodPeer(ctx context.Context) error {
+	var l loud
+	from := json.NewDecoder(os.Stdin)
+	if err := from.Decode(&l); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(stop)
+	}()
+	b := &bed{base: l.Base, others: l.Others, tenant: l.Tenant, key: l.Key, http: newClient()}
 	var accepted, next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -90,14 +144,14 @@ func (b *bed) flood(ctx context.Context, threads []string, rate int, stop <-chan
 		wg.Go(func() {
 			for failed.Load() == nil && ctx.Err() == nil {
 				n := next.Add(1)
-				timer := time.NewTimer(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+				timer := time.NewTimer(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(l.Rate))))
 				select {
 				case <-timer.C:
 				case <-stop:
 					timer.Stop()
 					return
 				}
-				_, err := b.post(threads[int(n)%len(threads)], "/say ok")
+				_, err := b.post(l.Threads[int(n)%len(l.Threads)], "/say ok")
 				switch {
 				case err == nil:
 					accepted.Add(1)
@@ -110,21 +164,43 @@ func (b *bed) flood(ctx context.Context, threads []string, rate int, stop <-chan
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
-		return 0, *err
+		return *err
 	}
-	return float64(accepted.Load()) / time.Since(start).Seconds(), nil
+	_, err := fmt.Println(float64(accepted.Load()) / time.Since(start).Seconds())
+	return err
 }
 
-// benchQuiet measures what a tenant that floods does to one that is quiet.
+// benchQuiet measures what a tenant that floods does to one that is quiet, on one
+// node and on three.
 func benchQuiet(ctx context.Context, b *bed) error {
-	if err := b.serve(ctx, simulated, "SVC_RUN_CONCURRENCY=64"); err != nil {
-		return err
-	}
-	quiet, err := b.another(ctx, "quiet")
+	p, err := clustered(ctx, b, "SVC_RUN_CONCURRENCY=64")
 	if err != nil {
 		return err
 	}
-	loud, err := b.another(ctx, "loud")
+	defer p.close()
+	for _, nodes := range []int{1, 3} {
+		for len(p.nodes) < nodes {
+			if err := p.join(ctx); err != nil {
+				return err
+			}
+			b.others = append(b.others, p.nodes[len(p.nodes)-1].base)
+		}
+		fmt.Printf("  nodes: %d\n", nodes)
+		if err := b.quietBeside(ctx, fmt.Sprintf("of-%d", nodes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quietBeside compares a quiet tenant's runs alone with those beside another one's
+// flood, below and beyond what the nodes can do.
+func (b *bed) quietBeside(ctx context.Context, name string) error {
+	quiet, err := b.another(ctx, "quiet-"+name)
+	if err != nil {
+		return err
+	}
+	loud, err := b.another(ctx, "loud-"+name)
 	if err != nil {
 		return err
 	}

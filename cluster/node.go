@@ -124,6 +124,7 @@ const (
 type view struct {
 	table *placement.Table
 	own   []id.Shard
+	since time.Time // when the first list of these members came
 }
 
 // placer holds the live activations of some shards.
@@ -311,7 +312,11 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 	if !t.Has(n.self) && !yields {
 		return errors.New("cluster: a member list without this node is not followed")
 	}
-	before := n.view.Swap(&view{table: t, own: t.Shards(n.self)})
+	next := &view{table: t, own: t.Shards(n.self), since: time.Now()}
+	if v := n.view.Load(); v != nil && slices.Equal(v.table.Members(), t.Members()) {
+		next.since = v.since
+	}
+	before := n.view.Swap(next)
 	// A spawn by the former view holds its placer's lock, so the loop sees it.
 	for _, p := range n.placers {
 		p.mu.Lock()
@@ -352,6 +357,9 @@ func (n *Node) Yield(yields bool) {
 
 // Members are those who own shards.
 func (n *Node) Members() []id.MemberID { return n.view.Load().table.Members() }
+
+// Since is when the member list became what it is.
+func (n *Node) Since() time.Time { return n.view.Load().since }
 
 // Shards are those of this node. The slice is shared: it is not to be changed.
 func (n *Node) Shards() []id.Shard { return n.view.Load().own }

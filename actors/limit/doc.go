@@ -35,7 +35,7 @@
 // more runs than the limit may run, and waits for nobody. A node's Queue tells
 // what its runs wish and repeats it until it is known to have been heard, at once
 // when members change. Slots read from Postgres who runs; those that may have
-// lived on another node do so twice, half a second apart, before they grant.
+// lived on another node lately do so twice, half a second apart, before they grant.
 //
 // Holds. The holders are the truth. Nobody is refused before the nodes of those
 // who hold were asked, within 50 ms, whether they still do. Who begins to count a
@@ -48,5 +48,5 @@
 // Limits: a Ledger keeps MaxStrangers client IPs; when these are all in use, IPs
 // beyond them share a fixed number of buckets by hash, so that strangers can fill
 // no memory and can slow down each other only. A bucket leaves memory when it is
-// full again, slots when nobody holds or wants one, a count when nobody holds.
+// full again, slots ten seconds after nobody holds or wants one, a count when nobody holds.
 package limit

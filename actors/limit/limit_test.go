@@ -387,10 +387,10 @@ func (r *runActor) Receive(_ cluster.Context, m any) {
 func (r *runActor) Stopped() {}
 
 func TestSlotsOnANode(t *testing.T) {
-	c, rows := &clock{}, &table{running: []id.RunID{runID(9)}}
+	rows := &table{running: []id.RunID{runID(9)}}
 	granted := make(chan id.RunID, 100)
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	n.Register(KindSlots, Slots(SlotsConfig{Limit: 2, Running: rows, Now: c.now, Log: zerolog.Nop()}))
+	n.Register(KindSlots, Slots(SlotsConfig{Limit: 2, Running: rows, Rest: time.Millisecond, Now: time.Now, Log: zerolog.Nop()}))
 	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
 		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
 	})

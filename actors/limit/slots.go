@@ -31,7 +31,11 @@ const (
 	startEvery = time.Second
 	// settleTime is how long slots that may have lived on another node wait before
 	// they grant: what was granted there is running by then, or will be told again.
-	settleTime  = 500 * time.Millisecond
+	settleTime = 500 * time.Millisecond
+	// agreedAfter is how long after a change of the member list no member acts by
+	// the former one any more: it would have lost its lease.
+	agreedAfter = 15 * time.Second
+	defaultRest = 10 * time.Second
 	readRetry   = 250 * time.Millisecond
 	readTimeout = 5 * time.Second
 )
@@ -45,12 +49,16 @@ type Running interface {
 type SlotsConfig struct {
 	Limit   int // SVC_RUN_CONCURRENCY
 	Running Running
+	Rest    time.Duration // how long slots that nobody holds or wants stay in memory; 0: 10 s
 	Now     func() time.Time
 	Log     zerolog.Logger
 }
 
 // Slots makes the kind, for node.Register(KindSlots, …).
 func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
+	if cfg.Rest <= 0 {
+		cfg.Rest = defaultRest
+	}
 	return func(cluster.Address) cluster.Behavior {
 		return &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}
 	}
@@ -67,6 +75,8 @@ type slotsActor struct {
 	ready   bool       // it knows who is running
 	early   []any      // what came before
 	armed   bool
+	resting bool      // a rest is on its way
+	used    time.Time // when something last came but a rest
 	wg      sync.WaitGroup
 }
 
@@ -79,10 +89,18 @@ type (
 	}
 	// look asks to read again.
 	look struct{}
+	// rest asks whether they may leave memory.
+	rest struct{}
 )
 
 func (s *slotsActor) Receive(c cluster.Context, m any) {
+	if _, ok := m.(rest); ok {
+		s.resting = false
+	} else {
+		s.used = s.cfg.Now()
+	}
 	switch m := m.(type) {
+	case rest:
 	case read:
 		s.reading = false
 		if m.err != nil {
@@ -90,7 +108,7 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 			s.later(c, readRetry)
 			return
 		}
-		if !s.settled && len(c.Node().Members()) > 1 {
+		if !s.settled && len(c.Node().Members()) > 1 && time.Since(c.Node().Since()) < agreedAfter {
 			s.settled = true
 			s.later(c, settleTime)
 			return
@@ -121,12 +139,27 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 		s.order(c, m)
 	}
 	switch {
-	case s.slots.idle() && !s.reading:
-		c.Stop()
+	case s.slots.idle() && !s.reading && len(s.early) == 0:
+		s.rest(c)
 	case s.slots.starting():
 		s.later(c, startEvery)
 	case len(s.slots.waiting) > 0:
 		s.later(c, reconcileEvery)
+	}
+}
+
+// rest ends slots that nobody has used for so long, and looks again later at
+// others: to know who is running takes a read, which not each run shall wait for.
+func (s *slotsActor) rest(c cluster.Context) {
+	left := s.cfg.Rest - s.cfg.Now().Sub(s.used)
+	if left <= 0 {
+		c.Stop()
+		return
+	}
+	if !s.resting {
+		s.resting = true
+		ref := c.Ref()
+		c.Node().After(left, func() { ref.Send(rest{}) })
 	}
 }
 

@@ -196,7 +196,7 @@ func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor 
 	}
 	switch message.(type) {
 	case msg.Post, msg.StartOne:
-		release, err := a.writer.Admit(tenant)
+		release, err := a.writer.Admit(ctx, tenant)
 		if err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ const (
 	apiConns    = 16
 	systemConns = 8
 	leaseConns  = 4 // one at work; a server that hangs holds the others until they are given up
-	writerConns = 4
+	writerConns = 5
 
 	nodeConns = apiConns + systemConns + leaseConns + writerConns
 )

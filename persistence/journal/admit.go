@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,11 +85,12 @@ func (t *tickets) release(tenant id.TenantID) {
 	}
 }
 
-// Admit takes a ticket for new work of the tenant, before it is decided; release
-// gives it back, once, whatever became of the work. The error is a
-// *problem.Error with UNAVAILABLE and Retry-After: storage cannot serve, the
-// queue of new work is full, or the tenant holds its fair share of it.
-func (w *Writer) Admit(tenant id.TenantID) (release func(), err error) {
+// Admit takes a ticket for new work of the tenant, before it is decided, and waits
+// for its turn; release gives it back, once, whatever became of the work. The error
+// is a *problem.Error with UNAVAILABLE and Retry-After: storage cannot serve, the
+// queue of new work is full, the tenant holds its fair share of it, or its turn
+// did not come in time.
+func (w *Writer) Admit(ctx context.Context, tenant id.TenantID) (release func(), err error) {
 	if w.Down() != nil {
 		w.metrics.turnedAway.WithLabelValues("storage").Inc()
 		return nil, problem.Unavailable("Storage is not available.", retryAfter)
@@ -99,10 +101,20 @@ func (w *Writer) Admit(tenant id.TenantID) (release func(), err error) {
 	}
 	w.metrics.tickets.Inc()
 	var released atomic.Bool
-	return func() {
+	giveBack := func() {
 		if !released.Swap(true) {
 			w.tickets.release(tenant)
 			w.metrics.tickets.Dec()
 		}
+	}
+	leave, err := w.turns.take(ctx, tenant)
+	if err != nil {
+		giveBack()
+		w.metrics.turnedAway.WithLabelValues("late").Inc()
+		return nil, problem.Unavailable("The node has too much new work.", retryAfter)
+	}
+	return func() {
+		leave()
+		giveBack()
 	}, nil
 }

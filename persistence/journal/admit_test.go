@@ -72,23 +72,23 @@ func TestAdmit(t *testing.T) {
 	x := newWorld(t, func(c *Config) { c.Queue = 8 })
 	var releases []func()
 	for range 7 {
-		release, err := x.w.Admit(x.tenant)
+		release, err := x.w.Admit(t.Context(), x.tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
 		releases = append(releases, release)
 	}
-	_, err := x.w.Admit(x.tenant)
+	_, err := x.w.Admit(t.Context(), x.tenant)
 	var p *problem.Error
 	if !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfterSeconds() < 1 {
 		t.Errorf("past the share: %v", err)
 	}
 	releases[0]()
 	releases[0]() // once is enough
-	if _, err := x.w.Admit(x.tenant); err != nil {
+	if _, err := x.w.Admit(t.Context(), x.tenant); err != nil {
 		t.Errorf("after a release: %v", err)
 	}
-	if _, err := x.w.Admit(x.tenant); err == nil {
+	if _, err := x.w.Admit(t.Context(), x.tenant); err == nil {
 		t.Error("a ticket that was given back twice counts twice")
 	}
 }

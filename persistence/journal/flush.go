@@ -68,7 +68,7 @@ func (l *lane) write(batch []*entry) {
 			return
 		case fenced:
 			l.w.fence()
-			answer(batch, ErrFenced)
+			l.answerAll(batch, ErrFenced)
 			return
 		case lost:
 			l.up()
@@ -88,7 +88,7 @@ func (l *lane) write(batch []*entry) {
 				continue
 			}
 			if len(batch) == 1 {
-				answer(batch, fmt.Errorf("%w: %w", ErrConflict, errRaces))
+				l.answerAll(batch, fmt.Errorf("%w: %w", ErrConflict, errRaces))
 				return
 			}
 			l.halve(batch)
@@ -100,7 +100,7 @@ func (l *lane) write(batch []*entry) {
 				continue
 			}
 			if len(batch) == 1 || l.w.hard.Err() != nil {
-				answer(batch, fmt.Errorf("%w: %w", ErrUnavailable, out.err))
+				l.answerAll(batch, fmt.Errorf("%w: %w", ErrUnavailable, out.err))
 				return
 			}
 			l.halve(batch)
@@ -136,7 +136,7 @@ func (l *lane) write(batch []*entry) {
 			l.broken(out.err)
 			written, ok := l.settle(batch)
 			if !ok {
-				answer(batch, fmt.Errorf("%w: %w", ErrUnsettled, out.err))
+				l.answerAll(batch, fmt.Errorf("%w: %w", ErrUnsettled, out.err))
 				return
 			}
 			if written {
@@ -161,7 +161,7 @@ func (l *lane) await(batch []*entry) []*entry {
 	ok := l.reconnect()
 	batch = l.resume(batch)
 	if !ok {
-		answer(batch, fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning))
+		l.answerAll(batch, fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning))
 		return nil
 	}
 	if len(batch) == 0 {
@@ -175,13 +175,7 @@ func (l *lane) answerWritten(batch []*entry) {
 		if e.c.Idempotency != nil {
 			l.written[idemKey{e.c.Tenant, e.c.Idempotency.Digest}] = e.c.Op
 		}
-		e.done <- nil
-	}
-}
-
-func answer(batch []*entry, err error) {
-	for _, e := range batch {
-		e.done <- err
+		l.answer(e, nil)
 	}
 }
 
@@ -193,7 +187,7 @@ func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 			kept = append(kept, e)
 		}
 	}
-	culprit.done <- fmt.Errorf("%w: %w", ErrRefused, cause)
+	l.answer(culprit, fmt.Errorf("%w: %w", ErrRefused, cause))
 	return kept
 }
 
@@ -235,7 +229,9 @@ func (l *lane) transact(batch []*entry) outcome {
 			l.w.hooks.afterCommit(l.conn.backend.pid)
 		}
 		failpoint.Hit(pointAfterCommit)
-		l.w.metrics.flushed(len(batch), l.w.cfg.Now().Sub(start))
+		took := l.w.cfg.Now().Sub(start)
+		l.w.metrics.flushed(len(batch), took)
+		l.w.turns.flushed(took)
 		return out
 	case gone, unknown:
 		return out

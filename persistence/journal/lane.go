@@ -121,7 +121,20 @@ func (l *lane) withdraw(e *entry) bool {
 		l.fresh = slices.Delete(l.fresh, i, i+1)
 		l.w.metrics.queue.WithLabelValues("new").Dec()
 	}
+	l.w.routes.ended(e.c, l)
 	return true
+}
+
+// answer tells e's caller how it ended.
+func (l *lane) answer(e *entry, err error) {
+	l.w.routes.ended(e.c, l)
+	e.done <- err
+}
+
+func (l *lane) answerAll(batch []*entry, err error) {
+	for _, e := range batch {
+		l.answer(e, err)
+	}
 }
 
 func (l *lane) stop() {
@@ -207,9 +220,9 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 				// The flush before wrote this key: no need to ask the database.
 				e.queued = false
 				if op == e.c.Op {
-					e.done <- nil
+					l.answer(e, nil)
 				} else {
-					e.done <- ErrReplay
+					l.answer(e, ErrReplay)
 				}
 				continue
 			}
@@ -236,22 +249,13 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 // before it, and notes its own.
 func (l *lane) meets(c *Commit) bool {
 	met := false
-	note := func(u id.UUID) {
+	c.entities(func(u id.UUID) {
 		if _, there := l.entities[u]; there {
 			met = true
 			return
 		}
 		l.entities[u] = struct{}{}
-	}
-	if c.Thread != nil {
-		note(c.Thread.ID.UUID)
-	}
-	if c.Accept != nil {
-		note(c.Accept.ID.UUID)
-	}
-	if c.Run != nil {
-		note(c.Run.ID.UUID)
-	}
+	})
 	if c.Idempotency != nil {
 		key := idemKey{c.Tenant, c.Idempotency.Digest}
 		if _, there := l.keys[key]; there {
@@ -340,7 +344,7 @@ func (l *lane) refuseAll() {
 	for _, q := range [][]*entry{l.accepted, l.fresh} {
 		for _, e := range q {
 			e.queued = false
-			e.done <- fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning)
+			l.answer(e, fmt.Errorf("%w: %w", ErrUnavailable, errNotRunning))
 		}
 	}
 	l.w.metrics.queue.WithLabelValues("accepted").Sub(float64(len(l.accepted)))

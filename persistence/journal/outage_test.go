@@ -137,7 +137,7 @@ func TestServerStoppedAndStarted(t *testing.T) {
 
 			stop(cluster, t)
 			x.until("the writer notices by itself", func() bool { return !x.w.Healthy() })
-			_, err := x.w.Admit(x.tenant)
+			_, err := x.w.Admit(t.Context(), x.tenant)
 			var p *problem.Error
 			if !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfter <= 0 {
 				t.Errorf("admission while storage is down: %v", err)
@@ -157,7 +157,7 @@ func TestServerStoppedAndStarted(t *testing.T) {
 				t.Errorf("accepted work: %v", err)
 			}
 			x.until("the writer is healthy again", x.w.Healthy)
-			release, err := x.w.Admit(x.tenant)
+			release, err := x.w.Admit(t.Context(), x.tenant)
 			if err != nil {
 				t.Errorf("admission after the outage: %v", err)
 			} else {

@@ -205,7 +205,7 @@ func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
 			left = append(left, e)
 			continue
 		}
-		e.done <- fates[i].answer()
+		l.answer(e, fates[i].answer())
 	}
 	return left, nil
 }
@@ -222,9 +222,9 @@ func (l *lane) refuse(one []*entry, cause error) error {
 		return err
 	}
 	if fates[0] == open {
-		answer(one, fmt.Errorf("%w: %w", ErrRefused, cause))
+		l.answerAll(one, fmt.Errorf("%w: %w", ErrRefused, cause))
 	} else {
-		answer(one, fates[0].answer())
+		l.answerAll(one, fates[0].answer())
 	}
 	return nil
 }

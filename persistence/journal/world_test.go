@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"testing"
@@ -55,6 +56,7 @@ func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 		change(&cfg)
 	}
 	x.w = New(cfg)
+	x.w.routes.crowd = math.MaxInt // what meets in a flush is the tests' choice; route_test.go has the side lane
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	if err := x.w.Start(ctx); err != nil {
@@ -137,14 +139,14 @@ func (x *world) all(commits []*Commit) []error {
 func (x *world) block() (release func()) {
 	x.t.Helper()
 	gate := make(chan struct{})
-	arrived := make(chan struct{}, len(x.w.lanes))
+	arrived := make(chan struct{}, len(x.w.routes.lanes))
 	before := x.w.hooks.beforeCommit
 	x.w.setBeforeCommit(func(uint32) {
 		arrived <- struct{}{}
 		<-gate
 	})
 	var wg sync.WaitGroup
-	for n := range x.w.lanes {
+	for n := range x.w.routes.lanes {
 		wg.Go(func() {
 			if err := x.do(x.auditOnly(id.Shard(n))); err != nil {
 				x.t.Error(err)
@@ -152,11 +154,16 @@ func (x *world) block() (release func()) {
 		})
 		<-arrived
 	}
-	return func() {
-		x.w.setBeforeCommit(before)
-		close(gate)
-		wg.Wait()
+	var once sync.Once
+	release = func() {
+		once.Do(func() {
+			x.w.setBeforeCommit(before)
+			close(gate)
+			wg.Wait()
+		})
 	}
+	x.t.Cleanup(release) // a test that failed meanwhile
+	return release
 }
 
 func (w *Writer) setBeforeCommit(f func(pid uint32)) { w.hooks.beforeCommit = f }

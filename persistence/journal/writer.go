@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,9 @@ type Writer struct {
 	cfg     Config
 	metrics *Metrics
 	tickets *tickets
-	lanes   []*lane
+	turns   *turns
+	lanes   []*lane // of shards, and the side lane
+	routes  *routes
 	touched touched
 
 	hard    context.Context // ends when Stop's patience does
@@ -79,11 +82,12 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(placesPerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
-	for n := range cfg.Lanes {
+	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
 	}
+	w.routes = newRoutes(w.lanes[:cfg.Lanes], w.lanes[cfg.Lanes])
 	return w
 }
 
@@ -147,9 +151,10 @@ func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if err := ctx.Err(); err != nil {
 		return w.count(fmt.Errorf("%w: %w", ErrUnavailable, err))
 	}
-	l := w.lanes[int(c.Shard)%len(w.lanes)]
+	l := w.routes.of(c)
 	e := newEntry(c)
 	if err := l.push(e); err != nil {
+		w.routes.ended(c, l)
 		return w.count(err)
 	}
 	select {

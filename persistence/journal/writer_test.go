@@ -403,7 +403,7 @@ func TestFenced(t *testing.T) {
 			if len(calls) != 1 {
 				t.Errorf("OnFenced was called %d times", len(calls))
 			}
-			if _, err := x.w.Admit(x.tenant); err == nil {
+			if _, err := x.w.Admit(t.Context(), x.tenant); err == nil {
 				t.Error("new work was admitted")
 			}
 		})

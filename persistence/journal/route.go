@@ -1,0 +1,106 @@
+package journal
+
+import (
+	"sync"
+
+	"agentsvc/schemas/id"
+)
+
+const (
+	// crowd is from how many commits on their way a lane is worth avoiding.
+	crowd = 8
+	// fewCommits is how many commits a tenant may have on their way beside the crowd.
+	fewCommits = 4
+)
+
+// routes say which lane a commit takes: that of its shard, or, for a tenant with
+// few commits on their way while that lane is crowded, the side lane. A flush of
+// many commits takes as long as all of them, and who has few does not wait for it.
+// Commits of one entity never are in two lanes at a time.
+type routes struct {
+	lanes []*lane // of shards
+	side  *lane
+	crowd int
+
+	mu      sync.Mutex // guards the fields below
+	under   map[*lane]int
+	tenants map[id.TenantID]*route
+}
+
+// route is where a tenant's commits are.
+type route struct {
+	n       int             // on their way
+	aside   bool            // further ones take the side lane
+	entered map[id.UUID]int // entities with commits in the side lane
+}
+
+func newRoutes(lanes []*lane, side *lane) *routes {
+	return &routes{lanes: lanes, side: side, crowd: crowd, under: map[*lane]int{}, tenants: map[id.TenantID]*route{}}
+}
+
+// of is the lane that c takes. ended is called once it was answered.
+func (r *routes) of(c *Commit) *lane {
+	own := r.lanes[int(c.Shard)%len(r.lanes)]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tenants[c.Tenant]
+	if t == nil {
+		t = &route{}
+		r.tenants[c.Tenant] = t
+	}
+	if t.n == 0 {
+		t.aside = r.under[own] >= r.crowd && 2*r.under[r.side] < r.under[own]
+	} else if t.n >= fewCommits {
+		t.aside = false
+	}
+	t.n++
+	l := own
+	if t.aside || t.met(c) {
+		l = r.side
+		if t.entered == nil {
+			t.entered = map[id.UUID]int{}
+		}
+		c.entities(func(u id.UUID) { t.entered[u]++ })
+	}
+	r.under[l]++
+	return l
+}
+
+// met reports whether c's entities have commits in the side lane.
+func (t *route) met(c *Commit) (met bool) {
+	if len(t.entered) > 0 {
+		c.entities(func(u id.UUID) { met = met || t.entered[u] > 0 })
+	}
+	return met
+}
+
+// ended says that l has answered c.
+func (r *routes) ended(c *Commit, l *lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.under[l]--
+	t := r.tenants[c.Tenant]
+	if l == r.side {
+		c.entities(func(u id.UUID) {
+			if t.entered[u]--; t.entered[u] == 0 {
+				delete(t.entered, u)
+			}
+		})
+	}
+	if t.n--; t.n == 0 {
+		delete(r.tenants, c.Tenant)
+	}
+}
+
+// entities calls f with each entity whose row c swaps or makes.
+func (c *Commit) entities(f func(id.UUID)) {
+	if c.Thread != nil {
+		f(c.Thread.ID.UUID)
+	}
+	if c.Accept != nil {
+		f(c.Accept.ID.UUID)
+	}
+	if c.Run != nil {
+		f(c.Run.ID.UUID)
+	}
+}

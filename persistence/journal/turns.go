@@ -1,0 +1,195 @@
+package journal
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"agentsvc/schemas/id"
+)
+
+const (
+	// placesPerCPU is how much new work may be under way for each CPU: enough to
+	// fill flushes, and little enough that what is under way is not slowed by what
+	// could as well wait.
+	placesPerCPU = 16
+	// placeFor is how long a place is held at most. Who waits longer for an answer,
+	// for one of another node say, uses no CPU here.
+	placeFor = 50 * time.Millisecond
+	// turnWithin is how long new work waits for its turn.
+	turnWithin = 2 * time.Second
+	// companyFor is how long a tenant counts as company of the others after it came.
+	companyFor = time.Second
+	// A flush is slow from slowFlush on, or slowTimes as long as the quickest one of
+	// the last ten to twenty seconds, where the database is farther away.
+	slowFlush   = 5 * time.Millisecond
+	slowTimes   = 5
+	quickestFor = 10 * time.Second
+	// fewestPlaces is what a tenant may always hold.
+	fewestPlaces = 2
+)
+
+// turns hands out places to new work that has a ticket, one tenant after another:
+// however many posts of a tenant wait, another one's next post is the next but one.
+// Beside others a tenant holds at most half of the places, and fewer while flushes
+// are slow: what is under way when somebody comes is little then. Alone it may have
+// all, because large flushes cost least.
+type turns struct {
+	places int
+	now    func() time.Time
+
+	mu       sync.Mutex // guards the fields below
+	taken    int
+	held     map[id.TenantID]int
+	waiting  map[id.TenantID][]*turn // oldest first
+	tenants  []id.TenantID           // who waits, next one first
+	last     visit                   // the last tenant that came
+	former   visit                   // the last one before it that was another
+	most     float64                 // places that a tenant may hold beside others
+	quickest [2]time.Duration        // flush of the present quickestFor, and of the one before
+	since    time.Time               // when the present one began
+}
+
+type visit struct {
+	tenant id.TenantID
+	at     time.Time
+}
+
+// turn is one that waits for a place.
+type turn struct {
+	come chan struct{} // closed when it has one
+	gone bool          // it has left; the lock is the turns'
+}
+
+func newTurns(places int, now func() time.Time) *turns {
+	return &turns{places: places, now: now, held: map[id.TenantID]int{}, waiting: map[id.TenantID][]*turn{}, most: float64(places / 2)}
+}
+
+// flushed takes note of how long a flush took.
+func (t *turns) flushed(took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := t.now(); now.Sub(t.since) >= quickestFor {
+		t.since, t.quickest = now, [2]time.Duration{took, t.quickest[0]}
+	}
+	t.quickest[0] = min(t.quickest[0], took)
+	quickest := t.quickest[0]
+	if t.quickest[1] > 0 {
+		quickest = min(quickest, t.quickest[1])
+	}
+	if took >= max(slowFlush, slowTimes*quickest) {
+		t.most = max(fewestPlaces, t.most*0.9)
+	} else {
+		t.most = min(float64(t.places/2), t.most+0.25)
+	}
+}
+
+// take waits for a place, at most until ctx ends or for turnWithin; release gives
+// it back, once or more often.
+func (t *turns) take(ctx context.Context, tenant id.TenantID) (release func(), err error) {
+	t.mu.Lock()
+	now := t.now()
+	if t.last.tenant != tenant {
+		t.former = t.last
+	}
+	t.last = visit{tenant, now}
+	if len(t.tenants) == 0 && t.room(tenant, now) {
+		t.enter(tenant)
+		t.mu.Unlock()
+		return t.hold(tenant), nil
+	}
+	w := &turn{come: make(chan struct{})}
+	if len(t.waiting[tenant]) == 0 {
+		t.tenants = append(t.tenants, tenant)
+	}
+	t.waiting[tenant] = append(t.waiting[tenant], w)
+	t.admit(now)
+	t.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	select {
+	case <-w.come:
+		return t.hold(tenant), nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-w.come: // meanwhile
+		t.leave(tenant)
+	default:
+		w.gone = true
+	}
+	return nil, ctx.Err()
+}
+
+// room reports whether the tenant may have a place now. The lock is held.
+func (t *turns) room(tenant id.TenantID, now time.Time) bool {
+	most, other := t.places, t.last
+	if other.tenant == tenant {
+		other = t.former
+	}
+	if now.Sub(other.at) < companyFor {
+		most = int(t.most)
+	}
+	return t.taken < t.places && t.held[tenant] < most
+}
+
+// enter gives the tenant a place. The lock is held.
+func (t *turns) enter(tenant id.TenantID) {
+	t.taken++
+	t.held[tenant]++
+}
+
+// leave takes a place back and gives it to whose turn it is. The lock is held.
+func (t *turns) leave(tenant id.TenantID) {
+	t.taken--
+	if t.held[tenant]--; t.held[tenant] == 0 {
+		delete(t.held, tenant)
+	}
+	t.admit(t.now())
+}
+
+// admit lets in who waits, one tenant after another, as far as there is room. Who
+// holds what it may is passed over. The lock is held.
+func (t *turns) admit(now time.Time) {
+	for i := 0; i < len(t.tenants) && t.taken < t.places; {
+		tenant := t.tenants[i]
+		own := t.waiting[tenant]
+		for len(own) > 0 && own[0].gone {
+			own = own[1:]
+		}
+		t.waiting[tenant] = own
+		switch {
+		case len(own) == 0:
+			delete(t.waiting, tenant)
+			t.tenants = append(t.tenants[:i], t.tenants[i+1:]...)
+			continue
+		case !t.room(tenant, now):
+			i++
+			continue
+		}
+		t.enter(tenant)
+		close(own[0].come)
+		t.waiting[tenant] = own[1:]
+		t.tenants = append(append(t.tenants[:i], t.tenants[i+1:]...), tenant)
+	}
+}
+
+// hold is the release of a place, which also comes by itself after placeFor.
+func (t *turns) hold(tenant id.TenantID) (release func()) {
+	var once sync.Once
+	back := func() {
+		once.Do(func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.leave(tenant)
+		})
+	}
+	late := time.AfterFunc(placeFor, back)
+	return func() {
+		late.Stop()
+		back()
+	}
+}
