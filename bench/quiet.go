@@ -21,8 +21,6 @@ const (
 	louder    = 50
 )
 
-
-
 // another makes another tenant with an agent of its own on the running service.
 func (b *bed) another(ctx context.Context, name string) (*bed, error) {
 	cmd := exec.CommandContext(ctx, b.svcFile, "tenant", "create", "--name", name, "--owner-email", name+"@example.com", "--json")
