@@ -26,7 +26,7 @@ var (
 )
 
 const (
-	defaultLanes = 2
+	mostLanes    = 2
 	defaultQueue = 4096
 	flushTimeout = 10 * time.Second
 )
@@ -35,7 +35,7 @@ const (
 type Config struct {
 	Pool     *pgxpool.Pool // of the system role, with the writer's settings; a lane takes one connection out of it for good
 	Member   id.MemberID   // the own process: no commit without its living row
-	Lanes    int           // 0: 2
+	Lanes    int           // beside the side lane; 0: one for two CPUs, at most 2
 	Queue    int           // tickets of new work; 0: 4096
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now; paces admission and measures
@@ -71,7 +71,9 @@ type Writer struct {
 // New makes a writer; nothing happens before Start.
 func New(cfg Config) *Writer {
 	if cfg.Lanes <= 0 {
-		cfg.Lanes = defaultLanes
+		// Lanes share the CPUs with what they write for: more of them make smaller
+		// flushes, which cost more.
+		cfg.Lanes = min(mostLanes, max(1, runtime.GOMAXPROCS(0)/2))
 	}
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue

@@ -154,7 +154,7 @@ func TestForeignIDsAreNoRows(t *testing.T) {
 		"attachment":   second(v.Attachment(t.Context(), attachment)),
 		"attachments":  second(v.Attachments(t.Context(), []id.AttachmentID{attachment})),
 		"thread":       second(v.Thread(t.Context(), thread)),
-		"run":          second(v.Run(t.Context(), id.RunID{UUID: id.NewAnywhere()})),
+		"run":          third(v.RunAndSteps(t.Context(), id.RunID{UUID: id.NewAnywhere()})),
 		"rename a key": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return second(tx.RenameKey(ctx, w.key, name)) }),
 		"revoke a key": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.RevokeKey(ctx, w.key) }),
 		"update an agent": w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
@@ -189,6 +189,8 @@ func TestForeignIDsAreNoRows(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[A, B any](_ A, _ B, err error) error { return err }
 
 func TestKeysLiveUntilTheyAreRevoked(t *testing.T) {
 	t.Parallel()
@@ -541,11 +543,7 @@ func TestMessagesAndRunsAreReadInOrder(t *testing.T) {
 		}
 	}
 	exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, output, began_seq, started_at) VALUES ($1, $2, 0, 'llm', 'sim', 'failed', '{"text":"x"}', 2, now())`, w.a, runs[1])
-	run, err := w.View(w.a).Run(t.Context(), runs[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := w.View(w.a).Steps(t.Context(), runs[1])
+	run, steps, err := w.View(w.a).RunAndSteps(t.Context(), runs[1])
 	if err != nil {
 		t.Fatal(err)
 	}

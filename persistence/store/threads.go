@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -183,17 +185,20 @@ func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]
 	return out, err
 }
 
-// Run is one run.
-func (v View) Run(ctx context.Context, r id.RunID) (*api.Run, error) {
-	row, err := found[runRow]("run")(one[runRow](ctx, v, "run", v.tenant, r))
+// RunAndSteps is one run with its steps in their order, as they are at one moment.
+func (v View) RunAndSteps(ctx context.Context, r id.RunID) (*api.Run, []api.Step, error) {
+	var rows []runRow
+	var steps []api.Step
+	err := v.q.together(ctx, func(b *pgx.Batch) {
+		collect(b, "run", &rows, pgx.RowToStructByName[runRow], v.tenant, r)
+		collect(b, "steps", &steps, pgx.RowToStructByName[api.Step], v.tenant, r)
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	run := row.run()
-	return &run, nil
-}
-
-// Steps are the steps of a run, in their order.
-func (v View) Steps(ctx context.Context, r id.RunID) ([]api.Step, error) {
-	return all[api.Step](ctx, v, "steps", v.tenant, r)
+	if len(rows) == 0 {
+		return nil, nil, problem.NotFound("run")
+	}
+	run := rows[0].run()
+	return &run, steps, nil
 }

@@ -88,15 +88,8 @@ func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (
 	}, func(r api.Run) any { return r.ID })
 }
 
-// getRun reads the run before its steps: a run that is shown as ended is shown
-// with all of them.
 func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunAnswer, error) {
-	v := p.Store.View(c.Tenant)
-	run, err := v.Run(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	steps, err := v.Steps(ctx, in.ID)
+	run, steps, err := p.Store.View(c.Tenant).RunAndSteps(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}

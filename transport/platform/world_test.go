@@ -123,7 +123,7 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 type streams struct{ store *store.Store }
 
 func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
-	if _, err := s.store.View(t).Run(ctx, run); err != nil {
+	if _, _, err := s.store.View(t).RunAndSteps(ctx, run); err != nil {
 		return nil, err
 	}
 	return &oneFrame{event.Failed(9, "CURSOR", fmt.Sprintf("%+v", from))}, nil
