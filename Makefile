@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash storm golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
+.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ race: ## all tests with the race detector
 
 lint: ## vet and staticcheck
 	$(GO) vet $(PKGS)
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $(PKGS)
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags storm $(PKGS)
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
@@ -46,6 +46,9 @@ fuzz-short: ## each fuzz target for a few seconds
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
 	$(GO) test -tags failpoints -count=1 -run 'TestCrash' ./cmd/svc
+
+storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own (four minutes)
+	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Storm|Kill)$$' ./cmd/svc
 
 storm: ## 300 kills of three nodes under load, Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
 	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Storm|Kill|LongStorm)$$' ./cmd/svc

@@ -1,7 +1,5 @@
 package main
 
-//lint:file-ignore U1000 much of it is for the storms, which have a build tag
-
 import (
 	"bytes"
 	"context"
@@ -422,6 +420,9 @@ func (b *bed) nameOf(c net.Conn) string {
 // chosen is the key of a context whose requests go to one member.
 type chosen struct{}
 
+// telling is the key of a context that says what its requests are a part of.
+type telling struct{}
+
 // on has requests go to this member.
 func (m *member) on(ctx context.Context) context.Context {
 	return context.WithValue(ctx, chosen{}, m)
@@ -487,9 +488,11 @@ func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	a := &exchange{at: time.Now(), node: m, pid: m.pid(), method: r.Method, path: r.URL.Path, key: r.Header.Get("Authorization"), live: live}
+	a.story, _ = r.Context().Value(telling{}).(string)
 	if s.lie != nil {
 		r = s.lie.asks(r)
 	}
+	s.book.asks(a)
 	to := r.Clone(ctx)
 	to.URL.Host, to.Host = m.addr, m.addr
 	timer := time.AfterFunc(limit, cancel)

@@ -1,8 +1,7 @@
 package main
 
-//lint:file-ignore U1000 much of it is for the storms, which have a build tag
-
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -46,6 +45,7 @@ type exchange struct {
 	pid          int // of the process that served it
 	method, path string
 	key          string // the Authorization
+	story        string // what it is a part of, empty: nothing
 	live         bool   // a stream
 	resumes      bool   // one that another node has begun
 	status       int    // 0: there was no answer
@@ -78,14 +78,15 @@ type book struct {
 	mu       sync.Mutex // guards the fields below
 	happened []string
 	asked    []*exchange
-	outages  []span    // Postgres was down
-	silences []silence // a process was without a lease
+	open     map[*exchange]bool // asked and not answered
+	outages  []span             // Postgres was down
+	silences []silence          // a process was without a lease
 	held     map[string]int
 	broken   map[string][]string
 }
 
 func newBook() *book {
-	return &book{begun: time.Now(), held: map[string]int{}, broken: map[string][]string{}}
+	return &book{begun: time.Now(), open: map[*exchange]bool{}, held: map[string]int{}, broken: map[string][]string{}}
 }
 
 func (b *book) event(format string, args ...any) {
@@ -104,11 +105,38 @@ func (b *book) events() string {
 	return strings.Join(b.happened, "\n")
 }
 
+// asks says that a request is on its way; note that it is not any more.
+func (b *book) asks(a *exchange) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open[a] = true
+}
+
 func (b *book) note(a *exchange) {
 	a.end = time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	delete(b.open, a)
 	b.asked = append(b.asked, a)
+}
+
+// longAsked are the requests that are on their way for more than a time, the
+// oldest first.
+func (b *book) longAsked(d time.Duration) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var long []*exchange
+	for a := range b.open {
+		if time.Since(a.at) > d {
+			long = append(long, a)
+		}
+	}
+	slices.SortFunc(long, func(x, y *exchange) int { return x.at.Compare(y.at) })
+	lines := make([]string, len(long))
+	for i, a := range long {
+		lines[i] = fmt.Sprintf("%s %s of %s to node %s (%d), since %.3f", a.method, a.path, cmp.Or(a.story, "no story"), a.node.name, a.pid, a.at.Sub(b.begun).Seconds())
+	}
+	return lines
 }
 
 func (b *book) outage(s span) {

@@ -1,7 +1,5 @@
 package main
 
-//lint:file-ignore U1000 much of it is for the storms, which have a build tag
-
 import (
 	"bufio"
 	"cmp"
@@ -137,13 +135,14 @@ type load struct {
 	talks  []*conversation
 	tales  []*tale
 	maybe  map[string]bool // inputs of posts without a key that were not answered
+	met    map[string]bool // what has happened at least once
 	errs   []error
 }
 
 // newLoad prepares a tenant on a running bed.
 func newLoad(t *testing.T, b *bed, book *book) *load {
 	t.Helper()
-	l := &load{bed: b, scene: newScene(t, b.desk), book: book, maybe: map[string]bool{}}
+	l := &load{bed: b, scene: newScene(t, b.desk), book: book, maybe: map[string]bool{}, met: map[string]bool{}}
 	l.c = b.client(l.scene.first, book)
 	second := *l.scene.second
 	second.http = l.c.http
@@ -194,6 +193,19 @@ func (l *load) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.errs = append(l.errs, err)
+}
+
+// meets notes what has happened.
+func (l *load) meets(event string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.met[event] = true
+}
+
+func (l *load) hasMet(event string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.met[event]
 }
 
 // name is another one each time.
@@ -254,7 +266,12 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	shake(ctx)
 	l.book.event("the load stops")
 	close(l.stop)
-	late := time.AfterFunc(endsWithin, cancel) // what has not ended by then says where it is
+	late := time.AfterFunc(endsWithin, func() { // what has not ended by then says where it is
+		for _, line := range l.book.longAsked(5 * time.Second) {
+			l.book.event("not answered: %s", line)
+		}
+		cancel()
+	})
 	defer late.Stop()
 	wg.Wait()
 	for i, err := range l.errs {
@@ -298,12 +315,14 @@ func (l *load) serving(run string) *member {
 	return s.served["/v1/runs/"+run+"/events"]
 }
 
-// tale is one story of a gated call, races and crowds among them.
+// allStories are those of gated calls, races and crowds among them.
+var allStories = slices.Concat([]story{{name: "crowd"}}, stories, races)
+
+// tale is one story of them.
 func (l *load) tale(ctx context.Context) error {
-	all := slices.Concat([]story{{name: "crowd"}}, stories, races)
 	n := int(l.told.Add(1)) - 1
 	var x *tale
-	if s := all[n%len(all)]; s.name == "crowd" {
+	if s := allStories[n%len(allStories)]; s.name == "crowd" {
 		x = l.crowded()
 	} else {
 		x = l.scene.newTale(s)
@@ -311,9 +330,15 @@ func (l *load) tale(ctx context.Context) error {
 	l.mu.Lock()
 	l.tales = append(l.tales, x)
 	l.mu.Unlock()
-	l.scene.tell(ctx, x)
+	l.scene.tell(context.WithValue(ctx, telling{}, x.title()), x)
+	if x.err == nil {
+		l.meets("told: " + x.name)
+	}
 	return nil // the law of ends looks at it
 }
+
+// title is what requests of the tale are noted under.
+func (x *tale) title() string { return x.id + ", " + x.name }
 
 // crowded is a story whose one call is decided by fifty requests at a time.
 func (l *load) crowded() *tale {
@@ -349,6 +374,7 @@ func (l *load) crowded() *tale {
 // end on every node.
 func (l *load) chore(ctx context.Context) error {
 	x := &chore{id: l.name("chore")}
+	ctx = context.WithValue(ctx, telling{}, x.id)
 	n := l.n.Load()
 	x.calls, x.keyed = n%3 != 0, n%4 != 0
 	agent, input := l.helper, fmt.Sprintf("/delay 10ms\n/tokens %d\n/say done %s", 5+rand.IntN(60), x.id)
@@ -404,6 +430,7 @@ func (l *load) chore(ctx context.Context) error {
 				return err
 			}
 			x.cancelled = d.Status
+			l.meets("a cancel was answered " + d.Status)
 		case a.code() != "RUN_TERMINAL":
 			return fmt.Errorf("cancel of run %s: %s", x.run, a)
 		}
@@ -450,6 +477,7 @@ func (l *load) pollEnd(ctx context.Context, x *chore) error {
 		}
 		if terminalStatus[r.Run.Status] {
 			x.polled = r.Run.Status
+			l.meets("a run was " + x.polled)
 			return nil
 		}
 		select {
@@ -464,6 +492,7 @@ func (l *load) pollEnd(ctx context.Context, x *chore) error {
 // runs.
 func (l *load) converse(ctx context.Context) error {
 	x := &conversation{id: l.name("talk")}
+	ctx = context.WithValue(ctx, telling{}, x.id)
 	var thread struct{ ID string }
 	if err := l.scene.post(ctx, l.c, "/v1/threads", x.id, object{"agent_id": l.helper}, &thread); err != nil {
 		return err

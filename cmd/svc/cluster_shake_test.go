@@ -1,11 +1,8 @@
 package main
 
-//lint:file-ignore U1000 much of it is for the storms, which have a build tag
-
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,9 +163,9 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 		if len(x.wrong) == 0 && x.err == nil {
 			continue
 		}
-		t.Logf("what was asked for %s, run %s:", x.id, x.run)
+		t.Logf("%s, run %s: %v; wrong: %v; it asked:", x.title(), x.run, x.err, x.wrong)
 		for _, a := range l.book.requests() {
-			if strings.Contains(a.path, x.run) || slices.ContainsFunc(x.asked, func(c *asking) bool { return c.approval != "" && strings.Contains(a.path, c.approval) }) {
+			if a.story == x.title() {
 				t.Logf("%8.3f to %8.3f node %s (%d) %s %s: %d %v", a.at.Sub(l.book.begun).Seconds(), a.end.Sub(l.book.begun).Seconds(), a.node.name, a.pid, a.method, a.path, a.status, a.err)
 			}
 		}
@@ -198,11 +195,18 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 		len(f.ends), len(f.talks), len(f.chores), len(f.tales), resumed, lost, repeats)
 }
 
-// seen waits, while the load goes on, until there was a case of each of the laws
-// that are ruled as it happens.
+// seen waits, while the load goes on, until there was a case of all that the load
+// itself brings about.
 func (s *shaker) seen(ctx context.Context) {
 	s.scene.t.Helper()
-	for _, law := range []string{lawRevoked, lawCutOff} {
+	for _, law := range []string{lawCrowd, lawIdle, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff} {
 		eventually(s.scene.t, ctx, "a case of "+law, func() bool { return s.book.ruled(law) })
+	}
+	events := []string{"a run was succeeded", "a cancel was answered cancelled"}
+	for _, x := range allStories {
+		events = append(events, "told: "+x.name)
+	}
+	for _, event := range events {
+		eventually(s.scene.t, ctx, event, func() bool { return s.hasMet(event) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,6 +272,7 @@ type tale struct {
 	endedAt  time.Time // when
 	wrong    []string  // answers that must not be
 	err      error     // why it was not told to its end
+	halves   int       // bulk decisions that storage was not there for as a whole
 	// crowd, where it is set, decides in the place of the fates.
 	crowd func(ctx context.Context) error
 }
@@ -564,7 +566,8 @@ func (w *scene) cancelRun(ctx context.Context, x *tale) error {
 }
 
 // bulk decides in one request what is to be decided so. Whoever repeats it is
-// answered as the first time.
+// answered as the first time. Each entry has an answer of its own: the request is
+// repeated until storage was there for all of them.
 func (w *scene) bulk(ctx context.Context, x *tale) error {
 	ids := []string{}
 	for _, a := range x.asked {
@@ -576,22 +579,35 @@ func (w *scene) bulk(ctx context.Context, x *tale) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	var d struct {
-		Results []struct {
-			ID       string
-			OK       bool
-			Terminal string
+	type result struct {
+		ID       string
+		OK       bool
+		Terminal string
+		Error    struct{ Code string }
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var d struct{ Results []result }
+		if err := w.post(ctx, w.first, "/v1/approvals/bulk-decision", x.id+"bulk", object{"ids": ids, "action": "approve"}, &d); err != nil {
+			return err
 		}
+		if slices.ContainsFunc(d.Results, func(r result) bool { return r.Error.Code == "UNAVAILABLE" }) {
+			x.halves++
+			select {
+			case <-tick.C:
+				continue
+			case <-ctx.Done():
+				return fmt.Errorf("the bulk decision was answered %+v: %w", d.Results, ctx.Err())
+			}
+		}
+		ok := len(d.Results) == len(ids)
+		for i, r := range d.Results {
+			ok = ok && r.ID == ids[i] && r.OK && r.Terminal == "approved"
+		}
+		x.must(ok, "the bulk decision was answered %+v", d.Results)
+		return nil
 	}
-	if err := w.post(ctx, w.first, "/v1/approvals/bulk-decision", x.id+"bulk", object{"ids": ids, "action": "approve"}, &d); err != nil {
-		return err
-	}
-	ok := len(d.Results) == len(ids)
-	for i, r := range d.Results {
-		ok = ok && r.ID == ids[i] && r.OK && r.Terminal == "approved"
-	}
-	x.must(ok, "the bulk decision was answered %+v", d.Results)
-	return nil
 }
 
 // cancelled cancels the run where a call is to end so; who decides then is late.
