@@ -28,6 +28,7 @@ type bed struct {
 	svcFile string
 	total   int
 	quiet   int
+	soak    time.Duration
 	dir     string
 	bin     string // of Postgres
 	socket  string
@@ -42,8 +43,8 @@ type bed struct {
 	http   *fasthttp.Client
 }
 
-func newBed(ctx context.Context, svc, dir string, total, quiet int) (*bed, error) {
-	b := &bed{svcFile: svc, total: total, quiet: quiet, http: newClient()}
+func newBed(ctx context.Context, svc, dir string) (*bed, error) {
+	b := &bed{svcFile: svc, http: newClient()}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) == 0 {
 		return nil, errors.New("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // scenarios in the order of `all`.
@@ -31,6 +32,7 @@ var scenarios = []struct {
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
+	{"soak", "three nodes under an even load: does anything grow", benchSoak},
 	{"first-token", "from the start of svc dev to the first streamed token", benchFirstToken},
 }
 
@@ -39,6 +41,7 @@ func main() {
 	dir := flag.String("dir", "", "where the Postgres cluster lies (default a fresh temporary directory)")
 	total := flag.Int("runs", 20000, "runs of the scenario runs")
 	quiet := flag.Int("quiet", 900, "runs of the quiet tenant in the scenario quiet (3000 for the budget)")
+	soak := flag.Duration("soak", 10*time.Minute, "how long the scenario soak lasts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,10 +65,11 @@ func main() {
 				continue
 			}
 			fmt.Printf("\n## %s: %s\n", s.name, s.about)
-			b, err := newBed(ctx, *svc, *dir, *total, *quiet)
+			b, err := newBed(ctx, *svc, *dir)
 			if err != nil {
 				return err
 			}
+			b.total, b.quiet, b.soak = *total, *quiet, *soak
 			err = s.run(ctx, b)
 			b.close()
 			if err != nil {

@@ -1,0 +1,102 @@
+// Package schedule says when a schedule comes due (open-parts.md, triggers and
+// knowledge sources): a cron expression of five fields in a time zone.
+//
+// Daylight saving: an expression that names hours means the clock on the wall. A
+// time that the clock skips comes due at the first moment after the gap, and one
+// that it shows twice comes due the first time only. An expression for every hour
+// means time that passes, and knows no gap and no repetition.
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // zones are known wherever the process runs
+
+	"github.com/robfig/cron/v3"
+)
+
+// Schedule is a parsed expression.
+type Schedule struct {
+	spec *cron.SpecSchedule
+	zone *time.Location
+	wall bool // it names hours
+}
+
+const everyHour = 1<<24 - 1
+
+var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+
+// Parse reads a cron expression of five fields (minute, hour, day of month, month,
+// day of week) and the name of a time zone of the IANA database; "" is UTC. The
+// error says what is wrong, in words for whoever wrote it.
+func Parse(expression, zone string) (*Schedule, error) {
+	if strings.Contains(expression, "=") {
+		return nil, errors.New("the expression may not name a time zone, the schedule has a field for it")
+	}
+	if zone == "" {
+		zone = "UTC"
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil || zone == "Local" {
+		return nil, fmt.Errorf("unknown time zone %q", zone)
+	}
+	parsed, err := parser.Parse(expression)
+	if err != nil {
+		return nil, fmt.Errorf("the cron expression is not understood: %w", err)
+	}
+	spec, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, errors.New("the cron expression has five fields")
+	}
+	s := &Schedule{spec: spec, zone: loc, wall: spec.Hour&everyHour != everyHour}
+	spec.Location = loc
+	if s.wall {
+		spec.Location = time.UTC // which stands for a wall without gaps
+	}
+	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, errors.New("the cron expression never comes due")
+	}
+	return s, nil
+}
+
+// Next is the first due time after t, in UTC.
+func (s *Schedule) Next(t time.Time) time.Time {
+	if !s.wall {
+		return s.spec.Next(t).UTC()
+	}
+	for shown := onWall(t.In(s.zone)); ; {
+		shown = s.spec.Next(shown)
+		if at := s.moment(shown); at.After(t) {
+			return at.UTC()
+		}
+	}
+}
+
+// onWall is what the clock on the wall shows at t, as a time in UTC.
+func onWall(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
+}
+
+// moment is when the clock on the wall first shows so much or, where it never
+// does, when it first shows more.
+func (s *Schedule) moment(shown time.Time) time.Time {
+	at := time.Date(shown.Year(), shown.Month(), shown.Day(), shown.Hour(), shown.Minute(), 0, 0, s.zone)
+	began, ends := at.ZoneBounds()
+	switch got := onWall(at); {
+	case got.After(shown):
+		return began
+	case got.Before(shown):
+		return ends
+	}
+	if began.IsZero() {
+		return at
+	}
+	// The same may have been shown before the clock was set back.
+	_, offset := began.Add(-time.Nanosecond).Zone()
+	if first := shown.Add(-time.Duration(offset) * time.Second); first.Before(began) {
+		return first
+	}
+	return at
+}
