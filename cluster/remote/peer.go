@@ -145,7 +145,7 @@ func (p *peer) leave() {
 	if p.left {
 		return
 	}
-	p.left = true
+	p.left, p.up = true, false
 	p.cancel()
 	p.fail()
 	droppedGone.Add(float64(len(p.queue)))

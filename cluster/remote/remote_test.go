@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -601,4 +603,92 @@ func BenchmarkAsk(b *testing.B) {
 			})
 		})
 	}
+}
+
+// connections are the addresses that the metrics show as connected or not.
+func connections(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != "svc_cluster_remote_connected" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			out[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+	}
+	return out
+}
+
+// A member that left the list while its stream was open is nobody whose absence
+// an operator has to hear of.
+func TestTheMetricsForgetWhoLeft(t *testing.T) {
+	a := startMember(t, setup{})
+	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
+	join(t, a, b)
+	if _, err := a.Node.Ask(t.Context(), at(b, "echo"), ping{}); err != nil {
+		t.Fatal(err)
+	}
+	if up := connections(t)[b.addr]; up != 1 {
+		t.Fatalf("connected is %v", up)
+	}
+	a.SetPeers(nil)
+	a.stop(t) // its loops have ended
+	if up, ok := connections(t)[b.addr]; ok {
+		t.Fatalf("who left is still shown, as %v", up)
+	}
+}
+
+// Three streams of a member follow each other while the first one's batch is still
+// being handed over: the third is not received before that.
+func TestAStreamWaitsForAllThatCameBeforeIt(t *testing.T) {
+	a := startMember(t, setup{})
+	from := newMember()
+	open := func(number uint64) (*session, chan bool) {
+		s := &session{r: a.Remote, from: from, number: number, wake: make(chan struct{}, 1)}
+		done := make(chan bool, 1)
+		go func() {
+			ok := a.Remote.open(s)
+			if ok {
+				a.Remote.wg.Done() // nothing receives here
+			}
+			done <- ok
+		}()
+		eventually(t, "it is the newest", func() bool {
+			a.Remote.mu.RLock()
+			defer a.Remote.mu.RUnlock()
+			return a.Remote.sessions[from] == s
+		})
+		return s, done
+	}
+	first, opened := open(1)
+	if !<-opened {
+		t.Fatal("the first was refused")
+	}
+	first.receiving.Lock() // a batch of it is being handed over
+	_, second := open(2)
+	third, opened := open(3)
+	early := time.NewTimer(50 * time.Millisecond)
+	defer early.Stop()
+	select {
+	case <-opened:
+		t.Error("the third stream is received before the first has ended")
+		opened <- true
+	case <-second:
+		t.Error("the second stream is received before the first has ended")
+		second <- true
+	case <-early.C:
+	}
+	first.receiving.Unlock()
+	if !<-second || !<-opened {
+		t.Fatal("a stream was refused")
+	}
+	if !first.cut || third.cut {
+		t.Errorf("cut: the first %v, the newest %v", first.cut, third.cut)
+	}
+	a.Remote.close(third)
 }

@@ -86,7 +86,7 @@ func (v *service) Link(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch]) 
 	return s.send(stream)
 }
 
-// open makes s the session of its member. Nothing that the former one received is
+// open makes s the session of its member. Nothing that the former ones received is
 // handed to the node after it, so that the order holds.
 func (r *Remote) open(s *session) bool {
 	r.mu.Lock()
@@ -95,6 +95,8 @@ func (r *Remote) open(s *session) bool {
 		r.mu.Unlock()
 		return false
 	}
+	s.receiving.Lock() // who replaces s meanwhile waits for those before it too
+	defer s.receiving.Unlock()
 	r.sessions[s.from] = s
 	r.wg.Add(1) // receive's
 	r.mu.Unlock()
