@@ -42,6 +42,7 @@ func TestExitCodes(t *testing.T) {
 		"serve, wrong duration":           {[]string{"SVC_SSE_HEARTBEAT=soon"}, []string{"serve"}, 2},
 		"serve, production without a key": {[]string{"SVC_ENV=production"}, []string{"serve"}, 2},
 		"dev in production":               {[]string{"SVC_ENV=production", "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="}, []string{"dev"}, 2},
+		"dev, one address for metrics":    {[]string{"SVC_METRICS_ADDR=127.0.0.1:1"}, []string{"dev", "--nodes", "2"}, 2},
 		"migrate, wrong configuration":    {[]string{"SVC_RATE_REFILL=x"}, []string{"migrate"}, 2},
 		"migrate, no such database":       {[]string{"SVC_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}, []string{"migrate"}, 1},
 		"doctor, no such database":        {[]string{"SVC_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}, []string{"doctor"}, 1},

@@ -82,8 +82,8 @@ func (c *Config) settings() []setting {
 		{env: "SVC_TOOL_TIMEOUT", value: "60s", usage: "one tool call", set: duration(&c.ToolTimeout)},
 		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may name", set: commands(&c.StdioServers)},
-		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: optionalHostPort(&c.MetricsAddr)},
-		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: hostPort(&c.ClusterAddr)},
+		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: hostPort(&c.MetricsAddr)},
+		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: peerAddr(&c.ClusterAddr)},
 		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},
 		{env: "SVC_REDIS_URL", usage: "Redis for what nodes share that may be lost; a cluster needs it", set: redisURL(&c.RedisURL), secret: true},
 		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease", set: duration(&c.Lease)},
@@ -139,6 +139,17 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 		return errors.New("SVC_MASTER_KEY: production needs one; make it with: openssl rand -base64 32")
 	}
 	return nil
+}
+
+// given is what the flags said, as the environment would say it.
+func (c *Config) given(fs *pflag.FlagSet) []string {
+	var env []string
+	for _, s := range c.settings() {
+		if f := fs.Lookup(s.flag()); f != nil && f.Changed {
+			env = append(env, s.env+"="+f.Value.String())
+		}
+	}
+	return env
 }
 
 // clusterNeeds names what a node of a cluster lacks.
@@ -236,7 +247,18 @@ func hostPort(to *string) func(string) error {
 	}
 }
 
-func optionalHostPort(to *string) func(string) error { return hostPort(to) }
+// peerAddr is an address that others dial as it stands: none that means every
+// address of this machine, and no port that the system chooses.
+func peerAddr(to *string) func(string) error {
+	return func(v string) error {
+		host, port, err := net.SplitHostPort(v)
+		if ip, _ := netip.ParseAddr(host); err != nil || host == "" || ip.Unmap().IsUnspecified() || port == "" || port == "0" {
+			return errors.New("must be host:port as the other nodes dial it: this machine's own address, not 0.0.0.0, and a port that stays")
+		}
+		*to = v
+		return nil
+	}
+}
 
 func baseURL(to *string) func(string) error {
 	return func(v string) error {

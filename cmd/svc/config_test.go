@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,11 +93,31 @@ func TestAClusterNodeNamesWhatItLacks(t *testing.T) {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
-	for name, value := range map[string]string{"SVC_CLUSTER_SECRET": strings.Repeat("s", 31), "SVC_REDIS_URL": "http://:hunter2@redis", "SVC_CLUSTER_ADDR": "here"} {
+	for _, wrong := range [][2]string{
+		{"SVC_CLUSTER_SECRET", strings.Repeat("s", 31)}, {"SVC_REDIS_URL", "http://:hunter2@redis"}, {"SVC_CLUSTER_ADDR", "here"},
+		// What peers cannot dial as it stands.
+		{"SVC_CLUSTER_ADDR", ":7000"}, {"SVC_CLUSTER_ADDR", "0.0.0.0:7000"}, {"SVC_CLUSTER_ADDR", "[::]:7000"}, {"SVC_CLUSTER_ADDR", "10.0.0.1:0"}, {"SVC_CLUSTER_ADDR", "10.0.0.1:"},
+	} {
+		name, value := wrong[0], wrong[1]
 		env := maps.Clone(whole)
 		env[name] = value
 		if _, err := loaded(t, env); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "sss") {
 			t.Errorf("%s=%s: %v", name, value, err)
 		}
+	}
+}
+
+// What svc dev was told by flags its nodes are told by their environment.
+func TestFlagsAsEnvironment(t *testing.T) {
+	var c Config
+	fs := pflag.NewFlagSet("dev", pflag.ContinueOnError)
+	c.bind(fs)
+	if err := fs.Parse([]string{"--rate-capacity", "7", "--cluster-lease=1s", "--openai-base-url", "http://127.0.0.1:1", "--metrics-addr="}); err != nil {
+		t.Fatal(err)
+	}
+	got := c.given(fs)
+	slices.Sort(got)
+	if want := []string{"OPENAI_BASE_URL=http://127.0.0.1:1", "SVC_CLUSTER_LEASE=1s", "SVC_METRICS_ADDR=", "SVC_RATE_CAPACITY=7"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -59,6 +59,8 @@ func devCommand() *cobra.Command {
 			return fmt.Errorf("--nodes: must be 1 to %d", maxFleet)
 		case c.ClusterAddr != "":
 			return errors.New("svc dev makes its own cluster with --nodes: unset SVC_CLUSTER_ADDR, or use svc serve")
+		case *nodes > 1 && c.MetricsAddr != "":
+			return errors.New("--nodes: several nodes have no one SVC_METRICS_ADDR: unset it, and each has /metrics on its own address")
 		}
 		if len(c.OutboundAllow) == 0 { // tool servers of a first look are on this machine
 			c.OutboundAllow = loopback
@@ -87,7 +89,7 @@ func devCommand() *cobra.Command {
 				return s.print(cmd.OutOrStdout(), &c)
 			}
 			if *nodes > 1 {
-				return serveFleet(cmd.Context(), &c, *nodes, log, cmd.ErrOrStderr(), ready)
+				return serveFleet(cmd.Context(), &c, c.given(cmd.Flags()), *nodes, log, cmd.ErrOrStderr(), ready)
 			}
 			return serve(cmd.Context(), &c, log, func(ctx context.Context) error { return ready(ctx, nil) })
 		})(cmd, nil)

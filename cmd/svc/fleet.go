@@ -106,11 +106,12 @@ func (c *child) once() error {
 	for lines.Scan() {
 		fmt.Fprintf(c.out, "%s  %s\n", c.name, lines.Bytes())
 	}
+	_, _ = io.Copy(io.Discard, out) // behind a line that is too long: who writes is not held up
 	return cmd.Wait()
 }
 
 // stop ends the process, by force where it does not end by itself.
-func (c *child) stop(force <-chan time.Time) {
+func (c *child) stop(force <-chan struct{}) {
 	c.mu.Lock()
 	close(c.quit)
 	if c.cmd != nil {
@@ -120,7 +121,9 @@ func (c *child) stop(force <-chan time.Time) {
 	select {
 	case <-c.done:
 	case <-force:
-		_ = c.cmd.Process.Kill()
+		if c.cmd != nil { // since quit is closed it stays what it is
+			_ = c.cmd.Process.Kill()
+		}
 		<-c.done
 	}
 }
@@ -129,15 +132,15 @@ func (c *child) stop(force <-chan time.Time) {
 type fleet struct {
 	nodes    []*child
 	redis    *child
-	runDir   string // of our Redis
 	balancer *balancer
 	server   *http.Server
 	quit     context.CancelFunc
 	wg       sync.WaitGroup
 }
 
-// serveFleet runs n nodes until ctx ends. ready is called once one answers.
-func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs io.Writer, ready func(ctx context.Context, f *fleet) error) (err error) {
+// serveFleet runs n nodes until ctx ends; given is what flags said to them. ready
+// is called once one answers.
+func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerolog.Logger, errs io.Writer, ready func(ctx context.Context, f *fleet) error) (err error) {
 	ln, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return err
@@ -159,9 +162,11 @@ func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs 
 	out := &wholeLines{w: errs}
 	redisURL := c.RedisURL
 	if redisURL == "" {
-		if f.redis, f.runDir, redisURL, err = redisChild(out, log); err != nil {
+		var dir string
+		if f.redis, dir, redisURL, err = redisChild(out, log); err != nil {
 			return err
 		}
+		defer os.RemoveAll(dir)
 	}
 	key := c.MasterKey
 	if key == "" {
@@ -183,7 +188,7 @@ func serveFleet(ctx context.Context, c *Config, n int, log zerolog.Logger, errs 
 			return err
 		}
 		addrs[i] = addr
-		f.nodes = append(f.nodes, &child{name: fmt.Sprintf("node%d", i+1), argv: []string{exe, "serve"}, out: out, log: log, env: append(os.Environ(),
+		f.nodes = append(f.nodes, &child{name: fmt.Sprintf("node%d", i+1), argv: []string{exe, "serve"}, out: out, log: log, env: append(append(os.Environ(), given...),
 			"SVC_ADDR="+addr, "SVC_CLUSTER_ADDR="+peers, "SVC_CLUSTER_SECRET="+secret, "SVC_DATABASE_URL="+st.url, "SVC_REDIS_URL="+redisURL,
 			"SVC_MASTER_KEY="+key, "SVC_DATA_DIR="+c.DataDir, "SVC_PUBLIC_URL="+c.PublicURL, "SVC_TRUSTED_PROXIES=127.0.0.1/32",
 			"SVC_OUTBOUND_ALLOW="+joinPrefixes(c.OutboundAllow), "SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat)})
@@ -243,24 +248,16 @@ func (f *fleet) wait(ctx context.Context) error {
 
 // stop ends the nodes together, then what they stand on.
 func (f *fleet) stop() {
-	force := time.NewTimer(childStop)
-	defer force.Stop()
-	killed := make(chan time.Time)
-	go func() {
-		<-force.C
-		close(killed)
-	}()
+	patience, cancel := context.WithTimeout(context.Background(), childStop)
+	defer cancel()
 	var ending sync.WaitGroup
 	for _, node := range f.nodes {
-		ending.Go(func() { node.stop(killed) })
+		ending.Go(func() { node.stop(patience.Done()) })
 	}
 	ending.Wait()
 	_ = f.server.Close()
 	if f.redis != nil {
-		f.redis.stop(killed)
-	}
-	if f.runDir != "" {
-		os.RemoveAll(f.runDir)
+		f.redis.stop(patience.Done())
 	}
 	f.quit()
 	f.wg.Wait()
