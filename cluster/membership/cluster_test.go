@@ -231,6 +231,33 @@ func TestWhoRefusesAndMissedABeatIsMarkedBeforeItsLeaseEnds(t *testing.T) {
 	}
 }
 
+// Two that die one after the other: while Announce waits for the lease of the first,
+// the second leaves the list with a lease that still holds.
+func TestAnnounceWaitsForWhoIsMarkedMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t).System(t)
+	a, _ := peer(t, pool, Config{Lease: long})
+	first, second := member(), member()
+	exec(t, pool, `INSERT INTO members (id, address, lease_until, dead_at) VALUES ($1, 'x', clock_timestamp() + interval '1 second', clock_timestamp())`, first)
+	exec(t, pool, `INSERT INTO members (id, address, lease_until) VALUES ($1, 'y', clock_timestamp() + interval '2 seconds')`, second)
+	done := make(chan error, 1)
+	go func() { _, err := a.Announce(context.Background()); done <- err }()
+	eventually(t, "it has looked", func() bool {
+		var n int64
+		if err := pool.QueryRow(t.Context(), `SELECT last_value FROM revocations`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 1 && len(a.asking) == 0
+	})
+	exec(t, pool, `UPDATE members SET dead_at = clock_timestamp() WHERE id = $1`, second)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if r := stored(t, pool, second); a.Now().Before(r.lease.Add(-50 * time.Millisecond)) {
+		t.Errorf("Announce returned %v before the second's lease ended", r.lease.Sub(a.Now()))
+	}
+}
+
 func TestWhoRefusesButBeatsIsNeverMarked(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)

@@ -15,36 +15,51 @@ import (
 // revocation changed before it was committed; who joins later has read nothing
 // older. A member marked dead before its lease ran out, because its port refuses,
 // may live on unreached until then: Announce waits for that, at most about half a
-// lease.
+// lease after the last one was marked.
 func (m *Membership) Announce(ctx context.Context) (int64, error) {
-	n, all, err := m.announce(ctx)
+	n, wait, err := m.announce(ctx)
+	for err == nil && wait > 0 {
+		if err = sleep(ctx, wait); err != nil {
+			err = fmt.Errorf("wait for the lease of a dead member: %w", err)
+			break
+		}
+		wait, err = m.relook(ctx) // another one may have been marked meanwhile
+	}
 	if err != nil {
 		return 0, fmt.Errorf("announce a revocation: %w", err)
 	}
-	var wait time.Duration
+	return n, nil
+}
+
+func (m *Membership) announce(ctx context.Context) (n int64, wait time.Duration, err error) {
+	if err := enter(ctx, m.asking); err != nil {
+		return 0, 0, err
+	}
+	defer leave(m.asking)
+	if err := m.pool.QueryRow(ctx, queries.Get("announce")).Scan(&n); err != nil {
+		return 0, 0, err
+	}
+	wait, err = m.longest(ctx)
+	return n, wait, err
+}
+
+func (m *Membership) relook(ctx context.Context) (time.Duration, error) {
+	if err := enter(ctx, m.asking); err != nil {
+		return 0, err
+	}
+	defer leave(m.asking)
+	return m.longest(ctx)
+}
+
+// longest looks, and says how long the leases of those marked dead still hold.
+func (m *Membership) longest(ctx context.Context) (wait time.Duration, err error) {
+	all, err := m.look(ctx)
 	for _, s := range all {
 		if s.Dead && s.ID != m.cfg.Member {
 			wait = max(wait, s.LeaseUntil.Sub(s.Clock))
 		}
 	}
-	if wait > 0 {
-		if err := sleep(ctx, wait); err != nil {
-			return 0, fmt.Errorf("announce a revocation: wait for the lease of a dead member: %w", err)
-		}
-	}
-	return n, nil
-}
-
-func (m *Membership) announce(ctx context.Context) (n int64, all []seen, err error) {
-	if err := enter(ctx, m.asking); err != nil {
-		return 0, nil, err
-	}
-	defer leave(m.asking)
-	if err := m.pool.QueryRow(ctx, queries.Get("announce")).Scan(&n); err != nil {
-		return 0, nil, err
-	}
-	all, err = m.look(ctx)
-	return n, all, err
+	return wait, err
 }
 
 // Forgotten says which of the members may still rely on what revocation n
