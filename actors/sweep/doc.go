@@ -11,9 +11,9 @@
 // Shards that the node gains, at its start all, were another process's, and who
 // was told there may have died with it: the claims on their timers are ended and
 // their open runs looked at, at once and again a second later: a former owner that
-// lives may have gone on until it heard of the move. Besides, every few seconds a pass goes over
-// the open runs of all shards of the node; it makes good what got lost on the way
-// between two actors.
+// lives may have gone on until it heard of the move. Besides, every few seconds a
+// pass goes over the open runs of all shards of the node; it makes good what got
+// lost on the way between two actors.
 //
 // Order: timers by due time; runs one tenant after another, so that thousands of
 // one tenant do not hold up the few of another. Limits: one query at a time, pages

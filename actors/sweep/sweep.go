@@ -209,8 +209,9 @@ func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 	if s.cfg.Suspended() {
 		return r, nil
 	}
+	gained := s.heard() // first: the node has all of it by then
 	own := s.cfg.Node.Shards()
-	s.take(own)
+	s.take(gained, own)
 	var errs [3]error
 	r.timers, errs[0] = s.timers(ctx, own)
 	r.woken, errs[1] = s.runs(ctx, own)
@@ -221,12 +222,17 @@ func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 	return r, errors.Join(errs[:]...)
 }
 
-// take notes what was gained since the last tick.
-func (s *Sweep) take(own []id.Shard) {
+// heard is what was gained since the last tick.
+func (s *Sweep) heard() shards {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	gained := s.gained
 	s.gained = shards{}
-	s.mu.Unlock()
+	return gained
+}
+
+// take notes what was gained; at the start that is everything.
+func (s *Sweep) take(gained shards, own []id.Shard) {
 	now := s.cfg.Now()
 	if !s.begun {
 		s.begun, s.nextPass = true, now.Add(s.cfg.RunsEvery)

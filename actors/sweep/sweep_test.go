@@ -168,6 +168,50 @@ func TestClaimsOfGainedShardsAreReleased(t *testing.T) {
 	}
 }
 
+// moving is a node whose member list changes while a tick begins.
+type moving struct {
+	*fake
+	change func() // once, right behind what Shards reads
+}
+
+func (m *moving) Shards() []id.Shard {
+	own := m.fake.Shards()
+	if change := m.change; change != nil {
+		m.change = nil
+		change()
+	}
+	return own
+}
+
+// A gain is taken up with a list of shards that has it: by an older one nothing of
+// it would be done, and nobody would look again.
+func TestAGainWhileATickBegins(t *testing.T) {
+	run := runN(1)
+	at := run.Shard()
+	f := &fake{shards: []id.Shard{5}}
+	n := &moving{fake: f}
+	s := New(Config{Rows: f, Node: n, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	if _, err := s.runOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.change = func() {
+		f.shards, f.released = []id.Shard{at, 5}, nil
+		f.open = []feed.OpenRun{{Run: run}}
+		s.Gained([]id.Shard{at})
+	}
+	woken := 0
+	for range 2 {
+		r, err := s.runOnce(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		woken += r.woken
+	}
+	if woken != 1 || len(f.released) != 1 || !slices.Equal(f.released[0], []id.Shard{at}) {
+		t.Errorf("woken %d, claims ended %v", woken, f.released)
+	}
+}
+
 func TestOpenRunsAreWoken(t *testing.T) {
 	thread := id.ThreadID{UUID: id.UUID{15: 0xaa}}
 	for _, c := range []struct {
