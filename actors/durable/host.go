@@ -339,6 +339,9 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 		} else {
 			c.Reply(fmt.Errorf("decide on %T: %w", in.msg, err))
 		}
+		if owed && !in.result { // an effect would only come to the same again, at once
+			h.repeat(Wake{}, in.n)
+		}
 		return
 	case errors.Is(err, journal.ErrConflict):
 		h.k.metrics.decided("conflict")

@@ -316,6 +316,39 @@ func TestRefusedRowsAreToldToTheMachineOnce(t *testing.T) {
 	eventually(t, "it ends", func() bool { return !n.Active(a) })
 }
 
+// The activation that was asked for what the database refuses ends, and what was
+// under way with it; the next one comes by itself.
+func TestWhatIsOwedBesideRefusedRowsGoesOn(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		send func(n *cluster.Node, a cluster.Address)
+	}{
+		{"asked", func(n *cluster.Node, a cluster.Address) {
+			if _, err := n.Ask(t.Context(), a, quirk{Then: errOrder}); !errors.Is(err, errOrder) {
+				t.Errorf("err = %v", err)
+			}
+		}},
+		{"told", func(n *cluster.Node, a cluster.Address) { n.Tell(a, quirk{Then: errOrder}) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m, w, a := newMemory(), newWorld(), address()
+			m.put(a, ledger{Orders: []order{}})
+			var first atomic.Bool
+			w.gate = func(ctx context.Context, _ string) bool {
+				if first.CompareAndSwap(false, true) {
+					<-ctx.Done()
+				}
+				return true
+			}
+			n := node(t, host(toyKind(m, w), m, Config{}))
+			ask(t, n, a, add{ID: "x", N: 1})
+			eventually(t, "the effect runs", first.Load)
+			row.send(n, a)
+			eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+		})
+	}
+}
+
 func TestAnErrorOfTheMachineIsRepliedAndChangesNothing(t *testing.T) {
 	m, a := newMemory(), address()
 	m.put(a, ledger{Count: 1, Orders: []order{}})
