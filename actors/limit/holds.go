@@ -289,9 +289,13 @@ func (h *Holds) rest(a cluster.Address, look bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.counts[a.Shard()][a]
-	switch {
-	case c == nil:
+	if c == nil {
 		return true
+	}
+	if look {
+		c.tidy()
+	}
+	switch {
 	case c.idle():
 		delete(h.counts[a.Shard()], a)
 		return true

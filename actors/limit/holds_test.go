@@ -73,6 +73,22 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 	}
 }
 
+// Who asked, was to wait and gave up without a word is forgotten, and so is what
+// he asked for.
+func TestACountForgetsWhoGaveUp(t *testing.T) {
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	h, at := NewHolds(HoldsConfig{Node: n, Now: time.Now}), somewhere()
+	h.counted[at.Shard()] = true
+	for i := range byte(3) { // the first holds
+		h.receive(at, Hold{Holder: id.UUID{i}, Member: n.Member(), Max: 1})
+	}
+	h.receive(at, Release{Holder: id.UUID{0}})
+	h.wg.Wait() // the check is over
+	if !h.rest(at, true) || len(h.counts[at.Shard()]) != 0 {
+		t.Error("it is remembered")
+	}
+}
+
 // At most most hold at a time, wherever they are and whatever is lost; and who is
 // refused met most others.
 func TestLawOfHolds(t *testing.T) {

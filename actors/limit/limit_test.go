@@ -438,6 +438,96 @@ func TestSlotsOnANode(t *testing.T) {
 	}
 }
 
+// gate is a table that answers one read each time it is opened.
+type gate struct {
+	table
+	open chan struct{}
+}
+
+func (g *gate) Running(ctx context.Context, t id.TenantID) ([]id.RunID, error) {
+	select {
+	case <-g.open:
+		return g.table.Running(ctx, t)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func gatedSlots(t *testing.T) (n *cluster.Node, rows *gate, granted chan id.RunID) {
+	rows, granted = &gate{open: make(chan struct{}, 1)}, make(chan id.RunID, 100)
+	n = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n.Register(KindSlots, Slots(SlotsConfig{Limit: 1, Running: rows, Rest: time.Hour, Now: time.Now, Log: zerolog.Nop()}))
+	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
+		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
+	})
+	startNode(t, n)
+	return n, rows, granted
+}
+
+// Whatever came before it is known who runs, the oldest is served first. A place
+// that was given back meanwhile is free, though the read still saw it taken.
+func TestSlotsThatDoNotKnowWhoRuns(t *testing.T) {
+	for _, seen := range [][]id.RunID{nil, {runID(4)}} {
+		n, rows, granted := gatedSlots(t)
+		rows.running = seen
+		at := TenantSlots(tenant())
+		wish := func(run byte) msg.AcquireSlot {
+			return msg.AcquireSlot{Run: runID(run), CreatedAt: epoch.Add(time.Duration(run))}
+		}
+		n.Tell(at, wish(3))
+		for range 2 { // said again
+			v, err := n.Ask(t.Context(), at, Wishes{Waiting: []msg.AcquireSlot{wish(1), wish(2)}, Released: []id.RunID{runID(4)}})
+			if g, ok := v.(Granted); err != nil || !ok || len(g.Running) != 0 {
+				t.Fatal(v, err)
+			}
+		}
+		n.Tell(at, msg.ReleaseSlot{Run: runID(2)})
+		if _, err := n.Ask(t.Context(), at, Wishes{}); err != nil {
+			t.Fatal(err)
+		}
+		if len(granted) != 0 {
+			t.Error("granted before it is known who runs")
+		}
+		rows.open <- struct{}{}
+		var order []id.RunID
+		for range 2 {
+			select {
+			case run := <-granted:
+				order = append(order, run)
+				n.Tell(at, msg.ReleaseSlot{Run: run})
+			case <-time.After(time.Minute):
+				t.Fatalf("nobody is granted a place after %v", order)
+			}
+		}
+		if !slices.Equal(order, []id.RunID{runID(1), runID(3)}) {
+			t.Errorf("granted %v", order)
+		}
+	}
+}
+
+// Slots that nobody uses for a moment still know who runs: the next run waits for
+// no read.
+func TestSlotsRest(t *testing.T) {
+	n, rows, granted := gatedSlots(t)
+	at := TenantSlots(tenant())
+	rows.open <- struct{}{} // one read and no other
+	for run := range byte(3) {
+		n.Tell(at, msg.AcquireSlot{Run: runID(run)})
+		select {
+		case got := <-granted:
+			if got != runID(run) {
+				t.Errorf("granted %v", got)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%v is not granted", runID(run))
+		}
+		n.Tell(at, msg.ReleaseSlot{Run: runID(run)})
+		if _, err := n.Ask(t.Context(), at, Wishes{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkLedgerTake(b *testing.B) {
 	_, ls, _, _ := setUp(b, Rate{1 << 40, time.Nanosecond}, 1)
 	for _, tenants := range []int{1, 1000} {

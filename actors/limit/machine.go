@@ -359,6 +359,14 @@ func (c *count) asked() bool {
 	return false
 }
 
+// tidy forgets who was to wait: those who still ask are noted again, those who gave
+// up may not have said so.
+func (c *count) tidy() {
+	if c.begun == c.ended {
+		clear(c.refusals)
+	}
+}
+
 func (c *count) idle() bool {
 	return len(c.holders) == 0 && len(c.refusals) == 0 && c.begun == c.ended
 }
@@ -368,6 +376,7 @@ type slots struct {
 	limit   int // 0: as many as ask
 	running map[id.RunID]place
 	waiting []waiter // the oldest first
+	unknown bool     // who runs, until it is reconciled: nobody is granted a place
 }
 
 // place is a running place that is taken.
@@ -391,7 +400,7 @@ func newSlots(limit int) slots { return slots{limit: limit, running: map[id.RunI
 // that holds a place is told again, unless it is known to run.
 func (s *slots) acquire(now time.Time, run id.RunID, created time.Time) []id.RunID {
 	if p, ok := s.running[run]; ok {
-		if p.seen {
+		if p.seen || s.unknown {
 			return nil
 		}
 		return []id.RunID{run}
@@ -437,7 +446,7 @@ func (s *slots) withdraw(run id.RunID) {
 
 func (s *slots) grant(now time.Time) []id.RunID {
 	var granted []id.RunID
-	for len(s.waiting) > 0 && (s.limit <= 0 || len(s.running) < s.limit) {
+	for !s.unknown && len(s.waiting) > 0 && (s.limit <= 0 || len(s.running) < s.limit) {
 		run := s.waiting[0].run
 		s.waiting = s.waiting[1:]
 		s.running[run] = place{since: now}
@@ -464,6 +473,7 @@ func (s *slots) reconcile(asked time.Time, running []id.RunID, grace time.Durati
 		p.seen = true
 		s.running[run] = p
 	}
+	s.unknown = false
 	return s.grant(asked)
 }
 

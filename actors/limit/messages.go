@@ -96,11 +96,13 @@ type EmptyShard struct {
 	For   time.Duration `json:"for"`
 }
 
-// Wishes repeats which runs of a node wait for a running place, and which gave
-// theirs back. Replies Granted; it may be received twice.
+// Wishes repeats which runs of a node wait for a running place, which gave theirs
+// back, and which went on after an approval. Replies Granted; it may be received
+// twice.
 type Wishes struct {
 	Waiting  []msg.AcquireSlot `json:"waiting,omitempty"`
 	Released []id.RunID        `json:"released,omitempty"`
+	Taken    []id.RunID        `json:"taken,omitempty"`
 }
 
 // Repeatable: a wish that is known is no other one.

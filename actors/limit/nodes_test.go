@@ -376,6 +376,66 @@ func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
 	}
 }
 
+// A run that goes on is counted, also where nobody heard that it does.
+func TestALostTakeIsNoticed(t *testing.T) {
+	f, p := newFabric(), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
+	read, queues := make(chan struct{}, 100), map[id.MemberID]*Queue{}
+	register := func(n *cluster.Node) {
+		n.Register(KindSlots, Slots(SlotsConfig{Limit: 1, Running: reads{p, read}, Now: time.Now, Log: zerolog.Nop()}))
+		n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior { return poolRun{p, id.RunID{UUID: a.ID}} })
+		q := NewQueue(n)
+		queues[n.Member()] = q
+		if err := q.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(q.Stop)
+	}
+	a, b := f.join(t, register), f.join(t, register)
+	f.know(t)
+	who, q := tenant(), queues[b.Member()]
+	for !a.Owns(who.UUID.Shard()) {
+		who = tenant()
+	}
+	run := func() id.RunID { return id.RunID{UUID: id.New(b.MintShard())} }
+	silent := func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.tenants) == 0
+	}
+	first, resumed, next := run(), run(), run()
+	q.Acquire(who, msg.AcquireSlot{Run: first})
+	<-p.started
+	p.end(first)
+	q.Release(who, msg.ReleaseSlot{Run: first})
+	for range 3 { // two before the first grant, and one after it
+		<-read
+	}
+	eventually(t, "all is heard", silent)
+	f.lose(func(m any) bool { _, takes := m.(msg.TakeSlot); return takes })
+	p.start(resumed)
+	<-p.started
+	q.Take(who, msg.TakeSlot{Run: resumed})
+	select {
+	case <-read:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody looks who runs")
+	}
+	eventually(t, "all is heard again", silent)
+	eventually(t, "it is known to run", func() bool {
+		v, err := b.Ask(t.Context(), TenantSlots(who), Wishes{Waiting: []msg.AcquireSlot{{Run: resumed}}})
+		return err == nil && slices.Equal(v.(Granted).Running, []id.RunID{resumed})
+	})
+	q.Acquire(who, msg.AcquireSlot{Run: next})
+	if _, err := b.Ask(t.Context(), TenantSlots(who), Wishes{}); err != nil {
+		t.Fatal(err)
+	}
+	p.end(resumed)
+	q.Release(who, msg.ReleaseSlot{Run: resumed})
+	if got := <-p.started; got != next || p.most != 1 {
+		t.Errorf("%v runs, %d at a time", got, p.most)
+	}
+}
+
 // reads says when it was read.
 type reads struct {
 	*pool

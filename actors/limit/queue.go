@@ -44,6 +44,7 @@ type Queue struct {
 type wishes struct {
 	waiting  map[id.RunID]time.Time // created at
 	released map[id.RunID]bool
+	taken    map[id.RunID]bool
 }
 
 // NewQueue makes an empty Queue.
@@ -103,9 +104,11 @@ func (q *Queue) Acquire(t id.TenantID, wish msg.AcquireSlot) {
 // Take tells that a run goes on after it waited for people.
 func (q *Queue) Take(t id.TenantID, taken msg.TakeSlot) {
 	q.mu.Lock()
-	if w := q.tenants[t]; w != nil {
-		delete(w.waiting, taken.Run)
-		delete(w.released, taken.Run)
+	w := q.of(t)
+	delete(w.waiting, taken.Run)
+	delete(w.released, taken.Run)
+	if len(w.taken) < wishesMost {
+		w.taken[taken.Run] = true
 	}
 	q.mu.Unlock()
 	q.node.Tell(TenantSlots(t), taken)
@@ -116,6 +119,7 @@ func (q *Queue) Release(t id.TenantID, done msg.ReleaseSlot) {
 	q.mu.Lock()
 	w := q.of(t)
 	delete(w.waiting, done.Run)
+	delete(w.taken, done.Run)
 	if len(w.released) < wishesMost { // what is beyond Postgres will tell
 		w.released[done.Run] = true
 	}
@@ -126,7 +130,7 @@ func (q *Queue) Release(t id.TenantID, done msg.ReleaseSlot) {
 func (q *Queue) of(t id.TenantID) *wishes {
 	w := q.tenants[t]
 	if w == nil {
-		w = &wishes{waiting: map[id.RunID]time.Time{}, released: map[id.RunID]bool{}}
+		w = &wishes{waiting: map[id.RunID]time.Time{}, released: map[id.RunID]bool{}, taken: map[id.RunID]bool{}}
 		q.tenants[t] = w
 	}
 	return w
@@ -142,7 +146,12 @@ func (q *Queue) runOnce(ctx context.Context) {
 				delete(w.waiting, run)
 			}
 		}
-		if len(w.waiting)+len(w.released) == 0 {
+		for run := range w.taken {
+			if !q.node.Owns(run.Shard()) { // it ends elsewhere
+				delete(w.taken, run)
+			}
+		}
+		if len(w.waiting)+len(w.released)+len(w.taken) == 0 {
 			delete(q.tenants, t)
 			continue
 		}
@@ -180,6 +189,9 @@ func (w *wishes) message() Wishes {
 	for run := range w.released {
 		m.Released = append(m.Released, run)
 	}
+	for run := range w.taken {
+		m.Taken = append(m.Taken, run)
+	}
 	return m
 }
 
@@ -196,5 +208,8 @@ func (q *Queue) heard(t id.TenantID, m Wishes, g Granted) {
 	}
 	for _, run := range m.Released {
 		delete(w.released, run)
+	}
+	for _, run := range m.Taken {
+		delete(w.taken, run)
 	}
 }

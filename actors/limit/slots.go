@@ -60,7 +60,9 @@ func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
 		cfg.Rest = defaultRest
 	}
 	return func(cluster.Address) cluster.Behavior {
-		return &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}
+		s := &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}
+		s.slots.unknown = true
+		return s
 	}
 }
 
@@ -72,8 +74,6 @@ type slotsActor struct {
 	reading bool
 	ended   []id.RunID // gave their places back while it reads
 	settled bool       // whoever had the slots before grants nothing any more
-	ready   bool       // it knows who is running
-	early   []any      // what came before
 	armed   bool
 	resting bool      // a rest is on its way
 	used    time.Time // when something last came but a rest
@@ -115,31 +115,21 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 		}
 		m.running = slices.DeleteFunc(m.running, func(run id.RunID) bool { return slices.Contains(s.ended, run) })
 		s.tell(c, s.slots.reconcile(m.at, m.running, grace))
-		s.ready = true
-		early := s.early
-		s.early = nil
-		for _, e := range early {
-			s.order(c, e)
-		}
 	case look:
 		s.armed = false
 		s.read(c)
 		return
 	default:
-		if !s.ready {
-			s.early = append(s.early, m)
-			if _, ok := m.(Wishes); ok {
-				c.Reply(Granted{})
-			}
+		s.order(c, m)
+		if s.slots.unknown {
 			if !s.armed {
 				s.read(c)
 			}
 			return
 		}
-		s.order(c, m)
 	}
 	switch {
-	case s.slots.idle() && !s.reading && len(s.early) == 0:
+	case s.slots.idle() && !s.reading:
 		s.rest(c)
 	case s.slots.starting():
 		s.later(c, startEvery)
@@ -180,6 +170,15 @@ func (s *slotsActor) order(c cluster.Context, m any) {
 			s.tell(c, s.slots.acquire(s.cfg.Now(), w.Run, w.CreatedAt))
 			if s.slots.runs(w.Run) {
 				g.Running = append(g.Running, w.Run)
+			}
+		}
+		for _, run := range m.Taken {
+			switch { // it may have ended since: Postgres says
+			case s.slots.runs(run):
+			case !s.reading:
+				s.read(c)
+			case !s.slots.unknown: // what is being read may be from before
+				s.later(c, startEvery)
 			}
 		}
 		c.Reply(g)
