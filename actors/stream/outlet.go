@@ -203,8 +203,8 @@ func (hs *Hubs) unshelveOutlet(feed uint64) {
 
 // The hub's lock is held in all of the following; h.outlet is set.
 
-// feedFrame, feedText, feedBegan and feedRested send what just happened to those
-// who watch. The message is made once for all of them.
+// feedFrame, feedBegan and feedRested send what just happened to those who watch.
+// The message is made once for all of them.
 func (h *hub) feedFrame(f *event.Frame) {
 	m := h.message(opFrame)
 	h.feed(f.Carry(m.appendHead(make([]byte, 0, headLen+16+len(f.Bytes())))))
