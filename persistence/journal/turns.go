@@ -17,7 +17,7 @@ const (
 	// for one of another node say, uses no CPU here.
 	placeFor = 50 * time.Millisecond
 	// turnWithin is how long new work waits for its turn.
-	turnWithin = 2 * time.Second
+	turnWithin = 4 * time.Second
 	// companyFor is how long a tenant counts as company of the others after it came.
 	companyFor = time.Second
 	// A flush is slow from slowFlush on, or slowTimes as long as the quickest one of
