@@ -169,7 +169,7 @@ func (m *member) stop(t testing.TB) {
 // process that was killed. What the actors hold goes on and reaches nobody.
 func (m *member) kill() {
 	_ = m.cfg.Listen.Close()
-	m.listen.cut()
+	m.listen.cut(func(net.Conn) bool { return true })
 }
 
 // join makes the members know each other.

@@ -179,7 +179,7 @@ func (r *Remote) Stop(ctx context.Context) error {
 	select {
 	case <-stopped:
 	case <-goodbye.Done():
-		r.listen.cut()
+		r.listen.cut(func(net.Conn) bool { return true })
 		r.server.Stop()
 		<-stopped
 	}
@@ -380,12 +380,14 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// cut closes all connections.
-func (l *boundedListener) cut() {
+// cut closes the connections that are meant.
+func (l *boundedListener) cut(meant func(net.Conn) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
-		_ = c.Close() // it is closed again, and checked, by its owner
+		if meant(c) {
+			_ = c.Close() // it is closed again, and checked, by its owner
+		}
 	}
 }
 

@@ -468,18 +468,6 @@ func TestCallsOfAMemberAreBounded(t *testing.T) {
 	}
 }
 
-func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
-	a := startMember(t, setup{})
-	s := &session{r: a.Remote, wake: make(chan struct{}, 1)}
-	for n := range maxQueued + 1 {
-		s.admit()
-		s.answer(uint64(n+1), nil)
-	}
-	if !s.over || s.out != nil {
-		t.Fatalf("over %v with %d answers queued", s.over, len(s.out))
-	}
-}
-
 func TestStopAnswersAndSendsWhatItOwes(t *testing.T) {
 	entered, release := make(chan any, 1), make(chan struct{})
 	told := make(chan any, 1000)

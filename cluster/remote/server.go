@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"agentsvc/cluster"
@@ -32,6 +34,7 @@ type session struct {
 	r      *Remote
 	from   id.MemberID
 	number uint64
+	addr   string          // of the other side's connection
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 	wake   chan struct{}
@@ -65,17 +68,24 @@ func (v *service) Link(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch]) 
 	case !okFrom || !okTo:
 		return status.Error(codes.InvalidArgument, "the first frame is no hello")
 	case hello.Major != protocolMajor:
+		if r.warned.now() {
+			r.log.Warn().Stringer("from", id.MemberID{UUID: from}).Str("build", hello.Build).Uint32("protocol", hello.Major).Msg("a member speaks another protocol")
+		}
 		return status.Error(codes.FailedPrecondition, "another protocol")
 	case to != r.cfg.Self.UUID:
 		return status.Error(codes.NotFound, "another member") // errElsewhere
 	}
 	s := &session{r: r, from: id.MemberID{UUID: from}, number: hello.Number, wake: make(chan struct{}, 1)}
+	if other, ok := grpcpeer.FromContext(stream.Context()); ok {
+		s.addr = other.Addr.String()
+	}
 	s.ctx, s.cancel = context.WithCancel(stream.Context())
 	defer s.cancel()
 	if !r.open(s) {
 		return status.Error(codes.Unavailable, "the stream is not the newest, or the member is stopping")
 	}
 	defer r.close(s)
+	r.log.Debug().Stringer("from", s.from).Str("build", hello.Build).Msg("a member's stream begins")
 	err = stream.Send(&wire.Batch{Hello: &wire.Hello{
 		From: r.cfg.Self.UUID[:], To: from[:], Major: protocolMajor, Minor: protocolMinor, Build: r.cfg.Build,
 	}})
@@ -211,6 +221,9 @@ func (s *session) answer(n uint64, v any) {
 	}
 	s.mu.Unlock()
 	s.nudge()
+	if full { // what is being sent would wait for the member for ever
+		s.r.listen.cut(func(c net.Conn) bool { return c.RemoteAddr().String() == s.addr })
+	}
 }
 
 // admit counts a message that has to be answered.

@@ -343,6 +343,42 @@ func TestTheNewestStreamOfAMemberCounts(t *testing.T) {
 	}
 }
 
+// A member whose process lives, and sends, and does not take its answers.
+func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
+	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
+	conn, err := grpc.NewClient("passthrough:///"+b.addr, grpc.WithTransportCredentials(credentials.NewTLS(clientConfig(t, secret))),
+		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16)) // not to grow by itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := wire.NewPeerClient(conn).Link(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &raw{t, stream}
+	r.send(&wire.Batch{Hello: helloTo(b)})
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	asks := &wire.Batch{}
+	for range maxBatch {
+		asks.Envelopes = append(asks.Envelopes, &wire.Envelope{
+			Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: []byte(`{"n":4}`), RemainingMs: 60_000,
+		})
+	}
+	for n := 0; n < 2*maxQueued; n += maxBatch {
+		if err := stream.Send(asks); err != nil {
+			break // it was cut
+		}
+	}
+	eventually(t, "the stream is cut", func() bool {
+		b.Remote.mu.RLock()
+		defer b.Remote.mu.RUnlock()
+		return len(b.Remote.sessions) == 0
+	})
+}
+
 func FuzzEnvelope(f *testing.F) {
 	c := newCodec()
 	r := &Remote{codec: c}
