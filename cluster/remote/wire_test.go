@@ -345,7 +345,7 @@ func TestTheNewestStreamOfAMemberCounts(t *testing.T) {
 
 // A member whose process lives, and sends, and does not take its answers.
 func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
-	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
+	b := startMember(t, setup{})
 	conn, err := grpc.NewClient("passthrough:///"+b.addr, grpc.WithTransportCredentials(credentials.NewTLS(clientConfig(t, secret))),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16)) // not to grow by itself
 	if err != nil {
@@ -363,9 +363,7 @@ func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
 	}
 	asks := &wire.Batch{}
 	for range maxBatch {
-		asks.Envelopes = append(asks.Envelopes, &wire.Envelope{
-			Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: []byte(`{"n":4}`), RemainingMs: 60_000,
-		})
+		asks.Envelopes = append(asks.Envelopes, &wire.Envelope{Id: 1, Kind: 77}) // what is cheapest to answer
 	}
 	for n := 0; n < 2*maxQueued; n += maxBatch {
 		if err := stream.Send(asks); err != nil {
