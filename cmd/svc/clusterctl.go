@@ -55,7 +55,7 @@ func clusterCommand() *cobra.Command {
 			if wantsJSON(cmd) {
 				return printJSON(cmd.OutOrStdout(), map[string]string{"id": node.ID.String(), "state": state})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s) is %s\n", node.Address, node.ID, state)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s) is %s\n", shownAddress(node.Address), node.ID, state)
 			return err
 		})
 	})
@@ -146,16 +146,21 @@ func printNodes(out io.Writer, nodes []nodeInfo) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NODE\tADDRESS\tSTATE\tSHARDS\tLEASE\tVERSION\tSTARTED")
 	for _, n := range nodes {
-		address, lease := n.Address, fmt.Sprintf("%.1fs", n.LeaseLeft)
-		if address == "" {
-			address = "(one node)"
-		}
+		lease := fmt.Sprintf("%.1fs", n.LeaseLeft)
 		if n.State == stateDead {
 			lease = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.ID, address, n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.ID, shownAddress(n.Address), n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
 	}
 	return w.Flush()
+}
+
+// shownAddress is a node's address; one that serves alone has none.
+func shownAddress(a string) string {
+	if a == "" {
+		return "(one node)"
+	}
+	return a
 }
 
 // pickNode is the one living node that name means.

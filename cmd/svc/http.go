@@ -120,8 +120,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	if err != nil {
 		return err
 	}
-	s.server.Store(server)
-	server.Drain(s.drains.Load())
+	s.opened(server)
 	h.revoker.bind(remembered{p, server, h.lease})
 	s.onStop(server.Shutdown)
 	return nil

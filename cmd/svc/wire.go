@@ -52,9 +52,11 @@ const (
 type service struct {
 	log    zerolog.Logger
 	server atomic.Pointer[edge.Server] // nil until the edge is open
-	drains atomic.Bool                 // this node owns nothing, and says so
 	ln     net.Listener
 	fenced chan struct{} // closed when this process was declared dead
+
+	draining sync.Mutex // guards drains, and that the edge says the same
+	drains   bool       // clients are to go elsewhere
 
 	// stops end the parts, last one first.
 	stops []func(context.Context) error
@@ -139,14 +141,14 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	joining := membership.Config{
 		Member: self, Address: c.ClusterAddr, Version: version, Lease: c.Lease, Log: log, OnFenced: lost, OnSuspended: rest,
 		OnRevoked: rev.OnRevoked, Exclusive: st.exclusive(), Uploads: uploads, Keys: keys.Names(),
+		OnDrain: func(on bool) {
+			node.Yield(on)
+			s.drain(on)
+		},
 	}
 	if mesh != nil {
 		if joining.Secret, err = remote.NameOf(c.ClusterSecret); err != nil {
 			return nil, err
-		}
-		joining.OnDrain = func(on bool) {
-			node.Yield(on)
-			s.drain(on)
 		}
 		joining.OnMembers = func(members []membership.Member) { mesh.follow(node, members) }
 	}
@@ -267,10 +269,20 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 
 // drain has balancers send clients elsewhere, or takes that back.
 func (s *service) drain(on bool) {
-	s.drains.Store(on)
+	s.draining.Lock()
+	defer s.draining.Unlock()
+	s.drains = on
 	if server := s.server.Load(); server != nil {
 		server.Drain(on)
 	}
+}
+
+// opened says which edge is this node's, and has it say what the node says.
+func (s *service) opened(server *edge.Server) {
+	s.draining.Lock()
+	defer s.draining.Unlock()
+	s.server.Store(server)
+	server.Drain(s.drains)
 }
 
 // maxModelTurns is how many turns a node asks models at a time.
