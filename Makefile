@@ -48,10 +48,10 @@ crash: ## kill -9 at every commit boundary and at random under load, against a r
 	$(GO) test -tags failpoints -count=1 -run 'TestCrash' ./cmd/svc
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own (four minutes)
-	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Storm|Kill)$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$' ./cmd/svc
 
-storm: ## 300 kills of three nodes under load, Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Storm|Kill|LongStorm)$$' ./cmd/svc
+storm: ## the same and defects that are planted, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm)$$' ./cmd/svc
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...

@@ -106,7 +106,7 @@ func newBedOn(t *testing.T, between network, size int, lease time.Duration, env 
 	for i := range size {
 		m := &member{i: i, name: string(rune('a' + i)), bed: b}
 		m.database = m.front(func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) })
-		own := []string{"SVC_DATABASE_URL=" + atAddress(database, m.database.addr)}
+		own := []string{"SVC_DATABASE_URL=" + atAddress(database, m.database.addr, m.name)}
 		if size > 1 {
 			m.cache = m.front(func() (net.Conn, error) { return net.Dial("unix", b.redis.socket) })
 			m.listener = reserved(t)
@@ -181,12 +181,14 @@ func (b *bed) caller(c net.Conn) int {
 	return dialler(c, pids)
 }
 
-// atAddress is a connection string by a port of this machine instead of a socket.
-func atAddress(u *url.URL, addr string) string {
+// atAddress is a connection string by a port of this machine instead of a socket,
+// whose sessions say which node they are of.
+func atAddress(u *url.URL, addr, name string) string {
 	at := *u
 	q := at.Query()
 	q.Del("host")
 	q.Set("sslmode", "disable")
+	q.Set("options", "-cbed.node="+name)
 	at.Host, at.RawQuery = addr, q.Encode()
 	return at.String()
 }

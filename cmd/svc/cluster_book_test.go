@@ -29,6 +29,8 @@ const (
 	lawNoFalse  = "22: without Postgres nothing is acknowledged"
 	lawHeals    = "22: after Postgres is back all nodes heal within 10 s"
 	lawSilent   = "23: a node that is cut off from Postgres or was paused stops within its lease"
+	lawBuried   = "23: a process that was declared dead writes nothing"
+	lawBucket   = "11: a planned move admits no more than the capacity and what flows in"
 	lawBaseline = "24: goroutines, descriptors, connections and memory return to where they were"
 	lawLives    = "no node ends by itself"
 	lawThreads  = "a thread's messages are those that were accepted, in order, each with its reply"
@@ -36,7 +38,7 @@ const (
 
 // clusterLaws is their order in a report.
 var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
-	lawHeals, lawSilent, lawBaseline, lawLives, lawThreads}
+	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawThreads}
 
 // exchange is one request as a client saw it.
 type exchange struct {

@@ -137,6 +137,7 @@ type load struct {
 	maybe  map[string]bool // inputs of posts without a key that were not answered
 	met    map[string]bool // what has happened at least once
 	errs   []error
+	kept   []error // those of a quiet load that is over
 }
 
 // newLoad prepares a tenant on a running bed.
@@ -284,7 +285,7 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 		}
 		t.Error(err)
 	}
-	l.errs = nil
+	l.errs, l.kept = nil, l.errs
 }
 
 // hear follows a run to its end. Who cannot says what a read shows of the run
