@@ -51,7 +51,7 @@ func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 	x := &world{t: t, pool: db.System(t), member: id.MemberID{UUID: id.NewAnywhere()}}
 	x.tenant, x.agent = x.newTenant()
 	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, x.member)
-	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member}
+	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member, Lanes: 2}
 	if change != nil {
 		change(&cfg)
 	}

@@ -1,0 +1,587 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/id"
+)
+
+// way is a commit on its way in the laws' model.
+type way struct {
+	c *Commit
+	l *lane
+}
+
+// ways is the model: what is on its way, in the order of the calls.
+type ways struct {
+	*routes
+	all []way
+}
+
+func newWays() *ways {
+	return &ways{routes: newRoutes([]*lane{{n: 0}, {n: 1}}, &lane{n: 2})}
+}
+
+func (w *ways) send(c *Commit) *lane {
+	l := w.of(c)
+	w.all = append(w.all, way{c, l})
+	return l
+}
+
+// end answers the commit at place i.
+func (w *ways) end(i int) {
+	w.ended(w.all[i].c, w.all[i].l)
+	w.all = slices.Delete(w.all, i, i+1)
+}
+
+func (w *ways) count(which func(way) bool) (n int) {
+	for _, one := range w.all {
+		if which(one) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *ways) own(c *Commit) *lane { return w.lanes[int(c.Shard)%len(w.lanes)] }
+
+func (w *ways) in(l *lane) int { return w.count(func(one way) bool { return one.l == l }) }
+
+// crowded reports whether the lane of c's shard is worth avoiding now.
+func (w *ways) crowded(c *Commit) bool {
+	own := w.in(w.own(c))
+	return own >= crowd && 2*w.in(w.side) < own
+}
+
+// histories makes random commits of tenants.
+type histories struct {
+	r       *rand.Rand
+	threads map[id.TenantID][]id.ThreadID
+	runs    map[id.TenantID][]id.RunID
+}
+
+// next is a commit as actors make them: each swaps its own row, and a thread
+// begins new runs.
+func (h *histories) next(tenant id.TenantID) *Commit {
+	one := func(n int) int { return h.r.IntN(n) }
+	c := &Commit{Op: newOp(), Tenant: tenant}
+	switch one(5) {
+	case 0:
+		run := id.RunID{UUID: id.New(id.Shard(one(4)))}
+		h.runs[tenant] = append(h.runs[tenant], run)
+		c.Accept, c.Shard = &RunInsert{ID: run}, run.Shard()
+	case 1:
+		thread := h.threads[tenant][one(len(h.threads[tenant]))]
+		run := id.RunID{UUID: id.New(thread.Shard())}
+		h.runs[tenant] = append(h.runs[tenant], run)
+		c.Thread, c.Accept, c.Shard = &ThreadUpdate{ID: thread}, &RunInsert{ID: run}, thread.Shard()
+	case 2:
+		thread := h.threads[tenant][one(len(h.threads[tenant]))]
+		c.Thread, c.Shard = &ThreadUpdate{ID: thread}, thread.Shard()
+	case 3:
+		if runs := h.runs[tenant]; len(runs) > 0 {
+			run := runs[len(runs)-1-one(min(6, len(runs)))]
+			c.Run, c.Shard = &RunUpdate{ID: run}, run.Shard()
+			break
+		}
+		fallthrough
+	default:
+		c.Shard = id.Shard(one(4)) // rows of no entity
+	}
+	return c
+}
+
+func meet(a, b *Commit) (met bool) {
+	a.entities(func(u id.UUID) {
+		b.entities(func(v id.UUID) { met = met || u == v && a.Tenant == b.Tenant })
+	})
+	return met
+}
+
+// TestLawsOfRoutes: over random histories commits of one entity are at no time in
+// two lanes, whatever is answered first; and which of the two lanes a commit takes
+// is what the tenant's commits on their way say.
+func TestLawsOfRoutes(t *testing.T) {
+	aside, back := 0, 0
+	for seed := range uint64(80) {
+		h := &histories{r: rand.New(rand.NewPCG(seed, 2)), threads: map[id.TenantID][]id.ThreadID{}, runs: map[id.TenantID][]id.RunID{}}
+		w := newWays()
+		tenants := make([]id.TenantID, 2+h.r.IntN(5))
+		for i := range tenants {
+			tenants[i] = newTenantID()
+			for range 3 {
+				h.threads[tenants[i]] = append(h.threads[tenants[i]], id.ThreadID{UUID: id.New(id.Shard(h.r.IntN(4)))})
+			}
+		}
+		few := map[id.TenantID]bool{} // went aside, and has not had many since
+		sends := 50 + h.r.IntN(10)    // of a hundred steps
+		loud := 40 + h.r.IntN(50)     // of a hundred sends
+		for step := range 500 {
+			if h.r.IntN(100) >= sends {
+				if len(w.all) > 0 {
+					w.end(h.r.IntN(len(w.all)))
+				}
+				continue
+			}
+			tenant := tenants[0]
+			if h.r.IntN(100) >= loud {
+				tenant = tenants[1+h.r.IntN(len(tenants)-1)]
+			}
+			c := h.next(tenant)
+			if len(w.all) > 0 && h.r.IntN(20) == 0 {
+				c = w.all[h.r.IntN(len(w.all))].c // the same one is sent again
+			}
+			onWay := w.count(func(one way) bool { return one.c.Tenant == c.Tenant })
+			switch {
+			case onWay == 0:
+				few[c.Tenant] = w.crowded(c)
+			case onWay >= fewCommits:
+				few[c.Tenant] = false
+			}
+			follows := w.count(func(one way) bool { return one.l == w.side && meet(one.c, c) }) > 0
+			want := w.own(c)
+			if few[c.Tenant] || follows {
+				want = w.side
+				aside++
+			} else if w.count(func(one way) bool { return one.l == w.side && one.c.Tenant == c.Tenant }) > 0 {
+				back++
+			}
+			got := w.send(c)
+			if got != want {
+				t.Fatalf("seed %d, step %d: with %d of the tenant on their way a commit went to lane %d, want %d", seed, step, onWay, got.n, want.n)
+			}
+			for _, one := range w.all {
+				if meet(one.c, c) && one.l != got {
+					t.Fatalf("seed %d, step %d: an entity has commits in lane %d and in lane %d", seed, step, one.l.n, got.n)
+				}
+			}
+			for _, l := range append(slices.Clone(w.lanes), w.side) {
+				if n := w.in(l); w.under[l] != n {
+					t.Fatalf("seed %d, step %d: lane %d is said to have %d commits and has %d", seed, step, l.n, w.under[l], n)
+				}
+			}
+		}
+		for len(w.all) > 0 {
+			w.end(h.r.IntN(len(w.all)))
+		}
+		if left := w.left(); left != "" {
+			t.Fatalf("seed %d: at the end %s", seed, left)
+		}
+	}
+	if aside < 300 || back < 300 {
+		t.Errorf("%d commits went aside and %d no longer: the histories do not show much", aside, back)
+	}
+}
+
+// left is what is still counted as on its way, empty when nothing is.
+func (r *routes) left() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l, n := range r.under {
+		if n != 0 {
+			return fmt.Sprintf("%d commits are on their way in lane %d", n, l.n)
+		}
+	}
+	if n := len(r.tenants); n != 0 {
+		return fmt.Sprintf("%d tenants have commits on their way", n)
+	}
+	return ""
+}
+
+func TestWhoTakesTheSideLane(t *testing.T) {
+	loud, quiet, other := newTenantID(), newTenantID(), newTenantID()
+	plain := func(tenant id.TenantID) *Commit { return &Commit{Tenant: tenant} }
+	run := id.RunID{UUID: id.New(0)}
+	update := func() *Commit { return &Commit{Tenant: quiet, Run: &RunUpdate{ID: run}} }
+	many := func(tenant id.TenantID, n int) (cs []*Commit) {
+		for range n {
+			cs = append(cs, plain(tenant))
+		}
+		return cs
+	}
+	elsewhere := func(n int) (cs []*Commit) {
+		for range n {
+			cs = append(cs, &Commit{Tenant: loud, Shard: 1})
+		}
+		return cs
+	}
+	aside := func(n int) (cs []*Commit) { // n commits of n tenants that take the side lane
+		for range n {
+			cs = append(cs, plain(newTenantID()))
+		}
+		return cs
+	}
+	for name, c := range map[string]struct {
+		before []*Commit
+		commit *Commit
+		side   bool
+	}{
+		"no crowd":                                   {many(loud, crowd-1), plain(quiet), false},
+		"a crowd":                                    {many(loud, crowd), plain(quiet), true},
+		"a crowd in the lane of another shard":       {elsewhere(3 * crowd), plain(quiet), false},
+		"the crowd's own tenant":                     {many(loud, 3*crowd), plain(loud), false},
+		"nearly half as many in the side lane":       {append(many(loud, crowd), aside(crowd/2-1)...), plain(quiet), true},
+		"half as many in the side lane":              {append(many(loud, crowd), aside(crowd/2)...), plain(quiet), false},
+		"the last of few":                            {append(many(loud, 3*crowd), many(quiet, fewCommits-1)...), plain(quiet), true},
+		"the first beyond few":                       {append(many(loud, 3*crowd), many(quiet, fewCommits)...), plain(quiet), false},
+		"beyond few, of an entity in the side lane":  {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), update(), true},
+		"few, but in the lane before it was crowded": {append([]*Commit{plain(quiet)}, many(loud, 3*crowd)...), plain(quiet), false},
+		"the entity of another tenant": {append(append(many(loud, 3*crowd), update()), many(other, fewCommits)...),
+			&Commit{Tenant: other, Run: &RunUpdate{ID: run}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWays()
+			for _, b := range c.before {
+				w.send(b)
+			}
+			if l := w.send(c.commit); (l == w.side) != c.side {
+				t.Errorf("it went to lane %d", l.n)
+			}
+			for len(w.all) > 0 {
+				w.end(0)
+			}
+			if left := w.left(); left != "" {
+				t.Error(left)
+			}
+		})
+	}
+	t.Run("many once, few again", func(t *testing.T) {
+		w := newWays()
+		for _, c := range append(many(loud, 3*crowd), many(quiet, fewCommits+1)...) {
+			w.send(c)
+		}
+		for range fewCommits {
+			w.end(3 * crowd) // all of the tenant's that went aside
+		}
+		if l := w.send(plain(quiet)); l == w.side {
+			t.Error("a tenant that has had many goes aside while some are in its shard's lane")
+		}
+		w.end(3 * crowd)
+		w.end(3 * crowd)
+		if l := w.send(plain(quiet)); l != w.side {
+			t.Error("a tenant that has nothing on its way any more does not go aside")
+		}
+	})
+}
+
+// rested waits until no commit is on its way any more.
+func (x *world) rested() {
+	x.t.Helper()
+	var left string
+	defer func() {
+		if left != "" {
+			x.t.Error(left)
+		}
+	}()
+	x.until("nothing is on its way", func() bool { left = x.w.routes.left(); return left == "" })
+}
+
+// besideACrowd makes the side lane of x a way that commits take, and a crowd of the
+// tenant loud, in the lane of the shard 0, that stays until release. While aside is
+// locked the side lane stands still too.
+func (x *world) besideACrowd(loud id.TenantID) (release func(), aside sync.Locker) {
+	x.t.Helper()
+	x.w.routes.mu.Lock()
+	x.w.routes.crowd = crowd
+	x.w.routes.mu.Unlock()
+	held, side := x.w.lanes[0].conn.backend.pid, x.w.side().conn.backend.pid // the lanes rest, and keep their connections
+	gate, arrived := make(chan struct{}), make(chan struct{})
+	var once, opened sync.Once
+	var still sync.Mutex
+	x.w.setBeforeCommit(func(pid uint32) {
+		switch pid {
+		case held:
+			once.Do(func() { close(arrived) })
+			<-gate
+		case side:
+			still.Lock()
+			defer still.Unlock()
+		}
+	})
+	var wg sync.WaitGroup
+	for n := range 3 * crowd {
+		wg.Go(func() {
+			c := x.auditOnly(0)
+			c.Tenant = loud
+			if err := x.do(c); err != nil {
+				x.t.Errorf("a commit of the crowd: %v", err)
+			}
+		})
+		if n == 0 {
+			<-arrived
+		}
+	}
+	x.until("the crowd is there", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd })
+	release = func() {
+		opened.Do(func() {
+			close(gate)
+			wg.Wait()
+		})
+	}
+	x.t.Cleanup(release) // a test that failed meanwhile
+	return release, &still
+}
+
+func (w *Writer) onWay(l *lane) int {
+	w.routes.mu.Lock()
+	defer w.routes.mu.Unlock()
+	return w.routes.under[l]
+}
+
+func (w *Writer) side() *lane { return w.routes.side }
+
+// TestAQuietTenantIsNotBehindTheCrowd: its new work, what follows from it and what
+// has no entity is answered while the lane of their shard stands still.
+func TestAQuietTenantIsNotBehindTheCrowd(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	loud, _ := x.newTenant()
+	release, _ := x.besideACrowd(loud)
+	run := x.accept(0)
+	x.must(run)
+	for v := range int64(3) {
+		x.must(advance(run, v+1))
+	}
+	x.must(x.auditOnly(0))
+	if n := x.w.onWay(x.w.lanes[0]); n != 3*crowd {
+		t.Errorf("%d of the crowd's %d commits are on their way after the quiet tenant was answered", n, 3*crowd)
+	}
+	if n := x.count(`SELECT count(*) FROM audit_log WHERE tenant_id = $1`, loud); n != 0 {
+		t.Errorf("%d of the crowd's commits were written", n)
+	}
+	release()
+	x.rested()
+	if n := x.count(`SELECT count(*) FROM audit_log WHERE tenant_id = $1`, loud); n != 3*crowd {
+		t.Errorf("%d of the crowd's %d commits were written", n, 3*crowd)
+	}
+}
+
+// TestOrderBesideTheCrowd: many commits of one run, called one after another without
+// waiting, all win their swap beside a crowd; the tenant's others wait with it.
+func TestOrderBesideTheCrowd(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	loud, _ := x.newTenant()
+	run, later := x.accept(0), x.accept(0)
+	x.must(run)
+	x.rested()
+	release, aside := x.besideACrowd(loud)
+	const many = 4 * fewCommits
+	var own, rest sync.WaitGroup
+	var answered atomic.Bool
+	called := 0
+	call := func(wg *sync.WaitGroup, c *Commit, then func()) {
+		wg.Go(func() {
+			if err := x.do(c); err != nil {
+				t.Errorf("%v", err)
+			}
+			then()
+		})
+		called++
+	}
+	aside.Lock() // until all are called
+	for v := range int64(many) {
+		call(&own, advance(run, v+1), func() {})
+		x.until("the commit is on its way", func() bool { return x.w.onWay(x.w.side()) == called })
+	}
+	call(&rest, later, func() { answered.Store(true) })
+	x.until("it went to the crowd", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd+1 })
+	aside.Unlock()
+	own.Wait()
+	if answered.Load() {
+		t.Error("the tenant's commit beyond few did not wait with the crowd")
+	}
+	release()
+	rest.Wait()
+	x.rested()
+	if n := x.count(`SELECT version FROM runs WHERE id = $1`, run.Accept.ID); n != many+1 {
+		t.Errorf("the run has version %d, want %d", n, many+1)
+	}
+}
+
+// TestNothingStaysCounted: however commits end, in the lane of their shard or aside,
+// nothing is counted as on its way afterwards.
+func TestNothingStaysCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, x *world){
+		"written": func(t *testing.T, x *world) {
+			run := x.accept(0)
+			x.must(run)
+			x.must(advance(run, 1))
+		},
+		"the same again": func(t *testing.T, x *world) {
+			run := x.accept(0)
+			x.must(run)
+			x.must(run)
+		},
+		"replayed": func(t *testing.T, x *world) {
+			for _, want := range []error{nil, ErrReplay, ErrReplay} {
+				c := x.accept(0)
+				c.Idempotency = key("k")
+				if err := x.do(c); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			}
+		},
+		"a conflict": func(t *testing.T, x *world) {
+			run := x.accept(0)
+			x.must(run)
+			if err := x.do(advance(run, 7)); !errors.Is(err, ErrConflict) {
+				t.Error(err)
+			}
+		},
+		"refused": func(t *testing.T, x *world) {
+			c := x.accept(0)
+			c.Accept.State = make([]byte, 4096)
+			if err := x.do(c); !errors.Is(err, ErrRefused) {
+				t.Error(err)
+			}
+			c = x.auditOnly(0)
+			c.Statements = []Statement{{SQL: "SELEC 1"}}
+			if err := x.do(c); !errors.Is(err, ErrRefused) {
+				t.Error(err)
+			}
+		},
+		"a locked row": func(t *testing.T, x *world) {
+			run := x.accept(0)
+			x.must(run)
+			release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
+			defer release()
+			if err := x.do(advance(run, 1)); !errors.Is(err, ErrUnavailable) {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newWorld(t, nil)
+			test(t, x)
+			x.rested()
+			loud, _ := x.newTenant()
+			release, _ := x.besideACrowd(loud)
+			x.exec(`DELETE FROM idempotency`) // its keys are new again
+			test(t, x)
+			if n := x.w.onWay(x.w.lanes[0]); n != 3*crowd {
+				t.Errorf("%d commits are in the crowd's lane", n)
+			}
+			release()
+			x.rested()
+		})
+	}
+
+	t.Run("withdrawn while it was queued", func(t *testing.T) {
+		t.Parallel()
+		x := newWorld(t, nil)
+		release := x.block()
+		leave := x.leaver(x.accept(0), ErrUnavailable, func() bool { return x.queued() == 1 })
+		leave()
+		leave = x.leaver(x.auditOnly(0), ErrUnsettled, func() bool { return x.queued() == 1 })
+		leave()
+		release()
+		x.rested()
+	})
+	t.Run("withdrawn while it was held for storage", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
+		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+		cluster.Crash(t)
+		var first *error // of the commit's flush; the next one is of a try to connect, when it is held
+		leave := x.leaver(x.accept(0), ErrUnavailable, func() bool {
+			err := x.w.lanes[0].down.Load()
+			if first == nil {
+				first = err
+			}
+			return err != first
+		})
+		leave()
+		cluster.Start(t)
+		x.rested()
+		x.must(x.accept(0))
+	})
+	t.Run("fenced", func(t *testing.T) {
+		t.Parallel()
+		x := newWorld(t, nil)
+		x.exec(`DELETE FROM members`)
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				if err := x.do(x.accept(id.Shard(n))); !errors.Is(err, ErrFenced) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		x.rested()
+	})
+	t.Run("the queue is full", func(t *testing.T) {
+		t.Parallel()
+		x := newWorld(t, func(c *Config) { c.Queue = 2 })
+		release := x.block()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := x.do(x.accept(0)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		x.until("the queue is full", func() bool { return x.queued() == 2 })
+		if err := x.do(x.accept(0)); !errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+		release()
+		wg.Wait()
+		x.rested()
+	})
+	t.Run("the writer stops", func(t *testing.T) {
+		t.Parallel()
+		cluster := pgtest.Private(t, pgtest.PrivateOptions{})
+		x := worldIn(t, &cluster.DB, nil)
+		cluster.Stop(t)
+		x.until("the writer notices", func() bool { return !x.w.Healthy() })
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := x.do(x.auditOnly(0)); !errors.Is(err, ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		x.until("they wait", func() bool { return x.queued() == 3 })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := x.w.Stop(ctx); err == nil {
+			t.Error("Stop did not say that its time was up")
+		}
+		wg.Wait()
+		if err := x.do(x.accept(0)); !errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+		x.rested()
+	})
+}
+
+// leaver calls the writer with c and waits for there; leave ends the caller's
+// patience and sees what it is told.
+func (x *world) leaver(c *Commit, want error, there func() bool) (leave func()) {
+	x.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	got := make(chan error, 1)
+	go func() { got <- x.w.Do(ctx, c) }()
+	x.until("the commit is on its way", there)
+	return func() {
+		x.t.Helper()
+		cancel()
+		if err := <-got; !errors.Is(err, want) {
+			x.t.Errorf("who left was told %v, want %v", err, want)
+		}
+	}
+}
