@@ -86,7 +86,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: peerAddr(&c.ClusterAddr)},
 		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},
 		{env: "SVC_REDIS_URL", usage: "Redis for what nodes share that may be lost; a cluster needs it", set: redisURL(&c.RedisURL), secret: true},
-		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease", set: duration(&c.Lease)},
+		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease, at least 100ms", set: leaseTime(&c.Lease)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
 		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},
@@ -359,6 +359,18 @@ func duration(to *time.Duration) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = time.ParseDuration(v); err != nil || *to <= 0 {
 			return errors.New("must be a duration above 0, such as 15s")
+		}
+		return nil
+	}
+}
+
+// minLease leaves a beat, a third of it, time to reach the database.
+const minLease = 100 * time.Millisecond
+
+func leaseTime(to *time.Duration) func(string) error {
+	return func(v string) error {
+		if err := duration(to)(v); err != nil || *to < minLease {
+			return fmt.Errorf("must be a duration of at least %s, such as 3s", minLease)
 		}
 		return nil
 	}

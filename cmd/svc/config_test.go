@@ -46,11 +46,12 @@ func TestFlagGoesBeforeEnvironmentBeforeDefault(t *testing.T) {
 
 func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	_, err := loaded(t, map[string]string{"SVC_ADDR": "nowhere", "SVC_RATE_CAPACITY": "0", "SVC_MASTER_KEY": "hunter2",
-		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "-1s", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x"})
+		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "-1s", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
+		"SVC_CLUSTER_LEASE": "2ns"})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR"} {
+	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named in: %v", name, err)
 		}
