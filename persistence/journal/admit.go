@@ -110,7 +110,9 @@ func (w *Writer) Admit(ctx context.Context, tenant id.TenantID) (release func(),
 	leave, err := w.turns.take(ctx, tenant)
 	if err != nil {
 		giveBack()
-		w.metrics.turnedAway.WithLabelValues("late").Inc()
+		if ctx.Err() == nil { // else the caller left
+			w.metrics.turnedAway.WithLabelValues("late").Inc()
+		}
 		return nil, problem.Unavailable("The node has too much new work.", retryAfter)
 	}
 	return func() {

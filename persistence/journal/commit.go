@@ -35,7 +35,7 @@ var (
 type Commit struct {
 	Op     id.OpID
 	Tenant id.TenantID
-	Shard  id.Shard // of the deciding entity; its commits keep their order
+	Shard  id.Shard // of the deciding entity
 	New    bool     // new work: waits behind accepted work and may be withdrawn at the caller's deadline
 
 	Idempotency *Idempotency

@@ -1,23 +1,25 @@
 // Package journal is what actors commit: the group-commit writer and its rows.
 //
 // Every decision of an actor becomes one Commit, and Do answers once it is
-// durable. A Writer has a few lanes, each one connection and one goroutine; a
-// lane takes what is queued, without waiting for more, and writes it in one
-// transaction: the fence of the own process first, then one bulk statement per
-// kind of row, then COMMIT. All rows of a Commit are written or none.
+// durable. A Writer has one or two lanes that share the shards, and a side lane
+// for tenants with few commits while those are crowded; each is one connection and
+// one goroutine. A lane takes what is queued, without waiting for more, and writes
+// it in one transaction: the fence of the own process first, then one bulk statement
+// per kind of row, then COMMIT. All rows of a Commit are written or none.
 //
 // Owner of what: the lane's goroutine owns its connection and the commits it has
 // taken; Start begins and Stop waits for them. A *Commit belongs to the writer
 // from Do on, also when Do came back with ErrUnsettled.
 //
-// Order: commits of one shard, hence of one entity, are written in the order of
-// their calls; accepted work goes before new work, which always has a share of
-// each flush. Two activations of one entity may meet in a flush: the second's
-// commit goes to the next one, where it loses its compare-and-swap.
+// Order: commits of one thread or run are written in the order of their calls;
+// accepted work goes before new work, which always has a share of each flush. Two
+// activations of one entity may meet in a flush: the second's commit goes to the
+// next one, where it loses its compare-and-swap.
 //
 // Limits: a flush takes at most 512 commits; new work needs a ticket (Admit),
-// of which a tenant gets a fair share; accepted work is bounded by the number of
-// activations, since each waits for its own commit.
+// of which a tenant gets a fair share, and then waits for its turn, one tenant
+// after another, while much is under way (docs/adr/0025); accepted work is bounded
+// by the number of activations, since each waits for its own commit.
 //
 // Who loses (a swap, a used idempotency key) loses all its rows, the others of
 // the flush are written: the flush is rolled back and done again without the

@@ -120,8 +120,8 @@ func (l *lane) withdraw(e *entry) bool {
 	if i := slices.Index(l.fresh, e); i >= 0 {
 		l.fresh = slices.Delete(l.fresh, i, i+1)
 		l.w.metrics.queue.WithLabelValues("new").Dec()
+		l.w.routes.ended(e.c, l) // of what a lane holds it says so itself: resume
 	}
-	l.w.routes.ended(e.c, l)
 	return true
 }
 
@@ -283,6 +283,7 @@ func (l *lane) resume(batch []*entry) []*entry {
 	kept := batch[:0]
 	for _, e := range batch {
 		if e.c.New && e.abandoned {
+			l.w.routes.ended(e.c, l)
 			continue
 		}
 		e.queued = false

@@ -16,7 +16,7 @@ const (
 // routes say which lane a commit takes: that of its shard, or, for a tenant with
 // few commits on their way while that lane is crowded, the side lane. A flush of
 // many commits takes as long as all of them, and who has few does not wait for it.
-// Commits of one entity never are in two lanes at a time.
+// Commits that lock one entity's row never are in two lanes at a time.
 type routes struct {
 	lanes []*lane // of shards
 	side  *lane
@@ -60,7 +60,7 @@ func (r *routes) of(c *Commit) *lane {
 		if t.entered == nil {
 			t.entered = map[id.UUID]int{}
 		}
-		c.entities(func(u id.UUID) { t.entered[u]++ })
+		c.locked(func(u id.UUID) { t.entered[u]++ })
 	}
 	r.under[l]++
 	return l
@@ -69,7 +69,7 @@ func (r *routes) of(c *Commit) *lane {
 // met reports whether c's entities have commits in the side lane.
 func (t *route) met(c *Commit) (met bool) {
 	if len(t.entered) > 0 {
-		c.entities(func(u id.UUID) { met = met || t.entered[u] > 0 })
+		c.locked(func(u id.UUID) { met = met || t.entered[u] > 0 })
 	}
 	return met
 }
@@ -81,7 +81,7 @@ func (r *routes) ended(c *Commit, l *lane) {
 	r.under[l]--
 	t := r.tenants[c.Tenant]
 	if l == r.side {
-		c.entities(func(u id.UUID) {
+		c.locked(func(u id.UUID) {
 			if t.entered[u]--; t.entered[u] == 0 {
 				delete(t.entered, u)
 			}
@@ -102,5 +102,14 @@ func (c *Commit) entities(f func(id.UUID)) {
 	}
 	if c.Run != nil {
 		f(c.Run.ID.UUID)
+	}
+}
+
+// locked calls f with each entity whose row c locks: an approval that is decided
+// locks the row of its run, which c may leave as it is.
+func (c *Commit) locked(f func(id.UUID)) {
+	c.entities(f)
+	if c.Approval != nil && c.Run == nil {
+		f(c.Approval.Run.UUID)
 	}
 }

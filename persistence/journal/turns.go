@@ -126,14 +126,26 @@ func (t *turns) take(ctx context.Context, tenant id.TenantID) (release func(), e
 
 // room reports whether the tenant may have a place now. The lock is held.
 func (t *turns) room(tenant id.TenantID, now time.Time) bool {
-	most, other := t.places, t.last
-	if other.tenant == tenant {
-		other = t.former
-	}
-	if now.Sub(other.at) < companyFor {
+	most := t.places
+	if t.company(tenant, now) {
 		most = int(t.most)
 	}
 	return t.taken < t.places && t.held[tenant] < most
+}
+
+// company reports whether another tenant holds a place, waits for one, or came
+// lately. The lock is held.
+func (t *turns) company(tenant id.TenantID, now time.Time) bool {
+	other := t.last
+	if other.tenant == tenant {
+		other = t.former
+	}
+	return now.Sub(other.at) < companyFor || others(t.held, tenant) || others(t.waiting, tenant)
+}
+
+func others[V any](m map[id.TenantID]V, tenant id.TenantID) bool {
+	_, in := m[tenant]
+	return len(m) > 1 || len(m) == 1 && !in
 }
 
 // enter gives the tenant a place. The lock is held.
@@ -172,8 +184,13 @@ func (t *turns) admit(now time.Time) {
 		}
 		t.enter(tenant)
 		close(own[0].come)
-		t.waiting[tenant] = own[1:]
-		t.tenants = append(append(t.tenants[:i], t.tenants[i+1:]...), tenant)
+		t.tenants = append(t.tenants[:i], t.tenants[i+1:]...)
+		if own = own[1:]; len(own) == 0 {
+			delete(t.waiting, tenant)
+		} else {
+			t.waiting[tenant] = own
+			t.tenants = append(t.tenants, tenant)
+		}
 	}
 }
 
