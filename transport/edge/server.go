@@ -179,9 +179,9 @@ func (s *Server) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, er
 }
 
 // Shutdown goes on serving until Config.DrainNotice after the call, or after the
-// Drain before it, so that balancers notice; then it stops accepting, lets requests finish and cuts the streams,
-// spread over Config.DrainWindow or until ctx ends. Of a ctx that ends sooner the
-// notice takes at most a third.
+// Drain before it, so that balancers notice; then it stops accepting, lets requests
+// finish and cuts the streams, spread over Config.DrainWindow or until ctx ends. Of
+// a ctx that ends sooner the notice takes at most a third.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain(true)
 	s.notice(ctx)
