@@ -31,13 +31,11 @@ const (
 	startEvery = time.Second
 	// settleTime is how long slots that may have lived on another node wait before
 	// they grant: what was granted there is running by then, or will be told again.
-	settleTime = 500 * time.Millisecond
-	// agreedAfter is how long after a change of the member list no member acts by
-	// the former one any more: it would have lost its lease.
-	agreedAfter = 15 * time.Second
-	defaultRest = 10 * time.Second
-	readRetry   = 250 * time.Millisecond
-	readTimeout = 5 * time.Second
+	settleTime    = 500 * time.Millisecond
+	defaultAgreed = 15 * time.Second
+	defaultRest   = 10 * time.Second
+	readRetry     = 250 * time.Millisecond
+	readTimeout   = 5 * time.Second
 )
 
 // Running reads which runs of a tenant are running.
@@ -49,6 +47,7 @@ type Running interface {
 type SlotsConfig struct {
 	Limit   int // SVC_RUN_CONCURRENCY
 	Running Running
+	Agreed  time.Duration // how long after a change of the member list no member acts by the former one any more: leases have run out; 0: 15 s
 	Rest    time.Duration // how long slots that nobody holds or wants stay in memory; 0: 10 s
 	Now     func() time.Time
 	Log     zerolog.Logger
@@ -56,6 +55,9 @@ type SlotsConfig struct {
 
 // Slots makes the kind, for node.Register(KindSlots, …).
 func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
+	if cfg.Agreed <= 0 {
+		cfg.Agreed = defaultAgreed
+	}
 	if cfg.Rest <= 0 {
 		cfg.Rest = defaultRest
 	}
@@ -108,7 +110,7 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 			s.later(c, readRetry)
 			return
 		}
-		if !s.settled && len(c.Node().Members()) > 1 && time.Since(c.Node().Since()) < agreedAfter {
+		if !s.settled && len(c.Node().Members()) > 1 && time.Since(c.Node().Since()) < s.cfg.Agreed {
 			s.settled = true
 			s.later(c, settleTime)
 			return

@@ -95,6 +95,9 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		// Who has to read was not there when the last commit became true, and nobody
 		// else on this node is: what was to follow from it follows now.
 		k.cfg.Live.Abandon(l.State.Tenant, l.State.ID)
+		if l.State.Status == lifecycle.RunRunning && k.cfg.TakeSlot != nil {
+			k.cfg.TakeSlot(l.State.Tenant, msg.TakeSlot{Run: l.State.ID})
+		}
 		k.settled(&l.State)
 	}
 	return l, err

@@ -75,7 +75,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_TRUSTED_PROXIES", usage: "comma-separated CIDRs whose X-Forwarded-For is believed", set: prefixes(&c.TrustedProxies)},
 		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: positive(&c.RateCapacity)},
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that flow into it", set: rate(&c.RateRefill)},
-		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams", set: duration(&c.Heartbeat)},
+		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams, at least 10ms", set: atLeast(minHeartbeat, &c.Heartbeat)},
 		{env: "SVC_RUN_CONCURRENCY", value: "0", usage: "running runs per tenant, 0 is no limit", set: count(&c.RunConcurrency)},
 		{env: "SVC_TENANT_STREAMS", value: "0", usage: "open event streams per tenant over all nodes, 0 is no limit", set: count(&c.TenantStreams)},
 		{env: "SVC_ESCALATION_FRACTION", value: "0.5", usage: "part of an approval's time after which it escalates, above 0 and below 1", set: fraction(&c.Escalation)},
@@ -86,7 +86,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: peerAddr(&c.ClusterAddr)},
 		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},
 		{env: "SVC_REDIS_URL", usage: "Redis for what nodes share that may be lost; a cluster needs it", set: redisURL(&c.RedisURL), secret: true},
-		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease, at least 100ms", set: leaseTime(&c.Lease)},
+		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease, at least 100ms", set: atLeast(minLease, &c.Lease)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
 		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},
@@ -367,10 +367,13 @@ func duration(to *time.Duration) func(string) error {
 // minLease leaves a beat, a third of it, time to reach the database.
 const minLease = 100 * time.Millisecond
 
-func leaseTime(to *time.Duration) func(string) error {
+// minHeartbeat: the edge looks at its streams 64 times in a heartbeat.
+const minHeartbeat = 10 * time.Millisecond
+
+func atLeast(least time.Duration, to *time.Duration) func(string) error {
 	return func(v string) error {
-		if err := duration(to)(v); err != nil || *to < minLease {
-			return fmt.Errorf("must be a duration of at least %s, such as 3s", minLease)
+		if err := duration(to)(v); err != nil || *to < least {
+			return fmt.Errorf("must be a duration of at least %s, such as 3s", least)
 		}
 		return nil
 	}

@@ -46,7 +46,7 @@ func TestFlagGoesBeforeEnvironmentBeforeDefault(t *testing.T) {
 
 func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	_, err := loaded(t, map[string]string{"SVC_ADDR": "nowhere", "SVC_RATE_CAPACITY": "0", "SVC_MASTER_KEY": "hunter2",
-		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "-1s", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
+		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "1us", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
 		"SVC_CLUSTER_LEASE": "2ns"})
 	if err == nil {
 		t.Fatal("accepted")

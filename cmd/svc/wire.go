@@ -195,7 +195,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if c.RunConcurrency > 0 {
 		queue := limit.NewQueue(node)
 		runs.Slots, runs.TakeSlot = queue, queue.Take
-		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Now: member.Now, Log: log}))
+		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Agreed: 5 * c.Lease, Now: member.Now, Log: log}))
 		node.OnChange(queue.Changed)
 		if err := queue.Start(ctx); err != nil {
 			return nil, err
