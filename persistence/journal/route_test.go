@@ -68,12 +68,12 @@ type histories struct {
 	runs    map[id.TenantID][]id.RunID
 }
 
-// next is a commit as actors make them: each swaps its own row, and a thread
-// begins new runs.
+// next is a commit as actors make them: each swaps its own row, a thread begins new
+// runs, and an approval is decided beside its run or by it.
 func (h *histories) next(tenant id.TenantID) *Commit {
 	one := func(n int) int { return h.r.IntN(n) }
 	c := &Commit{Op: newOp(), Tenant: tenant}
-	switch one(5) {
+	switch what := one(7); what {
 	case 0:
 		run := id.RunID{UUID: id.New(id.Shard(one(4)))}
 		h.runs[tenant] = append(h.runs[tenant], run)
@@ -86,10 +86,16 @@ func (h *histories) next(tenant id.TenantID) *Commit {
 	case 2:
 		thread := h.threads[tenant][one(len(h.threads[tenant]))]
 		c.Thread, c.Shard = &ThreadUpdate{ID: thread}, thread.Shard()
-	case 3:
+	case 3, 4, 5:
 		if runs := h.runs[tenant]; len(runs) > 0 {
 			run := runs[len(runs)-1-one(min(6, len(runs)))]
-			c.Run, c.Shard = &RunUpdate{ID: run}, run.Shard()
+			c.Shard = run.Shard()
+			if what != 4 {
+				c.Run = &RunUpdate{ID: run}
+			}
+			if what != 3 {
+				c.Approval = &ApprovalUpdate{Run: run}
+			}
 			break
 		}
 		fallthrough
@@ -99,15 +105,28 @@ func (h *histories) next(tenant id.TenantID) *Commit {
 	return c
 }
 
-func meet(a, b *Commit) (met bool) {
-	a.entities(func(u id.UUID) {
-		b.entities(func(v id.UUID) { met = met || u == v && a.Tenant == b.Tenant })
-	})
-	return met
+// meet reports whether a and b lock the row of one thread or run.
+func meet(a, b *Commit) bool {
+	rows := func(c *Commit) (all []id.UUID) {
+		if c.Thread != nil {
+			all = append(all, c.Thread.ID.UUID)
+		}
+		if c.Accept != nil {
+			all = append(all, c.Accept.ID.UUID)
+		}
+		if c.Run != nil {
+			all = append(all, c.Run.ID.UUID)
+		}
+		if c.Approval != nil {
+			all = append(all, c.Approval.Run.UUID)
+		}
+		return all
+	}
+	return a.Tenant == b.Tenant && slices.ContainsFunc(rows(a), func(u id.UUID) bool { return slices.Contains(rows(b), u) })
 }
 
-// TestLawsOfRoutes: over random histories commits of one entity are at no time in
-// two lanes, whatever is answered first; and which of the two lanes a commit takes
+// TestLawsOfRoutes: over random histories commits that lock one entity's row are at
+// no time in two lanes, whatever is answered first; and which of the two lanes a commit takes
 // is what the tenant's commits on their way say.
 func TestLawsOfRoutes(t *testing.T) {
 	aside, back := 0, 0
@@ -201,6 +220,7 @@ func TestWhoTakesTheSideLane(t *testing.T) {
 	plain := func(tenant id.TenantID) *Commit { return &Commit{Tenant: tenant} }
 	run := id.RunID{UUID: id.New(0)}
 	update := func() *Commit { return &Commit{Tenant: quiet, Run: &RunUpdate{ID: run}} }
+	approval := func() *Commit { return &Commit{Tenant: quiet, Approval: &ApprovalUpdate{Run: run}} }
 	many := func(tenant id.TenantID, n int) (cs []*Commit) {
 		for range n {
 			cs = append(cs, plain(tenant))
@@ -224,16 +244,17 @@ func TestWhoTakesTheSideLane(t *testing.T) {
 		commit *Commit
 		side   bool
 	}{
-		"no crowd":                                   {many(loud, crowd-1), plain(quiet), false},
-		"a crowd":                                    {many(loud, crowd), plain(quiet), true},
-		"a crowd in the lane of another shard":       {elsewhere(3 * crowd), plain(quiet), false},
-		"the crowd's own tenant":                     {many(loud, 3*crowd), plain(loud), false},
-		"nearly half as many in the side lane":       {append(many(loud, crowd), aside(crowd/2-1)...), plain(quiet), true},
-		"half as many in the side lane":              {append(many(loud, crowd), aside(crowd/2)...), plain(quiet), false},
-		"the last of few":                            {append(many(loud, 3*crowd), many(quiet, fewCommits-1)...), plain(quiet), true},
-		"the first beyond few":                       {append(many(loud, 3*crowd), many(quiet, fewCommits)...), plain(quiet), false},
-		"beyond few, of an entity in the side lane":  {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), update(), true},
-		"few, but in the lane before it was crowded": {append([]*Commit{plain(quiet)}, many(loud, 3*crowd)...), plain(quiet), false},
+		"no crowd":                                          {many(loud, crowd-1), plain(quiet), false},
+		"a crowd":                                           {many(loud, crowd), plain(quiet), true},
+		"a crowd in the lane of another shard":              {elsewhere(3 * crowd), plain(quiet), false},
+		"the crowd's own tenant":                            {many(loud, 3*crowd), plain(loud), false},
+		"nearly half as many in the side lane":              {append(many(loud, crowd), aside(crowd/2-1)...), plain(quiet), true},
+		"half as many in the side lane":                     {append(many(loud, crowd), aside(crowd/2)...), plain(quiet), false},
+		"the last of few":                                   {append(many(loud, 3*crowd), many(quiet, fewCommits-1)...), plain(quiet), true},
+		"the first beyond few":                              {append(many(loud, 3*crowd), many(quiet, fewCommits)...), plain(quiet), false},
+		"beyond few, of an entity in the side lane":         {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), update(), true},
+		"beyond few, an approval of a run in the side lane": {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), approval(), true},
+		"few, but in the lane before it was crowded":        {append([]*Commit{plain(quiet)}, many(loud, 3*crowd)...), plain(quiet), false},
 		"the entity of another tenant": {append(append(many(loud, 3*crowd), update()), many(other, fewCommits)...),
 			&Commit{Tenant: other, Run: &RunUpdate{ID: run}}, false},
 	} {
@@ -486,6 +507,38 @@ func TestNothingStaysCounted(t *testing.T) {
 		leave = x.leaver(x.auditOnly(0), ErrUnsettled, func() bool { return x.queued() == 1 })
 		leave()
 		release()
+		x.rested()
+	})
+	t.Run("left behind while it was sent", func(t *testing.T) {
+		t.Parallel()
+		x := newWorld(t, nil)
+		gate, arrived := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		x.w.setBeforeCommit(func(uint32) { once.Do(func() { close(arrived); <-gate }) })
+		leave := x.leaver(x.accept(0), ErrUnsettled, func() bool { <-arrived; return true })
+		leave()
+		close(gate)
+		x.rested()
+	})
+	t.Run("left behind while there was no storage", func(t *testing.T) {
+		t.Parallel()
+		db := pgtest.New(t)
+		x := worldIn(t, db, func(c *Config) { c.Lanes = 1 })
+		admin := db.Admin(t)
+		gate, arrived := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		x.w.setBeforeCommit(func(pid uint32) {
+			once.Do(func() {
+				close(arrived)
+				<-gate
+				if _, err := admin.Exec(context.Background(), "SELECT pg_terminate_backend($1, 10000)", pid); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+		leave := x.leaver(x.accept(0), ErrUnsettled, func() bool { <-arrived; return true })
+		leave()
+		close(gate)
 		x.rested()
 	})
 	t.Run("withdrawn while it was held for storage", func(t *testing.T) {

@@ -144,6 +144,9 @@ func (t *turns) unsound() string {
 	}
 	seen := map[id.TenantID]bool{}
 	for _, who := range t.tenants {
+		if seen[who] {
+			return "a tenant has two turns in one round"
+		}
 		seen[who] = true
 	}
 	for who, own := range t.waiting {
@@ -206,6 +209,31 @@ func TestBesideOthersATenantHoldsHalf(t *testing.T) {
 			})
 		})
 	}
+	t.Run("the other came long ago and holds a place", func(t *testing.T) {
+		inLine(t, 8, func(q *line) {
+			a, b := newTenantID(), newTenantID()
+			q.fill(b, 1)
+			q.pass(time.Hour)
+			q.asks(a, 10)
+			q.wantHeld("beside it", a, 4)
+			q.free(b)
+			q.pass(placeFor)
+			q.asks(a, 10)
+			q.wantHeld("when it holds none", a, 8)
+		})
+	})
+	t.Run("the other came long ago and waits", func(t *testing.T) {
+		inLine(t, 8, func(q *line) {
+			a, b := newTenantID(), newTenantID()
+			q.fill(a, 8)
+			next, guest := q.ask(a), q.ask(b)
+			q.pass(companyFor)
+			q.free(a)
+			if next.in() || !guest.in() {
+				t.Error("the place went to who has more than half of them")
+			}
+		})
+	})
 	t.Run("it had all when the other came", func(t *testing.T) {
 		inLine(t, 8, func(q *line) {
 			a, b := newTenantID(), newTenantID()
@@ -312,6 +340,26 @@ func TestOneTenantAfterAnother(t *testing.T) {
 				synctest.Wait()
 			}
 		})
+	})
+}
+
+// TestATurnEachRound: a tenant that came again and again, each time just after its
+// last turn, has one turn in a round as everybody.
+func TestATurnEachRound(t *testing.T) {
+	inLine(t, 16, func(q *line) {
+		a, b, d, e := newTenantID(), newTenantID(), newTenantID(), newTenantID()
+		q.fill(d, 8)
+		q.fill(e, 8)
+		for range 5 {
+			next := q.ask(a)
+			if q.free(d); !next.in() {
+				t.Fatal("the only one that waits did not come in")
+			}
+		}
+		all := append(q.asks(a, 3), q.asks(b, 2)...)
+		if got := q.order(all, map[id.TenantID]string{a: "a", b: "b"}, e, e, e, e, e); got != "ababa" {
+			t.Errorf("%q came in, want ababa", got)
+		}
 	})
 }
 
@@ -428,15 +476,19 @@ func TestATurnComesInTimeOrNotAtAll(t *testing.T) {
 	})
 }
 
-// came is what the laws' model knows: who came when.
-type came map[id.TenantID]time.Time
+// guests is what the laws' model knows: who came when, and who holds or waits.
+type guests struct {
+	came map[id.TenantID]time.Time
+	all  []*asker
+}
 
 // share is how many places tenant may hold now.
-func (c came) share(q *line, tenant id.TenantID) int {
-	for who, at := range c {
-		if who != tenant && time.Since(at) < companyFor {
-			q.mu.Lock()
-			defer q.mu.Unlock()
+func (g *guests) share(q *line, tenant id.TenantID) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for who, at := range g.came {
+		waits := slices.ContainsFunc(g.all, func(a *asker) bool { return a.tenant == who && a.waits() })
+		if who != tenant && (waits || q.held[who] > 0 || time.Since(at) < companyFor) {
 			return int(q.most)
 		}
 	}
@@ -444,8 +496,8 @@ func (c came) share(q *line, tenant id.TenantID) int {
 }
 
 // TestLawsOfTurns: over random histories there are never more places than there
-// are, nobody gets beyond its share, nobody waits while there is room, and the first
-// of a tenant is first.
+// are, nobody gets beyond its share, nobody waits while there is room, the first of
+// a tenant is first, and nobody else has two turns while one waits who has room.
 func TestLawsOfTurns(t *testing.T) {
 	for seed := range uint64(20) {
 		inLine(t, 4+int(seed%13), func(q *line) { lawsOfTurns(q, rand.New(rand.NewPCG(seed, 1)), seed) })
@@ -458,33 +510,34 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 	for i := range tenants {
 		tenants[i] = newTenantID()
 	}
-	visits := came{}
-	var all []*asker // who holds or waits, by the time they came
+	g := &guests{came: map[id.TenantID]time.Time{}}
+	overtaken := map[[2]id.TenantID]int{}
 	for step := range 400 {
-		shares := map[id.TenantID]int{}
+		waited, shares, held := map[id.TenantID]bool{}, map[id.TenantID]int{}, map[id.TenantID]int{}
 		was := map[*asker]bool{}
-		for _, a := range all {
+		for _, a := range g.all {
 			was[a] = a.in()
+			waited[a.tenant] = waited[a.tenant] || a.waits()
 		}
 		for _, who := range tenants {
-			shares[who] = visits.share(q, who)
+			shares[who], held[who] = g.share(q, who), q.heldBy(who)
 		}
 
 		fills := false
 		switch p := r.IntN(100); {
 		case p < 45:
 			who := tenants[min(r.IntN(len(tenants)), r.IntN(len(tenants)))]
-			visits[who] = time.Now()
-			all, fills = append(all, q.ask(who)), true
-		case p < 75 && len(all) > 0:
-			if a := all[r.IntN(len(all))]; a.in() {
+			g.came[who] = time.Now()
+			g.all, fills = append(g.all, q.ask(who)), true
+		case p < 75 && len(g.all) > 0:
+			if a := g.all[r.IntN(len(g.all))]; a.in() {
 				before := q.heldBy(a.tenant)
 				a.release()
 				synctest.Wait()
 				fills = before > q.heldBy(a.tenant)
 			}
-		case p < 85 && len(all) > 0:
-			all[r.IntN(len(all))].leave()
+		case p < 85 && len(g.all) > 0:
+			g.all[r.IntN(len(g.all))].leave()
 			synctest.Wait()
 		case p < 90:
 			q.flushed(time.Duration(1+r.IntN(8)) * time.Millisecond)
@@ -495,7 +548,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 		}
 
 		came, waits := map[id.TenantID]int{}, map[id.TenantID]bool{}
-		for _, a := range all {
+		for _, a := range g.all {
 			if a.in() && !was[a] {
 				came[a.tenant]++
 				if waits[a.tenant] {
@@ -508,7 +561,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 			t.Fatalf("seed %d, step %d: %s", seed, step, wrong)
 		}
 		for _, who := range tenants {
-			share, holds := visits.share(q, who), q.heldBy(who)
+			share, holds := g.share(q, who), q.heldBy(who)
 			if most := max(share, shares[who]); came[who] > 0 && holds > most {
 				t.Fatalf("seed %d, step %d: a tenant got a place and holds %d, its share is %d", seed, step, holds, most)
 			}
@@ -518,8 +571,16 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 			if fills && waits[who] && !full && holds < share {
 				t.Fatalf("seed %d, step %d: somebody waits while there is room", seed, step)
 			}
+			hadRoom := waited[who] && waits[who] && came[who] == 0 && held[who] < min(share, shares[who])
+			for _, other := range tenants {
+				if pair := [2]id.TenantID{who, other}; !hadRoom {
+					delete(overtaken, pair)
+				} else if overtaken[pair] += came[other]; overtaken[pair] > 1 {
+					t.Fatalf("seed %d, step %d: a tenant had %d turns while another one waited that had room", seed, step, overtaken[pair])
+				}
+			}
 		}
-		all = slices.DeleteFunc(all, func(a *asker) bool { return a.err() != nil })
+		g.all = slices.DeleteFunc(g.all, func(a *asker) bool { return a.err() != nil })
 	}
 	q.pass(turnWithin + placeFor)
 	if left := q.idle(); left != "" {
@@ -726,12 +787,13 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 		patience time.Duration // of the caller
 		freed    time.Duration // when a place comes
 		after    time.Duration // when Admit answers
-		late     bool
+		refused  bool
+		late     float64 // so many are counted
 	}{
-		"no turn in time":            {time.Hour, time.Hour, turnWithin, true},
-		"the caller waits no longer": {300 * time.Millisecond, time.Hour, 300 * time.Millisecond, true},
-		"a turn in time":             {time.Hour, time.Second, time.Second, false},
-		"a turn at the last moment":  {time.Hour, turnWithin - 1, turnWithin - 1, false},
+		"no turn in time":            {time.Hour, time.Hour, turnWithin, true, 1},
+		"the caller waits no longer": {300 * time.Millisecond, time.Hour, 300 * time.Millisecond, true, 0},
+		"a turn in time":             {time.Hour, time.Second, time.Second, false, 0},
+		"a turn at the last moment":  {time.Hour, turnWithin - 1, turnWithin - 1, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -755,10 +817,10 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 				if took := time.Since(start); took != c.after {
 					t.Errorf("it took %v, want %v", took, c.after)
 				}
-				if late := counted(t, reg, "svc_journal_turned_away_total", "late"); late == 1 != c.late {
-					t.Errorf("%v were counted as late", late)
+				if late := counted(t, reg, "svc_journal_turned_away_total", "late"); late != c.late {
+					t.Errorf("%v were counted as late, want %v", late, c.late)
 				}
-				if !c.late {
+				if !c.refused {
 					if err != nil {
 						t.Fatal(err)
 					}
