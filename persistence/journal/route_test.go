@@ -305,10 +305,16 @@ func (x *world) rested() {
 	x.until("nothing is on its way", func() bool { left = x.w.routes.left(); return left == "" })
 }
 
+// stop is where a lane stands still.
+type stop struct {
+	sync.Mutex
+	arrived chan struct{} // capacity 1: it is there, with a flush
+}
+
 // besideACrowd makes the side lane of x a way that commits take, and a crowd of the
 // tenant loud, in the lane of the shard 0, that stays until release. While aside is
 // locked the side lane stands still too.
-func (x *world) besideACrowd(loud id.TenantID) (release func(), aside sync.Locker) {
+func (x *world) besideACrowd(loud id.TenantID) (release func(), aside *stop) {
 	x.t.Helper()
 	x.w.routes.mu.Lock()
 	x.w.routes.crowd = crowd
@@ -316,15 +322,19 @@ func (x *world) besideACrowd(loud id.TenantID) (release func(), aside sync.Locke
 	held, side := x.w.lanes[0].conn.backend.pid, x.w.side().conn.backend.pid // the lanes rest, and keep their connections
 	gate, arrived := make(chan struct{}), make(chan struct{})
 	var once, opened sync.Once
-	var still sync.Mutex
+	aside = &stop{arrived: make(chan struct{}, 1)}
 	x.w.setBeforeCommit(func(pid uint32) {
 		switch pid {
 		case held:
 			once.Do(func() { close(arrived) })
 			<-gate
 		case side:
-			still.Lock()
-			defer still.Unlock()
+			select {
+			case aside.arrived <- struct{}{}:
+			default:
+			}
+			aside.Lock()
+			defer aside.Unlock()
 		}
 	})
 	var wg sync.WaitGroup
@@ -340,7 +350,7 @@ func (x *world) besideACrowd(loud id.TenantID) (release func(), aside sync.Locke
 			<-arrived
 		}
 	}
-	x.until("the crowd is there", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd })
+	x.until("the crowd is there", func() bool { return x.queued() == 3*crowd-1 })
 	release = func() {
 		opened.Do(func() {
 			close(gate)
@@ -348,7 +358,7 @@ func (x *world) besideACrowd(loud id.TenantID) (release func(), aside sync.Locke
 		})
 	}
 	x.t.Cleanup(release) // a test that failed meanwhile
-	return release, &still
+	return release, aside
 }
 
 func (w *Writer) onWay(l *lane) int {
@@ -398,7 +408,6 @@ func TestOrderBesideTheCrowd(t *testing.T) {
 	const many = 4 * fewCommits
 	var own, rest sync.WaitGroup
 	var answered atomic.Bool
-	called := 0
 	call := func(wg *sync.WaitGroup, c *Commit, then func()) {
 		wg.Go(func() {
 			if err := x.do(c); err != nil {
@@ -406,16 +415,26 @@ func TestOrderBesideTheCrowd(t *testing.T) {
 			}
 			then()
 		})
-		called++
 	}
 	aside.Lock() // until all are called
+	goOn := sync.OnceFunc(aside.Unlock)
+	defer goOn()
+	queued := x.queued()
 	for v := range int64(many) {
 		call(&own, advance(run, v+1), func() {})
-		x.until("the commit is on its way", func() bool { return x.w.onWay(x.w.side()) == called })
+		if v == 0 {
+			x.until("the side lane stands still", func() bool { return len(aside.arrived) > 0 })
+			continue
+		}
+		queued++
+		x.until("the commit is queued", func() bool { return x.queued() == queued })
+	}
+	if n := x.w.onWay(x.w.side()); n != many {
+		t.Errorf("%d of the run's %d commits are in the side lane", n, many)
 	}
 	call(&rest, later, func() { answered.Store(true) })
 	x.until("it went to the crowd", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd+1 })
-	aside.Unlock()
+	goOn()
 	own.Wait()
 	if answered.Load() {
 		t.Error("the tenant's commit beyond few did not wait with the crowd")
