@@ -1,7 +1,7 @@
 // Package journal is what actors commit: the group-commit writer and its rows.
 //
 // Every decision of an actor becomes one Commit, and Do answers once it is
-// durable. A Writer has one or two lanes that share the shards, and a side lane
+// durable. A Writer has lanes that share the shards, and a side lane
 // for tenants with few commits while those are crowded; each is one connection and
 // one goroutine. A lane takes what is queued, without waiting for more, and writes
 // it in one transaction: the fence of the own process first, then one bulk statement

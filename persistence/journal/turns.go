@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// placesPerCPU is how much new work may be under way for each CPU: enough to
-	// fill flushes, and little enough that what is under way is not slowed by what
+	// alonePerCPU and besidePerCPU are how much new work may be under way for each
+	// CPU: of a tenant alone enough to fill flushes, because large ones cost least,
+	// and beside others little enough that what is under way is not slowed by what
 	// could as well wait.
-	placesPerCPU = 16
+	alonePerCPU  = 128
+	besidePerCPU = 16
 	// placeFor is how long a place is held at most. Who waits longer for an answer,
 	// for one of another node say, uses no CPU here.
 	placeFor = 50 * time.Millisecond
@@ -31,11 +33,11 @@ const (
 
 // turns hands out places to new work that has a ticket, one tenant after another:
 // however many posts of a tenant wait, another one's next post is the next but one.
-// Beside others a tenant holds at most half of the places, and fewer while flushes
-// are slow: what is under way when somebody comes is little then. Alone it may have
-// all, because large flushes cost least.
+// Beside others there are fewer places, of which a tenant holds at most half, and
+// less while flushes are slow: what is under way when somebody comes is little.
 type turns struct {
-	places int
+	alone  int // places while there is one tenant
+	beside int // places while there are more
 	now    func() time.Time
 
 	mu       sync.Mutex // guards the fields below
@@ -61,8 +63,8 @@ type turn struct {
 	gone bool          // it has left; the lock is the turns'
 }
 
-func newTurns(places int, now func() time.Time) *turns {
-	return &turns{places: places, now: now, held: map[id.TenantID]int{}, waiting: map[id.TenantID][]*turn{}, most: float64(places / 2)}
+func newTurns(alone, beside int, now func() time.Time) *turns {
+	return &turns{alone: alone, beside: beside, now: now, held: map[id.TenantID]int{}, waiting: map[id.TenantID][]*turn{}, most: float64(beside / 2)}
 }
 
 // flushed takes note of how long a flush took.
@@ -70,7 +72,11 @@ func (t *turns) flushed(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := t.now(); now.Sub(t.since) >= quickestFor {
-		t.since, t.quickest = now, [2]time.Duration{took, t.quickest[0]}
+		former := t.quickest[0]
+		if now.Sub(t.since) >= 2*quickestFor {
+			former = 0 // nothing was flushed for long
+		}
+		t.since, t.quickest = now, [2]time.Duration{took, former}
 	}
 	t.quickest[0] = min(t.quickest[0], took)
 	quickest := t.quickest[0]
@@ -80,7 +86,7 @@ func (t *turns) flushed(took time.Duration) {
 	if took >= max(slowFlush, slowTimes*quickest) {
 		t.most = max(fewestPlaces, t.most*0.9)
 	} else {
-		t.most = min(float64(t.places/2), t.most+0.25)
+		t.most = min(float64(t.beside/2), t.most+0.25)
 	}
 }
 
@@ -126,11 +132,10 @@ func (t *turns) take(ctx context.Context, tenant id.TenantID) (release func(), e
 
 // room reports whether the tenant may have a place now. The lock is held.
 func (t *turns) room(tenant id.TenantID, now time.Time) bool {
-	most := t.places
 	if t.company(tenant, now) {
-		most = int(t.most)
+		return t.taken < t.beside && t.held[tenant] < int(t.most)
 	}
-	return t.taken < t.places && t.held[tenant] < most
+	return t.taken < t.alone
 }
 
 // company reports whether another tenant holds a place, waits for one, or came
@@ -166,7 +171,7 @@ func (t *turns) leave(tenant id.TenantID) {
 // admit lets in who waits, one tenant after another, as far as there is room. Who
 // holds what it may is passed over. The lock is held.
 func (t *turns) admit(now time.Time) {
-	for i := 0; i < len(t.tenants) && t.taken < t.places; {
+	for i := 0; i < len(t.tenants) && (t.taken < t.beside || len(t.tenants) == 1); {
 		tenant := t.tenants[i]
 		own := t.waiting[tenant]
 		for len(own) > 0 && own[0].gone {

@@ -58,7 +58,7 @@ func inLine(t *testing.T, places int, test func(q *line)) {
 			end()
 			synctest.Wait()
 		}()
-		test(&line{t: t, all: all, turns: newTurns(places, time.Now)})
+		test(&line{t: t, all: all, turns: newTurns(places, places, time.Now)})
 	})
 }
 
@@ -139,7 +139,7 @@ func (t *turns) unsound() string {
 		}
 		sum += n
 	}
-	if sum != t.taken || sum > t.places {
+	if sum != t.taken || sum > t.beside {
 		return "places were lost or made"
 	}
 	seen := map[id.TenantID]bool{}
@@ -492,7 +492,7 @@ func (g *guests) share(q *line, tenant id.TenantID) int {
 			return int(q.most)
 		}
 	}
-	return q.places
+	return q.beside
 }
 
 // TestLawsOfTurns: over random histories there are never more places than there
@@ -566,7 +566,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 				t.Fatalf("seed %d, step %d: a tenant got a place and holds %d, its share is %d", seed, step, holds, most)
 			}
 			q.mu.Lock()
-			full := q.taken == q.places
+			full := q.taken == q.beside
 			q.mu.Unlock()
 			if fills && waits[who] && !full && holds < share {
 				t.Fatalf("seed %d, step %d: somebody waits while there is room", seed, step)
@@ -653,7 +653,7 @@ func TestWhatIsASlowFlush(t *testing.T) {
 		"five times that":                           {8 * time.Millisecond, 40 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newTurns(32, func() time.Time { return noon })
+			q := newTurns(32, 32, func() time.Time { return noon })
 			q.flushed(c.quickest)
 			q.most = 8
 			q.flushed(c.took)
@@ -729,7 +729,7 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 // slow for ten to twenty seconds; one that always was is at no time.
 func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	now := noon
-	q := newTurns(32, func() time.Time { return now })
+	q := newTurns(32, 32, func() time.Time { return now })
 	flushes := func(until time.Duration, took time.Duration) {
 		for now.Sub(noon) < until {
 			now = now.Add(100 * time.Millisecond)
@@ -751,7 +751,7 @@ func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	}
 
 	now = noon
-	q = newTurns(32, func() time.Time { return now })
+	q = newTurns(32, 32, func() time.Time { return now })
 	for now.Sub(noon) < time.Minute {
 		now = now.Add(100 * time.Millisecond)
 		if q.flushed(8 * time.Millisecond); q.most != 16 {
@@ -803,7 +803,7 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 				w.running.Store(true)
 				loud := newTenantID()
 				q := &line{t: t, turns: w.turns}
-				q.fill(loud, q.places)
+				q.fill(loud, q.beside)
 				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 				defer cancel()
 				freed := time.AfterFunc(c.freed, func() {
@@ -843,5 +843,61 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAloneThereAreMorePlaces: who has all of them when somebody comes keeps what it
+// has and gets no more until it holds its share.
+func TestAloneThereAreMorePlaces(t *testing.T) { synctest.Test(t, aloneThereAreMorePlaces) }
+
+func aloneThereAreMorePlaces(t *testing.T) {
+	q := newTurns(64, 8, time.Now)
+	loud, quiet := newTenantID(), newTenantID()
+	var releases []func()
+	for range 64 {
+		release, err := q.take(t.Context(), loud)
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	come := make(chan struct{})
+	go func() {
+		if release, err := q.take(context.Background(), quiet); err == nil {
+			release()
+		}
+		close(come)
+	}()
+	synctest.Wait()
+	held := func() (taken, loudly int) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.taken, q.held[loud]
+	}
+	for i, release := range releases {
+		release()
+		if taken, loudly := held(); taken > 64 || loudly > 63-i {
+			t.Fatalf("after %d releases %d are taken, %d by the loud tenant", i+1, taken, loudly)
+		}
+	}
+	<-come
+	if taken, _ := held(); taken != 0 {
+		t.Errorf("%d are taken in the end", taken)
+	}
+	var beside []func()
+	for range 4 {
+		release, err := q.take(t.Context(), loud)
+		if err != nil {
+			t.Fatal(err)
+		}
+		beside = append(beside, release)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.take(ctx, loud); err == nil {
+		t.Error("beside another tenant it got more than half of the places")
+	}
+	for _, release := range beside {
+		release()
 	}
 }

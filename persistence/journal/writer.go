@@ -26,7 +26,7 @@ var (
 )
 
 const (
-	mostLanes    = 2
+	defaultLanes = 2
 	defaultQueue = 4096
 	flushTimeout = 10 * time.Second
 )
@@ -35,7 +35,7 @@ const (
 type Config struct {
 	Pool     *pgxpool.Pool // of the system role, with the writer's settings; a lane takes one connection out of it for good
 	Member   id.MemberID   // the own process: no commit without its living row
-	Lanes    int           // beside the side lane; 0: one for two CPUs, at most 2
+	Lanes    int           // beside the side lane; 0: 2
 	Queue    int           // tickets of new work; 0: 4096
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now; paces admission and measures
@@ -71,9 +71,7 @@ type Writer struct {
 // New makes a writer; nothing happens before Start.
 func New(cfg Config) *Writer {
 	if cfg.Lanes <= 0 {
-		// Lanes share the CPUs with what they write for: more of them make smaller
-		// flushes, which cost more.
-		cfg.Lanes = min(mostLanes, max(1, runtime.GOMAXPROCS(0)/2))
+		cfg.Lanes = defaultLanes
 	}
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
@@ -84,7 +82,7 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(placesPerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
 	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
