@@ -1104,6 +1104,31 @@ func TestSlotsLimitRunningRuns(t *testing.T) {
 	w.is("0", `SELECT steps::text FROM runs WHERE id = $1`, second)
 }
 
+// TestARunningRunThatIsReadAgainCounts: whoever had it may have died before it told
+// that the run goes on after an approval.
+func TestARunningRunThatIsReadAgainCounts(t *testing.T) {
+	w := newWorld(t, simulatedAgent, withSlots)
+	w.hold()
+	r := w.one(`"/say a"`)
+	w.speaking(r)
+	taken := func() []id.RunID {
+		w.slots.mu.Lock()
+		defer w.slots.mu.Unlock()
+		return slices.Clone(w.slots.taken)
+	}
+	if got := taken(); len(got) != 0 {
+		t.Errorf("a run that was granted its place has taken one too: %v", got)
+	}
+	w.restart()
+	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{})
+	if got := w.ends(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	if got := taken(); !slices.Contains(got, r) {
+		t.Errorf("the run counts nowhere after it was read: %v", got)
+	}
+}
+
 func TestModelFailures(t *testing.T) {
 	said := func(text string, err *model.Error) func(context.Context, *model.Request, model.Sink) (*model.Result, error) {
 		return func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
