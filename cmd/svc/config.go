@@ -36,6 +36,8 @@ type Config struct {
 	Escalation     float64
 	ToolTimeout    time.Duration
 	ToolsTTL       time.Duration
+	WebhookBackoff time.Duration
+	WebhookTimeout time.Duration
 	StdioServers   map[string][]string
 	MetricsAddr    string
 	ClusterAddr    string
@@ -81,6 +83,8 @@ func (c *Config) settings() []setting {
 		{env: "SVC_ESCALATION_FRACTION", value: "0.5", usage: "part of an approval's time after which it escalates, above 0 and below 1", set: fraction(&c.Escalation)},
 		{env: "SVC_TOOL_TIMEOUT", value: "60s", usage: "one tool call", set: duration(&c.ToolTimeout)},
 		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},
+		{env: "SVC_WEBHOOK_BACKOFF", value: "5s", usage: "pause after a webhook delivery's first failed attempt, doubled by each further one, at most 1h", set: atMost(time.Hour, &c.WebhookBackoff)},
+		{env: "SVC_WEBHOOK_TIMEOUT", value: "10s", usage: "one attempt of a webhook delivery, at most 5m", set: atMost(5*time.Minute, &c.WebhookTimeout)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may name", set: commands(&c.StdioServers)},
 		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: hostPort(&c.MetricsAddr)},
 		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: peerAddr(&c.ClusterAddr)},
@@ -359,6 +363,18 @@ func duration(to *time.Duration) func(string) error {
 	return func(v string) (err error) {
 		if *to, err = time.ParseDuration(v); err != nil || *to <= 0 {
 			return errors.New("must be a duration above 0, such as 15s")
+		}
+		return nil
+	}
+}
+
+func atMost(most time.Duration, to *time.Duration) func(string) error {
+	return func(v string) error {
+		if err := duration(to)(v); err != nil {
+			return err
+		}
+		if *to > most {
+			return fmt.Errorf("must be at most %s", most)
 		}
 		return nil
 	}

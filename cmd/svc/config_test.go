@@ -47,11 +47,11 @@ func TestFlagGoesBeforeEnvironmentBeforeDefault(t *testing.T) {
 func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	_, err := loaded(t, map[string]string{"SVC_ADDR": "nowhere", "SVC_RATE_CAPACITY": "0", "SVC_MASTER_KEY": "hunter2",
 		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "1us", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
-		"SVC_CLUSTER_LEASE": "2ns"})
+		"SVC_CLUSTER_LEASE": "2ns", "SVC_WEBHOOK_TIMEOUT": "301s", "SVC_WEBHOOK_BACKOFF": "0s"})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE"} {
+	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE", "SVC_WEBHOOK_TIMEOUT", "SVC_WEBHOOK_BACKOFF"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named in: %v", name, err)
 		}

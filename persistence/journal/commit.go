@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/webhook"
 )
 
 // What a commit can end with besides success. Only ErrUnsettled leaves open
@@ -51,6 +52,9 @@ type Commit struct {
 	TimersDone  []TimerKey
 	Usage       []Usage
 	Audit       []Audit
+	// Events become a delivery for each of the tenant's enabled endpoints that hear
+	// of them, as the endpoints are when the commit is written.
+	Events []Event
 	// Approval swaps an approval's row. Where Run is the run that waits for it, both
 	// are swapped or none; else the run has to be waiting. Its timers follow the lock
 	// on the run's row, as everywhere: they are not to be among Timers and TimersDone.
@@ -220,6 +224,14 @@ type Audit struct {
 	TargetID   id.UUID
 	IP         string
 	Detail     json.RawMessage
+}
+
+// Event is something that the tenant's webhook endpoints may hear of.
+type Event struct {
+	ID   id.EventID
+	Type webhook.Type
+	Body []byte // the envelope: the bytes of every attempt
+	At   time.Time
 }
 
 // Statement is one statement of a commit that has no bulk form. It runs after

@@ -176,6 +176,11 @@ func (l *lane) answerWritten(batch []*entry) {
 			l.written[idemKey{e.c.Tenant, e.c.Idempotency.Digest}] = e.c.Op
 		}
 		l.answer(e, nil)
+		if l.w.cfg.OnEvent != nil {
+			for i := range e.c.Events {
+				l.w.cfg.OnEvent(e.c.Tenant, e.c.Events[i].Type)
+			}
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	bTimerSet
 	bUsage
 	bAudit
+	bEvent
 	bulks
 )
 
@@ -69,6 +70,7 @@ func newRows() *rows {
 		bTimerSet:     newBulk("timer_set", tUUID, tText, tUUID, tText, tTime),
 		bUsage:        newBulk("usage_insert", tUUID, tUUID, tTime, tText, tUUID, tUUID, tText, tInt8, tInt8, tFloat8, tJSON),
 		bAudit:        newBulk("audit_insert", tUUID, tUUID, tTime, tText, tText, tText, tUUID, tText, tJSON),
+		bEvent:        newBulk("event_insert", tUUID, tUUID, tText, tBytes, tTime),
 	}
 }
 
@@ -162,6 +164,14 @@ func (r *rows) add(c *Commit) {
 	}
 	for i := range c.Audit {
 		r.addAudit(c, &c.Audit[i])
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		col := r.next(bEvent, c)
+		col[1].uuid(e.ID.UUID)
+		col[2].text(string(e.Type))
+		col[3].bytes(e.Body)
+		col[4].time(e.At)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"agentsvc/persistence/failpoint"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/webhook"
 )
 
 // The boundaries of a commit at which a crash test kills the process. After the
@@ -41,6 +42,9 @@ type Config struct {
 	Now      func() time.Time // nil: time.Now; paces admission and measures
 	Metrics  *Metrics         // nil: counted nowhere
 	OnFenced func()           // called once, by a lane, when this process was declared dead; must not wait for the writer
+	// OnEvent is called, by a lane, for each event that was made durable: endpoints
+	// may have something to send. It does not block. nil: nobody is told.
+	OnEvent func(id.TenantID, webhook.Type)
 }
 
 // Writer is the one group-commit writer of a process.

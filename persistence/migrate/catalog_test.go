@@ -41,6 +41,8 @@ var enums = map[string][]string{
 	"tool_grants_effect_check":    texts(tool.Effects),
 	"approvals_decision_check":    texts(lifecycle.Actions),
 	"approvals_on_timeout_check":  {agent.TimeoutReject, agent.TimeoutCancelRun},
+	"delivery_status_check":       texts(lifecycle.DeliveryStatuses),
+	"triggers_kind_check":         texts(lifecycle.TriggerKinds),
 }
 
 func texts[T ~string](values []T) []string {

@@ -21,6 +21,8 @@ var columns = []column{
 	{"approvals", "edited", byID},
 	{"run_steps", "sealed", byRunAndIdx},
 	{"idempotency", "response", byDigest},
+	{"webhooks", "secret", byID},
+	{"triggers", "secret", byID},
 }
 
 // column is one column of sealed values.

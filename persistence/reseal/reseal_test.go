@@ -43,6 +43,7 @@ var notSealed = map[string]string{
 	"sessions.secret_hash":       "a hash",
 	"login_links.secret_hash":    "a hash",
 	"approvals.digest":           "a hash",
+	"webhook_deliveries.body":    "what receivers of the tenant get, and what runs show in plain",
 	"schema_migrations.checksum": "a hash",
 }
 
@@ -174,6 +175,11 @@ func (w *world) fill(tenant id.TenantID, v *vault.Vault) {
 	key := append(digest[:], digest[:]...)
 	w.exec("INSERT INTO idempotency (tenant_id, digest, fingerprint, status, response, created_at) VALUES ($1, $2, $2, 200, $3, now())",
 		tenant, key, w.seal(v, "idempotency.response", tenant, hex.EncodeToString(key)))
+	webhook, trigger := id.WebhookID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
+	w.exec("INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://w.example', '{*}', $3)",
+		tenant, webhook, w.seal(v, "webhooks.secret", tenant, webhook.String()))
+	w.exec("INSERT INTO triggers (tenant_id, id, name, kind, agent_id, secret) VALUES ($1, $2, 't', 'hook', $3, $4)",
+		tenant, trigger, w.agent[tenant], w.seal(v, "triggers.secret", tenant, trigger.String()))
 }
 
 // stored reads a value by the key in its place, without this package's queries.

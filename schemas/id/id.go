@@ -49,6 +49,10 @@ type (
 	SessionID    struct{ UUID }
 	LinkID       struct{ UUID } // a one-time login link
 	EndUserID    struct{ UUID }
+	WebhookID    struct{ UUID } // a webhook endpoint
+	EventID      struct{ UUID } // one event, the same for all endpoints
+	DeliveryID   struct{ UUID } // one event for one endpoint
+	TriggerID    struct{ UUID }
 	UsageID      struct{ UUID }
 	AuditID      struct{ UUID }
 	MemberID     struct{ UUID } // one process of the cluster

@@ -217,3 +217,28 @@ const (
 
 // UsageKinds lists every value.
 var UsageKinds = []UsageKind{UsageLLM, UsageEmbedding, UsageBrowserSkillRun}
+
+// DeliveryStatus is the status of a webhook delivery (service.md, States).
+type DeliveryStatus string
+
+// Values of DeliveryStatus (open-parts.md, Webhooks).
+const (
+	DeliveryPending   DeliveryStatus = "pending"
+	DeliverySucceeded DeliveryStatus = "succeeded"
+	DeliveryFailed    DeliveryStatus = "failed"
+)
+
+// DeliveryStatuses lists every value.
+var DeliveryStatuses = []DeliveryStatus{DeliveryPending, DeliverySucceeded, DeliveryFailed}
+
+// TriggerKind is what fires a trigger besides a person (open-parts.md, triggers).
+type TriggerKind string
+
+// Values of TriggerKind.
+const (
+	TriggerHook     TriggerKind = "hook"
+	TriggerSchedule TriggerKind = "schedule"
+)
+
+// TriggerKinds lists every value.
+var TriggerKinds = []TriggerKind{TriggerHook, TriggerSchedule}

@@ -24,6 +24,8 @@ const (
 	KindApproval = "approval"
 	KindLimit    = "limit"
 	KindStream   = "stream"
+	KindDelivery = "delivery" // the deliveries of one webhook endpoint
+	KindTrigger  = "trigger"
 )
 
 // Origin says what started a run.

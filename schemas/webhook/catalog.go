@@ -62,14 +62,15 @@ func Hears(types []Type, t Type) bool {
 // Attempts is how often a delivery is tried.
 const Attempts = 5
 
-// firstPause is the pause after the first failed attempt; each further one doubles it.
-const firstPause = 5 * time.Second
+// FirstPause is the pause after the first failed attempt, unless the deployment has
+// another; each further one doubles it.
+const FirstPause = 5 * time.Second
 
 // Pause is how long after failed attempt n, counted from 1, the next one comes: 5,
-// 10, 20 and 40 s. ok is false where there is no next one.
-func Pause(n int) (d time.Duration, ok bool) {
+// 10, 20 and 40 s where first is FirstPause. ok is false where there is no next one.
+func Pause(first time.Duration, n int) (d time.Duration, ok bool) {
 	if n < 1 || n >= Attempts {
 		return 0, false
 	}
-	return firstPause << (n - 1), true
+	return first << (n - 1), true
 }

@@ -136,3 +136,16 @@ INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id,
 SELECT u.tenant_id, u.id, u.at, u.actor, u.action, u.target_kind, u.target_id, u.ip, u.detail
 FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[], $9::json[])
   AS u (tenant_id, id, at, actor, action, target_kind, target_id, ip, detail)
+
+-- The lock keeps an endpoint that is being removed from being referred to: one that
+-- is gone by then drops out of the join.
+-- name: event_insert
+WITH heard AS MATERIALIZED (
+  SELECT u.tenant_id, u.id, u.type, u.body, u.created_at, w.id AS webhook_id
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::timestamptz[]) AS u (tenant_id, id, type, body, created_at)
+  JOIN webhooks w ON w.tenant_id = u.tenant_id
+  WHERE w.enabled AND w.events && ARRAY[u.type, '*'] AND (w.expires_at IS NULL OR w.expires_at > u.created_at)
+  FOR KEY SHARE OF w
+)
+INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
+SELECT h.tenant_id, new_id(h.created_at), h.webhook_id, h.id, h.type, h.body, h.created_at, h.created_at FROM heard h

@@ -1,0 +1,3 @@
+DROP TABLE triggers, webhook_deliveries, webhooks;
+DROP FUNCTION new_id(timestamptz);
+DROP DOMAIN delivery_status;

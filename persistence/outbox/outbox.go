@@ -1,0 +1,57 @@
+// Package outbox is how webhook deliveries leave the database and how what became
+// of them comes back: the rows that commits have put there (journal.Event), claimed
+// before they are sent and settled afterwards.
+package outbox
+
+import (
+	"time"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/webhook"
+)
+
+// Endpoint names a webhook endpoint.
+type Endpoint struct {
+	Tenant id.TenantID
+	ID     id.WebhookID
+}
+
+// Attempt is a delivery that was claimed: durably begun, and to be sent now.
+type Attempt struct {
+	Delivery id.DeliveryID
+	Event    id.EventID
+	Type     webhook.Type
+	Body     []byte
+	N        int // 1 to webhook.Attempts
+	BegunAt  time.Time
+}
+
+// Result is what became of an attempt.
+type Result struct {
+	Delivery   id.DeliveryID
+	N          int
+	Status     lifecycle.DeliveryStatus // succeeded, failed, or pending where another attempt follows
+	HTTPStatus int                      // 0: there was no answer
+	Error      string                   // "" where it succeeded
+	Duration   time.Duration
+	NextAt     time.Time // of the next attempt, where Status is pending
+	// Unsent says that nothing was sent: the attempt does not count, and is due again.
+	Unsent bool
+}
+
+// Turn is what one endpoint wants in a flush: results made durable, then as many
+// due deliveries claimed as it has room for.
+type Turn struct {
+	Endpoint Endpoint
+	Results  []Result
+	Want     int
+}
+
+// Claimed is the answer to a Turn.
+type Claimed struct {
+	Attempts []Attempt
+	// Next is when the endpoint's next pending delivery is due that was not claimed
+	// now; zero: there is none.
+	Next time.Time
+}

@@ -1,0 +1,42 @@
+package webhook
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"time"
+)
+
+// Envelope is the body of every attempt of an event's deliveries (service.md,
+// Events, Webhooks). ID is the event's, the same for all endpoints.
+type Envelope struct {
+	ID        string          `json:"id"`
+	Type      Type            `json:"type"`
+	Data      json.RawMessage `json:"data"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+// Encode makes the body of an event. data is what encoding/json makes of a plain
+// struct, and has to encode.
+func Encode(id string, t Type, data any, at time.Time) []byte {
+	raw, err := json.Marshal(data)
+	if err == nil {
+		raw, err = json.Marshal(Envelope{ID: id, Type: t, Data: raw, CreatedAt: at.UTC()})
+	}
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// secretScheme begins every endpoint's secret.
+const secretScheme = "whsec_"
+
+// NewSecret makes an endpoint's secret.
+func NewSecret() string {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err) // crypto/rand never fails on supported systems
+	}
+	return secretScheme + base64.RawURLEncoding.EncodeToString(b[:])
+}
