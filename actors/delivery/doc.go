@@ -1,0 +1,40 @@
+// Package delivery brings webhook deliveries to their endpoints (service.md,
+// Events, Webhooks).
+//
+// I am one endpoint, an actor of kind delivery under the endpoint's id, in memory
+// only: what is to be sent, and what became of it, are the rows of the outbox. I am
+// told durable.Wake by Hearers when an event was committed, by the routes that make
+// deliveries due, and by the sweep, which also finds what is due after a crash and
+// after a move.
+//
+//	          ┌───────────────── Wake, alarm at Next ─────────────────┐
+//	          ▼                                                       │
+//	┌─► a turn is asked ──claimed──► attempts under way ──ended──┐    │
+//	│   (results, room)     │                                    │    │
+//	│         │             └──nothing claimed, nothing left──► resting until Next,
+//	│       fails                                                │    or gone
+//	│         ▼                                                  │
+//	│   pausing, results kept ◄── an attempt was not sent ───────┤
+//	└───────── alarm ◄───────────────────────────────────────────┘
+//
+// A turn (outbox.Turn) makes the results so far durable and claims as many due
+// deliveries as I have room for, in one. One turn is asked at a time; what ends
+// meanwhile goes into the next. An attempt is a goroutine: it reads the endpoint's
+// URL and secret, through a cache that follows revocations, has them signed and
+// sent, and its result comes back as a message.
+//
+// Order: none between deliveries; oldest due first into the attempts. Limits: 32
+// attempts at a time, so that a slow or dead endpoint has only its own to wait for;
+// beside those of one endpoint the attempts of a node share its places, of which
+// nobody takes more than a quarter of what is left, and everybody has one. At most
+// 64 results are kept: without turns nothing is claimed. A delivery has at most
+// webhook.Attempts attempts, which the rows count when they are claimed. A listener,
+// an endpoint that is disabled or gone: nothing is claimed and nothing sent.
+//
+// Loss: a result that cannot be made durable before I end leaves its row claimed,
+// and the row comes due again by itself: the endpoint may hear twice, never not at
+// all. When I end (the shard moves, the node stops or loses its lease), what has not
+// been sent is called off and given back, what has been sent may end within the
+// sender's grace; their results are made durable after me. I leave memory when
+// nothing is pending, under way or unsettled.
+package delivery

@@ -1,0 +1,241 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/webhook"
+)
+
+const (
+	maxHearers   = 1 << 16 // tenants
+	hearersFor   = 30 * time.Second
+	maxCommitted = 1 << 16 // tenants that were committed for and not told yet
+	loaders      = 4
+	loadTimeout  = 5 * time.Second
+)
+
+// Hearing is an endpoint and what it hears of.
+type Hearing struct {
+	ID     id.WebhookID
+	Events []webhook.Type
+}
+
+// Reader reads the enabled endpoints of a tenant, and its listeners.
+type Reader interface {
+	Hearing(ctx context.Context, t id.TenantID) ([]Hearing, error)
+}
+
+// Teller sends messages (cluster.Node).
+type Teller interface {
+	Tell(a cluster.Address, m any)
+}
+
+// HearersConfig is what Hearers need. Reader and Tell are required.
+type HearersConfig struct {
+	Reader Reader
+	Tell   Teller
+	Valid  func() bool      // the node holds its lease; nil: always
+	Now    func() time.Time // nil: time.Now
+	Log    zerolog.Logger
+}
+
+// Hearers know which endpoints of a tenant hear of what, and wake them when it was
+// committed. Who is unknown is read in the background; where that fails nobody is
+// woken, and the sweep finds what is due. None of its methods but Start and Stop
+// blocks.
+type Hearers struct {
+	cfg    HearersConfig
+	cache  *store.Cache[id.TenantID, []Hearing]
+	bell   chan struct{} // capacity 1: there is something in committed
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex // guards the fields below
+	committed map[id.TenantID][]webhook.Type
+	unknown   map[id.TenantID][]webhook.Type // to be read, and then told
+	loading   int                            // goroutines that do
+	failing   bool                           // the last read failed, and it was logged
+}
+
+// NewHearers makes Hearers that know nobody yet.
+func NewHearers(cfg HearersConfig) *Hearers {
+	return &Hearers{
+		cfg:       cfg,
+		cache:     store.NewCache[id.TenantID, []Hearing](store.CacheConfig{Max: maxHearers, TTL: hearersFor, Now: cfg.Now, Valid: cfg.Valid}),
+		bell:      make(chan struct{}, 1),
+		committed: map[id.TenantID][]webhook.Type{},
+		unknown:   map[id.TenantID][]webhook.Type{},
+	}
+}
+
+// Start begins to wake endpoints.
+func (h *Hearers) Start(context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	h.cancel = cancel
+	h.wg.Go(func() {
+		for {
+			select {
+			case <-h.bell:
+				h.runOnce(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Stop ends that.
+func (h *Hearers) Stop() {
+	if h.cancel != nil {
+		h.cancel()
+	}
+	h.wg.Wait()
+}
+
+// Hears reports whether a tenant has any endpoint. Who is not known may have one:
+// true, and the next answer knows better.
+func (h *Hearers) Hears(t id.TenantID) bool {
+	if hearing, ok := h.cache.Get(t); ok {
+		return len(hearing) > 0
+	}
+	h.note(t)
+	return true
+}
+
+// Committed says that an event of a tenant is durable. Those who hear of it are
+// told durable.Wake soon, once for many.
+func (h *Hearers) Committed(t id.TenantID, of webhook.Type) { h.note(t, of) }
+
+// Forget drops what is known of a tenant's endpoints: one was made, changed or
+// removed.
+func (h *Hearers) Forget(t id.TenantID) { h.cache.Drop(t) }
+
+// ForgetAll drops everything.
+func (h *Hearers) ForgetAll() { h.cache.Clear() }
+
+// note adds to what runOnce goes over; without a type the tenant becomes known.
+func (h *Hearers) note(t id.TenantID, types ...webhook.Type) {
+	h.mu.Lock()
+	fits := merge(h.committed, t, types)
+	h.mu.Unlock()
+	if !fits {
+		loadFailures.Inc()
+		return
+	}
+	select {
+	case h.bell <- struct{}{}:
+	default:
+	}
+}
+
+// merge adds types to those of t, and reports whether there was room.
+func merge(into map[id.TenantID][]webhook.Type, t id.TenantID, types []webhook.Type) bool {
+	have, ok := into[t]
+	if !ok && len(into) >= maxCommitted {
+		return false
+	}
+	for _, of := range types {
+		if !slices.Contains(have, of) {
+			have = append(have, of)
+		}
+	}
+	into[t] = have
+	return true
+}
+
+// runOnce wakes who hears of what was committed since the last time.
+func (h *Hearers) runOnce(ctx context.Context) {
+	h.mu.Lock()
+	committed := h.committed
+	h.committed = make(map[id.TenantID][]webhook.Type, min(len(committed), 1024))
+	h.mu.Unlock()
+	for t, types := range committed {
+		if hearing, ok := h.cache.Get(t); ok {
+			h.wake(t, hearing, types)
+		} else {
+			h.load(ctx, t, types)
+		}
+	}
+}
+
+func (h *Hearers) wake(t id.TenantID, hearing []Hearing, types []webhook.Type) {
+	for _, w := range hearing {
+		if slices.ContainsFunc(types, func(of webhook.Type) bool { return webhook.Hears(w.Events, of) }) {
+			h.cfg.Tell.Tell(Address(t, w.ID), durable.Wake{})
+		}
+	}
+}
+
+// load has a tenant read by one of the loaders.
+func (h *Hearers) load(ctx context.Context, t id.TenantID, types []webhook.Type) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !merge(h.unknown, t, types) {
+		loadFailures.Inc()
+		return
+	}
+	if h.loading < loaders {
+		h.loading++
+		h.wg.Go(func() { h.loadAll(ctx) })
+	}
+}
+
+// loadAll reads who is unknown until nobody is.
+func (h *Hearers) loadAll(ctx context.Context) {
+	for {
+		t, types, ok := h.nextUnknown(ctx)
+		if !ok {
+			return
+		}
+		once, cancel := context.WithTimeout(ctx, loadTimeout)
+		hearing, _, err := h.cache.Load(once, t, func(ctx context.Context) ([]Hearing, bool, error) {
+			hearing, err := h.cfg.Reader.Hearing(ctx, t)
+			return hearing, true, err
+		})
+		cancel()
+		h.loaded(ctx, t, err)
+		if err == nil {
+			h.wake(t, hearing, types)
+		}
+	}
+}
+
+func (h *Hearers) nextUnknown(ctx context.Context) (id.TenantID, []webhook.Type, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() == nil {
+		for t, types := range h.unknown {
+			delete(h.unknown, t)
+			return t, types, true
+		}
+	}
+	h.loading--
+	return id.TenantID{}, nil, false
+}
+
+// loaded counts a failure, and logs the first of several.
+func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	h.mu.Lock()
+	first := err != nil && !h.failing
+	h.failing = err != nil
+	h.mu.Unlock()
+	if err != nil {
+		loadFailures.Inc()
+	}
+	if first {
+		h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read who hears of events")
+	}
+}

@@ -1,0 +1,240 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/outbox"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/webhook"
+)
+
+const (
+	defaultPlaces = 4096
+	turnTimeout   = 5 * time.Second
+	readTimeout   = 2 * time.Second // of an endpoint
+)
+
+// Config is what the kind needs. Outbox, Endpoints and Sender are required.
+type Config struct {
+	Outbox    Outbox
+	Endpoints Endpoints
+	Sender    Sender
+	// Backoff is the pause after the first failed attempt; 0: webhook.FirstPause.
+	Backoff time.Duration
+	// Places is how many attempts the node has under way at a time; 0: 4096.
+	Places int
+	// Suspended, where set, says that nothing is to be begun now. Who has something
+	// due is woken by the sweep when that is over.
+	Suspended func() bool
+	Now       func() time.Time // the clock of the outbox; nil: time.Now
+	Log       zerolog.Logger
+}
+
+// Register makes n host the deliveries of endpoints. It is called before n starts;
+// what is under way when n stops is waited for by n's Stop.
+func Register(n *cluster.Node, cfg Config) {
+	if cfg.Outbox == nil || cfg.Endpoints == nil || cfg.Sender == nil {
+		panic("delivery: Outbox, Endpoints and Sender are needed")
+	}
+	if cfg.Backoff <= 0 {
+		cfg.Backoff = webhook.FirstPause
+	}
+	if cfg.Places <= 0 {
+		cfg.Places = defaultPlaces
+	}
+	if cfg.Suspended == nil {
+		cfg.Suspended = func() bool { return false }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	h := &hosting{Config: cfg}
+	n.Register(msg.KindDelivery, func(a cluster.Address) cluster.Behavior {
+		return &actor{h: h, at: outbox.Endpoint{Tenant: a.Tenant, ID: id.WebhookID{UUID: a.ID}}}
+	})
+	n.OnStop(h.wait)
+}
+
+// Address is where the deliveries of an endpoint live.
+func Address(t id.TenantID, w id.WebhookID) cluster.Address {
+	return cluster.Address{Kind: msg.KindDelivery, Tenant: t, ID: w.UUID}
+}
+
+// hosting is what all endpoints of a node share.
+type hosting struct {
+	Config
+	taken atomic.Int64 // places
+	wg    sync.WaitGroup
+}
+
+// wait returns when no goroutine of an endpoint is left, or with ctx.
+func (h *hosting) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { h.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for deliveries: %w", ctx.Err())
+	}
+}
+
+// take takes up to want places for an endpoint: no more than a quarter of what is
+// left, but one for who has none.
+func (h *hosting) take(want int, none bool) int {
+	for {
+		taken := h.taken.Load()
+		n := min(want, int(int64(h.Places)-taken)/4)
+		if n <= 0 {
+			if n = 0; none {
+				n = 1
+			}
+		}
+		if h.taken.CompareAndSwap(taken, taken+int64(n)) {
+			return n
+		}
+	}
+}
+
+func (h *hosting) giveBack(places int) { h.taken.Add(int64(-places)) }
+
+// turn asks a turn for an actor and tells it the answer. The claims of an actor
+// that has ended meanwhile are given back.
+func (h *hosting) turn(ref cluster.Ref, t outbox.Turn) {
+	c, err := h.ask(t)
+	h.giveBack(t.Want - len(c.Attempts))
+	if ref.Send(turned{claimed: c, wanted: t.Want, err: err}) {
+		return
+	}
+	if err != nil {
+		h.lost(t.Endpoint, t.Results, err)
+		return
+	}
+	h.giveBack(len(c.Attempts))
+	var left []outbox.Result
+	for _, a := range c.Attempts {
+		left = append(left, unsent(a))
+	}
+	h.settle(t.Endpoint, left)
+}
+
+// ask asks a turn. It claims nothing for an endpoint to which nothing can be sent.
+func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
+	defer cancel()
+	closed := false
+	if t.Want > 0 {
+		_, open, err := h.target(ctx, t.Endpoint)
+		if err != nil && len(t.Results) == 0 {
+			return outbox.Claimed{}, err
+		}
+		if !open {
+			closed, t.Want = err == nil, 0
+		}
+	}
+	if t.Want == 0 && len(t.Results) == 0 {
+		return outbox.Claimed{}, nil
+	}
+	c, err := h.Outbox.Turn(ctx, t)
+	if err != nil {
+		return outbox.Claimed{}, fmt.Errorf("ask a turn: %w", err)
+	}
+	if closed {
+		c.Next = time.Time{} // who opens it wakes it
+	}
+	return c, nil
+}
+
+// target is where to send to; open is false where nothing is to be sent.
+func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, open bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	to, ok, err := h.Endpoints.Endpoint(ctx, at.Tenant, at.ID)
+	if err != nil {
+		return Target{}, false, fmt.Errorf("read endpoint: %w", err)
+	}
+	return to, ok && to.Enabled && to.URL != "", nil
+}
+
+// attempt makes one attempt and tells its result to the actor that claimed it.
+func (h *hosting) attempt(ctx context.Context, ref cluster.Ref, at outbox.Endpoint, a outbox.Attempt) {
+	r := h.perform(ctx, at, a)
+	h.giveBack(1)
+	if !ref.Send(ended{r}) {
+		h.settle(at, []outbox.Result{r})
+	}
+}
+
+func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Attempt) (r outbox.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.log(h.Log.Error(), at).Stringer("delivery", a.Delivery).Interface("panic", v).Bytes("stack", debug.Stack()).Msg("attempt panicked")
+			r = h.result(a, Outcome{Error: "the attempt failed within the service"})
+		}
+	}()
+	if ctx.Err() != nil {
+		return unsent(a)
+	}
+	to, open, err := h.target(ctx, at)
+	if err != nil || !open {
+		return unsent(a)
+	}
+	return h.result(a, h.Sender.Send(ctx, to, a))
+}
+
+// result is what an outcome means for the delivery (service.md, Events, Webhooks).
+func (h *hosting) result(a outbox.Attempt, o Outcome) outbox.Result {
+	r := outbox.Result{
+		Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliverySucceeded,
+		HTTPStatus: o.HTTPStatus, Error: o.Error, Duration: o.Duration,
+	}
+	if o.Unsent {
+		return unsent(a)
+	}
+	if o.Error != "" {
+		r.Status = lifecycle.DeliveryFailed
+		if pause, more := webhook.Pause(h.Backoff, a.N); more {
+			r.Status, r.NextAt = lifecycle.DeliveryPending, h.Now().Add(pause)
+		}
+	}
+	return r
+}
+
+// unsent gives an attempt back: it does not count.
+func unsent(a outbox.Attempt) outbox.Result {
+	return outbox.Result{Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliveryPending, Unsent: true}
+}
+
+// settle makes results durable whose actor has ended. What cannot be is given up:
+// its rows come due again by themselves.
+func (h *hosting) settle(at outbox.Endpoint, results []outbox.Result) {
+	if len(results) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
+	defer cancel()
+	if _, err := h.Outbox.Turn(ctx, outbox.Turn{Endpoint: at, Results: results}); err != nil {
+		h.lost(at, results, err)
+	}
+}
+
+func (h *hosting) lost(at outbox.Endpoint, results []outbox.Result, err error) {
+	if len(results) > 0 {
+		unsettled.Add(float64(len(results)))
+		h.log(h.Log.Warn(), at).Err(err).Int("results", len(results)).Msg("results of attempts are lost")
+	}
+}
+
+func (h *hosting) log(e *zerolog.Event, at outbox.Endpoint) *zerolog.Event {
+	return e.Stringer("tenant", at.Tenant).Stringer("webhook", at.ID)
+}

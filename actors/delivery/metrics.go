@@ -1,0 +1,27 @@
+package delivery
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	endpoints = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_delivery_endpoints",
+		Help: "Endpoints of this node with deliveries pending or under way.",
+	})
+	turnFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_delivery_turn_failures_total",
+		Help: "Turns of endpoints that failed and were asked again: no storage, or the endpoint could not be read.",
+	})
+	unsettled = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_delivery_results_lost_total",
+		Help: "Results of attempts that could not be made durable before their node or shard was given up; the deliveries come due again.",
+	})
+	loadFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_delivery_hearers_failures_total",
+		Help: "Reads of who hears of a tenant's events that failed, or had no room; the sweep wakes the endpoints instead.",
+	})
+)
+
+// Collectors are the metrics of this package.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{endpoints, turnFailures, unsettled, loadFailures}
+}

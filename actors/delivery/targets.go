@@ -1,0 +1,51 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+)
+
+const (
+	maxTargets = 1 << 16
+	targetsFor = 30 * time.Second
+)
+
+// TargetsConfig is what Targets need.
+type TargetsConfig struct {
+	Endpoints Endpoints        // the rows
+	Valid     func() bool      // the node holds its lease; nil: always
+	Now       func() time.Time // nil: time.Now
+}
+
+// Targets are Endpoints that remember. After Forget nobody gets what was read
+// before it.
+type Targets struct {
+	rows  Endpoints
+	cache *store.Cache[endpointAt, Target]
+}
+
+type endpointAt struct {
+	tenant  id.TenantID
+	webhook id.WebhookID
+}
+
+// NewTargets makes Targets that remember nothing yet.
+func NewTargets(cfg TargetsConfig) *Targets {
+	return &Targets{cfg.Endpoints, store.NewCache[endpointAt, Target](store.CacheConfig{
+		Max: maxTargets, TTL: targetsFor, Now: cfg.Now, Valid: cfg.Valid,
+	})}
+}
+
+// Endpoint implements Endpoints.
+func (s *Targets) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (Target, bool, error) {
+	return s.cache.Load(ctx, endpointAt{t, w}, func(ctx context.Context) (Target, bool, error) { return s.rows.Endpoint(ctx, t, w) })
+}
+
+// Forget drops an endpoint.
+func (s *Targets) Forget(t id.TenantID, w id.WebhookID) { s.cache.Drop(endpointAt{t, w}) }
+
+// ForgetAll drops everything.
+func (s *Targets) ForgetAll() { s.cache.Clear() }

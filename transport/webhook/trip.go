@@ -1,0 +1,102 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"syscall"
+
+	"agentsvc/transport/egress"
+)
+
+// trip is how far an attempt has come.
+type trip struct {
+	state     atomic.Int32
+	broken    atomic.Bool // the request was not written to its end, and will not be
+	answers   atomic.Bool // the first byte of an answer has come
+	tlsFailed atomic.Bool // at its handshake
+}
+
+// Values of trip.state. It leaves resting once.
+const (
+	resting   int32 = iota // no byte of the body was taken
+	begun                  // the endpoint may have all of it
+	calledOff              // no byte of the body will be taken
+)
+
+// errCalledOff is what reading the body of an attempt returns that was called off.
+var errCalledOff = fmt.Errorf("the attempt was called off: %w", context.Canceled)
+
+// callOff reports whether the attempt can still be kept from being sent; it is, then.
+func (t *trip) callOff() bool { return t.state.CompareAndSwap(resting, calledOff) }
+
+// body is what is sent. The transport may take it anew where it is certain that
+// nothing of it was received.
+func (t *trip) body(b []byte) io.ReadCloser {
+	t.broken.Store(false)
+	return &payload{t: t, r: bytes.NewReader(b)}
+}
+
+type payload struct {
+	t *trip
+	r *bytes.Reader
+}
+
+// Read implements io.Reader.
+func (p *payload) Read(b []byte) (int, error) {
+	if !p.t.state.CompareAndSwap(resting, begun) && p.t.state.Load() == calledOff {
+		return 0, errCalledOff
+	}
+	return p.r.Read(b)
+}
+
+// Close implements io.Closer.
+func (p *payload) Close() error { return nil }
+
+// hooks tell the trip how its request goes.
+func (t *trip) hooks() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		WroteRequest:         func(i httptrace.WroteRequestInfo) { t.broken.Store(i.Err != nil) },
+		GotFirstResponseByte: func() { t.answers.Store(true) },
+		TLSHandshakeDone:     func(_ tls.ConnectionState, err error) { t.tlsFailed.Store(err != nil) },
+	}
+}
+
+// failed is the outcome of a request without an answer. Its text is our own: what
+// an error says may name the URL, or quote the other side.
+func (t *trip) failed(err error) (Outcome, string) {
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var late net.Error
+	fail := func(class, text string) (Outcome, string) { return Outcome{Error: text}, class }
+	switch {
+	// Nobody but the caller, and the lost lease, cancels.
+	case errors.Is(err, context.Canceled) && (t.state.Load() != begun || t.broken.Load()):
+		return Outcome{Error: "the node ended before it sent anything", Unsent: true}, "unsent"
+	case errors.Is(err, context.Canceled):
+		return fail("cut", "the node ended before the endpoint answered")
+	case errors.Is(err, egress.ErrRefused):
+		return fail("refused", "the outbound guard refused the endpoint's address")
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+		return fail("timeout", "the endpoint did not answer in time")
+	case errors.As(err, &dns):
+		return fail("unreachable", "the endpoint's name does not resolve")
+	case errors.As(err, &cert):
+		return fail("tls", "the endpoint's certificate is not trusted")
+	case t.tlsFailed.Load(), errors.As(err, &alert), errors.Is(err, http.ErrSchemeMismatch):
+		return fail("tls", "TLS with the endpoint failed")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fail("unreachable", "the endpoint refused the connection")
+	case t.answers.Load():
+		return fail("malformed", "the endpoint's answer broke off or is not HTTP")
+	}
+	return fail("broken", "the connection to the endpoint broke")
+}
