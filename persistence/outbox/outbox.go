@@ -1,6 +1,3 @@
-// Package outbox is how webhook deliveries leave the database and how what became
-// of them comes back: the rows that commits have put there (journal.Event), claimed
-// before they are sent and settled afterwards.
 package outbox
 
 import (
@@ -27,16 +24,18 @@ type Attempt struct {
 	BegunAt  time.Time
 }
 
-// Result is what became of an attempt.
+// Result is what became of an attempt. One of a delivery that is not the endpoint's,
+// or whose attempt N is not under way any more, changes nothing.
 type Result struct {
 	Delivery   id.DeliveryID
 	N          int
 	Status     lifecycle.DeliveryStatus // succeeded, failed, or pending where another attempt follows
 	HTTPStatus int                      // 0: there was no answer
-	Error      string                   // "" where it succeeded
+	Error      string                   // "" where it succeeded; the first 1000 bytes are kept
 	Duration   time.Duration
 	NextAt     time.Time // of the next attempt, where Status is pending
 	// Unsent says that nothing was sent: the attempt does not count, and is due again.
+	// The other fields beside Delivery and N mean nothing then.
 	Unsent bool
 }
 
@@ -52,6 +51,8 @@ type Turn struct {
 type Claimed struct {
 	Attempts []Attempt
 	// Next is when the endpoint's next pending delivery is due that was not claimed
-	// now; zero: there is none.
+	// now; zero: there is none. One that is under way since earlier counts with the
+	// time at which it is begun again should nobody say what became of it. A time that
+	// has passed means that there was more than was wanted, or than fits in a Turn.
 	Next time.Time
 }

@@ -82,6 +82,13 @@ CREATE FUNCTION new_id(at timestamptz) RETURNS uuid VOLATILE PARALLEL SAFE LANGU
   SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send(floor(extract(epoch FROM at) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
 $$;
 
+-- An attempt_log with one more attempt, which has the last 20. What is not known of
+-- the attempt is null.
+CREATE FUNCTION with_attempt(attempt_log json, at timestamptz, http_status int, error text, duration_ms bigint) RETURNS json STABLE PARALLEL SAFE LANGUAGE sql AS $$
+  SELECT (CASE WHEN json_array_length($1) >= 20 THEN $1::jsonb - 0 ELSE $1::jsonb END || jsonb_build_object(
+    'at', to_char($2 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'http_status', $3, 'error', $4, 'duration_ms', $5))::json
+$$;
+
 DO $$
 DECLARE t text;
 BEGIN

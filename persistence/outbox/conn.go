@@ -1,0 +1,95 @@
+package outbox
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/pg"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+var queries = pg.Queries(queryFiles)
+
+// prefix keeps the names of the outbox's prepared statements apart from those that
+// the driver makes.
+const prefix = "outbox_"
+
+// connect takes a connection out of the pool for good and prepares the statements.
+func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	pooled, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	conn := pooled.Hijack()
+	if err := setUp(ctx, conn); err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+func setUp(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, queries.Get("setup")); err != nil {
+		return fmt.Errorf("set up the connection: %w", err)
+	}
+	for _, name := range []string{"fence", "settle", "unsettled", "claim", "next"} {
+		if _, err := conn.Prepare(ctx, prefix+name, queries.Get(name)); err != nil {
+			return fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// closeTime bounds the good-bye to a server that may not answer.
+const closeTime = time.Second
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing depends on it
+	<-conn.PgConn().CleanupDone()
+}
+
+// sortFailure says how a flush ended whose round trip over conn answered err. What
+// the database has refused, or what was never sent, has left no trace; of all else it
+// is not known.
+func sortFailure(conn *pgx.Conn, err error) verdict {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		if conn.IsClosed() {
+			return gone
+		}
+		return refused
+	}
+	if pgErr.SeverityUnlocalized != "ERROR" || pg.IsUnavailable(err) {
+		return gone
+	}
+	switch pgErr.Code {
+	case "SVC01":
+		return fenced
+	case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock time-out, cancelled
+		return busy
+	}
+	return refused
+}
+
+// pause waits for d, or answers false when ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,319 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/webhook"
+)
+
+// verdict is how one transaction ended.
+type verdict string
+
+const (
+	committed verdict = ""
+	refused   verdict = "refused" // the database will not have these rows
+	busy      verdict = "busy"    // locks were in the way
+	gone      verdict = "gone"    // no database: it may have committed or not
+	fenced    verdict = "fenced"  // the own process is dead
+)
+
+const (
+	flushTimeout = 10 * time.Second
+	tries        = 4 // of a flush that meets locks; then it is halved
+)
+
+// lostWords are what an attempt's log entry says of which no result came.
+const lostWords = "the outcome of this attempt is not known"
+
+// flush writes batch and answers its entries, except those that have to be tried
+// again: they are queued.
+func (o *Outbox) flush(batch []*entry) {
+	for again := 0; len(batch) > 0; {
+		if o.conn == nil && !o.reconnect() {
+			o.answerAll(batch, fmt.Errorf("%w: it was stopped", ErrUnavailable))
+			return
+		}
+		// While there was no database callers may have left, with results that they
+		// know nothing of.
+		if batch = o.withoutAbandoned(batch); len(batch) == 0 {
+			return
+		}
+		found, how, err := o.transact(batch)
+		if how != committed {
+			o.metrics.redone.WithLabelValues(string(how)).Inc()
+		}
+		switch how {
+		case committed:
+			o.up()
+			o.settled(batch, found)
+			return
+		case fenced:
+			o.answerAll(batch, ErrFenced)
+			o.fence()
+			return
+		case gone:
+			// Results are written again. Of claims that were committed nobody knows: they
+			// come due by themselves.
+			o.broken(err)
+			continue
+		case busy:
+			o.up()
+			if again++; again < tries && pause(o.hard, minPause<<again) {
+				continue
+			}
+		case refused:
+			o.up()
+		}
+		if len(batch) == 1 || o.hard.Err() != nil {
+			what := ErrRefused
+			if how == busy || o.hard.Err() != nil {
+				what = ErrUnavailable
+			}
+			o.answerAll(batch, fmt.Errorf("%w: %w", what, err))
+			return
+		}
+		o.flush(slices.Clone(batch[:len(batch)/2]))
+		batch, again = batch[len(batch)/2:], 0
+	}
+}
+
+// findings are what a transaction has found, by the places of the Turns in it.
+type findings struct {
+	attempts [][]Attempt
+	next     []time.Time
+	locked   map[int][]int // places of results whose rows somebody holds, by Turn
+}
+
+// settled answers a flush that was committed.
+func (o *Outbox) settled(batch []*entry, f *findings) {
+	var held []*entry
+	for i, e := range batch {
+		e.claimed = append(e.claimed, f.attempts[i]...)
+		if places := f.locked[i]; len(places) > 0 {
+			open := make([]Result, len(places))
+			for n, place := range places {
+				open[n] = e.Results[place]
+			}
+			e.Results, e.Want, e.held = open, max(0, e.Want-len(f.attempts[i])), true
+			held = append(held, e)
+			continue
+		}
+		next := f.next[i]
+		if !next.IsZero() && !next.After(o.began) && len(e.claimed) == 0 && e.Want > 0 {
+			// Somebody holds what is due: to ask again at once would find the same.
+			next = o.began.Add(lockedLater)
+		}
+		o.answer(e, reply{claimed: Claimed{Attempts: e.claimed, Next: next}})
+	}
+	o.putBack(held)
+}
+
+// transact writes batch in one transaction, which is one round trip.
+func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
+	ctx, cancel := context.WithTimeout(o.hard, flushTimeout)
+	defer cancel()
+	start := time.Now()
+	o.began = o.tick()
+	f := &findings{attempts: make([][]Attempt, len(batch)), next: make([]time.Time, len(batch)), locked: map[int][]int{}}
+	var tally tally
+	var b pgx.Batch
+	b.Queue(prefix+"fence", o.cfg.Member)
+	o.queueResults(&b, batch, f, &tally)
+	o.queueClaims(&b, batch, f, &tally)
+	if err := o.conn.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, sortFailure(o.conn, err), err
+	}
+	o.metrics.flushed(len(batch), time.Since(start))
+	tally.count(o.metrics)
+	return f, committed, nil
+}
+
+// tick is the time of a flush, as the database keeps it: by it the flush knows what
+// it has claimed itself.
+func (o *Outbox) tick() time.Time {
+	now := o.cfg.Now().UTC().Truncate(time.Microsecond)
+	if !now.After(o.began) {
+		now = o.began.Add(time.Microsecond)
+	}
+	return now
+}
+
+// tally is what a flush has done, for the metrics.
+type tally struct {
+	settled                map[string]int
+	results, locked        int
+	claimed, lost, lastOne int
+}
+
+func (t *tally) count(m *Metrics) {
+	stale := t.results - t.locked
+	for status, n := range t.settled {
+		m.settled.WithLabelValues(status).Add(float64(n))
+		stale -= n
+	}
+	if stale > 0 {
+		m.settled.WithLabelValues("stale").Add(float64(stale))
+	}
+	m.claimed.Add(float64(t.claimed))
+	m.lost.Add(float64(t.lost))
+	if t.lastOne > 0 {
+		m.settled.WithLabelValues(string(lifecycle.DeliveryFailed)).Add(float64(t.lastOne))
+	}
+}
+
+// place is where a result stands in the batch.
+type place struct{ turn, result int }
+
+// queueResults adds the statements that write the results, in one order for all
+// processes.
+func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tally) {
+	var places []place
+	for i, e := range batch {
+		for n := range e.Results {
+			places = append(places, place{i, n})
+		}
+	}
+	n := len(places)
+	if n == 0 {
+		return
+	}
+	result := func(p place) *Result { return &batch[p.turn].Results[p.result] }
+	slices.SortFunc(places, func(a, b place) int {
+		return slices.Compare(result(a).Delivery.UUID[:], result(b).Delivery.UUID[:])
+	})
+	var (
+		ords, tries = make([]int32, n), make([]int32, n)
+		tenants     = make([]id.TenantID, n)
+		webhooks    = make([]id.WebhookID, n)
+		deliveries  = make([]id.DeliveryID, n)
+		statuses    = make([]string, n)
+		codes       = make([]*int32, n)
+		errs        = make([]*string, n)
+		durations   = make([]int64, n)
+		nexts       = make([]*time.Time, n)
+		unsent      = make([]bool, n)
+	)
+	for i, p := range places {
+		e, r := batch[p.turn], result(p)
+		ords[i], tenants[i], webhooks[i], deliveries[i], tries[i] = int32(i), e.Endpoint.Tenant, e.Endpoint.ID, r.Delivery, int32(r.N)
+		statuses[i], durations[i], unsent[i] = string(r.Status), r.Duration.Milliseconds(), r.Unsent
+		if r.HTTPStatus != 0 {
+			code := int32(r.HTTPStatus)
+			codes[i] = &code
+		}
+		if r.Error != "" {
+			errs[i] = &r.Error
+		}
+		switch {
+		case r.Unsent:
+			nexts[i] = &o.began
+		case r.Status == lifecycle.DeliveryPending:
+			nexts[i] = &r.NextAt
+		}
+	}
+	t.results, t.settled = n, map[string]int{}
+	b.Queue(prefix+"settle", tenants, webhooks, deliveries, tries, statuses, codes, errs, durations, nexts, unsent).Query(func(rows pgx.Rows) error {
+		var status string
+		_, err := pgx.ForEachRow(rows, []any{&status}, func() error {
+			t.settled[status]++
+			return nil
+		})
+		return err
+	})
+	b.Queue(prefix+"unsettled", ords, tenants, webhooks, deliveries, tries).Query(func(rows pgx.Rows) error {
+		var ord int
+		_, err := pgx.ForEachRow(rows, []any{&ord}, func() error {
+			p := places[ord]
+			f.locked[p.turn] = append(f.locked[p.turn], p.result)
+			t.locked++
+			return nil
+		})
+		return err
+	})
+}
+
+// queueClaims adds the statements that claim what is wanted and look what is due next.
+func (o *Outbox) queueClaims(b *pgx.Batch, batch []*entry, f *findings, t *tally) {
+	n := len(batch)
+	ords, tenants, webhooks, wants := make([]int32, n), make([]id.TenantID, n), make([]id.WebhookID, n), make([]int32, n)
+	for i, e := range batch {
+		ords[i], tenants[i], webhooks[i], wants[i] = int32(i), e.Endpoint.Tenant, e.Endpoint.ID, int32(min(e.Want, maxWant))
+	}
+	if slices.ContainsFunc(wants, func(n int32) bool { return n > 0 }) {
+		bytes := min(maxTurnBytes, maxFlushBytes/n)
+		b.Queue(prefix+"claim", ords, tenants, webhooks, wants, o.began, o.begunAgain(), bytes, lostWords).Query(func(rows pgx.Rows) error {
+			return o.readClaims(rows, f, t)
+		})
+	}
+	b.Queue(prefix+"next", ords, tenants, webhooks, o.began).Query(func(rows pgx.Rows) error {
+		var ord int
+		var next time.Time
+		_, err := pgx.ForEachRow(rows, []any{&ord, &next}, func() error {
+			f.next[ord] = next
+			return nil
+		})
+		return err
+	})
+}
+
+// maxWant bounds what a Turn claims.
+const maxWant = 1000
+
+// begunAgain is, for each attempt that is begun now, when its delivery is begun again
+// should nobody say what became of it: when the next attempt would have come.
+func (o *Outbox) begunAgain() []time.Time {
+	at := make([]time.Time, webhook.Attempts)
+	for i := range at {
+		wait, _ := webhook.Pause(o.cfg.Backoff, i+1) // none after the last: it is ended then
+		at[i] = o.began.Add(o.cfg.Timeout + grace + wait)
+	}
+	return at
+}
+
+// readClaims reads what was claimed, in the order in which it was due.
+func (o *Outbox) readClaims(rows pgx.Rows, f *findings, t *tally) error {
+	type claim struct {
+		Attempt
+		due time.Time
+	}
+	found := make([][]claim, len(f.attempts))
+	var (
+		c             claim
+		ord           int
+		lost, lastOne bool
+	)
+	_, err := pgx.ForEachRow(rows, []any{&ord, &c.due, &lost, &lastOne, &c.Delivery, &c.Event, &c.Type, &c.Body, &c.N}, func() error {
+		if lost {
+			t.lost++
+		}
+		if lastOne {
+			t.lastOne++
+		} else {
+			c.BegunAt = o.began
+			found[ord] = append(found[ord], c)
+			t.claimed++
+		}
+		c.Body = nil // the next one has its own
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for ord, claims := range found {
+		slices.SortStableFunc(claims, func(a, b claim) int {
+			return cmp.Or(a.due.Compare(b.due), slices.Compare(a.Delivery.UUID[:], b.Delivery.UUID[:]))
+		})
+		for _, c := range claims {
+			f.attempts[ord] = append(f.attempts[ord], c.Attempt)
+		}
+	}
+	return nil
+}

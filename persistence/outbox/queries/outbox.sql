@@ -1,0 +1,94 @@
+-- What one flush consists of, in this order, after the fence. No statement waits
+-- for a row that another session has locked.
+
+-- The shapes of the statements never change with their arrays: one plan for all,
+-- which has to be the one by webhook_deliveries_due, also where the planner knows
+-- nothing of the table yet. Only the fence can meet a lock, of who marks this process.
+-- name: setup
+SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('lock_timeout', '2s', false),
+       set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
+       set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+       set_config('enable_sort', 'off', false), set_config('jit', 'off', false)
+
+-- name: fence
+WITH own AS MATERIALIZED (
+  SELECT id FROM members WHERE id = $1 AND dead_at IS NULL FOR KEY SHARE
+)
+SELECT FROM own HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
+
+-- A delivery that is not pending any more while its attempt is under way was ended
+-- by who disabled its endpoint: only a success changes that.
+-- name: settle
+WITH own AS MATERIALIZED (
+  SELECT u.*
+  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::int[], $7::text[], $8::bigint[], $9::timestamptz[], $10::boolean[])
+    AS u (tenant_id, webhook_id, id, n, status, http_status, error, duration_ms, next_at, unsent)
+  JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
+  WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+  FOR NO KEY UPDATE OF d SKIP LOCKED
+)
+UPDATE webhook_deliveries d
+SET status = CASE WHEN u.unsent OR u.status = 'pending' THEN d.status::text ELSE u.status END,
+    attempts = CASE WHEN u.unsent THEN d.attempts - 1 ELSE d.attempts END,
+    begun_at = NULL,
+    next_attempt_at = CASE WHEN d.status = 'pending' AND (u.unsent OR u.status = 'pending') THEN u.next_at END,
+    last_http_status = CASE WHEN u.unsent THEN d.last_http_status ELSE u.http_status END,
+    last_error = CASE WHEN u.unsent OR (d.status <> 'pending' AND u.status <> 'succeeded') THEN d.last_error ELSE u.error END,
+    attempt_log = CASE WHEN u.unsent THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, u.http_status, u.error, u.duration_ms) END
+FROM own u
+WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+RETURNING CASE WHEN u.unsent THEN 'unsent' ELSE d.status::text END
+
+-- Results whose attempts are under way all the same: somebody holds their rows.
+-- name: unsettled
+SELECT u.ord
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[]) AS u (ord, tenant_id, webhook_id, id, n)
+JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
+WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+
+-- $6 is when an attempt is begun again, by how many were begun before it: the
+-- parameter has one time for each attempt there may be. A delivery whose begun_at is
+-- set was under way in a process of which nothing was heard; after the last attempt
+-- that is its end. $7 bounds the bytes of an endpoint: the one that goes beyond it is
+-- the last.
+-- name: claim
+WITH turn AS MATERIALIZED (
+  SELECT u.ord, u.tenant_id, u.webhook_id, u.want
+  FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::int[]) AS u (ord, tenant_id, webhook_id, want)
+  JOIN webhooks w ON w.tenant_id = u.tenant_id AND w.id = u.webhook_id
+  WHERE w.enabled AND (w.expires_at IS NULL OR w.expires_at > $5)
+), due AS MATERIALIZED (
+  SELECT t.ord, x.*
+  FROM turn t CROSS JOIN LATERAL (
+    SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) - l.size AS before
+    FROM (
+      SELECT d.tenant_id, d.id, d.next_attempt_at, d.begun_at, octet_length(d.body) AS size
+      FROM webhook_deliveries d
+      WHERE d.tenant_id = t.tenant_id AND d.webhook_id = t.webhook_id AND d.status = 'pending' AND d.next_attempt_at <= $5
+      ORDER BY d.next_attempt_at LIMIT t.want
+      FOR NO KEY UPDATE SKIP LOCKED
+    ) l
+  ) x
+)
+UPDATE webhook_deliveries d
+SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending' ELSE 'failed' END,
+    attempts = least(d.attempts + 1, cardinality($6::timestamptz[])),
+    begun_at = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN $5::timestamptz END,
+    next_attempt_at = ($6::timestamptz[])[d.attempts + 1],
+    last_http_status = CASE WHEN d.begun_at IS NULL THEN d.last_http_status END,
+    last_error = CASE WHEN d.begun_at IS NULL THEN d.last_error ELSE $8 END,
+    attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $8, NULL) END
+FROM due u
+WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before < $7::bigint
+RETURNING u.ord, u.next_attempt_at, u.begun_at IS NOT NULL, d.status = 'failed', d.id, d.event_id, d.type, d.body, d.attempts
+
+-- name: next
+SELECT t.ord, n.next_attempt_at
+FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS t (ord, tenant_id, webhook_id)
+JOIN webhooks w ON w.tenant_id = t.tenant_id AND w.id = t.webhook_id
+CROSS JOIN LATERAL (
+  SELECT d.next_attempt_at FROM webhook_deliveries d
+  WHERE d.tenant_id = t.tenant_id AND d.webhook_id = t.webhook_id AND d.status = 'pending' AND (d.begun_at IS NULL OR d.begun_at <> $4)
+  ORDER BY d.next_attempt_at LIMIT 1
+) n
+WHERE w.enabled AND (w.expires_at IS NULL OR w.expires_at > $4)
