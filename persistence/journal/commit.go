@@ -53,7 +53,8 @@ type Commit struct {
 	Usage       []Usage
 	Audit       []Audit
 	// Events become a delivery for each of the tenant's enabled endpoints that hear
-	// of them, as the endpoints are when the commit is written.
+	// of them, as the endpoints are when the commit is written. They are never all of
+	// a commit: by its other rows it is known whether one in doubt was written.
 	Events []Event
 	// Approval swaps an approval's row. Where Run is the run that waits for it, both
 	// are swapped or none; else the run has to be waiting. Its timers follow the lock

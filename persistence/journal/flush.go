@@ -175,12 +175,12 @@ func (l *lane) answerWritten(batch []*entry) {
 		if e.c.Idempotency != nil {
 			l.written[idemKey{e.c.Tenant, e.c.Idempotency.Digest}] = e.c.Op
 		}
-		l.answer(e, nil)
 		if l.w.cfg.OnEvent != nil {
 			for i := range e.c.Events {
 				l.w.cfg.OnEvent(e.c.Tenant, e.c.Events[i].Type)
 			}
 		}
+		l.answer(e, nil) // from here on e is its caller's
 	}
 }
 

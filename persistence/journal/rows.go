@@ -337,5 +337,8 @@ func (c *Commit) size() int {
 	for i := range c.Usage {
 		n += len(c.Usage[i].Detail)
 	}
+	for i := range c.Events {
+		n += len(c.Events[i].Body)
+	}
 	return n
 }
