@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck conformance cover migrate verify ci
+.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ storm: ## the same and defects that are planted, and 300 kills, with Postgres an
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
+
+webhookcheck: ## foreign verifiers accept our signatures, and the code of docs/webhooks.md and docs/triggers.md does what it says (needs node, npm, python3, curl and openssl)
+	cd bench/webhookcheck && $(GO) test -count=1 ./...
 
 conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
 	$(GO) test -tags npm -count=1 ./transport/mcp/conformance

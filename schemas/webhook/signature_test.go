@@ -1,10 +1,11 @@
 package webhook
 
 import (
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"math"
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,49 +30,72 @@ func TestSignIsWhatOthersCompute(t *testing.T) {
 	}
 }
 
+// The rows of testdata/headers.json, which receivers in other languages are held
+// to as well (bench/webhookcheck). What a row does not say, the table does.
 func TestVerify(t *testing.T) {
-	good := Sign(secret, noon, []byte(body))
-	_, sum, _ := strings.Cut(good, ",v1=")
-	at := func(d time.Duration) time.Time { return noon.Add(d) }
-	signed := func(at int64) string {
-		return fmt.Sprintf("t=%d,v1=%s", at, hex.EncodeToString(mac(secret, fmt.Sprint(at), []byte(body))))
+	raw, err := os.ReadFile("testdata/headers.json")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		secret, header, body string
-		now                  time.Time
-		want                 error
-	}{
-		"good":                          {secret, good, body, noon, nil},
-		"at the edge, late":             {secret, good, body, at(ReplayWindow), nil},
-		"at the edge, early":            {secret, good, body, at(-ReplayWindow), nil},
-		"one past it, late":             {secret, good, body, at(ReplayWindow + time.Second), ErrStaleTimestamp},
-		"one past it, early":            {secret, good, body, at(-ReplayWindow - time.Second), ErrStaleTimestamp},
-		"stale comes before mismatch":   {"other", good, body, at(time.Hour), ErrStaleTimestamp},
-		"malformed comes before stale":  {secret, "t=1,v1=zz", body, noon, ErrMalformedHeader},
-		"other secret":                  {"whsec_other", good, body, noon, ErrSignatureMismatch},
-		"other body":                    {secret, good, body + " ", noon, ErrSignatureMismatch},
-		"other time under the same sum": {secret, "t=1700000001,v1=" + sum, body, noon, ErrSignatureMismatch},
-		"empty":                         {secret, "", body, noon, ErrMalformedHeader},
-		"no time":                       {secret, "v1=" + sum, body, noon, ErrMalformedHeader},
-		"no sum":                        {secret, "t=1700000000", body, noon, ErrMalformedHeader},
-		"two times":                     {secret, "t=1700000000,t=1700000000,v1=" + sum, body, noon, ErrMalformedHeader},
-		"short sum":                     {secret, "t=1700000000,v1=" + sum[:62], body, noon, ErrMalformedHeader},
-		"upper case":                    {secret, "t=1700000000,v1=" + strings.ToUpper(sum), body, noon, ErrMalformedHeader},
-		"time with a sign":              {secret, "t=+1700000000,v1=" + sum, body, noon, ErrMalformedHeader},
-		"time with a nought":            {secret, "t=01700000000,v1=" + sum, body, noon, ErrMalformedHeader},
-		"time beyond its range":         {secret, "t=99999999999999999999,v1=" + sum, body, noon, ErrMalformedHeader},
-		"the last time there is":        {secret, signed(math.MaxInt64), body, noon, ErrStaleTimestamp},
-		"the first time there is":       {secret, signed(math.MinInt64), body, noon, ErrStaleTimestamp},
-		"a part without a value":        {secret, good + ",x", body, noon, ErrMalformedHeader},
-		"a part of a later version":     {secret, good + ",v2=abc", body, noon, nil},
-		"two sums, the second fits":     {secret, "t=1700000000,v1=" + strings.Repeat("00", 32) + ",v1=" + sum, body, noon, nil},
-		"two sums, the first fits":      {secret, good + ",v1=" + strings.Repeat("00", 32), body, noon, nil},
-		"spaces after the comma":        {secret, "t=1700000000, v1=" + sum, body, noon, nil},
-		"an old scheme alone":           {secret, "t=1700000000,v0=" + sum, body, noon, ErrMalformedHeader},
-	} {
-		if err := Verify(c.secret, c.header, []byte(c.body), c.now); !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+	type row struct {
+		Name, Secret, Header, Body, Want string
+		Now                              float64
+	}
+	var table struct {
+		row
+		Rows []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &table); err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]error{"": nil}
+	for _, err := range []error{ErrMalformedHeader, ErrStaleTimestamp, ErrSignatureMismatch} {
+		reasons[err.Error()] = err
+	}
+	seen := map[string]bool{}
+	for _, one := range table.Rows {
+		c := table.row
+		if err := json.Unmarshal(one, &c); err != nil {
+			t.Fatal(err)
 		}
+		want, ok := reasons[c.Want]
+		if !ok || seen[c.Name] {
+			t.Fatalf("row %q: wants %q, or stands twice", c.Name, c.Want)
+		}
+		seen[c.Name] = true
+		if got := Verify(c.Secret, c.Header, []byte(c.Body), time.UnixMilli(int64(c.Now*1000))); got != want {
+			t.Errorf("%s: %v, want %v", c.Name, got, want)
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d rows: the table is cut off", len(seen))
+	}
+}
+
+// A receiver may take the package, or signature.go alone, without anything else.
+func TestTheStandardLibraryIsEnough(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, im := range f.Imports {
+			seen++
+			if first, _, _ := strings.Cut(strings.Trim(im.Path.Value, `"`), "/"); first == "agentsvc" || strings.Contains(first, ".") {
+				t.Errorf("%s imports %s", name, im.Path.Value)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d imports found: the check is void", seen)
 	}
 }
 
@@ -118,12 +142,12 @@ func TestCatalogAndWhoHears(t *testing.T) {
 func TestPauses(t *testing.T) {
 	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second}
 	for n := 1; n <= len(want); n++ {
-		if d, ok := Pause(n); !ok || d != want[n-1] {
+		if d, ok := Pause(FirstPause, n); !ok || d != want[n-1] {
 			t.Errorf("after attempt %d: %v %v, want %v", n, d, ok, want[n-1])
 		}
 	}
 	for _, n := range []int{-1, 0, Attempts, Attempts + 1} {
-		if _, ok := Pause(n); ok {
+		if _, ok := Pause(FirstPause, n); ok {
 			t.Errorf("there is an attempt after %d", n)
 		}
 	}
