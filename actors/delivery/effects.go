@@ -33,7 +33,7 @@ type Outcome struct {
 	HTTPStatus int           // 0: there was no answer
 	Error      string        // "" for a success
 	Duration   time.Duration // of the attempt
-	Unsent     bool          // nothing that the endpoint could act on was sent
+	Unsent     bool          // the endpoint cannot have the whole of the body
 }
 
 // Sender signs and sends. The end of ctx calls the attempt off: what has not been

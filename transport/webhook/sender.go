@@ -53,7 +53,7 @@ type Outcome struct {
 	HTTPStatus int           // 0: there was no answer
 	Error      string        // "" for a success; else why not, fit to be shown
 	Duration   time.Duration // until the head of the answer, or the failure
-	Unsent     bool          // nothing that an endpoint could act on was sent
+	Unsent     bool          // the endpoint cannot have the whole of the body
 }
 
 // Sender sends attempts. It is safe for concurrent use.
