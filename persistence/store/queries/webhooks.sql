@@ -1,0 +1,111 @@
+-- An endpoint with expires_at is a listener, which is none of the endpoints that
+-- people see.
+
+-- name: webhooks
+SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
+WHERE tenant_id = $1 AND id < $2 AND expires_at IS NULL ORDER BY id DESC LIMIT $3
+
+-- name: webhook
+SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL
+
+-- The lock lets commits that have an event for the endpoint pass.
+-- name: webhook_lock
+SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
+WHERE tenant_id = $1 AND id = $2 AND (expires_at IS NOT NULL) = $3 FOR NO KEY UPDATE
+
+-- The lock waits for the commits that have an event for the endpoint, and they for it.
+-- name: webhook_close
+SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 FOR UPDATE
+
+-- The lock is that of a commit that has an event for the endpoint.
+-- name: webhook_hold
+SELECT enabled FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL FOR KEY SHARE
+
+-- name: webhook_insert
+INSERT INTO webhooks (tenant_id, id, url, events, description, secret) VALUES ($1, $2, $3, $4, $5, $6)
+RETURNING id, url, events, description, enabled, created_at, updated_at
+
+-- name: webhook_update
+UPDATE webhooks SET url = $3, events = $4, description = $5, enabled = $6, updated_at = now() WHERE tenant_id = $1 AND id = $2
+RETURNING id, url, events, description, enabled, created_at, updated_at
+
+-- name: webhook_rotate
+UPDATE webhooks SET secret = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL
+RETURNING id, url, events, description, enabled, created_at, updated_at
+
+-- name: webhook_delete
+DELETE FROM webhooks WHERE tenant_id = $1 AND id = $2
+
+-- name: webhook_sealed
+SELECT url, secret, enabled FROM webhooks WHERE tenant_id = $1 AND id = $2
+
+-- name: webhooks_hearing
+SELECT id, events, expires_at IS NOT NULL AS listener FROM webhooks WHERE tenant_id = $1 AND enabled AND (expires_at IS NULL OR expires_at > now())
+
+-- name: listener_insert
+INSERT INTO webhooks (tenant_id, id, url, events, secret, expires_at) VALUES ($1, $2, '', $3, $4, now() + $5::interval)
+RETURNING expires_at
+
+-- name: listener_extend
+UPDATE webhooks SET expires_at = now() + $3::interval WHERE tenant_id = $1 AND id = $2 AND expires_at > now() RETURNING secret, expires_at
+
+-- What is shown of the fifth attempt while it is on its way is that no other follows.
+
+-- name: deliveries
+SELECT id, event_id, type, status, attempts, last_http_status, last_error, created_at, attempt_log,
+  CASE WHEN attempts < 5 OR begun_at IS NULL THEN next_attempt_at END AS next_attempt_at
+FROM webhook_deliveries
+WHERE tenant_id = $1 AND webhook_id = $2 AND id < $3 AND ($5::text IS NULL OR status = $5) AND ($6::text IS NULL OR type = $6)
+ORDER BY id DESC LIMIT $4
+
+-- name: delivery
+SELECT d.id, d.event_id, d.type, d.status, d.attempts, d.last_http_status, d.last_error, d.created_at, d.attempt_log, d.body AS event,
+  CASE WHEN d.attempts < 5 OR d.begun_at IS NULL THEN d.next_attempt_at END AS next_attempt_at
+FROM webhook_deliveries d JOIN webhooks w ON w.tenant_id = d.tenant_id AND w.id = d.webhook_id AND w.expires_at IS NULL
+WHERE d.tenant_id = $1 AND d.webhook_id = $2 AND d.id = $3
+
+-- name: delivery_insert
+INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at) VALUES ($1, $2, $3, $4, $5, $6, now(), $7)
+
+-- An attempt that is on its way stays the one there is: the next would be a second
+-- at the same time. Of one that has ended with its endpoint's disabling, and of which
+-- nobody has said what became of it, the outcome is not known.
+-- name: delivery_redeliver
+UPDATE webhook_deliveries SET
+  next_attempt_at = CASE WHEN status = 'pending' AND begun_at IS NOT NULL THEN next_attempt_at ELSE now() END,
+  attempts = CASE status WHEN 'pending' THEN attempts ELSE 0 END,
+  begun_at = CASE status WHEN 'pending' THEN begun_at END,
+  attempt_log = CASE WHEN status = 'pending' OR begun_at IS NULL THEN attempt_log ELSE with_attempt(attempt_log, begun_at, NULL, $4, NULL) END,
+  status = 'pending'
+WHERE tenant_id = $1 AND webhook_id = $2 AND id = $3 RETURNING id
+
+-- Rows are locked in the order of their ids, wherever several are.
+
+-- name: deliveries_recover
+WITH lost AS MATERIALIZED (
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND created_at >= $4 AND status = 'failed'
+  ORDER BY id LIMIT $5 FOR UPDATE
+)
+UPDATE webhook_deliveries d SET status = 'pending', attempts = 0, begun_at = NULL, next_attempt_at = now(),
+  attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $6, NULL) END
+FROM lost WHERE d.tenant_id = $1 AND d.id = lost.id RETURNING d.id
+
+-- An attempt that is on its way may succeed still, and is settled by who makes it.
+-- name: deliveries_fail
+WITH open AS MATERIALIZED (
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND status = 'pending' ORDER BY id FOR UPDATE
+)
+UPDATE webhook_deliveries d SET status = 'failed', last_error = $3, next_attempt_at = NULL
+FROM open WHERE d.tenant_id = $1 AND d.id = open.id
+
+-- name: deliveries_trim
+WITH ended AS MATERIALIZED (
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND status <> 'pending' ORDER BY id LIMIT $4 FOR UPDATE
+)
+DELETE FROM webhook_deliveries d USING ended WHERE d.tenant_id = $1 AND d.id = ended.id RETURNING d.id
+
+-- name: deliveries_delete
+WITH every AS MATERIALIZED (
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 ORDER BY id FOR UPDATE
+)
+DELETE FROM webhook_deliveries d USING every WHERE d.tenant_id = $1 AND d.id = every.id

@@ -1,0 +1,743 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/webhook"
+)
+
+// endpoint makes a webhook endpoint that hears of types, of everything if of none.
+func (w *world) endpoint(t testing.TB, tenant id.TenantID, types ...webhook.Type) *api.WebhookWithSecret {
+	t.Helper()
+	if len(types) == 0 {
+		types = []webhook.Type{webhook.All}
+	}
+	var made *api.WebhookWithSecret
+	w.change(t, tenant, func(ctx context.Context, tx *Tx) (err error) {
+		made, err = tx.CreateWebhook(ctx, &api.WebhookCreate{URL: "https://r.example/in", Events: types, Description: "d"})
+		return err
+	})
+	return made
+}
+
+func (w *world) listener(t testing.TB, tenant id.TenantID, types ...webhook.Type) *api.Listener {
+	t.Helper()
+	var made *api.Listener
+	w.change(t, tenant, func(ctx context.Context, tx *Tx) (err error) {
+		made, err = tx.CreateListener(ctx, types)
+		return err
+	})
+	return made
+}
+
+// patch changes an endpoint; it must succeed.
+func (w *world) patch(t testing.TB, tenant id.TenantID, e id.WebhookID, in api.WebhookPatch) (out *api.Webhook) {
+	t.Helper()
+	w.change(t, tenant, func(ctx context.Context, tx *Tx) (err error) {
+		out, err = tx.UpdateWebhook(ctx, e, &in)
+		return err
+	})
+	return out
+}
+
+// moment is a time as the database keeps it.
+func moment(ago time.Duration) time.Time {
+	return time.Now().Add(-ago).UTC().Truncate(time.Microsecond)
+}
+
+// row is a delivery as it stands in its table.
+type row struct {
+	Status   string
+	Attempts int
+	BegunAt  *time.Time
+	NextAt   *time.Time
+	Error    *string
+	Log      string
+}
+
+// put makes a delivery that was made some time ago.
+func (w *world) put(t testing.TB, tenant id.TenantID, e id.WebhookID, made time.Time, r row) id.DeliveryID {
+	t.Helper()
+	var d id.DeliveryID
+	if r.Log == "" {
+		r.Log = "[]"
+	}
+	err := w.db.Admin(t).QueryRow(t.Context(), `INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, status, attempts, begun_at, next_attempt_at, last_error, attempt_log, created_at)
+		VALUES ($1, new_id($3), $2, $4, 'run.completed', '{"id":"e","n":[1, 2]}', $5, $6, $7, $8, $9, $10, $3) RETURNING id`,
+		tenant, e, made, id.NewAnywhere(), r.Status, r.Attempts, r.BegunAt, r.NextAt, r.Error, r.Log).Scan(&d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// many makes n deliveries of a status in the last hour.
+func (w *world) many(t testing.TB, tenant id.TenantID, e id.WebhookID, status string, n int) {
+	t.Helper()
+	_, err := w.db.Admin(t).Exec(t.Context(), `INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, status, next_attempt_at, created_at)
+		SELECT $1, new_id(at), $2, gen_random_uuid(), 'run.failed', '{}', $3::text, CASE WHEN $3::text = 'pending' THEN at END, at
+		FROM (SELECT now() - interval '1 hour' + n * interval '10 ms' AS at FROM generate_series(1, $4) n) s`, tenant, e, status, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) row(t testing.TB, d id.DeliveryID) (r row) {
+	t.Helper()
+	err := w.db.Admin(t).QueryRow(t.Context(), "SELECT status, attempts, begun_at, next_attempt_at, last_error, attempt_log::text FROM webhook_deliveries WHERE id = $1", d).
+		Scan(&r.Status, &r.Attempts, &r.BegunAt, &r.NextAt, &r.Error, &r.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// service.md, Webhook endpoint: the secret is returned once; in the table it is
+// sealed to its row.
+func TestWebhookSecretsAreSealedToTheirPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	l := w.listener(t, w.a, webhook.All)
+	if one.Secret == other.Secret || !strings.HasPrefix(one.Secret, "whsec_") || len(one.Secret) < 40 {
+		t.Errorf("secrets %q, %q", one.Secret, other.Secret)
+	}
+	for _, x := range []struct {
+		id     id.WebhookID
+		secret string
+		url    string
+	}{{one.ID, one.Secret, "https://r.example/in"}, {l.ID, l.Secret, ""}} {
+		got, err := w.Endpoint(t.Context(), w.a, x.id)
+		if err != nil || got == nil || string(got.Secret.Reveal()) != x.secret || got.URL != x.url || !got.Enabled {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if shown := fmt.Sprintf("%+v", got); strings.Contains(shown, x.secret) {
+			t.Errorf("it prints as %s", shown)
+		}
+		if n := w.count(t, "SELECT count(*)::int FROM webhooks WHERE position(convert_to($1, 'UTF8') in secret) > 0", x.secret); n != 0 {
+			t.Error("a secret is stored in plain")
+		}
+	}
+	for what, at := range map[string]struct {
+		tenant id.TenantID
+		id     id.WebhookID
+	}{"another tenant's": {w.b, one.ID}, "nobody's": {w.a, id.WebhookID{UUID: id.NewAnywhere()}}} {
+		if got, err := w.Endpoint(t.Context(), at.tenant, at.id); got != nil || err != nil {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+
+	var rotated *api.WebhookWithSecret
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+		rotated, err = tx.RotateWebhook(ctx, one.ID)
+		return err
+	})
+	if rotated.Secret == one.Secret || rotated.ID != one.ID || !rotated.UpdatedAt.After(one.UpdatedAt) {
+		t.Errorf("rotated: %+v", rotated)
+	}
+	if got, err := w.Endpoint(t.Context(), w.a, one.ID); err != nil || string(got.Secret.Reveal()) != rotated.Secret {
+		t.Errorf("after a rotation: %v, %v", got, err)
+	}
+	// A secret that was put elsewhere does not open.
+	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET secret = (SELECT secret FROM webhooks WHERE id = $1) WHERE id = $2", one.ID, other.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.Endpoint(t.Context(), w.a, other.ID); got != nil || !errors.Is(err, vault.ErrOpen) {
+		t.Errorf("with another's secret: %+v, %v", got, err)
+	}
+}
+
+func TestWhoHears(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	all := w.endpoint(t, w.a)
+	some := w.endpoint(t, w.a, webhook.RunFailed, webhook.ApprovalDecided)
+	off := w.endpoint(t, w.a)
+	w.patch(t, w.a, off.ID, api.WebhookPatch{Enabled: ptr(false)})
+	listening := w.listener(t, w.a, webhook.RunCompleted)
+	gone := w.listener(t, w.a, webhook.All)
+	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET expires_at = now() - interval '1 ms' WHERE id = $1", gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.endpoint(t, w.b)
+	got, err := w.View(w.a).Hearing(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(got, func(a, b Hearing) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	want := []Hearing{{all.ID, []webhook.Type{webhook.All}, false}, {some.ID, []webhook.Type{webhook.RunFailed, webhook.ApprovalDecided}, false},
+		{listening.ID, []webhook.Type{webhook.RunCompleted}, true}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if e, err := w.Endpoint(t.Context(), w.a, off.ID); err != nil || e.Enabled {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// What people see and change are endpoints, and never listeners.
+func TestListenersAreNoEndpoints(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, l := w.endpoint(t, w.a), w.listener(t, w.a, webhook.All)
+	d := w.put(t, w.a, l.ID, moment(0), row{Status: "failed"})
+	if got, err := w.View(w.a).Webhooks(t.Context(), id.WebhookID{}, All); err != nil || len(got) != 1 || got[0].ID != e.ID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	do := func(fn func(ctx context.Context, tx *Tx) error) error { return w.try(t, w.a, fn) }
+	for what, err := range map[string]error{
+		"read":    second(w.View(w.a).Webhook(t.Context(), l.ID)),
+		"deliver": second(w.View(w.a).Delivery(t.Context(), l.ID, d)),
+		"update": do(func(ctx context.Context, tx *Tx) error {
+			return second(tx.UpdateWebhook(ctx, l.ID, &api.WebhookPatch{}))
+		}),
+		"rotate":    do(func(ctx context.Context, tx *Tx) error { return second(tx.RotateWebhook(ctx, l.ID)) }),
+		"delete":    do(func(ctx context.Context, tx *Tx) error { return tx.DeleteWebhook(ctx, l.ID) }),
+		"test":      do(func(ctx context.Context, tx *Tx) error { return second(tx.TestWebhook(ctx, l.ID)) }),
+		"redeliver": do(func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, l.ID, d) }),
+		"recover": do(func(ctx context.Context, tx *Tx) error {
+			_, _, err := tx.Recover(ctx, l.ID, moment(time.Hour), id.DeliveryID{})
+			return err
+		}),
+		"extend an endpoint":      second(w.ExtendListener(t.Context(), w.a, e.ID)),
+		"delete an endpoint":      do(func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, e.ID) }),
+		"another tenant extends":  second(w.ExtendListener(t.Context(), w.b, l.ID)),
+		"another tenant deletes":  w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, l.ID) }),
+		"somebody extends nobody": second(w.ExtendListener(t.Context(), w.a, id.WebhookID{UUID: id.NewAnywhere()})),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if r := w.row(t, d); r.Status != "failed" {
+		t.Errorf("%+v", r)
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, l.ID) })
+	if n := w.count(t, "SELECT (SELECT count(*) FROM webhooks)::int + (SELECT count(*) FROM webhook_deliveries)::int"); n != 1 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// A listener lives for a minute after it was made or pulled from.
+func TestAListenersEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.listener(t, w.a, webhook.RunFailed, webhook.RunCompleted)
+	near := func(got time.Time) bool {
+		left := time.Until(got)
+		return left > ListenerLife-20*time.Second && left <= ListenerLife+time.Second
+	}
+	if !near(l.ExpiresAt) || !slices.Equal(l.Events, []webhook.Type{webhook.RunFailed, webhook.RunCompleted}) {
+		t.Errorf("%+v", l)
+	}
+	set := func(expires string) {
+		if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET expires_at = now() + $2::interval WHERE id = $1", l.ID, expires); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("2 s")
+	got, err := w.ExtendListener(t.Context(), w.a, l.ID)
+	if err != nil || !near(got.ExpiresAt) || string(got.Secret.Reveal()) != l.Secret {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if shown := fmt.Sprintf("%+v", got); strings.Contains(shown, l.Secret) {
+		t.Errorf("it prints as %s", shown)
+	}
+	set("-1 ms")
+	if got, err := w.ExtendListener(t.Context(), w.a, l.ID); got != nil || !isCode(err, problem.CodeNotFound) {
+		t.Errorf("a listener that is gone: %+v, %v", got, err)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.listener.create'"); n != 1 {
+		t.Errorf("%d audit rows", n)
+	}
+}
+
+// service.md, Webhook endpoint, enabled: nothing is queued for later. An attempt
+// that is on its way is settled by who makes it.
+func TestADisabledEndpointHasNothingPending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	begun, next := moment(time.Second), moment(-time.Hour)
+	waits := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", NextAt: &next})
+	again := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", Attempts: 2, NextAt: &next, Error: ptr("502"), Log: `[{"at":"x"}]`})
+	under := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", Attempts: 3, NextAt: &next, BegunAt: &begun})
+	done := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "succeeded", Attempts: 1})
+	lost := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "failed", Attempts: 5, Error: ptr("503")})
+	others := w.put(t, w.a, other.ID, moment(time.Minute), row{Status: "pending", NextAt: &next})
+	before := map[id.DeliveryID]row{done: w.row(t, done), lost: w.row(t, lost), others: w.row(t, others)}
+
+	if got := w.patch(t, w.a, e.ID, api.WebhookPatch{Description: ptr("x"), Enabled: ptr(true)}); !got.Enabled || w.row(t, waits).Status != "pending" {
+		t.Error("a patch that leaves it enabled does something else")
+	}
+	if got := w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(false)}); got.Enabled || got.Description != "x" {
+		t.Errorf("%+v", got)
+	}
+	disabled := ptr("the endpoint was disabled")
+	for d, want := range map[id.DeliveryID]row{
+		waits: {Status: "failed", Error: disabled, Log: "[]"},
+		again: {Status: "failed", Attempts: 2, Error: disabled, Log: `[{"at":"x"}]`},
+		under: {Status: "failed", Attempts: 3, Error: disabled, Log: "[]", BegunAt: &begun},
+		done:  before[done], lost: before[lost], others: before[others],
+	} {
+		if got := w.row(t, d); !same(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if n := w.count(t, "SELECT (detail->>'failed_deliveries')::int FROM audit_log WHERE action = 'webhook.update' ORDER BY id DESC LIMIT 1"); n != 3 {
+		t.Errorf("the audit log says that %d failed", n)
+	}
+	// A disabled endpoint gets nothing more to send.
+	for what, change := range map[string]func(ctx context.Context, tx *Tx) error{
+		"test":      func(ctx context.Context, tx *Tx) error { return second(tx.TestWebhook(ctx, e.ID)) },
+		"redeliver": func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, lost) },
+		"recover": func(ctx context.Context, tx *Tx) error {
+			_, _, err := tx.Recover(ctx, e.ID, moment(time.Hour), id.DeliveryID{})
+			return err
+		},
+	} {
+		if err := w.try(t, w.a, change); !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), "enable it first") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Once it is enabled again everything that failed comes back.
+	w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(true)})
+	if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1 AND status = 'pending'", e.ID); n != 0 {
+		t.Errorf("%d are pending of themselves", n)
+	}
+	if n := w.recover(t, e.ID, moment(time.Hour)); n != 4 {
+		t.Errorf("%d were recovered", n)
+	}
+	if got := w.row(t, under); got.Status != "pending" || got.BegunAt != nil || got.Attempts != 0 || !strings.Contains(got.Log, "the outcome of this attempt is not known") ||
+		!strings.Contains(got.Log, begun.Format("2006-01-02T15:04:05.000000Z")) {
+		t.Errorf("the one that was under way: %+v", got)
+	}
+}
+
+// same compares rows; times are the same moment.
+func same(a, b row) bool {
+	at := func(t *time.Time) string {
+		if t == nil {
+			return "-"
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return "-"
+		}
+		return *s
+	}
+	return a.Status == b.Status && a.Attempts == b.Attempts && at(a.BegunAt) == at(b.BegunAt) && at(a.NextAt) == at(b.NextAt) && text(a.Error) == text(b.Error) && a.Log == b.Log
+}
+
+// recover has everything recovered that failed since then.
+func (w *world) recover(t testing.TB, e id.WebhookID, since time.Time) (all int) {
+	t.Helper()
+	var last id.DeliveryID
+	for n := Batch; n == Batch; all += n {
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			n, last, err = tx.Recover(ctx, e, since, last)
+			return err
+		})
+	}
+	return all
+}
+
+// eventInsert is what a commit does that has an event (journal, event_insert).
+const eventInsert = `WITH heard AS MATERIALIZED (
+  SELECT u.tenant_id, u.id, w.id AS webhook_id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) JOIN webhooks w ON w.tenant_id = u.tenant_id WHERE w.enabled FOR KEY SHARE OF w)
+  INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
+  SELECT h.tenant_id, new_id(now()), h.webhook_id, h.id, 'run.failed', '{}', now(), now() FROM heard h`
+
+func event(ctx context.Context, tx pgx.Tx, tenant id.TenantID) (int64, error) {
+	tag, err := tx.Exec(ctx, eventInsert, []id.TenantID{tenant}, []id.UUID{id.NewAnywhere()})
+	return tag.RowsAffected(), err
+}
+
+// waitsForALock waits until somebody in the database waits for a lock.
+func waitsForALock(t testing.TB, admin *pgxpool.Pool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		var n int
+		if err := admin.QueryRow(t.Context(), "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for a lock")
+		}
+	}
+}
+
+// However an event and a disabling, or a removal, meet: afterwards nothing is
+// pending.
+func TestEventsMeetAClosingEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, closing := range map[string]func(ctx context.Context, tx *Tx, e id.WebhookID) error{
+		"disabled": func(ctx context.Context, tx *Tx, e id.WebhookID) error {
+			return second(tx.UpdateWebhook(ctx, e, &api.WebhookPatch{Enabled: ptr(false)}))
+		},
+		"removed": func(ctx context.Context, tx *Tx, e id.WebhookID) error { return tx.DeleteWebhook(ctx, e) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			admin := w.db.Admin(t)
+			e := w.endpoint(t, w.a)
+			next := moment(0)
+			held := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "pending", NextAt: &next})
+			begin := func() pgx.Tx {
+				t.Helper()
+				tx, err := admin.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				return tx
+			}
+			happens := func(tx pgx.Tx, want int64) {
+				t.Helper()
+				if n, err := event(t.Context(), tx, w.a); err != nil || n != want {
+					t.Errorf("%d endpoints heard of an event, %v; want %d", n, err, want)
+				}
+			}
+			end := func(tx pgx.Tx) {
+				t.Helper()
+				if err := tx.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// While the deliveries take long, a commit with an event does not wait.
+			slow := begin()
+			if _, err := slow.Exec(t.Context(), "SELECT FROM webhook_deliveries WHERE id = $1 FOR UPDATE", held); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			go func() {
+				closed <- w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return closing(ctx, tx, e.ID) })
+			}()
+			waitsForALock(t, admin)
+			quick := begin()
+			if _, err := quick.Exec(t.Context(), "SET LOCAL lock_timeout = '500ms'"); err != nil {
+				t.Fatal(err)
+			}
+			happens(quick, 1)
+			// And what it puts there is closed as well: the end waits for it.
+			end(slow)
+			waitsForALock(t, admin)
+			select {
+			case err := <-closed:
+				t.Fatalf("closed before a commit that has an event for it: %v", err)
+			default:
+			}
+			end(quick)
+			if err := <-closed; err != nil {
+				t.Fatal(err)
+			}
+			happens(begin(), 0)
+			if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE status = 'pending'"); n != 0 {
+				t.Errorf("%d are pending", n)
+			}
+		})
+	}
+}
+
+// open-parts.md, Webhooks, redeliver: the same bytes again, whatever it has come to.
+func TestRedeliver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	begun, later := moment(time.Second), moment(-time.Hour)
+	for name, c := range map[string]struct {
+		is   row
+		want row // NextAt nil: now
+	}{
+		"one that waits for its first attempt": {row{Status: "pending", NextAt: &later}, row{Status: "pending"}},
+		"one that waits for another": {row{Status: "pending", NextAt: &later, Attempts: 4, Error: ptr("503"), Log: `[1]`},
+			row{Status: "pending", Attempts: 4, Error: ptr("503"), Log: `[1]`}},
+		"one that is on its way":         {row{Status: "pending", NextAt: &later, Attempts: 2, BegunAt: &begun}, row{Status: "pending", Attempts: 2, BegunAt: &begun, NextAt: &later}},
+		"one that has succeeded":         {row{Status: "succeeded", Attempts: 3, Log: `[1,2,3]`}, row{Status: "pending", Log: `[1,2,3]`}},
+		"one that has failed":            {row{Status: "failed", Attempts: 5, Error: ptr("503")}, row{Status: "pending", Error: ptr("503")}},
+		"one that never was sent":        {row{Status: "failed", Error: ptr("the endpoint was disabled")}, row{Status: "pending", Error: ptr("the endpoint was disabled")}},
+		"one whose outcome is not known": {row{Status: "failed", Attempts: 1, BegunAt: &begun}, row{Status: "pending", Log: "?"}},
+	} {
+		d := w.put(t, w.a, e.ID, moment(time.Hour), c.is)
+		before := moment(0)
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, d) })
+		got := w.row(t, d)
+		if c.want.Log == "" {
+			c.want.Log = "[]"
+		}
+		if c.want.NextAt == nil && got.NextAt != nil && !got.NextAt.Before(before) && time.Until(*got.NextAt) < time.Minute {
+			got.NextAt = nil
+		}
+		if c.want.Log == "?" && strings.Count(got.Log, notKnown) == 1 && strings.Contains(got.Log, `"http_status": null`) && strings.Contains(got.Log, `"duration_ms": null`) {
+			got.Log = "?"
+		}
+		if !same(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	d := w.put(t, w.a, e.ID, moment(time.Hour), row{Status: "failed"})
+	foreign := w.endpoint(t, w.b)
+	for what, err := range map[string]error{
+		"of another endpoint": w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, other.ID, d) }),
+		"of another tenant":   w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, d) }),
+		"of the own endpoint": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, foreign.ID, d) }),
+		"nobody's": w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			return tx.Redeliver(ctx, e.ID, id.DeliveryID{UUID: id.NewAnywhere()})
+		}),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := w.row(t, d); got.Status != "failed" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// open-parts.md, Webhooks, recover: every failed one since then.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	since, later := moment(time.Hour), moment(-time.Hour)
+	at := func(d time.Duration) time.Time { return since.Add(d) }
+	failed := row{Status: "failed", Attempts: 5, Error: ptr("503")}
+	edge := w.put(t, w.a, e.ID, since, failed)
+	after := w.put(t, w.a, e.ID, at(time.Microsecond), failed)
+	late := w.put(t, w.a, e.ID, at(30*time.Minute), failed)
+	keep := map[string]id.DeliveryID{
+		"one before":         w.put(t, w.a, e.ID, at(-time.Microsecond), failed),
+		"one of long before": w.put(t, w.a, e.ID, at(-24*time.Hour), failed),
+		"a pending one":      w.put(t, w.a, e.ID, at(time.Minute), row{Status: "pending", NextAt: &later, Attempts: 2}),
+		"one that succeeded": w.put(t, w.a, e.ID, at(time.Minute), row{Status: "succeeded", Attempts: 1}),
+		"another endpoint's": w.put(t, w.a, other.ID, at(time.Minute), failed),
+	}
+	before := map[string]row{}
+	for name, d := range keep {
+		before[name] = w.row(t, d)
+	}
+	if n := w.recover(t, e.ID, since); n != 3 {
+		t.Errorf("%d were recovered", n)
+	}
+	for _, d := range []id.DeliveryID{edge, after, late} {
+		if got := w.row(t, d); got.Status != "pending" || got.Attempts != 0 || got.NextAt == nil || time.Until(*got.NextAt) > time.Minute {
+			t.Errorf("%+v", got)
+		}
+	}
+	for name, d := range keep {
+		if got := w.row(t, d); !same(got, before[name]) {
+			t.Errorf("%s: %+v, was %+v", name, got, before[name])
+		}
+	}
+	if n := w.recover(t, e.ID, since); n != 0 {
+		t.Errorf("%d were recovered twice", n)
+	}
+	for name, since := range map[string]time.Time{"before all times": time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), "after all": time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
+		want := 0
+		if since.Year() == 1 {
+			want = 2
+		}
+		if n := w.recover(t, e.ID, since); n != want {
+			t.Errorf("%s: %d were recovered", name, n)
+		}
+	}
+	err := w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
+		_, _, err := tx.Recover(ctx, other.ID, since, id.DeliveryID{})
+		return err
+	})
+	if !isCode(err, problem.CodeNotFound) {
+		t.Errorf("another tenant's: %v", err)
+	}
+}
+
+// A month of deliveries is more than one transaction takes.
+func TestManyDeliveriesTakeSeveralTransactions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	w.many(t, w.a, e.ID, "failed", 2*Batch+1)
+	w.many(t, w.a, other.ID, "failed", 3)
+	var sizes []int
+	var last id.DeliveryID
+	for n := Batch; n == Batch; {
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			n, last, err = tx.Recover(ctx, e.ID, moment(24*time.Hour), last)
+			return err
+		})
+		sizes = append(sizes, n)
+	}
+	if want := []int{Batch, Batch, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("recovered %v, want %v", sizes, want)
+	}
+	if n := w.count(t, "SELECT sum((detail->>'deliveries')::int)::int FROM audit_log WHERE action = 'webhook.recover'"); n != 2*Batch+1 {
+		t.Errorf("the audit log tells of %d", n)
+	}
+	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhook_deliveries SET status = 'succeeded', next_attempt_at = NULL WHERE webhook_id = $1", e.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.many(t, w.a, e.ID, "pending", 2)
+	sizes, last = nil, id.DeliveryID{}
+	for n := Batch; n == Batch; {
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			n, last, err = tx.TrimDeliveries(ctx, e.ID, last)
+			return err
+		})
+		sizes = append(sizes, n)
+	}
+	if want := []int{Batch, Batch, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("removed %v, want %v", sizes, want)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1", e.ID); n != 2 {
+		t.Errorf("%d are left, the pending ones are 2", n)
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteWebhook(ctx, e.ID) })
+	if n := w.count(t, "SELECT (SELECT count(*) FROM webhooks)::int * 100 + (SELECT count(*) FROM webhook_deliveries)::int"); n != 103 {
+		t.Errorf("%d: one endpoint with its three is left", n)
+	}
+}
+
+func TestDeliveriesAsTheyAreShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	made, next, begun := moment(time.Hour), moment(-time.Minute), moment(time.Second)
+	log := `[{"at": "2026-01-02T03:04:05.000006Z", "error": "no answer", "http_status": null, "duration_ms": null}, {"at": "2026-01-02T03:04:11Z", "error": null, "http_status": 204, "duration_ms": 12}]`
+	oldest := w.put(t, w.a, e.ID, made, row{Status: "failed", Attempts: 5, Error: ptr("503"), Log: log})
+	fifth := w.put(t, w.a, e.ID, made.Add(time.Minute), row{Status: "pending", Attempts: 5, BegunAt: &begun, NextAt: &next})
+	fourth := w.put(t, w.a, e.ID, made.Add(2*time.Minute), row{Status: "pending", Attempts: 4, BegunAt: &begun, NextAt: &next})
+	w.put(t, w.a, other.ID, made.Add(3*time.Minute), row{Status: "failed"})
+	var test id.DeliveryID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+		test, err = tx.TestWebhook(ctx, e.ID)
+		return err
+	})
+	v := w.View(w.a)
+	ids := func(f DeliveryFilter, at id.DeliveryID, limit int) (out []id.DeliveryID) {
+		t.Helper()
+		rows, err := v.Deliveries(t.Context(), e.ID, f, at, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			out = append(out, r.ID)
+		}
+		return out
+	}
+	for name, c := range map[string]struct{ got, want []id.DeliveryID }{
+		"newest first":           {ids(DeliveryFilter{}, id.DeliveryID{}, 25), []id.DeliveryID{test, fourth, fifth, oldest}},
+		"one more than a page":   {ids(DeliveryFilter{}, id.DeliveryID{}, 1), []id.DeliveryID{test, fourth}},
+		"the next page":          {ids(DeliveryFilter{}, fourth, 25), []id.DeliveryID{fifth, oldest}},
+		"by status":              {ids(DeliveryFilter{Status: ptr(lifecycle.DeliveryFailed)}, id.DeliveryID{}, 25), []id.DeliveryID{oldest}},
+		"by type":                {ids(DeliveryFilter{Type: ptr(api.EventType("webhook.test"))}, id.DeliveryID{}, 25), []id.DeliveryID{test}},
+		"by both":                {ids(DeliveryFilter{Status: ptr(lifecycle.DeliveryFailed), Type: ptr(api.EventType("webhook.test"))}, id.DeliveryID{}, 25), nil},
+		"by a status of nothing": {ids(DeliveryFilter{Status: ptr(lifecycle.DeliverySucceeded)}, id.DeliveryID{}, 25), nil},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+	got, err := v.Delivery(t.Context(), e.ID, oldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []api.DeliveryAttempt{{At: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Error: ptr("no answer")},
+		{At: time.Date(2026, 1, 2, 3, 4, 11, 0, time.UTC), HTTPStatus: ptr(204), DurationMS: ptr[int64](12)}}
+	if got.Status != lifecycle.DeliveryFailed || got.Attempts != 5 || got.NextAttemptAt != nil || got.LastError == nil || *got.LastError != "503" || got.LastHTTPStatus != nil ||
+		!got.CreatedAt.Equal(made) || got.Type != "run.completed" || string(got.Event) != `{"id":"e","n":[1, 2]}` || !reflect.DeepEqual(got.AttemptLog, want) {
+		t.Errorf("%+v", got)
+	}
+	// After the fifth attempt no other comes.
+	if got, err := v.Delivery(t.Context(), e.ID, fifth); err != nil || got.NextAttemptAt != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := v.Delivery(t.Context(), e.ID, fourth); err != nil || got.NextAttemptAt == nil || !got.NextAttemptAt.Equal(next) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for what, err := range map[string]error{
+		"another endpoint's": second(v.Delivery(t.Context(), other.ID, oldest)),
+		"another tenant's":   second(w.View(w.b).Delivery(t.Context(), e.ID, oldest)),
+		"nobody's":           second(v.Delivery(t.Context(), e.ID, id.DeliveryID{UUID: id.NewAnywhere()})),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if rows, err := w.View(w.b).Deliveries(t.Context(), e.ID, DeliveryFilter{}, id.DeliveryID{}, 25); err != nil || len(rows) != 0 {
+		t.Errorf("another tenant sees %v, %v", rows, err)
+	}
+}
+
+// service.md, Events, Webhooks: the envelope of webhook.test; its bytes do not
+// change.
+func TestTheTestEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a, webhook.RunFailed)
+	var d id.DeliveryID
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+		d, err = tx.TestWebhook(ctx, e.ID)
+		return err
+	})
+	got, err := w.View(w.a).Delivery(t.Context(), e.ID, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := got.CreatedAt.Format(time.RFC3339Nano)
+	want := fmt.Sprintf(`{"id":"%s","type":"webhook.test","data":{"webhook_id":"%s"},"created_at":"%s"}`, got.EventID, e.ID, at)
+	if string(got.Event) != want || got.Status != lifecycle.DeliveryPending || got.Attempts != 0 || got.NextAttemptAt == nil || got.Type != "webhook.test" {
+		t.Errorf("%+v\n%s\nwant %s", got, got.Event, want)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.test' AND target_id = $1 AND detail->>'delivery_id' = $2::text", e.ID, d.String()); n != 1 {
+		t.Errorf("%d audit rows", n)
+	}
+}
+
+func TestForeignWebhooksAreNoRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	do := func(fn func(ctx context.Context, tx *Tx) error) error { return w.try(t, w.b, fn) }
+	for what, err := range map[string]error{
+		"read": second(w.View(w.b).Webhook(t.Context(), e.ID)),
+		"update": do(func(ctx context.Context, tx *Tx) error {
+			return second(tx.UpdateWebhook(ctx, e.ID, &api.WebhookPatch{Enabled: ptr(false)}))
+		}),
+		"rotate": do(func(ctx context.Context, tx *Tx) error { return second(tx.RotateWebhook(ctx, e.ID)) }),
+		"delete": do(func(ctx context.Context, tx *Tx) error { return tx.DeleteWebhook(ctx, e.ID) }),
+		"test":   do(func(ctx context.Context, tx *Tx) error { return second(tx.TestWebhook(ctx, e.ID)) }),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := none(w.View(w.b).Webhooks(t.Context(), id.WebhookID{}, All)); err != nil {
+		t.Error(err)
+	}
+	if err := none(w.View(w.b).Hearing(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if got, err := w.View(w.a).Webhook(t.Context(), e.ID); err != nil || !got.Enabled || !got.UpdatedAt.Equal(e.UpdatedAt) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
