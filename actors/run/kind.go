@@ -268,8 +268,13 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 		return
 	}
 	w.Idempotency = idempotency(start.Idempotency, now)
-	if s.Origin.Kind == lifecycle.OriginAPIKey || s.Origin.Kind == lifecycle.OriginUser {
+	switch s.Origin.Kind {
+	case lifecycle.OriginAPIKey, lifecycle.OriginUser:
 		w.Audit = append(w.Audit, audit(s, start.By, "run.manual", now))
+	case lifecycle.OriginTrigger:
+		fired := audit(s, start.By, "trigger.fire", now)
+		fired.TargetKind, fired.TargetID, fired.Detail = "trigger", s.Origin.ID, json.RawMessage(`{"run_id":"`+s.ID.String()+`"}`)
+		w.Audit = append(w.Audit, fired)
 	}
 }
 

@@ -162,7 +162,8 @@ func (t *Tx) lockAgent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
 	return found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_lock", t.tenant, a))
 }
 
-// ArchiveAgent takes an agent out of sight. Its runs and threads stay readable.
+// ArchiveAgent takes an agent out of sight and pauses its triggers. Its runs and
+// threads stay readable.
 func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) error {
 	n, err := t.exec(ctx, "agent_archive", t.tenant, a)
 	if err != nil {
@@ -170,6 +171,9 @@ func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) error {
 	}
 	if n == 0 {
 		return problem.NotFound("agent")
+	}
+	if err := t.pauseTriggers(ctx, a); err != nil {
+		return err
 	}
 	return t.Audit(ctx, "agent.delete", "agent", a.UUID, nil)
 }

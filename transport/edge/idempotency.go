@@ -100,15 +100,17 @@ func inProgress() *problem.Error {
 // once runs do, or repeats the answer that was kept under the request's
 // Idempotency-Key.
 func (s *Server) once(rq *request, do call) error {
-	return s.single(rq, func() ([sha256.Size]byte, error) {
-		h := sha256.New()
-		h.Write(rq.body)
-		h.Write([]byte{'?'})
-		h.Write(rq.query)
-		var sum [sha256.Size]byte
-		h.Sum(sum[:0])
-		return sum, nil
-	}, false, do)
+	return s.single(rq, rq.fingerprint, false, do)
+}
+
+// fingerprint is that of the body and the query.
+func (rq *request) fingerprint() (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	h.Write(rq.body)
+	h.Write([]byte{'?'})
+	h.Write(rq.query)
+	h.Sum(sum[:0])
+	return sum, nil
 }
 
 // onceUpload is once for a body that is known only when its handler has read
@@ -118,18 +120,39 @@ func (s *Server) onceUpload(rq *request, up *Upload, do call) error {
 }
 
 func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, error), late bool, do call) error {
-	if !rq.ep.Idempotent || !rq.head.hasIdem || s.cfg.Replays == nil {
-		status, body, err := do()
-		if err == nil {
-			rq.json(status, body)
-		}
-		return err
+	if !rq.ep.Idempotent || !rq.head.hasIdem {
+		return s.plain(rq, do)
 	}
 	key := string(rq.head.idempotency)
-	if n := utf8.RuneCountInString(key); n < 1 || n > 255 || !clean(key) {
-		return problem.Invalid("Idempotency-Key", "expected 1 to 255 characters")
+	if bad := checkKey("Idempotency-Key", key); bad != nil {
+		return bad
 	}
-	k := IdemKey{Tenant: rq.caller.Tenant, Principal: rq.caller.Principal, Method: rq.method, Path: string(rq.path), Key: key}
+	return s.keyed(rq, IdemKey{Tenant: rq.caller.Tenant, Principal: rq.caller.Principal, Method: rq.method, Path: string(rq.path), Key: key}, fingerprint, late, do)
+}
+
+// plain runs do for a request that nobody repeats.
+func (s *Server) plain(rq *request, do call) error {
+	status, body, err := do()
+	if err == nil {
+		rq.json(status, body)
+	}
+	return err
+}
+
+// checkKey is the complaint about the value of a header field that makes repeats
+// known, if there is one.
+func checkKey(header, key string) *problem.Error {
+	if n := utf8.RuneCountInString(key); n < 1 || n > 255 || !clean(key) {
+		return problem.Invalid(header, "expected 1 to 255 characters")
+	}
+	return nil
+}
+
+// keyed runs do, or repeats the answer that was kept under k.
+func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]byte, error), late bool, do call) error {
+	if s.cfg.Replays == nil {
+		return s.plain(rq, do)
+	}
 	idem := &Idempotency{IdemKey: k, Status: rq.ep.Status}
 	known := false
 	sum := func() ([sha256.Size]byte, error) {

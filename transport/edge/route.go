@@ -104,12 +104,21 @@ const (
 type endpoint struct {
 	Route
 	kind   kind
+	signed bool // calls are charged by what their signature says
 	params []string
 	plan   *plan
 	out    reflect.Type // nil without a body
 	frames *huma.Schema // of streams
 	serve  func(s *Server, rq *request) error
 	counts counts
+}
+
+// answers makes the example of a raw answer, where it is a struct, its schema.
+func (e *endpoint) answers(t *Table, example any) {
+	if out := reflect.TypeOf(example); out != nil && out.Kind() == reflect.Struct {
+		e.out = out
+		t.reg.Schema(out, true, upper(e.ID)+"Answer")
+	}
 }
 
 func (e *endpoint) public() bool { return e.Role == "" && e.Auth == nil }
@@ -318,10 +327,7 @@ func HandleDownload[In any](t *Table, r Route, h func(ctx context.Context, c *Ca
 // hooks, metrics, health, assets.
 func HandleRaw(t *Table, r Route, h func(ctx context.Context, c *Caller, in *Raw) (*RawAnswer, error)) {
 	e := &endpoint{Route: r, kind: kindRaw}
-	if out := reflect.TypeOf(r.Answer); out != nil && out.Kind() == reflect.Struct {
-		e.out = out
-		t.reg.Schema(out, true, upper(r.ID)+"Answer")
-	}
+	e.answers(t, r.Answer)
 	e.serve = func(s *Server, rq *request) error {
 		body, err := rq.readBody()
 		if err != nil {

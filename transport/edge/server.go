@@ -432,7 +432,7 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 		return problem.Unavailable("The node has lost touch with storage and serves nothing until it is back.", time.Second)
 	}
 	if e.public() {
-		if e.Bucket == BucketNone {
+		if e.Bucket == BucketNone || e.signed {
 			return nil
 		}
 		return s.chargeIP(rq.ctx, ip)

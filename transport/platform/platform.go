@@ -87,8 +87,8 @@ type Logins interface {
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
-// Config joins the routes with the rest. Everything but Revoker, Valid and Revoked
-// is required.
+// Config joins the routes with the rest. Everything but Revoker, Valid, Revoked,
+// Hooks and Fired is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -112,6 +112,11 @@ type Config struct {
 	// Revoked is called when a key was revoked and this node accepts it no more: it
 	// closes the key's streams on this node.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
+	// Hooks is what this node remembers of hooks; nil: nothing.
+	Hooks Hooks
+	// Fired is told of each run that a trigger started, by a hook or by a person. It
+	// must not block.
+	Fired func(t id.TenantID, g id.TriggerID, by string)
 }
 
 // Platform is the /v1 routes.
@@ -175,6 +180,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.connectionRoutes(t)
 	p.grantRoutes(t)
 	p.policyRoutes(t)
+	p.triggerRoutes(t)
 	p.sessionRoutes(t)
 	p.userRoutes(t)
 	p.nodeRoutes(t)
@@ -194,6 +200,7 @@ var Tags = []edge.Tag{
 	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
 	{Name: "Tool servers", Description: "MCP servers, their credentials, and who may call what."},
 	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
+	{Name: TriggersTag, Description: "What starts runs by itself: hooks and schedules."},
 	{Name: "Sessions", Description: "Logging in and out of the console."},
 	{Name: "Users", Description: "The people of a tenant."},
 	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},

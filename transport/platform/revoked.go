@@ -34,6 +34,8 @@ const (
 	// ChangedAccess: what decides on tool calls was changed: grants, policies, the
 	// place of agents in the organisation.
 	ChangedAccess What = "access"
+	// ChangedTrigger: Trigger was changed or removed, or has another secret.
+	ChangedTrigger What = "trigger"
 )
 
 // Revoked says that what nodes remember of something is wrong from now on. It
@@ -47,6 +49,7 @@ type Revoked struct {
 	Session id.SessionID `json:"session,omitzero"`
 	Agent   id.AgentID   `json:"agent,omitzero"`
 	Server  id.ServerID  `json:"server,omitzero"`
+	Trigger id.TriggerID `json:"trigger,omitzero"`
 
 	// Number is its place in the order of all revocations, where there are several
 	// nodes.
@@ -102,6 +105,10 @@ func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 		p.Tools.ForgetAccess(r.Tenant)
 	case ChangedAccess:
 		p.Tools.ForgetAccess(r.Tenant)
+	case ChangedTrigger:
+		if p.Hooks != nil {
+			p.Hooks.Forget(r.Trigger)
+		}
 	default:
 		return fmt.Errorf("platform: nobody here knows what to forget of %q", r.What)
 	}
@@ -115,6 +122,9 @@ func (p *Platform) ForgetAll() {
 	p.Sessions.ForgetAll()
 	p.published.Clear()
 	p.Tools.ForgetAll()
+	if p.Hooks != nil {
+		p.Hooks.ForgetAll()
+	}
 }
 
 // revoke is what stands between a commit and its answer.

@@ -56,7 +56,12 @@ func (p *Platform) runRoutes(t *edge.Table) {
 }
 
 func (p *Platform) startRun(ctx context.Context, c *edge.Caller, in *startRun) (*api.RunStarted, error) {
-	version, ok, err := p.version(ctx, c.Tenant, in.ID)
+	return p.start(ctx, c, in.ID, json.RawMessage(in.Body.Input), origin(c))
+}
+
+// start begins a run of the agent's published version, without a thread.
+func (p *Platform) start(ctx context.Context, c *edge.Caller, agent id.AgentID, input json.RawMessage, from msg.Origin) (*api.RunStarted, error) {
+	version, ok, err := p.version(ctx, c.Tenant, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +73,7 @@ func (p *Platform) startRun(ctx context.Context, c *edge.Caller, in *startRun) (
 	}
 	run := id.RunID{UUID: id.New(p.Actors.MintShard())}
 	out := &api.RunStarted{RunID: run}
-	order := msg.StartOne{Run: run, AgentID: in.ID, AgentVersion: version, Input: json.RawMessage(in.Body.Input), Origin: origin(c), By: sender(c)}
+	order := msg.StartOne{Run: run, AgentID: agent, AgentVersion: version, Input: input, Origin: from, By: sender(c)}
 	if order.Input == nil {
 		order.Input = json.RawMessage("null")
 	}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// triggerView is a trigger as the API shows it.
+type triggerView struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Target struct {
+		AgentID    string `json:"agent_id"`
+		WorkflowID string `json:"workflow_id"`
+	} `json:"target"`
+	Enabled  bool `json:"enabled"`
+	Schedule *struct {
+		Cron     string `json:"cron"`
+		Timezone string `json:"timezone"`
+	} `json:"schedule"`
+	HookURL     *string    `json:"hook_url"`
+	Secret      string     `json:"secret"`
+	LastFiredAt *time.Time `json:"last_fired_at"`
+	NextFireAt  *time.Time `json:"next_fire_at"`
+}
+
+// when says what fires a trigger.
+func (t *triggerView) when() string {
+	switch {
+	case t.Schedule != nil:
+		return visible(t.Schedule.Cron) + " " + visible(t.Schedule.Timezone)
+	case t.HookURL != nil:
+		return visible(*t.HookURL)
+	}
+	return visible(t.Kind)
+}
+
+func triggersCommand() *cobra.Command {
+	cmd := group("triggers", "what starts runs by itself: hooks and schedules")
+	cmd.Long = "An ID may be the beginning of an id, as long as one trigger begins with it."
+	cmd.AddCommand(triggersListCommand(), triggersCreateCommand(), triggersGetCommand(),
+		triggersEnableCommand("enable", "let a paused trigger go on", true),
+		triggersEnableCommand("disable", "pause a trigger", false),
+		triggersRemoveCommand(), triggersRotateCommand(), triggersFireCommand())
+	return cmd
+}
+
+func triggersListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list triggers, newest first", Args: cobra.NoArgs}
+	most := cmd.Flags().Int("limit", 100, "how many at most")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if *most < 1 {
+			return misuse{errors.New("--limit must be at least 1")}
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		items, more, err := c.pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN")
+		for _, item := range items {
+			var t triggerView
+			if err := json.Unmarshal(item, &t); err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, shorten(visible(t.Name), 40), visible(t.Kind), yesNo(t.Enabled), moment(t.NextFireAt), moment(t.LastFiredAt), t.when())
+		}
+		if err := w.Flush(); err != nil || !more {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
+		return err
+	})
+	return cmd
+}
+
+// moment is a time, or a dash for none.
+func moment(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.Format(time.RFC3339)
+}
+
+func triggersCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create AGENT --name NAME [--cron EXPRESSION [--timezone ZONE]]",
+		Short: "make a trigger for an agent, by its slug or id: a schedule with --cron, else a hook",
+		Long: "A hook's secret is shown once, with a call to try it.\n" +
+			"--cron takes minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\".",
+		Args: cobra.ExactArgs(1),
+	}
+	name := cmd.Flags().String("name", "", "for people")
+	cron := cmd.Flags().String("cron", "", "when it comes due")
+	zone := cmd.Flags().String("timezone", "", "of --cron, as Europe/Berlin; UTC unless it is given")
+	input := cmd.Flags().String("input", "", "what its runs get, a JSON object: itself, @ and a file, or - for the input")
+	paused := cmd.Flags().Bool("paused", false, "not enabled yet")
+	required(cmd, "name")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body := map[string]any{"name": *name, "kind": "hook", "enabled": !*paused}
+		switch {
+		case *cron != "":
+			times := map[string]string{"cron": *cron}
+			if *zone != "" {
+				times["timezone"] = *zone
+			}
+			body["kind"], body["schedule"] = "schedule", times
+		case *zone != "":
+			return misuse{errors.New("--timezone: belongs to --cron")}
+		}
+		if *input != "" {
+			read, err := readArgs(cmd.InOrStdin(), *input)
+			if err != nil {
+				return misuse{fmt.Errorf("--input: %w", err)}
+			}
+			body["input"] = read
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		agent, err := c.findAgent(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		body["target"] = map[string]string{"agent_id": agent}
+		return triggerOnce(cmd, c, "/v1/triggers", body)
+	})
+	return cmd
+}
+
+// triggerOnce makes or rotates a trigger and shows what is shown once.
+func triggerOnce(cmd *cobra.Command, c *client, path string, body any) error {
+	var raw json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodPost, path, body, &raw); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), raw)
+	}
+	var t triggerView
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return err
+	}
+	return printTriggerOnce(cmd.OutOrStdout(), &t)
+}
+
+func printTriggerOnce(w io.Writer, t *triggerView) error {
+	fmt.Fprintf(w, "trigger  %s\n", visible(t.ID))
+	if t.HookURL == nil {
+		_, err := fmt.Fprintf(w, "next     %s\n", moment(t.NextFireAt))
+		return err
+	}
+	fmt.Fprintf(w, "url      %s\nsecret   %s\n", visible(*t.HookURL), visible(t.Secret))
+	_, err := fmt.Fprintf(w, "\nThe secret is not shown again. To try it:\n\n%s\n", hookCall(*t.HookURL, t.Secret))
+	return err
+}
+
+// hookCall is a signed call of a hook, to be pasted into a shell.
+func hookCall(hook, secret string) string {
+	return "BODY='{\"text\":\"Hello.\"}'\n" +
+		"curl -sS -X POST " + quoted(hook) + " \\\n" +
+		"  -H \"X-Svc-Signature-256: sha256=$(printf %s \"$BODY\" | openssl dgst -sha256 -hmac " + quoted(secret) + " | sed 's/^.* //')\" \\\n" +
+		"  --data-binary \"$BODY\""
+}
+
+// quoted is a word for a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// onTrigger is a command about one trigger.
+func onTrigger(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
+	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		found, err := c.findTrigger(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, c, "/v1/triggers/"+url.PathEscape(found))
+	})}
+}
+
+// findTrigger is the id of the one trigger whose id begins so.
+func (c *client) findTrigger(ctx context.Context, prefix string) (string, error) {
+	prefix = strings.ToLower(prefix)
+	if isID(prefix) {
+		return prefix, nil
+	}
+	items, _, err := c.pages(ctx, "/v1/triggers", url.Values{}, 1000)
+	if err != nil {
+		return "", err
+	}
+	found, n := "", 0
+	for _, item := range items {
+		var t triggerView
+		if err := json.Unmarshal(item, &t); err != nil {
+			return "", err
+		}
+		if prefix != "" && strings.HasPrefix(t.ID, prefix) {
+			found = t.ID
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return "", fmt.Errorf("no trigger's id begins with %q", prefix)
+	case 1:
+		return found, nil
+	}
+	return "", fmt.Errorf("the ids of %d triggers begin with %q", n, prefix)
+}
+
+func triggersGetCommand() *cobra.Command {
+	return onTrigger("get", "one trigger", func(cmd *cobra.Command, c *client, path string) error {
+		var got json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+			return err
+		}
+		return printJSON(cmd.OutOrStdout(), got)
+	})
+}
+
+func triggersEnableCommand(use, short string, on bool) *cobra.Command {
+	return onTrigger(use, short, func(cmd *cobra.Command, c *client, path string) error {
+		var raw json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodPatch, path, map[string]bool{"enabled": on}, &raw); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), raw)
+		}
+		var t triggerView
+		if err := json.Unmarshal(raw, &t); err != nil {
+			return err
+		}
+		state := "paused"
+		if t.Enabled {
+			state = "enabled"
+		}
+		if t.NextFireAt != nil {
+			state += ", next " + moment(t.NextFireAt)
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", visible(t.ID), state)
+		return err
+	})
+}
+
+func triggersRemoveCommand() *cobra.Command {
+	return onTrigger("rm", "remove a trigger; its runs stay", func(cmd *cobra.Command, c *client, path string) error {
+		if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
+		return err
+	})
+}
+
+func triggersRotateCommand() *cobra.Command {
+	return onTrigger("rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+		return triggerOnce(cmd, c, path+"/rotate-secret", nil)
+	})
+}
+
+func triggersFireCommand() *cobra.Command {
+	var input *string
+	cmd := onTrigger("fire", "start a run of a trigger now", func(cmd *cobra.Command, c *client, path string) error {
+		body := map[string]any{}
+		if *input != "" {
+			read, err := readArgs(cmd.InOrStdin(), *input)
+			if err != nil {
+				return misuse{fmt.Errorf("--input: %w", err)}
+			}
+			body["input"] = read
+		}
+		var got struct {
+			RunID string `json:"run_id"`
+		}
+		if err := c.call(cmd.Context(), http.MethodPost, path+"/fire", body, &got); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), got)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), visible(got.RunID))
+		return err
+	})
+	input = cmd.Flags().String("input", "", "goes over the trigger's input, a JSON object: itself, @ and a file, or - for the input")
+	return cmd
+}

@@ -1,0 +1,88 @@
+-- name: triggers
+SELECT id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at FROM triggers
+WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+
+-- name: trigger
+SELECT id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at FROM triggers
+WHERE tenant_id = $1 AND id = $2
+
+-- name: trigger_lock
+SELECT id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at FROM triggers
+WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+
+-- Held against being archived until the change is committed: who archives an agent
+-- pauses the triggers that he sees.
+-- name: trigger_agent
+SELECT id FROM agents WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL FOR SHARE
+
+-- name: trigger_moment
+SELECT now()
+
+-- name: trigger_insert
+INSERT INTO triggers (tenant_id, id, name, kind, agent_id, enabled, cron, timezone, input, secret, next_fire_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
+
+-- name: trigger_update
+UPDATE triggers SET name = $3, agent_id = $4, enabled = $5, cron = $6, timezone = $7, input = $8, next_fire_at = $9, updated_at = now()
+WHERE tenant_id = $1 AND id = $2
+RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
+
+-- name: trigger_rotate
+UPDATE triggers SET secret = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2
+RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
+
+-- name: trigger_delete
+DELETE FROM triggers WHERE tenant_id = $1 AND id = $2
+
+-- name: trigger_timer_set
+INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'trigger', $2, 'due', $3)
+ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
+
+-- name: trigger_timer_drop
+DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 AND name = 'due'
+
+-- Those that are paused too: one of them may be on its way back.
+-- name: triggers_pause
+WITH paused AS (
+  UPDATE triggers SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN enabled THEN now() ELSE updated_at END
+  WHERE tenant_id = $1 AND agent_id = $2 RETURNING id
+)
+DELETE FROM timers t USING paused p WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = p.id
+
+-- A hook's URL names no tenant.
+-- name: hook
+SELECT tenant_id AS tenant, id, agent_id AS agent, input, secret FROM triggers
+WHERE id = $1 AND kind = 'hook' AND enabled AND agent_id IS NOT NULL
+
+-- What a schedule starts, and when it is due next.
+-- name: schedule
+SELECT agent_id AS agent, cron, timezone, input, next_fire_at AS due FROM triggers
+WHERE tenant_id = $1 AND id = $2 AND kind = 'schedule' AND enabled AND agent_id IS NOT NULL
+
+-- From one due time to the next, once, with the timer; $5 is when it fired, if it
+-- did.
+-- name: schedule_move
+WITH moved AS (
+  UPDATE triggers SET next_fire_at = $4, last_fired_at = greatest(last_fired_at, $5::timestamptz) WHERE tenant_id = $1 AND id = $2 AND next_fire_at = $3
+  RETURNING id
+)
+INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) SELECT $1, 'trigger', id, 'due', $4 FROM moved
+ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
+
+-- Whoever changes the trigger waits until the timer says the same as its row.
+-- name: schedule_hold
+SELECT id FROM triggers WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+
+-- name: schedule_timer_drop
+DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2
+  AND NOT EXISTS (SELECT FROM triggers WHERE tenant_id = $1 AND id = $2 AND next_fire_at IS NOT NULL)
+
+-- name: schedule_timer_set
+UPDATE timers t SET due_at = g.next_fire_at, claimed_until = NULL FROM triggers g
+WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = $2 AND g.tenant_id = $1 AND g.id = $2
+
+-- name: triggers_fired
+UPDATE triggers t SET last_fired_at = greatest(t.last_fired_at, f.at)
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS f (tenant_id, id, at)
+WHERE t.tenant_id = f.tenant_id AND t.id = f.id

@@ -1,0 +1,426 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/schedule"
+)
+
+const triggerWord = "trigger"
+
+// trigger is a row as it is listed.
+type trigger struct {
+	ID          id.TriggerID
+	Name        string
+	Kind        lifecycle.TriggerKind
+	AgentID     *id.AgentID
+	WorkflowID  *id.WorkflowID
+	Enabled     bool
+	Cron        *string
+	Timezone    *string
+	Input       api.Value
+	LastFiredAt *time.Time
+	NextFireAt  *time.Time
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// shown is the trigger without the URL of a hook, which storage does not know.
+func (r *trigger) shown() *api.Trigger {
+	t := &api.Trigger{ID: r.ID, Name: r.Name, Kind: r.Kind, Target: api.TriggerTarget{AgentID: r.AgentID, WorkflowID: r.WorkflowID}, Enabled: r.Enabled,
+		Input: r.Input, LastFiredAt: r.LastFiredAt, NextFireAt: r.NextFireAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+	if r.Cron != nil && r.Timezone != nil {
+		t.Schedule = &api.Schedule{Cron: *r.Cron, Timezone: *r.Timezone}
+	}
+	return t
+}
+
+// Triggers lists triggers, newest first, without their URLs.
+func (v View) Triggers(ctx context.Context, at id.TriggerID, limit int) ([]api.Trigger, error) {
+	from, n := before(at.UUID, limit)
+	rows, err := all[trigger](ctx, v, "triggers", v.tenant, from, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Trigger, len(rows))
+	for i := range rows {
+		out[i] = *rows[i].shown()
+	}
+	return out, nil
+}
+
+// Trigger is one trigger, without its URL.
+func (v View) Trigger(ctx context.Context, g id.TriggerID) (*api.Trigger, error) {
+	row, err := found[trigger](triggerWord)(one[trigger](ctx, v, "trigger", v.tenant, g))
+	if err != nil {
+		return nil, err
+	}
+	return row.shown(), nil
+}
+
+// CreateTrigger makes a trigger; that of a hook has a secret, which is shown now
+// and never again.
+func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.TriggerCreated, error) {
+	row := &trigger{ID: id.TriggerID{UUID: id.NewAnywhere()}, Name: in.Name, Kind: in.Kind, AgentID: in.Target.AgentID, Enabled: in.Enabled == nil || *in.Enabled,
+		Input: in.Input}
+	bad, err := t.holdTarget(ctx, &in.Target)
+	if err != nil {
+		return nil, err
+	}
+	switch scheduled := in.Kind == lifecycle.TriggerSchedule; {
+	case scheduled && in.Schedule == nil:
+		bad = append(bad, problem.Field{Path: "schedule", Message: "is required for a schedule"})
+	case !scheduled && in.Schedule != nil:
+		bad = append(bad, noSchedule)
+	case scheduled:
+		row.plan(in.Schedule.Cron, in.Schedule.Timezone)
+	}
+	if err := t.settle(ctx, row, bad, true); err != nil {
+		return nil, err
+	}
+	var secret string
+	var sealed []byte
+	if row.Kind == lifecycle.TriggerHook {
+		secret = newHookSecret()
+		if sealed, err = t.sealHook(row.ID, secret); err != nil {
+			return nil, err
+		}
+	}
+	made, err := one[trigger](ctx, t.View, "trigger_insert", t.tenant, row.ID, row.Name, string(row.Kind), row.AgentID, row.Enabled, row.Cron, row.Timezone,
+		jsonArg(row.Input), sealed, row.NextFireAt)
+	if err != nil {
+		return nil, fmt.Errorf("insert trigger: %w", err)
+	}
+	if err := t.setTimer(ctx, made); err != nil {
+		return nil, err
+	}
+	return &api.TriggerCreated{Trigger: *made.shown(), Secret: secret}, t.Audit(ctx, "trigger.create", "trigger", made.ID.UUID, nil)
+}
+
+// UpdateTrigger changes what the patch names. A schedule whose times changed, or
+// that goes on after a pause, awaits its next time from now.
+func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerPatch) (*api.Trigger, error) {
+	var bad []problem.Field
+	var err error
+	if in.Target != nil { // the agent before the trigger, as who archives it does
+		if bad, err = t.holdTarget(ctx, in.Target); err != nil {
+			return nil, err
+		}
+	}
+	row, err := t.lockTrigger(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if in.Kind != nil && *in.Kind != row.Kind {
+		bad = append(bad, problem.Field{Path: "kind", Message: "cannot be changed"})
+	}
+	resumed := in.Enabled != nil && *in.Enabled && !row.Enabled
+	if in.Target != nil {
+		row.AgentID = in.Target.AgentID
+	} else if resumed && row.AgentID != nil {
+		// Who archives the agent now waits for this row, and pauses it again.
+		if _, ok, err := t.Published(ctx, *row.AgentID); err != nil {
+			return nil, err
+		} else if !ok {
+			bad = append(bad, noAgent)
+		}
+	}
+	set(&row.Name, in.Name)
+	set(&row.Enabled, in.Enabled)
+	row.Input = in.Input.Or(row.Input)
+	switch {
+	case in.Schedule == nil:
+	case row.Kind != lifecycle.TriggerSchedule:
+		bad = append(bad, noSchedule)
+	default:
+		cron, zone := *row.Cron, *row.Timezone
+		set(&cron, in.Schedule.Cron)
+		set(&zone, in.Schedule.Timezone)
+		row.plan(cron, zone)
+	}
+	if err := t.settle(ctx, row, bad, resumed || in.Schedule != nil); err != nil {
+		return nil, err
+	}
+	row, err = one[trigger](ctx, t.View, "trigger_update", t.tenant, g, row.Name, row.AgentID, row.Enabled, row.Cron, row.Timezone, jsonArg(row.Input), row.NextFireAt)
+	if err != nil {
+		return nil, fmt.Errorf("update trigger: %w", err)
+	}
+	if err := t.setTimer(ctx, row); err != nil {
+		return nil, err
+	}
+	return row.shown(), t.Audit(ctx, "trigger.update", "trigger", g.UUID, nil)
+}
+
+func (t *Tx) lockTrigger(ctx context.Context, g id.TriggerID) (*trigger, error) {
+	return found[trigger](triggerWord)(one[trigger](ctx, t.View, "trigger_lock", t.tenant, g))
+}
+
+// Complaints of several places.
+var (
+	noSchedule = problem.Field{Path: "schedule", Message: "belongs to the kind schedule only"}
+	noAgent    = problem.Field{Path: "target.agent_id", Message: "there is no such agent"}
+)
+
+// holdTarget says what is wrong with a target, and keeps its agent from being
+// archived until the change is committed.
+func (t *Tx) holdTarget(ctx context.Context, target *api.TriggerTarget) ([]problem.Field, error) {
+	switch {
+	case target.WorkflowID != nil:
+		return []problem.Field{{Path: "target.workflow_id", Message: "workflows do not exist yet in this deployment: the target must be an agent"}}, nil
+	case target.AgentID == nil:
+		return []problem.Field{{Path: "target.agent_id", Message: "is required"}}, nil
+	}
+	refer := &references{t: t}
+	refer.look(ctx, noAgent.Path, noAgent.Message, "trigger_agent", target.AgentID)
+	return refer.bad, refer.err
+}
+
+// plan sets when a schedule comes due.
+func (r *trigger) plan(cron, zone string) {
+	if zone == "" {
+		zone = "UTC"
+	}
+	r.Cron, r.Timezone = &cron, &zone
+}
+
+// everyMinute stands for an expression where only the time zone is in question.
+const everyMinute = "* * * * *"
+
+// settle says what is wrong with a trigger to be, beside bad, and decides when it
+// is due next: where anew, counted from now.
+func (t *Tx) settle(ctx context.Context, r *trigger, bad []problem.Field, anew bool) error {
+	var times *schedule.Schedule
+	if r.Kind == lifecycle.TriggerSchedule && r.Cron != nil {
+		var err error
+		if _, err = schedule.Parse(everyMinute, *r.Timezone); err != nil {
+			bad = append(bad, problem.Field{Path: "schedule.timezone", Message: err.Error()})
+		} else if times, err = schedule.Parse(*r.Cron, *r.Timezone); err != nil {
+			bad = append(bad, problem.Field{Path: "schedule.cron", Message: err.Error()})
+		}
+	}
+	if bytes.Equal(r.Input, []byte("null")) {
+		r.Input = nil
+	}
+	switch {
+	case len(r.Input) > api.MaxTriggerInput:
+		bad = append(bad, problem.Field{Path: "input", Message: "must have at most " + strconv.Itoa(api.MaxTriggerInput) + " bytes"})
+	case r.Kind == lifecycle.TriggerHook && len(r.Input) > 0 && r.Input[0] != '{':
+		bad = append(bad, problem.Field{Path: "input", Message: "must be a JSON object: the fields of a hook's body go over it"})
+	}
+	if len(bad) > 0 {
+		return problem.Validation(bad...)
+	}
+	switch {
+	case times == nil || !r.Enabled:
+		r.NextFireAt = nil
+	case anew:
+		now, err := scalars[time.Time](ctx, t.View, "trigger_moment")
+		if err != nil {
+			return err
+		}
+		next := times.Next(now[0])
+		r.NextFireAt = &next
+	}
+	return nil
+}
+
+// setTimer makes the timer say what the row says.
+func (t *Tx) setTimer(ctx context.Context, r *trigger) error {
+	var err error
+	if r.NextFireAt != nil {
+		_, err = t.exec(ctx, "trigger_timer_set", t.tenant, r.ID, *r.NextFireAt)
+	} else {
+		_, err = t.exec(ctx, "trigger_timer_drop", t.tenant, r.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("set the timer of trigger %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// RotateTrigger gives a hook another secret.
+func (t *Tx) RotateTrigger(ctx context.Context, g id.TriggerID) (*api.TriggerCreated, error) {
+	row, err := t.lockTrigger(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if row.Kind != lifecycle.TriggerHook {
+		return nil, problem.Invalid("id", "a schedule has no secret")
+	}
+	secret := newHookSecret()
+	sealed, err := t.sealHook(g, secret)
+	if err != nil {
+		return nil, err
+	}
+	if row, err = one[trigger](ctx, t.View, "trigger_rotate", t.tenant, g, sealed); err != nil {
+		return nil, fmt.Errorf("rotate the secret of trigger %s: %w", g, err)
+	}
+	return &api.TriggerCreated{Trigger: *row.shown(), Secret: secret}, t.Audit(ctx, "trigger.rotate", "trigger", g.UUID, nil)
+}
+
+// DeleteTrigger removes a trigger; its runs stay.
+func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
+	n, err := t.exec(ctx, "trigger_delete", t.tenant, g)
+	if err == nil && n == 0 {
+		err = problem.NotFound(triggerWord)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, "trigger_timer_drop", t.tenant, g); err != nil {
+		return fmt.Errorf("drop the timer of trigger %s: %w", g, err)
+	}
+	return t.Audit(ctx, "trigger.delete", "trigger", g.UUID, nil)
+}
+
+// pauseTriggers pauses what starts the agent.
+func (t *Tx) pauseTriggers(ctx context.Context, a id.AgentID) error {
+	if _, err := t.exec(ctx, "triggers_pause", t.tenant, a); err != nil {
+		return fmt.Errorf("pause the triggers of agent %s: %w", a, err)
+	}
+	return nil
+}
+
+// newHookSecret makes what a hook's calls are signed with.
+func newHookSecret() string {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err) // crypto/rand never fails on supported systems
+	}
+	return "hksec_" + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// hookAt is the place that a hook's secret is sealed to.
+func hookAt(t id.TenantID, g id.TriggerID) vault.AAD {
+	return vault.AAD{Tenant: t, Table: "triggers", Row: g.String(), Column: "secret"}
+}
+
+func (t *Tx) sealHook(g id.TriggerID, secret string) ([]byte, error) {
+	sealed, err := t.vault.Seal(hookAt(t.tenant, g), []byte(secret))
+	if err != nil {
+		return nil, fmt.Errorf("seal the secret of trigger %s: %w", g, err)
+	}
+	return sealed, nil
+}
+
+// Hooks finds hooks by their ids alone, over all tenants: a hook's URL names none.
+type Hooks struct {
+	view  View
+	vault *vault.Vault
+}
+
+// NewHooks makes a Hooks over a pool of the role svc_system.
+func NewHooks(pool *pgxpool.Pool, v *vault.Vault) *Hooks {
+	return &Hooks{View{q: single{pool, id.TenantID{}}}, v}
+}
+
+// Hook is a hook that is enabled.
+type Hook struct {
+	Tenant id.TenantID
+	ID     id.TriggerID
+	Agent  id.AgentID
+	Input  api.Value // an object, or nothing
+	Secret []byte    // opened
+}
+
+// Find finds a hook; nil where the id is unknown, a schedule's, or paused.
+func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
+	row, err := one[Hook](ctx, h.view, "hook", g)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	if row.Secret, err = h.vault.Open(hookAt(row.Tenant, g), row.Secret); err != nil {
+		return nil, fmt.Errorf("open the secret of trigger %s: %w", g, err)
+	}
+	return row, nil
+}
+
+// Schedules is what the actors of triggers need of the tables.
+type Schedules struct{ pool *pgxpool.Pool }
+
+// NewSchedules makes a Schedules over a pool of the role svc_system.
+func NewSchedules(pool *pgxpool.Pool) *Schedules { return &Schedules{pool} }
+
+// Schedule is a schedule that is enabled.
+type Schedule struct {
+	Agent          id.AgentID
+	Cron, Timezone string
+	Input          api.Value
+	Due            time.Time
+}
+
+func (s *Schedules) view(t id.TenantID) View { return View{single{s.pool, t}, t} }
+
+// Schedule reads a schedule; nil where it is unknown, a hook, or paused.
+func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*Schedule, error) {
+	return one[Schedule](ctx, s.view(t), "schedule", t, g)
+}
+
+// Published is the published version of an agent, 0 when it has none or is
+// archived.
+func (s *Schedules) Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
+	version, _, err := s.view(t).Published(ctx, a)
+	return version, err
+}
+
+// Move takes a schedule from the time it was due to its next one, with its timer.
+// fired is when it fired for it, nil where it did not. A schedule that is not due
+// then any more stays as it is.
+func (s *Schedules) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due, next time.Time, fired *time.Time) error {
+	return s.view(t).q.run(ctx, queries.Get("schedule_move"), []any{t, g, due, next, fired}, func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	})
+}
+
+// Align makes the timer of a trigger say what its row says, and free to be claimed:
+// without a row that is due one day there is no timer.
+func (s *Schedules) Align(ctx context.Context, t id.TenantID, g id.TriggerID) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return named(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, step := range []string{"schedule_hold", "schedule_timer_drop", "schedule_timer_set"} {
+			if _, err := tx.Exec(ctx, queries.Get(step), t, g); err != nil {
+				return fmt.Errorf("align the timer of trigger %s: %w", g, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// Firing is when a trigger started a run.
+type Firing struct {
+	Tenant  id.TenantID
+	Trigger id.TriggerID
+	At      time.Time
+}
+
+// NoteFired moves last_fired_at of many triggers, which never goes back.
+func (s *Schedules) NoteFired(ctx context.Context, fired []Firing) error {
+	n := len(fired)
+	tenants, triggers, at := make([]id.TenantID, n), make([]id.TriggerID, n), make([]time.Time, n)
+	// In one order everywhere: two nodes that note the same never wait for each other.
+	slices.SortFunc(fired, func(a, b Firing) int { return bytes.Compare(a.Trigger.UUID[:], b.Trigger.UUID[:]) })
+	for i, f := range fired {
+		tenants[i], triggers[i], at[i] = f.Tenant, f.Trigger, f.At
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, queries.Get("triggers_fired"), tenants, triggers, at)
+	return named(err)
+}

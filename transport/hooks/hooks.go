@@ -1,0 +1,208 @@
+package hooks
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/platform"
+)
+
+const (
+	maxHooks = 1 << 12 // up to 64 KiB of input each
+	hooksFor = 30 * time.Second
+	// What nobody knows is remembered for a moment: one that is asked for again and
+	// again is not looked up each time.
+	maxAbsent = 1 << 14
+	absentFor = 2 * time.Second
+)
+
+// Rows finds hooks that are enabled; nil is none (store.Hooks).
+type Rows interface {
+	Find(ctx context.Context, g id.TriggerID) (*store.Hook, error)
+}
+
+// Firer starts the runs of triggers (platform.Platform).
+type Firer interface {
+	Fire(ctx context.Context, c *edge.Caller, f platform.Firing) (*api.RunStarted, error)
+	Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error)
+}
+
+// Config joins hooks with the rest.
+type Config struct {
+	Rows Rows
+	// Valid says whether this node still holds its lease; while it does not, nothing
+	// that is remembered counts. nil: always.
+	Valid func() bool
+	Now   func() time.Time
+}
+
+// Hooks is what this node remembers of hooks; it is the platform's Hooks. Register
+// puts the endpoint into a table.
+type Hooks struct {
+	rows   Rows
+	known  *store.Cache[id.TriggerID, *store.Hook]
+	absent *store.Cache[id.TriggerID, struct{}]
+}
+
+// New makes a Hooks that remembers nothing.
+func New(cfg Config) *Hooks {
+	return &Hooks{
+		rows:   cfg.Rows,
+		known:  store.NewCache[id.TriggerID, *store.Hook](store.CacheConfig{Max: maxHooks, TTL: hooksFor, Now: cfg.Now, Valid: cfg.Valid}),
+		absent: store.NewCache[id.TriggerID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
+	}
+}
+
+// Forget implements platform.Hooks.
+func (h *Hooks) Forget(g id.TriggerID) {
+	h.known.Drop(g)
+	h.absent.Drop(g)
+}
+
+// ForgetAll implements platform.Hooks.
+func (h *Hooks) ForgetAll() {
+	h.known.Clear()
+	h.absent.Clear()
+}
+
+// find is a hook that is enabled, nil for none. Who asks for what is not there does
+// so inside the look-up of what is absent: a Forget meanwhile repeats both.
+func (h *Hooks) find(ctx context.Context, g id.TriggerID) (*store.Hook, error) {
+	if hook, ok := h.known.Get(g); ok {
+		return hook, nil
+	}
+	var hook *store.Hook
+	_, _, err := h.absent.Load(ctx, g, func(ctx context.Context) (none struct{}, gone bool, err error) {
+		hook, _, err = h.known.Load(ctx, g, func(ctx context.Context) (*store.Hook, bool, error) {
+			found, err := h.rows.Find(ctx, g)
+			return found, found != nil, err
+		})
+		return none, hook == nil, err
+	})
+	return hook, err
+}
+
+// Register adds the endpoint. Runs are started through f.
+func (h *Hooks) Register(t *edge.Table, f Firer) {
+	edge.HandleSigned(t, edge.Route{Method: "POST", Path: "/hooks/{trigger}", ID: "callHook", Tag: platform.TriggersTag, Status: 202, Idempotent: true,
+		Summary: "Call a hook",
+		Description: "Without a key: the raw body is signed with the trigger's secret, `X-Svc-Signature-256: sha256=<64 hex of its HMAC-SHA256>`; `X-Hub-Signature-256` is accepted too, so that a code host's webhook can point here unchanged. " +
+			"The content type is not looked at. The run's input is the trigger's with the body's fields over it. Within 24 hours a repeat with the same `Svc-Delivery-Id` or `X-GitHub-Delivery` is answered with the same run, " +
+			"and one with the same `Idempotency-Key` too, where its body is the same.",
+		Codes:   []problem.Code{problem.CodeInvalidSignature, problem.CodeInvalidBody, problem.CodeAgentNotPublished, problem.CodeNotFound, problem.CodePayloadTooLarge, problem.CodeValidation},
+		Example: map[string]any{"text": "Sort this issue.", "issue": 42}, Answer: api.RunStarted{RunID: id.RunID{UUID: id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, 3}}},
+		MediaType: "application/json"}, endpoint{h, f})
+}
+
+// endpoint judges calls.
+type endpoint struct {
+	hooks *Hooks
+	fire  Firer
+}
+
+// trigger is the id that the path names; nothing else than an id is one.
+func trigger(in *edge.Raw) (id.TriggerID, bool) {
+	u, err := id.Parse(in.Param("trigger"))
+	return id.TriggerID{UUID: u}, err == nil
+}
+
+// Known implements edge.Signed.
+func (e endpoint) Known(in *edge.Raw) bool {
+	g, ok := trigger(in)
+	if ok {
+		_, ok = e.hooks.known.Get(g)
+	}
+	return ok
+}
+
+// unknown is the one answer to whatever is not there, so that nobody learns which
+// triggers there are.
+func unknown() error { return problem.New(problem.CodeNotFound, "There is no such hook.") }
+
+// Verify implements edge.Signed.
+func (e endpoint) Verify(ctx context.Context, in *edge.Raw) (edge.Identity, edge.SignedCall, error) {
+	g, ok := trigger(in)
+	if !ok {
+		return edge.Identity{}, nil, unknown()
+	}
+	hook, err := e.hooks.find(ctx, g)
+	if err != nil {
+		return edge.Identity{}, nil, err
+	}
+	if hook == nil {
+		return edge.Identity{}, nil, unknown()
+	}
+	if !signed(in, hook.Secret) {
+		// A hook whose target was archived is paused, though it is remembered.
+		starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Agent)
+		switch {
+		case err != nil:
+			return edge.Identity{}, nil, err
+		case !starts:
+			return edge.Identity{}, nil, unknown()
+		}
+		return edge.Identity{}, nil, problem.New(problem.CodeInvalidSignature, "The signature does not match the raw body.")
+	}
+	return edge.Identity{Tenant: hook.Tenant, Principal: "trigger:" + g.String()}, &call{hook, in, e.fire}, nil
+}
+
+// The header fields that a signature may stand in; where both do, the first counts.
+const (
+	signatureHeader    = "X-Svc-Signature-256"
+	hubSignatureHeader = "X-Hub-Signature-256"
+	signatureScheme    = "sha256="
+)
+
+// signed reports whether the call's signature is that of its raw body.
+func signed(in *edge.Raw, secret []byte) bool {
+	given := in.Header(signatureHeader)
+	if given == "" {
+		given = in.Header(hubSignatureHeader)
+	}
+	text, ok := strings.CutPrefix(given, signatureScheme)
+	if !ok || len(text) != hex.EncodedLen(sha256.Size) {
+		return false
+	}
+	sum, err := hex.DecodeString(text)
+	if err != nil {
+		return false
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(in.Body)
+	return hmac.Equal(sum, mac.Sum(nil))
+}
+
+// call is one that was signed.
+type call struct {
+	hook *store.Hook
+	in   *edge.Raw
+	fire Firer
+}
+
+// Check implements edge.SignedCall.
+func (c *call) Check() error {
+	if bad := c.in.Object(); bad != nil {
+		return problem.New(problem.CodeInvalidBody, bad.Detail)
+	}
+	return nil
+}
+
+// Do implements edge.SignedCall.
+func (c *call) Do(ctx context.Context, caller *edge.Caller) (any, error) {
+	out, err := c.fire.Fire(ctx, caller, platform.Firing{Trigger: c.hook.ID, Agent: c.hook.Agent, Input: json.RawMessage(c.hook.Input), Over: c.in.Body, By: platform.FiredByHook})
+	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // archived, and so paused
+		return nil, unknown()
+	}
+	return out, err
+}

@@ -1,0 +1,229 @@
+package platform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+// Hooks is what this node remembers of hooks.
+type Hooks interface {
+	// Forget drops what is remembered of a trigger: a call of its hook from now on is
+	// judged by what the tables say then.
+	Forget(g id.TriggerID)
+	// ForgetAll drops everything of which a change may not have been heard.
+	ForgetAll()
+}
+
+// How a trigger fired, besides by its schedule.
+const (
+	FiredByHook   = "hook"
+	FiredByPerson = "manual"
+)
+
+type createTrigger struct{ Body api.TriggerCreate }
+
+type oneTrigger struct {
+	ID id.TriggerID `path:"id"`
+}
+
+type patchTrigger struct {
+	ID   id.TriggerID `path:"id"`
+	Body api.TriggerPatch
+}
+
+type fireTrigger struct {
+	ID   id.TriggerID    `path:"id"`
+	Body api.TriggerFire `required:"false"`
+}
+
+// TriggersTag is the section of triggers and hooks in the OpenAPI document.
+const TriggersTag = "Triggers"
+
+func (p *Platform) triggerRoutes(t *edge.Table) {
+	describeTriggers(t)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/triggers", ID: "listTriggers", Answer: listed(sampleSchedule),
+		Summary: "List triggers", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.listTriggers)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers", ID: "createTrigger", Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret},
+		Summary:     "Make a trigger",
+		Description: "A hook is called at its hook_url with a signature made with its secret, which is in this answer only. A schedule comes due once for each of its times over the whole cluster; times missed while everything was down are run once.",
+		Tag:         TriggersTag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Example: map[string]any{"name": "Every morning", "kind": "schedule", "target": map[string]any{"agent_id": sampleAgentID},
+			"schedule": map[string]any{"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin"}, "input": map[string]any{"text": "Sum up what happened."}}}, p.createTrigger)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/triggers/{id}", ID: "getTrigger", Answer: sampleHook,
+		Summary: "Read a trigger", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.getTrigger)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/triggers/{id}", ID: "updateTrigger", Answer: sampleHook,
+		Summary:     "Change, pause or resume a trigger",
+		Description: "Its kind stays. A run that was started goes on.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Example: map[string]any{"enabled": false}}, p.updateTrigger)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/triggers/{id}", ID: "deleteTrigger", Summary: "Remove a trigger",
+		Description: "Its runs stay.", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.deleteTrigger)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/rotate-secret", ID: "rotateTriggerSecret",
+		Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret}, Summary: "Give a hook another secret",
+		Description: "It is in this answer only. Once it is given the old one is refused.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, in *oneTrigger) Revoked { return trigger(c, in.ID) })}, p.rotateTrigger)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/fire", ID: "fireTrigger", Answer: api.RunStarted{RunID: sampleRunID},
+		Summary: "Fire a trigger now", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true,
+		Codes:   []problem.Code{problem.CodeTriggerDisabled, problem.CodeAgentNotPublished},
+		Example: map[string]any{"input": map[string]any{"text": "Once more, please."}}}, p.fireTrigger)
+}
+
+// trigger is a change of a trigger.
+func trigger(c *edge.Caller, g id.TriggerID) Revoked {
+	return Revoked{What: ChangedTrigger, Tenant: c.Tenant, Trigger: g}
+}
+
+// withURL adds what storage does not know.
+func (p *Platform) withURL(g *api.Trigger) {
+	if g.Kind == lifecycle.TriggerHook {
+		url := p.PublicURL + "/hooks/" + g.ID.String()
+		g.HookURL = &url
+	}
+}
+
+func (p *Platform) listTriggers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Trigger], error) {
+	l, err := list(ctx, *in, "triggers", p.Store.View(c.Tenant).Triggers, func(g api.Trigger) any { return g.ID })
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Items {
+		p.withURL(&l.Items[i])
+	}
+	return l, nil
+}
+
+func (p *Platform) createTrigger(ctx context.Context, c *edge.Caller, in *createTrigger) (*api.TriggerCreated, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.TriggerCreated, error) {
+		return p.once(tx.CreateTrigger(ctx, &in.Body))
+	})
+}
+
+// once adds the URL to an answer that has a secret.
+func (p *Platform) once(made *api.TriggerCreated, err error) (*api.TriggerCreated, error) {
+	if err != nil {
+		return nil, err
+	}
+	p.withURL(&made.Trigger)
+	return made, nil
+}
+
+func (p *Platform) getTrigger(ctx context.Context, c *edge.Caller, in *oneTrigger) (*api.Trigger, error) {
+	g, err := p.Store.View(c.Tenant).Trigger(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	p.withURL(g)
+	return g, nil
+}
+
+func (p *Platform) updateTrigger(ctx context.Context, c *edge.Caller, in *patchTrigger) (*api.Trigger, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Trigger, error) {
+		g, err := tx.UpdateTrigger(ctx, in.ID, &in.Body)
+		if err != nil {
+			return nil, err
+		}
+		p.withURL(g)
+		return g, nil
+	})
+	return told(ctx, p, trigger(c, in.ID), out, err)
+}
+
+func (p *Platform) deleteTrigger(ctx context.Context, c *edge.Caller, in *oneTrigger) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteTrigger(ctx, in.ID)
+	})
+	return removed(ctx, p, trigger(c, in.ID), out, err)
+}
+
+// rotateTrigger answers when a call that is signed with the old secret is refused,
+// whichever node takes it.
+func (p *Platform) rotateTrigger(ctx context.Context, c *edge.Caller, in *oneTrigger) (*api.TriggerCreated, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.TriggerCreated, error) {
+		return p.once(tx.RotateTrigger(ctx, in.ID))
+	})
+	return told(ctx, p, trigger(c, in.ID), out, err)
+}
+
+func (p *Platform) fireTrigger(ctx context.Context, c *edge.Caller, in *fireTrigger) (*api.RunStarted, error) {
+	g, err := p.Store.View(c.Tenant).Trigger(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !g.Enabled || g.Target.AgentID == nil {
+		return nil, problem.New(problem.CodeTriggerDisabled, "The trigger is paused.")
+	}
+	return p.Fire(ctx, c, Firing{Trigger: g.ID, Agent: *g.Target.AgentID, Input: json.RawMessage(g.Input), Over: json.RawMessage(in.Body.Input), By: FiredByPerson})
+}
+
+// Firing is one start of a run by a trigger.
+type Firing struct {
+	Trigger id.TriggerID
+	Agent   id.AgentID
+	Input   json.RawMessage // the trigger's
+	Over    json.RawMessage // goes over it
+	By      string          // FiredByHook or FiredByPerson
+}
+
+// Fire starts the run of a firing, on the caller's behalf. An agent that is
+// archived is NOT_FOUND, one without a published version AGENT_NOT_PUBLISHED.
+func (p *Platform) Fire(ctx context.Context, c *edge.Caller, f Firing) (*api.RunStarted, error) {
+	input, err := over(f.Input, f.Over)
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.start(ctx, c, f.Agent, input, msg.Origin{Kind: lifecycle.OriginTrigger, ID: f.Trigger.UUID})
+	if err == nil && p.Fired != nil {
+		p.Fired(c.Tenant, f.Trigger, f.By)
+	}
+	return out, err
+}
+
+// Starts says whether a trigger of the agent starts anything: it is not archived.
+// It reads nothing where that is known already.
+func (p *Platform) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error) {
+	_, ok, err := p.version(ctx, t, a)
+	return ok, err
+}
+
+// over is upper with its fields over those of lower. Where one of them is no
+// object, or nothing, the upper one is it, and the lower one where that is nothing.
+func over(lower, upper json.RawMessage) (json.RawMessage, error) {
+	if len(upper) == 0 {
+		return lower, nil
+	}
+	fields, further := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if !isObject(lower) || !isObject(upper) {
+		return upper, nil
+	}
+	for _, read := range []struct {
+		raw  json.RawMessage
+		into *map[string]json.RawMessage
+	}{{lower, &fields}, {upper, &further}} {
+		if err := json.Unmarshal(read.raw, read.into); err != nil {
+			return nil, fmt.Errorf("read a trigger's input: %w", err)
+		}
+	}
+	for name, value := range further {
+		fields[name] = value
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // values stay as they were sent
+	if err := enc.Encode(fields); err != nil {
+		return nil, fmt.Errorf("join a trigger's input: %w", err)
+	}
+	return bytes.TrimSpace(out.Bytes()), nil
+}
+
+func isObject(raw json.RawMessage) bool {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	return len(raw) > 0 && raw[0] == '{'
+}
