@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"agentsvc/cluster"
@@ -67,6 +68,10 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 		turnFailures.Inc()
 		if d.w.failures == 0 {
 			d.h.log(d.h.Log.Warn(), d.at).Err(m.err).Msg("deliveries cannot go on")
+		}
+		if errors.Is(m.err, outbox.ErrRefused) { // to ask again with the same would come to the same
+			d.h.lost(d.at, d.w.asked, m.err)
+			d.w.asked = nil
 		}
 		d.w.failed(now)
 		return

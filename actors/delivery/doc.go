@@ -7,29 +7,30 @@
 // deliveries due, and by the sweep, which also finds what is due after a crash and
 // after a move.
 //
-//	          ┌───────────────── Wake, alarm at Next ─────────────────┐
-//	          ▼                                                       │
-//	┌─► a turn is asked ──claimed──► attempts under way ──ended──┐    │
-//	│   (results, room)     │                                    │    │
-//	│         │             └──nothing claimed, nothing left──► resting until Next,
-//	│       fails                                                │    or gone
-//	│         ▼                                                  │
-//	│   pausing, results kept ◄── an attempt was not sent ───────┤
-//	└───────── alarm ◄───────────────────────────────────────────┘
+//	             Wake, or the alarm at Next
+//	resting ─────────────────────────────────► asking a turn ◄──────────────┐
+//	   ▲  (or not in memory)                    │   │   │                    │
+//	   ├────nothing claimed, none under way─────┘   │   └──fails──► pausing ─┤
+//	   │                                         claimed               ▲     │
+//	   │                                            ▼                  │     │
+//	   │                                  attempts under way ──unsent──┘     │
+//	   └────────none is left────────────────────────┴────────ended───────────┘
 //
 // A turn (outbox.Turn) makes the results so far durable and claims as many due
 // deliveries as I have room for, in one. One turn is asked at a time; what ends
-// meanwhile goes into the next. An attempt is a goroutine: it reads the endpoint's
-// URL and secret, through a cache that follows revocations, has them signed and
-// sent, and its result comes back as a message.
+// meanwhile goes into the next, and so do the results of one that failed. An attempt
+// is a goroutine: it reads the endpoint's URL and secret, through a cache that follows
+// revocations, has the delivery signed and sent, and its result comes back as a
+// message.
 //
 // Order: none between deliveries; oldest due first into the attempts. Limits: 32
 // attempts at a time, so that a slow or dead endpoint has only its own to wait for;
 // beside those of one endpoint the attempts of a node share its places, of which
-// nobody takes more than a quarter of what is left, and everybody has one. At most
-// 64 results are kept: without turns nothing is claimed. A delivery has at most
-// webhook.Attempts attempts, which the rows count when they are claimed. A listener,
-// an endpoint that is disabled or gone: nothing is claimed and nothing sent.
+// nobody takes more than a quarter of what is left, and everybody has one. Attempts
+// under way and results unsettled are at most 32 together while nothing can be made
+// durable, for then nothing is claimed. A delivery has at most webhook.Attempts
+// attempts, which its row counts when they are claimed. A listener, an endpoint that
+// is disabled or gone: nothing is claimed and nothing sent.
 //
 // Loss: a result that cannot be made durable before I end leaves its row claimed,
 // and the row comes due again by itself: the endpoint may hear twice, never not at

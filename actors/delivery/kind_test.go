@@ -1,0 +1,452 @@
+package delivery
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentsvc/cluster"
+	"agentsvc/persistence/outbox"
+	"agentsvc/schemas/id"
+)
+
+func TestADeliveryArrivesAndTheActorLeaves(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, status(204))
+	e := x.endpoint(v.url)
+	d := x.pending(e, 1)[0]
+	p := x.process(nil)
+	wake(p.Node, e)
+	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	r := x.row(d)
+	if r.Attempts != 1 || r.Begun || r.NextAttemptAt != nil || *r.LastHTTPStatus != 204 || r.LastError != nil || len(r.Log) != 1 || *r.Log[0].HTTPStatus != 204 || r.Log[0].DurationMS == nil {
+		t.Errorf("%+v", r)
+	}
+	got := v.heard()
+	if len(got) != 1 || got[0].delivery != d.String() || got[0].body != string(r.Body) || !got[0].signed("whsec_first") {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+}
+
+// Retry: "5 attempts, exponential backoff …; then the delivery is failed"; content:
+// "identical bytes, same id, same Svc-Delivery-Id, fresh signature". Nobody wakes it
+// in between.
+func TestFiveAttemptsAndNeverASixth(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, status(503))
+	e := x.endpoint(v.url)
+	d := x.pending(e, 1)[0]
+	p := x.process(nil)
+	wake(p.Node, e)
+	eventually(t, "it fails", func() bool { return x.row(d).Status == "failed" })
+	r, got := x.row(d), v.heard()
+	if r.Attempts != 5 || r.Begun || r.NextAttemptAt != nil || *r.LastHTTPStatus != 503 || *r.LastError != "the endpoint answered with status 503" || len(r.Log) != 5 {
+		t.Errorf("%+v", r)
+	}
+	if len(got) != 5 {
+		t.Fatalf("%d attempts", len(got))
+	}
+	for i, h := range got {
+		if h.delivery != d.String() || h.body != got[0].body || !h.signed("whsec_first") {
+			t.Errorf("attempt %d: %+v", i+1, h)
+		}
+		if i == 0 {
+			continue
+		}
+		pause, want := h.at.Sub(got[i-1].at), testBackoff<<(i-1)
+		if pause < want || pause > want+time.Second {
+			t.Errorf("attempt %d came after %v, want about %v", i+1, pause, want)
+		}
+	}
+	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	// Another one's attempts are begun and ended after this: a sixth would have been.
+	other := x.pending(e, 1)[0]
+	wake(p.Node, e)
+	eventually(t, "the other fails", func() bool { return x.row(other).Status == "failed" })
+	if n := v.of()[d.String()]; n != 5 {
+		t.Errorf("%d attempts in the end", n)
+	}
+}
+
+// "fresh signature with the endpoint's current secret": a rotation between two
+// attempts, told as revocations are.
+func TestARotationBetweenAttempts(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+		if n < 2 {
+			w.WriteHeader(500)
+		}
+	})
+	e := x.endpoint(v.url)
+	p := x.process(func(c *Config) { c.Backoff = time.Second })
+	d := x.pending(e, 1)[0]
+	wake(p.Node, e)
+	eventually(t, "the first attempt is settled", func() bool { r := x.row(d); return r.Attempts == 1 && !r.Begun })
+	x.exec(`UPDATE webhooks SET secret = convert_to('whsec_second', 'UTF8') WHERE id = $1`, e.ID)
+	p.targets.Forget(e.Tenant, e.ID)
+	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	got := v.heard()
+	if len(got) != 3 || !got[0].signed("whsec_first") || !got[1].signed("whsec_second") || !got[2].signed("whsec_second") || got[0].body != got[2].body {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An endpoint that never answers and one that is not there have only their own to
+// wait for, and no more than their 32 under way.
+func TestSlowAndDeadEndpointsDelayNobodyElse(t *testing.T) {
+	x := newWorld(t)
+	var under, most atomic.Int64
+	slow := newReceiver(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		n := under.Add(1)
+		defer under.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-r.Context().Done()
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	p := x.process(func(c *Config) { c.Sender = newSender(t, time.Minute) })
+	stuck, dead := x.endpoint(slow.url), x.endpoint("http://"+ln.Addr().String())
+	all := []outbox.Endpoint{stuck, dead}
+	healthy := map[outbox.Endpoint]*receiver{}
+	for range 6 {
+		v := newReceiver(t, nil)
+		e := x.endpoint(v.url)
+		healthy[e] = v
+		all = append(all, e)
+	}
+	for _, e := range all {
+		x.pending(e, 100)
+	}
+	wake(p.Node, stuck, dead)
+	eventually(t, "32 are under way", func() bool { return under.Load() == Most })
+	wake(p.Node, all...)
+	for e, v := range healthy {
+		eventually(t, "a healthy endpoint has all", func() bool { return x.count(e, "succeeded") == 100 })
+		if of := v.of(); len(of) != 100 || len(v.heard()) != 100 {
+			t.Errorf("%d deliveries, %d attempts", len(of), len(v.heard()))
+		}
+	}
+	eventually(t, "the dead one's have failed", func() bool { return x.count(dead, "failed") == 100 })
+	if n := len(slow.heard()); n != Most || most.Load() != Most || x.count(stuck, "pending") != 100 {
+		t.Errorf("the slow endpoint heard of %d, %d at a time, and was waited for", n, most.Load())
+	}
+}
+
+// A node that stops in the middle: what was sent counts, what was not does not, and
+// another node goes on with the schedule. Nobody gets a sixth attempt.
+func TestAStopInTheMiddle(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, func(w http.ResponseWriter, r *http.Request, n int) {
+		if n < Most {
+			hang(w, r, n)
+		}
+	})
+	e := x.endpoint(v.url)
+	all := x.pending(e, 60)
+	first := x.process(nil)
+	wake(first.Node, e)
+	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	stop(t, first.Node)
+	for _, d := range all {
+		switch r, n := x.row(d), v.of()[d.String()]; {
+		case n == 0 && (r.Attempts != 0 || r.Begun):
+			t.Errorf("never sent: %+v", r)
+		case n == 1 && (r.Attempts != 1 || r.Begun || r.Status != "pending" || len(r.Log) != 1 || *r.LastError != "the node ended before the endpoint answered"):
+			t.Errorf("sent: %+v", r)
+		}
+	}
+	second := x.process(nil)
+	wake(second.Node, e)
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
+	of := v.of()
+	for _, d := range all {
+		r := x.row(d)
+		if n := of[d.String()]; n != r.Attempts || n < 1 || n > 2 {
+			t.Errorf("%d attempts arrived: %+v", n, r)
+		}
+	}
+}
+
+// A process that died between a claim and its result: the attempt counts, its
+// outcome is said to be unknown, and the delivery goes on when it is due again.
+func TestAfterACrash(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	e := x.endpoint(v.url)
+	all := x.pending(e, 3)
+	p := x.process(nil)
+	x.exec(`UPDATE webhook_deliveries SET attempts = 1, begun_at = now() - interval '1 minute', next_attempt_at = now() + interval '300 ms' WHERE id = $1`, all[0])
+	x.exec(`UPDATE webhook_deliveries SET attempts = 4, begun_at = now() - interval '1 minute' WHERE id = $1`, all[1])
+	x.exec(`UPDATE webhook_deliveries SET attempts = 5, begun_at = now() - interval '1 minute' WHERE id = $1`, all[2])
+	wake(p.Node, e)
+	eventually(t, "all have ended", func() bool { return x.count(e, "pending") == 0 })
+	for i, want := range []struct {
+		status          string
+		attempts, heard int
+	}{{"succeeded", 2, 1}, {"succeeded", 5, 1}, {"failed", 5, 0}} {
+		r := x.row(all[i])
+		if r.Status != want.status || r.Attempts != want.attempts || v.of()[all[i].String()] != want.heard || *r.Log[0].Error != "the outcome of this attempt is not known" {
+			t.Errorf("%d: %+v, heard %d times", i, r, v.of()[all[i].String()])
+		}
+	}
+	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+}
+
+// A shard that moves: the former owner settles what it has sent, the new one sends
+// the rest.
+func TestAMove(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, func(w http.ResponseWriter, r *http.Request, n int) {
+		if n < Most {
+			hang(w, r, n)
+		}
+	})
+	e := x.endpoint(v.url)
+	x.pending(e, 60)
+	former, next := x.process(nil), x.process(nil)
+	wake(former.Node, e)
+	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	former.Yield(true)
+	if err := former.SetMembers([]id.MemberID{next.Member()}); err != nil {
+		t.Fatal(err)
+	}
+	wake(next.Node, e)
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
+	for d, n := range v.of() {
+		u, err := id.Parse(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := x.row(id.DeliveryID{UUID: u}); r.Attempts != n || n > 2 {
+			t.Errorf("%d attempts arrived: %+v", n, r)
+		}
+	}
+}
+
+// "disabled endpoints skip delivery"; a listener fetches; one that is gone has
+// nothing.
+func TestWhereNothingIsSent(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	disabled, listener, good := x.endpoint(v.url), x.endpoint(v.url), x.endpoint(v.url)
+	gone := outbox.Endpoint{Tenant: x.tenant, ID: id.WebhookID{UUID: id.NewAnywhere()}}
+	for _, e := range []outbox.Endpoint{disabled, listener} {
+		x.pending(e, 3)
+	}
+	d := x.pending(good, 1)[0]
+	x.exec(`UPDATE webhooks SET enabled = false WHERE id = $1`, disabled.ID)
+	x.exec(`UPDATE webhooks SET url = '', expires_at = now() + interval '1 hour' WHERE id = $1`, listener.ID)
+	p := x.process(nil)
+	all := []outbox.Endpoint{disabled, listener, gone, good}
+	wake(p.Node, all...)
+	for _, e := range all {
+		eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	}
+	if got := v.heard(); len(got) != 1 || got[0].delivery != d.String() {
+		t.Errorf("%+v", got)
+	}
+	for _, e := range []outbox.Endpoint{disabled, listener} {
+		var n int
+		if err := x.pool.QueryRow(t.Context(), `SELECT count(*) FROM webhook_deliveries WHERE webhook_id = $1 AND status = 'pending' AND attempts = 0`, e.ID).Scan(&n); err != nil || n != 3 {
+			t.Errorf("%d of 3 as they were, %v", n, err)
+		}
+	}
+	// One that is disabled between claim and sending: nothing is sent either.
+	late := x.endpoint(v.url)
+	x.pending(late, 5)
+	closing := x.process(func(c *Config) { c.Endpoints = &closes{open: 1, to: Target{URL: v.url, Secret: "s", Enabled: true}} })
+	wake(closing.Node, late)
+	eventually(t, "it leaves memory", func() bool { return left(closing.Node, late) })
+	if n := len(v.heard()); n != 1 || x.count(late, "pending") != 5 {
+		t.Errorf("%d were sent", n-1)
+	}
+}
+
+// closes are Endpoints that are disabled after some looks.
+type closes struct {
+	open int64
+	seen atomic.Int64
+	to   Target
+}
+
+func (c *closes) Endpoint(context.Context, id.TenantID, id.WebhookID) (Target, bool, error) {
+	to := c.to
+	to.Enabled = c.seen.Add(1) <= c.open
+	return to, true, nil
+}
+
+// What a suspended node has claimed it gives back, and it claims nothing.
+func TestWithoutTheLease(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	e := x.endpoint(v.url)
+	d := x.pending(e, 1)[0]
+	var suspended atomic.Bool
+	suspended.Store(true)
+	p := x.process(func(c *Config) { c.Suspended = suspended.Load })
+	wake(p.Node, e)
+	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	if r := x.row(d); r.Attempts != 0 || r.Begun || len(v.heard()) != 0 {
+		t.Errorf("%+v", r)
+	}
+	suspended.Store(false)
+	wake(p.Node, e)
+	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+}
+
+// An attempt that panics has failed, and takes nothing else with it.
+func TestAnAttemptThatPanics(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	e := x.endpoint(v.url)
+	all := x.pending(e, 2)
+	p := x.process(func(c *Config) {
+		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+			if a.Delivery == all[0] && a.N < 3 {
+				panic("boom")
+			}
+			return newSender(t, testTimeout).Send(ctx, to, a)
+		})
+	})
+	wake(p.Node, e)
+	eventually(t, "both succeed", func() bool { return x.count(e, "succeeded") == 2 })
+	if r := x.row(all[0]); r.Attempts != 3 || *r.Log[0].Error != "the attempt failed within the service" {
+		t.Errorf("%+v", r)
+	}
+}
+
+type sendFunc func(context.Context, Target, outbox.Attempt) Outcome
+
+func (f sendFunc) Send(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+	return f(ctx, to, a)
+}
+
+// flaky is an outbox whose Turns can be made to fail before or after they are
+// written.
+type flaky struct {
+	Outbox
+	before, after atomic.Bool
+	failed        atomic.Int64
+	most          atomic.Int64 // results in one Turn
+}
+
+func (f *flaky) Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error) {
+	for n, m := int64(len(t.Results)), f.most.Load(); n > m && !f.most.CompareAndSwap(m, n); m = f.most.Load() {
+	}
+	if f.before.Load() {
+		f.failed.Add(1)
+		return outbox.Claimed{}, outbox.ErrUnavailable
+	}
+	c, err := f.Outbox.Turn(ctx, t)
+	if f.after.Load() {
+		f.failed.Add(1)
+		return outbox.Claimed{}, outbox.ErrUnavailable
+	}
+	return c, err
+}
+
+// Turns that fail: results are kept and made durable later, and nothing is sent
+// again meanwhile.
+func TestWhileTheDatabaseIsGone(t *testing.T) {
+	x := newWorld(t)
+	release := make(chan struct{})
+	v := newReceiver(t, func(_ http.ResponseWriter, _ *http.Request, n int) {
+		if n < Most {
+			<-release
+		}
+	})
+	e := x.endpoint(v.url)
+	x.pending(e, 80)
+	f := &flaky{}
+	p := x.process(func(c *Config) { f.Outbox, c.Outbox = c.Outbox, f })
+	wake(p.Node, e)
+	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	f.before.Store(true)
+	close(release)
+	eventually(t, "turns fail", func() bool { return f.failed.Load() > 3 })
+	if n := x.count(e, "pending"); n != 80 || len(v.heard()) != Most {
+		t.Errorf("%d are pending, %d were sent", n, len(v.heard()))
+	}
+	f.before.Store(false)
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 80 })
+	if n := len(v.heard()); n != 80 || f.most.Load() != Most {
+		t.Errorf("%d were sent; at most %d results in a turn", n, f.most.Load())
+	}
+	// A Turn whose answer is lost: results are written twice, which is once, and what
+	// it claimed comes due again by itself.
+	d := x.pending(e, 1)[0]
+	f.after.Store(true)
+	before := f.failed.Load()
+	wake(p.Node, e)
+	eventually(t, "an answer is lost", func() bool { return f.failed.Load() > before })
+	f.after.Store(false)
+	eventually(t, "it is claimed", func() bool { return x.row(d).Begun })
+	x.exec(`UPDATE webhook_deliveries SET next_attempt_at = now() WHERE id = $1`, d)
+	wake(p.Node, e)
+	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	if r := x.row(d); r.Attempts != 2 || *r.Log[0].Error != "the outcome of this attempt is not known" || v.of()[d.String()] != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Two activations of one endpoint, as for a moment while a shard moves: each delivery
+// is sent once.
+func TestTwoActivations(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	e := x.endpoint(v.url)
+	x.pending(e, 300)
+	a, b := x.process(nil), x.process(nil)
+	wake(a.Node, e)
+	wake(b.Node, e)
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 300 })
+	if of := v.of(); len(of) != 300 || len(v.heard()) != 300 {
+		t.Errorf("%d deliveries, %d attempts", len(of), len(v.heard()))
+	}
+}
+
+// Wakes that come while a turn is under way are not lost.
+func TestEveryWakeIsHeard(t *testing.T) {
+	x := newWorld(t)
+	v := newReceiver(t, nil)
+	e := x.endpoint(v.url)
+	p := x.process(nil)
+	for i := range 200 {
+		x.pending(e, 1)
+		wake(p.Node, e)
+		if i%20 == 0 {
+			eventually(t, "it succeeds", func() bool { return x.count(e, "succeeded") == i+1 })
+		}
+	}
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 200 })
+}
+
+func TestRegisterWantsItsParts(t *testing.T) {
+	for i := range 3 {
+		cfg := Config{Outbox: &flaky{}, Endpoints: &closes{}, Sender: sendFunc(nil)}
+		switch i {
+		case 0:
+			cfg.Outbox = nil
+		case 1:
+			cfg.Endpoints = nil
+		case 2:
+			cfg.Sender = nil
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%d: registered", i)
+				}
+			}()
+			Register(cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}}), cfg)
+		}()
+	}
+}

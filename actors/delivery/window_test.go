@@ -1,0 +1,161 @@
+package delivery
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/outbox"
+	"agentsvc/schemas/id"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// Over any history of wakes, turns that are answered or fail, attempts that end or
+// are given back, and a clock that goes on: no result is lost or settled by two
+// turns that were answered, what is under way and unsettled stays within its bound,
+// and what has something to do never waits for nothing.
+func TestLawsOfTheWindow(t *testing.T) {
+	failures, gaveBack, full, rested := 0, 0, 0, 0
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var w window
+		now, claims, wanted := noon, true, 0
+		var flying []id.DeliveryID
+		produced, settled := map[id.DeliveryID]bool{}, map[id.DeliveryID]int{}
+		for range 400 {
+			switch r.IntN(8) {
+			case 0:
+				w.woken = true
+			case 1, 2: // the turn under way ends
+				if !w.asking {
+					break
+				}
+				if r.IntN(4) == 0 {
+					failures++
+					w.failed(now)
+					break
+				}
+				for _, res := range w.asked {
+					settled[res.Delivery]++
+				}
+				var c outbox.Claimed
+				for range r.IntN(wanted + 1) {
+					d := id.DeliveryID{UUID: id.NewAnywhere()}
+					c.Attempts = append(c.Attempts, outbox.Attempt{Delivery: d, N: 1})
+					flying = append(flying, d)
+				}
+				if r.IntN(2) == 0 {
+					c.Next = now.Add(time.Duration(r.IntN(2000)-1000) * time.Millisecond)
+				}
+				w.answered(c, wanted, now)
+			case 3, 4, 5: // an attempt ends
+				if len(flying) == 0 {
+					break
+				}
+				i := r.IntN(len(flying))
+				res := outbox.Result{Delivery: flying[i], N: 1, Unsent: r.IntN(10) == 0}
+				if res.Unsent {
+					gaveBack++
+				}
+				flying = slices.Delete(flying, i, i+1)
+				produced[res.Delivery] = true
+				w.end(res, now)
+			case 6:
+				now = now.Add(time.Duration(r.IntN(3000)) * time.Millisecond)
+				w.rang(now)
+			case 7:
+				claims = r.IntN(4) > 0
+			}
+			if w.wants(claims) && r.IntN(3) > 0 {
+				if wanted = 0; claims {
+					wanted = w.room()
+				}
+				if wanted > 0 || len(w.ended) > 0 {
+					w.ask(wanted > 0)
+				}
+			}
+
+			if w.inFlight != len(flying) || w.inFlight < 0 || w.inFlight > Most {
+				t.Fatalf("seed %d: %d under way, it says %d", seed, len(flying), w.inFlight)
+			}
+			if n := w.inFlight + len(w.ended) + len(w.asked); n > Most {
+				t.Fatalf("seed %d: %d are under way or unsettled", seed, n)
+			}
+			if w.inFlight == Most {
+				full++
+			}
+			if !w.busy() && !w.empty() && !w.wants(true) && w.alarm().IsZero() {
+				t.Fatalf("seed %d: it waits for nothing: %+v", seed, w)
+			}
+			if len(w.ended) > 0 && !w.asking && !w.wants(false) && w.alarm().IsZero() {
+				t.Fatalf("seed %d: results wait for nothing: %+v", seed, w)
+			}
+			if w.empty() {
+				rested++
+			}
+			open := len(w.ended) + len(w.asked)
+			if done := len(settled); done+open != len(produced) {
+				t.Fatalf("seed %d: of %d results %d are settled and %d open", seed, len(produced), done, open)
+			}
+		}
+		for d, n := range settled {
+			if n != 1 || !produced[d] {
+				t.Fatalf("seed %d: a result was settled %d times", seed, n)
+			}
+		}
+	}
+	if failures < 1000 || gaveBack < 1000 || full < 100 || rested < 1000 {
+		t.Errorf("%d failures, %d given back, %d times full, %d times at rest: void", failures, gaveBack, full, rested)
+	}
+}
+
+// Turns that fail one after the other are asked ever less often, until one does not.
+func TestPausesOfTheWindow(t *testing.T) {
+	var w window
+	now := noon
+	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000} {
+		w.woken = true
+		w.ask(true)
+		w.failed(now)
+		if got := w.until.Sub(now); got != want*time.Millisecond {
+			t.Fatalf("pause %d is %v", i, got)
+		}
+		if w.wants(true) {
+			t.Fatal("it does not pause")
+		}
+		now = w.alarm()
+		if w.rang(now); !w.wants(true) {
+			t.Fatal("it does not go on")
+		}
+	}
+	w.ask(true)
+	w.answered(outbox.Claimed{}, Most, now)
+	w.woken = true
+	w.ask(true)
+	w.failed(now)
+	if got := w.until.Sub(now); got != firstPause {
+		t.Errorf("after a turn that was answered: %v", got)
+	}
+}
+
+// Places of a node: nobody takes more than a quarter of what is left, who has none
+// gets one always, and all come back.
+func TestPlaces(t *testing.T) {
+	h := &hosting{Config: Config{Places: 64}}
+	for i, c := range []struct {
+		want int
+		none bool
+		got  int
+	}{{32, true, 16}, {32, false, 12}, {3, false, 3}, {32, true, 8}, {32, true, 6}, {32, true, 4}, {32, true, 3}, {32, true, 3}, {32, true, 2}, {32, true, 1}, {32, false, 1}, {32, false, 1}, {32, false, 1}, {32, false, 0}, {32, true, 1}, {0, false, 0}} {
+		if got := h.take(c.want, c.none); got != c.got {
+			t.Fatalf("row %d: %d of %d, %d taken", i, got, c.want, h.taken.Load())
+		}
+	}
+	for range 100 {
+		if got := h.take(32, true); got < 1 {
+			t.Fatal("somebody got none")
+		}
+	}
+}
