@@ -175,6 +175,32 @@ func TestAStopInTheMiddle(t *testing.T) {
 	}
 }
 
+// What was claimed and not sent when its node stops is due at once, and was no attempt.
+func TestAStopBeforeAnythingIsSent(t *testing.T) {
+	x := newWorld(t)
+	e := x.endpoint("https://unreachable.example/")
+	all := x.pending(e, 5)
+	var under atomic.Int64
+	p := x.process(func(c *Config) {
+		c.Sender = sendFunc(func(ctx context.Context, _ Target, _ outbox.Attempt) Outcome {
+			under.Add(1)
+			<-ctx.Done()
+			return Outcome{Error: "it was called off", Unsent: true}
+		})
+	})
+	wake(p.Node, e)
+	eventually(t, "all are under way", func() bool { return under.Load() == 5 })
+	if r := x.row(all[0]); r.Attempts != 1 || !r.Begun {
+		t.Errorf("under way: %+v", r)
+	}
+	stop(t, p.Node)
+	for _, d := range all {
+		if r := x.row(d); r.Status != "pending" || r.Attempts != 0 || r.Begun || len(r.Log) != 0 || r.NextAttemptAt.After(time.Now()) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // A process that died between a claim and its result: the attempt counts, its
 // outcome is said to be unknown, and the delivery goes on when it is due again.
 func TestAfterACrash(t *testing.T) {

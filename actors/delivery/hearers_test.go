@@ -1,0 +1,301 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/webhook"
+)
+
+// told keeps who was told.
+type told struct {
+	t   testing.TB
+	mu  sync.Mutex // guards all
+	all map[cluster.Address]int
+}
+
+func (w *told) Tell(a cluster.Address, m any) {
+	if _, ok := m.(durable.Wake); !ok || a.Kind != msg.KindDelivery {
+		w.t.Errorf("%s was told %T", a, m)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[cluster.Address]int{}
+	}
+	w.all[a]++
+}
+
+func (w *told) of(t id.TenantID, h Hearing) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[Address(t, h.ID)]
+}
+
+// endpointsOf are the endpoints of tenants, as rows.
+type endpointsOf struct {
+	mu    sync.Mutex // guards the fields below
+	of    map[id.TenantID][]Hearing
+	err   error
+	hold  chan struct{} // nil: reads end at once
+	reads atomic.Int64
+	under atomic.Int64
+}
+
+func (r *endpointsOf) Hearing(ctx context.Context, t id.TenantID) ([]Hearing, error) {
+	r.reads.Add(1)
+	r.under.Add(1)
+	defer r.under.Add(-1)
+	r.mu.Lock()
+	of, err, hold := r.of[t], r.err, r.hold
+	r.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return of, err
+}
+
+func (r *endpointsOf) set(t id.TenantID, of ...Hearing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[id.TenantID][]Hearing{}
+	}
+	r.of[t] = of
+}
+
+func (r *endpointsOf) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+func hears(events ...webhook.Type) Hearing {
+	return Hearing{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
+}
+
+func newTenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
+
+func newHearers(t *testing.T, r Reader, valid func() bool) (*Hearers, *told) {
+	t.Helper()
+	w := &told{t: t}
+	h := NewHearers(HearersConfig{Reader: r, Tell: w, Valid: valid, Log: zerolog.Nop()})
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Stop)
+	return h, w
+}
+
+func TestWhoHearsIsWoken(t *testing.T) {
+	a, b, quiet := newTenant(), newTenant(), newTenant()
+	all, failed, both, other := hears(webhook.All), hears(webhook.RunFailed), hears(webhook.RunFailed, webhook.RunCompleted), hears(webhook.All)
+	r := &endpointsOf{}
+	r.set(a, all, failed, both)
+	r.set(b, other)
+	h, w := newHearers(t, r, nil)
+	if !h.Hears(a) || !h.Hears(quiet) {
+		t.Error("who is not known may hear")
+	}
+	eventually(t, "they are known", func() bool { return h.Hears(a) && !h.Hears(quiet) })
+	h.Committed(a, webhook.RunCompleted)
+	eventually(t, "who hears is woken", func() bool { return w.of(a, all) == 1 && w.of(a, both) == 1 })
+	if w.of(a, failed) != 0 || w.of(b, other) != 0 {
+		t.Error("who does not hear of it was woken")
+	}
+	h.Committed(b, webhook.ApprovalRequested) // not known yet
+	eventually(t, "who was not known is woken", func() bool { return w.of(b, other) == 1 })
+	before := r.reads.Load()
+	for range 1000 {
+		h.Committed(a, webhook.RunFailed)
+		h.Hears(b)
+	}
+	eventually(t, "all are woken", func() bool { return w.of(a, failed) > 0 && w.of(a, both) > 1 })
+	if n := r.reads.Load() - before; n != 0 {
+		t.Errorf("%d reads of what is known", n)
+	}
+}
+
+// Events of a moment are one wake: whoever is slow to be told is told once.
+func TestEventsOfAMomentAreOneWake(t *testing.T) {
+	a, e := newTenant(), hears(webhook.RunFailed, webhook.RunCompleted)
+	r := &endpointsOf{hold: make(chan struct{})}
+	r.set(a, e)
+	h, w := newHearers(t, r, nil)
+	for range 1000 {
+		h.Committed(a, webhook.RunCompleted)
+		h.Committed(a, webhook.RunFailed)
+	}
+	eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
+	close(r.hold)
+	eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
+	if n := w.of(a, e); n > 3 {
+		t.Errorf("it was woken %d times", n)
+	}
+}
+
+// A change that was answered is seen: nothing that was read before Forget counts.
+func TestForgottenHearersAreReadAnew(t *testing.T) {
+	a := newTenant()
+	was, is := hears(webhook.All), hears(webhook.All)
+	r := &endpointsOf{}
+	h, w := newHearers(t, r, nil)
+	h.Hears(a)
+	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+	r.set(a, was)
+	h.Forget(a)
+	if !h.Hears(a) {
+		t.Fatal("forgotten, and still known")
+	}
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "the new one is woken", func() bool { return w.of(a, was) == 1 })
+	r.set(a, is)
+	h.ForgetAll()
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "the newest is woken", func() bool { return w.of(a, is) == 1 })
+	if w.of(a, was) != 1 {
+		t.Error("who is gone was woken")
+	}
+	// Also where the read was under way.
+	r.mu.Lock()
+	r.hold = make(chan struct{})
+	hold := r.hold
+	r.mu.Unlock()
+	h.Forget(a)
+	h.Hears(a)
+	eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
+	r.set(a)
+	h.Forget(a)
+	close(hold)
+	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+}
+
+func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
+	a := newTenant()
+	var valid atomic.Bool
+	valid.Store(true)
+	h, _ := newHearers(t, &endpointsOf{}, valid.Load)
+	h.Hears(a)
+	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+	valid.Store(false)
+	if !h.Hears(a) {
+		t.Error("a node without its lease knows that nobody hears")
+	}
+}
+
+// A read that fails wakes nobody and is tried again when there is a reason; one that
+// hangs blocks nobody, and holds up no tenant that is known.
+func TestReadsThatFailOrHang(t *testing.T) {
+	a, known := newTenant(), newTenant()
+	e, k := hears(webhook.All), hears(webhook.All)
+	r := &endpointsOf{}
+	r.set(a, e)
+	r.set(known, k)
+	h, w := newHearers(t, r, nil)
+	r.fail(errors.New("no database"))
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "it was read", func() bool { return r.reads.Load() == 1 && r.under.Load() == 0 })
+	r.fail(nil)
+	if !h.Hears(a) {
+		t.Error("a read that failed says that nobody hears")
+	}
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
+	h.Committed(known, webhook.RunFailed)
+	eventually(t, "it is woken", func() bool { return w.of(known, k) == 1 })
+
+	r.mu.Lock()
+	r.hold = make(chan struct{})
+	r.mu.Unlock()
+	began := time.Now()
+	for range 10000 {
+		h.Committed(newTenant(), webhook.RunFailed)
+		h.Hears(newTenant())
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("20,000 calls took %v", took)
+	}
+	eventually(t, "the loaders hang", func() bool { return r.under.Load() == loaders })
+	h.Committed(known, webhook.RunFailed)
+	eventually(t, "who is known is woken", func() bool { return w.of(known, k) == 2 })
+	if n := r.under.Load(); n != loaders {
+		t.Errorf("%d reads at a time", n)
+	}
+}
+
+// What cannot be told is bounded.
+func TestCommittedIsBounded(t *testing.T) {
+	h := NewHearers(HearersConfig{Reader: &endpointsOf{}, Tell: &told{t: t}}) // nobody goes over it
+	for range maxCommitted + 100 {
+		h.Committed(newTenant(), webhook.RunFailed)
+	}
+	a := newTenant()
+	for range 100 {
+		h.Committed(a, webhook.RunFailed)
+	}
+	if n := len(h.committed); n != maxCommitted {
+		t.Errorf("%d tenants are kept", n)
+	}
+	h.Stop()
+}
+
+func TestTargets(t *testing.T) {
+	at := endpointAt{newTenant(), id.WebhookID{UUID: id.NewAnywhere()}}
+	rows := &rowsOf{to: Target{URL: "https://a.example/", Secret: "first", Enabled: true}}
+	valid := true
+	s := NewTargets(TargetsConfig{Endpoints: rows, Valid: func() bool { return valid }})
+	get := func(want string, reads int) {
+		t.Helper()
+		to, ok, err := s.Endpoint(t.Context(), at.tenant, at.webhook)
+		if got := strings.TrimSpace(fmt.Sprintln(to.Secret, ok, err)); got != want || rows.reads != reads {
+			t.Errorf("%s after %d reads, want %s after %d", got, rows.reads, want, reads)
+		}
+	}
+	get("first true <nil>", 1)
+	rows.to.Secret = "second"
+	get("first true <nil>", 1)
+	s.Forget(at.tenant, at.webhook)
+	get("second true <nil>", 2)
+	rows.to.Secret = "third"
+	s.ForgetAll()
+	get("third true <nil>", 3)
+	valid = false
+	rows.to.Secret = "fourth"
+	get("fourth true <nil>", 4)
+	valid = true
+	s.Forget(at.tenant, at.webhook)
+	rows.gone = true
+	get("false <nil>", 5)
+	get("false <nil>", 6)
+}
+
+// rowsOf is one endpoint's row.
+type rowsOf struct {
+	to    Target
+	gone  bool
+	reads int
+}
+
+func (r *rowsOf) Endpoint(context.Context, id.TenantID, id.WebhookID) (Target, bool, error) {
+	r.reads++
+	if r.gone {
+		return Target{}, false, nil
+	}
+	return r.to, true, nil
+}
