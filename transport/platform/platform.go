@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/event"
@@ -88,7 +89,7 @@ type Logins interface {
 }
 
 // Config joins the routes with the rest. Everything but Revoker, Valid, Revoked,
-// Hooks and Fired is required.
+// Hooks, Fired and Deliveries is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -112,6 +113,14 @@ type Config struct {
 	// Revoked is called when a key was revoked and this node accepts it no more: it
 	// closes the key's streams on this node.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
+	// WebhookURLs judges the URLs of webhook endpoints: https in every environment.
+	WebhookURLs URLGuard
+	// Deliveries is what this node sends to webhook endpoints; nil: nothing.
+	Deliveries Deliveries
+	// Outbox holds the deliveries that listeners pull.
+	Outbox Outbox
+	// WebhookBackoff is the pause after the first failed attempt of a delivery.
+	WebhookBackoff time.Duration
 	// Hooks is what this node remembers of hooks; nil: nothing.
 	Hooks Hooks
 	// Fired is told of each run that a trigger started, by a hook or by a person. It
@@ -180,6 +189,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.connectionRoutes(t)
 	p.grantRoutes(t)
 	p.policyRoutes(t)
+	p.webhookRoutes(t)
 	p.triggerRoutes(t)
 	p.sessionRoutes(t)
 	p.userRoutes(t)
@@ -200,6 +210,7 @@ var Tags = []edge.Tag{
 	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
 	{Name: "Tool servers", Description: "MCP servers, their credentials, and who may call what."},
 	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
+	{Name: webhooks, Description: "What is sent when something happens: endpoints, deliveries, listeners."},
 	{Name: TriggersTag, Description: "What starts runs by itself: hooks and schedules."},
 	{Name: "Sessions", Description: "Logging in and out of the console."},
 	{Name: "Users", Description: "The people of a tenant."},
@@ -323,7 +334,7 @@ func (r Replays) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error)
 // the edge's.
 func Classify(err error) *problem.Error {
 	for _, down := range []error{store.ErrUnavailable, journal.ErrUnavailable, journal.ErrUnsettled, journal.ErrFenced, journal.ErrConflict,
-		context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
+		outbox.ErrUnavailable, outbox.ErrFenced, context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, down) {
 			return problem.Unavailable("Storage is not available now.", time.Second)
 		}

@@ -34,6 +34,9 @@ const (
 	// ChangedAccess: what decides on tool calls was changed: grants, policies, the
 	// place of agents in the organisation.
 	ChangedAccess What = "access"
+	// ChangedWebhook: the webhook endpoint Webhook was changed or removed, or has
+	// another secret; zero: there is a new one.
+	ChangedWebhook What = "webhook"
 	// ChangedTrigger: Trigger was changed or removed, or has another secret.
 	ChangedTrigger What = "trigger"
 )
@@ -49,6 +52,7 @@ type Revoked struct {
 	Session id.SessionID `json:"session,omitzero"`
 	Agent   id.AgentID   `json:"agent,omitzero"`
 	Server  id.ServerID  `json:"server,omitzero"`
+	Webhook id.WebhookID `json:"webhook,omitzero"`
 	Trigger id.TriggerID `json:"trigger,omitzero"`
 
 	// Number is its place in the order of all revocations, where there are several
@@ -105,6 +109,10 @@ func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 		p.Tools.ForgetAccess(r.Tenant)
 	case ChangedAccess:
 		p.Tools.ForgetAccess(r.Tenant)
+	case ChangedWebhook:
+		if p.Deliveries != nil {
+			p.Deliveries.Forget(r.Tenant, r.Webhook)
+		}
 	case ChangedTrigger:
 		if p.Hooks != nil {
 			p.Hooks.Forget(r.Trigger)
@@ -122,6 +130,9 @@ func (p *Platform) ForgetAll() {
 	p.Sessions.ForgetAll()
 	p.published.Clear()
 	p.Tools.ForgetAll()
+	if p.Deliveries != nil {
+		p.Deliveries.ForgetAll()
+	}
 	if p.Hooks != nil {
 		p.Hooks.ForgetAll()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,9 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 	agent := &Revoked{What: ChangedAgent, Tenant: tenant, Agent: a.agent}
 	server := &Revoked{What: ChangedServer, Tenant: tenant, Server: a.server}
 	access := &Revoked{What: ChangedAccess, Tenant: tenant}
+	hook := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.webhook}
+	newHook := &Revoked{What: ChangedWebhook, Tenant: tenant}
+	listener := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.listener}
 	who := "/v1/users/" + kim.id.String()
 	for _, c := range []struct {
 		as, method, path, body string
@@ -120,6 +124,20 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "DELETE", "/v1/mcp-servers/{server}", "", 204, server},
 		{"", "DELETE", "/v1/agents/{agent}", "", 204, agent},
 		{"", "DELETE", "/v1/agents/{agent}", "", 404, agent},
+		{"", "POST", "/v1/webhooks", `{"url": "https://o.example", "events": "*"}`, 201, newHook},
+		{"", "POST", "/v1/webhooks", `{"url": "https://localhost", "events": "*"}`, 422, nil},
+		{"", "PATCH", "/v1/webhooks/{webhook}", `{"enabled": false}`, 200, hook},
+		{"", "PATCH", "/v1/webhooks/{webhook}", `{"url": "https://o.example", "enabled": true}`, 200, hook},
+		{"", "POST", "/v1/webhooks/{webhook}/rotate-secret", "", 200, hook},
+		{"", "POST", "/v1/webhooks/{unknown}/rotate-secret", "", 404, nil},
+		{"", "POST", "/v1/webhooks/{webhook}/test", "", 202, nil},
+		{"", "POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver", "", 202, nil},
+		{"", "POST", "/v1/webhooks/{webhook}/recover", `{"since": "2026-01-02T03:04:05Z"}`, 202, nil},
+		{"", "DELETE", "/v1/webhooks/{webhook}", "", 204, hook},
+		{"", "DELETE", "/v1/webhooks/{webhook}", "", 404, hook},
+		{"", "POST", "/v1/webhooks/listeners", "", 201, newHook},
+		{"", "DELETE", "/v1/webhooks/listeners/{listener}", "", 204, listener},
+		{"", "DELETE", "/v1/webhooks/listeners/{listener}", "", 404, listener},
 		{"", "DELETE", "/v1/api-keys/" + a.key.String(), "", 204, &Revoked{What: RevokedKey, Tenant: tenant, Key: a.key}},
 	} {
 		path, body := fill.Replace(c.path), fill.Replace(c.body)
@@ -169,6 +187,7 @@ func TestAChangeThatIsNotConfirmed(t *testing.T) {
 		"a removal":          {"DELETE", "/v1/tool-grants/" + w.a.grant.String(), nil, 404, false},
 		"one that was kept":  {"POST", agent + "/versions/2/publish", []string{"Idempotency-Key", "k"}, 200, true},
 		"one that was not":   {"POST", agent + "/versions/2/publish", nil, 200, false},
+		"a rotation":         {"POST", "/v1/webhooks/" + w.a.webhook.String() + "/rotate-secret", []string{"Idempotency-Key", "k"}, 200, true},
 		"another one's kept": {"POST", agent + "/versions/1/publish", []string{"Idempotency-Key", "l"}, 200, true},
 	} {
 		f.with(func(f *teller) { f.refuse = errUnconfirmed })
@@ -282,6 +301,14 @@ func TestForget(t *testing.T) {
 			t.Errorf("%+v: something else is forgotten or cut: %v", c.r, cut)
 		}
 	}
+	// An endpoint is forgotten alone.
+	w.sent.take()
+	if err := w.Forget(t.Context(), Revoked{What: ChangedWebhook, Tenant: a.tenant, Webhook: a.webhook}); err != nil {
+		t.Fatal(err)
+	}
+	if _, forgot := w.sent.take(); !slices.Equal(forgot, []id.WebhookID{a.webhook}) || w.sent.anew != 0 {
+		t.Errorf("of a changed endpoint %v is forgotten, %d times everything", forgot, w.sent.anew)
+	}
 	if err := w.Forget(t.Context(), Revoked{What: "embed_key", Tenant: a.tenant}); err == nil {
 		t.Error("a newer node's word is said to be acted on")
 	}
@@ -294,6 +321,9 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ForgetAll()
+	if w.sent.anew != 1 {
+		t.Error("endpoints are remembered")
+	}
 	if _, remembered := w.published.Get(agentKey{a.tenant, a.agent}); remembered || w.Auth.Cached(keyCreds) || w.Sessions.Cached(sessionCreds) {
 		t.Error("something is left")
 	}

@@ -162,6 +162,10 @@ type party struct {
 	connection id.ConnectionID
 	grant      id.GrantID
 	policy     id.PolicyID
+
+	webhook  id.WebhookID
+	delivery id.DeliveryID // has failed
+	listener id.WebhookID
 }
 
 type world struct {
@@ -174,6 +178,7 @@ type world struct {
 	files  *blob.Dir
 	actors *actors
 	tools  *tools
+	sent   *deliveries
 	logs   lines
 	clock  *clock   // of the sessions
 	ended  *endings // of them
@@ -199,6 +204,7 @@ func newWorld(t testing.TB) *world {
 	w.sys = store.System(system, v)
 	w.actors = &actors{pool: system}
 	w.tools = &tools{}
+	w.sent = &deliveries{}
 	w.pool = w.db.API(t)
 	w.files = files
 	w.clock, w.ended, w.logins = &clock{}, &endings{}, &logins{Directory: store.NewDirectory(system)}
@@ -216,7 +222,8 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	sessions := NewSessions(SessionsConfig{Store: s, PublicURL: console, Now: w.clock.now, Ended: w.ended.note})
 	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
-	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools})
+	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
+		WebhookURLs: guard{}, Deliveries: w.sent})
 	w.table = edge.NewTable()
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})
@@ -246,7 +253,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 // over the same storage.
 func (w *world) beside(replays func(Replays) edge.Replays) *world {
 	w.t.Helper()
-	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools,
+	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent,
 		clock: w.clock, ended: w.ended, logins: w.logins, a: w.a, b: w.b}
 	o.serve(replays)
 	return o
@@ -287,6 +294,7 @@ func (w *world) newParty() (p party) {
 		return nil, err
 	}))
 	w.must(w.giveTools(&p))
+	w.must(w.giveWebhook(&p))
 	p.run = id.RunID{UUID: id.New(5)}
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
 		VALUES ($1, $2, 'queued', $3, 1, '"hi"', 'api_key', $4, now())`, p.tenant, p.run, p.agent, p.key)
