@@ -290,8 +290,10 @@ func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
 
 // pauseTriggers pauses what starts the agent.
 func (t *Tx) pauseTriggers(ctx context.Context, a id.AgentID) error {
-	if _, err := t.exec(ctx, "triggers_pause", t.tenant, a); err != nil {
-		return fmt.Errorf("pause the triggers of agent %s: %w", a, err)
+	for _, step := range []string{"triggers_pause", "triggers_pause_timers"} {
+		if _, err := t.exec(ctx, step, t.tenant, a); err != nil {
+			return fmt.Errorf("pause the triggers of agent %s: %w", a, err)
+		}
 	}
 	return nil
 }

@@ -44,11 +44,13 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 
 
 -- Those that are paused too: one of them may be on its way back.
 -- name: triggers_pause
-WITH paused AS (
-  UPDATE triggers SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN enabled THEN now() ELSE updated_at END
-  WHERE tenant_id = $1 AND agent_id = $2 RETURNING id
-)
-DELETE FROM timers t USING paused p WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = p.id
+UPDATE triggers SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN enabled THEN now() ELSE updated_at END
+WHERE tenant_id = $1 AND agent_id = $2
+
+-- A statement of its own: it sees the timer of one that was on its way.
+-- name: triggers_pause_timers
+DELETE FROM timers t USING triggers g
+WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = g.id AND g.tenant_id = $1 AND g.agent_id = $2
 
 -- A hook's URL names no tenant.
 -- name: hook
