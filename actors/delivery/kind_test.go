@@ -201,6 +201,54 @@ func TestAStopBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
+// A turn that is answered after its actor has ended: what it claimed is given back,
+// and what ended meanwhile is made durable.
+func TestATurnThatOutlivesItsActor(t *testing.T) {
+	x := newWorld(t)
+	release := make(chan struct{})
+	v := newReceiver(t, func(http.ResponseWriter, *http.Request, int) { <-release })
+	e := x.endpoint(v.url)
+	sent := x.pending(e, 3)
+	f := &flaky{}
+	var ends atomic.Int64
+	p := x.process(func(c *Config) {
+		f.Outbox, c.Outbox = c.Outbox, f
+		real := c.Sender
+		c.Sender = sendFunc(func(ctx context.Context, to Target, a outbox.Attempt) Outcome {
+			defer ends.Add(1)
+			return real.Send(ctx, to, a)
+		})
+	})
+	wake(p.Node, e)
+	eventually(t, "all are under way", func() bool { return len(v.heard()) == 3 })
+	claimed := x.pending(e, 4)
+	hold := make(chan struct{})
+	f.hold.Store(&hold)
+	wake(p.Node, e)
+	eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 && x.row(claimed[0]).Begun })
+	close(release)
+	eventually(t, "the attempts have ended", func() bool { return ends.Load() == 3 })
+	stopped := make(chan struct{})
+	go func() { stop(t, p.Node); close(stopped) }()
+	eventually(t, "the actor has ended", func() bool { return left(p.Node, e) })
+	f.hold.Store(nil)
+	close(hold)
+	<-stopped
+	for _, d := range sent {
+		if r := x.row(d); r.Status != "succeeded" {
+			t.Errorf("sent: %+v", r)
+		}
+	}
+	for _, d := range claimed {
+		if r := x.row(d); r.Status != "pending" || r.Attempts != 0 || r.Begun {
+			t.Errorf("claimed: %+v", r)
+		}
+	}
+	if len(v.heard()) != 3 {
+		t.Errorf("%d were sent", len(v.heard()))
+	}
+}
+
 // A process that died between a claim and its result: the attempt counts, its
 // outcome is said to be unknown, and the delivery goes on when it is due again.
 func TestAfterACrash(t *testing.T) {
@@ -362,6 +410,8 @@ type flaky struct {
 	before, after atomic.Bool
 	failed        atomic.Int64
 	most          atomic.Int64 // results in one Turn
+	hold          atomic.Pointer[chan struct{}]
+	held          atomic.Int64 // Turns that are written and not answered
 }
 
 func (f *flaky) Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error) {
@@ -372,6 +422,10 @@ func (f *flaky) Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error)
 		return outbox.Claimed{}, outbox.ErrUnavailable
 	}
 	c, err := f.Outbox.Turn(ctx, t)
+	if hold := f.hold.Load(); hold != nil {
+		f.held.Add(1)
+		<-*hold
+	}
 	if f.after.Load() {
 		f.failed.Add(1)
 		return outbox.Claimed{}, outbox.ErrUnavailable

@@ -149,12 +149,9 @@ func (s *Sender) request(ctx context.Context, t *trip, m Message) (*http.Request
 // long or late: its connection is closed.
 func drain(resp *http.Response, cancel context.CancelFunc) {
 	defer resp.Body.Close()
-	if resp.ContentLength > drainMost {
-		return
-	}
 	late := time.AfterFunc(drainFor, cancel)
 	defer late.Stop()
-	_, _ = io.CopyN(io.Discard, resp.Body, drainMost+1)
+	_, _ = io.CopyN(io.Discard, resp.Body, drainMost)
 }
 
 // answered is the outcome of an answer.

@@ -171,15 +171,6 @@ func readEvent(c net.Conn) bool {
 // hold keeps a connection until the other side leaves.
 func hold(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // hanging is a resolver that never answers; it closes the channel when asked.
 type hanging chan struct{}
 
