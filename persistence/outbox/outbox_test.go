@@ -448,9 +448,14 @@ func TestWhatNoAttemptCanHaveComeTo(t *testing.T) {
 	}
 }
 
-// held keeps the outbox busy with a first flush until release: its fence waits for
-// the member's row.
+// held keeps the outbox busy with a first flush until release.
 func (x *world) held() (release func()) {
+	return x.heldBy(func() { x.must(Turn{Endpoint: Endpoint{x.tenant, id.WebhookID{UUID: id.NewAnywhere()}}}) }, func() {})
+}
+
+// heldBy is held with a first Turn of the test's choice, and what happens while its
+// flush waits: its fence does, for the member's row.
+func (x *world) heldBy(turn, meanwhile func()) (release func()) {
 	x.t.Helper()
 	tx, err := x.pool.Begin(context.Background())
 	if err != nil {
@@ -470,11 +475,7 @@ func (x *world) held() (release func()) {
 	if _, err := tx.Exec(context.Background(), `SELECT FROM members WHERE id = $1 FOR UPDATE`, x.member); err != nil {
 		x.t.Fatal(err)
 	}
-	first.Go(func() {
-		if _, err := x.turn(Turn{Endpoint: Endpoint{x.tenant, id.WebhookID{UUID: id.NewAnywhere()}}}); err != nil {
-			x.t.Error(err)
-		}
-	})
+	first.Go(turn)
 	admin := x.db.Admin(x.t)
 	x.until("the flush waits", func() bool {
 		var n int
@@ -483,6 +484,7 @@ func (x *world) held() (release func()) {
 		}
 		return n == 1
 	})
+	meanwhile()
 	return release
 }
 
