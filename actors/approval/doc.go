@@ -27,6 +27,9 @@
 // A decision that comes twice is taken once: its entry keeps the operation, and the
 // repeat is answered how the approval stood right after it.
 //
+// Webhook endpoints hear of my escalation and of my end by the same commit, whoever
+// writes it; that I was requested, and cancelled, is my run's to report.
+//
 // Limits: one entry of the ledger for each principal; feedback of up to 4,000
 // characters; the arguments are as large as a model's call may be.
 //

@@ -21,7 +21,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Config is what approvals need. Everything but Log is required.
+// Config is what approvals need. Everything but Join, Hears and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
@@ -35,7 +35,10 @@ type Config struct {
 	Join func(ctx context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (joined bool, err error)
 	// Seal seals an answer for the table idempotency (store.SealAnswer).
 	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
-	Log  zerolog.Logger
+	// Hears reports whether the tenant has an endpoint that may hear of something; it
+	// does not block. nil: nobody hears, and nothing is reported.
+	Hears func(id.TenantID) bool
+	Log   zerolog.Logger
 }
 
 // resumeAfter is how long after its decision a run that has not been told looks
@@ -80,7 +83,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Waiting: run.Status == lifecycle.RunWaitingApproval,
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, Risk: r.Risk, Waiting: run.Status == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
 		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
@@ -114,10 +117,11 @@ func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
 
 // rows is everything that a decision makes durable, in one commit.
 func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
-	s, w := &d.Next, &journal.Commit{}
+	s, w, by := &d.Next, &journal.Commit{}, bySystem.Actor
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Voted:
+			by = f.Entry.Principal
 			w.Approval = k.update(prev, s, now)
 			detail := struct {
 				Action lifecycle.Action         `json:"action"`
@@ -138,6 +142,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				To   lifecycle.Role `json:"to"`
 			}{prev.State.Assignee, s.Assignee}
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.escalated", encode(detail), now))
+			k.reportEscalated(w, s, now)
 		case Rearmed:
 			w.Timers = append(w.Timers, journal.Timer{TimerKey: s.timer(f.Name), DueAt: f.At})
 		case Disarmed:
@@ -150,6 +155,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		if prev.State.EscalateAt != nil { // a timer that is not there never comes to be
 			w.Approval.DropTimers = append(w.Approval.DropTimers, msg.TimerEscalate)
 		}
+		k.reportDecided(w, s, by, now)
 	}
 	return w
 }

@@ -14,6 +14,8 @@ type State struct {
 	Tenant id.TenantID
 	ID     id.ApprovalID
 	Run    id.RunID
+	Tool   string // its qualified name
+	Risk   lifecycle.Risk
 	// Waiting says that the run waits for its approvals.
 	Waiting bool
 	// Row is the run as it was read, where it waits for this approval and for no

@@ -45,7 +45,8 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 	c.Plan.Args, c.Plan.Shown = v.Args, v.Shown
 	if a := step.Asked; a != nil {
 		c.Plan.Approval = &a.ID
-		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout, Version: a.Version, Epoch: a.Epoch}
+		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout,
+			Assignee: a.Assignee, ExpiresAt: a.ExpiresAt, Version: a.Version, Epoch: a.Epoch}
 		copy(c.Approval.Digest[:], a.Digest)
 		if a.Edited != nil {
 			edited, err := k.cfg.Sealer.Open(journal.EditedAt(s.Tenant, a.ID), a.Edited)
@@ -58,7 +59,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 	return c, nil
 }
 
-// asks opens the approval of a call: its row and its timers.
+// asks opens the approval of a call: its row and its timers, and reports it.
 func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.Time) {
 	p := &f.Call.Plan
 	t := p.Terms
@@ -78,13 +79,24 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.T
 		part := time.Duration(k.cfg.EscalateFraction * float64(t.SLA()))
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerEscalate), DueAt: now.Add(part)})
 	}
+	k.reportAsked(w, s, f.Call, now)
 }
 
-// withdraw cancels the open approvals of a run that ended.
-func withdraw(w *journal.Commit, s *State, f Withdrawn, op id.OpID, now time.Time) {
-	w.Statements = append(w.Statements, journal.CancelApprovals(s.Tenant, op, s.ID, now))
-	for _, a := range f.Approvals {
+// withdraw cancels those approvals of a run that ended which are pending, and
+// reports it; of all of them the timers go.
+func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.OpID, now time.Time) {
+	var open []*Call
+	var pending []journal.Pending
+	for _, c := range f.Calls {
+		a := *c.Plan.Approval
+		if !c.Approval.Status.Terminal() {
+			open, pending = append(open, c), append(pending, journal.Pending{ID: a, Version: c.Approval.Version})
+		}
 		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), lookTimer(s.ID, a))
+	}
+	if len(open) > 0 {
+		w.Statements = append(w.Statements, journal.CancelApprovals(s.Tenant, op, s.ID, pending, now))
+		k.reportWithdrawn(w, s, open, m, now)
 	}
 }
 

@@ -252,9 +252,9 @@ func (c *change) wait() {
 			continue
 		}
 		k = c.call(i)
-		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Version: 1}
 		// To the microsecond, as it is stored: the frame says the same as the row.
 		expires := c.now.Add(k.Plan.Terms.SLA()).Truncate(time.Microsecond)
+		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Assignee: k.Plan.Terms.Role, ExpiresAt: expires, Version: 1}
 		c.fact(Asked{Call: k, Seq: c.seq(), Expires: expires})
 	}
 	c.s.Status = lifecycle.RunWaitingApproval
@@ -432,7 +432,7 @@ func (c *change) hear() {
 // drop ends what is open of the calls of a run that ends, and with it what was
 // asked about them.
 func (c *change) drop() {
-	var asked []id.ApprovalID
+	var asked []*Call
 	for i, k := range c.s.Calls {
 		if k.Status != lifecycle.StepRunning && k.Status != lifecycle.StepWaiting {
 			continue
@@ -442,14 +442,14 @@ func (c *change) drop() {
 			e.Output = cutCall
 		}
 		if k.Approval != nil && k.Status == lifecycle.StepWaiting && k.Plan.Approval != nil {
-			asked = append(asked, *k.Plan.Approval)
+			asked = append(asked, k)
 		}
 		c.call(i).Status = lifecycle.StepFailed
 		c.fact(e)
 	}
 	c.s.Calls, c.own = nil, false
 	if len(asked) > 0 {
-		c.fact(Withdrawn{Approvals: asked})
+		c.fact(Withdrawn{Calls: asked})
 	}
 }
 

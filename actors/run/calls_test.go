@@ -173,7 +173,7 @@ func TestRunStatusOfApprovals(t *testing.T) {
 						asked++
 					}
 				}
-				if w := facts[Withdrawn](d); len(w) != 1 || len(w[0].Approvals) != asked || d.Next.Calls != nil || len(facts[StepEnded](d)) != asked {
+				if w := facts[Withdrawn](d); len(w) != 1 || len(w[0].Calls) != asked || d.Next.Calls != nil || len(facts[StepEnded](d)) != asked {
 					t.Errorf("pending approvals are cancelled with the run: %v", d.Facts)
 				}
 			}

@@ -39,6 +39,11 @@
 // under its key where that is safe; else its outcome is not known, and the model
 // hears so.
 //
+// What webhook endpoints hear of me, my end and the opening and cancelling of my
+// approvals, is in the commit that makes it true, for tenants that have an endpoint.
+// What I cancel with my end has to be what I read: else the commit is lost, and I
+// read and decide again. A child run reports its approvals and not its end.
+//
 // A handoff is the last call of its turn to be carried out; from then on the run
 // goes by the other agent's manifest, its limits included.
 //

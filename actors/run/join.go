@@ -120,4 +120,5 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, 
 func (j *joint) add(w *journal.Commit) {
 	w.Approval, w.Idempotency = j.rows.Approval, j.rows.Idempotency
 	w.Audit = append(w.Audit, j.rows.Audit...)
+	w.Events = append(w.Events, j.rows.Events...)
 }

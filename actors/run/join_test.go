@@ -312,7 +312,7 @@ func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
 		{"the run panics after its commit", true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, toolAgent, withTools)
+			w := newWorld(t, toolAgent, withTools, withEndpoint)
 			r := w.post(w.newThread(), gatedTurn)
 			w.waits(r)
 			a := w.approval(r, 1)
@@ -345,6 +345,7 @@ func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
 			}
 			w.is("rejected 2", `SELECT concat_ws(' ', status, version) FROM approvals WHERE id = $1`, a)
 			w.is("1", `SELECT count(*)::text FROM audit_log WHERE target_id = $1`, a)
+			w.reportedOnce()
 			if !c.written { // else readers look at the facts: Live.Abandon
 				w.sameReplayed(r)
 			}
@@ -355,7 +356,7 @@ func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
 // Two approvals of one run at the same moment: each has one outcome, and the run
 // goes on once.
 func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
-	w := newWorld(t, toolAgent, withTools)
+	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	seen := w.watched(nil)
 	const rounds = 60
 	for round := range rounds {
@@ -396,6 +397,7 @@ func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 		t.Errorf("%d calls in %d rounds", n, rounds)
 	}
 	w.eventually("its timers are done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
+	w.reportedOnce()
 	joint, alone := seen.counts()
 	t.Logf("%d joint, %d alone", joint, alone)
 	if joint == 0 || alone == 0 {
@@ -406,7 +408,7 @@ func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 // Fifty decisions, a cancel and an expiry at the same moment: approval, run and
 // the tool agree on one outcome.
 func TestFiftyDecisionsACancelAndAnExpiry(t *testing.T) {
-	w := newWorld(t, toolAgent, withTools)
+	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	ends := map[string]int{}
 	for round := range 24 {
 		w.tools.mu.Lock()
@@ -469,12 +471,13 @@ func TestFiftyDecisionsACancelAndAnExpiry(t *testing.T) {
 		w.is("true", `SELECT ((status = 'cancelled') = (0 = (SELECT count(*) FROM audit_log WHERE target_id = $1)))::text FROM approvals WHERE id = $1`, a)
 		w.sameReplayed(r)
 	}
+	w.reportedOnce()
 	t.Log(ends)
 }
 
 // A node that does not own the run's shard, or that stops, does not ask the run.
 func TestARunThatCannotBeAskedIsTold(t *testing.T) {
-	w := newWorld(t, toolAgent, withTools)
+	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	r := w.post(w.newThread(), gatedTurn)
 	w.waits(r)
 	a := w.approval(r, 1)
@@ -505,4 +508,5 @@ func TestARunThatCannotBeAskedIsTold(t *testing.T) {
 	if got := w.ends(r); got != "succeeded" {
 		t.Fatal(got)
 	}
+	w.reportedOnce()
 }

@@ -72,11 +72,18 @@ func TestAJointDecisionIsOneThatWasRead(t *testing.T) {
 					d.Next.Calls[i] = &k
 				}
 				for i, f := range d.Facts {
-					if f, ok := f.(StepCalled); ok {
+					switch f := f.(type) {
+					case StepCalled:
 						k := *f.Call
 						k.Approval, k.start = nil, nil
 						f.Call = &k
 						d.Facts[i] = f
+					case Withdrawn:
+						for i, k := range f.Calls {
+							k := *k
+							k.Approval = &Approval{Status: k.Approval.Status}
+							f.Calls[i] = &k
+						}
 					}
 				}
 			}

@@ -37,6 +37,9 @@ type Config struct {
 	// TakeSlot counts a run that goes on after it waited for approvals among the
 	// running ones; it waits for nobody and does not block. Set where Slots is.
 	TakeSlot func(id.TenantID, msg.TakeSlot)
+	// Hears reports whether the tenant has an endpoint that may hear of something; it
+	// does not block. nil: nobody hears, and nothing is reported.
+	Hears func(id.TenantID) bool
 	// EscalateFraction is the part of an approval's time after which it is
 	// escalated; default 0.5.
 	EscalateFraction float64
@@ -113,7 +116,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, AgentID: *r.AgentID, AgentVersion: *r.AgentVersion, ThreadID: r.ThreadID,
+		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, AgentID: *r.AgentID, AgentVersion: *r.AgentVersion, ThreadID: r.ThreadID, Parent: r.ParentRunID,
 		Input: r.Input, Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID, CreatedAt: r.CreatedAt,
 		Status: r.Status, Output: r.Output, TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Seq: r.Seq, Steps: r.Steps, Kept: kept, Known: r.Steps == 0,
@@ -227,13 +230,14 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Looked:
 			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
 		case Withdrawn:
-			withdraw(w, s, f, op, now)
+			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
 			w.Ended = append(w.Ended, k.ended(s, f, now))
 			if f.Kind == lifecycle.StepLLM && f.TokensIn+f.TokensOut > 0 {
 				w.Usage = append(w.Usage, usage(s, f, now))
 			}
 		case Ended:
+			k.reportEnd(w, s, now)
 			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {
 				w.Messages = append(w.Messages, journal.Message{
 					Thread: *s.ThreadID, Seq: s.ThreadSeq + 1, ID: id.MessageID{UUID: id.New(s.ID.Shard())},

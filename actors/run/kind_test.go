@@ -62,6 +62,7 @@ type world struct {
 	key     id.UUID
 
 	escalate float64
+	hears    func(id.TenantID) bool
 	commit   time.Duration // a commit may take; 0: as long as in the service
 	// between, where set, happens when an approval has been decided on and its run
 	// is about to be asked.
@@ -335,6 +336,9 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
 	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.agent)
 	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', $3)`, w.tenant, w.agent, manifest)
+	if w.hears != nil {
+		w.endpoint(w.tenant)
+	}
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
 	j := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
@@ -353,7 +357,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Log: zerolog.Nop()}
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Log: zerolog.Nop()}
 	if w.slots != nil {
 		w.slots.tell = w.node
 		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take
@@ -363,7 +367,7 @@ func (w *world) start() {
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit})
 	join := run.Join(w.node)
-	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Log: zerolog.Nop(),
+	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop(),
 		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
 			if w.between != nil {
 				w.between()

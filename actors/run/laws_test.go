@@ -29,6 +29,7 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/tool"
+	"agentsvc/schemas/webhook"
 )
 
 // The laws of a run are tried on a world of tables in memory: the machine, the
@@ -76,6 +77,7 @@ type approvalRow struct {
 	edited    []byte // sealed
 	digest    [32]byte
 	onTimeout string
+	assignee  lifecycle.Role
 	expires   time.Time
 }
 
@@ -124,7 +126,8 @@ func newLawWorld(d dice, bug mutant) *lawWorld {
 	w := &lawWorld{dice: d, bug: bug, now: t0, doing: map[string]durable.Effect{}, sent: map[int][][]byte{}, plans: map[int]tool.Planned{},
 		called: map[int]tool.Outcome{}, turns: map[int]*model.Result{}, seen: map[string]int{}}
 	slots := d.roll(0, 1, "slots") == 1
-	cfg := Config{Store: w, Sealer: lawVault, Live: w, Tell: w, Now: func() time.Time { return w.now }, Log: zerolog.Nop(), EscalateFraction: .5, Tools: noTools{}}
+	cfg := Config{Store: w, Sealer: lawVault, Live: w, Tell: w, Now: func() time.Time { return w.now }, Log: zerolog.Nop(), EscalateFraction: .5, Tools: noTools{},
+		Hears: func(id.TenantID) bool { return true }}
 	if slots {
 		cfg.Slots = w
 	}
@@ -161,7 +164,8 @@ func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, err
 		step := engine.OpenStep{Idx: s.Idx, Kind: s.Kind, Name: s.Name, Status: s.Status, BeganSeq: s.BeganSeq, Sealed: s.Sealed}
 		for _, a := range w.db.approvals {
 			if a.step == s.Idx && s.Status == lifecycle.StepWaiting {
-				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout, Version: 1}
+				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout,
+					Assignee: a.assignee, ExpiresAt: a.expires, Version: 1}
 				if a.status == lifecycle.ApprovalEdited {
 					step.Asked.Edited, step.Asked.Shown = a.edited, json.RawMessage(`{"shown":true}`)
 				}
@@ -309,8 +313,10 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 	for _, t := range c.Timers {
 		w.db.timers[t.TimerKey] = t.DueAt
 	}
+	var reports []string // what the commit makes true and others are to hear of
 	if u := c.Approval; u != nil {
 		a := w.db.approvals[u.ID]
+		reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", u.ID, " ", u.Status, " ", a.assignee, " ", a.expires.UTC()))
 		w.must(was == lifecycle.RunWaitingApproval && u.Run == theRun && a.status == lifecycle.ApprovalPending, "a %s approval of a %s run was decided", a.status, was)
 		a.status, a.decision, a.feedback, a.digest = u.Status, u.Decision, *u.Feedback, u.Digest
 		if u.Edited != nil {
@@ -320,28 +326,69 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 			delete(w.db.timers, approvalTimer(u.ID, name))
 		}
 	}
-	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, journal.CancelApprovals(tenant, id.OpID{}, theRun, t0).SQL
+	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, journal.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
 	for _, st := range c.Statements {
 		switch st.SQL {
 		case opening:
-			a := &approvalRow{id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string), expires: st.Args[18].(time.Time)}
+			a := &approvalRow{id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string),
+				assignee: lifecycle.Role(st.Args[7].(string)), expires: st.Args[18].(time.Time)}
 			copy(a.digest[:], st.Args[13].([]byte))
 			frozen, err := lawVault.Open(journal.FrozenAt(tenant, a.id), st.Args[12].([]byte))
 			w.must(err == nil && bytes.Equal(frozen, w.plans[a.step].Args) && tool.Digest(frozen) == a.digest, "the frozen arguments of step %d are %s (%v)", a.step, frozen, err)
 			w.must(w.db.approvals[a.id] == nil, "an approval was opened twice")
 			w.db.approvals[a.id] = a
+			reports = append(reports, fmt.Sprint(webhook.ApprovalRequested, " ", a.id, " ", a.assignee, " ", a.expires.UTC()))
 		case cancelling:
+			known := st.Args[4].([]id.ApprovalID)
 			for _, a := range w.db.approvals {
 				if a.status == lifecycle.ApprovalPending {
+					w.must(slices.Contains(known, a.id), "an approval is cancelled of which the run does not know")
 					a.status, a.decision = lifecycle.ApprovalCancelled, lifecycle.ActionCancel
+					reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", a.id, " ", a.status, " ", a.assignee, " ", a.expires.UTC()))
 				}
 			}
+			w.seen["withdrawn"]++
 		default:
 			panic(st.SQL)
 		}
 	}
+	switch {
+	case was.Terminal() || !u.Status.Terminal():
+	case u.Status == lifecycle.RunSucceeded:
+		reports = append(reports, string(webhook.RunCompleted))
+	default:
+		reports = append(reports, fmt.Sprint(webhook.RunFailed, " ", *u.ErrorCode))
+	}
+	w.must(slices.Equal(slices.Sorted(slices.Values(reports)), slices.Sorted(slices.Values(reported(c.Events)))), "the commit makes true %q and reports %q", reports, reported(c.Events))
 	w.invariants()
 	return true
+}
+
+// reported is what events say.
+func reported(events []journal.Event) (out []string) {
+	for _, e := range events {
+		var body struct {
+			Type webhook.Type
+			Data struct {
+				Code string
+				webhook.Decided
+			}
+		}
+		if err := json.Unmarshal(e.Body, &body); err != nil || body.Type != e.Type {
+			panic(broken(fmt.Sprintf("an event of type %s with the body %s: %v", e.Type, e.Body, err)))
+		}
+		d, what := &body.Data, string(e.Type)
+		for _, part := range []string{d.Code, d.ApprovalID, d.Status, d.AssigneeRole} {
+			if part != "" && !(d.ApprovalID == "" && part == d.Status) {
+				what += " " + part
+			}
+		}
+		if d.ApprovalID != "" {
+			what += fmt.Sprint(" ", d.ExpiresAt.UTC())
+		}
+		out = append(out, what)
+	}
+	return out
 }
 
 // invariants hold after every commit.
@@ -755,6 +802,8 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	if w.roll(0, 2, "joint") > 0 {
 		j.rows = &journal.Commit{Approval: &journal.ApprovalUpdate{ID: a.id, Run: theRun, Guard: journal.Guard{Version: 1, SetEpoch: 1}, Status: next.status,
 			Decision: next.decision, Feedback: &next.feedback, Edited: next.edited, Digest: next.digest, DropTimers: []string{msg.TimerExpire, msg.TimerEscalate}}}
+		data := webhook.Decided{Approval: webhook.Approval{ApprovalID: a.id.String(), AssigneeRole: string(a.assignee), ExpiresAt: a.expires}, Status: string(next.status)}
+		j.rows.Events = []journal.Event{journal.NewEvent(0, webhook.ApprovalDecided, data, w.now)}
 		crashes := w.seen["crash"]
 		w.receive(j)
 		if a.status.Terminal() {
@@ -941,7 +990,8 @@ func live(d dice, bug mutant, seen map[string]int) (law string) {
 // approval of the turn is decided; a call that cannot be repeated is sent once
 // over any crash, and one that can is sent with the same bytes; idx and seq have
 // no gaps; terminal is final, and every open thing ends with its run; live frames
-// are the replayed ones; the model hears all results in call order; and every run
+// are the replayed ones; the model hears all results in call order; what a commit
+// makes true of the run's end and of approvals it reports, once; and every run
 // comes to an end once people decide and tools answer.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
@@ -959,7 +1009,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"joined", "declined", "repeated", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"joined", "declined", "repeated", "withdrawn", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void (%v)", want, seen)
 		}
@@ -1070,6 +1120,13 @@ var mutants = []mutant{
 		approvals(s, func(_ *Call, a *Approval) { a.Feedback = "" })
 	}},
 	{name: "forgets who speaks", loaded: func(s *State) { s.Handoffs = 0 }},
+	{name: "reports nothing", rows: func(c *journal.Commit) { c.Events = nil }},
+	{name: "reports twice", rows: func(c *journal.Commit) { c.Events = append(c.Events, c.Events...) }},
+	{name: "reports nothing of a decision that joins", rows: func(c *journal.Commit) {
+		if c.Approval != nil {
+			c.Events = c.Events[:len(c.Events)-1]
+		}
+	}},
 	{name: "bills nothing", rows: func(c *journal.Commit) { c.Usage = nil }},
 }
 

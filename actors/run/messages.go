@@ -123,8 +123,9 @@ type (
 		From, To string // slugs
 		Seq      int64
 	}
-	// Withdrawn are the open approvals of a run that ended.
-	Withdrawn struct{ Approvals []id.ApprovalID }
+	// Withdrawn are the calls about which people were asked and that end with their
+	// run, as they stood: what is pending of their approvals is cancelled.
+	Withdrawn struct{ Calls []*Call }
 	// Looked is a timer by which an approval called for a look that was taken.
 	Looked struct{ Approval id.ApprovalID }
 	// Ended is a run that became terminal; its frame has the run's last number.

@@ -24,7 +24,8 @@ type State struct {
 	AgentID      id.AgentID
 	AgentVersion int
 	ThreadID     *id.ThreadID
-	ThreadSeq    int64 // of the message that asked; the reply's is the next
+	ThreadSeq    int64     // of the message that asked; the reply's is the next
+	Parent       *id.RunID // of the child run of a workflow's node
 	Input        json.RawMessage
 	Origin       msg.Origin
 	EndUserID    *id.EndUserID
@@ -112,6 +113,9 @@ type Approval struct {
 	Shown     json.RawMessage
 	Digest    [32]byte // of the arguments to call
 	OnTimeout string
+	// Assignee is who decides, since it was escalated the higher role.
+	Assignee  lifecycle.Role
+	ExpiresAt time.Time
 	// Version and Epoch are those of its row.
 	Version, Epoch int64
 }

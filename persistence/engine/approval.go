@@ -28,6 +28,8 @@ func ofAsked(sql string) string { return strings.ReplaceAll(sql, "$2", "asked.ru
 type Approval struct {
 	Run         id.RunID
 	Status      lifecycle.ApprovalStatus
+	Tool        string
+	Risk        lifecycle.Risk
 	Assignee    lifecycle.Role
 	Escalate    lifecycle.Role // empty: nobody
 	Required    int
@@ -59,7 +61,7 @@ func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.Ap
 	rows, err := s.pool.Query(ctx, approvalSQL, tenant, approval)
 	if err == nil {
 		var step openRow
-		to := []any{&a.Run, &a.Status, &a.Assignee, &a.Escalate, &a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions,
+		to := []any{&a.Run, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate, &a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions,
 			&a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt, &a.DecidedAt, &a.Version, &a.Epoch}
 		_, err = pgx.ForEachRow(rows, slices.Concat(to, r.columns(), step.columns()), func() error {
 			found = true

@@ -21,7 +21,7 @@ func TestApproval(t *testing.T) {
 	if err != nil || got == nil {
 		t.Fatal(got, err)
 	}
-	if got.Run != run || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
+	if got.Run != run || got.Tool != "a.b" || got.Risk != lifecycle.RiskLow || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
 		got.Required != 2 || got.SoFar != 0 || string(got.Shown) != `{"z":1, "a":2}` || string(got.Schema) != `{"type" : "object"}` || string(got.Frozen) != "\x01" ||
 		got.Digest[0] != 0x2d || string(got.Decisions) != "[]" || got.Decision != "" || got.Feedback != nil || got.EscalatedAt != nil || got.EscalateAt != nil ||
 		got.ExpiresAt.Year() != 2026 || got.DecidedAt != nil || got.Version != 5 || got.Epoch != 3 {

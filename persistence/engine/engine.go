@@ -51,6 +51,7 @@ type Run struct {
 	AgentVersion *int
 	ThreadID     *id.ThreadID
 	ThreadSeq    *int64
+	ParentRunID  *id.RunID // of the child run of a workflow's node
 	Input        json.RawMessage
 	Output       json.RawMessage
 	ErrorCode    *string
@@ -96,6 +97,8 @@ type Asked struct {
 	Shown     json.RawMessage
 	Digest    []byte // of the arguments to call
 	OnTimeout string
+	Assignee  lifecycle.Role // since it was escalated the higher one
+	ExpiresAt time.Time
 	Version   int64
 	Epoch     int64
 }
@@ -160,7 +163,7 @@ func (r *Run) scan(found *bool) func(pgx.Row) error {
 
 // columns are where the query run puts what it reads.
 func (r *Run) columns() []any {
-	return []any{&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.Input, &r.Output,
+	return []any{&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.ParentRunID, &r.Input, &r.Output,
 		&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
 		&r.CreatedAt, &r.StartedAt, &r.FinishedAt, &r.Seq, &r.Steps, &r.Version, &r.Epoch, &r.State}
 }
@@ -194,12 +197,14 @@ type openRow struct {
 	decisions        json.RawMessage // of an edited approval
 	digest           []byte
 	feedback, expiry *string
+	assignee         *lifecycle.Role
+	expires          *time.Time
 	version, epoch   *int64
 }
 
 func (o *openRow) columns() []any {
 	return []any{&o.idx, &o.kind, &o.name, &o.status, &o.began, &o.sealed,
-		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.version, &o.epoch}
+		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.assignee, &o.expires, &o.version, &o.epoch}
 }
 
 // step is the step of a row that has one.
@@ -208,7 +213,8 @@ func (o *openRow) step() (OpenStep, error) {
 	if o.approval == nil {
 		return step, nil
 	}
-	asked := &Asked{ID: *o.approval, Status: *o.decided, Edited: o.edited, Digest: o.digest, OnTimeout: *o.expiry, Version: *o.version, Epoch: *o.epoch}
+	asked := &Asked{ID: *o.approval, Status: *o.decided, Edited: o.edited, Digest: o.digest, OnTimeout: *o.expiry,
+		Assignee: *o.assignee, ExpiresAt: *o.expires, Version: *o.version, Epoch: *o.epoch}
 	if o.decision != nil {
 		asked.Decision = *o.decision
 	}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -74,15 +75,17 @@ func TestRun(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if got.Status != lifecycle.RunRunning || *got.AgentID != w.agent || *got.AgentVersion != 7 || *got.ThreadID != th || *got.ThreadSeq != 3 ||
-		string(got.Input) != `{"text":"x"}` || got.OriginKind != lifecycle.OriginUser || got.Version != 3 || got.Epoch != 1 || got.Steps != 2 || got.Seq != 5 || string(got.State) != "{}" {
+		got.ParentRunID != nil || string(got.Input) != `{"text":"x"}` || got.OriginKind != lifecycle.OriginUser || got.Version != 3 || got.Epoch != 1 || got.Steps != 2 || got.Seq != 5 || string(got.State) != "{}" {
 		t.Errorf("%+v", got)
 	}
 	if want := []OpenStep{{Idx: 1, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepRunning, BeganSeq: 11}}; !reflect.DeepEqual(got.Open, want) {
 		t.Errorf("open %+v", got.Open)
 	}
 	w.exec(`UPDATE run_steps SET status = 'failed' WHERE idx = 1`)
-	if got, err = w.store.Run(t.Context(), w.tenant, r); err != nil || len(got.Open) != 0 {
-		t.Errorf("open %+v, %v", got.Open, err)
+	parent := w.run(th, 4, "running")
+	w.exec(`UPDATE runs SET parent_run_id = $2 WHERE id = $1`, r, parent)
+	if got, err = w.store.Run(t.Context(), w.tenant, r); err != nil || len(got.Open) != 0 || got.ParentRunID == nil || *got.ParentRunID != parent {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -94,18 +97,18 @@ func TestOpenSteps(t *testing.T) {
 	for idx, status := range map[int]string{5: "running", 6: "running", 7: "succeeded", 8: "waiting", 9: "waiting", 10: "waiting", 11: "failed", 12: "waiting", 13: "waiting", 133: "running"} {
 		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, sealed, began_seq, started_at) VALUES ($1, $2, $3::int, 'tool', 't', $4, '\x01', $3::int, now())`, w.tenant, r, idx, status)
 	}
-	approvals := map[int]id.ApprovalID{}
+	approvals, expires := map[int]id.ApprovalID{}, time.Now().Truncate(time.Microsecond)
 	for idx, sets := range map[int]string{
 		7: `status = 'approved', decision = 'approve', decided_at = now(), approvals_so_far = 1`, // of a step that ended
 		8: `on_timeout = 'cancel_run'`,
 		9: `status = 'edited', decision = 'edit', decided_at = now(), approvals_so_far = 1, edited = '\x02',
 		    decisions = '[{"action":"edit","edited_args":{"n":1}},{"action":"edit","edited_args":{"n":2}},{"action":"approve"}]'`,
 		10: `status = 'rejected', decision = 'reject', decided_at = now(), feedback = 'no', edited = '\x02'`,
-		13: `edited = '\x04', decisions = '[{"action":"edit","edited_args":{"n":3}}]', version = 2, owner_epoch = 1`,
+		13: `edited = '\x04', decisions = '[{"action":"edit","edited_args":{"n":3}}]', version = 2, owner_epoch = 1, assignee_role = 'owner'`,
 	} {
 		approvals[idx] = id.ApprovalID{UUID: id.NewAnywhere()}
 		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, risk, assignee_role, required_approvals, tool, args, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, 'low', 'admin', 1, 't', '{}', '\x03', sha256('x'), '{}', 'reject', now(), now(), now())`, w.tenant, approvals[idx], r, idx)
+			VALUES ($1, $2, $3, $4, 'low', 'admin', 1, 't', '{}', '\x03', sha256('x'), '{}', 'reject', $5, now(), now())`, w.tenant, approvals[idx], r, idx, expires)
 		w.exec(`UPDATE approvals SET `+sets+` WHERE id = $1`, approvals[idx])
 	}
 	got, err := w.store.Run(t.Context(), w.tenant, r)
@@ -114,6 +117,12 @@ func TestOpenSteps(t *testing.T) {
 	}
 	digest := sha256.Sum256([]byte("x"))
 	step := func(idx int, status lifecycle.StepStatus, asked *Asked) OpenStep {
+		if asked != nil {
+			asked.ExpiresAt = expires
+			if asked.Assignee == "" {
+				asked.Assignee = lifecycle.RoleAdmin
+			}
+		}
 		return OpenStep{Idx: idx, Kind: lifecycle.StepTool, Name: "t", Status: status, BeganSeq: int64(idx), Sealed: []byte{1}, Asked: asked}
 	}
 	want := []OpenStep{
@@ -122,7 +131,7 @@ func TestOpenSteps(t *testing.T) {
 		step(9, lifecycle.StepWaiting, &Asked{ID: approvals[9], Status: lifecycle.ApprovalEdited, Decision: lifecycle.ActionEdit, Edited: []byte{2}, Shown: json.RawMessage(`{"n":2}`), Digest: digest[:], OnTimeout: "reject", Version: 1}),
 		step(10, lifecycle.StepWaiting, &Asked{ID: approvals[10], Status: lifecycle.ApprovalRejected, Decision: lifecycle.ActionReject, Feedback: "no", Digest: digest[:], OnTimeout: "reject", Version: 1}),
 		step(12, lifecycle.StepWaiting, nil),
-		step(13, lifecycle.StepWaiting, &Asked{ID: approvals[13], Status: lifecycle.ApprovalPending, Edited: []byte{4}, Shown: json.RawMessage(`{"n":3}`), Digest: digest[:], OnTimeout: "reject", Version: 2, Epoch: 1}),
+		step(13, lifecycle.StepWaiting, &Asked{ID: approvals[13], Status: lifecycle.ApprovalPending, Edited: []byte{4}, Shown: json.RawMessage(`{"n":3}`), Digest: digest[:], OnTimeout: "reject", Assignee: lifecycle.RoleOwner, Version: 2, Epoch: 1}),
 		step(133, lifecycle.StepRunning, nil),
 	}
 	if !reflect.DeepEqual(got.Open, want) {

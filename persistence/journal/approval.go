@@ -92,10 +92,22 @@ func OpenApproval(t id.TenantID, op id.OpID, a *ApprovalInsert) Statement {
 		a.ExpiresAt, a.CreatedAt, op}}
 }
 
+// Pending is an approval that nobody has decided for good, in the version in which
+// it was read.
+type Pending struct {
+	ID      id.ApprovalID
+	Version int64
+}
+
 // CancelApprovals cancels the pending approvals of a run. It belongs into the
-// commit that ends the run.
-func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, at time.Time) Statement {
-	return Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op}}
+// commit that ends the run, which is an ErrConflict where they are not those that
+// were read: somebody has decided on one meanwhile, or it was escalated.
+func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) Statement {
+	ids, versions := make([]id.ApprovalID, len(pending)), make([]int64, len(pending))
+	for i, p := range pending {
+		ids[i], versions[i] = p.ID, p.Version
+	}
+	return Statement{Swap: true, raises: true, SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, versions}}
 }
 
 // jsonText is a document as the driver takes it: as text, and NULL for none.

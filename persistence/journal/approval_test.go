@@ -65,12 +65,17 @@ func (w *waits) decide(change func(u *ApprovalUpdate)) *Commit {
 
 // cancel is the commit by which the run ends.
 func (w *waits) cancel() *Commit {
+	return w.cancelOf(Pending{w.approval, 1})
+}
+
+// cancelOf ends the run, which knows of these approvals.
+func (w *waits) cancelOf(pending ...Pending) *Commit {
 	op := newOp()
 	return &Commit{Op: op, Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()},
 		Run: &RunUpdate{ID: w.run, Guard: Guard{Version: 2, SetEpoch: 2}, Status: lifecycle.RunCancelled, ErrorCode: ptr("CANCELLED"), ErrorMessage: ptr("m"),
 			StartedAt: ptr(noon), FinishedAt: ptr(noon), Seq: 5, Steps: 1},
 		Ended:      []StepUpdate{{Run: w.run, Idx: 0, Status: lifecycle.StepFailed, FinishedAt: noon}},
-		Statements: []Statement{CancelApprovals(w.x.tenant, op, w.run, noon)},
+		Statements: []Statement{CancelApprovals(w.x.tenant, op, w.run, pending, noon)},
 		TimersDone: []TimerKey{w.timer("expire"), w.timer("escalate"), {"run", w.run.UUID, w.approval.String()}}}
 }
 
@@ -221,10 +226,11 @@ func TestTwoWritersDecideAndCancel(t *testing.T) {
 		})
 		close(start)
 		wg.Wait()
-		if cancelled != nil || decided != nil && !errors.Is(decided, ErrConflict) {
+		if (decided == nil) == (cancelled == nil) || !errors.Is(errors.Join(decided, cancelled), ErrConflict) {
 			t.Fatalf("decision %v, cancel %v", decided, cancelled)
 		}
 		if decided == nil {
+			x.must(w.cancelOf()) // as it is read now
 			w.is(`rejected|reject|cancelled`, `a.status, a.decision, r.status`)
 		} else {
 			w.is(`cancelled|cancel|cancelled`, `a.status, a.decision, r.status`)
@@ -288,10 +294,10 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 				}
 				w.is(`cancelled|cancel|cancelled`, `a.status, a.decision, r.status`)
 			} else {
-				if errSecond != nil {
-					t.Errorf("the end: %v", errSecond)
+				if !errors.Is(errSecond, ErrConflict) {
+					t.Errorf("the end, which says that it cancels what is rejected: %v", errSecond)
 				}
-				w.is(`rejected|reject|cancelled`, `a.status, a.decision, r.status`)
+				w.is(`rejected|reject|waiting_approval`, `a.status, a.decision, r.status`)
 			}
 		})
 	}
@@ -327,9 +333,67 @@ func TestARunsEndLeavesWhatIsDecided(t *testing.T) {
 	x := newWorld(t, nil)
 	w, bystander := x.newWaits(3), x.newWaits(3)
 	x.must(w.decide(nil))
-	x.must(w.cancel())
+	x.must(w.cancelOf())
 	w.is(`rejected|reject|2|cancelled`, `a.status, a.decision, a.version, r.status`)
 	bystander.is(`pending|1|waiting_approval`, `a.status, a.version, r.status`)
+}
+
+// What a run's end says of its approvals is what it cancels: where they are not as it
+// has read them, nothing of it is written.
+func TestARunsEndKnowsWhatItCancels(t *testing.T) {
+	x := newWorld(t, nil)
+	stranger := id.ApprovalID{UUID: id.New(3)}
+	for name, c := range map[string]struct {
+		before  func(w *waits)
+		pending func(w *waits) []Pending
+		want    error
+	}{
+		"as it was read":              {nil, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, nil},
+		"in another version":          {nil, func(w *waits) []Pending { return []Pending{{w.approval, 2}} }, ErrConflict},
+		"one that it has not read":    {nil, func(w *waits) []Pending { return nil }, ErrConflict},
+		"one that is not there":       {nil, func(w *waits) []Pending { return []Pending{{w.approval, 1}, {stranger, 1}} }, ErrConflict},
+		"another one in its place":    {nil, func(w *waits) []Pending { return []Pending{{stranger, 1}} }, ErrConflict},
+		"it was decided meanwhile":    {func(w *waits) { x.must(w.decide(nil)) }, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, ErrConflict},
+		"it was escalated meanwhile":  {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, 1}} }, ErrConflict},
+		"it was escalated before":     {func(w *waits) { x.must(w.escalate()) }, func(w *waits) []Pending { return []Pending{{w.approval, 2}} }, nil},
+		"it is decided and was read":  {func(w *waits) { x.must(w.decide(nil)) }, func(w *waits) []Pending { return nil }, nil},
+		"another run's, of this name": {nil, func(w *waits) []Pending { return []Pending{{x.newWaits(3).approval, 1}} }, ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := x.newWaits(3)
+			if c.before != nil {
+				c.before(w)
+			}
+			row := func() (doc string) {
+				if err := x.pool.QueryRow(t.Context(), `SELECT concat(a, r) FROM approvals a JOIN runs r ON r.id = a.run_id WHERE a.id = $1`, w.approval).Scan(&doc); err != nil {
+					t.Fatal(err)
+				}
+				return doc
+			}
+			before := row()
+			end, other := w.cancelOf(c.pending(w)...), x.auditOnly(3)
+			errs := x.all([]*Commit{end, other})
+			if !errors.Is(errs[0], c.want) || (c.want == nil) != (errs[0] == nil) || errs[1] != nil {
+				t.Errorf("%v, want %v; beside it %v", errs[0], c.want, errs[1])
+			}
+			if c.want == nil {
+				w.is("cancelled|t", `r.status, a.decided_at IS NOT NULL`)
+			} else if after := row(); after != before {
+				t.Errorf("of an end that failed something is there:\n%s\n%s", before, after)
+			}
+			if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, end.Audit[0].ID); (n == 1) != (c.want == nil) {
+				t.Errorf("%d audit rows", n)
+			}
+		})
+	}
+}
+
+// escalate is a commit that leaves the approval pending, for another role.
+func (w *waits) escalate() *Commit {
+	return w.decide(func(u *ApprovalUpdate) {
+		u.Status, u.Decision, u.Feedback, u.DecidedAt, u.Assignee, u.EscalatedAt = lifecycle.ApprovalPending, "", nil, nil, lifecycle.RoleOwner, ptr(noon)
+		u.DropTimers, u.WakeRun = []string{"escalate"}, nil
+	})
 }
 
 // join is the commit by which the run goes on with the decision that it waited for.

@@ -43,10 +43,15 @@ WITH approval AS (
 )
 SELECT FROM approval HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
+-- What is pending has to be what the run has read, in that version: what it says of
+-- them in the same commit is what was cancelled.
 -- name: approvals_cancel
 WITH own AS MATERIALIZED (
-  SELECT id FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE -- see approvals_step_key
+  SELECT id, version FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE -- see approvals_step_key
+), cancelled AS (
+  UPDATE approvals a
+  SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
+  FROM own WHERE a.tenant_id = $1 AND a.id = own.id
 )
-UPDATE approvals a
-SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
-FROM own WHERE a.tenant_id = $1 AND a.id = own.id
+SELECT FROM own LEFT JOIN unnest($5::uuid[], $6::bigint[]) AS known (id, version) ON known.id = own.id AND known.version = own.version
+HAVING CASE WHEN count(*) <> cardinality($5::uuid[]) OR count(known.id) <> count(*) THEN svc_missed() END

@@ -1,0 +1,70 @@
+package run
+
+import (
+	"time"
+
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/webhook"
+)
+
+// What the tenant's webhook endpoints hear of a run, in the commits by which it
+// becomes true (service.md, Events, Webhooks).
+
+// bySystem is who cancels the approvals of a run that ended by itself.
+const bySystem = "system"
+
+func (k *kind) hears(t id.TenantID) bool { return k.cfg.Hears != nil && k.cfg.Hears(t) }
+
+// reportEnd reports the end of a run that no other run has begun.
+func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
+	if s.Parent != nil || !k.hears(s.Tenant) {
+		return
+	}
+	agent := s.AgentID.String()
+	data := webhook.RunEnded{
+		RunID: s.ID.String(), AgentID: &agent, Status: string(s.Status), Output: s.Output,
+		TokensIn: s.TokensIn, TokensOut: s.TokensOut, CostUSD: s.CostUSD, FinishedAt: journal.Kept(*s.FinishedAt),
+	}
+	if s.ThreadID != nil {
+		thread := s.ThreadID.String()
+		data.ThreadID = &thread
+	}
+	t := webhook.RunCompleted
+	if s.Error != nil {
+		t, data.Code, data.Message = webhook.RunFailed, string(s.Error.Code), s.Error.Message
+	}
+	w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), t, data, now))
+}
+
+// reportAsked reports an approval that is opened.
+func (k *kind) reportAsked(w *journal.Commit, s *State, c *Call, now time.Time) {
+	if k.hears(s.Tenant) {
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, c), now))
+	}
+}
+
+// reportWithdrawn reports the approvals that end with their run.
+func (k *kind) reportWithdrawn(w *journal.Commit, s *State, pending []*Call, m any, now time.Time) {
+	if !k.hears(s.Tenant) {
+		return
+	}
+	by := bySystem
+	if cancel, ok := m.(msg.CancelRun); ok {
+		by = cancel.By.Actor
+	}
+	for _, c := range pending {
+		data := webhook.Decided{Approval: approvalData(s, c), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
+	}
+}
+
+// approvalData is an open approval as it stands.
+func approvalData(s *State, c *Call) webhook.Approval {
+	return webhook.Approval{
+		ApprovalID: c.Plan.Approval.String(), RunID: s.ID.String(), Tool: c.Plan.Tool, Risk: string(c.Plan.Terms.Risk),
+		AssigneeRole: string(c.Approval.Assignee), ExpiresAt: journal.Kept(c.Approval.ExpiresAt),
+	}
+}

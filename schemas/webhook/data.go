@@ -1,0 +1,47 @@
+package webhook
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunEnded is the data of run.completed and run.failed (open-parts.md, Webhooks).
+type RunEnded struct {
+	RunID      string  `json:"run_id"`
+	AgentID    *string `json:"agent_id"`    // null: a run of a workflow
+	WorkflowID *string `json:"workflow_id"` // null: a run of an agent
+	ThreadID   *string `json:"thread_id"`   // null: a run without a thread
+	Status     string  `json:"status"`      // succeeded, failed or cancelled
+	// Output is whole, however long; null where the run has none.
+	Output json.RawMessage `json:"output"`
+	// Code and Message say why a run failed, and are absent where it did not.
+	Code       string    `json:"code,omitempty"`
+	Message    string    `json:"message,omitempty"`
+	TokensIn   int64     `json:"tokens_in"`
+	TokensOut  int64     `json:"tokens_out"`
+	CostUSD    float64   `json:"cost_usd"`
+	FinishedAt time.Time `json:"finished_at"`
+}
+
+// Approval is the data of approval.requested and, with the role that it was
+// raised to, of approval.escalated.
+type Approval struct {
+	ApprovalID   string    `json:"approval_id"`
+	RunID        string    `json:"run_id"`
+	Tool         string    `json:"tool"` // its qualified name
+	Risk         string    `json:"risk"`
+	AssigneeRole string    `json:"assignee_role"`
+	ExpiresAt    time.Time `json:"expires_at"`
+}
+
+// Decided is the data of approval.decided, which follows every terminal status
+// (open-parts.md, Webhook data).
+type Decided struct {
+	Approval
+	Status string `json:"status"`
+	// DecidedBy is the principal whose decision ended it; system where its time
+	// was up; of one that was cancelled who cancelled its run, system where the run
+	// ended by itself.
+	DecidedBy string    `json:"decided_by"`
+	DecidedAt time.Time `json:"decided_at"`
+}
