@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// webhookView is a webhook endpoint as the API shows it.
+type webhookView struct {
+	ID          string   `json:"id"`
+	URL         string   `json:"url"`
+	Events      []string `json:"events"`
+	Description string   `json:"description"`
+	Enabled     bool     `json:"enabled"`
+	Secret      string   `json:"secret"`
+}
+
+// deliveryView is a delivery as the API shows it.
+type deliveryView struct {
+	ID             string     `json:"id"`
+	Type           string     `json:"type"`
+	Status         string     `json:"status"`
+	Attempts       int        `json:"attempts"`
+	LastHTTPStatus *int       `json:"last_http_status"`
+	LastError      *string    `json:"last_error"`
+	NextAttemptAt  *time.Time `json:"next_attempt_at"`
+	CreatedAt      time.Time  `json:"created_at"`
+}
+
+func webhooksCommand() *cobra.Command {
+	cmd := group("webhooks", "who is told when something happens, and what became of it")
+	cmd.Long = "An ID may be the beginning of an id, as long as one endpoint begins with it."
+	cmd.AddCommand(webhooksListCommand(), webhooksCreateCommand(), webhooksGetCommand(), webhooksUpdateCommand(),
+		webhooksEnableCommand("enable", "send to an endpoint again", true),
+		webhooksEnableCommand("disable", "send nothing to an endpoint; what is still to be sent fails", false),
+		webhooksRemoveCommand(), webhooksRotateCommand(), webhooksTestCommand(),
+		webhooksDeliveriesCommand(), webhooksRedeliverCommand(), webhooksRecoverCommand())
+	return cmd
+}
+
+func webhooksListCommand() *cobra.Command {
+	return &cobra.Command{Use: "ls", Short: "list endpoints, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodGet, "/v1/webhooks", nil, &raw); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), raw)
+		}
+		var list struct{ Items []webhookView }
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION")
+		for _, e := range list.Items {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", visible(e.ID), yesNo(e.Enabled), visible(strings.Join(e.Events, ",")), shorten(visible(e.URL), 80), shorten(visible(e.Description), 40))
+		}
+		return w.Flush()
+	})}
+}
+
+// eventsFlag adds --events.
+func eventsFlag(cmd *cobra.Command) *[]string {
+	return cmd.Flags().StringSlice("events", nil, "event types, separated by commas, or *")
+}
+
+func webhooksCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "create URL", Short: "add an endpoint, which hears of everything unless --events is given", Long: "The secret, which signs what is sent, is shown once.", Args: cobra.ExactArgs(1)}
+	events := eventsFlag(cmd)
+	description := cmd.Flags().String("description", "", "for people")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"url": args[0], "events": []string{"*"}, "description": *description}
+		if cmd.Flags().Changed("events") {
+			body["events"] = *events
+		}
+		return webhookOnce(cmd, c, "/v1/webhooks", body)
+	})
+	return cmd
+}
+
+// webhookOnce makes or rotates an endpoint and shows what is shown once.
+func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
+	var raw json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodPost, path, body, &raw); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), raw)
+	}
+	var e webhookView
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
+		visible(e.ID), visible(e.URL), visible(strings.Join(e.Events, ",")), visible(e.Secret))
+	return err
+}
+
+// onWebhook is a command about one endpoint, with so many arguments more.
+func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *client, path string, args []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), RunE: does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		found, err := c.findWebhook(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, c, "/v1/webhooks/"+url.PathEscape(found), args[1:])
+	})}
+}
+
+// findWebhook is the id of the one endpoint whose id begins so.
+func (c *client) findWebhook(ctx context.Context, prefix string) (string, error) {
+	prefix = strings.ToLower(prefix)
+	if isID(prefix) {
+		return prefix, nil
+	}
+	var list struct{ Items []webhookView }
+	if err := c.call(ctx, http.MethodGet, "/v1/webhooks", nil, &list); err != nil {
+		return "", err
+	}
+	found, n := "", 0
+	for _, e := range list.Items {
+		if prefix != "" && strings.HasPrefix(e.ID, prefix) {
+			found = e.ID
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return "", fmt.Errorf("no endpoint's id begins with %q", prefix)
+	case 1:
+		return found, nil
+	}
+	return "", fmt.Errorf("the ids of %d endpoints begin with %q", n, prefix)
+}
+
+func webhooksGetCommand() *cobra.Command {
+	return onWebhook("get ID", "one endpoint", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		var got json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+			return err
+		}
+		return printJSON(cmd.OutOrStdout(), got)
+	})
+}
+
+// patchWebhook changes an endpoint and shows it.
+func patchWebhook(cmd *cobra.Command, c *client, path string, body any) error {
+	var raw json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodPatch, path, body, &raw); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), raw)
+	}
+	var e webhookView
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return err
+	}
+	state := "disabled"
+	if e.Enabled {
+		state = "enabled"
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s  %s\n", visible(e.ID), state, visible(strings.Join(e.Events, ",")), visible(e.URL))
+	return err
+}
+
+func webhooksUpdateCommand() *cobra.Command {
+	var to, description *string
+	var events *[]string
+	cmd := onWebhook("update ID", "change an endpoint", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		body := map[string]any{}
+		for name, value := range map[string]any{"url": *to, "events": *events, "description": *description} {
+			if cmd.Flags().Changed(name) {
+				body[name] = value
+			}
+		}
+		return patchWebhook(cmd, c, path, body)
+	})
+	to = cmd.Flags().String("url", "", "where it is from now on; what is still to be sent goes there too")
+	events = eventsFlag(cmd)
+	description = cmd.Flags().String("description", "", "for people")
+	cmd.MarkFlagsOneRequired("url", "events", "description")
+	return cmd
+}
+
+func webhooksEnableCommand(use, short string, on bool) *cobra.Command {
+	return onWebhook(use+" ID", short, 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		return patchWebhook(cmd, c, path, map[string]bool{"enabled": on})
+	})
+}
+
+func webhooksRemoveCommand() *cobra.Command {
+	return onWebhook("rm ID", "remove an endpoint, with its deliveries", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
+		return err
+	})
+}
+
+func webhooksRotateCommand() *cobra.Command {
+	return onWebhook("rotate ID", "give an endpoint another secret; from now on it signs everything", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		return webhookOnce(cmd, c, path+"/rotate-secret", nil)
+	})
+}
+
+// sendAgain has something sent and shows the delivery's id.
+func sendAgain(cmd *cobra.Command, c *client, path string) error {
+	var got struct {
+		DeliveryID string `json:"delivery_id"`
+	}
+	if err := c.call(cmd.Context(), http.MethodPost, path, nil, &got); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), got)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), visible(got.DeliveryID))
+	return err
+}
+
+func webhooksTestCommand() *cobra.Command {
+	return onWebhook("test ID", "send an endpoint a webhook.test", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		return sendAgain(cmd, c, path+"/test")
+	})
+}
+
+func webhooksRedeliverCommand() *cobra.Command {
+	return onWebhook("redeliver ID DELIVERY", "send a delivery again, by its whole id", 1, func(cmd *cobra.Command, c *client, path string, args []string) error {
+		return sendAgain(cmd, c, path+"/deliveries/"+url.PathEscape(args[0])+"/redeliver")
+	})
+}
+
+func webhooksRecoverCommand() *cobra.Command {
+	var since *string
+	cmd := onWebhook("recover ID --since TIME", "send everything again that has failed since then", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		from, err := readSince(*since, time.Now())
+		if err != nil {
+			return misuse{fmt.Errorf("--since: %w", err)}
+		}
+		var got struct {
+			Deliveries int `json:"deliveries"`
+		}
+		if err := c.call(cmd.Context(), http.MethodPost, path+"/recover", map[string]time.Time{"since": from}, &got); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), got)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d deliveries are sent again\n", got.Deliveries)
+		return err
+	})
+	since = cmd.Flags().String("since", "", "a time as 2026-01-02T15:04:05Z, or how long ago as 90m or 36h")
+	required(cmd, "since")
+	return cmd
+}
+
+// readSince reads a time, or how long before now it was.
+func readSince(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, errors.New("must be a time as 2026-01-02T15:04:05Z, or how long ago as 90m or 36h")
+	}
+	return at.UTC(), nil
+}
+
+func webhooksDeliveriesCommand() *cobra.Command {
+	var status, kind *string
+	var most *int
+	cmd := onWebhook("deliveries ID", "list an endpoint's deliveries, newest first", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+		if *most < 1 {
+			return misuse{errors.New("--limit must be at least 1")}
+		}
+		q := url.Values{}
+		for name, value := range map[string]string{"status": *status, "type": *kind} {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		items, more, err := c.pages(cmd.Context(), path+"/deliveries", q, *most)
+		if err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "DELIVERY\tTYPE\tSTATUS\tATTEMPTS\tHTTP\tNEXT\tCREATED\tERROR")
+		for _, item := range items {
+			var d deliveryView
+			if err := json.Unmarshal(item, &d); err != nil {
+				return err
+			}
+			code, why := "-", ""
+			if d.LastHTTPStatus != nil {
+				code = fmt.Sprint(*d.LastHTTPStatus)
+			}
+			if d.LastError != nil {
+				why = shorten(visible(*d.LastError), 80)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", visible(d.ID), visible(d.Type), visible(d.Status), d.Attempts, code, moment(d.NextAttemptAt), moment(&d.CreatedAt), dash(why))
+		}
+		if err := w.Flush(); err != nil || !more {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
+		return err
+	})
+	status = cmd.Flags().String("status", "", "only deliveries of this status: pending, succeeded or failed")
+	kind = cmd.Flags().String("type", "", "only deliveries of this event type")
+	most = cmd.Flags().Int("limit", 25, "how many at most")
+	return cmd
+}
