@@ -99,6 +99,7 @@ type host struct {
 	k      *kind
 	addr   cluster.Address
 	firing bool
+	again  bool // a timer came due meanwhile: what was read may be older than it
 }
 
 // ended tells an activation that its firing has come to its end.
@@ -106,19 +107,33 @@ type ended struct{}
 
 // Receive implements cluster.Behavior.
 func (h *host) Receive(c cluster.Context, m any) {
-	if _, due := m.(durable.TimerDue); due && !h.firing {
-		h.firing = true
-		ref := c.Ref()
-		h.k.wg.Go(func() {
-			h.k.work(h.addr)
-			ref.Send(ended{})
-		})
+	switch m.(type) {
+	case durable.TimerDue:
+		if h.firing {
+			h.again = true
+			return
+		}
+		h.begin(c)
 		return
+	case ended:
+		h.firing = false
+		if h.again {
+			h.again = false
+			h.begin(c)
+		}
 	}
-	// While one is under way a timer that comes due again says nothing new.
-	if _, over := m.(ended); over || !h.firing {
+	if !h.firing {
 		c.Stop()
 	}
+}
+
+func (h *host) begin(c cluster.Context) {
+	h.firing = true
+	ref := c.Ref()
+	h.k.wg.Go(func() {
+		h.k.work(h.addr)
+		ref.Send(ended{})
+	})
 }
 
 // Stopped implements cluster.Behavior.

@@ -1,0 +1,84 @@
+package trigger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+)
+
+// notes is what was noted, call by call.
+type notes struct {
+	calls [][]store.Firing
+	err   error
+}
+
+func (n *notes) note(_ context.Context, fired []store.Firing) error {
+	if n.err != nil {
+		return n.err
+	}
+	n.calls = append(n.calls, slices.Clone(fired))
+	return nil
+}
+
+func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
+	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
+	n := &notes{}
+	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	tenant, g := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
+	for range 100 {
+		now = now.Add(time.Millisecond)
+		f.Fired(tenant, g, "hook")
+	}
+	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
+		t.Fatal(told, err)
+	}
+	if len(n.calls) != 1 || n.calls[0][0] != (store.Firing{Tenant: tenant, Trigger: g, At: now}) {
+		t.Errorf("%+v", n.calls)
+	}
+	if told, err := f.runOnce(t.Context()); told != 0 || err != nil || len(n.calls) != 1 {
+		t.Errorf("nothing was noted as %d, %v", told, err)
+	}
+}
+
+func TestWhatCannotBeNotedIsKept(t *testing.T) {
+	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
+	n := &notes{err: errors.New("down")}
+	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	tenant, g := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
+	f.Fired(tenant, g, "hook")
+	if _, err := f.runOnce(t.Context()); err == nil {
+		t.Fatal("it was noted")
+	}
+	if err := f.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.err = nil
+	if err := f.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(n.calls) != 1 || !n.calls[0][0].At.Equal(now) {
+		t.Errorf("%+v", n.calls)
+	}
+}
+
+func TestSoManyTriggersAreNoted(t *testing.T) {
+	n := &notes{}
+	f := NewFired(FiredConfig{Note: n.note, Log: zerolog.Nop()})
+	tenant := id.TenantID{UUID: id.NewAnywhere()}
+	first := id.TriggerID{UUID: id.NewAnywhere()}
+	f.Fired(tenant, first, "hook")
+	for range mostNoted {
+		f.Fired(tenant, id.TriggerID{UUID: id.NewAnywhere()}, "hook")
+	}
+	f.Fired(tenant, first, "hook") // is there already
+	if told, err := f.runOnce(t.Context()); told != mostNoted || err != nil {
+		t.Errorf("%d, %v", told, err)
+	}
+}

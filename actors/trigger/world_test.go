@@ -1,0 +1,298 @@
+package trigger_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/run"
+	"agentsvc/actors/trigger"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/transport/model/simulated"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = time.Minute
+
+// clock stands still until it is set.
+type clock struct{ at atomic.Pointer[time.Time] }
+
+func (c *clock) now() time.Time   { return *c.at.Load() }
+func (c *clock) set(at time.Time) { c.at.Store(&at) }
+
+// world is a database, an agent, and nodes that own every shard each: two
+// activations of one schedule may live at once.
+type world struct {
+	t         testing.TB
+	db        *pgtest.DB
+	admin     *pgxpool.Pool
+	tables    *store.Store
+	schedules *store.Schedules
+	keys      *vault.Vault
+	writer    *journal.Writer
+	clock     *clock
+	tenant    id.TenantID
+	agent     id.AgentID
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, db: pgtest.New(t), keys: vault.New(vault.NewSecret32([32]byte{1})), clock: &clock{}}
+	w.clock.set(time.Now())
+	w.admin, w.tables, w.schedules = w.db.Admin(t), store.New(w.db.API(t), w.keys), store.NewSchedules(w.db.System(t))
+	made, err := store.System(w.db.System(t), w.keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
+	w.must(err)
+	w.tenant = made.Tenant
+	w.change(func(ctx context.Context, tx *store.Tx) error {
+		a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Agent"})
+		if err != nil {
+			return err
+		}
+		w.agent = a.ID
+		if _, _, err = tx.CreateVersion(ctx, a.ID, json.RawMessage(`{"model": {"provider": "simulated", "name": "sim"}}`)); err != nil {
+			return err
+		}
+		_, _, err = tx.Publish(ctx, a.ID, 1)
+		return err
+	})
+	member := id.MemberID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
+	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	w.must(w.writer.Start(t.Context()))
+	stop(t, w.writer.Stop)
+	return w
+}
+
+func stop(t testing.TB, f func(context.Context) error) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := f(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type models struct{}
+
+func (models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
+	r, err := simulated.Client{}.Stream(ctx, req, sink)
+	return r, model.Price{}, err
+}
+
+type live struct{}
+
+func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
+func (live) Abandon(id.TenantID, id.RunID)                                         {}
+func (live) Begin(id.TenantID, id.RunID, int64, int) model.Sink                    { return nobody{} }
+
+type nobody struct{}
+
+func (nobody) Text(string)     {}
+func (nobody) Thinking(string) {}
+
+// asking reaches the runs of a node; before, where set, may refuse.
+type asking struct {
+	node   *cluster.Node
+	before func(ctx context.Context, m any) error
+}
+
+func (a *asking) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, m any) (any, error) {
+	if a.before != nil {
+		if err := a.before(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: t, ID: to}, m)
+}
+
+// start begins a node. cfg has what is not as in the service.
+func (w *world) start(cfg trigger.Config, before func(ctx context.Context, m any) error) *cluster.Node {
+	w.t.Helper()
+	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	durable.Register(n, w.writer, run.New(run.Config{Store: engine.New(w.db.System(w.t)), Models: models{}, Live: live{}, Sealer: w.keys, Tell: n, Log: zerolog.Nop()}), durable.Config{})
+	if cfg.Rows == nil {
+		cfg.Rows = w.schedules
+	}
+	cfg.Runs, cfg.Now, cfg.Log = &asking{n, before}, w.clock.now, zerolog.Nop()
+	trigger.Register(n, cfg)
+	w.must(n.Start(w.t.Context()))
+	stop(w.t, n.Stop)
+	return n
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	_, err := w.admin.Exec(context.Background(), sql, args...)
+	w.must(err)
+}
+
+func (w *world) change(fn func(ctx context.Context, tx *store.Tx) error) {
+	w.t.Helper()
+	w.must(w.tables.Change(context.Background(), store.By{Tenant: w.tenant, Actor: "user:x"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		return nil, fn(ctx, tx)
+	}))
+}
+
+// schedule makes a schedule that is due at a time, whatever its times say.
+func (w *world) schedule(cron, zone string, due time.Time) (g id.TriggerID) {
+	w.t.Helper()
+	w.change(func(ctx context.Context, tx *store.Tx) error {
+		made, err := tx.CreateTrigger(ctx, &api.TriggerCreate{Name: "S", Kind: lifecycle.TriggerSchedule, Target: api.TriggerTarget{AgentID: &w.agent},
+			Schedule: &api.Schedule{Cron: cron, Timezone: zone}, Input: api.Value(`{"text": "hi"}`)})
+		if err == nil {
+			g = made.ID
+		}
+		return err
+	})
+	w.dueAt(g, due)
+	return g
+}
+
+func (w *world) dueAt(g id.TriggerID, due time.Time) {
+	w.t.Helper()
+	w.exec(`UPDATE triggers SET next_fire_at = $2 WHERE id = $1`, g, due)
+	w.exec(`UPDATE timers SET due_at = $2, claimed_until = now() + interval '1 hour' WHERE entity_id = $1`, g, due)
+}
+
+func (w *world) tell(n *cluster.Node, g id.TriggerID) {
+	n.Tell(cluster.Address{Kind: msg.KindTrigger, Tenant: w.tenant, ID: g.UUID}, durable.TimerDue{Name: "due"})
+}
+
+func (w *world) row(g id.TriggerID) *api.Trigger {
+	w.t.Helper()
+	row, err := w.tables.View(w.tenant).Trigger(context.Background(), g)
+	w.must(err)
+	return row
+}
+
+// timer is when a trigger's timer is due, zero for none, and whether it is claimed.
+func (w *world) timer(g id.TriggerID) (due time.Time, claimed bool) {
+	w.t.Helper()
+	rows, err := w.admin.Query(context.Background(), `SELECT due_at, claimed_until IS NOT NULL FROM timers WHERE kind = 'trigger' AND entity_id = $1 AND name = 'due'`, g)
+	w.must(err)
+	defer rows.Close()
+	for rows.Next() {
+		w.must(rows.Scan(&due, &claimed))
+	}
+	w.must(rows.Err())
+	return due, claimed
+}
+
+// moves waits until a schedule is due at a time, and its timer with it.
+func (w *world) moves(g id.TriggerID, to time.Time) {
+	w.t.Helper()
+	w.eventually("the schedule is due at "+to.String(), func() bool {
+		row := w.row(g)
+		return row.NextFireAt != nil && row.NextFireAt.Equal(to)
+	})
+	if due, claimed := w.timer(g); !due.Equal(to) || claimed {
+		w.t.Errorf("the timer is due at %v (claimed: %v), the schedule at %v", due, claimed, to)
+	}
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// rests waits until nobody works on a schedule.
+func (w *world) rests(n *cluster.Node, g id.TriggerID) {
+	w.t.Helper()
+	w.eventually("nobody works on it", func() bool { return !n.Active(cluster.Address{Kind: msg.KindTrigger, Tenant: w.tenant, ID: g.UUID}) })
+}
+
+// runs are those that a trigger started, by the due times they are of.
+func (w *world) runs(g id.TriggerID, dues ...time.Time) {
+	w.t.Helper()
+	var n int
+	w.must(w.admin.QueryRow(context.Background(), `SELECT count(*)::int FROM runs WHERE origin_kind = 'trigger' AND origin_id = $1`, g).Scan(&n))
+	if n != len(dues) {
+		w.t.Errorf("there are %d runs, want %d", n, len(dues))
+	}
+	for _, due := range dues {
+		w.must(w.admin.QueryRow(context.Background(), `SELECT count(*)::int FROM runs WHERE id = $1`, trigger.RunAt(g, due)).Scan(&n))
+		if n != 1 {
+			w.t.Errorf("there is no run of %v", due)
+		}
+	}
+}
+
+func at(t testing.TB, s string) time.Time {
+	t.Helper()
+	v, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// lossy fails where it is told to.
+type lossy struct {
+	trigger.Rows
+	mu          sync.Mutex
+	reads, move int // that fail
+}
+
+var errLost = errors.New("lost")
+
+func (l *lossy) fails(n *int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*n--
+	return *n >= 0
+}
+
+func (l *lossy) left() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.reads, 0) + max(l.move, 0)
+}
+
+func (l *lossy) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error) {
+	if l.fails(&l.reads) {
+		return nil, errLost
+	}
+	return l.Rows.Schedule(ctx, t, g)
+}
+
+func (l *lossy) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due, next time.Time, fired *time.Time) error {
+	if l.fails(&l.move) {
+		return errLost
+	}
+	return l.Rows.Move(ctx, t, g, due, next, fired)
+}
