@@ -27,9 +27,10 @@ WHERE due.overdue IS NOT NULL OR p.place = (SELECT max(place) FROM page)
 ORDER BY p.place;
 
 -- For the rest of the transaction: what the planner has not counted yet is not to be
--- read as a whole.
+-- read as a whole. What cannot be had otherwise is priced as if it were endless, for
+-- which the server would compile it.
 -- name: by_index
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true);
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
 
 -- name: drop_deliveries
 DELETE FROM webhook_deliveries d USING (
