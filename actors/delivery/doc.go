@@ -36,6 +36,6 @@
 // and the row comes due again by itself: the endpoint may hear twice, never not at
 // all. When I end (the shard moves, the node stops or loses its lease), what has not
 // been sent is called off and given back, what has been sent may end within the
-// sender's grace; their results are made durable after me. I leave memory when
-// nothing is pending, under way or unsettled.
+// sender's grace; their results are made durable after me, and who has come after me
+// is woken. I leave memory when nothing is pending, under way or unsettled.
 package delivery

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
 	"agentsvc/schemas/id"
@@ -58,7 +59,7 @@ func Register(n *cluster.Node, cfg Config) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	h := &hosting{Config: cfg}
+	h := &hosting{Config: cfg, node: n}
 	n.Register(msg.KindDelivery, func(a cluster.Address) cluster.Behavior {
 		return &actor{h: h, at: outbox.Endpoint{Tenant: a.Tenant, ID: id.WebhookID{UUID: a.ID}}}
 	})
@@ -73,6 +74,7 @@ func Address(t id.TenantID, w id.WebhookID) cluster.Address {
 // hosting is what all endpoints of a node share.
 type hosting struct {
 	Config
+	node  *cluster.Node
 	taken atomic.Int64 // places
 	wg    sync.WaitGroup
 }
@@ -132,14 +134,13 @@ func (h *hosting) turn(ref cluster.Ref, t outbox.Turn) {
 func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
-	closed := false
 	if t.Want > 0 {
 		_, open, err := h.target(ctx, t.Endpoint)
 		if err != nil && len(t.Results) == 0 {
 			return outbox.Claimed{}, err
 		}
 		if !open {
-			closed, t.Want = err == nil, 0
+			t.Want = 0
 		}
 	}
 	if t.Want == 0 && len(t.Results) == 0 {
@@ -148,9 +149,6 @@ func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
 	c, err := h.Outbox.Turn(ctx, t)
 	if err != nil {
 		return outbox.Claimed{}, fmt.Errorf("ask a turn: %w", err)
-	}
-	if closed {
-		c.Next = time.Time{} // who opens it wakes it
 	}
 	return c, nil
 }
@@ -215,8 +213,9 @@ func unsent(a outbox.Attempt) outbox.Result {
 	return outbox.Result{Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliveryPending, Unsent: true}
 }
 
-// settle makes results durable whose actor has ended. What cannot be is given up:
-// its rows come due again by themselves.
+// settle makes results durable whose actor has ended, and wakes the one that has come
+// after it: of when they are due it knows nothing. What cannot be made durable is
+// given up: its rows come due again by themselves.
 func (h *hosting) settle(at outbox.Endpoint, results []outbox.Result) {
 	if len(results) == 0 {
 		return
@@ -225,7 +224,9 @@ func (h *hosting) settle(at outbox.Endpoint, results []outbox.Result) {
 	defer cancel()
 	if _, err := h.Outbox.Turn(ctx, outbox.Turn{Endpoint: at, Results: results}); err != nil {
 		h.lost(at, results, err)
+		return
 	}
+	h.node.Tell(Address(at.Tenant, at.ID), durable.Wake{})
 }
 
 func (h *hosting) lost(at outbox.Endpoint, results []outbox.Result, err error) {

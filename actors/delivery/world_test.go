@@ -48,6 +48,7 @@ type world struct {
 	db     *pgtest.DB
 	pool   *pgxpool.Pool // for looking and changing
 	tenant id.TenantID
+	peers  cluster.Peers // of the processes that are started
 }
 
 func newWorld(t testing.TB) *world {
@@ -177,14 +178,14 @@ func (x *world) process(change func(*Config)) *process {
 			x.t.Error(err)
 		}
 	})
-	p.Node = node(x.t, member, cfg)
+	p.Node = node(x.t, member, x.peers, cfg)
 	return p
 }
 
 // node starts a node that hosts the kind.
-func node(t testing.TB, member id.MemberID, cfg Config) *cluster.Node {
+func node(t testing.TB, member id.MemberID, peers cluster.Peers, cfg Config) *cluster.Node {
 	t.Helper()
-	n := cluster.New(cluster.Config{Member: member, Log: zerolog.Nop()})
+	n := cluster.New(cluster.Config{Member: member, Peers: peers, Log: zerolog.Nop()})
 	Register(n, cfg)
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
