@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/outbox"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -23,6 +24,11 @@ const (
 	defaultPlaces = 4096
 	turnTimeout   = 5 * time.Second
 	readTimeout   = 2 * time.Second // of an endpoint
+)
+
+var (
+	pointBeforeSend = failpoint.Declare("delivery.before_send")
+	pointAfterSend  = failpoint.Declare("delivery.after_send")
 )
 
 // Config is what the kind needs. Outbox, Endpoints and Sender are required.
@@ -187,7 +193,10 @@ func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Atte
 	if err != nil || !open {
 		return unsent(a)
 	}
-	return h.result(a, h.Sender.Send(ctx, to, a))
+	failpoint.Hit(pointBeforeSend)
+	sent := h.Sender.Send(ctx, to, a)
+	failpoint.Hit(pointAfterSend)
+	return h.result(a, sent)
 }
 
 // result is what an outcome means for the delivery (service.md, Events, Webhooks).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"agentsvc/persistence/failpoint"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/webhook"
@@ -28,6 +29,11 @@ const (
 const (
 	flushTimeout = 10 * time.Second
 	tries        = 4 // of a flush that meets locks; then it is halved
+)
+
+var (
+	pointBeforeFlush = failpoint.Declare("outbox.before_flush")
+	pointAfterCommit = failpoint.Declare("outbox.after_commit")
 )
 
 // lostWords are what an attempt's log entry says of which no result came.
@@ -128,9 +134,11 @@ func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
 	b.Queue(prefix+"fence", o.cfg.Member)
 	o.queueResults(&b, batch, f, &tally)
 	o.queueClaims(&b, batch, f, &tally)
+	failpoint.Hit(pointBeforeFlush)
 	if err := o.conn.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, sortFailure(o.conn, err), err
 	}
+	failpoint.Hit(pointAfterCommit)
 	o.metrics.flushed(len(batch), time.Since(start))
 	tally.count(o.metrics)
 	return f, committed, nil
