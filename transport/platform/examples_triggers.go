@@ -22,6 +22,7 @@ var (
 func describeTriggers(t *edge.Table) {
 	edge.Enum(t, lifecycle.TriggerKinds...)
 	edge.Doc[api.Trigger](t, "Something that starts runs by itself.")
+	edge.Doc[api.List[api.Trigger]](t, "A page of triggers.")
 	edge.Doc[api.TriggerCreated](t, "A trigger with what is shown once.")
 	edge.Doc[api.TriggerCreate](t, "A trigger to be.")
 	edge.Doc[api.TriggerPatch](t, "A change of a trigger; what is left out stays.")

@@ -88,6 +88,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 	hook := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.webhook}
 	newHook := &Revoked{What: ChangedWebhook, Tenant: tenant}
 	listener := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.listener}
+	trigger := func(g id.TriggerID) *Revoked { return &Revoked{What: ChangedTrigger, Tenant: tenant, Trigger: g} }
 	who := "/v1/users/" + kim.id.String()
 	for _, c := range []struct {
 		as, method, path, body string
@@ -122,6 +123,15 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "DELETE", "/v1/approval-policies/{policy}", "", 204, access},
 		{"", "DELETE", "/v1/connections/{connection}", "", 204, server},
 		{"", "DELETE", "/v1/mcp-servers/{server}", "", 204, server},
+		{"", "POST", "/v1/triggers", `{"name": "x", "kind": "hook", "target": {"agent_id": "{agent}"}}`, 201, nil},
+		{"", "POST", "/v1/triggers/{hook}/fire", "", 202, nil},
+		{"", "PATCH", "/v1/triggers/{hook}", `{"enabled": false}`, 200, trigger(a.hook)},
+		{"", "PATCH", "/v1/triggers/{hook}", `{"kind": "schedule"}`, 400, nil},
+		{"", "PATCH", "/v1/triggers/{schedule}", `{"enabled": false}`, 200, trigger(a.schedule)},
+		{"", "POST", "/v1/triggers/{hook}/rotate-secret", "", 200, trigger(a.hook)},
+		{"", "POST", "/v1/triggers/{unknown}/rotate-secret", "", 404, nil},
+		{"", "DELETE", "/v1/triggers/{hook}", "", 204, trigger(a.hook)},
+		{"", "DELETE", "/v1/triggers/{hook}", "", 404, trigger(a.hook)},
 		{"", "DELETE", "/v1/agents/{agent}", "", 204, agent},
 		{"", "DELETE", "/v1/agents/{agent}", "", 404, agent},
 		{"", "POST", "/v1/webhooks", `{"url": "https://o.example", "events": "*"}`, 201, newHook},

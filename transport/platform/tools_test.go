@@ -166,7 +166,7 @@ func (w *world) giveTools(p *party) error {
 func (p party) fill() *strings.Replacer {
 	return strings.NewReplacer("{agent}", p.agent.String(), "{draft}", p.draft.String(), "{thread}", p.thread.String(), "{node}", p.node.String(),
 		"{server}", p.server.String(), "{connection}", p.connection.String(), "{grant}", p.grant.String(), "{policy}", p.policy.String(),
-		"{webhook}", p.webhook.String(), "{delivery}", p.delivery.String(), "{listener}", p.listener.String(), "{unknown}", id.NewAnywhere().String())
+		"{webhook}", p.webhook.String(), "{delivery}", p.delivery.String(), "{listener}", p.listener.String(), "{hook}", p.hook.String(), "{schedule}", p.schedule.String(), "{unknown}", id.NewAnywhere().String())
 }
 
 // service.md, Tool servers, connections, grants; open-parts.md, Tools: one row,
