@@ -60,10 +60,10 @@ func (w *town) house(name string, every time.Duration, deaf bool) *house {
 	w.t.Helper()
 	h := &house{name: name, deaf: deaf}
 	h.Node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop(), Peers: nobody{w.t}})
-	for _, kind := range []string{msg.KindRun, msg.KindThread} {
+	for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindDelivery} {
 		h.Register(kind, func(a cluster.Address) cluster.Behavior { return &ear{w, h, a} })
 	}
-	h.sweep = New(Config{Rows: feed.NewSweep(w.pool), Node: h, Member: h.Member(), Log: zerolog.Nop(), Every: every, RunsEvery: time.Hour})
+	h.sweep = New(Config{Rows: feed.NewSweep(w.pool), Node: h, Member: h.Member(), Log: zerolog.Nop(), Every: every, RunsEvery: time.Hour, EndpointsEvery: time.Hour})
 	h.OnChange(func(c cluster.Change) { h.sweep.Gained(c.Gained) })
 	w.exec("INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')", h.Member(), name)
 	if err := h.Start(w.t.Context()); err != nil {
@@ -219,6 +219,21 @@ func (w *town) runs(n int) []id.UUID {
 	return ids
 }
 
+// endpoints writes n webhook endpoints of every place, with a few due deliveries each.
+func (w *town) endpoints(n int) []id.UUID {
+	w.t.Helper()
+	ids := make([]id.UUID, n)
+	for i := range ids {
+		if ids[i] = id.New(id.Shard(i * 11 % id.Shards)); i%20 == 7 {
+			ids[i][6] = ids[i][6]&0xf | 0x40
+		}
+	}
+	w.exec("INSERT INTO webhooks (tenant_id, id, url, events, secret) SELECT $1, u, 'https://example.org', '{*}', '\\x00' FROM unnest($2::uuid[]) u", w.tenant, ids)
+	w.exec(`INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
+		SELECT $1, new_id(now()), u, u, 'run.failed', '{}', now(), now() FROM unnest($2::uuid[]) u, generate_series(1, 3)`, w.tenant, ids)
+	return ids
+}
+
 // at is what is heard where the ids live.
 func at(what string, ids []id.UUID, houses ...*house) []string {
 	var out []string
@@ -237,9 +252,9 @@ func TestEveryTimerAndRunIsToldOnceByItsOwner(t *testing.T) {
 	a, b := w.house("a", 10*time.Millisecond, false), w.house("b", 10*time.Millisecond, false)
 	w.members(a, a, b)
 	w.members(b, a, b)
-	timers, runs := w.timers(700), w.runs(700)
+	timers, wakes := w.timers(700), append(w.runs(700), w.endpoints(500)...)
 	w.begin(a, b)
-	w.hears(append(at("due", timers, a, b), at("wake", runs, a, b)...))
+	w.hears(append(at("due", timers, a, b), at("wake", wakes, a, b)...))
 	// What comes due later is told as well.
 	w.hears(at("due", w.timers(300), a, b))
 }
@@ -286,12 +301,12 @@ func TestAllShardsMoveAtOnce(t *testing.T) {
 	w := newTown(t)
 	a, b := w.house("a", 10*time.Millisecond, true), w.house("b", 10*time.Millisecond, false)
 	w.members(b, a)
-	timers, runs := w.timers(1500), w.runs(2500)
+	timers, wakes := w.timers(1500), append(w.runs(2500), w.endpoints(1100)...)
 	w.begin(a, b)
-	w.hears(append(at("due", timers, a), at("wake", runs, a)...))
+	w.hears(append(at("due", timers, a), at("wake", wakes, a)...))
 	w.kill(a)
 	w.members(b, b)
-	w.hears(append(at("due", timers, b), at("wake", runs, b)...))
+	w.hears(append(at("due", timers, b), at("wake", wakes, b)...))
 	if len(b.Shards()) != id.Shards {
 		t.Errorf("%d shards", len(b.Shards()))
 	}

@@ -1,6 +1,7 @@
 // Package sweep finds what nobody else would do: timers that are due, open runs
-// whose activation went with its process, rows that retention has passed. It is
-// no actor and runs on every node, for the shards that the node owns.
+// whose activation went with its process, webhook deliveries that are due and of
+// which nobody knows, rows that retention has passed. It is no actor and runs on
+// every node, for the shards that the node owns.
 //
 // A due timer is claimed durably for ten seconds, under the node's lease, and its
 // owner is told durable.TimerDue; the commit of what the timer causes deletes its
@@ -15,6 +16,13 @@
 // pass goes over the open runs of all shards of the node; it makes good what got
 // lost on the way between two actors.
 //
+// Every second, and at once where shards were gained, a pass goes over the webhook
+// endpoints that have something pending, whosever they are: it costs by the endpoint
+// and not by the delivery. Of those of the node's shards of which something is due,
+// who has no activation is told durable.Wake, and also who has one and has let it
+// become a second late: the word of a new event may have been lost, or there is more
+// than the endpoint takes.
+//
 // Order: timers by due time; runs one tenant after another, so that thousands of
 // one tenant do not hold up the few of another. Limits: one query at a time, pages
 // of fixed size, a bounded number of pages and of wakes in a tick, so that a
@@ -22,6 +30,7 @@
 // beyond which a tenant with more than its part is looked at again when the
 // others were served. Loss: none that the next tick or pass does not make good;
 // telling twice is harmless, because who is told looks at its rows and the clock
-// again. Retention: nodes take different rows; that all of them do it costs one
-// small query a minute each.
+// again. Retention: nodes take different rows; that all of them do it costs a few
+// small queries a minute each. With it goes what a commit has put into the outbox
+// while its endpoint was being disabled: it is ended.
 package sweep

@@ -7,6 +7,8 @@ var (
 		Name: "svc_sweep_timers_total", Help: "Due timers that this node claimed and told."})
 	runsWoken = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_woken_total", Help: "Open runs without an activation that this node woke."})
+	endpointsTold = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_sweep_endpoints_total", Help: "Webhook endpoints that this node told that a delivery is due."})
 	runsQueued = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_sweep_queued_runs", Help: "Open runs that were found without an activation and wait to be woken."})
 	takeovers = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -20,5 +22,5 @@ var (
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{timersTold, runsWoken, runsQueued, takeovers, rowsDropped, failures}
+	return []prometheus.Collector{timersTold, runsWoken, endpointsTold, runsQueued, takeovers, rowsDropped, failures}
 }

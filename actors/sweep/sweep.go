@@ -3,6 +3,7 @@ package sweep
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,11 @@ type Rows interface {
 	ClaimTimers(ctx context.Context, c feed.Claim) ([]feed.Timer, error)
 	ReturnTimers(ctx context.Context, timers []feed.Timer) error
 	OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error)
+	DueEndpoints(ctx context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error)
 	DropIdempotency(ctx context.Context, limit int, age time.Duration) (int, error)
+	DropDeliveries(ctx context.Context, limit int, age time.Duration) (int, error)
+	DropListeners(ctx context.Context, limit int) (int, error)
+	EndDisabled(ctx context.Context, limit int) (int, error)
 }
 
 // Node is where the owners are.
@@ -47,6 +52,9 @@ type Config struct {
 	Every time.Duration
 	// RunsEvery is the time between two passes over the open runs, 5 s.
 	RunsEvery time.Duration
+	// EndpointsEvery is the time between two passes over the webhook endpoints that
+	// have something pending, 1 s.
+	EndpointsEvery time.Duration
 	// RetainEvery is the time between two batches of retention, 1 min; a batch
 	// that was full is followed by another at the next tick.
 	RetainEvery time.Duration
@@ -62,17 +70,24 @@ const (
 	runsPages   = 8  // of others
 	wakes       = 1000
 	dropBatch   = 1000
+
+	endpointsPage  = 1000
+	endpointsPages = 4
 )
 
 const (
 	claimHold      = 10 * time.Second
 	queueLimit     = 1 << 16
 	idempotencyAge = 24 * time.Hour // open-parts.md: remembered 24 h
+	deliveryAge    = 30 * 24 * time.Hour
 	onceTimeout    = 30 * time.Second
 	pageTimeout    = 5 * time.Second
 	// echoAfter is when the open runs of gained shards are looked at once more: a
 	// former owner that lives may have begun some until it heard of the move.
 	echoAfter = time.Second
+	// lateAfter is how overdue a delivery is of which an activation that lives has not
+	// heard, as it seems.
+	lateAfter = time.Second
 )
 
 // Sweep is the loop of one node.
@@ -95,6 +110,9 @@ type Sweep struct {
 	taking   takeover
 	nextPass time.Time
 	nextDrop time.Time
+
+	endpointsFrom *id.WebhookID // where the pass over the endpoints goes on; nil: there is none
+	nextEndpoints time.Time
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -120,6 +138,9 @@ func New(cfg Config) *Sweep {
 	}
 	if cfg.RunsEvery <= 0 {
 		cfg.RunsEvery = 5 * time.Second
+	}
+	if cfg.EndpointsEvery <= 0 {
+		cfg.EndpointsEvery = time.Second
 	}
 	if cfg.RetainEvery <= 0 {
 		cfg.RetainEvery = time.Minute
@@ -198,9 +219,10 @@ func (s *Sweep) loop(ctx context.Context) {
 
 // result says what one tick found.
 type result struct {
-	timers  int // told to their owners
-	woken   int // runs and threads
-	dropped int // rows
+	timers    int // told to their owners
+	woken     int // runs and threads
+	endpoints int // told that something is due
+	dropped   int // rows
 }
 
 // runOnce is one tick. A part that fails keeps no other from its work.
@@ -212,12 +234,14 @@ func (s *Sweep) runOnce(ctx context.Context) (result, error) {
 	gained := s.heard() // first: the node has all of it by then
 	own := s.cfg.Node.Shards()
 	s.take(gained, own)
-	var errs [3]error
+	var errs [4]error
 	r.timers, errs[0] = s.timers(ctx, own)
 	r.woken, errs[1] = s.runs(ctx, own)
-	r.dropped, errs[2] = s.retain(ctx)
+	r.endpoints, errs[2] = s.endpoints(ctx, own)
+	r.dropped, errs[3] = s.retain(ctx)
 	timersTold.Add(float64(r.timers))
 	runsWoken.Add(float64(r.woken))
+	endpointsTold.Add(float64(r.endpoints))
 	rowsDropped.Add(float64(r.dropped))
 	return r, errors.Join(errs[:]...)
 }
@@ -251,6 +275,7 @@ func (s *Sweep) take(gained shards, own []id.Shard) {
 	s.echoAt = now.Add(echoAfter)
 	s.claimed.union(gained)
 	s.fresh.union(gained)
+	s.endpointsFrom, s.nextEndpoints = nil, now
 	if s.taking.since.IsZero() {
 		s.taking = takeover{since: now}
 	}
@@ -388,14 +413,54 @@ func (s *Sweep) wake(o feed.OpenRun) {
 	s.cfg.Node.Tell(to, durable.Wake{})
 }
 
+// endpoints tells the webhook endpoints that have a delivery to begin and, as it
+// seems, do not know it: they have no activation here, or have let it become late.
+func (s *Sweep) endpoints(ctx context.Context, own []id.Shard) (int, error) {
+	if now := s.cfg.Now(); s.endpointsFrom == nil {
+		if now.Before(s.nextEndpoints) {
+			return 0, nil
+		}
+		s.endpointsFrom, s.nextEndpoints = &id.WebhookID{}, now.Add(s.cfg.EndpointsEvery)
+	}
+	n := 0
+	for range endpointsPages {
+		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
+		page, err := s.cfg.Rows.DueEndpoints(bounded, own, *s.endpointsFrom, endpointsPage)
+		cancel()
+		if err != nil {
+			return n, err // the next tick goes on from here
+		}
+		for _, e := range page.Due {
+			to := cluster.Address{Kind: msg.KindDelivery, Tenant: e.Tenant, ID: e.Webhook.UUID}
+			if s.cfg.Node.Owns(e.Webhook.Shard()) && (e.Overdue >= lateAfter || !s.cfg.Node.Active(to)) {
+				s.cfg.Node.Tell(to, durable.Wake{})
+				n++
+			}
+		}
+		if !page.More {
+			s.endpointsFrom = nil
+			break
+		}
+		s.endpointsFrom = &page.Next
+	}
+	return n, nil
+}
+
+// retain deletes what is older than it is kept, a batch of each kind.
 func (s *Sweep) retain(ctx context.Context) (int, error) {
 	now := s.cfg.Now()
 	if now.Before(s.nextDrop) {
 		return 0, nil
 	}
-	n, err := s.cfg.Rows.DropIdempotency(ctx, dropBatch, idempotencyAge)
-	if err == nil && n < dropBatch {
+	var got [4]int
+	var errs [4]error
+	got[0], errs[0] = s.cfg.Rows.DropIdempotency(ctx, dropBatch, idempotencyAge)
+	got[1], errs[1] = s.cfg.Rows.DropDeliveries(ctx, dropBatch, deliveryAge)
+	got[2], errs[2] = s.cfg.Rows.DropListeners(ctx, dropBatch)
+	got[3], errs[3] = s.cfg.Rows.EndDisabled(ctx, dropBatch)
+	err := errors.Join(errs[:]...)
+	if err == nil && slices.Max(got[:]) < dropBatch {
 		s.nextDrop = now.Add(s.cfg.RetainEvery)
 	}
-	return n, err
+	return got[0] + got[1] + got[2], err
 }

@@ -41,6 +41,12 @@ type fake struct {
 	claimed  []feed.Timer
 	released [][]id.Shard
 	returned []feed.Timer
+
+	endpoints     []feed.DueEndpoint // in the order of their ids
+	endpointPages int
+	deliveries    int // too old
+	listeners     int // expired
+	late          int // of disabled endpoints
 }
 
 func (f *fake) ReleaseTimers(_ context.Context, shards []id.Shard) error {
@@ -102,6 +108,46 @@ func (f *fake) DropIdempotency(_ context.Context, limit int, age time.Duration) 
 	}
 	n := min(limit, f.old)
 	f.old -= n
+	return n, nil
+}
+
+// DueEndpoints goes by the ids alone.
+func (f *fake) DueEndpoints(_ context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.endpointPages++
+	if f.err != nil || len(shards) == 0 {
+		return feed.EndpointPage{}, f.err
+	}
+	i, found := slices.BinarySearchFunc(f.endpoints, after, func(e feed.DueEndpoint, w id.WebhookID) int { return slices.Compare(e.Webhook.UUID[:], w.UUID[:]) })
+	if found {
+		i++
+	}
+	p := feed.EndpointPage{Due: f.endpoints[i:min(i+limit, len(f.endpoints))]}
+	if p.More = len(p.Due) == limit; p.More {
+		p.Next = p.Due[limit-1].Webhook
+	}
+	return p, nil
+}
+
+func (f *fake) DropDeliveries(_ context.Context, limit int, age time.Duration) (int, error) {
+	if age != 30*24*time.Hour {
+		return 0, errors.New("not 30 days")
+	}
+	return f.drop(&f.deliveries, limit)
+}
+
+func (f *fake) DropListeners(_ context.Context, limit int) (int, error) {
+	return f.drop(&f.listeners, limit)
+}
+
+func (f *fake) EndDisabled(_ context.Context, limit int) (int, error) { return f.drop(&f.late, limit) }
+
+func (f *fake) drop(of *int, limit int) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := min(limit, *of)
+	*of -= n
 	return n, nil
 }
 
@@ -373,13 +419,13 @@ func TestATimerThatMovedIsGivenBack(t *testing.T) {
 
 func TestASuspendedNodeBeginsNothing(t *testing.T) {
 	suspended := true
-	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), old: 1}
+	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), old: 1, endpoints: []feed.DueEndpoint{{Webhook: webhookN(1)}}}
 	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err != nil || r != (result{}) || len(f.told) != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	suspended = false
-	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, dropped: 1}) {
+	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, endpoints: 1, dropped: 1}) {
 		t.Errorf("afterwards %+v %v", r, err)
 	}
 }
@@ -414,6 +460,93 @@ func TestRetentionInBatches(t *testing.T) {
 	}
 }
 
+// Each kind of row goes in batches of its own, and one that fails keeps no other.
+func TestRetentionOfDeliveries(t *testing.T) {
+	f := &fake{old: 3, deliveries: 2*dropBatch + 1, listeners: 2, late: dropBatch + 5}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	for tick, want := range []int{3 + dropBatch + 2, dropBatch, 1, 0} {
+		if r, err := s.runOnce(t.Context()); err != nil || r.dropped != want {
+			t.Errorf("tick %d: dropped %d, %v; want %d", tick, r.dropped, err, want)
+		}
+	}
+	if f.late != 0 {
+		t.Errorf("%d of disabled endpoints are pending", f.late)
+	}
+	f.listeners = 1
+	if r, _ := s.runOnce(t.Context()); r.dropped != 0 {
+		t.Error("before its time")
+	}
+	now = now.Add(time.Minute)
+	if r, _ := s.runOnce(t.Context()); r.dropped != 1 {
+		t.Error("not at its time")
+	}
+}
+
+func webhookN(n int) id.WebhookID { return id.WebhookID(runN(n)) }
+
+func TestEndpointsThatAreDueAreTold(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		overdue time.Duration
+		active  bool
+		owned   bool
+		want    []string
+	}{
+		{"one that nobody sends for", 0, false, true, []string{"delivery 1 {}"}},
+		{"one that lives is left alone", lateAfter - time.Nanosecond, true, true, nil},
+		{"one that lives and is late", lateAfter, true, true, []string{"delivery 1 {}"}},
+		{"one of another node is left alone", time.Hour, false, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := feed.DueEndpoint{Tenant: id.TenantID{UUID: id.UUID{15: 9}}, Webhook: webhookN(1), Overdue: c.overdue}
+			f := &fake{endpoints: []feed.DueEndpoint{e}, lost: map[id.Shard]bool{e.Webhook.Shard(): !c.owned},
+				active: map[cluster.Address]bool{{Kind: msg.KindDelivery, Tenant: e.Tenant, ID: e.Webhook.UUID}: c.active}}
+			s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+			if r, err := s.runOnce(t.Context()); err != nil || r.endpoints != len(c.want) || !slices.Equal(f.told, c.want) {
+				t.Errorf("%+v %v %v", r, err, f.told)
+			}
+		})
+	}
+}
+
+// A pass each second, in portions, and one at once where something was gained.
+func TestPassesOverTheEndpoints(t *testing.T) {
+	f := &fake{}
+	const n = endpointsPage*(endpointsPages+1) + 7
+	for i := range n {
+		f.endpoints = append(f.endpoints, feed.DueEndpoint{Webhook: webhookN(i + 1)})
+	}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	for _, c := range []struct {
+		name        string
+		do          func()
+		pages, told int
+		err         bool
+	}{
+		{"at the start", nil, endpointsPages, endpointsPage * endpointsPages, false},
+		{"the rest", nil, 2, endpointsPage + 7, false},
+		{"nothing before its time", func() { now = now.Add(time.Second - 1) }, 0, 0, false},
+		{"a second later", func() { now = now.Add(1) }, endpointsPages, endpointsPage * endpointsPages, false},
+		{"while the database is away", func() { f.err = errors.New("away") }, 1, 0, true},
+		{"where it stopped", func() { f.err = nil }, 2, endpointsPage + 7, false},
+		{"a gain", func() { s.Gained([]id.Shard{3}) }, endpointsPages, endpointsPage * endpointsPages, false},
+		{"a gain in the middle of a pass, from the start", func() { s.Gained([]id.Shard{4}) }, endpointsPages, endpointsPage * endpointsPages, false},
+		{"and the rest", nil, 2, endpointsPage + 7, false},
+		{"and no more", nil, 0, 0, false},
+	} {
+		if c.do != nil {
+			c.do()
+		}
+		f.endpointPages = 0
+		r, err := s.runOnce(t.Context())
+		if (err != nil) != c.err || r.endpoints != c.told || f.endpointPages != c.pages {
+			t.Errorf("%s: %d told, %d pages, %v; want %d and %d", c.name, r.endpoints, f.endpointPages, err, c.told, c.pages)
+		}
+	}
+}
+
 // told is an actor that says what it hears.
 type told struct {
 	kind string
@@ -437,18 +570,18 @@ func TestAfterARestartEverythingGoesOnAtOnce(t *testing.T) {
 	tenant := fill(t, pool)
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
 	out := make(chan string, 100)
-	for _, kind := range []string{msg.KindRun, msg.KindThread} {
+	for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindDelivery} {
 		n.Register(kind, func(cluster.Address) cluster.Behavior { return &told{kind, out} })
 	}
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Rows: feed.NewSweep(pool), Node: n, Log: zerolog.Nop(), Every: time.Hour, RunsEvery: time.Hour})
+	s := New(Config{Rows: feed.NewSweep(pool), Node: n, Log: zerolog.Nop(), Every: time.Hour, RunsEvery: time.Hour, EndpointsEvery: time.Hour})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for range 3 {
+	for range 4 {
 		select {
 		case m := <-out:
 			got = append(got, m)
@@ -457,7 +590,7 @@ func TestAfterARestartEverythingGoesOnAtOnce(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"run timer deadline", "run wake", "thread wake"}) {
+	if !slices.Equal(got, []string{"delivery wake", "run timer deadline", "run wake", "thread wake"}) {
 		t.Errorf("%v", got)
 	}
 	s.Stop()
@@ -489,10 +622,10 @@ func TestAfterARestartEverythingGoesOnAtOnce(t *testing.T) {
 }
 
 // fill writes a running run, a queued run of a thread with another behind it,
-// one that waits for an approval, and a due timer.
+// one that waits for an approval, a due timer, and an endpoint with a due delivery.
 func fill(t *testing.T, pool *pgxpool.Pool) id.TenantID {
 	t.Helper()
-	tenant, agent, thread := id.TenantID{UUID: id.NewAnywhere()}, id.NewAnywhere(), id.NewAnywhere()
+	tenant, agent, thread, webhook := id.TenantID{UUID: id.NewAnywhere()}, id.NewAnywhere(), id.NewAnywhere(), id.NewAnywhere()
 	for _, q := range []struct {
 		sql  string
 		args []any
@@ -501,6 +634,8 @@ func fill(t *testing.T, pool *pgxpool.Pool) id.TenantID {
 		{"INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'a')", []any{tenant, agent}},
 		{"INSERT INTO threads (tenant_id, id, agent_id, created_by) VALUES ($1, $2, $3, 'x')", []any{tenant, thread, agent}},
 		{"INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, 'deadline', now())", []any{tenant, id.NewAnywhere()}},
+		{`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://example.org', '{*}', '\x00')`, []any{tenant, webhook}},
+		{"INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at) VALUES ($1, $2, $2, $2, 'run.failed', '{}', now(), now())", []any{tenant, webhook}},
 	} {
 		if _, err := pool.Exec(t.Context(), q.sql, q.args...); err != nil {
 			t.Fatal(err)
