@@ -30,6 +30,7 @@ var scenarios = []struct {
 	{"memory", "heap after 10,000 threads with finished runs", benchMemory},
 	{"approvals", "from a decision to the tool called, and 100 runs decided in bulk", benchApprovals},
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
+	{"webhooks", "a backlog of webhook deliveries, and healthy endpoints beside a dead and a slow one", benchWebhooks},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},

@@ -13,10 +13,12 @@ import (
 
 	"agentsvc/actors/limit"
 	"agentsvc/actors/stream"
+	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/event"
@@ -26,6 +28,7 @@ import (
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
+	"agentsvc/transport/hooks"
 	"agentsvc/transport/platform"
 )
 
@@ -65,32 +68,39 @@ type joined struct {
 	revoker   *revoker
 	lease     *pg.Pool
 	live      func() bool // the lease holds
+	trusted   func() bool // so does what is remembered
 	clustered bool
+
+	sent  deliveries
+	out   *outbox.Outbox
+	hooks *hooks.Hooks
+	fired *trigger.Fired
 }
 
 // openHTTP makes the edge, and the other listener for metrics where one is
 // asked for.
 func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	valid := trusts(h.member, c.Lease)
-	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: valid,
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: h.trusted,
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
 			})
 			return nil
 		}})
-	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: valid})
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: h.trusted})
 	table := edge.NewTable()
 	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
 		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
-		Revoker: h.revoker, Valid: valid,
+		Revoker: h.revoker, Valid: h.trusted,
+		WebhookURLs: urls{h.guard, true}, Deliveries: h.sent, Outbox: h.out, WebhookBackoff: c.WebhookBackoff, Hooks: h.hooks, Fired: h.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
 	})
 	p.Register(table)
+	h.hooks.Register(table, p)
 	s.describe(table, func(context.Context) error {
 		switch {
 		case s.server.Load().Draining():
@@ -167,7 +177,9 @@ var apiInfo = edge.Info{
 func openapiCommand() *cobra.Command {
 	return &cobra.Command{Use: "openapi", Short: "print the OpenAPI document", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
 		table := edge.NewTable()
-		platform.New(platform.Config{}).Register(table)
+		p := platform.New(platform.Config{})
+		p.Register(table)
+		hooks.New(hooks.Config{}).Register(table, p)
 		(&service{}).describe(table, nil)
 		edge.HandleMetrics(table, "/metrics", prometheus.DefaultGatherer)
 		doc, err := table.OpenAPI(apiInfo)

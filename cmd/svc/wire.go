@@ -14,12 +14,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/approval"
+	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
 	"agentsvc/actors/limit"
 	"agentsvc/actors/run"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
+	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/remote"
@@ -28,14 +30,17 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
+	"agentsvc/transport/hooks"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
+	"agentsvc/transport/webhook"
 )
 
 // Connections of a node.
@@ -43,7 +48,7 @@ const (
 	apiConns    = 16
 	systemConns = 8
 	leaseConns  = 4 // one at work; a server that hangs holds the others until they are given up
-	writerConns = 5
+	writerConns = 6 // five of the journal, one of the outbox
 
 	nodeConns = apiConns + systemConns + leaseConns + writerConns
 )
@@ -111,7 +116,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
-		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors(), cache.Collectors(), revocationCollectors(),
+		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors(), cache.Collectors(),
+		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), revocationCollectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}
@@ -128,10 +134,10 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	node := cluster.New(placed)
 	rev := newRevoker(self, c.Lease, log)
 	lost := sync.OnceFunc(func() { close(s.fenced) })
-	// Without a lease nothing is performed: runs, threads and approvals leave
-	// memory, and the sweep wakes what has something to do when the database is back.
+	// Without a lease nothing is performed: runs, threads, approvals, deliveries and
+	// triggers leave memory, and the sweep wakes what has something to do when the database is back.
 	rest := func() {
-		for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindApproval} {
+		for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindApproval, msg.KindDelivery, msg.KindTrigger} {
 			node.Rest(kind)
 		}
 		if server := s.server.Load(); server != nil && mesh != nil { // others serve them, and know what was revoked
@@ -163,11 +169,28 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	live := func() bool { return !member.Suspended() }
 
-	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost})
+	tables := store.New(pools.api, keys)
+	trusted := trusts(member, c.Lease)
+	sent := deliveries{
+		node:    node,
+		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{tables}, Valid: trusted}),
+		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{tables}, Tell: node, Valid: trusted, Log: log}),
+	}
+	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost, OnEvent: sent.hearers.Committed})
 	if err := writer.Start(ctx); err != nil {
 		return nil, err
 	}
 	s.onStop(writer.Stop)
+	out := outbox.New(outbox.Config{Pool: pools.writer, Member: self, Timeout: c.WebhookTimeout, Backoff: c.WebhookBackoff, Now: member.Now, Log: log,
+		Metrics: outbox.NewMetrics(metrics), OnFenced: lost})
+	if err := out.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.onStop(out.Stop)
+	if err := sent.hearers.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.onStop(func(context.Context) error { sent.hearers.Stop(); return nil })
 
 	guard := egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr, c.ClusterAddr), Live: live})
 	registry := model.NewRegistry(model.Config{Guard: guard, RequireTLS: c.Production,
@@ -178,7 +201,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	gateway := mcp.New(mcp.Config{Guard: guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: live, Log: log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 
-	tables := store.New(pools.api, keys)
+	attempts := webhook.New(webhook.Config{Guard: guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: member.Now})
+	s.onStop(func(context.Context) error { attempts.Close(); return nil })
+
 	tools := newToolbox(tables, keys, gateway, guard, c, log)
 	sweeps := feed.NewSweep(pools.system)
 	watched := stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log}
@@ -189,9 +214,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
 	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Log: log}, host)
-	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Log: log}), host)
+	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
-		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Now: member.Now, Log: log}
+		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Hears: sent.hearers.Hears, Now: member.Now, Log: log}
 	if c.RunConcurrency > 0 {
 		queue := limit.NewQueue(node)
 		runs.Slots, runs.TakeSlot = queue, queue.Take
@@ -203,6 +228,10 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		s.onStop(func(context.Context) error { queue.Stop(); return nil })
 	}
 	durable.Register(node, writer, run.New(runs), host)
+	delivery.Register(node, delivery.Config{Outbox: out, Endpoints: sent.targets, Sender: sender{attempts}, Backoff: c.WebhookBackoff, Suspended: member.Suspended, Now: member.Now, Log: log})
+	schedules := store.NewSchedules(pools.system)
+	trigger.Register(node, trigger.Config{Rows: schedules, Runs: actors{node, writer, member}, Now: member.Now, Log: log})
+	fired := trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: member.Now, Log: log})
 	s.onStop(mesh.stop) // after the node: what it hands on while it ends leaves through here
 	rate := limit.PerSecond(int64(c.RateCapacity), c.RateRefill)
 	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: limit.PerSecond(loginTries, loginRefill)} {
@@ -257,9 +286,14 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		return nil, err
 	}
 	s.onStop(func(context.Context) error { sweeper.Stop(); return nil })
+	if err := fired.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.onStop(fired.Stop)
 	if err := s.openHTTP(c, joined{
 		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
-		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, clustered: mesh != nil,
+		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, trusted: trusted, clustered: mesh != nil,
+		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired,
 	}, metrics); err != nil {
 		return nil, err
 	}
