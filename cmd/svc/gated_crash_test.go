@@ -122,7 +122,7 @@ func TestCrashAtEveryGatedFailpoint(t *testing.T) {
 			within = 10
 		case strings.HasPrefix(point, "run."): // a story passes it once or twice
 			within = 20
-		case point == "thread.before_next": // these threads have one message
+		case point == "thread.before_next" || webhookPoint(point): // these threads have one message, and nobody hears of anything
 			continue
 		}
 		t.Run(point, func(t *testing.T) {

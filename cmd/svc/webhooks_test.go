@@ -897,14 +897,7 @@ func hostileEndpoints(t *testing.T, n *node) {
 	hostile := map[string]*subscriber{}
 	for name, does := range map[string]reaction{
 		"dead": hangs,
-		"slow": func(w http.ResponseWriter, r *http.Request, _ int) {
-			timer := time.NewTimer(2 * time.Second)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-r.Context().Done():
-			}
-		},
+		"slow": func(_ http.ResponseWriter, r *http.Request, _ int) { pauseFor(r.Context(), 2*time.Second) },
 		"gigabytes": func(w http.ResponseWriter, _ *http.Request, _ int) {
 			chunk := make([]byte, 1<<16)
 			for range 1 << 16 { // 4 GiB
