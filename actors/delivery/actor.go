@@ -15,7 +15,6 @@ type (
 	// turned is the answer to the turn under way.
 	turned struct {
 		claimed outbox.Claimed
-		wanted  int
 		err     error
 	}
 	// ended is the result of an attempt.
@@ -24,7 +23,7 @@ type (
 	ring struct{ at time.Time }
 )
 
-// minAlarm keeps a clock that is not the timer's from ringing without a pause.
+// minAlarm is how soon an alarm rings at the soonest.
 const minAlarm = time.Millisecond
 
 // actor is the deliveries of one endpoint.
@@ -76,7 +75,7 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 		d.w.failed(now)
 		return
 	}
-	d.w.answered(m.claimed, m.wanted, now)
+	d.w.answered(m.claimed)
 	ref := c.Ref()
 	for _, a := range m.claimed.Attempts {
 		d.h.wg.Go(func() { d.h.attempt(d.ctx, ref, d.at, a) })
@@ -109,7 +108,7 @@ func (d *actor) ask(c cluster.Context, suspended bool) {
 	if want == 0 && len(d.w.ended) == 0 {
 		return // an attempt that ends makes room
 	}
-	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(want > 0), Want: want}
+	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(), Want: want}
 	ref := c.Ref()
 	d.h.wg.Go(func() { d.h.turn(ref, t) })
 }

@@ -10,7 +10,8 @@ import (
 
 // Outbox is where deliveries come from and results go (outbox.Outbox). An error of
 // Turn says that the results may not be durable, and that nothing is to be sent:
-// what was claimed all the same comes due again by itself.
+// what was claimed all the same comes due again by itself. Claimed.Next has passed
+// only where there was more than was wanted.
 type Outbox interface {
 	Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error)
 }

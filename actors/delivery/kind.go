@@ -121,7 +121,7 @@ func (h *hosting) giveBack(places int) { h.taken.Add(int64(-places)) }
 func (h *hosting) turn(ref cluster.Ref, t outbox.Turn) {
 	c, err := h.ask(t)
 	h.giveBack(t.Want - len(c.Attempts))
-	if ref.Send(turned{claimed: c, wanted: t.Want, err: err}) {
+	if ref.Send(turned{claimed: c, err: err}) {
 		return
 	}
 	if err != nil {

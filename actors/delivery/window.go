@@ -9,11 +9,8 @@ import (
 // Most is how many attempts one endpoint has under way at a time.
 const Most = 32
 
+// The pause after a turn that failed, or an attempt that was not sent; it doubles.
 const (
-	// lookAgain is the pause before a turn that follows one which claimed nothing
-	// although something was due: somebody else holds it.
-	lookAgain = 100 * time.Millisecond
-	// The pause after a turn that failed, or an attempt that was not sent; it doubles.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
@@ -40,14 +37,15 @@ func (w *window) wants(claims bool) bool {
 func (w *window) room() int { return Most - w.inFlight }
 
 // ask begins a turn: these are the results that it makes durable.
-func (w *window) ask(claims bool) []outbox.Result {
+func (w *window) ask() []outbox.Result {
 	w.asked, w.ended = w.ended, nil
-	w.asking, w.woken = true, w.woken && !claims
+	w.asking, w.woken = true, false
 	return w.asked
 }
 
-// answered ends a turn that wanted so many attempts and got those of c.
-func (w *window) answered(c outbox.Claimed, wanted int, now time.Time) {
+// answered ends a turn that got the attempts of c. Where its Next has passed there is
+// more, which is looked for as soon as there is room.
+func (w *window) answered(c outbox.Claimed) {
 	given := 0
 	for _, r := range w.asked {
 		if r.Unsent {
@@ -60,13 +58,6 @@ func (w *window) answered(c outbox.Claimed, wanted int, now time.Time) {
 	w.asked, w.asking = nil, false
 	w.inFlight += len(c.Attempts)
 	w.next = c.Next
-	switch {
-	case c.Next.IsZero() || c.Next.After(now):
-	case len(c.Attempts) > 0 || wanted == 0:
-		w.next, w.woken = time.Time{}, true
-	default:
-		w.next = now.Add(lookAgain)
-	}
 }
 
 // failed ends a turn that failed: its results go into the next one, after a pause.

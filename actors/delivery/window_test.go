@@ -49,7 +49,7 @@ func TestLawsOfTheWindow(t *testing.T) {
 				if r.IntN(2) == 0 {
 					c.Next = now.Add(time.Duration(r.IntN(2000)-1000) * time.Millisecond)
 				}
-				w.answered(c, wanted, now)
+				w.answered(c)
 			case 3, 4, 5: // an attempt ends
 				if len(flying) == 0 {
 					break
@@ -73,7 +73,7 @@ func TestLawsOfTheWindow(t *testing.T) {
 					wanted = w.room()
 				}
 				if wanted > 0 || len(w.ended) > 0 {
-					w.ask(wanted > 0)
+					w.ask()
 				}
 			}
 
@@ -117,7 +117,7 @@ func TestPausesOfTheWindow(t *testing.T) {
 	now := noon
 	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000} {
 		w.woken = true
-		w.ask(true)
+		w.ask()
 		w.failed(now)
 		if got := w.until.Sub(now); got != want*time.Millisecond {
 			t.Fatalf("pause %d is %v", i, got)
@@ -130,10 +130,10 @@ func TestPausesOfTheWindow(t *testing.T) {
 			t.Fatal("it does not go on")
 		}
 	}
-	w.ask(true)
-	w.answered(outbox.Claimed{}, Most, now)
+	w.ask()
+	w.answered(outbox.Claimed{})
 	w.woken = true
-	w.ask(true)
+	w.ask()
 	w.failed(now)
 	if got := w.until.Sub(now); got != firstPause {
 		t.Errorf("after a turn that was answered: %v", got)
