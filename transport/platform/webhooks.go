@@ -195,6 +195,10 @@ func (p *Platform) updateWebhook(ctx context.Context, c *edge.Caller, in *patchW
 // deleteWebhook takes what has ended away first, however much it is. A removal that
 // is cut short there goes on when it is repeated.
 func (p *Platform) deleteWebhook(ctx context.Context, c *edge.Caller, in *oneWebhook) (*edge.Empty, error) {
+	gone := changedWebhook(c, in.ID)
+	if _, err := p.Store.View(c.Tenant).Webhook(ctx, in.ID); err != nil {
+		return removed(ctx, p, gone, (*edge.Empty)(nil), err)
+	}
 	var last id.DeliveryID
 	for n := store.Batch; n == store.Batch; {
 		err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
@@ -208,7 +212,7 @@ func (p *Platform) deleteWebhook(ctx context.Context, c *edge.Caller, in *oneWeb
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteWebhook(ctx, in.ID)
 	})
-	return removed(ctx, p, changedWebhook(c, in.ID), out, err)
+	return removed(ctx, p, gone, out, err)
 }
 
 func (p *Platform) rotateWebhook(ctx context.Context, c *edge.Caller, in *oneWebhook) (*api.WebhookWithSecret, error) {
@@ -332,9 +336,9 @@ func (p *Platform) pullListener(ctx context.Context, c *edge.Caller, in *pullLis
 	for _, r := range in.Body.Results {
 		turn.Results = append(turn.Results, p.reported(r, now))
 	}
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	patience, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	claimed, err := p.Outbox.Turn(ctx, turn)
+	claimed, err := p.Outbox.Turn(patience, turn)
 	if err != nil {
 		return nil, fmt.Errorf("take the turn of listener %s: %w", in.ID, err)
 	}
