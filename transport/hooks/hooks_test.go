@@ -272,7 +272,8 @@ func TestAChangeHoldsOnEveryNodeOnceItIsAnswered(t *testing.T) {
 	on("deleted", rotated, 404)
 }
 
-// An archived target pauses its hooks, remembered or not.
+// An archived target pauses its hooks, remembered or not: they are not told from
+// what was never there.
 func TestAnArchivedTarget(t *testing.T) {
 	w := newWorld(t)
 	h := w.create(w.agent, "")
@@ -285,8 +286,9 @@ func TestAnArchivedTarget(t *testing.T) {
 		t.Fatal(got)
 	}
 	for i, n := range w.nodes {
+		unknown := w.knock(n, id.NewAnywhere().String(), "{}")
 		for _, secret := range []string{h.Secret, "wrong"} {
-			if got := w.knock(n, h.ID, "{}", signature, sign(secret, "{}")); got.status != 404 {
+			if got := w.knock(n, h.ID, "{}", signature, sign(secret, "{}")); got.status != 404 || got.body != unknown.body {
 				t.Errorf("node %d: %d %s", i, got.status, got.body)
 			}
 		}
