@@ -11,7 +11,9 @@
 // has it: a key in the cache skips the IP bucket, a miss takes an IP token and
 // gets it back if the key is valid, and the tenant's bucket is charged only
 // after authentication. A public route is charged to the IP bucket, a stream
-// once when it starts, a health route never.
+// once when it starts, a health route never. Of a signed route (HandleSigned) the
+// raw body is the credential: it is read first, and the call is charged like one
+// with a key.
 //
 // A node without its lease serves nothing but its health, and one that drains
 // serves everything and closes each connection behind its answer.
