@@ -151,17 +151,24 @@ func TestAPageOfEndpointsDoesNotReadTheBacklog(t *testing.T) {
 		}
 	}
 	look := func(when string) {
-		rows, err := conn.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS) "+dueEndpointsSQL, lines(everywhere), id.WebhookID{}, 1000)
-		if err != nil {
-			t.Fatal(err)
+		explain := func(how string) []string {
+			rows, err := conn.Query(t.Context(), "EXPLAIN ("+how+") "+dueEndpointsSQL, lines(everywhere), id.WebhookID{}, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return plan
 		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
+		if plan := explain("ANALYZE"); slices.Contains(plan, "JIT:") {
+			t.Errorf("%s it is compiled:\n%s", when, strings.Join(plan, "\n"))
 		}
+		plan := explain("ANALYZE, COSTS OFF, TIMING OFF")
 		text := strings.Join(plan, "\n")
 		page, _, _ := strings.Cut(text, "InitPlan")
-		if strings.Count(page, "using webhook_deliveries_due") != 2 || strings.Contains(text, "Seq Scan") || strings.Contains(text, "JIT") || strings.Contains(page, "Rows Removed by Filter") {
+		if strings.Count(page, "using webhook_deliveries_due") != 2 || strings.Contains(text, "Seq Scan") || strings.Contains(page, "Rows Removed by Filter") {
 			t.Errorf("%s the page is read by\n%s", when, text)
 		}
 		for _, l := range plan {

@@ -312,8 +312,8 @@ func (o *Outbox) stopping() bool {
 }
 
 // take takes the next flush's Turns out of the queue, and says how many it left. Of
-// two of an endpoint the later stays; those that have met a locked row stay until
-// their time, and those whose callers have left go.
+// two of an endpoint the later stays, and those that have met a locked row stay until
+// their time.
 func (o *Outbox) take() (batch []*entry, left int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,10 +322,6 @@ func (o *Outbox) take() (batch []*entry, left int) {
 	queue := o.queue
 	o.queue = nil
 	for _, e := range queue {
-		if e.abandoned {
-			o.giveBack(e.Endpoint, e.claimed)
-			continue
-		}
 		switch {
 		case met[e.Endpoint] || len(batch) == maxTurns || e.held && early:
 			o.queue = append(o.queue, e)

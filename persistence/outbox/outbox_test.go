@@ -538,20 +538,20 @@ func TestTurnsOfOneEndpointGetDifferentDeliveries(t *testing.T) {
 	x.backlog(e, 10, []byte("{}"))
 	turns := []Turn{{Endpoint: e, Want: 4}, {Endpoint: e, Want: 4}, {Endpoint: e, Want: 4}}
 	claimed, errs := x.all(turns)
-	seen := map[id.DeliveryID]bool{}
+	seen, flushes := map[id.DeliveryID]bool{}, map[time.Time]bool{}
 	for i, c := range claimed {
 		if errs[i] != nil {
 			t.Error(errs[i])
 		}
-		for _, d := range deliveries(c) {
-			if seen[d] {
-				t.Errorf("%s twice", d)
+		for _, a := range c.Attempts {
+			if seen[a.Delivery] {
+				t.Errorf("%s twice", a.Delivery)
 			}
-			seen[d] = true
+			seen[a.Delivery], flushes[a.BegunAt] = true, true
 		}
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d of 10", len(seen))
+	if len(seen) != 10 || len(flushes) != 3 {
+		t.Errorf("%d of 10, in %d flushes", len(seen), len(flushes))
 	}
 }
 
