@@ -190,6 +190,42 @@ func TestAPageOfEndpointsDoesNotReadTheBacklog(t *testing.T) {
 	look("of a full table")
 }
 
+// What retention does every minute costs by what it finds.
+func TestRetentionDoesNotReadWhatItKeeps(t *testing.T) {
+	r := setUp(t, pgtest.New(t).System(t))
+	w := r.webhook(1)
+	r.exec(`INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, status, created_at)
+		SELECT $1, new_id(now()), $2, $2, 'run.failed', '{}', 'succeeded', now() FROM generate_series(1, 5000)`, r.tenant, w)
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), byIndexSQL); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []struct {
+		sql, by string
+		args    []any
+	}{
+		{dropDeliveriesSQL, "webhook_deliveries_age", []any{1000, time.Hour}},
+		{dropListenersSQL, "webhooks_expire", []any{1000}},
+		{endDisabledSQL, "webhook_deliveries_due", []any{1000}},
+	} {
+		rows, err := tx.Query(t.Context(), "EXPLAIN "+q.sql, q.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); !strings.Contains(text, q.by) || strings.Contains(text, "Seq Scan on webhook_deliveries") {
+			t.Errorf("not by %s:\n%s", q.by, text)
+		}
+	}
+}
+
 func TestOldDeliveriesGoInBatches(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))
