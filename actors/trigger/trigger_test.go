@@ -229,6 +229,30 @@ func TestAPauseWhileItFires(t *testing.T) {
 	w.runs(g, due)
 }
 
+// A due time that comes while another one is being fired is not left to the next
+// claim of its timer.
+func TestATimerThatComesDueWhileItFires(t *testing.T) {
+	w := newWorld(t)
+	due := at(t, "2026-05-06T07:00:00Z")
+	g := w.schedule("* * * * *", "UTC", due)
+	w.clock.set(due)
+	begun, goOn := make(chan struct{}, 2), make(chan struct{}, 2)
+	n := w.start(trigger.Config{}, func(context.Context, any) error {
+		begun <- struct{}{}
+		<-goOn
+		return nil
+	})
+	w.tell(n, g)
+	<-begun
+	w.clock.set(due.Add(time.Minute))
+	w.tell(n, g)
+	goOn <- struct{}{}
+	goOn <- struct{}{}
+	w.moves(g, due.Add(2*time.Minute))
+	w.rests(n, g)
+	w.runs(g, due, due.Add(time.Minute))
+}
+
 // A target that cannot be started is passed over, and the schedule goes on.
 func TestATargetThatCannotBeStarted(t *testing.T) {
 	for name, row := range map[string]struct {
