@@ -246,16 +246,6 @@ func (m *mailing) judge(t *testing.T, name string, s *subscriber, all []delivery
 	rule(lawTold, len(all) == len(m.runs), "%d deliveries of %d runs", len(all), len(m.runs))
 }
 
-// unknowns are the attempts of a delivery of which nobody knows what became of them.
-func unknowns(d deliveryAnswer) (n int) {
-	for _, a := range d.AttemptLog {
-		if a.Error != nil && strings.Contains(*a.Error, "not known") {
-			n++
-		}
-	}
-	return n
-}
-
 // repeated counts what came again to who accepts everything, and lost the attempts
 // whose outcome is not known.
 func (m *mailing) repeated(t *testing.T, ctx context.Context) (repeated, lost int) {
@@ -385,11 +375,4 @@ func TestCrashKeepsTheSchedule(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s.intact(t, s.deliveries(t, ctx))
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

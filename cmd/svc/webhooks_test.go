@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +252,16 @@ func (d *deliveryAnswer) failure() string {
 	return *d.LastError
 }
 
+// unknowns are the attempts of a delivery of which nobody knows what became of them.
+func unknowns(d deliveryAnswer) (n int) {
+	for _, a := range d.AttemptLog {
+		if a.Error != nil && strings.Contains(*a.Error, "not known") {
+			n++
+		}
+	}
+	return n
+}
+
 // tryDeliveries are all deliveries, newest first, page by page.
 func (s *subscriber) tryDeliveries(ctx context.Context) ([]deliveryAnswer, error) {
 	items, _, err := s.c.pages(ctx, s.path+"/deliveries", url.Values{}, 1<<20)
@@ -354,6 +367,8 @@ func TestWebhooks(t *testing.T) {
 		"a deleted endpoint":                            deletedEndpoint,
 		"another tenant's endpoint":                     foreignEndpoint,
 		"slow, dead and hostile endpoints delay nobody": hostileEndpoints,
+		"svc listen":                                    listenForwards,
+		"svc webhooks":                                  webhookCommands,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -473,7 +488,7 @@ func cancelledRuns(t *testing.T, n *node) {
 type eventKey struct{ kind, about, status string }
 
 // event is what an attempt reports: the run or the approval, and its status where
-// the type has one.
+// the type has one, with the code of a run that failed.
 func (a *arrival) event(t *testing.T) eventKey {
 	t.Helper()
 	e := a.envelope(t)
@@ -481,6 +496,7 @@ func (a *arrival) event(t *testing.T) eventKey {
 		RunID      string `json:"run_id"`
 		ApprovalID string `json:"approval_id"`
 		Status     string
+		Code       string
 	}
 	if err := json.Unmarshal(e.Data, &data); err != nil {
 		t.Fatalf("%s: %v", a.body, err)
@@ -488,7 +504,7 @@ func (a *arrival) event(t *testing.T) eventKey {
 	if data.ApprovalID != "" {
 		return eventKey{e.Type, data.ApprovalID, data.Status}
 	}
-	return eventKey{e.Type, data.RunID, data.Status}
+	return eventKey{e.Type, data.RunID, strings.TrimSpace(data.Status + " " + data.Code)}
 }
 
 // tidings are the events that runs and their approvals must have sent, as the API
@@ -498,11 +514,11 @@ func (c *client) tidings(t *testing.T, ctx context.Context, runs []string) map[e
 	out := map[eventKey]int{}
 	for _, run := range runs {
 		r := c.read(t, ctx, run)
-		kind := "run.failed"
-		if r.Run.Status == "succeeded" {
-			kind = "run.completed"
+		kind, status := "run.completed", r.Run.Status
+		if r.Run.Error != nil {
+			kind, status = "run.failed", status+" "+r.Run.Error.Code
 		}
-		out[eventKey{kind, run, r.Run.Status}] = 1
+		out[eventKey{kind, run, status}] = 1
 		for _, a := range c.approvals(t, ctx, "run_id="+run) {
 			out[eventKey{"approval.requested", a.ID, ""}] = 1
 			out[eventKey{"approval.decided", a.ID, a.Status}] = 1
@@ -563,7 +579,7 @@ func eventsOfStories(t *testing.T, n *node) {
 	for k := range want {
 		kinds[k.kind+" "+k.status]++
 	}
-	for _, kind := range []string{"run.completed succeeded", "run.failed cancelled", "approval.requested ", "approval.decided approved", "approval.decided edited", "approval.decided rejected",
+	for _, kind := range []string{"run.completed succeeded", "run.failed cancelled CANCELLED", "run.failed cancelled EXPIRED", "approval.requested ", "approval.decided approved", "approval.decided edited", "approval.decided rejected",
 		"approval.decided responded", "approval.decided expired", "approval.decided cancelled"} {
 		if kinds[kind] == 0 {
 			t.Errorf("there was no %q: the test is void", kind)
@@ -689,8 +705,12 @@ func disabledEndpoint(t *testing.T, n *node) {
 // retries of earlier events, is signed with the new secret." Whatever follows on the
 // answer in any way has the new one.
 func rotationUnderLoad(t *testing.T, n *node) {
-	ctx := within(t, 30*time.Second)
-	c := n.tenant("rotation")
+	n.tenant("rotation").rotations(t, within(t, 30*time.Second), 12)
+}
+
+// rotations gives an endpoint so many new secrets while it is sent to.
+func (c *client) rotations(t *testing.T, ctx context.Context, rotations int) {
+	t.Helper()
 	s := c.subscribe(t, ctx, newSink(t, failsFirst(2)), "*")
 	var mu sync.Mutex // guards asked
 	asked := map[string]time.Time{}
@@ -719,7 +739,6 @@ func rotationUnderLoad(t *testing.T, n *node) {
 			}
 		})
 	}
-	const rotations = 12
 	for i := range rotations {
 		heard := len(s.arrivals())
 		eventually(t, ctx, "attempts", func() bool { return len(s.arrivals()) >= heard+20 })
@@ -944,5 +963,281 @@ func hostileEndpoints(t *testing.T, n *node) {
 	}
 	if got := written.Load(); got > events*(8<<20) {
 		t.Errorf("%d MiB of %d answers were taken", got>>20, events)
+	}
+}
+
+// Three nodes: an endpoint has its deliveries from one of them, whichever has the
+// runs, once each while all is quiet; when that node is killed another one goes on.
+func TestWebhooksOnThreeNodes(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	b := newBed(t, 3, lease, "SVC_WEBHOOK_BACKOFF="+webhookBackoff.String(), "SVC_WEBHOOK_TIMEOUT=500ms")
+	b.start()
+	ctx := within(t, time.Minute)
+	c := b.client(b.desk.tenant("three nodes"), b.book)
+	agent := c.publish(t, "Helper", simulatedModel)
+	var to []*subscriber
+	for range 4 {
+		to = append(to, c.subscribe(t, ctx, newSink(t, answers(200)), "*"))
+	}
+	var runs []string
+	start := func(n int) {
+		t.Helper()
+		for range n {
+			var started struct {
+				RunID string `json:"run_id"`
+			}
+			if err := c.once(ctx, "/v1/agents/"+agent+"/runs", fmt.Sprint("run", len(runs)), object{"input": "/say told"}, &started); err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, started.RunID)
+		}
+	}
+	start(30)
+	for _, s := range to {
+		all := s.ended(t, ctx, len(runs))
+		s.intact(t, all)
+		s.tells(t, c.tidings(t, ctx, runs))
+		if len(s.arrivals()) != len(runs) {
+			t.Errorf("%d attempts of %d deliveries", len(s.arrivals()), len(runs))
+		}
+	}
+	c.rotations(t, ctx, 5)
+
+	for _, s := range to {
+		s.does(func(_ http.ResponseWriter, r *http.Request, n int) {
+			if n == 1 {
+				pauseFor(r.Context(), 400*time.Millisecond)
+			}
+		})
+	}
+	start(20)
+	var sends *member
+	eventually(t, ctx, "a node sends", func() bool {
+		start(1)
+		for _, m := range b.nodes {
+			if under, ok := m.metric("svc_webhook_attempts_in_flight"); ok && under > 0 {
+				sends = m
+			}
+		}
+		return sends != nil
+	})
+	killed := time.Now()
+	sends.kill()
+	start(10)
+	for _, run := range runs {
+		c.poll(t, ctx, run, "succeeded")
+	}
+	unknown, slowest := 0, time.Duration(0)
+	for _, s := range to {
+		all := s.ended(t, ctx, len(runs))
+		s.intact(t, all)
+		s.tells(t, c.tidings(t, ctx, runs))
+		for _, d := range all {
+			unknown += unknowns(d)
+			as := s.byDelivery()[d.ID]
+			if d.Status != "succeeded" || len(as) == 0 || len(as) > d.Attempts {
+				t.Errorf("%d attempts of %+v", len(as), d)
+				continue
+			}
+			slowest = max(slowest, as[0].at.Sub(later(killed, d.CreatedAt)))
+		}
+	}
+	if unknown == 0 {
+		t.Error("no attempt was cut short by the kill: the test is void")
+	}
+	if slowest > lease+7*time.Second {
+		t.Errorf("an event came %s after the kill, with a lease of %s", slowest, lease)
+	}
+	t.Logf("%d attempts were cut short, each event came within %s of the kill", unknown, slowest)
+	b.book.report(t)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// A node that ends in order waits for the answers to what it has sent: nothing comes
+// twice, and nothing is lost.
+func TestWebhooksOverAnOrderlyRestart(t *testing.T) {
+	t.Parallel()
+	n := newSceneNode(t, calm, "SVC_WEBHOOK_BACKOFF="+webhookBackoff.String(), "SVC_WEBHOOK_TIMEOUT=20s")
+	n.start()
+	ctx := within(t, 30*time.Second)
+	ends := make(chan struct{})
+	s := n.tenant("restart").subscribe(t, ctx, newSink(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		select {
+		case <-ends:
+		case <-r.Context().Done():
+		}
+	}), "*")
+	const sent = 80 // more than are under way at a time
+	for range sent {
+		s.test(t, ctx)
+	}
+	eventually(t, ctx, "as many attempts as there may be", func() bool { return len(s.arrivals()) == 32 })
+	ended := make(chan error, 1)
+	go func() { ended <- n.signal(syscall.SIGTERM, 15*time.Second) }()
+	eventually(t, ctx, "the node is ending", func() bool { return n.ready(0) != nil })
+	close(ends)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if code := n.exit(); code != 0 {
+		t.Errorf("the node ended with code %d", code)
+	}
+	n.start()
+	all := s.ended(t, ctx, sent)
+	s.intact(t, all)
+	for _, d := range all {
+		if as := s.byDelivery()[d.ID]; d.Status != "succeeded" || d.Attempts != 1 || len(as) != 1 || unknowns(d) > 0 {
+			t.Errorf("%d attempts of %+v", len(as), d)
+		}
+	}
+}
+
+// listener is a running svc listen.
+type listener struct {
+	ID, Secret string
+	said       <-chan string
+	signal     func(os.Signal)
+	end        <-chan struct{}
+	code       func() int
+}
+
+// listens runs svc listen against the node.
+func (n *node) listens(t *testing.T, c *client, args ...string) *listener {
+	t.Helper()
+	cmd := exec.Command(binary(t), append([]string{"listen", "--json"}, args...)...)
+	cmd.Env = append(n.env[:len(n.env):len(n.env)], c.environment()...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := startChild(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); <-end })
+	l := &listener{said: lines(out), signal: func(s os.Signal) { cmd.Process.Signal(s) }, end: end, code: func() int { return cmd.ProcessState.ExitCode() }}
+	if err := json.Unmarshal([]byte(<-l.said), l); err != nil || l.ID == "" || l.Secret == "" {
+		t.Fatalf("svc listen said %+v, %v", l, err)
+	}
+	return l
+}
+
+// svc listen hands deliveries to a local server as an endpoint would get them: what
+// that fails comes again on schedule, and Ctrl-C removes the listener.
+func listenForwards(t *testing.T, n *node) {
+	ctx := within(t, 30*time.Second)
+	c := n.tenant("listens")
+	agent := c.publish(t, "Helper", simulatedModel)
+	local := newSink(t, failsFirst(2))
+	l := n.listens(t, c, "--events", "run.completed", "--forward", local.URL+"/hooks")
+	s := &subscriber{sink: local, c: c, id: l.ID, secrets: []secretSince{{l.Secret, time.Now()}}}
+	run := c.runOnce(t, ctx, agent, "/say told")
+	c.poll(t, ctx, c.runOnce(t, ctx, agent, "/fail untold"), "failed")
+	eventually(t, ctx, "three attempts", func() bool { return len(local.arrivals()) == 3 && !local.arrivals()[2].answered.IsZero() })
+	for i, a := range local.arrivals() {
+		first := local.arrivals()[0]
+		if a.delivery != first.delivery || a.body != first.body || s.signer(a) != 0 || a.media != "application/json" || a.event(t) != (eventKey{"run.completed", run, "succeeded"}) {
+			t.Errorf("attempt %d: %+v", i+1, a)
+		}
+		if i > 0 && a.at.Sub(local.arrivals()[i-1].at) < webhookBackoff<<(i-1)-pauseSlack {
+			t.Errorf("attempt %d came %s after the one before", i+1, a.at.Sub(local.arrivals()[i-1].at))
+		}
+	}
+	for i, want := range []int{503, 503, 200} {
+		var said struct {
+			DeliveryID string `json:"delivery_id"`
+			Attempt    int
+			HTTPStatus int `json:"http_status"`
+			Event      json.RawMessage
+		}
+		line := <-l.said
+		if err := json.Unmarshal([]byte(line), &said); err != nil || said.Attempt != i+1 || said.HTTPStatus != want || said.DeliveryID != local.arrivals()[0].delivery || string(said.Event) != local.arrivals()[0].body {
+			t.Errorf("it says %s, want attempt %d answered %d", line, i+1, want)
+		}
+	}
+	var list struct{ Items []object }
+	if c.ask(t, ctx, 200, "GET", "/v1/webhooks", nil, &list); len(list.Items) != 0 {
+		t.Errorf("a listener is among the endpoints: %v", list.Items)
+	}
+	pull := "/v1/webhooks/listeners/" + l.ID + "/pull"
+	c.ask(t, ctx, 200, "POST", pull, object{}, nil)
+	l.signal(os.Interrupt)
+	select {
+	case <-l.end:
+	case <-ctx.Done():
+		t.Fatal("svc listen goes on after Ctrl-C")
+	}
+	if l.code() != 0 {
+		t.Errorf("svc listen ended with code %d", l.code())
+	}
+	c.ask(t, ctx, 404, "POST", pull, object{}, nil)
+}
+
+// What svc webhooks does, as an operator would.
+func webhookCommands(t *testing.T, n *node) {
+	ctx := within(t, 30*time.Second)
+	c := n.tenant("commands")
+	agent := c.publish(t, "Helper", simulatedModel)
+	s := newSink(t, answers(200))
+	does := func(out any, args ...string) {
+		t.Helper()
+		said, code := n.svcWith(c.environment(), "", append([]string{"webhooks", "--json"}, args...)...)
+		if code != 0 {
+			t.Fatalf("svc webhooks %v: code %d: %s", args, code, said)
+		}
+		if out == nil {
+			return
+		}
+		if err := json.Unmarshal([]byte(said), out); err != nil {
+			t.Fatalf("svc webhooks %v: %v: %s", args, err, said)
+		}
+	}
+	var made, rotated struct {
+		ID, Secret string
+		Enabled    bool
+	}
+	does(&made, "create", s.URL, "--events", "run.completed")
+	sub := &subscriber{sink: s, c: c, id: made.ID, path: "/v1/webhooks/" + made.ID, secrets: []secretSince{{made.Secret, time.Now()}}}
+	var sent struct {
+		DeliveryID string `json:"delivery_id"`
+	}
+	does(&sent, "test", made.ID)
+	sub.ended(t, ctx, 1)
+	does(&rotated, "rotate", made.ID)
+	sub.secrets = append(sub.secrets, secretSince{rotated.Secret, time.Now()})
+	does(nil, "redeliver", made.ID, sent.DeliveryID)
+	eventually(t, ctx, "it comes again", func() bool { return len(s.arrivals()) == 2 })
+	if a := s.arrivals(); sub.signer(a[0]) != 0 || sub.signer(a[1]) != 1 || a[0].body != a[1].body {
+		t.Errorf("%+v", a)
+	}
+	does(nil, "disable", made.ID)
+	c.poll(t, ctx, c.runOnce(t, ctx, agent, "/say untold"), "succeeded")
+	does(nil, "enable", made.ID)
+	s.does(answers(500))
+	c.poll(t, ctx, c.runOnce(t, ctx, agent, "/say told"), "succeeded")
+	sub.ended(t, ctx, 2)
+	s.does(answers(200))
+	var recovered struct{ Deliveries int }
+	does(&recovered, "recover", made.ID, "--since", "1h")
+	var list struct {
+		Items []struct{ ID, Type, Status string }
+	}
+	sub.ended(t, ctx, 2)
+	does(&list, "deliveries", made.ID)
+	if recovered.Deliveries != 1 || len(list.Items) != 2 || list.Items[0].Type != "run.completed" || list.Items[0].Status != "succeeded" || list.Items[1].ID != sent.DeliveryID {
+		t.Errorf("recovered %d, deliveries %+v", recovered.Deliveries, list.Items)
+	}
+	does(nil, "rm", made.ID)
+	var left struct{ Items []object }
+	if does(&left, "ls"); len(left.Items) != 0 {
+		t.Errorf("%v are left", left.Items)
 	}
 }
