@@ -285,6 +285,12 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		GET/v1/users POST/v1/users GET/v1/users/{id} PATCH/v1/users/{id} DELETE/v1/users/{id}
 		GET/v1/org-nodes POST/v1/org-nodes GET/v1/org-nodes/{id} PATCH/v1/org-nodes/{id} DELETE/v1/org-nodes/{id}
 		PUT/v1/org-nodes/{id}/managers/{user_id} DELETE/v1/org-nodes/{id}/managers/{user_id}
+		GET/v1/webhooks POST/v1/webhooks GET/v1/webhooks/{id} PATCH/v1/webhooks/{id} DELETE/v1/webhooks/{id} GET/v1/webhooks/event-types
+		POST/v1/webhooks/{id}/rotate-secret POST/v1/webhooks/{id}/test POST/v1/webhooks/{id}/recover
+		GET/v1/webhooks/{id}/deliveries GET/v1/webhooks/{id}/deliveries/{delivery_id} POST/v1/webhooks/{id}/deliveries/{delivery_id}/redeliver
+		POST/v1/webhooks/listeners POST/v1/webhooks/listeners/{id}/pull DELETE/v1/webhooks/listeners/{id}
+		GET/v1/triggers POST/v1/triggers GET/v1/triggers/{id} PATCH/v1/triggers/{id} DELETE/v1/triggers/{id}
+		POST/v1/triggers/{id}/rotate-secret POST/v1/triggers/{id}/fire POST/hooks/{trigger}
 		GET/v1/audit GET/v1/usage GET/v1/usage/records`)
 	b, err := os.ReadFile("docs/openapi.json")
 	if err != nil {

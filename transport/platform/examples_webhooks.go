@@ -22,8 +22,8 @@ var (
 		Description: "Order desk", Enabled: true, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleWebhookCreated = api.WebhookWithSecret{Webhook: sampleWebhook, Secret: sampleWebhookSecret}
 	sampleDelivery       = api.Delivery{ID: id.DeliveryID{UUID: sample(61)}, EventID: id.EventID{UUID: sample(62)}, Type: api.EventType(webhook.ApprovalRequested),
-		Status: lifecycle.DeliveryPending, Attempts: 1, LastHTTPStatus: ptr(503), LastError: ptr("the answer was 503"), NextAttemptAt: ptr(sampleTime.Add(5 * time.Second)),
-		CreatedAt: sampleTime, AttemptLog: []api.DeliveryAttempt{{At: sampleTime, HTTPStatus: ptr(503), Error: ptr("the answer was 503"), DurationMS: ptr[int64](41)}}}
+		Status: lifecycle.DeliveryPending, Attempts: 1, LastHTTPStatus: ptr(503), LastError: ptr("the endpoint answered with status 503"), NextAttemptAt: ptr(sampleTime.Add(5 * time.Second)),
+		CreatedAt: sampleTime, AttemptLog: []api.DeliveryAttempt{{At: sampleTime, HTTPStatus: ptr(503), Error: ptr("the endpoint answered with status 503"), DurationMS: ptr[int64](41)}}}
 	sampleDeliveryWithEvent = api.DeliveryWithEvent{Delivery: sampleDelivery, Event: api.Value(sampleEvent)}
 	sampleAccepted          = api.DeliveryAccepted{DeliveryID: sampleDelivery.ID}
 	sampleListener          = api.Listener{ID: id.WebhookID{UUID: sample(63)}, Events: []webhook.Type{webhook.All}, Secret: sampleWebhookSecret, ExpiresAt: sampleTime.Add(time.Minute)}

@@ -74,6 +74,8 @@ CREATE TABLE triggers (
   CHECK ((kind = 'hook') = (secret IS NOT NULL)),
   CHECK ((next_fire_at IS NOT NULL) = (kind = 'schedule' AND enabled))
 );
+-- A hook's call names no tenant.
+CREATE UNIQUE INDEX triggers_id ON triggers (id);
 CREATE INDEX triggers_agent ON triggers (tenant_id, agent_id) WHERE agent_id IS NOT NULL;
 
 -- An id of version 7 whose time is at, for rows that a statement makes. It carries
