@@ -465,6 +465,7 @@ func TestHookFlood(t *testing.T) {
 						limited.Add(1)
 					default:
 						t.Errorf("%s: %s", flood.name, a.whole())
+						return
 					}
 				}
 			})
