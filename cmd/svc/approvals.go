@@ -297,31 +297,24 @@ func decideMany(cmd *cobra.Command, c *client, ids []string, d decision) error {
 // findApprovals takes ids as they are and looks up what the others are the
 // beginning of, among the pending approvals.
 func (c *client) findApprovals(ctx context.Context, args []string) ([]string, error) {
-	var pending struct{ Items []struct{ ID string } }
-	listed := false
+	var pending []string
 	var ids []string
 	for _, arg := range args {
 		found := strings.ToLower(arg)
 		if !isID(found) {
-			if !listed {
-				if err := c.call(ctx, "GET", "/v1/approvals?status=pending", nil, &pending); err != nil {
+			if pending == nil {
+				var list struct{ Items []struct{ ID string } }
+				if err := c.call(ctx, "GET", "/v1/approvals?status=pending", nil, &list); err != nil {
 					return nil, err
 				}
-				listed = true
-			}
-			n := 0
-			for _, a := range pending.Items {
-				if arg != "" && strings.HasPrefix(a.ID, strings.ToLower(arg)) {
-					found = a.ID
-					n++
+				pending = []string{}
+				for _, a := range list.Items {
+					pending = append(pending, a.ID)
 				}
 			}
-			switch n {
-			case 0:
-				return nil, fmt.Errorf("no pending approval's id begins with %q", arg)
-			case 1:
-			default:
-				return nil, fmt.Errorf("the ids of %d pending approvals begin with %q", n, arg)
+			var err error
+			if found, err = onlyID(arg, "pending approval", pending); err != nil {
+				return nil, err
 			}
 		}
 		if !slices.Contains(ids, found) {
@@ -330,9 +323,6 @@ func (c *client) findApprovals(ctx context.Context, args []string) ([]string, er
 	}
 	return ids, nil
 }
-
-// isID reports whether s has the form of an id.
-func isID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
 
 func approvalsEditCommand() *cobra.Command {
 	cmd := &cobra.Command{

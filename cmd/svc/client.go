@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // client calls the HTTP API as a tenant's back end would.
@@ -240,4 +242,53 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// callAndShow calls and shows what is answered: as it came with --json, else by show.
+func callAndShow[V any](cmd *cobra.Command, c *client, method, path string, body any, show func(w io.Writer, v *V) error) error {
+	var raw json.RawMessage
+	if err := c.call(cmd.Context(), method, path, body, &raw); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), raw)
+	}
+	v := new(V)
+	if err := json.Unmarshal(raw, v); err != nil {
+		return err
+	}
+	return show(cmd.OutOrStdout(), v)
+}
+
+// remove deletes what is at path, and says so.
+func remove(cmd *cobra.Command, c *client, path string) error {
+	if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+		return err
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
+	return err
+}
+
+// isID reports whether s has the form of an id.
+func isID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
+
+// onlyID is the one of ids that begins with prefix, which what says what it is of.
+func onlyID(prefix, what string, ids []string) (string, error) {
+	found, n := "", 0
+	for _, id := range ids {
+		if prefix != "" && strings.HasPrefix(id, strings.ToLower(prefix)) {
+			found = id
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return "", fmt.Errorf("no %s's id begins with %q", what, prefix)
+	case 1:
+		return found, nil
+	}
+	return "", fmt.Errorf("the ids of %d %ss begin with %q", n, what, prefix)
 }

@@ -149,18 +149,7 @@ func triggersCreateCommand() *cobra.Command {
 
 // triggerOnce makes or rotates a trigger and shows what is shown once.
 func triggerOnce(cmd *cobra.Command, c *client, path string, body any) error {
-	var raw json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodPost, path, body, &raw); err != nil {
-		return err
-	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), raw)
-	}
-	var t triggerView
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return err
-	}
-	return printTriggerOnce(cmd.OutOrStdout(), &t)
+	return callAndShow(cmd, c, http.MethodPost, path, body, printTriggerOnce)
 }
 
 func printTriggerOnce(w io.Writer, t *triggerView) error {
@@ -202,32 +191,22 @@ func onTrigger(use, short string, work func(cmd *cobra.Command, c *client, path 
 
 // findTrigger is the id of the one trigger whose id begins so.
 func (c *client) findTrigger(ctx context.Context, prefix string) (string, error) {
-	prefix = strings.ToLower(prefix)
 	if isID(prefix) {
-		return prefix, nil
+		return strings.ToLower(prefix), nil
 	}
 	items, _, err := c.pages(ctx, "/v1/triggers", url.Values{}, 1000)
 	if err != nil {
 		return "", err
 	}
-	found, n := "", 0
-	for _, item := range items {
+	ids := make([]string, len(items))
+	for i, item := range items {
 		var t triggerView
 		if err := json.Unmarshal(item, &t); err != nil {
 			return "", err
 		}
-		if prefix != "" && strings.HasPrefix(t.ID, prefix) {
-			found = t.ID
-			n++
-		}
+		ids[i] = t.ID
 	}
-	switch n {
-	case 0:
-		return "", fmt.Errorf("no trigger's id begins with %q", prefix)
-	case 1:
-		return found, nil
-	}
-	return "", fmt.Errorf("the ids of %d triggers begin with %q", n, prefix)
+	return onlyID(prefix, "trigger", ids)
 }
 
 func triggersGetCommand() *cobra.Command {
@@ -242,40 +221,22 @@ func triggersGetCommand() *cobra.Command {
 
 func triggersEnableCommand(use, short string, on bool) *cobra.Command {
 	return onTrigger(use, short, func(cmd *cobra.Command, c *client, path string) error {
-		var raw json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodPatch, path, map[string]bool{"enabled": on}, &raw); err != nil {
+		return callAndShow(cmd, c, http.MethodPatch, path, map[string]bool{"enabled": on}, func(w io.Writer, t *triggerView) error {
+			state := "paused"
+			if t.Enabled {
+				state = "enabled"
+			}
+			if t.NextFireAt != nil {
+				state += ", next " + moment(t.NextFireAt)
+			}
+			_, err := fmt.Fprintf(w, "%s  %s\n", visible(t.ID), state)
 			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), raw)
-		}
-		var t triggerView
-		if err := json.Unmarshal(raw, &t); err != nil {
-			return err
-		}
-		state := "paused"
-		if t.Enabled {
-			state = "enabled"
-		}
-		if t.NextFireAt != nil {
-			state += ", next " + moment(t.NextFireAt)
-		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", visible(t.ID), state)
-		return err
+		})
 	})
 }
 
 func triggersRemoveCommand() *cobra.Command {
-	return onTrigger("rm", "remove a trigger; its runs stay", func(cmd *cobra.Command, c *client, path string) error {
-		if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
-			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
-		return err
-	})
+	return onTrigger("rm", "remove a trigger; its runs stay", remove)
 }
 
 func triggersRotateCommand() *cobra.Command {
@@ -295,17 +256,13 @@ func triggersFireCommand() *cobra.Command {
 			}
 			body["input"] = read
 		}
-		var got struct {
+		type started struct {
 			RunID string `json:"run_id"`
 		}
-		if err := c.call(cmd.Context(), http.MethodPost, path+"/fire", body, &got); err != nil {
+		return callAndShow(cmd, c, http.MethodPost, path+"/fire", body, func(w io.Writer, s *started) error {
+			_, err := fmt.Fprintln(w, visible(s.RunID))
 			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), got)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), visible(got.RunID))
-		return err
+		})
 	})
 	input = cmd.Flags().String("input", "", "goes over the trigger's input, a JSON object: itself, @ and a file, or - for the input")
 	return cmd

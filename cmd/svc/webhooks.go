@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -98,20 +99,11 @@ func webhooksCreateCommand() *cobra.Command {
 
 // webhookOnce makes or rotates an endpoint and shows what is shown once.
 func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
-	var raw json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodPost, path, body, &raw); err != nil {
+	return callAndShow(cmd, c, http.MethodPost, path, body, func(w io.Writer, e *webhookView) error {
+		_, err := fmt.Fprintf(w, "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
+			visible(e.ID), visible(e.URL), visible(strings.Join(e.Events, ",")), visible(e.Secret))
 		return err
-	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), raw)
-	}
-	var e webhookView
-	if err := json.Unmarshal(raw, &e); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
-		visible(e.ID), visible(e.URL), visible(strings.Join(e.Events, ",")), visible(e.Secret))
-	return err
+	})
 }
 
 // onWebhook is a command about one endpoint, with so many arguments more.
@@ -131,28 +123,18 @@ func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *cli
 
 // findWebhook is the id of the one endpoint whose id begins so.
 func (c *client) findWebhook(ctx context.Context, prefix string) (string, error) {
-	prefix = strings.ToLower(prefix)
 	if isID(prefix) {
-		return prefix, nil
+		return strings.ToLower(prefix), nil
 	}
 	var list struct{ Items []webhookView }
 	if err := c.call(ctx, http.MethodGet, "/v1/webhooks", nil, &list); err != nil {
 		return "", err
 	}
-	found, n := "", 0
-	for _, e := range list.Items {
-		if prefix != "" && strings.HasPrefix(e.ID, prefix) {
-			found = e.ID
-			n++
-		}
+	ids := make([]string, len(list.Items))
+	for i, e := range list.Items {
+		ids[i] = e.ID
 	}
-	switch n {
-	case 0:
-		return "", fmt.Errorf("no endpoint's id begins with %q", prefix)
-	case 1:
-		return found, nil
-	}
-	return "", fmt.Errorf("the ids of %d endpoints begin with %q", n, prefix)
+	return onlyID(prefix, "endpoint", ids)
 }
 
 func webhooksGetCommand() *cobra.Command {
@@ -167,23 +149,14 @@ func webhooksGetCommand() *cobra.Command {
 
 // patchWebhook changes an endpoint and shows it.
 func patchWebhook(cmd *cobra.Command, c *client, path string, body any) error {
-	var raw json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodPatch, path, body, &raw); err != nil {
+	return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, e *webhookView) error {
+		state := "disabled"
+		if e.Enabled {
+			state = "enabled"
+		}
+		_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", visible(e.ID), state, visible(strings.Join(e.Events, ",")), visible(e.URL))
 		return err
-	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), raw)
-	}
-	var e webhookView
-	if err := json.Unmarshal(raw, &e); err != nil {
-		return err
-	}
-	state := "disabled"
-	if e.Enabled {
-		state = "enabled"
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s  %s\n", visible(e.ID), state, visible(strings.Join(e.Events, ",")), visible(e.URL))
-	return err
+	})
 }
 
 func webhooksUpdateCommand() *cobra.Command {
@@ -213,14 +186,7 @@ func webhooksEnableCommand(use, short string, on bool) *cobra.Command {
 
 func webhooksRemoveCommand() *cobra.Command {
 	return onWebhook("rm ID", "remove an endpoint, with its deliveries", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
-		if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
-			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
-		return err
+		return remove(cmd, c, path)
 	})
 }
 
@@ -232,17 +198,13 @@ func webhooksRotateCommand() *cobra.Command {
 
 // sendAgain has something sent and shows the delivery's id.
 func sendAgain(cmd *cobra.Command, c *client, path string) error {
-	var got struct {
+	type sent struct {
 		DeliveryID string `json:"delivery_id"`
 	}
-	if err := c.call(cmd.Context(), http.MethodPost, path, nil, &got); err != nil {
+	return callAndShow(cmd, c, http.MethodPost, path, nil, func(w io.Writer, s *sent) error {
+		_, err := fmt.Fprintln(w, visible(s.DeliveryID))
 		return err
-	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), got)
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), visible(got.DeliveryID))
-	return err
+	})
 }
 
 func webhooksTestCommand() *cobra.Command {
@@ -264,17 +226,11 @@ func webhooksRecoverCommand() *cobra.Command {
 		if err != nil {
 			return misuse{fmt.Errorf("--since: %w", err)}
 		}
-		var got struct {
-			Deliveries int `json:"deliveries"`
-		}
-		if err := c.call(cmd.Context(), http.MethodPost, path+"/recover", map[string]time.Time{"since": from}, &got); err != nil {
+		type recovered struct{ Deliveries int }
+		return callAndShow(cmd, c, http.MethodPost, path+"/recover", map[string]time.Time{"since": from}, func(w io.Writer, r *recovered) error {
+			_, err := fmt.Fprintf(w, "%d deliveries are sent again\n", r.Deliveries)
 			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), got)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d deliveries are sent again\n", got.Deliveries)
-		return err
+		})
 	})
 	since = cmd.Flags().String("since", "", "a time as 2026-01-02T15:04:05Z, or how long ago as 90m or 36h")
 	required(cmd, "since")
