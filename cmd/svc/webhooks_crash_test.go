@@ -186,7 +186,7 @@ func (m *mailing) settles(t *testing.T, ctx context.Context, s *subscriber) (all
 	t.Helper()
 	eventually(t, ctx, "all deliveries have ended", func() bool {
 		all = m.look(ctx, s)
-		return len(all) >= len(m.runs) && !slices.ContainsFunc(all, func(d deliveryAnswer) bool { return d.Status == "pending" })
+		return len(all) > 0 && !slices.ContainsFunc(all, func(d deliveryAnswer) bool { return d.Status == "pending" })
 	})
 	return all
 }
