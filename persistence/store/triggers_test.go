@@ -292,8 +292,11 @@ func TestAnotherTenantsTriggerIsNoTrigger(t *testing.T) {
 	w := newTriggers(t)
 	g := w.hook.ID
 	for what, do := range map[string]func(ctx context.Context, tx *Tx) error{
-		"read":   func(ctx context.Context, tx *Tx) error { _, err := tx.Trigger(ctx, g); return err },
-		"update": func(ctx context.Context, tx *Tx) error { _, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{}); return err },
+		"read": func(ctx context.Context, tx *Tx) error { _, err := tx.Trigger(ctx, g); return err },
+		"update": func(ctx context.Context, tx *Tx) error {
+			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{})
+			return err
+		},
 		"rotate": func(ctx context.Context, tx *Tx) error { _, err := tx.RotateTrigger(ctx, g); return err },
 		"delete": func(ctx context.Context, tx *Tx) error { return tx.DeleteTrigger(ctx, g) },
 	} {
