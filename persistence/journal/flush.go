@@ -37,6 +37,7 @@ type outcome struct {
 	err     error
 	culprit *entry   // of refused: this one alone, where it is known
 	missed  []*entry // of lost: whose Statement missed its swap
+	late    bool     // of gone and unknown: it took longer than a flush may
 }
 
 var (
@@ -52,6 +53,7 @@ const tries = 4
 // flush writes batch and answers each of its entries.
 func (l *lane) flush(batch []*entry) {
 	clear(l.written)
+	l.patience = l.w.cfg.patience
 	l.write(batch)
 }
 
@@ -64,6 +66,7 @@ func (l *lane) write(batch []*entry) {
 		switch out.verdict {
 		case committed:
 			l.up()
+			l.patience = l.w.cfg.patience
 			l.answerWritten(batch)
 			return
 		case fenced:
@@ -132,6 +135,9 @@ func (l *lane) write(batch []*entry) {
 			if batch = l.await(batch); batch == nil {
 				return
 			}
+			if out.late && l.lessAtOnce(batch) {
+				return
+			}
 		case unknown:
 			l.broken(out.err)
 			written, ok := l.settle(batch)
@@ -145,8 +151,24 @@ func (l *lane) write(batch []*entry) {
 				return
 			}
 			batch = l.resume(batch)
+			if out.late && l.lessAtOnce(batch) {
+				return
+			}
 		}
 	}
+}
+
+// lessAtOnce sees to it that a flush which took too long is not done again as it
+// was: events multiply by the endpoints that hear of them, which no bound of a flush
+// knows. It writes several commits by halves and reports that; a single one gets
+// twice the time. That the database hung looks the same, and costs nothing more.
+func (l *lane) lessAtOnce(batch []*entry) bool {
+	if len(batch) > 1 {
+		l.halve(batch)
+		return true
+	}
+	l.patience *= 2
+	return false
 }
 
 // halve writes the halves one after the other, so that order stays.
@@ -201,7 +223,7 @@ func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 // transaction, which the database itself refuses as a whole when a row misses.
 // Else COMMIT has a round trip of its own.
 func (l *lane) transact(batch []*entry) outcome {
-	ctx, cancel := context.WithTimeout(l.w.hard, flushTimeout)
+	ctx, cancel := context.WithTimeout(l.w.hard, l.patience)
 	defer cancel()
 	failpoint.Hit(pointBeforeFlush)
 	start := l.w.cfg.Now()
@@ -239,6 +261,7 @@ func (l *lane) transact(batch []*entry) outcome {
 		l.w.turns.flushed(took)
 		return out
 	case gone, unknown:
+		out.late = errors.Is(ctx.Err(), context.DeadlineExceeded)
 		return out
 	}
 	if err := p.Close(); err != nil && l.conn.raw.IsClosed() {

@@ -66,8 +66,9 @@ type lane struct {
 
 	// Of the lane's goroutine alone.
 	conn     *conn
-	lost     backend // of the last lost connection
-	failures int     // since the last flush that the database answered
+	lost     backend       // of the last lost connection
+	failures int           // since the last flush that the database answered
+	patience time.Duration // with a flush; see lessAtOnce
 	rows     *rows
 	batch    []*entry
 	later    []*entry

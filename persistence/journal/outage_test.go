@@ -334,3 +334,29 @@ func (x *world) lock(sql string, args ...any) (release func()) {
 		}
 	}
 }
+
+// A flush that the database cannot write in its time is not sent again as it was:
+// it becomes smaller, and where it is one commit it gets more time.
+func TestAFlushThatTakesTooLongBecomesLess(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, func(c *Config) { c.Lanes, c.patience = 1, 300*time.Millisecond })
+	x.execAsOwner(`CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.03); RETURN NEW; END $$;
+		CREATE TRIGGER dawdle BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION dawdle()`)
+	large := x.auditOnly(0)
+	for range 24 { // 0.75 s
+		large.Audit = append(large.Audit, x.audit())
+	}
+	x.must(large)
+	var wg sync.WaitGroup
+	for range 40 { // 1.2 s together
+		wg.Go(func() {
+			if err := x.do(x.auditOnly(0)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := x.count(`SELECT count(*) FROM audit_log`); n != 25+40 {
+		t.Errorf("%d rows, want each of 65 once", n)
+	}
+}

@@ -45,6 +45,8 @@ type Config struct {
 	// OnEvent is called, by a lane, for each event that was made durable: endpoints
 	// may have something to send. It does not block. nil: nobody is told.
 	OnEvent func(id.TenantID, webhook.Type)
+
+	patience time.Duration // with a flush, unless a test has less: flushTimeout
 }
 
 // Writer is the one group-commit writer of a process.
@@ -82,6 +84,9 @@ func New(cfg Config) *Writer {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.patience <= 0 {
+		cfg.patience = flushTimeout
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
