@@ -115,6 +115,7 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		h.born, h.ref = true, c.Ref()
 		h.k.metrics.activations.Inc()
 	}
+	h.used = h.k.cfg.Now() // when it came: whoever has its reply knows it as used
 	if err := h.run(c, in, in.n == 0); errors.Is(err, errOld) {
 		h.drop()
 		if err := h.run(c, in, false); err != nil {
@@ -124,7 +125,6 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		h.fail(c, in, err)
 	}
 	if !h.over {
-		h.used = h.k.cfg.Now()
 		h.leaveIfIdle(c, h.used)
 	}
 	h.busy = false
