@@ -48,6 +48,8 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	c.ask(t, ctx, 201, "POST", "/v1/connections", object{"mcp_server_id": tools.ID, "name": "Token", "credentials": object{"token": "desk-token"}}, &connection)
 	c.ask(t, ctx, 201, "POST", "/v1/tool-grants", object{"source": "mcp", "mcp_server_id": tools.ID, "tool_pattern": "*", "effect": "allow"}, nil)
 	c.ask(t, ctx, 201, "POST", "/v1/approval-policies", object{"name": "Two people", "tool_pattern": "desk.orders.refund", "risk": "high", "required_approvals": 2}, nil)
+	ear := newSink(t, answers(200))
+	endpoint := c.subscribe(t, ctx, ear, "webhook.test")
 	kept := c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "second"}, nil, "Idempotency-Key", "kept")
 	var secondKey struct{ Secret string }
 	if err := json.Unmarshal(kept.body, &secondKey); err != nil {
@@ -55,6 +57,8 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	}
 	onOwn := c.publish(t, "On its own model", object{"model": object{"provider": "own", "name": "m"}})
 	clerk := c.publish(t, "Clerk", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": "desk"}}}})
+	var hook triggerView
+	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Hook", "kind": "hook", "target": object{"agent_id": clerk}}, &hook)
 	thread := c.thread(t, ctx, clerk)
 	waiting := c.say(t, ctx, thread, `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}`)
 	c.poll(t, ctx, waiting, "waiting_approval")
@@ -137,6 +141,12 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		t.Errorf("paid %+v", paid)
 	}
 	c.poll(t, ctx, c.say(t, ctx, thread, "/say the history opens"), "succeeded")
+	c.poll(t, ctx, c.fires(t, ctx, hook, `{"text":"/say the hook's secret opens"}`), "succeeded")
+	c.ask(t, ctx, 202, "POST", endpoint.path+"/test", nil, nil)
+	eventually(t, ctx, "the test is heard", func() bool { return len(ear.arrivals()) > 0 })
+	if a := ear.arrivals()[0]; endpoint.signer(a) != 0 {
+		t.Errorf("signed by something else than the endpoint's secret: %+v", a)
+	}
 	if healthy, _, code := n.run(current(newKey), "", "doctor"); code != 0 {
 		t.Errorf("doctor: %s", healthy)
 	}

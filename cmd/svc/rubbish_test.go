@@ -32,7 +32,8 @@ type operation struct {
 	owner        bool // for owners only, which a key never is
 }
 
-// operations reads the live description: a route that is added is tested.
+// operations reads the live description: a route that is added is tested. Calls of
+// hooks have no key and are signed: see TestHookOrder.
 func operations(t *testing.T, ctx context.Context, c *client) []operation {
 	t.Helper()
 	var doc struct {
@@ -53,6 +54,9 @@ func operations(t *testing.T, ctx context.Context, c *client) []operation {
 	c.ask(t, ctx, 200, "GET", "/v1/openapi.json", nil, &doc)
 	var out []operation
 	for path, methods := range doc.Paths {
+		if strings.HasPrefix(path, "/hooks/") {
+			continue
+		}
 		for method, op := range methods {
 			o := operation{method: strings.ToUpper(method), path: path, owner: strings.Contains(op.Description, "Least role: owner")}
 			for _, p := range op.Parameters {
@@ -182,6 +186,10 @@ func (c *client) world(t *testing.T, ctx context.Context) map[string]string {
 	ids["tool-grants"] = made.ID
 	c.ask(t, ctx, 201, "POST", "/v1/approval-policies", object{"name": "Foreign", "tool_pattern": "*"}, &made)
 	ids["approval-policies"] = made.ID
+	c.ask(t, ctx, 201, "POST", "/v1/webhooks", object{"url": "http://127.0.0.1:9/", "events": []string{"webhook.test"}}, &made)
+	ids["webhooks"] = made.ID
+	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Foreign", "kind": "hook", "target": object{"agent_id": ids["agents"]}}, &made)
+	ids["triggers"] = made.ID
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
 }
@@ -295,7 +303,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 func snapshot(t *testing.T, ctx context.Context, c *client, ids map[string]string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals"} {
+	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers"} {
 		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/"+kind+"/"+ids[kind], nil, nil))
 	}
 	var keys struct {
@@ -500,7 +508,7 @@ func wrongTypes(example any) map[string]any {
 func counts(t *testing.T, ctx context.Context, c *client) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers"} {
+	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers"} {
 		var list struct{ Items []any }
 		c.ask(t, ctx, 200, "GET", path+"?limit=100", nil, &list)
 		fmt.Fprintf(&b, "%s:%d ", path, len(list.Items))
