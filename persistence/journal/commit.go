@@ -237,7 +237,8 @@ type Event struct {
 
 // Statement is one statement of a commit that has no bulk form. It runs after
 // the bulk statements and the approval, in the order of the commit. With Swap set it must affect
-// exactly one row, else the commit is an ErrConflict; Settle then is a query
+// exactly one row, or raise svc_missed itself where it misses, else the commit is an
+// ErrConflict; Settle then is a query
 // with the single argument Op that says whether the statement's row was last
 // written by this operation. A statement without Settle, in a commit that writes
 // no other row than by such statements, must be one that may run twice.
