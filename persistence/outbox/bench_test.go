@@ -46,7 +46,7 @@ func BenchmarkDrain(b *testing.B) {
 					}
 					turn.Results = turn.Results[:0]
 					for _, a := range c.Attempts {
-						turn.Results = append(turn.Results, Result{Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliverySucceeded, HTTPStatus: 200, Duration: time.Millisecond})
+						turn.Results = append(turn.Results, Result{Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliverySucceeded, HTTPStatus: 200, Duration: time.Millisecond})
 					}
 				}
 			})

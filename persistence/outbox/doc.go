@@ -18,10 +18,11 @@
 // due. Two Turns of one endpoint are never in the same flush.
 //
 // Limits: a flush takes at most 256 Turns. The bodies of a Turn's claims are at most
-// 8 MiB together, and those of a flush 64 MiB, or one for each Turn where a single
-// one is larger.
+// 8 MiB together, or fewer where it asks for that, and those of a flush 64 MiB, or one
+// for each Turn where a single one is larger.
 //
-// Loss: a result can be written twice, since it is guarded by the attempt it is of;
+// Loss: a result can be written twice, since it is guarded by the attempt it is of
+// (its number, and when it was begun);
 // while the database is gone it waits, until its caller leaves. A claim whose commit
 // is in doubt, or whose caller has left before the answer, is not answered. In the
 // first case its delivery is due again at the time that the claim has set, with that

@@ -108,7 +108,8 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 			for n, place := range places {
 				open[n] = e.Results[place]
 			}
-			e.Results, e.Want, e.held = open, max(0, e.Want-len(f.attempts[i])), true
+			e.Results, e.held = open, true
+			e.claimedNow(f.attempts[i])
 			held = append(held, e)
 			continue
 		}
@@ -120,6 +121,20 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 		o.answer(e, reply{claimed: Claimed{Attempts: e.claimed, Next: next}})
 	}
 	o.putBack(held)
+}
+
+// claimedNow takes what was claimed from what e wants.
+func (e *entry) claimedNow(attempts []Attempt) {
+	e.Want = max(0, e.Want-len(attempts))
+	if e.Bytes == 0 {
+		return
+	}
+	for _, a := range attempts {
+		e.Bytes -= len(a.Body)
+	}
+	if e.Bytes <= 0 {
+		e.Want, e.Bytes = 0, 0
+	}
 }
 
 // transact writes batch in one transaction, which is one round trip.
@@ -202,6 +217,7 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 		tenants     = make([]id.TenantID, n)
 		webhooks    = make([]id.WebhookID, n)
 		deliveries  = make([]id.DeliveryID, n)
+		beguns      = make([]*time.Time, n)
 		statuses    = make([]string, n)
 		codes       = make([]*int32, n)
 		errs        = make([]*string, n)
@@ -213,6 +229,9 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 		e, r := batch[p.turn], result(p)
 		ords[i], tenants[i], webhooks[i], deliveries[i], tries[i] = int32(i), e.Endpoint.Tenant, e.Endpoint.ID, r.Delivery, int32(r.N)
 		statuses[i], durations[i], unsent[i] = string(r.Status), r.Duration.Milliseconds(), r.Unsent
+		if !r.BegunAt.IsZero() {
+			beguns[i] = &r.BegunAt
+		}
 		if r.HTTPStatus != 0 {
 			code := int32(r.HTTPStatus)
 			codes[i] = &code
@@ -228,7 +247,7 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 		}
 	}
 	t.results, t.settled = n, map[string]int{}
-	b.Queue(prefix+"settle", tenants, webhooks, deliveries, tries, statuses, codes, errs, durations, nexts, unsent).Query(func(rows pgx.Rows) error {
+	b.Queue(prefix+"settle", tenants, webhooks, deliveries, tries, beguns, statuses, codes, errs, durations, nexts, unsent).Query(func(rows pgx.Rows) error {
 		var status string
 		_, err := pgx.ForEachRow(rows, []any{&status}, func() error {
 			t.settled[status]++
@@ -236,7 +255,7 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 		})
 		return err
 	})
-	b.Queue(prefix+"unsettled", ords, tenants, webhooks, deliveries, tries).Query(func(rows pgx.Rows) error {
+	b.Queue(prefix+"unsettled", ords, tenants, webhooks, deliveries, tries, beguns).Query(func(rows pgx.Rows) error {
 		var ord int
 		_, err := pgx.ForEachRow(rows, []any{&ord}, func() error {
 			p := places[ord]
@@ -251,12 +270,13 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 // queueClaims adds the statements that claim what is wanted and look what is due next.
 func (o *Outbox) queueClaims(b *pgx.Batch, batch []*entry, f *findings, t *tally) {
 	n := len(batch)
-	ords, tenants, webhooks, wants := make([]int32, n), make([]id.TenantID, n), make([]id.WebhookID, n), make([]int32, n)
+	ords, tenants, webhooks, wants, bytes := make([]int32, n), make([]id.TenantID, n), make([]id.WebhookID, n), make([]int32, n), make([]int64, n)
+	most := min(maxTurnBytes, maxFlushBytes/n)
 	for i, e := range batch {
+		bytes[i] = int64(min(most, cmp.Or(e.Bytes, most)))
 		ords[i], tenants[i], webhooks[i], wants[i] = int32(i), e.Endpoint.Tenant, e.Endpoint.ID, int32(min(e.Want, maxWant))
 	}
 	if slices.ContainsFunc(wants, func(n int32) bool { return n > 0 }) {
-		bytes := min(maxTurnBytes, maxFlushBytes/n)
 		b.Queue(prefix+"claim", ords, tenants, webhooks, wants, o.began, o.begunAgain(), bytes, lostWords).Query(func(rows pgx.Rows) error {
 			return o.readClaims(rows, f, t)
 		})
@@ -281,7 +301,7 @@ func (o *Outbox) begunAgain() []time.Time {
 	at := make([]time.Time, webhook.Attempts)
 	for i := range at {
 		wait, _ := webhook.Pause(o.cfg.Backoff, i+1) // none after the last: it is ended then
-		at[i] = o.began.Add(o.cfg.Timeout + grace + wait)
+		at[i] = o.began.Add(o.cfg.Timeout + Grace + wait)
 	}
 	return at
 }

@@ -40,8 +40,6 @@ const (
 	lockPause      = 20 * time.Millisecond // until a result is tried again whose row is locked
 	lockedLater    = 100 * time.Millisecond
 	connectTimeout = 5 * time.Second
-	// grace is what an attempt takes beside its time-out, until its result is written.
-	grace = 2 * time.Second
 )
 
 // Config says who sends what from where.
@@ -179,7 +177,7 @@ func (o *Outbox) Turn(ctx context.Context, t Turn) (Claimed, error) {
 // check answers ErrRefused for what no attempt can have come to.
 func check(t Turn) error {
 	refuse := func(why string) error { return fmt.Errorf("%w: %s", ErrRefused, why) }
-	if t.Want < 0 {
+	if t.Want < 0 || t.Bytes < 0 {
 		return refuse("less than nothing is wanted")
 	}
 	for _, r := range t.Results {
@@ -264,7 +262,7 @@ func (o *Outbox) giveBack(of Endpoint, unsent []Attempt) {
 	}
 	e := &entry{Turn: Turn{Endpoint: of}, done: make(chan reply, 1)}
 	for _, a := range unsent {
-		e.Results = append(e.Results, Result{Delivery: a.Delivery, N: a.N, Unsent: true})
+		e.Results = append(e.Results, Result{Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Unsent: true})
 	}
 	o.queue = append(o.queue, e)
 	o.signal()

@@ -31,7 +31,7 @@ func TestPlansFollowTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hangUp(conn)
-	nulls := map[string]int{"settle": 10, "unsettled": 5, "claim": 8, "next": 4}
+	nulls := map[string]int{"settle": 11, "unsettled": 6, "claim": 8, "next": 4}
 	for name := range nulls {
 		if _, err := conn.Exec(t.Context(), "PREPARE plan_"+name+" AS "+queries.Get(name)); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestAResultIsWhatBecomesOfADelivery(t *testing.T) {
 		{"its error is not storable as it is", Result{Status: lifecycle.DeliveryFailed, Error: "a\x00b\xff\xfec"},
 			row{Status: "failed", Attempts: 1, LastError: ptr("a�b�c"), AttemptLog: []logged{{noon, nil, ptr("a�b�c"), ptr(0)}}}},
 		{"it is of a later attempt", Result{N: 1, Status: lifecycle.DeliverySucceeded},
-			row{Status: "pending", Attempts: 1, BegunAt: &noon, NextAttemptAt: ptr(noon.Add(timeout + grace + backoff))}},
+			row{Status: "pending", Attempts: 1, BegunAt: &noon, NextAttemptAt: ptr(noon.Add(timeout + Grace + backoff))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := x.endpoint()
@@ -101,7 +101,7 @@ func TestAResultIsWhatBecomesOfADelivery(t *testing.T) {
 			if a.N != 1 || !a.BegunAt.Equal(noon) && a.BegunAt.Sub(noon) > time.Millisecond {
 				t.Fatalf("claimed %+v", a)
 			}
-			x.exec(`UPDATE webhook_deliveries SET begun_at = $2, next_attempt_at = $3 WHERE id = $1`, d, noon, noon.Add(timeout+grace+backoff)) // flushes bump the clock
+			x.exec(`UPDATE webhook_deliveries SET begun_at = $2, next_attempt_at = $3 WHERE id = $1`, d, noon, noon.Add(timeout+Grace+backoff)) // flushes bump the clock
 			c.result.Delivery, c.result.N = d, c.result.N+a.N
 			for range 2 { // a result that comes twice changes nothing more
 				x.must(Turn{Endpoint: e, Results: []Result{c.result}})
@@ -167,7 +167,7 @@ func TestClaimsWithoutResults(t *testing.T) {
 	d := x.pending(e, noon)
 	body := x.row(d).Body
 	now := noon
-	for n, wait := range []time.Duration{17 * time.Second, 22 * time.Second, 32 * time.Second, 52 * time.Second, 12 * time.Second} {
+	for n, wait := range []time.Duration{22 * time.Second, 27 * time.Second, 37 * time.Second, 57 * time.Second, 17 * time.Second} {
 		a := x.claim(e)
 		if a.Delivery != d || a.N != n+1 || string(a.Body) != body || !a.BegunAt.Equal(now) {
 			t.Fatalf("attempt %d: %+v at %v", n+1, a, now)
@@ -197,7 +197,7 @@ func TestClaimsWithoutResults(t *testing.T) {
 				t.Errorf("entry %d: %s", n+1, show(got))
 			}
 			wait, _ := webhook.Pause(backoff, n+1)
-			at = at.Add(timeout + grace + wait)
+			at = at.Add(timeout + Grace + wait)
 		}
 	}
 	// What comes too late is not taken.
@@ -321,7 +321,7 @@ func TestTheOldestComeFirst(t *testing.T) {
 	}
 	c = x.must(Turn{Endpoint: e, Want: 5})
 	// Two are under way since before: the first of them would be begun again first.
-	if got := deliveries(c); !slices.Equal(got, []id.DeliveryID{third}) || c.Next.Sub(noon.Add(timeout+grace+backoff)) > time.Millisecond {
+	if got := deliveries(c); !slices.Equal(got, []id.DeliveryID{third}) || c.Next.Sub(noon.Add(timeout+Grace+backoff)) > time.Millisecond {
 		t.Errorf("%v, next %v", got, c.Next)
 	}
 	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: first, N: 1, Status: lifecycle.DeliverySucceeded}, {Delivery: second, N: 1, Status: lifecycle.DeliverySucceeded}}})
@@ -379,6 +379,111 @@ func TestBodiesOfATurnAreBounded(t *testing.T) {
 				t.Errorf("%s, turn %d: %d attempts, next %v", c.name, i+1, len(got.Attempts), got.Next)
 			}
 		}
+	}
+}
+
+// A Turn's own bound, beside the one of all: exact to the byte, and never without one.
+func TestBytesThatATurnAsksFor(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name   string
+		bytes  int
+		bodies []int
+		want   int
+	}{
+		{"to the byte", 300, []int{100, 200, 1}, 2},
+		{"a byte more", 301, []int{100, 200, 1}, 3},
+		{"less than the first", 1, []int{100, 1}, 1},
+		{"more than fits in a turn", 100 * mib, []int{4 * mib, 4 * mib, 1}, 2},
+	} {
+		e, other := x.endpoint(), x.endpoint()
+		for i, n := range c.bodies {
+			x.pendingOf(e, noon.Add(time.Duration(i-len(c.bodies))*time.Second), make([]byte, n))
+			x.pendingOf(other, noon.Add(-time.Minute), []byte("{}"))
+		}
+		got := x.must(Turn{Endpoint: e, Want: 32, Bytes: c.bytes})
+		if n := len(got.Attempts); n != c.want || n < len(c.bodies) && !got.Next.Before(noon) {
+			t.Errorf("%s: %d attempts, next %v", c.name, n, got.Next)
+		}
+		if n := len(x.must(Turn{Endpoint: other, Want: 32}).Attempts); n != len(c.bodies) {
+			t.Errorf("%s: another endpoint has %d", c.name, n)
+		}
+	}
+}
+
+// What was claimed by a flush that met a locked result counts against the bound.
+func TestBytesOfATurnThatIsHeld(t *testing.T) {
+	for _, c := range []struct{ bytes, want int }{{0, 3}, {201, 3}, {200, 0}, {199, 0}} {
+		e := &entry{Turn: Turn{Want: 5, Bytes: c.bytes}}
+		e.claimedNow([]Attempt{{Body: make([]byte, 100)}, {Body: make([]byte, 100)}})
+		if e.Want != c.want || (e.Bytes > 0) != (c.bytes > 200) {
+			t.Errorf("of %d bytes: %d are wanted, %d bytes", c.bytes, e.Want, e.Bytes)
+		}
+	}
+}
+
+// While an attempt is under way its endpoint is disabled, enabled again, and the
+// delivery recovered: its first attempt is another one now, which the result of the
+// former does not settle. Who does not know when its attempt was begun settles the
+// one that is under way.
+func TestAResultOfAFormerRound(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	e := x.endpoint()
+	d := x.pending(e, noon)
+	former := x.claim(e)
+	x.exec(`UPDATE webhook_deliveries SET status = 'pending', attempts = 0, begun_at = NULL, next_attempt_at = $2 WHERE id = $1`, d, noon)
+	latter := x.claim(e)
+	if former.N != latter.N || former.BegunAt.Equal(latter.BegunAt) {
+		t.Fatalf("%+v, %+v: void", former, latter)
+	}
+	before := show(x.row(d))
+	for _, r := range []Result{{Status: lifecycle.DeliverySucceeded}, {Status: lifecycle.DeliveryFailed, Error: "e"}, {Unsent: true}} {
+		r.Delivery, r.N, r.BegunAt = d, former.N, former.BegunAt
+		x.must(Turn{Endpoint: e, Results: []Result{r}})
+		if after := show(x.row(d)); after != before {
+			t.Fatalf("%+v: %s, was %s", r, after, before)
+		}
+	}
+	// Nor does it wait for the row of the latter.
+	tx, err := x.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM webhook_deliveries WHERE id = $1 FOR UPDATE`, d); err != nil {
+		t.Fatal(err)
+	}
+	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: former.N, BegunAt: former.BegunAt, Status: lifecycle.DeliverySucceeded}}})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: latter.N, BegunAt: latter.BegunAt.In(time.Local), Status: lifecycle.DeliveryPending, Error: "e", NextAt: noon}}})
+	if r := x.row(d); r.BegunAt != nil || r.Attempts != 1 || len(r.AttemptLog) != 1 {
+		t.Errorf("its own: %s", show(r))
+	}
+	second := x.claim(e)
+	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: second.N, Status: lifecycle.DeliverySucceeded}}})
+	if r := x.row(d); r.Status != "succeeded" {
+		t.Errorf("of no time: %s", show(r))
+	}
+}
+
+// The last attempt's success counts as late as its result may come.
+func TestALateSuccessOfTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	x := newWorld(t, nil)
+	e := x.endpoint()
+	d := x.pending(e, noon)
+	x.exec(`UPDATE webhook_deliveries SET attempts = 4 WHERE id = $1`, d)
+	a := x.claim(e)
+	x.clock.set(noon.Add(timeout + 2*time.Second + 5*time.Second - time.Millisecond)) // time-out, its endpoint is read, a turn
+	x.must(Turn{Endpoint: e, Want: 1})
+	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliverySucceeded, HTTPStatus: 200}}})
+	if r := x.row(d); r.Status != "succeeded" || r.LastError != nil {
+		t.Errorf("%s", show(r))
 	}
 }
 

@@ -16,15 +16,17 @@ WITH own AS MATERIALIZED (
 )
 SELECT FROM own HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
+-- An attempt is known by its number and, where it is given, by when it was begun: a
+-- delivery that was sent again by hand begins anew with the first.
 -- A delivery that is not pending any more while its attempt is under way was ended
 -- by who disabled its endpoint: only a success changes that.
 -- name: settle
 WITH own AS MATERIALIZED (
   SELECT u.*
-  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::int[], $7::text[], $8::bigint[], $9::timestamptz[], $10::boolean[])
-    AS u (tenant_id, webhook_id, id, n, status, http_status, error, duration_ms, next_at, unsent)
+  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::timestamptz[], $6::text[], $7::int[], $8::text[], $9::bigint[], $10::timestamptz[], $11::boolean[])
+    AS u (tenant_id, webhook_id, id, n, begun_at, status, http_status, error, duration_ms, next_at, unsent)
   JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
-  WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+  WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
   FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE webhook_deliveries d
@@ -36,29 +38,29 @@ SET status = CASE WHEN u.unsent OR u.status = 'pending' THEN d.status::text ELSE
     last_error = CASE WHEN u.unsent OR (d.status <> 'pending' AND u.status <> 'succeeded') THEN d.last_error ELSE u.error END,
     attempt_log = CASE WHEN u.unsent THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, u.http_status, u.error, u.duration_ms) END
 FROM own u
-WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
 RETURNING CASE WHEN u.unsent THEN 'unsent' ELSE d.status::text END
 
 -- Results whose attempts are under way all the same: somebody holds their rows.
 -- name: unsettled
 SELECT u.ord
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[]) AS u (ord, tenant_id, webhook_id, id, n)
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::timestamptz[]) AS u (ord, tenant_id, webhook_id, id, n, begun_at)
 JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
-WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at IS NOT NULL
+WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
 
 -- $6 is when an attempt is begun again, by how many were begun before it: the
 -- parameter has one time for each attempt there may be. A delivery whose begun_at is
 -- set was under way in a process of which nothing was heard; after the last attempt
--- that is its end. $7 bounds the bytes of an endpoint: the one that goes beyond it is
--- the last.
+-- that is its end. $7 bounds the bytes of each endpoint: the one that goes beyond it
+-- is the last.
 -- name: claim
 WITH turn AS MATERIALIZED (
-  SELECT u.ord, u.tenant_id, u.webhook_id, u.want
-  FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::int[]) AS u (ord, tenant_id, webhook_id, want)
+  SELECT u.ord, u.tenant_id, u.webhook_id, u.want, u.bytes
+  FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::int[], $7::bigint[]) AS u (ord, tenant_id, webhook_id, want, bytes)
   JOIN webhooks w ON w.tenant_id = u.tenant_id AND w.id = u.webhook_id
   WHERE w.enabled AND (w.expires_at IS NULL OR w.expires_at > $5)
 ), due AS MATERIALIZED (
-  SELECT t.ord, x.*
+  SELECT t.ord, t.bytes, x.*
   FROM turn t CROSS JOIN LATERAL (
     SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) - l.size AS before
     FROM (
@@ -79,7 +81,7 @@ SET status = CASE WHEN d.attempts < cardinality($6::timestamptz[]) THEN 'pending
     last_error = CASE WHEN d.begun_at IS NULL THEN d.last_error ELSE $8 END,
     attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $8, NULL) END
 FROM due u
-WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before < $7::bigint
+WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND u.before < u.bytes
 RETURNING u.ord, u.next_attempt_at, u.begun_at IS NOT NULL, d.status = 'failed', d.id, d.event_id, d.type, d.body, d.attempts
 
 -- name: next
