@@ -13,9 +13,9 @@ import (
 
 // FiredConfig is what Fired needs.
 type FiredConfig struct {
-	// Note moves last_fired_at of triggers, which never goes back
-	// (store.Schedules.NoteFired).
-	Note func(ctx context.Context, fired []store.Firing) error
+	// Note moves last_fired_at of triggers, which never goes back, but for those that
+	// somebody changes just now (store.Schedules.NoteFired).
+	Note func(ctx context.Context, fired []store.Firing) (skipped []store.Firing, err error)
 	Now  func() time.Time // the cluster's clock; nil: time.Now
 	Log  zerolog.Logger
 }
@@ -76,7 +76,8 @@ func (f *Fired) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends it; what was not noted yet is noted, if ctx allows.
+// Stop ends it; what was not noted yet is noted, if ctx allows. What is skipped then
+// is lost: that last_fired_at is behind until the trigger fires again.
 func (f *Fired) Stop(ctx context.Context) error {
 	if f.cancel == nil {
 		return nil
@@ -108,7 +109,7 @@ func (f *Fired) loop(ctx context.Context) {
 }
 
 // runOnce notes what was told since the last time, and says of how many triggers.
-// What it cannot note it keeps.
+// What it cannot note, or is skipped, it keeps.
 func (f *Fired) runOnce(ctx context.Context) (int, error) {
 	f.mu.Lock()
 	told := f.last
@@ -121,11 +122,12 @@ func (f *Fired) runOnce(ctx context.Context) (int, error) {
 	for k, when := range told {
 		fired = append(fired, store.Firing{Tenant: k.tenant, Trigger: k.trigger, At: when})
 	}
-	if err := f.cfg.Note(ctx, fired); err != nil {
-		for k, when := range told {
-			f.add(k, when)
-		}
-		return 0, err
+	kept, err := f.cfg.Note(ctx, fired)
+	if err != nil {
+		kept = fired
 	}
-	return len(fired), nil
+	for _, k := range kept {
+		f.add(at{k.Tenant, k.Trigger}, k.At)
+	}
+	return len(fired) - len(kept), err
 }

@@ -3,7 +3,6 @@ package trigger
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,14 +16,23 @@ import (
 type notes struct {
 	calls [][]store.Firing
 	err   error
+	held  id.TriggerID // is skipped
 }
 
-func (n *notes) note(_ context.Context, fired []store.Firing) error {
+func (n *notes) note(_ context.Context, fired []store.Firing) (skipped []store.Firing, err error) {
 	if n.err != nil {
-		return n.err
+		return nil, n.err
 	}
-	n.calls = append(n.calls, slices.Clone(fired))
-	return nil
+	var noted []store.Firing
+	for _, f := range fired {
+		if f.Trigger == n.held {
+			skipped = append(skipped, f)
+		} else {
+			noted = append(noted, f)
+		}
+	}
+	n.calls = append(n.calls, noted)
+	return skipped, nil
 }
 
 func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
@@ -64,6 +72,25 @@ func TestWhatCannotBeNotedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(n.calls) != 1 || !n.calls[0][0].At.Equal(now) {
+		t.Errorf("%+v", n.calls)
+	}
+}
+
+func TestWhatIsSkippedIsNotedTheNextTime(t *testing.T) {
+	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
+	tenant, held, free := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
+	n := &notes{held: held}
+	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	f.Fired(tenant, held, "hook")
+	f.Fired(tenant, free, "hook")
+	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
+		t.Fatal(told, err)
+	}
+	n.held = id.TriggerID{}
+	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
+		t.Fatal(told, err)
+	}
+	if len(n.calls) != 2 || len(n.calls[1]) != 1 || n.calls[1][0] != (store.Firing{Tenant: tenant, Trigger: held, At: now}) {
 		t.Errorf("%+v", n.calls)
 	}
 }

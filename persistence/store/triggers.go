@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -337,19 +336,26 @@ type Hook struct {
 	ID     id.TriggerID
 	Agent  id.AgentID
 	Input  api.Value // an object, or nothing
-	Secret []byte    // opened
+	Secret vault.Secret
 }
 
 // Find finds a hook; nil where the id is unknown, a schedule's, or paused.
 func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
-	row, err := one[Hook](ctx, h.view, "hook", g)
+	row, err := one[struct {
+		Tenant id.TenantID
+		ID     id.TriggerID
+		Agent  id.AgentID
+		Input  api.Value
+		Secret []byte // sealed
+	}](ctx, h.view, "hook", g)
 	if err != nil || row == nil {
 		return nil, err
 	}
-	if row.Secret, err = h.vault.Open(hookAt(row.Tenant, g), row.Secret); err != nil {
+	secret, err := h.vault.Open(hookAt(row.Tenant, g), row.Secret)
+	if err != nil {
 		return nil, fmt.Errorf("open the secret of trigger %s: %w", g, err)
 	}
-	return row, nil
+	return &Hook{Tenant: row.Tenant, ID: row.ID, Agent: row.Agent, Input: row.Input, Secret: vault.NewSecret(secret)}, nil
 }
 
 // Schedules is what the actors of triggers need of the tables.
@@ -412,17 +418,13 @@ type Firing struct {
 	At      time.Time
 }
 
-// NoteFired moves last_fired_at of many triggers, which never goes back.
-func (s *Schedules) NoteFired(ctx context.Context, fired []Firing) error {
+// NoteFired moves last_fired_at of many triggers, which never goes back. It waits
+// for nobody: those that somebody changes just now it skips, and answers.
+func (s *Schedules) NoteFired(ctx context.Context, fired []Firing) (skipped []Firing, err error) {
 	n := len(fired)
 	tenants, triggers, at := make([]id.TenantID, n), make([]id.TriggerID, n), make([]time.Time, n)
-	// In one order everywhere: two nodes that note the same never wait for each other.
-	slices.SortFunc(fired, func(a, b Firing) int { return bytes.Compare(a.Trigger.UUID[:], b.Trigger.UUID[:]) })
 	for i, f := range fired {
 		tenants[i], triggers[i], at[i] = f.Tenant, f.Trigger, f.At
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, queries.Get("triggers_fired"), tenants, triggers, at)
-	return named(err)
+	return all[Firing](ctx, s.view(id.TenantID{}), "triggers_fired", tenants, triggers, at)
 }

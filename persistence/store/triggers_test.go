@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -237,7 +238,7 @@ func TestAHookIsFoundByItsIDAlone(t *testing.T) {
 		return h
 	}
 	h := find(w.hook.ID)
-	if h == nil || h.Tenant != w.a || h.Agent != w.agent || string(h.Secret) != w.hook.Secret || string(h.Input) != `{"a":1}` {
+	if h == nil || h.Tenant != w.a || h.Agent != w.agent || string(h.Secret.Reveal()) != w.hook.Secret || string(h.Input) != `{"a":1}` {
 		t.Fatalf("%+v", h)
 	}
 	var stored []byte
@@ -254,7 +255,7 @@ func TestAHookIsFoundByItsIDAlone(t *testing.T) {
 		rotated, err = tx.RotateTrigger(ctx, w.hook.ID)
 		return err
 	})
-	if rotated.Secret == w.hook.Secret || string(find(w.hook.ID).Secret) != rotated.Secret {
+	if rotated.Secret == w.hook.Secret || string(find(w.hook.ID).Secret.Reveal()) != rotated.Secret {
 		t.Error("the secret is the old one")
 	}
 	w.update(w.hook.ID, api.TriggerPatch{Enabled: ptr(false)})
@@ -482,9 +483,9 @@ func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
 	w := newTriggers(t)
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for _, when := range []time.Time{at, at.Add(-time.Hour)} {
-		err := w.schedules.NoteFired(t.Context(), []Firing{{w.a, w.hook.ID, when}, {w.b, w.schedule.ID, when}, {w.a, id.TriggerID{UUID: id.NewAnywhere()}, when}})
-		if err != nil {
-			t.Fatal(err)
+		skipped, err := w.schedules.NoteFired(t.Context(), []Firing{{w.a, w.hook.ID, when}, {w.b, w.schedule.ID, when}, {w.a, id.TriggerID{UUID: id.NewAnywhere()}, when}})
+		if err != nil || len(skipped) > 0 {
+			t.Fatal(skipped, err)
 		}
 	}
 	for g, want := range map[id.TriggerID]*time.Time{w.hook.ID: &at, w.schedule.ID: nil} {
@@ -492,5 +493,101 @@ func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
 		if err != nil || (row.LastFiredAt == nil) != (want == nil) || want != nil && !row.LastFiredAt.Equal(*want) {
 			t.Errorf("%s: %v, %v", g, row.LastFiredAt, err)
 		}
+	}
+}
+
+// Who notes does not wait for who changes a trigger, which may wait for a row that
+// was noted already.
+func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	w := newTriggers(t)
+	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	held, free := Firing{w.a, w.hook.ID, at}, Firing{w.a, w.schedule.ID, at}
+	holder, err := w.db.Admin(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(t.Context(), `SELECT FROM triggers WHERE id = $1 FOR NO KEY UPDATE`, held.Trigger); err != nil {
+		t.Fatal(err)
+	}
+	note := func(fired ...Firing) []Firing {
+		t.Helper()
+		skipped, err := w.schedules.NoteFired(t.Context(), fired)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return skipped
+	}
+	if skipped := note(held, free); len(skipped) != 1 || skipped[0].Tenant != held.Tenant || skipped[0].Trigger != held.Trigger || !skipped[0].At.Equal(at) {
+		t.Errorf("skipped %+v", skipped)
+	}
+	noted := func(f Firing) bool {
+		t.Helper()
+		row, err := w.View(w.a).Trigger(t.Context(), f.Trigger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row.LastFiredAt != nil && row.LastFiredAt.Equal(at)
+	}
+	if noted(held) || !noted(free) {
+		t.Errorf("noted: the one that is held %t, the other %t", noted(held), noted(free))
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if skipped := note(held); len(skipped) > 0 || !noted(held) {
+		t.Errorf("let go: skipped %+v, noted %t", skipped, noted(held))
+	}
+}
+
+// Who archives an agent locks its triggers and their timers in the order of their
+// ids, wherever they lie: of the rows behind one that is held it has none yet.
+func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
+	t.Parallel()
+	for table, key := range map[string]string{"triggers": "id", "timers": "entity_id"} {
+		w := newTriggers(t)
+		ctx, admin := t.Context(), w.db.Admin(t)
+		first := w.schedule.ID
+		last := w.create(api.TriggerCreate{Kind: lifecycle.TriggerSchedule, Schedule: &api.Schedule{Cron: "0 9 * * *"}}).ID
+		if bytes.Compare(first.UUID[:], last.UUID[:]) > 0 {
+			first, last = last, first
+		}
+		// Anew, so that the first one lies behind the last one.
+		if _, err := admin.Exec(ctx, `UPDATE triggers SET name = 'moved' WHERE id = $1`, first); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Exec(ctx, `UPDATE timers SET due_at = due_at + interval '1 s' WHERE entity_id = $1`, first); err != nil {
+			t.Fatal(err)
+		}
+		holder, err := admin.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		if err := holder.QueryRow(ctx, `SELECT pg_backend_pid() FROM `+table+` WHERE `+key+` = $1 FOR NO KEY UPDATE`, first).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		archived := make(chan error, 1)
+		go func() {
+			archived <- w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+				return nil, tx.pauseTriggers(ctx, w.agent)
+			})
+		}()
+		for deadline, waits := time.Now().Add(5*time.Second), false; !waits; {
+			if err := admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waits); err != nil || time.Now().After(deadline) {
+				t.Fatalf("%s: nobody waits (%v)", table, err)
+			}
+		}
+		if _, err := admin.Exec(ctx, `SELECT FROM `+table+` WHERE `+key+` = $1 FOR NO KEY UPDATE NOWAIT`, last); err != nil {
+			t.Errorf("%s: the last one is locked before the first: %v", table, err)
+		}
+		if err := holder.Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-archived; err != nil {
+			t.Fatal(err)
+		}
+		w.rests(table, first)
+		w.rests(table, last)
 	}
 }

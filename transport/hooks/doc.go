@@ -15,9 +15,15 @@
 // Revoked).
 //
 // Limits: so many hooks and so many unknown ids are remembered, these for a moment
-// only. A wrong signature costs its hash and, every other second, a look whether the
-// target is still there; an id that is not known here is looked up for as long as
-// the caller's address has tokens.
+// only. A call that is not known here, or carries nothing that could be a signature,
+// costs a token of its address before its body is read and anything is looked up.
+// Of a hook that is known a wrong signature costs its body and its hash, and then the
+// token; an address that has none left for it pays in advance for five seconds, so
+// that a 429 costs no body. Who signs correctly pays with its tenant's tokens only,
+// and is refused because of its address only where that is empty: while this node
+// does not know the hook, and in those seconds, since nobody can tell a right
+// signature without the body. A hook whose target was archived is forgotten at its
+// first call, and then costs what every unknown id does.
 //
 // Loss: none. A call that is answered 202 has its run; one that was not is repeated
 // with the same delivery id.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
@@ -117,13 +118,13 @@ func trigger(in *edge.Raw) (id.TriggerID, bool) {
 	return id.TriggerID{UUID: u}, err == nil
 }
 
-// Known implements edge.Signed.
+// Known implements edge.Signed. What carries no signature is not worth its body.
 func (e endpoint) Known(in *edge.Raw) bool {
 	g, ok := trigger(in)
 	if ok {
 		_, ok = e.hooks.known.Get(g)
 	}
-	return ok
+	return ok && signature(in) != nil
 }
 
 // unknown is the one answer to whatever is not there, so that nobody learns which
@@ -143,15 +144,16 @@ func (e endpoint) Verify(ctx context.Context, in *edge.Raw) (edge.Identity, edge
 	if hook == nil {
 		return edge.Identity{}, nil, unknown()
 	}
+	// A hook whose target was archived is paused, though it is remembered.
+	starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Agent)
+	if err != nil {
+		return edge.Identity{}, nil, err
+	}
+	if !starts {
+		e.hooks.known.Drop(g) // from here on it is absent, and costs as little
+		return edge.Identity{}, nil, unknown()
+	}
 	if !signed(in, hook.Secret) {
-		// A hook whose target was archived is paused, though it is remembered.
-		starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Agent)
-		switch {
-		case err != nil:
-			return edge.Identity{}, nil, err
-		case !starts:
-			return edge.Identity{}, nil, unknown()
-		}
 		return edge.Identity{}, nil, problem.New(problem.CodeInvalidSignature, "The signature does not match the raw body.")
 	}
 	return edge.Identity{Tenant: hook.Tenant, Principal: "trigger:" + g.String()}, &call{hook, in, e.fire}, nil
@@ -164,21 +166,31 @@ const (
 	signatureScheme    = "sha256="
 )
 
-// signed reports whether the call's signature is that of its raw body.
-func signed(in *edge.Raw, secret []byte) bool {
+// signature is what the call says that it is signed with, nil where it says nothing
+// that could be.
+func signature(in *edge.Raw) []byte {
 	given := in.Header(signatureHeader)
 	if given == "" {
 		given = in.Header(hubSignatureHeader)
 	}
 	text, ok := strings.CutPrefix(given, signatureScheme)
 	if !ok || len(text) != hex.EncodedLen(sha256.Size) {
-		return false
+		return nil
 	}
 	sum, err := hex.DecodeString(text)
 	if err != nil {
+		return nil
+	}
+	return sum
+}
+
+// signed reports whether the call's signature is that of its raw body.
+func signed(in *edge.Raw, secret vault.Secret) bool {
+	sum := signature(in)
+	if sum == nil {
 		return false
 	}
-	mac := hmac.New(sha256.New, secret)
+	mac := hmac.New(sha256.New, secret.Reveal())
 	mac.Write(in.Body)
 	return hmac.Equal(sum, mac.Sum(nil))
 }

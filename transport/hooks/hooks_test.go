@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/hooks"
@@ -278,8 +279,10 @@ func TestAnArchivedTarget(t *testing.T) {
 	w := newWorld(t)
 	h := w.create(w.agent, "")
 	for _, n := range w.nodes {
-		if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 202 {
-			t.Fatal(got)
+		for _, field := range []string{"Svc-Delivery-Id", "Idempotency-Key"} {
+			if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}"), field, "1"); got.status != 202 {
+				t.Fatal(got)
+			}
 		}
 	}
 	if got := w.call("DELETE", "/v1/agents/"+w.agent.String(), ""); got.status != 204 {
@@ -287,16 +290,32 @@ func TestAnArchivedTarget(t *testing.T) {
 	}
 	for i, n := range w.nodes {
 		unknown := w.knock(n, id.NewAnywhere().String(), "{}")
-		for _, secret := range []string{h.Secret, "wrong"} {
-			if got := w.knock(n, h.ID, "{}", signature, sign(secret, "{}")); got.status != 404 || got.body != unknown.body {
-				t.Errorf("node %d: %d %s", i, got.status, got.body)
+		n.rows.found.Store(0)
+		n.starts.Store(0)
+		for what, call := range map[string][]string{"signed": {h.Secret, "{}"}, "wrongly signed": {"wrong", "{}"}, "no object": {h.Secret, "[1]"},
+			"a repeat": {h.Secret, "{}", "Svc-Delivery-Id", "1"}, "a repeat with a key": {h.Secret, "{}", "Idempotency-Key", "1"}} {
+			n.limits.charged()
+			if got := w.knock(n, h.ID, call[1], append(call[2:], signature, sign(call[0], call[1]))...); got.status != 404 || got.body != unknown.body {
+				t.Errorf("%s, node %d: %d %s", what, i, got.status, got.body)
 			}
+			if pays := n.limits.charged(); pays != [2]int64{1, 0} {
+				t.Errorf("%s, node %d: the address paid %d, the tenant %d", what, i, pays[0], pays[1])
+			}
+		}
+		for range 50 {
+			if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 404 {
+				t.Fatal(got)
+			}
+		}
+		if found, starts := n.rows.found.Load(), n.starts.Load(); starts != 1 || found == 0 || found > 3 { // remembered for a moment only
+			t.Errorf("node %d: it cost %d looks whether the target is there, %d look-ups", i, starts, found)
 		}
 	}
 }
 
 // A flood of wrong calls costs no look-up beyond the first, and is limited by its
-// address; who signs correctly does not notice.
+// address; who signs correctly does not notice, but for a moment while the flood has
+// emptied the bucket of an address that both have.
 func TestAFlood(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
@@ -332,8 +351,29 @@ func TestAFlood(t *testing.T) {
 	if found := n.rows.found.Load(); found != 0 {
 		t.Errorf("an address without tokens cost %d look-ups", found)
 	}
+	if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 429 || !strings.Contains(got.body, "scope ip") {
+		t.Errorf("signed, from an address that has just had no tokens: %d %s", got.status, got.body)
+	}
+	n.limits.noIP.Store(false)
+	n.limits.charged()
 	if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 202 {
-		t.Errorf("signed, from the same address: %d %s", got.status, got.body)
+		t.Errorf("signed, from an address that has tokens again: %d %s", got.status, got.body)
+	}
+	if pays := n.limits.charged(); pays != [2]int64{0, 1} {
+		t.Errorf("signed, from an address that has tokens again: the address paid %d, the tenant %d", pays[0], pays[1])
+	}
+	other := w.nodes[1] // where the address failed with nothing that was known
+	if got := w.knock(other, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 202 {
+		t.Fatal(got)
+	}
+	other.limits.noIP.Store(true)
+	for _, fields := range [][]string{nil, {signature, "sha256=0"}, {signature, sign("wrong", "{}")[1:]}} {
+		if got := w.knock(other, h.ID, "{}", fields...); got.status != 429 || !strings.Contains(got.body, "scope ip") {
+			t.Errorf("%v: %d %s", fields, got.status, got.body)
+		}
+	}
+	if got := w.knock(other, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 202 {
+		t.Errorf("signed, from an address without tokens: %d %s", got.status, got.body)
 	}
 	n.limits.noTenant.Store(true)
 	if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}")); got.status != 429 || !strings.Contains(got.body, "scope tenant") {
@@ -379,7 +419,7 @@ func TestALookUpThatAChangeOvertookIsRepeated(t *testing.T) {
 		h.Forget(g)
 		rows.found <- hook // as it was before
 		<-rows.asked
-		now := &store.Hook{ID: g, Secret: []byte("new")}
+		now := &store.Hook{ID: g, Secret: vault.NewSecret([]byte("new"))}
 		rows.found <- now
 		if got := <-done; got != now {
 			t.Errorf("%s: found %+v", what, got)

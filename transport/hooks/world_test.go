@@ -69,6 +69,19 @@ type node struct {
 	platform *platform.Platform
 	limits   *limits
 	rows     *rows
+	starts   atomic.Int64 // looks whether a target is there
+}
+
+// firer counts them.
+type firer struct{ n *node }
+
+func (f firer) Fire(ctx context.Context, c *edge.Caller, what platform.Firing) (*api.RunStarted, error) {
+	return f.n.platform.Fire(ctx, c, what)
+}
+
+func (f firer) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error) {
+	f.n.starts.Add(1)
+	return f.n.platform.Starts(ctx, t, a)
 }
 
 // rows counts look-ups.
@@ -193,7 +206,7 @@ func (w *world) serve(found hooks.Rows) *node {
 		Fired: func(id.TenantID, id.TriggerID, string) { w.fired.Add(1) }})
 	table := edge.NewTable()
 	n.platform.Register(table)
-	remembered.Register(table, n.platform)
+	remembered.Register(table, firer{n})
 	srv, err := edge.NewServer(edge.Config{Table: table, Auth: auth, Limits: n.limits, Replays: platform.Replays{Store: w.tables}, Classify: platform.Classify,
 		Log: zerolog.New(zerolog.NewTestWriter(w.t)).Level(zerolog.WarnLevel), DrainWindow: 50 * time.Millisecond})
 	w.must(err)

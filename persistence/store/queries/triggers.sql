@@ -42,15 +42,22 @@ ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.d
 -- name: trigger_timer_drop
 DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 AND name = 'due'
 
--- Those that are paused too: one of them may be on its way back.
+-- Those that are paused too: one of them may be on its way back. Here and where
+-- last_fired_at is moved many rows are locked in the order of their ids.
 -- name: triggers_pause
-UPDATE triggers SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN enabled THEN now() ELSE updated_at END
-WHERE tenant_id = $1 AND agent_id = $2
+WITH own AS MATERIALIZED (
+  SELECT id FROM triggers WHERE tenant_id = $1 AND agent_id = $2 ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE triggers t SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
+FROM own WHERE t.tenant_id = $1 AND t.id = own.id
 
 -- A statement of its own: it sees the timer of one that was on its way.
 -- name: triggers_pause_timers
-DELETE FROM timers t USING triggers g
-WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = g.id AND g.tenant_id = $1 AND g.agent_id = $2
+WITH own AS MATERIALIZED (
+  SELECT t.entity_id, t.name FROM timers t JOIN triggers g ON g.tenant_id = t.tenant_id AND g.id = t.entity_id
+  WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND g.agent_id = $2 ORDER BY t.entity_id, t.name FOR UPDATE OF t
+)
+DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = own.entity_id AND t.name = own.name
 
 -- A hook's URL names no tenant.
 -- name: hook
@@ -84,7 +91,15 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2
 UPDATE timers t SET due_at = g.next_fire_at, claimed_until = NULL FROM triggers g
 WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = $2 AND g.tenant_id = $1 AND g.id = $2
 
+-- Who changes a trigger now is not waited for; the answer is what was skipped for it.
 -- name: triggers_fired
-UPDATE triggers t SET last_fired_at = greatest(t.last_fired_at, f.at)
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS f (tenant_id, id, at)
-WHERE t.tenant_id = f.tenant_id AND t.id = f.id
+WITH fired AS MATERIALIZED (
+  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS f (tenant, trigger, at)
+), own AS MATERIALIZED (
+  SELECT t.tenant_id, t.id, f.at FROM triggers t JOIN fired f ON t.tenant_id = f.tenant AND t.id = f.trigger ORDER BY t.id FOR NO KEY UPDATE OF t SKIP LOCKED
+), noted AS (
+  UPDATE triggers t SET last_fired_at = greatest(t.last_fired_at, own.at) FROM own
+  WHERE t.tenant_id = own.tenant_id AND t.id = own.id
+)
+SELECT f.tenant, f.trigger, f.at FROM fired f JOIN triggers t ON t.tenant_id = f.tenant AND t.id = f.trigger
+WHERE NOT EXISTS (SELECT FROM own WHERE own.id = f.trigger)
