@@ -12,15 +12,22 @@ import (
 // Messages of an actor to itself. Every other message, durable.Wake as a rule, asks
 // it to look whether something is due.
 type (
-	// turned is the answer to the turn under way.
+	// nudge says that there is something in the inbox.
+	nudge struct{}
+	// ring is an alarm that was set for a time.
+	ring struct{ at time.Time }
+)
+
+// What comes by the inbox.
+type (
+	// turned is the answer to the turn under way, which was asked to settle results.
 	turned struct {
+		results []outbox.Result
 		claimed outbox.Claimed
 		err     error
 	}
 	// ended is the result of an attempt.
 	ended struct{ outbox.Result }
-	// ring is an alarm that was set for a time.
-	ring struct{ at time.Time }
 )
 
 // minAlarm is how soon an alarm rings at the soonest.
@@ -31,6 +38,7 @@ type actor struct {
 	h  *hosting
 	at outbox.Endpoint
 
+	in     inbox
 	w      window
 	set    time.Time // the alarm that was set last and has not rung; zero: none
 	born   bool      // counted in metrics
@@ -47,10 +55,7 @@ func (d *actor) Receive(c cluster.Context, m any) {
 	}
 	now := d.h.Now()
 	switch m := m.(type) {
-	case turned:
-		d.turned(c, m, now)
-	case ended:
-		d.w.end(m.Result, now)
+	case nudge:
 	case ring:
 		if m.at.Equal(d.set) {
 			d.set = time.Time{}
@@ -58,6 +63,14 @@ func (d *actor) Receive(c cluster.Context, m any) {
 		d.w.rang(now)
 	default:
 		d.w.woken = true
+	}
+	for m, ok := d.in.next(); ok; m, ok = d.in.next() {
+		switch m := m.(type) {
+		case turned:
+			d.turned(c, m, now)
+		case ended:
+			d.w.end(m.Result, now)
+		}
 	}
 	d.proceed(c, now)
 }
@@ -78,7 +91,7 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 	d.w.answered(m.claimed)
 	ref := c.Ref()
 	for _, a := range m.claimed.Attempts {
-		d.h.wg.Go(func() { d.h.attempt(d.ctx, ref, d.at, a) })
+		d.h.wg.Go(func() { d.h.attempt(d.ctx, d, ref, a) })
 	}
 }
 
@@ -108,19 +121,31 @@ func (d *actor) ask(c cluster.Context, suspended bool) {
 	if want == 0 && len(d.w.ended) == 0 {
 		return // an attempt that ends makes room
 	}
-	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(), Want: want}
+	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(), Want: want, Bytes: want * placeBytes}
 	ref := c.Ref()
-	d.h.wg.Go(func() { d.h.turn(ref, t) })
+	d.h.wg.Go(func() { d.h.turn(d, ref, t) })
 }
 
-// Stopped calls off what was not sent and settles what has ended.
+// post brings m from a goroutine of the actor into its inbox, or sees to it where the
+// actor has ended.
+func (d *actor) post(ref cluster.Ref, m any) {
+	if d.in.put(m) {
+		ref.Send(nudge{}) // where it does not arrive, Stopped finds m
+		return
+	}
+	d.h.finish(d.at, nil, []any{m})
+}
+
+// Stopped calls off what was not sent, settles what has ended, and gives back what was
+// claimed.
 func (d *actor) Stopped() {
+	came := d.in.close()
 	if !d.born {
 		return
 	}
 	d.cancel()
 	endpoints.Dec()
-	if left := d.w.ended; len(left) > 0 {
-		d.h.wg.Go(func() { d.h.settle(d.at, left) })
+	if ended := d.w.ended; len(ended)+len(came) > 0 {
+		d.h.wg.Go(func() { d.h.finish(d.at, ended, came) })
 	}
 }

@@ -20,13 +20,16 @@
 // deliveries as I have room for, in one. One turn is asked at a time; what ends
 // meanwhile goes into the next, and so do the results of one that failed. An attempt
 // is a goroutine: it reads the endpoint's URL and secret, through a cache that follows
-// revocations, has the delivery signed and sent, and its result comes back as a
-// message.
+// revocations, and has the delivery signed and sent. Its result, like the answer to a
+// turn, comes back through an inbox, which outlives my mailbox: when I end, what is in
+// it and what comes too late for it is settled or given back.
 //
 // Order: none between deliveries; oldest due first into the attempts. Limits: 32
 // attempts at a time, so that a slow or dead endpoint has only its own to wait for;
 // beside those of one endpoint the attempts of a node share its places, of which
-// nobody takes more than a quarter of what is left, and everybody has one. Attempts
+// nobody takes more than a quarter of what is left at a time, and everybody has one
+// attempt. A place is an attempt or 64 KiB of its body, so that the bodies under way
+// are at most the places' 256 MiB and one body of each endpoint. Attempts
 // under way and results unsettled are at most 32 together while nothing can be made
 // durable, for then nothing is claimed. A delivery has at most webhook.Attempts
 // attempts, which its row counts when they are claimed. A listener, an endpoint that

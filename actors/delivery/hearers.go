@@ -25,8 +25,9 @@ const (
 
 // Hearing is an endpoint and what it hears of.
 type Hearing struct {
-	ID     id.WebhookID
-	Events []webhook.Type
+	ID       id.WebhookID
+	Events   []webhook.Type
+	Listener bool // it fetches: there is nobody to be woken
 }
 
 // Reader reads the enabled endpoints of a tenant, and its listeners.
@@ -102,7 +103,7 @@ func (h *Hearers) Stop() {
 	h.wg.Wait()
 }
 
-// Hears reports whether a tenant has any endpoint. Who is not known may have one:
+// Hears reports whether a tenant has any endpoint or listener. Who is not known may have one:
 // true, and the next answer knows better.
 func (h *Hearers) Hears(t id.TenantID) bool {
 	if hearing, ok := h.cache.Get(t); ok {
@@ -170,7 +171,7 @@ func (h *Hearers) runOnce(ctx context.Context) {
 
 func (h *Hearers) wake(t id.TenantID, hearing []Hearing, types []webhook.Type) {
 	for _, w := range hearing {
-		if slices.ContainsFunc(types, func(of webhook.Type) bool { return webhook.Hears(w.Events, of) }) {
+		if !w.Listener && slices.ContainsFunc(types, func(of webhook.Type) bool { return webhook.Hears(w.Events, of) }) {
 			h.cfg.Tell.Tell(Address(t, w.ID), durable.Wake{})
 		}
 	}

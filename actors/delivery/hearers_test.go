@@ -90,6 +90,30 @@ func hears(events ...webhook.Type) Hearing {
 	return Hearing{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
 }
 
+// A listener counts as one who hears, and is told nothing: it fetches.
+func TestAListenerIsNotWoken(t *testing.T) {
+	a, b := newTenant(), newTenant()
+	listener, lone, e := hears(webhook.All), hears(webhook.All), hears(webhook.All)
+	listener.Listener, lone.Listener = true, true
+	r := &endpointsOf{}
+	r.set(a, listener, e)
+	r.set(b, lone)
+	h, w := newHearers(t, r, nil)
+	h.Committed(b, webhook.RunFailed)
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "both are read", func() bool { _, known := h.cache.Get(b); return known && w.of(a, e) == 1 })
+	h.Committed(b, webhook.RunFailed)
+	h.Committed(a, webhook.RunFailed)
+	eventually(t, "the endpoint is woken", func() bool { return w.of(a, e) == 2 })
+	h.Stop() // whoever was to be told is told
+	if n := w.of(a, listener) + w.of(b, lone); n != 0 {
+		t.Errorf("listeners were woken %d times", n)
+	}
+	if !h.Hears(b) {
+		t.Error("nobody hears")
+	}
+}
+
 func newTenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
 
 func newHearers(t *testing.T, r Reader, valid func() bool) (*Hearers, *told) {

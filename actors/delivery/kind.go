@@ -22,8 +22,10 @@ import (
 
 const (
 	defaultPlaces = 4096
-	turnTimeout   = 5 * time.Second
-	readTimeout   = 2 * time.Second // of an endpoint
+	placeBytes    = 64 << 10 // of a body; a larger one takes several
+	// What an attempt takes beside its time-out.
+	readTimeout = 2 * time.Second // of an endpoint
+	turnTimeout = outbox.Grace - readTimeout
 )
 
 var (
@@ -38,7 +40,8 @@ type Config struct {
 	Sender    Sender
 	// Backoff is the pause after the first failed attempt; 0: webhook.FirstPause.
 	Backoff time.Duration
-	// Places is how many attempts the node has under way at a time; 0: 4096.
+	// Places is how many attempts the node has under way at a time, where each 64 KiB
+	// of a body that are begun count as one; 0: 4096, which is 256 MiB.
 	Places int
 	// Suspended, where set, says that nothing is to be begun now. Who has something
 	// due is woken by the sweep when that is over.
@@ -49,7 +52,9 @@ type Config struct {
 
 // Register makes n host the deliveries of endpoints. It is called before n starts;
 // what is under way when n stops is waited for by n's Stop.
-func Register(n *cluster.Node, cfg Config) {
+func Register(n *cluster.Node, cfg Config) { register(n, cfg) }
+
+func register(n *cluster.Node, cfg Config) *hosting {
 	if cfg.Outbox == nil || cfg.Endpoints == nil || cfg.Sender == nil {
 		panic("delivery: Outbox, Endpoints and Sender are needed")
 	}
@@ -70,6 +75,7 @@ func Register(n *cluster.Node, cfg Config) {
 		return &actor{h: h, at: outbox.Endpoint{Tenant: a.Tenant, ID: id.WebhookID{UUID: a.ID}}}
 	})
 	n.OnStop(h.wait)
+	return h
 }
 
 // Address is where the deliveries of an endpoint live.
@@ -116,24 +122,39 @@ func (h *hosting) take(want int, none bool) int {
 
 func (h *hosting) giveBack(places int) { h.taken.Add(int64(-places)) }
 
-// turn asks a turn for an actor and tells it the answer. The claims of an actor
-// that has ended meanwhile are given back.
-func (h *hosting) turn(ref cluster.Ref, t outbox.Turn) {
+// placesOf is how many places an attempt takes.
+func placesOf(a outbox.Attempt) int { return max(1, (len(a.Body)+placeBytes-1)/placeBytes) }
+
+// turn asks a turn for an actor and brings it the answer. Of the places that were taken
+// for it those are kept that its claims need, which may be more by those of one body.
+func (h *hosting) turn(d *actor, ref cluster.Ref, t outbox.Turn) {
 	c, err := h.ask(t)
-	h.giveBack(t.Want - len(c.Attempts))
-	if ref.Send(turned{claimed: c, err: err}) {
-		return
-	}
-	if err != nil {
-		h.lost(t.Endpoint, t.Results, err)
-		return
-	}
-	h.giveBack(len(c.Attempts))
-	var left []outbox.Result
+	spare := t.Want
 	for _, a := range c.Attempts {
-		left = append(left, unsent(a))
+		spare -= placesOf(a)
 	}
-	h.settle(t.Endpoint, left)
+	h.giveBack(spare)
+	d.post(ref, turned{results: t.Results, claimed: c, err: err})
+}
+
+// finish sees to what an actor that has ended has left: results that no turn was asked
+// for, and what came by its inbox. Claims are given back.
+func (h *hosting) finish(at outbox.Endpoint, left []outbox.Result, came []any) {
+	for _, m := range came {
+		switch m := m.(type) {
+		case ended:
+			left = append(left, m.Result)
+		case turned:
+			if m.err != nil {
+				h.lost(at, m.results, m.err)
+			}
+			for _, a := range m.claimed.Attempts {
+				h.giveBack(placesOf(a))
+				left = append(left, unsent(a))
+			}
+		}
+	}
+	h.settle(at, left)
 }
 
 // ask asks a turn. It claims nothing for an endpoint to which nothing can be sent.
@@ -170,13 +191,11 @@ func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, op
 	return to, ok && to.Enabled && to.URL != "", nil
 }
 
-// attempt makes one attempt and tells its result to the actor that claimed it.
-func (h *hosting) attempt(ctx context.Context, ref cluster.Ref, at outbox.Endpoint, a outbox.Attempt) {
-	r := h.perform(ctx, at, a)
-	h.giveBack(1)
-	if !ref.Send(ended{r}) {
-		h.settle(at, []outbox.Result{r})
-	}
+// attempt makes one attempt and brings its result to the actor that claimed it.
+func (h *hosting) attempt(ctx context.Context, d *actor, ref cluster.Ref, a outbox.Attempt) {
+	r := h.perform(ctx, d.at, a)
+	h.giveBack(placesOf(a))
+	d.post(ref, ended{r})
 }
 
 func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Attempt) (r outbox.Result) {
@@ -202,7 +221,7 @@ func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Atte
 // result is what an outcome means for the delivery (service.md, Events, Webhooks).
 func (h *hosting) result(a outbox.Attempt, o Outcome) outbox.Result {
 	r := outbox.Result{
-		Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliverySucceeded,
+		Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliverySucceeded,
 		HTTPStatus: o.HTTPStatus, Error: o.Error, Duration: o.Duration,
 	}
 	if o.Unsent {
@@ -219,7 +238,7 @@ func (h *hosting) result(a outbox.Attempt, o Outcome) outbox.Result {
 
 // unsent gives an attempt back: it does not count.
 func unsent(a outbox.Attempt) outbox.Result {
-	return outbox.Result{Delivery: a.Delivery, N: a.N, Status: lifecycle.DeliveryPending, Unsent: true}
+	return outbox.Result{Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliveryPending, Unsent: true}
 }
 
 // settle makes results durable whose actor has ended, and wakes the one that has come

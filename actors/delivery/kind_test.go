@@ -1,9 +1,11 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -249,6 +251,121 @@ func TestATurnThatOutlivesItsActor(t *testing.T) {
 	}
 }
 
+// What has come for an actor when it is told to end, and was not received: the result
+// of an attempt counts, and what a turn has claimed is given back, with its places.
+func TestAStopBeforeWhatHasComeIsReceived(t *testing.T) {
+	x := newWorld(t)
+	x.peers = nobody{}
+	answer := make(chan struct{})
+	v := newReceiver(t, func(_ http.ResponseWriter, _ *http.Request, _ int) { <-answer })
+	e := x.endpoint(v.url)
+	sent := x.pending(e, 2)
+	f := &flaky{}
+	var receives atomic.Bool // the next Receive waits
+	waits, goOn := make(chan struct{}), make(chan struct{})
+	p := x.process(func(c *Config) {
+		f.Outbox, c.Outbox = c.Outbox, f
+		c.Suspended = func() bool {
+			if receives.CompareAndSwap(true, false) {
+				close(waits)
+				<-goOn
+			}
+			return false
+		}
+	})
+	wake(p.Node, e)
+	eventually(t, "two are under way", func() bool { return len(v.heard()) == 2 })
+	eventually(t, "no turn is", func() bool { return !running("turn") })
+	claimed := x.pending(e, 4)
+	hold := make(chan struct{})
+	f.hold.Store(&hold)
+	wake(p.Node, e)
+	eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 })
+	receives.Store(true)
+	wake(p.Node, e)
+	<-waits
+	f.hold.Store(nil)
+	close(hold)
+	close(answer)
+	eventually(t, "all has come", func() bool { return !running("turn") && !running("attempt") })
+	p.Yield(true)
+	if err := p.SetMembers([]id.MemberID{{UUID: id.NewAnywhere()}}); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn) // it was told to end
+	stop(t, p.Node)
+	for _, d := range sent {
+		if r := x.row(d); r.Status != "succeeded" || r.Attempts != 1 || len(r.Log) != 1 {
+			t.Errorf("sent: %+v", r)
+		}
+	}
+	for _, d := range claimed {
+		if r := x.row(d); r.Status != "pending" || r.Attempts != 0 || r.Begun || len(r.Log) != 0 {
+			t.Errorf("claimed: %+v", r)
+		}
+	}
+	if n := p.hosting.taken.Load(); n != 0 || len(v.heard()) != 2 {
+		t.Errorf("%d places are taken, %d were sent", n, len(v.heard()))
+	}
+}
+
+// running reports whether a goroutine of an actor is within a method of hosting.
+func running(method string) bool {
+	stacks := make([]byte, 1<<20)
+	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("delivery.(*hosting)."+method+"("))
+}
+
+// Large bodies take the places of many small ones: those under way are bounded in
+// bytes. Who has none under way may always have one, and all places come back.
+func TestLargeBodiesTakeMorePlaces(t *testing.T) {
+	x := newWorld(t)
+	answer := make(chan struct{})
+	v := newReceiver(t, func(_ http.ResponseWriter, _ *http.Request, _ int) { <-answer })
+	e, other := x.endpoint(v.url), x.endpoint(v.url)
+	x.pending(e, 20)
+	x.exec(`UPDATE webhook_deliveries SET body = convert_to(repeat('a', 2 * $2), 'UTF8') WHERE webhook_id = $1`, e.ID, placeBytes)
+	p := x.process(func(c *Config) { c.Places = 16 })
+	wake(p.Node, e)
+	// 16 places: 4, 3, 2, 1 and 1 are asked for, as 2, 2, 1, 1 and 1 attempts.
+	eventually(t, "as many are under way as there are places for", func() bool { return len(v.heard()) == 7 && p.hosting.taken.Load() == 14 })
+	x.pending(other, 3)
+	x.exec(`UPDATE webhook_deliveries SET body = convert_to(repeat('a', 9 * $2 + 1), 'UTF8') WHERE webhook_id = $1`, other.ID, placeBytes)
+	wake(p.Node, other)
+	eventually(t, "another has one", func() bool { return len(v.heard()) == 8 && p.hosting.taken.Load() == 14+10 })
+	wake(p.Node, e, other)
+	eventually(t, "nobody asks", func() bool { return !running("turn") })
+	if n, taken := len(v.heard()), p.hosting.taken.Load(); n != 8 || taken != 24 {
+		t.Errorf("%d are under way, %d places are taken", n, taken)
+	}
+	close(answer)
+	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded")+x.count(other, "succeeded") == 23 })
+	eventually(t, "all places are back", func() bool { return p.hosting.taken.Load() == 0 })
+}
+
+// A delivery that was recovered while its first attempt is on its way: the answer to
+// that one does not settle the one after.
+func TestAnAnswerOfAFormerRound(t *testing.T) {
+	x := newWorld(t)
+	answers := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	v := newReceiver(t, func(_ http.ResponseWriter, _ *http.Request, n int) { <-answers[n] })
+	e := x.endpoint(v.url)
+	d := x.pending(e, 1)[0]
+	f := &flaky{}
+	p := x.process(func(c *Config) { f.Outbox, c.Outbox = c.Outbox, f; c.Sender = newSender(t, time.Minute) })
+	wake(p.Node, e)
+	eventually(t, "it is under way", func() bool { return len(v.heard()) == 1 })
+	x.exec(`UPDATE webhook_deliveries SET attempts = 0, begun_at = NULL, next_attempt_at = now() WHERE id = $1`, d)
+	wake(p.Node, e)
+	eventually(t, "it is under way again", func() bool { return len(v.heard()) == 2 })
+	close(answers[0])
+	eventually(t, "the former has ended", func() bool { return f.most.Load() == 1 && !running("turn") && p.hosting.taken.Load() == 1 })
+	if r := x.row(d); r.Status != "pending" || !r.Begun {
+		t.Errorf("%+v", r)
+	}
+	close(answers[1])
+	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+}
+
 // A process that died between a claim and its result: the attempt counts, its
 // outcome is said to be unknown, and the delivery goes on when it is due again.
 func TestAfterACrash(t *testing.T) {
@@ -332,6 +449,11 @@ func (tells) Ask(context.Context, id.MemberID, cluster.Address, any) (any, error
 func (tells) Call(context.Context, id.MemberID, string, any) (any, error) {
 	return nil, cluster.ErrUnknownMember
 }
+
+// nobody are the Peers of a node that reaches none.
+type nobody struct{ tells }
+
+func (nobody) Tell(id.MemberID, cluster.Address, any) error { return cluster.ErrUnknownMember }
 
 // "disabled endpoints skip delivery"; a listener fetches; one that is gone has
 // nothing.

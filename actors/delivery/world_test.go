@@ -149,6 +149,7 @@ type process struct {
 	*cluster.Node
 	box     *outbox.Outbox
 	targets *Targets
+	hosting *hosting
 }
 
 // process starts one. change may alter what its kind is given.
@@ -178,20 +179,20 @@ func (x *world) process(change func(*Config)) *process {
 			x.t.Error(err)
 		}
 	})
-	p.Node = node(x.t, member, x.peers, cfg)
+	p.Node, p.hosting = node(x.t, member, x.peers, cfg)
 	return p
 }
 
 // node starts a node that hosts the kind.
-func node(t testing.TB, member id.MemberID, peers cluster.Peers, cfg Config) *cluster.Node {
+func node(t testing.TB, member id.MemberID, peers cluster.Peers, cfg Config) (*cluster.Node, *hosting) {
 	t.Helper()
 	n := cluster.New(cluster.Config{Member: member, Peers: peers, Log: zerolog.Nop()})
-	Register(n, cfg)
+	h := register(n, cfg)
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, n) })
-	return n
+	return n, h
 }
 
 func stop(t testing.TB, n *cluster.Node) {

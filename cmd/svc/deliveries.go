@@ -24,8 +24,8 @@ func (e endpoints) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) 
 	return delivery.Target{URL: row.URL, Secret: string(row.Secret.Reveal()), Enabled: row.Enabled}, true, nil
 }
 
-// Hearing is all that hear, listeners among them: they have nobody to be woken, but
-// their events are written all the same.
+// Hearing is all that hear, listeners among them: their events are written all the
+// same.
 func (e endpoints) Hearing(ctx context.Context, t id.TenantID) ([]delivery.Hearing, error) {
 	rows, err := e.tables.View(t).Hearing(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (e endpoints) Hearing(ctx context.Context, t id.TenantID) ([]delivery.Heari
 	}
 	hearing := make([]delivery.Hearing, len(rows))
 	for i, r := range rows {
-		hearing[i] = delivery.Hearing{ID: r.ID, Events: r.Events}
+		hearing[i] = delivery.Hearing{ID: r.ID, Events: r.Events, Listener: r.Listener}
 	}
 	return hearing, nil
 }
