@@ -333,10 +333,17 @@ func named(err error) error {
 	if errors.As(err, &p) {
 		return err
 	}
-	if pg.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) {
+	if pg.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) || givenUp(err) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
+}
+
+// givenUp reports whether the database ended a change in favour of another one:
+// nothing was changed, and a repeat may succeed.
+func givenUp(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == "40P01" || pgErr.Code == "40001") // deadlock, serialization failure
 }
 
 // inUTC makes a connection read times in UTC, as the boundary shows them.

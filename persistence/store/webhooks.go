@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"time"
 
 	"agentsvc/persistence/vault"
@@ -116,28 +117,27 @@ func (t *Tx) CreateWebhook(ctx context.Context, in *api.WebhookCreate) (*api.Web
 	return &api.WebhookWithSecret{Webhook: *row, Secret: secret}, t.Audit(ctx, "webhook.create", "webhook", w.UUID, nil)
 }
 
-func (t *Tx) lockWebhook(ctx context.Context, w id.WebhookID, listener bool) (*api.Webhook, error) {
+// lockWebhook is an endpoint, or a listener, that nobody else changes before the end
+// of the change.
+func (t *Tx) lockWebhook(ctx context.Context, query string, w id.WebhookID, listener bool) (*api.Webhook, error) {
 	word := webhookWord
 	if listener {
 		word = listenerWord
 	}
-	return found[api.Webhook](word)(one[api.Webhook](ctx, t.View, "webhook_lock", t.tenant, w, listener))
+	return found[api.Webhook](word)(one[api.Webhook](ctx, t.View, query, t.tenant, w, listener))
 }
 
 // UpdateWebhook changes what the patch names. What is pending of an endpoint that
-// gets disabled fails.
+// gets disabled is ended afterwards (EndPending): from the commit on no more comes
+// but from commits that are under way.
 func (t *Tx) UpdateWebhook(ctx context.Context, w id.WebhookID, in *api.WebhookPatch) (*api.Webhook, error) {
-	row, err := t.lockWebhook(ctx, w, false)
+	row, err := t.lockWebhook(ctx, "webhook_lock", w, false)
 	if err != nil {
 		return nil, err
 	}
 	var detail any
-	if row.Enabled && in.Enabled != nil && !*in.Enabled {
-		failed, err := t.closing(ctx, w, "deliveries_fail", wasDisabled)
-		if err != nil {
-			return nil, err
-		}
-		detail = map[string]int64{"failed_deliveries": failed}
+	if in.Enabled != nil && *in.Enabled != row.Enabled {
+		detail = map[string]bool{"enabled": *in.Enabled}
 	}
 	set(&row.URL, in.URL)
 	set(&row.Description, in.Description)
@@ -152,19 +152,41 @@ func (t *Tx) UpdateWebhook(ctx context.Context, w id.WebhookID, in *api.WebhookP
 	return row, t.Audit(ctx, "webhook.update", "webhook", w.UUID, detail)
 }
 
-// closing runs a query on the deliveries of an endpoint that is locked, and then on
-// those that came meanwhile, while no more can come: only then do commits that have
-// an event for the endpoint wait, and not for as long as many deliveries take.
-func (t *Tx) closing(ctx context.Context, w id.WebhookID, query string, args ...any) (rows int64, err error) {
-	args = append([]any{t.tenant, w}, args...)
-	if rows, err = t.exec(ctx, query, args...); err != nil {
-		return 0, err
+// EndPending fails what is pending of a disabled endpoint, also what commits put there
+// that were under way while it was disabled: it waits for them. It takes as many
+// transactions as it needs, and what an error leaves over is ended by a repeat, or by
+// the sweep. Of an endpoint that is enabled, or gone, it ends nothing.
+func (s *Store) EndPending(ctx context.Context, tenant id.TenantID, w id.WebhookID) error {
+	// In a transaction of its own: commits wait for this lock, and not for deliveries.
+	err := s.Change(ctx, By{Tenant: tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		_, err := tx.exec(ctx, "webhook_close", tenant, w)
+		return nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("close webhook %s: %w", w, err)
 	}
-	if _, err = t.exec(ctx, "webhook_close", t.tenant, w); err != nil {
-		return 0, err
+	return s.inBatches(ctx, tenant, func(ctx context.Context, tx *Tx, after id.DeliveryID) (int, id.DeliveryID, error) {
+		if off, err := scalars[id.WebhookID](ctx, tx.View, "webhook_hold_off", tenant, w); err != nil || len(off) == 0 {
+			return 0, after, err
+		}
+		return tx.batch(ctx, after, "deliveries_fail", w, after, Batch, wasDisabled)
+	})
+}
+
+// inBatches repeats a change, each time in a transaction of its own and from behind
+// the last delivery it took, until one takes fewer than Batch.
+func (s *Store) inBatches(ctx context.Context, tenant id.TenantID, fn func(ctx context.Context, tx *Tx, after id.DeliveryID) (int, id.DeliveryID, error)) error {
+	var last id.DeliveryID
+	for n := Batch; n == Batch; {
+		err := s.Change(ctx, By{Tenant: tenant}, func(ctx context.Context, tx *Tx) (_ []byte, err error) {
+			n, last, err = fn(ctx, tx, last)
+			return nil, err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	more, err := t.exec(ctx, query, args...)
-	return rows + more, err
+	return nil
 }
 
 // RotateWebhook gives an endpoint a new secret in place of the old one.
@@ -180,21 +202,42 @@ func (t *Tx) RotateWebhook(ctx context.Context, w id.WebhookID) (*api.WebhookWit
 	return &api.WebhookWithSecret{Webhook: *row, Secret: secret}, t.Audit(ctx, "webhook.rotate", "webhook", w.UUID, nil)
 }
 
-// DeleteWebhook removes an endpoint with its deliveries.
+// StopWebhook begins the removal of an endpoint: it is disabled.
+func (t *Tx) StopWebhook(ctx context.Context, w id.WebhookID) error {
+	row, err := t.lockWebhook(ctx, "webhook_lock", w, false)
+	if err != nil || !row.Enabled {
+		return err
+	}
+	_, err = t.UpdateWebhook(ctx, w, &api.WebhookPatch{Enabled: new(bool)})
+	return err
+}
+
+// StopListener begins the removal of a listener: it hears nothing more, and goes as
+// one that has expired if nobody removes it.
+func (t *Tx) StopListener(ctx context.Context, w id.WebhookID) error {
+	if _, err := t.lockWebhook(ctx, "webhook_lock", w, true); err != nil {
+		return err
+	}
+	_, err := t.exec(ctx, "listener_stop", t.tenant, w)
+	return err
+}
+
+// DeleteWebhook removes an endpoint that was stopped and trimmed, with the
+// deliveries that are left.
 func (t *Tx) DeleteWebhook(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook", false)
 }
 
-// DeleteListener removes a listener with what it did not fetch.
+// DeleteListener is DeleteWebhook for a listener.
 func (t *Tx) DeleteListener(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook.listener", true)
 }
 
 func (t *Tx) deleteWebhook(ctx context.Context, w id.WebhookID, kind string, listener bool) error {
-	if _, err := t.lockWebhook(ctx, w, listener); err != nil {
+	if _, err := t.lockWebhook(ctx, "webhook_end", w, listener); err != nil {
 		return err
 	}
-	if _, err := t.closing(ctx, w, "deliveries_delete"); err != nil {
+	if _, err := t.exec(ctx, "deliveries_delete", t.tenant, w); err != nil {
 		return err
 	}
 	if _, err := t.exec(ctx, "webhook_delete", t.tenant, w); err != nil {
@@ -207,11 +250,13 @@ func (t *Tx) deleteWebhook(ctx context.Context, w id.WebhookID, kind string, lis
 // them.
 const Batch = 5_000
 
-// TrimDeliveries removes up to Batch deliveries that have ended of an endpoint,
-// oldest first, from behind after; last is the last one. A removal of the endpoint
-// begins with it: what has ended may be more than one transaction has time for.
-func (t *Tx) TrimDeliveries(ctx context.Context, w id.WebhookID, after id.DeliveryID) (rows int, last id.DeliveryID, err error) {
-	return t.batch(ctx, after, "deliveries_trim", w, after, Batch)
+// TrimDeliveries removes the deliveries of an endpoint or a listener that was stopped,
+// whatever has become of them, in as many transactions as it needs: they may be more
+// than one has time for. What an error leaves over is removed by a repeat.
+func (s *Store) TrimDeliveries(ctx context.Context, tenant id.TenantID, w id.WebhookID) error {
+	return s.inBatches(ctx, tenant, func(ctx context.Context, tx *Tx, after id.DeliveryID) (int, id.DeliveryID, error) {
+		return tx.batch(ctx, after, "deliveries_trim", w, after, Batch)
+	})
 }
 
 // batch runs a query that answers the ids of the deliveries it took.
@@ -235,6 +280,9 @@ type DeliveryFilter struct {
 // more than limit may come.
 func (v View) Deliveries(ctx context.Context, w id.WebhookID, f DeliveryFilter, at id.DeliveryID, limit int) ([]api.Delivery, error) {
 	from, n := before(at.UUID, limit)
+	if f.Status != nil && *f.Status == lifecycle.DeliveryFailed {
+		return all[api.Delivery](ctx, v, "deliveries_failed", v.tenant, w, from, n, (*string)(f.Type))
+	}
 	return all[api.Delivery](ctx, v, "deliveries", v.tenant, w, from, n, (*string)(f.Status), (*string)(f.Type))
 }
 
@@ -314,8 +362,23 @@ func firstAt(at time.Time) (u id.UUID) {
 	return u
 }
 
-// CreateListener makes a listener, with its secret.
+// MaxListeners is how many listeners of a tenant live at a time: each is paid for by
+// every commit that has an event.
+const MaxListeners = 20
+
+// CreateListener makes a listener, with its secret; one beyond MaxListeners is
+// VALIDATION.
 func (t *Tx) CreateListener(ctx context.Context, events []webhook.Type) (*api.Listener, error) {
+	if _, err := t.exec(ctx, "listeners_lock", t.tenant); err != nil {
+		return nil, err
+	}
+	live, err := scalars[int](ctx, t.View, "listeners_live", t.tenant)
+	if err != nil {
+		return nil, err
+	}
+	if live[0] >= MaxListeners {
+		return nil, problem.Invalid("listeners", "the tenant has "+strconv.Itoa(MaxListeners)+" listeners: close one, or wait a minute after its last pull")
+	}
 	l := &api.Listener{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
 	secret, sealed, err := t.newWebhookSecret(l.ID)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,11 @@ func (w *world) patch(t testing.TB, tenant id.TenantID, e id.WebhookID, in api.W
 		out, err = tx.UpdateWebhook(ctx, e, &in)
 		return err
 	})
+	if !out.Enabled {
+		if err := w.EndPending(t.Context(), tenant, e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return out
 }
 
@@ -299,8 +305,8 @@ func TestADisabledEndpointHasNothingPending(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
-	if n := w.count(t, "SELECT (detail->>'failed_deliveries')::int FROM audit_log WHERE action = 'webhook.update' ORDER BY id DESC LIMIT 1"); n != 3 {
-		t.Errorf("the audit log says that %d failed", n)
+	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.update' AND detail->>'enabled' = 'false'"); n != 1 {
+		t.Errorf("the audit log tells of it %d times", n)
 	}
 	// A disabled endpoint gets nothing more to send.
 	for what, change := range map[string]func(ctx context.Context, tx *Tx) error{
@@ -387,16 +393,36 @@ func waitsForALock(t testing.TB, admin *pgxpool.Pool) {
 	}
 }
 
+// disable and remove are what the routes do, in their order.
+func (w *world) disable(ctx context.Context, e id.WebhookID) error {
+	err := w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		return nil, second(tx.UpdateWebhook(ctx, e, &api.WebhookPatch{Enabled: ptr(false)}))
+	})
+	return errors.Join(err, w.EndPending(ctx, w.a, e))
+}
+
+func (w *world) remove(ctx context.Context, e id.WebhookID) error {
+	for _, step := range []func() error{
+		func() error {
+			return w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) { return nil, tx.StopWebhook(ctx, e) })
+		},
+		func() error { return w.TrimDeliveries(ctx, w.a, e) },
+		func() error {
+			return w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) { return nil, tx.DeleteWebhook(ctx, e) })
+		},
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // However an event and a disabling, or a removal, meet: afterwards nothing is
 // pending.
 func TestEventsMeetAClosingEndpoint(t *testing.T) {
 	t.Parallel()
-	for name, closing := range map[string]func(ctx context.Context, tx *Tx, e id.WebhookID) error{
-		"disabled": func(ctx context.Context, tx *Tx, e id.WebhookID) error {
-			return second(tx.UpdateWebhook(ctx, e, &api.WebhookPatch{Enabled: ptr(false)}))
-		},
-		"removed": func(ctx context.Context, tx *Tx, e id.WebhookID) error { return tx.DeleteWebhook(ctx, e) },
-	} {
+	for name, closing := range map[string]func(w *world, ctx context.Context, e id.WebhookID) error{"disabled": (*world).disable, "removed": (*world).remove} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -425,30 +451,40 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// While the deliveries take long, a commit with an event does not wait.
-			slow := begin()
+			early, slow := begin(), begin()
+			happens(early, 1)
 			if _, err := slow.Exec(t.Context(), "SELECT FROM webhook_deliveries WHERE id = $1 FOR UPDATE", held); err != nil {
 				t.Fatal(err)
 			}
 			closed := make(chan error, 1)
-			go func() {
-				closed <- w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return closing(ctx, tx, e.ID) })
-			}()
-			waitsForALock(t, admin)
-			quick := begin()
-			if _, err := quick.Exec(t.Context(), "SET LOCAL lock_timeout = '500ms'"); err != nil {
-				t.Fatal(err)
+			go func() { closed <- closing(w, t.Context(), e.ID) }()
+			// Whatever the closing waits for: it is disabled already, and a commit with an
+			// event neither hears of it nor waits for it.
+			meanwhile := func() {
+				t.Helper()
+				waitsForALock(t, admin)
+				select {
+				case err := <-closed:
+					t.Fatalf("closed before what is under way has ended: %v", err)
+				default:
+				}
+				if n := w.count(t, "SELECT count(*)::int FROM webhooks WHERE NOT enabled"); n != 1 {
+					t.Error("it is not disabled yet")
+				}
+				quick := begin()
+				if _, err := quick.Exec(t.Context(), "SET LOCAL lock_timeout = '500ms'"); err != nil {
+					t.Fatal(err)
+				}
+				happens(quick, 0)
+				end(quick)
 			}
-			happens(quick, 1)
-			// And what it puts there is closed as well: the end waits for it.
+			meanwhile()
+			if name == "disabled" { // it waits for commits first, a removal for deliveries
+				early, slow = slow, early
+			}
 			end(slow)
-			waitsForALock(t, admin)
-			select {
-			case err := <-closed:
-				t.Fatalf("closed before a commit that has an event for it: %v", err)
-			default:
-			}
-			end(quick)
+			meanwhile()
+			end(early)
 			if err := <-closed; err != nil {
 				t.Fatal(err)
 			}
@@ -458,6 +494,244 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was disabled stays so when its deliveries cannot be ended now, and a repeat
+// ends them; of what was enabled again meanwhile nothing is ended.
+func TestADisablingThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	w.many(t, w.a, e.ID, "pending", 2*Batch+1)
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		return second(tx.UpdateWebhook(ctx, e.ID, &api.WebhookPatch{Enabled: ptr(false)}))
+	})
+	if err := w.EndPending(cut, w.a, e.ID); err == nil {
+		t.Error("it did not end, and nobody knows")
+	}
+	pending := func() int {
+		return w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE status = 'pending'")
+	}
+	if n := pending(); n != 2*Batch+1 {
+		t.Errorf("%d are pending", n)
+	}
+	if err := w.EndPending(t.Context(), w.b, e.ID); err != nil || pending() != 2*Batch+1 {
+		t.Errorf("another tenant ends them: %v", err)
+	}
+	enabled := func(yes bool) {
+		if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET enabled = $1", yes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enabled(true)
+	if err := w.EndPending(t.Context(), w.a, e.ID); err != nil || pending() != 2*Batch+1 {
+		t.Errorf("those of an enabled endpoint are ended: %v", err)
+	}
+	enabled(false)
+	if err := w.EndPending(t.Context(), w.a, e.ID); err != nil || pending() != 0 {
+		t.Errorf("%d are pending, %v", pending(), err)
+	}
+}
+
+// Who sends again and who closes meet: each waits for the other, and none of them is
+// ended by the database.
+func TestRedeliveriesMeetAClosingEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	w.many(t, w.a, e.ID, "failed", 200)
+	ids, err := w.View(w.a).Deliveries(t.Context(), e.ID, DeliveryFilter{}, id.DeliveryID{}, All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := func(err error) bool { return isCode(err, problem.CodeValidation) || isCode(err, problem.CodeNotFound) }
+	var all sync.WaitGroup
+	for k := range 4 {
+		all.Go(func() {
+			for i := range ids {
+				d := ids[(i*(2*(k%2)+199)+k)%len(ids)].ID
+				if err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, d) }); err != nil && !off(err) {
+					t.Errorf("redeliver: %v", err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range 20 {
+				err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+					_, _, err := tx.Recover(ctx, e.ID, moment(24*time.Hour), id.DeliveryID{})
+					return err
+				})
+				if err != nil && !off(err) {
+					t.Errorf("recover: %v", err)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		if err := w.disable(t.Context(), e.ID); err != nil {
+			t.Errorf("disable: %v", err)
+		}
+		if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE status = 'pending'"); n != 0 {
+			t.Errorf("%d are pending of a disabled endpoint", n)
+		}
+		if i < 19 {
+			w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(true)})
+		}
+	}
+	if err := w.remove(t.Context(), e.ID); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	all.Wait()
+}
+
+// Who sends again holds the endpoint: a disabling that comes meanwhile waits for it,
+// and ends what it brought.
+func TestADisablingWaitsForARecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	d := w.put(t, w.a, e.ID, moment(time.Minute), row{Status: "failed"})
+	closed := make(chan error, 1)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		if err := tx.holdWebhook(ctx, e.ID); err != nil {
+			return err
+		}
+		go func() { closed <- w.disable(t.Context(), e.ID) }()
+		waitsForALock(t, w.db.Admin(t))
+		return tx.Redeliver(ctx, e.ID, d)
+	})
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if r := w.row(t, d); r.Status != "failed" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Of two changes that wait for each other the database ends one: it may be repeated.
+func TestADeadlockIsUnavailable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
+	var both sync.WaitGroup
+	both.Add(2)
+	errs := make(chan error, 2)
+	for _, order := range [][2]id.WebhookID{{one.ID, other.ID}, {other.ID, one.ID}} {
+		go func() {
+			errs <- w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+				for i, e := range order {
+					if i == 1 {
+						both.Done()
+						both.Wait()
+					}
+					if _, err := tx.lockWebhook(ctx, "webhook_lock", e, false); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}()
+	}
+	if a, b := <-errs, <-errs; (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), ErrUnavailable) {
+		t.Errorf("%v, %v", a, b)
+	}
+}
+
+// What lists and recoveries look for is found without the history, in every plan.
+func TestFailedDeliveriesAreFoundByThemselves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint(t, w.a)
+	w.many(t, w.a, e.ID, "succeeded", 5000)
+	w.many(t, w.a, e.ID, "failed", 3)
+	admin := w.db.Admin(t)
+	if _, err := admin.Exec(t.Context(), "ANALYZE webhook_deliveries"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]any{
+		"deliveries_failed":  {w.a, e.ID, last, 26, nil},
+		"deliveries_recover": {w.a, e.ID, id.DeliveryID{}, moment(24 * time.Hour), Batch, notKnown},
+	} {
+		rows, err := tx.Query(t.Context(), "EXPLAIN "+queries.Get(name), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); !strings.Contains(text, "webhook_deliveries_failed") {
+			t.Errorf("%s reads the history:\n%s", name, text)
+		}
+	}
+}
+
+// Each listener is paid for by every commit: a tenant has so many that live.
+func TestAsManyListenersAsThereMayBe(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	more := func() error {
+		return w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			return second(tx.CreateListener(ctx, []webhook.Type{webhook.All}))
+		})
+	}
+	for range MaxListeners - 1 {
+		w.listener(t, w.a, webhook.All)
+	}
+	rival := make(chan error, 1)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		_, err := tx.CreateListener(ctx, []webhook.Type{webhook.All})
+		go func() { rival <- more() }()
+		waitsForALock(t, w.db.Admin(t))
+		return err
+	})
+	for _, err := range []error{<-rival, more()} {
+		if !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), "20 listeners: close one") {
+			t.Errorf("%v", err)
+		}
+	}
+	w.listener(t, w.b, webhook.All)
+	w.endpoint(t, w.a)
+	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET expires_at = now() WHERE id = (SELECT id FROM webhooks WHERE tenant_id = $1 AND url = '' LIMIT 1)", w.a); err != nil {
+		t.Fatal(err)
+	}
+	if err := more(); err != nil {
+		t.Errorf("after one is gone: %v", err)
+	}
+	if err := more(); err == nil {
+		t.Error("one too many")
+	}
+}
+
+// A listener whose removal was cut short hears nothing, is not pulled from, and goes
+// by itself.
+func TestAListenerThatWasStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.listener(t, w.a, webhook.All)
+	stop := func(ctx context.Context, tx *Tx) error { return tx.StopListener(ctx, l.ID) }
+	if err := w.try(t, w.b, stop); !isCode(err, problem.CodeNotFound) {
+		t.Errorf("another tenant's: %v", err)
+	}
+	w.change(t, w.a, stop)
+	if _, err := w.ExtendListener(t.Context(), w.a, l.ID); !isCode(err, problem.CodeNotFound) {
+		t.Errorf("it is extended: %v", err)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM webhooks WHERE NOT enabled AND expires_at <= now()"); n != 1 {
+		t.Error("the sweep does not find it")
+	}
+	w.change(t, w.a, stop) // a repeat
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, l.ID) })
 }
 
 // open-parts.md, Webhooks, redeliver: the same bytes again, whatever it has come to.
@@ -593,25 +867,10 @@ func TestManyDeliveriesTakeSeveralTransactions(t *testing.T) {
 	if n := w.count(t, "SELECT sum((detail->>'deliveries')::int)::int FROM audit_log WHERE action = 'webhook.recover'"); n != 2*Batch+1 {
 		t.Errorf("the audit log tells of %d", n)
 	}
-	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhook_deliveries SET status = 'succeeded', next_attempt_at = NULL WHERE webhook_id = $1", e.ID); err != nil {
-		t.Fatal(err)
+	w.many(t, w.a, e.ID, "succeeded", Batch)
+	if err := w.remove(t.Context(), e.ID); err != nil {
+		t.Error(err)
 	}
-	w.many(t, w.a, e.ID, "pending", 2)
-	sizes, last = nil, id.DeliveryID{}
-	for n := Batch; n == Batch; {
-		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
-			n, last, err = tx.TrimDeliveries(ctx, e.ID, last)
-			return err
-		})
-		sizes = append(sizes, n)
-	}
-	if want := []int{Batch, Batch, 1}; !slices.Equal(sizes, want) {
-		t.Errorf("removed %v, want %v", sizes, want)
-	}
-	if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1", e.ID); n != 2 {
-		t.Errorf("%d are left, the pending ones are 2", n)
-	}
-	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteWebhook(ctx, e.ID) })
 	if n := w.count(t, "SELECT (SELECT count(*) FROM webhooks)::int * 100 + (SELECT count(*) FROM webhook_deliveries)::int"); n != 103 {
 		t.Errorf("%d: one endpoint with its three is left", n)
 	}

@@ -189,28 +189,36 @@ func (p *Platform) updateWebhook(ctx context.Context, c *edge.Caller, in *patchW
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Webhook, error) {
 		return tx.UpdateWebhook(ctx, in.ID, &in.Body)
 	})
-	return told(ctx, p, changedWebhook(c, in.ID), out, err)
+	out, err = told(ctx, p, changedWebhook(c, in.ID), out, err)
+	if err != nil || in.Body.Enabled == nil || out.Enabled {
+		return out, err
+	}
+	if err := p.Store.EndPending(ctx, c.Tenant, in.ID); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
-// deleteWebhook takes what has ended away first, however much it is. A removal that
-// is cut short there goes on when it is repeated.
 func (p *Platform) deleteWebhook(ctx context.Context, c *edge.Caller, in *oneWebhook) (*edge.Empty, error) {
-	gone := changedWebhook(c, in.ID)
-	if _, err := p.Store.View(c.Tenant).Webhook(ctx, in.ID); err != nil {
+	return p.removeWebhook(ctx, c, in.ID, (*store.Tx).StopWebhook, (*store.Tx).DeleteWebhook)
+}
+
+// removeWebhook stops an endpoint or a listener, takes its deliveries away, however
+// many they are, and then itself. A removal that is cut short goes on when it is
+// repeated.
+func (p *Platform) removeWebhook(ctx context.Context, c *edge.Caller, w id.WebhookID, stop, remove func(*store.Tx, context.Context, id.WebhookID) error) (*edge.Empty, error) {
+	gone := changedWebhook(c, w)
+	err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		return nil, stop(tx, ctx, w)
+	})
+	if err == nil {
+		err = p.Store.TrimDeliveries(ctx, c.Tenant, w)
+	}
+	if err != nil {
 		return removed(ctx, p, gone, (*edge.Empty)(nil), err)
 	}
-	var last id.DeliveryID
-	for n := store.Batch; n == store.Batch; {
-		err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) (_ []byte, err error) {
-			n, last, err = tx.TrimDeliveries(ctx, in.ID, last)
-			return nil, err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteWebhook(ctx, in.ID)
+		return nil, remove(tx, ctx, w)
 	})
 	return removed(ctx, p, gone, out, err)
 }
@@ -319,10 +327,7 @@ func (p *Platform) createListener(ctx context.Context, c *edge.Caller, in *creat
 }
 
 func (p *Platform) deleteListener(ctx context.Context, c *edge.Caller, in *oneWebhook) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.DeleteListener(ctx, in.ID)
-	})
-	return removed(ctx, p, changedWebhook(c, in.ID), out, err)
+	return p.removeWebhook(ctx, c, in.ID, (*store.Tx).StopListener, (*store.Tx).DeleteListener)
 }
 
 // pullListener signs what is claimed when it is answered: it is the sending.

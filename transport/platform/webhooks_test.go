@@ -249,7 +249,7 @@ func TestWebhookRoutes(t *testing.T) {
 		{"pull from a listener that is gone", "POST", "/v1/webhooks/listeners/{listener}/pull", "", 404, "NOT_FOUND", "listener", ""},
 		{"stop again", "DELETE", "/v1/webhooks/listeners/{listener}", "", 404, "NOT_FOUND", "listener", ""},
 
-		{"remove an endpoint", "DELETE", "/v1/webhooks/{webhook}", "", 204, "", "", "webhook.delete"},
+		{"remove an endpoint, which disables it first", "DELETE", "/v1/webhooks/{webhook}", "", 204, "", "", "webhook.update webhook.delete"},
 		{"its deliveries are gone", "GET", "/v1/webhooks/{webhook}/deliveries/{delivery}", "", 404, "NOT_FOUND", "", ""},
 		{"it is gone", "GET", "/v1/webhooks/{webhook}", "", 404, "NOT_FOUND", "webhook endpoint", ""},
 		{"remove it again", "DELETE", "/v1/webhooks/{webhook}", "", 404, "NOT_FOUND", "webhook endpoint", ""},
@@ -496,6 +496,47 @@ func TestARecoveryOfMany(t *testing.T) {
 	}
 	if audit := w.audited(w.a.tenant); audit["webhook.delete"] != 1 {
 		t.Errorf("the audit log holds %v", audit)
+	}
+}
+
+// However much is pending: an endpoint is disabled, or removed, and a listener too.
+func TestClosingWithMuchPending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fill := func(e id.WebhookID) {
+		_, err := w.admin.Exec(t.Context(), `INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
+			SELECT $1, new_id(at), $2, gen_random_uuid(), 'run.failed', '{}', at, at FROM (SELECT now() - interval '1 hour' + n * interval '1 ms' AS at FROM generate_series(1, $3) n) s`,
+			w.a.tenant, e, 2*store.Batch+1)
+		w.must(err)
+	}
+	left := func(where string) (n int) {
+		w.must(w.admin.QueryRow(t.Context(), "SELECT count(*)::int FROM webhook_deliveries WHERE tenant_id = $1 AND "+where, w.a.tenant).Scan(&n))
+		return n
+	}
+	fill(w.a.webhook)
+	hook := "/v1/webhooks/" + w.a.webhook.String()
+	if got := w.call(w.a, "PATCH", hook, `{"enabled": false}`); got.status != 200 || left("status = 'pending'") != 0 || left("last_error = 'the endpoint was disabled'") != 2*store.Batch+1 {
+		t.Errorf("%d %s: %d are pending", got.status, got.body, left("status = 'pending'"))
+	}
+	// Again, after the first was cut short: what is left is ended.
+	_, err := w.admin.Exec(t.Context(), "UPDATE webhook_deliveries SET status = 'pending', next_attempt_at = now() WHERE webhook_id = $1", w.a.webhook)
+	w.must(err)
+	if got := w.call(w.a, "PATCH", hook, `{"description": "x"}`); got.status != 200 || left("status = 'pending'") == 0 {
+		t.Errorf("another change does it: %d %s", got.status, got.body)
+	}
+	if got := w.call(w.a, "PATCH", hook, `{"enabled": false}`); got.status != 200 || left("status = 'pending'") != 0 {
+		t.Errorf("%d %s: %d are pending", got.status, got.body, left("status = 'pending'"))
+	}
+	_, err = w.admin.Exec(t.Context(), "UPDATE webhook_deliveries SET status = 'pending', next_attempt_at = now() WHERE webhook_id = $1", w.a.webhook)
+	w.must(err)
+	fill(w.a.listener)
+	for _, path := range []string{hook, "/v1/webhooks/listeners/" + w.a.listener.String()} {
+		if got := w.call(w.a, "DELETE", path, ""); got.status != 204 {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	if n := left("true"); n != 0 {
+		t.Errorf("%d are left", n)
 	}
 }
 

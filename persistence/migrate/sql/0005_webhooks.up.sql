@@ -46,6 +46,8 @@ CREATE TABLE webhook_deliveries (
   CHECK (begun_at IS NULL OR attempts > 0)
 ) WITH (fillfactor = 70);
 CREATE INDEX webhook_deliveries_of ON webhook_deliveries (tenant_id, webhook_id, id);
+-- Few have failed, of all that are kept: lists of them, and recover.
+CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id, webhook_id, id) WHERE status = 'failed';
 CREATE INDEX webhook_deliveries_age ON webhook_deliveries USING brin (created_at);
 -- Without the tenant in front: see runs_agent. It finds the endpoints that have
 -- something pending, and what of one endpoint is due.

@@ -13,13 +13,22 @@ SELECT id, url, events, description, enabled, created_at, updated_at FROM webhoo
 SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
 WHERE tenant_id = $1 AND id = $2 AND (expires_at IS NOT NULL) = $3 FOR NO KEY UPDATE
 
--- The lock waits for the commits that have an event for the endpoint, and they for it.
+-- The lock waits for the commits that have an event for the endpoint. Of a disabled one
+-- no more come, so it does not wait for ever.
 -- name: webhook_close
-SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 FOR UPDATE
+SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 AND NOT enabled FOR UPDATE
 
--- The lock is that of a commit that has an event for the endpoint.
+-- name: webhook_end
+SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
+WHERE tenant_id = $1 AND id = $2 AND (expires_at IS NOT NULL) = $3 FOR UPDATE
+
+-- Who changes deliveries holds their endpoint first, and so never waits for who is
+-- about to change both.
 -- name: webhook_hold
-SELECT enabled FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL FOR KEY SHARE
+SELECT enabled FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL FOR SHARE
+
+-- name: webhook_hold_off
+SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 AND NOT enabled FOR SHARE
 
 -- name: webhook_insert
 INSERT INTO webhooks (tenant_id, id, url, events, description, secret) VALUES ($1, $2, $3, $4, $5, $6)
@@ -49,6 +58,16 @@ RETURNING expires_at
 -- name: listener_extend
 UPDATE webhooks SET expires_at = now() + $3::interval WHERE tenant_id = $1 AND id = $2 AND expires_at > now() RETURNING secret, expires_at
 
+-- Listeners of a tenant are made one after another: so they are counted.
+-- name: listeners_lock
+SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
+
+-- name: listeners_live
+SELECT count(*)::int FROM webhooks WHERE tenant_id = $1 AND expires_at > now()
+
+-- name: listener_stop
+UPDATE webhooks SET enabled = false, expires_at = least(expires_at, now()) WHERE tenant_id = $1 AND id = $2
+
 -- What is shown of the fifth attempt while it is on its way is that no other follows.
 
 -- name: deliveries
@@ -56,6 +75,13 @@ SELECT id, event_id, type, status, attempts, last_http_status, last_error, creat
   CASE WHEN attempts < 5 OR begun_at IS NULL THEN next_attempt_at END AS next_attempt_at
 FROM webhook_deliveries
 WHERE tenant_id = $1 AND webhook_id = $2 AND id < $3 AND ($5::text IS NULL OR status = $5) AND ($6::text IS NULL OR type = $6)
+ORDER BY id DESC LIMIT $4
+
+-- The status is written out: only then it is by webhook_deliveries_failed in every plan.
+-- name: deliveries_failed
+SELECT id, event_id, type, status, attempts, last_http_status, last_error, created_at, attempt_log, next_attempt_at
+FROM webhook_deliveries
+WHERE tenant_id = $1 AND webhook_id = $2 AND id < $3 AND status = 'failed' AND ($5::text IS NULL OR type = $5)
 ORDER BY id DESC LIMIT $4
 
 -- name: delivery
@@ -93,16 +119,16 @@ FROM lost WHERE d.tenant_id = $1 AND d.id = lost.id RETURNING d.id
 -- An attempt that is on its way may succeed still, and is settled by who makes it.
 -- name: deliveries_fail
 WITH open AS MATERIALIZED (
-  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND status = 'pending' ORDER BY id FOR UPDATE
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND status = 'pending' ORDER BY id LIMIT $4 FOR UPDATE
 )
-UPDATE webhook_deliveries d SET status = 'failed', last_error = $3, next_attempt_at = NULL
-FROM open WHERE d.tenant_id = $1 AND d.id = open.id
+UPDATE webhook_deliveries d SET status = 'failed', last_error = $5, next_attempt_at = NULL
+FROM open WHERE d.tenant_id = $1 AND d.id = open.id RETURNING d.id
 
 -- name: deliveries_trim
-WITH ended AS MATERIALIZED (
-  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND status <> 'pending' ORDER BY id LIMIT $4 FOR UPDATE
+WITH every AS MATERIALIZED (
+  SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 ORDER BY id LIMIT $4 FOR UPDATE
 )
-DELETE FROM webhook_deliveries d USING ended WHERE d.tenant_id = $1 AND d.id = ended.id RETURNING d.id
+DELETE FROM webhook_deliveries d USING every WHERE d.tenant_id = $1 AND d.id = every.id RETURNING d.id
 
 -- name: deliveries_delete
 WITH every AS MATERIALIZED (
