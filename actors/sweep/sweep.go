@@ -446,20 +446,30 @@ func (s *Sweep) endpoints(ctx context.Context, own []id.Shard) (int, error) {
 	return n, nil
 }
 
-// retain deletes what is older than it is kept, a batch of each kind.
+// retain deletes what is older than it is kept, a batch of each kind. One that fails
+// is tried again when the next batch would be due: timers do not wait for it.
 func (s *Sweep) retain(ctx context.Context) (int, error) {
 	now := s.cfg.Now()
 	if now.Before(s.nextDrop) {
 		return 0, nil
 	}
-	var got [4]int
-	var errs [4]error
-	got[0], errs[0] = s.cfg.Rows.DropIdempotency(ctx, dropBatch, idempotencyAge)
-	got[1], errs[1] = s.cfg.Rows.DropDeliveries(ctx, dropBatch, deliveryAge)
-	got[2], errs[2] = s.cfg.Rows.DropListeners(ctx, dropBatch)
-	got[3], errs[3] = s.cfg.Rows.EndDisabled(ctx, dropBatch)
+	drops := [...]func(ctx context.Context) (int, error){
+		func(ctx context.Context) (int, error) {
+			return s.cfg.Rows.DropIdempotency(ctx, dropBatch, idempotencyAge)
+		},
+		func(ctx context.Context) (int, error) { return s.cfg.Rows.DropDeliveries(ctx, dropBatch, deliveryAge) },
+		func(ctx context.Context) (int, error) { return s.cfg.Rows.DropListeners(ctx, dropBatch) },
+		func(ctx context.Context) (int, error) { return s.cfg.Rows.EndDisabled(ctx, dropBatch) },
+	}
+	var got [len(drops)]int
+	var errs [len(drops)]error
+	for i, drop := range drops {
+		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
+		got[i], errs[i] = drop(bounded)
+		cancel()
+	}
 	err := errors.Join(errs[:]...)
-	if err == nil && slices.Max(got[:]) < dropBatch {
+	if err != nil || slices.Max(got[:]) < dropBatch {
 		s.nextDrop = now.Add(s.cfg.RetainEvery)
 	}
 	return got[0] + got[1] + got[2], err

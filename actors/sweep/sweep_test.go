@@ -47,6 +47,8 @@ type fake struct {
 	deliveries    int // too old
 	listeners     int // expired
 	late          int // of disabled endpoints
+	stuck         bool
+	drops         int // how often deliveries of expired listeners were to be dropped
 }
 
 func (f *fake) ReleaseTimers(_ context.Context, shards []id.Shard) error {
@@ -137,7 +139,14 @@ func (f *fake) DropDeliveries(_ context.Context, limit int, age time.Duration) (
 	return f.drop(&f.deliveries, limit)
 }
 
-func (f *fake) DropListeners(_ context.Context, limit int) (int, error) {
+func (f *fake) DropListeners(ctx context.Context, limit int) (int, error) {
+	f.drops++
+	if f.stuck {
+		if at, bounded := ctx.Deadline(); !bounded || time.Until(at) > 5*time.Second {
+			return 0, errors.New("it would keep the loop")
+		}
+		return 0, context.DeadlineExceeded
+	}
 	return f.drop(&f.listeners, limit)
 }
 
@@ -480,6 +489,25 @@ func TestRetentionOfDeliveries(t *testing.T) {
 	now = now.Add(time.Minute)
 	if r, _ := s.runOnce(t.Context()); r.dropped != 1 {
 		t.Error("not at its time")
+	}
+}
+
+// A batch that does not end in time keeps neither timers nor other kinds of rows, and is
+// not tried again at every tick.
+func TestRetentionThatIsStuck(t *testing.T) {
+	f := &fake{stuck: true, late: 1}
+	now := noon
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	if _, err := s.runOnce(t.Context()); !errors.Is(err, context.DeadlineExceeded) || f.late != 0 {
+		t.Errorf("%v, %d of disabled endpoints are pending", err, f.late)
+	}
+	now = now.Add(time.Minute - 1)
+	if _, err := s.runOnce(t.Context()); err != nil || f.drops != 1 {
+		t.Errorf("%v, tried %d times", err, f.drops)
+	}
+	f.stuck, f.listeners, now = false, 1, now.Add(1)
+	if r, err := s.runOnce(t.Context()); err != nil || r.dropped != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -16,6 +16,7 @@ var (
 	dueEndpointsSQL   = queries.Get("due_endpoints")
 	byIndexSQL        = queries.Get("by_index")
 	dropDeliveriesSQL = queries.Get("drop_deliveries")
+	dropUnheardSQL    = queries.Get("drop_unheard")
 	dropListenersSQL  = queries.Get("drop_listeners")
 	endDisabledSQL    = queries.Get("end_disabled")
 )
@@ -74,10 +75,15 @@ func (s *Sweep) DropDeliveries(ctx context.Context, limit int, age time.Duration
 	return s.byIndex(ctx, "drop old deliveries", dropDeliveriesSQL, limit, age)
 }
 
-// DropListeners deletes up to limit listeners that have expired, with their
-// deliveries, and says how many it found.
+// DropListeners deletes up to limit deliveries of listeners that have expired, and up
+// to limit such listeners that have none, and says how many rows that were.
 func (s *Sweep) DropListeners(ctx context.Context, limit int) (int, error) {
-	return s.byIndex(ctx, "drop expired listeners", dropListenersSQL, limit)
+	unheard, err := s.byIndex(ctx, "drop deliveries of expired listeners", dropUnheardSQL, limit)
+	if err != nil {
+		return 0, err
+	}
+	listeners, err := s.byIndex(ctx, "drop expired listeners", dropListenersSQL, limit)
+	return unheard + listeners, err
 }
 
 // EndDisabled fails up to limit deliveries that are pending although their endpoint is

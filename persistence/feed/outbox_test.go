@@ -209,7 +209,10 @@ func TestRetentionDoesNotReadWhatItKeeps(t *testing.T) {
 		args    []any
 	}{
 		{dropDeliveriesSQL, "webhook_deliveries_age", []any{1000, time.Hour}},
+		{dropUnheardSQL, "webhooks_expire", []any{1000}},
+		{dropUnheardSQL, "webhook_deliveries_of", []any{1000}},
 		{dropListenersSQL, "webhooks_expire", []any{1000}},
+		{dropListenersSQL, "webhook_deliveries_of", []any{1000}},
 		{endDisabledSQL, "webhook_deliveries_due", []any{1000}},
 	} {
 		rows, err := tx.Query(t.Context(), "EXPLAIN "+q.sql, q.args...)
@@ -252,22 +255,30 @@ func TestOldDeliveriesGoInBatches(t *testing.T) {
 	}
 }
 
-func TestExpiredListenersGoWithTheirDeliveries(t *testing.T) {
+// However many deliveries an expired listener has, a batch takes no more of them than it
+// may, and the listener when none is left.
+func TestExpiredListenersGoBehindTheirDeliveries(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))
 	r.webhook(1, 0)
-	for range 3 {
-		r.delivery(r.listener(-time.Millisecond), "pending", 0, 0)
+	big := r.listener(-time.Millisecond)
+	for _, status := range []string{"pending", "succeeded", "failed", "pending", "pending"} {
+		r.delivery(big, status, 0, 0)
 	}
+	r.listener(-time.Millisecond)
+	r.listener(-time.Millisecond)
 	r.delivery(r.listener(time.Hour), "pending", 0, 0)
 	s := NewSweep(r.pool)
-	for _, want := range []int{2, 1, 0} {
-		if n, err := s.DropListeners(t.Context(), 2); err != nil || n != want {
-			t.Errorf("dropped %d, %v; want %d", n, err, want)
+	for _, want := range []struct{ n, webhooks, deliveries int }{
+		{4, 3, 5}, // two deliveries, two listeners without any
+		{2, 3, 3},
+		{2, 2, 2}, // the last one and its listener
+		{0, 2, 2},
+	} {
+		n, err := s.DropListeners(t.Context(), 2)
+		if w, d := r.left("webhooks"), r.left("webhook_deliveries"); err != nil || n != want.n || w != want.webhooks || d != want.deliveries {
+			t.Errorf("dropped %d, %v: %d endpoints and %d deliveries are left; want %+v", n, err, w, d, want)
 		}
-	}
-	if w, d := r.left("webhooks"), r.left("webhook_deliveries"); w != 2 || d != 2 {
-		t.Errorf("%d endpoints and %d deliveries are left", w, d)
 	}
 }
 

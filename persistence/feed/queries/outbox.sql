@@ -38,9 +38,24 @@ DELETE FROM webhook_deliveries d USING (
 ) old
 WHERE d.tenant_id = old.tenant_id AND d.id = old.id;
 
+-- name: drop_unheard
+DELETE FROM webhook_deliveries d USING (
+  SELECT p.tenant_id, p.id FROM webhooks w CROSS JOIN LATERAL (
+    SELECT d.tenant_id, d.id FROM webhook_deliveries d
+    WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id LIMIT $1
+    FOR UPDATE SKIP LOCKED
+  ) p
+  WHERE w.expires_at <= now() LIMIT $1
+) old
+WHERE d.tenant_id = old.tenant_id AND d.id = old.id;
+
+-- One that has deliveries stays until they are gone: with it they would go all at once.
 -- name: drop_listeners
 DELETE FROM webhooks w USING (
-  SELECT tenant_id, id FROM webhooks WHERE expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED
+  SELECT e.tenant_id, e.id FROM webhooks e
+  WHERE e.expires_at <= now()
+    AND (SELECT d.id FROM webhook_deliveries d WHERE d.tenant_id = e.tenant_id AND d.webhook_id = e.id LIMIT 1) IS NULL
+  LIMIT $1 FOR UPDATE OF e SKIP LOCKED
 ) old
 WHERE w.tenant_id = old.tenant_id AND w.id = old.id;
 
