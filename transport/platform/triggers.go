@@ -194,9 +194,10 @@ func (p *Platform) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (boo
 }
 
 // over is upper with its fields over those of lower. Where one of them is no
-// object, or nothing, the upper one is it, and the lower one where that is nothing.
+// object, or nothing, the upper one is it, and the lower one where that is nothing, as
+// null is.
 func over(lower, upper json.RawMessage) (json.RawMessage, error) {
-	if len(upper) == 0 {
+	if upper = bytes.TrimSpace(upper); len(upper) == 0 || string(upper) == "null" {
 		return lower, nil
 	}
 	fields, further := map[string]json.RawMessage{}, map[string]json.RawMessage{}

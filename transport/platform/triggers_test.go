@@ -82,6 +82,7 @@ func TestTriggerRoutes(t *testing.T) {
 		{"it goes on", "PATCH", "/v1/triggers/{schedule}", `{"enabled": true}`, 200, "", `"enabled":true`, "trigger.update"},
 		{"fire a schedule", "POST", "/v1/triggers/{schedule}/fire", "", 202, "", `{"run_id":"`, ""},
 		{"fire a hook", "POST", "/v1/triggers/{hook}/fire", `{"input": {"b": 2}}`, 202, "", `{"run_id":"`, ""},
+		{"fire with null", "POST", "/v1/triggers/{hook}/fire", `{"input": null}`, 202, "", `{"run_id":"`, ""},
 		{"fire an unknown one", "POST", "/v1/triggers/{unknown}/fire", "", 404, "NOT_FOUND", "trigger", ""},
 		{"another secret", "POST", "/v1/triggers/{hook}/rotate-secret", "", 200, "", `"secret":"hksec_`, "trigger.rotate"},
 		{"a schedule has none", "POST", "/v1/triggers/{schedule}/rotate-secret", "", 400, "VALIDATION", "a schedule has no secret", ""},
@@ -169,5 +170,18 @@ func TestWhatIsForgottenOfHooks(t *testing.T) {
 	w.ForgetAll()
 	if fmt.Sprint(h.forgot) != fmt.Sprint([]string{w.a.hook.String(), "all"}) {
 		t.Errorf("%v", h.forgot)
+	}
+}
+
+// What a trigger's run gets: null is nothing.
+func TestOver(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][3]string{
+		{`{"a":1}`, "", `{"a":1}`}, {`{"a":1}`, "null", `{"a":1}`}, {`{"a":1}`, " null\n", `{"a":1}`}, {`"text"`, "null", `"text"`}, {"", "null", ""},
+		{`{"a":1}`, `{"b":null}`, `{"a":1,"b":null}`}, {`{"a":1}`, `{"a":2}`, `{"a":2}`}, {`{"a":1}`, `"text"`, `"text"`}, {`"text"`, `{"a":2}`, `{"a":2}`}, {"", "7", "7"},
+	} {
+		if got, err := over(json.RawMessage(c[0]), json.RawMessage(c[1])); err != nil || string(got) != c[2] {
+			t.Errorf("%s over %s: %s, %v", c[1], c[0], got, err)
+		}
 	}
 }
