@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+// A connection of HTTP/2 carries many requests, and one that has died silently would
+// fail each of them by its own time-out: who hears nothing for a while asks, and gives
+// the connection up when there is no answer. Together they are less than what an
+// attempt of a delivery may take.
+const (
+	pingAfter   = 5 * time.Second
+	pingTimeout = 3 * time.Second
+)
+
 // Options of one kind of client.
 type Options struct {
 	// RequireTLS refuses plain http except to an allowed range.
@@ -52,6 +61,7 @@ func (g *Guard) Client(o Options) *http.Client {
 		TLSHandshakeTimeout:    tlsTimeout,
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		MaxResponseHeaderBytes: 256 << 10,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	return &http.Client{Transport: &roundTripper{base: tr, o: o, guard: g}, CheckRedirect: redirect(o.Redirects)}
 }
