@@ -79,6 +79,7 @@ type approvalRow struct {
 	onTimeout string
 	assignee  lifecycle.Role
 	expires   time.Time
+	version   int64
 }
 
 // tables are what is durable.
@@ -113,6 +114,7 @@ type lawWorld struct {
 	turns  map[int]*model.Result
 	frames []string
 	ended  bool
+	moved  bool // the last commit came too late
 	seen   map[string]int
 	nextID int
 }
@@ -165,7 +167,7 @@ func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, err
 		for _, a := range w.db.approvals {
 			if a.step == s.Idx && s.Status == lifecycle.StepWaiting {
 				step.Asked = &engine.Asked{ID: a.id, Status: a.status, Decision: a.decision, Feedback: a.feedback, Digest: a.digest[:], OnTimeout: a.onTimeout,
-					Assignee: a.assignee, ExpiresAt: a.expires, Version: 1}
+					Assignee: a.assignee, ExpiresAt: a.expires, Version: a.version}
 				if a.status == lifecycle.ApprovalEdited {
 					step.Asked.Edited, step.Asked.Shown = a.edited, json.RawMessage(`{"shown":true}`)
 				}
@@ -264,10 +266,49 @@ func (noTools) Plan(context.Context, Turn, int, []model.Call) ([]tool.Planned, e
 }
 func (noTools) Call(context.Context, Turn, int, tool.Planned) tool.Outcome { return tool.Outcome{} }
 
+// cancels is what a commit cancels: of the approvals that are pending by then all,
+// in the versions that were read; nil for none.
+func cancels(c *journal.Commit) *journal.Statement {
+	cancelling := journal.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
+	for i := range c.Statements {
+		if c.Statements[i].SQL == cancelling {
+			return &c.Statements[i]
+		}
+	}
+	return nil
+}
+
+// open are the approvals that are pending once a commit has decided its own.
+func (w *lawWorld) open(c *journal.Commit) (out []*approvalRow) {
+	for _, a := range w.db.approvals {
+		if a.status == lifecycle.ApprovalPending && (c.Approval == nil || c.Approval.ID != a.id) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(a, b *approvalRow) int { return cmp.Compare(a.step, b.step) })
+	return out
+}
+
+// holds says whether the approvals are what a commit takes them for.
+func (w *lawWorld) holds(c *journal.Commit) bool {
+	if u := c.Approval; u != nil && u.Version != w.db.approvals[u.ID].version {
+		return false
+	}
+	st := cancels(c)
+	if st == nil {
+		return true
+	}
+	known, versions, open := st.Args[4].([]id.ApprovalID), st.Args[5].([]int64), w.open(c)
+	return len(known) == len(open) && !slices.ContainsFunc(open, func(a *approvalRow) bool {
+		i := slices.Index(known, a.id)
+		return i < 0 || versions[i] != a.version
+	})
+}
+
 // apply makes a commit durable, if its swap succeeds.
 func (w *lawWorld) apply(c *journal.Commit) bool {
 	u := c.Run
-	if u == nil || u.Version != w.db.version || u.Epoch != w.db.epoch {
+	if u == nil || u.Version != w.db.version || u.Epoch != w.db.epoch || !w.holds(c) {
 		return false
 	}
 	was := w.db.run.Status
@@ -318,6 +359,7 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 		a := w.db.approvals[u.ID]
 		reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", u.ID, " ", u.Status, " ", a.assignee, " ", a.expires.UTC()))
 		w.must(was == lifecycle.RunWaitingApproval && u.Run == theRun && a.status == lifecycle.ApprovalPending, "a %s approval of a %s run was decided", a.status, was)
+		a.version++
 		a.status, a.decision, a.feedback, a.digest = u.Status, u.Decision, *u.Feedback, u.Digest
 		if u.Edited != nil {
 			a.edited = u.Edited
@@ -326,11 +368,11 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 			delete(w.db.timers, approvalTimer(u.ID, name))
 		}
 	}
-	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, journal.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
-	for _, st := range c.Statements {
-		switch st.SQL {
-		case opening:
-			a := &approvalRow{id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string),
+	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, cancels(c)
+	for i, st := range c.Statements {
+		switch {
+		case st.SQL == opening:
+			a := &approvalRow{version: 1, id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string),
 				assignee: lifecycle.Role(st.Args[7].(string)), expires: st.Args[18].(time.Time)}
 			copy(a.digest[:], st.Args[13].([]byte))
 			frozen, err := lawVault.Open(journal.FrozenAt(tenant, a.id), st.Args[12].([]byte))
@@ -338,14 +380,11 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 			w.must(w.db.approvals[a.id] == nil, "an approval was opened twice")
 			w.db.approvals[a.id] = a
 			reports = append(reports, fmt.Sprint(webhook.ApprovalRequested, " ", a.id, " ", a.assignee, " ", a.expires.UTC()))
-		case cancelling:
-			known := st.Args[4].([]id.ApprovalID)
-			for _, a := range w.db.approvals {
-				if a.status == lifecycle.ApprovalPending {
-					w.must(slices.Contains(known, a.id), "an approval is cancelled of which the run does not know")
-					a.status, a.decision = lifecycle.ApprovalCancelled, lifecycle.ActionCancel
-					reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", a.id, " ", a.status, " ", a.assignee, " ", a.expires.UTC()))
-				}
+		case &c.Statements[i] == cancelling:
+			for _, a := range w.open(c) {
+				a.version++
+				a.status, a.decision = lifecycle.ApprovalCancelled, lifecycle.ActionCancel
+				reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", a.id, " ", a.status, " ", a.assignee, " ", a.expires.UTC()))
 			}
 			w.seen["withdrawn"]++
 		default:
@@ -500,11 +539,13 @@ func (w *lawWorld) receive(m any) {
 		l.Guard.SetEpoch = l.Guard.Epoch + 1
 		w.mem = &l
 		if !w.turn(durable.Activated{Epoch: l.Guard.SetEpoch}) {
+			w.again(m)
 			return
 		}
 		w.act()
 	}
 	if !w.turn(m) {
+		w.again(m)
 		return
 	}
 	w.act()
@@ -512,6 +553,32 @@ func (w *lawWorld) receive(m any) {
 		w.must(len(w.doing) == 0, "a %s run still does %v", s, slices.Sorted(maps.Keys(w.doing)))
 		w.mem = nil
 	}
+}
+
+// again repeats a message whose commit came too late; of a decision that joins it
+// is for its approval to say.
+func (w *lawWorld) again(m any) {
+	_, decision := m.(*joint)
+	if !w.moved || decision {
+		return
+	}
+	w.moved = false
+	w.seen["decided again"]++
+	w.receive(m)
+}
+
+// voted is somebody voting on what a commit is about to cancel.
+func (w *lawWorld) voted(c *journal.Commit) bool {
+	if st := cancels(c); st == nil || w.seen["voted"] == 5 || w.roll(0, 2, "voted") > 0 {
+		return false
+	}
+	open := w.open(c)
+	if len(open) == 0 {
+		return false
+	}
+	open[w.roll(0, len(open)-1, "on")].version++
+	w.seen["voted"]++
+	return true
 }
 
 func (w *lawWorld) decide(m any) decision {
@@ -531,8 +598,10 @@ func (w *lawWorld) decide(m any) decision {
 	return d
 }
 
-// turn decides, commits and publishes; false is a death on the way.
+// turn decides, commits and publishes; false is a death on the way, or a commit that
+// came too late, which ends the activation.
 func (w *lawWorld) turn(m any) bool {
+	w.moved = false
 	d := w.decide(m)
 	if !d.Changed {
 		return true
@@ -563,7 +632,13 @@ func (w *lawWorld) turn(m any) bool {
 		w.crash()
 		return false
 	}
-	w.must(w.apply(c), "the only activation lost its swap")
+	w.moved = w.voted(c)
+	if durable := w.apply(c); !durable || w.moved {
+		w.must(!durable, "a commit cancels what somebody voted on meanwhile")
+		w.must(w.moved, "the only activation lost its swap")
+		w.crash()
+		return false
+	}
 	if w.roll(0, 12, "dies after the commit") == 0 {
 		w.crash()
 		return false
@@ -778,6 +853,7 @@ func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	next, j := *a, &joint{}
 	next.decision = action
+	next.version++
 	switch action {
 	case lifecycle.ActionApprove:
 		next.status = lifecycle.ApprovalApproved
@@ -800,7 +876,7 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 		next.status, next.decision, next.digest = lifecycle.ApprovalApproved, lifecycle.ActionApprove, tool.Digest(w.plans[a.step].Args)
 	}
 	if w.roll(0, 2, "joint") > 0 {
-		j.rows = &journal.Commit{Approval: &journal.ApprovalUpdate{ID: a.id, Run: theRun, Guard: journal.Guard{Version: 1, SetEpoch: 1}, Status: next.status,
+		j.rows = &journal.Commit{Approval: &journal.ApprovalUpdate{ID: a.id, Run: theRun, Guard: journal.Guard{Version: a.version, SetEpoch: 1}, Status: next.status,
 			Decision: next.decision, Feedback: &next.feedback, Edited: next.edited, Digest: next.digest, DropTimers: []string{msg.TimerExpire, msg.TimerEscalate}}}
 		data := webhook.Decided{Approval: webhook.Approval{ApprovalID: a.id.String(), AssigneeRole: string(a.assignee), ExpiresAt: a.expires}, Status: string(next.status)}
 		j.rows.Events = []journal.Event{journal.NewEvent(0, webhook.ApprovalDecided, data, w.now)}
@@ -990,9 +1066,10 @@ func live(d dice, bug mutant, seen map[string]int) (law string) {
 // approval of the turn is decided; a call that cannot be repeated is sent once
 // over any crash, and one that can is sent with the same bytes; idx and seq have
 // no gaps; terminal is final, and every open thing ends with its run; live frames
-// are the replayed ones; the model hears all results in call order; what a commit
-// makes true of the run's end and of approvals it reports, once; and every run
-// comes to an end once people decide and tools answer.
+// are the replayed ones; the model hears all results in call order; approvals are
+// cancelled as they were read; what a commit makes true of the run's end and of
+// approvals it reports, once; and every run comes to an end once people decide and
+// tools answer.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
 	for range 10 { // enough for each kind of history to come up
@@ -1009,7 +1086,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"joined", "declined", "repeated", "withdrawn", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"joined", "declined", "repeated", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void (%v)", want, seen)
 		}
@@ -1093,6 +1170,22 @@ var mutants = []mutant{
 	}},
 	{name: "leaves approvals pending at its end", decided: func(_ State, _ any, d *decision) {
 		d.Facts = slices.DeleteFunc(d.Facts, func(f any) bool { _, ok := f.(Withdrawn); return ok })
+	}},
+	{name: "does not read the versions of its approvals", loaded: func(s *State) {
+		approvals(s, func(_ *Call, a *Approval) { a.Version = 1 })
+	}},
+	{name: "cancels approvals in versions that it did not read", rows: func(c *journal.Commit) {
+		if st := cancels(c); st != nil {
+			for i := range st.Args[5].([]int64) {
+				st.Args[5].([]int64)[i]++
+			}
+		}
+	}},
+	{name: "cancels an approval that is not pending", rows: func(c *journal.Commit) {
+		if st := cancels(c); st != nil {
+			st.Args[4] = append(st.Args[4].([]id.ApprovalID), id.ApprovalID{UUID: id.NewAnywhere()})
+			st.Args[5] = append(st.Args[5].([]int64), 1)
+		}
 	}},
 	{name: "leaves the timers of its approvals", rows: func(c *journal.Commit) { c.TimersDone = nil }},
 	{name: "goes on after its end", decided: func(s State, m any, d *decision) {
