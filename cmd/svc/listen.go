@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,11 +17,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
 )
 
 const (
-	listenPause    = time.Second      // between pulls that answer nothing
+	listenPause    = time.Second      // after a pull that answers nothing
+	listenPace     = listenPause / 2  // after one that answers less than there may be
 	listenPatience = 10 * time.Second // for one attempt, as the service has it
 	callPatience   = 30 * time.Second // for one call of the service
 )
@@ -101,7 +105,8 @@ func listen(cmd *cobra.Command, c *client, body any, to string) error {
 		// It would go by itself in a minute; until then what it hears of would be kept.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
 		defer cancel()
-		if err := c.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+		var refused *apiError
+		if err := c.call(ctx, http.MethodDelete, path, nil, nil); err != nil && !(errors.As(err, &refused) && refused.Status == http.StatusNotFound) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "the listener could not be removed, it goes in a minute:", err)
 		}
 	}()
@@ -153,12 +158,12 @@ func (l *listening) line(v any) error {
 // next pull. A service that is away is waited for, for a minute.
 func (l *listening) follow(ctx context.Context) error {
 	var done []attempted
-	pause, lost := time.Duration(0), time.Time{}
+	pause, lost, key := time.Duration(0), time.Time{}, rand.Text()
 	for {
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}
-		items, err := l.pull(ctx, done)
+		items, err := l.pull(ctx, key, done)
 		var refused *apiError
 		switch {
 		case err == nil:
@@ -166,14 +171,13 @@ func (l *listening) follow(ctx context.Context) error {
 			if done, err = l.attemptAll(ctx, items); err != nil {
 				return err
 			}
-			if pause = 0; len(items) == 0 {
-				pause = listenPause
-			}
+			pause, key = pauseAfter(len(items)), rand.Text()
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
 			return errors.New("the listener is gone: the service has heard nothing of it for a minute")
+		case errors.As(err, &refused) && refused.Code == string(problem.CodeIdempotencyInProgress): // its first answer was lost
 		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests:
 			return err
 		}
@@ -187,6 +191,18 @@ func (l *listening) follow(ctx context.Context) error {
 	}
 }
 
+// pauseAfter is how long to wait after a pull of n items: every pull is one of the
+// calls that the tenant has in a second.
+func pauseAfter(n int) time.Duration {
+	switch {
+	case n >= api.MaxPulled:
+		return 0
+	case n > 0:
+		return listenPace
+	}
+	return listenPause
+}
+
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -198,16 +214,32 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pull reports done and fetches what is due. The service takes a report twice.
-func (l *listening) pull(ctx context.Context, done []attempted) ([]pulled, error) {
+// pull reports done and fetches what is due. With the same key it fetches the same
+// again: what was claimed for an answer that was lost.
+func (l *listening) pull(ctx context.Context, key string, done []attempted) ([]pulled, error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	if done == nil {
 		done = []attempted{}
 	}
 	var got struct{ Items []pulled }
-	err := l.c.call(ctx, http.MethodPost, l.path+"/pull", map[string]any{"results": done}, &got)
+	keyed, sender := *l.c, *l.c.http
+	sender.Transport = withKey{sender.Transport, key}
+	keyed.http = &sender
+	err := keyed.call(ctx, http.MethodPost, l.path+"/pull", map[string]any{"results": done}, &got)
 	return got.Items, err
+}
+
+// withKey sends requests under an Idempotency-Key.
+type withKey struct {
+	next http.RoundTripper // nil: the default one
+	key  string
+}
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Idempotency-Key", k.key)
+	return cmp.Or(k.next, http.DefaultTransport).RoundTrip(r)
 }
 
 // attemptAll makes attempts side by side and shows each as it ends.
