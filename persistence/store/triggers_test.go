@@ -507,6 +507,7 @@ func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
 	if _, err := holder.Exec(t.Context(), `SELECT FROM triggers WHERE id = $1 FOR NO KEY UPDATE`, held.Trigger); err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +542,7 @@ func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
 }
 
 // Who archives an agent locks its triggers and their timers in the order of their
-// ids, wherever they lie: of the rows behind one that is held it has none yet.
+// ids, however they are found: of the rows behind one that is held it has none yet.
 func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for table, key := range map[string]string{"triggers": "id", "timers": "entity_id"} {
@@ -552,7 +553,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		if bytes.Compare(first.UUID[:], last.UUID[:]) > 0 {
 			first, last = last, first
 		}
-		// Anew, so that the first one lies behind the last one.
+		// Written anew, so that the first one lies behind the last one.
 		if _, err := admin.Exec(ctx, `UPDATE triggers SET name = 'moved' WHERE id = $1`, first); err != nil {
 			t.Fatal(err)
 		}
@@ -563,6 +564,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
 		var pid int
 		if err := holder.QueryRow(ctx, `SELECT pg_backend_pid() FROM `+table+` WHERE `+key+` = $1 FOR NO KEY UPDATE`, first).Scan(&pid); err != nil {
 			t.Fatal(err)
@@ -570,6 +572,11 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		archived := make(chan error, 1)
 		go func() {
 			archived <- w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+				for _, way := range []string{"indexscan", "indexonlyscan", "bitmapscan", "mergejoin"} { // which know an order
+					if _, err := tx.tx.Exec(ctx, "SET LOCAL enable_"+way+" = off"); err != nil {
+						return nil, err
+					}
+				}
 				return nil, tx.pauseTriggers(ctx, w.agent)
 			})
 		}()
