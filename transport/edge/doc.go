@@ -13,7 +13,8 @@
 // after authentication. A public route is charged to the IP bucket, a stream
 // once when it starts, a health route never. Of a signed route (HandleSigned) the
 // raw body is the credential: it is read first, and the call is charged like one
-// with a key.
+// with a key, unless nothing is known of what it calls, or its address has just
+// failed to pay: then the address pays before anything is read.
 //
 // A node without its lease serves nothing but its health, and one that drains
 // serves everything and closes each connection behind its answer.
