@@ -124,7 +124,7 @@ func (p *Platform) deliveryRoutes(t *edge.Table) {
 func (p *Platform) listenerRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/listeners", ID: "createWebhookListener", Answer: sampleListener,
 		Summary:     "Listen to events",
-		Description: "Without a URL: deliveries are pulled, with what became of those before. Made for svc listen. A listener that does not pull for a minute is gone.",
+		Description: "Without a URL: deliveries are pulled, with what became of those before. Made for svc listen. A listener that does not pull for a minute is gone. A tenant has at most 20: one more is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *createListener) Revoked { return changedWebhook(c, id.WebhookID{}) }),
 		Example: map[string]any{"events": []string{"*"}}}, p.createListener)
