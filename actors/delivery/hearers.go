@@ -63,6 +63,7 @@ type Hearers struct {
 	mu        sync.Mutex // guards the fields below
 	committed map[id.TenantID][]webhook.Type
 	unknown   map[id.TenantID][]webhook.Type // to be read, and then told
+	reading   map[id.TenantID]bool           // being read, each by one loader
 	loading   int                            // goroutines that do
 	failing   bool                           // the last read failed, and it was logged
 }
@@ -75,6 +76,7 @@ func NewHearers(cfg HearersConfig) *Hearers {
 		bell:      make(chan struct{}, 1),
 		committed: map[id.TenantID][]webhook.Type{},
 		unknown:   map[id.TenantID][]webhook.Type{},
+		reading:   map[id.TenantID]bool{},
 	}
 }
 
@@ -191,7 +193,8 @@ func (h *Hearers) load(ctx context.Context, t id.TenantID, types []webhook.Type)
 	}
 }
 
-// loadAll reads who is unknown until nobody is.
+// loadAll reads who is unknown until nobody is. What is noted of a tenant while it
+// is read waits for that read.
 func (h *Hearers) loadAll(ctx context.Context) {
 	for {
 		t, types, ok := h.nextUnknown(ctx)
@@ -204,9 +207,9 @@ func (h *Hearers) loadAll(ctx context.Context) {
 			return hearing, true, err
 		})
 		cancel()
-		h.loaded(ctx, t, err)
+		meanwhile := h.loaded(ctx, t, err)
 		if err == nil {
-			h.wake(t, hearing, types)
+			h.wake(t, hearing, append(types, meanwhile...))
 		}
 	}
 }
@@ -216,27 +219,35 @@ func (h *Hearers) nextUnknown(ctx context.Context) (id.TenantID, []webhook.Type,
 	defer h.mu.Unlock()
 	if ctx.Err() == nil {
 		for t, types := range h.unknown {
-			delete(h.unknown, t)
-			return t, types, true
+			if !h.reading[t] {
+				delete(h.unknown, t)
+				h.reading[t] = true
+				return t, types, true
+			}
 		}
 	}
 	h.loading--
 	return id.TenantID{}, nil, false
 }
 
-// loaded counts a failure, and logs the first of several.
-func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) {
-	if ctx.Err() != nil {
-		return
-	}
+// loaded ends the read of a tenant and answers what was noted of it meanwhile,
+// which after a failure waits for another read. It counts a failure, and logs the
+// first of several.
+func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) (meanwhile []webhook.Type) {
 	h.mu.Lock()
+	delete(h.reading, t)
+	if err == nil {
+		meanwhile = h.unknown[t]
+		delete(h.unknown, t)
+	}
 	first := err != nil && !h.failing
 	h.failing = err != nil
 	h.mu.Unlock()
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		loadFailures.Inc()
+		if first {
+			h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read who hears of events")
+		}
 	}
-	if first {
-		h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read who hears of events")
-	}
+	return meanwhile
 }
