@@ -1,9 +1,11 @@
-// Package apikey is the form of an API key: svc_<key id>_<secret>_<checksum>.
+// Package apikey is the form of an API key, svc_<key id>_<secret>_<checksum>, and
+// of the publishable key of an embed key, svc_pk_<key id>_<secret>_<checksum>.
 //
 // The key id tells which row to look at, the secret is 32 random bytes of which
 // only a hash is stored, and the checksum lets a mistyped or invented key be
 // refused without a look-up. All three are base62, so that a double click
-// selects the whole key.
+// selects the whole key. A key of one form never reads as one of the other: their
+// lengths differ, and the checksum covers the form.
 package apikey
 
 import (
@@ -21,23 +23,28 @@ import (
 )
 
 const (
-	scheme = "svc_"
+	scheme            = "svc_"
+	publishableScheme = "svc_pk_"
 
 	idLen     = 22 // base62 digits of 16 bytes
 	secretLen = 43 // base62 digits of 32 bytes
 	sumLen    = 6  // base62 digits of 4 bytes
 
-	secretAt = len(scheme) + idLen + 1
+	// What follows the scheme, and where in it the parts begin.
+	secretAt = idLen + 1
 	sumAt    = secretAt + secretLen + 1
+	restLen  = sumAt + sumLen
 
-	// Len is the length of every key.
-	Len = sumAt + sumLen
-	// prefixLen is what a key is recognised by: the scheme and eight digits.
-	prefixLen = len(scheme) + 8
+	// Len is the length of every API key.
+	Len = len(scheme) + restLen
+	// PublishableLen is the length of every publishable key.
+	PublishableLen = len(publishableScheme) + restLen
+	// prefixLen is how many digits of its id a key is recognised by.
+	prefixLen = 8
 )
 
-// ErrMalformed is answered for text that is no key.
-var ErrMalformed = errors.New("apikey: not an API key")
+// ErrMalformed is answered for text that is no key of the form that is read.
+var ErrMalformed = errors.New("apikey: not a key")
 
 // Hash is what is stored of a secret. The secret has 256 random bits, so a fast
 // hash is enough.
@@ -47,49 +54,73 @@ type Hash [sha256.Size]byte
 func (h Hash) Equal(o Hash) bool { return subtle.ConstantTimeCompare(h[:], o[:]) == 1 }
 
 // Mint makes a new key for the id.
-func Mint(key id.KeyID) string {
+func Mint(key id.KeyID) string { return mint(scheme, key.UUID) }
+
+// MintPublishable makes a new publishable key for the id of an embed key.
+func MintPublishable(key id.EmbedKeyID) string { return mint(publishableScheme, key.UUID) }
+
+func mint(scheme string, key id.UUID) string {
 	var secret [32]byte
 	if _, err := rand.Read(secret[:]); err != nil {
 		panic(err) // crypto/rand never fails on supported systems
 	}
-	b := make([]byte, 0, Len)
+	b := make([]byte, 0, PublishableLen)
 	b = append(b, scheme...)
 	b = appendID(b, key)
 	b = append(b, '_')
 	b = appendBase62(b, new(big.Int).SetBytes(secret[:]), secretLen)
+	sum := checksum(b)
 	b = append(b, '_')
-	b = appendBase62(b, new(big.Int).SetUint64(uint64(checksum(b[:sumAt-1]))), sumLen)
+	b = appendBase62(b, new(big.Int).SetUint64(uint64(sum)), sumLen)
 	return string(b)
 }
 
 // Parse reads the key id and the hash of the secret. It accepts exactly what
 // Mint can have made; it does not say that the key exists.
 func Parse(s string) (id.KeyID, Hash, error) {
-	if len(s) != Len || s[:len(scheme)] != scheme || s[secretAt-1] != '_' || s[sumAt-1] != '_' {
-		return id.KeyID{}, Hash{}, ErrMalformed
+	u, h, err := parse(scheme, s)
+	return id.KeyID{UUID: u}, h, err
+}
+
+// ParsePublishable is Parse for what MintPublishable made.
+func ParsePublishable(s string) (id.EmbedKeyID, Hash, error) {
+	u, h, err := parse(publishableScheme, s)
+	return id.EmbedKeyID{UUID: u}, h, err
+}
+
+func parse(scheme, s string) (id.UUID, Hash, error) {
+	at := len(scheme)
+	if len(s) != at+restLen || s[:at] != scheme || s[at+secretAt-1] != '_' || s[at+sumAt-1] != '_' {
+		return id.UUID{}, Hash{}, ErrMalformed
 	}
 	// The stack is large enough for the copy: no allocation on the hot path.
-	var b [Len]byte
+	var b [PublishableLen]byte
 	copy(b[:], s)
-	sum, ok := decode64(b[sumAt:])
-	if !ok || sum != uint64(checksum(b[:sumAt-1])) {
-		return id.KeyID{}, Hash{}, ErrMalformed
+	sum, ok := decode64(b[at+sumAt : len(s)])
+	if !ok || sum != uint64(checksum(b[:at+sumAt-1])) {
+		return id.UUID{}, Hash{}, ErrMalformed
 	}
-	key, ok := decodeID(b[len(scheme) : secretAt-1])
+	key, ok := decodeID(b[at : at+secretAt-1])
 	if !ok {
-		return id.KeyID{}, Hash{}, ErrMalformed
+		return id.UUID{}, Hash{}, ErrMalformed
 	}
-	secret := b[secretAt : sumAt-1]
+	secret := b[at+secretAt : at+sumAt-1]
 	for _, c := range secret {
 		if digit[c] < 0 {
-			return id.KeyID{}, Hash{}, ErrMalformed
+			return id.UUID{}, Hash{}, ErrMalformed
 		}
 	}
 	return key, sha256.Sum256(secret), nil
 }
 
-// Prefix is the start of a key by which a person recognises it.
-func Prefix(key string) string { return key[:min(len(key), prefixLen)] }
+// Prefix is the start of a key by which a person recognises it: its scheme, and
+// eight digits of its id.
+func Prefix(key string) string { return prefix(scheme, key) }
+
+// PublishablePrefix is Prefix for a publishable key.
+func PublishablePrefix(key string) string { return prefix(publishableScheme, key) }
+
+func prefix(scheme, key string) string { return key[:min(len(key), len(scheme)+prefixLen)] }
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -115,7 +146,7 @@ func checksum(b []byte) uint32 {
 
 // appendID writes the id backwards: its last bytes are random and its first ones
 // the time, and the first digits of a key should tell two keys apart.
-func appendID(b []byte, key id.KeyID) []byte {
+func appendID(b []byte, key id.UUID) []byte {
 	raw := key.Bytes16()
 	slices.Reverse(raw[:])
 	return appendBase62(b, new(big.Int).SetBytes(raw[:]), idLen)
@@ -132,19 +163,19 @@ func appendBase62(b []byte, n *big.Int, width int) []byte {
 	return b
 }
 
-func decodeID(b []byte) (key id.KeyID, ok bool) {
+func decodeID(b []byte) (key id.UUID, ok bool) {
 	var hi, lo uint64
 	for _, c := range b {
 		d := digit[c]
 		if d < 0 {
-			return id.KeyID{}, false
+			return id.UUID{}, false
 		}
 		over, shifted := bits.Mul64(hi, 62)
 		carry, low := bits.Mul64(lo, 62)
 		low, c0 := bits.Add64(low, uint64(d), 0)
 		high, c1 := bits.Add64(shifted, carry, c0)
 		if over != 0 || c1 != 0 {
-			return id.KeyID{}, false
+			return id.UUID{}, false
 		}
 		hi, lo = high, low
 	}

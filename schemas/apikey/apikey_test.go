@@ -69,7 +69,7 @@ func TestTwoKeysDifferInPrefixAndHash(t *testing.T) {
 	for range 100 {
 		key := Mint(id.KeyID{UUID: id.NewAnywhere()})
 		p := Prefix(key)
-		if !strings.HasPrefix(key, p) || len(p) != prefixLen || seen[p] {
+		if !strings.HasPrefix(key, p) || len(p) != len(scheme)+prefixLen || seen[p] {
 			t.Fatalf("prefix %q of %q", p, key)
 		}
 		seen[p] = true
@@ -96,7 +96,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := string(appendID(nil, key)); got != s[len(scheme):secretAt-1] {
+		if got := string(appendID(nil, key.UUID)); got != s[len(scheme):len(scheme)+secretAt-1] {
 			t.Fatalf("two ways to write the id %v: %q and %q", key, got, s)
 		}
 	})
@@ -109,5 +109,42 @@ func BenchmarkParse(b *testing.B) {
 		if _, _, err := Parse(key); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestPublishableKeysHaveAFormOfTheirOwn(t *testing.T) {
+	u := id.NewAnywhere()
+	for range 200 {
+		key := MintPublishable(id.EmbedKeyID{UUID: u})
+		got, hash, err := ParsePublishable(key)
+		if err != nil || got.UUID != u || len(key) != PublishableLen || !strings.HasPrefix(key, "svc_pk_") {
+			t.Fatalf("%q reads as %v, %v", key, got, err)
+		}
+		if _, again, _ := ParsePublishable(key); !hash.Equal(again) {
+			t.Fatal("the hash of one secret differs")
+		}
+		if p := PublishablePrefix(key); p != key[:len("svc_pk_")+8] {
+			t.Fatalf("prefix %q of %q", p, key)
+		}
+		api := Mint(id.KeyID{UUID: u})
+		// The schemes swapped, and what is too long or too short for it cut or filled.
+		swapped := "svc_pk_" + api[len("svc_"):]
+		for _, other := range []string{api, swapped, key[:len(key)-1], key + "0", key[:50] + "-" + key[51:]} {
+			if _, _, err := ParsePublishable(other); err == nil {
+				t.Fatalf("%q reads as a publishable key", other)
+			}
+		}
+		for _, other := range []string{key, "svc_" + key[len("svc_pk_"):], key[:Len], key[len(key)-Len:]} {
+			if _, _, err := Parse(other); err == nil {
+				t.Fatalf("%q reads as an API key", other)
+			}
+		}
+	}
+}
+
+func TestParsingAllocatesNothing(t *testing.T) {
+	key := MintPublishable(id.EmbedKeyID{UUID: id.NewAnywhere()})
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = ParsePublishable(key) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -102,6 +103,10 @@ type Frame struct {
 	Idx  int    // the step, for llm.delta and llm.thinking
 	Text string // the text, for llm.delta and llm.thinking
 	wire []byte
+
+	allowed bool                  // the embed relay may have it, if it is an llm.delta
+	relayed bool                  // it is a frame of the relay
+	relay   atomic.Pointer[Frame] // what the relay shows instead of it, once somebody has asked
 }
 
 // New encodes a frame whose data are the fields of v, a struct or map; the type
@@ -112,7 +117,7 @@ func New(t Type, pos Pos, v any) (*Frame, error) {
 		return nil, err
 	}
 	f := &Frame{Type: t, Pos: pos}
-	b := f.head(make([]byte, 0, len(data)+2*len(t)+64))
+	b := f.head(make([]byte, 0, len(data)+2*len(t)+48))
 	if len(data) > 2 {
 		b = append(b, ',')
 		b = append(b, data[1:]...)
@@ -124,10 +129,10 @@ func New(t Type, pos Pos, v any) (*Frame, error) {
 }
 
 // Delta encodes live text: an llm.delta or an llm.thinking whose position is the
-// one after the text.
+// one after the text. It is kept from the embed relay unless AllowRelay says else.
 func Delta(t Type, pos Pos, idx int, text string) *Frame {
 	f := &Frame{Type: t, Pos: pos, Idx: idx, Text: text}
-	b := f.head(make([]byte, 0, len(text)+len(text)/8+112))
+	b := f.head(make([]byte, 0, len(text)+len(text)/8+88))
 	b = append(b, `,"idx":`...)
 	b = strconv.AppendInt(b, int64(idx), 10)
 	b = append(b, `,"text":`...)
@@ -143,7 +148,9 @@ func (f *Frame) Merged(next *Frame) (m *Frame, ok bool) {
 		f.Pos.Seq != next.Pos.Seq || f.Pos.Offset+int64(len(next.Text)) != next.Pos.Offset {
 		return nil, false
 	}
-	return Delta(f.Type, next.Pos, f.Idx, f.Text+next.Text), true
+	m = Delta(f.Type, next.Pos, f.Idx, f.Text+next.Text)
+	m.allowed = f.allowed && next.allowed
+	return m, true
 }
 
 // After is the part of a text frame that lies behind pos: all of it, none (nil)
@@ -152,18 +159,29 @@ func (f *Frame) After(pos Pos) *Frame {
 	if !pos.Before(f.Pos) {
 		return nil
 	}
-	if f.Text == "" || pos.Seq != f.Pos.Seq {
+	text := textAfter(f.Text, f.Pos, pos)
+	if len(text) == len(f.Text) {
 		return f
 	}
-	start := f.Pos.Offset - int64(len(f.Text))
-	if pos.Offset <= start {
-		return f
+	rest := Delta(f.Type, f.Pos, f.Idx, text)
+	rest.allowed = f.allowed
+	return rest
+}
+
+// textAfter is the part that lies behind pos of a text that ends at end.
+func textAfter(text string, end, pos Pos) string {
+	start := end.Offset - int64(len(text))
+	if pos.Seq != end.Seq || pos.Offset <= start {
+		if pos.Before(end) {
+			return text
+		}
+		return ""
 	}
-	cut := int(pos.Offset - start)
-	for cut < len(f.Text) && !utf8.RuneStart(f.Text[cut]) {
+	cut := int(min(pos.Offset-start, int64(len(text))))
+	for cut < len(text) && !utf8.RuneStart(text[cut]) {
 		cut++ // an offset inside a character was never sent by us
 	}
-	return Delta(f.Type, f.Pos, f.Idx, f.Text[cut:])
+	return text[cut:]
 }
 
 // Bytes are the frame on the wire. They are shared: never change them.

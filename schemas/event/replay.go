@@ -43,6 +43,15 @@ type StepFacts struct {
 	// Segments are the byte lengths of an llm step's thinking and text by turns
 	// in order of arrival, thinking first.
 	Segments []int32
+	// Relayed says that the text of an llm step is for the embed relay too: its
+	// agent has no output guardrails.
+	Relayed bool
+}
+
+// ended reports whether the step came to an end of its own, of which something
+// is kept.
+func (s *StepFacts) ended() bool {
+	return s.Status == lifecycle.StepSucceeded || s.Status == lifecycle.StepFailed
 }
 
 // MarkFacts are one fact without a row of its own.
@@ -118,16 +127,18 @@ func Replay(f *Facts, c Cursor) []*Frame {
 	if f.Status.Terminal() {
 		r.add(Pos{Seq: f.Seq}, f.end)
 	}
-	slices.SortStableFunc(r.frames, func(a, b *Frame) int {
-		switch {
-		case a.Pos.Before(b.Pos):
-			return -1
-		case b.Pos.Before(a.Pos):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(r.frames, byPosition)
 	return r.frames
+}
+
+func byPosition(a, b *Frame) int {
+	switch {
+	case a.Pos.Before(b.Pos):
+		return -1
+	case b.Pos.Before(a.Pos):
+		return 1
+	}
+	return 0
 }
 
 func (f *Facts) end() *Frame {
@@ -160,10 +171,9 @@ func (r *replay) step(s *StepFacts) {
 		return
 	}
 	r.add(Pos{Seq: s.BeganSeq}, func() *Frame { return StepBegan(s.BeganSeq, s.Idx, s.Kind, s.Name) })
-	ended := s.Status == lifecycle.StepSucceeded || s.Status == lifecycle.StepFailed
 	switch s.Kind {
 	case lifecycle.StepLLM:
-		if ended {
+		if s.ended() {
 			r.text(s)
 		}
 	case lifecycle.StepTool, lifecycle.StepRetrieval:
@@ -173,7 +183,7 @@ func (r *replay) step(s *StepFacts) {
 		if s.CalledSeq > 0 {
 			r.add(Pos{Seq: s.CalledSeq}, func() *Frame { return Called(s.CalledSeq, s.Idx, s.Name, s.Input) })
 		}
-		if ended && s.EndedSeq > 0 {
+		if s.ended() && s.EndedSeq > 0 {
 			r.add(Pos{Seq: s.EndedSeq}, func() *Frame {
 				return Resulted(s.EndedSeq, s.Idx, s.Status == lifecycle.StepSucceeded, s.Output)
 			})
@@ -183,6 +193,19 @@ func (r *replay) step(s *StepFacts) {
 
 // text makes the frames of what a model wrote, one for each of its segments.
 func (r *replay) text(s *StepFacts) {
+	r.parts(s, !r.exact, func(t Type, pos Pos, text string) {
+		if !r.exact && t != LLMThinking {
+			return
+		}
+		if f := Delta(t, pos, s.Idx, text).After(r.cursor.After); f != nil && f.Text != "" {
+			r.frames = append(r.frames, f)
+		}
+	})
+}
+
+// parts gives each the segments of what a model wrote, and the positions behind
+// them. thinkingOnly says that the facts are without the text.
+func (r *replay) parts(s *StepFacts, thinkingOnly bool, each func(t Type, pos Pos, text string)) {
 	if len(s.Output) == 0 || r.cursor.After.Seq > s.BeganSeq {
 		return
 	}
@@ -195,15 +218,9 @@ func (r *replay) text(s *StepFacts) {
 	}
 	pos := Pos{Seq: s.BeganSeq}
 	part := func(t Type, text string) {
-		if text == "" {
-			return
-		}
-		pos.Offset += int64(len(text))
-		if !r.exact && t != LLMThinking {
-			return
-		}
-		if f := Delta(t, pos, s.Idx, text).After(r.cursor.After); f != nil && f.Text != "" {
-			r.frames = append(r.frames, f)
+		if text != "" {
+			pos.Offset += int64(len(text))
+			each(t, pos, text)
 		}
 	}
 	for i, n := range s.Segments {
@@ -211,10 +228,8 @@ func (r *replay) text(s *StepFacts) {
 		if i%2 == 1 {
 			rest, t = &said.Text, LLMDelta
 		}
-		if !r.exact && t == LLMDelta {
-			// A reader of thinking alone is not given the text: its length says
-			// where the thinking goes on.
-			pos.Offset += int64(n)
+		if thinkingOnly && t == LLMDelta {
+			pos.Offset += int64(n) // its length says where the thinking goes on
 			continue
 		}
 		cut := min(max(int(n), 0), len(*rest))

@@ -56,7 +56,7 @@ func random(r *rand.Rand, open bool) *history {
 				h.say(Resulted(s.EndedSeq, idx, s.Status == lifecycle.StepSucceeded, s.Output))
 			}
 		default:
-			s.Kind, s.Name = lifecycle.StepLLM, "m"
+			s.Kind, s.Name, s.Relayed = lifecycle.StepLLM, "m", r.IntN(3) > 0
 			h.say(StepBegan(s.BeganSeq, idx, s.Kind, s.Name))
 			if r.IntN(6) == 0 {
 				s.Status = lifecycle.StepAbandoned
@@ -88,7 +88,11 @@ func (h *history) speak(r *rand.Rand, s *StepFacts) {
 		texts[kind].WriteString(word)
 		s.Segments[len(s.Segments)-1] += int32(len(word))
 		pos.Offset += int64(len(word))
-		h.say(Delta([]Type{LLMThinking, LLMDelta}[kind], pos, s.Idx, word))
+		f := Delta([]Type{LLMThinking, LLMDelta}[kind], pos, s.Idx, word)
+		if s.Relayed {
+			f.AllowRelay()
+		}
+		h.say(f)
 	}
 	out := map[string]any{"text": texts[1].String()}
 	if texts[0].Len() > 0 {

@@ -53,6 +53,8 @@ type (
 	EventID      struct{ UUID } // one event, the same for all endpoints
 	DeliveryID   struct{ UUID } // one event for one endpoint
 	TriggerID    struct{ UUID }
+	EmbedKeyID   struct{ UUID }
+	VisitorID    struct{ UUID } // one browser, to one embed key
 	UsageID      struct{ UUID }
 	AuditID      struct{ UUID }
 	MemberID     struct{ UUID } // one process of the cluster

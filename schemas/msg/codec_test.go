@@ -99,7 +99,7 @@ func TestEveryTypeCrossesWithAllItsFields(t *testing.T) {
 // Whoever adds a message type and forgets the codec has a node that cannot send it.
 func TestEveryMessageTypeIsInTheCodec(t *testing.T) {
 	// Parts of messages, and what makes them cross.
-	parts := []string{"Origin", "Idempotency", "By", "Accepted", "Codec"}
+	parts := []string{"Origin", "Idempotency", "By", "Accepted", "NewThread", "Codec"}
 	known := map[string]bool{}
 	for typ := range NewCodec().names {
 		known[typ.Name()] = true

@@ -65,15 +65,31 @@ type Post struct {
 	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
 	By           By              `json:"by"`
 	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
+	// New is the thread that the message begins; nil: the thread is there.
+	New *NewThread `json:"new,omitempty"`
+	// Behind is the run that the sender saw to be the thread's newest, zero where it saw
+	// none. In a thread of the embed API, where each post is admitted by how the one before
+	// it stands (service.md, Embed thread), a Post that is behind another run than the
+	// newest is not accepted; elsewhere it means nothing.
+	Behind id.RunID `json:"behind,omitzero"`
 }
 
 // Repeatable: the run says which Post it is, and its row whether it was accepted.
 func (Post) Repeatable() {}
 
+// NewThread is a thread that begins with its first message. Its agent and its end
+// user are those of the Post.
+type NewThread struct {
+	CreatedBy string `json:"created_by"` // embed:eu:<id> or embed:vid:<id>
+}
+
 // Posted answers a Post.
 type Posted struct {
 	Run     id.RunID     `json:"run"`
 	Message id.MessageID `json:"message"`
+	// Newest is set on a Post that was not accepted because the thread's newest run is this
+	// one: whoever posts looks again.
+	Newest id.RunID `json:"newest,omitzero"`
 }
 
 // DeleteThread ends a thread: its messages are deleted, its open runs

@@ -1,0 +1,204 @@
+package embed
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentsvc/schemas/problem"
+)
+
+// Anywhere in a list of origins allows every origin, and calls that name none.
+const Anywhere = "*"
+
+// Origin is where a page came from. Two origins are the same where they are equal.
+type Origin struct {
+	Scheme string // https or http
+	Host   string // lower case; an IPv6 address in brackets
+	Port   uint16 // the scheme's own one, too
+}
+
+// What is wrong with an origin, and what to do about it.
+var (
+	errForm     = errors.New("must be https://host[:port], or *")
+	errScheme   = errors.New("must begin with https://")
+	errUser     = errors.New("must not name a user: https://host[:port] is enough")
+	errPath     = errors.New("must end after the host or the port: leave out the slash and what follows")
+	errWildcard = errors.New("a * stands alone, for everywhere: name each host")
+	errHost     = errors.New("the host is not written as browsers send it: labels of letters, digits and dashes, or an address")
+	errPunycode = errors.New("the host must be written as browsers send it, in Punycode (xn--…)")
+	errPort     = errors.New("the port must be a number from 1 to 65535")
+	errPlain    = errors.New("must begin with https://: http:// is accepted outside production only")
+	errLoopback = errors.New("http:// is for this machine only (localhost, 127.0.0.1, [::1]): use https://")
+)
+
+// ParseOrigin reads an origin; letters may be of either case, and the scheme's own
+// port may be named. http is for loopback hosts only.
+func ParseOrigin(s string) (Origin, error) {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return Origin{}, errForm
+	}
+	o := Origin{Scheme: strings.ToLower(scheme), Port: 443}
+	switch o.Scheme {
+	case "https":
+	case "http":
+		o.Port = 80
+	default:
+		return Origin{}, errScheme
+	}
+	switch {
+	case strings.ContainsAny(rest, "/?#\\"):
+		return Origin{}, errPath
+	case strings.Contains(rest, "@"):
+		return Origin{}, errUser
+	case strings.Contains(rest, "*"):
+		return Origin{}, errWildcard
+	}
+	host, port := rest, ""
+	named := false
+	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, ']') {
+		host, port, named = rest[:i], rest[i+1:], true
+	}
+	if named {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 || strings.HasPrefix(port, "+") {
+			return Origin{}, errPort
+		}
+		o.Port = uint16(n)
+	}
+	var loopback bool
+	var err error
+	if o.Host, loopback, err = parseHost(host); err != nil {
+		return Origin{}, err
+	}
+	if o.Scheme == "http" && !loopback {
+		return Origin{}, errLoopback
+	}
+	return o, nil
+}
+
+// parseHost is the host in one form, and whether it is this machine.
+func parseHost(s string) (host string, loopback bool, err error) {
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		a, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !a.Is6() || a.Zone() != "" {
+			return "", false, errHost
+		}
+		return "[" + ipv6(a) + "]", a.IsLoopback(), nil
+	}
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return "", false, errPunycode
+		}
+	}
+	s = strings.ToLower(s)
+	labels := strings.Split(strings.TrimSuffix(s, "."), ".") // a host with a dot at its end is another one
+	if len(s) > 254 {
+		return "", false, errHost
+	}
+	for _, l := range labels {
+		if l == "" || len(l) > 63 || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || l[0] == '-' || l[len(l)-1] == '-' {
+			return "", false, errHost
+		}
+	}
+	// Browsers read a host that ends in a number as an IPv4 address, in its many forms;
+	// they send the one that is read here.
+	if end := labels[len(labels)-1]; strings.Trim(end, "0123456789") == "" || strings.HasPrefix(end, "0x") {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return "", false, errHost
+		}
+		return s, a.IsLoopback(), nil
+	}
+	return s, labels[len(labels)-1] == "localhost", nil
+}
+
+// ipv6 is an address as browsers write it: never with a part of an IPv4 address.
+func ipv6(a netip.Addr) string {
+	if !a.Is4In6() {
+		return a.String()
+	}
+	b := a.As16()
+	hex := func(i int) string { return strconv.FormatUint(uint64(b[i])<<8|uint64(b[i+1]), 16) }
+	return "::ffff:" + hex(12) + ":" + hex(14)
+}
+
+// String is the origin as browsers send it.
+func (o Origin) String() string {
+	s := o.Scheme + "://" + o.Host
+	if o.Scheme == "https" && o.Port == 443 || o.Scheme == "http" && o.Port == 80 {
+		return s
+	}
+	return s + ":" + strconv.Itoa(int(o.Port))
+}
+
+// Origins is a list of origins in the form in which it is stored, each once, and what
+// is wrong with it. http:// is refused in production.
+func Origins(list []string, production bool) (normal []string, bad []problem.Field) {
+	normal = []string{}
+	for i, s := range list {
+		o, err := ParseOrigin(s)
+		switch {
+		case s == Anywhere:
+		case err == nil && production && o.Scheme == "http":
+			err = errPlain
+			fallthrough
+		case err != nil:
+			bad = append(bad, problem.Field{Path: "allowed_origins[" + strconv.Itoa(i) + "]", Message: err.Error()})
+			continue
+		default:
+			s = o.String()
+		}
+		if !slices.Contains(normal, s) {
+			normal = append(normal, s)
+		}
+	}
+	return normal, bad
+}
+
+// Allowed reports whether a call from the origin may use a key with these origins.
+// The empty origin, that of a call that names none, and null, that of a page without
+// one, are allowed everywhere only.
+func Allowed(origins []string, origin string) bool {
+	if slices.Contains(origins, Anywhere) {
+		return true
+	}
+	from, err := ParseOrigin(origin)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(origins, func(s string) bool {
+		o, err := ParseOrigin(s)
+		return err == nil && o == from
+	})
+}
+
+// Normal is the origin of a browser's call as it is compared and named: one that cannot
+// be read, as null, stays as it is.
+func Normal(origin string) string {
+	if o, err := ParseOrigin(origin); err == nil {
+		return o.String()
+	}
+	return origin
+}
+
+// OfURL is the origin of a URL as browsers name it in a call from it, empty for what has
+// none.
+func OfURL(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if scheme = strings.ToLower(scheme); !ok || scheme != "https" && scheme != "http" {
+		return ""
+	}
+	if end := strings.IndexAny(rest, "/?#\\"); end >= 0 {
+		rest = rest[:end]
+	}
+	if rest = rest[strings.LastIndexByte(rest, '@')+1:]; rest == "" {
+		return ""
+	}
+	// One that no list can name, as http:// of another machine, is still one origin.
+	return Normal(scheme + "://" + strings.ToLower(rest))
+}
