@@ -137,7 +137,8 @@ func TestDoors(t *testing.T) {
 		"github.com/redis/go-redis":                     {"persistence/cache"},
 		"github.com/playwright-community/playwright-go": {"transport/browser"},
 		"github.com/mark3labs/mcp-go":                   {"transport/mcp"},
-		"github.com/lestrrat-go/jwx":                    {"transport/embed"},
+		"github.com/lestrrat-go/jwx":                    {"transport/embed/identity"},
+		"github.com/evanw/esbuild":                      {"transport/embed/widget/build"},
 		"github.com/spf13/cobra":                        {"cmd/svc"},
 		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
@@ -291,6 +292,11 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		POST/v1/webhooks/listeners POST/v1/webhooks/listeners/{id}/pull DELETE/v1/webhooks/listeners/{id}
 		GET/v1/triggers POST/v1/triggers GET/v1/triggers/{id} PATCH/v1/triggers/{id} DELETE/v1/triggers/{id}
 		POST/v1/triggers/{id}/rotate-secret POST/v1/triggers/{id}/fire POST/hooks/{trigger}
+		GET/v1/embed-keys POST/v1/embed-keys GET/v1/embed-keys/{id} PATCH/v1/embed-keys/{id} DELETE/v1/embed-keys/{id}
+		POST/v1/embed-keys/{id}/rotate POST/v1/embed-keys/{id}/identity-secret
+		GET/v1/end-users GET/v1/end-users/{id} PATCH/v1/end-users/{id} DELETE/v1/end-users/{id}
+		GET/v1/embed/config POST/v1/embed/session POST/v1/embed/messages GET/v1/embed/threads GET/v1/embed/threads/{id}/messages
+		POST/v1/embed/runs/{id}/cancel GET/v1/embed/runs/{id}/events GET/embed/v1/widget.js
 		GET/v1/audit GET/v1/usage GET/v1/usage/records`)
 	b, err := os.ReadFile("docs/openapi.json")
 	if err != nil {

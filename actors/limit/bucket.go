@@ -17,37 +17,55 @@ func TenantBucket(t id.TenantID) cluster.Address {
 	return cluster.Address{Kind: msg.KindLimit, Tenant: t, ID: t.UUID}
 }
 
-// What the id of a bucket without a tenant says of its client.
+// What the id of a bucket without a tenant says of its client: in its eighth byte
+// the sort of the bucket, 0 for the platform's, and the family of the address.
 const (
 	version8 = 0x80 // an id of our own making: its shard is its hash
 	family4  = 4
 	family6  = 6
-	shared   = 0xff // strangers who share a bucket
+	shared   = 0xf // strangers who share a bucket
 )
 
 // IPBucket is the address of a client's bucket. IPv6 clients count by /64.
-func IPBucket(addr netip.Addr) cluster.Address {
+func IPBucket(addr netip.Addr) cluster.Address { return client(ScopeIP, addr).address() }
+
+// client is a client's bucket of a scope.
+func client(s Scope, addr netip.Addr) holder {
 	addr = addr.Unmap()
 	if addr.Is4() {
 		b := addr.As4()
-		return stranger(family4, [8]byte{4: b[0], b[1], b[2], b[3]})
+		return stranger(s, family4, [8]byte{4: b[0], b[1], b[2], b[3]})
 	}
 	b := addr.As16()
-	return stranger(family6, [8]byte(b[:8]))
+	return stranger(s, family6, [8]byte(b[:8]))
 }
 
-func stranger(family byte, who [8]byte) cluster.Address {
-	u := id.UUID{6: version8, 7: family}
+func stranger(s Scope, family byte, who [8]byte) holder {
+	u := id.UUID{6: version8, 7: byte(s-ScopeIP)<<4 | family}
 	copy(u[:6], who[:6])
 	copy(u[8:10], who[6:])
-	return cluster.Address{Kind: msg.KindLimit, ID: u}
+	return holder{id: u}
 }
 
-func sharedBucket(n uint64) cluster.Address {
+func sharedBucket(s Scope, n uint64) holder {
 	var who [8]byte
 	binary.BigEndian.PutUint64(who[:], n)
-	return stranger(shared, who)
+	return stranger(s, shared, who)
 }
+
+// holder names a bucket: a tenant's, a client's, or one of a tenant's embed keys and
+// visitors.
+type holder struct {
+	tenant id.TenantID
+	id     id.UUID
+}
+
+func (h holder) address() cluster.Address {
+	return cluster.Address{Kind: msg.KindLimit, Tenant: h.tenant, ID: h.id}
+}
+
+// stranger reports whether the bucket is one client's.
+func (h holder) stranger() bool { return h.tenant.IsZero() && h.id[7]&0xf != shared }
 
 // bucketActor is the mailbox of one bucket: what it holds is with the Keeper, who
 // can give it away whatever the mailbox is doing.

@@ -31,13 +31,33 @@ func over(r Rate, capacity int64, admitted []time.Time) (over int64) {
 }
 
 // The bucket never admits more than one that is told of every request at once,
-// though nodes spend late, messages take their time, come twice or are lost.
+// though nodes spend late, messages take their time, come twice or are lost. One
+// whose rate changes, and which each node thinks to be another, never admits more
+// than one of the highest rate.
 func TestLawOfTheBucket(t *testing.T) {
-	refused, granted, healed := 0, 0, 0
-	for seed := range uint64(1500) {
+	refused, granted, healed, priced, forgot := 0, 0, 0, 0, 0
+	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		rate := Rate{1 + r.Int64N(20), time.Duration(1+r.IntN(1000)) * time.Millisecond}
-		b, now := newBucket(rate, epoch), epoch
+		var rates []int64 // by the minute, where who asks says the rate
+		o := all
+		if seed%2 == 1 {
+			rates = []int64{1 + r.Int64N(20), 1 + r.Int64N(20)}
+			rate = perMinute(slices.Max(rates))
+			o.lapse = time.Hour // nodes here hold tokens for as long as it takes to make some
+		}
+		price := func() int64 { // mostly the highest, so that what is wrong shows
+			switch {
+			case rates == nil:
+				return 0
+			case r.IntN(10) == 0:
+				return slices.Min(rates)
+			}
+			return slices.Max(rates)
+		}
+		keeper := &Keeper{cfg: KeeperConfig{Rate: rate}}
+		now, n := epoch, price()
+		b, known := keeper.bucket(n, now), true
 		type node struct {
 			*edge
 			held     int64
@@ -79,9 +99,15 @@ func TestLawOfTheBucket(t *testing.T) {
 				n.Seq++
 			}
 			n.asking, n.answered = true, false
-			m := Lease{Node: n.node, Seq: n.Seq, Want: 1 + r.Int64N(6), Returned: n.Returned, Idle: now.Sub(n.emptied)}
+			m := Lease{Node: n.node, Seq: n.Seq, Want: 1 + r.Int64N(6), Returned: n.Returned, Idle: now.Sub(n.emptied), PerMinute: price()}
 			send := func() {
-				a := b.lease(now, m, all)
+				if !known {
+					b, known = keeper.bucket(m.PerMinute, now), true
+				}
+				if b.minute != m.PerMinute {
+					priced++
+				}
+				a := b.lease(now, m, o)
 				for _, to := range a.recall {
 					if k := nodes[to.UUID[15]]; !k.asking && r.IntN(4) > 0 {
 						after(delay(), func() {
@@ -139,6 +165,10 @@ func TestLawOfTheBucket(t *testing.T) {
 				q.f()
 			}
 			now = until
+			if d, ok := b.restful(now, o); ok && d == 0 && known {
+				forgot++
+				known = false
+			}
 			n := nodes[r.IntN(len(nodes))]
 			switch {
 			case n.held > 0 && r.IntN(4) > 0:
@@ -157,8 +187,64 @@ func TestLawOfTheBucket(t *testing.T) {
 			t.Fatalf("seed %d: %d of %d too many, rate %+v", seed, n, len(spent), rate)
 		}
 	}
-	if refused < 300 || granted < 300 || healed < 300 {
-		t.Errorf("%d refusals, %d grants, %d lost: void", refused, granted, healed)
+	if refused < 300 || granted < 300 || healed < 300 || priced < 300 || forgot < 300 {
+		t.Errorf("%d refusals, %d grants, %d lost, %d rates changed, %d forgotten: void", refused, granted, healed, priced, forgot)
+	}
+}
+
+// A bucket that is refilled by the minute keeps how full it is when its rate changes,
+// and what is leased keeps its worth.
+func TestARateThatChanges(t *testing.T) {
+	type step struct {
+		after time.Duration
+		rate  int64
+		want  int64 // asked for, and spent at once
+		got   int64
+	}
+	for name, steps := range map[string][]step{
+		"the first lease says the rate":            {{0, 7, 99, 7}},
+		"raised while full":                        {{0, 10, 1, 1}, {6 * time.Second, 40, 99, 40}},
+		"raised while empty":                       {{0, 10, 10, 10}, {0, 60, 1, 0}, {5 * time.Second, 60, 99, 5}},
+		"lowered while full":                       {{0, 40, 1, 1}, {2 * time.Second, 10, 99, 10}, {0, 10, 1, 0}},
+		"lowered while half full":                  {{0, 40, 20, 20}, {0, 10, 99, 5}},
+		"lowered while empty":                      {{0, 40, 40, 40}, {0, 10, 1, 0}, {6 * time.Second, 10, 99, 1}},
+		"lowered and raised":                       {{0, 60, 30, 30}, {0, 10, 1, 1}, {0, 60, 99, 24}},
+		"lowered and raised when it would be full": {{0, 60, 60, 60}, {0, 1, 1, 0}, {time.Minute, 60, 99, 60}},
+	} {
+		b, e, now := (&Keeper{}).bucket(steps[0].rate, epoch), newEdge(1), epoch
+		for i, s := range steps {
+			now = now.Add(s.after)
+			e.PerMinute = s.rate
+			got := e.lease(b, now, s.want, s.after)
+			if got.granted != s.got {
+				t.Errorf("%s, step %d: %+v", name, i+1, got)
+			}
+			if then := *b; s.got == 0 && then.take(now.Add(got.retry), all).granted != 1 {
+				t.Errorf("%s, step %d: refused after Retry-After %v", name, i+1, got.retry)
+			}
+		}
+	}
+}
+
+// What is leased by a rate comes back as what it was by that rate.
+func TestALeaseOutlivesTheRateThatItWasGrantedBy(t *testing.T) {
+	b, a, c := (&Keeper{}).bucket(15, epoch), newEdge(1), newEdge(2)
+	a.PerMinute = 15
+	if got := a.lease(b, epoch, 10, 0); got.granted != 10 {
+		t.Fatalf("%+v", got)
+	}
+	c.PerMinute = 2
+	if got := c.lease(b, epoch, 1, 0); got.granted != 0 || !got.wait { // 5 of 15 are no token of 2
+		t.Fatalf("%+v", got)
+	}
+	a.giveBack(b, epoch, 5, 0)
+	if got := c.lease(b, epoch, 9, 0); got.granted != 1 {
+		t.Errorf("%+v", got)
+	}
+	c.giveBack(b, epoch, 1, 0)
+	c.PerMinute = 15
+	if got := c.lease(b, epoch, 99, 0); got.granted != 10 {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -190,12 +276,12 @@ func TestALeaseThatComesTwiceIsGrantedOnce(t *testing.T) {
 	if got := a.lease(b, epoch, 3, 0); got.granted != 3 {
 		t.Fatalf("%+v", got)
 	}
-	if again := b.lease(epoch.Add(time.Second), a.Lease, all); again.granted != 3 || b.total != 3 {
-		t.Errorf("%+v, %d leased", again, b.total)
+	if again := b.lease(epoch.Add(time.Second), a.Lease, all); again.granted != 3 || b.out != 3*time.Hour {
+		t.Errorf("%+v, %v leased", again, b.out)
 	}
 	first := a.Lease
 	a.giveBack(b, epoch, 3, 0)
-	if late := b.lease(epoch, first, all); late.granted != 0 || b.total != 0 {
+	if late := b.lease(epoch, first, all); late.granted != 0 || b.out != 0 {
 		t.Errorf("after its tokens came back: %+v", late)
 	}
 	if got := c.lease(b, epoch, 9, 0); got.granted != 4 {
@@ -221,8 +307,8 @@ func TestLeasesOfWhoLeftAreSpentAndTheirRoomIsFree(t *testing.T) {
 	b, a, c := newBucket(Rate{4, time.Second}, epoch), newEdge(1), newEdge(2)
 	a.lease(b, epoch, 4, 0)
 	c.Lease = Lease{Node: c.node, Seq: 1, Want: 1}
-	if got := b.lease(epoch.Add(time.Minute), c.Lease, o); got.wait || got.granted != 0 || got.retry != time.Second || b.total != 0 {
-		t.Fatalf("%+v, %d leased", got, b.total)
+	if got := b.lease(epoch.Add(time.Minute), c.Lease, o); got.wait || got.granted != 0 || got.retry != time.Second || b.out != 0 {
+		t.Fatalf("%+v, %v leased", got, b.out)
 	}
 	if got := b.lease(epoch.Add(time.Minute+time.Second), c.Lease, o); got.granted != 1 {
 		t.Errorf("%+v", got)
@@ -293,10 +379,10 @@ func TestABucketIsCarriedAsItIs(t *testing.T) {
 	n := newBucket(rate, now)
 	n.merge(over, now)
 	n.merge(over, now) // twice is once
-	if n.credit != 6500*time.Millisecond || n.total != 3 {
-		t.Errorf("%v, %d leased", n.credit, n.total)
+	if n.credit != 6500*time.Millisecond || n.out != 3*time.Second {
+		t.Errorf("%v, %v leased", n.credit, n.out)
 	}
-	if again := n.lease(now, a.Lease, all); again.granted != 3 || n.total != 3 {
+	if again := n.lease(now, a.Lease, all); again.granted != 3 || n.out != 3*time.Second {
 		t.Errorf("an answer that was lost by the move: %+v", again)
 	}
 	a.giveBack(n, now, 3, 0)
@@ -306,8 +392,49 @@ func TestABucketIsCarriedAsItIs(t *testing.T) {
 	less := newBucket(rate, now)
 	less.credit = time.Second
 	less.merge(over, now)
-	if less.credit != time.Second || less.total != 3 {
-		t.Errorf("two that differ: %v, %d leased", less.credit, less.total)
+	if less.credit != time.Second || less.out != 3*time.Second {
+		t.Errorf("two that differ: %v, %v leased", less.credit, less.out)
+	}
+}
+
+// Its rate goes with it, and what its leases are worth; what comes from a node that
+// knows of no rates has that of the next Lease.
+func TestARateIsCarried(t *testing.T) {
+	b, a := (&Keeper{}).bucket(15, epoch), newEdge(1)
+	a.PerMinute = 15
+	a.lease(b, epoch, 10, 0)
+	b.reprice(epoch, 30)
+	wire, err := json.Marshal(b.carried(holder{id: id.UUID{6: version8}}, epoch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Carried
+	if err := json.Unmarshal(wire, &c); err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{cfg: KeeperConfig{Rate: Rate{100, time.Second}, Now: func() time.Time { return epoch }}}
+	arrive := func(c Carried) *bucket {
+		k.shards = [id.Shards]shard{}
+		k.accept(Push{Buckets: []Carried{c}}, epoch)
+		return k.shards[c.ID.Shard()].buckets[holder{id: c.ID}]
+	}
+	n := arrive(c)
+	if n.rate != perMinute(30) || n.out != 10*perMinute(15).Every {
+		t.Errorf("%+v, %v leased", n.rate, n.out)
+	}
+	a.PerMinute = 30
+	a.giveBack(n, epoch, 10, 0)
+	if got := a.lease(n, epoch, 99, 0); got.granted != 30 {
+		t.Errorf("%+v", got)
+	}
+	c.PerMinute, c.Leases = 0, nil
+	n, a = arrive(c), newEdge(1)
+	if n.rate != k.cfg.Rate {
+		t.Errorf("%+v", n.rate)
+	}
+	a.PerMinute = 30
+	if got := a.lease(n, epoch, 99, 0); got.granted != 10 { // a third of a minute
+		t.Errorf("%+v", got)
 	}
 }
 

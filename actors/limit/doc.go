@@ -2,7 +2,8 @@
 // all nodes of the cluster.
 //
 // Three kinds of actor live here, in memory only. A bucket (kind limit) is the
-// token bucket of one tenant, or of one client IP, IPv6 by /64. Slots (kind
+// token bucket of one tenant, of one client IP, IPv6 by /64, or of one of the embed
+// API's keys and visitors. Slots (kind
 // slots) hand out a tenant's running places. A count (kind holds) is who holds
 // something of which only so many may be held.
 //
@@ -23,6 +24,17 @@
 // not refused either: it is UNAVAILABLE. Every Lease has a number and repeats what
 // was given back, so that messages may come twice, late or never.
 //
+// The embed API's buckets are refilled by the minute, each at its own rate (Bucket).
+// The rate is the key's, which a PATCH changes at any time: it travels with the Lease,
+// and the owner goes by the last one that it was asked with. Such a bucket is a minute
+// of credit, and a rate says what a token costs of it. So it keeps how full it is when
+// its rate changes, never holds more than its rate says, and never admits more than a
+// bucket that has had the highest of its rates all the time, also while nodes hear of
+// a change one after another. What a node holds by the former rate goes back before it
+// asks by the new one. A node leases ahead of such a bucket at most what comes back in
+// a second: nothing beside those who wait below 60 a minute, where no token is ever
+// idle and no recall is needed.
+//
 // Who owns a bucket follows from the member list, which nodes learn of one after
 // another; who has it does not. Its Keeper has it: a Keeper that is asked for a
 // bucket whose shard it does not have fetches the shard from all who live, and a
@@ -37,7 +49,8 @@
 // when members change. Slots read from Postgres who runs; those that may have
 // lived on another node lately do so twice, half a second apart, before they grant.
 //
-// Holds. The holders are the truth. Nobody is refused before the nodes of those
+// Holds. The holders are the truth. A count is some words in its node's memory, since
+// there may be one for each visitor who reads; its actor is there while a message is. Nobody is refused before the nodes of those
 // who hold were asked, within 50 ms, whether they still do. Who begins to count a
 // shard first stops whoever counts it and then asks every node who holds there.
 //
@@ -45,8 +58,12 @@
 // whose owner dies starts full, which admits one extra capacity. What is leased
 // to or held on a member that is no member any more is free at once. Slots whose
 // owner dies may grant a place again that was granted in its last half second.
-// Limits: a Ledger keeps MaxStrangers client IPs; when these are all in use, IPs
-// beyond them share a fixed number of buckets by hash, so that strangers can fill
-// no memory and can slow down each other only. A bucket leaves memory when it is
+// Limits: a Ledger keeps MaxStrangers client IPs of each scope; when these are all in
+// use, IPs beyond them share a fixed number of buckets by hash, so that strangers can
+// fill no memory and can slow down each other only. Of keys and visitors it keeps those
+// that asked in the last minute. Both were made by the service: a visitor asks with a
+// session, and a client gets 30 of these a minute, a key ten times its rate, so that at
+// most so many visitors of a key as may begin within a session's life are known, with
+// two buckets of some hundred bytes each. A bucket leaves memory when it is
 // full again, slots ten seconds after nobody holds or wants one, a count when nobody holds.
 package limit

@@ -57,15 +57,22 @@ type Holds struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex                           // guards the fields below
-	own      map[cluster.Address]map[id.UUID]bool // this node's holders; true: they hold, false: they asked
-	claims   [id.Shards]uint64                    // how often who counts a shard has asked who holds here
-	counted  [id.Shards]bool                      // here, and all who live were asked
+	mu       sync.Mutex                  // guards the fields below
+	own      map[cluster.Address][]owned // this node's holders
+	claims   [id.Shards]uint64           // how often who counts a shard has asked who holds here
+	counted  [id.Shards]bool             // here, and all who live were asked
 	counts   [id.Shards]map[cluster.Address]*count
 	wanted   map[id.Shard]*claim
 	claiming bool // a goroutine asks for what is wanted
 	calling  bool // it waits for answers
+	looking  bool // a goroutine looks at the counts
 	stopped  bool
+}
+
+// owned is one of a node's own holders.
+type owned struct {
+	who   id.UUID
+	holds bool // false: it asked
 }
 
 // claim is a shard whose holders are being asked for.
@@ -77,7 +84,7 @@ type claim struct {
 // NewHolds makes Holds of which nobody holds any.
 func NewHolds(cfg HoldsConfig) *Holds {
 	return &Holds{
-		cfg: cfg, stop: make(chan struct{}), own: map[cluster.Address]map[id.UUID]bool{},
+		cfg: cfg, stop: make(chan struct{}), own: map[cluster.Address][]owned{},
 		wanted: map[id.Shard]*claim{},
 	}
 }
@@ -112,10 +119,7 @@ func (h *Holds) Stop() {
 func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
 	me, s := id.NewAnywhere(), at.Shard()
 	h.mu.Lock()
-	if h.own[at] == nil {
-		h.own[at] = map[id.UUID]bool{}
-	}
-	h.own[at][me] = false
+	h.own[at] = append(h.own[at], owned{who: me})
 	h.mu.Unlock()
 	release = sync.OnceFunc(func() { h.release(at, me) })
 	ctx, cancel := context.WithTimeout(ctx, askFor)
@@ -132,7 +136,8 @@ func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release
 			// Who counts now may not know what was answered before it asked.
 			current := h.claims[s] == claimed
 			if current && held.OK {
-				h.own[at][me] = true
+				own := h.own[at]
+				own[slices.IndexFunc(own, func(o owned) bool { return o.who == me })].holds = true
 			}
 			h.mu.Unlock()
 			switch {
@@ -158,8 +163,8 @@ func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release
 
 func (h *Holds) release(at cluster.Address, who id.UUID) {
 	h.mu.Lock()
-	delete(h.own[at], who)
-	if len(h.own[at]) == 0 {
+	own := slices.DeleteFunc(h.own[at], func(o owned) bool { return o.who == who })
+	if h.own[at] = own; len(own) == 0 {
 		delete(h.own, at)
 	}
 	h.mu.Unlock()
@@ -173,8 +178,8 @@ func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) 
 	switch m := m.(type) {
 	case Holders:
 		var here HeldHere
-		for who := range h.own[m.Of] {
-			here.Holders = append(here.Holders, who)
+		for _, o := range h.own[m.Of] {
+			here.Holders = append(here.Holders, o.who)
 		}
 		return here, nil
 	case Claim:
@@ -221,9 +226,9 @@ func (h *Holds) tell(shards []id.Shard) Claimed {
 			continue
 		}
 		held := HeldAt{Of: at}
-		for who, holds := range own {
-			if holds {
-				held.Holders = append(held.Holders, who)
+		for _, o := range own {
+			if o.holds {
+				held.Holders = append(held.Holders, o.who)
 			}
 		}
 		if len(held.Holders) > 0 {
@@ -261,10 +266,12 @@ func (h *Holds) receive(a cluster.Address, m any) any {
 		if wait {
 			h.check(a, c)
 		}
+		h.rest(a, false)
 		return Held{OK: ok, Wait: wait}
 	case Release:
 		if c := h.counts[a.Shard()][a]; c != nil {
 			c.release(m.Holder)
+			h.rest(a, false)
 		}
 	}
 	return nil
@@ -277,22 +284,59 @@ func (h *Holds) count(a cluster.Address) *count {
 	}
 	c := h.counts[s][a]
 	if c == nil {
-		c = newCount()
+		c = &count{looked: h.cfg.Now()}
 		h.counts[s][a] = c
+		if !h.looking && !h.stopped {
+			h.looking = true
+			h.wg.Go(h.look)
+		}
 	}
 	return c
 }
 
-// rest forgets the count of a if nobody holds, and else looks whether they do. It
-// reports whether there is nothing left.
-func (h *Holds) rest(a cluster.Address, look bool) bool {
+// look looks again and again at counts that nobody has asked about for checkEvery,
+// until there is none.
+func (h *Holds) look() {
+	tick := time.NewTicker(checkEvery / 16)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-h.stop:
+			return
+		}
+		if !h.lookOnce() {
+			return
+		}
+	}
+}
+
+// lookOnce looks at the counts that are due, and reports whether any is left.
+func (h *Holds) lookOnce() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	due := h.cfg.Now().Add(-checkEvery)
+	left := false
+	for _, counts := range h.counts {
+		for a, c := range counts {
+			if c.looked.After(due) || !h.rest(a, true) {
+				left = true
+			}
+		}
+	}
+	h.looking = left
+	return left
+}
+
+// rest forgets the count of a if nobody holds, and else looks whether they do. It
+// reports whether there is nothing left. Called with the lock held.
+func (h *Holds) rest(a cluster.Address, look bool) bool {
 	c := h.counts[a.Shard()][a]
 	if c == nil {
 		return true
 	}
 	if look {
+		c.looked = h.cfg.Now()
 		c.tidy()
 	}
 	switch {
@@ -475,28 +519,15 @@ func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
 	return smooth
 }
 
-// holdsActor is the mailbox of one count.
-type holdsActor struct {
-	holds *Holds
-	armed bool // a look is on its way
-}
+// holdsActor is the mailbox of one count, for as long as something is in it: the count
+// stays with the node's Holds. There may be one for each visitor who reads.
+type holdsActor struct{ holds *Holds }
 
 func (a *holdsActor) Receive(c cluster.Context, m any) {
-	_, looks := m.(look)
-	if looks {
-		a.armed = false
-	} else if v := a.holds.receive(c.Self(), m); v != nil {
+	if v := a.holds.receive(c.Self(), m); v != nil {
 		c.Reply(v)
 	}
-	if a.holds.rest(c.Self(), looks) {
-		c.Stop()
-		return
-	}
-	if !a.armed {
-		a.armed = true
-		ref := c.Ref()
-		c.Node().After(checkEvery, func() { ref.Send(look{}) })
-	}
+	c.Stop()
 }
 
 func (a *holdsActor) Stopped() {}

@@ -20,7 +20,7 @@ import (
 func somewhere() cluster.Address { return HoldsAddress(tenant(), "stream", "visitor") }
 
 func TestCountRefusesAfterACheckOnly(t *testing.T) {
-	c := newCount()
+	c := &count{}
 	who := func(n byte) id.UUID { return id.UUID{n} }
 	hold := func(n byte, m id.MemberID) (ok, wait bool) { return c.hold(Hold{Holder: who(n), Member: m, Max: 2}) }
 	a, b := memberID(1), memberID(2)
@@ -83,7 +83,9 @@ func TestACountForgetsWhoGaveUp(t *testing.T) {
 		h.receive(at, Hold{Holder: id.UUID{i}, Member: n.Member(), Max: 1})
 	}
 	h.receive(at, Release{Holder: id.UUID{0}})
-	h.wg.Wait() // the check is over
+	h.Stop() // the check is over
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.rest(at, true) || len(h.counts[at.Shard()]) != 0 {
 		t.Error("it is remembered")
 	}
@@ -320,7 +322,7 @@ func TestMessagesCrossNodes(t *testing.T) {
 	c := msg.NewCodec()
 	AddTo(c)
 	for _, m := range []any{
-		Lease{memberID(1), 2, 3, 4, 5}, Leased{1, 2, true}, GiveBack{memberID(1), 2, 3, 4}, Recall{somewhere()},
+		Lease{memberID(1), 2, 3, 4, 5, 6}, Leased{1, 2, true}, GiveBack{memberID(1), 2, 3, 4}, Recall{somewhere()},
 		Hold{id.UUID{1}, memberID(2), 3}, Held{true, true}, Release{id.UUID{1}}, Granted{[]id.RunID{runID(1)}},
 	} {
 		name, body, err := c.Encode(m)
@@ -342,4 +344,33 @@ func TestMessagesCrossNodes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A count without a message is looked at every minute or so: who is gone without a word
+// is found, and a count of nobody is forgotten.
+func TestCountsAreLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Rate{1, time.Second}, 1)
+		defer w.stop()
+		a := w.join()
+		time.Sleep(time.Second)
+		gone, stays := somewhere(), somewhere()
+		for _, at := range []cluster.Address{gone, stays} {
+			if _, ok, err := a.holds.Hold(t.Context(), at, 1); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		a.holds.mu.Lock()
+		delete(a.holds.own, gone)
+		a.holds.mu.Unlock()
+		time.Sleep(2*checkEvery + checkEvery/8)
+		a.holds.mu.Lock()
+		defer a.holds.mu.Unlock()
+		if c := a.holds.counts[gone.Shard()][gone]; c != nil {
+			t.Errorf("who is gone is counted: %+v", c)
+		}
+		if c := a.holds.counts[stays.Shard()][stays]; c == nil || len(c.holders) != 1 {
+			t.Errorf("who holds is not counted: %+v", c)
+		}
+	})
 }

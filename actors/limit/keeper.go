@@ -45,7 +45,7 @@ type Peers interface {
 // KeeperConfig is what a Keeper needs.
 type KeeperConfig struct {
 	Kind string // of its actors
-	Rate Rate
+	Rate Rate   // of the buckets whose rate who asks does not say
 	// Peers are the other nodes; nil where there are never any.
 	Peers Peers
 	// Living are the members that live, this one too, and also those that own
@@ -220,7 +220,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 	h := holder{a.Tenant, a.ID}
 	switch m := m.(type) {
 	case Lease:
-		b, now, err := k.open(a)
+		b, now, err := k.open(a, m.PerMinute)
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		k.recall(a, ans.recall)
 		return Leased{Granted: ans.granted, RetryAfter: ans.retry, Wait: ans.wait}
 	case Take:
-		b, now, err := k.open(a)
+		b, now, err := k.open(a, 0)
 		if err != nil {
 			return err
 		}
@@ -251,8 +251,9 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 }
 
 // open is the bucket of a, with k.mu held; where there is an error it is not held.
-// A bucket whose shard is not here yet is on the move: who asks it asks again.
-func (k *Keeper) open(a cluster.Address) (*bucket, time.Time, error) {
+// One that is not here is made by the rate of who asks. A bucket whose shard is not
+// here yet is on the move: who asks it asks again.
+func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, error) {
 	k.mu.Lock()
 	sh := &k.shards[a.Shard()]
 	if !sh.held && k.wanted[a.Shard()] == nil {
@@ -265,13 +266,23 @@ func (k *Keeper) open(a cluster.Address) (*bucket, time.Time, error) {
 	now, h := k.cfg.Now(), holder{a.Tenant, a.ID}
 	b := sh.buckets[h]
 	if b == nil {
-		b = newBucket(k.cfg.Rate, now)
+		b = k.bucket(minute, now)
 		if !sh.emptied.IsZero() {
 			b.credit = min(b.credit, max(now.Sub(sh.emptied), 0))
 		}
 		k.keep(sh, h, b)
 	}
 	return b, now, nil
+}
+
+// bucket is a full one of the rate perMinute(n), or of the config's.
+func (k *Keeper) bucket(n int64, now time.Time) *bucket {
+	if n <= 0 {
+		return newBucket(k.cfg.Rate, now)
+	}
+	b := newBucket(perMinute(n), now)
+	b.minute = n
+	return b
 }
 
 func (k *Keeper) keep(sh *shard, h holder, b *bucket) {
@@ -494,7 +505,7 @@ func (k *Keeper) accept(p Push, now time.Time) {
 		sh := &k.shards[h.id.Shard()]
 		b := sh.buckets[h]
 		if b == nil {
-			b = newBucket(k.cfg.Rate, now)
+			b = k.bucket(c.PerMinute, now)
 			k.keep(sh, h, b)
 		}
 		b.merge(c, now)
@@ -509,7 +520,7 @@ func (k *Keeper) pack(s id.Shard, now time.Time, to *Push) {
 			to.Buckets = append(to.Buckets, b.carried(h, now))
 		}
 	}
-	if !sh.emptied.IsZero() && now.Sub(sh.emptied) < k.cfg.Rate.full() {
+	if !sh.emptied.IsZero() && now.Sub(sh.emptied) < max(k.cfg.Rate.full(), slowest) {
 		to.Emptied = append(to.Emptied, EmptyShard{s, now.Sub(sh.emptied)})
 	}
 	*sh = shard{}

@@ -36,6 +36,9 @@ const (
 	askPause = recallWait / 10
 	// holdTicks is how long tokens are held at most.
 	holdTicks = 20
+	// slowRest is the ticks after which an untouched bucket is full again that is
+	// refilled by the minute.
+	slowRest = uint32(slowest/tickEvery) + 2
 	// againTicks is when what was given back is said once more: it may have been lost
 	// because the bucket was on the move.
 	againTicks = 10
@@ -51,9 +54,9 @@ type Node interface {
 // LedgerConfig is what a Ledger needs.
 type LedgerConfig struct {
 	Node Node
-	Rate Rate // of the buckets
-	// MaxStrangers is how many client IPs have an account at a time, 65,536 where
-	// it is 0.
+	Rate Rate // of the buckets of tenants and of their clients' IPs
+	// MaxStrangers is how many client IPs have an account at a time in each scope,
+	// 65,536 where it is 0.
 	MaxStrangers int
 }
 
@@ -63,7 +66,7 @@ type Ledger struct {
 	made      time.Time
 	rest      uint32        // ticks after which an untouched bucket is full again
 	seq       atomic.Uint64 // of the last Lease
-	strangers atomic.Int64
+	strangers [ipScopes]atomic.Int64
 	max       int64
 	seed      maphash.Seed
 	tick      atomic.Uint32
@@ -79,12 +82,6 @@ type book struct {
 	accounts map[holder]*account
 }
 
-// holder names a bucket: a tenant's or a client's.
-type holder struct {
-	tenant id.TenantID
-	id     id.UUID
-}
-
 // account is what this node holds of one bucket. What every request touches comes
 // first: in its size class of 96 bytes that never lies across two cache lines.
 type account struct {
@@ -92,6 +89,8 @@ type account struct {
 	spent    [2]int64      // in this tick and in the one before
 	since    uint32        // the tick that spent[0] is of
 	used     uint32        // the tick of the last touch
+	lot      uint64        // the number of the Lease whose tokens these are; 0: what was spent of them is said
+	minute   uint32        // the bucket's rate as in Bucket
 	leased   uint32        // the tick of the last grant
 	said     uint32        // the tick in which something was given back
 	emptied  time.Duration // when the last token was spent, since the ledger was made; 0: never
@@ -109,6 +108,7 @@ type asking struct {
 	answered bool // else those who wait ask again, each for its own time
 	retry    time.Duration
 	no       bool
+	minute   uint32 // the rate that it went by
 }
 
 // NewLedger makes an empty ledger.
@@ -162,33 +162,64 @@ func (l *Ledger) Stop() {
 // and a request after retry passes. Where nobody says in time whether there is
 // one, err is UNAVAILABLE.
 func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error) {
-	return l.take(ctx, holder{t, t.UUID})
+	_, retry, ok, err = l.take(ctx, holder{t, t.UUID}, 0, ScopeTenant)
+	return retry, ok, err
 }
 
 // IP takes a token of a client's bucket, as Tenant does.
 func (l *Ledger) IP(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool, err error) {
-	return l.take(ctx, l.client(addr))
+	_, retry, ok, err = l.take(ctx, l.own(client(ScopeIP, addr), ScopeIP), 0, ScopeIP)
+	return retry, ok, err
 }
 
 // RefundIP gives a client's token back: the call turned out to be of a tenant.
 func (l *Ledger) RefundIP(addr netip.Addr) {
-	h := l.client(addr)
+	h := l.own(client(ScopeIP, addr), ScopeIP)
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// What the owner takes as spent stays so.
 	if a := b.accounts[h]; a != nil && a.asking == nil && !a.reported {
-		l.turn(a)
-		a.tokens++
-		a.spent[0]--
+		l.unspend(a)
 	}
 }
 
-// client is the bucket of a client: its own, or the one it shares when too many
-// strangers are here.
-func (l *Ledger) client(addr netip.Addr) holder {
-	h := holder{id: IPBucket(addr).ID}
-	if l.strangers.Load() < l.max {
+// Taken is a token that was taken, for Refund.
+type Taken struct {
+	from holder
+	lot  uint64
+}
+
+// Take takes a token of a bucket, as Tenant does. A bucket's rate is that of the
+// last Take: when it was lowered to n, no more than n are in the bucket, beside what
+// other nodes spend of what they have leased.
+func (l *Ledger) Take(ctx context.Context, b Bucket) (t Taken, retry time.Duration, ok bool, err error) {
+	t.from = l.own(b.holder, b.scope)
+	t.lot, retry, ok, err = l.take(ctx, t.from, b.perMinute, b.scope)
+	return t, retry, ok, err
+}
+
+// Refund gives a token back that turned out not to be needed, if it was taken in the
+// last 100 ms: what the owner takes as spent stays so.
+func (l *Ledger) Refund(t Taken) {
+	b := l.book(t.from)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.accounts[t.from]; a != nil && a.lot == t.lot && t.lot != 0 {
+		l.unspend(a)
+	}
+}
+
+func (l *Ledger) unspend(a *account) {
+	l.turn(a)
+	a.tokens++
+	a.spent[0]--
+}
+
+// own is the bucket itself, or that which its client shares when too many strangers
+// are here.
+func (l *Ledger) own(h holder, s Scope) holder {
+	if !h.stranger() || l.guests(h).Load() < l.max {
 		return h
 	}
 	b := l.book(h)
@@ -199,19 +230,15 @@ func (l *Ledger) client(addr netip.Addr) holder {
 		return h
 	}
 	sharing.Inc()
-	return holder{id: sharedBucket(maphash.Comparable(l.seed, h.id) % sharedBuckets).ID}
+	return sharedBucket(s, maphash.Comparable(l.seed, h.id)%sharedBuckets)
 }
+
+// guests is how many accounts there are of strangers of h's scope.
+func (l *Ledger) guests(h holder) *atomic.Int64 { return &l.strangers[h.id[7]>>4] }
 
 func (l *Ledger) book(h holder) *book {
 	return &l.books[(binary.LittleEndian.Uint64(h.id[:8])^binary.LittleEndian.Uint64(h.id[8:]))*0x9e3779b97f4a7c15>>58%books]
 }
-
-func (h holder) address() cluster.Address {
-	return cluster.Address{Kind: msg.KindLimit, Tenant: h.tenant, ID: h.id}
-}
-
-// stranger reports whether the account counts against the bound.
-func (h holder) stranger() bool { return h.tenant.IsZero() && h.id[7] != shared }
 
 // turn moves the account's counts to this tick.
 func (l *Ledger) turn(a *account) {
@@ -226,30 +253,44 @@ func (l *Ledger) turn(a *account) {
 	a.since, a.used = now, now
 }
 
-func (l *Ledger) take(ctx context.Context, h holder) (time.Duration, bool, error) {
+// take takes a token of a bucket of that rate, and says of which Lease it is.
+func (l *Ledger) take(ctx context.Context, h holder, minute uint32, s Scope) (lot uint64, retry time.Duration, ok bool, err error) {
 	b := l.book(h)
 	b.mu.Lock()
 	a := b.accounts[h]
 	if a == nil {
-		a = &account{since: l.tick.Load(), reported: true}
+		a = &account{since: l.tick.Load(), minute: minute, reported: true}
 		b.accounts[h] = a
 		accounts.Inc()
 		if h.stranger() {
-			l.strangers.Add(1)
+			l.guests(h).Add(1)
 		}
 	}
 	l.turn(a)
+	if a.minute != minute {
+		l.reprice(h, a, minute)
+	}
 	if a.tokens > 0 {
 		l.spend(a)
+		lot = a.lot
 		b.mu.Unlock()
-		return 0, true, nil
+		return lot, 0, true, nil
 	}
-	return l.wait(ctx, h, b, a)
+	return l.wait(ctx, h, s, b, a)
+}
+
+// reprice has the bucket's new rate hold at once: what was leased by the former one
+// goes back.
+func (l *Ledger) reprice(h holder, a *account, minute uint32) {
+	a.minute = minute
+	if a.tokens > 0 {
+		l.node.Tell(h.address(), l.giveBack(a, a.tokens))
+	}
 }
 
 // wait takes a token that the owner is asked for. It is called with b.mu held and
 // unlocks it.
-func (l *Ledger) wait(ctx context.Context, h holder, b *book, a *account) (time.Duration, bool, error) {
+func (l *Ledger) wait(ctx context.Context, h holder, s Scope, b *book, a *account) (uint64, time.Duration, bool, error) {
 	a.waiting++
 	defer func() {
 		a.waiting--
@@ -267,10 +308,10 @@ func (l *Ledger) wait(ctx context.Context, h holder, b *book, a *account) (time.
 		switch {
 		case a.tokens > 0:
 			l.spend(a)
-			return 0, true, nil
-		case ask.no:
-			refusals.Inc()
-			return ask.retry, false, nil
+			return a.lot, 0, true, nil
+		case ask.no && ask.minute == a.minute: // else the rate has changed meanwhile
+			refusals[s].Inc()
+			return 0, ask.retry, false, nil
 		case !ask.answered && l.over(ctx, until):
 			return unanswered()
 		}
@@ -279,9 +320,9 @@ func (l *Ledger) wait(ctx context.Context, h holder, b *book, a *account) (time.
 
 // unanswered is the answer where nobody knows whether there are tokens: not that
 // there are none.
-func unanswered() (time.Duration, bool, error) {
+func unanswered() (uint64, time.Duration, bool, error) {
 	unavailable.Inc()
-	return 0, false, problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
+	return 0, 0, false, problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
 }
 
 // over reports whether nobody asks any more for a request that may wait until then.
@@ -314,13 +355,16 @@ func (b *book) await(ctx context.Context, until time.Time, ask *asking) bool {
 // lease asks the owner, without the lock, for those who wait and for those who are
 // expected.
 func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, a *account) *asking {
-	ask := &asking{done: make(chan struct{})}
-	a.asking = ask
+	ask := &asking{done: make(chan struct{}), minute: a.minute}
+	a.asking, a.lot = ask, 0
 	lately := max(a.spent[0]+a.spent[1], 0)
+	if a.minute > 0 { // what is made in a second: of a slow bucket no token is idle anywhere
+		lately = min(lately, int64(a.minute)/60)
+	}
 	if a.open == 0 {
 		a.open = l.seq.Add(1)
 	}
-	lease := Lease{Node: l.node.Member(), Seq: a.open, Want: a.waiting + lately, Returned: a.returned, Idle: l.idle(a)}
+	lease := Lease{Node: l.node.Member(), Seq: a.open, Want: a.waiting + lately, Returned: a.returned, Idle: l.idle(a), PerMinute: int64(a.minute)}
 	b.mu.Unlock()
 	leased, answered := l.ask(ctx, until, h, lease)
 	b.mu.Lock()
@@ -330,7 +374,7 @@ func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, 
 	}
 	if leased.Granted > 0 {
 		a.tokens += leased.Granted
-		a.reported, a.leased = false, l.tick.Load()
+		a.lot, a.reported, a.leased = lease.Seq, false, l.tick.Load()
 	}
 	if a.recalled {
 		a.recalled = false
@@ -427,9 +471,12 @@ func (l *Ledger) giveBack(a *account, n int64) GiveBack {
 	if n == a.tokens {
 		idle = l.idle(a)
 	}
+	if n > 0 && n == a.tokens {
+		a.emptied = max(time.Since(l.made)-idle, 1)
+	}
 	a.tokens -= n
 	a.returned += n
-	a.reported, a.open, a.said = a.tokens == 0, 0, l.tick.Load()
+	a.lot, a.reported, a.open, a.said = 0, a.tokens == 0, 0, l.tick.Load()
 	return GiveBack{Node: l.node.Member(), Seq: l.seq.Load(), Returned: a.returned, Idle: idle}
 }
 
@@ -453,11 +500,11 @@ func (l *Ledger) runOnce() {
 				l.node.Tell(h.address(), l.giveBack(a, 0))
 				a.said = said
 			}
-			if a.reported && idle > l.rest {
+			if a.reported && idle > l.rest && (a.minute == 0 || idle > slowRest) {
 				delete(b.accounts, h)
 				accounts.Dec()
 				if h.stranger() {
-					l.strangers.Add(-1)
+					l.guests(h).Add(-1)
 				}
 			}
 		}

@@ -355,10 +355,253 @@ func TestStrangersCannotFillMemory(t *testing.T) {
 	for range int(l.rest) + 5 {
 		l.runOnce()
 	}
-	if n, _ := count(); n != 0 || l.strangers.Load() != 0 {
+	if n, _ := count(); n != 0 || l.strangers[0].Load() != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
 	eventually(t, "full buckets leave memory", func() bool { return !ds[0].Active(IPBucket(netip.MustParseAddr("10.0.0.0"))) })
+}
+
+// embedKey, visitor and host are new ones.
+func embedKey() id.EmbedKeyID { return id.EmbedKeyID{UUID: id.NewAnywhere()} }
+func visitor() id.VisitorID   { return id.VisitorID{UUID: id.NewAnywhere()} }
+func host(n byte) netip.Addr  { return netip.AddrFrom4([4]byte{192, 0, 2, n}) }
+
+// service.md, Limits: what the embed API's buckets hold, and that a token comes back
+// when Retry-After has passed, one and no more.
+func TestTheBucketsOfTheEmbedAPI(t *testing.T) {
+	who, key := tenant(), embedKey()
+	v := visitor()
+	for _, c := range []struct {
+		bucket Bucket
+		scope  string
+		most   int
+		retry  time.Duration
+	}{
+		{EmbedConfig(host(1)), "embed_ip_config", 60, time.Second},
+		{EmbedConfig(netip.MustParseAddr("2001:db8::1")), "embed_ip_config", 60, time.Second},
+		{EmbedSession(host(1)), "embed_ip_session", 30, 2 * time.Second},
+		{EmbedKeyMints(who, key, 6), "embed_key_mint", 60, time.Second},
+		{EmbedKeyMessages(who, key, 60), "embed_key_messages", 60, time.Second},
+		{EmbedKeyMessages(who, embedKey(), 1), "embed_key_messages", 1, time.Minute},
+		{EmbedKeyMessages(who, embedKey(), 7), "embed_key_messages", 7, 9 * time.Second},
+		{EmbedKeyMessages(who, embedKey(), 10000), "embed_key_messages", 10000, time.Second},
+		{EmbedVisitorMessages(who, v), "embed_visitor_messages", 20, 3 * time.Second},
+		{EmbedVisitorReads(who, v), "embed_visitor_reads", 60, time.Second},
+	} {
+		clock, ls, ds, _ := setUp(t, Rate{1, time.Hour}, 2)
+		if got := c.bucket.Scope().String(); got != c.scope {
+			t.Errorf("%s is %s", c.scope, got)
+		}
+		take := func(i int) (time.Duration, bool) {
+			t.Helper()
+			_, retry, ok, err := ls[i%2].Take(t.Context(), c.bucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return retry, ok
+		}
+		for i := range c.most {
+			if _, ok := take(i); !ok {
+				t.Fatalf("%s: request %d of %d is refused", c.scope, i+1, c.most)
+			}
+		}
+		retry, ok := take(0)
+		if ok || retry != c.retry {
+			t.Errorf("%s: request %d: %v %v", c.scope, c.most+1, retry, ok)
+		}
+		clock.advance(retry)
+		if _, ok := take(1); !ok {
+			t.Errorf("%s: refused after Retry-After %v", c.scope, retry)
+		}
+		for range 3 { // the owner hears what was spent
+			ls[0].runOnce()
+			ls[1].runOnce()
+		}
+		if _, err := ds[0].Ask(t.Context(), c.bucket.address(), Take{}); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(time.Hour)
+		for i := range c.most + 1 {
+			if _, ok := take(i); ok != (i < c.most) {
+				t.Errorf("%s: an hour later request %d of %d: %v", c.scope, i+1, c.most, ok)
+			}
+		}
+	}
+}
+
+// No two scopes, tenants, keys, visitors and clients share a bucket, but for the
+// addresses of one /64.
+func TestEmbedBucketsAreApart(t *testing.T) {
+	who, key, v := tenant(), embedKey(), visitor()
+	other := tenant()
+	six := netip.MustParseAddr
+	apart := []Bucket{
+		{holder{who, who.UUID}, 0, ScopeTenant}, {client(ScopeIP, host(1)), 0, ScopeIP}, {client(ScopeIP, six("2001:db8::1")), 0, ScopeIP},
+		EmbedConfig(host(1)), EmbedConfig(host(2)), EmbedSession(host(1)), EmbedSession(host(2)),
+		EmbedConfig(six("2001:db8::1")), EmbedConfig(six("2001:db8:0:1::1")), EmbedSession(six("2001:db8::1")), EmbedConfig(six("::c000:201")),
+		EmbedKeyMints(who, key, 1), EmbedKeyMessages(who, key, 1), EmbedKeyMints(other, key, 1), EmbedKeyMessages(other, key, 1), EmbedKeyMints(who, embedKey(), 1),
+		EmbedVisitorMessages(who, v), EmbedVisitorReads(who, v), EmbedVisitorMessages(other, v), EmbedVisitorReads(who, visitor()),
+		// A visitor and a tenant whose ids are those of another thing.
+		EmbedVisitorMessages(who, id.VisitorID(key)), EmbedVisitorReads(who, id.VisitorID(who)),
+		{sharedBucket(ScopeIP, 1), 0, ScopeIP}, {sharedBucket(ScopeEmbedIPConfig, 1), 0, ScopeEmbedIPConfig}, {sharedBucket(ScopeEmbedIPSession, 1), 0, ScopeEmbedIPSession},
+	}
+	seen := map[cluster.Address]int{}
+	for i, b := range apart {
+		if j, ok := seen[b.address()]; ok {
+			t.Errorf("%d and %d share a bucket", i, j)
+		}
+		seen[b.address()] = i
+	}
+	for _, same := range [][2]Bucket{
+		{EmbedConfig(six("2001:db8::1")), EmbedConfig(six("2001:db8::ffff:2"))},
+		{EmbedSession(six("2001:db8::1")), EmbedSession(six("2001:db8::ffff:2"))},
+		{EmbedSession(host(1)), EmbedSession(six("::ffff:192.0.2.1"))},
+	} {
+		if same[0] != same[1] {
+			t.Errorf("%v and %v are two", same[0], same[1])
+		}
+	}
+	spread := map[id.Shard]bool{}
+	for range 200 {
+		spread[EmbedVisitorReads(who, visitor()).address().Shard()] = true
+	}
+	if len(spread) < 100 {
+		t.Errorf("200 visitors are in %d shards", len(spread))
+	}
+}
+
+// A key's new rate holds from the next request on, also where tokens are held that
+// were leased by the former one.
+func TestAKeysNewRateHoldsAtOnce(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{1, time.Hour}, 2)
+	who, key := tenant(), embedKey()
+	passed := func(l *Ledger, rate, requests int) (n int) {
+		for range requests {
+			if _, _, ok, _ := l.Take(t.Context(), EmbedKeyMessages(who, key, rate)); ok {
+				n++
+			}
+		}
+		return n
+	}
+	if n := passed(ls[0], 6000, 3000); n != 3000 {
+		t.Fatalf("%d of 3000 pass", n)
+	}
+	h := EmbedKeyMessages(who, key, 1).holder
+	if a := ls[0].book(h).accounts[h]; a.tokens == 0 {
+		t.Error("nothing was leased ahead: void")
+	}
+	if n := passed(ls[0], 10, 100) + passed(ls[1], 10, 100); n != 5 {
+		t.Errorf("%d pass of a half full bucket of 10", n)
+	}
+	if n := passed(ls[1], 100, 100); n > 10 { // what is less than a token of 10
+		t.Errorf("%d pass of an empty bucket of 100", n)
+	}
+}
+
+// A node leases ahead of an embed bucket no more than comes back in a second: of a
+// slow one it holds nothing that another node would have to wait for.
+func TestOfASlowBucketNothingIsIdle(t *testing.T) {
+	for _, c := range []struct {
+		rate  int
+		ahead int64
+	}{{20, 0}, {59, 0}, {60, 1}, {600, 10}} {
+		_, ls, _, all := setUp(t, Rate{1, time.Hour}, 2)
+		b := EmbedKeyMessages(tenant(), embedKey(), c.rate)
+		var most int64
+		for range min(c.rate, 50) - 1 {
+			if _, _, ok, _ := ls[0].Take(t.Context(), b); !ok {
+				t.Fatal("refused")
+			}
+			most = max(most, ls[0].book(b.holder).accounts[b.holder].tokens)
+		}
+		if most != c.ahead {
+			t.Errorf("%d a minute: %d were idle, want %d", c.rate, most, c.ahead)
+		}
+		if _, _, ok, _ := ls[1].Take(t.Context(), b); !ok {
+			t.Errorf("%d a minute: the last is refused elsewhere", c.rate)
+		}
+		if c.ahead == 0 && all.heard.Load() > 0 {
+			t.Errorf("%d a minute: %d recalls", c.rate, all.heard.Load())
+		}
+	}
+}
+
+// What is given back is there again, and no more than was taken.
+func TestATokenIsRefundedOnce(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{1, time.Hour}, 2)
+	b := EmbedVisitorMessages(tenant(), visitor())
+	take := func(l *Ledger) (Taken, bool) {
+		taken, _, ok, _ := l.Take(t.Context(), b)
+		return taken, ok
+	}
+	for range 50 {
+		taken, ok := take(ls[0])
+		if !ok {
+			t.Fatal("refused")
+		}
+		ls[0].Refund(taken)
+	}
+	first, _ := take(ls[0])
+	if _, ok := take(ls[0]); !ok { // the owner hears that the first was spent
+		t.Fatal("refused")
+	}
+	ls[0].Refund(first)
+	late, _ := take(ls[1])
+	for range 5 { // and so that of the late one
+		ls[1].runOnce()
+	}
+	ls[1].Refund(late)
+	ls[1].Refund(Taken{})
+	passed := 0
+	for range 40 {
+		if _, ok := take(ls[passed%2]); ok {
+			passed++
+		}
+	}
+	if passed != 17 {
+		t.Errorf("%d of the 17 others pass", passed)
+	}
+}
+
+func TestAccountsOfEmbedBucketsLeaveMemory(t *testing.T) {
+	clock, ls, ds, _ := setUp(t, Rate{1, time.Millisecond}, 1)
+	l := ls[0]
+	for i := range 100 {
+		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		for _, b := range []Bucket{EmbedConfig(addr), EmbedSession(addr), EmbedVisitorReads(tenant(), visitor())} {
+			if _, _, ok, _ := l.Take(t.Context(), b); !ok {
+				t.Fatal("refused")
+			}
+		}
+	}
+	count := func() (n int) {
+		for i := range l.books {
+			n += len(l.books[i].accounts)
+		}
+		return n
+	}
+	for s := range l.strangers { // each scope has its own bound
+		if n := l.strangers[s].Load(); n != []int64{0, 8, 8}[s] {
+			t.Errorf("%d strangers of scope %v", n, ScopeIP+Scope(s))
+		}
+	}
+	if _, ok, _ := l.IP(t.Context(), host(1)); !ok || l.strangers[0].Load() != 1 {
+		t.Error("strangers of the embed API take the place of others")
+	}
+	for range slowRest - 1 {
+		l.runOnce()
+	}
+	if n := count(); n < 100 {
+		t.Errorf("%d accounts, before their buckets are full", n)
+	}
+	for range 10 {
+		l.runOnce()
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d accounts stay", n)
+	}
+	clock.advance(time.Minute)
+	eventually(t, "full buckets leave memory", func() bool { return !ds[0].Active(EmbedConfig(netip.MustParseAddr("10.0.0.0")).address()) })
 }
 
 // table is Postgres for slots, runs are the actors that are told.

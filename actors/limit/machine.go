@@ -2,7 +2,6 @@ package limit
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -25,8 +24,19 @@ func PerSecond(capacity int64, refill float64) Rate {
 	return Rate{Capacity: capacity, Every: every}
 }
 
+// perMinute is the Rate of a bucket to which n tokens come back in a minute, and
+// which holds as many.
+func perMinute(n int64) Rate {
+	return Rate{Capacity: n, Every: (time.Minute + time.Duration(n-1)) / time.Duration(n)}
+}
+
+// slowest is at least how long a bucket of such a Rate takes to be full.
+const slowest = time.Minute + time.Second
+
 // bucket counts in time: a token is worth rate.Every, and time makes credit, so
-// that nothing is lost to rounding.
+// that nothing is lost to rounding. A bucket whose rate is by the minute is a minute
+// of credit: another rate is another price of a token, and whatever the rates were, it
+// never admits more than a bucket that has had the highest of them all the time.
 //
 // Leased tokens count as still in the bucket until their node has said that they
 // are spent. It says so late, but also how long ago the last one was spent, and
@@ -34,22 +44,26 @@ func PerSecond(capacity int64, refill float64) Rate {
 // than one that is told of every request at once.
 type bucket struct {
 	rate   Rate
+	minute int64 // the rate is perMinute of it, as who asked last said; 0: it is the Keeper's
 	credit time.Duration
 	at     time.Time // up to here time has made credit; behind while there is no room
 	leases map[id.MemberID]*lease
-	total  int64 // tokens of all leases
+	out    time.Duration // what the tokens of all leases are worth
 }
 
 // lease is what a bucket knows of a node.
 type lease struct {
-	tokens   int64     // granted and not accounted for
-	granted  int64     // by the Lease numbered seq
-	seq      uint64    // of the last Lease that was granted something
-	done     uint64    // leases up to here are accounted for
-	returned int64     // what the node has given back so far
-	at       time.Time // of the last grant
-	recalled time.Time // zero: it was not asked to give them back
+	tokens   int64         // granted and not accounted for
+	each     time.Duration // what each is worth: the rate may have changed since
+	granted  int64         // by the Lease numbered seq
+	seq      uint64        // of the last Lease that was granted something
+	done     uint64        // leases up to here are accounted for
+	returned int64         // what the node has given back so far
+	at       time.Time     // of the last grant
+	recalled time.Time     // zero: it was not asked to give them back
 }
+
+func (l *lease) worth() time.Duration { return time.Duration(l.tokens) * l.each }
 
 // newBucket is a full one.
 func newBucket(r Rate, now time.Time) *bucket {
@@ -67,9 +81,7 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-func (b *bucket) room() time.Duration {
-	return time.Duration(b.rate.Capacity-b.total)*b.rate.Every - b.credit
-}
+func (b *bucket) room() time.Duration { return b.rate.full() - b.out - b.credit }
 
 // since says that from now on there is room, and that there was none before from:
 // time before it makes nothing any more.
@@ -78,6 +90,20 @@ func (b *bucket) since(from time.Time) {
 		b.at = from
 	}
 }
+
+// reprice gives the bucket the rate perMinute(n) from now on.
+func (b *bucket) reprice(now time.Time, n int64) {
+	if n <= 0 || n == b.minute {
+		return
+	}
+	b.fill(now)
+	b.since(now)
+	b.rate, b.minute = perMinute(n), n
+	b.trim()
+}
+
+// trim drops what there is no room for.
+func (b *bucket) trim() { b.credit = max(b.credit+min(b.room(), 0), 0) }
 
 // answer is what a bucket says to a node that asks for tokens.
 type answer struct {
@@ -135,13 +161,14 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 		return answer{granted: l.granted}
 	}
 	b.settle(now, l, m.Returned, m.Idle)
+	b.reprice(now, m.PerMinute)
 	n := b.some(now, m.Want, o)
 	if n <= 0 {
 		return b.refuse(now, o)
 	}
-	b.credit -= time.Duration(n) * b.rate.Every
-	b.total += n
-	l.tokens, l.granted, l.seq, l.at, l.recalled = n, n, m.Seq, now, time.Time{}
+	l.tokens, l.each, l.granted, l.seq, l.at, l.recalled = n, b.rate.Every, n, m.Seq, now, time.Time{}
+	b.credit -= l.worth()
+	b.out += l.worth()
 	return answer{granted: n}
 }
 
@@ -170,7 +197,7 @@ func (b *bucket) refuse(now time.Time, o others) answer {
 		return a
 	}
 	a.retry = b.rate.Every - b.credit
-	if b.total >= b.rate.Capacity { // nothing is made while all is out
+	if b.rate.full()-b.out < b.rate.Every { // nothing is made while all is out
 		a.retry = lapses.Sub(now) + b.rate.Every
 	}
 	a.retry = (max(a.retry, 1) + time.Second - 1).Truncate(time.Second)
@@ -220,8 +247,9 @@ func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
 		spent = l.at
 	}
 	b.since(spent)
-	b.total -= l.tokens
-	b.credit += time.Duration(back) * b.rate.Every
+	b.out -= l.worth()
+	b.credit += time.Duration(back) * l.each
+	b.trim()
 	l.tokens, l.recalled = 0, time.Time{}
 	b.fill(now)
 }
@@ -231,15 +259,15 @@ func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
 func (b *bucket) restful(now time.Time, o others) (d time.Duration, ok bool) {
 	b.fill(now)
 	b.lapse(now, o)
-	return b.room(), b.total == 0
+	return max(b.room(), 0), b.out == 0
 }
 
 // carried is the bucket for another node.
 func (b *bucket) carried(h holder, now time.Time) Carried {
 	b.fill(now)
-	c := Carried{Tenant: h.tenant, ID: h.id, Credit: b.credit}
+	c := Carried{Tenant: h.tenant, ID: h.id, Credit: b.credit, PerMinute: b.minute}
 	for m, l := range b.leases {
-		c.Leases = append(c.Leases, CarriedLease{Node: m, Tokens: l.tokens, Granted: l.granted, Seq: l.seq, Done: l.done, Returned: l.returned, Age: now.Sub(l.at)})
+		c.Leases = append(c.Leases, CarriedLease{Node: m, Tokens: l.tokens, Each: l.each, Granted: l.granted, Seq: l.seq, Done: l.done, Returned: l.returned, Age: now.Sub(l.at)})
 	}
 	return c
 }
@@ -256,38 +284,52 @@ func (b *bucket) merge(c Carried, now time.Time) {
 			continue
 		}
 		if l != nil {
-			b.total -= l.tokens
+			b.out -= l.worth()
 		}
-		b.leases[k.Node] = &lease{tokens: k.Tokens, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
-		b.total += k.Tokens
+		l = &lease{tokens: k.Tokens, each: k.Each, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
+		if l.each == 0 { // it comes from a node that knows one rate
+			l.each = b.rate.Every
+		}
+		b.leases[k.Node] = l
+		b.out += l.worth()
 	}
-	b.credit = max(min(b.credit, time.Duration(b.rate.Capacity-b.total)*b.rate.Every), 0)
+	b.trim()
 }
 
 // count is who holds something of which at most so many may be held.
 type count struct {
-	holders  map[id.UUID]holding
-	refusals map[id.UUID]uint64 // who is to be refused, unless the check of this number finds room
+	holders  []holding          // few, and there may be a count for each visitor: no map
+	refusals map[id.UUID]uint64 // who is to be refused, unless the check of this number finds room; nil: nobody
 	begun    uint64             // checks that have begun; at most one is under way
 	ended    uint64
+	looked   time.Time // when it was last looked whether they do
 }
 
 // holding is one of the holders.
 type holding struct {
+	who    id.UUID
 	member id.MemberID
 	begun  uint64 // checks that had begun before
 }
 
-func newCount() *count {
-	return &count{holders: map[id.UUID]holding{}, refusals: map[id.UUID]uint64{}}
+// add makes who one of the holders, or holding as of now.
+func (c *count) add(who id.UUID, m id.MemberID) {
+	h := holding{who, m, c.begun}
+	if i := c.index(who); i >= 0 {
+		c.holders[i] = h
+		return
+	}
+	c.holders = append(c.holders, h)
 }
 
-func (c *count) add(who id.UUID, m id.MemberID) { c.holders[who] = holding{m, c.begun} }
+func (c *count) index(who id.UUID) int {
+	return slices.IndexFunc(c.holders, func(h holding) bool { return h.who == who })
+}
 
 // hold answers a Hold. Nobody is refused before a check that began after he asked:
 // until then he is to wait.
 func (c *count) hold(m Hold) (ok, wait bool) {
-	_, holds := c.holders[m.Holder]
+	holds := c.index(m.Holder) >= 0
 	if holds || len(c.holders) < m.Max {
 		if !holds {
 			c.add(m.Holder, m.Member)
@@ -300,6 +342,9 @@ func (c *count) hold(m Hold) (ok, wait bool) {
 	case !known && len(c.holders) == 0: // at most none
 		return false, false
 	case !known:
+		if c.refusals == nil {
+			c.refusals = map[id.UUID]uint64{}
+		}
 		c.refusals[m.Holder] = c.begun + 1
 		return false, true
 	case c.ended < n:
@@ -310,14 +355,14 @@ func (c *count) hold(m Hold) (ok, wait bool) {
 }
 
 func (c *count) release(who id.UUID) {
-	delete(c.holders, who)
+	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool { return h.who == who })
 	delete(c.refusals, who)
 }
 
 // forget frees the places of those who live no more, and returns how many.
 func (c *count) forget(living []id.MemberID) int {
 	before := len(c.holders)
-	maps.DeleteFunc(c.holders, func(_ id.UUID, h holding) bool { return !slices.Contains(living, h.member) })
+	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool { return !slices.Contains(living, h.member) })
 	return before - len(c.holders)
 }
 
@@ -341,9 +386,9 @@ func (c *count) begin() []id.MemberID {
 // came since it began is not known there, maybe. It returns how many are gone.
 func (c *count) checked(still map[id.MemberID][]id.UUID) int {
 	before := len(c.holders)
-	maps.DeleteFunc(c.holders, func(who id.UUID, h holding) bool {
+	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool {
 		holders, answered := still[h.member]
-		return answered && h.begun < c.begun && !slices.Contains(holders, who)
+		return answered && h.begun < c.begun && !slices.Contains(holders, h.who)
 	})
 	c.ended = c.begun
 	return before - len(c.holders)

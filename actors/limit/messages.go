@@ -17,6 +17,11 @@ type Lease struct {
 	Want     int64         `json:"want"`     // requests that wait, and what was spent lately
 	Returned int64         `json:"returned"` // tokens given back so far, in all
 	Idle     time.Duration `json:"idle"`     // how long ago the last token was spent, or less
+	// PerMinute is the bucket's rate from now on: it holds so many tokens, and as many
+	// come back in a minute. 0: the owner's config says. An owner of a version that does
+	// not know the field goes by its config for every bucket; who has the bucket after
+	// it goes by the next Lease.
+	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
 // Repeatable: the number says which Lease it is.
@@ -77,12 +82,16 @@ type Carried struct {
 	ID     id.UUID        `json:"id"`
 	Credit time.Duration  `json:"credit"`
 	Leases []CarriedLease `json:"leases,omitempty"`
+	// PerMinute is its rate as in Lease. A node of a version that does not know the
+	// field hands the bucket on without it, by its config's rate.
+	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
 // CarriedLease is what a bucket knows of a node.
 type CarriedLease struct {
 	Node     id.MemberID   `json:"node"`
 	Tokens   int64         `json:"tokens"`
+	Each     time.Duration `json:"each,omitempty"` // what each is worth; 0: what the bucket's rate says
 	Granted  int64         `json:"granted"`
 	Seq      uint64        `json:"seq"`
 	Done     uint64        `json:"done"`

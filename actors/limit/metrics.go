@@ -5,8 +5,8 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	asks = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_leases_total", Help: "Leases that this node's edge asked for."})
-	refusals = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "svc_limit_refusals_total", Help: "Requests of this node that found an empty bucket."})
+	refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_limit_refusals_total", Help: "Requests of this node that found an empty bucket, by what it bounds."}, []string{"scope"})
 	unavailable = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_unavailable_total", Help: "Requests of this node whose bucket nobody could be asked for in time."})
 	recalls = prometheus.NewCounter(prometheus.CounterOpts{
@@ -25,7 +25,15 @@ var (
 		Name: "svc_limit_accounts", Help: "Buckets that this node's edge knows."})
 )
 
+// refusals are the counters of all scopes.
+var refusals = func() (c [scopes]prometheus.Counter) {
+	for s := range scopes {
+		c[s] = refused.WithLabelValues(s.String())
+	}
+	return c
+}()
+
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{asks, refusals, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts}
+	return []prometheus.Collector{asks, refused, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts}
 }

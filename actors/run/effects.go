@@ -58,8 +58,9 @@ type Attachments interface {
 
 // Live is where the readers of a run's events listen (stream.Hubs).
 type Live interface {
-	// Begin opens the live text of a model's step that has begun at seq.
-	Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) model.Sink
+	// Begin opens the live text of a model's step that has begun at seq. relayed
+	// says that it is for the embed relay too.
+	Begin(tenant id.TenantID, run id.RunID, seq int64, idx int, relayed bool) model.Sink
 	// PublishFunc shows committed facts, in order; frames are made only if
 	// somebody watches. last is the number of the last of them, terminal says
 	// that it ends the run.
@@ -153,7 +154,7 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	defer cancel(nil)
 
 	speech := s.Open.speech
-	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx), func() { cancel(errSaidTooMuch) })
+	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx, !s.Agent.Manifest.WithholdsDeltas()), func() { cancel(errSaidTooMuch) })
 	k.speaking.Store(s.ID, speech)
 	defer func() {
 		// Where the activation ended, readers wait for the next one, unless that

@@ -224,22 +224,27 @@ func (l *live) Abandon(_ id.TenantID, r id.RunID) {
 	l.left[r]++
 }
 
-func (l *live) Begin(_ id.TenantID, r id.RunID, seq int64, idx int) model.Sink {
-	return &spoken{l: l, run: r, seq: seq, idx: idx}
+func (l *live) Begin(_ id.TenantID, r id.RunID, seq int64, idx int, relayed bool) model.Sink {
+	return &spoken{l: l, run: r, seq: seq, idx: idx, relayed: relayed}
 }
 
 type spoken struct {
-	l      *live
-	run    id.RunID
-	seq    int64
-	idx    int
-	offset int64
+	l       *live
+	run     id.RunID
+	seq     int64
+	idx     int
+	relayed bool
+	offset  int64
 }
 
 func (s *spoken) say(t event.Type, text string) {
 	s.l.mu.Lock()
 	s.offset += int64(len(text))
-	s.l.seen[s.run] = append(s.l.seen[s.run], event.Delta(t, event.Pos{Seq: s.seq, Offset: s.offset}, s.idx, text))
+	f := event.Delta(t, event.Pos{Seq: s.seq, Offset: s.offset}, s.idx, text)
+	if s.relayed {
+		f.AllowRelay()
+	}
+	s.l.seen[s.run] = append(s.l.seen[s.run], f)
 	s.l.mu.Unlock()
 }
 func (s *spoken) Text(t string)     { s.say(event.LLMDelta, t) }
@@ -250,6 +255,25 @@ func (l *live) frames(r id.RunID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return merged(l.seen[r])
+}
+
+// relay are what a reader of the embed relay saw, with the text of a step as one.
+func (l *live) relay(r id.RunID) (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var last *event.Frame
+	for _, f := range l.seen[r] {
+		if f = f.Relay(); f == nil {
+			continue
+		}
+		if last != nil && last.Text != "" && f.Text != "" && last.Idx == f.Idx {
+			f = event.Delta(f.Type, f.Pos, f.Idx, last.Text+f.Text)
+			out = out[:len(out)-1]
+		}
+		last = f
+		out = append(out, string(f.Bytes()))
+	}
+	return out
 }
 
 func merged(frames []*event.Frame) (out []string) {
@@ -655,6 +679,10 @@ func (w *world) sameReplayed(r id.RunID) {
 	saw, read := w.live.frames(r), merged(event.Replay(facts, event.Cursor{Full: true, Since: -1}))
 	if !slices.Equal(saw, read) {
 		w.t.Errorf("live:\n%s\nreplayed:\n%s", strings.Join(saw, ""), strings.Join(read, ""))
+	}
+	saw, read = w.live.relay(r), merged(event.ReplayRelay(facts, event.Cursor{Full: true, Since: -1}))
+	if !slices.Equal(saw, read) {
+		w.t.Errorf("live relay:\n%s\nreplayed:\n%s", strings.Join(saw, ""), strings.Join(read, ""))
 	}
 }
 
@@ -1213,9 +1241,16 @@ func TestOutputInvalidAndGuardrails(t *testing.T) {
 	w.ends(r)
 	w.is(`{"n":1}`, `SELECT output->>'json' FROM runs WHERE id = $1`, r)
 	w.is("true", `SELECT withheld::text FROM run_steps WHERE run_id = $1`, r)
+	w.sameReplayed(r)
+	if got := strings.Join(w.live.relay(r), ""); strings.Contains(got, "llm.delta") || !strings.Contains(got, `"text":"{\"n\":1}"`) {
+		t.Errorf("the relay of an agent with output guardrails:\n%s", got)
+	}
 	r = w.one(`"/json {\"n\":\"card 1234\"}"`)
 	w.ends(r)
 	w.is(`{"n":"card [redacted]"}`, `SELECT output->>'json' FROM runs WHERE id = $1`, r)
+	if got := strings.Join(w.live.relay(r), ""); strings.Contains(got, "1234") || !strings.Contains(got, "card [redacted]") {
+		t.Errorf("the relay of what was redacted:\n%s", got)
+	}
 	r = w.one(`"/say no"`)
 	w.ends(r)
 	w.is("failed OUTPUT_INVALID", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)

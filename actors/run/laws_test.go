@@ -209,10 +209,10 @@ func (w *lawWorld) Slug(_ context.Context, _ id.TenantID, a id.AgentID) (string,
 	return map[id.AgentID]string{agentA: "a", agentB: "b"}[a], nil
 }
 
-func (w *lawWorld) Begin(id.TenantID, id.RunID, int64, int) model.Sink { return nil }
-func (w *lawWorld) Tell(cluster.Address, any)                          {}
-func (w *lawWorld) Acquire(id.TenantID, msg.AcquireSlot)               {}
-func (w *lawWorld) Release(id.TenantID, msg.ReleaseSlot)               {}
+func (w *lawWorld) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink { return nil }
+func (w *lawWorld) Tell(cluster.Address, any)                                {}
+func (w *lawWorld) Acquire(id.TenantID, msg.AcquireSlot)                     {}
+func (w *lawWorld) Release(id.TenantID, msg.ReleaseSlot)                     {}
 
 // Abandon: readers look at what is committed.
 func (w *lawWorld) Abandon(id.TenantID, id.RunID) { w.frames = w.replayed() }

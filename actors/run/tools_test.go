@@ -525,7 +525,8 @@ func (w *world) newAgent(slug, manifest string, published bool) id.AgentID {
 
 func TestAHandoffOnTheHost(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
-	b := w.newAgent("b", `{"model":{"provider":"simulated","name":"sim-b"},"instructions":"I am B.","tools":{"mcp":[{"server":"free"}]},"handoffs":["a"]}`, true)
+	b := w.newAgent("b", `{"model":{"provider":"simulated","name":"sim-b"},"instructions":"I am B.","tools":{"mcp":[{"server":"free"}]},"handoffs":["a"],
+		"guardrails":{"output":[{"kind":"max_chars","value":1000,"action":"block"}]}}`, true)
 	w.newAgent("c", simulatedAgent, false)
 	th := w.newThread()
 	r := w.post(th, "/call builtin:handoff {\"to\":\"c\"}\n/think 1\n/call builtin:handoff {\"to\":\"zzz\"}\n/think 2\n/call builtin:handoff {\"to\":\"b\"}\n/call free.mine\n/say I am here.\n/call free.a\n/say Done.")
@@ -547,6 +548,11 @@ func TestAHandoffOnTheHost(t *testing.T) {
 	}
 	w.tools.mu.Unlock()
 	w.sameReplayed(r)
+	// Only of b, who has output guardrails, the relay is sent no live text.
+	w.is("7 9", `SELECT string_agg(idx::text, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND withheld`, r)
+	if relay := strings.Join(w.live.relay(r), ""); strings.Contains(relay, "I am here.") || strings.Count(relay, "Done.") != 1 {
+		t.Errorf("the relay says\n%s", relay)
+	}
 	// The next message starts with the thread's own agent.
 	next := w.post(th, "/say Again.")
 	w.ends(next)

@@ -31,6 +31,8 @@ type town struct {
 	t     testing.TB
 	codec *msg.Codec
 	nodes []*house
+	// ages has nodes send what the version before the embed relay sent.
+	ages bool
 
 	mu     sync.Mutex // guards the fields below
 	rand   *rand.Rand
@@ -162,6 +164,13 @@ func (h *house) Call(ctx context.Context, to id.MemberID, service string, m any)
 	if err != nil {
 		return nil, err
 	}
+	if w.ages {
+		for _, s := range got.(Watched).Begun {
+			if s.Live != nil {
+				s.Live.Relayed = false // and so it is left out
+			}
+		}
+	}
 	if name, body, err = w.codec.Encode(got); err != nil {
 		return nil, err
 	}
@@ -175,6 +184,9 @@ func (h *house) Send(to id.MemberID, m []byte) {
 		return
 	}
 	o := w.nodes[i]
+	if w.ages {
+		m = old(m)
+	}
 	o.mu.Lock()
 	o.inbox = append(o.inbox, m)
 	if w.chance(func(f faults) int { return f.twice }) {
@@ -328,7 +340,7 @@ func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
 			p := w.newPlay(1)
 			p.publish(p.start())
 			p.publish(p.beginLLM())
-			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0)
+			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 			l.Thinking("h")
 			l.Thinking("mm")
 			l.Text("a")
@@ -360,12 +372,12 @@ func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
 	reads := w.count()
 	p.publish(p.start())
 	p.publish(p.beginLLM())
-	p.hs.Begin(p.k.tenant, p.k.run, 2, 0).Text("x")
+	p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true).Text("x")
 	cn.until(t, "the live text", has(3))
 	p.tool()
 	p.hs.Abandon(p.k.tenant, p.k.run) // it rests, and goes on
 	p.publish(p.beginLLM())
-	l := p.hs.Begin(p.k.tenant, p.k.run, 6, 2)
+	l := p.hs.Begin(p.k.tenant, p.k.run, 6, 2, true)
 	l.Text("y")
 	cn.until(t, "the live text", has(8))
 	if n := w.count() - reads; n > 0 {
@@ -461,7 +473,7 @@ func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
 			p := w.newPlay(1)
 			p.publish(p.start())
 			p.publish(p.beginLLM())
-			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0)
+			l := p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 			cn := newConn(-1)
 			r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
 			w.nodes[1].mirrored(t, p.k)
@@ -498,7 +510,7 @@ func (w *town) spoken() (*play, *speech) {
 	p := w.newPlay(1)
 	p.publish(p.start())
 	p.publish(p.beginLLM())
-	return p, p.hs.Begin(p.k.tenant, p.k.run, 2, 0).(*speech)
+	return p, p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true).(*speech)
 }
 
 func (h *house) mirrorOf(k key) *mirror {
@@ -646,7 +658,7 @@ func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 	w.nodes[1].mirrored(t, p.k)
 	p.hs = w.nodes[2].hs
 	p.publish(p.beginLLM())
-	p.hs.Begin(p.k.tenant, p.k.run, 3, 1).Text("x")
+	p.hs.Begin(p.k.tenant, p.k.run, 3, 1, true).Text("x")
 	cn.until(t, "the new owner's text", has(4))
 	eventually(t, "the former owner is not watched", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
 }
@@ -660,7 +672,7 @@ func TestAStepThatAnotherNodeEndsIsNotMissed(t *testing.T) {
 			p := newPlay(w, hs, 1)
 			p.publish(p.start())
 			p.publish(p.beginLLM())
-			hs.Begin(p.k.tenant, p.k.run, 2, 0).Text("ab")
+			hs.Begin(p.k.tenant, p.k.run, 2, 0, true).Text("ab")
 			r, err := hs.Open(t.Context(), p.k.tenant, p.k.run, event.ReadCursor("", -1, true))
 			if err != nil {
 				t.Fatal(err)
@@ -728,7 +740,7 @@ func TestARunThatMovesIsFollowed(t *testing.T) {
 	p.publish(p.start())
 	for round, to := range []int{1, 2, 0} {
 		p.publish(p.beginLLM())
-		l := p.hs.Begin(p.k.tenant, p.k.run, int64(round+2), round)
+		l := p.hs.Begin(p.k.tenant, p.k.run, int64(round+2), round, true)
 		for _, h := range w.nodes {
 			if h.hs != p.hs {
 				h.mirrored(t, p.k)
@@ -757,20 +769,22 @@ func TestARunThatMovesIsFollowed(t *testing.T) {
 // Readers come on any node at any moment, hang up and resume on another, while
 // messages are lost, doubled and late, calls fail, nodes lose their carrier and
 // the run moves, dies in the middle of a step and is taken up elsewhere: each
-// gets exactly the frames, in order.
+// gets exactly the frames of its view, in order.
 func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	w := newTown(t, 3, 5*time.Millisecond)
-	resumed, live, runs := 0, 0, 0
+	resumed, live, relayed, withheld, runs := 0, 0, 0, 0, 0
 	check := func(t *rapid.T) {
 		w.set(faults{drop: rapid.SampledFrom([]int{0, 0, 5, 50, 500}).Draw(t, "drop"), twice: rapid.SampledFrom([]int{0, 100}).Draw(t, "twice"),
 			slow: rapid.SampledFrom([]int{0, 200}).Draw(t, "slow"), refuse: rapid.SampledFrom([]int{0, 0, 200}).Draw(t, "refuse")})
 		acts := rapid.SliceOfN(rapid.SampledFrom([]string{"speak", "speak", "tool", "rest", "move", "die", "unsaid", "leave", "behind", "flush", "down", "up", "wait"}), 1, 12).Draw(t, "acts")
 		p := w.newPlay(rapid.Uint64().Draw(t, "seed"))
+		p.mixed = true
 		type client struct {
+			relay  bool
 			frames []*event.Frame
 			err    error
 		}
-		clients := make([]client, 6)
+		clients := make([]client, 9)
 		var wg sync.WaitGroup
 		for i := range clients {
 			wg.Go(func() {
@@ -780,13 +794,19 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 					runtime.Gosched()
 				}
 				cursor := event.ReadCursor("", -1, true)
+				c.relay = i >= 6
 				for {
 					left := -1
 					if r.IntN(3) > 0 {
 						left = 1 + r.IntN(6)
 					}
 					cn := newConn(left)
-					rd, err := w.nodes[(i+r.IntN(2))%3].hs.Open(w.t.Context(), p.k.tenant, p.k.run, cursor)
+					hs := w.nodes[(i+r.IntN(2))%3].hs
+					open := hs.Open
+					if c.relay {
+						open = hs.OpenRelay
+					}
+					rd, err := open(w.t.Context(), p.k.tenant, p.k.run, cursor)
 					if err != nil {
 						c.err = err
 						return
@@ -880,7 +900,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				seq, idx := s.BeganSeq, s.Idx
 				p.w.mu.Unlock()
 				unsaid[idx] = true
-				l, old := p.hs.Begin(p.k.tenant, p.k.run, seq, idx), p.hs
+				l, old := p.hs.Begin(p.k.tenant, p.k.run, seq, idx, s.Relayed), p.hs
 				for range 5 {
 					l.Text("unsaid ")
 					p.pause()
@@ -933,10 +953,17 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 		for _, h := range w.nodes {
 			h.down.Store(false)
 		}
-		said := func(frames []*event.Frame) []string {
-			return told(slices.DeleteFunc(slices.Clone(frames), func(f *event.Frame) bool { return f.Type.Text() && unsaid[f.Idx] }))
+		said := func(frames []*event.Frame) []*event.Frame {
+			return slices.DeleteFunc(slices.Clone(frames), func(f *event.Frame) bool { return f.Type.Text() && unsaid[f.Idx] })
 		}
-		want := said(p.all)
+		want, wantRelay := told(said(p.all)), relayTold(relayOf(said(p.all)))
+		secret := map[int]bool{} // steps that withhold their text
+		for _, s := range w.facts[p.k].Steps {
+			secret[s.Idx] = s.Kind == lifecycle.StepLLM && !s.Relayed
+			if secret[s.Idx] {
+				withheld++
+			}
+		}
 		for i, c := range clients {
 			if c.err != nil {
 				t.Fatalf("client %d: %v\nof %s", i, c.err, list(p.all))
@@ -946,7 +973,21 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 					t.Fatalf("client %d: %v comes after %v", i, c.frames[j].Pos, c.frames[j-1].Pos)
 				}
 			}
-			if got := said(c.frames); !slices.Equal(got, want) {
+			if c.relay {
+				if got := relayTold(said(c.frames)); !slices.Equal(got, wantRelay) {
+					t.Fatalf("client %d of the relay:\n got %q\nwant %q\nof %s", i, got, wantRelay, list(p.all))
+				}
+				for _, f := range c.frames {
+					if f.Text != "" && secret[f.Idx] {
+						t.Fatalf("client %d of the relay is sent text that is withheld: %q", i, f.Bytes())
+					}
+					if f.Text != "" {
+						relayed++
+					}
+				}
+				continue
+			}
+			if got := told(said(c.frames)); !slices.Equal(got, want) {
 				t.Fatalf("client %d:\n got %q\nwant %q", i, got, want)
 			}
 			resumed += len(c.frames) / 6
@@ -966,8 +1007,8 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 		rapid.Check(t, check)
 	}
 	w.set(faults{})
-	if runs < 50 || resumed < runs || live < runs {
-		t.Errorf("%d runs, %d resumptions, %d texts: void", runs, resumed, live)
+	if runs < 50 || resumed < runs || live < runs || relayed < runs || withheld < runs {
+		t.Errorf("%d runs, %d resumptions, %d texts, %d relayed, %d steps withheld: void", runs, resumed, live, relayed, withheld)
 	}
 	eventually(t, "nothing stays", w.empty)
 }

@@ -45,6 +45,15 @@
 // that are read and whose publisher was silent since the one before: one that is
 // behind the facts then is lost, and its readers follow the facts.
 //
+// A Reader has one of two views: the platform's stream, or the embed relay, which
+// shows a visitor the frames that event.Frame.Relay makes of it. Only its connection knows
+// the view. A relay Reader takes every frame, keeps the same positions, and misses
+// and catches up like any other; what is not relayed it does not send. Whether the
+// text of a step is relayed is said when the step begins to be spoken, and goes to
+// other nodes with that; a node that does not say so, one of an older version,
+// withholds it, because what was sent too much cannot be taken back, and what was
+// withheld comes with run.completed.
+//
 // Order: a Reader is sent frames in the order of their positions. Limits: reads
 // at a time, queued frames for each Reader; a hub with many readers shares the
 // sending among a fixed set of workers, and those that fell behind together read

@@ -234,10 +234,11 @@ func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
 // Begin opens the live text of a model's step that was committed with the number
 // seq, after its step.started was published. The text ends with the next
 // published frame, the next Begin or Abandon; what is written later is dropped.
-func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) model.Sink {
+// relayed says that readers of the embed relay are sent the text too.
+func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int, relayed bool) model.Sink {
 	h := hs.hold(key{tenant, run}, true)
 	defer h.release()
-	l := &speech{hub: h, seq: seq, idx: idx}
+	l := &speech{hub: h, seq: seq, idx: idx, relayed: relayed}
 	if h.pos.Seq > seq || !hs.mine(h.key) {
 		return l // the run has gone on, or away: nobody hears it
 	}
@@ -247,16 +248,17 @@ func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int) mode
 	h.reach(seq)
 	h.live = l
 	if h.outlet != nil {
-		h.feedBegan(seq, idx)
+		h.feedBegan(l)
 	}
 	return l
 }
 
 // speech takes the text of one unfinished step.
 type speech struct {
-	hub *hub
-	seq int64
-	idx int
+	hub     *hub
+	seq     int64
+	idx     int
+	relayed bool // the relay is sent the text; false, too, where nobody has said
 
 	// Guarded by hub.mu. said only grows, so that parts of it can be shared;
 	// segments are the byte lengths of thinking and text by turns.
@@ -286,6 +288,9 @@ func (l *speech) say(t event.Type, s string) {
 		return
 	}
 	f := event.Delta(t, h.pos, l.idx, s)
+	if l.relayed {
+		f.AllowRelay()
+	}
 	if len(h.readers) > 0 {
 		h.send(f)
 	}

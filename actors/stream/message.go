@@ -20,7 +20,7 @@ type op byte
 
 const (
 	opFrame   op = 1 // the frame in the body was published
-	opBegan   op = 2 // the live text of a step begins; the body is its number and idx
+	opBegan   op = 2 // the live text of a step begins; the body is its number, its idx, and 1 where the relay is sent the text
 	opRested  op = 3 // nobody publishes for the run now
 	opLeftOut op = 4 // something too long for a message was said
 )
@@ -65,18 +65,29 @@ func readMessage(b []byte) (m message, ok bool) {
 	return m, true
 }
 
-// appendBegan and readBegan are the body of opBegan.
-func appendBegan(b []byte, seq int64, idx int) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(seq)), uint64(idx))
+// appendBegan and readBegan are the body of opBegan. A node of the version before
+// the embed relay ends it after the idx and reads it to there. What it does not say
+// of the text counts as withheld: a reader of the relay has it later, in
+// run.completed, and is never sent what output guardrails were to see first.
+func appendBegan(b []byte, l *speech) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.seq)), uint64(l.idx))
+	if l.relayed {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
-func readBegan(b []byte) (seq int64, idx int, ok bool) {
-	s, n := binary.Uvarint(b)
-	if n <= 0 || s == 0 {
-		return 0, 0, false
+func readBegan(b []byte) (l *speech, ok bool) {
+	seq, n := binary.Uvarint(b)
+	if n <= 0 || seq == 0 {
+		return nil, false
 	}
-	i, k := binary.Uvarint(b[n:])
-	return int64(s), int(i), k > 0
+	idx, k := binary.Uvarint(b[n:])
+	if k <= 0 {
+		return nil, false
+	}
+	rest := b[n+k:]
+	return &speech{seq: int64(seq), idx: int(idx), relayed: len(rest) > 0 && rest[0] == 1}, true
 }
 
 // Service is the name under which a node answers Watch (Hubs.ServeWatch).
@@ -122,6 +133,9 @@ type LiveStep struct {
 	Idx      int     `json:"idx"`
 	Said     []byte  `json:"said,omitempty"`
 	Segments []int32 `json:"segments,omitempty"`
+	// Relayed says that the relay is sent the text: as in opBegan, not unless the
+	// node says so.
+	Relayed bool `json:"relayed,omitempty"`
 }
 
 // AddTo lets Watch and its answer cross nodes.

@@ -127,7 +127,7 @@ func (m *mirror) install(s Snapshot) {
 		h.own()
 		h.pos, h.live = s.Pos, nil
 		if l := s.Live; l != nil {
-			h.live = &speech{hub: h, seq: l.Seq, idx: l.Idx, said: l.Said, segments: l.Segments}
+			h.live = &speech{hub: h, seq: l.Seq, idx: l.Idx, said: l.Said, segments: l.Segments, relayed: l.Relayed}
 		}
 		h.lead()
 	}
@@ -174,7 +174,7 @@ func (h *hub) lead() {
 		default:
 			if parts == nil || from != r.pos {
 				from = r.pos
-				now := mark{seq: h.live.seq, idx: h.live.idx, said: h.live.said, segments: h.live.segments}
+				now := mark{seq: h.live.seq, idx: h.live.idx, said: h.live.said, segments: h.live.segments, relayed: h.live.relayed}
 				parts = now.spoken(r.here())
 			}
 			r.pos, r.term, r.open = h.pos, h.term, true
@@ -255,9 +255,9 @@ func (h *hub) follow(m message) {
 		ok = h.repeat(m.body)
 	case opBegan:
 		var l *speech
-		if l, ok = h.begun(m.body); ok {
+		if l, ok = readBegan(m.body); ok {
 			h.reach(l.seq)
-			h.live = l
+			l.hub, h.live = h, l
 		}
 	case opRested:
 		h.rest()
@@ -267,11 +267,6 @@ func (h *hub) follow(m message) {
 	if !ok {
 		own.fail()
 	}
-}
-
-func (h *hub) begun(body []byte) (*speech, bool) {
-	seq, idx, ok := readBegan(body)
-	return &speech{hub: h, seq: seq, idx: idx}, ok
 }
 
 // repeat sends a frame of the publisher to the readers here. It is not ok where
@@ -288,6 +283,9 @@ func (h *hub) repeat(body []byte) (ok bool) {
 		}
 		l.add(f.Type, f.Text)
 		h.pos = f.Pos
+		if l.relayed {
+			f.AllowRelay()
+		}
 	} else {
 		h.reach(f.Pos.Seq)
 	}

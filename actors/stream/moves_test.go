@@ -234,7 +234,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 		{"in the middle of a step", func(w *city, p *play) {
 			w.ask(0, p, func() {
 				p.publish(p.beginLLM())
-				l := p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1)
+				l := p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1, true)
 				l.Text("said ")
 				w.listed(1)
 				l.Text("late")
@@ -248,7 +248,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 				for _, q := range w.nodes {
 					q.hs.review()
 				}
-				p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1).Text("late")
+				p.hs.Begin(p.k.tenant, p.k.run, w.seq(p.k), 1, true).Text("late")
 				p.abandoned()
 			})
 		}, false},
@@ -354,7 +354,7 @@ func TestASilentPublisherIsDoubted(t *testing.T) {
 	defer r.Gone()
 	p.publish(p.start())
 	p.publish(p.beginLLM())
-	l := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+	l := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 	l.Text("a")
 	cn.until(t, "the text", has(3))
 	look := func() {

@@ -93,7 +93,7 @@ func (hs *Hubs) beginWatch(k key, from id.MemberID) (Snapshot, error) {
 	if h.owned && h.mirror == nil { // what it mirrors itself it does not pass on
 		s.Owned, s.Pos = true, h.pos
 		if l := h.live; l != nil {
-			s.Live = &LiveStep{Seq: l.seq, Idx: l.idx, Said: l.said[:len(l.said):len(l.said)], Segments: append([]int32(nil), l.segments...)}
+			s.Live = &LiveStep{Seq: l.seq, Idx: l.idx, Said: l.said[:len(l.said):len(l.said)], Segments: append([]int32(nil), l.segments...), Relayed: l.relayed}
 		}
 	}
 	return s, nil
@@ -210,9 +210,9 @@ func (h *hub) feedFrame(f *event.Frame) {
 	h.feed(f.Carry(m.appendHead(make([]byte, 0, headLen+16+len(f.Bytes())))))
 }
 
-func (h *hub) feedBegan(seq int64, idx int) {
+func (h *hub) feedBegan(l *speech) {
 	m := h.message(opBegan)
-	h.feed(appendBegan(m.appendHead(nil), seq, idx))
+	h.feed(appendBegan(m.appendHead(nil), l))
 }
 
 func (h *hub) feedRested() {

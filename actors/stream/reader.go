@@ -28,6 +28,33 @@ type Conn interface {
 	Cut()
 }
 
+// relayConn is the connection of a client of the embed relay. It is sent every
+// frame, as any other is, and sends on what the relay makes of it: the Reader goes
+// from position to position and misses nothing between two frames that are relayed,
+// and no way to the client leads past this one.
+type relayConn struct{ Conn }
+
+func (c relayConn) Send(f *event.Frame) bool {
+	if f = f.Relay(); f == nil {
+		return true
+	}
+	return c.Conn.Send(f)
+}
+
+func (c relayConn) SendAll(frames []*event.Frame) bool { return sendRelayed(frames, c.Conn.SendAll) }
+
+func (c relayConn) Backfill(frames []*event.Frame) bool { return sendRelayed(frames, c.Conn.Backfill) }
+
+func sendRelayed(frames []*event.Frame, send func([]*event.Frame) bool) bool {
+	var relayed []*event.Frame
+	for _, f := range frames {
+		if f = f.Relay(); f != nil {
+			relayed = append(relayed, f)
+		}
+	}
+	return len(relayed) == 0 || send(relayed)
+}
+
 // state of a Reader.
 type state uint8
 
@@ -57,6 +84,9 @@ type Reader struct {
 	open bool
 	// counted says that it is among the open readers.
 	counted bool
+	// relay, which never changes, says that its client is one of the embed relay: conn
+	// is a relayConn.
+	relay bool
 }
 
 // mark is what a Reader that catches up has agreed with its hub.
@@ -69,6 +99,7 @@ type mark struct {
 	idx      int
 	said     []byte
 	segments []int32
+	relayed  bool
 
 	queue    []*event.Frame
 	term     uint32 // of the publisher who filled it
@@ -88,7 +119,19 @@ type (
 // NOT_FOUND. A Reader that is returned is owed a call of Gone, after Attach if
 // that is called.
 func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
-	r := &Reader{all: hs, cursor: c, id: id.NewAnywhere()}
+	return hs.open(ctx, tenant, run, c, false)
+}
+
+// OpenRelay is Open for a client of the embed relay (service.md, Embed relay).
+// What is relayed of the run is replayed whole; Since leaves out the steps up to
+// it (event.ReplayRelay).
+func (hs *Hubs) OpenRelay(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
+	c.Full = true
+	return hs.open(ctx, tenant, run, c, true)
+}
+
+func (hs *Hubs) open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor, relay bool) (*Reader, error) {
+	r := &Reader{all: hs, cursor: c, id: id.NewAnywhere(), relay: relay}
 	h := hs.hold(key{tenant, run}, true)
 	r.hub = h
 	h.add(r)
@@ -142,6 +185,9 @@ func (r *Reader) address() cluster.Address {
 // Attach sends the client what it has missed and from then on whatever comes.
 // It is called once, and returns when the client has caught up.
 func (r *Reader) Attach(c Conn) {
+	if r.relay {
+		c = relayConn{c}
+	}
 	r.hub.mu.Lock()
 	r.conn = c
 	if r.state == over { // the node stops
@@ -247,6 +293,7 @@ func (r *Reader) begin() {
 		m.seq, m.idx = l.seq, l.idx
 		m.said = l.said[:len(l.said):len(l.said)]
 		m.segments = append(m.segments, l.segments...)
+		m.relayed = l.relayed
 	}
 	r.mark, r.state = m, catching
 	if !h.owned && !h.gone {
@@ -356,7 +403,7 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 	cursor := r.cursor
 	h.mu.Unlock()
 
-	frames, pos := m.owed(facts, cursor, first)
+	frames, pos := m.owed(facts, cursor, first, r.relay)
 	if n := len(frames); n > 0 && frames[n-1].Type.Terminal() {
 		ended = true // it fell at the terminal frame itself
 	}
@@ -418,8 +465,12 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 // owed is what of the facts and of the unfinished step a Reader with cursor c is
 // to be sent, and the position it has reached then. first is the first frame of
 // its queue.
-func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame) ([]*event.Frame, event.Pos) {
-	replayed := event.Replay(facts, c)
+func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame, relay bool) ([]*event.Frame, event.Pos) {
+	replay, speak := event.Replay, m.spoken
+	if relay {
+		replay, speak = event.ReplayRelay, m.relayedText
+	}
+	replayed := replay(facts, c)
 	frames := replayed[:0]
 	pos := m.at
 	if !m.known {
@@ -431,7 +482,7 @@ func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame) ([]*
 			}
 		}
 	}
-	spoken := m.spoken(c)
+	spoken := speak(c)
 	for _, f := range replayed {
 		switch {
 		case m.known && m.at.Before(f.Pos), !m.known && first != nil && !f.Pos.Before(first.Pos):
@@ -481,7 +532,11 @@ func (m *mark) spoken(c event.Cursor) []*event.Frame {
 			texts++
 		}
 		pos.Offset += int64(n)
-		if f := event.Delta(t, pos, m.idx, string(said[:n])).After(c.After); f != nil && f.Text != "" {
+		f := event.Delta(t, pos, m.idx, string(said[:n]))
+		if m.relayed {
+			f.AllowRelay()
+		}
+		if f = f.After(c.After); f != nil && f.Text != "" {
 			parts = append(parts, f)
 		}
 		said = said[n:]
@@ -501,4 +556,23 @@ func (m *mark) spoken(c event.Cursor) []*event.Frame {
 		}
 	}
 	return []*event.Frame{event.Delta(event.LLMThinking, parts[0].Pos, m.idx, string(thinking)), event.Delta(event.LLMDelta, pos, m.idx, string(text))}
+}
+
+// relayedText is spoken for a Reader of the relay: the text that it is owed as one
+// frame, unless it is withheld.
+func (m *mark) relayedText(c event.Cursor) []*event.Frame {
+	if !m.relayed || c.After == (event.Pos{}) && int64(m.idx) <= c.Since {
+		return nil
+	}
+	var text []byte
+	var at event.Pos
+	for _, f := range m.spoken(c) {
+		if f = f.Relay(); f != nil {
+			text, at = append(text, f.Text...), f.Pos
+		}
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	return []*event.Frame{event.Delta(event.LLMDelta, at, m.idx, string(text)).AllowRelay()}
 }

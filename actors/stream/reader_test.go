@@ -78,7 +78,7 @@ func TestReadersOfARunInEachOfItsStates(t *testing.T) {
 			p := newPlay(w, hs, 1)
 			p.publish(p.start())
 			p.publish(p.beginLLM())
-			l := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+			l := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 			l.Thinking("h")
 			l.Thinking("mm")
 			l.Text("a")
@@ -165,7 +165,7 @@ func TestAJoinerHearsTheTextSoFarAsOneDelta(t *testing.T) {
 		p := newPlay(w, hs, 1)
 		p.publish(p.start())
 		p.publish(p.beginLLM())
-		l := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+		l := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 		for _, k := range c.says {
 			for range 2 {
 				if k == 't' {
@@ -192,12 +192,12 @@ func TestTextOfAStepThatIsOverIsDropped(t *testing.T) {
 	cn := newConn(-1)
 	r := open(t, hs, p.k, event.ReadCursor("", -1, true), cn)
 	defer r.Gone()
-	old := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+	old := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 	old.Text("gone")
 	p.publish(p.beginLLM()) // the first was abandoned
 	old.Text("late")
-	hs.Begin(p.k.tenant, p.k.run, 2, 0).Text("later")
-	hs.Begin(p.k.tenant, p.k.run, 3, 1).Text("new")
+	hs.Begin(p.k.tenant, p.k.run, 2, 0, true).Text("later")
+	hs.Begin(p.k.tenant, p.k.run, 3, 1, true).Text("new")
 	old.Text("last")
 	if got, want := list(cn.got()), "1 run.started ;2 step.started ;2.4 llm.delta gone;3 step.started ;3.3 llm.delta new;"; got != want {
 		t.Errorf("got %s want %s", got, want)
@@ -209,7 +209,7 @@ func TestAQueueThatRunsOverLosesNothing(t *testing.T) {
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
 	p.publish(p.beginLLM())
-	l := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+	l := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 	r, err := hs.Open(t.Context(), p.k.tenant, p.k.run, event.ReadCursor("", -1, true))
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +340,7 @@ func TestAThousandReadersOfOneRunHearTheSameFrame(t *testing.T) {
 		readers[i] = open(t, hs, p.k, event.ReadCursor("", -1, true), conns[i])
 	}
 	p.publish(p.beginLLM())
-	l := hs.Begin(p.k.tenant, p.k.run, 2, 0)
+	l := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 	for range 20 {
 		l.Text("x")
 	}
@@ -418,6 +418,11 @@ func running(w *world) key {
 }
 
 func TestAnIdleReaderIsSmall(t *testing.T) {
+	t.Run("platform", func(t *testing.T) { testAnIdleReaderIsSmall(t, open) })
+	t.Run("relay", func(t *testing.T) { testAnIdleReaderIsSmall(t, openRelay) })
+}
+
+func testAnIdleReaderIsSmall(t *testing.T, open func(testing.TB, *Hubs, key, event.Cursor, Conn) *Reader) {
 	hs, w, n := setUp(t)
 	const count = 2000
 	k := running(w)
@@ -459,7 +464,7 @@ func BenchmarkTextOf1000RunsWith1Reader(b *testing.B) {
 	for i := range texts {
 		k := running(w)
 		hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-		texts[i] = hs.Begin(k.tenant, k.run, 2, 0)
+		texts[i] = hs.Begin(k.tenant, k.run, 2, 0, true)
 		r := open(b, hs, k, event.Cursor{Since: -1}, newSink())
 		defer r.Gone()
 	}
@@ -474,13 +479,17 @@ func BenchmarkTextOf1000RunsWith1Reader(b *testing.B) {
 
 func newSink() *sink { return &sink{} }
 
-func BenchmarkTextOf1RunWith(b *testing.B) {
+func BenchmarkTextOf1RunWith(b *testing.B) { benchmarkTextOf1Run(b, open) }
+
+func BenchmarkTextOf1RunRelayedTo(b *testing.B) { benchmarkTextOf1Run(b, openRelay) }
+
+func benchmarkTextOf1Run(b *testing.B, open func(testing.TB, *Hubs, key, event.Cursor, Conn) *Reader) {
 	for _, readers := range []int{0, 1, 1000} {
 		b.Run(fmt.Sprint(readers), func(b *testing.B) {
 			hs, w, _ := setUp(b)
 			k := running(w)
 			hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-			l := hs.Begin(k.tenant, k.run, 2, 0)
+			l := hs.Begin(k.tenant, k.run, 2, 0, true)
 			var wg sync.WaitGroup
 			for range readers {
 				wg.Go(func() {
@@ -494,6 +503,33 @@ func BenchmarkTextOf1RunWith(b *testing.B) {
 				l.Text(" token")
 			}
 			b.ReportMetric(float64(b.N)*float64(max(readers, 1))/b.Elapsed().Seconds(), "frames/s")
+		})
+	}
+}
+
+// BenchmarkToolOf1RunWith publishes the three frames of a tool's step.
+func BenchmarkToolOf1RunWith(b *testing.B) { benchmarkToolOf1Run(b, open) }
+
+func BenchmarkToolOf1RunRelayedTo(b *testing.B) { benchmarkToolOf1Run(b, openRelay) }
+
+func benchmarkToolOf1Run(b *testing.B, open func(testing.TB, *Hubs, key, event.Cursor, Conn) *Reader) {
+	for _, readers := range []int{0, 1, 1000} {
+		b.Run(fmt.Sprint(readers), func(b *testing.B) {
+			hs, w, _ := setUp(b)
+			k := running(w)
+			hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
+			for range readers {
+				b.Cleanup(open(b, hs, k, event.Cursor{Since: -1}, newSink()).Gone)
+			}
+			args := json.RawMessage(`{"query":"where is my order 1234","limit":10}`)
+			b.ReportAllocs()
+			seq := int64(2)
+			for b.Loop() {
+				seq += 3
+				hs.PublishFunc(k.tenant, k.run, seq, false, func() []*event.Frame {
+					return []*event.Frame{event.StepBegan(seq-2, 1, lifecycle.StepTool, "a.b"), event.Called(seq-1, 1, "a.b", args), event.Resulted(seq, 1, true, args)}
+				})
+			}
 		})
 	}
 }

@@ -88,7 +88,7 @@ func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
 	w.place(k.run.Shard(), 0)
 	hs, far := w.nodes[0].hs, w.nodes[1].hs
 	hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-	l := hs.Begin(k.tenant, k.run, 2, 0)
+	l := hs.Begin(k.tenant, k.run, 2, 0, true)
 	conns := make([]sink, count)
 	readers := make([]*Reader, count)
 	goroutines := runtime.NumGoroutine()
@@ -145,7 +145,7 @@ func BenchmarkTextWithWatchingNodes(b *testing.B) {
 			hs := w.nodes[0].hs
 			hs.carrier = away{}
 			hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-			l := hs.Begin(k.tenant, k.run, 2, 0)
+			l := hs.Begin(k.tenant, k.run, 2, 0, true)
 			for range nodes {
 				if _, err := hs.ServeWatch(b.Context(), id.MemberID{UUID: id.NewAnywhere()}, Watch{Begin: []WatchedRun{{k.tenant, k.run}}}); err != nil {
 					b.Fatal(err)
@@ -174,7 +174,7 @@ func BenchmarkTextToAnotherNode(b *testing.B) {
 	w.place(k.run.Shard(), 0)
 	hs := w.nodes[0].hs
 	hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-	l := hs.Begin(k.tenant, k.run, 2, 0)
+	l := hs.Begin(k.tenant, k.run, 2, 0, true)
 	a := &arrival{came: make(chan struct{}, 1)}
 	r := open(b, w.nodes[1].hs, k, event.Cursor{Since: -1}, a)
 	defer r.Gone()
@@ -202,7 +202,7 @@ func BenchmarkTextOf200RunsToAnotherNode(b *testing.B) {
 		k := running(w.world)
 		w.place(k.run.Shard(), 0)
 		hs.Publish(k.tenant, k.run, event.StepBegan(2, 0, lifecycle.StepLLM, "m"))
-		texts[i] = hs.Begin(k.tenant, k.run, 2, 0)
+		texts[i] = hs.Begin(k.tenant, k.run, 2, 0, true)
 		ends[i] = &counting{room: room}
 		wg.Go(func() {
 			r := open(b, w.nodes[1].hs, k, event.Cursor{Since: -1}, ends[i])

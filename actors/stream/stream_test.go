@@ -176,7 +176,18 @@ func list(frames []*event.Frame) string {
 // open opens and attaches a client.
 func open(t testing.TB, hs *Hubs, k key, c event.Cursor, cn Conn) *Reader {
 	t.Helper()
-	r, err := hs.Open(t.Context(), k.tenant, k.run, c)
+	return attach(t, hs.Open, k, c, cn)
+}
+
+// openRelay is open for a client of the relay.
+func openRelay(t testing.TB, hs *Hubs, k key, c event.Cursor, cn Conn) *Reader {
+	t.Helper()
+	return attach(t, hs.OpenRelay, k, c, cn)
+}
+
+func attach(t testing.TB, open func(context.Context, id.TenantID, id.RunID, event.Cursor) (*Reader, error), k key, c event.Cursor, cn Conn) *Reader {
+	t.Helper()
+	r, err := open(t.Context(), k.tenant, k.run, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,6 +202,8 @@ type play struct {
 	k   key
 	r   *rand.Rand
 	all []*event.Frame // as published, by the one who plays
+	// mixed has some steps withhold their text from the relay.
+	mixed bool
 }
 
 func newPlay(w *world, hs *Hubs, seed uint64) *play {
@@ -234,7 +247,8 @@ func (p *play) beginLLM() []*event.Frame {
 	return p.commit(func(f *event.Facts) []*event.Frame {
 		f.Seq++
 		idx := len(f.Steps)
-		f.Steps = append(f.Steps, event.StepFacts{Idx: idx, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepRunning, BeganSeq: f.Seq})
+		f.Steps = append(f.Steps, event.StepFacts{Idx: idx, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepRunning, BeganSeq: f.Seq,
+			Relayed: !p.mixed || p.r.IntN(2) == 0})
 		return []*event.Frame{event.StepBegan(f.Seq, idx, lifecycle.StepLLM, "m")}
 	})
 }
@@ -245,7 +259,7 @@ func (p *play) speak(n int) {
 	f := p.w.facts[p.k]
 	s := f.Steps[len(f.Steps)-1]
 	p.w.mu.Unlock()
-	l := p.hs.Begin(p.k.tenant, p.k.run, s.BeganSeq, s.Idx)
+	l := p.hs.Begin(p.k.tenant, p.k.run, s.BeganSeq, s.Idx, s.Relayed)
 	var text, thinking string
 	pos := event.Pos{Seq: s.BeganSeq}
 	for range n {
@@ -258,7 +272,11 @@ func (p *play) speak(n int) {
 		} else {
 			text += word
 			l.Text(word)
-			p.all = append(p.all, event.Delta(event.LLMDelta, pos, s.Idx, word))
+			f := event.Delta(event.LLMDelta, pos, s.Idx, word)
+			if s.Relayed {
+				f.AllowRelay()
+			}
+			p.all = append(p.all, f)
 		}
 		p.pause()
 	}
@@ -314,6 +332,30 @@ func told(frames []*event.Frame) []string {
 	return out
 }
 
+// relayOf is what of frames the relay shows.
+func relayOf(frames []*event.Frame) (out []*event.Frame) {
+	for _, f := range frames {
+		if f = f.Relay(); f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// relayTold is what frames of the relay say: the text of a step as one.
+func relayTold(frames []*event.Frame) (out []string) {
+	var last *event.Frame
+	for _, f := range frames {
+		if last != nil && f.Text != "" && last.Text != "" && last.Pos.Seq == f.Pos.Seq {
+			f = event.Delta(f.Type, f.Pos, f.Idx, last.Text+f.Text)
+			out = out[:len(out)-1]
+		}
+		last = f
+		out = append(out, string(f.Bytes()))
+	}
+	return out
+}
+
 func increasing(t *testing.T, frames []*event.Frame) {
 	t.Helper()
 	for i := 1; i < len(frames); i++ {
@@ -334,12 +376,13 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 	var mu sync.Mutex
 	for seed := range uint64(rounds) {
 		p := newPlay(w, hs, seed)
+		p.mixed = true
 		var wg sync.WaitGroup
 		type client struct {
-			since  bool
-			frames []*event.Frame
+			since, relay bool
+			frames       []*event.Frame
 		}
-		clients := make([]client, 6)
+		clients := make([]client, 9)
 		for i := range clients {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, uint64(i)+10))
@@ -347,7 +390,11 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 					runtime.Gosched()
 				}
 				c := event.ReadCursor("", -1, true)
-				if i%3 == 0 {
+				read := open
+				switch {
+				case i >= 6:
+					clients[i].relay, read = true, openRelay
+				case i%3 == 0:
 					clients[i].since, c = true, event.ReadCursor("", -1, false)
 				}
 				for {
@@ -356,7 +403,7 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 						left = 1 + r.IntN(5)
 					}
 					cn := newConn(left)
-					rd := open(t, hs, p.k, c, cn)
+					rd := read(t, hs, p.k, c, cn)
 					cn.wait(t)
 					rd.Gone()
 					got := cn.got()
@@ -402,6 +449,12 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 		want := told(p.all)
 		for i, c := range clients {
 			increasing(t, c.frames)
+			if c.relay {
+				if got, want := relayTold(c.frames), relayTold(relayOf(p.all)); !slices.Equal(got, want) {
+					t.Fatalf("seed %d client %d of the relay:\n got %q\nwant %q", seed, i, got, want)
+				}
+				continue
+			}
 			if !c.since {
 				if got := told(c.frames); !slices.Equal(got, want) {
 					t.Fatalf("seed %d client %d:\n got %q\nwant %q", seed, i, got, want)

@@ -33,4 +33,11 @@
 // again. Retention: nodes take different rows; that all of them do it costs a few
 // small queries a minute each. With it goes what a commit has put into the outbox
 // while its endpoint was being disabled: it is ended.
+//
+// Every few seconds it looks at what deleted end users left behind: threads of its own
+// shards are told to be deleted, and runs, threads and people of whom nothing is under
+// way are erased, by whichever node comes first (docs/adr/0027). That is a loop of its
+// own, behind which no timer waits. It looks at a bounded number of people at a time, in
+// turn, and takes a bounded number of rows of theirs, fewer where that did not end in
+// time; it rests after each look.
 package sweep

@@ -16,11 +16,13 @@ var (
 		Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 16}})
 	rowsDropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_dropped_rows_total", Help: "Rows that retention deleted."})
+	rowsErased = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_sweep_erased_total", Help: "Runs, threads and rows of deleted end users that this node erased."})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "svc_sweep_failures_total", Help: "Ticks of which a part failed."})
+		Name: "svc_sweep_failures_total", Help: "Ticks, and looks at what deleted end users left behind, of which a part failed."})
 )
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{timersTold, runsWoken, endpointsTold, runsQueued, takeovers, rowsDropped, failures}
+	return []prometheus.Collector{timersTold, runsWoken, endpointsTold, runsQueued, takeovers, rowsDropped, rowsErased, failures}
 }

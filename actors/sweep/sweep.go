@@ -27,6 +27,11 @@ type Rows interface {
 	DropDeliveries(ctx context.Context, limit int, age time.Duration) (int, error)
 	DropListeners(ctx context.Context, limit int) (int, error)
 	EndDisabled(ctx context.Context, limit int) (int, error)
+	DeletedPeople(ctx context.Context, after id.EndUserID, limit int) ([]feed.Person, error)
+	LostThreads(ctx context.Context, people []feed.Person, shards []id.Shard, limit int) ([]feed.LostThread, error)
+	EraseRuns(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
+	EraseThreads(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
+	ErasePeople(ctx context.Context, people []feed.Person, age time.Duration) (int, error)
 }
 
 // Node is where the owners are.
@@ -58,7 +63,10 @@ type Config struct {
 	// RetainEvery is the time between two batches of retention, 1 min; a batch
 	// that was full is followed by another at the next tick.
 	RetainEvery time.Duration
-	Now         func() time.Time
+	// EraseEvery is the time between two looks at what deleted end users left behind,
+	// 5 s from the end of the first; one that leaves something is followed sooner.
+	EraseEvery time.Duration
+	Now        func() time.Time
 }
 
 // What is done at most in one tick.
@@ -114,6 +122,8 @@ type Sweep struct {
 	endpointsFrom *id.WebhookID // where the pass over the endpoints goes on; nil: there is none
 	nextEndpoints time.Time
 
+	erasure erasure // touched by its own loop only
+
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -145,13 +155,16 @@ func New(cfg Config) *Sweep {
 	if cfg.RetainEvery <= 0 {
 		cfg.RetainEvery = time.Minute
 	}
+	if cfg.EraseEvery <= 0 {
+		cfg.EraseEvery = 5 * time.Second
+	}
 	if cfg.Suspended == nil {
 		cfg.Suspended = func() bool { return false }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sweep{cfg: cfg, bell: make(chan struct{}, 1), queue: newQueue(queueLimit)}
+	return &Sweep{cfg: cfg, bell: make(chan struct{}, 1), queue: newQueue(queueLimit), erasure: newErasure()}
 }
 
 // Start begins to sweep. The shards that the node has then are gained.
@@ -159,6 +172,7 @@ func (s *Sweep) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.wg.Go(func() { s.loop(ctx) })
+	s.wg.Go(func() { s.erasing(ctx) })
 	return nil
 }
 
@@ -191,7 +205,7 @@ func (s *Sweep) Gained(gained []id.Shard) {
 func (s *Sweep) loop(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
-	failing := false
+	var failing trouble
 	for {
 		once, cancel := context.WithTimeout(ctx, onceTimeout)
 		_, err := s.runOnce(once)
@@ -199,15 +213,7 @@ func (s *Sweep) loop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			failures.Inc()
-			if !failing {
-				s.cfg.Log.Warn().Err(err).Msg("sweep cannot do its work")
-			}
-		} else if failing {
-			s.cfg.Log.Info().Msg("sweep works again")
-		}
-		failing = err != nil
+		failing.note(s.cfg.Log, "sweep", err)
 		select {
 		case <-tick.C:
 		case <-s.bell:
@@ -215,6 +221,21 @@ func (s *Sweep) loop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// trouble is whether a loop fails just now: its beginning and its end are logged.
+type trouble bool
+
+func (t *trouble) note(log zerolog.Logger, who string, err error) {
+	if err != nil {
+		failures.Inc()
+		if !*t {
+			log.Warn().Err(err).Str("loop", who).Msg("a loop of the sweep cannot do its work")
+		}
+	} else if *t {
+		log.Info().Str("loop", who).Msg("a loop of the sweep works again")
+	}
+	*t = err != nil
 }
 
 // result says what one tick found.

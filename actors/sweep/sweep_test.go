@@ -49,6 +49,63 @@ type fake struct {
 	late          int // of disabled endpoints
 	stuck         bool
 	drops         int // how often deliveries of expired listeners were to be dropped
+
+	people      []feed.Person // deleted ones, in the order of their ids
+	lostThreads []feed.LostThread
+	gone        [3]int // runs, threads and people to be erased
+	looks       []int  // at how many people
+	most        int    // runs that are erased in time
+	slow        func(ctx context.Context) error
+}
+
+func (f *fake) DeletedPeople(_ context.Context, after id.EndUserID, limit int) ([]feed.Person, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, found := slices.BinarySearchFunc(f.people, after, func(p feed.Person, u id.EndUserID) int { return slices.Compare(p.ID.UUID[:], u.UUID[:]) })
+	if found {
+		i++
+	}
+	return f.people[i:min(i+limit, len(f.people))], nil
+}
+
+func (f *fake) LostThreads(_ context.Context, people []feed.Person, shards []id.Shard, limit int) ([]feed.LostThread, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks = append(f.looks, len(people))
+	var lost []feed.LostThread
+	for _, l := range f.lostThreads {
+		if slices.Contains(shards, l.Thread.Shard()) {
+			lost = append(lost, l)
+		}
+	}
+	return lost[:min(limit, len(lost))], f.err
+}
+
+func (f *fake) EraseRuns(ctx context.Context, _ []feed.Person, limit int, settled time.Duration) (int, error) {
+	if f.slow != nil {
+		return 0, f.slow(ctx)
+	}
+	if f.most > 0 && limit > f.most {
+		return 0, context.DeadlineExceeded
+	}
+	if settled != 5*time.Second {
+		return 0, errors.New("not 5 s")
+	}
+	return f.drop(&f.gone[0], limit)
+}
+
+func (f *fake) EraseThreads(_ context.Context, _ []feed.Person, limit int, settled time.Duration) (int, error) {
+	if settled != 5*time.Second {
+		return 0, errors.New("not 5 s")
+	}
+	return f.drop(&f.gone[1], limit)
+}
+
+func (f *fake) ErasePeople(_ context.Context, people []feed.Person, age time.Duration) (int, error) {
+	if age != time.Hour {
+		return 0, errors.New("not an hour")
+	}
+	return f.drop(&f.gone[2], len(people))
 }
 
 func (f *fake) ReleaseTimers(_ context.Context, shards []id.Shard) error {

@@ -6,9 +6,29 @@
 // asks me Post and DeleteThread; runs tell me RunEnded; a sweep may tell me Wake.
 // I tell runs Proceed when their turn has come, and CancelRun when I am deleted.
 //
-//	      Post: message and run          DeleteThread
-//	┌──────────────┐                  ┌───────────────► deleted ──► (nothing open)
-//	└──► live ─────┴──────────────────┘                  cancels what is open
+//	Post with New: thread, message and run, in one commit
+//	   │
+//	   │  Post: message and run          DeleteThread
+//	   ▼ ┌──────────────┐             ┌───────────────► deleted ──► (nothing open)
+//	   live ◄───────────┴─────────────┘                 cancels what is open
+//
+// A thread of the embed API begins with its first message; where there is no row,
+// everything but a Post with New is NOT_FOUND. One that is there belongs to whom it
+// belongs: a Post with New is nothing to it, unless it is the one that began it.
+//
+// In an embed thread one reply is made at a time, and no 201st message is written
+// (service.md, Embed rules). Both depend on how runs stand, which I do not know for
+// sure, and who posts reads it from the rows (store.View.Standing): the messages, the
+// replies still owed, the newest run and the newest open one. Where he is admitted, he
+// names the newest run he saw (Post.Behind), and I take the message only if that is
+// the newest still; else I write nothing and say which is, and he looks again. So
+// between his look and my commit nobody else was accepted, and what can have happened
+// besides makes no harm: a run that ended turned its place into a message or gave it
+// back, and freed the turn; a run that waited for an approval may have gone on, and
+// then the post is as good as come a moment earlier, when it waited. Each round of
+// looking again means that another post was accepted. My memory alone decides nothing:
+// where I am an old activation and agree, the swap of the row refuses me; where I am
+// told of a run that I do not remember, I look whether the row is still mine.
 //
 // A post takes two places: its message's and the one of the reply, which the run
 // writes itself when it succeeds. A Post that comes twice is accepted once: the

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -14,6 +16,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
@@ -37,6 +40,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 		Name:    msg.KindThread,
 		Machine: Machine{},
 		Load:    k.load,
+		Create:  create,
 		Rows:    rows,
 		Commit:  k.commit,
 		Perform: k.perform,
@@ -48,15 +52,24 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 // commit makes a decision durable. What is only known and not written, and what
 // turns out to be written already, is.
 func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], m any, rows *journal.Commit) error {
-	if slices.Contains(d.Facts, any(Again{})) {
+	if again, ok := again(d.Facts); ok {
 		done, err := k.done(ctx, a, m)
 		if err != nil {
 			return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
 		}
-		if !done {
-			d.Reply = problem.NotFound("thread")
+		if done {
+			return nil
 		}
+		if again.Unheard {
+			if err := k.current(ctx, a, prev.State.Row); err != nil {
+				return err
+			}
+		}
+		d.Reply = again.Else
 		return nil
+	}
+	if rows.NewThread != nil {
+		return w.Do(ctx, rows) // who was second is told by the host: the row is read then
 	}
 	if rows.Thread == nil {
 		return nil
@@ -74,6 +87,16 @@ func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, 
 	return err
 }
 
+// again is the fact Again among facts.
+func again(facts []any) (Again, bool) {
+	for _, f := range facts {
+		if a, ok := f.(Again); ok {
+			return a, true
+		}
+	}
+	return Again{}, false
+}
+
 // done reports whether an order was carried out before, by what the rows say.
 func (k *kind) done(ctx context.Context, a cluster.Address, m any) (bool, error) {
 	switch m := m.(type) {
@@ -89,8 +112,32 @@ func (k *kind) done(ctx context.Context, a cluster.Address, m any) (bool, error)
 	return false, nil
 }
 
+// current is journal.ErrConflict where the row is not the one that this activation has.
+func (k *kind) current(ctx context.Context, a cluster.Address, row Row) error {
+	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, 1)
+	if err != nil {
+		return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
+	}
+	if t == nil || t.Version != row.Version || t.Epoch != row.Epoch {
+		return journal.ErrConflict
+	}
+	return nil
+}
+
 // deletes is the audit log's word for the deletion of a thread.
 const deletes = "thread.delete"
+
+// create is the thread before the Post that begins it.
+func create(a cluster.Address, m any) (State, bool) {
+	post, ok := m.(msg.Post)
+	if !ok || post.New == nil {
+		return State{}, false
+	}
+	return State{
+		Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, NextSeq: 1, Unborn: true, Embed: lifecycle.EmbedThread(post.New.CreatedBy),
+		EndUserID: post.EndUserID,
+	}, true
+}
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
 	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, window+1)
@@ -106,6 +153,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	return durable.Loaded[State]{
 		State: State{
 			Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, NextSeq: t.NextSeq, Deleted: t.DeletedAt != nil,
+			Embed: lifecycle.EmbedThread(t.CreatedBy), EndUserID: t.EndUserID,
 			Row: Row{Version: t.Version, Epoch: t.Epoch}, Queue: Queue{Open: open, More: more, Asked: asked},
 		},
 		Guard: journal.Guard{Version: t.Version, Epoch: t.Epoch},
@@ -116,7 +164,11 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 // Again changes the thread's row.
 func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
 	w := &journal.Commit{}
-	if len(d.Facts) == 0 || slices.Contains(d.Facts, any(Again{})) {
+	if _, again := again(d.Facts); again || len(d.Facts) == 0 {
+		return w
+	}
+	if prev.State.Unborn {
+		begun(w, &d.Next, m.(msg.Post), d.Facts[0].(Posted).Accepted, now)
 		return w
 	}
 	s, row := &d.Next, prev.State.Row
@@ -126,7 +178,7 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Posted:
-			posted(w, m.(msg.Post), f.Accepted, now)
+			posted(w, s, m.(msg.Post), f.Accepted, now)
 		case Deleted:
 			del := m.(msg.DeleteThread)
 			w.Thread.DeletedAt, w.Thread.PurgeMessages = &now, true
@@ -142,12 +194,37 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 	return w
 }
 
-func posted(w *journal.Commit, m msg.Post, a *msg.Accepted, now time.Time) {
+// begun is a thread with its first message.
+func begun(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
+	w.NewThread = &journal.ThreadInsert{
+		ID: s.ID, AgentID: m.AgentID, Title: title(m.Content), CreatedBy: m.New.CreatedBy, EndUserID: s.EndUserID, NextSeq: s.NextSeq, CreatedAt: now,
+	}
+	posted(w, s, m, a, now)
+	w.Audit = append(w.Audit, audit(s.ID.Shard(), m.By, "thread.create", "thread", s.ID.UUID, now))
+}
+
+// titleLength is how many characters of its first message a thread is called by.
+const titleLength = 80
+
+// title is what a thread is called that begins with this message: its beginning, on
+// one line; nil where nothing of it can be seen.
+func title(content string) *string {
+	line := strings.Join(strings.FieldsFunc(content, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if line == "" {
+		return nil
+	}
+	if r := []rune(line); len(r) > titleLength {
+		line = strings.TrimSpace(string(r[:titleLength])) + "…"
+	}
+	return &line
+}
+
+func posted(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.New = true
 	w.Idempotency = idempotency(m.Idempotency, now)
 	w.Accept = &journal.RunInsert{
 		ID: a.Run, AgentID: &a.AgentID, AgentVersion: &a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: &a.ThreadSeq, Input: a.Input,
-		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
+		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, PersonID: s.EndUserID, CreatedAt: a.CreatedAt,
 	}
 	w.Messages = []journal.Message{{
 		Thread: *a.ThreadID, Seq: a.ThreadSeq, ID: m.Message, Role: "user", Content: m.Content, Attachments: m.Attachments,

@@ -1,9 +1,11 @@
 package thread
 
 import (
+	"slices"
 	"time"
 
 	"agentsvc/actors/durable"
+	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
@@ -27,8 +29,11 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 			same.Reply = reply
 			return same, nil
 		}
-		if s.Deleted {
-			return s.again(reply), nil
+		if s.Deleted || m.New != nil && !s.Unborn {
+			return s.again(reply, problem.NotFound("thread")), nil
+		}
+		if newest := s.Queue.newest(); s.Embed && m.Behind != newest {
+			return s.overtaken(reply, m.Behind, newest)
 		}
 		a := &msg.Accepted{
 			Run: m.Run, AgentID: m.AgentID, AgentVersion: m.AgentVersion, ThreadID: &s.ID, ThreadSeq: s.NextSeq,
@@ -36,12 +41,15 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		next := s
 		next.Row = s.Row.written()
+		if s.Unborn {
+			next.Row, next.Unborn = first, false
+		}
 		next.NextSeq += 2
 		next.Queue = s.Queue.with(Turn{Run: m.Run, Seq: s.NextSeq}, a)
 		return decision{Next: next, Changed: true, Facts: []any{Posted{a}}, Reply: reply}, nil
 	case msg.DeleteThread:
 		if s.Deleted {
-			return s.again(msg.Done{}), nil
+			return s.again(msg.Done{}, problem.NotFound("thread")), nil
 		}
 		next := s
 		next.Row, next.Deleted = s.Row.written(), true
@@ -75,10 +83,29 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	return same, nil
 }
 
-// again is the decision on an order that comes to a deleted thread: if it was
-// carried out before the deletion, or was the deletion, it is answered as then.
-func (s State) again(reply any) decision {
-	return decision{Next: s, Changed: true, Facts: []any{Again{}}, Reply: reply}
+// again is the decision on an order that is not carried out now: if it was before,
+// it is answered as then.
+func (s State) again(reply, otherwise any) decision {
+	return decision{Next: s, Changed: true, Facts: []any{Again{Else: otherwise}}, Reply: reply}
+}
+
+// overtaken is the decision on a post in an embed thread that was admitted behind
+// another run than the newest. Where that one is remembered here, others were accepted
+// since. Where it is not, it is the rows' to say who is behind: it was accepted by
+// another activation since, or so long ago that the post may be one that comes again.
+func (s State) overtaken(reply msg.Posted, behind, newest id.RunID) (decision, error) {
+	if behind.IsZero() {
+		// An embed thread is never without a run: the sender is a node that does not know
+		// of Behind, and would take Newest for a yes.
+		return decision{}, problem.Unavailable("The thread cannot take messages by this node yet.", time.Second)
+	}
+	look := msg.Posted{Newest: newest}
+	if slices.Contains(s.Queue.Asked, behind) {
+		return decision{Next: s, Reply: look}, nil
+	}
+	d := s.again(reply, look)
+	d.Facts = []any{Again{Else: look, Unheard: true}}
+	return d, nil
 }
 
 // knowing is the decision to know better how runs stand. A deleted thread commits

@@ -19,8 +19,13 @@ type (
 	// Deleted is the thread's end.
 	Deleted struct{}
 	// Again is an order that may have been carried out before. The rows say whether
-	// it was; if not, it is replied to with NOT_FOUND.
-	Again struct{}
+	// it was; if not, Else is replied, and nothing happens.
+	Again struct {
+		Else any
+		// Unheard is an order that names what is not known here: where the row has moved
+		// on, this activation is an old one, and has no answer.
+		Unheard bool
+	}
 	// Emptied is a deleted thread whose last run has ended: what that one still
 	// wrote goes too.
 	Emptied struct{}

@@ -13,6 +13,12 @@ type State struct {
 	ID      id.ThreadID
 	NextSeq int64 // of the next message
 	Deleted bool
+	// Embed is whether it is a thread of the embed API.
+	Embed bool
+	// EndUserID is whose conversation it is, and all that is said in it.
+	EndUserID *id.EndUserID
+	// Unborn is a thread without a row: the Post that is decided on begins it.
+	Unborn bool
 	// Row is the swap that replaces the row: it follows the thread's own commits,
 	// where the host's counts also the decisions that write nothing.
 	Row Row
@@ -24,6 +30,9 @@ type State struct {
 
 // Row is where the row stands, and the epoch of this activation.
 type Row struct{ Version, Epoch, Claim int64 }
+
+// first is the row that a commit of this activation has made.
+var first = Row{Version: 1, Claim: 1}
 
 // written is the row after a commit of this activation.
 func (r Row) written() Row { return Row{Version: r.Version + 1, Epoch: r.Claim, Claim: r.Claim} }
@@ -93,6 +102,14 @@ func (q Queue) without(run id.RunID) Queue {
 // knows reports whether the run was accepted here not long ago.
 func (q Queue) knows(run id.RunID) bool {
 	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(t Turn) bool { return t.Run == run })
+}
+
+// newest is the run of the newest message, zero where there is none.
+func (q Queue) newest() id.RunID {
+	if len(q.Asked) == 0 {
+		return id.RunID{}
+	}
+	return q.Asked[len(q.Asked)-1]
 }
 
 // empty reports whether no run is open.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -369,7 +371,7 @@ func (d *dev) stop(t *testing.T) {
 // token, and stays the same over restarts. How soon it does is measured by
 // first-token of bench, on a machine that does nothing else.
 func TestDev(t *testing.T) {
-	ctx := within(t, 60*time.Second)
+	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)
 	binary(t) // the build is not part of the first look
 	env := append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t))
@@ -417,6 +419,7 @@ func TestDev(t *testing.T) {
 	if out, err := chat.CombinedOutput(); err != nil || !strings.Contains(string(out), "as printed") {
 		t.Errorf("%s: %v %s", strings.TrimSpace(talk), err, out)
 	}
+	theWidget(t, ctx, printed)
 	d.stop(t)
 
 	again := startDev(t, env)
@@ -431,4 +434,86 @@ func TestDev(t *testing.T) {
 		t.Errorf("svc dev --json: %s", line)
 	}
 	asJSON.stop(t)
+
+	// At another address the key is the same, and the page there may use it. What the
+	// tenant does with the key stays: origins that it adds, and that it revokes it.
+	first := theKey.FindString(printed)
+	for _, then := range []func(*client){
+		func(api *client) {
+			var key struct {
+				AllowedOrigins []string `json:"allowed_origins"`
+			}
+			api.ask(t, ctx, 200, "GET", "/v1/embed-keys/"+s.EmbedKeyID, nil, &key)
+			api.ask(t, ctx, 200, "PATCH", "/v1/embed-keys/"+s.EmbedKeyID, object{"allowed_origins": append(key.AllowedOrigins, "https://shop.example")}, nil)
+		},
+		func(api *client) {
+			var key struct {
+				AllowedOrigins []string `json:"allowed_origins"`
+			}
+			api.ask(t, ctx, 200, "GET", "/v1/embed-keys/"+s.EmbedKeyID, nil, &key)
+			if len(key.AllowedOrigins) != 3 || key.AllowedOrigins[2] != "https://shop.example" {
+				t.Errorf("the key's origins are %q", key.AllowedOrigins)
+			}
+			api.ask(t, ctx, 204, "DELETE", "/v1/embed-keys/"+s.EmbedKeyID, nil, nil)
+		},
+	} {
+		at := reserved(t)
+		moved := startDev(t, append(slices.Clone(env), "SVC_ADDR="+at))
+		second := moved.until(t, ctx, "Or talk to it:")
+		theWidget(t, ctx, second)
+		if key := theKey.FindString(second); key != first {
+			t.Errorf("the key of the demo page was %s and is %s", first, key)
+		}
+		then(&client{base: "http://" + at, key: s.APIKey, tenant: s.TenantID, http: http.DefaultClient})
+		moved.stop(t)
+	}
+	revoked := startDev(t, append(slices.Clone(env), "SVC_ADDR="+reserved(t)))
+	revoked.until(t, ctx, "Or talk to it:")
+	revoked.stop(t)
+}
+
+// theKey is the publishable key of the demo page, as svc dev prints it.
+var theKey = regexp.MustCompile(`svc_pk_\w+`)
+
+// theWidget has the demo page of the link that svc dev printed opened: it is there,
+// and the key is good for pages of its origin and of no other one.
+func theWidget(t *testing.T, ctx context.Context, printed string) {
+	t.Helper()
+	link := regexp.MustCompile(`(?m)^  Widget +((http://[^/]+)/embed/v1/demo\?key=(\S+))$`).FindStringSubmatch(printed)
+	if len(link) != 4 {
+		t.Fatalf("no link to the demo page in %s", printed)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(link[2], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(url, origin string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+			r.Header.Set("X-Svc-Embed-Key", link[3])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	if status, body := get(link[1], ""); status != 200 || !strings.Contains(body, link[3]) {
+		t.Errorf("the demo page: %d %s", status, body)
+	}
+	for origin, want := range map[string]int{link[2]: 200, "http://localhost:" + port: 200, "http://localhost:1": 403} {
+		if status, body := get(link[2]+"/v1/embed/config", origin); status != want {
+			t.Errorf("the config for %s: %d %s", origin, status, body)
+		}
+	}
 }

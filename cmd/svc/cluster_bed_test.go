@@ -101,7 +101,7 @@ func newBedOn(t *testing.T, between network, size int, lease time.Duration, env 
 		t.Fatalf("the database is not at a socket")
 	}
 	dir := dataDir(t)
-	env = append([]string{"SVC_MASTER_KEY=" + strings.Repeat("c3Rvcm1z", 5) + "c3Q=", "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_SSE_HEARTBEAT=" + heartbeat.String(),
+	env = append([]string{"SVC_MASTER_KEY=" + strings.Repeat("c3Rvcm1z", 5) + "c3Q=", "SVC_OUTBOUND_ALLOW=127.0.0.0/8", behindProxy, "SVC_SSE_HEARTBEAT=" + heartbeat.String(),
 		"SVC_CLUSTER_LEASE=" + lease.String()}, env...)
 	for i := range size {
 		m := &member{i: i, name: string(rune('a' + i)), bed: b}

@@ -125,6 +125,7 @@ type load struct {
 	yard   *yard
 	helper string // an agent that only talks
 	clerk  string // one with the yard's tools
+	public string // an embed key of the helper
 	stop   chan struct{}
 	quiet  bool         // what goes wrong is no failure of the test
 	n      atomic.Int64 // things so far
@@ -134,6 +135,7 @@ type load struct {
 	chores []*chore
 	talks  []*conversation
 	tales  []*tale
+	visits []*visit
 	maybe  map[string]bool // inputs of posts without a key that were not answered
 	met    map[string]bool // what has happened at least once
 	errs   []error
@@ -162,6 +164,7 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	server := l.c.server(t, ctx, "yard", l.yard.url, "none")
 	l.c.grant(t, ctx, object{"source": "mcp", "mcp_server_id": server, "tool_pattern": "yard.*", "effect": "allow"})
 	l.helper = l.c.publish(t, "Talks", simulatedModel)
+	l.public = l.c.newEmbedKey(t, ctx, l.helper, "visitors", object{"rate_limit_per_min": 10000}).Key
 	l.clerk = l.c.publish(t, "Yard", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": "yard", "allow": []string{"yard.*"}}}}})
 	return l
 }
@@ -246,7 +249,7 @@ func (l *load) repeat(ctx context.Context, wg *sync.WaitGroup, n int, pause time
 const endsWithin = 30 * time.Second
 
 // size of a load: clients of each kind.
-type crowd struct{ talkers, clerks, tellers, revokers, stalled int }
+type crowd struct{ talkers, clerks, tellers, revokers, stalled, visitors, fillers int }
 
 // run has the crowd at work while shake shakes the bed, and until what was begun
 // has ended.
@@ -261,6 +264,8 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	l.repeat(ctx, &wg, n.tellers, 0, l.tale)
 	l.repeat(ctx, &wg, n.revokers, 0, l.revocation)
 	l.repeat(ctx, &wg, n.stalled, 3*time.Second, l.stalledReader)
+	l.repeat(ctx, &wg, n.visitors, 0, l.visit)
+	l.repeat(ctx, &wg, n.fillers, 0, l.fill)
 	for _, m := range l.nodes {
 		l.repeat(ctx, &wg, 1, 100*time.Millisecond, func(ctx context.Context) error { return l.probe(ctx, m) })
 	}

@@ -237,6 +237,37 @@ var wrong = []struct {
 			resp.Body.Close()
 		}
 	}}, nil},
+	{"two replies are made at a time", lawTurn, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.URL.Path == "/v1/embed/messages" && resp.StatusCode == http.StatusConflict {
+			resp.StatusCode = http.StatusAccepted
+		}
+	}}, nil},
+	{"a full thread takes one more", lawRoom, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.Header.Get("Idempotency-Key") == "one more" && resp.StatusCode == http.StatusConflict {
+			resp.StatusCode = http.StatusAccepted
+		}
+	}}, nil},
+	{"a third stream is served", lawPlaces, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if strings.HasPrefix(r.URL.Path, "/v1/embed/") && isStream(r) && resp.StatusCode == http.StatusTooManyRequests {
+			resp.Body.Close()
+			resp.StatusCode, resp.Body, resp.ContentLength = http.StatusOK, murmuring(r.Context()), -1
+		}
+	}}, nil},
+	{"a relay has a gap", lawRelay, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if strings.HasPrefix(r.URL.Path, "/v1/embed/") && isStream(r) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: llm.delta")) && x.nth(20) {
+					return nil
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"a foreign id is told from a random one", lawForeign, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if strings.HasPrefix(r.URL.Path, "/v1/embed/") && resp.StatusCode == http.StatusNotFound && x.nth(2) {
+			resp.StatusCode = http.StatusForbidden
+		}
+	}}, nil},
 	{"a tool is called twice", lawMutating, lie{ask: func(x *lie, r *http.Request) {
 		y := x.load.yard
 		y.mu.Lock()
@@ -275,7 +306,7 @@ var wrong = []struct {
 func TestClusterPlantedFaults(t *testing.T) {
 	b := newBed(t, 1, 30*time.Second)
 	b.start()
-	crowd := crowd{talkers: 1, clerks: 2, tellers: 2, revokers: 1, stalled: 1}
+	crowd := crowd{talkers: 1, clerks: 2, tellers: 2, revokers: 1, stalled: 1, visitors: 2}
 	try := func(t *testing.T, law string, x *lie, does func(context.Context, *shaker)) []string {
 		book := newBook()
 		l := newLoad(t, b, book)
@@ -285,6 +316,10 @@ func TestClusterPlantedFaults(t *testing.T) {
 		}
 		s := &shaker{load: l}
 		l.quiet = true
+		crowd := crowd
+		if law == lawRoom || x == nil { // it takes its time
+			crowd.fillers = 1
+		}
 		l.run(t, time.Minute, crowd, func(ctx context.Context) {
 			if does != nil {
 				does(ctx, s)

@@ -199,7 +199,7 @@ func (l *load) weighed(t *testing.T, r *rulings, f *findings, laws ...string) {
 // itself brings about.
 func (s *shaker) seen(ctx context.Context) {
 	s.scene.t.Helper()
-	for _, law := range []string{lawCrowd, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff} {
+	for _, law := range []string{lawCrowd, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawPlaces, lawForeign} {
 		eventually(s.scene.t, ctx, "a case of "+law, func() bool { return s.book.ruled(law) })
 	}
 	events := []string{"a run was succeeded", "a cancel was answered cancelled"}

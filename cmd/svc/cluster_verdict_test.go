@@ -22,6 +22,7 @@ type end struct {
 type findings struct {
 	chores  []*chore
 	talks   []*conversation
+	visits  []*visit
 	ends    map[string]*end   // by run
 	listed  map[string]bool   // runs that the tenant sees
 	strange map[string]string // those that no answer named, with their inputs
@@ -41,7 +42,7 @@ type heldMessage struct {
 func (l *load) find(t *testing.T) *findings {
 	t.Helper()
 	ctx := within(t, time.Minute)
-	f := &findings{chores: l.chores, talks: l.talks, tales: l.tales, maybe: l.maybe, calls: l.yard.calls(), ends: map[string]*end{}, listed: map[string]bool{}, strange: map[string]string{},
+	f := &findings{chores: l.chores, talks: l.talks, visits: l.visits, tales: l.tales, maybe: l.maybe, calls: l.yard.calls(), ends: map[string]*end{}, listed: map[string]bool{}, strange: map[string]string{},
 		threads: map[string][]heldMessage{}}
 	var runs []string
 	for _, x := range l.chores {
@@ -87,6 +88,16 @@ func (l *load) find(t *testing.T) *findings {
 	}
 	for _, x := range l.tales {
 		known[x.run] = true
+	}
+	each(8, len(l.visits), func(i int) {
+		if err := l.visits[i].look(ctx, l.c); err != nil {
+			t.Errorf("%s: %v", l.visits[i].id, err)
+		}
+	})
+	for _, x := range l.visits {
+		for _, u := range x.posts {
+			known[u.RunID] = known[u.RunID] || u.status == http.StatusAccepted
+		}
 	}
 	for cursor := ""; ; {
 		var page struct {
@@ -190,6 +201,9 @@ func (f *findings) hold(b *book, r *rulings) {
 			want = append(want, heldMessage{"user", p.content, p.run}, heldMessage{"assistant", e.run.text(), p.run})
 		}
 		b.rule(lawThreads, slices.Equal(f.threads[x.thread], want), "thread %s holds %+v, want %+v", x.thread, f.threads[x.thread], want)
+	}
+	for _, x := range f.visits {
+		x.hold(b, f.listed, twice)
 	}
 	for run, input := range f.strange {
 		b.rule(lawAccepted, f.maybe[input], "run %s was never answered with 202: a phantom: %q", run, input)

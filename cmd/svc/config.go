@@ -36,6 +36,7 @@ type Config struct {
 	Escalation     float64
 	ToolTimeout    time.Duration
 	ToolsTTL       time.Duration
+	EmbedTokenTTL  time.Duration
 	WebhookBackoff time.Duration
 	WebhookTimeout time.Duration
 	StdioServers   map[string][]string
@@ -85,6 +86,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_TOOLS_TTL", value: "5m", usage: "life of a cached list of tools and of an idle client of a tool server", set: duration(&c.ToolsTTL)},
 		{env: "SVC_WEBHOOK_BACKOFF", value: "5s", usage: "pause after a webhook delivery's first failed attempt, doubled by each further one, at most 1h", set: atMost(time.Hour, &c.WebhookBackoff)},
 		{env: "SVC_WEBHOOK_TIMEOUT", value: "10s", usage: "one attempt of a webhook delivery, at most 5m", set: atMost(5*time.Minute, &c.WebhookTimeout)},
+		{env: "SVC_EMBED_TOKEN_TTL", value: "1h", usage: "life of an embed session token, at most 24h", set: atMost(24*time.Hour, &c.EmbedTokenTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may name", set: commands(&c.StdioServers)},
 		{env: "SVC_METRICS_ADDR", usage: "other listener for /metrics", set: hostPort(&c.MetricsAddr)},
 		{env: "SVC_CLUSTER_ADDR", usage: "address that this node's peers reach; empty is one node", set: peerAddr(&c.ClusterAddr)},

@@ -91,7 +91,7 @@ func BenchmarkDelivery(b *testing.B) {
 	for i := range sinks {
 		run := id.RunID{UUID: id.NewAnywhere()}
 		hubs.Publish(tenant, run, event.Started(run, nil), event.StepBegan(2, 0, lifecycle.StepLLM, "bench"))
-		sinks[i] = hubs.Begin(tenant, run, 2, 0)
+		sinks[i] = hubs.Begin(tenant, run, 2, 0, true)
 		fmt.Fprintln(in, run)
 	}
 	in.Close()

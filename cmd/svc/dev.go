@@ -6,14 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"agentsvc/schemas/embed"
 )
 
 // sample is what svc dev makes on its first start and keeps in the data
@@ -27,7 +32,10 @@ type sample struct {
 	// The demo tool server, once it is registered.
 	ServerID     string `json:"server_id,omitempty"`
 	ConnectionID string `json:"connection_id,omitempty"`
-	DataDir      string `json:"data_dir"`
+	// EmbedKey is the publishable key of the demo page.
+	EmbedKey   string `json:"embed_key,omitempty"`
+	EmbedKeyID string `json:"embed_key_id,omitempty"`
+	DataDir    string `json:"data_dir"`
 	// Nodes are the addresses behind the balancer, where there are several.
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -117,6 +125,7 @@ func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
 	default:
 		return nil, err
 	}
+	before := s.URL
 	s.URL, s.DataDir = c.PublicURL, c.DataDir
 	api := &client{base: "http://" + dialable(c.Addr), key: s.APIKey, tenant: s.TenantID, http: &http.Client{Timeout: 30 * time.Second}}
 	if s.AgentID == "" {
@@ -136,10 +145,84 @@ func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
 	if err := s.tools(ctx, api, d); err != nil {
 		return nil, err
 	}
+	if err := s.widget(ctx, api, before); err != nil {
+		return nil, err
+	}
 	if b, err = json.Marshal(s); err != nil {
 		return nil, err
 	}
 	return s, os.WriteFile(file, b, 0o600)
+}
+
+// widget makes the key of the demo page, which is used from the service's own origin
+// and from pages on this machine. Where the service has not the address of its last
+// start, the key's origins go with it; those that somebody added stay.
+func (s *sample) widget(ctx context.Context, api *client, before string) error {
+	origins, err := demoOrigins(s.URL)
+	if err != nil {
+		return err
+	}
+	if s.EmbedKeyID != "" {
+		return s.moveWidget(ctx, api, before, origins)
+	}
+	var made struct{ ID, Key string }
+	if err := api.call(ctx, http.MethodPost, "/v1/embed-keys", map[string]any{
+		"agent_id": s.AgentID, "name": "Demo page", "allowed_origins": origins,
+		"config": map[string]any{"greeting": "Hello! I am a sample, on the built-in simulated model. What I stream quotes what you say.",
+			"starter_prompts": []string{"What can you do?", "/say A **bold** word and `code`.", "/call orders.list {}"}},
+	}, &made); err != nil {
+		return err
+	}
+	s.EmbedKeyID, s.EmbedKey = made.ID, made.Key
+	return nil
+}
+
+// moveWidget has the demo page's key used from origins, and no more from those of the
+// service's address before.
+func (s *sample) moveWidget(ctx context.Context, api *client, before string, origins []string) error {
+	if before == s.URL {
+		return nil
+	}
+	former, err := demoOrigins(before)
+	if err != nil {
+		return err
+	}
+	path := "/v1/embed-keys/" + s.EmbedKeyID
+	var key struct {
+		AllowedOrigins []string `json:"allowed_origins"`
+	}
+	if err := api.call(ctx, http.MethodGet, path, nil, &key); err != nil {
+		return err
+	}
+	for _, o := range key.AllowedOrigins {
+		if !slices.Contains(former, o) && !slices.Contains(origins, o) {
+			origins = append(origins, o)
+		}
+	}
+	err = api.call(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
+	var gone *apiError
+	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
+		return nil // somebody revoked it: it stays revoked
+	}
+	return err
+}
+
+// demoOrigins are where pages of a service at that address, and of this machine, are.
+func demoOrigins(service string) (origins []string, err error) {
+	public, err := url.Parse(service)
+	if err != nil {
+		return nil, err
+	}
+	for _, host := range []string{public.Hostname(), "localhost", "127.0.0.1"} {
+		page := url.URL{Scheme: public.Scheme, Host: host}
+		if port := public.Port(); port != "" {
+			page.Host = net.JoinHostPort(host, port)
+		}
+		if o, err := embed.ParseOrigin(page.String()); err == nil && !slices.Contains(origins, o.String()) {
+			origins = append(origins, o.String())
+		}
+	}
+	return origins, nil
 }
 
 // dialable turns the address of a listener into one that this machine reaches.
@@ -166,6 +249,7 @@ func (s *sample) print(w io.Writer, c *Config) error {
   Tenant   %s
   API key  %s   (development only)
   Agent    %s, on the simulated model
+  Widget   %s/embed/v1/demo?key=%s
   Data     %s
 
 Paste this for a streamed answer:
@@ -179,6 +263,6 @@ A refund waits for a person. Say this in a chat, and decide:
   /call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}
 
 Or talk to it:  %s chat %s
-%s`, version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
+%s`, version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
 	return err
 }

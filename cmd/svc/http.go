@@ -28,6 +28,7 @@ import (
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
+	"agentsvc/transport/embed"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/platform"
 )
@@ -57,7 +58,7 @@ type joined struct {
 	writer *journal.Writer
 	tables *store.Store
 	hubs   *stream.Hubs
-	holds  *limit.Holds // nil: a tenant may have as many streams as it opens
+	holds  *limit.Holds
 	blobs  *blob.Dir
 	guard  *egress.Guard
 	ledger *limit.Ledger
@@ -75,6 +76,7 @@ type joined struct {
 	out   *outbox.Outbox
 	hooks *hooks.Hooks
 	fired *trigger.Fired
+	embed *embed.Embed
 }
 
 // openHTTP makes the edge, and the other listener for metrics where one is
@@ -98,9 +100,16 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
+		Embeds: h.embed,
+		EndVisits: func(t id.TenantID, key id.EmbedKeyID, user id.EndUserID) {
+			s.server.Load().CloseWhere(func(o sse.Owner) bool {
+				return o.Tenant == t && (!key.IsZero() && o.EmbedKey == key || !user.IsZero() && o.EndUser == user)
+			})
+		},
 	})
 	p.Register(table)
 	h.hooks.Register(table, p)
+	h.embed.Register(table, p)
 	s.describe(table, func(context.Context) error {
 		switch {
 		case s.server.Load().Draining():
@@ -170,7 +179,8 @@ var apiInfo = edge.Info{
 		"Lists take `cursor` and `limit` (25, at most 100) and answer `next_cursor`. A POST may carry an `Idempotency-Key`: a repeat within 24 hours answers the first answer again.\n\n" +
 		"Errors are `application/problem+json` (RFC 9457) with a stable `code`. Beside those listed with an operation, HTTP itself may answer `METHOD_NOT_ALLOWED` (405), `REQUEST_TIMEOUT` (408), " +
 		"`HEADERS_TOO_LARGE` (431) and `HTTP_VERSION_NOT_SUPPORTED` (505).",
-	Tags: append([]edge.Tag{{Name: edge.TagService, Description: "The service itself."}}, platform.Tags...),
+	Tags: append(append([]edge.Tag{{Name: edge.TagService, Description: "The service itself."}}, platform.Tags...),
+		edge.Tag{Name: embed.Tag, Description: "What chat widgets in browsers call, with a publishable key or a session token."}),
 }
 
 // openapiCommand prints the description that GET /v1/openapi.json serves.
@@ -180,6 +190,7 @@ func openapiCommand() *cobra.Command {
 		p := platform.New(platform.Config{})
 		p.Register(table)
 		hooks.New(hooks.Config{}).Register(table, p)
+		embed.New(embed.Config{}).Register(table, p)
 		(&service{}).describe(table, nil)
 		edge.HandleMetrics(table, "/metrics", prometheus.DefaultGatherer)
 		doc, err := table.OpenAPI(apiInfo)
@@ -220,13 +231,18 @@ func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor 
 // a tenant at a time over all nodes.
 type streams struct {
 	hubs  *stream.Hubs
-	holds *limit.Holds // nil: no bound
-	most  int
+	holds *limit.Holds
+	most  int // 0: no bound
 }
 
 func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
+	return s.open(ctx, tenant, func() (*stream.Reader, error) { return s.hubs.Open(ctx, tenant, run, from) })
+}
+
+// open is a reader that holds one of the tenant's places.
+func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*stream.Reader, error)) (edge.Subscriber, error) {
 	release := func() {}
-	if s.holds != nil {
+	if s.most > 0 {
 		free, ok, err := s.holds.Hold(ctx, limit.HoldsAddress(tenant, "streams", ""), s.most)
 		if err != nil {
 			return nil, err
@@ -236,7 +252,7 @@ func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, fro
 		}
 		release = free
 	}
-	r, err := s.hubs.Open(ctx, tenant, run, from)
+	r, err := read()
 	if err != nil {
 		release()
 		return nil, err

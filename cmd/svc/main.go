@@ -70,7 +70,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(),
-		chatCommand(), runsCommand(), approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), statusCommand(), clusterCommand(),
+		chatCommand(), runsCommand(), approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(), clusterCommand(),
 	)
 	return root
 }

@@ -24,7 +24,9 @@ func resealCommand() *cobra.Command {
      in the file master.key of the data directory.
   3. Run svc reseal in the same environment. It can be stopped and run again.
   4. When it says that no previous key is needed, restart without
-     SVC_MASTER_KEY_PREVIOUS. Old backups still need the old key.
+     SVC_MASTER_KEY_PREVIOUS. Old backups still need the old key. What browsers
+     keep of embedded chats is signed under it, too: without the old key their
+     sessions end, and anonymous visitors who were absent begin anew.
 
 Every sealed value is opened as a check; what opens under none of the keys is
 named, stays as it is, and makes the exit code 1. So svc reseal without a
@@ -64,7 +66,8 @@ func printReport(cmd *cobra.Command, r *reseal.Report) error {
 		fmt.Fprintf(out, "does not open: %s.%s of %s in tenant %s\n", p.Table, p.Column, p.Row, p.Tenant)
 	}
 	if !r.PreviousNeeded {
-		_, err := fmt.Fprintln(out, "no previous master key is needed any more")
+		_, err := fmt.Fprintln(out, "no previous master key is needed any more to open what is sealed\n"+
+			"browsers that have not come back since the change are known as the same visitors only while SVC_MASTER_KEY_PREVIOUS is kept")
 		return err
 	}
 	return nil

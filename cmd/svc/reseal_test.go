@@ -59,6 +59,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	clerk := c.publish(t, "Clerk", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": "desk"}}}})
 	var hook triggerView
 	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Hook", "kind": "hook", "target": object{"agent_id": clerk}}, &hook)
+	c.embedKey(t, ctx, clerk, "Shop")
 	thread := c.thread(t, ctx, clerk)
 	waiting := c.say(t, ctx, thread, `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}`)
 	c.poll(t, ctx, waiting, "waiting_approval")
@@ -113,7 +114,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 			t.Errorf("%+v, %d were there before", col, lost.Columns[i].Values)
 		}
 	}
-	if out, _ := run(0, current(newKey, oldKey)); !strings.HasSuffix(out, "\nno previous master key is needed any more\n") || !strings.HasPrefix(out, "COLUMN ") {
+	if out, _ := run(0, current(newKey, oldKey)); !strings.Contains(out, "\nno previous master key is needed any more to open what is sealed\n") || !strings.HasSuffix(out, "only while SVC_MASTER_KEY_PREVIOUS is kept\n") || !strings.HasPrefix(out, "COLUMN ") {
 		t.Errorf("again: %s", out)
 	}
 	n.kill()

@@ -32,14 +32,17 @@ func (m remembered) Recheck(ctx context.Context) error {
 }
 
 // liveOwners says of each owner of streams whether his key is not revoked, or his
-// session not ended. Who has neither is nobody.
+// session, or that of a visitor, has not ended. Who has none of them is nobody.
 func liveOwners(ctx context.Context, pool *pg.Pool, owners []edge.Owner) (live []bool, err error) {
 	tenants, keys := make([]id.TenantID, len(owners)), make([]id.KeyID, len(owners))
 	sessions, users := make([]id.SessionID, len(owners)), make([]id.UserID, len(owners))
+	embeds, epochs, people := make([]id.EmbedKeyID, len(owners)), make([]int64, len(owners)), make([]id.EndUserID, len(owners))
+	origins := make([]string, len(owners))
 	for i, o := range owners {
+		embeds[i], epochs[i], people[i], origins[i] = o.EmbedKey, o.KeyEpoch, o.EndUser, o.Origin
 		tenants[i], keys[i], sessions[i], users[i] = o.Tenant, o.Key, o.Session, o.User
 	}
-	rows, err := pool.Query(ctx, ownersLive, tenants, keys, sessions, users)
+	rows, err := pool.Query(ctx, ownersLive, tenants, keys, sessions, users, embeds, epochs, people, origins)
 	if err != nil {
 		return nil, fmt.Errorf("read the owners of streams: %w", err)
 	}

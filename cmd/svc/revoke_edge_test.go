@@ -49,6 +49,23 @@ func TestWhoMayStillWatch(t *testing.T) {
 	exec("DELETE FROM sessions WHERE tenant_id = $1 AND id = $2", a, ended)
 	exec("DELETE FROM users WHERE tenant_id = $1 AND id = $2", a, gone)
 	kims, live, theirs := newSession(a, kim), newKey(a, false), newKey(b, false)
+	agent := id.AgentID{UUID: id.NewAnywhere()}
+	exec("INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')", a, agent)
+	const page = "https://shop.example.com"
+	newEmbedKey := func(enabled, revoked bool, origins ...string) id.EmbedKeyID {
+		key := id.EmbedKeyID{UUID: id.NewAnywhere()}
+		exec(`INSERT INTO embed_keys (tenant_id, id, agent_id, name, key_hash, key_prefix, enabled, generation, revoked_at, allowed_origins)
+			VALUES ($1, $2, $3, $4, sha256($4::text::bytea), 'svc_pk_k', $5, 7, CASE WHEN $6 THEN now() END, $7)`,
+			a, key, agent, key.String(), enabled, revoked, append([]string{page}, origins...))
+		return key
+	}
+	newEndUser := func(deleted bool) id.EndUserID {
+		u := id.EndUserID{UUID: id.NewAnywhere()}
+		exec("INSERT INTO end_users (tenant_id, id, external_id, deleted_at) VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END)", a, u, u.String(), deleted)
+		return u
+	}
+	embed, known := newEmbedKey(true, false), newEmbedKey(true, false)
+	exec("UPDATE embed_keys SET identity_required = true, identity_secret = 'x' WHERE id = $1", known)
 	rows := []struct {
 		name string
 		o    edge.Owner
@@ -64,6 +81,19 @@ func TestWhoMayStillWatch(t *testing.T) {
 		{"the session of a user who was removed", edge.Owner{Tenant: a, User: gone, Session: orphaned}, false},
 		{"another user's session", edge.Owner{Tenant: a, User: lee, Session: kims}, false},
 		{"another tenant's session", edge.Owner{Tenant: b, User: kim, Session: kims}, false},
+		{"a visitor", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page}, true},
+		{"a visitor of before the key was rotated or paused", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 6, Origin: page}, false},
+		{"a visitor of a paused key", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(false, false), KeyEpoch: 7, Origin: page}, false},
+		{"a visitor of a revoked key", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, true), KeyEpoch: 7, Origin: page}, false},
+		{"a visitor of another tenant's key", edge.Owner{Tenant: b, EmbedKey: embed, KeyEpoch: 7, Origin: page}, false},
+		{"a visitor who is known", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
+		{"a visitor who was deleted", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(true)}, false},
+		{"a visitor whose row is gone", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: id.EndUserID{UUID: id.NewAnywhere()}}, false},
+		{"a visitor of a page whose origin is not allowed any more", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: "https://old.example.com"}, false},
+		{"a visitor of a key for every page", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7, Origin: "https://old.example.com"}, true},
+		{"a visitor without a page", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7}, true},
+		{"a visitor whom nobody knows, of a key for those who are known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page}, false},
+		{"one who is known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
 		{"nobody", edge.Owner{Tenant: a, Principal: "user:x"}, false},
 	}
 	var owners []edge.Owner

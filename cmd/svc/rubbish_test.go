@@ -33,7 +33,8 @@ type operation struct {
 }
 
 // operations reads the live description: a route that is added is tested. Calls of
-// hooks have no key and are signed: see TestHookOrder.
+// hooks have no key and are signed: see TestHookOrder. Visitors have keys and sessions
+// of their own: see transport/embed.
 func operations(t *testing.T, ctx context.Context, c *client) []operation {
 	t.Helper()
 	var doc struct {
@@ -54,7 +55,7 @@ func operations(t *testing.T, ctx context.Context, c *client) []operation {
 	c.ask(t, ctx, 200, "GET", "/v1/openapi.json", nil, &doc)
 	var out []operation
 	for path, methods := range doc.Paths {
-		if strings.HasPrefix(path, "/hooks/") {
+		if strings.HasPrefix(path, "/hooks/") || strings.HasPrefix(path, "/v1/embed/") || strings.HasPrefix(path, "/embed/") {
 			continue
 		}
 		for method, op := range methods {
@@ -190,6 +191,9 @@ func (c *client) world(t *testing.T, ctx context.Context) map[string]string {
 	ids["webhooks"] = made.ID
 	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Foreign", "kind": "hook", "target": object{"agent_id": ids["agents"]}}, &made)
 	ids["triggers"] = made.ID
+	c.ask(t, ctx, 201, "POST", "/v1/embed-keys", object{"agent_id": ids["agents"], "name": "Foreign", "allowed_origins": []string{"*"}}, &made)
+	ids["embed-keys"] = made.ID
+	ids["end-users"] = c.endUser(t, ctx, "foreign")
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
 }
@@ -303,7 +307,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 func snapshot(t *testing.T, ctx context.Context, c *client, ids map[string]string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers"} {
+	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users"} {
 		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/"+kind+"/"+ids[kind], nil, nil))
 	}
 	var keys struct {
@@ -508,7 +512,7 @@ func wrongTypes(example any) map[string]any {
 func counts(t *testing.T, ctx context.Context, c *client) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers"} {
+	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users"} {
 		var list struct{ Items []any }
 		c.ask(t, ctx, 200, "GET", path+"?limit=100", nil, &list)
 		fmt.Fprintf(&b, "%s:%d ", path, len(list.Items))

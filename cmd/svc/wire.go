@@ -37,6 +37,8 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
+	"agentsvc/transport/embed"
+	"agentsvc/transport/embed/session"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
@@ -117,7 +119,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors(), cache.Collectors(),
-		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), revocationCollectors(),
+		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), embed.Collectors(), revocationCollectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}
@@ -245,18 +247,15 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		node.OnChange(keeper.Changed)
 		s.onStop(keeper.Stop)
 	}
-	var holds *limit.Holds
-	if c.TenantStreams > 0 {
-		held := limit.HoldsConfig{Node: node, Now: member.Now}
-		if mesh != nil {
-			held.Living = func() []id.MemberID { return living(member) }
-		}
-		holds = limit.NewHolds(held)
-		node.Register(limit.KindHolds, holds.Behavior)
-		node.Serve(limit.ServiceHolds, holds.Served)
-		node.OnChange(holds.Changed)
-		s.onStop(func(context.Context) error { holds.Stop(); return nil })
+	held := limit.HoldsConfig{Node: node, Now: member.Now}
+	if mesh != nil {
+		held.Living = func() []id.MemberID { return living(member) }
 	}
+	holds := limit.NewHolds(held)
+	node.Register(limit.KindHolds, holds.Behavior)
+	node.Serve(limit.ServiceHolds, holds.Served)
+	node.OnChange(holds.Changed)
+	s.onStop(func(context.Context) error { holds.Stop(); return nil })
 	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: rate})
 	node.Serve(limit.ServiceRecall, ledger.Served)
 	node.Serve(stream.Service, hubs.ServeWatch)
@@ -294,6 +293,10 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
 		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, trusted: trusted, clustered: mesh != nil,
 		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired,
+		embed: embed.New(embed.Config{
+			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
+			TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Valid: trusted,
+		}),
 	}, metrics); err != nil {
 		return nil, err
 	}

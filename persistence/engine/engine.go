@@ -120,6 +120,8 @@ type Message struct {
 // Thread is a thread's row with what is open in it.
 type Thread struct {
 	AgentID   id.AgentID
+	CreatedBy string
+	EndUserID *id.EndUserID
 	NextSeq   int64
 	DeletedAt *time.Time
 	Version   int64
@@ -314,7 +316,7 @@ func (s *Store) Thread(ctx context.Context, tenant id.TenantID, thread id.Thread
 	)
 	err := s.together(ctx, func(b *pgx.Batch) {
 		b.Queue(threadSQL, tenant, thread).QueryRow(func(row pgx.Row) (err error) {
-			found, err = one(row.Scan(&t.AgentID, &t.NextSeq, &t.DeletedAt, &t.Version, &t.Epoch))
+			found, err = one(row.Scan(&t.AgentID, &t.CreatedBy, &t.EndUserID, &t.NextSeq, &t.DeletedAt, &t.Version, &t.Epoch))
 			return err
 		})
 		b.Queue(openRunsSQL, tenant, thread, int64(0), window).Query(func(rows pgx.Rows) (err error) {

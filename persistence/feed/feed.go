@@ -69,7 +69,7 @@ func (f *Feed) read(ctx context.Context, tenant id.TenantID, run id.RunID, c eve
 	}
 	b.Queue(steps, tenant, run, from).Query(func(rows pgx.Rows) error {
 		var s event.StepFacts
-		_, err := pgx.ForEachRow(rows, []any{&s.Idx, &s.Kind, &s.Name, &s.Status, &s.BeganSeq, &s.CalledSeq, &s.EndedSeq, &s.Input, &s.Output, &s.Segments}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&s.Idx, &s.Kind, &s.Name, &s.Status, &s.BeganSeq, &s.CalledSeq, &s.EndedSeq, &s.Input, &s.Output, &s.Segments, &s.Relayed}, func() error {
 			facts.Steps = append(facts.Steps, s)
 			s = event.StepFacts{}
 			return nil

@@ -132,6 +132,38 @@ func TestFactsAreWhatAReaderNeeds(t *testing.T) {
 	}
 }
 
+// The relay reads its facts with Full set; whether the text of a step is withheld is
+// said by the step.
+func TestFactsOfTheRelay(t *testing.T) {
+	db := pgtest.New(t)
+	r := setUp(t, db.System(t))
+	f := New(db.API(t))
+	for _, c := range []struct {
+		name     string
+		cursor   event.Cursor
+		withheld bool
+		want     string
+	}{
+		{"all", event.ReadCursor("", -1, true), false, "1 run.started;2.7 llm.delta;4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"withheld", event.ReadCursor("", -1, true), true, "1 run.started;4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"since", event.ReadCursor("", 0, true), false, "4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"inside a text", event.ReadCursor("2.4", -1, true), false, "2.7 llm.delta;4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+		{"inside a text that is withheld", event.ReadCursor("2.4", -1, true), true, "4 run.waiting;5 tool.called;6 tool.result;7 run.completed;"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run := r.told()
+			r.exec("UPDATE run_steps SET withheld = $2 WHERE run_id = $1 AND kind = 'llm'", run, c.withheld)
+			facts, err := f.Facts(t.Context(), r.tenant, run, c.cursor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ids(event.ReplayRelay(facts, c.cursor)); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestAnUnknownAndAForeignRunAreNotFoundAlike(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))

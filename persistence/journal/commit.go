@@ -40,6 +40,7 @@ type Commit struct {
 	New    bool     // new work: waits behind accepted work and may be withdrawn at the caller's deadline
 
 	Idempotency *Idempotency
+	NewThread   *ThreadInsert // a thread begins
 	Thread      *ThreadUpdate
 	Accept      *RunInsert // a run begins
 	Run         *RunUpdate
@@ -80,6 +81,18 @@ type Guard struct {
 	SetEpoch int64
 }
 
+// ThreadInsert is a thread that begins with what its commit writes in it, version 1,
+// epoch 0.
+type ThreadInsert struct {
+	ID        id.ThreadID
+	AgentID   id.AgentID
+	Title     *string
+	CreatedBy string
+	EndUserID *id.EndUserID
+	NextSeq   int64
+	CreatedAt time.Time
+}
+
 // ThreadUpdate is what a thread's decision changes in its row.
 type ThreadUpdate struct {
 	ID id.ThreadID
@@ -104,8 +117,11 @@ type RunInsert struct {
 	OriginKind   lifecycle.OriginKind
 	OriginID     id.UUID
 	EndUserID    *id.EndUserID
-	CreatedAt    time.Time
-	State        []byte
+	// PersonID is whose data the run is, by whomever it was asked for: it is erased with
+	// that end user. Nil: EndUserID.
+	PersonID  *id.EndUserID
+	CreatedAt time.Time
+	State     []byte
 }
 
 // RunUpdate is what a run's decision changes in its row.

@@ -339,7 +339,7 @@ var inBinary = []int16{pgtype.BinaryFormatCode}
 
 // missesOf is what a row that misses says of its flush, by bulk statement.
 var missesOf = [bulks]outcome{
-	bIdempotency: {verdict: lost}, bThreadUpdate: {verdict: lost}, bRunInsert: {verdict: lost}, bRunUpdate: {verdict: lost},
+	bIdempotency: {verdict: lost}, bThreadInsert: {verdict: lost}, bThreadUpdate: {verdict: lost}, bRunInsert: {verdict: lost}, bRunUpdate: {verdict: lost},
 	bStepCall: {verdict: refused, err: errNoStep}, bStepUpdate: {verdict: refused, err: errNoStep},
 }
 
@@ -437,7 +437,7 @@ type reader struct {
 // what svc_missed raises, or a key that is there.
 func rowMissed(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == "SVC01" || pg.IsUnique(err, "idempotency_pkey", "runs_pkey")
+	return errors.As(err, &pgErr) && pgErr.Code == "SVC01" || pg.IsUnique(err, "idempotency_pkey", "threads_pkey", "runs_pkey")
 }
 
 // refused reports whether err is an answer by which the database has ended the

@@ -37,6 +37,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 				rows   int
 			}{
 				"thread":      {commit(Commit{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, UpdatedAt: noon}}), `threads WHERE version = 2`, 1},
+				"new thread":  {commit(Commit{New: true, NewThread: x.newborn(0)}), `threads WHERE created_by = 'embed:vid:1'`, 1},
 				"run update":  {advance(run, 1), `runs WHERE version = 2`, 1},
 				"run insert":  {x.accept(0), `runs WHERE version = 1 AND id <> '` + run.Accept.ID.String() + `'`, 1},
 				"idempotency": {commit(Commit{Idempotency: key("k")}), `idempotency`, 1},

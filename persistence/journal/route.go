@@ -94,6 +94,9 @@ func (r *routes) ended(c *Commit, l *lane) {
 
 // entities calls f with each entity whose row c swaps or makes.
 func (c *Commit) entities(f func(id.UUID)) {
+	if c.NewThread != nil {
+		f(c.NewThread.ID.UUID)
+	}
 	if c.Thread != nil {
 		f(c.Thread.ID.UUID)
 	}

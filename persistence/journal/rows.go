@@ -17,6 +17,7 @@ var queries = pg.Queries(queryFiles)
 // tells a stale owner, and not a key that the row's owner has used since.
 const (
 	bIdempotency = iota
+	bThreadInsert
 	bThreadUpdate
 	bRunInsert
 	bRunUpdate
@@ -53,9 +54,10 @@ type rows [bulks]*bulk
 func newRows() *rows {
 	return &rows{
 		bIdempotency:  newBulk("idempotency_insert", tUUID, tBytes, tBytes, tInt4, tBytes, tTime),
+		bThreadInsert: newBulk("thread_insert", tUUID, tUUID, tUUID, tText, tText, tUUID, tInt8, tTime, tUUID),
 		bThreadUpdate: newBulk("thread_update", tUUID, tUUID, tInt8, tInt8, tInt8, tInt8, tTime, tTime, tUUID),
 		bRunInsert: newBulk("run_insert", tUUID, tUUID, tUUID, tInt4, tUUID, tUUID, tInt8, tUUID,
-			tJSON, tText, tUUID, tUUID, tTime, tBytes, tUUID),
+			tJSON, tText, tUUID, tUUID, tUUID, tTime, tBytes, tUUID),
 		bRunUpdate: newBulk("run_update", tUUID, tUUID, tInt8, tInt8, tInt8, tText, tJSON, tText, tText,
 			tInt8, tInt8, tFloat8, tTime, tTime, tInt8, tInt4, tBytes, tUUID),
 		bStepInsert: newBulk("step_insert", tUUID, tUUID, tInt4, tText, tText, tText, tJSON, tBytes, tUUID, tInt4,
@@ -100,6 +102,17 @@ func (r *rows) add(c *Commit) {
 		col[3].int4(i.Status)
 		col[4].bytes(i.Response)
 		col[5].time(i.At)
+	}
+	if t := c.NewThread; t != nil {
+		col := r.next(bThreadInsert, c)
+		col[1].uuid(t.ID.UUID)
+		col[2].uuid(t.AgentID.UUID)
+		col[3].textOrNull(t.Title)
+		col[4].text(t.CreatedBy)
+		uuidOrNull(&col[5], t.EndUserID)
+		col[6].int8(t.NextSeq)
+		col[7].time(t.CreatedAt)
+		col[8].uuid(c.Op.UUID)
 	}
 	if t := c.Thread; t != nil {
 		col := r.next(bThreadUpdate, c)
@@ -188,9 +201,14 @@ func (r *rows) addRun(c *Commit, n *RunInsert) {
 	col[9].text(string(n.OriginKind))
 	col[10].uuid(n.OriginID)
 	uuidOrNull(&col[11], n.EndUserID)
-	col[12].time(n.CreatedAt)
-	col[13].bytesOrNull(n.State)
-	col[14].uuid(c.Op.UUID)
+	person := n.PersonID
+	if person == nil {
+		person = n.EndUserID
+	}
+	uuidOrNull(&col[12], person)
+	col[13].time(n.CreatedAt)
+	col[14].bytesOrNull(n.State)
+	col[15].uuid(c.Op.UUID)
 }
 
 func (r *rows) addRunUpdate(c *Commit, u *RunUpdate) {

@@ -46,6 +46,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 			fates[ord] = max(fates[ord], found)
 		}
 	}
+	begun := newBulk("settle_thread_inserts", tInt4, tUUID, tUUID, tUUID)
 	threads := newBulk("settle_threads", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	updates := newBulk("settle_run_updates", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	approvals := newBulk("settle_approvals", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
@@ -61,6 +62,11 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 			b.cols[0].int4(ord)
 			b.cols[1].uuid(c.Tenant.UUID)
 			return b.cols[2:]
+		}
+		if t := c.NewThread; t != nil {
+			col := row(begun)
+			col[0].uuid(t.ID.UUID)
+			col[1].uuid(c.Op.UUID)
 		}
 		if t := c.Thread; t != nil {
 			col := row(threads)
@@ -111,7 +117,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 		rows *bulk
 		note func(int, bool)
 	}{
-		{threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(conflict)},
+		{begun, note(conflict)}, {threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(conflict)},
 		{keys, func(ord int, written bool) { note(replay)(ord, written && trustSealed) }},
 		{messages, note(open)}, {usage, note(open)}, {audit, note(open)},
 	} {

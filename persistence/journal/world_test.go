@@ -211,6 +211,11 @@ func (x *world) accept(shard id.Shard) *Commit {
 		OriginKind: lifecycle.OriginAPIKey, OriginID: id.NewAnywhere(), CreatedAt: noon, State: []byte{1}}}
 }
 
+// newborn is a thread that begins.
+func (x *world) newborn(shard id.Shard) *ThreadInsert {
+	return &ThreadInsert{ID: id.ThreadID{UUID: id.New(shard)}, AgentID: x.agent, CreatedBy: "embed:vid:1", NextSeq: 1, CreatedAt: noon}
+}
+
 func key(s string) *Idempotency {
 	return &Idempotency{Digest: sha256.Sum256([]byte(s)), Fingerprint: sha256.Sum256([]byte("request")), Status: 202, Response: []byte("sealed"), At: noon}
 }

@@ -97,6 +97,61 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 	}
 }
 
+// A thread that begins is there before its message and its run; its next commit finds
+// it at version 1, epoch 0.
+func TestAThreadBeginsWithItsRun(t *testing.T) {
+	x := newWorld(t, nil)
+	var commits []*Commit
+	user, person := id.EndUserID{UUID: id.NewAnywhere()}, id.EndUserID{UUID: id.NewAnywhere()}
+	for i := range 3 { // alone, and two in one flush
+		begun, run := x.newborn(7), id.RunID{UUID: id.New(7)}
+		begun.Title, begun.EndUserID, begun.NextSeq = ptr("Title"), &user, 3
+		commits = append(commits, &Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: begun,
+			Accept: &RunInsert{ID: run, AgentID: &x.agent, AgentVersion: ptr(1), ThreadID: &begun.ID, ThreadSeq: ptr(int64(1)), Input: json.RawMessage(`{}`),
+				OriginKind: lifecycle.OriginEmbedKey, OriginID: id.NewAnywhere(), EndUserID: &user, CreatedAt: noon},
+			Messages: []Message{{Thread: begun.ID, Seq: 1, ID: id.MessageID{UUID: id.New(7)}, Role: "user", Content: "hi", Run: &run, CreatedAt: noon}}})
+		if i > 0 {
+			commits[i].Accept.PersonID = &person
+		}
+	}
+	x.must(commits[0])
+	for _, err := range x.all(commits[1:]) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range commits {
+		if n := x.count(`SELECT count(*) FROM threads t JOIN messages m ON m.thread_id = t.id JOIN runs r ON r.thread_id = t.id WHERE t.id = $1 AND t.agent_id = $2 AND t.end_user_id = $3
+			AND t.title = 'Title' AND t.created_by = 'embed:vid:1' AND t.next_seq = 3 AND t.created_at = $4 AND t.updated_at = $4 AND t.version = 1 AND t.owner_epoch = 0 AND t.last_op = $5`,
+			c.NewThread.ID, x.agent, user, noon, c.Op); n != 1 {
+			t.Errorf("%d rows", n)
+		}
+		// Whose data it is says the thread, or else the run.
+		whose := user
+		if c != commits[0] {
+			whose = person
+		}
+		if n := x.count("SELECT count(*) FROM runs WHERE id = $1 AND end_user_id = $2 AND person_id = $3", c.Accept.ID, user, whose); n != 1 {
+			t.Errorf("the run is not the data of %s", whose)
+		}
+	}
+	x.must(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, Thread: &ThreadUpdate{ID: commits[0].NewThread.ID, Guard: Guard{Version: 1, SetEpoch: 1}, NextSeq: 5, UpdatedAt: noon}})
+	// Of two that begin one thread at once one does.
+	one, two := *commits[0], *commits[0]
+	begun := x.newborn(7)
+	one.Op, two.Op, one.NewThread, two.NewThread = newOp(), newOp(), begun, begun
+	one.Accept, two.Accept, one.Messages, two.Messages = nil, nil, nil, nil
+	if errs := x.all([]*Commit{&one, &two}); !errors.Is(errs[1], ErrConflict) || errs[0] != nil {
+		t.Error(errs)
+	}
+	// Nobody begins one with an agent that is not there.
+	strange := x.newborn(7)
+	strange.AgentID = id.AgentID{UUID: id.NewAnywhere()}
+	if err := x.do(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: strange}); !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+}
+
 func TestALoserLosesAllItsRowsAndNobodyElses(t *testing.T) {
 	x := newWorld(t, nil)
 	thread := x.newThread(2)
@@ -114,8 +169,11 @@ func TestALoserLosesAllItsRowsAndNobodyElses(t *testing.T) {
 		"the run has another version":    {&Commit{Run: advance(run, 5).Run}, ErrConflict},
 		"the run has another epoch":      {&Commit{Run: &RunUpdate{ID: run.Accept.ID, Guard: Guard{Version: 1, Epoch: 3}, Status: lifecycle.RunQueued}}, ErrConflict},
 		"the run exists":                 {&Commit{Accept: run.Accept}, ErrConflict},
-		"the key was used":               {&Commit{Idempotency: key("used")}, ErrReplay},
-		"a statement missed its swap":    {&Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE id = $1`, Args: []any{id.NewAnywhere()}, Swap: true}}}, ErrConflict},
+		"the thread has begun":           {&Commit{NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrConflict},
+		"the thread has begun, with the key": {&Commit{Idempotency: key("used"),
+			NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrReplay},
+		"the key was used":            {&Commit{Idempotency: key("used")}, ErrReplay},
+		"a statement missed its swap": {&Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE id = $1`, Args: []any{id.NewAnywhere()}, Swap: true}}}, ErrConflict},
 		"a key was used and the thread moved": {&Commit{Idempotency: key("used"),
 			Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrReplay},
 	} {
@@ -151,6 +209,7 @@ func TestTheSameOperationAgainIsTheSameSuccess(t *testing.T) {
 	for name, c := range map[string]*Commit{
 		"run insert":    run,
 		"thread update": {Op: newOp(), Tenant: x.tenant, Shard: 2, Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, NextSeq: 2, UpdatedAt: noon}, Audit: []Audit{x.audit()}},
+		"thread insert": {Op: newOp(), Tenant: x.tenant, Shard: 2, New: true, NewThread: x.newborn(2), Audit: []Audit{x.audit()}},
 		"audit only":    x.auditOnly(2),
 		"statement": {Op: newOp(), Tenant: x.tenant, Shard: 2, Audit: []Audit{x.audit()}, Statements: []Statement{{
 			SQL: `UPDATE agents SET published_version = $1 WHERE published_version IS NULL`, Args: []any{7}, Swap: true,

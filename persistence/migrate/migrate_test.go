@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -233,5 +235,48 @@ func TestRolesThatTheLoginCannotPutRightAreAnError(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		})
+	}
+}
+
+// What the operator's guide says to make before 0006 is what 0006 makes, and is left as
+// it is by it.
+func TestWhatIsMadeBeforeAMigration(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/operator-guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(guide), "**Migration 0006**")
+	_, text, _ = strings.Cut(text, "```sql\n")
+	text, _, _ = strings.Cut(text, "```")
+	db := pgtest.New(t)
+	conn := connect(t, db.URL)
+	indexes := func() []string {
+		t.Helper()
+		return scan[[]string](t, conn, `SELECT array_agg(i.indexrelid || ' ' || i.indisvalid || ' ' || pg_get_indexdef(i.indexrelid) ORDER BY c.relname)
+			FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid IN ('threads'::regclass, 'runs'::regclass)`)
+	}
+	shape := func(all []string) (out []string) {
+		for _, i := range all {
+			_, def, _ := strings.Cut(i, " ")
+			out = append(out, def)
+		}
+		return out
+	}
+	want := indexes()
+	if _, err := migrate.Down(t.Context(), db.URL, 5); err != nil {
+		t.Fatal(err)
+	}
+	without := indexes()
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		if _, err := conn.Exec(t.Context(), line, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(line, err)
+		}
+	}
+	before := indexes()
+	if _, err := migrate.Up(t.Context(), db.URL); err != nil {
+		t.Fatal(err)
+	}
+	if after := indexes(); !slices.Equal(after, before) || !slices.Equal(shape(after), shape(want)) || len(without) != len(want)-3 {
+		t.Errorf("before %q\nafter %q\nwant %q", before, after, want)
 	}
 }

@@ -23,6 +23,7 @@ var columns = []column{
 	{"idempotency", "response", byDigest},
 	{"webhooks", "secret", byID},
 	{"triggers", "secret", byID},
+	{"embed_keys", "identity_secret", byID},
 }
 
 // column is one column of sealed values.

@@ -43,6 +43,7 @@ var notSealed = map[string]string{
 	"sessions.secret_hash":       "a hash",
 	"login_links.secret_hash":    "a hash",
 	"approvals.digest":           "a hash",
+	"embed_keys.key_hash":        "a hash",
 	"webhook_deliveries.body":    "what receivers of the tenant get, and what runs show in plain",
 	"schema_migrations.checksum": "a hash",
 }
@@ -180,6 +181,9 @@ func (w *world) fill(tenant id.TenantID, v *vault.Vault) {
 		tenant, webhook, w.seal(v, "webhooks.secret", tenant, webhook.String()))
 	w.exec("INSERT INTO triggers (tenant_id, id, name, kind, agent_id, secret) VALUES ($1, $2, 't', 'hook', $3, $4)",
 		tenant, trigger, w.agent[tenant], w.seal(v, "triggers.secret", tenant, trigger.String()))
+	embed := id.EmbedKeyID{UUID: id.NewAnywhere()}
+	w.exec("INSERT INTO embed_keys (tenant_id, id, agent_id, name, key_hash, key_prefix, identity_secret) VALUES ($1, $2::uuid, $3, $2::uuid::text, $4, 'svc_pk_', $5)",
+		tenant, embed, w.agent[tenant], make([]byte, 32), w.seal(v, "embed_keys.identity_secret", tenant, embed.String()))
 }
 
 // stored reads a value by the key in its place, without this package's queries.

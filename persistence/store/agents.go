@@ -162,20 +162,24 @@ func (t *Tx) lockAgent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
 	return found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_lock", t.tenant, a))
 }
 
-// ArchiveAgent takes an agent out of sight and pauses its triggers. Its runs and
-// threads stay readable.
-func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) error {
+// ArchiveAgent takes an agent out of sight, pauses its triggers and revokes its embed
+// keys, which it answers. Its runs and threads stay readable. Rows are locked in this order, and nobody
+// who has one of them waits for one before it.
+func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) (ended []id.EmbedKeyID, err error) {
 	n, err := t.exec(ctx, "agent_archive", t.tenant, a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if n == 0 {
-		return problem.NotFound("agent")
+		return nil, problem.NotFound("agent")
 	}
 	if err := t.pauseTriggers(ctx, a); err != nil {
-		return err
+		return nil, err
 	}
-	return t.Audit(ctx, "agent.delete", "agent", a.UUID, nil)
+	if ended, err = t.revokeEmbedKeys(ctx, a); err != nil {
+		return nil, err
+	}
+	return ended, t.Audit(ctx, "agent.delete", "agent", a.UUID, nil)
 }
 
 // CreateVersion adds a draft. The manifest must have been checked.

@@ -160,7 +160,7 @@ func TestForeignIDsAreNoRows(t *testing.T) {
 		"update an agent": w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
 			return second(tx.UpdateAgent(ctx, agentID, &api.AgentPatch{Name: &name}))
 		}),
-		"archive": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.ArchiveAgent(ctx, agentID) }),
+		"archive": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, agentID)) }),
 		"add a version": w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
 			_, _, err := tx.CreateVersion(ctx, agentID, manifest)
 			return err
@@ -274,7 +274,7 @@ func TestPublishAndRollBack(t *testing.T) {
 	if err := w.try(t, w.a, publish(4)); !isCode(err, problem.CodeNotFound) {
 		t.Errorf("an unknown version: %v", err)
 	}
-	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveAgent(ctx, a) })
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, a)) })
 	if _, ok, err := w.View(w.a).Published(t.Context(), a); ok || err != nil {
 		t.Errorf("an archived agent can be started, %v", err)
 	}

@@ -211,7 +211,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("read in %d pieces", n)
 	}
 	// Runs of an archived agent go on.
-	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveAgent(ctx, on) })
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, on)) })
 	if got := access(on); len(got.Chain) != 3 || len(got.Grants) != 5 {
 		t.Errorf("of an archived agent: %+v", got)
 	}
@@ -502,7 +502,7 @@ func TestWhatRefersToAnArchivedAgent(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := tx.ArchiveAgent(ctx, a); err != nil {
+		if _, err := tx.ArchiveAgent(ctx, a); err != nil {
 			return err
 		}
 		if row, err := tx.UpdateGrant(ctx, g, &api.ToolGrantPatch{Effect: ptr(tool.Deny)}); err != nil || row.AgentID == nil || *row.AgentID != a {

@@ -327,7 +327,7 @@ func TestArchivingAnAgentPausesItsTriggers(t *testing.T) {
 	})
 	kept := w.create(api.TriggerCreate{Kind: lifecycle.TriggerSchedule, Schedule: &api.Schedule{Cron: "0 9 * * *"}})
 	w.update(kept.ID, api.TriggerPatch{Target: &api.TriggerTarget{AgentID: &other}})
-	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveAgent(ctx, w.agent) })
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, w.agent)) })
 	w.rests("of the archived one", w.schedule.ID)
 	if h, err := w.hooks.Find(t.Context(), w.hook.ID); err != nil || h != nil {
 		t.Errorf("its hook is found: %v", err)
@@ -369,7 +369,7 @@ func TestNoTriggerEscapesTheArchivingOfItsAgent(t *testing.T) {
 		})
 		var meet sync.WaitGroup
 		for _, do := range []func(ctx context.Context, tx *Tx) error{
-			func(ctx context.Context, tx *Tx) error { return tx.ArchiveAgent(ctx, old) },
+			func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, old)) },
 			func(ctx context.Context, tx *Tx) error {
 				_, err := tx.UpdateTrigger(ctx, paused.ID, &api.TriggerPatch{Enabled: ptr(true)})
 				return err

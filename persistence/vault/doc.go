@@ -8,6 +8,9 @@
 // leaves values as they are; previous master keys still open, only the current
 // one seals. Nonces are random, so a master key serves for 2^32 seals.
 //
+// Keys to sign with are derived from the master key, one for each purpose; they are not
+// stored, and change with it.
+//
 // It holds keys in memory and does no I/O but LoadOrCreate. Loss: without its
 // master key a value is gone.
 package vault

@@ -3,6 +3,7 @@ package vault
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -75,6 +76,7 @@ type Vault struct {
 type master struct {
 	name [nameSize]byte // of the key, to find it among several
 	aead cipher.AEAD
+	root []byte // what other keys are derived from (HKDF-Extract)
 }
 
 // New makes a vault that seals under current and also opens what was sealed under
@@ -83,9 +85,33 @@ func New(current Secret32, previous ...Secret32) *Vault {
 	v := &Vault{}
 	for _, key := range append([]Secret32{current}, previous...) {
 		sum := sha256.Sum256(append([]byte("svc master key\x00"), key.key[:]...))
-		v.masters = append(v.masters, master{[nameSize]byte(sum[:]), newGCM(key.key[:])})
+		v.masters = append(v.masters, master{[nameSize]byte(sum[:]), newGCM(key.key[:]), newRoot(key.key[:])})
 	}
 	return v
+}
+
+// Derive answers keys for one purpose, one of each master key: first the one to sign
+// with, then those that what was signed under previous master keys is checked with. They
+// are the same on every node, and those of two purposes say nothing of each other, nor of
+// the master key (HKDF-SHA256, RFC 5869).
+func (v *Vault) Derive(purpose string) []Secret32 {
+	keys := make([]Secret32, len(v.masters))
+	for i, m := range v.masters {
+		key, err := hkdf.Expand(sha256.New, m.root, purpose, len(keys[i].key))
+		if err != nil {
+			panic(err) // 32 bytes are not too long
+		}
+		copy(keys[i].key[:], key)
+	}
+	return keys
+}
+
+func newRoot(key []byte) []byte {
+	root, err := hkdf.Extract(sha256.New, key, []byte("svc derived keys"))
+	if err != nil {
+		panic(err) // the key has 32 bytes
+	}
+	return root
 }
 
 // Names are those of the master keys, the one that is sealed under first. They say

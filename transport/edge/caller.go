@@ -18,6 +18,17 @@ type Identity struct {
 	User      id.UserID
 	Session   id.SessionID // of a console session
 	Until     time.Time    // when a session ends unless it is used again; zero: never
+	Embed     Embedded     // of a call of the embed API
+}
+
+// Embedded is whose call of the embed API it is. Of a call with a publishable key
+// only Key is known.
+type Embedded struct {
+	Key        id.EmbedKeyID
+	Generation int64 // of the key when the session was minted
+	Visitor    id.VisitorID
+	EndUser    id.EndUserID // zero: nobody knows who the visitor is
+	Origin     string       // of the page, as it was judged
 }
 
 // Caller is who calls, for one request. A handler may keep it.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -109,10 +110,11 @@ func (t *Table) OpenAPI(info Info) ([]byte, error) {
 	tree["components"] = map[string]any{
 		"schemas": schemas,
 		"securitySchemes": map[string]any{
-			"key":     map[string]any{"type": "http", "scheme": "bearer", "description": "An API key (svc_…). It needs X-Tenant-Id beside it."},
-			"tenant":  map[string]any{"type": "apiKey", "in": "header", "name": "X-Tenant-Id", "description": "The tenant of the key."},
-			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": "svc_session", "description": "A console session. What changes something needs X-Svc-CSRF: 1 or a matching Origin."},
-			"embed":   map[string]any{"type": "http", "scheme": "bearer", "description": "An embed session token."},
+			"key":          map[string]any{"type": "http", "scheme": "bearer", "description": "An API key (svc_…). It needs X-Tenant-Id beside it."},
+			"tenant":       map[string]any{"type": "apiKey", "in": "header", "name": "X-Tenant-Id", "description": "The tenant of the key."},
+			"session":      map[string]any{"type": "apiKey", "in": "cookie", "name": "svc_session", "description": "A console session. What changes something needs X-Svc-CSRF: 1 or a matching Origin."},
+			"embed":        map[string]any{"type": "http", "scheme": "bearer", "description": "An embed session token, from the origin that it was minted for."},
+			SchemeEmbedKey: map[string]any{"type": "apiKey", "in": "header", "name": "X-Svc-Embed-Key", "description": "A publishable key (svc_pk_…), from an origin that it allows."},
 		},
 	}
 	resolve(tree)
@@ -122,6 +124,9 @@ func (t *Table) OpenAPI(info Info) ([]byte, error) {
 type docBuilder struct{ t *Table }
 
 const problemSchema = "Problem"
+
+// identityReasons are those of service.md, Authentication, Embed.
+var identityReasons = []string{"malformed", "alg", "signature", "expired", "claims", "exp_too_far", "iat_in_future", "not_yet_valid"}
 
 // schemas are the components, with the problem format among them.
 func (b *docBuilder) schemas() (map[string]any, error) {
@@ -136,6 +141,8 @@ func (b *docBuilder) schemas() (map[string]any, error) {
 			"code":        map[string]any{"type": "string", "enum": codes(), "description": "Stable."},
 			"detail":      map[string]any{"type": "string", "description": "What went wrong here. Of VALIDATION: <field path>: <message> pairs, separated by a semicolon and a space."},
 			"retry_after": map[string]any{"type": "integer", "description": "Seconds, as in Retry-After."},
+			"run_id":      map[string]any{"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36, "description": "Of EMBED_RUN_IN_FLIGHT: the run to wait for, or to cancel."},
+			"reason":      map[string]any{"type": "string", "enum": identityReasons, "description": "Of EMBED_IDENTITY_INVALID: why the identity token is refused."},
 		},
 	}}
 	raw, err := json.Marshal(b.t.reg.schemas)
@@ -211,7 +218,7 @@ func (b *docBuilder) operation(e *endpoint) *huma.Operation {
 	}
 	switch {
 	case e.Auth != nil:
-		op.Security = append(op.Security, map[string][]string{"embed": {}})
+		op.Security = append(op.Security, map[string][]string{cmp.Or(e.Scheme, "embed"): {}})
 	case e.Role != "":
 		op.Security = append(op.Security, map[string][]string{"key": {}, "tenant": {}}, map[string][]string{"session": {}})
 		if op.Description != "" {
@@ -389,7 +396,7 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 	if e.Idempotent {
 		codes = append(codes, problem.CodeIdempotencyConflict, problem.CodeIdempotencyInProgress)
 	}
-	if e.Bucket != BucketNone || e.kind == kindStream {
+	if e.Bucket != BucketNone || e.Auth != nil || e.Charge != nil || e.kind == kindStream { // what asks storage or a bucket
 		codes = append(codes, problem.CodeUnavailable, problem.CodeInternal)
 	}
 	seen := map[problem.Code]bool{}
@@ -457,7 +464,7 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 		if strings.Contains(in.Header("If-None-Match"), f.etag) {
 			return &RawAnswer{Status: http.StatusNotModified, Headers: a.Headers}, nil
 		}
-		if acceptsGzip(in.Header("Accept-Encoding")) {
+		if in.AcceptsGzip() {
 			a.Body = f.packed
 			a.Headers = append(a.Headers, Header{"Content-Encoding", "gzip"})
 		}
@@ -468,16 +475,4 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 type openapiFile struct {
 	plain, packed []byte
 	etag          string
-}
-
-func acceptsGzip(accept string) bool {
-	for _, one := range strings.Split(accept, ",") {
-		name, q, weighted := strings.Cut(strings.ReplaceAll(one, " ", ""), ";q=")
-		if !strings.EqualFold(name, "gzip") {
-			continue
-		}
-		weight, err := strconv.ParseFloat(q, 64)
-		return !weighted || err == nil && weight > 0
-	}
-	return false
 }

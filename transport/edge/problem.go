@@ -36,6 +36,7 @@ func (s *Server) problemOf(err error) (*problem.Error, error) {
 func (s *Server) fail(rq *request, err error) {
 	p, cause := s.problemOf(err)
 	rq.cause = cause
+	rq.denied = p.Code == problem.CodeEmbedOriginDenied || p.Code == problem.CodeEmbedOriginMismatch
 	writeProblem(rq.fc, p)
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -108,4 +109,17 @@ type patient struct {
 func (p *patient) Read(b []byte) (int, error) {
 	_ = p.conn.SetWriteDeadline(time.Now().Add(p.each))
 	return p.ReadCloser.Read(b)
+}
+
+// AcceptsGzip reports whether the answer may be compressed with gzip.
+func (r *Raw) AcceptsGzip() bool {
+	for one := range strings.SplitSeq(r.Header("Accept-Encoding"), ",") {
+		name, q, weighted := strings.Cut(strings.ReplaceAll(one, " ", ""), ";q=")
+		if !strings.EqualFold(name, "gzip") {
+			continue
+		}
+		weight, err := strconv.ParseFloat(q, 64)
+		return !weighted || err == nil && weight > 0
+	}
+	return false
 }

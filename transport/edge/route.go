@@ -41,19 +41,23 @@ type Route struct {
 	Tag          string
 	Role         lifecycle.Role // the least role; none = public, unless Auth is given
 	Auth         Authenticator  // instead of the platform's, e.g. embed sessions
+	Scheme       string         // of Auth in the OpenAPI document; "" = embed
 	Bucket       Bucket
-	Status       int            // of success; 0 = 200, or 204 for Empty
-	Codes        []problem.Code // besides those every route of its kind has
-	Idempotent   bool           // takes Idempotency-Key: every POST but login
-	MaxBody      int64          // 0 = MaxJSON; for uploads the sum of all files
-	MaxFile      int64          // for uploads, one file; 0 = MaxAttachment
-	MaxFiles     int            // for uploads; 0 = 1
-	Example      any            // of the request body
-	Answer       any            // example of the answer's body; of raw answers a struct is also its schema
-	Frames       []Frame        // for streams: what a data line may hold
-	MediaType    string         // of downloads and raw answers, for the document
-	Hidden       bool           // not in the OpenAPI document
-	Always       bool           // served without the node's lease too: what says how the node is
+	// Charge takes what a call costs from buckets of the route's own, once it is known who
+	// calls and before the body is read. Its error is the answer.
+	Charge     func(ctx context.Context, c *Caller) error
+	Status     int            // of success; 0 = 200, or 204 for Empty
+	Codes      []problem.Code // besides those every route of its kind has
+	Idempotent bool           // takes Idempotency-Key: every POST but login
+	MaxBody    int64          // 0 = MaxJSON; for uploads the sum of all files
+	MaxFile    int64          // for uploads, one file; 0 = MaxAttachment
+	MaxFiles   int            // for uploads; 0 = 1
+	Example    any            // of the request body
+	Answer     any            // example of the answer's body; of raw answers a struct is also its schema
+	Frames     []Frame        // for streams: what a data line may hold
+	MediaType  string         // of downloads and raw answers, for the document
+	Hidden     bool           // not in the OpenAPI document
+	Always     bool           // served without the node's lease too: what says how the node is
 	// Again is called before an answer that was kept under an Idempotency-Key is
 	// given again, with the input of a route of Handle: the handler committed and may
 	// not have come to its end. Its error is the answer. nil: the commit was all.
@@ -87,6 +91,7 @@ type Table struct {
 	ids       map[string]bool
 	reg       *registry
 	docs      map[reflect.Type]string
+	cross     []string // see CrossOrigin
 }
 
 // kind says how an endpoint answers.

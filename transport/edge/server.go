@@ -236,6 +236,7 @@ type request struct {
 	body   []byte
 	buf    []byte // pooled, body lies in it
 	cause  error
+	denied bool // the answer says that the caller's origin may not
 
 	began   bool // the body stream was read from
 	drained bool // and to its end
@@ -272,6 +273,9 @@ func (s *Server) finish(rq *request) {
 			for _, h := range rq.caller.headers {
 				fc.Response.Header.Add(h.Name, h.Value)
 			}
+		}
+		for _, h := range rq.crossOrigin() {
+			fc.Response.Header.Add(h.Name, h.Value)
 		}
 		rq.settle()
 	}
@@ -384,6 +388,10 @@ func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 		return nil
 	}
 	have := s.cfg.Table.router.methodsOf(rq.path)
+	if rq.method == "OPTIONS" && s.cfg.Table.isCrossOrigin(rq.path) {
+		rq.preflight()
+		return nil
+	}
 	if rq.method == "OPTIONS" && have != nil {
 		rq.fc.Response.Header.Set("Allow", strings.Join(append(have, "OPTIONS"), ", "))
 		rq.answer(http.StatusNoContent, "", nil)
@@ -449,6 +457,11 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 			_, _, _ = s.cfg.Limits.Tenant(rq.ctx, who.Tenant)
 		}
 		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
+	}
+	if e.Charge != nil {
+		if err := e.Charge(rq.ctx, rq.caller); err != nil {
+			return err
+		}
 	}
 	if e.Bucket == BucketNone {
 		return nil
@@ -728,11 +741,12 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 	}
 	head := append(make([]byte, 0, 384), "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache, no-store\r\nX-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\nX-Request-Id: "...)
 	head = append(head, rq.id...)
-	for _, h := range rq.caller.headers {
+	for _, h := range append(rq.caller.headers, rq.crossOrigin()...) {
 		head = append(append(append(append(head, "\r\n"...), h.Name...), ": "...), h.Value...)
 	}
 	head = append(head, "\r\n\r\n: ok\n\n"...)
-	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Principal: rq.caller.Principal, Until: rq.caller.Until, Since: rq.mark}
+	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session, Principal: rq.caller.Principal,
+		EmbedKey: rq.caller.Embed.Key, EndUser: rq.caller.Embed.EndUser, KeyEpoch: rq.caller.Embed.Generation, Origin: rq.caller.Embed.Origin, Until: rq.caller.Until, Since: rq.mark}
 	log, id := s.cfg.Log, rq.id
 	counted, _ := rq.fc.Conn().(*conn)
 	if counted != nil {

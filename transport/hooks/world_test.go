@@ -146,7 +146,7 @@ type live struct{}
 
 func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
 func (live) Abandon(id.TenantID, id.RunID)                                         {}
-func (live) Begin(id.TenantID, id.RunID, int64, int) model.Sink                    { return nobody{} }
+func (live) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink              { return nobody{} }
 
 type nobody struct{}
 

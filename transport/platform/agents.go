@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
@@ -111,10 +112,18 @@ func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAge
 }
 
 func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
-		return nil, tx.ArchiveAgent(ctx, in.ID)
+	r := Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
+		r.EmbedKeys, err = tx.ArchiveAgent(ctx, in.ID)
+		return nil, err
 	})
-	return removed(ctx, p, Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}, out, err)
+	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // perhaps a repeat: what ended then
+		var failed error
+		if r.EmbedKeys, failed = p.Store.View(c.Tenant).ArchivedEmbedKeys(ctx, in.ID); failed != nil {
+			err = failed // whose streams are to be cut is not known: another repeat will
+		}
+	}
+	return removed(ctx, p, r, out, err)
 }
 
 func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {

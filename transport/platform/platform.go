@@ -89,7 +89,7 @@ type Logins interface {
 }
 
 // Config joins the routes with the rest. Everything but Revoker, Valid, Revoked,
-// Hooks, Fired and Deliveries is required.
+// Hooks, Fired, Embeds, EndVisits and Deliveries is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -126,13 +126,18 @@ type Config struct {
 	// Fired is told of each run that a trigger started, by a hook or by a person. It
 	// must not block.
 	Fired func(t id.TenantID, g id.TriggerID, by string)
+	// Embeds is what this node remembers of embed keys and end users; nil: nothing.
+	Embeds Embeds
+	// EndVisits closes the streams on this node of the visitors of an embed key, or of
+	// an end user: the other one is zero. nil: there are none.
+	EndVisits func(t id.TenantID, k id.EmbedKeyID, u id.EndUserID)
 }
 
 // Platform is the /v1 routes.
 type Platform struct {
 	Config
 	published *store.Cache[agentKey, int]
-	threads   *store.Cache[threadKey, id.AgentID]
+	threads   *store.Cache[threadKey, conversation]
 }
 
 type agentKey struct {
@@ -143,6 +148,12 @@ type agentKey struct {
 type threadKey struct {
 	tenant id.TenantID
 	thread id.ThreadID
+}
+
+// conversation is what never changes of a thread.
+type conversation struct {
+	agent id.AgentID
+	embed bool
 }
 
 const (
@@ -158,7 +169,7 @@ func New(cfg Config) *Platform {
 	return &Platform{
 		Config:    cfg,
 		published: store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: cfg.Valid}),
-		threads:   store.NewCache[threadKey, id.AgentID](store.CacheConfig{Max: maxThreads}),
+		threads:   store.NewCache[threadKey, conversation](store.CacheConfig{Max: maxThreads}),
 	}
 }
 
@@ -191,6 +202,8 @@ func (p *Platform) Register(t *edge.Table) {
 	p.policyRoutes(t)
 	p.webhookRoutes(t)
 	p.triggerRoutes(t)
+	p.embedKeyRoutes(t)
+	p.endUserRoutes(t)
 	p.sessionRoutes(t)
 	p.userRoutes(t)
 	p.nodeRoutes(t)
@@ -212,6 +225,8 @@ var Tags = []edge.Tag{
 	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
 	{Name: webhooks, Description: "What is sent when something happens: endpoints, deliveries, listeners."},
 	{Name: TriggersTag, Description: "What starts runs by itself: hooks and schedules."},
+	{Name: embedKeys, Description: "What lets a chat widget on your pages talk to one agent."},
+	{Name: endUsers, Description: "The people of your own product, as identity tokens name them."},
 	{Name: "Sessions", Description: "Logging in and out of the console."},
 	{Name: "Users", Description: "The people of a tenant."},
 	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},

@@ -133,7 +133,7 @@ func TestRoutes(t *testing.T) {
 		{"delete a thread", "DELETE", "/v1/threads/{thread}", "", 204, "", "", ""},
 		{"read a deleted thread", "GET", "/v1/threads/{thread}", "", 404, "NOT_FOUND", "", ""},
 		{"send to a deleted thread", "POST", "/v1/threads/{thread}/messages", `{"content": "hi"}`, 404, "NOT_FOUND", "", ""},
-		{"archive an agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete"},
+		{"archive an agent", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
 		{"read an archived agent", "GET", "/v1/agents/{agent}", "", 404, "NOT_FOUND", "", ""},
 		{"archive it again", "DELETE", "/v1/agents/{agent}", "", 404, "NOT_FOUND", "", ""},
 		{"run an archived agent", "POST", "/v1/agents/{agent}/runs", "", 404, "NOT_FOUND", "", ""},
@@ -193,7 +193,8 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 		of := map[string]string{"api-keys": w.a.key.String(), "agents": w.a.agent.String(), "model-providers": w.a.provider.String(),
 			"attachments": w.a.attachment.String(), "threads": w.a.thread.String(), "runs": w.a.run.String(), "users": w.a.owner.String(), "org-nodes": w.a.node.String(),
 			"mcp-servers": w.a.server.String(), "connections": w.a.connection.String(), "tool-grants": w.a.grant.String(), "approval-policies": w.a.policy.String(),
-			"approvals": w.a.approval.String(), "webhooks": w.a.webhook.String(), "triggers": w.a.hook.String()}
+			"approvals": w.a.approval.String(), "webhooks": w.a.webhook.String(), "triggers": w.a.hook.String(),
+			"embed-keys": w.a.embedKey.String(), "end-users": w.a.endUser.String()}
 		return strings.NewReplacer("{id}", of[strings.Split(path, "/")[2]], "{version}", "1", "{user_id}", w.a.owner.String(), "{delivery_id}", w.a.delivery.String(),
 			"listeners/{id}", "listeners/"+w.a.listener.String()).Replace(path) + queries[path]
 	}
@@ -201,7 +202,8 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 	bodies := map[string]string{"renameApiKey": `{"name": "x"}`, "updateAgent": `{"name": "x"}`, "createAgentVersion": `{"manifest": ` + manifest + `}`,
 		"updateModelProvider": `{"kind": "openai"}`, "updateUser": `{"name": "x"}`, "updateOrgNode": `{"name": "x"}`, "updateMcpServer": `{"endpoint": "https://x.example"}`,
 		"updateConnection": `{"name": "x"}`, "updateToolGrant": `{"effect": "deny"}`, "updateApprovalPolicy": `{"risk": "low"}`, "postMessage": `{"content": "x"}`, "startRun": `{"input": "x"}`,
-		"decideApproval": `{"action": "approve"}`, "updateWebhook": `{"url": "https://x.example"}`, "recoverWebhook": `{"since": "2026-01-02T03:04:05Z"}`, "updateTrigger": `{"name": "x"}`}
+		"decideApproval": `{"action": "approve"}`, "updateWebhook": `{"url": "https://x.example"}`, "recoverWebhook": `{"since": "2026-01-02T03:04:05Z"}`, "updateTrigger": `{"name": "x"}`,
+		"updateEmbedKey": `{"name": "x"}`, "updateEndUser": `{"tags": []}`}
 	seen := 0
 	for _, r := range w.table.Routes() {
 		if !strings.Contains(r.Path, "{id}") {

@@ -26,7 +26,8 @@ const (
 	RevokedUser What = "user"
 	// ChangedUser: User has another role.
 	ChangedUser What = "user_changed"
-	// ChangedAgent: Agent has another published version, or is archived.
+	// ChangedAgent: Agent has another published version, or is archived; EmbedKeys are
+	// those that ended with it, and their visitors' streams are cut.
 	ChangedAgent What = "agent"
 	// ChangedServer: the tool server Server or one of its connections was changed or
 	// removed.
@@ -39,6 +40,14 @@ const (
 	ChangedWebhook What = "webhook"
 	// ChangedTrigger: Trigger was changed or removed, or has another secret.
 	ChangedTrigger What = "trigger"
+	// ChangedEmbedKey: the embed key EmbedKey was changed, and its sessions go on.
+	ChangedEmbedKey What = "embed_key"
+	// RevokedEmbedKey: sessions of EmbedKey have ended: it was rotated, paused or
+	// revoked, or has other origins. Its visitors' streams are cut; who may go on comes
+	// back and is judged anew.
+	RevokedEmbedKey What = "embed_key_ended"
+	// RevokedEndUser: EndUser was deleted; his sessions have ended. His streams are cut.
+	RevokedEndUser What = "end_user"
 )
 
 // Revoked says that what nodes remember of something is wrong from now on. It
@@ -54,6 +63,10 @@ type Revoked struct {
 	Server  id.ServerID  `json:"server,omitzero"`
 	Webhook id.WebhookID `json:"webhook,omitzero"`
 	Trigger id.TriggerID `json:"trigger,omitzero"`
+
+	EmbedKey  id.EmbedKeyID   `json:"embed_key,omitzero"`
+	EmbedKeys []id.EmbedKeyID `json:"embed_keys,omitempty"`
+	EndUser   id.EndUserID    `json:"end_user,omitzero"`
 
 	// Number is its place in the order of all revocations, where there are several
 	// nodes.
@@ -104,6 +117,9 @@ func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 	case ChangedAgent:
 		p.ForgetAgent(r.Tenant, r.Agent)
 		p.Tools.ForgetAccess(r.Tenant)
+		for _, k := range r.EmbedKeys {
+			p.forgetEmbedKey(r.Tenant, k, true)
+		}
 	case ChangedServer:
 		p.Tools.Forget(r.Tenant, r.Server)
 		p.Tools.ForgetAccess(r.Tenant)
@@ -117,10 +133,32 @@ func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 		if p.Hooks != nil {
 			p.Hooks.Forget(r.Trigger)
 		}
+	case ChangedEmbedKey:
+		p.forgetEmbedKey(r.Tenant, r.EmbedKey, false)
+	case RevokedEmbedKey:
+		p.forgetEmbedKey(r.Tenant, r.EmbedKey, true)
+	case RevokedEndUser:
+		if p.Embeds != nil {
+			p.Embeds.ForgetEndUser(r.Tenant, r.EndUser)
+		}
+		if p.EndVisits != nil {
+			p.EndVisits(r.Tenant, id.EmbedKeyID{}, r.EndUser)
+		}
 	default:
 		return fmt.Errorf("platform: nobody here knows what to forget of %q", r.What)
 	}
 	return nil
+}
+
+// forgetEmbedKey drops what is remembered of an embed key and, where its sessions have
+// ended, cuts their streams: a session that is judged meanwhile is cut as well.
+func (p *Platform) forgetEmbedKey(t id.TenantID, k id.EmbedKeyID, ended bool) {
+	if p.Embeds != nil {
+		p.Embeds.Forget(t, k)
+	}
+	if ended && p.EndVisits != nil {
+		p.EndVisits(t, k, id.EndUserID{})
+	}
 }
 
 // ForgetAll drops everything that this node remembers and that may become wrong.
@@ -135,6 +173,9 @@ func (p *Platform) ForgetAll() {
 	}
 	if p.Hooks != nil {
 		p.Hooks.ForgetAll()
+	}
+	if p.Embeds != nil {
+		p.Embeds.ForgetAll()
 	}
 }
 

@@ -105,18 +105,24 @@ func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api
 }
 
 func (p *Platform) cancelRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunStatus, error) {
+	return p.Cancel(ctx, c, in.ID)
+}
+
+// Cancel ends a run of the caller's tenant on the caller's behalf, and says how it
+// stands then.
+func (p *Platform) Cancel(ctx context.Context, c *edge.Caller, run id.RunID) (*api.RunStatus, error) {
 	order := msg.CancelRun{By: sender(c)}
 	var err error
 	// Only a cancel that changes something is committed and kept, and then this
 	// is its answer.
-	if order.Idempotency, err = p.keep(c, &api.RunStatus{RunID: in.ID, Status: lifecycle.RunCancelled}); err != nil {
+	if order.Idempotency, err = p.keep(c, &api.RunStatus{RunID: run, Status: lifecycle.RunCancelled}); err != nil {
 		return nil, err
 	}
-	s, err := ask[msg.Status](ctx, p, c, msg.KindRun, in.ID.UUID, order)
+	s, err := ask[msg.Status](ctx, p, c, msg.KindRun, run.UUID, order)
 	if err != nil {
 		return nil, err
 	}
-	return &api.RunStatus{RunID: in.ID, Status: s.Status}, nil
+	return &api.RunStatus{RunID: run, Status: s.Status}, nil
 }
 
 func (p *Platform) watchRun(ctx context.Context, c *edge.Caller, in *watchRun) (edge.Subscriber, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -47,8 +48,8 @@ func (p *Platform) threadRoutes(t *edge.Table) {
 		Description: "Oldest first. Without limit and cursor the newest 1,000, without next_cursor.", Tag: tag, Role: lifecycle.RoleMember}, p.listMessages)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads/{id}/messages", ID: "postMessage", Answer: api.MessagePosted{RunID: sampleRunID, MessageID: sampleMessageID},
 		Summary:     "Send a message",
-		Description: "A run answers it. Runs of one thread go one after another, in the order in which their messages were accepted.", Tag: tag, Role: lifecycle.RoleMember,
-		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeUnknownTool, problem.CodeAgentNotPublished},
+		Description: "A run answers it. Runs of one thread go one after another, in the order in which their messages were accepted. In a thread of the embed API a message is accepted when the one before it is answered, or waits for an approval.", Tag: tag, Role: lifecycle.RoleMember,
+		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeUnknownTool, problem.CodeAgentNotPublished, problem.CodeEmbedRunInFlight, problem.CodeEmbedThreadFull},
 		Example: map[string]any{"content": "Where is my order?"}}, p.postMessage)
 }
 
@@ -65,7 +66,7 @@ func (p *Platform) createThread(ctx context.Context, c *edge.Caller, in *createT
 		return nil, problem.NotFound("agent")
 	}
 	if version == 0 {
-		return nil, problem.New(problem.CodeNotFound, "The agent has no published version.")
+		return nil, problem.New(problem.CodeNotFound, "The agent has no published version. Publish one, and send the message again.")
 	}
 	thread := id.ThreadID{UUID: id.New(p.Actors.MintShard())}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ThreadCreated, error) {
@@ -172,15 +173,16 @@ func clip(s string) string {
 	return s
 }
 
-// postMessage reads nothing when the thread and its agent were used lately and
-// no tools are named: the thread itself answers whether it is there.
+// postMessage reads nothing when the thread and its agent were used lately, no tools
+// are named and the thread is none of the embed API: the thread itself answers whether
+// it is there.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
-	agentID, _, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (id.AgentID, bool, error) {
+	thread, _, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (conversation, bool, error) {
 		t, err := p.Store.View(c.Tenant).Thread(ctx, in.ID)
 		if err != nil {
-			return id.AgentID{}, false, err
+			return conversation{}, false, err
 		}
-		return t.AgentID, true, nil
+		return conversation{t.AgentID, lifecycle.EmbedThread(t.CreatedBy)}, true, nil
 	})
 	if err != nil {
 		return nil, err
@@ -192,24 +194,14 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	if err := p.checkTools(ctx, c.Tenant, b.Tools); err != nil {
 		return nil, err
 	}
-	version, ok, err := p.version(ctx, c.Tenant, agentID)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || version == 0 { // archived, or never published
-		return nil, problem.New(problem.CodeAgentNotPublished, "The thread's agent has no published version any more.")
-	}
-	post := msg.Post{
-		Message: id.MessageID{UUID: id.New(in.ID.Shard())}, Run: id.RunID{UUID: id.New(in.ID.Shard())},
-		AgentID: agentID, AgentVersion: version, Content: b.Content, Origin: origin(c), By: sender(c),
-	}
+	say := Saying{Thread: &in.ID, Agent: thread.agent, Content: b.Content, Origin: origin(c), Answer: func(s Said) any { return posted(s) }}
 	input := turn{Text: b.Content}
 	if len(b.AttachmentIDs) > 0 {
 		files, err := p.Store.View(c.Tenant).Attachments(ctx, b.AttachmentIDs)
 		if err != nil {
 			return nil, err
 		}
-		if post.Attachments, err = json.Marshal(files); err != nil {
+		if say.Attachments, err = json.Marshal(files); err != nil {
 			return nil, err
 		}
 		for _, f := range files {
@@ -219,15 +211,131 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	if b.Autonomy != "" || b.Tools != nil {
 		input.Options = &options{b.Autonomy, b.Tools}
 	}
-	if post.Input, err = json.Marshal(input); err != nil {
+	if say.Input, err = json.Marshal(input); err != nil {
 		return nil, err
 	}
-	out := &api.MessagePosted{RunID: post.Run, MessageID: post.Message}
-	if post.Idempotency, err = p.keep(c, out); err != nil {
+	said, err := p.say(ctx, c, say, thread.embed)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := ask[msg.Posted](ctx, p, c, msg.KindThread, in.ID.UUID, post); err != nil {
+	return posted(*said), nil
+}
+
+func posted(s Said) *api.MessagePosted { return &api.MessagePosted{RunID: s.Run, MessageID: s.Message} }
+
+// Saying is a message for a thread.
+type Saying struct {
+	// Thread is where it goes; nil: it begins a thread of the Visitor's.
+	Thread *id.ThreadID
+	// Visitor is whose thread it has to be; nil: anybody's.
+	Visitor     *store.Visitor
+	Agent       id.AgentID // the thread's
+	Content     string
+	Attachments json.RawMessage // as the message shows them
+	Input       json.RawMessage // of the run
+	Origin      msg.Origin
+	EndUserID   *id.EndUserID
+	// Answer is what is kept under the caller's Idempotency-Key.
+	Answer func(Said) any
+}
+
+// Said is an accepted message and the run that answers it.
+type Said struct {
+	Thread  id.ThreadID
+	Run     id.RunID
+	Message id.MessageID
+}
+
+// Say posts a message in a thread of the embed API, or begins one with it, under the
+// rules of such threads (service.md, Embed rules): NOT_FOUND, EMBED_THREAD_FULL,
+// EMBED_RUN_IN_FLIGHT; and AGENT_NOT_PUBLISHED.
+func (p *Platform) Say(ctx context.Context, c *edge.Caller, s Saying) (*Said, error) {
+	return p.say(ctx, c, s, true)
+}
+
+// say posts s; ruled is whether the rules of embed threads hold.
+func (p *Platform) say(ctx context.Context, c *edge.Caller, s Saying, ruled bool) (*Said, error) {
+	post := msg.Post{
+		AgentID: s.Agent, Content: s.Content, Attachments: s.Attachments, Input: s.Input,
+		Origin: s.Origin, EndUserID: s.EndUserID, By: sender(c),
+	}
+	var said Said
+	if s.Thread != nil {
+		said.Thread = *s.Thread
+	} else {
+		said.Thread = id.ThreadID{UUID: id.New(p.Actors.MintShard())}
+		post.New = &msg.NewThread{CreatedBy: s.Visitor.CreatedBy}
+	}
+	shard := said.Thread.Shard()
+	post.Message, post.Run = id.MessageID{UUID: id.New(shard)}, id.RunID{UUID: id.New(shard)}
+	said.Run, said.Message = post.Run, post.Message
+	var err error
+	if post.Idempotency, err = p.keep(c, s.Answer(said)); err != nil {
 		return nil, err
 	}
-	return out, nil
+	if ruled && s.Thread != nil {
+		err = p.sayInTurn(ctx, c, said.Thread, s.Visitor, post)
+	} else if post.AgentVersion, err = p.speaks(ctx, c.Tenant, s.Agent); err == nil {
+		_, err = ask[msg.Posted](ctx, p, c, msg.KindThread, said.Thread.UUID, post)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &said, nil
+}
+
+// speaks is the version of an agent that answers messages.
+func (p *Platform) speaks(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
+	version, ok, err := p.version(ctx, t, a)
+	if err == nil && (!ok || version == 0) { // archived, or never published
+		err = problem.New(problem.CodeAgentNotPublished, "The agent has no published version. Publish one, and send the message again.")
+	}
+	return version, err
+}
+
+// unlessKept is refusal, unless what is in the way is the first request with the
+// caller's Idempotency-Key: a thread that shows its run shows its answer, too.
+func (p *Platform) unlessKept(ctx context.Context, c *edge.Caller, refusal error) error {
+	if c.Idem == nil {
+		return refusal
+	}
+	kept, err := p.Store.Kept(ctx, c.Tenant, digest(c.Idem.IdemKey))
+	if err != nil {
+		return err
+	}
+	if kept != nil {
+		return edge.ErrReplay
+	}
+	return refusal
+}
+
+// inTurn bounds how long a message is overtaken by others.
+const inTurn = 5 * time.Second
+
+// sayInTurn posts in a thread that is there, once it stands so that it may be (package
+// actors/thread says why the rules hold). A thread that says that another message was
+// first is looked at again: then that one's run is in the way, or has ended. The agent
+// is judged last: of a thread that is not the visitor's nothing else is said.
+func (p *Platform) sayInTurn(ctx context.Context, c *edge.Caller, thread id.ThreadID, who *store.Visitor, post msg.Post) error {
+	ctx, cancel := context.WithTimeout(ctx, inTurn)
+	defer cancel()
+	for {
+		standing, err := p.Store.View(c.Tenant).Standing(ctx, thread, who)
+		if err != nil {
+			return err
+		}
+		if refusal := standing.Refusal(); refusal != nil {
+			return p.unlessKept(ctx, c, refusal)
+		}
+		if post.AgentVersion, err = p.speaks(ctx, c.Tenant, post.AgentID); err != nil {
+			return err
+		}
+		if standing.Newest != nil {
+			post.Behind = *standing.Newest
+		}
+		posted, err := ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
+		if err != nil || posted.Newest.IsZero() {
+			return err
+		}
+	}
 }

@@ -166,7 +166,8 @@ func (w *world) giveTools(p *party) error {
 func (p party) fill() *strings.Replacer {
 	return strings.NewReplacer("{agent}", p.agent.String(), "{draft}", p.draft.String(), "{thread}", p.thread.String(), "{node}", p.node.String(),
 		"{server}", p.server.String(), "{connection}", p.connection.String(), "{grant}", p.grant.String(), "{policy}", p.policy.String(),
-		"{webhook}", p.webhook.String(), "{delivery}", p.delivery.String(), "{listener}", p.listener.String(), "{hook}", p.hook.String(), "{schedule}", p.schedule.String(), "{unknown}", id.NewAnywhere().String())
+		"{webhook}", p.webhook.String(), "{delivery}", p.delivery.String(), "{listener}", p.listener.String(), "{hook}", p.hook.String(), "{schedule}", p.schedule.String(),
+		"{embed_key}", p.embedKey.String(), "{end_user}", p.endUser.String(), "{unknown}", id.NewAnywhere().String())
 }
 
 // service.md, Tool servers, connections, grants; open-parts.md, Tools: one row,
@@ -415,7 +416,7 @@ func TestToolRoutes(t *testing.T) {
 		{"take it off", "PATCH", "/v1/agents/{draft}", `{"node_id": null}`, 200, "", `"node_id":null`, "agent.update"},
 
 		// What goes with an agent and with a server.
-		{"archive an agent that has grants", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete"},
+		{"archive an agent that has grants", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
 		{"an archived agent is none", "POST", "/v1/tool-grants", mcp(`, "tool_pattern": "*", "agent_id": "{agent}"`), 400, "VALIDATION", "agent_id: there is no such agent", ""},
 		{"what an archived agent may call", "GET", "/v1/agents/{agent}/tools", "", 404, "NOT_FOUND", "agent", ""},
 		{"remove a tool server", "DELETE", "/v1/mcp-servers/{server}", "", 204, "", "", "mcp_server.delete"},

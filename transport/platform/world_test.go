@@ -170,6 +170,10 @@ type party struct {
 	hook       id.TriggerID
 	hookSecret string
 	schedule   id.TriggerID
+
+	embedKey    id.EmbedKeyID
+	publishable string
+	endUser     id.EndUserID // called customer-1
 }
 
 type world struct {
@@ -300,6 +304,7 @@ func (w *world) newParty() (p party) {
 	w.must(w.giveTools(&p))
 	w.must(w.giveWebhook(&p))
 	w.must(w.giveTriggers(&p))
+	w.must(w.giveEmbed(&p))
 	p.run = id.RunID{UUID: id.New(5)}
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
 		VALUES ($1, $2, 'queued', $3, 1, '"hi"', 'api_key', $4, now())`, p.tenant, p.run, p.agent, p.key)

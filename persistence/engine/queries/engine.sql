@@ -44,7 +44,7 @@ SELECT seq, role, content, attachments FROM messages
 WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
 
 -- name: thread
-SELECT agent_id, next_seq, deleted_at, version, owner_epoch FROM threads WHERE tenant_id = $1 AND id = $2
+SELECT agent_id, created_by, end_user_id, next_seq, deleted_at, version, owner_epoch FROM threads WHERE tenant_id = $1 AND id = $2
 
 -- name: open_runs
 SELECT id, thread_seq FROM runs

@@ -11,7 +11,7 @@ FROM runs WHERE tenant_id = $1 AND id = $2;
 -- Steps that a reader of a position needs: what began or ended behind it, and
 -- the step in the middle of which it stands.
 -- name: steps_after
-SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0), input, output, segments
+SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0), input, output, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR called_seq > $3 OR ended_seq > $3)
 ORDER BY idx;
 
@@ -19,7 +19,7 @@ ORDER BY idx;
 -- only models think.
 -- name: steps_since
 SELECT idx, kind, name, status, began_seq, 0::bigint, 0::bigint, NULL::json,
-       CASE WHEN kind = 'llm' AND segments[1] > 0 THEN json_build_object('thinking', output -> 'thinking') END, segments
+       CASE WHEN kind = 'llm' AND segments[1] > 0 THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND idx > $3
 ORDER BY idx;
 

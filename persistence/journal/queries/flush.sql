@@ -29,6 +29,12 @@ FROM unnest($1::uuid[], $2::bytea[], $3::bytea[], $4::int[], $5::bytea[], $6::ti
   AS u (tenant_id, digest, fingerprint, status, response, created_at)
 ORDER BY u.tenant_id, u.digest -- one order for all writers: no deadlock
 
+-- name: thread_insert
+INSERT INTO threads (tenant_id, id, agent_id, title, created_by, end_user_id, next_seq, created_at, updated_at, last_op)
+SELECT u.tenant_id, u.id, u.agent_id, u.title, u.created_by, u.end_user_id, u.next_seq, u.created_at, u.created_at, u.op
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::uuid[], $7::bigint[], $8::timestamptz[], $9::uuid[])
+  AS u (tenant_id, id, agent_id, title, created_by, end_user_id, next_seq, created_at, op)
+
 -- name: thread_update
 WITH done AS (
   UPDATE threads t
@@ -43,13 +49,13 @@ SELECT FROM done HAVING CASE WHEN count(*) <> cardinality($1) THEN svc_missed() 
 
 -- name: run_insert
 INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, workflow_id, thread_id, thread_seq, parent_run_id,
-                  input, origin_kind, origin_id, end_user_id, created_at, state, last_op)
+                  input, origin_kind, origin_id, end_user_id, person_id, created_at, state, last_op)
 SELECT u.tenant_id, u.id, 'queued', u.agent_id, u.agent_version, u.workflow_id, u.thread_id, u.thread_seq, u.parent_run_id,
-       u.input, u.origin_kind, u.origin_id, u.end_user_id, u.created_at, u.state, u.op
+       u.input, u.origin_kind, u.origin_id, u.end_user_id, u.person_id, u.created_at, u.state, u.op
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::uuid[], $7::bigint[], $8::uuid[],
-            $9::json[], $10::text[], $11::uuid[], $12::uuid[], $13::timestamptz[], $14::bytea[], $15::uuid[])
+            $9::json[], $10::text[], $11::uuid[], $12::uuid[], $13::uuid[], $14::timestamptz[], $15::bytea[], $16::uuid[])
   AS u (tenant_id, id, agent_id, agent_version, workflow_id, thread_id, thread_seq, parent_run_id,
-        input, origin_kind, origin_id, end_user_id, created_at, state, op)
+        input, origin_kind, origin_id, end_user_id, person_id, created_at, state, op)
 
 -- name: run_update
 WITH done AS (

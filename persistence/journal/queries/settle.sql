@@ -1,6 +1,11 @@
 -- What became of operations. Each query answers, by place (ord), only for rows
 -- that there is something to say of; written: by this operation.
 
+-- name: settle_thread_inserts
+SELECT u.ord, coalesce(t.last_op = u.op, false) AS written
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[]) AS u (ord, tenant_id, id, op)
+JOIN threads t ON t.tenant_id = u.tenant_id AND t.id = u.id
+
 -- name: settle_threads
 SELECT u.ord, coalesce(t.last_op = u.op, false) AS written
 FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::uuid[]) AS u (ord, tenant_id, id, version, epoch, op)

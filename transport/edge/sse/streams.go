@@ -33,7 +33,11 @@ type Owner struct {
 	User      id.UserID
 	Session   id.SessionID
 	Principal string
-	Until     time.Time // the stream is cut at the first heartbeat behind it; zero: never
+	EmbedKey  id.EmbedKeyID // of a visitor's stream
+	EndUser   id.EndUserID  // who the visitor is, if that is known
+	KeyEpoch  int64         // the embed key's generation when the visitor's session was minted
+	Origin    string        // of the visitor's page
+	Until     time.Time     // the stream is cut at the first heartbeat behind it; zero: never
 	// Since is the Mark from before the caller was authenticated: a CloseWhere or
 	// Recheck behind it is also about this stream.
 	Since uint64

@@ -1,0 +1,474 @@
+package thread_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+// A new embed thread is its row, its message, its run and what is audited, in one
+// commit.
+func TestAThreadBeginsWithItsFirstMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	user := id.EndUserID{UUID: id.NewAnywhere()}
+	w.visitor.CreatedBy = "embed:eu:" + user.String()
+	s := w.saying(nil, "/say Hello.\nThere.")
+	s.EndUserID = &user
+	said, err := n.Say(t.Context(), w.caller(), s)
+	w.must(err)
+	if got := w.end(said.Run); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is(lines(w.visitor.CreatedBy, user.String(), "/say Hello. There.", "3", w.visitor.Agent.String()),
+		`SELECT concat_ws(E'\n', created_by, end_user_id, title, next_seq, agent_id) FROM threads WHERE id = $1`, said.Thread)
+	w.is("user:"+said.Message.String()+"@1 assistant@2", `SELECT string_agg(role || CASE role WHEN 'user' THEN ':' || id ELSE '' END || '@' || seq, ' ' ORDER BY seq) FROM messages WHERE thread_id = $1 AND run_id = $2`, said.Thread, said.Run)
+	w.is(lines("embed_key", w.key.String(), user.String(), "1"), `SELECT concat_ws(E'\n', origin_kind, origin_id, end_user_id, thread_seq) FROM runs WHERE id = $1`, said.Run)
+	w.is("message.create "+said.Message.String()+" thread.create "+said.Thread.String(), `SELECT string_agg(action || ' ' || target_id, ' ' ORDER BY action) FROM audit_log WHERE actor = $1`, w.visitor.CreatedBy)
+	// The next one goes on in it.
+	next := w.say(n, &said.Thread, "/say Again.")
+	if got := w.end(next.Run); got != "succeeded" {
+		t.Fatal(got)
+	}
+	// What the tenant's back end asks for in it is that person's data too, on whichever node.
+	o, _ := w.start()
+	s = w.saying(&said.Thread, "/say Theirs.")
+	s.Visitor, s.Origin.Kind = nil, lifecycle.OriginAPIKey
+	theirs, err := o.Say(t.Context(), w.caller(), s)
+	w.must(err)
+	if got := w.end(theirs.Run); got != "succeeded" {
+		t.Fatal(got)
+	}
+	w.is(lines("3", user.String(), "api_key"), `SELECT concat_ws(E'\n', count(person_id), min(person_id::text), max(origin_kind) FILTER (WHERE end_user_id IS NULL AND id = $2)) FROM runs WHERE thread_id = $1`, said.Thread, theirs.Run)
+	w.is("6 7", `SELECT count(*) || ' ' || max(t.next_seq) FROM messages m JOIN threads t ON t.id = m.thread_id WHERE t.id = $1`, said.Thread)
+}
+
+// What is not there is NOT_FOUND, and nobody begins it but a Post with New; what is
+// there is nobody's to begin.
+func TestOnlyAPostBeginsAThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	post := func(th id.ThreadID) msg.Post {
+		return msg.Post{Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
+			Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}}
+	}
+	ask := func(th id.ThreadID, m any) (any, error) {
+		return n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, m)
+	}
+	th := id.ThreadID{UUID: id.New(5)}
+	for _, m := range []any{post(th), msg.DeleteThread{}, msg.RunEnded{Run: id.RunID{UUID: id.New(5)}}} {
+		if _, err := ask(th, m); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+	first := post(th)
+	first.New = &msg.NewThread{CreatedBy: w.visitor.CreatedBy}
+	for range 2 { // it may come twice
+		if got, err := ask(th, first); err != nil || got != any(msg.Posted{Run: first.Run, Message: first.Message}) {
+			t.Fatal(got, err)
+		}
+	}
+	w.end(first.Run)
+	for _, theirs := range []id.ThreadID{th, w.filled(1)} {
+		other := post(theirs)
+		other.New = &msg.NewThread{CreatedBy: "embed:vid:other"}
+		if _, err := ask(theirs, other); !errors.Is(err, problem.NotFound("")) {
+			t.Errorf("begun again: %v", err)
+		}
+	}
+	w.is("2 1 "+w.visitor.CreatedBy, `SELECT count(DISTINCT m.id) || ' ' || count(DISTINCT r.id) || ' ' || max(t.created_by) FROM threads t JOIN messages m ON m.thread_id = t.id JOIN runs r ON r.thread_id = t.id WHERE t.id = $1`, th)
+	// Two activations that begin one thread: one of them does.
+	o, _ := w.start()
+	both := id.ThreadID{UUID: id.New(5)}
+	twice := post(both)
+	twice.New = &msg.NewThread{CreatedBy: w.visitor.CreatedBy}
+	var wg sync.WaitGroup
+	for _, n := range []*node{n, o} {
+		wg.Go(func() {
+			if got, err := n.Ask(context.Background(), msg.KindThread, w.tenant, both.UUID, twice); err != nil || got != any(msg.Posted{Run: twice.Run, Message: twice.Message}) {
+				t.Error(got, err)
+			}
+		})
+	}
+	wg.Wait()
+	w.end(twice.Run)
+	w.is("1 1", `SELECT count(*) || ' ' || (SELECT count(*) FROM messages WHERE thread_id = $1 AND role = 'user') FROM runs WHERE thread_id = $1`, both)
+}
+
+// A message that cannot be stored begins nothing.
+func TestAThreadThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	_, err := n.Say(t.Context(), w.caller(), w.saying(nil, "a\x00b"))
+	if !errors.Is(err, problem.Invalid("", "")) {
+		t.Error(err)
+	}
+	w.is("0", `SELECT count(*)::text FROM threads`)
+}
+
+// service.md, Embed rules: one reply at a time per thread. Security.md, 8: 100
+// concurrent posts to one thread, one 202 at a time, each 409 names a run of that thread
+// that was not finished.
+func TestManyPostsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprintf("over %d activations", nodes), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var over []*node
+			for range nodes {
+				n, _ := w.start()
+				over = append(over, n)
+			}
+			th := w.say(over[0], nil, "/say one").Thread
+			w.end(id.RunID{UUID: w.newest(th)})
+
+			t.Run("while a run goes on", func(t *testing.T) {
+				w.models.hold()
+				errs, said := w.storm(over, th, 100, nil)
+				if len(said) != 1 {
+					t.Fatalf("%d were accepted", len(said))
+				}
+				for _, err := range errs {
+					if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != said[0].String() {
+						t.Fatalf("%v, of run %q, want %s", err, run, said[0])
+					}
+				}
+				w.models.release()
+				w.end(said[0])
+			})
+			t.Run("while runs end", func(t *testing.T) {
+				// Whoever is refused names a run that had not ended when he came.
+				accepted, rounds := 0, 0
+				for accepted < 12 && rounds < 50 {
+					rounds++
+					_, said := w.storm(over, th, 100, func() map[string]bool { return w.ended(th) })
+					accepted += len(said)
+				}
+				if accepted < 12 {
+					t.Errorf("only %d were accepted in %d storms", accepted, rounds)
+				}
+				w.end(id.RunID{UUID: w.newest(th)})
+				w.is("0", `SELECT count(*)::text FROM runs a JOIN runs b ON b.thread_id = a.thread_id AND b.thread_seq > a.thread_seq
+					WHERE a.thread_id = $1 AND b.created_at < a.finished_at`, th)
+				w.is("true", `SELECT (count(*) <= 200)::text FROM messages WHERE thread_id = $1`, th)
+			})
+		})
+	}
+}
+
+// storm posts n messages at once over the nodes, and answers the refusals and the
+// accepted runs. Refusals that name what was known to have ended before are errors.
+func (w *world) storm(over []*node, th id.ThreadID, n int, known func() map[string]bool) (refusals []error, accepted []id.RunID) {
+	w.t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			var ended map[string]bool
+			if known != nil {
+				ended = known()
+			}
+			said, err := over[i%len(over)].Say(context.Background(), w.caller(), w.saying(&th, "/say x"))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				accepted = append(accepted, said.Run)
+				return
+			}
+			refusals = append(refusals, err)
+			code, run := refused(err)
+			if code == problem.CodeEmbedThreadFull {
+				return
+			}
+			if code != problem.CodeEmbedRunInFlight || ended[run] || w.text(`SELECT count(*)::text FROM runs WHERE id = $1 AND thread_id = $2`, run, th) != "1" {
+				w.t.Errorf("refused by %v, which names %q (ended %v)", err, run, ended[run])
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return refusals, accepted
+}
+
+func (w *world) ended(th id.ThreadID) map[string]bool {
+	out := map[string]bool{}
+	for _, r := range strings.Fields(w.text(`SELECT coalesce(string_agg(id::text, ' '), '') FROM runs WHERE thread_id = $1 AND finished_at IS NOT NULL`, th)) {
+		out[r] = true
+	}
+	return out
+}
+
+func (w *world) newest(th id.ThreadID) (run id.UUID) {
+	w.t.Helper()
+	w.must(w.pool.QueryRow(context.Background(), `SELECT id FROM runs WHERE thread_id = $1 ORDER BY thread_seq DESC LIMIT 1`, th).Scan(&run))
+	return run
+}
+
+// open-parts.md, Embed: accepted while messages + replies still owed + 2 ≤ 200; a run
+// that ends without a reply gives its place back.
+func TestAThreadIsFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	for _, c := range []struct {
+		name  string
+		begin int
+		say   []string // each but the last is accepted, and its run ends
+		left  string   // messages
+	}{
+		{"198 messages take one more and its reply", 198, []string{"/say x", "/say x"}, "200"},
+		{"199 messages take none: there is no place for the reply", 199, []string{"/say x"}, "199"},
+		{"200 messages take none", 200, []string{"/say x"}, "200"},
+		{"a run that fails gives the place of its reply back", 197, []string{"/fail x", "/fail x", "/say x"}, "199"},
+		{"and who is next takes it", 196, []string{"/fail x", "/fail x", "/say x", "/say x"}, "200"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			th := w.filled(c.begin)
+			for _, text := range c.say[:len(c.say)-1] {
+				w.end(w.say(n, &th, text).Run)
+			}
+			_, err := n.Say(t.Context(), w.caller(), w.saying(&th, c.say[len(c.say)-1]))
+			if code, _ := refused(err); code != problem.CodeEmbedThreadFull {
+				t.Errorf("the last one: %v", err)
+			}
+			w.is(c.left, `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+		})
+	}
+	t.Run("full comes before in flight", func(t *testing.T) {
+		th := w.filled(197)
+		w.models.hold()
+		defer w.models.release()
+		w.say(n, &th, "/say x")
+		_, err := n.Say(t.Context(), w.caller(), w.saying(&th, "/say x"))
+		if code, _ := refused(err); code != problem.CodeEmbedThreadFull {
+			t.Error(err)
+		}
+	})
+	t.Run("never 201, whoever posts at once", func(t *testing.T) {
+		th := w.filled(190)
+		for range 20 {
+			w.storm([]*node{n}, th, 20, nil)
+		}
+		w.end(id.RunID{UUID: w.newest(th)})
+		for range 100 {
+			if _, err := n.Say(t.Context(), w.caller(), w.saying(&th, "/say x")); err != nil {
+				if code, _ := refused(err); code == problem.CodeEmbedThreadFull {
+					break
+				}
+			}
+			w.end(id.RunID{UUID: w.newest(th)})
+		}
+		w.is("200", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+	})
+}
+
+// open-parts.md, Embed: a post while the previous run waits for an approval is accepted
+// and its run queued behind it; then that one is in flight.
+func TestAPostBehindARunThatWaitsForAnApproval(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	w.models.hold()
+	first := w.say(n, nil, "/say one")
+	w.eventually("it runs", func() bool { return w.text(`SELECT status FROM runs WHERE id = $1`, first.Run) == "running" })
+	w.exec(`UPDATE runs SET status = 'waiting_approval' WHERE id = $1`, first.Run)
+	second := w.say(n, &first.Thread, "/say two")
+	w.is("queued", `SELECT status FROM runs WHERE id = $1`, second.Run)
+	_, err := n.Say(t.Context(), w.caller(), w.saying(&first.Thread, "/say three"))
+	if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != second.Run.String() {
+		t.Errorf("%v, of run %s", err, run)
+	}
+	// Cancelled, it is in nobody's way; the one that waits is not either.
+	_, err = n.Cancel(t.Context(), w.caller(), second.Run)
+	w.must(err)
+	third := w.say(n, &first.Thread, "/say three")
+	// Nor is it the newest that counts where an older one goes on.
+	_, err = n.Cancel(t.Context(), w.caller(), third.Run)
+	w.must(err)
+	w.exec(`UPDATE runs SET status = 'running' WHERE id = $1`, first.Run)
+	_, err = n.Say(t.Context(), w.caller(), w.saying(&first.Thread, "/say four"))
+	if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != first.Run.String() {
+		t.Errorf("%v, of run %s", err, run)
+	}
+	w.models.release()
+	w.end(first.Run)
+	w.end(w.say(n, &first.Thread, "/say four").Run)
+	w.is("succeeded cancelled cancelled succeeded", `SELECT string_agg(status::text, ' ' ORDER BY thread_seq) FROM runs WHERE thread_id = $1`, first.Thread)
+}
+
+// A thread is the visitor's or it is not there; nobody is told which.
+func TestAForeignThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	th := w.filled(2)
+	_, unknown := n.Say(t.Context(), w.caller(), w.saying(&id.ThreadID{UUID: id.New(3)}, "/say x"))
+	for name, who := range map[string]store.Visitor{
+		"another visitor": {Agent: w.visitor.Agent, CreatedBy: "embed:vid:" + id.NewAnywhere().String()},
+		"another agent":   {Agent: id.AgentID{UUID: id.NewAnywhere()}, CreatedBy: w.visitor.CreatedBy},
+	} {
+		s := w.saying(&th, "/say x")
+		s.Visitor = &who
+		if _, err := n.Say(t.Context(), w.caller(), s); !errors.Is(err, problem.NotFound("")) || err.Error() != unknown.Error() {
+			t.Errorf("%s: %v, and %v of what is not there", name, err, unknown)
+		}
+	}
+	// The tenant's back end may, under the same rules.
+	s := w.saying(&th, "/say x")
+	s.Visitor = nil
+	said, err := n.Say(t.Context(), w.caller(), s)
+	w.must(err)
+	w.end(said.Run)
+}
+
+// An activation that has lost its thread does not decide on what comes to it by what it
+// remembers.
+func TestAnOldActivation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, _ := w.start()
+	b, _ := w.start()
+	th := w.say(a, nil, "/say one").Thread
+	for i := range 6 { // each time the other one has moved on
+		n := []*node{b, a}[i%2]
+		w.end(id.RunID{UUID: w.newest(th)})
+		w.say(n, &th, "/say more")
+	}
+	w.end(id.RunID{UUID: w.newest(th)})
+	w.is("14", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+// A node that does not know of Behind is not told that its message was accepted.
+func TestAPostThatSaysNotBehindWhat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, stop := w.start()
+	th := w.filled(2)
+	post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
+		Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}, By: msg.By{Actor: "apikey:x"}}
+	_, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post)
+	if code, _ := refused(err); code != problem.CodeUnavailable {
+		t.Error(err)
+	}
+	stop()
+	w.is("2", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+}
+
+// A message that comes again is answered as the first time however long ago it was, and
+// whoever was first since.
+func TestAPostOfLongAgoComesAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	th := w.filled(1)
+	behind := id.RunID{UUID: w.newest(th)}
+	var posts []msg.Post
+	for range 66 { // more than are remembered; each fails, and leaves one message
+		post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/fail x", Input: []byte(`{"text":"/fail x"}`),
+			Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}, Behind: behind}
+		if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post); err != nil || got != any(msg.Posted{Run: post.Run, Message: post.Message}) {
+			t.Fatal(got, err)
+		}
+		posts, behind = append(posts, post), post.Run
+	}
+	for _, post := range slices.Concat(posts[:2], posts[64:]) {
+		if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post); err != nil || got != any(msg.Posted{Run: post.Run, Message: post.Message}) {
+			t.Error(got, err)
+		}
+	}
+	late := posts[0]
+	late.Run, late.Message = id.RunID{UUID: id.New(3)}, id.MessageID{UUID: id.New(3)}
+	if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, late); err != nil || got != any(msg.Posted{Newest: behind}) {
+		t.Error(got, err)
+	}
+	w.is("67", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+	w.end(behind)
+}
+
+// What a sender saw and what the thread has differ for a moment only.
+func TestWhoIsOvertakenLooksAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	th := w.filled(2)
+	var first atomic.Bool
+	between := &meddling{node: n, before: func() {
+		if first.CompareAndSwap(false, true) { // somebody is accepted, and answered, in between
+			w.end(w.say(n, &th, "/say first").Run)
+		}
+	}}
+	said, err := between.platform(w).Say(t.Context(), w.caller(), w.saying(&th, "/say second"))
+	w.must(err)
+	w.end(said.Run)
+	w.is("6", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+	if between.asked.Load() != 2 {
+		t.Errorf("asked %d times", between.asked.Load())
+	}
+}
+
+// security.md, 13: one run per idempotency key. A request that finds its own run in the
+// way is a repeat, and no refusal.
+func TestARepeatIsNotInItsOwnWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, _ := w.start()
+	b, _ := w.start()
+	th := w.filled(2)
+	w.models.hold()
+	keyed := func(key string) *edge.Caller {
+		c := w.caller()
+		c.Idem = &edge.Idempotency{IdemKey: edge.IdemKey{Tenant: w.tenant, Principal: c.Principal, Method: "POST", Path: "/v1/embed/messages", Key: key}, Status: 202}
+		return c
+	}
+	said, err := a.Say(t.Context(), keyed("k"), w.saying(&th, "/say x"))
+	w.must(err)
+	for _, n := range []*node{a, b} {
+		if _, err := n.Say(t.Context(), keyed("k"), w.saying(&th, "/say x")); !errors.Is(err, edge.ErrReplay) {
+			t.Error(err)
+		}
+		_, err := n.Say(t.Context(), keyed("other"), w.saying(&th, "/say x"))
+		if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != said.Run.String() {
+			t.Error(err)
+		}
+	}
+	// Two at once, on two nodes: one run, and the other is told to read the answer.
+	w.models.release()
+	w.end(said.Run)
+	w.models.hold()
+	var wg sync.WaitGroup
+	var accepted, replayed atomic.Int64
+	for i := range 20 {
+		wg.Go(func() {
+			switch _, err := []*node{a, b}[i%2].Say(context.Background(), keyed("at once"), w.saying(&th, "/say x")); {
+			case err == nil:
+				accepted.Add(1)
+			case errors.Is(err, edge.ErrReplay):
+				replayed.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if accepted.Load() != 1 || replayed.Load() != 19 {
+		t.Errorf("%d accepted, %d replayed", accepted.Load(), replayed.Load())
+	}
+}

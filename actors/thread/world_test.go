@@ -1,0 +1,277 @@
+package thread_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/run"
+	"agentsvc/actors/thread"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/model/simulated"
+	"agentsvc/transport/platform"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = time.Minute
+
+// models is the simulated model; while it is held, an answer waits to be let go.
+type models struct {
+	mu   sync.Mutex    // guards the field below
+	gate chan struct{} // nil: nothing is held
+}
+
+func (m *models) hold() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gate = make(chan struct{})
+}
+
+// release lets everything go that is held.
+func (m *models) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gate != nil {
+		close(m.gate)
+		m.gate = nil
+	}
+}
+
+func (m *models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
+	m.mu.Lock()
+	gate := m.gate
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, model.Price{}, ctx.Err()
+		}
+	}
+	r, err := simulated.Client{}.Stream(ctx, req, sink)
+	return r, model.Price{}, err
+}
+
+type live struct{}
+
+func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
+func (live) Abandon(id.TenantID, id.RunID)                                         {}
+func (live) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink              { return nobody{} }
+
+type nobody struct{}
+
+func (nobody) Text(string)     {}
+func (nobody) Thinking(string) {}
+
+// node is one host of threads and runs, and a platform that asks it. Two of them over
+// one database take each other for absent: each has an activation of its own.
+type node struct {
+	*platform.Platform
+	node *cluster.Node
+}
+
+// MintShard implements platform.Actors.
+func (n *node) MintShard() id.Shard { return n.node.MintShard() }
+
+// Ask implements platform.Actors.
+func (n *node) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, m any) (any, error) {
+	return n.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: t, ID: to}, m)
+}
+
+type world struct {
+	t       testing.TB
+	db      *pgtest.DB
+	pool    *pgxpool.Pool
+	tables  *store.Store
+	tenant  id.TenantID
+	models  *models
+	key     id.UUID // the embed key
+	visitor store.Visitor
+	app     string // what the writer calls itself; empty: as all tests do
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	db := pgtest.New(t)
+	return worldIn(t, db, id.TenantID{UUID: id.NewAnywhere()}, store.Visitor{Agent: id.AgentID{UUID: id.NewAnywhere()}, CreatedBy: "embed:vid:" + id.NewAnywhere().String()}).begin()
+}
+
+func worldIn(t testing.TB, db *pgtest.DB, tenant id.TenantID, who store.Visitor) *world {
+	return &world{t: t, db: db, pool: db.System(t), tables: store.New(db.API(t), vault.New(vault.NewSecret32([32]byte{1}))), tenant: tenant, models: &models{},
+		key: id.NewAnywhere(), visitor: who}
+}
+
+// begin makes the tenant and its agent.
+func (w *world) begin() *world {
+	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
+	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.visitor.Agent)
+	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', '{"model":{"provider":"simulated","name":"sim"}}')`, w.tenant, w.visitor.Agent)
+	return w
+}
+
+// start begins a node with nothing in memory; stop ends it, and is done at last anyway.
+func (w *world) start() (n *node, stop func()) {
+	w.t.Helper()
+	member := id.MemberID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String())
+	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app}), Member: member})
+	w.must(writer.Start(w.t.Context()))
+	n = &node{node: cluster.New(cluster.Config{Member: member})}
+	rows := engine.New(w.pool)
+	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: live{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
+	thread.Register(n.node, writer, thread.Config{Store: rows, Tell: n.node, Log: zerolog.Nop()}, durable.Config{})
+	w.must(n.node.Start(w.t.Context()))
+	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n})
+	stop = sync.OnceFunc(func() {
+		w.models.release()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := errors.Join(n.node.Stop(ctx), writer.Stop(ctx)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return n, stop
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// text answers a query of one text.
+func (w *world) text(sql string, args ...any) string {
+	w.t.Helper()
+	var s *string
+	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&s); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	if s == nil {
+		return "NULL"
+	}
+	return *s
+}
+
+func (w *world) is(want, sql string, args ...any) {
+	w.t.Helper()
+	if got := w.text(sql, args...); got != want {
+		w.t.Errorf("%s\n got %s\nwant %s", sql, got, want)
+	}
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// end waits until a run has ended, and says how.
+func (w *world) end(r id.RunID) (status string) {
+	w.t.Helper()
+	w.eventually("the run ends", func() bool {
+		status = w.text(`SELECT CASE WHEN finished_at IS NULL THEN '' ELSE status::text END FROM runs WHERE id = $1`, r)
+		return status != ""
+	})
+	return status
+}
+
+func (w *world) caller() *edge.Caller {
+	return &edge.Caller{Identity: edge.Identity{Tenant: w.tenant, Role: lifecycle.RoleMember, Principal: w.visitor.CreatedBy}}
+}
+
+// saying is a message of the visitor's; nil: for a new thread.
+func (w *world) saying(to *id.ThreadID, text string) platform.Saying {
+	input, err := json.Marshal(map[string]string{"text": text})
+	w.must(err)
+	return platform.Saying{Thread: to, Visitor: &w.visitor, Agent: w.visitor.Agent, Content: text, Input: input,
+		Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, Answer: func(s platform.Said) any { return s }}
+}
+
+func (w *world) say(n *node, to *id.ThreadID, text string) *platform.Said {
+	w.t.Helper()
+	said, err := n.Say(w.t.Context(), w.caller(), w.saying(to, text))
+	w.must(err)
+	return said
+}
+
+// filled is a thread of the visitor that no node has in memory, with as many messages,
+// none of whose runs is open.
+func (w *world) filled(messages int) id.ThreadID {
+	w.t.Helper()
+	th, r := id.ThreadID{UUID: id.New(3)}, id.RunID{UUID: id.New(3)}
+	w.exec(`INSERT INTO threads (tenant_id, id, agent_id, created_by, next_seq) VALUES ($1, $2, $3, $4, 1001)`, w.tenant, th, w.visitor.Agent, w.visitor.CreatedBy)
+	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, origin_kind, origin_id, created_at, finished_at)
+		VALUES ($1, $2, 'succeeded', $3, 1, $4, 1000, 'embed_key', $5, now(), now())`, w.tenant, r, w.visitor.Agent, th, w.key)
+	w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at)
+		SELECT $1, $2, 1001 - n, gen_random_uuid(), 'user', 'x', CASE n WHEN 1 THEN $3::uuid END, now() FROM generate_series(1, $4) n`, w.tenant, th, r, messages)
+	return th
+}
+
+// refused is the problem of an error, and the run that it names.
+func refused(err error) (code problem.Code, run string) {
+	var p *problem.Error
+	if !errors.As(err, &p) {
+		return problem.Code(fmt.Sprint(err)), ""
+	}
+	run, _ = p.Extensions["run_id"].(string)
+	return p.Code, run
+}
+
+func lines(s ...string) string { return strings.Join(s, "\n") }
+
+// meddling lets something happen before a thread is asked.
+type meddling struct {
+	*node
+	before func()
+	asked  atomic.Int64
+}
+
+func (m *meddling) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
+	m.asked.Add(1)
+	m.before()
+	return m.node.Ask(ctx, kind, t, to, order)
+}
+
+func (m *meddling) platform(w *world) *platform.Platform {
+	return platform.New(platform.Config{Store: w.tables, Actors: m})
+}

@@ -1,0 +1,429 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// embedKeyShown is an embed key as the API shows it.
+type embedKeyShown struct {
+	ID                string     `json:"id"`
+	AgentID           string     `json:"agent_id"`
+	Name              string     `json:"name"`
+	KeyPrefix         string     `json:"key_prefix"`
+	AllowedOrigins    []string   `json:"allowed_origins"`
+	Enabled           bool       `json:"enabled"`
+	RateLimitPerMin   int        `json:"rate_limit_per_min"`
+	IdentityRequired  bool       `json:"identity_required"`
+	HasIdentitySecret bool       `json:"has_identity_secret"`
+	LastUsedAt        *time.Time `json:"last_used_at"`
+	RevokedAt         *time.Time `json:"revoked_at"`
+	Key               string     `json:"key"`
+	IdentitySecret    string     `json:"identity_secret"`
+}
+
+// state is how a key stands, in a word.
+func (k *embedKeyShown) state() string {
+	switch {
+	case k.RevokedAt != nil:
+		return "revoked"
+	case !k.Enabled:
+		return "paused"
+	}
+	return "live"
+}
+
+// identity says whether visitors may be, or have to be, identified.
+func (k *embedKeyShown) identity() string {
+	switch {
+	case k.IdentityRequired:
+		return "required"
+	case k.HasIdentitySecret:
+		return "optional"
+	}
+	return "no"
+}
+
+// origins are where a key may be used.
+func (k *embedKeyShown) origins() string {
+	if len(k.AllowedOrigins) == 0 {
+		return "nowhere"
+	}
+	shown := make([]string, len(k.AllowedOrigins))
+	for i, o := range k.AllowedOrigins {
+		shown[i] = visible(o)
+	}
+	return strings.Join(shown, " ")
+}
+
+func embedKeysCommand() *cobra.Command {
+	cmd := group("embed-keys", "what lets chat widgets on your pages talk to an agent")
+	cmd.Long = "An ID may be the beginning of an id, as long as one embed key that is not revoked begins with it."
+	cmd.AddCommand(embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
+		embedKeysRotateCommand(), embedKeysSecretCommand(), embedKeysRevokeCommand())
+	return cmd
+}
+
+func embedKeysListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list embed keys, newest first", Args: cobra.NoArgs}
+	most := cmd.Flags().Int("limit", 100, "how many at most")
+	agent := cmd.Flags().String("agent", "", "of this agent only, by its slug or id")
+	revoked := cmd.Flags().Bool("revoked", false, "revoked ones, too")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if *most < 1 {
+			return misuse{errors.New("--limit must be at least 1")}
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		q := url.Values{}
+		if *revoked {
+			q.Set("include_revoked", "true")
+		}
+		if *agent != "" {
+			found, err := c.findAgent(cmd.Context(), *agent)
+			if err != nil {
+				return err
+			}
+			q.Set("agent_id", found)
+		}
+		items, more, err := c.pages(cmd.Context(), "/v1/embed-keys", q, *most)
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, more, *most, "EMBED KEY\tNAME\tPREFIX\tSTATE\tIDENTITY\tRATE\tUSED\tORIGINS", func(w io.Writer, k *embedKeyShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", visible(k.ID), shorten(visible(k.Name), 40), visible(k.KeyPrefix), k.state(), k.identity(), k.RateLimitPerMin, moment(k.LastUsedAt), k.origins())
+		})
+	})
+	return cmd
+}
+
+// printList prints the items of a list, one a row, or as JSON.
+func printList[V any](cmd *cobra.Command, items []json.RawMessage, more bool, most int, head string, row func(w io.Writer, v *V)) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, head)
+	for _, item := range items {
+		v := new(V)
+		if err := json.Unmarshal(item, v); err != nil {
+			return err
+		}
+		row(w, v)
+	}
+	if err := w.Flush(); err != nil || !more {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
+	return err
+}
+
+// onEmbedKey is a command about one embed key.
+func onEmbedKey(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
+	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		found, err := c.findListed(cmd.Context(), "/v1/embed-keys", "embed key", args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, c, "/v1/embed-keys/"+url.PathEscape(found))
+	})}
+}
+
+// findListed is the id of the one thing in a list whose id begins so.
+func (c *client) findListed(ctx context.Context, path, what, prefix string) (string, error) {
+	if isID(prefix) {
+		return strings.ToLower(prefix), nil
+	}
+	items, _, err := c.pages(ctx, path, url.Values{}, 1000)
+	if err != nil {
+		return "", err
+	}
+	ids := make([]string, len(items))
+	for i, item := range items {
+		var v struct{ ID string }
+		if err := json.Unmarshal(item, &v); err != nil {
+			return "", err
+		}
+		ids[i] = v.ID
+	}
+	return onlyID(prefix, what, ids)
+}
+
+func embedKeysGetCommand() *cobra.Command { return onEmbedKey("get", "one embed key", show) }
+
+// show prints what is at a path.
+func show(cmd *cobra.Command, c *client, path string) error {
+	var got json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+		return err
+	}
+	return printJSON(cmd.OutOrStdout(), got)
+}
+
+// embedKeyFlags are the flags that create and update share.
+type embedKeyFlags struct {
+	name          string
+	origins       []string
+	rate          int
+	theme, config string
+	required      bool
+}
+
+func (f *embedKeyFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.name, "name", "", "for people")
+	flags.StringSliceVar(&f.origins, "origin", nil, "where it may be used: https://host[:port], or * for everywhere; may be given several times")
+	flags.IntVar(&f.rate, "rate", 60, "messages a minute, of all visitors together")
+	flags.StringVar(&f.theme, "theme", "", "how the widget looks, a JSON object: itself, @ and a file, or - for the input")
+	flags.StringVar(&f.config, "config", "", "what the widget says, likewise")
+	flags.BoolVar(&f.required, "identity-required", false, "visitors have to be identified by your back end")
+}
+
+// body is what the flags that were given say.
+func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
+	body := map[string]any{}
+	for flag, set := range map[string]func() error{
+		"name":              func() error { body["name"] = f.name; return nil },
+		"origin":            func() error { body["allowed_origins"] = given(f.origins); return nil },
+		"rate":              func() error { body["rate_limit_per_min"] = f.rate; return nil },
+		"identity-required": func() error { body["identity_required"] = f.required; return nil },
+		"theme":             func() (err error) { body["theme"], err = readArgs(cmd.InOrStdin(), f.theme); return err },
+		"config":            func() (err error) { body["config"], err = readArgs(cmd.InOrStdin(), f.config); return err },
+	} {
+		if !cmd.Flags().Changed(flag) {
+			continue
+		}
+		if err := set(); err != nil {
+			return nil, misuse{fmt.Errorf("--%s: %w", flag, err)}
+		}
+	}
+	return body, nil
+}
+
+// given are origins without empty ones: --origin "" is none.
+func given(origins []string) []string {
+	out := []string{}
+	for _, o := range origins {
+		if o != "" {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func embedKeysCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create AGENT --name NAME --origin ORIGIN",
+		Short: "make an embed key for an agent, by its slug or id",
+		Long:  "The publishable key, and the identity secret with --identity-secret, are shown once, with the line for your page.",
+		Args:  cobra.ExactArgs(1),
+	}
+	f := &embedKeyFlags{}
+	f.add(cmd)
+	secret := cmd.Flags().Bool("identity-secret", false, "make an identity secret as well")
+	required(cmd, "name", "origin")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body, err := f.body(cmd)
+		if err != nil {
+			return err
+		}
+		if *secret {
+			body["with_identity_secret"] = true
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		if body["agent_id"], err = c.findAgent(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		return callAndShow(cmd, c, http.MethodPost, "/v1/embed-keys", body, c.printOnce)
+	})
+	return cmd
+}
+
+// printOnce shows what is shown once, with the line for a page.
+func (c *client) printOnce(w io.Writer, k *embedKeyShown) error {
+	fmt.Fprintf(w, "embed key  %s\norigins    %s\nkey        %s\n", visible(k.ID), k.origins(), visible(k.Key))
+	if k.IdentitySecret != "" {
+		fmt.Fprintf(w, "identity   %s\n", visible(k.IdentitySecret))
+	}
+	_, err := fmt.Fprintf(w, "\nThis is not shown again. For your page:\n\n<script async src=\"%s/embed/v1/widget.js\" data-key=\"%s\"></script>\n", c.base, visible(k.Key))
+	return err
+}
+
+func embedKeysUpdateCommand() *cobra.Command {
+	f := &embedKeyFlags{}
+	var pause, resume *bool
+	cmd := onEmbedKey("update", "change, pause or resume an embed key", func(cmd *cobra.Command, c *client, path string) error {
+		body, err := f.body(cmd)
+		if err != nil {
+			return err
+		}
+		if *pause || *resume {
+			body["enabled"] = *resume
+		}
+		if len(body) == 0 {
+			return misuse{errors.New("nothing to change: give a flag")}
+		}
+		return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, k *embedKeyShown) error {
+			_, err := fmt.Fprintf(w, "%s  %s, identity %s, %d a minute, %s\n", visible(k.ID), k.state(), k.identity(), k.RateLimitPerMin, k.origins())
+			return err
+		})
+	})
+	f.add(cmd)
+	pause = cmd.Flags().Bool("pause", false, "pause it: its sessions end at once")
+	resume = cmd.Flags().Bool("resume", false, "let it go on")
+	cmd.MarkFlagsMutuallyExclusive("pause", "resume")
+	return cmd
+}
+
+func embedKeysRotateCommand() *cobra.Command {
+	return onEmbedKey("rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, c.printOnce)
+	})
+}
+
+func embedKeysSecretCommand() *cobra.Command {
+	return onEmbedKey("identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *client, path string) error {
+		return callAndShow(cmd, c, http.MethodPost, path+"/identity-secret", nil, func(w io.Writer, k *embedKeyShown) error {
+			_, err := fmt.Fprintf(w, "%s\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", visible(k.IdentitySecret))
+			return err
+		})
+	})
+}
+
+func embedKeysRevokeCommand() *cobra.Command {
+	return onEmbedKey("revoke", "revoke an embed key for good", remove)
+}
+
+// endUserShown is an end user as the API shows it.
+type endUserShown struct {
+	ID         string    `json:"id"`
+	ExternalID string    `json:"external_id"`
+	Name       *string   `json:"name"`
+	Email      *string   `json:"email"`
+	Tags       []string  `json:"tags"`
+	CreatedAt  time.Time `json:"created_at"`
+}
+
+func endUsersCommand() *cobra.Command {
+	cmd := group("end-users", "the people of your own product")
+	cmd.Long = "An ID may be the beginning of an id, as long as one end user begins with it."
+	cmd.AddCommand(endUsersListCommand(), onEndUser("get", "one end user", show), endUsersUpdateCommand(),
+		onEndUser("delete", "delete an end user with all data", remove))
+	return cmd
+}
+
+// onEndUser is a command about one end user.
+func onEndUser(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
+	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		found, err := c.findListed(cmd.Context(), "/v1/end-users", endUser, args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, c, "/v1/end-users/"+url.PathEscape(found))
+	})}
+}
+
+const endUser = "end user"
+
+func endUsersListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list end users, newest first", Args: cobra.NoArgs}
+	most := cmd.Flags().Int("limit", 100, "how many at most")
+	external := cmd.Flags().String("external-id", "", "the one that you call so")
+	tag := cmd.Flags().String("tag", "", "those with this tag")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if *most < 1 {
+			return misuse{errors.New("--limit must be at least 1")}
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		q := url.Values{}
+		if *external != "" {
+			q.Set("external_id", *external)
+		}
+		if *tag != "" {
+			q.Set("tag", *tag)
+		}
+		items, more, err := c.pages(cmd.Context(), "/v1/end-users", q, *most)
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, more, *most, "END USER\tEXTERNAL ID\tNAME\tEMAIL\tTAGS\tSINCE", func(w io.Writer, u *endUserShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(u.ID), shorten(visible(u.ExternalID), 40), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")), moment(&u.CreatedAt))
+		})
+	})
+	return cmd
+}
+
+// known is a text, or a dash for none.
+func known(s *string) string {
+	if s == nil {
+		return "-"
+	}
+	return shorten(visible(*s), 40)
+}
+
+func endUsersUpdateCommand() *cobra.Command {
+	var name, email, residency, attributes string
+	var tags []string
+	cmd := onEndUser("update", "change an end user", func(cmd *cobra.Command, c *client, path string) error {
+		body := map[string]any{}
+		for flag, text := range map[string]string{"name": name, "email": email, "residency": residency} {
+			switch {
+			case !cmd.Flags().Changed(flag):
+			case text == "":
+				body[flag] = nil
+			default:
+				body[flag] = text
+			}
+		}
+		if cmd.Flags().Changed("tag") {
+			body["tags"] = given(tags)
+		}
+		if cmd.Flags().Changed("attributes") {
+			read, err := readArgs(cmd.InOrStdin(), attributes)
+			if err != nil {
+				return misuse{fmt.Errorf("--attributes: %w", err)}
+			}
+			body["attributes"] = read
+		}
+		if len(body) == 0 {
+			return misuse{errors.New("nothing to change: give a flag")}
+		}
+		return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, u *endUserShown) error {
+			_, err := fmt.Fprintf(w, "%s  %s  %s  %s  %s\n", visible(u.ID), visible(u.ExternalID), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")))
+			return err
+		})
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&name, "name", "", `for people; "": unknown`)
+	flags.StringVar(&email, "email", "", `"": unknown`)
+	flags.StringVar(&residency, "residency", "", `a label; "": none`)
+	flags.StringSliceVar(&tags, "tag", nil, `in place of the former ones; may be given several times, "": none`)
+	flags.StringVar(&attributes, "attributes", "", "in place of the former ones, a JSON object: itself, @ and a file, or - for the input")
+	return cmd
+}

@@ -1,0 +1,105 @@
+-- What deleted end users left behind (docs/adr/0027). Each of these may be repeated, by
+-- several nodes at once; rows that somebody works on are left for the next time. Each
+-- goes from some people to what is theirs by an index, person by person and until there
+-- is enough of it: a LATERAL with a LIMIT, and an EXISTS with an OFFSET, are not joined
+-- in any other way. So a look costs what it finds, whatever the tables hold.
+
+-- name: erase_whose
+SELECT tenant_id, id FROM end_users WHERE deleted_at IS NOT NULL AND id > $1 ORDER BY id LIMIT $2;
+
+-- Of all that are to be deleted only the first ones are looked at: whoever owns those
+-- deletes them, and then come the next.
+-- name: erase_threads
+SELECT tenant_id, id FROM (
+  SELECT t.tenant_id, t.id
+  FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
+    SELECT tenant_id, id FROM threads
+    WHERE end_user_id = u.id AND deleted_at IS NULL AND (tenant_id = u.tenant_id) IS TRUE
+    LIMIT $5
+  ) t
+  LIMIT $5
+) standing
+WHERE coalesce(shard_of(id), -1) = ANY ($3::int[])
+LIMIT $4;
+
+-- The run's row is locked first, as whoever changes its approvals does (docs/adr/0017).
+-- name: erase_runs
+SELECT r.tenant_id, r.id, r.finished_at
+FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
+  SELECT tenant_id, id, finished_at FROM runs
+  WHERE person_id = u.id AND finished_at < now() - $4::interval AND (tenant_id = u.tenant_id) IS TRUE
+  LIMIT $3 FOR UPDATE SKIP LOCKED
+) r
+LIMIT $3;
+
+-- Of what endpoints hear only the end of a run has content. It is made in the same
+-- commit as the run's end and has the same time, and its deliveries' ids begin with the
+-- millisecond of it. So few bodies are read, however much the endpoints hear.
+-- name: erase_told
+SELECT d.id, r.id FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::uuid[], $5::uuid[]) AS r (tenant_id, id, at, first, behind), LATERAL (
+  SELECT id, body FROM webhook_deliveries
+  WHERE tenant_id = r.tenant_id AND id >= r.first AND id < r.behind AND created_at = r.at AND type IN ('run.completed', 'run.failed')
+  OFFSET 0
+) d
+WHERE position(convert_to(r.id::text, 'UTF8') IN d.body) > 0;
+
+-- Who settles some just now is not waited for.
+-- name: erase_deliveries
+DELETE FROM webhook_deliveries d USING (
+  SELECT tenant_id, id FROM webhook_deliveries WHERE tenant_id = ANY ($1::uuid[]) AND id = ANY ($2::uuid[]) FOR UPDATE SKIP LOCKED
+) free
+WHERE d.tenant_id = free.tenant_id AND d.id = free.id
+RETURNING d.id;
+
+-- name: erase_approval_timers
+DELETE FROM timers t USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id), approvals a
+WHERE a.run_id = r.id AND (a.tenant_id = r.tenant_id) IS TRUE
+  AND t.tenant_id = a.tenant_id AND t.kind = 'approval' AND t.entity_id = a.id;
+
+-- name: erase_run_timers
+DELETE FROM timers t USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id)
+WHERE t.tenant_id = r.tenant_id AND t.kind = 'run' AND t.entity_id = r.id;
+
+-- name: erase_approvals
+DELETE FROM approvals a USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id)
+WHERE a.run_id = r.id AND (a.tenant_id = r.tenant_id) IS TRUE;
+
+-- name: erase_marks
+DELETE FROM run_marks m USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id) WHERE m.tenant_id = r.tenant_id AND m.run_id = r.id;
+
+-- name: erase_steps
+DELETE FROM run_steps s USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id) WHERE s.tenant_id = r.tenant_id AND s.run_id = r.id;
+
+-- name: erase_ended
+DELETE FROM runs r USING unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id) WHERE r.tenant_id = e.tenant_id AND r.id = e.id;
+
+-- Threads that are deleted and in which nothing is open. Their rows stay, as those of
+-- all deleted threads, and say nothing.
+-- name: erase_conversations
+SELECT t.tenant_id, t.id
+FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
+  SELECT tenant_id, id FROM threads c
+  WHERE end_user_id = u.id AND deleted_at < now() - $4::interval AND (tenant_id = u.tenant_id) IS TRUE
+    AND NOT EXISTS (SELECT FROM runs r WHERE r.tenant_id = c.tenant_id AND r.thread_id = c.id AND r.finished_at IS NULL OFFSET 0)
+  LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+) t
+LIMIT $3;
+
+-- name: erase_messages
+DELETE FROM messages m USING unnest($1::uuid[], $2::uuid[]) AS t (tenant_id, id) WHERE m.tenant_id = t.tenant_id AND m.thread_id = t.id;
+
+-- name: erase_titles
+UPDATE threads t SET title = NULL, end_user_id = NULL, created_by = 'embed:erased' FROM unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id)
+WHERE t.tenant_id = e.tenant_id AND t.id = e.id;
+
+-- The rows of the people, once nothing can come any more and nothing is left.
+-- name: erase_people
+DELETE FROM end_users p USING (
+  SELECT e.tenant_id, e.id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id)
+  JOIN end_users e ON e.tenant_id = u.tenant_id AND e.id = u.id
+  WHERE e.deleted_at < now() - $3::interval
+    AND NOT EXISTS (SELECT FROM threads t WHERE t.end_user_id = e.id AND (t.tenant_id = e.tenant_id) IS TRUE OFFSET 0)
+    AND NOT EXISTS (SELECT FROM runs r WHERE r.person_id = e.id AND (r.tenant_id = e.tenant_id) IS TRUE OFFSET 0)
+  FOR UPDATE OF e SKIP LOCKED
+) gone
+WHERE p.tenant_id = gone.tenant_id AND p.id = gone.id;

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
+)
+
+const endUserWord = "end user"
+
+// EndUserFilter narrows a list of end users; nil fields say nothing.
+type EndUserFilter struct {
+	ExternalID *string
+	Tag        *string
+}
+
+// EndUsers lists end users, newest first, from behind at; one more than limit may come.
+func (v View) EndUsers(ctx context.Context, f EndUserFilter, at id.EndUserID, limit int) ([]api.EndUser, error) {
+	from, n := before(at.UUID, limit)
+	return all[api.EndUser](ctx, v, "end_users", v.tenant, from, f.ExternalID, f.Tag, n)
+}
+
+// EndUser is one end user.
+func (v View) EndUser(ctx context.Context, u id.EndUserID) (*api.EndUser, error) {
+	return found[api.EndUser](endUserWord)(one[api.EndUser](ctx, v, "end_user", v.tenant, u))
+}
+
+// EndUserLive reports whether there is such an end user who has not been deleted.
+func (v View) EndUserLive(ctx context.Context, u id.EndUserID) (bool, error) {
+	rows, err := scalars[id.EndUserID](ctx, v, "end_user_live", v.tenant, u)
+	return len(rows) > 0, err
+}
+
+// UpsertEndUser is the end user whom the tenant calls externalID: as an identity token
+// says (open-parts.md, End users). What it does not say (nil) stays as it was, an empty
+// name or email is none; meta goes into attributes.meta, and an array meta.groups into
+// attributes.groups. Who is known like that already is not written.
+func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *string, meta json.RawMessage) (id.EndUserID, error) {
+	said := identified{name, email, meta}
+	for {
+		known, err := one[api.EndUser](ctx, t.View, "end_user_known", t.tenant, externalID)
+		if err != nil {
+			return id.EndUserID{}, err
+		}
+		if known == nil {
+			u := &api.EndUser{ID: id.EndUserID{UUID: id.NewAnywhere()}, Attributes: json.RawMessage("{}")}
+			if _, err := said.over(u); err != nil {
+				return id.EndUserID{}, err
+			}
+			made, err := scalars[id.EndUserID](ctx, t.View, "end_user_insert", t.tenant, u.ID, externalID, u.Name, u.Email, jsonArg(u.Attributes))
+			if err != nil {
+				return id.EndUserID{}, fmt.Errorf("insert end user: %w", err)
+			}
+			if len(made) == 1 {
+				return u.ID, nil
+			}
+			continue // somebody else was first
+		}
+		if news, err := said.over(known); err != nil || !news {
+			return known.ID, err
+		}
+		if known, err = one[api.EndUser](ctx, t.View, "end_user_lock", t.tenant, known.ID); err != nil {
+			return id.EndUserID{}, err
+		}
+		if known == nil {
+			continue // deleted meanwhile
+		}
+		if news, err := said.over(known); err != nil || !news {
+			return known.ID, err
+		}
+		_, err = t.putEndUser(ctx, known)
+		return known.ID, err
+	}
+}
+
+func (t *Tx) putEndUser(ctx context.Context, u *api.EndUser) (*api.EndUser, error) {
+	row, err := one[api.EndUser](ctx, t.View, "end_user_update", t.tenant, u.ID, u.Name, u.Email, jsonArg(u.Attributes), u.Tags, u.Residency)
+	if err != nil {
+		return nil, fmt.Errorf("update end user %s: %w", u.ID, err)
+	}
+	return row, nil
+}
+
+// identified is what an identity token says of a person.
+type identified struct {
+	name, email *string         // nil: nothing
+	meta        json.RawMessage // an object; nil: nothing
+}
+
+// over puts what is said over what is known, and reports whether that is news.
+func (s identified) over(u *api.EndUser) (news bool, err error) {
+	for _, f := range []struct {
+		known **string
+		said  *string
+	}{{&u.Name, s.name}, {&u.Email, s.email}} {
+		if f.said == nil {
+			continue
+		}
+		said := f.said
+		if *said == "" {
+			said = nil
+		}
+		if (said == nil) != (*f.known == nil) || said != nil && *said != **f.known {
+			*f.known, news = said, true
+		}
+	}
+	if s.meta == nil {
+		return news, nil
+	}
+	attributes := map[string]json.RawMessage{}
+	if err := json.Unmarshal(u.Attributes, &attributes); err != nil {
+		return false, fmt.Errorf("read the attributes of end user %s: %w", u.ID, err)
+	}
+	said := map[string]json.RawMessage{}
+	if err := json.Unmarshal(s.meta, &said); err != nil {
+		return false, fmt.Errorf("read the meta of an identity token: %w", err)
+	}
+	groups := said["groups"]
+	if len(groups) > 0 && groups[0] != '[' {
+		groups = nil
+	}
+	changed := false
+	for name, value := range map[string]json.RawMessage{"meta": s.meta, "groups": groups} {
+		if value == nil {
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, value); err != nil {
+			return false, fmt.Errorf("read the meta of an identity token: %w", err)
+		}
+		if !bytes.Equal(attributes[name], compact.Bytes()) {
+			attributes[name], changed = compact.Bytes(), true
+		}
+	}
+	if !changed {
+		return news, nil
+	}
+	if u.Attributes, err = encoded(attributes); err != nil {
+		return false, fmt.Errorf("encode the attributes of end user %s: %w", u.ID, err)
+	}
+	return true, nil
+}
+
+// encoded is a value whose texts stay as they were sent.
+func encoded(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(out.Bytes()), nil
+}
+
+// UpdateEndUser changes what the patch names. It must have been checked.
+func (t *Tx) UpdateEndUser(ctx context.Context, u id.EndUserID, in *api.EndUserPatch) (*api.EndUser, error) {
+	row, err := found[api.EndUser](endUserWord)(one[api.EndUser](ctx, t.View, "end_user_lock", t.tenant, u))
+	if err != nil {
+		return nil, err
+	}
+	row.Name = in.Name.OrPtr(row.Name)
+	row.Email = in.Email.OrPtr(row.Email)
+	row.Residency = in.Residency.OrPtr(row.Residency)
+	set(&row.Tags, in.Tags)
+	if in.Attributes != nil {
+		row.Attributes = json.RawMessage(in.Attributes)
+	}
+	if row, err = t.putEndUser(ctx, row); err != nil {
+		return nil, err
+	}
+	return row, t.Audit(ctx, "end_user.update", "end_user", u.UUID, nil)
+}
+
+// DeleteEndUser removes an end user: from the commit on nobody finds him, and his
+// external id is free. What he left behind is erased afterwards (feed.Sweep).
+func (t *Tx) DeleteEndUser(ctx context.Context, u id.EndUserID) error {
+	n, err := t.exec(ctx, "end_user_delete", t.tenant, u)
+	if err == nil && n == 0 {
+		err = problem.NotFound(endUserWord)
+	}
+	if err != nil {
+		return err
+	}
+	return t.Audit(ctx, "end_user.delete", "end_user", u.UUID, nil)
+}
+
+// ThreadsOfEndUser are up to limit threads of an end user, deleted or not, that are to be
+// deleted: those in which something goes on first, then the newest.
+func (v View) ThreadsOfEndUser(ctx context.Context, u id.EndUserID, limit int) ([]id.ThreadID, error) {
+	return scalars[id.ThreadID](ctx, v, "end_user_threads", v.tenant, u, limit)
+}

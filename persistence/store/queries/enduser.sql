@@ -1,0 +1,44 @@
+-- name: end_users
+SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users
+WHERE tenant_id = $1 AND id < $2 AND deleted_at IS NULL AND ($3::text IS NULL OR external_id = $3) AND ($4::text IS NULL OR tags @> ARRAY[$4]) ORDER BY id DESC LIMIT $5
+
+-- name: end_user
+SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users
+WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
+
+-- name: end_user_lock
+SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users
+WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE
+
+-- name: end_user_live
+SELECT id FROM end_users WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
+
+-- name: end_user_known
+SELECT id, external_id, name, email, attributes, tags, residency, created_at, updated_at FROM end_users
+WHERE tenant_id = $1 AND external_id = $2 AND deleted_at IS NULL
+
+-- name: end_user_insert
+INSERT INTO end_users (tenant_id, id, external_id, name, email, attributes) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant_id, external_id) WHERE deleted_at IS NULL DO NOTHING
+RETURNING id
+
+-- name: end_user_update
+UPDATE end_users SET name = $3, email = $4, attributes = $5, tags = $6, residency = $7, updated_at = now()
+WHERE tenant_id = $1 AND id = $2
+RETURNING id, external_id, name, email, attributes, tags, residency, created_at, updated_at
+
+-- Nothing of the person stays in the row.
+-- name: end_user_delete
+UPDATE end_users SET deleted_at = now(), updated_at = now(), external_id = id::text, name = NULL, email = NULL, attributes = '{}', tags = '{}', residency = NULL
+WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
+
+-- Those in which something goes on come first. The tenant is compared so that it is
+-- runs_person and threads_end_user that are gone by.
+-- name: end_user_threads
+WITH open AS MATERIALIZED (
+  SELECT DISTINCT thread_id AS id FROM runs
+  WHERE (tenant_id = $1) IS TRUE AND person_id = $2 AND finished_at IS NULL AND thread_id IS NOT NULL
+)
+SELECT t.id FROM threads t LEFT JOIN open o ON o.id = t.id
+WHERE (t.tenant_id = $1) IS TRUE AND t.end_user_id = $2 AND t.deleted_at IS NULL
+ORDER BY o.id IS NULL, t.id DESC LIMIT $3

@@ -1,0 +1,62 @@
+package embed
+
+import (
+	"context"
+	"strings"
+
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/embed/widget"
+)
+
+const demoPath = "/embed/v1/demo"
+
+func (e *Embed) assetRoutes(t *edge.Table) {
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: widget.ScriptPath, ID: "getWidget", Tag: Tag, Bucket: edge.BucketNone, MediaType: "text/javascript",
+		Summary:     "Load the widget",
+		Description: "One file: script tag, custom element and headless client. It has an ETag. A service that was built without it answers EMBED_BUNDLE_UNAVAILABLE.",
+		Codes:       []problem.Code{problem.CodeEmbedBundleUnavailable}}, e.script)
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: demoPath, ID: "getWidgetDemo", Bucket: edge.BucketNone, MediaType: "text/html", Hidden: true,
+		Summary: "A page with the widget", Tag: Tag}, e.demo)
+}
+
+func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	bundle, ok := e.Bundle()
+	if !ok {
+		return nil, problem.New(problem.CodeEmbedBundleUnavailable, "This build of the service has no widget: build it with make build.")
+	}
+	a := &edge.RawAnswer{ContentType: "text/javascript; charset=utf-8", Body: bundle.JS, Headers: []edge.Header{
+		{Name: "ETag", Value: bundle.ETag},
+		{Name: "Cache-Control", Value: "public, max-age=300, stale-while-revalidate=86400"},
+		{Name: "Vary", Value: "Accept-Encoding"},
+		{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin it by its hash
+		{Name: "Cross-Origin-Resource-Policy", Value: "cross-origin"},
+	}}
+	if matches(in.Header("If-None-Match"), bundle.ETag) {
+		a.Status, a.ContentType, a.Body = 304, "", nil
+		return a, nil
+	}
+	if in.AcceptsGzip() {
+		a.Body = bundle.Gzip
+		a.Headers = append(a.Headers, edge.Header{Name: "Content-Encoding", Value: "gzip"})
+	}
+	return a, nil
+}
+
+// matches reports whether an If-None-Match names the tag.
+func matches(field, tag string) bool {
+	for one := range strings.SplitSeq(field, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Embed) demo(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	if e.Production {
+		return nil, problem.New(problem.CodeNotFound, "There is no such route.")
+	}
+	return &edge.RawAnswer{ContentType: "text/html; charset=utf-8", Body: widget.DemoPage(in.Values().Get("key"), strings.TrimSuffix(e.PublicURL, "/")),
+		Headers: []edge.Header{{Name: "Content-Security-Policy", Value: widget.DemoPolicy}, {Name: "Referrer-Policy", Value: "same-origin"}}}, nil
+}

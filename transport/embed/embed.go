@@ -1,0 +1,181 @@
+package embed
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/embed"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/id"
+	"agentsvc/transport/edge"
+	"agentsvc/transport/embed/session"
+	"agentsvc/transport/embed/widget"
+	"agentsvc/transport/platform"
+)
+
+const (
+	maxKeys = 1 << 12
+	keysFor = 30 * time.Second
+	// What nobody knows is remembered for a moment: one that is asked for again and
+	// again is not looked up each time.
+	maxAbsent = 1 << 14
+	absentFor = 2 * time.Second
+	maxPeople = 1 << 16
+	peopleFor = 30 * time.Second
+)
+
+// Rows finds embed keys, revoked and paused ones too; nil is none (store.EmbedKeys).
+type Rows interface {
+	Find(ctx context.Context, k id.EmbedKeyID) (*store.EmbedAccess, error)
+	// Open opens a key's identity secret, zero where it has none.
+	Open(key *store.EmbedAccess) (vault.Secret, error)
+}
+
+// Scopes of the buckets of addresses (service.md, Limits: Embed per IP).
+const (
+	ScopeConfig  = "config"
+	ScopeSession = "session"
+)
+
+// Limits are the buckets and places of the embed API, over all nodes (service.md,
+// Limits). Each error is a *problem.Error.
+type Limits interface {
+	// IP takes a token of a client's address.
+	IP(ctx context.Context, scope string, ip netip.Addr) error
+	// Mint takes one of the sessions that a key of that rate may have a minute.
+	Mint(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int) error
+	// Post takes one of a visitor's messages and one of its key's.
+	Post(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int, visitor id.VisitorID) error
+	// Read takes one of a visitor's reads.
+	Read(ctx context.Context, t id.TenantID, visitor id.VisitorID) error
+	// Stream takes one of a visitor's places for open streams, until release.
+	Stream(ctx context.Context, t id.TenantID, key id.EmbedKeyID, visitor id.VisitorID) (release func(), err error)
+}
+
+// Streams opens the redacted event streams of runs.
+type Streams interface {
+	OpenRelay(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error)
+}
+
+// Host carries out what visitors order (platform.Platform).
+type Host interface {
+	// Say posts a message under the rules of embed threads.
+	Say(ctx context.Context, c *edge.Caller, s platform.Saying) (*platform.Said, error)
+	// Cancel ends a run.
+	Cancel(ctx context.Context, c *edge.Caller, run id.RunID) (*api.RunStatus, error)
+}
+
+// Config joins the embed API with the rest. Everything but Production, Bundle, Valid
+// and Now is required.
+type Config struct {
+	Rows    Rows
+	Store   *store.Store
+	Limits  Limits
+	Streams Streams
+	Signer  *session.Signer
+	// TokenTTL is how long a session token lives.
+	TokenTTL time.Duration
+	// PublicURL is where the service is: the origin of a page that says none.
+	PublicURL string
+	// Production hides the demo page.
+	Production bool
+	// Bundle is the widget, if this build has it; nil: widget.Bundle.
+	Bundle func() (widget.Asset, bool)
+	// Valid says whether this node still holds its lease; while it does not, nothing
+	// that is remembered counts. nil: always.
+	Valid func() bool
+	Now   func() time.Time
+}
+
+// Embed is the embed API of one node, and what it remembers of keys and end users; it
+// is the platform's Embeds. Register puts the routes into a table.
+type Embed struct {
+	Config
+	host   Host
+	public string // the origin of PublicURL
+	known  *store.Cache[id.EmbedKeyID, *store.EmbedAccess]
+	absent *store.Cache[id.EmbedKeyID, struct{}]
+	people *store.Cache[person, struct{}]
+	gone   *store.Cache[person, struct{}]
+}
+
+type person struct {
+	tenant id.TenantID
+	user   id.EndUserID
+}
+
+// New makes an Embed that remembers nothing.
+func New(cfg Config) *Embed {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Bundle == nil {
+		cfg.Bundle = widget.Bundle
+	}
+	return &Embed{
+		Config: cfg,
+		public: embed.OfURL(cfg.PublicURL),
+		known:  store.NewCache[id.EmbedKeyID, *store.EmbedAccess](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid}),
+		absent: store.NewCache[id.EmbedKeyID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
+		people: store.NewCache[person, struct{}](store.CacheConfig{Max: maxPeople, TTL: peopleFor, Now: cfg.Now, Valid: cfg.Valid}),
+		gone:   store.NewCache[person, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
+	}
+}
+
+// Forget implements platform.Embeds.
+func (e *Embed) Forget(_ id.TenantID, k id.EmbedKeyID) {
+	e.known.Drop(k)
+	e.absent.Drop(k)
+}
+
+// ForgetEndUser implements platform.Embeds.
+func (e *Embed) ForgetEndUser(t id.TenantID, u id.EndUserID) {
+	e.people.Drop(person{t, u})
+	e.gone.Drop(person{t, u})
+}
+
+// ForgetAll implements platform.Embeds.
+func (e *Embed) ForgetAll() {
+	e.known.Clear()
+	e.absent.Clear()
+	e.people.Clear()
+	e.gone.Clear()
+}
+
+// find is a key, nil for none. Who asks for what is not there does so inside the
+// look-up of what is absent: a Forget meanwhile repeats both.
+func (e *Embed) find(ctx context.Context, k id.EmbedKeyID) (*store.EmbedAccess, error) {
+	if key, ok := e.known.Get(k); ok {
+		return key, nil
+	}
+	var key *store.EmbedAccess
+	_, _, err := e.absent.Load(ctx, k, func(ctx context.Context) (none struct{}, gone bool, err error) {
+		key, _, err = e.known.Load(ctx, k, func(ctx context.Context) (*store.EmbedAccess, bool, error) {
+			found, err := e.Rows.Find(ctx, k)
+			return found, found != nil, err
+		})
+		return none, key == nil, err
+	})
+	return key, err
+}
+
+// there reports whether an end user has not been deleted. One that was is remembered
+// for a moment, as a key that nobody knows is: his token costs no look-up each time.
+func (e *Embed) there(ctx context.Context, t id.TenantID, u id.EndUserID) (bool, error) {
+	who := person{t, u}
+	if _, ok := e.people.Get(who); ok {
+		return true, nil
+	}
+	_, gone, err := e.gone.Load(ctx, who, func(ctx context.Context) (none struct{}, gone bool, err error) {
+		_, live, err := e.people.Load(ctx, who, func(ctx context.Context) (none struct{}, ok bool, err error) {
+			ok, err = e.Store.View(t).EndUserLive(ctx, u)
+			return none, ok, err
+		})
+		return none, !live, err
+	})
+	return !gone, err
+}

@@ -1,0 +1,513 @@
+// One conversation: what was said, what is being said, and what the browser
+// remembers of it. Knows nothing of the page; ui.ts shows it.
+
+import { ApiError, type History, type Page, type Thread } from "./api";
+import { uuid, type Client } from "./client";
+import { Reply } from "./reply";
+
+/** Turn is one message as it is shown. */
+export interface Turn {
+  readonly id: string; // its own; for what a visitor sends the idempotency key, too
+  readonly role: "user" | "assistant";
+  text: string;
+  at: number;
+  /** sending and unsent are a visitor's, live is a reply's. */
+  state: "sending" | "unsent" | "live" | "done" | "failed";
+  phase: Reply["phase"];
+  /** The connection behind a live reply is gone for the moment. */
+  adrift: boolean;
+  /** Why it failed. */
+  code: string;
+}
+
+export interface Notice {
+  code: string;
+  /** What the visitor can do about it. */
+  action: "new" | null;
+}
+
+/** View shows a conversation. */
+export interface View {
+  /** Everything anew. */
+  reset(turns: readonly Turn[]): void;
+  add(turn: Turn): void;
+  update(turn: Turn): void;
+  remove(turn: Turn): void;
+  /** What is going on: nothing, a message on its way, or a reply. */
+  busy(state: Busy): void;
+  notice(notice: Notice | null): void;
+  loading(on: boolean): void;
+  draft(text: string): void;
+}
+
+export type Busy = "idle" | "sending" | "replying" | "waiting";
+
+/** What a page can listen to; see docs/widget.md. */
+export interface ChatEvents {
+  message: { role: "user" | "assistant"; text: string; threadId: string; runId: string };
+  waiting: { threadId: string; runId: string };
+  error: { code: string; detail: string; reason: string | null; runId: string | null };
+}
+
+type Emit = <K extends keyof ChatEvents>(name: K, event: ChatEvents[K]) => void;
+
+/** What is kept of the current thread: whose it is, and when a tab last did something to it. */
+interface Place {
+  owner: string;
+  id: string;
+  at: number;
+}
+
+/** What is kept of what was typed and not sent. */
+interface Draft {
+  owner: string;
+  text: string;
+}
+
+/** Whose a draft is that a visitor wrote who is nobody in particular. */
+const ANONYMOUS = "v:";
+
+/** So many messages at the end of a thread may wait for their answers. */
+const OWED = 3;
+
+export class Chat {
+  #turns: Turn[] = [];
+  #threadId: string | null = null;
+  #live: Turn[] = []; // replies that are followed, oldest first
+  #runs = new Map<Turn, string>();
+  #scope = new AbortController(); // of what belongs to the thread on view
+  #queue: Promise<void> = Promise.resolve();
+  #restored = false;
+  #recalled = false; // the draft that was kept, if there was one
+  #me = ""; // who the visitor is, as soon as a session says so
+  #stale = false;
+  #missed = false; // another tab did something while we were busy
+  #loading: Promise<void> = Promise.resolve(); // a message waits for what is read
+  readonly #unwatch: () => void;
+  readonly #client: Client;
+  readonly #view: View;
+  readonly #emit: Emit;
+  readonly #visible: () => boolean; // whether anybody looks
+
+  constructor(client: Client, view: View, emit: Emit, visible: () => boolean) {
+    this.#client = client;
+    this.#view = view;
+    this.#emit = emit;
+    this.#visible = visible;
+    this.#unwatch = client.store.watch((name) => {
+      if (name === "thread") this.#elsewhere();
+    });
+  }
+
+  get busy(): Busy {
+    if (this.#turns.some((t) => t.state === "sending")) return "sending";
+    if (this.#live.length === 0) return "idle";
+    // A run that waits for a person takes the next message: it is queued.
+    return this.#live.every((t) => t.phase === "waiting") ? "waiting" : "replying";
+  }
+
+  /** The thread on view. */
+  get current(): string | null {
+    return this.#threadId;
+  }
+
+  get empty(): boolean {
+    return this.#turns.length === 0;
+  }
+
+  /** restore brings back the thread that the browser was in; called when somebody looks. */
+  restore(): Promise<void> {
+    return (this.#loading = this.#loading.then(() => this.#restoreNow()));
+  }
+
+  async #restoreNow(): Promise<void> {
+    if (this.busy === "sending") return;
+    if (this.#stale && this.#threadId && this.#live.length === 0) {
+      this.#stale = false;
+      return this.#load(this.#threadId, true);
+    }
+    if (this.#restored) return;
+    const place = this.#place();
+    const draft = this.#draft();
+    if (!this.#client.identified) this.#recall(ANONYMOUS);
+    // An end user's thread waits until the page has said who the visitor is.
+    if (place && place.owner[0] === "e" && !this.#client.identified) return;
+    this.#restored = true;
+    const asks = draft && draft.owner !== ANONYMOUS && !this.#recalled && this.#client.identified;
+    if (!place && !asks) return;
+    try {
+      this.#view.loading(true);
+      const scope = this.#scope;
+      const owner = await this.#owner();
+      if (scope.signal.aborted) return;
+      if (asks) this.#recall(owner);
+      if (owner === place?.owner) await this.#load(place.id, true);
+    } catch (e) {
+      this.#fail(e);
+    } finally {
+      this.#view.loading(false);
+    }
+  }
+
+  /** recall puts the draft that was kept back into the field, where it is the visitor's. */
+  #recall(owner: string): void {
+    const draft = this.#draft();
+    if (this.#recalled || !draft) return;
+    if (draft.owner === owner) this.#view.draft(draft.text);
+    else if (this.#client.identified) this.#client.store.set("draft", null);
+    this.#recalled = draft.owner === owner;
+  }
+
+  /** write keeps what is typed; of somebody identified, as soon as it is known who that is. */
+  write(text: string): void {
+    const owner = this.#client.identified ? this.#me : ANONYMOUS;
+    this.#recalled = true;
+    this.#client.store.set("draft", text && owner ? JSON.stringify({ owner, text }) : null);
+  }
+
+  /** send posts a message of the visitor's. */
+  async send(text: string): Promise<void> {
+    const busy = this.busy;
+    if (!text.trim() || busy === "sending" || busy === "replying") return;
+    this.#view.notice(null);
+    const turn: Turn = { id: uuid(), role: "user", text, at: Date.now(), state: "sending", phase: "thinking", adrift: false, code: "" };
+    this.#turns.push(turn);
+    this.#view.add(turn);
+    await this.#post(turn);
+  }
+
+  /** retry sends again what was not sent, or what got no answer. */
+  async retry(turn: Turn): Promise<void> {
+    const busy = this.busy;
+    if (busy === "sending" || busy === "replying") return;
+    if (turn.role === "user") {
+      this.#view.notice(null);
+      turn.state = "sending";
+      this.#view.update(turn);
+      return this.#post(turn);
+    }
+    const asked = this.#turns.slice(0, this.#turns.indexOf(turn)).reverse().find((t) => t.role === "user");
+    if (asked) await this.send(asked.text);
+  }
+
+  async #post(turn: Turn): Promise<void> {
+    this.#show();
+    await this.#loading;
+    if (!this.#turns.includes(turn)) return this.#show();
+    const { signal } = this.#scope;
+    try {
+      const sent = await this.#client.send(turn.text, { threadId: this.#threadId, idempotencyKey: turn.id, signal });
+      if (signal.aborted) return;
+      turn.state = "done";
+      this.#view.update(turn);
+      this.#threadId = sent.thread_id;
+      void this.#remember();
+      this.#emit("message", { role: "user", text: turn.text, threadId: sent.thread_id, runId: sent.run_id });
+      this.#follow(sent.run_id);
+    } catch (e) {
+      if (signal.aborted) return;
+      const code = e instanceof ApiError ? e.code : "";
+      if (code === "EMBED_RUN_IN_FLIGHT" && this.#threadId) {
+        // Another tab, or a reply that we lost sight of: show that one first.
+        this.#giveBack(turn);
+        this.#fail(e);
+        return await this.#load(this.#threadId, false);
+      }
+      if (code === "NOT_FOUND" && this.#threadId) {
+        // The thread is gone, or somebody else's: what was said begins another.
+        this.#threadId = null;
+        return this.#post(turn);
+      }
+      if (code === "EMBED_THREAD_FULL") this.#giveBack(turn);
+      else {
+        turn.state = "unsent";
+        turn.code = code;
+        this.#view.update(turn);
+      }
+      this.#fail(e);
+    } finally {
+      this.#show();
+    }
+  }
+
+  /** giveBack puts what was not sent back into the field. */
+  #giveBack(turn: Turn): void {
+    this.#turns = this.#turns.filter((t) => t !== turn);
+    this.#view.remove(turn);
+    this.#view.draft(turn.text);
+  }
+
+  /** reply is a turn for what a run says, which is still to come. */
+  #reply(runId: string): Turn {
+    const turn: Turn = { id: uuid(), role: "assistant", text: "", at: Date.now(), state: "live", phase: "thinking", adrift: false, code: "" };
+    this.#live.push(turn);
+    this.#runs.set(turn, runId);
+    return turn;
+  }
+
+  #follow(runId: string): void {
+    const turn = this.#reply(runId);
+    this.#turns.push(turn);
+    this.#view.add(turn);
+    this.#show();
+    this.#line(turn, runId);
+  }
+
+  /** line watches one run at a time: one that is queued behind another has nothing to say yet. */
+  #line(turn: Turn, runId: string): void {
+    const { signal } = this.#scope;
+    this.#queue = this.#queue.then(() => this.#watch(turn, runId, signal));
+  }
+
+  async #watch(turn: Turn, runId: string, signal: AbortSignal): Promise<void> {
+    const threadId = this.#threadId;
+    if (signal.aborted || !threadId) return;
+    const reply = new Reply();
+    reply.phase = turn.phase;
+    try {
+      for await (const event of this.#client.stream({ threadId, runId }, { signal })) {
+        if (signal.aborted) return;
+        if (event.type === "history") {
+          this.#adopt(turn, runId, event.history);
+        } else if (event.type === "connection") {
+          turn.adrift = event.state === "lost" || event.state === "retrying";
+          if (event.state === "lost") this.#report("STREAM_LOST", "the event stream could not be resumed; the conversation is polled until the service is back", runId);
+        } else {
+          const before = reply.phase;
+          reply.add(event);
+          turn.phase = reply.phase;
+          turn.text = reply.text;
+          turn.code = reply.code;
+          if (reply.phase === "waiting" && before !== "waiting") this.#emit("waiting", { threadId, runId });
+          if (reply.ended) turn.state = reply.phase === "failed" ? "failed" : "done";
+        }
+        if (turn.state === "live") {
+          this.#view.update(turn);
+          this.#show();
+        }
+      }
+    } catch (e) {
+      if (!signal.aborted) {
+        turn.state = "failed";
+        turn.code = e instanceof ApiError ? e.code : "";
+        this.#fail(e, runId);
+      }
+    }
+    if (signal.aborted) return;
+    turn.at = Date.now();
+    turn.adrift = false;
+    this.#live = this.#live.filter((t) => t !== turn);
+    this.#view.update(turn);
+    this.#show();
+    if (turn.state === "done") {
+      this.#view.notice(null);
+      this.#emit("message", { role: "assistant", text: turn.text, threadId, runId });
+    } else if (turn.phase === "failed" && turn.code !== "CANCELLED") this.#report(turn.code, "the run failed", runId);
+    if (this.#missed) this.#elsewhere();
+  }
+
+  /** adopt ends a reply by a history that it is in. */
+  #adopt(turn: Turn, runId: string, history: History): void {
+    turn.state = "done";
+    turn.phase = "completed";
+    turn.text = history.items.find((m) => m.role === "assistant" && m.run_id === runId)!.content;
+  }
+
+  /** stop cancels the reply that is under way. */
+  async stop(): Promise<void> {
+    const turn = this.#live[this.#live.length - 1];
+    const runId = turn && this.#runs.get(turn);
+    if (!runId) return;
+    try {
+      await this.#client.cancel(runId);
+    } catch (e) {
+      this.#fail(e);
+    }
+  }
+
+  /** fresh begins a new chat. */
+  fresh(): void {
+    this.#leave();
+    this.#client.store.set("thread", null);
+    this.#view.reset(this.#turns);
+    this.#show();
+  }
+
+  /** open shows another thread. */
+  async open(threadId: string): Promise<void> {
+    if (threadId === this.#threadId) return;
+    this.#leave();
+    this.#view.reset(this.#turns);
+    this.#view.loading(true);
+    await (this.#loading = this.#load(threadId, false));
+    this.#view.loading(false);
+    if (this.#threadId) void this.#remember();
+  }
+
+  threads(cursor: string | null): Promise<Page<Thread>> {
+    return this.#client.threads(cursor);
+  }
+
+  /**
+   * become is called when the visitor is somebody else: what is on view is not theirs,
+   * nor is what is in the field, where they were somebody before.
+   */
+  become(forget: boolean, another = forget): void {
+    this.#leave();
+    this.#restored = false;
+    this.#me = "";
+    if (another) {
+      this.#recalled = false;
+      this.#view.draft("");
+    }
+    if (forget) this.#client.store.set("thread", null);
+    this.#view.reset(this.#turns);
+    this.#show();
+    if (this.#visible()) void this.restore();
+  }
+
+  /** look is called when somebody looks again. */
+  look(): void {
+    if (this.#stale || !this.#restored) void this.restore();
+  }
+
+  close(): void {
+    this.#scope.abort();
+    this.#unwatch();
+  }
+
+  #leave(): void {
+    this.#scope.abort();
+    this.#scope = new AbortController();
+    this.#queue = Promise.resolve();
+    this.#turns = [];
+    this.#live = [];
+    this.#runs.clear();
+    this.#threadId = null;
+    this.#stale = this.#missed = false;
+    this.#restored = true;
+    this.#view.notice(null);
+  }
+
+  /**
+   * load shows a thread as the service has it, and follows its run in flight. quiet:
+   * one that is not there any more is no failure.
+   */
+  async #load(threadId: string, quiet: boolean): Promise<void> {
+    const { signal } = this.#scope;
+    try {
+      const history = await this.#client.history(threadId, signal);
+      if (signal.aborted) return;
+      const unsent = this.#turns.filter((t) => t.state === "unsent" || t.state === "sending");
+      this.#threadId = threadId;
+      this.#live = [];
+      this.#runs.clear();
+      this.#scope.abort();
+      this.#scope = new AbortController();
+      this.#queue = Promise.resolve();
+      // What the visitor said last and got no answer to: its runs say what became of it.
+      const answered = history.items.map((m) => m.role).lastIndexOf("assistant");
+      this.#turns = history.items.flatMap((m, i) => {
+        const turn: Turn = {
+          id: m.id,
+          role: m.role === "user" ? "user" : "assistant",
+          text: m.content,
+          at: Date.parse(m.created_at),
+          state: "done",
+          phase: "completed",
+          adrift: false,
+          code: "",
+        };
+        return i > answered && i >= history.items.length - OWED && m.run_id ? [turn, this.#reply(m.run_id)] : [turn];
+      });
+      this.#turns.push(...unsent);
+      this.#view.reset(this.#turns);
+      for (const [turn, run] of this.#runs) this.#line(turn, run);
+      this.#show();
+    } catch (e) {
+      if (signal.aborted) return;
+      if (e instanceof ApiError && e.code === "NOT_FOUND" && quiet) this.#client.store.set("thread", null);
+      else this.#fail(e);
+    }
+  }
+
+  /** elsewhere is called when another tab did something to the thread. */
+  #elsewhere(): void {
+    // What is under way here goes first; then it is seen to. What is only read is not
+    // announced in turn, else two tabs would have no end of it.
+    this.#missed = this.busy !== "idle";
+    if (this.#missed) return;
+    const place = this.#place();
+    if (!place) {
+      if (this.#threadId) {
+        this.#leave();
+        this.#view.reset(this.#turns);
+        this.#show();
+      }
+      return;
+    }
+    if (!this.#threadId) this.#restored = false;
+    else if (place.id !== this.#threadId) {
+      this.#leave();
+      this.#restored = false;
+    } else this.#stale = true;
+    if (this.#visible()) void this.restore();
+  }
+
+  #place(): Place | null {
+    const { owner, id, at } = this.#kept<Place>("thread");
+    return owner && typeof id === "string" ? { owner, id, at: Number(at) } : null;
+  }
+
+  #draft(): Draft | null {
+    const { owner, text } = this.#kept<Draft>("draft");
+    return owner && typeof text === "string" ? { owner, text } : null;
+  }
+
+  /** kept is what the browser keeps under a name, and has an owner; or nothing. */
+  #kept<T extends { owner: string }>(name: string): Partial<T> {
+    try {
+      const v = JSON.parse(this.#client.store.get(name)!) as Partial<T> | null;
+      return typeof v?.owner === "string" ? v : {};
+    } catch {
+      return {};
+    }
+  }
+
+  async #owner(): Promise<string> {
+    const { signal } = this.#scope;
+    const s = await this.#client.session();
+    const owner = s.end_user_id ? "e:" + s.end_user_id : "v:" + s.visitor_id;
+    if (!signal.aborted) this.#me = owner;
+    return owner;
+  }
+
+  async #remember(): Promise<void> {
+    const { signal } = this.#scope;
+    const id = this.#threadId;
+    try {
+      const owner = await this.#owner();
+      if (id && !signal.aborted) this.#client.store.set("thread", JSON.stringify({ owner, id, at: Date.now() }));
+    } catch {
+      // Without a session there is nothing to remember; whatever is tried next says why.
+    }
+  }
+
+  #show(): void {
+    this.#view.busy(this.busy);
+  }
+
+  #fail(e: unknown, runId: string | null = null): void {
+    if (!(e instanceof ApiError)) {
+      if (e instanceof Error && e.name === "AbortError") return;
+      e = new ApiError(0, "INTERNAL", String(e));
+    }
+    const { code, detail, reason } = e as ApiError;
+    this.#view.notice({ code, action: code === "EMBED_THREAD_FULL" ? "new" : null });
+    this.#emit("error", { code, detail, reason, runId });
+  }
+
+  #report(code: string, detail: string, runId: string): void {
+    this.#emit("error", { code, detail, reason: null, runId });
+  }
+}

@@ -1,0 +1,275 @@
+// The embed API without a user interface.
+
+import { ApiError, problem, type Config, type History, type Page, type RunEvent, type RunState, type Sent, type Session, type Thread } from "./api";
+import { sleep, systemClock, type Clock } from "./clock";
+import { Emitter } from "./emitter";
+import { follow, type RunRef } from "./follow";
+import { frames, type Frame } from "./sse";
+import { Store } from "./store";
+
+/** A token of the page's back end, or a function that fetches a fresh one. */
+export type UserToken = string | (() => string | Promise<string>);
+
+export interface ClientOptions {
+  /** The publishable key, svc_pk_… */
+  key: string;
+  /** Where the service is, without a slash at the end. */
+  baseUrl: string;
+  userToken?: UserToken | undefined;
+  fetch?: typeof fetch;
+  clock?: Clock;
+}
+
+export interface ClientEvents {
+  /** A session was minted, which is also how an identity takes hold. */
+  session: { visitorId: string; endUserId: string | null };
+}
+
+interface Call {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal | undefined;
+  stream?: boolean;
+}
+
+const TIMEOUT = 30_000;
+/** A token is renewed when it has less than this left, or a tenth of its life. */
+const RENEW_BEFORE = 30_000;
+/** A refused send is repeated by itself when it may be so soon. */
+const PATIENCE = 10_000;
+const SENDS = 3;
+
+/** Client speaks for one visitor of one embed key. It renews its session by itself. */
+export class Client extends Emitter<ClientEvents> {
+  readonly store: Store;
+  readonly baseUrl: string;
+  readonly #key: string;
+  readonly #clock: Clock;
+  readonly #http: typeof fetch;
+  #user: UserToken | undefined;
+  #current: Session | null = null;
+  #renewAt = 0;
+  #minting: Promise<Session> | null = null;
+  #identity = 0; // counts identify and logout
+  readonly #end = new AbortController();
+  readonly #unwatch: () => void;
+
+  constructor(o: ClientOptions) {
+    super();
+    this.#key = o.key;
+    this.baseUrl = o.baseUrl.replace(/\/+$/, "");
+    this.#user = o.userToken;
+    this.#clock = o.clock ?? systemClock;
+    this.#http = o.fetch ?? ((input, init) => fetch(input, init));
+    // The id within the key outlives the key's rotation.
+    this.store = new Store(o.key.split("_")[2] || o.key);
+    this.#unwatch = this.store.watch((name, value) => {
+      if (name === "visitor" && value && this.#current && value !== this.#current.visitor) this.#current = null;
+    });
+  }
+
+  /** Whether the next session is somebody's, as far as the page has said. */
+  get identified(): boolean {
+    return this.#user !== undefined;
+  }
+
+  /** What the widget shows: needs no session. */
+  async config(signal?: AbortSignal): Promise<Config> {
+    return json(await this.#request("GET", "/config", { headers: { "X-Svc-Embed-Key": this.#key }, signal }));
+  }
+
+  /** session is the one there is, or a new one: when it is about to expire, too. */
+  async session(): Promise<Session> {
+    if (this.#current && this.#clock.now() < this.#renewAt) return this.#current;
+    const identity = this.#identity;
+    this.#minting ??= this.#mint().finally(() => {
+      if (identity === this.#identity) this.#minting = null;
+    });
+    const session = await this.#minting;
+    if (identity !== this.#identity) return this.session();
+    if (this.#current !== session) {
+      this.#current = session;
+      const end = Date.parse(session.expires_at);
+      const life = end - this.#clock.now();
+      // Where our clock is ahead it says nothing: the token holds until it is refused.
+      this.#renewAt = life > 0 ? end - Math.min(RENEW_BEFORE, life / 10) : Infinity;
+      this.emit("session", { visitorId: session.visitor_id, endUserId: session.end_user_id ?? null });
+    }
+    return session;
+  }
+
+  /** identify makes the visitor the person that the token names, from the next call on. */
+  identify(user: UserToken): void {
+    this.#become(user);
+  }
+
+  /** logout makes the visitor nobody in particular again. */
+  logout(): void {
+    this.#become(undefined);
+  }
+
+  #become(user: UserToken | undefined): void {
+    this.#identity++;
+    this.#user = user;
+    this.#current = this.#minting = null;
+  }
+
+  /**
+   * send posts a message. Where nobody knows whether it arrived it is sent again
+   * under the same idempotency key, and so never twice; give the key to repeat a
+   * send that failed for good.
+   */
+  async send(content: string, o: { threadId?: string | null; idempotencyKey?: string; signal?: AbortSignal } = {}): Promise<Sent> {
+    const body = { content, ...(o.threadId ? { thread_id: o.threadId } : {}) };
+    const headers = { "Idempotency-Key": o.idempotencyKey ?? uuid() };
+    for (let sends = 1; ; sends++) {
+      try {
+        return await json(await this.#call("POST", "/messages", { body, headers, signal: o.signal }));
+      } catch (e) {
+        if (!(e instanceof ApiError) || sends >= SENDS || e.retryAfter > PATIENCE) throw e;
+        if (!e.transient && e.code !== "IDEMPOTENCY_IN_PROGRESS") throw e;
+        await sleep(this.#clock, Math.max(e.retryAfter, 1_000 * sends), o.signal ?? this.#end.signal);
+        if (o.signal?.aborted || this.#end.signal.aborted) throw e;
+      }
+    }
+  }
+
+  /** stream is a run's events to its last one, over lost connections. */
+  stream(run: RunRef, o: { signal?: AbortSignal } = {}): AsyncGenerator<RunEvent> {
+    return follow(
+      run,
+      {
+        events: (runId, after, signal) => this.#events(runId, after, signal),
+        history: (threadId, signal) => this.history(threadId, signal),
+        online(f) {
+          if (typeof addEventListener !== "function") return () => undefined;
+          addEventListener("online", f);
+          return () => removeEventListener("online", f);
+        },
+      },
+      this.#clock,
+      o.signal ?? this.#end.signal,
+    );
+  }
+
+  async #events(runId: string, after: string | null, signal: AbortSignal): Promise<AsyncIterable<Frame>> {
+    const res = await this.#call("GET", `/runs/${encodeURIComponent(runId)}/events`, {
+      headers: { Accept: "text/event-stream", ...(after === null ? {} : { "Last-Event-ID": after }) },
+      signal,
+      stream: true,
+    });
+    return frames(res.body ?? new ReadableStream<Uint8Array>({ start: (c) => c.close() }));
+  }
+
+  /** history is the newest 100 messages of a thread, oldest first. */
+  async history(threadId: string, signal?: AbortSignal): Promise<History> {
+    return json(await this.#call("GET", `/threads/${encodeURIComponent(threadId)}/messages`, { signal }));
+  }
+
+  /** threads are the visitor's own, or those of the end user, a page at a time. */
+  async threads(cursor?: string | null, signal?: AbortSignal): Promise<Page<Thread>> {
+    return json(await this.#call("GET", "/threads" + (cursor ? "?cursor=" + encodeURIComponent(cursor) : ""), { signal }));
+  }
+
+  /** cancel ends a run; one that has ended stays as it is. */
+  async cancel(runId: string): Promise<RunState> {
+    return json(await this.#call("POST", `/runs/${encodeURIComponent(runId)}/cancel`, {}));
+  }
+
+  /** close ends everything under way; the client is of no use afterwards. */
+  close(): void {
+    this.#end.abort();
+    this.#unwatch();
+  }
+
+  async #mint(): Promise<Session> {
+    const locks = typeof navigator === "object" ? navigator.locks : undefined;
+    if (this.store.get("visitor") || !locks) return this.#mintNow();
+    // Two tabs of a newcomer must not become two visitors.
+    return await locks.request(this.store.prefix + "mint", () => this.#mintNow());
+  }
+
+  async #mintNow(): Promise<Session> {
+    const identity = this.#identity;
+    let token = "";
+    try {
+      token = typeof this.#user === "function" ? await this.#user() : this.#user ?? "";
+    } catch (e) {
+      throw new ApiError(0, "IDENTITY_TOKEN", e instanceof Error ? e.message : String(e));
+    }
+    const visitor = this.store.get("visitor");
+    const session: Session = await json(
+      await this.#request("POST", "/session", {
+        headers: { "X-Svc-Embed-Key": this.#key },
+        body: { ...(visitor ? { visitor } : {}), ...(token ? { user: { token } } : {}) },
+      }),
+    );
+    if (identity === this.#identity) this.store.set("visitor", session.visitor);
+    return session;
+  }
+
+  /** call is a request of the session's; a token that is refused is renewed once. */
+  async #call(method: string, path: string, c: Call): Promise<Response> {
+    for (let renewed = false; ; renewed = true) {
+      const session = await this.session();
+      try {
+        return await this.#request(method, path, { ...c, headers: { ...c.headers, Authorization: "Bearer " + session.token } });
+      } catch (e) {
+        if (!(e instanceof ApiError) || e.code !== "EMBED_UNAUTHORIZED" || renewed) throw e;
+        if (this.#current === session) this.#current = null;
+      }
+    }
+  }
+
+  async #request(method: string, path: string, c: Call): Promise<Response> {
+    const stop = new AbortController();
+    const abort = (): void => stop.abort();
+    let late = false;
+    const cancel = this.#clock.after(TIMEOUT, () => {
+      late = true;
+      abort();
+    });
+    // A stream listens for as long as it is read; whoever reads it ends it.
+    const signals = c.signal ? [c.signal, this.#end.signal] : [this.#end.signal];
+    for (const s of signals) {
+      if (s.aborted) abort();
+      s.addEventListener("abort", abort, { once: true });
+    }
+    try {
+      const res = await this.#http(this.baseUrl + "/v1/embed" + path, {
+        method,
+        headers: { ...c.headers, ...(c.body === undefined ? {} : { "Content-Type": "application/json" }) },
+        ...(c.body === undefined ? {} : { body: JSON.stringify(c.body) }),
+        signal: stop.signal,
+        credentials: "omit",
+        cache: "no-store",
+        redirect: "error",
+      });
+      if (!res.ok) throw await problem(res);
+      return res;
+    } catch (e) {
+      if (e instanceof ApiError || (stop.signal.aborted && !late)) throw e;
+      throw new ApiError(0, "NETWORK", e instanceof Error ? e.message : String(e));
+    } finally {
+      cancel();
+      if (!c.stream) for (const s of signals) s.removeEventListener("abort", abort);
+    }
+  }
+}
+
+async function json<T>(res: Response): Promise<T> {
+  try {
+    return (await res.json()) as T;
+  } catch (e) {
+    throw new ApiError(0, "NETWORK", e instanceof Error ? e.message : String(e));
+  }
+}
+
+/** uuid is random, on pages without a secure context too. */
+export function uuid(): string {
+  const b = crypto.getRandomValues(new Uint8Array(16));
+  b[6] = (b[6]! & 0x0f) | 0x40;
+  b[8] = (b[8]! & 0x3f) | 0x80;
+  const hex = [...b].map((x) => x.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}

@@ -1,0 +1,282 @@
+// A small, safe subset of Markdown: paragraphs, bold, italic, code, lists and
+// links. Whatever else a text holds is text: there is no HTML and there are no
+// pictures. The result is a tree of plain nodes; dom.ts shows it with textContent.
+
+export type Inline =
+  | { t: "text" | "code"; text: string }
+  | { t: "strong" | "em"; kids: Inline[] }
+  | { t: "a"; href: string; kids: Inline[] }
+  | { t: "br" };
+
+export interface Item {
+  kids: Inline[];
+  sub: Block[];
+}
+
+export type Block =
+  | { t: "p"; kids: Inline[] }
+  | { t: "pre"; text: string }
+  | { t: "ul" | "ol"; start: number; items: Item[] };
+
+const DEPTH = 6; // of marks within marks, and of lists within lists
+const TICKS = 10; // of a mark of code; as many more are text
+const LABEL = 500;
+const ADDRESS = 2000;
+// None of these tries a text again from another place: a line costs what it is long.
+const LIST = /^(\s*)(?:[-*+•]|(\d{1,9})[.)])\s+/;
+const FENCE = /^\s{0,3}(`{3,}|~{3,})/;
+const HEADING = /^\s{0,3}#{1,6}\s+(?=\S)/;
+
+/**
+ * blocks cuts a text that is clean into pieces of it that can be read on their own, so
+ * that a text that grows changes only its last one.
+ */
+export function blocks(text: string): string[] {
+  const out: string[] = [];
+  let lines: string[] = [];
+  let fence = "";
+  let list = false; // what lines begin with
+  const end = (): void => {
+    if (lines.some((l) => l.trim())) out.push(lines.join("\n"));
+    lines = [];
+  };
+  for (const line of text.split("\n")) {
+    const mark = FENCE.exec(line)?.[1];
+    if (fence) {
+      lines.push(line);
+      if (mark && mark.startsWith(fence) && line.trim() === mark) {
+        fence = "";
+        end();
+      }
+    } else if (mark) {
+      end();
+      fence = mark;
+      lines.push(line);
+    } else if (!line.trim()) {
+      // A blank line within a list is no end of it: numbers go on.
+      if (list && lines.length > 0) lines.push(line);
+      else end();
+    } else {
+      const heading = HEADING.test(line);
+      const item = LIST.test(line);
+      const after = lines[lines.length - 1];
+      if (heading || (item ? !list : after !== undefined && !after.trim() && !/^\s\s/.test(line))) end();
+      if (lines.length === 0) list = item;
+      lines.push(line);
+      if (heading) end();
+    }
+  }
+  end();
+  return out;
+}
+
+/** parse reads one piece of blocks. */
+export function parse(block: string): Block[] {
+  const lines = block.split("\n");
+  const first = lines[0] ?? "";
+  const fence = FENCE.exec(first)?.[1];
+  if (fence) {
+    const last = lines[lines.length - 1]?.trim() ?? "";
+    const closed = lines.length > 1 && last.startsWith(fence) && FENCE.exec(last)?.[1] === last;
+    return [{ t: "pre", text: lines.slice(1, closed ? -1 : undefined).join("\n") }];
+  }
+  if (LIST.test(first)) return list(lines);
+  const heading = HEADING.exec(first)?.[0];
+  if (heading && lines.length === 1) {
+    const title = first.slice(heading.length).trimEnd();
+    let end = title.length;
+    while (end > 1 && title[end - 1] === "#") end--;
+    return [{ t: "p", kids: [{ t: "strong", kids: inline(title.slice(0, end).trimEnd()) }] }];
+  }
+  return [{ t: "p", kids: inline(block.trim()) }];
+}
+
+function list(lines: string[]): Block[] {
+  const top: Block[] = [];
+  // The lists that are open, the outermost first, and how far each is indented.
+  const open: { indent: number; blocks: Block[]; items: Item[]; t: string }[] = [];
+  const texts = new Map<Item, string>();
+  let item: Item | undefined;
+  for (const line of lines) {
+    const m = LIST.exec(line);
+    if (!m) {
+      if (item && line.trim()) texts.set(item, texts.get(item) + "\n" + line.trim());
+      continue;
+    }
+    const indent = m[1]!.replace(/\t/g, "    ").length;
+    const t = m[2] === undefined ? "ul" : "ol";
+    while (open.length > 1 && indent < open[open.length - 1]!.indent) open.pop();
+    let level = open[open.length - 1];
+    if (level && item && indent > level.indent + 1 && open.length < DEPTH) {
+      level = { indent, blocks: level.items[level.items.length - 1]!.sub, items: [], t: "" };
+      open.push(level);
+    }
+    if (!level) open.push((level = { indent, blocks: top, items: [], t: "" }));
+    if (level.t !== t) {
+      level.t = t;
+      level.items = [];
+      level.blocks.push({ t, start: Number(m[2] ?? 1), items: level.items });
+    }
+    item = { kids: [], sub: [] };
+    texts.set(item, line.slice(m[0].length));
+    level.items.push(item);
+  }
+  for (const [i, text] of texts) i.kids = inline(text);
+  return top;
+}
+
+/** inline reads the marks within a paragraph. A mark without its end is text; there are no links within links. */
+export function inline(text: string, depth = 0, links = true): Inline[] {
+  const out: Inline[] = [];
+  let plain = "";
+  const flush = (): void => {
+    if (plain) out.push({ t: "text", text: plain });
+    plain = "";
+  };
+  const push = (node: Inline): void => {
+    flush();
+    out.push(node);
+  };
+  for (let i = 0; i < text.length; ) {
+    const c = text[i]!;
+    if (c === "\n") {
+      push({ t: "br" });
+      i++;
+      continue;
+    }
+    if (c === "\\" && /[\\`*_[\]()#+\-.!<>~|{}]/.test(text[i + 1] ?? "")) {
+      plain += text[i + 1];
+      i += 2;
+      continue;
+    }
+    if (c === "`") {
+      let marks = "`";
+      while (text[i + marks.length] === "`") marks += "`";
+      // Fewer ticks than were looked for in vain are looked for again, so not any number.
+      const end = marks.length > TICKS ? -1 : text.indexOf(marks, i + marks.length);
+      if (end > 0) {
+        const code = text.slice(i + marks.length, end).replace(/\n/g, " ");
+        const framed = code[0] === " " && code.endsWith(" ") && code.trim();
+        push({ t: "code", text: framed ? code.slice(1, -1) : code });
+        i = end + marks.length;
+        continue;
+      }
+      plain += marks;
+      i += marks.length;
+      continue;
+    }
+    if ((c === "*" || c === "_") && depth < DEPTH) {
+      const mark = text[i + 1] === c ? c + c : c;
+      const from = i + mark.length;
+      // Three open two marks, the inner of which is single; more open none.
+      const inner = text[from] === c ? from + 1 : from;
+      const opens = inner - i < 4 && text[inner] !== c && /\S/.test(text[inner] ?? " ") && (c === "*" || !word(text[i - 1]));
+      const end = opens ? closing(text, mark, from) : -1;
+      if (end > 0) {
+        push({ t: mark.length === 2 ? "strong" : "em", kids: inline(text.slice(from, end), depth + 1, links) });
+        i = end + mark.length;
+        continue;
+      }
+      plain += mark;
+      i = from;
+      continue;
+    }
+    if (c === "[" && links) {
+      const rest = text.slice(i + 1, i + LABEL);
+      const name = rest.slice(0, Math.max(0, rest.indexOf("](")));
+      const from = i + name.length + 3;
+      const to = text.slice(from, from + ADDRESS);
+      const end = to.indexOf(")");
+      const href = name && end > 0 && !name.includes("[") && text[i - 1] !== "!" ? target(to.slice(0, end).trim().split(/\s/)[0]!) : "";
+      if (href) {
+        push({ t: "a", href, kids: label(name, href) });
+        i = from + end + 1;
+        continue;
+      }
+    }
+    if (c === "h" && links && !word(text[i - 1]) && text.startsWith("https://", i)) {
+      const all = /^https:\/\/[^\s<>"'`\\^{}|\]*]*/.exec(text.slice(i, i + ADDRESS))![0];
+      let end = all.length;
+      while (".,;:!?)_".includes(all[end - 1]!)) end--;
+      const raw = all.slice(0, end);
+      const href = target(raw);
+      // A host that is written in another way than it is read (IDNA) is shown as it is read.
+      if (href) push({ t: "a", href, kids: [{ t: "text", text: raw.toLowerCase().startsWith("https://" + new URL(href).host) ? raw : href }] });
+      else plain += raw;
+      i += end;
+      continue;
+    }
+    plain += c;
+    i++;
+  }
+  flush();
+  return out;
+}
+
+const word = (c: string | undefined): boolean => c !== undefined && /[\p{L}\p{N}_]/u.test(c);
+
+/** closing is where a mark ends: behind a character, and not within a longer run of marks. */
+function closing(text: string, mark: string, from: number): number {
+  const c = mark[0]!;
+  for (let tries = 0, at = from; tries < 50; tries++) {
+    at = text.indexOf(mark, at);
+    if (at < 0) return -1;
+    let run = at;
+    while (text[run] === c) run++;
+    const length = run - at;
+    if (length >= mark.length && (length !== 2 || mark.length === 2) && /\S/.test(text[at - 1] ?? " ") && at > from && (c === "*" || !word(text[run]))) {
+      // Of three, the inner mark ends first and the outer one takes the last.
+      return mark.length === 2 ? run - 2 : length === 3 ? at + 2 : at;
+    }
+    at = run;
+  }
+  return -1;
+}
+
+/**
+ * target is where a link leads, as the browser reads it, or "" where it leads to
+ * something else than the web over https or an e-mail: then it is no link. A name
+ * before the host only ever deceives.
+ */
+export function target(raw: string): string {
+  if (raw.length > ADDRESS || !/^(https|mailto):/i.test(raw) || visible(raw) !== raw) return "";
+  try {
+    const url = new URL(raw);
+    if (url.protocol === "mailto:") return url.href;
+    return url.protocol === "https:" && url.hostname && !url.username && !url.password ? url.href : "";
+  } catch {
+    return "";
+  }
+}
+
+/**
+ * label is what a link shows: its text, unless that names another host than the link
+ * leads to. What counts is what a reader sees, after marks and escapes.
+ */
+function label(name: string, href: string): Inline[] {
+  const kids = inline(visible(name.replace(/\s+/g, " ")).trim(), DEPTH - 2, false);
+  const seen = look(kids).normalize("NFKC").replace(/\p{DI}/gu, "").replace(/\u3002/g, ".").toLowerCase();
+  // Of an e-mail's address the host is known where there is one, written plainly.
+  const host = "." + (href.startsWith("https:") ? new URL(href).hostname : /^mailto:[^@%,;?]+@([^@%,;?]+)(\?|$)/.exec(href)?.[1] ?? "");
+  const ours = (named: string): boolean => host.endsWith("." + named.replace(/^www\.(?=.+\.)/, ""));
+  return seen.trim() && hosts(seen).every(ours) ? kids : [{ t: "text", text: href }];
+}
+
+/** look is what a reader sees of marked text. */
+const look = (kids: Inline[]): string => kids.map((k) => ("kids" in k ? look(k.kids) : "text" in k ? k.text : " ")).join("");
+
+/** hosts are the names in a text that a reader may take for a host's. */
+function hosts(text: string): string[] {
+  const names = text.split(/(?:[^\p{L}\p{M}\p{N}.-]|\.\.)+/u).map((name) => name.replace(/^[.-]+/, ""));
+  return names.flatMap((name) => /^([^.]+\.)+\p{L}{2,}|^\d+(\.\d+){3}/u.exec(name)?.[0] ?? []);
+}
+
+/** clean is a text with lines ended in one way, and without control characters. */
+export function clean(text: string): string {
+  return text.replace(/\r\n?/g, "\n").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "");
+}
+
+/** visible is a text of one line without what cannot be seen or turns its direction. */
+export function visible(text: string): string {
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, "");
+}

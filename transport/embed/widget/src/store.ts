@@ -1,0 +1,52 @@
+/**
+ * Store is what the browser keeps of one key: in localStorage, shared by the tabs
+ * of an origin, or in memory where that is unavailable.
+ */
+export class Store {
+  #memory = new Map<string, string>();
+  #area: Storage | null = null;
+  readonly prefix: string;
+
+  constructor(name: string) {
+    this.prefix = "svc:" + name + ":";
+    try {
+      const probe = this.prefix + "probe";
+      localStorage.setItem(probe, "1");
+      localStorage.removeItem(probe);
+      this.#area = localStorage;
+    } catch {
+      // No storage, or none for this page: what we know lasts as long as the page.
+    }
+  }
+
+  get(name: string): string | null {
+    try {
+      if (this.#area) return this.#area.getItem(this.prefix + name);
+    } catch {
+      this.#area = null;
+    }
+    return this.#memory.get(name) ?? null;
+  }
+
+  /** set keeps a value; null or "" forgets it. */
+  set(name: string, value: string | null): void {
+    if (value) this.#memory.set(name, value);
+    else this.#memory.delete(name);
+    try {
+      if (value) this.#area?.setItem(this.prefix + name, value);
+      else this.#area?.removeItem(this.prefix + name);
+    } catch {
+      // Full: other pages of the site keep their data, we go on without.
+    }
+  }
+
+  /** watch calls f when another tab changes a value, until what it returns is called. */
+  watch(f: (name: string, value: string | null) => void): () => void {
+    if (!this.#area) return () => undefined;
+    const listener = (e: StorageEvent): void => {
+      if (e.storageArea === this.#area && e.key?.startsWith(this.prefix)) f(e.key.slice(this.prefix.length), e.newValue);
+    };
+    addEventListener("storage", listener);
+    return () => removeEventListener("storage", listener);
+  }
+}

@@ -1,0 +1,562 @@
+// What a visitor sees of one chat.
+
+import type { Config, Thread } from "./api";
+import type { Busy, Chat, Notice, Turn, View } from "./chat";
+import { h, icon, ICONS, Prose } from "./dom";
+import { clean, visible } from "./markdown";
+import { dress } from "./styles";
+import { explain, language, texts, type Texts } from "./texts";
+import { avatar } from "./theme";
+
+export interface UIOptions {
+  host: HTMLElement;
+  shadow: ShadowRoot;
+  config: Config;
+  locale: string;
+  baseUrl: string;
+  /** Part of the page, without a launcher. */
+  inline: boolean;
+  onOpen: () => void;
+  onClose: () => void;
+}
+
+const MAX_MESSAGE = 8000;
+/** So near to the end a reader goes on with what is being written. */
+const NEAR = 60;
+/** What painting takes, so many times longer the page has before the next one. */
+const REST = 4;
+
+/** What a live reply is at, in one word. */
+type Activity = "adrift" | "waiting" | "working" | "thinking" | "";
+
+interface Shown {
+  el: HTMLElement;
+  update: () => void;
+}
+
+export class UI implements View {
+  chat!: Chat;
+  readonly #t: Texts;
+  readonly #root: HTMLElement;
+  readonly #panel: HTMLElement;
+  readonly #launcher: HTMLButtonElement | null = null;
+  readonly #log: HTMLElement;
+  readonly #prompts: HTMLElement;
+  readonly #list: HTMLElement;
+  readonly #footer: HTMLElement;
+  readonly #noticeBox: HTMLElement;
+  readonly #status: HTMLElement;
+  readonly #field: HTMLTextAreaElement;
+  readonly #go: HTMLButtonElement;
+  readonly #latest: HTMLElement;
+  readonly #historyButton: HTMLElement | null = null;
+  readonly #shown = new Map<Turn, Shown>();
+  readonly #name: string;
+  readonly #cleanup: (() => void)[] = [];
+  #state: Busy = "idle";
+  #near = true; // the reader is at the end
+  #top = 0; // where the log was scrolled to
+  #frame: ReturnType<typeof setTimeout> | 0 = 0;
+  #rest = 0; // before what is live is painted again, in milliseconds
+  #dirty = new Set<Turn>();
+  readonly #o: UIOptions;
+
+  constructor(o: UIOptions) {
+    this.#o = o;
+    const { config, locale } = o;
+    const c = config.config;
+    const t = (this.#t = texts(locale));
+    this.#name = visible(c.title || config.agent.name) || t.chat;
+
+    this.#log = h("div", { class: "log", role: "log", "aria-live": "polite", "aria-label": this.#name, tabindex: "0", onscroll: () => this.#scrolled() });
+    this.#prompts = h(
+      "div",
+      { class: "prompts" },
+      ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { type: "button", dir: "auto", onclick: () => this.#say(p) }, clean(p))),
+    );
+    this.#latest = h("button", { class: "latest", type: "button", "aria-label": t.latest, title: t.latest, hidden: true, onclick: () => this.#toEnd(true) }, icon(ICONS.down));
+    this.#list = h("div", { class: "list", hidden: true });
+    this.#noticeBox = h("div", { role: "alert" });
+    this.#status = h("div", { class: "sr", role: "status" });
+    this.#field = h("textarea", {
+      rows: "1",
+      maxlength: String(MAX_MESSAGE),
+      placeholder: visible(c.placeholder ?? "") || t.placeholder,
+      "aria-label": t.message,
+      enterkeyhint: "send",
+      dir: "auto",
+      oninput: () => this.#typed(),
+      onkeydown: (e: KeyboardEvent) => {
+        if (e.key !== "Enter" || e.shiftKey || e.isComposing || e.keyCode === 229) return;
+        e.preventDefault();
+        this.#submit();
+      },
+    });
+    this.#go = h("button", { class: "go", type: "submit" });
+    const form = h(
+      "form",
+      {
+        onsubmit: (e: Event) => {
+          e.preventDefault();
+          if (this.#stops) void this.chat.stop();
+          else this.#submit();
+        },
+      },
+      this.#field,
+      this.#go,
+    );
+    this.#footer = h("footer", {}, form, c.disclaimer ? h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)) : null);
+
+    if (c.show_history !== false) {
+      this.#historyButton = this.#tool(ICONS.history, t.history, () => (this.#list.hidden ? void this.#showThreads() : this.#showChat()));
+    }
+    const title = h("h2", { id: "svc-title", dir: "auto" }, this.#name);
+    this.#panel = h(
+      "section",
+      { class: "panel", role: o.inline ? "region" : "dialog", "aria-labelledby": "svc-title", id: "svc-panel", tabindex: "-1", hidden: !o.inline },
+      h("header", {}, this.#face(), title, this.#historyButton, this.#tool(ICONS.fresh, t.fresh, () => this.#freshChat()), o.inline ? null : this.#tool(ICONS.close, t.close, () => this.close())),
+      h("div", { class: "body" }, this.#log, this.#latest, this.#list),
+      this.#noticeBox,
+      this.#footer,
+      this.#status,
+    );
+    if (!o.inline) {
+      this.#launcher = h("button", { class: "launcher", type: "button", "aria-controls": "svc-panel", "aria-haspopup": "dialog", onclick: () => (this.isOpen ? this.close() : this.open()) });
+      this.#paintLauncher();
+    }
+    this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(locale), dir: "ltr" }, this.#panel, this.#launcher);
+    // What is typed here is none of the page's shortcuts.
+    for (const kind of ["keydown", "keyup", "keypress"]) {
+      this.#root.addEventListener(kind, (e) => {
+        if (kind === "keydown" && (e as KeyboardEvent).key === "Escape") this.#escape();
+        e.stopPropagation();
+      });
+    }
+    o.shadow.append(this.#root);
+    this.#cleanup.push(dress(o.host, this.#root, config.theme, o.inline));
+    this.#fitScreen();
+    // A notice, a longer draft, a keyboard: the end stays in view.
+    const room = new ResizeObserver(() => this.#toEnd(false));
+    room.observe(this.#log);
+    this.#cleanup.push(() => room.disconnect());
+    this.reset([]);
+    this.busy("idle");
+  }
+
+  get isOpen(): boolean {
+    return !this.#panel.hidden;
+  }
+
+  /** open shows the panel; quietly where the visitor did not ask for it just now. */
+  open(quietly = false): void {
+    if (this.isOpen) return;
+    this.#panel.hidden = false;
+    this.#root.classList.add("open");
+    this.#paintLauncher();
+    this.#o.onOpen();
+    this.#resize();
+    this.#toEnd(true);
+    if (!quietly) this.#focus();
+  }
+
+  close(): void {
+    if (!this.isOpen || this.#o.inline) return;
+    const within = this.#o.shadow.activeElement;
+    this.#panel.hidden = true;
+    this.#root.classList.remove("open");
+    this.#paintLauncher();
+    this.#o.onClose();
+    if (within) this.#launcher?.focus({ preventScroll: true });
+  }
+
+  destroy(): void {
+    if (this.#frame) clearTimeout(this.#frame);
+    for (const f of this.#cleanup) f();
+    this.#root.remove();
+  }
+
+  // View
+
+  reset(turns: readonly Turn[]): void {
+    const greeting = this.#o.config.config.greeting;
+    this.#log.setAttribute("aria-live", "off"); // nobody wants to hear all of it again
+    this.#shown.clear();
+    this.#dirty.clear();
+    const bubble = h("div", { class: "bubble" });
+    if (greeting) new Prose(bubble, this.#t.opens).show(greeting);
+    this.#log.replaceChildren(...(greeting ? [h("div", { class: "turn" }, bubble)] : []), this.#prompts);
+    for (const t of turns) this.#put(t);
+    this.#prompts.hidden = turns.length > 0;
+    this.#toEnd(true);
+    setTimeout(() => this.#log.setAttribute("aria-live", "polite"), 200);
+    this.#showChat();
+  }
+
+  add(turn: Turn): void {
+    this.#prompts.hidden = true;
+    this.#put(turn);
+    this.#toEnd(turn.role === "user");
+    this.#tell(turn);
+  }
+
+  update(turn: Turn): void {
+    const shown = this.#shown.get(turn);
+    if (!shown) return;
+    if (turn.state === "live") {
+      // At most once a frame, however fast the tokens come, and less often where that
+      // takes long, so that the page has most of the time.
+      this.#dirty.add(turn);
+      this.#frame ||= setTimeout(() => requestAnimationFrame(() => this.#paint()), this.#rest);
+      return;
+    }
+    this.#dirty.delete(turn);
+    // A new node, so that the finished answer is announced, once.
+    const next = this.#make(turn);
+    shown.el.replaceWith(next.el);
+    this.#shown.set(turn, next);
+    this.#toEnd(false);
+    this.#tell(turn);
+    if (turn.role === "assistant" && !this.isOpen) this.#paintLauncher(true);
+  }
+
+  remove(turn: Turn): void {
+    this.#shown.get(turn)?.el.remove();
+    this.#shown.delete(turn);
+    this.#prompts.hidden = !this.chat.empty;
+  }
+
+  busy(state: Busy): void {
+    this.#state = state;
+    const stops = this.#stops;
+    this.#go.classList.toggle("stop", stops);
+    this.#go.replaceChildren(icon(stops ? ICONS.stop : ICONS.send));
+    this.#go.setAttribute("aria-label", stops ? this.#t.stop : this.#t.send);
+    this.#go.title = stops ? this.#t.stop : this.#t.send;
+    this.#go.disabled = !stops && (state === "sending" || !this.#field.value.trim());
+  }
+
+  notice(notice: Notice | null): void {
+    if (!notice) return this.#noticeBox.replaceChildren();
+    const fresh = notice.action === "new" && h("button", { class: "link", type: "button", onclick: () => this.#freshChat() }, this.#t.fresh);
+    this.#noticeBox.replaceChildren(h("div", { class: "notice" }, h("p", {}, explain(notice.code, this.#t)), fresh, this.#tool(ICONS.close, this.#t.dismiss, () => (this.notice(null), this.#focus()))));
+  }
+
+  loading(on: boolean): void {
+    this.#log.setAttribute("aria-busy", String(on));
+    this.#status.textContent = on ? this.#t.loading : "";
+  }
+
+  draft(text: string): void {
+    if (text && this.#field.value.trim() && this.#field.value !== text) text += "\n" + this.#field.value;
+    this.#field.value = text;
+    // What is taken out of the field is not forgotten by that.
+    if (text) this.#typed();
+    else this.#sized();
+  }
+
+  // Turns
+
+  #put(turn: Turn): void {
+    const shown = this.#make(turn);
+    this.#shown.set(turn, shown);
+    this.#log.append(shown.el);
+  }
+
+  #make(turn: Turn): Shown {
+    const t = this.#t;
+    const mine = turn.role === "user";
+    const live = turn.state === "live";
+    const bubble = h("div", { class: "bubble", dir: mine && "auto" });
+    const prose = new Prose(bubble, t.opens);
+    if (mine) bubble.textContent = clean(turn.text);
+    else prose.show(turn.text);
+    const el = h("div", { class: `turn ${mine ? "user" : "bot"} ${turn.state}`, "aria-live": live && "off", "aria-busy": live && "true" }, h("span", { class: "sr" }, mine ? t.you : this.#name, ": "), bubble);
+    if (live) {
+      const now = h("div");
+      el.append(now);
+      let last = "";
+      const update = (): void => {
+        prose.show(turn.text);
+        const what = this.#activity(turn);
+        if (what === last) return;
+        last = what;
+        this.#paintActivity(now, what);
+        this.#tell(turn);
+      };
+      update();
+      return { el, update };
+    }
+    const note =
+      turn.state === "unsent" ? t.unsent : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t.silent : "";
+    if (note) {
+      const retry = turn.state !== "done" && h("button", { class: "link", type: "button", onclick: () => this.#again(turn) }, t.retry);
+      el.append(h("div", { class: "note" }, h("span", {}, note), retry));
+    }
+    if (turn.state === "done") el.append(this.#meta(turn));
+    return { el, update: () => undefined };
+  }
+
+  #meta(turn: Turn): HTMLElement {
+    const at = new Date(turn.at);
+    const valid = !isNaN(turn.at);
+    return h(
+      "div",
+      { class: "meta" },
+      valid && h("time", { datetime: at.toISOString(), title: this.#date(at, { dateStyle: "full", timeStyle: "short" }) }, this.#date(at, { timeStyle: "short" })),
+      turn.role === "assistant" && turn.text.trim() && navigator.clipboard ? this.#copy(turn) : null,
+    );
+  }
+
+  #copy(turn: Turn): HTMLElement {
+    const button = h("button", {
+      type: "button",
+      "aria-label": this.#t.copy,
+      title: this.#t.copy,
+      onclick: async () => {
+        try {
+          await navigator.clipboard.writeText(turn.text);
+          button.replaceChildren(icon(ICONS.done));
+          this.#status.textContent = this.#t.copied;
+          setTimeout(() => button.replaceChildren(icon(ICONS.copy)), 1500);
+        } catch {
+          // The page may not use the clipboard; the text can still be selected.
+        }
+      },
+    });
+    button.append(icon(ICONS.copy));
+    return button;
+  }
+
+  /** activity is what a live reply is at, in one word. */
+  #activity(turn: Turn): Activity {
+    if (turn.adrift) return "adrift";
+    if (turn.phase === "waiting") return "waiting";
+    if (turn.phase === "working") return this.#o.config.config.show_tool_activity === false ? "thinking" : "working";
+    return turn.phase === "writing" && turn.text ? "" : "thinking";
+  }
+
+  #paintActivity(el: HTMLElement, what: Activity): void {
+    el.className = what === "thinking" ? "dots" : what === "waiting" ? "now card" : "now";
+    el.hidden = !what;
+    if (what === "thinking") el.replaceChildren(...[0, 1, 2].map(() => h("b")));
+    else if (what === "waiting") el.replaceChildren(icon(ICONS.person), h("span", {}, this.#t.waiting));
+    else if (what) el.replaceChildren(h("span", { class: "spin" }), h("span", {}, this.#t[what]));
+  }
+
+  /** tell says what goes on to those who do not see it: the state, never the tokens. */
+  #tell(turn: Turn): void {
+    if (turn.role === "user") return;
+    const what = turn.state === "live" ? this.#activity(turn) : "";
+    this.#status.textContent = what === "thinking" ? this.#name + " " + this.#t.thinking : what ? this.#t[what] : "";
+  }
+
+  #paint(): void {
+    const from = performance.now();
+    this.#frame = 0;
+    for (const turn of this.#dirty) this.#shown.get(turn)?.update();
+    this.#dirty.clear();
+    this.#toEnd(false); // which lays it out
+    this.#rest = (performance.now() - from) * REST;
+  }
+
+  // Scrolling: the end stays in view for those who are there, and nobody else is moved.
+
+  #scrolled(): void {
+    const { scrollHeight, scrollTop, clientHeight } = this.#log;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this.#near = true;
+    else if (scrollTop < this.#top) this.#near = false; // the reader, for nothing else goes up
+    this.#top = scrollTop;
+    this.#latest.hidden = this.#near;
+  }
+
+  #toEnd(always: boolean): void {
+    if (always || this.#near) this.#log.scrollTop = this.#log.scrollHeight;
+    this.#scrolled();
+  }
+
+  // The field
+
+  get #stops(): boolean {
+    return this.#state === "replying" || (this.#state === "waiting" && !this.#field.value.trim());
+  }
+
+  #typed(): void {
+    this.chat.write(this.#field.value);
+    this.#sized();
+  }
+
+  #sized(): void {
+    this.#resize();
+    this.busy(this.#state);
+  }
+
+  #resize(): void {
+    const f = this.#field;
+    f.style.height = "";
+    if (!f.scrollHeight) return;
+    f.style.height = Math.max(36, Math.min(f.scrollHeight, 132)) + "px";
+    f.style.overflowY = f.scrollHeight > 132 ? "auto" : "";
+  }
+
+  #submit(): void {
+    const text = this.#field.value.trim();
+    if (!text || this.#state === "sending" || this.#state === "replying") return;
+    this.#field.value = "";
+    this.#typed();
+    this.#say(text);
+  }
+
+  #say(text: string): void {
+    this.#showChat();
+    void this.chat.send(text);
+    this.#focus();
+  }
+
+  #again(turn: Turn): void {
+    void this.chat.retry(turn);
+    this.#focus(); // the button is gone
+  }
+
+  /** focus goes to the field, but on a phone, whose keyboard would hide what there is to read. */
+  #focus(): void {
+    if (this.#o.shadow.activeElement === this.#field) return;
+    (matchMedia("(hover: hover)").matches ? this.#field : this.#panel).focus({ preventScroll: true });
+  }
+
+  #freshChat(): void {
+    this.chat.fresh();
+    this.#focus();
+  }
+
+  // Threads
+
+  #showChat(): void {
+    this.#list.hidden = true;
+    this.#log.hidden = this.#footer.hidden = false;
+    this.#paintHistory();
+    this.#scrolled();
+  }
+
+  async #showThreads(): Promise<void> {
+    const t = this.#t;
+    this.notice(null);
+    this.#list.hidden = false;
+    this.#log.hidden = this.#footer.hidden = this.#latest.hidden = true;
+    this.#paintHistory();
+    const ul = h("ul", { "aria-label": t.history });
+    const more = h("button", { class: "link", type: "button", hidden: true }, t.more);
+    const empty = h("p", {}, t.loading);
+    this.#list.replaceChildren(empty, ul, more);
+    let cursor: string | null = null;
+    const next = async (): Promise<void> => {
+      more.hidden = true;
+      try {
+        const page = await this.chat.threads(cursor);
+        ul.append(...page.items.map((thread) => this.#threadItem(thread)));
+        empty.textContent = ul.children.length === 0 ? t.none : "";
+        empty.hidden = ul.children.length > 0;
+        cursor = page.next_cursor;
+        more.hidden = !cursor;
+      } catch (e) {
+        empty.hidden = false;
+        empty.textContent = explain(String((e as { code?: unknown }).code ?? ""), t);
+      }
+    };
+    more.addEventListener("click", () => void next());
+    await next();
+  }
+
+  /** paintHistory draws the button that shows the threads, or leads back from them. */
+  #paintHistory(): void {
+    const b = this.#historyButton;
+    if (!b) return;
+    const back = !this.#list.hidden;
+    b.replaceChildren(icon(back ? ICONS.back : ICONS.history));
+    b.setAttribute("aria-expanded", String(back));
+    b.setAttribute("aria-label", (b.title = back ? this.#t.back : this.#t.history));
+  }
+
+  #threadItem(thread: Thread): HTMLElement {
+    const at = new Date(thread.updated_at);
+    const today = at.toDateString() === new Date().toDateString();
+    return h(
+      "li",
+      {},
+      h(
+        "button",
+        {
+          type: "button",
+          onclick: () => {
+            this.#showChat();
+            void this.chat.open(thread.id);
+            this.#focus();
+          },
+          "aria-current": this.chat.current === thread.id && "true",
+        },
+        h("span", { dir: "auto" }, visible(thread.title ?? "") || this.#t.untitled),
+        !isNaN(at.getTime()) && h("time", { datetime: at.toISOString() }, this.#date(at, today ? { timeStyle: "short" } : { day: "numeric", month: "short" })),
+      ),
+    );
+  }
+
+  // The rest
+
+  #escape(): void {
+    if (!this.#list.hidden) {
+      this.#showChat();
+      this.#historyButton?.focus();
+    } else this.close();
+  }
+
+  #tool(path: string, label: string, f: () => void): HTMLButtonElement {
+    return h("button", { class: "tool", type: "button", "aria-label": label, title: label, onclick: f }, icon(path));
+  }
+
+  #face(): HTMLElement {
+    const { config, baseUrl } = this.#o;
+    const fallback = visible(config.agent.emoji) || [...this.#name][0]?.toUpperCase() || "";
+    const el = h("div", { class: "face", "aria-hidden": "true" }, fallback);
+    const src = avatar(config.theme.avatar_url, baseUrl, location.origin);
+    if (src) {
+      const img = h("img", { alt: "", referrerpolicy: "no-referrer", onload: () => el.replaceChildren(img) });
+      img.src = src;
+    }
+    return el;
+  }
+
+  /** paintLauncher draws the launcher; unread: something came while it was closed. */
+  #paintLauncher(unread = false): void {
+    const l = this.#launcher;
+    if (!l) return;
+    const label = visible(this.#o.config.config.launcher_label ?? "");
+    const open = this.isOpen;
+    l.replaceChildren(icon(open ? ICONS.down : ICONS.chat), ...(label && !open ? [h("span", { dir: "auto" }, label)] : []), ...(unread ? [h("i")] : []));
+    // The name stays: whether it is open is said beside it.
+    l.setAttribute("aria-expanded", String(open));
+    l.setAttribute("aria-label", label || this.#t.open);
+    l.title = open ? this.#t.close : label ? "" : this.#t.open;
+  }
+
+  /** fitScreen keeps the panel above a phone's keyboard. */
+  #fitScreen(): void {
+    const vv = window.visualViewport;
+    if (!vv || this.#o.inline) return;
+    const fit = (): void => {
+      this.#root.style.setProperty("--tall", vv.height + "px");
+      this.#root.style.setProperty("--top", Math.max(0, vv.offsetTop) + "px");
+    };
+    fit();
+    for (const kind of ["resize", "scroll"]) {
+      vv.addEventListener(kind, fit);
+      this.#cleanup.push(() => vv.removeEventListener(kind, fit));
+    }
+  }
+
+  #date(at: Date, how: Intl.DateTimeFormatOptions): string {
+    try {
+      return new Intl.DateTimeFormat(this.#o.locale || undefined, how).format(at);
+    } catch {
+      return new Intl.DateTimeFormat(undefined, how).format(at); // a locale that is none
+    }
+  }
+}

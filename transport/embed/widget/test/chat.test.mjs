@@ -1,0 +1,396 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { ApiError } from "../src/api.ts";
+import { Chat } from "../src/chat.ts";
+import { settle } from "./fake.mjs";
+
+/** World is a chat with a service, a browser's memory and a view that the test sees. */
+class World {
+  kept = new Map();
+  watchers = [];
+  session = { visitor_id: "v1" };
+  identified = false;
+  minted = 0;
+  sent = [];
+  asked = [];
+  runs = new Map(); // each stream that is open, by run
+  cancelled = [];
+  events = [];
+  notices = [];
+  looking = true;
+  turns = [];
+  busy = "idle";
+  draftText = "";
+  sends = async (content, o) => ({ thread_id: o.threadId ?? "new", run_id: "run" + this.sent.length, message_id: "m" });
+  histories = async () => ({ items: [] });
+
+  constructor() {
+    const client = {
+      store: {
+        get: (k) => this.kept.get(k) ?? null,
+        set: (k, v) => void (v ? this.kept.set(k, v) : this.kept.delete(k)),
+        watch: (f) => (this.watchers.push(f), () => undefined),
+      },
+      session: async () => (this.minted++, this.session),
+      send: async (content, o) => {
+        this.sent.push({ content, threadId: o.threadId, key: o.idempotencyKey });
+        return this.sends(content, o);
+      },
+      stream: ({ runId }, { signal }) => this.stream(runId, signal),
+      history: async (id) => (this.asked.push(id), this.histories(id)),
+      cancel: async (id) => void this.cancelled.push(id),
+    };
+    Object.defineProperty(client, "identified", { get: () => this.identified });
+    const view = {
+      reset: (turns) => (this.turns = [...turns]),
+      add: (t) => this.turns.push(t),
+      update: () => undefined,
+      remove: (t) => (this.turns = this.turns.filter((x) => x !== t)),
+      busy: (b) => (this.busy = b),
+      notice: (n) => this.notices.push(n?.code ?? null),
+      loading: () => undefined,
+      draft: (t) => (this.draftText = t),
+    };
+    this.chat = new Chat(client, view, (name, e) => this.events.push([name, e]), () => this.looking);
+  }
+
+  async *stream(runId, signal) {
+    const queue = [];
+    let wake = () => undefined;
+    this.runs.set(runId, (...events) => (queue.push(...events), wake()));
+    signal.addEventListener("abort", () => wake());
+    try {
+      for (;;) {
+        while (queue.length > 0) {
+          const e = queue.shift();
+          if (e instanceof Error) throw e;
+          yield e;
+          if (["run.completed", "run.failed", "history"].includes(e.type)) return;
+        }
+        if (signal.aborted) return;
+        await new Promise((resolve) => (wake = resolve));
+      }
+    } finally {
+      this.runs.delete(runId);
+    }
+  }
+
+  async feed(runId, ...events) {
+    this.runs.get(runId)(...events);
+    await settle();
+  }
+
+  said() {
+    return this.turns.map((t) => `${t.role[0]} ${t.state} ${t.text}`.trim());
+  }
+
+  place(owner, id) {
+    this.kept.set("thread", JSON.stringify({ owner, id, at: 1 }));
+  }
+}
+
+const completed = (text) => ({ type: "run.completed", status: "succeeded", text });
+const message = (role, content, run_id = null) => ({ id: content, role, content, run_id, created_at: "2026-01-01T00:00:00Z" });
+
+test("a message, its answer, and the next one in the same thread", async () => {
+  const w = new World();
+  await w.chat.send("hi");
+  await settle();
+  assert.equal(w.busy, "replying");
+  await w.feed("run1", { type: "llm.delta", idx: 1, text: "Hel" }, completed("Hello"));
+  assert.deepEqual(w.said(), ["u done hi", "a done Hello"]);
+  assert.equal(w.busy, "idle");
+  await w.chat.send("more");
+  assert.deepEqual(w.sent.map((s) => s.threadId), [null, "new"]);
+  assert.deepEqual(w.events.map(([n, e]) => [n, e.role]), [["message", "user"], ["message", "assistant"], ["message", "user"]]);
+});
+
+test("nothing is sent while a message is on its way or a reply is written; while a person decides it is, and answered afterwards", async () => {
+  const w = new World();
+  const first = w.chat.send("one");
+  await w.chat.send("too early");
+  await first;
+  await w.chat.send("too early as well");
+  assert.equal(w.sent.length, 1);
+  await settle();
+  await w.feed("run1", { type: "run.waiting" });
+  assert.equal(w.busy, "waiting");
+  await w.chat.send("two");
+  await settle();
+  assert.deepEqual([...w.runs.keys()], ["run1"], "one stream at a time");
+  await w.feed("run1", completed("first answer"));
+  await w.feed("run2", completed("second answer"));
+  assert.deepEqual(w.said(), ["u done one", "a done first answer", "u done two", "a done second answer"]);
+});
+
+test("a page that is loaded again finds its chat, and the reply that is being written", async () => {
+  const w = new World();
+  w.place("v:v1", "t7");
+  w.histories = async () => ({ items: [message("user", "hi", "r7")] });
+  await w.chat.restore();
+  await settle();
+  assert.deepEqual(w.asked, ["t7"]);
+  assert.equal(w.busy, "replying");
+  await w.feed("r7", { type: "run.waiting" });
+  assert.equal(w.busy, "waiting");
+  await w.feed("r7", { type: "run.resumed" }, completed("Hello"));
+  assert.deepEqual(w.said(), ["u done hi", "a done Hello"]);
+});
+
+test("all that is still owed is followed after a reload, each answer behind its question", async () => {
+  const w = new World();
+  w.place("v:v1", "t7");
+  w.histories = async () => ({ items: [message("user", "zero", "r0"), message("assistant", "0", "r0"), message("user", "one", "r1"), message("user", "two", "r2")] });
+  await w.chat.restore();
+  await settle();
+  await w.feed("r1", completed("1"));
+  await w.feed("r2", completed("2"));
+  assert.deepEqual(w.said(), ["u done zero", "a done 0", "u done one", "a done 1", "u done two", "a done 2"]);
+});
+
+test("nobody who looks at an empty chat costs a session", async () => {
+  const w = new World();
+  await w.chat.restore();
+  assert.equal(w.minted, 0);
+});
+
+test("a chat of somebody else is not shown: another visitor's, or an end user's before identify", async () => {
+  const w = new World();
+  w.place("v:other", "t1");
+  await w.chat.restore();
+  assert.deepEqual(w.asked, []);
+  const e = new World();
+  e.place("e:eu1", "t1");
+  await e.chat.restore();
+  assert.deepEqual([e.minted, e.asked], [0, []]);
+  e.identified = true;
+  e.session = { visitor_id: "v1", end_user_id: "eu1" };
+  e.chat.become(false);
+  await settle();
+  assert.deepEqual(e.asked, ["t1"]);
+});
+
+test("identify and logout take what was said off the view; logout forgets where it was", async () => {
+  const w = new World();
+  await w.chat.send("mine");
+  await settle();
+  w.chat.become(true);
+  await settle();
+  assert.deepEqual([w.said(), w.busy, w.kept.get("thread"), w.runs.size], [[], "idle", undefined, 0]);
+});
+
+test("a draft is its writer's: kept over a page load, and shown to nobody else", async () => {
+  const load = async (kept, who) => {
+    const w = new World();
+    w.kept = kept;
+    w.identified = who !== null;
+    w.session = { visitor_id: "v1", ...(who ? { end_user_id: who } : {}) };
+    await w.chat.restore();
+    return w;
+  };
+  // Nobody's in particular: without a session, and to nobody who is somebody.
+  const w = new World();
+  w.chat.write("mine");
+  assert.deepEqual([(await load(w.kept, null)).draftText, (await load(new Map(w.kept), "eu1")).draftText, w.minted], ["mine", "", 0]);
+  w.chat.write("");
+  assert.equal(w.kept.get("draft"), undefined);
+
+  // An end user's: as soon as it is known who that is.
+  const e = await load(new Map([["thread", JSON.stringify({ owner: "e:eu1", id: "t1", at: 1 })]]), "eu1");
+  e.chat.write("theirs");
+  assert.equal((await load(new Map(e.kept), "eu1")).draftText, "theirs");
+  const other = await load(new Map(e.kept), "eu2");
+  assert.deepEqual([other.draftText, other.kept.get("draft")], ["", undefined]);
+  const nobody = await load(new Map(e.kept), null);
+  assert.deepEqual([nobody.draftText, nobody.minted], ["", 0]);
+
+  // What is typed before that is known is kept of nobody.
+  const early = await load(new Map(), "eu3");
+  early.chat.write("whose?");
+  assert.equal(early.kept.get("draft"), undefined);
+});
+
+test("identify takes the draft of whoever was somebody before out of the field, and gives it back to the same one", async () => {
+  const w = new World();
+  w.chat.write("typed before the page said who I am");
+  w.draftText = "typed before the page said who I am";
+  w.identified = true;
+  w.session = { visitor_id: "v1", end_user_id: "eu1" };
+  w.chat.become(false);
+  assert.notEqual(w.draftText, "");
+  await w.chat.send("hi");
+  await settle();
+  w.chat.write("private");
+  w.draftText = "private";
+  w.chat.become(false, true);
+  assert.equal(w.draftText, "");
+  await settle();
+  assert.equal(w.draftText, "private");
+  w.session = { visitor_id: "v1", end_user_id: "eu2" };
+  w.chat.become(false, true);
+  await settle();
+  assert.deepEqual([w.draftText, w.kept.get("draft")], ["", undefined]);
+  w.chat.write("also private");
+  w.draftText = "also private";
+  w.identified = false;
+  w.chat.become(true);
+  await settle();
+  assert.equal(w.draftText, "");
+});
+
+test("EMBED_RUN_IN_FLIGHT: the text goes back, and that run is shown", async () => {
+  const w = new World();
+  w.place("v:v1", "t1");
+  await w.chat.restore();
+  w.sends = async () => {
+    throw new ApiError(409, "EMBED_RUN_IN_FLIGHT", "", 0, "r5");
+  };
+  w.histories = async () => ({ items: [message("user", "from the other tab", "r5")] });
+  await w.chat.send("mine");
+  await settle();
+  assert.equal(w.draftText, "mine");
+  assert.ok(w.runs.has("r5"));
+  await w.feed("r5", completed("done"));
+  assert.deepEqual(w.said(), ["u done from the other tab", "a done done"]);
+  assert.equal(w.notices.at(-1), null);
+});
+
+test("EMBED_THREAD_FULL: the text goes back, and a new chat is offered", async () => {
+  const w = new World();
+  w.sends = async () => {
+    throw new ApiError(409, "EMBED_THREAD_FULL", "");
+  };
+  await w.chat.send("mine");
+  assert.deepEqual([w.draftText, w.said(), w.notices.at(-1)], ["mine", [], "EMBED_THREAD_FULL"]);
+});
+
+test("a thread that is gone: the message begins another", async () => {
+  const w = new World();
+  w.place("v:v1", "t1");
+  await w.chat.restore();
+  w.sends = async (_, o) => {
+    if (o.threadId) throw new ApiError(404, "NOT_FOUND", "");
+    return { thread_id: "t2", run_id: "r2", message_id: "m" };
+  };
+  await w.chat.send("hello");
+  assert.equal(w.chat.current, "t2");
+});
+
+test("what was not sent is sent again under the same key; what got no answer is asked anew", async () => {
+  const w = new World();
+  const sends = w.sends;
+  w.sends = async () => {
+    throw new ApiError(0, "NETWORK", "");
+  };
+  await w.chat.send("hi");
+  assert.deepEqual(w.said(), ["u unsent hi"]);
+  w.sends = sends;
+  await w.chat.retry(w.turns[0]);
+  await settle();
+  assert.equal(w.sent[0].key, w.sent[1].key);
+  await w.feed("run2", { type: "run.failed", code: "TOOL_FAILED" });
+  assert.deepEqual(w.said(), ["u done hi", "a failed"]);
+  await w.chat.retry(w.turns[1]);
+  assert.equal(w.sent[2].content, "hi");
+  assert.notEqual(w.sent[2].key, w.sent[1].key);
+});
+
+test("stop cancels the run; CANCELLED is no error", async () => {
+  const w = new World();
+  await w.chat.send("hi");
+  await settle();
+  await w.chat.stop();
+  assert.deepEqual(w.cancelled, ["run1"]);
+  await w.feed("run1", { type: "run.failed", code: "CANCELLED" });
+  assert.deepEqual(w.events.filter(([n]) => n === "error"), []);
+  assert.equal(w.busy, "idle");
+});
+
+test("STREAM_LOST is an error event, and the chat goes on", async () => {
+  const w = new World();
+  await w.chat.send("hi");
+  await settle();
+  await w.feed("run1", { type: "connection", state: "lost" });
+  assert.equal(w.events.at(-1)[1].code, "STREAM_LOST");
+  assert.ok(w.turns[1].adrift);
+  await w.feed("run1", { type: "connection", state: "open" });
+  assert.ok(!w.turns[1].adrift);
+  await w.feed("run1", { type: "history", history: { items: [message("assistant", "Hello", "run1")] } });
+  assert.deepEqual(w.said(), ["u done hi", "a done Hello"]);
+});
+
+test("what another tab does is shown, when somebody looks and nothing is under way here", async () => {
+  const w = new World();
+  w.place("v:v1", "t1");
+  await w.chat.restore();
+  const elsewhere = async (id) => {
+    id ? w.place("v:v1", id) : w.kept.delete("thread");
+    w.watchers.forEach((f) => f("thread"));
+    await settle();
+  };
+  w.histories = async (id) => ({ items: [message("user", "in " + id), message("assistant", "ok")] });
+  await elsewhere("t1");
+  assert.deepEqual(w.said(), ["u done in t1", "a done ok"]);
+  w.looking = false;
+  await elsewhere("t2");
+  assert.deepEqual(w.asked, ["t1", "t1"]);
+  w.looking = true;
+  w.chat.look();
+  await settle();
+  assert.deepEqual(w.said(), ["u done in t2", "a done ok"]);
+  await elsewhere(null);
+  assert.deepEqual(w.said(), []);
+  await w.chat.send("mine");
+  await settle();
+  await elsewhere("t3");
+  assert.ok(!w.asked.includes("t3") && w.runs.size === 1, "a reply under way is left alone");
+});
+
+test("what a tab only reads it does not announce: two tabs would have no end of it", async () => {
+  const w = new World();
+  w.place("v:v1", "t1");
+  w.histories = async () => ({ items: [message("user", "hi", "r1")] });
+  const before = w.kept.get("thread");
+  await w.chat.restore();
+  await settle();
+  await w.feed("r1", { type: "run.failed", code: "CANCELLED" });
+  assert.deepEqual([w.said(), w.kept.get("thread")], [["u done hi", "a failed"], before]);
+});
+
+test("what another tab did while a reply was written here is shown when it has ended", async () => {
+  const w = new World();
+  await w.chat.send("one");
+  await settle();
+  w.watchers.forEach((f) => f("thread"));
+  await settle();
+  assert.deepEqual(w.asked, []);
+  w.histories = async () => ({ items: [message("user", "one"), message("assistant", "first"), message("user", "two", "r2")] });
+  await w.feed("run1", completed("first"));
+  await settle();
+  assert.deepEqual(w.asked, ["new"]);
+  assert.ok(w.runs.has("r2"));
+});
+
+test("a message that is written before the chat is found goes into it", async () => {
+  const w = new World();
+  w.place("v:v1", "t1");
+  let release;
+  w.histories = () => new Promise((resolve) => (release = () => resolve({ items: [message("user", "old"), message("assistant", "ok")] })));
+  void w.chat.restore();
+  await settle();
+  const sending = w.chat.send("new");
+  await settle();
+  assert.equal(w.sent.length, 0);
+  release();
+  await sending;
+  assert.equal(w.sent[0].threadId, "t1");
+  assert.deepEqual(w.said().slice(0, 3), ["u done old", "a done ok", "u done new"]);
+});
+
+test("a key that is paused in the middle of a reply ends it with that", async () => {
+  const w = new World();
+  await w.chat.send("hi");
+  await settle();
+  await w.feed("run1", new ApiError(401, "EMBED_KEY_DISABLED", ""));
+  assert.deepEqual([w.said()[1], w.notices.at(-1), w.busy], ["a failed", "EMBED_KEY_DISABLED", "idle"]);
+});

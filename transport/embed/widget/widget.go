@@ -1,0 +1,51 @@
+package widget
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"sync"
+)
+
+// dist is what the build wrote, or a folder without it.
+//
+//go:embed all:dist
+var dist embed.FS
+
+// Asset is the bundle as GET /embed/v1/widget.js serves it. Its bytes are shared:
+// nobody changes them.
+type Asset struct {
+	JS   []byte
+	Gzip []byte // JS, compressed once
+	ETag string // quoted, made of the content
+}
+
+var bundle = sync.OnceValues(func() (Asset, bool) { return load(dist) })
+
+// Bundle is the widget; ok is false in a binary that was built without it, where
+// the route answers EMBED_BUNDLE_UNAVAILABLE.
+func Bundle() (Asset, bool) { return bundle() }
+
+func load(from fs.FS) (Asset, bool) {
+	js, err := fs.ReadFile(from, "dist/widget.js")
+	if err != nil || len(js) == 0 {
+		return Asset{}, false
+	}
+	sum := sha256.Sum256(js)
+	return Asset{JS: js, Gzip: compress(js), ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}, true
+}
+
+// compress cannot fail: it writes to memory, at a level that exists.
+func compress(b []byte) []byte {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		panic(err)
+	}
+	w.Write(b)
+	w.Close()
+	return out.Bytes()
+}

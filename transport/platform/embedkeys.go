@@ -1,0 +1,176 @@
+package platform
+
+import (
+	"context"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/embed"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+// Embeds is what this node remembers of embed keys and of end users.
+type Embeds interface {
+	// Forget drops what is remembered of an embed key: a call with it, or with one of
+	// its sessions, is judged by what the tables say from now on.
+	Forget(t id.TenantID, k id.EmbedKeyID)
+	// ForgetEndUser drops what is remembered of an end user.
+	ForgetEndUser(t id.TenantID, u id.EndUserID)
+	// ForgetAll drops everything of which a change may not have been heard.
+	ForgetAll()
+}
+
+type listEmbedKeys struct {
+	api.Page
+	Agent          *id.AgentID `query:"agent_id"`
+	IncludeRevoked bool        `query:"include_revoked"`
+}
+
+type createEmbedKey struct{ Body api.EmbedKeyCreate }
+
+type oneEmbedKey struct {
+	ID id.EmbedKeyID `path:"id"`
+}
+
+type patchEmbedKey struct {
+	ID   id.EmbedKeyID `path:"id"`
+	Body api.EmbedKeyPatch
+}
+
+const embedKeys = "Embed keys"
+
+func (p *Platform) embedKeyRoutes(t *edge.Table) {
+	describeEmbedKeys(t)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/embed-keys", ID: "listEmbedKeys", Answer: api.All([]api.EmbedKey{sampleEmbedKey}),
+		Summary:     "List embed keys",
+		Description: "Newest first; revoked ones with include_revoked only. Without limit and cursor the whole list, without next_cursor.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.listEmbedKeys)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys", ID: "createEmbedKey",
+		Answer:  api.EmbedKeyCreated{EmbedKey: sampleEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret},
+		Summary: "Make an embed key",
+		Description: "It lets a chat widget in a browser talk to one agent. The publishable key goes into the page, the identity secret into your back end; both are in this answer only. " +
+			"Origins are https://host[:port], http:// for this machine only and outside production, or * for everywhere.",
+		Tag: embedKeys, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeNameTaken},
+		Example: map[string]any{"agent_id": sampleAgentID, "name": "Shop", "allowed_origins": []string{"https://shop.example.com"}, "with_identity_secret": true,
+			"theme": map[string]any{"accent": "#0f766e"}, "config": map[string]any{"greeting": "Hello! What may I do for you?", "starter_prompts": []string{"Where is my order?"}}}}, p.createEmbedKey)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/embed-keys/{id}", ID: "getEmbedKey", Answer: sampleEmbedKey,
+		Summary: "Read an embed key", Description: "A revoked one, too.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.getEmbedKey)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/embed-keys/{id}", ID: "updateEmbedKey", Answer: sampleEmbedKey,
+		Summary: "Change, pause or resume an embed key",
+		Description: "theme and config take the place of the former ones. enabled: false ends its sessions and streams at once; so do allowed_origins for sessions that were begun from an origin that is not among them any more. " +
+			"A revoked key is 404.",
+		Tag: embedKeys, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeNameTaken},
+		Example: map[string]any{"allowed_origins": []string{"https://shop.example.com", "https://www.example.com"}}}, p.updateEmbedKey)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/rotate", ID: "rotateEmbedKey",
+		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable}, Summary: "Give an embed key another value",
+		Description: "It is in this answer only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/identity-secret", ID: "makeEmbedIdentitySecret",
+		Answer: api.EmbedIdentitySecret{ID: sampleEmbedKey.ID, IdentitySecret: sampleIdentitySecret}, Summary: "Make or replace an embed key's identity secret",
+		Description: "Identity tokens that are signed with the former one are refused at once; sessions that were begun with them go on. The secret is in this answer only. A revoked key is 404.",
+		Tag:         embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
+		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return changedEmbedKey(c, in.ID) })}, p.makeIdentitySecret)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/embed-keys/{id}", ID: "revokeEmbedKey", Summary: "Revoke an embed key",
+		Description: "For good: its sessions and streams end at once, and its name is free. Revoking a revoked key changes nothing.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.revokeEmbedKey)
+}
+
+// changedEmbedKey is a change of an embed key whose sessions go on.
+func changedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
+	return Revoked{What: ChangedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
+}
+
+// endedEmbedKey is one that has ended sessions.
+func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
+	return Revoked{What: RevokedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
+}
+
+func (p *Platform) listEmbedKeys(ctx context.Context, c *edge.Caller, in *listEmbedKeys) (*api.Whole[api.EmbedKey], error) {
+	at, err := page[id.EmbedKeyID](in.Page, "embed-keys")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := p.Store.View(c.Tenant).EmbedKeys(ctx, store.EmbedKeyFilter{Agent: in.Agent, Revoked: in.IncludeRevoked}, at, whole(in.Page))
+	if err != nil {
+		return nil, err
+	}
+	return paged(in.Page, keys, "embed-keys", func(k api.EmbedKey) any { return k.ID }), nil
+}
+
+func (p *Platform) createEmbedKey(ctx context.Context, c *edge.Caller, in *createEmbedKey) (*api.EmbedKeyCreated, error) {
+	b := &in.Body
+	if err := p.checkEmbedKey(&b.Name, &b.AllowedOrigins, b.Theme, b.Config); err != nil {
+		return nil, err
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKeyCreated, error) {
+		return tx.CreateEmbedKey(ctx, b)
+	})
+}
+
+// checkEmbedKey says what is wrong with what a request says, which may be nil, and
+// gives its origins the form that browsers send.
+func (p *Platform) checkEmbedKey(name *string, origins *[]string, theme *api.EmbedTheme, config *api.EmbedDisplayConfig) error {
+	var bad, wrong []problem.Field
+	if name != nil && embed.HasControl(*name, "") {
+		bad = append(bad, problem.Field{Path: "name", Message: "must not have control characters"})
+	}
+	if origins != nil {
+		*origins, wrong = embed.Origins(*origins, p.Production)
+		bad = append(bad, wrong...)
+	}
+	if theme != nil {
+		bad = append(bad, embed.CheckTheme(theme)...)
+	}
+	if config != nil {
+		bad = append(bad, embed.CheckConfig(config)...)
+	}
+	if len(bad) > 0 {
+		return problem.Validation(bad...)
+	}
+	return nil
+}
+
+func (p *Platform) getEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedKey, error) {
+	return p.Store.View(c.Tenant).EmbedKey(ctx, in.ID)
+}
+
+// updateEmbedKey answers when every node judges by the key as it is now. What says that
+// sessions may have ended is the request, and not the change: that of a repeat is none.
+func (p *Platform) updateEmbedKey(ctx context.Context, c *edge.Caller, in *patchEmbedKey) (*api.EmbedKey, error) {
+	b := &in.Body
+	if err := p.checkEmbedKey(b.Name, b.AllowedOrigins, b.Theme, b.Config); err != nil {
+		return nil, err
+	}
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKey, error) {
+		return tx.UpdateEmbedKey(ctx, in.ID, b)
+	})
+	r := changedEmbedKey(c, in.ID)
+	if b.AllowedOrigins != nil || b.Enabled != nil && !*b.Enabled || b.IdentityRequired != nil && *b.IdentityRequired {
+		r = endedEmbedKey(c, in.ID)
+	}
+	return told(ctx, p, r, out, err)
+}
+
+func (p *Platform) rotateEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedKeyRotated, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKeyRotated, error) {
+		return tx.RotateEmbedKey(ctx, in.ID)
+	})
+	return told(ctx, p, endedEmbedKey(c, in.ID), out, err)
+}
+
+func (p *Platform) makeIdentitySecret(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedIdentitySecret, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedIdentitySecret, error) {
+		return tx.SetIdentitySecret(ctx, in.ID)
+	})
+	return told(ctx, p, changedEmbedKey(c, in.ID), out, err)
+}
+
+// revokeEmbedKey answers only when no call with the key is accepted any more, also when
+// it was revoked before: the first answer may not have been given.
+func (p *Platform) revokeEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.RevokeEmbedKey(ctx, in.ID)
+	})
+	return told(ctx, p, endedEmbedKey(c, in.ID), out, err)
+}

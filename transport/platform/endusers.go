@@ -1,0 +1,158 @@
+package platform
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/embed"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/transport/edge"
+)
+
+type listEndUsers struct {
+	api.Page
+	ExternalID *string `query:"external_id" maxLength:"255"`
+	Tag        *string `query:"tag" maxLength:"60"`
+}
+
+type oneEndUser struct {
+	ID id.EndUserID `path:"id"`
+}
+
+type patchEndUser struct {
+	ID   id.EndUserID `path:"id"`
+	Body api.EndUserPatch
+}
+
+const endUsers = "End users"
+
+// Limits of an end user's fields.
+const (
+	maxAttributes = 16 << 10
+	maxEndName    = 120
+	maxEndEmail   = 320
+	maxLabel      = 60
+	maxTags       = 50
+)
+
+func (p *Platform) endUserRoutes(t *edge.Table) {
+	describeEndUsers(t)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/end-users", ID: "listEndUsers", Answer: listed(sampleEndUser),
+		Summary: "List end users", Description: "Newest first. Filters narrow together; tag is matched whole.", Tag: endUsers, Role: lifecycle.RoleMember}, p.listEndUsers)
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/end-users/{id}", ID: "getEndUser", Answer: sampleEndUser,
+		Summary: "Read an end user", Tag: endUsers, Role: lifecycle.RoleMember}, p.getEndUser)
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/end-users/{id}", ID: "updateEndUser", Answer: sampleEndUser,
+		Summary:     "Change an end user",
+		Description: "The next identity token goes over name, email, attributes.meta and attributes.groups again.", Tag: endUsers, Role: lifecycle.RoleAdmin,
+		Example: map[string]any{"tags": []string{"vip"}, "residency": "eu"}}, p.updateEndUser)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/end-users/{id}", ID: "deleteEndUser", Summary: "Delete an end user with his data",
+		Description: "His sessions end at once. His threads and runs with all they hold are erased within minutes; what they cost stays, without saying whose it was. The same person may begin anew.",
+		Tag:         endUsers, Role: lifecycle.RoleAdmin}, p.deleteEndUser)
+}
+
+// revokedEndUser is an end user who was deleted.
+func revokedEndUser(c *edge.Caller, u id.EndUserID) Revoked {
+	return Revoked{What: RevokedEndUser, Tenant: c.Tenant, EndUser: u}
+}
+
+func (p *Platform) listEndUsers(ctx context.Context, c *edge.Caller, in *listEndUsers) (*api.List[api.EndUser], error) {
+	v := p.Store.View(c.Tenant)
+	f := store.EndUserFilter{ExternalID: in.ExternalID, Tag: in.Tag}
+	return list(ctx, in.Page, "end-users", func(ctx context.Context, at id.EndUserID, limit int) ([]api.EndUser, error) {
+		return v.EndUsers(ctx, f, at, limit)
+	}, func(u api.EndUser) any { return u.ID })
+}
+
+func (p *Platform) getEndUser(ctx context.Context, c *edge.Caller, in *oneEndUser) (*api.EndUser, error) {
+	return p.Store.View(c.Tenant).EndUser(ctx, in.ID)
+}
+
+// updateEndUser needs to be told to nobody: nodes remember of an end user only that he
+// is there.
+func (p *Platform) updateEndUser(ctx context.Context, c *edge.Caller, in *patchEndUser) (*api.EndUser, error) {
+	if bad := checkEndUser(&in.Body); len(bad) > 0 {
+		return nil, problem.Validation(bad...)
+	}
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EndUser, error) {
+		return tx.UpdateEndUser(ctx, in.ID, &in.Body)
+	})
+}
+
+// checkEndUser says what is wrong with a change of an end user.
+func checkEndUser(in *api.EndUserPatch) (bad []problem.Field) {
+	short := func(field, s string, most int) {
+		switch n := utf8.RuneCountInString(s); {
+		case n < 1 || n > most:
+			bad = append(bad, problem.Field{Path: field, Message: "must have 1 to " + strconv.Itoa(most) + " characters"})
+		case embed.HasControl(s, ""):
+			bad = append(bad, problem.Field{Path: field, Message: "must not have control characters"})
+		}
+	}
+	for _, f := range []struct {
+		name string
+		opt  api.Opt[string]
+		most int
+	}{{"name", in.Name, maxEndName}, {"email", in.Email, maxEndEmail}, {"residency", in.Residency, maxLabel}} {
+		if s, ok := f.opt.Get(); ok {
+			short(f.name, s, f.most)
+		}
+	}
+	if in.Attributes != nil {
+		raw := json.RawMessage(in.Attributes)
+		if !isObject(raw) {
+			bad = append(bad, problem.Field{Path: "attributes", Message: "must be a JSON object"})
+		} else if len(bytes.TrimSpace(raw)) > maxAttributes {
+			bad = append(bad, problem.Field{Path: "attributes", Message: "must have at most " + strconv.Itoa(maxAttributes) + " bytes"})
+		}
+	}
+	if in.Tags != nil {
+		seen := map[string]bool{}
+		for i, s := range *in.Tags {
+			field := "tags[" + strconv.Itoa(i) + "]"
+			if short(field, s, maxLabel); seen[s] {
+				bad = append(bad, problem.Field{Path: field, Message: "is there twice"})
+			}
+			seen[s] = true
+		}
+		if len(*in.Tags) > maxTags {
+			bad = append(bad, problem.Field{Path: "tags", Message: "must have at most " + strconv.Itoa(maxTags) + " entries"})
+		}
+	}
+	return bad
+}
+
+// threadsAtOnce is how many threads of an end user are deleted before the answer, those
+// in which something goes on first. The sweep deletes the rest.
+const threadsAtOnce = 20
+
+// deleteEndUser answers when the person's sessions have ended on every node. What he
+// left behind is erased by the sweep (docs/adr/0027); his threads are told here already,
+// because that cancels what runs for him now.
+func (p *Platform) deleteEndUser(ctx context.Context, c *edge.Caller, in *oneEndUser) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+		return nil, tx.DeleteEndUser(ctx, in.ID)
+	})
+	if out, err = removed(ctx, p, revokedEndUser(c, in.ID), out, err); err != nil {
+		return out, err
+	}
+	threads, err := p.Store.View(c.Tenant).ThreadsOfEndUser(ctx, in.ID, threadsAtOnce)
+	if err != nil {
+		return out, nil // it is deleted: the sweep sees to the threads
+	}
+	for _, t := range threads {
+		p.threads.Drop(threadKey{c.Tenant, t})
+		order := msg.DeleteThread{Op: id.OpID{UUID: id.New(t.Shard())}, By: sender(c)}
+		if _, err := ask[msg.Done](ctx, p, c, msg.KindThread, t.UUID, order); err != nil {
+			return out, nil // likewise
+		}
+	}
+	return out, nil
+}

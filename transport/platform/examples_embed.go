@@ -1,0 +1,48 @@
+package platform
+
+import (
+	"encoding/json"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/transport/edge"
+)
+
+const (
+	samplePublishable    = "svc_pk_5dTqV0WkB2xY8zR4mN6pLc_3fJ7hG1sD9aK5uE2oI8yT4wQ6rZ0xV7cB3nM1lP5kJ9h_2Xb4Q8"
+	sampleIdentitySecret = "idsec_Zk3vN8pR1tX6yB0cF5hJ9mQ2sU7wE4aD1gL8oI6rT3k"
+)
+
+var (
+	sampleEmbedKey = api.EmbedKey{ID: id.EmbedKeyID{UUID: sample(70)}, AgentID: sampleAgentID, Name: "Shop", KeyPrefix: samplePublishable[:15],
+		AllowedOrigins: []string{"https://shop.example.com"}, Enabled: true, RateLimitPerMin: 60, HasIdentitySecret: true,
+		Theme: api.EmbedTheme{Accent: "#0f766e"}, Config: api.EmbedDisplayConfig{Greeting: "Hello! What may I do for you?", StarterPrompts: []string{"Where is my order?"}},
+		LastUsedAt: &sampleTime, CreatedAt: sampleTime, UpdatedAt: sampleTime}
+	sampleEndUser = api.EndUser{ID: id.EndUserID{UUID: sample(71)}, ExternalID: "customer-1001", Name: ptr("Kim"), Email: ptr("kim@example.com"),
+		Attributes: json.RawMessage(`{"groups":["gold"],"meta":{"groups":["gold"],"plan":"pro"}}`), Tags: []string{"vip"}, Residency: ptr("eu"),
+		CreatedAt: sampleTime, UpdatedAt: sampleTime}
+)
+
+// describeEmbedKeys says what the types of this section are.
+func describeEmbedKeys(t *edge.Table) {
+	edge.Enum(t, api.ColorSchemes...)
+	edge.Enum(t, api.Radii...)
+	edge.Enum(t, api.Densities...)
+	edge.Enum(t, api.Positions...)
+	edge.Doc[api.EmbedKey](t, "What lets a chat widget talk to one agent.")
+	edge.Doc[api.Whole[api.EmbedKey]](t, "Embed keys.")
+	edge.Doc[api.EmbedKeyCreate](t, "An embed key to be.")
+	edge.Doc[api.EmbedKeyPatch](t, "A change of an embed key; what is left out stays.")
+	edge.Doc[api.EmbedKeyCreated](t, "An embed key with what is shown once.")
+	edge.Doc[api.EmbedKeyRotated](t, "An embed key with its new value.")
+	edge.Doc[api.EmbedIdentitySecret](t, "An embed key's new identity secret.")
+	edge.Doc[api.EmbedTheme](t, "How a widget looks.")
+	edge.Doc[api.EmbedDisplayConfig](t, "What a widget says and shows.")
+}
+
+// describeEndUsers says what the types of this section are.
+func describeEndUsers(t *edge.Table) {
+	edge.Doc[api.EndUser](t, "A person of the tenant's own product.")
+	edge.Doc[api.List[api.EndUser]](t, "A page of end users.")
+	edge.Doc[api.EndUserPatch](t, "A change of an end user; what is left out stays.")
+}
