@@ -6,12 +6,15 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build the one binary, bin/svc
+generate: ## build the chat widget, which the binary embeds
+	$(GO) generate ./transport/embed/widget
+
+build: generate ## build the one binary, bin/svc
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/svc
 
 run: build ## a first look: a node with a private Postgres, a tenant, a key and a sample agent
@@ -45,19 +48,25 @@ fuzz-short: ## each fuzz target for a few seconds
 	@bash .ci/fuzz 5s
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
-	$(GO) test -tags failpoints -count=1 -run 'TestCrash' ./cmd/svc
+	$(GO) test -tags failpoints -count=1 -run 'TestCrash|TestKilledAtEachPoint' ./cmd/svc ./actors/thread
 
-storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own (four minutes)
-	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$' ./cmd/svc
+storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
+	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
 
 storm: ## the same and defects that are planted, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm)$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
 
 webhookcheck: ## foreign verifiers accept our signatures, and the code of docs/webhooks.md and docs/triggers.md does what it says (needs node, npm, python3, curl and openssl)
 	cd bench/webhookcheck && $(GO) test -count=1 ./...
+
+widgetcheck: ## types and unit tests of the chat widget (needs node and npm)
+	cd transport/embed/widget && npm ci --no-fund --no-audit --silent && npm run -s check && npm run -s test
+
+browsercheck: build ## the chat widget as its visitors have it, in a real browser (needs node, npm and chromium-headless-shell)
+	cd bench/widgetcheck && $(GO) test -count=1 -timeout 6m ./...
 
 conformance: ## a real third-party tool server and the client scenarios of the protocol's own conformance tool (needs node and npm)
 	$(GO) test -tags npm -count=1 ./transport/mcp/conformance

@@ -243,13 +243,17 @@ func (b *bed) post(thread, content string) (string, error) {
 // follow opens a run's event stream on a connection of its own and hands over
 // each line until the stream ends.
 func (b *bed) follow(run, query string, line func([]byte) bool) error {
+	return b.read("/v1/runs/"+run+"/events"+query, "Authorization: Bearer "+b.key+"\r\nX-Tenant-Id: "+b.tenant+"\r\n", line)
+}
+
+// read opens an event stream with further header lines.
+func (b *bed) read(path, header string, line func([]byte) bool) error {
 	c, err := net.Dial("tcp", strings.TrimPrefix(b.any(), "http://"))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if _, err := fmt.Fprintf(c, "GET /v1/runs/%s/events%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\nAccept: text/event-stream\r\n\r\n",
-		run, query, b.key, b.tenant); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: bench\r\n%sAccept: text/event-stream\r\n\r\n", path, header); err != nil {
 		return err
 	}
 	buf, have := make([]byte, 16<<10), 0

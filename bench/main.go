@@ -31,6 +31,7 @@ var scenarios = []struct {
 	{"approvals", "from a decision to the tool called, and 100 runs decided in bulk", benchApprovals},
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
 	{"webhooks", "a backlog of webhook deliveries, and healthy endpoints beside a dead and a slow one", benchWebhooks},
+	{"embed", "streams and messages of visitors", benchEmbed},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},
@@ -51,6 +52,9 @@ func main() {
 	}
 	if flag.Arg(0) == floodCommand {
 		exit(floodPeer(ctx))
+	}
+	if flag.Arg(0) == visitorsCommand {
+		exit(visitorsPeer(ctx))
 	}
 	names := flag.Args()
 	if len(names) == 0 {

@@ -20,6 +20,11 @@ import (
 // open opens n streams of the runs, round robin, and hands over each line with
 // the reader's number. It returns once every stream has shown its first bytes.
 func (b *bed) open(ctx context.Context, runs []string, n int, line func(reader int, l []byte) bool) (wait func(), err error) {
+	return openEach(ctx, n, func(i int, line func([]byte) bool) error { return b.follow(runs[i%len(runs)], "", line) }, line)
+}
+
+// openEach is open for n readers of any streams.
+func openEach(ctx context.Context, n int, follow func(reader int, line func([]byte) bool) error, line func(reader int, l []byte) bool) (wait func(), err error) {
 	var ready, done sync.WaitGroup
 	var failed atomic.Pointer[error]
 	gate := make(chan struct{}, 64)
@@ -31,7 +36,7 @@ func (b *bed) open(ctx context.Context, runs []string, n int, line func(reader i
 			defer done.Done()
 			var once sync.Once
 			up := func() { ready.Done(); <-gate }
-			err := b.follow(runs[i%len(runs)], "", func(l []byte) bool {
+			err := follow(i, func(l []byte) bool {
 				if len(l) > 0 && l[0] == ':' {
 					once.Do(up)
 				}
@@ -63,35 +68,45 @@ func (b *bed) start(n int, content string) ([]string, error) {
 }
 
 func benchIdleStreams(ctx context.Context, b *bed) error {
-	const n = 10000
 	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m"); err != nil {
 		return err
 	}
-	runs, err := b.start(100, "/delay 60s\n/tokens 3")
+	runs, err := b.start(100, endless)
 	if err != nil {
 		return err
 	}
-	warm, stop := context.WithCancel(ctx)
-	defer stop()
-	if _, err := b.open(warm, runs, 500, nil); err != nil {
+	each, g0, g1, err := b.idle(ctx, func(i int, line func([]byte) bool) error { return b.follow(runs[i%len(runs)], "", line) })
+	if err != nil {
 		return err
+	}
+	fmt.Printf("  %d idle streams: %.2f KiB of the process's memory each (budget: at most 4), goroutines %.0f before, %.0f with them\n", idleStreams, each, g0, g1)
+	return nil
+}
+
+const (
+	idleStreams = 10000
+	idleWarm    = 500
+	// endless is the message of a run that says nothing while it is measured.
+	endless = "/delay 60s\n/tokens 3"
+)
+
+// idle opens idleStreams streams that have nothing to say, behind idleWarm others,
+// and answers what each takes of the process's memory in KiB, and the goroutines
+// before and with them. It closes none of them.
+func (b *bed) idle(ctx context.Context, follow func(reader int, line func([]byte) bool) error) (each, g0, g1 float64, err error) {
+	if _, err := openEach(ctx, idleWarm, follow, nil); err != nil {
+		return 0, 0, 0, err
 	}
 	before, err := b.usage()
 	if err != nil {
-		return err
+		return 0, 0, 0, err
 	}
-	g0 := b.metric("go_goroutines")
-	if _, err := b.open(ctx, runs, n, nil); err != nil {
-		return err
+	g0 = b.metric("go_goroutines")
+	if _, err := openEach(ctx, idleStreams, func(i int, line func([]byte) bool) error { return follow(idleWarm+i, line) }, nil); err != nil {
+		return 0, 0, 0, err
 	}
 	after, err := b.usage()
-	if err != nil {
-		return err
-	}
-	g1 := b.metric("go_goroutines")
-	fmt.Printf("  %d idle streams: %.2f KiB of the process's memory each (budget: at most 4), goroutines %.0f before, %.0f with them\n",
-		n, float64(after.rssKiB-before.rssKiB)/n, g0, g1)
-	return nil
+	return float64(after.rssKiB-before.rssKiB) / idleStreams, g0, b.metric("go_goroutines"), err
 }
 
 func benchStreams(ctx context.Context, b *bed) error {
