@@ -213,6 +213,11 @@ func (b *bed) divert(from, to string) {
 // start runs all nodes and waits until each is ready.
 func (b *bed) start() {
 	b.t.Helper()
+	joins := &unrest{from: time.Now()}
+	if len(b.nodes) > 1 {
+		joins.grace = movesWithin
+	}
+	b.book.disturbed(joins)
 	for _, m := range b.nodes {
 		m.begin()
 		b.loops.Go(m.examine)
@@ -223,6 +228,7 @@ func (b *bed) start() {
 		}
 	}
 	eventually(b.t, within(b.t, 15*time.Second), "all nodes are healthy", func() bool { return len(b.healthy()) == len(b.nodes) })
+	b.book.calms(joins, true)
 }
 
 // end stops what watches the nodes; newNode's clean-up ends their processes.
@@ -491,6 +497,7 @@ func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	a := &exchange{at: time.Now(), node: m, pid: m.pid(), method: r.Method, path: r.URL.Path, key: r.Header.Get("Authorization"), live: live}
 	a.story, _ = r.Context().Value(telling{}).(string)
+	a.bucket, _ = r.Context().Value(drawing{}).(string)
 	if s.lie != nil {
 		r = s.lie.asks(r)
 	}
@@ -509,7 +516,7 @@ func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.lie != nil {
 		s.lie.answers(r, resp)
 	}
-	a.status = resp.StatusCode
+	a.status, a.retry = resp.StatusCode, retryAfter(resp.Header)
 	if live && resp.StatusCode == http.StatusOK {
 		a.resumes = s.resume(r, m)
 	}

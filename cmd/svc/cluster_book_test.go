@@ -20,6 +20,9 @@ const (
 	lawCrowd    = "4: of fifty decisions at a time one counts"
 	lawFinal    = "6: terminal is final, and a cancelled run never emits run.completed"
 	lawIdle     = "10: nobody is refused while there are tokens"
+	lawAdmits   = "10: a bucket admits what it holds and what flows in, and what it holds once more for each crash"
+	lawRetry    = "10: a request after Retry-After passes"
+	lawFlows    = "10: nobody is refused what has flowed into an emptied bucket"
 	lawStalled  = "12: a reader that never reads harms no one"
 	lawKeyed    = "13: one run for each idempotency key"
 	lawReadEnd  = "15: a read after run.completed says succeeded on every node"
@@ -30,7 +33,7 @@ const (
 	lawHeals    = "22: after Postgres is back all nodes heal within 10 s"
 	lawSilent   = "23: a node that is cut off from Postgres or was paused stops within its lease"
 	lawBuried   = "23: a process that was declared dead writes nothing"
-	lawBucket   = "11: a planned move admits no more than the capacity and what flows in"
+	lawBucket   = "10: a planned move admits no more than the capacity and what flows in"
 	lawBaseline = "24: goroutines, descriptors, connections and memory return to where they were"
 	lawLives    = "no node ends by itself"
 	lawTurn     = "7: one reply at a time is made in an embed thread, and who is refused is told which"
@@ -42,7 +45,7 @@ const (
 )
 
 // clusterLaws is their order in a report.
-var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
+var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
 	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads}
 
 // exchange is one request as a client saw it.
@@ -51,11 +54,13 @@ type exchange struct {
 	node         *member
 	pid          int // of the process that served it
 	method, path string
-	key          string // the Authorization
-	story        string // what it is a part of, empty: nothing
-	live         bool   // a stream
-	resumes      bool   // one that another node has begun
-	status       int    // 0: there was no answer
+	key          string        // the Authorization
+	story        string        // what it is a part of, empty: nothing
+	bucket       string        // a drained one that it is charged to, empty: others
+	live         bool          // a stream
+	resumes      bool          // one that another node has begun
+	status       int           // 0: there was no answer
+	retry        time.Duration // Retry-After
 	err          error
 }
 
@@ -88,6 +93,8 @@ type book struct {
 	open     map[*exchange]bool // asked and not answered
 	outages  []span             // Postgres was down
 	silences []silence          // a process was without a lease
+	unrests  []*unrest          // buckets were on the move
+	drained  []*drained         // those whose requests are all known
 	held     map[string]int
 	broken   map[string][]string
 }

@@ -48,6 +48,7 @@ func (s *shaker) pause(ctx context.Context, m *member) {
 	s.scene.t.Helper()
 	s.settle(ctx)
 	quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
+	stop := s.disturbs()
 	m.pause()
 	quiet.from = time.Now().Add(s.lease)
 	if !pauseFor(ctx, 2*s.lease+time.Second) {
@@ -58,15 +59,18 @@ func (s *shaker) pause(ctx context.Context, m *member) {
 	quiet.to = time.Now()
 	s.book.silent(quiet)
 	s.settle(ctx)
+	s.book.calms(stop, true)
 }
 
 // partition cuts two nodes off from each other; both reach all else.
 func (s *shaker) partition(ctx context.Context, x, y *member, how cut, lasts time.Duration) {
 	s.scene.t.Helper()
 	s.settle(ctx)
+	cut := s.disturbs()
 	s.part(x, y, how)
 	pauseFor(ctx, lasts)
 	s.part(x, y, whole)
+	s.book.calms(cut, true)
 }
 
 // loseRedis takes Redis away, with all that was in it.

@@ -65,6 +65,15 @@ var defects = []defect{
 	{name: "a bucket begins full wherever it moves", patches: []patch{
 		{"actors/limit/keeper.go", "\t\tb.merge(c, now)\n", "\t\tif !planted(\"a bucket begins full wherever it moves\") {\n\t\t\tb.merge(c, now)\n\t\t}\n"},
 	}, env: smallBucket, does: (*shaker).drainAndRoll, law: lawBucket},
+	{name: "a leased token stays in its bucket", patches: []patch{
+		{"actors/limit/machine.go", "\tb.credit -= l.worth()\n\tb.out += l.worth()\n\treturn ", "\tif !planted(\"a leased token stays in its bucket\") {\n\t\tb.credit -= l.worth()\n\t}\n\tb.out += l.worth()\n\treturn "},
+	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, law: lawAdmits},
+	{name: "half of what flows into a bucket is lost", patches: []patch{
+		{"actors/limit/machine.go", "\t\tb.credit += d\n", "\t\tif planted(\"half of what flows into a bucket is lost\") {\n\t\t\tb.credit -= d / 2\n\t\t}\n\t\tb.credit += d\n"},
+	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, law: lawFlows},
+	{name: "Retry-After is half of what it takes", patches: []patch{
+		{"actors/limit/machine.go", "\ta.retry = (max(a.retry, 1) + ", "\tif planted(\"Retry-After is half of what it takes\") {\n\t\ta.retry /= 2\n\t}\n\ta.retry = (max(a.retry, 1) + "},
+	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 10*time.Second) }, law: lawRetry},
 	{name: "a revocation waits for no other node", patches: []patch{
 		{"cmd/svc/revoke.go", "\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n", "\tif planted(\"a revocation waits for no other node\") {\n\t\tothers = nil\n\t}\n\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n"},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, time.Second) }, law: lawRevoked},
@@ -110,6 +119,7 @@ func (s *shaker) bury(ctx context.Context, m *member) {
 	s.busy(ctx, m)
 	m.expect()
 	pid := m.pid()
+	death := s.disturbs()
 	s.book.event("node %s is declared dead", m.name)
 	if _, err := s.admin.Exec(ctx, `WITH gone AS (SELECT id FROM members WHERE address = $1 AND dead_at IS NULL FOR UPDATE)
 		UPDATE members m SET dead_at = clock_timestamp() FROM gone WHERE m.id = gone.id`, m.peers.addr); err != nil {
@@ -126,6 +136,7 @@ func (s *shaker) bury(ctx context.Context, m *member) {
 	}
 	s.load.book.rule(lawBuried, len(late) == 0, "%d rows, %s", len(late), strings.Join(late[:min(len(late), 3)], ", "))
 	s.settle(ctx)
+	s.load.book.calms(death, true)
 }
 
 // drainAndRoll takes all that is in the tenant's bucket, again and again while each
@@ -220,12 +231,13 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 	b.watchDead()
 	l := newLoad(t, b, b.book)
 	l.quiet = true
-	n := crowd{talkers: 2, clerks: 3, tellers: 3, revokers: 1}
+	n := crowd{talkers: 2, clerks: 3, tellers: 3, revokers: 1, drainers: 3}
 	if len(env) > 1 { // of the bucket nobody else is to take
 		n = crowd{}
 	}
 	s := &shaker{load: l}
 	l.run(t, 3*time.Minute, n, func(ctx context.Context) { does(s, ctx) })
+	b.book.drainsHold()
 	found := func() []string {
 		var out []string
 		for _, law := range clusterLaws {

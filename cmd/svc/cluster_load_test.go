@@ -130,6 +130,7 @@ type load struct {
 	quiet  bool         // what goes wrong is no failure of the test
 	n      atomic.Int64 // things so far
 	told   atomic.Int64 // tales so far
+	drains atomic.Int64 // buckets so far
 
 	mu     sync.Mutex // guards the fields below
 	chores []*chore
@@ -249,7 +250,7 @@ func (l *load) repeat(ctx context.Context, wg *sync.WaitGroup, n int, pause time
 const endsWithin = 30 * time.Second
 
 // size of a load: clients of each kind.
-type crowd struct{ talkers, clerks, tellers, revokers, stalled, visitors, fillers int }
+type crowd struct{ talkers, clerks, tellers, revokers, stalled, visitors, fillers, drainers int }
 
 // run has the crowd at work while shake shakes the bed, and until what was begun
 // has ended.
@@ -266,6 +267,7 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	l.repeat(ctx, &wg, n.stalled, 3*time.Second, l.stalledReader)
 	l.repeat(ctx, &wg, n.visitors, 0, l.visit)
 	l.repeat(ctx, &wg, n.fillers, 0, l.fill)
+	l.repeat(ctx, &wg, n.drainers, 0, l.drain)
 	for _, m := range l.nodes {
 		l.repeat(ctx, &wg, 1, 100*time.Millisecond, func(ctx context.Context) error { return l.probe(ctx, m) })
 	}
@@ -614,11 +616,15 @@ func (l *load) revocation(ctx context.Context) error {
 		}
 		select {
 		case at := <-streamed:
-			if !terminal.Load() && at.After(asked) { // else it broke off, or its run ended, before
-				l.book.rule(lawCutOff, at.Sub(gone) <= time.Second, "it went on for %s", at.Sub(gone))
+			switch late := at.Sub(gone); {
+			case terminal.Load() || !at.After(asked): // it broke off, or its run ended, before
+			case late <= time.Second:
+				l.book.rule(lawCutOff, true, "")
+			case l.serving(x.run).healthy.Load(): // else it cannot even close a stream
+				l.book.breaks(lawCutOff, "it went on for %s", late)
 			}
 		case <-time.After(1500 * time.Millisecond):
-			if m := l.serving(x.run); m.healthy.Load() { // else it cannot even close a stream
+			if m := l.serving(x.run); m.healthy.Load() {
 				l.book.breaks(lawCutOff, "key %s: the stream of run %s goes on at node %s 1.5 s after its revocation", name, x.run, m.name)
 			}
 		}

@@ -22,7 +22,7 @@ func TestClusterOfOne(t *testing.T) {
 	b.start()
 	l := newLoad(t, b, b.book)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1}
+	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	l.run(t, 3*time.Minute, crowd, func(ctx context.Context) {
 		for range 3 {
@@ -43,7 +43,7 @@ func TestClusterStorm(t *testing.T) {
 	b.start()
 	l := newLoad(t, b, b.book)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1}
+	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	const kills = 20
 	x, y, z := b.nodes[0], b.nodes[1], b.nodes[2]
@@ -92,7 +92,7 @@ func TestClusterLongStorm(t *testing.T) {
 	b.start()
 	l := newLoad(t, b, b.book)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1}
+	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	any := func() *member { return b.nodes[rand.IntN(size)] }
 	two := func() (x, y *member) {
@@ -124,6 +124,7 @@ func TestClusterLongStorm(t *testing.T) {
 			order = order[1:]
 		}
 		s.roll(ctx)
+		s.seen(ctx)
 	})
 	s.judged(t, before)
 }

@@ -207,6 +207,26 @@ var wrong = []struct {
 			resp.StatusCode = http.StatusTooManyRequests
 		}
 	}}, nil},
+	{"a bucket is two", lawAdmits, lie{ask: func(x *lie, r *http.Request) {
+		if r.URL.Path == "/v1/embed/config" && x.nth(2) {
+			r.Header.Set("X-Forwarded-For", "203.0.113.1") // of another one
+		}
+	}}, nil},
+	{"Retry-After is too short", lawRetry, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.URL.Path == "/v1/embed/config" && resp.StatusCode == http.StatusTooManyRequests {
+			resp.Header.Set("Retry-After", "0")
+		}
+	}}, nil},
+	{"what flows into an empty bucket is lost", lawFlows, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.URL.Path != "/v1/embed/config" {
+			return
+		}
+		if resp.StatusCode == http.StatusTooManyRequests {
+			x.hidden.Store(&r.URL.Path)
+		} else if x.hidden.Load() != nil {
+			resp.StatusCode = http.StatusTooManyRequests
+		}
+	}}, nil},
 	{"a reader suffers from another one", lawStalled, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
 		if isStream(r) {
 			frames(resp, func(f []byte) []byte {
@@ -317,8 +337,12 @@ func TestClusterPlantedFaults(t *testing.T) {
 		s := &shaker{load: l}
 		l.quiet = true
 		crowd := crowd
-		if law == lawRoom || x == nil { // it takes its time
+		// What takes its time is there for its law alone.
+		if law == lawRoom || x == nil {
 			crowd.fillers = 1
+		}
+		if slices.Contains(bucketLaws, law) || x == nil {
+			crowd.drainers = 1
 		}
 		l.run(t, time.Minute, crowd, func(ctx context.Context) {
 			if does != nil {
@@ -329,15 +353,20 @@ func TestClusterPlantedFaults(t *testing.T) {
 					return
 				}
 			}
+			if crowd.drainers > 0 {
+				eventually(t, ctx, askedAgain, func() bool { return l.hasMet(askedAgain) })
+			}
 		})
 		r := newRulings()
 		f := l.find(t)
 		f.hold(book, r)
 		book.outagesHold()
 		book.bucketsHold()
+		book.drainsHold()
 		book.silencesHold(f.calls)
 		if x == nil {
 			book.report(t)
+			book.notVoid(t, bucketLaws...)
 			r.report(t)
 		}
 		return append(book.breaches(law), r.broken[law]...)
@@ -378,6 +407,19 @@ func TestClusterPlantedFaults(t *testing.T) {
 	for _, late := range []termination{{took: 11 * time.Second}, {code: 1}, {err: fmt.Errorf("it goes on")}} {
 		if late.ok() {
 			t.Errorf("%+v is not found", late)
+		}
+	}
+	// How long after Postgres a node is ready that takes 300 ms.
+	for _, c := range []struct {
+		back  time.Duration
+		broke bool
+	}{{0, false}, {9900 * time.Millisecond, true}} {
+		late := &member{node: b.nodes[0].node, name: "late", lives: []*life{{}}}
+		l := &load{bed: &bed{t: t, nodes: []*member{late}}, scene: &scene{node: b.nodes[0].node}, book: newBook()}
+		time.AfterFunc(300*time.Millisecond, func() { late.healthy.Store(true) })
+		(&shaker{load: l}).heal(within(t, 10*time.Second), time.Now().Add(-c.back))
+		if found := l.book.breaches(lawHeals); (len(found) > 0) != c.broke || !l.book.ruled(lawHeals) {
+			t.Errorf("Postgres came back %s ago: %v", c.back, found)
 		}
 	}
 }

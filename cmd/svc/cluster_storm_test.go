@@ -33,11 +33,12 @@ func (s *shaker) judged(t *testing.T, before rest) {
 	f.hold(s.book, r)
 	s.book.outagesHold()
 	s.book.bucketsHold()
+	s.book.drainsHold()
 	s.book.silencesHold(f.calls)
 	s.c.http.CloseIdleConnections() // what was opened for the verdict
 	s.rests(before)
 	s.book.rule(lawLives, true, "")
-	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads)
+	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads)
 	for _, race := range races {
 		for _, e := range ends[race.calls[0].fate] {
 			if r.ends[string(race.calls[0].fate)+": "+e] == 0 {
