@@ -237,6 +237,7 @@ type visitors struct {
 
 // talked is what it answers.
 type talked struct {
+	Accepted []time.Duration // from a post to its 202
 	Took     []time.Duration // from a post to the first word of its answer
 	Whole    int             // answers that were heard to their end
 	Statuses map[string]int  // of posts, and of streams that were no streams
@@ -311,16 +312,17 @@ func (b *bed) embedTalk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var took []time.Duration
+	var accepted, took []time.Duration
 	whole, statuses := 0, map[string]int{}
 	for _, t := range all {
-		took, whole = append(took, t.Took...), whole+t.Whole
+		accepted, took, whole = append(accepted, t.Accepted...), append(took, t.Took...), whole+t.Whole
 		for status, n := range t.Statuses {
 			statuses[status] += n
 		}
 	}
 	fmt.Printf("  %d visitors of %d keys, %d messages/s for %v: from a post to the first relayed word p50 %v p95 %v p99 %v, at most %v (budget: p99 under 50 ms)\n",
 		talkers, len(keys), talkRate, talkFor, quantile(took, .5), quantile(took, .95), quantile(took, .99), quantile(took, 1))
+	fmt.Printf("  of that to the 202: p50 %v p95 %v p99 %v\n", quantile(accepted, .5), quantile(accepted, .95), quantile(accepted, .99))
 	fmt.Printf("  %d answers heard, %d to their end; answered: %v; %.0f µs of the service's CPU a message\n", len(took), whole, statuses, float64((u1.cpu-u0.cpu).Microseconds())/float64(len(took)))
 	for _, status := range slices.Sorted(maps.Keys(statuses)) {
 		if status != "202" && status != "409" && status != "429" {
@@ -373,11 +375,11 @@ func visitorsPeer(ctx context.Context) error {
 				case <-ctx.Done():
 					return
 				}
-				first, ended, status, err := v.converse()
+				accepted, first, ended, status, err := v.converse()
 				mu.Lock()
 				t.Statuses[status]++
 				if first > 0 {
-					t.Took = append(t.Took, first)
+					t.Accepted, t.Took = append(t.Accepted, accepted), append(t.Took, first)
 				}
 				if ended {
 					t.Whole++
@@ -393,16 +395,18 @@ func visitorsPeer(ctx context.Context) error {
 	return to.Encode(t)
 }
 
-// converse says something and hears the answer; first is the time to its first word.
-func (v *visitor) converse() (first time.Duration, ended bool, status string, err error) {
+// converse says something and hears the answer; accepted is the time to its 202, first
+// that to its first word.
+func (v *visitor) converse() (accepted, first time.Duration, ended bool, status string, err error) {
 	sent := time.Now()
 	code, run, err := v.say(talkAnswer)
 	if err != nil {
-		return 0, false, "nothing", err
+		return 0, 0, false, "nothing", err
 	}
 	if run == "" {
-		return 0, false, fmt.Sprint(code), nil
+		return 0, 0, false, fmt.Sprint(code), nil
 	}
+	accepted = time.Since(sent)
 	status = fmt.Sprint(code)
 	err = v.follow(run, func(l []byte) bool {
 		switch {
@@ -417,5 +421,5 @@ func (v *visitor) converse() (first time.Duration, ended bool, status string, er
 		}
 		return true
 	})
-	return first, ended, status, err
+	return accepted, first, ended, status, err
 }

@@ -22,6 +22,7 @@ type Behavior interface {
 // Context is what a Behavior has of its activation and of the message it is
 // receiving. Reply and HasSender hold for the running Receive only.
 type Context interface {
+	// Self is the actor's address; of a shared kind, that which the message is for.
 	Self() Address
 	// HasSender reports whether somebody waits for a reply.
 	HasSender() bool
@@ -46,6 +47,12 @@ func (r Ref) Send(m any) bool { return r.a.post(own{m}) }
 
 // own is a message to one activation and to none that comes after it.
 type own struct{ msg any }
+
+// addressed is a message in a mailbox that several addresses share.
+type addressed struct {
+	to  Address
+	msg any
+}
 
 // request is one Ask under way. It is answered exactly once: by Receive, by the
 // mailbox that cannot deliver it, or, when the asker left, by lapse, after which
@@ -108,7 +115,8 @@ type activation struct {
 
 	// Touched by the running goroutine only.
 	cur   *request
-	batch []any // taken from in, from next on not yet received
+	to    *addressed // what is being received, if the mailbox is shared
+	batch []any      // taken from in, from next on not yet received
 	next  int
 	over  bool
 
@@ -125,11 +133,17 @@ var (
 	_ Context       = (*activation)(nil)
 )
 
-func (a *activation) Self() Address   { return a.addr }
 func (a *activation) HasSender() bool { return a.cur != nil }
 func (a *activation) Node() *Node     { return a.node }
 func (a *activation) Ref() Ref        { return Ref{a} }
 func (a *activation) Stop()           { a.PostSystemMessage(&actor.Stop{}) }
+
+func (a *activation) Self() Address {
+	if a.to != nil {
+		return a.to.to
+	}
+	return a.addr
+}
 
 func (a *activation) Reply(v any) {
 	if r := a.cur; r != nil {
@@ -170,8 +184,9 @@ func (a *activation) guarded(f func()) {
 // ends the activation: its memory is not to be trusted any more.
 func (a *activation) rescue() {
 	if r := recover(); r != nil {
-		panics.WithLabelValues(a.addr.Kind).Inc()
-		a.node.log.Error().Str("kind", a.addr.Kind).Stringer("tenant", a.addr.Tenant).Stringer("id", a.addr.ID).
+		self := a.Self()
+		panics.WithLabelValues(self.Kind).Inc()
+		a.node.log.Error().Str("kind", self.Kind).Stringer("tenant", self.Tenant).Stringer("id", self.ID).
 			Interface("panic", r).Bytes("stack", debug.Stack()).Msg("actor panicked")
 		a.Reply(ErrPanicked)
 		a.Stop()
@@ -272,6 +287,9 @@ func (a *activation) run() {
 		a.batch[a.next] = nil
 		a.next++
 		a.depth.Add(-1)
+		if a.to, _ = m.(*addressed); a.to != nil {
+			m = a.to.msg
+		}
 		if r, ok := m.(*request); ok && r.left() {
 			r.lapse()
 			continue
@@ -303,6 +321,7 @@ func (a *activation) close() {
 	a.mu.Unlock()
 	a.depth.Add(int64(-len(left)))
 	left = slices.DeleteFunc(left, func(m any) bool {
+		_, m = a.unwrap(m)
 		switch m := m.(type) {
 		case own:
 			return true
@@ -320,10 +339,19 @@ func (a *activation) close() {
 			next.inherit(left)
 		} else {
 			for _, m := range left {
-				a.node.turnAway(a.addr, m, owner, err)
+				to, m := a.unwrap(m)
+				a.node.turnAway(to, m, owner, err)
 			}
 		}
 	}
 	p.mu.Unlock()
 	a.node.ended()
+}
+
+// unwrap is what lay in the mailbox, and for whom.
+func (a *activation) unwrap(m any) (to Address, msg any) {
+	if x, ok := m.(*addressed); ok {
+		return x.to, x.msg
+	}
+	return a.addr, m
 }

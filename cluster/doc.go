@@ -5,7 +5,9 @@
 // follows from the member list (package placement). A message for another
 // member goes through Peers; a message for this node goes to the placer of the
 // shard, which checks ownership, holds the live activations of its shards and
-// spawns missing ones. A stop costs one map deletion.
+// spawns missing ones. A stop costs one map deletion. A kind of which there are many,
+// each for a message now and then, may have one activation for each shard instead
+// (RegisterShared).
 //
 // Order: messages of one sender to one address arrive in the order in which
 // they were sent, also over a stop and a new activation. Messages of different

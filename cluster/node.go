@@ -110,6 +110,7 @@ type Node struct {
 type kind struct {
 	produce func(Address) Behavior
 	local   bool          // its actors live here, whoever owns their shards
+	shared  bool          // one activation has the mailbox of all of a shard
 	depth   *atomic.Int64 // messages in its mailboxes
 }
 
@@ -176,6 +177,13 @@ func (n *Node) Register(name string, produce func(Address) Behavior) {
 // stay there: on each node that has one, whoever owns its shard.
 func (n *Node) RegisterLocal(name string, produce func(Address) Behavior) {
 	n.register(name, kind{produce: produce, local: true})
+}
+
+// RegisterShared is Register for a kind of which there are many whose state is
+// elsewhere: one activation receives what is for any of a shard, and Self says for
+// which. It stays until the shard moves.
+func (n *Node) RegisterShared(name string, produce func(Address) Behavior) {
+	n.register(name, kind{produce: produce, shared: true})
 }
 
 func (n *Node) register(name string, k kind) {
@@ -412,6 +420,9 @@ func (n *Node) Active(a Address) bool { return n.peek(a) != nil }
 // nothing, when there is none.
 func (n *Node) Send(a Address, msg any) bool {
 	act := n.peek(a)
+	if act != nil && act.addr != a {
+		msg = &addressed{a, msg}
+	}
 	return act != nil && act.post(msg)
 }
 
@@ -532,13 +543,18 @@ func (n *Node) deliver(a Address, m any) {
 // owner is another member.
 func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	p := n.placer(a)
+	told := !isRequest(m)
+	at := n.mailbox(a)
+	if at != a {
+		m = &addressed{a, m}
+	}
 	for {
 		p.mu.Lock()
-		act, owner, err := n.locate(p, a)
-		if errors.Is(err, ErrNotOwner) && !isRequest(m) && p.live[a] != nil {
+		act, owner, err := n.locate(p, at)
+		if errors.Is(err, ErrNotOwner) && told && p.live[at] != nil {
 			// What an activation that has to end leaves goes to the new owner: behind
 			// it, so that nothing told overtakes.
-			act, err = p.live[a], nil
+			act, err = p.live[at], nil
 		}
 		p.mu.Unlock()
 		if err != nil {
@@ -585,10 +601,18 @@ func isRequest(m any) bool {
 func (n *Node) placer(a Address) *placer { return n.placers[int(a.Shard())%len(n.placers)] }
 
 func (n *Node) peek(a Address) *activation {
-	p := n.placer(a)
+	p, at := n.placer(a), n.mailbox(a)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live[a]
+	return p.live[at]
+}
+
+// mailbox is the address of the activation that receives what is for a.
+func (n *Node) mailbox(a Address) Address {
+	if n.kinds[a.Kind].shared {
+		return Address{Kind: a.Kind, ID: a.Shard().ID()}
+	}
+	return a
 }
 
 // errStopping is the answer of a node that drains.

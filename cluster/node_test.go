@@ -47,6 +47,11 @@ func start(t testing.TB, cfg Config, kinds map[string]func(Address) Behavior) *N
 	for k, f := range kinds {
 		n.Register(k, f)
 	}
+	return begin(t, n)
+}
+
+func begin(t testing.TB, n *Node) *Node {
+	t.Helper()
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -578,5 +583,122 @@ func BenchmarkSpawn(b *testing.B) {
 		if _, err := n.Ask(context.Background(), address("echo"), "stop"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// One activation of a shared kind receives what is for any address of a shard, what
+// is for one in its order, and knows for which it is: also when it has panicked, and
+// when the shard has moved.
+func TestASharedKind(t *testing.T) {
+	type received struct {
+		at Address
+		v  any
+	}
+	shard, peers := id.Shard(7), loopback{}
+	var mu sync.Mutex
+	made := map[id.MemberID]int{}
+	got := map[id.MemberID]map[Address][]any{}
+	entered, release := make(chan struct{}), make(chan struct{})
+	node := func() *Node {
+		n := New(Config{Member: member(), Peers: peers})
+		got[n.Member()] = map[Address][]any{}
+		n.RegisterShared("bucket", func(a Address) Behavior {
+			mu.Lock()
+			defer mu.Unlock()
+			made[n.Member()]++
+			return &scripted{receive: func(c Context, m any) {
+				switch m {
+				case "boom":
+					panic(m)
+				case "hold":
+					entered <- struct{}{}
+					<-release
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got[n.Member()][c.Self()] = append(got[n.Member()][c.Self()], m)
+				c.Reply(received{c.Self(), m})
+			}}
+		})
+		peers[n.Member()] = n
+		return begin(t, n)
+	}
+	from, to := node(), node()
+	var all []Address
+	for range 20 {
+		all = append(all, Address{Kind: "bucket", Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: id.New(shard)})
+	}
+	var wg sync.WaitGroup
+	for _, a := range all {
+		wg.Go(func() {
+			for i := range 100 {
+				if i%2 == 0 {
+					from.Tell(a, i)
+				} else if v, err := from.Ask(t.Context(), a, i); v != (received{a, i}) || err != nil {
+					t.Errorf("%v: %v %v", a, v, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	check := func(n *Node, a Address, first, last int) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		here := got[n.Member()][a]
+		if len(here) != last-first+1 {
+			t.Fatalf("%v received %v", a, here)
+		}
+		for i, v := range here {
+			if v != first+i {
+				t.Fatalf("%v received %v", a, here)
+			}
+		}
+	}
+	for _, a := range all {
+		check(from, a, 0, 99)
+	}
+	if made[from.Member()] != 1 || !from.Active(all[0]) {
+		t.Errorf("%d activations", made[from.Member()])
+	}
+	if _, err := from.Ask(t.Context(), all[0], "boom"); !errors.Is(err, ErrPanicked) {
+		t.Error(err)
+	}
+	if v, err := from.Ask(t.Context(), all[1], 100); v != (received{all[1], 100}) || err != nil {
+		t.Error(v, err)
+	}
+	if !from.Send(all[1], 101) {
+		t.Error("an activation that lives took no message")
+	}
+	eventually(t, "it was received", func() bool { mu.Lock(); defer mu.Unlock(); return len(got[from.Member()][all[1]]) == 102 })
+	check(from, all[1], 0, 101)
+	// The shard moves while messages for several wait.
+	from.Tell(all[19], "hold")
+	<-entered
+	for i := range 10 {
+		for _, a := range all[:3] {
+			from.Tell(a, i)
+		}
+	}
+	from.Yield(true)
+	for _, n := range []*Node{to, from} {
+		if err := n.SetMembers([]id.MemberID{to.Member()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		for _, a := range all[:3] {
+			from.Tell(a, 10+i)
+		}
+	}
+	close(release)
+	eventually(t, "all of it went to the new owner", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		here := got[to.Member()]
+		return len(here[all[0]]) >= 20 && len(here[all[1]]) >= 20 && len(here[all[2]]) >= 20
+	})
+	for _, a := range all[:3] {
+		check(to, a, 0, 19)
 	}
 }

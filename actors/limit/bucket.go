@@ -9,9 +9,6 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// settle asks a bucket whether it may leave memory.
-type settle struct{}
-
 // TenantBucket is the address of a tenant's bucket.
 func TenantBucket(t id.TenantID) cluster.Address {
 	return cluster.Address{Kind: msg.KindLimit, Tenant: t, ID: t.UUID}
@@ -54,43 +51,33 @@ func sharedBucket(s Scope, n uint64) holder {
 }
 
 // holder names a bucket: a tenant's, a client's, or one of a tenant's embed keys and
-// visitors.
+// visitors; or a count.
 type holder struct {
 	tenant id.TenantID
 	id     id.UUID
 }
 
-func (h holder) address() cluster.Address {
-	return cluster.Address{Kind: msg.KindLimit, Tenant: h.tenant, ID: h.id}
+func holderOf(a cluster.Address) holder { return holder{a.Tenant, a.ID} }
+
+// actor is the address of the holder's actor of a kind.
+func (h holder) actor(kind string) cluster.Address {
+	return cluster.Address{Kind: kind, Tenant: h.tenant, ID: h.id}
 }
+
+// address is that of the bucket.
+func (h holder) address() cluster.Address { return h.actor(msg.KindLimit) }
 
 // stranger reports whether the bucket is one client's.
 func (h holder) stranger() bool { return h.tenant.IsZero() && h.id[7]&0xf != shared }
 
-// bucketActor is the mailbox of one bucket: what it holds is with the Keeper, who
-// can give it away whatever the mailbox is doing.
-type bucketActor struct {
-	keeper *Keeper
-	armed  bool // a settle is on its way
-}
+// bucketActor is the mailbox of the buckets of a shard. What they hold is with the
+// Keeper, who can give it away whatever the mailbox is doing.
+type bucketActor struct{ keeper *Keeper }
 
-func (b *bucketActor) Receive(c cluster.Context, m any) {
-	if _, ok := m.(settle); ok {
-		b.armed = false
-	} else if v := b.keeper.receive(c.Self(), m); v != nil {
+func (b bucketActor) Receive(c cluster.Context, m any) {
+	if v := b.keeper.receive(c.Self(), m); v != nil {
 		c.Reply(v)
 	}
-	if b.armed {
-		return
-	}
-	d := b.keeper.rest(c.Self())
-	if d == 0 {
-		c.Stop()
-		return
-	}
-	b.armed = true
-	ref := c.Ref()
-	c.Node().After(max(d, 2*tickEvery), func() { ref.Send(settle{}) })
 }
 
-func (b *bucketActor) Stopped() {}
+func (bucketActor) Stopped() {}

@@ -49,10 +49,13 @@
 // when members change. Slots read from Postgres who runs; those that may have
 // lived on another node lately do so twice, half a second apart, before they grant.
 //
-// Holds. The holders are the truth. A count is some words in its node's memory, since
-// there may be one for each visitor who reads; its actor is there while a message is. Nobody is refused before the nodes of those
-// who hold were asked, within 50 ms, whether they still do. Who begins to count a
-// shard first stops whoever counts it and then asks every node who holds there.
+// Holds. The holders are the truth. Nobody is refused before the nodes of those who
+// hold were asked, within 50 ms, whether they still do. Who begins to count a shard
+// first stops whoever counts it and then asks every node who holds there.
+//
+// There may be a bucket and a count for each visitor who reads. So what they know is
+// some words with their node's Keeper and Holds, and those of a shard share one
+// mailbox.
 //
 // Order: a bucket and a count serve in the order of their mailbox. Loss: a bucket
 // whose owner dies starts full, which admits one extra capacity. What is leased
@@ -61,9 +64,10 @@
 // Limits: a Ledger keeps MaxStrangers client IPs of each scope; when these are all in
 // use, IPs beyond them share a fixed number of buckets by hash, so that strangers can
 // fill no memory and can slow down each other only. Of keys and visitors it keeps those
-// that asked in the last minute. Both were made by the service: a visitor asks with a
+// that asked in the last minute, and of visitors, whose tokens it does not lease ahead,
+// those of the last second. Both were made by the service: a visitor asks with a
 // session, and a client gets 30 of these a minute, a key ten times its rate, so that at
-// most so many visitors of a key as may begin within a session's life are known, with
-// two buckets of some hundred bytes each. A bucket leaves memory when it is
-// full again, slots ten seconds after nobody holds or wants one, a count when nobody holds.
+// most so many visitors of a key as may begin within a session's life are known. A
+// bucket leaves memory within a second after it is full again, slots ten seconds
+// after nobody holds or wants one, a count when nobody holds.
 package limit

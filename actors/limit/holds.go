@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentsvc/cluster"
@@ -54,14 +55,15 @@ type HoldsConfig struct {
 // follows from them: who begins to count asks every node.
 type Holds struct {
 	cfg  HoldsConfig
+	made time.Time
 	stop chan struct{}
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex                  // guards the fields below
-	own      map[cluster.Address][]owned // this node's holders
-	claims   [id.Shards]uint64           // how often who counts a shard has asked who holds here
-	counted  [id.Shards]bool             // here, and all who live were asked
-	counts   [id.Shards]map[cluster.Address]*count
+	mu       sync.Mutex        // guards the fields below
+	own      map[holder]*held  // this node's holders, the newest of each
+	claims   [id.Shards]uint64 // how often who counts a shard has asked who holds here
+	counted  [id.Shards]bool   // here, and all who live were asked
+	counts   [id.Shards]map[holder]*count
 	wanted   map[id.Shard]*claim
 	claiming bool // a goroutine asks for what is wanted
 	calling  bool // it waits for answers
@@ -69,10 +71,38 @@ type Holds struct {
 	stopped  bool
 }
 
-// owned is one of a node's own holders.
-type owned struct {
-	who   id.UUID
-	holds bool // false: it asked
+// held is one of a node's own holders: a place that is held, or asked for.
+type held struct {
+	all  *Holds
+	at   holder
+	who  id.UUID
+	gone atomic.Bool // it was released
+	// Guarded by all.mu.
+	next, prev *held // of the same; the first of them is in all.own
+	holds      bool  // false: it asked
+}
+
+// add makes p one of this node's holders. The lock is held.
+func (h *Holds) add(p *held) {
+	if p.next = h.own[p.at]; p.next != nil {
+		p.next.prev = p
+	}
+	h.own[p.at] = p
+}
+
+// remove undoes add. The lock is held.
+func (h *Holds) remove(p *held) {
+	if p.next != nil {
+		p.next.prev = p.prev
+	}
+	switch {
+	case p.prev != nil:
+		p.prev.next = p.next
+	case p.next != nil:
+		h.own[p.at] = p.next
+	default:
+		delete(h.own, p.at)
+	}
 }
 
 // claim is a shard whose holders are being asked for.
@@ -84,13 +114,14 @@ type claim struct {
 // NewHolds makes Holds of which nobody holds any.
 func NewHolds(cfg HoldsConfig) *Holds {
 	return &Holds{
-		cfg: cfg, stop: make(chan struct{}), own: map[cluster.Address][]owned{},
+		cfg: cfg, made: cfg.Now(), stop: make(chan struct{}), own: map[holder]*held{},
 		wanted: map[id.Shard]*claim{},
 	}
 }
 
-// Behavior makes the actor of a count, for node.Register(KindHolds, …).
-func (h *Holds) Behavior(cluster.Address) cluster.Behavior { return &holdsActor{holds: h} }
+// Behavior makes the actor of a shard's counts, for
+// node.RegisterShared(KindHolds, …).
+func (h *Holds) Behavior(cluster.Address) cluster.Behavior { return holdsActor{h} }
 
 // Changed asks for the holders of what this node gained, for node.OnChange.
 func (h *Holds) Changed(c cluster.Change) {
@@ -117,11 +148,11 @@ func (h *Holds) Stop() {
 // does not block. Where there are as many already, ok is false: all of them hold,
 // or live on a node that does not answer.
 func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
-	me, s := id.NewAnywhere(), at.Shard()
+	s := at.Shard()
+	p := &held{all: h, at: holderOf(at), who: id.NewAnywhere()}
 	h.mu.Lock()
-	h.own[at] = append(h.own[at], owned{who: me})
+	h.add(p)
 	h.mu.Unlock()
-	release = sync.OnceFunc(func() { h.release(at, me) })
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	for {
@@ -129,22 +160,21 @@ func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release
 		claimed := h.claims[s]
 		h.mu.Unlock()
 		one, done := context.WithTimeout(ctx, askTimeout)
-		v, err := h.cfg.Node.Ask(one, at, Hold{Holder: me, Member: h.cfg.Node.Member(), Max: most})
+		v, err := h.cfg.Node.Ask(one, at, Hold{Holder: p.who, Member: h.cfg.Node.Member(), Max: most})
 		done()
 		if held, is := v.(Held); is && err == nil && !held.Wait {
 			h.mu.Lock()
 			// Who counts now may not know what was answered before it asked.
 			current := h.claims[s] == claimed
 			if current && held.OK {
-				own := h.own[at]
-				own[slices.IndexFunc(own, func(o owned) bool { return o.who == me })].holds = true
+				p.holds = true
 			}
 			h.mu.Unlock()
 			switch {
 			case current && held.OK:
-				return release, true, nil
+				return p.release, true, nil
 			case current:
-				release()
+				p.release()
 				return nil, false, nil
 			}
 		}
@@ -156,19 +186,20 @@ func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release
 		case <-h.stop:
 		}
 		pause.Stop()
-		release()
+		p.release()
 		return nil, false, problem.Unavailable("The request was not answered in time.", time.Second)
 	}
 }
 
-func (h *Holds) release(at cluster.Address, who id.UUID) {
-	h.mu.Lock()
-	own := slices.DeleteFunc(h.own[at], func(o owned) bool { return o.who == who })
-	if h.own[at] = own; len(own) == 0 {
-		delete(h.own, at)
+func (p *held) release() {
+	if p.gone.Swap(true) {
+		return
 	}
+	h := p.all
+	h.mu.Lock()
+	h.remove(p)
 	h.mu.Unlock()
-	h.cfg.Node.Tell(at, Release{Holder: who})
+	h.cfg.Node.Tell(p.at.actor(KindHolds), Release{Holder: p.who})
 }
 
 // Served answers what other nodes' counts ask, for node.Serve.
@@ -178,7 +209,7 @@ func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) 
 	switch m := m.(type) {
 	case Holders:
 		var here HeldHere
-		for _, o := range h.own[m.Of] {
+		for o := h.own[holderOf(m.Of)]; o != nil; o = o.next {
 			here.Holders = append(here.Holders, o.who)
 		}
 		return here, nil
@@ -221,12 +252,12 @@ func (h *Holds) tell(shards []id.Shard) Claimed {
 		asked[s] = true
 	}
 	var out Claimed
-	for at, own := range h.own {
-		if !asked[at.Shard()] {
+	for at, first := range h.own {
+		if !asked[at.id.Shard()] {
 			continue
 		}
-		held := HeldAt{Of: at}
-		for _, o := range own {
+		held := HeldAt{Of: at.actor(KindHolds)}
+		for o := first; o != nil; o = o.next {
 			if o.holds {
 				held.Holders = append(held.Holders, o.who)
 			}
@@ -258,33 +289,33 @@ func (h *Holds) receive(a cluster.Address, m any) any {
 		if !h.counted[a.Shard()] {
 			return Held{Wait: true}
 		}
-		c := h.count(a)
+		c := h.count(holderOf(a))
 		ok, wait := c.hold(m)
 		if wait && c.forget(h.living()) > 0 {
 			ok, wait = c.hold(m)
 		}
 		if wait {
-			h.check(a, c)
+			h.check(holderOf(a), c)
 		}
-		h.rest(a, false)
+		h.rest(holderOf(a), false)
 		return Held{OK: ok, Wait: wait}
 	case Release:
-		if c := h.counts[a.Shard()][a]; c != nil {
+		if c := h.counts[a.Shard()][holderOf(a)]; c != nil {
 			c.release(m.Holder)
-			h.rest(a, false)
+			h.rest(holderOf(a), false)
 		}
 	}
 	return nil
 }
 
-func (h *Holds) count(a cluster.Address) *count {
-	s := a.Shard()
+func (h *Holds) count(a holder) *count {
+	s := a.id.Shard()
 	if h.counts[s] == nil {
-		h.counts[s] = map[cluster.Address]*count{}
+		h.counts[s] = map[holder]*count{}
 	}
 	c := h.counts[s][a]
 	if c == nil {
-		c = &count{looked: h.cfg.Now()}
+		c = &count{looked: h.age()}
 		h.counts[s][a] = c
 		if !h.looking && !h.stopped {
 			h.looking = true
@@ -315,11 +346,11 @@ func (h *Holds) look() {
 func (h *Holds) lookOnce() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	due := h.cfg.Now().Add(-checkEvery)
+	due := h.age() - checkEvery
 	left := false
 	for _, counts := range h.counts {
 		for a, c := range counts {
-			if c.looked.After(due) || !h.rest(a, true) {
+			if c.looked > due || !h.rest(a, true) {
 				left = true
 			}
 		}
@@ -330,18 +361,18 @@ func (h *Holds) lookOnce() bool {
 
 // rest forgets the count of a if nobody holds, and else looks whether they do. It
 // reports whether there is nothing left. Called with the lock held.
-func (h *Holds) rest(a cluster.Address, look bool) bool {
-	c := h.counts[a.Shard()][a]
+func (h *Holds) rest(a holder, look bool) bool {
+	c := h.counts[a.id.Shard()][a]
 	if c == nil {
 		return true
 	}
 	if look {
-		c.looked = h.cfg.Now()
+		c.looked = h.age()
 		c.tidy()
 	}
 	switch {
 	case c.idle():
-		delete(h.counts[a.Shard()], a)
+		delete(h.counts[a.id.Shard()], a)
 		return true
 	case look && !h.stopped:
 		c.forget(h.living())
@@ -349,6 +380,8 @@ func (h *Holds) rest(a cluster.Address, look bool) bool {
 	}
 	return false
 }
+
+func (h *Holds) age() time.Duration { return h.cfg.Now().Sub(h.made) }
 
 func (h *Holds) living() []id.MemberID {
 	if h.cfg.Living == nil {
@@ -358,7 +391,7 @@ func (h *Holds) living() []id.MemberID {
 }
 
 // check asks the nodes of the holders of a whether they still hold.
-func (h *Holds) check(a cluster.Address, c *count) {
+func (h *Holds) check(a holder, c *count) {
 	members := c.begin()
 	if members == nil {
 		return
@@ -366,7 +399,7 @@ func (h *Holds) check(a cluster.Address, c *count) {
 	h.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), recallWait)
 		defer cancel()
-		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a} })
+		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.actor(KindHolds)} })
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		still := map[id.MemberID][]id.UUID{}
@@ -376,7 +409,7 @@ func (h *Holds) check(a cluster.Address, c *count) {
 			}
 		}
 		healed.Add(float64(c.checked(still)))
-		if h.counts[a.Shard()][a] == c && c.asked() && !h.stopped { // somebody came while it was on its way
+		if h.counts[a.id.Shard()][a] == c && c.asked() && !h.stopped { // somebody came while it was on its way
 			h.check(a, c)
 		}
 	})
@@ -512,22 +545,20 @@ func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
 		}
 		for _, held := range c.Holding {
 			for _, who := range held.Holders {
-				h.count(held.Of).add(who, m)
+				h.count(holderOf(held.Of)).add(who, m)
 			}
 		}
 	}
 	return smooth
 }
 
-// holdsActor is the mailbox of one count, for as long as something is in it: the count
-// stays with the node's Holds. There may be one for each visitor who reads.
+// holdsActor is the mailbox of the counts of a shard, which are with the node's Holds.
 type holdsActor struct{ holds *Holds }
 
-func (a *holdsActor) Receive(c cluster.Context, m any) {
+func (a holdsActor) Receive(c cluster.Context, m any) {
 	if v := a.holds.receive(c.Self(), m); v != nil {
 		c.Reply(v)
 	}
-	c.Stop()
 }
 
-func (a *holdsActor) Stopped() {}
+func (holdsActor) Stopped() {}

@@ -86,7 +86,7 @@ func TestACountForgetsWhoGaveUp(t *testing.T) {
 	h.Stop() // the check is over
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.rest(at, true) || len(h.counts[at.Shard()]) != 0 {
+	if !h.rest(holderOf(at), true) || len(h.counts[at.Shard()]) != 0 {
 		t.Error("it is remembered")
 	}
 }
@@ -252,7 +252,7 @@ func TestHoldersOnASilentNodeCount(t *testing.T) {
 func TestHoldsOnANode(t *testing.T) {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
 	h := NewHolds(HoldsConfig{Node: n, Now: time.Now})
-	n.Register(KindHolds, h.Behavior)
+	n.RegisterShared(KindHolds, h.Behavior)
 	n.Serve(ServiceHolds, h.Served)
 	startNode(t, n)
 	t.Cleanup(h.Stop)
@@ -288,8 +288,8 @@ func TestHoldsOnANode(t *testing.T) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if left := len(h.own[at]); left != 1 { // the one of the higher bound
-		t.Errorf("%d are remembered", left)
+	if left := h.own[holderOf(at)]; left == nil || left.next != nil { // the one of the higher bound
+		t.Errorf("%+v is remembered", left)
 	}
 }
 
@@ -361,15 +361,15 @@ func TestCountsAreLookedAt(t *testing.T) {
 			}
 		}
 		a.holds.mu.Lock()
-		delete(a.holds.own, gone)
+		delete(a.holds.own, holderOf(gone))
 		a.holds.mu.Unlock()
 		time.Sleep(2*checkEvery + checkEvery/8)
 		a.holds.mu.Lock()
 		defer a.holds.mu.Unlock()
-		if c := a.holds.counts[gone.Shard()][gone]; c != nil {
+		if c := a.holds.counts[gone.Shard()][holderOf(gone)]; c != nil {
 			t.Errorf("who is gone is counted: %+v", c)
 		}
-		if c := a.holds.counts[stays.Shard()][stays]; c == nil || len(c.holders) != 1 {
+		if c := a.holds.counts[stays.Shard()][holderOf(stays)]; c == nil || len(c.holders) != 1 {
 			t.Errorf("who holds is not counted: %+v", c)
 		}
 	})

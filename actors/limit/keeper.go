@@ -30,6 +30,10 @@ const (
 	fetchMost = 4096
 	// recallsMost is how many recalls are under way at a time.
 	recallsMost = 256
+	// Each bucket is looked at once in lookEvery, a part of them at a time: one that is
+	// as a new one would be leaves memory then.
+	lookEvery = time.Second
+	lookParts = 16
 )
 
 // ServiceRecall is the name under which a node serves Ledger.Served.
@@ -71,6 +75,8 @@ type Keeper struct {
 	shards   [id.Shards]shard
 	wanted   map[id.Shard]*want
 	fetching bool // a goroutine fetches what is wanted
+	buckets  int  // of all shards
+	looking  bool // a goroutine looks which of them may leave memory
 	stopped  bool
 	brought  bool                   // what was here when it stopped is with its owners
 	numbers  map[id.MemberID]uint64 // of the Fetch that each was asked last
@@ -117,8 +123,8 @@ var (
 // Service is the name under which a node serves the Keeper's Served.
 func (k *Keeper) Service() string { return "buckets/" + k.cfg.Kind }
 
-// Behavior makes the actor of a bucket, for node.Register.
-func (k *Keeper) Behavior(cluster.Address) cluster.Behavior { return &bucketActor{keeper: k} }
+// Behavior makes the actor of a shard's buckets, for node.RegisterShared.
+func (k *Keeper) Behavior(cluster.Address) cluster.Behavior { return bucketActor{k} }
 
 // Changed fetches what this node gained, for node.OnChange.
 func (k *Keeper) Changed(c cluster.Change) {
@@ -217,7 +223,7 @@ func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error)
 
 // receive is what a bucket does with a message, and its reply, if it has one.
 func (k *Keeper) receive(a cluster.Address, m any) any {
-	h := holder{a.Tenant, a.ID}
+	h := holderOf(a)
 	switch m := m.(type) {
 	case Lease:
 		b, now, err := k.open(a, m.PerMinute)
@@ -263,7 +269,7 @@ func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, erro
 		k.mu.Unlock()
 		return nil, time.Time{}, cluster.ErrMoved
 	}
-	now, h := k.cfg.Now(), holder{a.Tenant, a.ID}
+	now, h := k.cfg.Now(), holderOf(a)
 	b := sh.buckets[h]
 	if b == nil {
 		b = k.bucket(minute, now)
@@ -290,26 +296,51 @@ func (k *Keeper) keep(sh *shard, h holder, b *bucket) {
 		sh.buckets = map[holder]*bucket{}
 	}
 	sh.buckets[h] = b
+	k.count(1)
+	if !k.looking && !k.stopped {
+		k.looking = true
+		k.wg.Go(k.look)
+	}
 }
 
-// rest forgets the bucket of a if it is as a new one would be, and says after how
-// long it may be.
-func (k *Keeper) rest(a cluster.Address) time.Duration {
+// count says that there are n buckets more.
+func (k *Keeper) count(n int) {
+	k.buckets += n
+	bucketsKept.Add(float64(n))
+}
+
+// look looks at all buckets again and again, until there is none.
+func (k *Keeper) look() {
+	tick := time.NewTicker(lookEvery / lookParts)
+	defer tick.Stop()
+	for part := 0; ; part = (part + 1) % lookParts {
+		select {
+		case <-tick.C:
+		case <-k.stop:
+			return
+		}
+		if !k.lookOnce(part) {
+			return
+		}
+	}
+}
+
+// lookOnce forgets the buckets of a part of the shards that are as new ones would be,
+// and reports whether any is left.
+func (k *Keeper) lookOnce(part int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	sh, h := &k.shards[a.Shard()], holder{a.Tenant, a.ID}
-	b := sh.buckets[h]
-	if b == nil {
-		return 0
+	now, o := k.cfg.Now(), k.others()
+	for s := part; s < len(k.shards); s += lookParts {
+		for h, b := range k.shards[s].buckets {
+			if b.restful(now, o) {
+				delete(k.shards[s].buckets, h)
+				k.count(-1)
+			}
+		}
 	}
-	d, ok := b.restful(k.cfg.Now(), k.others())
-	if !ok {
-		return max(d, tickEvery)
-	}
-	if d == 0 {
-		delete(sh.buckets, h)
-	}
-	return d
+	k.looking = k.buckets > 0
+	return k.looking
 }
 
 // others is what buckets know of the nodes.
@@ -516,13 +547,14 @@ func (k *Keeper) accept(p Push, now time.Time) {
 func (k *Keeper) pack(s id.Shard, now time.Time, to *Push) {
 	sh, o := &k.shards[s], k.others()
 	for h, b := range sh.buckets {
-		if d, ok := b.restful(now, o); !ok || d > 0 {
+		if !b.restful(now, o) {
 			to.Buckets = append(to.Buckets, b.carried(h, now))
 		}
 	}
 	if !sh.emptied.IsZero() && now.Sub(sh.emptied) < max(k.cfg.Rate.full(), slowest) {
 		to.Emptied = append(to.Emptied, EmptyShard{s, now.Sub(sh.emptied)})
 	}
+	k.count(-len(sh.buckets))
 	*sh = shard{}
 }
 

@@ -500,7 +500,7 @@ func (l *Ledger) runOnce() {
 				l.node.Tell(h.address(), l.giveBack(a, 0))
 				a.said = said
 			}
-			if a.reported && idle > l.rest && (a.minute == 0 || idle > slowRest) {
+			if a.reported && (a.untold() && idle > againTicks || idle > l.rest && (a.minute == 0 || idle > slowRest)) {
 				delete(b.accounts, h)
 				accounts.Dec()
 				if h.stranger() {
@@ -511,6 +511,10 @@ func (l *Ledger) runOnce() {
 		b.mu.Unlock()
 	}
 }
+
+// untold reports whether the owner was told nothing that a new account would not say:
+// every token that was granted was spent, and nothing is open.
+func (a *account) untold() bool { return a.returned == 0 && a.open == 0 }
 
 // recent is what was spent in the ticks now-1 and now-2.
 func (a *account) recent(now uint32) int64 {

@@ -44,10 +44,11 @@ func (d *desk) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 // ledgers brings recalls to those who answer.
 type ledgers struct {
 	*cluster.Node
-	mu    sync.Mutex
-	by    map[id.MemberID]*Ledger
-	heard atomic.Int64
-	done  atomic.Int64
+	keeper *Keeper
+	mu     sync.Mutex
+	by     map[id.MemberID]*Ledger
+	heard  atomic.Int64
+	done   atomic.Int64
 }
 
 func (l *ledgers) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
@@ -62,12 +63,30 @@ func (l *ledgers) Call(ctx context.Context, to id.MemberID, service string, m an
 	return led.Served(ctx, l.Member(), m)
 }
 
+// buckets are those that the keeper has after it has looked at all.
+func (l *ledgers) buckets(t *testing.T) (n int) {
+	t.Helper()
+	for part := range lookParts {
+		l.keeper.lookOnce(part)
+	}
+	l.keeper.mu.Lock()
+	defer l.keeper.mu.Unlock()
+	for s := range l.keeper.shards {
+		n += len(l.keeper.shards[s].buckets)
+	}
+	if n != l.keeper.buckets {
+		t.Errorf("%d buckets count as %d", n, l.keeper.buckets)
+	}
+	return n
+}
+
 func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *ledgers) {
 	t.Helper()
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
 	c, all := &clock{}, &ledgers{Node: n, by: map[id.MemberID]*Ledger{}}
 	k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: all, Now: c.now})
-	n.Register(msg.KindLimit, k.Behavior)
+	all.keeper = k
+	n.RegisterShared(msg.KindLimit, k.Behavior)
 	startNode(t, n)
 	t.Cleanup(func() {
 		if err := k.Stop(context.Background()); err != nil {
@@ -329,7 +348,7 @@ func TestARefundedTokenIsThereAgain(t *testing.T) {
 }
 
 func TestStrangersCannotFillMemory(t *testing.T) {
-	c, ls, ds, _ := setUp(t, Rate{2, time.Millisecond}, 1)
+	c, ls, _, all := setUp(t, Rate{2, time.Millisecond}, 1)
 	l := ls[0]
 	for i := range 5000 {
 		l.IP(t.Context(), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
@@ -358,7 +377,7 @@ func TestStrangersCannotFillMemory(t *testing.T) {
 	if n, _ := count(); n != 0 || l.strangers[0].Load() != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	eventually(t, "full buckets leave memory", func() bool { return !ds[0].Active(IPBucket(netip.MustParseAddr("10.0.0.0"))) })
+	eventually(t, "full buckets leave memory", func() bool { c.advance(time.Second); return all.buckets(t) == 0 })
 }
 
 // embedKey, visitor and host are new ones.
@@ -563,8 +582,10 @@ func TestATokenIsRefundedOnce(t *testing.T) {
 	}
 }
 
-func TestAccountsOfEmbedBucketsLeaveMemory(t *testing.T) {
-	clock, ls, ds, _ := setUp(t, Rate{1, time.Millisecond}, 1)
+// An account leaves memory when it would say what a new one says: soon where every
+// token was spent, and else when its bucket is full. A bucket does when it is full.
+func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
+	clock, ls, _, all := setUp(t, Rate{1, time.Millisecond}, 1)
 	l := ls[0]
 	for i := range 100 {
 		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
@@ -574,12 +595,6 @@ func TestAccountsOfEmbedBucketsLeaveMemory(t *testing.T) {
 			}
 		}
 	}
-	count := func() (n int) {
-		for i := range l.books {
-			n += len(l.books[i].accounts)
-		}
-		return n
-	}
 	for s := range l.strangers { // each scope has its own bound
 		if n := l.strangers[s].Load(); n != []int64{0, 8, 8}[s] {
 			t.Errorf("%d strangers of scope %v", n, ScopeIP+Scope(s))
@@ -588,20 +603,47 @@ func TestAccountsOfEmbedBucketsLeaveMemory(t *testing.T) {
 	if _, ok, _ := l.IP(t.Context(), host(1)); !ok || l.strangers[0].Load() != 1 {
 		t.Error("strangers of the embed API take the place of others")
 	}
-	for range slowRest - 1 {
+	lent := EmbedKeyMessages(tenant(), id.EmbedKeyID{UUID: id.NewAnywhere()}, 600)
+	for range 2 { // one of what the second brings is given back
+		if _, _, ok, _ := l.Take(t.Context(), lent); !ok {
+			t.Fatal("refused")
+		}
+	}
+	accounts := func() (n int) {
+		for i := range l.books {
+			n += len(l.books[i].accounts)
+		}
+		return n
+	}
+	for range againTicks {
 		l.runOnce()
 	}
-	if n := count(); n < 100 {
-		t.Errorf("%d accounts, before their buckets are full", n)
+	if n := accounts(); n < 100 {
+		t.Errorf("%d accounts, and the owner may not have heard", n)
 	}
-	for range 10 {
+	for range 4 {
 		l.runOnce()
 	}
-	if n := count(); n != 0 {
+	for i := range l.books {
+		for h, a := range l.books[i].accounts {
+			if a.returned == 0 {
+				t.Errorf("%v has given nothing back and stays", h)
+			}
+		}
+	}
+	if l.book(lent.holder).accounts[lent.holder] == nil {
+		t.Error("one that gave something back is gone")
+	}
+	if n := all.buckets(t); n < 100 {
+		t.Errorf("%d buckets, before they are full", n)
+	}
+	for range slowRest {
+		l.runOnce()
+	}
+	if n := accounts(); n != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	clock.advance(time.Minute)
-	eventually(t, "full buckets leave memory", func() bool { return !ds[0].Active(EmbedConfig(netip.MustParseAddr("10.0.0.0")).address()) })
+	eventually(t, "full buckets leave memory", func() bool { clock.advance(time.Minute); return all.buckets(t) == 0 })
 }
 
 // table is Postgres for slots, runs are the actors that are told.

@@ -46,13 +46,14 @@ type bucket struct {
 	rate   Rate
 	minute int64 // the rate is perMinute of it, as who asked last said; 0: it is the Keeper's
 	credit time.Duration
-	at     time.Time // up to here time has made credit; behind while there is no room
-	leases map[id.MemberID]*lease
+	at     time.Time     // up to here time has made credit; behind while there is no room
+	leases []*lease      // one for each node; few, and there may be a bucket for each visitor: no map
 	out    time.Duration // what the tokens of all leases are worth
 }
 
 // lease is what a bucket knows of a node.
 type lease struct {
+	node     id.MemberID
 	tokens   int64         // granted and not accounted for
 	each     time.Duration // what each is worth: the rate may have changed since
 	granted  int64         // by the Lease numbered seq
@@ -67,7 +68,15 @@ func (l *lease) worth() time.Duration { return time.Duration(l.tokens) * l.each 
 
 // newBucket is a full one.
 func newBucket(r Rate, now time.Time) *bucket {
-	return &bucket{rate: r, credit: r.full(), at: now, leases: map[id.MemberID]*lease{}}
+	return &bucket{rate: r, credit: r.full(), at: now}
+}
+
+// of is what the bucket knows of a node, or nil.
+func (b *bucket) of(node id.MemberID) *lease {
+	if i := slices.IndexFunc(b.leases, func(l *lease) bool { return l.node == node }); i >= 0 {
+		return b.leases[i]
+	}
+	return nil
 }
 
 // full is how long an empty bucket needs to be full.
@@ -148,10 +157,10 @@ func (b *bucket) some(now time.Time, want int64, o others) int64 {
 // lease grants a node up to m.Want tokens. It asks when it holds none, so
 // whatever it held was spent or given back.
 func (b *bucket) lease(now time.Time, m Lease, o others) answer {
-	l := b.leases[m.Node]
+	l := b.of(m.Node)
 	if l == nil {
-		l = &lease{returned: m.Returned}
-		b.leases[m.Node] = l
+		l = &lease{node: m.Node, returned: m.Returned}
+		b.leases = append(b.leases, l)
 	}
 	switch {
 	case m.Seq <= l.done || m.Seq < l.seq:
@@ -177,7 +186,7 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 func (b *bucket) refuse(now time.Time, o others) answer {
 	var a answer
 	var lapses time.Time // the first of the leases that nobody accounts for
-	for m, l := range b.leases {
+	for _, l := range b.leases {
 		if l.tokens == 0 {
 			continue
 		}
@@ -187,7 +196,7 @@ func (b *bucket) refuse(now time.Time, o others) answer {
 		switch silent := now.Sub(l.recalled); {
 		case l.recalled.IsZero() || silent >= recallAgain:
 			l.recalled = now
-			a.recall = append(a.recall, m)
+			a.recall = append(a.recall, l.node)
 			a.wait = true
 		case silent < recallWait:
 			a.wait = true
@@ -207,12 +216,12 @@ func (b *bucket) refuse(now time.Time, o others) answer {
 // lapse ends the leases of nodes that are no members any more, or have kept silent
 // for longer than they may spend. Their tokens count as spent.
 func (b *bucket) lapse(now time.Time, o others) {
-	for m, l := range b.leases {
+	for _, l := range b.leases {
 		switch end := l.at.Add(o.lapse); {
 		case l.tokens == 0:
 		case now.After(end):
 			b.release(now, l, 0, end)
-		case !o.living(m):
+		case !o.living(l.node):
 			b.release(now, l, 0, now)
 		}
 	}
@@ -220,7 +229,7 @@ func (b *bucket) lapse(now time.Time, o others) {
 
 // giveBack takes what a node says of its leases up to m.Seq.
 func (b *bucket) giveBack(now time.Time, m GiveBack) {
-	l := b.leases[m.Node]
+	l := b.of(m.Node)
 	if l == nil || m.Seq < l.seq || m.Seq < l.done { // a later Lease has said it, or a later GiveBack
 		return
 	}
@@ -254,20 +263,20 @@ func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
 	b.fill(now)
 }
 
-// restful is how long it takes until the bucket is as a new one would be; it is
-// not ok while tokens are leased.
-func (b *bucket) restful(now time.Time, o others) (d time.Duration, ok bool) {
+// restful reports whether the bucket is as a new one would be: full, and nothing is
+// leased.
+func (b *bucket) restful(now time.Time, o others) bool {
 	b.fill(now)
 	b.lapse(now, o)
-	return max(b.room(), 0), b.out == 0
+	return b.out == 0 && b.room() <= 0
 }
 
 // carried is the bucket for another node.
 func (b *bucket) carried(h holder, now time.Time) Carried {
 	b.fill(now)
 	c := Carried{Tenant: h.tenant, ID: h.id, Credit: b.credit, PerMinute: b.minute}
-	for m, l := range b.leases {
-		c.Leases = append(c.Leases, CarriedLease{Node: m, Tokens: l.tokens, Each: l.each, Granted: l.granted, Seq: l.seq, Done: l.done, Returned: l.returned, Age: now.Sub(l.at)})
+	for _, l := range b.leases {
+		c.Leases = append(c.Leases, CarriedLease{Node: l.node, Tokens: l.tokens, Each: l.each, Granted: l.granted, Seq: l.seq, Done: l.done, Returned: l.returned, Age: now.Sub(l.at)})
 	}
 	return c
 }
@@ -279,18 +288,19 @@ func (b *bucket) merge(c Carried, now time.Time) {
 	b.since(now)
 	b.credit = min(b.credit, c.Credit)
 	for _, k := range c.Leases {
-		l := b.leases[k.Node]
-		if l != nil && (l.seq > k.Seq || l.done > k.Done) {
+		l := b.of(k.Node)
+		switch {
+		case l == nil:
+			l = &lease{}
+			b.leases = append(b.leases, l)
+		case l.seq > k.Seq || l.done > k.Done:
 			continue
 		}
-		if l != nil {
-			b.out -= l.worth()
-		}
-		l = &lease{tokens: k.Tokens, each: k.Each, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
+		b.out -= l.worth()
+		*l = lease{node: k.Node, tokens: k.Tokens, each: k.Each, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
 		if l.each == 0 { // it comes from a node that knows one rate
 			l.each = b.rate.Every
 		}
-		b.leases[k.Node] = l
 		b.out += l.worth()
 	}
 	b.trim()
@@ -299,17 +309,17 @@ func (b *bucket) merge(c Carried, now time.Time) {
 // count is who holds something of which at most so many may be held.
 type count struct {
 	holders  []holding          // few, and there may be a count for each visitor: no map
-	refusals map[id.UUID]uint64 // who is to be refused, unless the check of this number finds room; nil: nobody
-	begun    uint64             // checks that have begun; at most one is under way
-	ended    uint64
-	looked   time.Time // when it was last looked whether they do
+	refusals map[id.UUID]uint32 // who is to be refused, unless the check of this number finds room; nil: nobody
+	looked   time.Duration      // when it was last looked whether they do, since the Holds were made
+	begun    uint32             // checks that have begun; at most one is under way
+	ended    uint32
 }
 
 // holding is one of the holders.
 type holding struct {
 	who    id.UUID
 	member id.MemberID
-	begun  uint64 // checks that had begun before
+	begun  uint32 // checks that had begun before
 }
 
 // add makes who one of the holders, or holding as of now.
@@ -343,7 +353,7 @@ func (c *count) hold(m Hold) (ok, wait bool) {
 		return false, false
 	case !known:
 		if c.refusals == nil {
-			c.refusals = map[id.UUID]uint64{}
+			c.refusals = map[id.UUID]uint32{}
 		}
 		c.refusals[m.Holder] = c.begun + 1
 		return false, true

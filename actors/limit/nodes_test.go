@@ -172,7 +172,7 @@ func TestBucketsOnRealNodes(t *testing.T) {
 			k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: n, Living: f.members, Now: time.Now})
 			l := NewLedger(LedgerConfig{Node: n, Rate: rate})
 			ledgers[n.Member()] = l
-			n.Register(msg.KindLimit, k.Behavior)
+			n.RegisterShared(msg.KindLimit, k.Behavior)
 			n.Serve(k.Service(), k.Served)
 			n.Serve(ServiceRecall, l.Served)
 			n.OnChange(k.Changed)

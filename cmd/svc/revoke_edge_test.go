@@ -94,7 +94,7 @@ func TestWhoMayStillWatch(t *testing.T) {
 		{"a visitor without a page", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7}, true},
 		{"a visitor whom nobody knows, of a key for those who are known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page}, false},
 		{"one who is known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
-		{"nobody", edge.Owner{Tenant: a, Principal: "user:x"}, false},
+		{"nobody", edge.Owner{Tenant: a}, false},
 	}
 	var owners []edge.Owner
 	for _, r := range rows {

@@ -242,7 +242,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 			buckets.Peers, buckets.Living = node, func() []id.MemberID { return living(member) }
 		}
 		keeper := limit.NewKeeper(buckets)
-		node.Register(kind, keeper.Behavior)
+		node.RegisterShared(kind, keeper.Behavior)
 		node.Serve(keeper.Service(), keeper.Served)
 		node.OnChange(keeper.Changed)
 		s.onStop(keeper.Stop)
@@ -252,7 +252,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		held.Living = func() []id.MemberID { return living(member) }
 	}
 	holds := limit.NewHolds(held)
-	node.Register(limit.KindHolds, holds.Behavior)
+	node.RegisterShared(limit.KindHolds, holds.Behavior)
 	node.Serve(limit.ServiceHolds, holds.Served)
 	node.OnChange(holds.Changed)
 	s.onStop(func(context.Context) error { holds.Stop(); return nil })

@@ -87,6 +87,13 @@ func (u UUID) Shard() Shard {
 	return Shard(h.Sum32() % Shards)
 }
 
+// ID is the id that stands for a shard itself.
+func (s Shard) ID() UUID {
+	u := UUID{6: 7 << 4}
+	binary.BigEndian.PutUint16(u[8:], 1<<15|uint16(s%Shards)<<4)
+	return u
+}
+
 // Time is the millisecond at which u was minted, by the minting node's clock.
 func (u UUID) Time() time.Time {
 	var b [8]byte

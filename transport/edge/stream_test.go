@@ -237,7 +237,7 @@ func TestASessionsStreamsEndWithIt(t *testing.T) {
 
 // security.md, Keys: streams of a revoked key are closed within a second,
 // without a terminal frame.
-func TestRevokedPrincipal(t *testing.T) {
+func TestRevokedKey(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		mine := w.open(t, runPath(w))
 		defer mine.Close()
@@ -247,7 +247,8 @@ func TestRevokedPrincipal(t *testing.T) {
 		defer other.Close()
 		g := <-w.subs
 		still := <-g.conn
-		if n := w.srv.CloseWhere(func(o Owner) bool { return o.Principal == "apikey:member" && o.Tenant == w.tenant }); n != 1 {
+		key := w.auth.keys["member"].Key
+		if n := w.srv.CloseWhere(func(o Owner) bool { return o.Key == key && o.Tenant == w.tenant }); n != 1 {
 			t.Fatalf("%d streams were closed", n)
 		}
 		if rest, err := mine.ended(); err != nil || rest != "" {
@@ -264,7 +265,7 @@ func TestRevokedPrincipal(t *testing.T) {
 func TestAStreamThatOpensWhileItsOwnerEndsIsCut(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		w.opening = func() {
-			if n := w.srv.CloseWhere(func(o Owner) bool { return o.Principal == "apikey:member" }); n != 0 {
+			if n := w.srv.CloseWhere(func(o Owner) bool { return o.Key == w.auth.keys["member"].Key }); n != 0 {
 				t.Errorf("%d streams were open already", n)
 			}
 		}

@@ -28,16 +28,15 @@ type Subscriber interface {
 
 // Owner says on whose behalf a stream is open.
 type Owner struct {
-	Tenant    id.TenantID
-	Key       id.KeyID
-	User      id.UserID
-	Session   id.SessionID
-	Principal string
-	EmbedKey  id.EmbedKeyID // of a visitor's stream
-	EndUser   id.EndUserID  // who the visitor is, if that is known
-	KeyEpoch  int64         // the embed key's generation when the visitor's session was minted
-	Origin    string        // of the visitor's page
-	Until     time.Time     // the stream is cut at the first heartbeat behind it; zero: never
+	Tenant   id.TenantID
+	Key      id.KeyID
+	User     id.UserID
+	Session  id.SessionID
+	EmbedKey id.EmbedKeyID // of a visitor's stream
+	EndUser  id.EndUserID  // who the visitor is, if that is known
+	KeyEpoch int64         // the embed key's generation when the visitor's session was minted
+	Origin   string        // of the visitor's page
+	Until    time.Time     // the stream is cut at the first heartbeat behind it; zero: never
 	// Since is the Mark from before the caller was authenticated: a CloseWhere or
 	// Recheck behind it is also about this stream.
 	Since uint64
