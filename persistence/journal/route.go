@@ -8,7 +8,7 @@ import (
 
 const (
 	// crowd is from how many commits on their way a lane is worth avoiding.
-	crowd = 8
+	crowd = 2
 	// fewCommits is how many commits a tenant may have on their way beside the crowd.
 	fewCommits = 4
 )

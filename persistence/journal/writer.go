@@ -27,7 +27,7 @@ var (
 )
 
 const (
-	defaultLanes = 2
+	maxLanes     = 2
 	defaultQueue = 4096
 	flushTimeout = 10 * time.Second
 )
@@ -36,7 +36,7 @@ const (
 type Config struct {
 	Pool     *pgxpool.Pool // of the system role, with the writer's settings; a lane takes one connection out of it for good
 	Member   id.MemberID   // the own process: no commit without its living row
-	Lanes    int           // beside the side lane; 0: 2
+	Lanes    int           // beside the side lane; 0: one for two CPUs, at most 2
 	Queue    int           // tickets of new work; 0: 4096
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now; paces admission and measures
@@ -77,7 +77,9 @@ type Writer struct {
 // New makes a writer; nothing happens before Start.
 func New(cfg Config) *Writer {
 	if cfg.Lanes <= 0 {
-		cfg.Lanes = defaultLanes
+		// Fewer lanes have fuller flushes, which cost less. Another one is worth it where
+		// there are CPUs for its backend beside those who make what it writes.
+		cfg.Lanes = min(max(runtime.GOMAXPROCS(0)/2, 1), maxLanes)
 	}
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
