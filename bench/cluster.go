@@ -238,28 +238,41 @@ func (p *peers) through(ctx context.Context, m manner, lasts time.Duration) (per
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	any := func() *bed { return p.nodes[rand.IntN(len(p.nodes))] }
+	type opened struct {
+		thread string
+		home   *bed
+	}
+	threads := make([][8]opened, clients)
+	for c := range threads {
+		wg.Go(func() {
+			for i := range threads[c] {
+				home := any()
+				thread, err := home.thread()
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				threads[c][i] = opened{thread, home}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, "", *err
+	}
 	before, err := p.spent()
 	if err != nil {
 		return 0, "", err
 	}
 	start := time.Now()
-	for range clients {
+	for _, own := range threads {
 		wg.Go(func() {
-			var err error
-			threads, homes := make([]string, 8), make([]*bed, 8)
-			for i := range threads {
-				homes[i] = any()
-				if threads[i], err = homes[i].thread(); err != nil {
-					failed.Store(&err)
-					return
-				}
-			}
 			for i := 0; time.Since(start) < lasts && failed.Load() == nil && ctx.Err() == nil; i++ {
-				to := any()
+				at, to := own[i%len(own)], any()
 				if m.home {
-					to = homes[i%len(homes)]
+					to = at.home
 				}
-				run, err := to.post(threads[i%len(threads)], "/say ok")
+				run, err := to.post(at.thread, "/say ok")
 				if err == nil && m.streamed {
 					err = any().follow(run, "", func(l []byte) bool {
 						return !bytes.HasPrefix(l, []byte("event: run.")) || bytes.HasSuffix(l, []byte("started"))
@@ -300,8 +313,15 @@ func benchCluster(ctx context.Context, b *bed) error {
 	manners := []manner{{}, {streamed: true}, {home: true}, {streamed: true, home: true}}
 	ratios := map[manner][]float64{}
 	var extra []time.Duration
+	warm := func() error { // caches, plans and heaps of nodes that have just come
+		_, _, err := p.through(ctx, manner{}, 2*time.Second)
+		return err
+	}
 	for round := range rounds {
 		alone := map[bool]float64{}
+		if err := warm(); err != nil {
+			return err
+		}
 		for _, m := range []manner{{}, {streamed: true}} {
 			one, cost, err := p.through(ctx, m, lasts)
 			if err != nil {
@@ -314,6 +334,9 @@ func benchCluster(ctx context.Context, b *bed) error {
 			if err := p.join(ctx); err != nil {
 				return err
 			}
+		}
+		if err := warm(); err != nil {
+			return err
 		}
 		for _, m := range manners {
 			three, cost, err := p.through(ctx, m, lasts)

@@ -2,10 +2,11 @@
 //
 // Every decision of an actor becomes one Commit, and Do answers once it is
 // durable. A Writer has lanes that share the shards, and a side lane
-// for tenants with few commits while those are crowded; each is one connection and
-// one goroutine. A lane takes what is queued, without waiting for more, and writes
-// it in one transaction: the fence of the own process first, then one bulk statement
-// per kind of row, then COMMIT. All rows of a Commit are written or none.
+// for tenants with few commits while those are crowded or rest; each is one connection
+// and one goroutine. A lane takes what is queued and writes it in one transaction: the
+// fence of the own process first, then one bulk statement per kind of row, then COMMIT.
+// All rows of a Commit are written or none. After a slow flush of some but not many
+// commits a lane rests for milliseconds, so that the next one has more (docs/adr/0032).
 //
 // Owner of what: the lane's goroutine owns its connection and the commits it has
 // taken; Start begins and Stop waits for them. A *Commit belongs to the writer

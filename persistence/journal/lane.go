@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,10 @@ const (
 	maxPause      = 500 * time.Millisecond
 	connectTime   = 5 * time.Second
 	idleCheck     = time.Second
+	// After a flush of at least restFrom commits and fewer than restBelow a lane rests.
+	restFrom, restBelow = 8, 64
+	restAlone           = 20 * time.Millisecond // at most, and half as long as the flush took
+	restBeside          = 10 * time.Millisecond // at most, and twice as long as the flush took
 )
 
 // entry is a commit on its way.
@@ -74,12 +79,13 @@ type lane struct {
 	later    []*entry
 	entities map[id.UUID]struct{}
 	keys     map[idemKey]struct{}
+	filled   map[id.TenantID]int // whose commits the last flush had, where a rest follows
 	written  map[idemKey]id.OpID // keys of the flush before
 }
 
 func newLane(w *Writer, n int) *lane {
 	return &lane{w: w, n: n, wake: make(chan struct{}, 1), rows: newRows(), entities: map[id.UUID]struct{}{},
-		keys: map[idemKey]struct{}{}, written: map[idemKey]id.OpID{}}
+		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}, written: map[idemKey]id.OpID{}}
 }
 
 func (l *lane) push(e *entry) error {
@@ -161,8 +167,11 @@ func (l *lane) loop() {
 		}
 		batch, last := l.take()
 		if len(batch) > 0 {
+			n, start := len(batch), l.w.cfg.Now()
+			l.tally(batch)
 			l.flush(batch)
 			flushed = true
+			l.rest(n, l.w.cfg.Now().Sub(start))
 			continue
 		}
 		if last {
@@ -179,6 +188,43 @@ func (l *lane) loop() {
 			flushed = false
 		}
 	}
+}
+
+// tally notes whose commits fill the batch: once answered they are their callers'.
+func (l *lane) tally(batch []*entry) {
+	clear(l.filled)
+	for _, e := range batch {
+		l.filled[e.c.Tenant]++
+	}
+}
+
+// rest lets commits gather after a flush of n that took so long. Who had few in that
+// flush takes the side lane meanwhile, which does not rest; where all had few there is
+// nobody to rest for.
+func (l *lane) rest(n int, took time.Duration) {
+	d := restAfter(n, took, l.w.turns.shared())
+	if d <= 0 || l == l.w.routes.side || !slices.ContainsFunc(slices.Collect(maps.Values(l.filled)), func(n int) bool { return n >= fewCommits }) {
+		return
+	}
+	l.w.metrics.rests.Add(d.Seconds())
+	l.w.routes.rests(l, l.filled)
+	pause(l.w.hard, d)
+	l.w.routes.rested(l)
+}
+
+// restAfter is how long a lane rests after a flush of n that took so long. What a flush
+// costs beside its commits is the same for few and for many, and whoever else is on the
+// machines of the node and of the database waits for it: the longer flushes take, the
+// more commits share one. A few wait for nobody, and a full flush costs little as it is.
+// Beside other tenants there is more to be saved, for them.
+func restAfter(n int, took time.Duration, beside bool) time.Duration {
+	switch {
+	case n < restFrom || n >= restBelow:
+		return 0
+	case beside:
+		return min(2*took, restBeside)
+	}
+	return min(took/2, restAlone)
 }
 
 // check finds out whether an idle connection still lives.

@@ -11,6 +11,7 @@ import (
 type Metrics struct {
 	flushSize  prometheus.Histogram
 	flushTime  prometheus.Histogram
+	rests      prometheus.Counter
 	queue      *prometheus.GaugeVec
 	commits    *prometheus.CounterVec
 	redone     *prometheus.CounterVec
@@ -29,6 +30,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Commits per flush.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}}),
 		flushTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "svc_journal_flush_seconds",
 			Help: "Time of one flush's transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
+		rests: prometheus.NewCounter(prometheus.CounterOpts{Name: "svc_journal_rest_seconds_total",
+			Help: "Time that lanes let commits gather between slow flushes that are not full."}),
 		queue: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "svc_journal_queue_depth",
 			Help: "Commits that wait for a flush."}, []string{"work"}),
 		commits: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "svc_journal_commits_total",
@@ -47,7 +50,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Lazy rows by how they ended."}, []string{"outcome"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.flushSize, m.flushTime, m.queue, m.commits, m.redone, m.reconnects, m.down, m.tickets, m.turnedAway, m.touches)
+		reg.MustRegister(m.flushSize, m.flushTime, m.rests, m.queue, m.commits, m.redone, m.reconnects, m.down, m.tickets, m.turnedAway, m.touches)
 	}
 	return m
 }

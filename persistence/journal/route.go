@@ -14,7 +14,7 @@ const (
 )
 
 // routes say which lane a commit takes: that of its shard, or, for a tenant with
-// few commits on their way while that lane is crowded, the side lane. A flush of
+// few commits on their way while that lane is crowded or rests, the side lane. A flush of
 // many commits takes as long as all of them, and who has few does not wait for it.
 // Commits that lock one entity's row never are in two lanes at a time.
 type routes struct {
@@ -25,6 +25,7 @@ type routes struct {
 	mu      sync.Mutex // guards the fields below
 	under   map[*lane]int
 	tenants map[id.TenantID]*route
+	filled  map[*lane]map[id.TenantID]int // of a lane that rests: whose commits its last flush had
 }
 
 // route is where a tenant's commits are.
@@ -35,7 +36,7 @@ type route struct {
 }
 
 func newRoutes(lanes []*lane, side *lane) *routes {
-	return &routes{lanes: lanes, side: side, crowd: crowd, under: map[*lane]int{}, tenants: map[id.TenantID]*route{}}
+	return &routes{lanes: lanes, side: side, crowd: crowd, under: map[*lane]int{}, tenants: map[id.TenantID]*route{}, filled: map[*lane]map[id.TenantID]int{}}
 }
 
 // of is the lane that c takes. ended is called once it was answered.
@@ -49,7 +50,7 @@ func (r *routes) of(c *Commit) *lane {
 		r.tenants[c.Tenant] = t
 	}
 	if t.n == 0 {
-		t.aside = r.under[own] >= r.crowd && 2*r.under[r.side] < r.under[own]
+		t.aside = r.avoids(own, c.Tenant)
 	} else if t.n >= fewCommits {
 		t.aside = false
 	}
@@ -64,6 +65,31 @@ func (r *routes) of(c *Commit) *lane {
 	}
 	r.under[l]++
 	return l
+}
+
+// avoids reports whether a tenant without commits on their way begins aside: the
+// lane is crowded, and the side lane is not; or the lane rests, for others. The
+// lock is held.
+func (r *routes) avoids(own *lane, tenant id.TenantID) bool {
+	if filled, rests := r.filled[own]; rests {
+		return filled[tenant] < fewCommits
+	}
+	return r.under[own] >= r.crowd && 2*r.under[r.side] < r.under[own]
+}
+
+// rests says that l rests after a flush that those have filled. The map is the
+// routes' until rested.
+func (r *routes) rests(l *lane, filled map[id.TenantID]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.filled[l] = filled
+}
+
+// rested says that l is at work again.
+func (r *routes) rested(l *lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.filled, l)
 }
 
 // met reports whether c's entities have commits in the side lane.

@@ -20,14 +20,26 @@ type way struct {
 	l *lane
 }
 
-// ways is the model: what is on its way, in the order of the calls.
+// ways is the model: what is on its way, in the order of the calls, and which lanes
+// rest after a flush that who has filled.
 type ways struct {
 	*routes
-	all []way
+	all     []way
+	resting map[*lane]map[id.TenantID]int
 }
 
 func newWays() *ways {
-	return &ways{routes: newRoutes([]*lane{{n: 0}, {n: 1}}, &lane{n: 2})}
+	return &ways{routes: newRoutes([]*lane{{n: 0}, {n: 1}}, &lane{n: 2}), resting: map[*lane]map[id.TenantID]int{}}
+}
+
+func (w *ways) rest(l *lane, filled map[id.TenantID]int) {
+	w.rests(l, filled)
+	w.resting[l] = filled
+}
+
+func (w *ways) work(l *lane) {
+	w.rested(l)
+	delete(w.resting, l)
 }
 
 func (w *ways) send(c *Commit) *lane {
@@ -57,6 +69,9 @@ func (w *ways) in(l *lane) int { return w.count(func(one way) bool { return one.
 
 // crowded reports whether the lane of c's shard is worth avoiding now.
 func (w *ways) crowded(c *Commit) bool {
+	if filled := w.resting[w.own(c)]; filled != nil {
+		return filled[c.Tenant] < fewCommits
+	}
 	own := w.in(w.own(c))
 	return own >= crowd && 2*w.in(w.side) < own
 }
@@ -149,6 +164,12 @@ func TestLawsOfRoutes(t *testing.T) {
 					w.end(h.r.IntN(len(w.all)))
 				}
 				continue
+			}
+			switch l := w.lanes[h.r.IntN(2)]; h.r.IntN(20) {
+			case 0:
+				w.rest(l, map[id.TenantID]int{tenants[0]: 10, tenants[1]: h.r.IntN(2 * fewCommits)})
+			case 1, 2:
+				w.work(l)
 			}
 			tenant := tenants[0]
 			if h.r.IntN(100) >= loud {
@@ -274,6 +295,26 @@ func TestWhoTakesTheSideLane(t *testing.T) {
 			}
 		})
 	}
+	t.Run("while the lane rests", func(t *testing.T) {
+		w := newWays()
+		l := w.lanes[0]
+		goes := func(tenant id.TenantID, want *lane) {
+			t.Helper()
+			got := w.send(plain(tenant))
+			w.end(0)
+			if got != want {
+				t.Errorf("it went to lane %d", got.n)
+			}
+		}
+		goes(quiet, l)
+		w.rest(l, map[id.TenantID]int{loud: 30, quiet: fewCommits - 1, other: fewCommits})
+		goes(quiet, w.side) // had few in the flush
+		goes(newTenantID(), w.side)
+		goes(other, l) // filled it too
+		goes(loud, l)
+		w.work(l)
+		goes(quiet, l)
+	})
 	t.Run("many once, few again", func(t *testing.T) {
 		w := newWays()
 		for _, c := range append(many(loud, 3*crowd), many(quiet, fewCommits+1)...) {

@@ -20,15 +20,17 @@ const (
 	placeFor = 50 * time.Millisecond
 	// turnWithin is how long new work waits for its turn.
 	turnWithin = 4 * time.Second
-	// companyFor is how long a tenant counts as company of the others after it came.
-	companyFor = time.Second
+	// companyFor is how long a tenant counts as company of the others after it came: who
+	// comes to a cluster a few times a second comes to each of its nodes every few
+	// seconds. It is longer than anybody waits for a place and holds it.
+	companyFor = 10 * time.Second
 	// A flush is slow from slowFlush on, or slowTimes as long as the quickest one of
 	// the last ten to twenty seconds, where the database is farther away.
-	slowFlush   = 5 * time.Millisecond
+	slowFlush   = 3 * time.Millisecond
 	slowTimes   = 5
 	quickestFor = 10 * time.Second
 	// fewestPlaces is what a tenant may always hold.
-	fewestPlaces = 2
+	fewestPlaces = 1
 )
 
 // turns hands out places to new work that has a ticket, one tenant after another:
@@ -138,19 +140,20 @@ func (t *turns) room(tenant id.TenantID, now time.Time) bool {
 	return t.taken < t.alone
 }
 
-// company reports whether another tenant holds a place, waits for one, or came
-// lately. The lock is held.
+// company reports whether another tenant came lately. The lock is held.
 func (t *turns) company(tenant id.TenantID, now time.Time) bool {
 	other := t.last
 	if other.tenant == tenant {
 		other = t.former
 	}
-	return now.Sub(other.at) < companyFor || others(t.held, tenant) || others(t.waiting, tenant)
+	return now.Sub(other.at) < companyFor
 }
 
-func others[V any](m map[id.TenantID]V, tenant id.TenantID) bool {
-	_, in := m[tenant]
-	return len(m) > 1 || len(m) == 1 && !in
+// shared reports whether more than one tenant came lately.
+func (t *turns) shared() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now().Sub(t.former.at) < companyFor
 }
 
 // enter gives the tenant a place. The lock is held.
