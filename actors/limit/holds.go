@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,7 +46,10 @@ type HoldsConfig struct {
 	Node HoldsNode
 	// Living are the members that live, as in KeeperConfig; nil: this node alone.
 	Living func() []id.MemberID
-	Now    func() time.Time
+	// Look reads anew who lives: Living lacks who joined since it was read. nil:
+	// nothing has to be read.
+	Look func(context.Context) error
+	Now  func() time.Time
 }
 
 // Holds are a node's side of what at most so many may hold at a time: its own
@@ -55,6 +57,7 @@ type HoldsConfig struct {
 // follows from them: who begins to count asks every node.
 type Holds struct {
 	cfg  HoldsConfig
+	list list
 	made time.Time
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -114,7 +117,7 @@ type claim struct {
 // NewHolds makes Holds of which nobody holds any.
 func NewHolds(cfg HoldsConfig) *Holds {
 	return &Holds{
-		cfg: cfg, made: cfg.Now(), stop: make(chan struct{}), own: map[holder]*held{},
+		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, made: cfg.Now(), stop: make(chan struct{}), own: map[holder]*held{},
 		wanted: map[id.Shard]*claim{},
 	}
 }
@@ -220,6 +223,7 @@ func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) 
 		case from == h.cfg.Node.Member():
 			return Claimed{}, nil
 		}
+		h.list.heard(from)
 		return h.yield(m.Shards), nil
 	}
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
@@ -291,9 +295,6 @@ func (h *Holds) receive(a cluster.Address, m any) any {
 		}
 		c := h.count(holderOf(a))
 		ok, wait := c.hold(m)
-		if wait && c.forget(h.living()) > 0 {
-			ok, wait = c.hold(m)
-		}
 		if wait {
 			h.check(holderOf(a), c)
 		}
@@ -375,7 +376,6 @@ func (h *Holds) rest(a holder, look bool) bool {
 		delete(h.counts[a.id.Shard()], a)
 		return true
 	case look && !h.stopped:
-		c.forget(h.living())
 		h.check(a, c)
 	}
 	return false
@@ -390,15 +390,23 @@ func (h *Holds) living() []id.MemberID {
 	return h.cfg.Living()
 }
 
-// check asks the nodes of the holders of a whether they still hold.
+// check asks the nodes of the holders of a whether they still hold, and forgets those
+// whose node lives no more. Who is not in the list may have joined since it was read.
 func (h *Holds) check(a holder, c *count) {
 	members := c.begin()
 	if members == nil {
 		return
 	}
+	living := h.living()
+	unknown := h.cfg.Look != nil && slices.ContainsFunc(members, func(m id.MemberID) bool { return !slices.Contains(living, m) })
 	h.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), recallWait)
 		defer cancel()
+		if !unknown || h.cfg.Look(ctx) == nil {
+			h.mu.Lock()
+			c.forget(h.living())
+			h.mu.Unlock()
+		}
 		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.actor(KindHolds)} })
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -457,7 +465,13 @@ func (h *Holds) want(s id.Shard) {
 // claim asks for what is wanted until nothing is.
 func (h *Holds) claim() {
 	for {
+		h.list.read()
 		h.mu.Lock()
+		if h.list.isStale() && !h.stopped {
+			h.mu.Unlock()
+			uneven(h.stop)
+			continue
+		}
 		stops, tells := h.round()
 		if len(stops)+len(tells) == 0 {
 			h.claiming = false
@@ -474,13 +488,7 @@ func (h *Holds) claim() {
 		if smooth {
 			continue
 		}
-		// Uneven, so that two nodes that want the same do not ask each other in step.
-		pause := time.NewTimer(time.Duration(5+rand.IntN(20)) * time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-h.stop:
-			pause.Stop()
-		}
+		uneven(h.stop)
 	}
 }
 

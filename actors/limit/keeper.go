@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -442,13 +441,7 @@ func (k *Keeper) fetch() {
 		if k.answered() {
 			continue
 		}
-		// Uneven, so that two nodes that want the same do not ask each other in step.
-		pause := time.NewTimer(time.Duration(5+rand.IntN(20)) * time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-k.stop:
-			pause.Stop()
-		}
+		uneven(k.stop)
 	}
 }
 

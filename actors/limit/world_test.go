@@ -52,9 +52,30 @@ type site struct {
 
 	seeing sync.Mutex // one change after another
 
-	mu   sync.Mutex // guards the fields below
-	view *placement.Table
-	dead bool
+	mu    sync.Mutex // guards the fields below
+	view  *placement.Table
+	lives []id.MemberID // as it last saw, or looked
+	dead  bool
+}
+
+// living is the site's list: as old as its last look.
+func (p *site) living() []id.MemberID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lives
+}
+
+// look reads the list anew; the view follows later.
+func (p *site) look(ctx context.Context) error {
+	time.Sleep(p.w.some(5 * time.Millisecond))
+	if p.w.chance(10) {
+		return errors.New("no database")
+	}
+	members := p.w.members()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lives = members
+	return nil
 }
 
 func newWorld(t *testing.T, rate Rate, seed uint64) *world {
@@ -87,7 +108,7 @@ func (w *world) join() *site {
 	p := &site{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
 	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: w.members, Now: time.Now})
 	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
-	p.holds = NewHolds(HoldsConfig{Node: p, Living: w.members, Now: time.Now})
+	p.holds = NewHolds(HoldsConfig{Node: p, Living: p.living, Look: p.look, Now: time.Now})
 	w.mu.Lock()
 	w.nodes[p.member] = p
 	w.living = append(w.living, p.member)
@@ -123,7 +144,7 @@ func (p *site) see() {
 	p.seeing.Lock()
 	defer p.seeing.Unlock()
 	p.w.mu.Lock()
-	owners := slices.Clone(p.w.owners)
+	owners, living := slices.Clone(p.w.owners), slices.Clone(p.w.living)
 	p.w.mu.Unlock()
 	next, err := placement.New(owners)
 	if err != nil {
@@ -132,7 +153,7 @@ func (p *site) see() {
 	}
 	p.mu.Lock()
 	before := p.view
-	p.view = next
+	p.view, p.lives = next, living
 	p.mu.Unlock()
 	c := cluster.Change{Members: owners}
 	if before != nil {
@@ -164,6 +185,7 @@ func (w *world) leave(p *site) {
 		w.t.Error(err)
 	}
 	p.end()
+	w.spread() // its row is gone
 }
 
 // kill ends a node at once; the others notice later.

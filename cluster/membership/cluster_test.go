@@ -564,6 +564,22 @@ func TestTheRowSaysWhatWasForgottenByTheSameBeat(t *testing.T) {
 	}
 }
 
+// What a look finds is in the list when it has come back, not a quarter of a second later.
+func TestALookKnowsWhoHasJustJoined(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t).System(t)
+	a, _ := peer(t, pool, Config{Lease: long})
+	for range 5 {
+		b, _ := peer(t, pool, Config{Lease: long})
+		if err := a.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(ids(a.Members()), b.Member()) {
+			t.Error("who has just joined is not in the list")
+		}
+	}
+}
+
 func TestWhoCannotForgetIsSuspended(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)

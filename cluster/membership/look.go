@@ -40,6 +40,12 @@ func (m *Membership) look(ctx context.Context) ([]seen, error) {
 	return m.lookBy(ctx, m.pool)
 }
 
+// Look reads the list anew: Members has whoever had joined when it was called.
+func (m *Membership) Look(ctx context.Context) error {
+	_, err := m.look(ctx)
+	return err
+}
+
 // lookBy looks through db; nobody else looks meanwhile. A look that does not find
 // the own row changes nothing: the beat finds out why.
 func (m *Membership) lookBy(ctx context.Context, db querier) ([]seen, error) {

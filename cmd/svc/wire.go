@@ -249,7 +249,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	held := limit.HoldsConfig{Node: node, Now: member.Now}
 	if mesh != nil {
-		held.Living = func() []id.MemberID { return living(member) }
+		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Look
 	}
 	holds := limit.NewHolds(held)
 	node.RegisterShared(limit.KindHolds, holds.Behavior)

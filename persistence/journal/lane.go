@@ -79,7 +79,7 @@ type lane struct {
 	later    []*entry
 	entities map[id.UUID]struct{}
 	keys     map[idemKey]struct{}
-	filled   map[id.TenantID]int // whose commits the last flush had, where a rest follows
+	filled   map[id.TenantID]int // whose commits the last flush had
 	written  map[idemKey]id.OpID // keys of the flush before
 }
 
