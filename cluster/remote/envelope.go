@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -17,7 +16,7 @@ import (
 // The protocol that this process speaks. Members of one major version understand
 // each other.
 const (
-	protocolMajor = 1
+	protocolMajor = 2
 	protocolMinor = 0
 )
 
@@ -63,7 +62,7 @@ func (e *said) Unwrap() error { return e.is }
 // encode is the codec's Encode with the errors of crossing and the bound of a body.
 func (r *Remote) encode(v any) (name string, body []byte, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a MarshalJSON of the message's own
+		if p := recover(); p != nil { // a MarshalCBOR of the message's own
 			r.log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Msg("message could not be encoded")
 			name, body, err = "", nil, cluster.ErrPanicked
 		}
@@ -73,8 +72,7 @@ func (r *Remote) encode(v any) (name string, body []byte, err error) {
 		if p := (*problem.Error)(nil); !errors.As(e, &p) {
 			for name, known := range crossing {
 				if errors.Is(e, known) {
-					body, err = json.Marshal(e.Error())
-					return name, body, err
+					return name, []byte(e.Error()), nil
 				}
 			}
 		}
@@ -85,7 +83,7 @@ func (r *Remote) encode(v any) (name string, body []byte, err error) {
 	return name, body, err
 }
 
-// decode undoes encode. A panic of a message's UnmarshalJSON is an error.
+// decode undoes encode. A panic of a message's UnmarshalCBOR is an error.
 func (r *Remote) decode(name string, body []byte) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -94,11 +92,10 @@ func (r *Remote) decode(name string, body []byte) (v any, err error) {
 		}
 	}()
 	if known, ok := crossing[name]; ok {
-		var text string
-		if err := json.Unmarshal(body, &text); err != nil || text == known.Error() {
-			return known, nil
+		if text := string(body); text != "" && text != known.Error() {
+			return &said{text, known}, nil
 		}
-		return &said{text, known}, nil
+		return known, nil
 	}
 	return r.codec.Decode(name, body)
 }

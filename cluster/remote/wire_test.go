@@ -7,13 +7,13 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"math/big"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -206,16 +206,25 @@ func unknown() []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, 900, protowire.BytesType), "from the future")
 }
 
+// cborOf is a body as another build may write it.
+func cborOf(fields map[string]any) []byte {
+	b, err := cbor.Marshal(fields)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func TestVersionsSideBySide(t *testing.T) {
 	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
 	ask := func() *wire.Envelope {
-		return &wire.Envelope{Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: []byte(`{"n":4}`), RemainingMs: 60_000}
+		return &wire.Envelope{Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: cborOf(map[string]any{"n": 4}), RemainingMs: 60_000}
 	}
 	newer := helloTo(b)
 	newer.Minor, newer.Build = 99, "from the future"
 	newer.ProtoReflect().SetUnknown(unknown())
 	more := ask()
-	more.Body = []byte(`{"n":4,"later":{"deep":[1,2]}}`)
+	more.Body = cborOf(map[string]any{"n": 4, "later": map[string]any{"deep": []int{1, 2}}})
 	more.ProtoReflect().SetUnknown(unknown())
 	later := ask()
 	later.Kind = 77
@@ -245,8 +254,8 @@ func TestVersionsSideBySide(t *testing.T) {
 			}
 			if row.want == "test_ping" {
 				var p ping
-				if err := json.Unmarshal(e.Body, &p); err != nil || p.N != 4 {
-					t.Fatalf("body %s, %v", e.Body, err)
+				if err := cbor.Unmarshal(e.Body, &p); err != nil || p.N != 4 {
+					t.Fatalf("body %x, %v", e.Body, err)
 				}
 			}
 		})
@@ -256,7 +265,7 @@ func TestVersionsSideBySide(t *testing.T) {
 func TestAStreamThatIsMalformedEndsAlone(t *testing.T) {
 	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
 	good := func() *wire.Envelope {
-		return &wire.Envelope{Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: []byte(`{}`), RemainingMs: 60_000}
+		return &wire.Envelope{Id: 1, Kind: wire.Kind_ASK, Address: wireAddress(at(b, "echo")), Type: "test_ping", Body: cborOf(map[string]any{}), RemainingMs: 60_000}
 	}
 	bystander := dialRaw(t, b, helloTo(b))
 	if _, err := bystander.stream.Recv(); err != nil {
@@ -300,7 +309,7 @@ func TestAStreamThatIsMalformedEndsAlone(t *testing.T) {
 	bystander.send(&wire.Batch{Envelopes: []*wire.Envelope{
 		{Kind: wire.Kind_TELL, Address: good().Address, Type: "nobody_knows"},
 		{Kind: wire.Kind_REPLY, Id: 9},
-		{Kind: wire.Kind_ASK, Id: 2, Address: good().Address, Type: "test_ping", Body: []byte(`{"n":`)},
+		{Kind: wire.Kind_ASK, Id: 2, Address: good().Address, Type: "test_ping", Body: cborOf(map[string]any{"n": 4})[:2]},
 		good(),
 	}})
 	var types []string

@@ -1,12 +1,14 @@
 package msg
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"agentsvc/schemas/problem"
 )
@@ -15,8 +17,9 @@ import (
 // know, or that may not leave it. Nodes of two versions may meet.
 var ErrUnknownType = errors.New("msg: unknown type of message")
 
-// Codec turns messages and replies into names and JSON, and back: those that
-// were added, and no others. Fields that a reader does not know are ignored.
+// Codec turns messages and replies into names and CBOR, and back: those that
+// were added, and no others. Fields stand under their json names; those that a reader
+// does not know are ignored.
 type Codec struct {
 	types  map[string]reflect.Type
 	names  map[reflect.Type]string
@@ -30,6 +33,26 @@ const (
 	nameError   = "error"
 	errorPrefix = "error/"
 )
+
+// encoder and decoder are how bodies are written and read. A string crosses as it is,
+// whatever its bytes are. How much a body may hold is bounded by its size alone.
+var (
+	encoder = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode())
+	decoder = must(cbor.DecOptions{
+		DefaultMapType:    reflect.TypeFor[map[string]any](),
+		FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+		MaxArrayElements:  math.MaxInt32,
+		MaxMapPairs:       math.MaxInt32,
+		UTF8:              cbor.UTF8DecodeInvalid,
+	}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // NewCodec makes a codec of the types of this package.
 func NewCodec() *Codec {
@@ -82,7 +105,7 @@ func (c *Codec) Encode(v any) (name string, body []byte, err error) {
 	if !ok {
 		return "", nil, fmt.Errorf("%w: %T", ErrUnknownType, v)
 	}
-	body, err = json.Marshal(v)
+	body, err = encoder.Marshal(v)
 	return name, body, err
 }
 
@@ -93,11 +116,10 @@ func (c *Codec) encodeError(v error) (name string, body []byte, err error) {
 		}
 	}
 	if p := (*problem.Error)(nil); errors.As(v, &p) {
-		body, err = json.Marshal(wireProblem{p.Code, p.Detail, p.RetryAfter, p.Extensions})
+		body, err = encoder.Marshal(wireProblem{p.Code, p.Detail, p.RetryAfter, p.Extensions})
 		return nameProblem, body, err
 	}
-	body, err = json.Marshal(v.Error())
-	return nameError, body, err
+	return nameError, []byte(v.Error()), nil
 }
 
 // Decode is what Encode was given; errors come back as errors.
@@ -107,16 +129,12 @@ func (c *Codec) Decode(name string, body []byte) (any, error) {
 		return nil, nil
 	case nameProblem:
 		var p wireProblem
-		if err := json.Unmarshal(body, &p); err != nil {
+		if err := decoder.Unmarshal(body, &p); err != nil {
 			return nil, fmt.Errorf("decode problem: %w", err)
 		}
 		return &problem.Error{Code: p.Code, Detail: p.Detail, RetryAfter: p.RetryAfter, Extensions: p.Extensions}, nil
 	case nameError:
-		var text string
-		if err := json.Unmarshal(body, &text); err != nil {
-			return nil, fmt.Errorf("decode error: %w", err)
-		}
-		return errors.New(text), nil
+		return errors.New(string(body)), nil
 	}
 	if known, ok := c.errors[name]; ok {
 		return known, nil
@@ -126,7 +144,7 @@ func (c *Codec) Decode(name string, body []byte) (any, error) {
 		return nil, fmt.Errorf("%w: %q", ErrUnknownType, name)
 	}
 	v := reflect.New(t)
-	if err := json.Unmarshal(body, v.Interface()); err != nil {
+	if err := decoder.Unmarshal(body, v.Interface()); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
 	return v.Elem().Interface(), nil

@@ -1,5 +1,5 @@
 // Package msg holds what actors say to each other and what the edge says to
-// them. Messages are plain values: they can be encoded as JSON, and a receiver
+// them. Messages are plain values: a Codec can encode them, and a receiver
 // ignores fields it does not know. A message that changes something carries an
 // id and may be delivered twice.
 //
