@@ -304,7 +304,7 @@ func TestALostGiveBackIsSaidByTheNextLease(t *testing.T) {
 func TestLeasesOfWhoLeftAreSpentAndTheirRoomIsFree(t *testing.T) {
 	gone := memberID(1)
 	o := others{living: func(m id.MemberID) bool { return m != gone }, lapse: time.Hour}
-	b, a, c := newBucket(Rate{4, time.Second}, epoch), newEdge(1), newEdge(2)
+	b, a, c := newBucket(Rate{4, time.Second}, epoch), newEdge(1), newEdge(2) // all live when a leases
 	a.lease(b, epoch, 4, 0)
 	c.Lease = Lease{Node: c.node, Seq: 1, Want: 1}
 	if got := b.lease(epoch.Add(time.Minute), c.Lease, o); got.wait || got.granted != 0 || got.retry != time.Second || b.out != 0 {
@@ -312,6 +312,44 @@ func TestLeasesOfWhoLeftAreSpentAndTheirRoomIsFree(t *testing.T) {
 	}
 	if got := b.lease(epoch.Add(time.Minute+time.Second), c.Lease, o); got.granted != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Who has just joined is missing in the list as well: its tokens are not spent. Once
+// it was seen there, it is dead when it is missing.
+func TestALeaseIsNotOverBecauseItsNodeIsNewToTheList(t *testing.T) {
+	listed := false
+	o := others{living: func(id.MemberID) bool { return listed }, lapse: time.Hour}
+	b := newBucket(Rate{1, time.Minute}, epoch)
+	newcomer, other := Lease{Node: memberID(1), Seq: 1, Want: 1}, Lease{Node: memberID(2), Seq: 1, Want: 1}
+	if got := b.lease(epoch, newcomer, o); got.granted != 1 {
+		t.Fatalf("%+v", got)
+	}
+	for _, seen := range []bool{false, true} {
+		listed = seen
+		if got := b.lease(epoch, other, o); !got.wait && got.granted != 0 || b.out == 0 {
+			t.Fatalf("in the list %v: %+v, %v leased", seen, got, b.out)
+		}
+	}
+	listed = false
+	if b.lease(epoch, other, o); b.out != 0 {
+		t.Errorf("%v are leased to who is gone", b.out)
+	}
+}
+
+// A node has spent its tokens, forgotten the bucket and comes again when others were
+// told that it is over: what it says of tokens that it does not know is not believed.
+func TestWhoHasForgottenWhatItSpentTakesNothingFromOthers(t *testing.T) {
+	b, a, c := newBucket(Rate{1, 100 * time.Millisecond}, epoch), newEdge(1), newEdge(2)
+	a.lease(b, epoch, 1, 0)
+	c.lease(b, epoch, 1, 0) // a is asked, and silent
+	now := epoch.Add(recallWait)
+	got := c.lease(b, now, 1, 0)
+	if got.wait || got.granted > 0 {
+		t.Fatalf("%+v", got)
+	}
+	if then := a.lease(b, now.Add(got.retry), 1, 0); then.granted != 1 {
+		t.Errorf("refused after Retry-After %v: %+v", got.retry, then)
 	}
 }
 

@@ -55,9 +55,12 @@ type KeeperConfig struct {
 	// nothing while they drain. It must not be older than what Changed was told.
 	// nil: this node alone.
 	Living func() []id.MemberID
-	Now    func() time.Time
-	Lapse  time.Duration // DefaultLapse where it is 0
-	Log    zerolog.Logger
+	// Look reads anew who lives: Living lacks who joined since it was read. nil:
+	// nothing has to be read.
+	Look  func(context.Context) error
+	Now   func() time.Time
+	Lapse time.Duration // DefaultLapse where it is 0
+	Log   zerolog.Logger
 }
 
 // Keeper has the buckets of one kind that live on this node. The shards' owners
@@ -66,6 +69,7 @@ type KeeperConfig struct {
 // have its shard fetches it from all who live, and what it got is there no more.
 type Keeper struct {
 	cfg   KeeperConfig
+	list  list
 	slots chan struct{} // of recalls under way
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -108,7 +112,7 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 		cfg.Lapse = DefaultLapse
 	}
 	return &Keeper{
-		cfg: cfg, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
+		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
 		wanted: map[id.Shard]*want{}, numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{},
 	}
 }
@@ -207,6 +211,7 @@ func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	switch m := m.(type) {
 	case Fetch:
+		k.list.heard(from)
 		return k.give(from, m)
 	case Push:
 		k.mu.Lock()
@@ -395,7 +400,7 @@ func (k *Keeper) want(s id.Shard) {
 	if k.stopped || k.wanted[s] != nil {
 		return
 	}
-	if len(k.elsewhere()) == 0 {
+	if len(k.elsewhere()) == 0 && !k.list.isStale() {
 		k.shards[s].held = true
 		return
 	}
@@ -418,7 +423,13 @@ func (k *Keeper) elsewhere() []id.MemberID {
 // fetch asks for what is wanted until nothing is.
 func (k *Keeper) fetch() {
 	for {
+		k.list.read()
 		k.mu.Lock()
+		if k.list.isStale() && !k.stopped {
+			k.mu.Unlock()
+			uneven(k.stop)
+			continue
+		}
 		asks := k.round()
 		if len(asks) == 0 {
 			k.fetching = false

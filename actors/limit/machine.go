@@ -62,6 +62,7 @@ type lease struct {
 	returned int64         // what the node has given back so far
 	at       time.Time     // of the last grant
 	recalled time.Time     // zero: it was not asked to give them back
+	listed   bool          // the node was seen among those who live: where it is missing there, it is dead, and not new
 }
 
 func (l *lease) worth() time.Duration { return time.Duration(l.tokens) * l.each }
@@ -169,13 +170,16 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 		l.at = now
 		return answer{granted: l.granted}
 	}
-	b.settle(now, l, m.Returned, m.Idle)
+	// A node that has forgotten when it spent what it had says now; it was not after
+	// they lapsed, and others were told so.
+	b.settle(now, l, m.Returned, max(m.Idle, now.Sub(l.at.Add(o.lapse))))
 	b.reprice(now, m.PerMinute)
 	n := b.some(now, m.Want, o)
 	if n <= 0 {
 		return b.refuse(now, o)
 	}
 	l.tokens, l.each, l.granted, l.seq, l.at, l.recalled = n, b.rate.Every, n, m.Seq, now, time.Time{}
+	l.listed = l.listed || o.living(m.Node)
 	b.credit -= l.worth()
 	b.out += l.worth()
 	return answer{granted: n}
@@ -221,7 +225,9 @@ func (b *bucket) lapse(now time.Time, o others) {
 		case l.tokens == 0:
 		case now.After(end):
 			b.release(now, l, 0, end)
-		case !o.living(l.node):
+		case o.living(l.node):
+			l.listed = true
+		case l.listed:
 			b.release(now, l, 0, now)
 		}
 	}

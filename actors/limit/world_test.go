@@ -106,7 +106,7 @@ func (w *world) members() []id.MemberID {
 // join adds a node, and tells the others soon.
 func (w *world) join() *site {
 	p := &site{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
-	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: w.members, Now: time.Now})
+	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: p.living, Look: p.look, Now: time.Now})
 	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
 	p.holds = NewHolds(HoldsConfig{Node: p, Living: p.living, Look: p.look, Now: time.Now})
 	w.mu.Lock()

@@ -239,7 +239,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: limit.PerSecond(loginTries, loginRefill)} {
 		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Now: member.Now, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
-			buckets.Peers, buckets.Living = node, func() []id.MemberID { return living(member) }
+			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Look
 		}
 		keeper := limit.NewKeeper(buckets)
 		node.RegisterShared(kind, keeper.Behavior)
