@@ -30,6 +30,10 @@
 // where I am an old activation and agree, the swap of the row refuses me; where I am
 // told of a run that I do not remember, I look whether the row is still mine.
 //
+// A Post that names no agent is of mine, in the version that my node remembers; where it
+// remembers none, and in embed threads, I take nothing and say whose I am: its sender
+// judges it and posts it again.
+//
 // A post takes two places: its message's and the one of the reply, which the run
 // writes itself when it succeeds. A Post that comes twice is accepted once: the
 // runs of the newest messages are remembered, and read again with the row; an older

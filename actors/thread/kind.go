@@ -25,7 +25,10 @@ import (
 type Config struct {
 	Store Store
 	Tell  Teller
-	Log   zerolog.Logger
+	// Published is the version of an agent that answers messages, 0 where this node does
+	// not know: it does not block. nil: it never knows.
+	Published func(t id.TenantID, a id.AgentID) int
+	Log       zerolog.Logger
 }
 
 // idle is how long a thread without open runs stays in memory.
@@ -38,7 +41,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	k := &kind{cfg: cfg}
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindThread,
-		Machine: Machine{},
+		Machine: Machine{cfg.Published},
 		Load:    k.load,
 		Create:  create,
 		Rows:    rows,
@@ -134,7 +137,7 @@ func create(a cluster.Address, m any) (State, bool) {
 		return State{}, false
 	}
 	return State{
-		Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, NextSeq: 1, Unborn: true, Embed: lifecycle.EmbedThread(post.New.CreatedBy),
+		Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, Agent: post.AgentID, NextSeq: 1, Unborn: true, Embed: lifecycle.EmbedThread(post.New.CreatedBy),
 		EndUserID: post.EndUserID,
 	}, true
 }
@@ -152,7 +155,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	slices.Reverse(asked)
 	return durable.Loaded[State]{
 		State: State{
-			Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, NextSeq: t.NextSeq, Deleted: t.DeletedAt != nil,
+			Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, Agent: t.AgentID, NextSeq: t.NextSeq, Deleted: t.DeletedAt != nil,
 			Embed: lifecycle.EmbedThread(t.CreatedBy), EndUserID: t.EndUserID,
 			Row: Row{Version: t.Version, Epoch: t.Epoch}, Queue: Queue{Open: open, More: more, Asked: asked},
 		},

@@ -12,12 +12,14 @@ import (
 
 // Machine decides for threads. A decision without facts is about the queue: it
 // changes what is known, and nothing is written for it.
-type Machine struct{}
+type Machine struct {
+	published func(id.TenantID, id.AgentID) int // Config.Published
+}
 
 type decision = durable.Decision[State]
 
 // Decide returns what m changes.
-func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
+func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	same := decision{Next: s}
 	switch m := m.(type) {
 	case durable.Activated:
@@ -31,6 +33,13 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		if s.Deleted || m.New != nil && !s.Unborn {
 			return s.again(reply, problem.NotFound("thread")), nil
+		}
+		if m.AgentID.IsZero() {
+			if m.AgentID, m.AgentVersion = s.Agent, f.version(s); m.AgentVersion == 0 {
+				same.Reply = msg.Posted{Agent: s.Agent, Embed: s.Embed}
+				return same, nil
+			}
+			reply.Agent, reply.Embed = s.Agent, s.Embed
 		}
 		if newest := s.Queue.newest(); s.Embed && m.Behind != newest {
 			return s.overtaken(reply, m.Behind, newest)
@@ -81,6 +90,16 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{}, problem.New(problem.CodeInternal, "")
 	}
 	return same, nil
+}
+
+// version is the version that answers a Post whose sender does not know the thread's
+// agent; 0 where that is not known here, or the thread is one whose sender has to know
+// more.
+func (f Machine) version(s State) int {
+	if f.published == nil || s.Embed {
+		return 0
+	}
+	return f.published(s.Tenant, s.Agent)
 }
 
 // again is the decision on an order that is not carried out now: if it was before,

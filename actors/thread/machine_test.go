@@ -20,16 +20,17 @@ var (
 	t0     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	tenant = id.TenantID{UUID: id.NewAnywhere()}
 	it     = id.ThreadID{UUID: id.NewAnywhere()}
+	agent  = id.AgentID{UUID: id.NewAnywhere()}
 )
 
 func fresh() State {
-	return State{Tenant: tenant, ID: it, NextSeq: 1, Row: Row{Version: 1, Epoch: 0, Claim: 1}}
+	return State{Tenant: tenant, ID: it, Agent: agent, NextSeq: 1, Row: Row{Version: 1, Epoch: 0, Claim: 1}}
 }
 
 func newRun() id.RunID { return id.RunID{UUID: id.New(it.Shard())} }
 
 func post(run id.RunID) msg.Post {
-	return msg.Post{Run: run, Message: id.MessageID{UUID: id.New(it.Shard())}, Content: "hi", Input: json.RawMessage(`{"text":"hi"}`)}
+	return msg.Post{Run: run, Message: id.MessageID{UUID: id.New(it.Shard())}, AgentID: agent, AgentVersion: 1, Content: "hi", Input: json.RawMessage(`{"text":"hi"}`)}
 }
 
 func decide(t testing.TB, s State, m any) decision {
@@ -39,6 +40,56 @@ func decide(t testing.TB, s State, m any) decision {
 		t.Fatalf("%T: %v", m, err)
 	}
 	return d
+}
+
+// A Post that names no agent is of the thread's, in the version that the node knows;
+// where it knows none, and in threads of the embed API, its sender judges it.
+func TestAPostWithoutAnAgent(t *testing.T) {
+	knows := func(n int) Machine {
+		return Machine{func(t id.TenantID, a id.AgentID) int {
+			if t != tenant || a != agent {
+				return 99
+			}
+			return n
+		}}
+	}
+	embed, deleted := fresh(), fresh()
+	embed.Embed, deleted.Deleted = true, true
+	p := post(newRun())
+	p.AgentID, p.AgentVersion = id.AgentID{}, 0
+	taken := msg.Posted{Run: p.Run, Message: p.Message, Agent: agent}
+	for _, c := range []struct {
+		name  string
+		by    Machine
+		in    State
+		reply any
+		facts int
+	}{
+		{"the version is known", knows(7), fresh(), taken, 1},
+		{"it is not", knows(0), fresh(), msg.Posted{Agent: agent}, 0},
+		{"nobody can know", Machine{}, fresh(), msg.Posted{Agent: agent}, 0},
+		{"a thread of the embed API", knows(7), embed, msg.Posted{Agent: agent, Embed: true}, 0},
+		{"a deleted thread", knows(7), deleted, msg.Posted{Run: p.Run, Message: p.Message}, 1}, // unless it came before
+	} {
+		d, err := c.by.Decide(c.in, p, t0)
+		if err != nil || d.Reply != c.reply || len(d.Facts) != c.facts {
+			t.Errorf("%s: %+v, %v", c.name, d, err)
+			continue
+		}
+		if c.facts == 0 && (d.Changed || !reflect.DeepEqual(d.Next, c.in)) {
+			t.Errorf("%s: changed to %+v", c.name, d.Next)
+		}
+		if posted, ok := append(d.Facts, nil)[0].(Posted); ok && (posted.Accepted.AgentID != agent || posted.Accepted.AgentVersion != 7) {
+			t.Errorf("%s: accepted %+v", c.name, posted.Accepted)
+		}
+	}
+	d, err := knows(7).Decide(fresh(), p, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := knows(0).Decide(d.Next, p, t0); err != nil || again.Changed || again.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) {
+		t.Errorf("it comes again: %+v, %v", again, err)
+	}
 }
 
 func TestAPostTakesTwoPlacesAndStartsItsRun(t *testing.T) {

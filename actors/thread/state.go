@@ -11,6 +11,7 @@ import (
 type State struct {
 	Tenant  id.TenantID
 	ID      id.ThreadID
+	Agent   id.AgentID
 	NextSeq int64 // of the next message
 	Deleted bool
 	// Embed is whether it is a thread of the embed API.

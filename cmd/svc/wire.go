@@ -42,6 +42,7 @@ import (
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
+	"agentsvc/transport/platform"
 	"agentsvc/transport/webhook"
 )
 
@@ -215,7 +216,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	hubs := stream.New(watched)
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
-	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Log: log}, host)
+	versions := platform.NewVersions(trusted)
+	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Published: versions.Published, Log: log}, host)
 	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
 		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Hears: sent.hearers.Hears, Now: member.Now, Log: log}
@@ -292,7 +294,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if err := s.openHTTP(c, joined{
 		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
 		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, trusted: trusted, clustered: mesh != nil,
-		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired,
+		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired, versions: versions,
 		embed: embed.New(embed.Config{
 			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
 			TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Valid: trusted,

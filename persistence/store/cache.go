@@ -94,6 +94,14 @@ func (c *Cache[K, V]) Load(ctx context.Context, k K, read func(context.Context) 
 	}
 }
 
+// Keep keeps what never changes.
+func (c *Cache[K, V]) Keep(k K, v V) {
+	s := c.shard(k)
+	s.mu.Lock()
+	c.put(s, k, v)
+	s.mu.Unlock()
+}
+
 // put makes room by taking out an old entry, or any.
 func (c *Cache[K, V]) put(s *cacheShard[K, V], k K, v V) {
 	now := c.cfg.Now()

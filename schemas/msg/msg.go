@@ -56,8 +56,10 @@ type By struct {
 type Post struct {
 	Message      id.MessageID    `json:"message"`
 	Run          id.RunID        `json:"run"`
-	AgentID      id.AgentID      `json:"agent_id"`
-	AgentVersion int             `json:"agent_version"` // published when the message was accepted
+	// AgentID is the thread's agent. Zero: the sender does not know it, and the thread
+	// finds the version.
+	AgentID      id.AgentID      `json:"agent_id,omitzero"`
+	AgentVersion int             `json:"agent_version,omitzero"` // published when the message was accepted
 	Content      string          `json:"content"`
 	Attachments  json.RawMessage `json:"attachments,omitempty"` // as the message shows them
 	Input        json.RawMessage `json:"input"`                 // as the run shows it
@@ -90,6 +92,11 @@ type Posted struct {
 	// Newest is set on a Post that was not accepted because the thread's newest run is this
 	// one: whoever posts looks again.
 	Newest id.RunID `json:"newest,omitzero"`
+	// Agent is set on a Post that named none: the thread's, and whether the thread is one
+	// of the embed API. Without a Run the Post was not accepted, because its sender has to
+	// judge it.
+	Agent id.AgentID `json:"agent,omitzero"`
+	Embed bool       `json:"embed,omitzero"`
 }
 
 // DeleteThread ends a thread: its messages are deleted, its open runs

@@ -88,7 +88,7 @@ type Logins interface {
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
-// Config joins the routes with the rest. Everything but Revoker, Valid, Revoked,
+// Config joins the routes with the rest. Everything but Revoker, Valid, Versions, Revoked,
 // Hooks, Fired, Embeds, EndVisits and Deliveries is required.
 type Config struct {
 	Store   *store.Store
@@ -110,6 +110,8 @@ type Config struct {
 	// Valid says whether this node still holds its lease; while it does not,
 	// nothing that is remembered counts. nil: always.
 	Valid func() bool
+	// Versions is what this node remembers of agents; nil: the routes have their own.
+	Versions *Versions
 	// Revoked is called when a key was revoked and this node accepts it no more: it
 	// closes the key's streams on this node.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
@@ -136,8 +138,26 @@ type Config struct {
 // Platform is the /v1 routes.
 type Platform struct {
 	Config
-	published *store.Cache[agentKey, int]
-	threads   *store.Cache[threadKey, conversation]
+	threads *store.Cache[threadKey, conversation]
+}
+
+// Versions remembers which version of an agent answers messages, for those routes that
+// need it and for the threads of this node. An agent that is archived has none.
+type Versions struct {
+	cache *store.Cache[agentKey, int]
+}
+
+// NewVersions makes one that remembers nothing. valid says whether the node still holds
+// its lease; nil: it always does.
+func NewVersions(valid func() bool) *Versions {
+	return &Versions{store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: valid})}
+}
+
+// Published is the version of an agent that answers messages, 0 where none does or it is
+// not remembered.
+func (v *Versions) Published(t id.TenantID, a id.AgentID) int {
+	n, _ := v.cache.Get(agentKey{t, a})
+	return n
 }
 
 type agentKey struct {
@@ -166,11 +186,10 @@ const (
 
 // New makes the routes; Register puts them into a table.
 func New(cfg Config) *Platform {
-	return &Platform{
-		Config:    cfg,
-		published: store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: cfg.Valid}),
-		threads:   store.NewCache[threadKey, conversation](store.CacheConfig{Max: maxThreads}),
+	if cfg.Versions == nil {
+		cfg.Versions = NewVersions(cfg.Valid)
 	}
+	return &Platform{Config: cfg, threads: store.NewCache[threadKey, conversation](store.CacheConfig{Max: maxThreads})}
 }
 
 // Register adds every route.
@@ -234,12 +253,12 @@ var Tags = []edge.Tag{
 }
 
 // ForgetAgent makes the next run of the agent look up its published version.
-func (p *Platform) ForgetAgent(t id.TenantID, a id.AgentID) { p.published.Drop(agentKey{t, a}) }
+func (p *Platform) ForgetAgent(t id.TenantID, a id.AgentID) { p.Versions.cache.Drop(agentKey{t, a}) }
 
 // version is the agent's published version, 0 when it has none; ok is false for
 // an agent that is unknown or archived.
 func (p *Platform) version(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
-	return p.published.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
+	return p.Versions.cache.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
 		return p.Store.View(t).Published(ctx, a)
 	})
 }

@@ -483,6 +483,36 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	}
 }
 
+// A node reads nothing either for a thread that it has never seen: where the thread's
+// node knows the agent's version, one question is enough, and the next message names the
+// agent.
+func TestAMessageToAThreadThatIsNewToTheNodeReadsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.actors.finds = true
+	path := "/v1/threads/" + w.a.thread.String() + "/messages"
+	before := w.pool.Stat().AcquireCount()
+	for i, named := range []bool{false, true} {
+		if !named {
+			w.call(w.a, "GET", "/v1/threads/"+w.a.thread.String(), "") // the key is remembered
+			before = w.pool.Stat().AcquireCount()
+		}
+		if got := w.call(w.a, "POST", path, `{"content": "x"}`); got.status != 202 {
+			t.Fatal(got)
+		}
+		post := w.actors.orders()[i].(msg.Post)
+		if !post.AgentID.IsZero() != named || named && (post.AgentID != w.a.agent || post.AgentVersion != 1) {
+			t.Errorf("message %d asked %+v", i+1, post)
+		}
+		if n := w.pool.Stat().AcquireCount() - before; !named && n != 0 {
+			t.Errorf("read %d times", n)
+		}
+	}
+	if got := w.call(w.b, "POST", path, `{"content": "x"}`); got.status != 404 {
+		t.Errorf("another tenant's thread: %d", got.status)
+	}
+}
+
 func TestAPersonsSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -166,7 +166,7 @@ func (p *Platform) forgetEmbedKey(t id.TenantID, k id.EmbedKeyID, ended bool) {
 func (p *Platform) ForgetAll() {
 	p.Auth.ForgetAll()
 	p.Sessions.ForgetAll()
-	p.published.Clear()
+	p.Versions.cache.Clear()
 	p.Tools.ForgetAll()
 	if p.Deliveries != nil {
 		p.Deliveries.ForgetAll()

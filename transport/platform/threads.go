@@ -173,20 +173,10 @@ func clip(s string) string {
 	return s
 }
 
-// postMessage reads nothing when the thread and its agent were used lately, no tools
-// are named and the thread is none of the embed API: the thread itself answers whether
-// it is there.
+// postMessage reads nothing when the agent was used lately, no tools are named and the
+// thread is none of the embed API: the thread itself answers whether it is there.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
-	thread, _, err := p.threads.Load(ctx, threadKey{c.Tenant, in.ID}, func(ctx context.Context) (conversation, bool, error) {
-		t, err := p.Store.View(c.Tenant).Thread(ctx, in.ID)
-		if err != nil {
-			return conversation{}, false, err
-		}
-		return conversation{t.AgentID, lifecycle.EmbedThread(t.CreatedBy)}, true, nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	thread, _ := p.threads.Get(threadKey{c.Tenant, in.ID})
 	b := &in.Body
 	if err := checkMessage(b); err != nil {
 		return nil, err
@@ -211,6 +201,7 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	if b.Autonomy != "" || b.Tools != nil {
 		input.Options = &options{b.Autonomy, b.Tools}
 	}
+	var err error
 	if say.Input, err = json.Marshal(input); err != nil {
 		return nil, err
 	}
@@ -229,7 +220,7 @@ type Saying struct {
 	Thread *id.ThreadID
 	// Visitor is whose thread it has to be; nil: anybody's.
 	Visitor     *store.Visitor
-	Agent       id.AgentID // the thread's
+	Agent       id.AgentID // the thread's; zero: the thread says
 	Content     string
 	Attachments json.RawMessage // as the message shows them
 	Input       json.RawMessage // of the run
@@ -273,15 +264,44 @@ func (p *Platform) say(ctx context.Context, c *edge.Caller, s Saying, ruled bool
 	if post.Idempotency, err = p.keep(c, s.Answer(said)); err != nil {
 		return nil, err
 	}
-	if ruled && s.Thread != nil {
-		err = p.sayInTurn(ctx, c, said.Thread, s.Visitor, post)
-	} else if post.AgentVersion, err = p.speaks(ctx, c.Tenant, s.Agent); err == nil {
-		_, err = ask[msg.Posted](ctx, p, c, msg.KindThread, said.Thread.UUID, post)
+	if s.Agent.IsZero() {
+		err = p.sayWhereTold(ctx, c, said.Thread, post)
+	} else {
+		err = p.sayTo(ctx, c, said.Thread, s.Visitor, post, ruled && s.Thread != nil)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &said, nil
+}
+
+// sayWhereTold posts in a thread of which this node does not know whose it is. The thread
+// says so; where it did not take the message, for want of the agent's version or because
+// it is one of the embed API, the message is judged here.
+func (p *Platform) sayWhereTold(ctx context.Context, c *edge.Caller, thread id.ThreadID, post msg.Post) error {
+	posted, err := ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
+	if err != nil || posted.Agent.IsZero() { // it came before, and was taken then
+		return err
+	}
+	p.threads.Keep(threadKey{c.Tenant, thread}, conversation{posted.Agent, posted.Embed})
+	if !posted.Run.IsZero() {
+		return nil
+	}
+	post.AgentID = posted.Agent
+	return p.sayTo(ctx, c, thread, nil, post, posted.Embed)
+}
+
+// sayTo posts in a thread of post's agent; inTurn is whether one message waits there for
+// the reply to the one before.
+func (p *Platform) sayTo(ctx context.Context, c *edge.Caller, thread id.ThreadID, who *store.Visitor, post msg.Post, inTurn bool) (err error) {
+	if inTurn {
+		return p.sayInTurn(ctx, c, thread, who, post)
+	}
+	if post.AgentVersion, err = p.speaks(ctx, c.Tenant, post.AgentID); err != nil {
+		return err
+	}
+	_, err = ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
+	return err
 }
 
 // speaks is the version of an agent that answers messages.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
@@ -56,6 +57,8 @@ func (noLimits) RefundIP(netip.Addr)                                         {}
 type actors struct {
 	pool *pgxpool.Pool // system
 
+	finds bool // the version for a Post that does not name its agent
+
 	mu    sync.Mutex // guards the fields below
 	asked []any
 	fail  error
@@ -88,6 +91,17 @@ func (a *actors) keep(ctx context.Context, t id.TenantID, i *msg.Idempotency) er
 }
 
 func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
+	if m, ok := order.(msg.Post); ok && m.AgentID.IsZero() {
+		posted, err := a.whose(ctx, t, to)
+		if err != nil || !a.finds {
+			return posted, err
+		}
+		posted.Run, posted.Message = m.Run, m.Message
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.asked = append(a.asked, order)
+		return posted, nil
+	}
 	a.mu.Lock()
 	a.asked = append(a.asked, order)
 	fail := a.fail
@@ -117,6 +131,17 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 		return msg.Done{}, err
 	}
 	return nil, fmt.Errorf("unexpected %T", order)
+}
+
+// whose is a thread's answer to a Post that does not name its agent.
+func (a *actors) whose(ctx context.Context, t id.TenantID, thread id.UUID) (out msg.Posted, err error) {
+	var by string
+	err = a.pool.QueryRow(ctx, "SELECT agent_id, created_by FROM threads WHERE deleted_at IS NULL AND tenant_id = $1 AND id = $2", t, thread).Scan(&out.Agent, &by)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return out, problem.NotFound(msg.KindThread)
+	}
+	out.Embed = lifecycle.EmbedThread(by)
+	return out, err
 }
 
 // streams answers one terminal frame that says with which cursor it was opened.
