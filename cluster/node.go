@@ -91,6 +91,7 @@ type Node struct {
 	placers []*placer
 	view    atomic.Pointer[view]
 	alarms  *alarms
+	crew    *crew
 
 	state   atomic.Int32
 	alive   atomic.Int64
@@ -149,7 +150,7 @@ func New(cfg Config) *Node {
 	}
 	n := &Node{
 		self: cfg.Member, log: cfg.Log, peers: cfg.Peers,
-		kinds: map[string]kind{}, serves: map[string]Service{}, drained: make(chan struct{}), alarms: newAlarms(),
+		kinds: map[string]kind{}, serves: map[string]Service{}, drained: make(chan struct{}), alarms: newAlarms(), crew: &crew{},
 		system: newSystem(cfg.Log),
 	}
 	for range cfg.Placers {
@@ -158,7 +159,7 @@ func New(cfg Config) *Node {
 		// shared, because per-activation ones would be most of its memory.
 		p.props = actor.PropsFromProducer(
 			func() actor.Actor { return p.spawning },
-			actor.WithMailbox(func() actor.Mailbox { return p.spawning }))
+			actor.WithMailbox(func() actor.Mailbox { return p.spawning }), actor.WithDispatcher(n.crew))
 		n.placers = append(n.placers, p)
 	}
 	if err := n.SetMembers([]id.MemberID{cfg.Member}); err != nil {
@@ -293,6 +294,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		errs = append(errs, f(ctx))
 	}
 	n.system.Shutdown()
+	n.crew.close()
 	n.state.Store(stateStopped)
 	return errors.Join(errs...)
 }
