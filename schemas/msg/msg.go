@@ -54,8 +54,8 @@ type By struct {
 // Ids are minted by the sender in the thread's shard: a Post that comes twice
 // with the same Run is accepted once. Replies Posted or an error.
 type Post struct {
-	Message      id.MessageID    `json:"message"`
-	Run          id.RunID        `json:"run"`
+	Message id.MessageID `json:"message"`
+	Run     id.RunID     `json:"run"`
 	// AgentID is the thread's agent. Zero: the sender does not know it, and the thread
 	// finds the version.
 	AgentID      id.AgentID      `json:"agent_id,omitzero"`
