@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxIdleWorkers stay for the next mailbox; further ones end.
-	maxIdleWorkers = 1024
+	// MaxIdleWorkers is how many goroutines of a node at most wait for a mailbox that has
+	// something to do; further ones end.
+	MaxIdleWorkers = 256
 	// workersStay is how long one may have nothing to do, up to twice that.
 	workersStay = 5 * time.Second
 )
@@ -64,7 +65,7 @@ func (c *crew) work(w worker, run func()) {
 func (c *crew) stay(w worker) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.idle) == maxIdleWorkers {
+	if c.closed || len(c.idle) == MaxIdleWorkers {
 		return false
 	}
 	c.idle = append(c.idle, w)
@@ -100,4 +101,5 @@ func (c *crew) end(n int) {
 		close(w)
 	}
 	c.idle = slices.Delete(c.idle, 0, n)
+	c.unused = min(c.unused, len(c.idle))
 }

@@ -73,14 +73,16 @@ func TestACrewComesAndGoes(t *testing.T) {
 		if n := idle(); n != 0 {
 			t.Errorf("%d stay for nothing", n)
 		}
-		together(maxIdleWorkers + 10)
-		if n := idle(); n != maxIdleWorkers {
+		together(MaxIdleWorkers + 10)
+		if n := idle(); n != MaxIdleWorkers {
 			t.Errorf("%d stay after a crowd", n)
 		}
+		time.Sleep(workersStay + time.Second) // they are to end at the next look
 		c.close()
 		together(5)
 		if n := idle(); n != 0 {
 			t.Errorf("%d stay at the end", n)
 		}
-	}) // which waits for all to end
+		time.Sleep(2 * workersStay) // a look was due
+	})
 }
