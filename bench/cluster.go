@@ -307,7 +307,7 @@ func (p *peers) through(ctx context.Context, m manner, lasts time.Duration) (per
 }
 
 // tidy does what autovacuum does once a minute: in the eight seconds of a measurement it
-// would meet one topology and not the other, and costs those a tenth.
+// would meet one topology and not the other. What is measured is without its cost.
 func (p *peers) tidy(ctx context.Context) error {
 	c, err := pgx.Connect(ctx, p.first.dsn("svc"))
 	if err != nil {
@@ -331,7 +331,7 @@ func benchCluster(ctx context.Context, b *bed) error {
 	ratios := map[manner][]float64{}
 	var extra []time.Duration
 	// Nodes that have just come have empty caches, small heaps and connections without
-	// plans: in their first seconds they do a tenth less than later.
+	// plans; the first node has run for long.
 	warm := func() error {
 		_, _, err := p.through(ctx, manner{}, lasts)
 		return err
