@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// MaxIdleWorkers is how many goroutines of a node at most wait for a mailbox that has
+	// maxIdleWorkers is how many goroutines of a node at most wait for a mailbox that has
 	// something to do; further ones end.
-	MaxIdleWorkers = 256
+	maxIdleWorkers = 256
 	// workersStay is how long one may have nothing to do, up to twice that.
 	workersStay = 5 * time.Second
 )
@@ -65,7 +65,7 @@ func (c *crew) work(w worker, run func()) {
 func (c *crew) stay(w worker) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.idle) == MaxIdleWorkers {
+	if c.closed || len(c.idle) == maxIdleWorkers {
 		return false
 	}
 	c.idle = append(c.idle, w)

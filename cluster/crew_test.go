@@ -73,8 +73,8 @@ func TestACrewComesAndGoes(t *testing.T) {
 		if n := idle(); n != 0 {
 			t.Errorf("%d stay for nothing", n)
 		}
-		together(MaxIdleWorkers + 10)
-		if n := idle(); n != MaxIdleWorkers {
+		together(maxIdleWorkers + 10)
+		if n := idle(); n != maxIdleWorkers {
 			t.Errorf("%d stay after a crowd", n)
 		}
 		time.Sleep(workersStay + time.Second) // they are to end at the next look
