@@ -50,7 +50,9 @@ type network interface {
 	addr(node int) string
 	wrapper(node int, binary string) string
 	listen(node int, addr string) (net.Listener, error)
+	database(port string) string
 	part(x, y int, to cut)
+	cutOff(node int, to cut)
 }
 
 // member is one node of a bed, over all its processes.
@@ -105,7 +107,7 @@ func newBedOn(t *testing.T, between network, size int, lease time.Duration, env 
 		"SVC_CLUSTER_LEASE=" + lease.String()}, env...)
 	for i := range size {
 		m := &member{i: i, name: string(rune('a' + i)), bed: b}
-		m.database = m.front(func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) })
+		m.database = m.beforeDatabase(func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) })
 		own := []string{"SVC_DATABASE_URL=" + atAddress(database, m.database.addr, m.name)}
 		if size > 1 {
 			m.cache = m.front(func() (net.Conn, error) { return net.Dial("unix", b.redis.socket) })
@@ -140,6 +142,20 @@ func (m *member) front(dial func() (net.Conn, error)) *front {
 		return newFront(m.bed.t, dial, nil)
 	}
 	return newFrontAt(m.bed.t, reserved(m.bed.t), func(addr string) (net.Listener, error) { return m.bed.net.listen(m.i, addr) }, dial, nil)
+}
+
+// beforeDatabase is the front at which the node finds Postgres. Where the node has a
+// network of its own, that is outside of it.
+func (m *member) beforeDatabase(dial func() (net.Conn, error)) *front {
+	m.bed.t.Helper()
+	if m.bed.net == nil {
+		return newFront(m.bed.t, dial, nil)
+	}
+	_, port, err := net.SplitHostPort(reserved(m.bed.t))
+	if err != nil {
+		m.bed.t.Fatal(err)
+	}
+	return newFrontAt(m.bed.t, m.bed.net.database(port), func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }, dial, nil)
 }
 
 // shows has the nodes find a server of this machine's own network under its own

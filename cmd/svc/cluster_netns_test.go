@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +25,13 @@ type namespaces struct {
 }
 
 const (
-	bridgeIP  = "10.213.77.1"
-	nobodyMAC = "02:00:5e:00:00:01"
+	bridgeIP   = "10.213.77.1"
+	databaseIP = "10.213.77.2" // at which nodes find Postgres
+	nobodyMAC  = "02:00:5e:00:00:01"
 )
+
+// ours are the names of namespaces and links, with the process that made them.
+var ours = regexp.MustCompile(`^svc(\d+)(b|[oin]\d)$`)
 
 func (s *namespaces) ip(args ...string) {
 	s.t.Helper()
@@ -40,7 +46,8 @@ func newNamespaces(t *testing.T, nodes int) *namespaces {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	s := &namespaces{t: t, tag: fmt.Sprintf("svc%d", os.Getpid()%100_000)}
+	sweepNamespaces()
+	s := &namespaces{t: t, tag: fmt.Sprintf("svc%d", os.Getpid())}
 	bridge := s.tag + "b"
 	if out, err := exec.Command("ip", "link", "add", bridge, "type", "bridge").CombinedOutput(); err != nil {
 		t.Logf("no network can be made here (%v: %s): ways are cut by proxies only", err, out)
@@ -48,6 +55,7 @@ func newNamespaces(t *testing.T, nodes int) *namespaces {
 	}
 	t.Cleanup(func() { exec.Command("ip", "link", "del", bridge).Run() })
 	s.ip("addr", "add", bridgeIP+"/24", "dev", bridge)
+	s.ip("addr", "add", databaseIP+"/24", "dev", bridge)
 	s.ip("link", "set", bridge, "up")
 	for i := range nodes {
 		name, outer, inner := s.name(i), fmt.Sprintf("%so%d", s.tag, i), fmt.Sprintf("%si%d", s.tag, i)
@@ -64,10 +72,30 @@ func newNamespaces(t *testing.T, nodes int) *namespaces {
 	return s
 }
 
+// sweepNamespaces removes what a process made that was killed: its bridge has the
+// address of ours.
+func sweepNamespaces() {
+	for dir, remove := range map[string][]string{"/run/netns": {"netns", "del"}, "/sys/class/net": {"link", "del"}} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			made := ours.FindStringSubmatch(e.Name())
+			if made == nil {
+				continue
+			}
+			if pid, err := strconv.Atoi(made[1]); err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+				exec.Command("ip", append(remove, e.Name())...).Run()
+			}
+		}
+	}
+}
+
 func (s *namespaces) name(i int) string { return fmt.Sprintf("%sn%d", s.tag, i) }
 
 // addr is the node's address in the network that they share.
 func (s *namespaces) addr(i int) string { return fmt.Sprintf("10.213.77.%d", 10+i) }
+
+// database is where a node is to find Postgres that has this port.
+func (s *namespaces) database(port string) string { return net.JoinHostPort(databaseIP, port) }
 
 // within changes a node's own network.
 func (s *namespaces) within(i int, args ...string) {
@@ -109,19 +137,25 @@ func (s *namespaces) listen(i int, addr string) (net.Listener, error) {
 	return m.ln, m.err
 }
 
-// part has the kernel refuse what one node sends to the other, or lose it on the
-// way to a machine that is not there.
+// part cuts the ways between two nodes, or makes them whole.
 func (s *namespaces) part(x, y int, to cut) {
-	for _, way := range [][2]int{{x, y}, {y, x}} {
-		from, peer := way[0], s.addr(way[1])
-		switch to {
-		case refused:
-			s.within(from, "route", "replace", "unreachable", peer+"/32")
-		case dropped:
-			s.within(from, "neigh", "replace", peer, "lladdr", nobodyMAC, "dev", "eth0", "nud", "permanent")
-		case whole: // either was, perhaps
-			exec.Command("ip", "-n", s.name(from), "route", "del", "unreachable", peer+"/32").Run()
-			exec.Command("ip", "-n", s.name(from), "neigh", "del", peer, "dev", "eth0").Run()
-		}
+	s.cut(x, s.addr(y), to)
+	s.cut(y, s.addr(x), to)
+}
+
+// cutOff cuts a node's way to Postgres, or makes it whole.
+func (s *namespaces) cutOff(i int, to cut) { s.cut(i, databaseIP, to) }
+
+// cut has the kernel refuse what a node sends to an address, or lose it on the way
+// to a machine that is not there.
+func (s *namespaces) cut(from int, addr string, to cut) {
+	switch to {
+	case refused:
+		s.within(from, "route", "replace", "unreachable", addr+"/32")
+	case dropped:
+		s.within(from, "neigh", "replace", addr, "lladdr", nobodyMAC, "dev", "eth0", "nud", "permanent")
+	case whole: // either was, perhaps
+		exec.Command("ip", "-n", s.name(from), "route", "del", "unreachable", addr+"/32").Run()
+		exec.Command("ip", "-n", s.name(from), "neigh", "del", addr, "dev", "eth0").Run()
 	}
 }

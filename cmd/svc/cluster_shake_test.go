@@ -108,14 +108,12 @@ func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
 	quiet := silence{pid: m.pid(), before: s.busy(ctx, m)}
 	m.expect()
 	cut := s.disturbs()
-	s.book.event("the way from node %s to Postgres is %s", m.name, how)
-	m.database.set("", how)
+	m.toDatabase(how)
 	quiet.from = time.Now().Add(s.lease)
 	ok := pauseFor(ctx, 2*s.lease+time.Second)
 	quiet.to = time.Now()
 	s.book.silent(quiet)
-	m.database.set("", whole)
-	s.book.event("the way from node %s to Postgres is whole", m.name)
+	m.toDatabase(whole)
 	if ok {
 		s.settle(ctx)
 		s.book.calms(cut, true)
