@@ -48,7 +48,7 @@ fuzz-short: ## each fuzz target for a few seconds
 	@bash .ci/fuzz 5s
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
-	$(GO) test -tags failpoints -count=1 -run 'TestCrash|TestKilledAtEachPoint' ./cmd/svc ./actors/thread
+	$(GO) test -tags failpoints -count=1 -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc ./actors/thread ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
 	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
@@ -74,10 +74,10 @@ conformance: ## a real third-party tool server and the client scenarios of the p
 openapi: build ## write docs/openapi.json from the route table
 	$(BIN) openapi > docs/openapi.json
 
-golden: openapi ## rewrite all golden files; review them as text
+golden: openapi ## rewrite docs/openapi.json, and see that a node serves it; review it as text (the others: go test ./actors/run ./schemas/webhook -update)
 	$(GO) test ./cmd/svc -run Golden -update
 
-bench: build ## the measured figures of the README (some minutes)
+bench: build ## the measured figures of the README but those of go test (half an hour)
 	cd bench && $(GO) run . -svc ../$(BIN) all
 
 cover: ## test coverage by package

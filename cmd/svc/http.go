@@ -150,7 +150,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 // describe adds the routes about the service itself.
 func (s *service) describe(table *edge.Table, ready func(context.Context) error) {
 	edge.HandleHealth(table, "/healthz", "health", "Is the process up", func(context.Context) error { return nil })
-	edge.HandleHealth(table, "/readyz", "ready", "Does the node serve: storage is reachable, the lease holds, it is not stopping", ready)
+	edge.HandleHealth(table, "/readyz", "ready", "Does the node serve: storage is reachable, the lease holds, it neither drains nor stops", ready)
 	edge.HandleOpenAPI(table, "/v1/openapi.json", apiInfo)
 }
 

@@ -31,7 +31,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		flushTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "svc_journal_flush_seconds",
 			Help: "Time of one flush's transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		rests: prometheus.NewCounter(prometheus.CounterOpts{Name: "svc_journal_rest_seconds_total",
-			Help: "Time that lanes let commits gather between slow flushes that are not full."}),
+			Help: "Time that lanes let commits gather between flushes that are neither small nor full."}),
 		queue: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "svc_journal_queue_depth",
 			Help: "Commits that wait for a flush."}, []string{"work"}),
 		commits: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "svc_journal_commits_total",
