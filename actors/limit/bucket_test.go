@@ -89,7 +89,7 @@ func TestLawOfTheBucket(t *testing.T) {
 			}
 			n.answered = true
 			if !lost() {
-				after(delay(), func() { b.giveBack(now, g) })
+				after(delay(), func() { b.giveBack(now, g, o) })
 			} else {
 				healed++
 			}
@@ -349,6 +349,27 @@ func TestWhoHasForgottenWhatItSpentTakesNothingFromOthers(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	if then := a.lease(b, now.Add(got.retry), 1, 0); then.granted != 1 {
+		t.Errorf("refused after Retry-After %v: %+v", got.retry, then)
+	}
+}
+
+// The same node is asked shortly before its lease ends, because somebody else came, and
+// its answer is there when nobody has noticed yet that it is over.
+func TestWhoHasForgottenWhatItSpentAnswersARecallTooLate(t *testing.T) {
+	b, a, c, late := newBucket(Rate{1, time.Second}, epoch), newEdge(1), newEdge(2), newEdge(3)
+	a.lease(b, epoch, 1, 0)
+	now := epoch.Add(time.Second)
+	c.lease(b, now.Add(-recallWait), 1, 0) // a is asked, and silent
+	got := c.lease(b, now, 1, 0)
+	if got.wait || got.granted > 0 {
+		t.Fatalf("%+v", got)
+	}
+	end := epoch.Add(all.lapse)
+	if asked := late.lease(b, end.Add(-recallWait/2), 1, 0); !slices.Equal(asked.recall, []id.MemberID{a.node}) {
+		t.Fatalf("%+v", asked)
+	}
+	a.giveBack(b, end.Add(recallWait/2-1), 0, 0)
+	if then := c.lease(b, now.Add(got.retry), 1, 0); then.granted != 1 {
 		t.Errorf("refused after Retry-After %v: %+v", got.retry, then)
 	}
 }

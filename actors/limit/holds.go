@@ -110,7 +110,7 @@ func (h *Holds) remove(p *held) {
 
 // claim is a shard whose holders are being asked for.
 type claim struct {
-	since         time.Time
+	since         time.Time            // when the asking began: patience with who does not answer
 	stopped, told map[id.MemberID]bool // those who have answered its steps
 }
 
@@ -465,12 +465,18 @@ func (h *Holds) want(s id.Shard) {
 // claim asks for what is wanted until nothing is.
 func (h *Holds) claim() {
 	for {
-		h.list.read()
+		anew := h.list.read()
 		h.mu.Lock()
 		if h.list.isStale() && !h.stopped {
 			h.mu.Unlock()
 			uneven(h.stop)
 			continue
+		}
+		if anew { // nobody was asked while it was read, and who is new in it never was
+			now := h.cfg.Now()
+			for _, w := range h.wanted {
+				w.since = now
+			}
 		}
 		stops, tells := h.round()
 		if len(stops)+len(tells) == 0 {

@@ -95,7 +95,7 @@ type shard struct {
 
 // want is a shard that is being fetched.
 type want struct {
-	since  time.Time
+	since  time.Time            // when the asking began: patience with who does not answer
 	asked  map[id.MemberID]bool // those who have answered
 	unsure map[id.MemberID]bool // what they gave may have been lost: they are asked for it again
 }
@@ -254,7 +254,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if b := k.shards[a.Shard()].buckets[h]; b != nil {
-			b.giveBack(k.cfg.Now(), m)
+			b.giveBack(k.cfg.Now(), m, k.others())
 		}
 	}
 	return nil
@@ -423,12 +423,18 @@ func (k *Keeper) elsewhere() []id.MemberID {
 // fetch asks for what is wanted until nothing is.
 func (k *Keeper) fetch() {
 	for {
-		k.list.read()
+		anew := k.list.read()
 		k.mu.Lock()
 		if k.list.isStale() && !k.stopped {
 			k.mu.Unlock()
 			uneven(k.stop)
 			continue
+		}
+		if anew { // nobody was asked while it was read, and who is new in it never was
+			now := k.cfg.Now()
+			for _, w := range k.wanted {
+				w.since = now
+			}
 		}
 		asks := k.round()
 		if len(asks) == 0 {

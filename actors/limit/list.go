@@ -17,30 +17,35 @@ import (
 type list struct {
 	living func() []id.MemberID            // nil: this node alone
 	look   func(ctx context.Context) error // nil: living is never old
-	stale  atomic.Bool                     // somebody has asked who is not in it
+	news   atomic.Uint64                   // how often somebody has asked who is not in it
+	seen   atomic.Uint64                   // how many of these the last look came after
 }
 
 // heard says that a member has asked for what is here.
 func (l *list) heard(from id.MemberID) {
 	if l.living != nil && !slices.Contains(l.living(), from) {
-		l.stale.Store(true)
+		l.news.Add(1)
 	}
 }
 
-// read reads the list anew if it is stale. It stays so while it cannot be read.
-func (l *list) read() {
-	if l.look == nil || !l.stale.Swap(false) {
-		return
+// read reads the list anew if it is stale, and reports whether it did. The list stays
+// stale until it is read, also for who asks meanwhile. One reads at a time.
+func (l *list) read() bool {
+	if !l.isStale() {
+		return false
 	}
+	news := l.news.Load() // what comes from now on may be too late for this look
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if l.look(ctx) != nil {
-		l.stale.Store(true)
+		return false
 	}
+	l.seen.Store(news)
+	return true
 }
 
 // isStale reports whether it has to be read before it is relied on.
-func (l *list) isStale() bool { return l.look != nil && l.stale.Load() }
+func (l *list) isStale() bool { return l.look != nil && l.news.Load() != l.seen.Load() }
 
 // uneven pauses so that two nodes that want the same do not ask each other in step.
 func uneven(stop <-chan struct{}) {

@@ -170,9 +170,7 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 		l.at = now
 		return answer{granted: l.granted}
 	}
-	// A node that has forgotten when it spent what it had says now; it was not after
-	// they lapsed, and others were told so.
-	b.settle(now, l, m.Returned, max(m.Idle, now.Sub(l.at.Add(o.lapse))))
+	b.settle(now, l, m.Returned, m.Idle, o)
 	b.reprice(now, m.PerMinute)
 	n := b.some(now, m.Want, o)
 	if n <= 0 {
@@ -234,24 +232,26 @@ func (b *bucket) lapse(now time.Time, o others) {
 }
 
 // giveBack takes what a node says of its leases up to m.Seq.
-func (b *bucket) giveBack(now time.Time, m GiveBack) {
+func (b *bucket) giveBack(now time.Time, m GiveBack, o others) {
 	l := b.of(m.Node)
 	if l == nil || m.Seq < l.seq || m.Seq < l.done { // a later Lease has said it, or a later GiveBack
 		return
 	}
 	l.done = m.Seq
-	b.settle(now, l, m.Returned, m.Idle)
+	b.settle(now, l, m.Returned, m.Idle, o)
 }
 
-// settle closes what is open with a node.
-func (b *bucket) settle(now time.Time, l *lease, returned int64, idle time.Duration) {
+// settle closes what is open with a node. One that has forgotten when it spent what it
+// had says now; it was not after they lapsed, and others were told so.
+func (b *bucket) settle(now time.Time, l *lease, returned int64, idle time.Duration, o others) {
 	back := returned - l.returned
 	if back < 0 { // the node has forgotten the bucket meanwhile and begun anew
 		back = returned
 	}
 	l.returned = returned
 	if l.tokens > 0 {
-		b.release(now, l, min(back, l.tokens), now.Add(-max(idle, 0)))
+		idle = max(idle, now.Sub(l.at.Add(o.lapse)), 0)
+		b.release(now, l, min(back, l.tokens), now.Add(-idle))
 	}
 }
 

@@ -29,7 +29,7 @@ func (e *edge) lease(b *bucket, now time.Time, want int64, idle time.Duration) a
 
 func (e *edge) giveBack(b *bucket, now time.Time, n int64, idle time.Duration) {
 	e.Returned += n
-	b.giveBack(now, GiveBack{Node: e.node, Seq: e.Seq, Returned: e.Returned, Idle: idle})
+	b.giveBack(now, GiveBack{Node: e.node, Seq: e.Seq, Returned: e.Returned, Idle: idle}, all)
 }
 
 var all = others{living: func(id.MemberID) bool { return true }, lapse: 6 * time.Second}

@@ -38,6 +38,7 @@ type world struct {
 	taken      []time.Time
 	unanswered int
 	mute       bool        // nothing that is told is heard
+	blind      bool        // who looks gets no answer
 	killed     func(*site) // when the others know
 }
 
@@ -67,6 +68,13 @@ func (p *site) living() []id.MemberID {
 
 // look reads the list anew; the view follows later.
 func (p *site) look(ctx context.Context) error {
+	p.w.mu.Lock()
+	blind := p.w.blind
+	p.w.mu.Unlock()
+	if blind {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	time.Sleep(p.w.some(5 * time.Millisecond))
 	if p.w.chance(10) {
 		return errors.New("no database")
@@ -105,6 +113,13 @@ func (w *world) members() []id.MemberID {
 
 // join adds a node, and tells the others soon.
 func (w *world) join() *site {
+	p := w.enter()
+	w.spread()
+	return p
+}
+
+// enter adds a node of which the others have not heard yet.
+func (w *world) enter() *site {
 	p := &site{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
 	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: p.living, Look: p.look, Now: time.Now})
 	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
@@ -118,7 +133,6 @@ func (w *world) join() *site {
 	if err := p.ledger.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.spread()
 	return p
 }
 
@@ -146,6 +160,11 @@ func (p *site) see() {
 	p.w.mu.Lock()
 	owners, living := slices.Clone(p.w.owners), slices.Clone(p.w.living)
 	p.w.mu.Unlock()
+	p.follow(owners, living)
+}
+
+// follow takes a list of members. p.seeing is held.
+func (p *site) follow(owners, living []id.MemberID) {
 	next, err := placement.New(owners)
 	if err != nil {
 		p.w.t.Error(err)
@@ -218,7 +237,7 @@ func (p *site) end() {
 // stop ends the world.
 func (w *world) stop() {
 	w.mu.Lock()
-	w.lossy = false
+	w.lossy, w.blind = false, false
 	clear(w.cut)
 	w.mu.Unlock()
 	for _, p := range w.nodes {
@@ -876,6 +895,135 @@ func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		if got, err := b.keeper.give(c.member, Fetch{No: 1, Shards: []id.Shard{s}}); err != nil || len(got.Later) != 0 {
 			t.Errorf("%+v %v", got, err)
+		}
+	})
+}
+
+// unheardOf is a world of a, and of b, which has joined and of which a has not heard:
+// both think that they own what b owns.
+func unheardOf(t *testing.T) (w *world, a, b *site) {
+	w = newWorld(t, Rate{10, time.Hour}, 1)
+	a = w.join()
+	time.Sleep(time.Second)
+	return w, a, w.enter()
+}
+
+// readable lets the world's list be read by those who look, or not.
+func (w *world) readable(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blind = !on
+}
+
+// late is what may hinder a node to learn of another: the list cannot be read for longer
+// than a node that does not answer is waited for, then that node cannot be asked for a
+// while, and in that while the list is followed.
+func (w *world) late(a, b *site) {
+	way := [2]id.MemberID{a.member, b.member}
+	w.readable(false)
+	w.mu.Lock()
+	w.cut[way] = true
+	w.mu.Unlock()
+	time.Sleep(2 * patience)
+	w.readable(true)
+	time.Sleep(patience / 2)
+	a.see()
+	time.Sleep(patience / 4)
+	w.mu.Lock()
+	delete(w.cut, way)
+	w.mu.Unlock()
+}
+
+// Who waits for the list does not wait for the nodes: these have their time to answer
+// after it was read.
+func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		hinder func(w *world, a, b *site)
+	}{
+		{"the list is late", func(w *world, _, _ *site) {
+			w.readable(false)
+			time.Sleep(2 * patience)
+			w.readable(true)
+		}},
+		{"the list is late, and then the node and its shards", (*world).late},
+	} {
+		t.Run("buckets, "+c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, a, b := unheardOf(t)
+				defer w.stop()
+				who := tenant()
+				for b.Owner(TenantBucket(who).Shard()) != b.member {
+					who = tenant()
+				}
+				for range 4 {
+					w.request(b, who)
+				}
+				w.node(a.member).wg.Go(func() { c.hinder(w, a, b) })
+				synctest.Wait()
+				for i := range 7 {
+					if _, ok := w.request(a, who); ok != (i < 6) || w.unanswered > 0 {
+						t.Errorf("request %d: %v, %d not answered", i+5, ok, w.unanswered)
+					}
+				}
+			})
+		})
+		t.Run("holders, "+c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, a, b := unheardOf(t)
+				defer w.stop()
+				at := somewhere()
+				for b.Owner(at.Shard()) != b.member {
+					at = somewhere()
+				}
+				if _, ok, err := b.holds.Hold(t.Context(), at, 1); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				w.node(a.member).wg.Go(func() { c.hinder(w, a, b) })
+				synctest.Wait()
+				if _, ok, err := a.holds.Hold(t.Context(), at, 1); ok || err != nil {
+					t.Errorf("two hold, at most one may: %v %v", ok, err)
+				}
+			})
+		})
+	}
+}
+
+// While the list is read it is as old as before: what comes from a dead node meanwhile is
+// asked for as well, of who has joined and has it.
+func TestAListThatIsBeingReadIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Rate{10, time.Hour}, 1)
+		defer w.stop()
+		a, b := w.join(), w.join()
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		w.owners = []id.MemberID{a.member}
+		w.mu.Unlock()
+		b.end()
+		n := w.enter()
+		owned := func(by *site) id.TenantID { // by a or b, and n does not know of a change
+			for {
+				if who := tenant(); a.Owner(TenantBucket(who).Shard()) == by.member && n.Owner(TenantBucket(who).Shard()) == n.member {
+					return who
+				}
+			}
+		}
+		mine, theirs := owned(a), owned(b)
+		for range 10 {
+			if _, ok := w.request(n, theirs); !ok {
+				t.Fatal("refused")
+			}
+		}
+		w.readable(false)
+		a.wg.Go(func() { w.request(a, mine) }) // n has it: a begins to look
+		time.Sleep(patience / 4)
+		a.seeing.Lock()
+		a.follow([]id.MemberID{a.member}, []id.MemberID{a.member})
+		a.seeing.Unlock()
+		w.readable(true)
+		if _, ok := w.request(a, theirs); ok || w.unanswered > 0 {
+			t.Errorf("request 11: %v, %d not answered", ok, w.unanswered)
 		}
 	})
 }
