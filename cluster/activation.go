@@ -345,7 +345,7 @@ func (a *activation) close() {
 		}
 	}
 	p.mu.Unlock()
-	a.node.ended()
+	a.node.ended(a.addr.Kind)
 }
 
 // unwrap is what lay in the mailbox, and for whom.

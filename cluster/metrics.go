@@ -25,34 +25,34 @@ var (
 		Name: "svc_cluster_dropped_total",
 		Help: "Told messages that neither this node nor another one could take.",
 	}, []string{"kind"})
-	depths = newDepthCollector()
+	depths = newKindCollector("svc_cluster_mailbox_messages", "Messages that wait in mailboxes of this node.")
+	actors = newKindCollector("svc_cluster_actors", "Activations that live on this node.")
 )
 
-// depthCollector exports how many messages wait in the mailboxes of each kind.
-// Senders and receivers pay an atomic addition each.
-type depthCollector struct {
+// kindCollector exports a number of each registered kind, also where it is 0. Who
+// changes one pays an atomic addition.
+type kindCollector struct {
 	desc  *prometheus.Desc
 	kinds sync.Map // string -> *atomic.Int64
 }
 
-func newDepthCollector() *depthCollector {
-	c := &depthCollector{desc: prometheus.NewDesc("svc_cluster_mailbox_messages",
-		"Messages that wait in mailboxes of this node.", []string{"kind"}, nil)}
+func newKindCollector(name, help string) *kindCollector {
+	c := &kindCollector{desc: prometheus.NewDesc(name, help, []string{"kind"}, nil)}
 	prometheus.MustRegister(c)
 	return c
 }
 
-// of is the depth of a kind.
-func (c *depthCollector) of(kind string) *atomic.Int64 {
+// of is the number of a kind.
+func (c *kindCollector) of(kind string) *atomic.Int64 {
 	v, _ := c.kinds.LoadOrStore(kind, new(atomic.Int64))
 	return v.(*atomic.Int64)
 }
 
 // Describe is called by the registry.
-func (c *depthCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c *kindCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
 
 // Collect is called by the registry.
-func (c *depthCollector) Collect(out chan<- prometheus.Metric) {
+func (c *kindCollector) Collect(out chan<- prometheus.Metric) {
 	c.kinds.Range(func(kind, v any) bool {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(v.(*atomic.Int64).Load()), kind.(string))
 		return true

@@ -113,6 +113,7 @@ type kind struct {
 	local   bool          // its actors live here, whoever owns their shards
 	shared  bool          // one activation has the mailbox of all of a shard
 	depth   *atomic.Int64 // messages in its mailboxes
+	living  *atomic.Int64 // its activations
 }
 
 const (
@@ -194,7 +195,7 @@ func (n *Node) register(name string, k kind) {
 	if _, ok := n.kinds[name]; ok {
 		panic("cluster: kind registered twice: " + name)
 	}
-	k.depth = depths.of(name)
+	k.depth, k.living = depths.of(name), actors.of(name)
 	n.kinds[name] = k
 }
 
@@ -299,7 +300,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) ended() {
+func (n *Node) ended(kind string) {
+	n.kinds[kind].living.Add(-1)
 	if n.alive.Add(-1) == 0 && n.swept.Load() {
 		n.once.Do(func() { close(n.drained) })
 	}
@@ -639,6 +641,7 @@ func (n *Node) locate(p *placer, a Address) (*activation, id.MemberID, error) {
 	}
 	act := &activation{node: n, placer: p, addr: a, behavior: k.produce(a), depth: k.depth}
 	n.alive.Add(1)
+	k.living.Add(1)
 	p.spawning = act
 	n.system.Root.Spawn(p.props)
 	p.spawning = nil
