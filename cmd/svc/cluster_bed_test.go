@@ -104,7 +104,7 @@ func newBedOn(t *testing.T, between network, size int, lease time.Duration, env 
 	}
 	dir := dataDir(t)
 	env = append([]string{"SVC_MASTER_KEY=" + strings.Repeat("c3Rvcm1z", 5) + "c3Q=", "SVC_OUTBOUND_ALLOW=127.0.0.0/8", behindProxy, "SVC_SSE_HEARTBEAT=" + heartbeat.String(),
-		"SVC_CLUSTER_LEASE=" + lease.String()}, env...)
+		"SVC_CLUSTER_LEASE=" + lease.String(), "SVC_WEBHOOK_BACKOFF=" + hookBackoff.String(), "SVC_WEBHOOK_TIMEOUT=" + hookTimeout.String()}, env...)
 	for i := range size {
 		m := &member{i: i, name: string(rune('a' + i)), bed: b}
 		m.database = m.beforeDatabase(func() (net.Conn, error) { return net.Dial("unix", filepath.Join(socket, ".s.PGSQL.5432")) })

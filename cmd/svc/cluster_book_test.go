@@ -25,6 +25,9 @@ const (
 	lawFlows    = "10: nobody is refused what has flowed into an emptied bucket"
 	lawStalled  = "12: a reader that never reads harms no one"
 	lawKeyed    = "13: one run for each idempotency key"
+	lawHooks    = "14: each enabled endpoint is told once how each run has ended, and of nothing else"
+	lawRepeats  = "14: all attempts of a delivery are the same bytes under the same ids"
+	lawSecret   = "14: an attempt is signed with the secret that holds when it begins"
 	lawReadEnd  = "15: a read after run.completed says succeeded on every node"
 	lawRevoked  = "17: no request is accepted after the 204 of its key's revocation"
 	lawCutOff   = "17: streams of a revoked key are closed within a second"
@@ -45,7 +48,7 @@ const (
 )
 
 // clusterLaws is their order in a report.
-var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
+var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawHooks, lawRepeats, lawSecret, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
 	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads}
 
 // exchange is one request as a client saw it.

@@ -42,16 +42,6 @@ func (b *bed) part(x, y *member, to cut) {
 	y.peers.set(x.name, to)
 }
 
-// toDatabase cuts the node's way to Postgres, or makes it whole.
-func (m *member) toDatabase(to cut) {
-	m.bed.book.event("the way from node %s to Postgres is %s", m.name, to)
-	if m.bed.net != nil {
-		m.bed.net.cutOff(m.i, to)
-		return
-	}
-	m.database.set("", to)
-}
-
 // pause stops a node for longer than its lease. What the process does when it
 // wakes up nobody wants any more: its peers have declared it dead, and it ends.
 func (s *shaker) pause(ctx context.Context, m *member) {

@@ -120,17 +120,18 @@ func (y *yard) since(pid int, from time.Time) int {
 type load struct {
 	*bed
 	*scene
-	book   *book   // what this tenant has met
-	c      *client // any node
-	yard   *yard
-	helper string // an agent that only talks
-	clerk  string // one with the yard's tools
-	public string // an embed key of the helper
-	stop   chan struct{}
-	quiet  bool         // what goes wrong is no failure of the test
-	n      atomic.Int64 // things so far
-	told   atomic.Int64 // tales so far
-	drains atomic.Int64 // buckets so far
+	book    *book   // what this tenant has met
+	c       *client // any node
+	yard    *yard
+	helper  string                 // an agent that only talks
+	clerk   string                 // one with the yard's tools
+	public  string                 // an embed key of the helper
+	hearers map[string]*subscriber // webhook endpoints by what they do, nil: none
+	stop    chan struct{}
+	quiet   bool         // what goes wrong is no failure of the test
+	n       atomic.Int64 // things so far
+	told    atomic.Int64 // tales so far
+	drains  atomic.Int64 // buckets so far
 
 	mu     sync.Mutex // guards the fields below
 	chores []*chore
@@ -268,6 +269,9 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	l.repeat(ctx, &wg, n.visitors, 0, l.visit)
 	l.repeat(ctx, &wg, n.fillers, 0, l.fill)
 	l.repeat(ctx, &wg, n.drainers, 0, l.drain)
+	if l.hearers != nil {
+		l.repeat(ctx, &wg, 1, rotated, l.rotate)
+	}
 	for _, m := range l.nodes {
 		l.repeat(ctx, &wg, 1, 100*time.Millisecond, func(ctx context.Context) error { return l.probe(ctx, m) })
 	}

@@ -21,6 +21,7 @@ func TestClusterOfOne(t *testing.T) {
 	b := newBed(t, 1, stormLease)
 	b.start()
 	l := newLoad(t, b, b.book)
+	l.subscribes(t, nil)
 	s := &shaker{load: l}
 	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
@@ -42,6 +43,7 @@ func TestClusterStorm(t *testing.T) {
 	b := newBed(t, 3, stormLease)
 	b.start()
 	l := newLoad(t, b, b.book)
+	l.subscribes(t, nil)
 	s := &shaker{load: l}
 	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
@@ -91,6 +93,7 @@ func TestClusterLongStorm(t *testing.T) {
 	b := newBedOn(t, between, size, stormLease)
 	b.start()
 	l := newLoad(t, b, b.book)
+	l.subscribes(t, nil)
 	s := &shaker{load: l}
 	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"agentsvc/schemas/webhook"
 )
 
 // lie is a fault on the way between clients and the service: to the clients, and
@@ -22,6 +25,7 @@ type lie struct {
 	load   *load
 	ask    func(*lie, *http.Request)
 	answer func(*lie, *http.Request, *http.Response)
+	tell   func(*lie, *dispatch) bool // of an attempt, to its endpoint; false: it is lost
 }
 
 func (x *lie) asks(r *http.Request) *http.Request {
@@ -113,6 +117,9 @@ func (l *load) isChore(run string) bool {
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.chores, func(x *chore) bool { return x.run == run })
 }
+
+// runIDs are those that the events of runs name.
+var runIDs = regexp.MustCompile(`"run_id":"[^"]*"`)
 
 // wrong are faults, and the law that has to find each of them.
 var wrong = []struct {
@@ -306,6 +313,40 @@ var wrong = []struct {
 			y.all = append(y.all, c)
 		}
 	}}, nil},
+	{"an endpoint is not told of a run", lawHooks, lie{tell: func(x *lie, d *dispatch) bool {
+		id := d.header.Get(webhook.DeliveryHeader)
+		x.hidden.CompareAndSwap(nil, &id)
+		return id != *x.hidden.Load()
+	}}, nil},
+	{"an endpoint is told of a run that there is not", lawHooks, lie{tell: func(x *lie, d *dispatch) bool {
+		d.body = runIDs.ReplaceAll(d.body, []byte(`"run_id":"`+runID+`"`))
+		d.sign(-1)
+		return true
+	}}, nil},
+	{"an endpoint is told that a run has failed which succeeded", lawHooks, lie{tell: func(x *lie, d *dispatch) bool {
+		d.body = bytes.ReplaceAll(d.body, []byte("run.completed"), []byte("run.failed"))
+		d.sign(-1)
+		return true
+	}}, nil},
+	{"a repeated attempt has other bytes", lawRepeats, lie{tell: func(x *lie, d *dispatch) bool {
+		d.body = append(d.body, bytes.Repeat([]byte(" "), int(x.n.Add(1)))...)
+		d.sign(-1)
+		return true
+	}}, nil},
+	{"a repeated attempt has another id", lawRepeats, lie{tell: func(x *lie, d *dispatch) bool {
+		if x.nth(2) {
+			d.header.Set(webhook.DeliveryHeader, d.header.Get(webhook.DeliveryHeader)+"again")
+		}
+		return true
+	}}, nil},
+	{"an attempt is signed with a secret that was replaced", lawSecret, lie{tell: func(x *lie, d *dispatch) bool {
+		d.sign(0)
+		return true
+	}}, nil},
+	{"an attempt is signed with nobody's secret", lawSecret, lie{tell: func(x *lie, d *dispatch) bool {
+		d.header.Set(webhook.SignatureHeader, webhook.Sign("nobody's", time.Now(), d.body))
+		return true
+	}}, nil},
 	{"what Postgres does not know is acknowledged", lawNoFalse, lie{}, func(ctx context.Context, s *shaker) {
 		from := time.Now()
 		pauseFor(ctx, time.Second)
@@ -331,8 +372,11 @@ func TestClusterPlantedFaults(t *testing.T) {
 		book := newBook()
 		l := newLoad(t, b, book)
 		if x != nil {
-			x = &lie{ask: x.ask, answer: x.answer, load: l} // it remembers nothing of a time before
+			x = &lie{ask: x.ask, answer: x.answer, tell: x.tell, load: l} // it remembers nothing of a time before
 			l.c.http.Transport.(*spread).lie = x
+		}
+		if slices.Contains(hookLaws, law) || x == nil {
+			l.subscribes(t, x)
 		}
 		s := &shaker{load: l}
 		l.quiet = true
@@ -364,9 +408,11 @@ func TestClusterPlantedFaults(t *testing.T) {
 		book.bucketsHold()
 		book.drainsHold()
 		book.silencesHold(f.calls)
+		told := l.audit(t, f)
 		if x == nil {
 			book.report(t)
-			book.notVoid(t, bucketLaws...)
+			book.notVoid(t, slices.Concat(bucketLaws, hookLaws)...)
+			told.weighed(t, 0)
 			r.report(t)
 		}
 		return append(book.breaches(law), r.broken[law]...)

@@ -101,6 +101,16 @@ func (s *shaker) busy(ctx context.Context, m *member) (calls int) {
 	return calls
 }
 
+// toDatabase cuts the node's way to Postgres, or makes it whole.
+func (m *member) toDatabase(to cut) {
+	m.bed.book.event("the way from node %s to Postgres is %s", m.name, to)
+	if m.bed.net != nil {
+		m.bed.net.cutOff(m.i, to)
+		return
+	}
+	m.database.set("", to)
+}
+
 // cutOff cuts a node off from Postgres for longer than its lease.
 func (s *shaker) cutOff(ctx context.Context, m *member, how cut) {
 	s.scene.t.Helper()

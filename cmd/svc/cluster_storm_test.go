@@ -31,6 +31,7 @@ func (s *shaker) judged(t *testing.T, before rest) {
 	r := s.scene.judge(t, s.tales)
 	s.scene.examine(r)
 	f.hold(s.book, r)
+	told := s.audit(t, f)
 	s.book.outagesHold()
 	s.book.bucketsHold()
 	s.book.drainsHold()
@@ -38,7 +39,8 @@ func (s *shaker) judged(t *testing.T, before rest) {
 	s.c.http.CloseIdleConnections() // what was opened for the verdict
 	s.rests(before)
 	s.book.rule(lawLives, true, "")
-	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads)
+	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawHooks, lawRepeats, lawSecret, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads)
+	told.weighed(t, s.kills)
 	for _, race := range races {
 		for _, e := range ends[race.calls[0].fate] {
 			if r.ends[string(race.calls[0].fate)+": "+e] == 0 {

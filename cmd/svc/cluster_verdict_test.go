@@ -25,6 +25,7 @@ type findings struct {
 	visits  []*visit
 	ends    map[string]*end   // by run
 	listed  map[string]bool   // runs that the tenant sees
+	ended   map[string]string // those of them that had ended, with their status
 	strange map[string]string // those that no answer named, with their inputs
 	maybe   map[string]bool
 	threads map[string][]heldMessage
@@ -42,7 +43,7 @@ type heldMessage struct {
 func (l *load) find(t *testing.T) *findings {
 	t.Helper()
 	ctx := within(t, time.Minute)
-	f := &findings{chores: l.chores, talks: l.talks, visits: l.visits, tales: l.tales, maybe: l.maybe, calls: l.yard.calls(), ends: map[string]*end{}, listed: map[string]bool{}, strange: map[string]string{},
+	f := &findings{chores: l.chores, talks: l.talks, visits: l.visits, tales: l.tales, maybe: l.maybe, calls: l.yard.calls(), ends: map[string]*end{}, listed: map[string]bool{}, ended: map[string]string{}, strange: map[string]string{},
 		threads: map[string][]heldMessage{}}
 	var runs []string
 	for _, x := range l.chores {
@@ -110,6 +111,9 @@ func (l *load) find(t *testing.T) *findings {
 		}
 		for _, r := range page.Items {
 			f.listed[r.ID] = true
+			if terminalStatus[r.Status] {
+				f.ended[r.ID] = r.Status
+			}
 			if known[r.ID] {
 				continue
 			}
