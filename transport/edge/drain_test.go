@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,6 +120,85 @@ func TestShutdownGivesNotice(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Who has dialled and sends nothing, or not all of it, is not waited for; who has sent
+// all of it is.
+func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(c *Config) {
+		c.ReadTimeout = time.Hour
+		Handle(c.Table, Route{Method: "GET", Path: "/slow", ID: "slow", Bucket: BucketNone},
+			func(context.Context, *Caller, *nothing) (*Empty, error) {
+				close(began)
+				<-goOn
+				return nil, nil
+			})
+	})
+	finished := make(chan answer, 1)
+	go func() {
+		a, _ := w.raw("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+		finished <- a
+	}()
+	<-began
+	head := fmt.Sprintf(" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer member\r\nX-Tenant-Id: %s\r\nContent-Length: 100000\r\nContent-Type: ", w.tenant)
+	var ended sync.WaitGroup
+	for name, said := range map[string]string{
+		"nothing":          "",
+		"half a head":      "GET /healthz HTTP/1.1\r\nHo",
+		"half a body":      "POST /v1/threads" + head + "application/json\r\n\r\n{",
+		"half an upload":   "POST /v1/attachments" + head + "multipart/form-data; boundary=b\r\n\r\n--b\r\n",
+		"one byte a while": "POST /v1/threads" + head + "application/json\r\n\r\n{ ",
+	} {
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, said); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(said, " ") {
+			ended.Go(func() {
+				tick := time.NewTicker(10 * time.Millisecond)
+				defer tick.Stop()
+				for range tick.C {
+					if _, err := io.WriteString(c, " "); err != nil {
+						return
+					}
+				}
+			})
+		}
+		ended.Go(func() {
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: it is waited for", name)
+			}
+		})
+	}
+	w.srv.mu.Lock()
+	l := w.srv.listeners[0]
+	w.srv.mu.Unlock()
+	served := func(n int) func() bool {
+		return func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.asks) == n }
+	}
+	eventually(t, "all are served", served(6))
+	done := make(chan error, 1)
+	go func() { done <- w.srv.Shutdown(context.Background()) }()
+	ended.Wait()
+	select {
+	case err := <-done:
+		t.Fatalf("a request that was sent is not waited for: %v", err)
+	default:
+	}
+	close(goOn)
+	if a := <-finished; a.status != 204 {
+		t.Errorf("%+v", a)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "nobody is served", served(0))
 }
 
 // house.md, Cluster: a lease that ran out suspends a node: 503, sockets kept.

@@ -22,6 +22,7 @@ type listener struct {
 	mu    sync.Mutex // guards the fields below
 	total int
 	byIP  map[netip.Addr]int
+	asks  map[*conn]struct{} // what is served, and is no stream
 
 	parting atomic.Int32
 	wg      sync.WaitGroup // of refused connections
@@ -30,6 +31,7 @@ type listener struct {
 const (
 	maxParting = 256 // refused connections that are still being told
 	lingering  = 500 * time.Millisecond
+	sending    = time.Second // left for what is being sent when nothing more is accepted
 )
 
 var (
@@ -55,12 +57,12 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return c, nil
 		}
-		ip := remoteIP(c)
-		if refusal := l.admit(bucketIP(ip)); refusal != nil {
+		counted := &conn{TCPConn: tcp, l: l, ip: remoteIP(c)}
+		if refusal := l.admit(counted); refusal != nil {
 			l.part(tcp, refusal)
 			continue
 		}
-		return &conn{TCPConn: tcp, l: l, ip: ip}, nil
+		return counted, nil
 	}
 }
 
@@ -71,7 +73,8 @@ func remoteIP(c net.Conn) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-func (l *listener) admit(ip netip.Addr) (refusal []byte) {
+func (l *listener) admit(c *conn) (refusal []byte) {
+	ip := bucketIP(c.ip)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.max > 0 && l.total >= l.max {
@@ -87,7 +90,27 @@ func (l *listener) admit(ip netip.Addr) (refusal []byte) {
 		l.byIP[ip]++
 	}
 	l.total++
+	if l.asks == nil {
+		l.asks = map[*conn]struct{}{}
+	}
+	l.asks[c] = struct{}{}
 	return nil
+}
+
+// asked says that nothing more is asked on the connection.
+func (l *listener) asked(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.asks, c)
+}
+
+// hurry ends the reading of all that is asked: who has not said it yet is not heard.
+func (l *listener) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.asks {
+		_ = c.SetReadDeadline(time.Now())
+	}
 }
 
 func (l *listener) release(ip netip.Addr) {
@@ -147,6 +170,7 @@ func (c *conn) Close() error {
 		c.abandon()
 	}
 	if !c.kept {
+		c.l.asked(c)
 		c.l.release(c.ip)
 	}
 	return c.TCPConn.Close()

@@ -180,15 +180,18 @@ func (s *Server) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, er
 
 // Shutdown goes on serving until Config.DrainNotice after the call, or after the
 // Drain before it, so that balancers notice; then it stops accepting, lets requests
-// finish and cuts the streams, spread over Config.DrainWindow or until ctx ends. Of
-// a ctx that ends sooner the notice takes at most a third.
+// finish that come within a second and cuts the streams, spread over Config.DrainWindow
+// or until ctx ends. Of a ctx that ends sooner the notice takes at most a third.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain(true)
 	s.notice(ctx)
 	s.draining.Store(true)
 	var drained sync.WaitGroup
 	drained.Go(func() { s.streams.Drain(ctx, s.cfg.DrainWindow) })
+	served := make(chan struct{})
+	drained.Go(func() { s.hurry(served) })
 	err := s.http.ShutdownWithContext(ctx)
+	close(served)
 	drained.Wait()
 	s.cancel()
 	s.streams.Stop()
@@ -199,6 +202,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		l.wg.Wait()
 	}
 	return err
+}
+
+// hurry cuts clients off that are still sending, or never did: fasthttp would wait for
+// them until the time for stopping is over, and nothing else of the node would be ended
+// in order.
+func (s *Server) hurry(served <-chan struct{}) {
+	tick := time.NewTicker(sending)
+	defer tick.Stop()
+	for {
+		select {
+		case <-served:
+			return
+		case <-tick.C: // more than once: whoever reads sets a deadline of its own
+		}
+		s.mu.Lock()
+		for _, l := range s.listeners {
+			l.hurry()
+		}
+		s.mu.Unlock()
+	}
 }
 
 func (s *Server) notice(ctx context.Context) {
@@ -758,6 +781,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 		c = c.(interface{ UnsafeConn() net.Conn }).UnsafeConn()
 		if counted != nil {
 			counted.abandon, counted.kept = nil, true
+			counted.l.asked(counted)
 			sub = &counting{Subscriber: sub, l: counted.l, ip: counted.ip}
 		}
 		defer func() {
