@@ -601,10 +601,13 @@ func (l *onceEach) post(ctx context.Context, path string, body any, name string)
 		return "", err
 	}
 	run, err := l.posted(a, nil)
+	if err != nil {
+		return "", err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs = append(l.runs, run)
-	return run, err
+	return run, nil
 }
 
 // ends polls a run until it has ended.
