@@ -42,7 +42,7 @@ type bed struct {
 	over  chan struct{}
 	loops sync.WaitGroup
 
-	callers sync.Map // members by the port from which their connections reach a server of the test's
+	callers sync.Map // members by both ends of a connection of theirs that a server of the test's has not accepted yet
 }
 
 // network is what lies between nodes that are not all in this machine's own one.
@@ -169,21 +169,22 @@ func (b *bed) shows(addr string) {
 		newFrontAt(b.t, addr, func(addr string) (net.Listener, error) { return b.net.listen(m.i, addr) }, func() (net.Conn, error) {
 			c, err := net.Dial("tcp", addr)
 			if err == nil {
-				b.callers.Store(c.LocalAddr().(*net.TCPAddr).Port, m)
+				b.callers.Store([2]string{c.LocalAddr().String(), addr}, m)
 			}
 			return c, err
 		}, nil)
 	}
 }
 
-// caller is the process that has dialled a server of the test's, 0 for none.
+// caller is the process that has dialled a server of the test's, 0 for none. It is
+// asked once for each connection: another one may have the same port later.
 func (b *bed) caller(c net.Conn) int {
-	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.net != nil {
+	if b.net != nil {
 		// Whoever has dialled for the node notes it only when the connection stands.
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for range 1000 {
-			if m, ok := b.callers.Load(addr.Port); ok {
+			if m, ok := b.callers.LoadAndDelete([2]string{c.RemoteAddr().String(), c.LocalAddr().String()}); ok {
 				return m.(*member).pid()
 			}
 			<-tick.C
