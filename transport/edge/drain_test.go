@@ -201,7 +201,8 @@ func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
 	eventually(t, "nobody is served", served(0))
 }
 
-// house.md, Cluster: a lease that ran out suspends a node: 503, sockets kept.
+// A lease that ran out suspends a node: 503. The edge keeps its sockets; a node of several has
+// it cut them (decision 35).
 func TestWithoutTheLease(t *testing.T) {
 	var live atomic.Bool
 	live.Store(true)
