@@ -23,6 +23,8 @@ var (
 		Name: "svc_limit_sharing_total", Help: "Requests of clients that had to share a bucket because too many were here."})
 	accounts = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_limit_accounts", Help: "Buckets that this node's edge knows."})
+	runsWaiting = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "svc_limit_runs_waiting", Help: "Runs that wait for one of their tenant's places, with slots that live on this node."})
 	bucketsKept = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_limit_buckets", Help: "Buckets that live on this node and are not full."})
 )
@@ -37,5 +39,5 @@ var refusals = func() (c [scopes]prometheus.Counter) {
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{asks, refused, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts, bucketsKept}
+	return []prometheus.Collector{asks, refused, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts, runsWaiting, bucketsKept}
 }

@@ -79,6 +79,7 @@ type slotsActor struct {
 	armed   bool
 	resting bool      // a rest is on its way
 	used    time.Time // when something last came but a rest
+	counted int       // of those who wait, in runsWaiting
 	wg      sync.WaitGroup
 }
 
@@ -101,6 +102,7 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 	} else {
 		s.used = s.cfg.Now()
 	}
+	defer func() { s.count(len(s.slots.waiting)) }()
 	switch m := m.(type) {
 	case rest:
 	case read:
@@ -225,7 +227,14 @@ func (s *slotsActor) later(c cluster.Context, d time.Duration) {
 	c.Node().After(d, func() { ref.Send(look{}) })
 }
 
+// count says that n runs wait here.
+func (s *slotsActor) count(n int) {
+	runsWaiting.Add(float64(n - s.counted))
+	s.counted = n
+}
+
 func (s *slotsActor) Stopped() {
+	s.count(0)
 	if s.cancel != nil {
 		s.cancel()
 	}

@@ -39,9 +39,9 @@ type operated struct {
 	agent string
 }
 
-func newOperated(t *testing.T, lease time.Duration) *operated {
+func newOperated(t *testing.T, lease time.Duration, env ...string) *operated {
 	t.Helper()
-	b := newBed(t, 3, lease)
+	b := newBed(t, 3, lease, env...)
 	b.start()
 	c := b.client(b.desk.tenant("operated"), b.book)
 	return &operated{bed: b, c: c, w: &scene{node: b.desk, first: c}, agent: c.publish(t, "Talks", simulatedModel)}
