@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -857,6 +858,46 @@ func TestRunsOfOneThreadGoInOrder(t *testing.T) {
 		}
 		before = *r.Run.FinishedAt
 	}
+}
+
+// SIGTERM while a client waits for a tool server that hangs: the client is told, and the
+// process ends in time and in order.
+func TestSIGTERMWaitsForNoToolServerThatHangs(t *testing.T) {
+	t.Parallel()
+	asked, over := make(chan struct{}, 100), make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-over
+	}))
+	defer hangs.Close()
+	defer close(over)
+	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8")
+	n.start()
+	c := n.tenant("hangs")
+	ctx := within(t, 40*time.Second)
+	var server struct{ ID string }
+	c.ask(t, ctx, 201, "POST", "/v1/mcp-servers", object{"slug": "hangs", "name": "Hangs", "transport": "http", "endpoint": hangs.URL, "auth_kind": "none"}, &server)
+	type result struct {
+		answer
+		err error
+	}
+	told := make(chan result, 1)
+	go func() {
+		a, err := c.do(ctx, "POST", "/v1/mcp-servers/"+server.ID+"/test", object{})
+		told <- result{a, err}
+	}()
+	<-asked
+	begin := time.Now()
+	if err := n.signal(syscall.SIGTERM, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if code := n.exit(); code != 0 {
+		t.Errorf("exit code %d: %s", code, n.logged())
+	}
+	if r := <-told; r.err != nil || r.status != http.StatusServiceUnavailable || !strings.Contains(string(r.body), "UNAVAILABLE") {
+		t.Errorf("who waited was told %s, %v", r.answer, r.err)
+	}
+	t.Logf("ended %s after SIGTERM", time.Since(begin).Round(time.Millisecond))
 }
 
 // SIGTERM under load with open streams: the process ends in time and in order,

@@ -143,7 +143,13 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	}
 	s.opened(server)
 	h.revoker.bind(remembered{p, server, h.lease})
-	s.onStop(server.Shutdown)
+	s.onStop(func(ctx context.Context) error {
+		// Whoever waits for something foreign that hangs is not waited for so long that the
+		// lease could not be given back.
+		ctx, cancel := context.WithTimeout(ctx, edgeStopTime)
+		defer cancel()
+		return server.Shutdown(ctx)
+	})
 	return nil
 }
 

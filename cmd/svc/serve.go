@@ -16,6 +16,10 @@ import (
 // invariant 21: 10 s in all).
 const stopTime = 9 * time.Second
 
+// edgeStopTime is what the edge may take of it: requests may have to wait for a tool
+// server or a receiver for longer.
+const edgeStopTime = 5 * time.Second
+
 func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "run a node", Args: cobra.NoArgs}
 	var c Config

@@ -201,6 +201,40 @@ func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
 	eventually(t, "nobody is served", served(0))
 }
 
+// What still waits for something when the time for stopping is over is cancelled while
+// there is time to say so.
+func TestShutdownCancelsWhatTakesTooLong(t *testing.T) {
+	began := make(chan struct{})
+	w := newWorld(t, func(c *Config) {
+		c.Classify = func(err error) *problem.Error {
+			if errors.Is(err, context.Canceled) {
+				return problem.Unavailable("It ends.", time.Second)
+			}
+			return nil
+		}
+		Handle(c.Table, Route{Method: "GET", Path: "/hangs", ID: "hangs", Bucket: BucketNone},
+			func(ctx context.Context, _ *Caller, _ *nothing) (*Empty, error) {
+				close(began)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+	})
+	finished := make(chan answer, 1)
+	go func() {
+		a, _ := w.raw("GET /hangs HTTP/1.1\r\nHost: x\r\n\r\n")
+		finished <- a
+	}()
+	<-began
+	ctx, cancel := context.WithTimeout(context.Background(), answering+100*time.Millisecond)
+	defer cancel()
+	if err := w.srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if a := <-finished; a.status != 503 || a.problem(t).Code != "UNAVAILABLE" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // A lease that ran out suspends a node: 503. The edge keeps its sockets; a node of several has
 // it cut them (decision 35).
 func TestWithoutTheLease(t *testing.T) {

@@ -32,6 +32,7 @@ const (
 	maxParting = 256 // refused connections that are still being told
 	lingering  = 500 * time.Millisecond
 	sending    = time.Second // left for what is being sent when nothing more is accepted
+	answering  = time.Second // left for the answers to what is cancelled because the time for stopping is over
 )
 
 var (

@@ -181,7 +181,9 @@ func (s *Server) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, er
 // Shutdown goes on serving until Config.DrainNotice after the call, or after the
 // Drain before it, so that balancers notice; then it stops accepting, lets requests
 // finish that come within a second and cuts the streams, spread over Config.DrainWindow
-// or until ctx ends. Of a ctx that ends sooner the notice takes at most a third.
+// or until ctx ends. Of a ctx that ends sooner the notice takes at most a third. What is
+// still being done a second before ctx ends is cancelled, and answered as its route
+// answers that.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain(true)
 	s.notice(ctx)
@@ -190,6 +192,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	drained.Go(func() { s.streams.Drain(ctx, s.cfg.DrainWindow) })
 	served := make(chan struct{})
 	drained.Go(func() { s.hurry(served) })
+	if end, ok := ctx.Deadline(); ok {
+		late := time.AfterFunc(time.Until(end)-answering, s.cancel)
+		defer late.Stop()
+	}
 	err := s.http.ShutdownWithContext(ctx)
 	close(served)
 	drained.Wait()

@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -191,7 +192,7 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 	}
 	specs, err := p.Tools.Test(ctx, c.Tenant, in.ID, with)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(ctx.Err(), err) // a node that ends says nothing of the server
 	}
 	out := &api.MCPServerTested{OK: true, Tools: make([]api.MCPTool, len(specs))}
 	for i, s := range specs {
