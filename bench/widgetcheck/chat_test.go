@@ -50,11 +50,11 @@ func TestAnAnswerGrowsUntilItIsWhole(t *testing.T) {
 	p.open()
 	p.must(expect.Locator(p.panel()).ToHaveAttribute("role", "dialog"))
 	p.eval(watchGrowth, 0)
-	p.say("/delay 25ms\n/tokens 40")
+	p.say("/delay 100ms\n/tokens 40") // so long that the busiest browser paints it in parts
 	p.must(expect.Locator(p.button("Stop")).ToBeVisible())
 	p.finished(1)
 	p.sees(words(40))
-	if all := p.grew(); len(all) < 8 || all[len(all)-1] != words(40) {
+	if all := p.grew(); len(all) < 4 || all[len(all)-1] != words(40) {
 		t.Errorf("%d texts, the last %q", len(all), all[len(all)-1])
 	}
 	p.must(expect.Locator(p.button("Send")).ToBeDisabled()) // there is nothing to send

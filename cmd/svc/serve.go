@@ -16,9 +16,10 @@ import (
 // invariant 21: 10 s in all).
 const stopTime = 9 * time.Second
 
-// edgeStopTime is what the edge may take of it: requests may have to wait for a tool
-// server or a receiver for longer.
-const edgeStopTime = 5 * time.Second
+// edgeStopTime is what the edge may take of it, so that the lease can be given back: a
+// request may wait for a tool server for a minute. Who waits for an owner, which takes
+// 3.5 s at most, is still answered.
+const edgeStopTime = 6 * time.Second
 
 func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "run a node", Args: cobra.NoArgs}
