@@ -54,7 +54,7 @@ func TestAnAnswerGrowsUntilItIsWhole(t *testing.T) {
 	p.must(expect.Locator(p.button("Stop")).ToBeVisible())
 	p.finished(1)
 	p.sees(words(40))
-	if all := p.grew(); len(all) < 4 || all[len(all)-1] != words(40) {
+	if all := p.grew(); len(all) < 8 || all[len(all)-1] != words(40) {
 		t.Errorf("%d texts, the last %q", len(all), all[len(all)-1])
 	}
 	p.must(expect.Locator(p.button("Send")).ToBeDisabled()) // there is nothing to send
