@@ -2,10 +2,10 @@
 // after another, to an answer or a failure (service.md, Run status).
 //
 // I am the row runs/<id> and its rows in run_steps; my address is run/<tenant>/
-// <run id>. A thread tells me Proceed when my turn has come; a run without a
-// thread begins with StartOne, which is sent to me; anybody may tell me
-// CancelRun; an approval that is decided tells me ApprovalsDecided. I tell my
-// thread RunEnded.
+// <run id>. A thread tells me Proceed when my turn has come, which my row
+// may say since I was accepted; a run without a thread begins with StartOne, which
+// is sent to me; anybody may tell me CancelRun; an approval that is decided tells
+// me ApprovalsDecided. I tell my thread RunEnded.
 //
 //	StartOne ─┐                          ┌──────── next step ────────┐
 //	          v    Proceed, SlotGranted  v                           │

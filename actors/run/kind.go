@@ -166,7 +166,10 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	if !ok {
 		return durable.Loaded[State]{}, false
 	}
-	s := FromAccepted(a.Tenant, p.Accepted, ag)
+	s, err := FromAccepted(a.Tenant, p.Accepted, ag)
+	if err != nil {
+		return durable.Loaded[State]{}, false
+	}
 	if s.reads() && k.cfg.Slots == nil { // a run that waits for a place holds no history
 		s.ahead = k.readAhead(&s)
 	}

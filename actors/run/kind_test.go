@@ -332,6 +332,13 @@ func (s *slots) grant(t id.TenantID) {
 	}
 }
 
+// forget is the loss of all that was wished and granted.
+func (s *slots) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wish, s.holds = nil, id.RunID{}
+}
+
 type files map[id.AttachmentID]string
 
 func (f files) Start(_ context.Context, _ id.TenantID, a id.AttachmentID, max int) ([]byte, error) {
@@ -398,7 +405,7 @@ func (w *world) start() {
 			}
 			return join(ctx, row, rows, edited, shown)
 		}}), durable.Config{})
-	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node}, durable.Config{})
+	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Turn: run.Kept{Turn: true}.Encode()}, durable.Config{})
 	if err := w.node.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -555,36 +562,41 @@ func TestAMessageIsAnswered(t *testing.T) {
 	}
 }
 
-// The hot path: accept, begin, end, and nothing is read in between.
+// The hot path: accept, begin, end, and nothing is read in between; where running
+// places are limited, too.
 func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
-	w := newWorld(t, simulatedAgent)
-	w.ends(w.post(w.newThread(), "warm up")) // reads the manifest
-	th := w.newThread()
-	commits, read := w.writer.commits(), w.store.total()
-	r := w.post(th, "hello")
-	w.ends(r)
-	if n := w.writer.commits() - commits; n != 3 {
-		t.Errorf("%d commits", n)
-	}
-	if n := w.store.total() - read; n != 1 { // the thread's row, before the message is accepted
-		t.Errorf("%d reads: %v", n, w.store.by)
-	}
-	w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, r.UUID)) })
-	commits, read = w.writer.commits(), w.store.total()
-	w.ends(w.post(th, "and again"))
-	if n := w.writer.commits() - commits; n != 3 {
-		t.Errorf("the second message: %d commits", n)
-	}
-	if n := w.store.total() - read; n != 1 { // the history
-		t.Errorf("the second message: %d reads: %v", n, w.store.by)
-	}
-	commits, read = w.writer.commits(), w.store.total()
-	w.ends(w.one(`"hello"`))
-	if n := w.writer.commits() - commits; n != 3 {
-		t.Errorf("a one-off run: %d commits", n)
-	}
-	if n := w.store.total() - read; n != 0 {
-		t.Errorf("a one-off run: %d reads: %v", n, w.store.by)
+	for name, options := range map[string][]option{"any number": nil, "one place": {withSlots}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, simulatedAgent, options...)
+			w.ends(w.post(w.newThread(), "warm up")) // reads the manifest
+			th := w.newThread()
+			commits, read := w.writer.commits(), w.store.total()
+			r := w.post(th, "hello")
+			w.ends(r)
+			if n := w.writer.commits() - commits; n != 3 {
+				t.Errorf("%d commits", n)
+			}
+			if n := w.store.total() - read; n != 1 { // the thread's row, before the message is accepted
+				t.Errorf("%d reads: %v", n, w.store.by)
+			}
+			w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, r.UUID)) })
+			commits, read = w.writer.commits(), w.store.total()
+			w.ends(w.post(th, "and again"))
+			if n := w.writer.commits() - commits; n != 3 {
+				t.Errorf("the second message: %d commits", n)
+			}
+			if n := w.store.total() - read; n != 1 { // the history
+				t.Errorf("the second message: %d reads: %v", n, w.store.by)
+			}
+			commits, read = w.writer.commits(), w.store.total()
+			w.ends(w.one(`"hello"`))
+			if n := w.writer.commits() - commits; n != 3 {
+				t.Errorf("a one-off run: %d commits", n)
+			}
+			if n := w.store.total() - read; n != 0 {
+				t.Errorf("a one-off run: %d reads: %v", n, w.store.by)
+			}
+		})
 	}
 }
 
@@ -1134,6 +1146,53 @@ func TestSlotsLimitRunningRuns(t *testing.T) {
 		t.Fatal(got)
 	}
 	w.is("0", `SELECT steps::text FROM runs WHERE id = $1`, second)
+}
+
+// A run that waits for its place with its turn, and one that waits for its turn, go on
+// after a crash.
+func TestWhoWaitsIsTakenUpAfterACrash(t *testing.T) {
+	w := newWorld(t, simulatedAgent, withSlots)
+	w.hold()
+	running := w.one(`"/say a"`)
+	w.speaking(running)
+	th := w.newThread()
+	first, second := w.post(th, "/say b"), w.post(th, "/say c")
+	w.eventually("the first waits for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 1 })
+	w.is("turn no turn", `SELECT string_agg(CASE WHEN convert_from(state, 'UTF8') LIKE '%turn%' THEN 'turn' ELSE 'no turn' END, ' ' ORDER BY thread_seq) FROM runs WHERE thread_id = $1`, th)
+	w.slots.forget()
+	w.restart()
+	w.node.Tell(w.address(msg.KindRun, first.UUID), durable.Wake{})
+	if got := w.ends(first); got != "succeeded" {
+		t.Fatal(got)
+	}
+	if got := w.ends(second); got != "succeeded" {
+		t.Fatal(got)
+	}
+}
+
+// A thread that says late to a run what it was accepted as is not believed further than
+// to a place: the run gives that back when it reads that it has ended.
+func TestAPlaceForARunThatHasEnded(t *testing.T) {
+	w := newWorld(t, simulatedAgent, withSlots)
+	w.ends(w.post(w.newThread(), "warm up")) // reads the manifest
+	w.hold()
+	w.speaking(w.one(`"/say a"`))
+	th := w.newThread()
+	p := w.message(th, "/say b")
+	w.ask(w.address(msg.KindThread, th.UUID), p)
+	w.ask(w.address(msg.KindRun, p.Run.UUID), msg.CancelRun{})
+	w.slots.forget()
+	w.restart()
+	reads := w.store.total()
+	w.node.Tell(w.address(msg.KindRun, p.Run.UUID), msg.Proceed{Accepted: &msg.Accepted{
+		Run: p.Run, AgentID: p.AgentID, AgentVersion: p.AgentVersion, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Turn: true}.Encode(),
+	}})
+	w.eventually("the row is read and the place is free", func() bool {
+		w.slots.mu.Lock()
+		defer w.slots.mu.Unlock()
+		return w.store.total() > reads && w.slots.holds.IsZero() && len(w.slots.wish) == 0
+	})
+	w.is("cancelled 0", `SELECT concat_ws(' ', status, steps) FROM runs WHERE id = $1`, p.Run)
 }
 
 // TestARunningRunThatIsReadAgainCounts: whoever had it may have died before it told

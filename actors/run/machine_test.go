@@ -41,10 +41,14 @@ const plain = `{"model":{"provider":"simulated","name":"sim"}}`
 
 // queuedRun is a run of a thread as it was accepted.
 func queuedRun(t testing.TB, manifest string) State {
-	return FromAccepted(tenant, &msg.Accepted{
+	s, err := FromAccepted(tenant, &msg.Accepted{
 		Run: theRun, AgentID: id.AgentID(theRun), AgentVersion: 3, ThreadID: &thread, ThreadSeq: 1,
 		Input: json.RawMessage(`{"text":"hi"}`), Origin: theKey, CreatedAt: t0,
 	}, agentOf(t, manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func decide(t testing.TB, s State, m any, at time.Time) decision {

@@ -184,13 +184,18 @@ func DecodeKept(b []byte) (Kept, error) {
 	}, nil
 }
 
-// FromAccepted is the state of a run as its thread has just committed it.
-func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) State {
+// FromAccepted is the state of a run as its thread has just committed it. The error is
+// that of DecodeKept.
+func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) (State, error) {
+	kept, err := DecodeKept(a.State)
+	if err != nil {
+		return State{}, err
+	}
 	return State{
 		Tenant: tenant, ID: a.Run, AgentID: a.AgentID, AgentVersion: a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: a.ThreadSeq,
 		Input: a.Input, Origin: a.Origin, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
-		Status: lifecycle.RunQueued, Agent: ag, Known: true,
-	}
+		Status: lifecycle.RunQueued, Agent: ag, Kept: kept, Known: true,
+	}, nil
 }
 
 // speaker is the agent whose turn it is, and its version.

@@ -5,6 +5,8 @@
 // I am the row threads/<id>; my address is thread/<tenant>/<thread id>. The edge
 // asks me Post and DeleteThread; runs tell me RunEnded; a sweep may tell me Wake.
 // I tell runs Proceed when their turn has come, and CancelRun when I am deleted.
+// A run that is accepted while no other is open has its turn with its row, and
+// Proceed only begins it.
 //
 //	Post with New: thread, message and run, in one commit
 //	   │

@@ -28,8 +28,8 @@ type Store interface {
 	OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]engine.OpenRun, error)
 }
 
-// pointBeforeNext is where a crash test meets a run that was accepted and does
-// not know that its turn has come.
+// pointBeforeNext is where a crash test meets a run that was accepted and that
+// nobody has told to begin.
 var pointBeforeNext = failpoint.Declare("thread.before_next")
 
 // Teller tells an actor something (cluster.Node). It does not block.
@@ -39,7 +39,7 @@ type Teller interface {
 
 // Effects.
 type (
-	// Next tells a run that its turn has come.
+	// Next tells a run that its turn has come, which it may know.
 	Next struct {
 		Run      id.RunID
 		Accepted *msg.Accepted

@@ -28,7 +28,10 @@ type Config struct {
 	// Published is the version of an agent that answers messages, 0 where this node does
 	// not know: it does not block. nil: it never knows.
 	Published func(t id.TenantID, a id.AgentID) int
-	Log       zerolog.Logger
+	// Turn is the state column of a run that keeps that its turn has come: one that is
+	// accepted while no other is open has nobody before it. nil: each is told.
+	Turn []byte
+	Log  zerolog.Logger
 }
 
 // idle is how long a thread without open runs stays in memory.
@@ -41,7 +44,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	k := &kind{cfg: cfg}
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindThread,
-		Machine: Machine{cfg.Published},
+		Machine: Machine{cfg.Published, cfg.Turn},
 		Load:    k.load,
 		Create:  create,
 		Rows:    rows,
@@ -228,6 +231,7 @@ func posted(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.T
 	w.Accept = &journal.RunInsert{
 		ID: a.Run, AgentID: &a.AgentID, AgentVersion: &a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: &a.ThreadSeq, Input: a.Input,
 		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, PersonID: s.EndUserID, CreatedAt: a.CreatedAt,
+		State: a.State,
 	}
 	w.Messages = []journal.Message{{
 		Thread: *a.ThreadID, Seq: a.ThreadSeq, ID: m.Message, Role: "user", Content: m.Content, Attachments: m.Attachments,

@@ -14,6 +14,7 @@ import (
 // changes what is known, and nothing is written for it.
 type Machine struct {
 	published func(id.TenantID, id.AgentID) int // Config.Published
+	turn      []byte                            // Config.Turn
 }
 
 type decision = durable.Decision[State]
@@ -47,6 +48,9 @@ func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		a := &msg.Accepted{
 			Run: m.Run, AgentID: m.AgentID, AgentVersion: m.AgentVersion, ThreadID: &s.ID, ThreadSeq: s.NextSeq,
 			Input: m.Input, Origin: m.Origin, EndUserID: m.EndUserID, CreatedAt: now,
+		}
+		if s.Queue.empty() {
+			a.State = f.turn
 		}
 		next := s
 		next.Row = s.Row.written()

@@ -46,7 +46,7 @@ func decide(t testing.TB, s State, m any) decision {
 // where it knows none, and in threads of the embed API, its sender judges it.
 func TestAPostWithoutAnAgent(t *testing.T) {
 	knows := func(n int) Machine {
-		return Machine{func(t id.TenantID, a id.AgentID) int {
+		return Machine{published: func(t id.TenantID, a id.AgentID) int {
 			if t != tenant || a != agent {
 				return 99
 			}
@@ -106,6 +106,36 @@ func TestAPostTakesTwoPlacesAndStartsItsRun(t *testing.T) {
 	owed := Machine{}.Owed(d.Next)
 	if len(owed) != 1 || owed[0].(Next).Run != run || owed[0].(Next).Accepted != a {
 		t.Errorf("owes %+v", owed)
+	}
+}
+
+// A run that is accepted while no other is open, as far as can be known, has its turn
+// with that; any other is told.
+func TestWhoIsAcceptedWithTheTurn(t *testing.T) {
+	f := Machine{turn: []byte("its turn")}
+	behind := fresh()
+	behind.Queue.Open = []Turn{{newRun(), 1}}
+	reading, more, unborn, ended := fresh(), fresh(), fresh(), decide(t, behind, msg.RunEnded{Run: behind.Queue.Open[0].Run}).Next
+	reading.Queue.Reading, more.Queue.More, unborn.Unborn = true, true, true
+	for _, c := range []struct {
+		name string
+		in   State
+		want string
+	}{
+		{"nobody is before it", fresh(), "its turn"},
+		{"the thread begins with it", unborn, "its turn"},
+		{"who was before it has ended", ended, "its turn"},
+		{"somebody is before it", behind, ""},
+		{"who is before it is being read", reading, ""},
+		{"there are more than were read", more, ""},
+	} {
+		d, err := f.Decide(c.in, post(newRun()), t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := d.Facts[0].(Posted).Accepted; string(a.State) != c.want {
+			t.Errorf("%s: accepted with %q", c.name, a.State)
+		}
 	}
 }
 

@@ -145,7 +145,7 @@ func (w *world) start() (n *node, stop func()) {
 	n = &node{node: cluster.New(cluster.Config{Member: member})}
 	rows := engine.New(w.pool)
 	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: live{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
-	thread.Register(n.node, writer, thread.Config{Store: rows, Tell: n.node, Log: zerolog.Nop()}, durable.Config{})
+	thread.Register(n.node, writer, thread.Config{Store: rows, Tell: n.node, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	w.must(n.node.Start(w.t.Context()))
 	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n})
 	stop = sync.OnceFunc(func() {

@@ -140,7 +140,8 @@ type Started struct {
 	Run id.RunID `json:"run"`
 }
 
-// Proceed tells a queued run that its turn in its thread has come. Accepted
+// Proceed tells a queued run that its turn in its thread has come, now or when it
+// was accepted. Accepted
 // carries the row as its thread has just committed it, so that the run starts
 // without a read; nil makes it read.
 type Proceed struct {
@@ -158,6 +159,8 @@ type Accepted struct {
 	Origin       Origin          `json:"origin"`
 	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
 	CreatedAt    time.Time       `json:"created_at"`
+	// State is its state column: what a run keeps. Empty is nothing.
+	State []byte `json:"state,omitempty"`
 }
 
 // CancelRun ends a run that has not ended. Replies Status: the status it has
