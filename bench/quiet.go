@@ -221,7 +221,7 @@ func (b *bed) quietBeside(ctx context.Context, name string) error {
 	}
 	const rounds = 3
 	beyond := int(2 * capacity)
-	each := max(b.quiet/(3*rounds), 20)
+	each := max((b.quiet+3*rounds-1)/(3*rounds), 20)
 	ratios := map[int][]float64{}
 	for round := range rounds {
 		alone, err := quiet.quietly(ctx, few, each)
