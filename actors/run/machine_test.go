@@ -466,6 +466,9 @@ func TestKept(t *testing.T) {
 		if _, err := DecodeKept([]byte(bad)); err == nil {
 			t.Errorf("%s was read", bad)
 		}
+		if _, err := FromAccepted(tenant, &msg.Accepted{State: []byte(bad)}, nil); err == nil {
+			t.Errorf("accepted with %s", bad)
+		}
 	}
 	if k, err := DecodeKept([]byte(`{"v":1,"new_field":true}`)); err != nil || k != (Kept{}) {
 		t.Error("a field of a later release was not ignored", err)
