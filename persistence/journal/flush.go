@@ -258,7 +258,7 @@ func (l *lane) transact(batch []*entry) outcome {
 		failpoint.Hit(pointAfterCommit)
 		took := l.w.cfg.Now().Sub(start)
 		l.w.metrics.flushed(len(batch), took)
-		l.w.turns.flushed(took)
+		l.w.turns.flushed(len(batch), took)
 		return out
 	case gone, unknown:
 		out.late = errors.Is(ctx.Err(), context.DeadlineExceeded)

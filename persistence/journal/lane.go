@@ -24,6 +24,7 @@ const (
 	restFrom, restBelow = 8, 64
 	restAlone           = 20 * time.Millisecond // at most, and half as long as the flush took
 	restBeside          = 10 * time.Millisecond // at most, and twice as long as the flush took
+	restHeldBack        = 15 * time.Millisecond // beside others while flushes are slow
 )
 
 // entry is a commit on its way.
@@ -202,7 +203,8 @@ func (l *lane) tally(batch []*entry) {
 // flush takes the side lane meanwhile, which does not rest; where all had few there is
 // nobody to rest for.
 func (l *lane) rest(n int, took time.Duration) {
-	d := restAfter(n, took, l.w.turns.shared())
+	beside, heldBack := l.w.turns.shared()
+	d := restAfter(n, took, beside, heldBack)
 	if d <= 0 || l == l.w.routes.side || !slices.ContainsFunc(slices.Collect(maps.Values(l.filled)), func(n int) bool { return n >= fewCommits }) {
 		return
 	}
@@ -216,11 +218,14 @@ func (l *lane) rest(n int, took time.Duration) {
 // costs beside its commits is the same for few and for many, and whoever else is on the
 // machines of the node and of the database waits for it: the longer flushes take, the
 // more commits share one. A few wait for nobody, and a full flush costs little as it is.
-// Beside other tenants there is more to be saved, for them.
-func restAfter(n int, took time.Duration, beside bool) time.Duration {
+// Beside other tenants there is more to be saved, for them, and most while tenants are
+// held back because flushes are slow.
+func restAfter(n int, took time.Duration, beside, heldBack bool) time.Duration {
 	switch {
 	case n < restFrom || n >= restBelow:
 		return 0
+	case beside && heldBack:
+		return restHeldBack
 	case beside:
 		return min(2*took, restBeside)
 	}

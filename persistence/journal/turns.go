@@ -24,9 +24,11 @@ const (
 	// comes to a cluster a few times a second comes to each of its nodes every few
 	// seconds. It is longer than anybody waits for a place and holds it.
 	companyFor = 10 * time.Second
-	// A flush is slow from slowFlush on, or slowTimes as long as the quickest one of
-	// the last ten to twenty seconds, where the database is farther away.
+	// A flush is slow from slowFlush on, from slowCommit for each of its commits where
+	// they are many, or from slowTimes as long as the quickest one of the last ten to
+	// twenty seconds, where the database is farther away.
 	slowFlush   = 3 * time.Millisecond
+	slowCommit  = 100 * time.Microsecond
 	slowTimes   = 5
 	quickestFor = 10 * time.Second
 	// fewestPlaces is what a tenant may always hold.
@@ -69,8 +71,8 @@ func newTurns(alone, beside int, now func() time.Time) *turns {
 	return &turns{alone: alone, beside: beside, now: now, held: map[id.TenantID]int{}, waiting: map[id.TenantID][]*turn{}, most: float64(beside / 2)}
 }
 
-// flushed takes note of how long a flush took.
-func (t *turns) flushed(took time.Duration) {
+// flushed takes note of how long a flush of n commits took.
+func (t *turns) flushed(n int, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := t.now(); now.Sub(t.since) >= quickestFor {
@@ -85,7 +87,7 @@ func (t *turns) flushed(took time.Duration) {
 	if t.quickest[1] > 0 {
 		quickest = min(quickest, t.quickest[1])
 	}
-	if took >= max(slowFlush, slowTimes*quickest) {
+	if took >= max(slowFlush, time.Duration(n)*slowCommit, slowTimes*quickest) {
 		t.most = max(fewestPlaces, t.most*0.9)
 	} else {
 		t.most = min(float64(t.beside/2), t.most+0.25)
@@ -149,11 +151,12 @@ func (t *turns) company(tenant id.TenantID, now time.Time) bool {
 	return now.Sub(other.at) < companyFor
 }
 
-// shared reports whether more than one tenant came lately.
-func (t *turns) shared() bool {
+// shared reports whether more than one tenant came lately, and whether each may hold
+// less than its half of the places, because flushes were slow.
+func (t *turns) shared() (shared, heldBack bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.now().Sub(t.former.at) < companyFor
+	return t.now().Sub(t.former.at) < companyFor, t.most < float64(t.beside/2)
 }
 
 // enter gives the tenant a place. The lock is held.

@@ -514,7 +514,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 			g.all[r.IntN(len(g.all))].leave()
 			synctest.Wait()
 		case p < 90:
-			q.flushed(time.Duration(1+r.IntN(8)) * time.Millisecond)
+			q.flushed(1+r.IntN(64), time.Duration(1+r.IntN(8))*time.Millisecond)
 		case p < 91:
 			q.pass(companyFor)
 		default:
@@ -616,21 +616,28 @@ func TestNoPlaceIsLost(t *testing.T) {
 
 func TestWhatIsASlowFlush(t *testing.T) {
 	for name, c := range map[string]struct {
-		quickest, took time.Duration
-		slow           bool
+		quickest time.Duration
+		n        int
+		took     time.Duration
+		slow     bool
 	}{
-		"3 ms": {200 * time.Microsecond, slowFlush, true},
-		"less than 3 ms, however quick others were": {200 * time.Microsecond, slowFlush - 1, false},
-		"five times the quickest":                   {2 * time.Millisecond, 10 * time.Millisecond, true},
-		"less than five times the quickest":         {2 * time.Millisecond, 10*time.Millisecond - 1, false},
-		"as usual where the database is far":        {8 * time.Millisecond, 8 * time.Millisecond, false},
-		"five times that":                           {8 * time.Millisecond, 40 * time.Millisecond, true},
+		"3 ms": {200 * time.Microsecond, 1, slowFlush, true},
+		"less than 3 ms, however quick others were": {200 * time.Microsecond, 1, slowFlush - 1, false},
+		"3 ms for 30 commits":                       {200 * time.Microsecond, 30, slowFlush, true},
+		"3 ms for 31":                               {200 * time.Microsecond, 31, slowFlush, false},
+		"0.1 ms for each of 60":                     {200 * time.Microsecond, 60, 60 * slowCommit, true},
+		"less than that":                            {200 * time.Microsecond, 60, 60*slowCommit - 1, false},
+		"five times the quickest":                   {2 * time.Millisecond, 1, 10 * time.Millisecond, true},
+		"less than five times the quickest":         {2 * time.Millisecond, 1, 10*time.Millisecond - 1, false},
+		"five times the quickest, with 101 commits": {2 * time.Millisecond, 101, 10 * time.Millisecond, false},
+		"as usual where the database is far":        {8 * time.Millisecond, 1, 8 * time.Millisecond, false},
+		"five times that":                           {8 * time.Millisecond, 1, 40 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newTurns(32, 32, func() time.Time { return noon })
-			q.flushed(c.quickest)
+			q.flushed(1, c.quickest)
 			q.most = 8
-			q.flushed(c.took)
+			q.flushed(c.n, c.took)
 			if slow := q.most < 8; slow != c.slow || q.most == 8 {
 				t.Errorf("the share went from 8 to %v", q.most)
 			}
@@ -661,7 +668,7 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 		}
 		flush := func(n int, took time.Duration) {
 			for range n {
-				q.flushed(took)
+				q.flushed(1, took)
 			}
 		}
 		flush(1, quick)
@@ -708,10 +715,10 @@ func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	flushes := func(until time.Duration, took time.Duration) {
 		for now.Sub(noon) < until {
 			now = now.Add(100 * time.Millisecond)
-			q.flushed(took)
+			q.flushed(1, took)
 		}
 	}
-	q.flushed(time.Millisecond)
+	q.flushed(1, time.Millisecond)
 	flushes(quickestFor, 8*time.Millisecond)
 	if q.most != fewestPlaces {
 		t.Errorf("ten seconds of slow flushes leave %v places to a tenant", q.most)
@@ -729,7 +736,7 @@ func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	q = newTurns(32, 32, func() time.Time { return now })
 	for now.Sub(noon) < time.Minute {
 		now = now.Add(100 * time.Millisecond)
-		if q.flushed(8 * time.Millisecond); q.most != 16 {
+		if q.flushed(1, 8*time.Millisecond); q.most != 16 {
 			t.Fatalf("where each flush takes 8 ms a tenant has %v places, want 16", q.most)
 		}
 	}
