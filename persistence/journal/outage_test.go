@@ -137,7 +137,7 @@ func TestServerStoppedAndStarted(t *testing.T) {
 			x.must(started)
 
 			stop(cluster, t)
-			x.until("the writer notices by itself", func() bool { return !x.w.Healthy() })
+			x.noticed()
 			_, err := x.w.Admit(t.Context(), x.tenant)
 			var p *problem.Error
 			if !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfter <= 0 {
@@ -233,7 +233,7 @@ func TestStopWhileStorageIsDown(t *testing.T) {
 	cluster := pgtest.Private(t, pgtest.PrivateOptions{})
 	x := worldIn(t, &cluster.DB, nil)
 	cluster.Stop(t)
-	x.until("the writer notices", func() bool { return !x.w.Healthy() })
+	x.noticed()
 	got := make(chan error)
 	go func() { got <- x.do(x.auditOnly(0)) }()
 	x.until("it waits", func() bool { return x.queued() == 1 })

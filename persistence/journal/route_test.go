@@ -659,10 +659,7 @@ func TestNothingStaysCounted(t *testing.T) {
 		cluster := pgtest.Private(t, pgtest.PrivateOptions{})
 		x := worldIn(t, &cluster.DB, nil)
 		cluster.Stop(t)
-		// Each lane, so that none takes a commit out of its queue to find out.
-		x.until("the writer notices", func() bool {
-			return !slices.ContainsFunc(x.w.lanes, func(l *lane) bool { return l.down.Load() == nil })
-		})
+		x.noticed()
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {

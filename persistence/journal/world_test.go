@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -190,6 +191,15 @@ func (x *world) until(what string, cond func() bool) {
 		}
 		<-tick.C
 	}
+}
+
+// noticed waits until each lane has noticed by itself that the database is gone: one that
+// has not takes a commit out of its queue to find out.
+func (x *world) noticed() {
+	x.t.Helper()
+	x.until("every lane notices that the database is gone", func() bool {
+		return !slices.ContainsFunc(x.w.lanes, func(l *lane) bool { return l.down.Load() == nil })
+	})
 }
 
 func newOp() id.OpID { return id.OpID{UUID: id.NewAnywhere()} }
