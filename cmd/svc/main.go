@@ -39,6 +39,7 @@ func (m misuse) Error() string { return m.err.Error() }
 func (m misuse) Unwrap() error { return m.err }
 
 func main() {
+	giveHeapRoom()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
