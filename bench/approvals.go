@@ -223,7 +223,7 @@ func benchWaiting(ctx context.Context, b *bed) error {
 	if err != nil {
 		return err
 	}
-	if err := b.gated(ctx, tools); err != nil {
+	if err := b.gated(ctx, tools, usualGC); err != nil {
 		return err
 	}
 	if _, err := b.waiting(ctx, 0, 1); err != nil {

@@ -130,7 +130,7 @@ func (v *visitor) follow(run string, line func([]byte) bool) error {
 func benchEmbed(ctx context.Context, b *bed) error {
 	streaming, closeAll := context.WithCancel(ctx)
 	defer closeAll()
-	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m", trusting); err != nil {
+	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m", trusting, usualGC); err != nil {
 		return err
 	}
 	runs, err := b.start(100, endless)
@@ -155,7 +155,7 @@ func benchEmbed(ctx context.Context, b *bed) error {
 // of whom has a hundred browsers.
 func (b *bed) embedStreams(ctx context.Context, own float64) error {
 	const users = 100
-	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m", trusting); err != nil {
+	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m", trusting, usualGC); err != nil {
 		return err
 	}
 	k, err := b.embedKey("streams")

@@ -19,6 +19,10 @@ import (
 const (
 	quietRate = 5
 	louder    = 50
+
+	// companyFor is how long nodes take a tenant that came for company, beside which
+	// they do less at a time: nobody's capacity is measured before.
+	companyFor = 10 * time.Second
 )
 
 // another makes another tenant with an agent of its own on the running service.
@@ -210,6 +214,7 @@ func (b *bed) quietBeside(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	time.Sleep(companyFor)
 	capacity, err := loud.runLoad(ctx, many, openRunsIndexed, 10_000)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (b *bed) start(n int, content string) ([]string, error) {
 }
 
 func benchIdleStreams(ctx context.Context, b *bed) error {
-	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m"); err != nil {
+	if err := b.serve(ctx, simulated, "SVC_SSE_HEARTBEAT=10m", usualGC); err != nil {
 		return err
 	}
 	runs, err := b.start(100, endless)
@@ -86,6 +86,9 @@ func benchIdleStreams(ctx context.Context, b *bed) error {
 const (
 	idleStreams = 10000
 	idleWarm    = 500
+	// usualGC is the setting of a process whose memory is compared: what is left to be
+	// collected is as little as it can be.
+	usualGC = "GOGC=100"
 	// endless is the message of a run that says nothing while it is measured.
 	endless = "/delay 60s\n/tokens 3"
 )
@@ -335,7 +338,7 @@ func benchFanout(ctx context.Context, b *bed) error {
 
 func benchMemory(ctx context.Context, b *bed) error {
 	const n = 10000
-	if err := b.serve(ctx, simulated); err != nil {
+	if err := b.serve(ctx, simulated, usualGC); err != nil {
 		return err
 	}
 	if _, err := b.runThreads(ctx, n); err != nil { // pools and bounded caches fill
