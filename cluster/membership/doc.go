@@ -21,6 +21,11 @@
 // through every pool, and what it also has to see, a lease that has run out, is
 // no event in the database. A process without an address looks at each beat.
 //
+// The clock: nodes tell the time by Postgres' clock (Now), which each beat and each look
+// reads. The members agree on it to the quickest of their readings, on one network a
+// fraction of a millisecond, which is less than the commit between a cause and its
+// effect on another node.
+//
 // Marking: a member is marked dead when its lease has run out by Postgres'
 // clock, or when its port refused a connection since its last renewal and that
 // was more than half a lease ago, which is a beat missed. A row is marked only as

@@ -97,7 +97,8 @@ func (m *Membership) drop(list []Member) {
 	}
 }
 
-// survey looks, and hands on whom to mark dead.
+// survey looks, and hands on whom to mark dead. It also reads Postgres' clock, closer
+// than a beat can, which waits for a commit.
 func (m *Membership) survey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Lease/3)
 	defer cancel()
@@ -106,7 +107,9 @@ func (m *Membership) survey(ctx context.Context) {
 	if err != nil {
 		return // the beat says what is wrong; the list stays
 	}
-	if m.cfg.Address == "" || !m.beat.mayMark(sent, time.Now(), m.cfg.Lease) {
+	received := time.Now()
+	m.clock.measured(sent, received, all[0].Clock, false)
+	if m.cfg.Address == "" || !m.beat.mayMark(sent, received, m.cfg.Lease) {
 		return
 	}
 	m.mu.Lock()

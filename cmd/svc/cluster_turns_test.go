@@ -74,8 +74,8 @@ func (x *inLine) vacate(ctx context.Context) {
 
 // inTurn asks that runs end well and are begun in the order of their created_at, by the
 // one place that is free: of two that are granted places at a time, the later may begin
-// first. Nodes know Postgres' clock to half of a beat's round trip, so of two that are
-// posted to two nodes within that time the later may be the older.
+// first. Nodes read Postgres' clock, each with an error of its own, so of two that are
+// posted to two nodes the later may be the older.
 func (x *inLine) inTurn(ctx context.Context, runs []string) {
 	x.t.Helper()
 	for len(x.long) >= places {
@@ -102,8 +102,9 @@ func (x *inLine) inTurn(ctx context.Context, runs []string) {
 func (x *inLine) most(ctx context.Context) (most int) {
 	x.t.Helper()
 	type change struct {
-		at time.Time
-		by int
+		at  time.Time
+		by  int
+		run string
 	}
 	var changes []change
 	for _, run := range x.runs {
@@ -111,12 +112,14 @@ func (x *inLine) most(ctx context.Context) (most int) {
 		if r.StartedAt == nil || r.FinishedAt == nil {
 			x.t.Fatalf("run %s, %s, was from %v to %v", run, r.Status, r.StartedAt, r.FinishedAt)
 		}
-		changes = append(changes, change{*r.StartedAt, 1}, change{*r.FinishedAt, -1})
+		changes = append(changes, change{*r.StartedAt, 1, run}, change{*r.FinishedAt, -1, run})
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), a.by-b.by) })
 	running := 0
-	for _, c := range changes {
-		running += c.by
+	for i, c := range changes {
+		if running += c.by; running > places {
+			x.t.Logf("%s began at %s beside %d others, next is %s at %s (%+d)", c.run, c.at, running-1, changes[i+1].run, changes[i+1].at, changes[i+1].by)
+		}
 		most = max(most, running)
 	}
 	return most
