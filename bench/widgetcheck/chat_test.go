@@ -138,6 +138,9 @@ func TestTwoTabsAreOneVisitorAndAThirdOnePolls(t *testing.T) {
 	b.mayComplain("429")
 	html := b.shop()
 	first, second, third := b.visit(html), b.visit(html), b.visit(html)
+	for _, p := range []*tab{first, second, third} { // one that comes later opens by itself
+		p.must(expect.Locator(p.launcher()).ToBeVisible())
+	}
 	first.open()
 	first.say("/say Hello from the first.")
 	first.finished(1)
