@@ -72,26 +72,21 @@ func (x *inLine) vacate(ctx context.Context) {
 	x.long = x.long[1:]
 }
 
-// inTurn asks that runs end well and are begun in the order of their created_at, by the
-// one place that is free: of two that are granted places at a time, the later may begin
-// first. Nodes read Postgres' clock, each with an error of its own, so of two that are
-// posted to two nodes the later may be the older.
+// inTurn asks that runs end well and are begun in their order, by the one place that
+// is free: of two that are granted places at a time, the later may begin first.
 func (x *inLine) inTurn(ctx context.Context, runs []string) {
 	x.t.Helper()
 	for len(x.long) >= places {
 		x.vacate(ctx)
 	}
-	type turn struct{ created, started time.Time }
-	var turns []turn
-	for _, run := range runs {
-		r := x.c.poll(x.t, ctx, run, "succeeded").Run
-		turns = append(turns, turn{r.CreatedAt, *r.StartedAt})
-	}
-	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(a.created.Compare(b.created), a.started.Compare(b.started)) })
-	for i, t := range turns[1:] {
-		if before := turns[i]; t.started.Before(before.started) {
-			x.t.Errorf("of %d runs one of %s began %s before one of %s", len(runs), t.created, before.started.Sub(t.started), before.created)
+	var before *runAnswer
+	for i, run := range runs {
+		r := x.c.poll(x.t, ctx, run, "succeeded")
+		if before != nil && r.Run.StartedAt.Before(*before.Run.StartedAt) {
+			x.t.Errorf("run %d of %d, created at %s, began %s before the one that was there first, created at %s",
+				i, len(runs), r.Run.CreatedAt, before.Run.StartedAt.Sub(*r.Run.StartedAt), before.Run.CreatedAt)
 		}
+		before = r
 	}
 	for len(x.long) > 0 {
 		x.vacate(ctx)
@@ -151,9 +146,9 @@ func (x *inLine) keeper() *member {
 }
 
 // TestTheRunsOfATenantTakeTurnsOverNodes posts runs to all nodes where a tenant may
-// have so many running at a time: the oldest is begun first, no more of them run, and no
-// other tenant waits for them. That holds over the death of the node that has the line
-// and the runs that hold its places.
+// have so many running at a time: they are begun in the order in which they were
+// accepted, no more of them run, and no other tenant waits for them. That holds over
+// the death of the node that has the line and the runs that hold its places.
 func TestTheRunsOfATenantTakeTurnsOverNodes(t *testing.T) {
 	t.Parallel()
 	const many = 9 // in line
