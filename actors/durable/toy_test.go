@@ -161,7 +161,7 @@ func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, 
 	}
 	g := prev.Guard
 	return &journal.Commit{Statements: []journal.Statement{{
-		SQL: sql, Swap: true, Settle: `SELECT EXISTS (SELECT FROM toys WHERE last_op = $1)`,
+		SQL: sql, Swap: true,
 		Args: []any{a.Tenant, a.ID, g.Version, g.Epoch, state, g.SetEpoch, op},
 	}}}
 }

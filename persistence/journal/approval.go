@@ -45,8 +45,7 @@ type ApprovalInsert struct {
 
 // ApprovalUpdate is what a decision changes in an approval's row. The swap misses,
 // and its commit is an ErrConflict, where the row moved on, is decided, or its run
-// does not wait any more. Its commit has an audit row, by which an unknown outcome
-// is settled.
+// does not wait any more.
 type ApprovalUpdate struct {
 	ID  id.ApprovalID
 	Run id.RunID

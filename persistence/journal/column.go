@@ -117,6 +117,9 @@ func (c *column) int8(n int64) {
 	c.buf = binary.BigEndian.AppendUint64(c.buf, uint64(n))
 }
 
+// int8Param is a bigint parameter that is no array.
+func int8Param(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
 func (c *column) int8OrNull(n *int64) {
 	if n == nil {
 		c.null()

@@ -54,8 +54,7 @@ type Commit struct {
 	Usage       []Usage
 	Audit       []Audit
 	// Events become a delivery for each of the tenant's enabled endpoints that hear
-	// of them, as the endpoints are when the commit is written. They are never all of
-	// a commit: by its other rows it is known whether one in doubt was written.
+	// of them, as the endpoints are when the commit is written.
 	Events []Event
 	// Approval swaps an approval's row. Where Run is the run that waits for it, both
 	// are swapped or none; else the run has to be waiting. Its timers follow the lock
@@ -254,15 +253,11 @@ type Event struct {
 // Statement is one statement of a commit that has no bulk form. It runs after
 // the bulk statements and the approval, in the order of the commit. With Swap set it must affect
 // exactly one row, or raise svc_missed itself where it misses, else the commit is an
-// ErrConflict; Settle then is a query
-// with the single argument Op that says whether the statement's row was last
-// written by this operation. A statement without Settle, in a commit that writes
-// no other row than by such statements, must be one that may run twice.
+// ErrConflict.
 type Statement struct {
-	SQL    string
-	Args   []any
-	Swap   bool
-	Settle string
+	SQL  string
+	Args []any
+	Swap bool
 
 	raises bool // of a Swap: the SQL itself raises svc_missed when it misses
 }

@@ -50,11 +50,17 @@ func connect(ctx context.Context, pool *pgxpool.Pool, lost backend) (*conn, erro
 	return c, nil
 }
 
+var errStandby = errors.New("the server is a standby; the writer needs the primary")
+
 func (c *conn) setUp(ctx context.Context, lost backend) error {
 	// What a login may see and end of its own sessions, the role may not.
 	var role string
-	if err := c.raw.QueryRow(ctx, "SELECT current_setting('role')").Scan(&role); err != nil {
+	var standby bool
+	if err := c.raw.QueryRow(ctx, "SELECT current_setting('role'), pg_is_in_recovery()").Scan(&role, &standby); err != nil {
 		return fmt.Errorf("read the role: %w", err)
+	}
+	if standby { // it knows neither the lost backend nor all that was committed
+		return errStandby
 	}
 	if _, err := c.raw.Exec(ctx, "RESET ROLE"); err != nil {
 		return fmt.Errorf("reset the role: %w", err)

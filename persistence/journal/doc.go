@@ -36,7 +36,9 @@
 //
 // Loss: while the database cannot serve, accepted work waits and new work is
 // refused. When a connection is lost after the end of a transaction was sent, the
-// lane ends the old backend, looks which rows are there (the commits of a flush
-// share one fate) and answers or sends again: nothing is written twice and nothing
-// answered is lost. Lazy rows (Touch) may be lost; nothing durable depends on them.
+// lane ends the old backend and looks for the row that the flush inserted into the
+// table flushes: it is there if and only if the flush was committed
+// (docs/adr/0039). Then the lane answers or sends again: nothing is written twice
+// and nothing answered is lost. Lazy rows (Touch) may be lost; nothing durable
+// depends on them.
 package journal

@@ -46,6 +46,9 @@ var (
 	errNoEnd  = errors.New("the answer does not say how the transaction ended")
 )
 
+// forgetEach is how many flushes share one deletion of their evidence.
+const forgetEach = 256
+
 // tries bounds how often a flush is done again because of locks or of losers
 // that cannot be told; then it is halved.
 const tries = 4
@@ -140,7 +143,7 @@ func (l *lane) write(batch []*entry) {
 			}
 		case unknown:
 			l.broken(out.err)
-			written, ok := l.settle(batch)
+			written, ok := l.settle()
 			if !ok {
 				l.answerAll(batch, fmt.Errorf("%w: %w", ErrUnsettled, out.err))
 				return
@@ -235,6 +238,7 @@ func (l *lane) transact(batch []*entry) outcome {
 	if out.verdict != committed {
 		return out
 	}
+	l.sent++
 	p := l.conn.raw.PgConn().StartPipeline(ctx)
 	defer p.Close()
 	apart := l.apart(batch, texts)
@@ -256,6 +260,9 @@ func (l *lane) transact(batch []*entry) outcome {
 			l.w.hooks.afterCommit(l.conn.backend.pid)
 		}
 		failpoint.Hit(pointAfterCommit)
+		if l.forgets() {
+			l.kept = l.sent
+		}
 		took := l.w.cfg.Now().Sub(start)
 		l.w.metrics.flushed(len(batch), took)
 		l.w.turns.flushed(len(batch), took)
@@ -343,13 +350,18 @@ var missesOf = [bulks]outcome{
 	bStepCall: {verdict: refused, err: errNoStep}, bStepUpdate: {verdict: refused, err: errNoStep},
 }
 
+// forgets reports whether the flush also deletes the evidence of those before it, which
+// have been answered.
+func (l *lane) forgets() bool { return l.sent-l.kept >= forgetEach }
+
 // send sends the statements and reads what they did; COMMIT follows apart, or the
 // round trip is the transaction.
 func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	if apart {
 		p.SendQueryPrepared(prefix+"begin", nil, nil, nil)
 	}
-	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:]}, inBinary, nil)
+	lane, sent := l.uid[:], int8Param(l.sent)
+	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)
 	for _, b := range l.rows {
 		if b.rows > 0 {
 			name, params := b.statement()
@@ -359,6 +371,9 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	for i := range texts {
 		t := &texts[i]
 		p.SendQueryPrepared(t.name, t.build.ParamValues, t.build.ParamFormats, t.build.ResultFormats)
+	}
+	if l.forgets() {
+		p.SendQueryPrepared(prefix+"forget", [][]byte{lane, int8Param(l.kept), sent}, inBinary, nil)
 	}
 	inDoubt := unknown // once everything was sent
 	if apart {
@@ -388,6 +403,9 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 		if n := r.next(outcome{verdict: lost, missed: []*entry{t.of}}); t.swap && !t.raises && n != 1 {
 			missed = append(missed, t.of)
 		}
+	}
+	if l.forgets() {
+		r.next(outcome{})
 	}
 	r.sync()
 	switch {
@@ -420,6 +438,9 @@ func commit(p *pgconn.Pipeline) outcome {
 	}
 	if r.refused() && r.synced {
 		return failed(r.err) // rolled back, and the connection lives
+	}
+	if r.err == nil {
+		r.err = errNoEnd
 	}
 	return outcome{verdict: unknown, err: r.err}
 }

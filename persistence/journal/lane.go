@@ -74,6 +74,9 @@ type lane struct {
 	conn     *conn
 	lost     backend       // of the last lost connection
 	failures int           // since the last flush that the database answered
+	uid      id.UUID       // of the lane in the table flushes
+	sent     int64         // flushes, also those that failed: the number of the last one
+	kept     int64         // the evidence of earlier flushes is deleted
 	patience time.Duration // with a flush; see lessAtOnce
 	rows     *rows
 	batch    []*entry
@@ -85,7 +88,7 @@ type lane struct {
 }
 
 func newLane(w *Writer, n int) *lane {
-	return &lane{w: w, n: n, wake: make(chan struct{}, 1), rows: newRows(), entities: map[id.UUID]struct{}{},
+	return &lane{w: w, n: n, wake: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(), entities: map[id.UUID]struct{}{},
 		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}, written: map[idemKey]id.OpID{}}
 }
 

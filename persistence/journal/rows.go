@@ -38,7 +38,7 @@ const (
 // statements are the texts of what a flush prepares, by name without prefix.
 var statements = func() map[string]string {
 	texts := map[string]string{}
-	for _, name := range []string{"begin", "commit", "fence"} {
+	for _, name := range []string{"begin", "commit", "fence", "forget"} {
 		texts[name] = queries.Get(name)
 	}
 	for _, b := range newRows() {

@@ -3,11 +3,8 @@ package journal
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // fate is what the rows say about one operation.
@@ -17,7 +14,7 @@ const (
 	open     fate = iota // nothing: it may be sent
 	conflict             // another moved its entity on
 	replay               // another used its key, whatever its entity does
-	done                 // its rows are there, whatever else is
+	done                 // its own rows are there, from an earlier call
 )
 
 // answer is what the caller of an operation is told whose fate is known.
@@ -31,11 +28,10 @@ func (f fate) answer() error {
 	return nil
 }
 
-// look asks the database for the fates of batch. trustSealed also takes an
-// idempotency row with the very same sealed response as a sign of the operation:
-// right after a commit of unknown outcome, when the operation was the only one
-// that could have written it.
-func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fate, error) {
+// look asks the database for the fates of batch, each operation by itself. An
+// operation counts as written only where a row names it as its last operation: the ids
+// of its other rows may belong to an order that another operation has carried out.
+func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
 	fates := make([]fate, len(batch))
 	note := func(otherwise fate) func(ord int, written bool) {
 		return func(ord int, written bool) {
@@ -51,10 +47,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 	updates := newBulk("settle_run_updates", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	approvals := newBulk("settle_approvals", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
 	inserts := newBulk("settle_run_inserts", tInt4, tUUID, tUUID, tUUID)
-	keys := newBulk("settle_idempotency", tInt4, tUUID, tBytes, tBytes, tBytes)
-	messages := newBulk("settle_messages", tInt4, tUUID, tUUID, tInt8, tUUID)
-	usage := newBulk("settle_usage", tInt4, tUUID, tUUID)
-	audit := newBulk("settle_audit", tInt4, tUUID, tUUID)
+	keys := newBulk("settle_idempotency", tInt4, tUUID, tBytes)
 	for ord, e := range batch {
 		c := e.c
 		row := func(b *bulk) []column {
@@ -95,22 +88,7 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 			col[1].uuid(c.Op.UUID)
 		}
 		if i := c.Idempotency; i != nil {
-			col := row(keys)
-			col[0].bytes(i.Digest[:])
-			col[1].bytes(i.Fingerprint[:])
-			col[2].bytes(i.Response)
-		}
-		for _, m := range c.Messages {
-			col := row(messages)
-			col[0].uuid(m.Thread.UUID)
-			col[1].int8(m.Seq)
-			col[2].uuid(m.ID.UUID)
-		}
-		for _, u := range c.Usage {
-			row(usage)[0].uuid(u.ID.UUID)
-		}
-		for _, a := range c.Audit {
-			row(audit)[0].uuid(a.ID.UUID)
+			row(keys)[0].bytes(i.Digest[:])
 		}
 	}
 	for _, q := range []struct {
@@ -118,14 +96,13 @@ func (l *lane) look(ctx context.Context, batch []*entry, trustSealed bool) ([]fa
 		note func(int, bool)
 	}{
 		{begun, note(conflict)}, {threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(conflict)},
-		{keys, func(ord int, written bool) { note(replay)(ord, written && trustSealed) }},
-		{messages, note(open)}, {usage, note(open)}, {audit, note(open)},
+		{keys, note(replay)},
 	} {
 		if err := l.ask(ctx, q.rows, q.note); err != nil {
 			return nil, err
 		}
 	}
-	return fates, l.lookStatements(ctx, batch, fates)
+	return fates, nil
 }
 
 // ask sends one query of settle.sql.
@@ -145,50 +122,25 @@ func (l *lane) ask(ctx context.Context, b *bulk, note func(ord int, written bool
 	return nil
 }
 
-// lookStatements asks each swapping Statement's own question.
-func (l *lane) lookStatements(ctx context.Context, batch []*entry, fates []fate) error {
-	for ord, e := range batch {
-		for i := range e.c.Statements {
-			if s := &e.c.Statements[i]; s.Settle != "" && fates[ord] != done {
-				var written *bool
-				if err := l.conn.raw.QueryRow(ctx, s.Settle, e.c.Op).Scan(&written); err != nil {
-					var pgErr *pgconn.PgError
-					if l.conn.raw.IsClosed() || errors.As(err, &pgErr) && sortFailure(err) != refusedRows {
-						return fmt.Errorf("settle a statement: %w", err)
-					}
-					continue // no row, or a question that the database does not understand: not written
-				}
-				if written != nil && *written {
-					fates[ord] = done
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// settle finds out, over a new connection, whether the flush of batch was
-// committed: its commits share one fate, so one sign is enough. The old backend
-// is gone by then, so that what is not there will not come. ok is false when
-// Stop's patience has ended before.
-func (l *lane) settle(batch []*entry) (written, ok bool) {
+// settle finds out, over a new connection, whether the lane's last flush was committed:
+// the flush has left its row or it has not. The old backend is gone by then, so a row that
+// is not there will not come. ok is false when Stop's patience has ended before.
+//
+// The transaction's id would be no evidence. The answer that carries it may be lost with
+// the connection, and after a crash of the server the same id may belong to another
+// transaction, which was committed.
+func (l *lane) settle() (written, ok bool) {
 	for {
 		if !l.reconnect() {
 			return false, false
 		}
 		ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
-		fates, err := l.look(ctx, batch, true)
+		err := l.conn.raw.QueryRow(ctx, queries.Get("settle_flush"), l.uid, l.sent).Scan(&written)
 		cancel()
-		if err != nil {
-			l.broken(err)
-			continue
+		if err == nil {
+			return written, true
 		}
-		for _, f := range fates {
-			if f == done {
-				return true, true
-			}
-		}
-		return false, true
+		l.broken(fmt.Errorf("settle a flush: %w", err))
 	}
 }
 
@@ -198,7 +150,7 @@ func (l *lane) settle(batch []*entry) (written, ok bool) {
 func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
-	fates, err := l.look(ctx, batch, false)
+	fates, err := l.look(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +175,7 @@ func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
 func (l *lane) refuse(one []*entry, cause error) error {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
-	fates, err := l.look(ctx, one, false)
+	fates, err := l.look(ctx, one)
 	if err != nil {
 		return err
 	}

@@ -330,6 +330,12 @@ func (k *cutter) pool(t testing.TB, url string) *pgxpool.Pool {
 		}
 		return &cutConn{Conn: c, k: k}, nil
 	}
+	return writerPool(t, cfg)
+}
+
+// writerPool opens a pool as the writer's is.
+func writerPool(t testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		pg.RegisterIDs(conn.TypeMap())
 		_, err := conn.Exec(ctx, "SET ROLE svc_system")

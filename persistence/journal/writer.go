@@ -115,6 +115,12 @@ func (w *Writer) Start(ctx context.Context) error {
 		}
 		l.conn = c
 	}
+	if _, err := w.lanes[0].conn.raw.Exec(ctx, queries.Get("forget_dead")); err != nil {
+		for _, l := range w.lanes {
+			l.conn.close()
+		}
+		return fmt.Errorf("delete the evidence of former processes: %w", err)
+	}
 	w.running.Store(true)
 	for _, l := range w.lanes {
 		w.owned.Go(l.loop)

@@ -16,6 +16,15 @@ SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()
 -- A lost connection's backend may still be at work on what was sent to it.
 SELECT pid, backend_start FROM pg_stat_activity WHERE pid = $1 AND (backend_start IS NULL OR backend_start = $2)
 
+-- name: forget_dead
+-- The evidence that processes which have ended left behind. A process that was declared
+-- dead writes nothing more, so it needs none.
+DELETE FROM flushes f USING (
+  SELECT lane, n FROM flushes o
+  WHERE NOT EXISTS (SELECT FROM members m WHERE m.id = o.member_id AND m.dead_at IS NULL)
+  FOR UPDATE SKIP LOCKED
+) AS old WHERE f.lane = old.lane AND f.n = old.n
+
 -- name: touch_keys
 -- Lazy: a key that another session is writing keeps its older value.
 UPDATE api_keys k SET last_used_at = u.at

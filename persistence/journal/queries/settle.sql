@@ -1,5 +1,11 @@
+-- name: settle_flush
+-- Reports whether a flush was committed.
+SELECT EXISTS (SELECT FROM flushes WHERE lane = $1 AND n = $2)
+
 -- What became of operations. Each query answers, by place (ord), only for rows
--- that there is something to say of; written: by this operation.
+-- that there is something to say of; written: by this operation. Only last_op can say
+-- that: ids of messages and audit rows, and sealed responses, may belong to an order,
+-- which comes again under another operation.
 
 -- name: settle_thread_inserts
 SELECT u.ord, coalesce(t.last_op = u.op, false) AS written
@@ -30,22 +36,6 @@ FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[]) AS u (ord, tenant_id,
 JOIN runs r ON r.tenant_id = u.tenant_id AND r.id = u.id
 
 -- name: settle_idempotency
--- The response is sealed with a nonce, so equal bytes are the same operation's.
-SELECT u.ord, i.response = u.response AND i.fingerprint = u.fingerprint AS written
-FROM unnest($1::int[], $2::uuid[], $3::bytea[], $4::bytea[], $5::bytea[]) AS u (ord, tenant_id, digest, fingerprint, response)
+SELECT u.ord, false AS written
+FROM unnest($1::int[], $2::uuid[], $3::bytea[]) AS u (ord, tenant_id, digest)
 JOIN idempotency i ON i.tenant_id = u.tenant_id AND i.digest = u.digest
-
--- name: settle_messages
-SELECT u.ord, true AS written
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bigint[], $5::uuid[]) AS u (ord, tenant_id, thread_id, seq, id)
-JOIN messages m ON m.tenant_id = u.tenant_id AND m.thread_id = u.thread_id AND m.seq = u.seq AND m.id = u.id
-
--- name: settle_usage
-SELECT u.ord, true AS written
-FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (ord, tenant_id, id)
-JOIN usage_records r ON r.tenant_id = u.tenant_id AND r.id = u.id
-
--- name: settle_audit
-SELECT u.ord, true AS written
-FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (ord, tenant_id, id)
-JOIN audit_log a ON a.tenant_id = u.tenant_id AND a.id = u.id
