@@ -46,7 +46,7 @@ var smallBucket = []string{fmt.Sprint("SVC_RATE_CAPACITY=", bucketSize), fmt.Spr
 var defects = []defect{
 	{name: "a flush does not ask for its fence", patches: []patch{
 		{"persistence/journal/flush.go", "\tp.SendQueryPrepared(prefix+\"fence\", ", "\tif !planted(\"a flush does not ask for its fence\") {\n\t\tp.SendQueryPrepared(prefix+\"fence\", "},
-		{"persistence/journal/flush.go", "[][]byte{l.w.cfg.Member.UUID[:]}, inBinary, nil)\n", "[][]byte{l.w.cfg.Member.UUID[:]}, inBinary, nil)\n\t}\n"},
+		{"persistence/journal/flush.go", "[][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)\n", "[][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)\n\t}\n"},
 		{"persistence/journal/flush.go", "\tr.next(outcome{verdict: fenced})\n", "\tif !planted(\"a flush does not ask for its fence\") {\n\t\tr.next(outcome{verdict: fenced})\n\t}\n"},
 	}, does: func(s *shaker, ctx context.Context) { s.bury(ctx, s.nodes[0]) }, laws: []string{lawBuried}},
 	{name: "whoever is asked is the owner", patches: []patch{

@@ -310,9 +310,16 @@ func TestALockedFenceIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
 	release := x.lock(`SELECT FROM members WHERE id = $1 FOR UPDATE`, x.member)
-	got := make(chan error)
+	got := make(chan error, 1)
 	go func() { got <- x.do(x.auditOnly(0)) }()
-	x.until("the writer has given up a first time", func() bool { return !x.w.Healthy() })
+	x.until("the writer has given up a first time", func() bool {
+		select {
+		case err := <-got:
+			t.Fatalf("a commit was answered %v while its process may be being declared dead", err)
+		default:
+		}
+		return !x.w.Healthy()
+	})
 	release()
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -329,11 +336,16 @@ func (x *world) lock(sql string, args ...any) (release func()) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return func() {
-		if err := tx.Rollback(context.Background()); err != nil {
-			x.t.Error(err)
-		}
+	var once sync.Once
+	release = func() {
+		once.Do(func() {
+			if err := tx.Rollback(context.Background()); err != nil {
+				x.t.Error(err)
+			}
+		})
 	}
+	x.t.Cleanup(release) // a test that failed meanwhile would wait for ever for its pool
+	return release
 }
 
 // A flush that the database cannot write in its time is not sent again as it was:

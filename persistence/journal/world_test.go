@@ -64,7 +64,11 @@ func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		within := deadline
+		if t.Failed() { // there may be a commit that never ends
+			within = time.Second
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := x.w.Stop(ctx); err != nil {
 			t.Error(err)
@@ -110,6 +114,17 @@ func (x *world) do(c *Commit) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	return x.w.Do(ctx, c)
+}
+
+// fenced fails the test unless c is answered ErrFenced. A writer that does not notice its
+// fence takes the answer of the database for an outage and waits for ever.
+func (x *world) fenced(c *Commit) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := x.w.Do(ctx, c); !errors.Is(err, ErrFenced) {
+		x.t.Errorf("a commit of a process that was declared dead is answered %v, want %v; the writer is down because of: %v", err, ErrFenced, x.w.Down())
+	}
 }
 
 func (x *world) must(c *Commit) {
