@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,11 @@ cluster: build ## three nodes on this machine, with a Postgres, a Redis and a lo
 migrate: build ## bring the database of SVC_DATABASE_URL (or the private one) up to date
 	$(BIN) migrate
 
-test: ## everything that CI checks (format, vet, lint, house, tests with the race detector, crash tests, model wires)
+test: ## format, vet, lint, house, unit and integration tests with the race detector
 	@bash .ci/test
+
+check: ## what CI checks beside it: kill -9, storms, foreign SDKs, verifiers and servers, real browsers
+	@bash .ci/check
 
 race: ## all tests with the race detector
 	$(GO) test -race $(PKGS)
@@ -86,4 +89,4 @@ cover: ## test coverage by package
 verify: openapi ## fail when generated files are not up to date
 	git diff --exit-code -- docs/openapi.json
 
-ci: test ## what CI runs
+ci: test check ## what CI runs
