@@ -30,9 +30,17 @@
 // beyond which a tenant with more than its part is looked at again when the
 // others were served. Loss: none that the next tick or pass does not make good;
 // telling twice is harmless, because who is told looks at its rows and the clock
-// again. Retention: nodes take different rows; that all of them do it costs a few
-// small queries a minute each. With it goes what a commit has put into the outbox
-// while its endpoint was being disabled: it is ended.
+// again.
+//
+// Timers, open runs and endpoints have a loop each, so that a statement of one that hangs
+// delays no other.
+//
+// Retention: every kind of old rows has a loop of its own. A pass takes a batch, and goes
+// on behind the last one, so that it costs what it takes; one that fails takes half as
+// much a minute later. All kinds together use two connections of the node. Nodes take
+// different rows; that all of them do it costs a few small queries a minute each. With it
+// goes what a commit has put into the outbox while its endpoint was being disabled: it is
+// ended.
 //
 // Every few seconds it looks at what deleted end users left behind: threads of its own
 // shards are told to be deleted, and runs, threads and people of whom nothing is under

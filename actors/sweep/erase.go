@@ -24,6 +24,8 @@ const (
 	// peopleAge is how long the row of a deleted end user is kept: longer than a post
 	// that was judged before is under way.
 	peopleAge = time.Hour
+	// lateDeletion is longer than a deletion of an end user is under way.
+	lateDeletion = 10 * time.Minute
 	// toldAfter is how much time threads have that were told, where there are more of
 	// them.
 	toldAfter = time.Second
@@ -39,9 +41,32 @@ const (
 
 // erasure is where the looks at what deleted end users left behind stand.
 type erasure struct {
-	after id.EndUserID    // those up to this one were looked at in this round
+	from  feed.Person  // where a round begins: nobody who was deleted before is left
+	anew  time.Time    // when a round begins with the first of all again
+	after feed.Person  // those up to this one were looked at in this round
+	first *feed.Person // who was found first in this round
+	last  feed.Person  // who was found last of all, and when that was
+	found time.Time
 	left  bool            // in this round: not everything that was there was taken
 	batch [eraseParts]int // how much a part takes: less after it has failed
+}
+
+// end ends a round. The next one begins where this one found somebody: entries of erased
+// people stay in the index until it is vacuumed, and are not read again.
+func (e *erasure) end(now time.Time) {
+	switch {
+	case e.first != nil: // deletions that commit late may be before
+		e.from, e.found = feed.Person{DeletedAt: e.first.DeletedAt.Add(-lateDeletion)}, now
+	case now.Sub(e.found) >= lateDeletion:
+		e.from = e.last
+	}
+	switch {
+	case e.anew.IsZero():
+		e.anew = now.Add(anewEvery)
+	case !now.Before(e.anew):
+		e.from, e.anew = feed.Person{}, now.Add(anewEvery)
+	}
+	e.after, e.first, e.left = e.from, nil, false
 }
 
 func newErasure() erasure { return erasure{batch: [eraseParts]int{eraseBatch, eraseBatch, eraseBatch}} }
@@ -128,13 +153,18 @@ func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error
 			return err
 		})
 	}
-	if len(people) == erasePeople {
-		e.after = people[len(people)-1].ID
-	} else {
+	if len(people) > 0 {
+		if e.first == nil {
+			e.first = &people[0]
+		}
+		e.after = people[len(people)-1]
+		e.last = e.after
+	}
+	if len(people) < erasePeople {
 		if !e.left {
 			rest = s.cfg.EraseEvery
 		}
-		e.after, e.left = id.EndUserID{}, false
+		e.end(s.cfg.Now())
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return n, s.cfg.EraseEvery, err

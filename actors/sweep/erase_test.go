@@ -94,6 +94,37 @@ func TestManyDeletedEndUsers(t *testing.T) {
 	}
 }
 
+// A round begins where the one before found somebody, a little earlier for deletions that
+// commit late, and once an hour with the first of all.
+func TestWhereARoundBegins(t *testing.T) {
+	f := &fake{people: peopleN(2)}
+	f.people[0].DeletedAt, f.people[1].DeletedAt = noon.Add(-time.Hour), noon.Add(-time.Minute)
+	first, last := f.people[0], f.people[1]
+	s, _ := erases(t, f)
+	now := noon
+	s.cfg.Now = func() time.Time { return now }
+	for i, c := range []struct {
+		after  time.Duration
+		people []feed.Person
+		from   feed.Person
+	}{
+		{0, f.people, feed.Person{}},
+		{time.Second, f.people[1:], feed.Person{DeletedAt: first.DeletedAt.Add(-lateDeletion)}},
+		{time.Second, nil, feed.Person{DeletedAt: last.DeletedAt.Add(-lateDeletion)}},
+		{time.Minute, nil, feed.Person{DeletedAt: last.DeletedAt.Add(-lateDeletion)}},
+		{lateDeletion, nil, feed.Person{DeletedAt: last.DeletedAt.Add(-lateDeletion)}},
+		{time.Second, nil, last},
+		{anewEvery, nil, last},
+		{time.Second, nil, feed.Person{}},
+		{time.Second, nil, last},
+	} {
+		now, f.people = now.Add(c.after), c.people
+		if _, _, err := s.erase(t.Context()); err != nil || f.afters[i] != c.from {
+			t.Errorf("round %d begins with %v, %v; want %v", i, f.afters[i], err, c.from)
+		}
+	}
+}
+
 // What did not end in time is tried again with less of it, until it does; then with more.
 func TestAnErasureThatTakesTooLong(t *testing.T) {
 	f := &fake{people: peopleN(1), gone: [3]int{1000, 0, 0}, most: 3}

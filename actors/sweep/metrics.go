@@ -19,7 +19,7 @@ var (
 	rowsErased = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_erased_total", Help: "Runs, threads and rows of deleted end users that this node erased."})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "svc_sweep_failures_total", Help: "Ticks, and looks at what deleted end users left behind, of which a part failed."})
+		Name: "svc_sweep_failures_total", Help: "Ticks, passes of retention, and looks at what deleted end users left behind that failed."})
 )
 
 // Collectors are the metrics of this package.

@@ -3,7 +3,6 @@ package sweep
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,11 +22,8 @@ type Rows interface {
 	ReturnTimers(ctx context.Context, timers []feed.Timer) error
 	OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error)
 	DueEndpoints(ctx context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error)
-	DropIdempotency(ctx context.Context, limit int, age time.Duration) (int, error)
-	DropDeliveries(ctx context.Context, limit int, age time.Duration) (int, error)
-	DropListeners(ctx context.Context, limit int) (int, error)
-	EndDisabled(ctx context.Context, limit int) (int, error)
-	DeletedPeople(ctx context.Context, after id.EndUserID, limit int) ([]feed.Person, error)
+	Retentions() []feed.Retention
+	DeletedPeople(ctx context.Context, after feed.Person, limit int) ([]feed.Person, error)
 	LostThreads(ctx context.Context, people []feed.Person, shards []id.Shard, limit int) ([]feed.LostThread, error)
 	EraseRuns(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
 	EraseThreads(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
@@ -60,8 +56,8 @@ type Config struct {
 	// EndpointsEvery is the time between two passes over the webhook endpoints that
 	// have something pending, 1 s.
 	EndpointsEvery time.Duration
-	// RetainEvery is the time between two batches of retention, 1 min; a batch
-	// that was full is followed by another at the next tick.
+	// RetainEvery is the time between two passes of retention over a kind of rows,
+	// 1 min; a batch that was full is followed by another after Every.
 	RetainEvery time.Duration
 	// EraseEvery is the time between two looks at what deleted end users left behind,
 	// 5 s from the end of the first; one that leaves something is followed sooner.
@@ -77,19 +73,16 @@ const (
 	gainedPages = 32 // of shards that were gained just now
 	runsPages   = 8  // of others
 	wakes       = 1000
-	dropBatch   = 1000
 
 	endpointsPage  = 1000
 	endpointsPages = 4
 )
 
 const (
-	claimHold      = 10 * time.Second
-	queueLimit     = 1 << 16
-	idempotencyAge = 24 * time.Hour // open-parts.md: remembered 24 h
-	deliveryAge    = 30 * 24 * time.Hour
-	onceTimeout    = 30 * time.Second
-	pageTimeout    = 5 * time.Second
+	claimHold   = 10 * time.Second
+	queueLimit  = 1 << 16
+	onceTimeout = 30 * time.Second
+	pageTimeout = 5 * time.Second
 	// echoAfter is when the open runs of gained shards are looked at once more: a
 	// former owner that lives may have begun some until it heard of the move.
 	echoAfter = time.Second
@@ -98,17 +91,17 @@ const (
 	lateAfter = time.Second
 )
 
-// Sweep is the loop of one node.
+// Sweep is the loops of one node. Timers, open runs and webhook endpoints have a loop
+// each, and so has every kind of retention, so that none waits for another's statement.
 type Sweep struct {
 	cfg Config
 
-	mu     sync.Mutex // guards gained
-	gained shards
-	bell   chan struct{} // capacity 1: gained is not empty
+	// Each of these hears what was gained for itself.
+	toTimers, toRuns, toEndpoints gains
 
-	// Touched by the loop only.
-	begun    bool
-	claimed  shards // gained, and the claims on their timers hold still
+	claimed shards // touched by the loop of the timers only: gained, and the claims on their timers hold still
+
+	// Touched by the loop of the open runs only.
 	fresh    shards // gained, and their open runs were not looked at
 	again    shards // looked at, and not all of what was found had room
 	echo     shards // gained a moment ago, to be looked at once more
@@ -117,15 +110,54 @@ type Sweep struct {
 	queue    *queue
 	taking   takeover
 	nextPass time.Time
-	nextDrop time.Time
 
+	// Touched by the loop of the endpoints only.
 	endpointsFrom *id.WebhookID // where the pass over the endpoints goes on; nil: there is none
 	nextEndpoints time.Time
 
-	erasure erasure // touched by its own loop only
+	retentions []*retention // each touched by its own loop only
+	erasure    erasure      // touched by its own loop only
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+}
+
+// gains are the shards that one loop has yet to hear of.
+type gains struct {
+	bell chan struct{} // capacity 1: gained is not empty
+
+	mu     sync.Mutex // guards the fields below
+	begun  bool
+	gained shards
+}
+
+func (g *gains) add(gained []id.Shard) {
+	g.mu.Lock()
+	for _, n := range gained {
+		g.gained.add(n)
+	}
+	g.mu.Unlock()
+	select {
+	case g.bell <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was gained since the last call, at the first one everything, and the
+// shards of the node. The gains are read first: the node has all of them by then.
+func (g *gains) take(node Node) (gained shards, own []id.Shard) {
+	g.mu.Lock()
+	gained, g.gained = g.gained, shards{}
+	first := !g.begun
+	g.begun = true
+	g.mu.Unlock()
+	own = node.Shards()
+	if first {
+		for _, n := range own {
+			gained.add(n)
+		}
+	}
+	return gained, own
 }
 
 // pass goes over the open runs of some shards, page by page.
@@ -164,15 +196,36 @@ func New(cfg Config) *Sweep {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sweep{cfg: cfg, bell: make(chan struct{}, 1), queue: newQueue(queueLimit), erasure: newErasure()}
+	s := &Sweep{cfg: cfg, queue: newQueue(queueLimit), erasure: newErasure()}
+	for _, g := range []*gains{&s.toTimers, &s.toRuns, &s.toEndpoints} {
+		g.bell = make(chan struct{}, 1)
+	}
+	for _, r := range cfg.Rows.Retentions() {
+		s.retentions = append(s.retentions, &retention{Retention: r, batch: retainBatch})
+	}
+	return s
 }
 
 // Start begins to sweep. The shards that the node has then are gained.
 func (s *Sweep) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.wg.Go(func() { s.loop(ctx) })
+	for _, l := range []struct {
+		name string
+		bell <-chan struct{}
+		once func(context.Context) (int, error)
+	}{
+		{"timers", s.toTimers.bell, s.timers},
+		{"open runs", s.toRuns.bell, s.runs},
+		{"webhook endpoints", s.toEndpoints.bell, s.endpoints},
+	} {
+		s.wg.Go(func() { s.loop(ctx, l.name, l.bell, l.once) })
+	}
 	s.wg.Go(func() { s.erasing(ctx) })
+	share := make(chan struct{}, retainConns)
+	for _, r := range s.retentions {
+		s.wg.Go(func() { s.retaining(ctx, r, share) })
+	}
 	return nil
 }
 
@@ -191,32 +244,27 @@ func (s *Sweep) Gained(gained []id.Shard) {
 	if len(gained) == 0 {
 		return
 	}
-	s.mu.Lock()
-	for _, n := range gained {
-		s.gained.add(n)
-	}
-	s.mu.Unlock()
-	select {
-	case s.bell <- struct{}{}:
-	default:
-	}
+	s.toTimers.add(gained)
+	s.toRuns.add(gained)
+	s.toEndpoints.add(gained)
 }
 
-func (s *Sweep) loop(ctx context.Context) {
+// loop calls once every Every, and when its bell rings.
+func (s *Sweep) loop(ctx context.Context, name string, bell <-chan struct{}, once func(context.Context) (int, error)) {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
 	var failing trouble
 	for {
-		once, cancel := context.WithTimeout(ctx, onceTimeout)
-		_, err := s.runOnce(once)
+		bounded, cancel := context.WithTimeout(ctx, onceTimeout)
+		_, err := once(bounded)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		failing.note(s.cfg.Log, "sweep", err)
+		failing.note(s.cfg.Log, name, err)
 		select {
 		case <-tick.C:
-		case <-s.bell:
+		case <-bell:
 		case <-ctx.Done():
 			return
 		}
@@ -238,73 +286,14 @@ func (t *trouble) note(log zerolog.Logger, who string, err error) {
 	*t = err != nil
 }
 
-// result says what one tick found.
-type result struct {
-	timers    int // told to their owners
-	woken     int // runs and threads
-	endpoints int // told that something is due
-	dropped   int // rows
-}
-
-// runOnce is one tick. A part that fails keeps no other from its work.
-func (s *Sweep) runOnce(ctx context.Context) (result, error) {
-	var r result
+// timers claims due timers and tells their owners. It returns how many.
+func (s *Sweep) timers(ctx context.Context) (n int, err error) {
 	if s.cfg.Suspended() {
-		return r, nil
+		return 0, nil
 	}
-	gained := s.heard() // first: the node has all of it by then
-	own := s.cfg.Node.Shards()
-	s.take(gained, own)
-	var errs [4]error
-	r.timers, errs[0] = s.timers(ctx, own)
-	r.woken, errs[1] = s.runs(ctx, own)
-	r.endpoints, errs[2] = s.endpoints(ctx, own)
-	r.dropped, errs[3] = s.retain(ctx)
-	timersTold.Add(float64(r.timers))
-	runsWoken.Add(float64(r.woken))
-	endpointsTold.Add(float64(r.endpoints))
-	rowsDropped.Add(float64(r.dropped))
-	return r, errors.Join(errs[:]...)
-}
-
-// heard is what was gained since the last tick.
-func (s *Sweep) heard() shards {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	gained := s.gained
-	s.gained = shards{}
-	return gained
-}
-
-// take notes what was gained; at the start that is everything.
-func (s *Sweep) take(gained shards, own []id.Shard) {
-	now := s.cfg.Now()
-	if !s.begun {
-		s.begun, s.nextPass = true, now.Add(s.cfg.RunsEvery)
-		for _, n := range own {
-			gained.add(n)
-		}
-	}
-	if !s.echo.empty() && !now.Before(s.echoAt) {
-		s.fresh.union(s.echo)
-		s.echo = shards{}
-	}
-	if gained.empty() {
-		return
-	}
-	s.echo.union(gained)
-	s.echoAt = now.Add(echoAfter)
-	s.claimed.union(gained)
-	s.fresh.union(gained)
-	s.endpointsFrom, s.nextEndpoints = nil, now
-	if s.taking.since.IsZero() {
-		s.taking = takeover{since: now}
-	}
-	s.taking.shards += len(gained.of(own))
-}
-
-func (s *Sweep) timers(ctx context.Context, own []id.Shard) (int, error) {
-	if !s.claimed.empty() {
+	defer func() { timersTold.Add(float64(n)) }()
+	gained, own := s.toTimers.take(s.cfg.Node)
+	if s.claimed.union(gained); !s.claimed.empty() {
 		if held := s.claimed.of(own); len(held) > 0 {
 			if err := s.cfg.Rows.ReleaseTimers(ctx, held); err != nil {
 				return 0, err
@@ -312,7 +301,6 @@ func (s *Sweep) timers(ctx context.Context, own []id.Shard) (int, error) {
 		}
 		s.claimed = shards{}
 	}
-	n := 0
 	for range claimRounds {
 		due, err := s.cfg.Rows.ClaimTimers(ctx, feed.Claim{Shards: own, Limit: claimBatch, Hold: claimHold, By: s.cfg.Member})
 		var moved []feed.Timer
@@ -338,10 +326,15 @@ func (s *Sweep) timers(ctx context.Context, own []id.Shard) (int, error) {
 }
 
 // runs looks for open runs that nobody works on and wakes some of those that
-// were found.
-func (s *Sweep) runs(ctx context.Context, own []id.Shard) (int, error) {
-	err := s.find(ctx, own)
-	n := 0
+// were found. It returns how many.
+func (s *Sweep) runs(ctx context.Context) (n int, err error) {
+	if s.cfg.Suspended() {
+		return 0, nil
+	}
+	defer func() { runsWoken.Add(float64(n)) }()
+	gained, own := s.toRuns.take(s.cfg.Node)
+	s.take(gained, own)
+	err = s.find(ctx, own)
 	for n < wakes {
 		o, ok := s.queue.pop()
 		if !ok {
@@ -363,6 +356,28 @@ func (s *Sweep) runs(ctx context.Context, own []id.Shard) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// take notes what was gained.
+func (s *Sweep) take(gained shards, own []id.Shard) {
+	now := s.cfg.Now()
+	if s.nextPass.IsZero() {
+		s.nextPass = now.Add(s.cfg.RunsEvery)
+	}
+	if !s.echo.empty() && !now.Before(s.echoAt) {
+		s.fresh.union(s.echo)
+		s.echo = shards{}
+	}
+	if gained.empty() {
+		return
+	}
+	s.echo.union(gained)
+	s.echoAt = now.Add(echoAfter)
+	s.fresh.union(gained)
+	if s.taking.since.IsZero() {
+		s.taking = takeover{since: now}
+	}
+	s.taking.shards += len(gained.of(own))
 }
 
 // find goes on with the pass over the open runs, or begins one: over what was
@@ -436,14 +451,23 @@ func (s *Sweep) wake(o feed.OpenRun) {
 
 // endpoints tells the webhook endpoints that have a delivery to begin and, as it
 // seems, do not know it: they have no activation here, or have let it become late.
-func (s *Sweep) endpoints(ctx context.Context, own []id.Shard) (int, error) {
-	if now := s.cfg.Now(); s.endpointsFrom == nil {
+// It returns how many.
+func (s *Sweep) endpoints(ctx context.Context) (n int, err error) {
+	if s.cfg.Suspended() {
+		return 0, nil
+	}
+	defer func() { endpointsTold.Add(float64(n)) }()
+	now := s.cfg.Now()
+	gained, own := s.toEndpoints.take(s.cfg.Node)
+	if !gained.empty() {
+		s.endpointsFrom, s.nextEndpoints = nil, now
+	}
+	if s.endpointsFrom == nil {
 		if now.Before(s.nextEndpoints) {
 			return 0, nil
 		}
 		s.endpointsFrom, s.nextEndpoints = &id.WebhookID{}, now.Add(s.cfg.EndpointsEvery)
 	}
-	n := 0
 	for range endpointsPages {
 		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
 		page, err := s.cfg.Rows.DueEndpoints(bounded, own, *s.endpointsFrom, endpointsPage)
@@ -465,33 +489,4 @@ func (s *Sweep) endpoints(ctx context.Context, own []id.Shard) (int, error) {
 		s.endpointsFrom = &page.Next
 	}
 	return n, nil
-}
-
-// retain deletes what is older than it is kept, a batch of each kind. One that fails
-// is tried again when the next batch would be due: timers do not wait for it.
-func (s *Sweep) retain(ctx context.Context) (int, error) {
-	now := s.cfg.Now()
-	if now.Before(s.nextDrop) {
-		return 0, nil
-	}
-	drops := [...]func(ctx context.Context) (int, error){
-		func(ctx context.Context) (int, error) {
-			return s.cfg.Rows.DropIdempotency(ctx, dropBatch, idempotencyAge)
-		},
-		func(ctx context.Context) (int, error) { return s.cfg.Rows.DropDeliveries(ctx, dropBatch, deliveryAge) },
-		func(ctx context.Context) (int, error) { return s.cfg.Rows.DropListeners(ctx, dropBatch) },
-		func(ctx context.Context) (int, error) { return s.cfg.Rows.EndDisabled(ctx, dropBatch) },
-	}
-	var got [len(drops)]int
-	var errs [len(drops)]error
-	for i, drop := range drops {
-		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
-		got[i], errs[i] = drop(bounded)
-		cancel()
-	}
-	err := errors.Join(errs[:]...)
-	if err != nil || slices.Max(got[:]) < dropBatch {
-		s.nextDrop = now.Add(s.cfg.RetainEvery)
-	}
-	return got[0] + got[1] + got[2], err
 }

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,6 @@ type fake struct {
 	mu     sync.Mutex
 	timers []feed.Timer
 	open   []feed.OpenRun
-	old    int
 	err    error
 	pages  int
 	active map[cluster.Address]bool
@@ -44,24 +44,24 @@ type fake struct {
 
 	endpoints     []feed.DueEndpoint // in the order of their ids
 	endpointPages int
-	deliveries    int // too old
-	listeners     int // expired
-	late          int // of disabled endpoints
-	stuck         bool
-	drops         int // how often deliveries of expired listeners were to be dropped
+	retentions    []feed.Retention
 
 	people      []feed.Person // deleted ones, in the order of their ids
 	lostThreads []feed.LostThread
 	gone        [3]int // runs, threads and people to be erased
 	looks       []int  // at how many people
-	most        int    // runs that are erased in time
+	afters      []feed.Person
+	most        int // runs that are erased in time
 	slow        func(ctx context.Context) error
 }
 
-func (f *fake) DeletedPeople(_ context.Context, after id.EndUserID, limit int) ([]feed.Person, error) {
+func (f *fake) DeletedPeople(_ context.Context, after feed.Person, limit int) ([]feed.Person, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i, found := slices.BinarySearchFunc(f.people, after, func(p feed.Person, u id.EndUserID) int { return slices.Compare(p.ID.UUID[:], u.UUID[:]) })
+	f.afters = append(f.afters, after)
+	i, found := slices.BinarySearchFunc(f.people, after, func(p, q feed.Person) int {
+		return cmp.Or(p.DeletedAt.Compare(q.DeletedAt), slices.Compare(p.ID.UUID[:], q.ID.UUID[:]))
+	})
 	if found {
 		i++
 	}
@@ -159,16 +159,7 @@ func (f *fake) OpenRuns(_ context.Context, shards []id.Shard, after id.RunID, li
 	return p, nil
 }
 
-func (f *fake) DropIdempotency(_ context.Context, limit int, age time.Duration) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if age != 24*time.Hour {
-		return 0, errors.New("not 24 h")
-	}
-	n := min(limit, f.old)
-	f.old -= n
-	return n, nil
-}
+func (f *fake) Retentions() []feed.Retention { return f.retentions }
 
 // DueEndpoints goes by the ids alone.
 func (f *fake) DueEndpoints(_ context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error) {
@@ -188,26 +179,6 @@ func (f *fake) DueEndpoints(_ context.Context, shards []id.Shard, after id.Webho
 	}
 	return p, nil
 }
-
-func (f *fake) DropDeliveries(_ context.Context, limit int, age time.Duration) (int, error) {
-	if age != 30*24*time.Hour {
-		return 0, errors.New("not 30 days")
-	}
-	return f.drop(&f.deliveries, limit)
-}
-
-func (f *fake) DropListeners(ctx context.Context, limit int) (int, error) {
-	f.drops++
-	if f.stuck {
-		if at, bounded := ctx.Deadline(); !bounded || time.Until(at) > 5*time.Second {
-			return 0, errors.New("it would keep the loop")
-		}
-		return 0, context.DeadlineExceeded
-	}
-	return f.drop(&f.listeners, limit)
-}
-
-func (f *fake) EndDisabled(_ context.Context, limit int) (int, error) { return f.drop(&f.late, limit) }
 
 func (f *fake) drop(of *int, limit int) (int, error) {
 	f.mu.Lock()
@@ -229,6 +200,20 @@ func (f *fake) Tell(a cluster.Address, m any) {
 	f.mu.Lock()
 	f.told = append(f.told, fmt.Sprintf("%s %x %+v", a.Kind, a.ID[15], m))
 	f.mu.Unlock()
+}
+
+// result says what one round of the loops found.
+type result struct {
+	timers, woken, endpoints int
+}
+
+// runOnce is one round of the loops that tell others.
+func (s *Sweep) runOnce(ctx context.Context) (r result, err error) {
+	var errs [3]error
+	r.timers, errs[0] = s.timers(ctx)
+	r.woken, errs[1] = s.runs(ctx)
+	r.endpoints, errs[2] = s.endpoints(ctx)
+	return r, errors.Join(errs[:]...)
 }
 
 var everywhere = func() []id.Shard {
@@ -485,86 +470,26 @@ func TestATimerThatMovedIsGivenBack(t *testing.T) {
 
 func TestASuspendedNodeBeginsNothing(t *testing.T) {
 	suspended := true
-	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), old: 1, endpoints: []feed.DueEndpoint{{Webhook: webhookN(1)}}}
+	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), endpoints: []feed.DueEndpoint{{Webhook: webhookN(1)}}}
 	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err != nil || r != (result{}) || len(f.told) != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	suspended = false
-	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, endpoints: 1, dropped: 1}) {
+	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, endpoints: 1}) {
 		t.Errorf("afterwards %+v %v", r, err)
 	}
 }
 
 func TestAPartThatFailsKeepsNoOtherFromItsWork(t *testing.T) {
-	f := &fake{err: errors.New("away"), old: 5, open: []feed.OpenRun{{Run: runN(1)}}}
-	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
-	if r, err := s.runOnce(t.Context()); err == nil || r.dropped != 5 {
-		t.Errorf("%+v %v", r, err)
+	f := &fake{err: errors.New("away"), open: []feed.OpenRun{{Run: runN(1)}}}
+	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	if _, err := s.runOnce(t.Context()); err == nil {
+		t.Error("no error")
 	}
 	f.err = nil
 	if r, err := s.runOnce(t.Context()); err != nil || r.woken != 1 {
 		t.Errorf("a pass that failed is not made good at the next tick: %+v %v", r, err)
-	}
-}
-
-func TestRetentionInBatches(t *testing.T) {
-	f := &fake{old: dropBatch + 3}
-	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
-	var got []int
-	for range 3 {
-		r, _ := s.runOnce(t.Context())
-		got = append(got, r.dropped)
-	}
-	f.old = 1
-	now = now.Add(time.Minute)
-	r, _ := s.runOnce(t.Context())
-	if got = append(got, r.dropped); !slices.Equal(got, []int{dropBatch, 3, 0, 1}) {
-		t.Errorf("dropped %v", got)
-	}
-}
-
-// Each kind of row goes in batches of its own, and one that fails keeps no other.
-func TestRetentionOfDeliveries(t *testing.T) {
-	f := &fake{old: 3, deliveries: 2*dropBatch + 1, listeners: 2, late: dropBatch + 5}
-	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
-	for tick, want := range []int{3 + dropBatch + 2, dropBatch, 1, 0} {
-		if r, err := s.runOnce(t.Context()); err != nil || r.dropped != want {
-			t.Errorf("tick %d: dropped %d, %v; want %d", tick, r.dropped, err, want)
-		}
-	}
-	if f.late != 0 {
-		t.Errorf("%d of disabled endpoints are pending", f.late)
-	}
-	f.listeners = 1
-	if r, _ := s.runOnce(t.Context()); r.dropped != 0 {
-		t.Error("before its time")
-	}
-	now = now.Add(time.Minute)
-	if r, _ := s.runOnce(t.Context()); r.dropped != 1 {
-		t.Error("not at its time")
-	}
-}
-
-// A batch that does not end in time keeps neither timers nor other kinds of rows, and is
-// not tried again at every tick.
-func TestRetentionThatIsStuck(t *testing.T) {
-	f := &fake{stuck: true, late: 1}
-	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
-	if _, err := s.runOnce(t.Context()); !errors.Is(err, context.DeadlineExceeded) || f.late != 0 {
-		t.Errorf("%v, %d of disabled endpoints are pending", err, f.late)
-	}
-	now = now.Add(time.Minute - 1)
-	if _, err := s.runOnce(t.Context()); err != nil || f.drops != 1 {
-		t.Errorf("%v, tried %d times", err, f.drops)
-	}
-	f.stuck, f.listeners, now = false, 1, now.Add(1)
-	if r, err := s.runOnce(t.Context()); err != nil || r.dropped != 1 {
-		t.Errorf("%+v, %v", r, err)
 	}
 }
 

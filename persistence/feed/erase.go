@@ -26,14 +26,16 @@ var (
 
 // Person is a deleted end user whose row is still there.
 type Person struct {
-	Tenant id.TenantID
-	ID     id.EndUserID
+	Tenant    id.TenantID
+	ID        id.EndUserID
+	DeletedAt time.Time
 }
 
-// DeletedPeople are up to limit of them behind after, in the order of their ids. What
-// they left behind is looked for by them, some people at a time.
-func (s *Sweep) DeletedPeople(ctx context.Context, after id.EndUserID, limit int) ([]Person, error) {
-	people, err := collect[Person](ctx, s, eraseWhoseSQL, after, limit)
+// DeletedPeople returns up to limit people behind after, of which DeletedAt and ID
+// count, in the order in which they were deleted. What they left behind is looked for by
+// them, some people at a time.
+func (s *Sweep) DeletedPeople(ctx context.Context, after Person, limit int) ([]Person, error) {
+	people, err := collect[Person](ctx, s, eraseWhoseSQL, after.DeletedAt, after.ID, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read deleted end users: %w", err)
 	}

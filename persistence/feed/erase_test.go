@@ -74,7 +74,7 @@ func (p *person) heard(run id.RunID, status string) (d id.DeliveryID) {
 // gone are the tenant's deleted people.
 func (r *rows) gone() []Person {
 	r.t.Helper()
-	people, err := NewSweep(r.pool).DeletedPeople(r.t.Context(), id.EndUserID{}, 1000)
+	people, err := NewSweep(r.pool).DeletedPeople(r.t.Context(), Person{}, 1000)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -292,29 +292,31 @@ func TestLostThreads(t *testing.T) {
 	}
 }
 
-// People are read in pages, and only those who were deleted.
+func byID(a, b id.EndUserID) int { return slices.Compare(a.UUID[:], b.UUID[:]) }
+
+// People are read in pages, in the order in which they were deleted, and only those who were deleted.
 func TestDeletedPeople(t *testing.T) {
 	t.Parallel()
 	r := setUp(t, pgtest.New(t).System(t))
 	var want []id.EndUserID
 	for i := range 7 {
-		if p := r.person(i%3 != 0); i%3 != 0 {
+		if p := r.person(i%3 != 0); i%3 != 0 { // those who were deleted last come first, two at a time
+			r.exec("UPDATE end_users SET deleted_at = date_trunc('day', now()) - $2 * interval '1 minute' WHERE id = $1", p.id, i/3)
 			want = append(want, p.id)
 		}
 	}
-	slices.SortFunc(want, func(a, b id.EndUserID) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
+	slices.SortFunc(want[:2], byID)
+	slices.SortFunc(want[2:], byID)
+	want = append(want[2:], want[:2]...)
 	var got []id.EndUserID
+	var after Person
 	for pages := 0; ; pages++ {
-		after := id.EndUserID{}
-		if pages > 0 {
-			after = got[len(got)-1]
-		}
 		page, err := NewSweep(r.pool).DeletedPeople(t.Context(), after, 3)
 		if err != nil || pages > 2 {
 			t.Fatal(pages, err)
 		}
 		for _, p := range page {
-			got = append(got, p.ID)
+			got, after = append(got, p.ID), p
 		}
 		if len(page) < 3 {
 			break
@@ -354,7 +356,7 @@ func TestALookIsBounded(t *testing.T) {
 			args []any
 			find int
 		}{
-			"erase_whose":         {[]any{id.EndUserID{}, 200}, 1},
+			"erase_whose":         {[]any{time.Time{}, id.EndUserID{}, 200}, 1},
 			"erase_threads":       {[]any{tenants, ids, lines(everywhere), 50, 50 * lookAhead}, 50},
 			"erase_runs":          {[]any{tenants, ids, 50, settled}, 50},
 			"erase_conversations": {[]any{tenants, ids, 50, settled}, 50},

@@ -682,19 +682,3 @@ func TestAPassReadsItsShardsOnly(t *testing.T) {
 		})
 	}
 }
-
-func TestOldIdempotencyRowsGoInBatches(t *testing.T) {
-	db := pgtest.New(t)
-	r := setUp(t, db.System(t))
-	for i := range 6 {
-		r.exec(`INSERT INTO idempotency (tenant_id, digest, fingerprint, status, response, created_at)
-			VALUES ($1, sha256($2::text::bytea), sha256('x'), 202, '', now() - make_interval(hours => $3))`, r.tenant, fmt.Sprint(i), 20+2*i)
-	}
-	s := NewSweep(r.pool)
-	for _, want := range []int{2, 1, 0} { // 26, 28, 30 hours; 20, 22 and 24 (not older yet by a hair) stay
-		n, err := s.DropIdempotency(t.Context(), 2, 25*time.Hour)
-		if err != nil || n != want {
-			t.Errorf("dropped %d, %v; want %d", n, err, want)
-		}
-	}
-}

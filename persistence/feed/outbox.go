@@ -13,12 +13,8 @@ import (
 )
 
 var (
-	dueEndpointsSQL   = queries.Get("due_endpoints")
-	byIndexSQL        = queries.Get("by_index")
-	dropDeliveriesSQL = queries.Get("drop_deliveries")
-	dropUnheardSQL    = queries.Get("drop_unheard")
-	dropListenersSQL  = queries.Get("drop_listeners")
-	endDisabledSQL    = queries.Get("end_disabled")
+	dueEndpointsSQL = queries.Get("due_endpoints")
+	byIndexSQL      = queries.Get("by_index")
 )
 
 // DueEndpoint is a webhook endpoint that has a delivery to begin.
@@ -67,30 +63,6 @@ func (s *Sweep) DueEndpoints(ctx context.Context, shards []id.Shard, after id.We
 	}
 	p.More = place == limit
 	return p, nil
-}
-
-// DropDeliveries deletes up to limit deliveries that have ended and are older than
-// age, and says how many it found.
-func (s *Sweep) DropDeliveries(ctx context.Context, limit int, age time.Duration) (int, error) {
-	return s.byIndex(ctx, "drop old deliveries", dropDeliveriesSQL, limit, age)
-}
-
-// DropListeners deletes up to limit deliveries of listeners that have expired, and up
-// to limit such listeners that have none, and says how many rows that were.
-func (s *Sweep) DropListeners(ctx context.Context, limit int) (int, error) {
-	unheard, err := s.byIndex(ctx, "drop deliveries of expired listeners", dropUnheardSQL, limit)
-	if err != nil {
-		return 0, err
-	}
-	listeners, err := s.byIndex(ctx, "drop expired listeners", dropListenersSQL, limit)
-	return unheard + listeners, err
-}
-
-// EndDisabled fails up to limit deliveries that are pending although their endpoint is
-// disabled, and says how many it found: a commit that was under way while it was
-// disabled may have put them there.
-func (s *Sweep) EndDisabled(ctx context.Context, limit int) (int, error) {
-	return s.byIndex(ctx, "end deliveries of disabled endpoints", endDisabledSQL, limit)
 }
 
 // byIndex changes rows and says how many.

@@ -13,15 +13,14 @@ import (
 )
 
 var (
-	claimTimersSQL     = queries.Get("claim_timers")
-	foreignTimersSQL   = queries.Get("foreign_timers")
-	claimedForeignSQL  = queries.Get("claimed_foreign")
-	releaseTimersSQL   = queries.Get("release_timers")
-	returnTimersSQL    = queries.Get("return_timers")
-	inOrderSQL         = queries.Get("in_order")
-	openRunsSQL        = queries.Get("open_runs")
-	dropIdempotencySQL = queries.Get("drop_idempotency")
-	runningSQL         = queries.Get("running")
+	claimTimersSQL    = queries.Get("claim_timers")
+	foreignTimersSQL  = queries.Get("foreign_timers")
+	claimedForeignSQL = queries.Get("claimed_foreign")
+	releaseTimersSQL  = queries.Get("release_timers")
+	returnTimersSQL   = queries.Get("return_timers")
+	inOrderSQL        = queries.Get("in_order")
+	openRunsSQL       = queries.Get("open_runs")
+	runningSQL        = queries.Get("running")
 )
 
 // Sweep reads and claims over all tenants.
@@ -197,16 +196,6 @@ func lines(shards []id.Shard) []int32 {
 		out[i] = int32(s)
 	}
 	return out
-}
-
-// DropIdempotency deletes up to limit idempotency rows older than age and says
-// how many it found.
-func (s *Sweep) DropIdempotency(ctx context.Context, limit int, age time.Duration) (int, error) {
-	tag, err := s.pool.Exec(ctx, dropIdempotencySQL, limit, age)
-	if err != nil {
-		return 0, fmt.Errorf("drop old idempotency rows: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
 }
 
 // Running are the runs of a tenant that are running.

@@ -108,8 +108,7 @@ func (s *Store) UseSession(ctx context.Context, t id.TenantID, session id.Sessio
 	})
 }
 
-// CreateSession begins a session of a user and takes away what ended long ago.
-// With a hash the user's password must still be that one; ok is false when it is
+// CreateSession begins a session of a user. With a hash the user's password must still be that one; ok is false when it is
 // not, or when there is no such user any more. How says how he logged in.
 func (t *Tx) CreateSession(ctx context.Context, u id.UserID, hash *string, how string, now time.Time) (k Token, ok bool, err error) {
 	k = mintToken(t.tenant)
@@ -120,12 +119,6 @@ func (t *Tx) CreateSession(ctx context.Context, u id.UserID, hash *string, how s
 	}
 	if n == 0 {
 		return Token{}, false, nil
-	}
-	if _, err := t.exec(ctx, "sessions_dead", t.tenant, now.Add(-SessionIdle), now.Add(-SessionLife)); err != nil {
-		return Token{}, false, fmt.Errorf("delete old sessions: %w", err)
-	}
-	if _, err := t.exec(ctx, "links_dead", t.tenant, now); err != nil {
-		return Token{}, false, fmt.Errorf("delete old login links: %w", err)
 	}
 	return k, true, t.Audit(ctx, "auth.login", "user", u.UUID, map[string]string{"method": how})
 }

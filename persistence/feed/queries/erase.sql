@@ -5,7 +5,7 @@
 -- in any other way. So a look costs what it finds, whatever the tables hold.
 
 -- name: erase_whose
-SELECT tenant_id, id FROM end_users WHERE deleted_at IS NOT NULL AND id > $1 ORDER BY id LIMIT $2;
+SELECT tenant_id, id, deleted_at FROM end_users WHERE deleted_at IS NOT NULL AND (deleted_at, id) > ($1, $2::uuid) ORDER BY deleted_at, id LIMIT $3;
 
 -- Of all that are to be deleted only the first ones are looked at: whoever owns those
 -- deletes them, and then come the next.

@@ -73,12 +73,6 @@ FROM (
 WHERE able OR place = size
 ORDER BY shard, id;
 
--- name: drop_idempotency
-DELETE FROM idempotency i USING (
-  SELECT tenant_id, digest FROM idempotency WHERE created_at < now() - $2::interval LIMIT $1 FOR UPDATE SKIP LOCKED
-) old
-WHERE i.tenant_id = old.tenant_id AND i.digest = old.digest;
-
 -- Running places of a tenant that are taken.
 -- name: running
 SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running';

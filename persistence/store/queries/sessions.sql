@@ -20,11 +20,6 @@ DELETE FROM sessions WHERE tenant_id = $1 AND id = $2
 -- name: sessions_delete
 DELETE FROM sessions WHERE tenant_id = $1 AND user_id = $2
 
--- Sessions that ended by themselves, some at a time.
--- name: sessions_dead
-DELETE FROM sessions WHERE tenant_id = $1 AND id IN (
-  SELECT id FROM sessions WHERE tenant_id = $1 AND (used_at < $2 OR created_at < $3) LIMIT 100 FOR UPDATE SKIP LOCKED)
-
 -- name: link_insert
 INSERT INTO login_links (tenant_id, id, user_id, secret_hash, expires_at) VALUES ($1, $2, $3, $4, now() + $5)
 RETURNING expires_at
@@ -40,7 +35,3 @@ DELETE FROM login_links WHERE tenant_id = $1 AND id = $2
 
 -- name: links_delete
 DELETE FROM login_links WHERE tenant_id = $1 AND user_id = $2
-
--- name: links_dead
-DELETE FROM login_links WHERE tenant_id = $1 AND id IN (
-  SELECT id FROM login_links WHERE tenant_id = $1 AND expires_at < $2 LIMIT 100 FOR UPDATE SKIP LOCKED)

@@ -1,0 +1,81 @@
+package sweep
+
+import (
+	"context"
+	"time"
+
+	"agentsvc/persistence/feed"
+)
+
+const (
+	// retainBatch is how many rows one batch of retention takes at most.
+	retainBatch = 1000
+	// retainConns is how many connections all kinds of retention may use at a time.
+	retainConns = 2
+	// anewEvery is the time between two passes that begin with the oldest row. They find
+	// rows that a pass had to skip; what they read beyond that are index entries of rows
+	// that were deleted since the last vacuum.
+	anewEvery = time.Hour
+)
+
+// retention is one kind of rows that go when they are old enough.
+type retention struct {
+	feed.Retention
+	mark  feed.Mark // where the next pass begins
+	anew  time.Time // when a pass begins with the oldest row again
+	batch int       // how much a pass takes: less after it has failed
+}
+
+// retaining deletes old rows of one kind again and again. share has room for the
+// passes that run at a time.
+func (s *Sweep) retaining(ctx context.Context, r *retention, share chan struct{}) {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var failing trouble
+	for {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case share <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		_, rest, err := s.retain(ctx, r)
+		<-share
+		if ctx.Err() != nil {
+			return
+		}
+		failing.note(s.cfg.Log, "retention of "+r.Name, err)
+		next.Reset(rest)
+	}
+}
+
+// retain takes one batch. It returns how many rows that were, and how long to rest.
+func (s *Sweep) retain(ctx context.Context, r *retention) (n int, rest time.Duration, err error) {
+	if s.cfg.Suspended() {
+		return 0, s.cfg.RetainEvery, nil
+	}
+	now, from, limit := s.cfg.Now(), r.mark, r.batch
+	if !now.Before(r.anew) {
+		from, r.anew = feed.Mark{}, now.Add(anewEvery)
+	}
+	var next feed.Mark
+	err = bounded(ctx, func(ctx context.Context) (err error) {
+		n, next, err = r.Pass(ctx, from, limit)
+		return err
+	})
+	if err != nil { // the next pass begins where the last good one ended
+		r.batch = max(limit/2, 1)
+		return 0, s.cfg.RetainEvery, err
+	}
+	r.mark = next
+	rowsDropped.Add(float64(n))
+	r.batch = min(2*limit, retainBatch)
+	if n >= limit {
+		return n, s.cfg.Every, nil
+	}
+	return n, s.cfg.RetainEvery, nil
+}
