@@ -48,4 +48,8 @@
 // own, behind which no timer waits. It looks at a bounded number of people at a time, in
 // turn, and takes a bounded number of rows of theirs, fewer where that did not end in
 // time; it rests after each look.
+//
+// Stored files that dead processes did not finish, or whose rows they did not commit, are
+// removed by whichever node comes first; once soon after the start of a node, and then
+// about once an hour, all files are compared with the rows that name them.
 package sweep

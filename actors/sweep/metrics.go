@@ -18,11 +18,13 @@ var (
 		Name: "svc_sweep_dropped_rows_total", Help: "Rows that retention deleted."})
 	rowsErased = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_erased_total", Help: "Runs, threads and rows of deleted end users that this node erased."})
+	filesRemoved = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_sweep_files_total", Help: "Unfinished files, and files that no row names, that this node removed."})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_sweep_failures_total", Help: "Ticks, passes of retention, and looks at what deleted end users left behind that failed."})
 )
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{timersTold, runsWoken, endpointsTold, runsQueued, takeovers, rowsDropped, rowsErased, failures}
+	return []prometheus.Collector{timersTold, runsWoken, endpointsTold, runsQueued, takeovers, rowsDropped, rowsErased, filesRemoved, failures}
 }

@@ -48,6 +48,10 @@ type Config struct {
 	Member id.MemberID
 	// Suspended, where set, says that nothing is to be begun now.
 	Suspended func() bool
+	// Files, where set, are looked through for what no row names.
+	Files Files
+	// FilesEvery is the time between two looks at unfinished files, 10 s.
+	FilesEvery time.Duration
 	// Every is the time between two ticks, 250 ms: expiry happens within a second
 	// of its time (open-parts.md, Questions settled).
 	Every time.Duration
@@ -187,6 +191,9 @@ func New(cfg Config) *Sweep {
 	if cfg.RetainEvery <= 0 {
 		cfg.RetainEvery = time.Minute
 	}
+	if cfg.FilesEvery <= 0 {
+		cfg.FilesEvery = 10 * time.Second
+	}
 	if cfg.EraseEvery <= 0 {
 		cfg.EraseEvery = 5 * time.Second
 	}
@@ -222,6 +229,9 @@ func (s *Sweep) Start(context.Context) error {
 		s.wg.Go(func() { s.loop(ctx, l.name, l.bell, l.once) })
 	}
 	s.wg.Go(func() { s.erasing(ctx) })
+	if s.cfg.Files != nil {
+		s.wg.Go(func() { s.tidying(ctx) })
+	}
 	share := make(chan struct{}, retainConns)
 	for _, r := range s.retentions {
 		s.wg.Go(func() { s.retaining(ctx, r, share) })

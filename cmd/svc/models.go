@@ -15,7 +15,6 @@ import (
 	"agentsvc/schemas/id"
 	schema "agentsvc/schemas/model"
 	"agentsvc/transport/model"
-	"agentsvc/transport/platform"
 )
 
 // models asks the model that a manifest names: a tenant's own provider of that
@@ -68,10 +67,19 @@ func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Mode
 type attachments struct{ blobs *blob.Dir }
 
 func (a attachments) Start(_ context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {
-	f, _, err := a.blobs.Open(platform.AttachmentFile(tenant, attachment))
+	f, _, err := a.blobs.Open(store.AttachmentFile(tenant, attachment))
 	if err != nil {
 		return nil, err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, int64(max)))
 	return b, errors.Join(err, f.Close())
 }
+
+// files joins the directory of files with the rows that name them.
+type files struct {
+	blobs *blob.Dir
+	rows  *store.Files
+}
+
+func (f files) Sweep(ctx context.Context) (int, error) { return f.blobs.Sweep(ctx, f.rows) }
+func (f files) Walk(ctx context.Context) (int, error)  { return f.blobs.Walk(ctx, f.rows) }

@@ -107,7 +107,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := blob.New(filepath.Join(c.DataDir, "blobs"))
+	self := id.MemberID{UUID: id.NewAnywhere()}
+	blobs, err := blob.New(filepath.Join(c.DataDir, "blobs"), self.String())
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,6 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		metrics.MustRegister(cs...)
 	}
 
-	self := id.MemberID{UUID: id.NewAnywhere()}
 	mesh, err := s.openMesh(c, self, log)
 	if err != nil {
 		return nil, err
@@ -262,7 +262,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	node.Serve(limit.ServiceRecall, ledger.Served)
 	node.Serve(stream.Service, hubs.ServeWatch)
 	node.Serve(serviceRevoked, rev.serve)
-	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Log: log})
+	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Files: files{blobs, store.NewFiles(pools.system)}, Log: log})
 	node.OnChange(func(c cluster.Change) { sweeper.Gained(c.Gained) })
 	if err := node.Start(ctx); err != nil {
 		return nil, err

@@ -2,10 +2,14 @@
 // screenshots.
 //
 // It owns the directory. A blob appears under its key whole and durable or not
-// at all; what a kill leaves half-written lies apart under .tmp, until Sweep. Keys
-// cannot lead out of the directory, whatever is in it. There is no index and no
-// lock: who may read which key is the database's to say, and of two concurrent
-// Puts to one key one wins.
+// at all. Keys cannot lead out of the directory, whatever is in it. There is no index and
+// no lock: the database says who may read which key, and of two concurrent Puts to one
+// key one wins.
+//
+// Several processes may share the directory. Each writes under .tmp in files that carry
+// its name: what it has not finished, and for each blob whose row may not be committed yet
+// a note with the blob's key. So Sweep can tell what dead processes left from what living
+// ones are about to commit, without clocks and without a look at all blobs.
 package blob
 
 import (
@@ -20,6 +24,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -40,10 +45,25 @@ const (
 
 // Dir is a directory of blobs. It is safe for concurrent use, by several
 // processes too.
-type Dir struct{ root *os.Root }
+type Dir struct {
+	root  *os.Root
+	owner string
 
-// New opens the directory and makes it where it is missing.
-func New(dir string) (*Dir, error) {
+	mu      sync.Mutex          // guards the fields below
+	writing map[string]bool     // files under .tmp that Puts write now
+	notes   map[string][]string // by key: notes of blobs whose row may not be committed yet
+	doubts  []doubt             // blobs of which nobody knows whether the row was committed
+}
+
+// doubt is a blob whose row may or may not be committed, since a moment.
+type doubt struct {
+	key   string
+	since time.Time
+}
+
+// New opens the directory and makes it where it is missing. owner names this process
+// among all that share the directory, in letters, digits and dashes.
+func New(dir, owner string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of files: %w", err)
 	}
@@ -55,7 +75,7 @@ func New(dir string) (*Dir, error) {
 		root.Close()
 		return nil, fmt.Errorf("make the directory of unfinished files: %w", err)
 	}
-	return &Dir{root}, nil
+	return &Dir{root: root, owner: owner, writing: map[string]bool{}, notes: map[string][]string{}}, nil
 }
 
 // ID names the directory, whoever opens it: the first call gives it a name.
@@ -87,17 +107,13 @@ func (d *Dir) Close() error { return d.root.Close() }
 
 // Put stores what r gives under key, replacing what was there, and answers its
 // size and SHA-256. More than max bytes are ErrTooLarge; after any error the key
-// holds what it held before.
+// holds what it held before. After a success the caller commits the row that names the
+// key, and calls Settle.
 func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
 	if err := check(key); err != nil {
 		return 0, sum, err
 	}
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return 0, sum, err
-	}
-	unfinished := path.Join(temporary, hex.EncodeToString(random[:]))
-	f, err := d.root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	unfinished, err := d.begin()
 	if err != nil {
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
@@ -105,7 +121,12 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size
 		if err != nil {
 			d.root.Remove(unfinished)
 		}
+		d.done(unfinished)
 	}()
+	f, err := d.root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
 	hash := sha256.New()
 	size, err = io.Copy(io.MultiWriter(f, hash), io.LimitReader(reader{ctx, r}, max+1))
 	if err == nil && size > max {
@@ -121,10 +142,15 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size
 	if err := d.makeParents(parent); err != nil {
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
-	if err := d.root.Rename(unfinished, key); err != nil {
+	if err := d.note(key); err != nil { // before anybody can see the blob
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
-	if err := d.sync(parent); err != nil {
+	err = d.root.Rename(unfinished, key)
+	if err == nil {
+		err = d.sync(parent)
+	}
+	if err != nil {
+		d.Settle(key, true)
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
 	return size, [sha256.Size]byte(hash.Sum(nil)), nil
@@ -167,26 +193,6 @@ func (d *Dir) Delete(key string) error {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	return nil
-}
-
-// Sweep removes what Puts of dead processes left that began before the given
-// time, and answers how many files it removed.
-func (d *Dir) Sweep(before time.Time) (removed int, err error) {
-	entries, err := fs.ReadDir(d.root.FS(), temporary)
-	if err != nil {
-		return 0, fmt.Errorf("look for unfinished files: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !info.ModTime().Before(before) {
-			continue // it has just been finished, or is being written
-		}
-		if err := d.root.Remove(path.Join(temporary, e.Name())); err != nil && !absent(err) {
-			return removed, fmt.Errorf("remove an unfinished file: %w", err)
-		}
-		removed++
-	}
-	return removed, nil
 }
 
 // makeParents makes the directories of a key, each durably.

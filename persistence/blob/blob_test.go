@@ -12,13 +12,12 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 )
 
 func open(t testing.TB) (*Dir, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "blobs")
-	d, err := New(dir)
+	d, err := New(dir, "one")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +26,13 @@ func open(t testing.TB) (*Dir, string) {
 }
 
 func put(t *testing.T, d *Dir, key, content string) {
+	t.Helper()
+	leave(t, d, key, content)
+	d.Settle(key, true)
+}
+
+// leave puts a blob and does not commit its row.
+func leave(t *testing.T, d *Dir, key, content string) {
 	t.Helper()
 	if _, _, err := d.Put(t.Context(), key, strings.NewReader(content), 1<<20); err != nil {
 		t.Fatal(err)
@@ -69,6 +75,7 @@ func TestWhatIsPutIsRead(t *testing.T) {
 	if err != nil || size != int64(len(content)) || sum != sha256.Sum256(content) {
 		t.Fatalf("%d bytes, %x, %v", size, sum, err)
 	}
+	d.Settle(key, true)
 	if got := get(t, d, key); got != string(content) {
 		t.Error("something else is read")
 	}
@@ -234,36 +241,13 @@ func TestConcurrentPutsLeaveOneOfThemWhole(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	d.Settle(key, true)
 	got := get(t, d, key)
 	if len(got) != 100_000 || strings.Count(got, got[:1]) != len(got) {
 		t.Errorf("%d bytes, mixed", len(got))
 	}
 	if left := unfinished(t, dir); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-func TestSweepRemovesWhatDeadProcessesLeft(t *testing.T) {
-	d, dir := open(t)
-	put(t, d, key, "kept")
-	now := time.Now()
-	for name, age := range map[string]time.Duration{"old": 25 * time.Hour, "young": time.Hour} {
-		path := filepath.Join(dir, temporary, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, now.Add(-age), now.Add(-age)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n, err := d.Sweep(now.Add(-24 * time.Hour)); err != nil || n != 1 {
-		t.Fatalf("%d removed, %v", n, err)
-	}
-	if left := unfinished(t, dir); len(left) != 1 || left[0].Name() != "young" {
-		t.Errorf("left: %v", left)
-	}
-	if get(t, d, key) != "kept" {
-		t.Error("a blob was swept")
 	}
 }
 
@@ -288,7 +272,7 @@ func TestID(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range names {
 		wg.Go(func() {
-			d, err := New(at)
+			d, err := New(at, "one")
 			if err != nil {
 				t.Error(err)
 				return
@@ -305,7 +289,7 @@ func TestID(t *testing.T) {
 			t.Errorf("%q", names)
 		}
 	}
-	other, err := New(t.TempDir())
+	other, err := New(t.TempDir(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,11 +27,6 @@ func (p *Platform) attachmentRoutes(t *edge.Table) {
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}/content", ID: "downloadAttachment", Summary: "Download a file", Tag: tag, Role: lifecycle.RoleMember}, p.download)
 }
 
-// AttachmentFile is the key of an attachment's file.
-func AttachmentFile(t id.TenantID, a id.AttachmentID) string {
-	return "attachments/" + t.String() + "/" + a.String()
-}
-
 // createAttachment stores the file first: a row without its file would be a
 // broken promise, a file without its row is only lost room.
 func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *nothing, up *edge.Upload) (_ *api.Attachment, err error) {
@@ -40,15 +35,17 @@ func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *noth
 		return nil, err
 	}
 	a := store.NewAttachment{ID: id.AttachmentID{UUID: id.NewAnywhere()}, Name: f.Name, MediaType: f.MediaType}
-	key := AttachmentFile(c.Tenant, a.ID)
+	key := store.AttachmentFile(c.Tenant, a.ID)
 	if a.SizeBytes, a.SHA256, err = p.Files.Put(ctx, key, f, edge.MaxAttachment); err != nil {
 		return nil, err
 	}
 	defer func() {
 		// Of a commit whose outcome is not known the row may be there.
-		if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		known := !errors.Is(err, store.ErrUnavailable)
+		if err != nil && known {
 			err = errors.Join(err, p.Files.Delete(key))
 		}
+		p.Files.Settle(key, known)
 	}()
 	if _, err := up.Next(); !errors.Is(err, io.EOF) {
 		return nil, err
@@ -67,7 +64,7 @@ func (p *Platform) download(ctx context.Context, c *edge.Caller, in *oneAttachme
 	if err != nil {
 		return nil, err
 	}
-	body, size, err := p.Files.Open(AttachmentFile(c.Tenant, in.ID))
+	body, size, err := p.Files.Open(store.AttachmentFile(c.Tenant, in.ID))
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,9 @@ type Files interface {
 	Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error)
 	Open(key string) (io.ReadSeekCloser, int64, error)
 	Delete(key string) error
+	// Settle says that the row of a stored file is committed, or never will be; known is
+	// false where nobody knows which.
+	Settle(key string, known bool)
 }
 
 // URLGuard says whether the service may be sent to a URL. The text of a refusal

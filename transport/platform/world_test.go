@@ -227,7 +227,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, db: pgtest.New(t)}
 	v := vault.New(vault.NewSecret32([32]byte{1}))
-	files, err := blob.New(t.TempDir())
+	files, err := blob.New(t.TempDir(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func (w *world) newParty() (p party) {
 		w.must(err)
 		p.provider = m.ID
 		p.attachment = id.AttachmentID{UUID: id.NewAnywhere()}
-		size, sum, err := w.Files.Put(ctx, AttachmentFile(p.tenant, p.attachment), strings.NewReader("hello"), 100)
+		size, sum, err := w.Files.Put(ctx, store.AttachmentFile(p.tenant, p.attachment), strings.NewReader("hello"), 100)
 		w.must(err)
 		_, err = tx.CreateAttachment(ctx, store.NewAttachment{ID: p.attachment, Name: "hello.html", MediaType: "text/html", SizeBytes: size, SHA256: sum})
 		return nil, err
