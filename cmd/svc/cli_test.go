@@ -89,6 +89,9 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 80*time.Second)
 	n := newNode(t)
+	if out, code := n.svc("migrate"); code != 0 {
+		t.Fatalf("migrate: %s", out)
+	}
 	tenant := ""
 	var keys []string
 	emails := 0

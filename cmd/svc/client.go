@@ -40,6 +40,8 @@ type apiError struct {
 	Code   string `json:"code"`
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
+	// RetryAfter is in seconds, 0 where the problem names no time.
+	RetryAfter int `json:"retry_after"`
 }
 
 func (e *apiError) Error() string {
@@ -84,6 +86,25 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 		return nil
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// patient is call that waits as long as the service says while the tenant's bucket
+// is empty or the service is busy.
+func (c *client) patient(ctx context.Context, method, path string, body, out any) error {
+	for {
+		err := c.call(ctx, method, path, body, out)
+		var p *apiError
+		if !errors.As(err, &p) || p.RetryAfter == 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
+			return err
+		}
+		t := time.NewTimer(time.Duration(p.RetryAfter) * time.Second)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
 }
 
 // pages reads up to most items of a list, page by page, and says whether there

@@ -68,7 +68,7 @@ func onMembers(cmd *cobra.Command, work func(ctx context.Context, pool *pg.Pool,
 	if err != nil {
 		return err
 	}
-	return withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
+	return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
 		all, err := membership.List(ctx, pool)
 		if err != nil {
 			return err

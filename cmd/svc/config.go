@@ -68,7 +68,7 @@ func (s setting) flag() string {
 func (c *Config) settings() []setting {
 	return []setting{
 		{env: "SVC_ADDR", value: "127.0.0.1:8080", usage: "address of the HTTP edge", set: hostPort(&c.Addr)},
-		{env: "SVC_PUBLIC_URL", usage: "base URL shown to clients (default http:// and the address)", set: baseURL(&c.PublicURL)},
+		{env: "SVC_PUBLIC_URL", usage: "base URL that clients use (default in development: http:// and the address)", set: baseURL(&c.PublicURL)},
 		{env: "SVC_ENV", value: "development", usage: "development or production", set: c.setEnv},
 		{env: "SVC_DATA_DIR", value: "./data", usage: "private Postgres, uploads, generated development secrets", set: text(&c.DataDir)},
 		{env: "SVC_DATABASE_URL", usage: "a Postgres URL; empty starts a private Postgres in the data directory", set: text(&c.DatabaseURL), secret: true},
@@ -138,13 +138,39 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 	if err := c.clusterNeeds(); err != nil {
 		return err
 	}
-	if c.PublicURL == "" {
-		c.PublicURL = "http://" + c.Addr
+	if c.PublicURL == "" && !c.Production {
+		c.PublicURL = "http://" + dialable(c.Addr)
 	}
 	if c.Production && c.MasterKey == "" {
 		return errors.New("SVC_MASTER_KEY: production needs one; make it with: openssl rand -base64 32")
 	}
 	return nil
+}
+
+// reachable returns an error if clients cannot use the public address: hook and
+// login links, cookies and the widget's script carry it. Production has no default.
+func (c *Config) reachable() error {
+	if c.PublicURL == "" {
+		return errors.New("SVC_PUBLIC_URL: production needs the address that clients use, such as https://agents.example.com")
+	}
+	u, err := url.Parse(c.PublicURL)
+	if err != nil {
+		return fmt.Errorf("SVC_PUBLIC_URL: %w", err)
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "" || err == nil && ip.Unmap().IsUnspecified() {
+		return fmt.Errorf("SVC_PUBLIC_URL: %s is an address to listen on, and no client can call it: set the address that clients use, such as https://agents.example.com", c.PublicURL)
+	}
+	return nil
+}
+
+// onlyLocal reports whether the public address leads other machines to themselves.
+func (c *Config) onlyLocal() bool {
+	u, err := url.Parse(c.PublicURL)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // given is what the flags said, as the environment would say it.

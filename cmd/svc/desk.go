@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
 	"agentsvc/transport/mcp/demo"
 )
 
@@ -18,23 +23,37 @@ const sampleServer = "demo"
 // loopback is what a first look may reach beside public addresses.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// desk is the demo tool server of svc dev: an order desk in memory, with a token
-// and a port that are new at each start.
+// desk is the demo tool server of svc dev: an order desk in memory. Its token and,
+// while it is free, its port stay the same over restarts.
 type desk struct {
-	url, token string
-	server     *http.Server
-	done       chan error
+	url    string
+	sample *sample
+	server *http.Server
+	done   chan error
 }
 
-func openDesk() (*desk, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func openDesk(s *sample) (*desk, error) {
+	l, err := net.Listen("tcp", lastDesk(s.DeskURL))
+	if err != nil {
+		l, err = net.Listen("tcp", anyPort)
+	}
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{url: "http://" + l.Addr().String() + "/mcp", token: rand.Text(), done: make(chan error, 1)}
-	d.server = &http.Server{Handler: demo.New(d.token).Handler(), ReadHeaderTimeout: 10 * time.Second}
+	d := &desk{url: "http://" + l.Addr().String() + "/mcp", sample: s, done: make(chan error, 1)}
+	d.server = &http.Server{Handler: demo.New(s.DeskToken).Handler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { d.done <- d.server.Serve(l) }()
 	return d, nil
+}
+
+const anyPort = "127.0.0.1:0"
+
+// lastDesk is the address that the demo server of the last start had.
+func lastDesk(deskURL string) string {
+	if u, err := url.Parse(deskURL); err == nil && u.Port() != "" {
+		return net.JoinHostPort("127.0.0.1", u.Port())
+	}
+	return anyPort
 }
 
 func (d *desk) close() {
@@ -42,37 +61,60 @@ func (d *desk) close() {
 	<-d.done
 }
 
-// tools registers the desk as the tenant's tool server, with its present address
-// and token: every tool is granted, and a refund needs an approval.
-func (s *sample) tools(ctx context.Context, api *client, d *desk) error {
-	credentials := map[string]any{"token": d.token}
-	if s.ConnectionID != "" {
-		err := errors.Join(
-			api.call(ctx, http.MethodPatch, "/v1/mcp-servers/"+s.ServerID, map[string]any{"endpoint": d.url}, nil),
-			api.call(ctx, http.MethodPatch, "/v1/connections/"+s.ConnectionID, map[string]any{"credentials": credentials}, nil))
-		var gone *apiError
-		if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
-			return nil // somebody removed it: it stays removed
+// makeTools registers the desk as the tenant's tool server: every tool is granted,
+// and a refund needs an approval. A server that somebody removed since stays removed.
+func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, url string) error {
+	if s.ServerID != "" {
+		return nil
+	}
+	servers, err := view.Servers(ctx, id.ServerID{}, store.All)
+	if err != nil {
+		return err
+	}
+	for _, there := range servers {
+		if there.Slug == sampleServer { // the file was lost: the desk has another token now
+			if err := tx.DeleteServer(ctx, there.ID); err != nil {
+				return err
+			}
 		}
+	}
+	server, err := tx.CreateServer(ctx, &api.MCPServerCreate{Slug: sampleServer, Name: "Order desk (demo)", Transport: tool.HTTP, Endpoint: url, AuthKind: tool.AuthBearer})
+	if err != nil {
 		return err
 	}
-	var server, connection struct{ ID string }
-	if err := api.call(ctx, http.MethodPost, "/v1/mcp-servers", map[string]any{
-		"slug": sampleServer, "name": "Order desk (demo)", "transport": "http", "endpoint": d.url, "auth_kind": "bearer"}, &server); err != nil {
+	connection, err := tx.CreateConnection(ctx, &api.ConnectionCreate{MCPServerID: server.ID, Name: "Demo token",
+		Credentials: api.ConnectionCredentials{Token: &s.DeskToken}, CredentialMeta: api.Object(`{"label":"made by svc dev"}`)})
+	if err != nil {
 		return err
 	}
-	if err := api.call(ctx, http.MethodPost, "/v1/connections", map[string]any{
-		"mcp_server_id": server.ID, "name": "Demo token", "credentials": credentials, "credential_meta": map[string]any{"label": "made by svc dev"}}, &connection); err != nil {
+	if _, err := tx.CreateGrant(ctx, &api.ToolGrantCreate{Source: api.ToolSource(tool.MCP), MCPServerID: &server.ID, ToolPattern: "orders.*", Effect: tool.Allow}); err != nil {
 		return err
 	}
-	if err := api.call(ctx, http.MethodPost, "/v1/tool-grants", map[string]any{
-		"source": "mcp", "mcp_server_id": server.ID, "tool_pattern": "orders.*", "effect": "allow"}, nil); err != nil {
+	s.ServerID, s.ConnectionID, s.DeskURL = server.ID.String(), connection.ID.String(), url
+	policies, err := view.Policies(ctx, id.PolicyID{}, store.All)
+	if err != nil {
 		return err
 	}
-	if err := api.call(ctx, http.MethodPost, "/v1/approval-policies", map[string]any{
-		"name": "Refunds are decided by people", "tool_pattern": sampleServer + ".orders.refund", "risk": "high"}, nil); err != nil {
-		return err
+	const refunds = sampleServer + ".orders.refund"
+	for _, p := range policies {
+		if p.ToolPattern == refunds {
+			return nil
+		}
 	}
-	s.ServerID, s.ConnectionID = server.ID, connection.ID
-	return nil
+	risk := lifecycle.RiskHigh
+	_, err = tx.CreatePolicy(ctx, &api.ApprovalPolicyCreate{Name: "Refunds are decided by people", ToolPattern: refunds, Risk: &risk})
+	return err
+}
+
+// moveDesk tells the service the desk's address where its former port was taken.
+func (s *sample) moveDesk(ctx context.Context, api *client, url string) error {
+	err := api.patient(ctx, http.MethodPatch, "/v1/mcp-servers/"+s.ServerID, map[string]any{"endpoint": url}, nil)
+	if err == nil { // another address drops the credential
+		err = api.patient(ctx, http.MethodPatch, "/v1/connections/"+s.ConnectionID, map[string]any{"credentials": map[string]any{"token": s.DeskToken}}, nil)
+	}
+	var gone *apiError
+	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
+		return nil // somebody removed it: it stays removed
+	}
+	return err
 }

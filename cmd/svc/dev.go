@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +19,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/embed"
+	"agentsvc/schemas/id"
 )
 
 // sample is what svc dev makes on its first start and keeps in the data
@@ -35,7 +41,10 @@ type sample struct {
 	// EmbedKey is the publishable key of the demo page.
 	EmbedKey   string `json:"embed_key,omitempty"`
 	EmbedKeyID string `json:"embed_key_id,omitempty"`
-	DataDir    string `json:"data_dir"`
+	// The address and token of the demo tool server, kept over restarts.
+	DeskURL   string `json:"desk_url,omitempty"`
+	DeskToken string `json:"desk_token,omitempty"`
+	DataDir   string `json:"data_dir"`
 	// Nodes are the addresses behind the balancer, where there are several.
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -70,6 +79,9 @@ func devCommand() *cobra.Command {
 		case *nodes > 1 && c.MetricsAddr != "":
 			return errors.New("--nodes: several nodes have no one SVC_METRICS_ADDR: unset it, and each has /metrics on its own address")
 		}
+		if err := c.reachable(); err != nil {
+			return err
+		}
 		if len(c.OutboundAllow) == 0 { // tool servers of a first look are on this machine
 			c.OutboundAllow = loopback
 		}
@@ -77,7 +89,11 @@ func devCommand() *cobra.Command {
 			c.LogLevel = zerolog.WarnLevel // the output is the calls to paste
 		}
 		return does(func(cmd *cobra.Command, _ []string) error {
-			desk, err := openDesk()
+			kept, err := openSample(c.DataDir)
+			if err != nil {
+				return err
+			}
+			desk, err := openDesk(kept)
 			if err != nil {
 				return err
 			}
@@ -105,85 +121,226 @@ func devCommand() *cobra.Command {
 	return cmd
 }
 
-// seed makes what is missing of the sample. It talks to the running node as a
-// tenant's back end would; only the tenant itself comes from the management.
+// seed makes what is missing of the sample. What must outlive a kill is written to
+// the data directory before it is used: the tenant's id, its API key and the demo
+// server's token; what the database makes is one transaction. So there is one
+// development tenant, however often and at whatever point a start is cut short.
 func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
-	file := filepath.Join(c.DataDir, sampleFile)
-	s := new(sample)
-	b, err := os.ReadFile(file)
+	s := d.sample
+	err := withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+		keys, err := unlock(ctx, c, pool, false)
+		if err != nil {
+			return err
+		}
+		return s.make(ctx, store.System(pool, keys), c.PublicURL, d.url)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.save(); err != nil {
+		return nil, err
+	}
+	// The node has begun, so what changes goes through its API, and is kept once it is
+	// done there.
+	api := &client{base: "http://" + dialable(c.Addr), key: s.APIKey, tenant: s.TenantID, http: &http.Client{Timeout: 30 * time.Second}}
+	if s.DeskURL != d.url {
+		if err := s.moveDesk(ctx, api, d.url); err != nil {
+			return nil, err
+		}
+		s.DeskURL = d.url
+	}
+	if s.URL != c.PublicURL {
+		if err := s.moveWidget(ctx, api, c.PublicURL); err != nil {
+			return nil, err
+		}
+		s.URL = c.PublicURL
+	}
+	return s, s.save()
+}
+
+// openSample reads what an earlier start left in the data directory, or plans a new
+// sample and keeps the plan.
+func openSample(dir string) (*sample, error) {
+	s := &sample{DataDir: dir}
+	b, err := os.ReadFile(filepath.Join(dir, sampleFile))
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(b, s); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, sampleFile), err)
 		}
-	case errors.Is(err, os.ErrNotExist):
-		made, err := createTenant(ctx, c, newTenant{Name: "Development", OwnerEmail: "owner@localhost.localdomain"})
-		if err != nil {
-			return nil, err
-		}
-		s.TenantID, s.OwnerID, s.APIKey = made.TenantID.String(), made.OwnerID.String(), made.APIKey
-	default:
+		s.DataDir = dir
+	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	}
-	before := s.URL
-	s.URL, s.DataDir = c.PublicURL, c.DataDir
-	api := &client{base: "http://" + dialable(c.Addr), key: s.APIKey, tenant: s.TenantID, http: &http.Client{Timeout: 30 * time.Second}}
-	if s.AgentID == "" {
-		var made struct{ Agent struct{ ID string } }
-		if err := api.call(ctx, http.MethodPost, "/v1/agents", map[string]any{
-			"name": "Hello", "slug": sampleAgent, "emoji": "👋", "description": "The sample agent of svc dev, on the built-in simulated model.",
-			"manifest": map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample.",
-				"tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}},
-		}, &made); err != nil {
-			return nil, err
-		}
-		if err := api.call(ctx, http.MethodPost, "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil); err != nil {
-			return nil, err
-		}
-		s.AgentID = made.Agent.ID
+	if s.APIKey == "" {
+		s.APIKey = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
 	}
-	if err := s.tools(ctx, api, d); err != nil {
+	if s.DeskToken == "" {
+		s.DeskToken = rand.Text()
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
-	if err := s.widget(ctx, api, before); err != nil {
-		return nil, err
-	}
-	if b, err = json.Marshal(s); err != nil {
-		return nil, err
-	}
-	return s, os.WriteFile(file, b, 0o600)
+	return s, s.save()
 }
 
-// widget makes the key of the demo page, which is used from the service's own origin
-// and from pages on this machine. Where the service has not the address of its last
-// start, the key's origins go with it; those that somebody added stay.
-func (s *sample) widget(ctx context.Context, api *client, before string) error {
-	origins, err := demoOrigins(s.URL)
+// save keeps the sample: the file is the former or the new one, never a part.
+func (s *sample) save() error {
+	kept := *s
+	kept.Nodes = nil
+	b, err := json.Marshal(kept)
 	if err != nil {
 		return err
 	}
-	if s.EmbedKeyID != "" {
-		return s.moveWidget(ctx, api, before, origins)
-	}
-	var made struct{ ID, Key string }
-	if err := api.call(ctx, http.MethodPost, "/v1/embed-keys", map[string]any{
-		"agent_id": s.AgentID, "name": "Demo page", "allowed_origins": origins,
-		"config": map[string]any{"greeting": "Hello! I am a sample, on the built-in simulated model. What I stream quotes what you say.",
-			"starter_prompts": []string{"What can you do?", "/say A **bold** word and `code`.", "/call orders.list {}"}},
-	}, &made); err != nil {
+	f, err := os.CreateTemp(s.DataDir, ".dev-*.json") // mode 0600
+	if err != nil {
 		return err
 	}
-	s.EmbedKeyID, s.EmbedKey = made.ID, made.Key
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(s.DataDir, sampleFile))
+}
+
+// devTenant is how a development tenant is found whose file was lost.
+const devTenant = "Development"
+
+// make makes the tenant and its parts, or finds those that are there. url is the
+// service's public address, desk the demo tool server's.
+func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk string) error {
+	if s.TenantID == "" {
+		tenants, err := sys.Tenants(ctx)
+		if err != nil {
+			return err
+		}
+		s.TenantID = id.NewAnywhere().String()
+		for _, t := range tenants {
+			if t.Name == devTenant {
+				s.TenantID = t.ID.String()
+				break
+			}
+		}
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	u, err := id.Parse(s.TenantID)
+	if err != nil {
+		return fmt.Errorf("%s: tenant_id: %w", sampleFile, err)
+	}
+	tenant := id.TenantID{UUID: u}
+	made, err := sys.EnsureTenant(ctx, store.NewTenant{ID: tenant, Name: devTenant, OwnerEmail: "owner@localhost.localdomain", KeyName: "svc dev", Secret: s.APIKey})
+	if err != nil {
+		return err
+	}
+	if made { // the file is of another database: nothing else of it is there
+		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
+	}
+	view := sys.View(tenant)
+	return sys.Change(ctx, store.By{Tenant: tenant, Actor: systemActor}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		if err := s.makeAgent(ctx, view, tx); err != nil {
+			return nil, err
+		}
+		if err := s.makeTools(ctx, view, tx, desk); err != nil {
+			return nil, err
+		}
+		return nil, s.makeWidget(ctx, view, tx, url)
+	})
+}
+
+// makeAgent makes the published sample agent. One that somebody archived since stays
+// archived.
+func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx) error {
+	if s.AgentID != "" {
+		return nil
+	}
+	agents, err := view.Agents(ctx, id.AgentID{}, store.All)
+	if err != nil {
+		return err
+	}
+	for _, a := range agents {
+		if a.Slug == sampleAgent {
+			s.AgentID = a.ID.String()
+			return nil
+		}
+	}
+	slug := sampleAgent
+	a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Hello", Slug: &slug, Emoji: "👋", Description: "The sample agent of svc dev, on the built-in simulated model."})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal(map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample.",
+		"tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}})
+	if err != nil {
+		return err
+	}
+	if _, _, err := tx.CreateVersion(ctx, a.ID, manifest); err != nil {
+		return err
+	}
+	if _, _, err := tx.Publish(ctx, a.ID, 1); err != nil {
+		return err
+	}
+	s.AgentID = a.ID.String()
 	return nil
 }
 
-// moveWidget has the demo page's key used from origins, and no more from those of the
-// service's address before.
-func (s *sample) moveWidget(ctx context.Context, api *client, before string, origins []string) error {
-	if before == s.URL {
+// makeWidget makes the key of the demo page, which is used from the service's own
+// origin and from pages on this machine.
+func (s *sample) makeWidget(ctx context.Context, view store.View, tx *store.Tx, url string) error {
+	if s.EmbedKeyID != "" {
 		return nil
 	}
-	former, err := demoOrigins(before)
+	origins, err := demoOrigins(url)
+	if err != nil {
+		return err
+	}
+	const name = "Demo page"
+	there, err := view.EmbedKeys(ctx, store.EmbedKeyFilter{}, id.EmbedKeyID{}, store.All)
+	if err != nil {
+		return err
+	}
+	for _, k := range there {
+		if k.Name == name && k.AgentID.String() == s.AgentID { // its value is lost with the file
+			for _, o := range k.AllowedOrigins {
+				if !slices.Contains(origins, o) {
+					origins = append(origins, o)
+				}
+			}
+			if _, err := tx.UpdateEmbedKey(ctx, k.ID, &api.EmbedKeyPatch{AllowedOrigins: &origins}); err != nil {
+				return err
+			}
+			turned, err := tx.RotateEmbedKey(ctx, k.ID)
+			if err != nil {
+				return err
+			}
+			s.EmbedKeyID, s.EmbedKey, s.URL = k.ID.String(), turned.Key, url
+			return nil
+		}
+	}
+	agent, err := id.Parse(s.AgentID)
+	if err != nil {
+		return err
+	}
+	const greeting = "Hello! I am a sample, on the built-in simulated model. What I stream quotes what you say."
+	made, err := tx.CreateEmbedKey(ctx, &api.EmbedKeyCreate{AgentID: id.AgentID{UUID: agent}, Name: name, AllowedOrigins: origins,
+		Config: &api.EmbedDisplayConfig{Greeting: greeting, StarterPrompts: []string{"What can you do?", "/say A **bold** word and `code`.", "/call orders.list {}"}}})
+	if err != nil {
+		return err
+	}
+	s.EmbedKeyID, s.EmbedKey, s.URL = made.ID.String(), made.Key, url
+	return nil
+}
+
+// moveWidget allows the demo page's key at the service's new address instead of the
+// one of the last start; origins that somebody added stay.
+func (s *sample) moveWidget(ctx context.Context, api *client, url string) error {
+	origins, err := demoOrigins(url)
+	if err != nil {
+		return err
+	}
+	former, err := demoOrigins(s.URL)
 	if err != nil {
 		return err
 	}
@@ -191,7 +348,7 @@ func (s *sample) moveWidget(ctx context.Context, api *client, before string, ori
 	var key struct {
 		AllowedOrigins []string `json:"allowed_origins"`
 	}
-	if err := api.call(ctx, http.MethodGet, path, nil, &key); err != nil {
+	if err := api.patient(ctx, http.MethodGet, path, nil, &key); err != nil {
 		return err
 	}
 	for _, o := range key.AllowedOrigins {
@@ -199,7 +356,7 @@ func (s *sample) moveWidget(ctx context.Context, api *client, before string, ori
 			origins = append(origins, o)
 		}
 	}
-	err = api.call(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
+	err = api.patient(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
 	var gone *apiError
 	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
 		return nil // somebody revoked it: it stays revoked

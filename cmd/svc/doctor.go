@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,8 @@ import (
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/migrate"
 	"agentsvc/persistence/pg"
+	"agentsvc/persistence/reseal"
+	"agentsvc/persistence/store"
 )
 
 // finding is one line of svc doctor.
@@ -25,7 +28,7 @@ func doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "is everything in order: configuration, database, schema, runs",
-		Long:  "Looks at the configuration, the database and what is stored in it, while the server runs and while it is down. It changes nothing but a schema that is behind.",
+		Long:  "Looks at the configuration, the database and what is stored in it, while the server runs and while it is down. It names the database that it looks at, and changes nothing.",
 		Args:  cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			found := diagnose(cmd)
@@ -67,14 +70,32 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 	if !note("configuration", err, "every value can be read") {
 		return found
 	}
-	_, err = openVault(c)
-	note("master key", err, "can be read")
-	_, err = os.Stat(c.DataDir)
-	if c.DatabaseURL == "" || !errors.Is(err, os.ErrNotExist) {
-		note("data directory", err, c.DataDir)
+	note("public address", c.reachable(), c.PublicURL)
+	if names := strangers(os.Environ()); len(names) > 0 {
+		note("environment", errors.New(strings.Join(names, "; ")), "")
+	} else {
+		note("environment", nil, "every SVC_ variable is known")
 	}
-	err = withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
-		note("database", nil, "reachable, roles and schema version "+fmt.Sprint(migrate.Latest())+" in place")
+	err = withDatabase(cmd.Context(), c, managing, func(ctx context.Context, where string, pool *pg.Pool) error {
+		tenants, err := store.System(pool, nil).Tenants(ctx)
+		if err != nil {
+			return err
+		}
+		note("database", nil, fmt.Sprintf("%s, schema version %d, %s", where, migrate.Latest(), plural(len(tenants), "tenant")))
+		keys, err := unlock(ctx, c, pool, false)
+		if note("master key", err, "opens this database") {
+			opened, err := reseal.Sample(ctx, pool, keys)
+			if err != nil {
+				return err
+			}
+			for _, o := range opened {
+				detail := "a value opens"
+				if !o.Found {
+					detail = "no value"
+				}
+				note("sealed "+o.Table+"."+o.Column, o.Err, detail)
+			}
+		}
 		sick, err := feed.NewSweep(pool).Diagnose(ctx)
 		if err != nil {
 			return err
@@ -92,4 +113,12 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 		note("database", err, "")
 	}
 	return found
+}
+
+// plural is a number with its noun: 1 tenant, 2 tenants.
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -30,6 +30,7 @@ type embedKeyShown struct {
 	RevokedAt         *time.Time `json:"revoked_at"`
 	Key               string     `json:"key"`
 	IdentitySecret    string     `json:"identity_secret"`
+	Snippet           string     `json:"snippet"`
 }
 
 // state is how a key stands, in a word.
@@ -253,18 +254,18 @@ func embedKeysCreateCommand() *cobra.Command {
 		if body["agent_id"], err = c.findAgent(cmd.Context(), args[0]); err != nil {
 			return err
 		}
-		return callAndShow(cmd, c, http.MethodPost, "/v1/embed-keys", body, c.printOnce)
+		return callAndShow(cmd, c, http.MethodPost, "/v1/embed-keys", body, printOnce)
 	})
 	return cmd
 }
 
 // printOnce shows what is shown once, with the line for a page.
-func (c *client) printOnce(w io.Writer, k *embedKeyShown) error {
+func printOnce(w io.Writer, k *embedKeyShown) error {
 	fmt.Fprintf(w, "embed key  %s\norigins    %s\nkey        %s\n", visible(k.ID), k.origins(), visible(k.Key))
 	if k.IdentitySecret != "" {
 		fmt.Fprintf(w, "identity   %s\n", visible(k.IdentitySecret))
 	}
-	_, err := fmt.Fprintf(w, "\nThis is not shown again. For your page:\n\n<script async src=\"%s/embed/v1/widget.js\" data-key=\"%s\"></script>\n", c.base, visible(k.Key))
+	_, err := fmt.Fprintf(w, "\nThis is not shown again. For your page:\n\n%s\n", visible(k.Snippet))
 	return err
 }
 
@@ -296,7 +297,7 @@ func embedKeysUpdateCommand() *cobra.Command {
 
 func embedKeysRotateCommand() *cobra.Command {
 	return onEmbedKey("rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
-		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, c.printOnce)
+		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, printOnce)
 	})
 }
 

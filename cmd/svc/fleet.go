@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/vault"
 )
 
 // A fleet is svc dev with several nodes: Postgres, Redis and each node as a
@@ -146,10 +149,7 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 		return err
 	}
 	defer ln.Close()
-	if _, err := openVault(c); err != nil { // makes the key that the nodes share
-		return err
-	}
-	st, err := openStorage(ctx, c, log, false, n)
+	st, err := openStorage(ctx, c, log, access{create: true, nodes: n})
 	if err != nil {
 		return err
 	}
@@ -158,6 +158,9 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 		defer cancel()
 		err = errors.Join(err, st.close(stopping))
 	}()
+	if err := shareKey(ctx, c, st.url); err != nil {
+		return err
+	}
 	f := &fleet{}
 	out := &wholeLines{w: errs}
 	redisURL := c.RedisURL
@@ -170,7 +173,7 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	}
 	key := c.MasterKey
 	if key == "" {
-		text, err := os.ReadFile(filepath.Join(c.DataDir, "master.key"))
+		text, err := os.ReadFile(vault.KeyFile(c.DataDir))
 		if err != nil {
 			return err
 		}
@@ -219,6 +222,18 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	case err := <-served:
 		return err
 	}
+}
+
+// shareKey makes the master key of a new database, which the nodes share, and
+// refuses one that does not open the database.
+func shareKey(ctx context.Context, c *Config, url string) error {
+	pool, err := pg.Open(ctx, url, pg.Options{Role: pg.System, MaxConns: 1, AppName: "svc dev"})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = unlock(ctx, c, pool, true)
+	return err
 }
 
 // addrs are where the nodes' edges listen.

@@ -68,6 +68,15 @@ func rootCommand() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().Bool("json", false, "print JSON")
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		switch cmd.Name() {
+		case "serve", "dev", "doctor": // they report it themselves
+		default:
+			for _, text := range strangers(os.Environ()) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "svc: warning:", text)
+			}
+		}
+	}
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(),

@@ -9,10 +9,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"agentsvc/persistence/pg"
+	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
@@ -27,14 +27,19 @@ import (
 // systemActor is who acts in the audit log where no person or key does.
 const systemActor = "system"
 
-// openVault reads the master keys; in development the first start makes one.
-func openVault(c *Config) (*vault.Vault, error) {
+// openVault reads the master keys; in development create makes one where the data
+// directory has none.
+func openVault(c *Config, create bool) (*vault.Vault, error) {
 	previous, err := vault.ParseKeys(strings.Join(c.MasterPrevious, ","))
 	if err != nil {
 		return nil, fmt.Errorf("SVC_MASTER_KEY_PREVIOUS: %w", err)
 	}
 	if c.MasterKey == "" {
-		key, err := vault.LoadOrCreate(c.DataDir)
+		load := vault.Load
+		if create {
+			load = vault.LoadOrCreate
+		}
+		key, err := load(c.DataDir)
 		if err != nil {
 			return nil, err
 		}
@@ -47,19 +52,57 @@ func openVault(c *Config) (*vault.Vault, error) {
 	return vault.New(current, previous...), nil
 }
 
-// manage runs work on the migrated database.
-func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *store.SystemStore) error) error {
-	v, err := openVault(c)
-	if err != nil {
-		return err
+// unlock opens the vault and refuses keys that do not open the database. With
+// create, a database that is new gets its canary and in development its key; a
+// database that holds sealed values never gets another key.
+func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.Vault, error) {
+	if c.MasterKey == "" && !vault.Exists(c.DataDir) {
+		locked, err := reseal.Locked(ctx, pool)
+		if err != nil {
+			return nil, err
+		}
+		if locked {
+			return nil, fmt.Errorf("the master key is missing: the database holds values sealed under the key of %s: put that file back, or set SVC_MASTER_KEY to its content",
+				absolute(vault.KeyFile(c.DataDir)))
+		}
 	}
-	return withDatabase(ctx, c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
-		return work(ctx, store.System(pool, v))
+	keys, err := openVault(c, create)
+	if err != nil {
+		return nil, err
+	}
+	judge := reseal.Check
+	if create {
+		judge = reseal.Unlock
+	}
+	if err := judge(ctx, pool, keys); errors.Is(err, reseal.ErrKey) {
+		return nil, fmt.Errorf("%s: %w: its values were sealed under another key. Start with that key; after a rotation it belongs into SVC_MASTER_KEY_PREVIOUS until svc reseal says that it is no longer needed",
+			keySource(c), err)
+	} else if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// keySource names where the master key came from.
+func keySource(c *Config) string {
+	if c.MasterKey == "" {
+		return absolute(vault.KeyFile(c.DataDir))
+	}
+	return "SVC_MASTER_KEY"
+}
+
+// manage runs work on an existing database. The work seals nothing, so it needs no
+// master key.
+func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *store.SystemStore) error) error {
+	return withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+		return work(ctx, store.System(pool, nil))
 	})
 }
 
-func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(ctx context.Context, pool *pg.Pool) error) (err error) {
-	st, err := openStorage(ctx, c, log, true, 1)
+// withDatabase runs work on a connection to the database, whose name for people is
+// where.
+func withDatabase(ctx context.Context, c *Config, a access, work func(ctx context.Context, where string, pool *pg.Pool) error) (err error) {
+	st, err := openStorage(ctx, c, quietLog(), a)
 	if err != nil {
 		return err
 	}
@@ -69,7 +112,7 @@ func withDatabase(ctx context.Context, c *Config, log zerolog.Logger, work func(
 		return err
 	}
 	defer pool.Close()
-	return work(ctx, pool)
+	return work(ctx, st.where, pool)
 }
 
 func migrateCommand() *cobra.Command {
@@ -78,7 +121,7 @@ func migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return withDatabase(cmd.Context(), c, quietLog(), func(context.Context, *pg.Pool) error {
+		return withDatabase(cmd.Context(), c, migrates, func(context.Context, string, *pg.Pool) error {
 			if wantsJSON(cmd) {
 				return printJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
 			}

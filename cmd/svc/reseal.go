@@ -37,11 +37,11 @@ previous key tells whether everything opens without one.`,
 			if err != nil {
 				return err
 			}
-			v, err := openVault(c)
-			if err != nil {
-				return err
-			}
-			return withDatabase(cmd.Context(), c, quietLog(), func(ctx context.Context, pool *pg.Pool) error {
+			return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+				v, err := openVault(c, false)
+				if err != nil {
+					return err
+				}
 				report, err := reseal.Run(ctx, pool, v)
 				return errors.Join(printReport(cmd, report), err, verdictOf(report, err))
 			})

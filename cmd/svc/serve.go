@@ -29,6 +29,9 @@ func serveCommand() *cobra.Command {
 		if err := c.load(cmd.Flags(), environment); err != nil {
 			return err // wrong use: before anything was started
 		}
+		if err := c.reachable(); err != nil {
+			return err
+		}
 		return does(func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), &c, newLog(&c), nil)
 		})(cmd, nil)
@@ -39,6 +42,7 @@ func serveCommand() *cobra.Command {
 // serve runs a node until ctx ends or the node is fenced. ready, where given, is
 // called once the node answers.
 func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(context.Context) error) error {
+	warn(c, log)
 	s, err := newService(ctx, c, log)
 	if err != nil {
 		return err
@@ -62,6 +66,16 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 	return errors.Join(err, s.stop(stopping))
 }
 
+// warn logs what the environment probably means otherwise.
+func warn(c *Config, log zerolog.Logger) {
+	for _, text := range strangers(os.Environ()) {
+		log.Warn().Str("variable", text).Msg("an environment variable is ignored")
+	}
+	if c.Production && c.onlyLocal() {
+		log.Warn().Str("public_url", c.PublicURL).Msg("SVC_PUBLIC_URL leads clients on other machines to themselves")
+	}
+}
+
 // newLog writes to standard error, for people on a terminal and as JSON
 // otherwise.
 func newLog(c *Config) zerolog.Logger {
@@ -74,14 +88,21 @@ func newLog(c *Config) zerolog.Logger {
 	}
 	log := zerolog.New(os.Stderr)
 	if format == "console" {
-		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly})
+		log = zerolog.New(console())
 	}
 	return log.Level(c.LogLevel).With().Timestamp().Logger()
 }
 
 // quietLog is for commands of the management: only what someone must see.
 func quietLog() zerolog.Logger {
-	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+	return zerolog.New(console()).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+}
+
+// console writes lines for people to standard error, in colour on a terminal only
+// (https://no-color.org).
+func console() zerolog.ConsoleWriter {
+	_, plain := environment("NO_COLOR")
+	return zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: plain || !isatty.IsTerminal(os.Stderr.Fd())}
 }
 
 // loadConfig is the configuration of a command that is not serve or dev.

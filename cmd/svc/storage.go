@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"agentsvc/persistence/migrate"
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/private"
 )
 
@@ -19,33 +22,72 @@ const ownerWait = 10 * time.Second
 // storage is the way to the migrated database of this process.
 type storage struct {
 	url     string
+	where   string          // the database in words, without a password
 	private *private.Server // nil with SVC_DATABASE_URL
 }
 
-// openStorage starts the private Postgres or takes the given one, and brings its
-// schema up to date. A command of the management shares the Postgres of a
-// running server; a server wants it alone. nodes is how many it will serve.
-func openStorage(ctx context.Context, c *Config, log zerolog.Logger, share bool, nodes int) (*storage, error) {
+// access is what a command does with the database.
+type access struct {
+	create bool // make the database and bring its schema up to date
+	share  bool // use the private Postgres of a running server
+	nodes  int  // how many nodes the private Postgres serves
+}
+
+var (
+	serving  = access{create: true, nodes: 1}
+	migrates = access{create: true, share: true, nodes: 1}
+	// managing is every other command: it never makes data, so that a wrong
+	// directory or address is an error and not a new, empty database.
+	managing = access{share: true, nodes: 1}
+)
+
+// errNoDatabase names where the command looked, and what makes a database.
+type errNoDatabase struct{ where, wants string }
+
+func (e errNoDatabase) Error() string {
+	return fmt.Sprintf("there is no data of this service in %s: %s, or start it once with svc serve, svc dev or svc migrate", e.where, e.wants)
+}
+
+// openStorage starts the private Postgres or takes the given one. With a.create it
+// makes the database and brings its schema up to date; without it, a database that
+// does not exist or whose schema is behind is an error.
+func openStorage(ctx context.Context, c *Config, log zerolog.Logger, a access) (*storage, error) {
 	if c.DatabaseURL != "" {
 		if err := migrate.Check(ctx, c.DatabaseURL); err != nil {
 			return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 		}
-		if err := upgrade(ctx, c.DatabaseURL, log); err != nil {
-			return nil, err
-		}
-		return &storage{url: c.DatabaseURL}, nil
+		s := &storage{url: c.DatabaseURL, where: pg.Describe(c.DatabaseURL)}
+		return s, s.prepare(ctx, log, a, "correct SVC_DATABASE_URL")
 	}
-	server, err := private.Open(ctx, private.Config{DataDir: c.DataDir, Log: log, Wait: ownerWait, Share: share,
-		Settings: map[string]string{"max_connections": strconv.Itoa(100 + (nodes-1)*nodeConns)}})
+	server, err := private.Open(ctx, private.Config{DataDir: c.DataDir, Log: log, Wait: ownerWait, Share: a.share, Existing: !a.create,
+		Settings: map[string]string{"max_connections": strconv.Itoa(100 + (a.nodes-1)*nodeConns)}})
+	if errors.Is(err, private.ErrNoData) {
+		return nil, errNoDatabase{absolute(c.DataDir), "set SVC_DATA_DIR or SVC_DATABASE_URL as the server has it"}
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &storage{url: server.URL(), private: server}
-	if err := upgrade(ctx, s.url, log); err != nil {
-		s.close(context.WithoutCancel(ctx))
-		return nil, err
+	s := &storage{url: server.URL(), private: server, where: "the private Postgres of " + absolute(c.DataDir)}
+	if err := s.prepare(ctx, log, a, "set SVC_DATA_DIR or SVC_DATABASE_URL as the server has it"); err != nil {
+		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}
 	return s, nil
+}
+
+// prepare brings the schema up to date, or without a.create demands that it is.
+func (s *storage) prepare(ctx context.Context, log zerolog.Logger, a access, wants string) error {
+	if a.create {
+		return upgrade(ctx, s.url, log)
+	}
+	switch version, err := migrate.Version(ctx, s.url); {
+	case err != nil:
+		return err
+	case version == 0:
+		return errNoDatabase{s.where, wants}
+	case version < migrate.Latest():
+		return fmt.Errorf("the schema of %s has version %d and this svc needs %d: run svc migrate, or start this version of the server", s.where, version, migrate.Latest())
+	}
+	return nil
 }
 
 func upgrade(ctx context.Context, url string, log zerolog.Logger) error {
@@ -57,6 +99,14 @@ func upgrade(ctx context.Context, url string, log zerolog.Logger) error {
 		log.Info().Strs("applied", applied).Msg("database schema is up to date")
 	}
 	return nil
+}
+
+// absolute is a path as an operator finds it from any directory.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 // exclusive reports whether no other process can serve this database: we hold

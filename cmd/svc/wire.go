@@ -94,16 +94,16 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		return nil
 	})
 
-	keys, err := openVault(c)
-	if err != nil {
-		return nil, err
-	}
-	st, err := openStorage(ctx, c, log, false, 1)
+	st, err := openStorage(ctx, c, log, serving)
 	if err != nil {
 		return nil, err
 	}
 	s.onStop(st.close)
 	pools, err := s.openPools(ctx, st.url)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := unlock(ctx, c, pools.system, true)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // shared are the tables that belong to no tenant, or are the tenants.
-var shared = []string{"flushes", "members", "schema_migrations", "tenants"}
+var shared = []string{"canary", "flushes", "members", "schema_migrations", "tenants"}
 
 // enums are the values a CHECK of one column or of a domain allows, by the
 // constraint's name.

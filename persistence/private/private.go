@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +21,10 @@ var ErrInUse = errors.New("the data directory is in use by another process")
 // ErrNotRunning is answered when no server of the data directory accepts
 // connections.
 var ErrNotRunning = errors.New("the private Postgres is not running")
+
+// ErrNoData is answered with Config.Existing where the data directory holds no
+// cluster.
+var ErrNoData = errors.New("there is no data")
 
 // Names inside the cluster. The login owns the database and may create roles; it
 // is no superuser. The administrator is the cluster's superuser.
@@ -44,6 +49,9 @@ type Config struct {
 	Wait time.Duration
 	// Share accepts a server that another process runs: Open only connects.
 	Share bool
+	// Existing makes no cluster: where there is none, Open returns ErrNoData and
+	// leaves the file system as it is.
+	Existing bool
 	// Unsafe turns off everything that makes commits survive a power cut. Tests only.
 	Unsafe bool
 	// Settings are further server settings; they win over the package's own.
@@ -73,6 +81,11 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.fallback == "" {
 		cfg.fallback = "/var/lib/svc"
+	}
+	if cfg.Existing {
+		if err := exists(cfg); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := dataDir(cfg.DataDir)
 	if err != nil {
@@ -178,6 +191,29 @@ func own(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// exists returns ErrNoData, with the directory that it looked in, unless the data
+// directory holds a cluster. Nothing is made.
+func exists(cfg Config) error {
+	dir, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	cfg.DataDir = dir
+	c, err := locate(cfg)
+	if err != nil {
+		return err
+	}
+	// The directory of the cluster may belong to another user, who alone may look
+	// into it: only a missing one says that there is no data.
+	if _, err := os.Stat(filepath.Join(c.data(), "PG_VERSION")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w in %s", ErrNoData, dir)
+	}
+	return nil
 }
 
 // Connect answers the way to a server that another process runs, and never

@@ -9,6 +9,10 @@
 // pass. Passes go on until one finds nothing to do, which is what proves that no
 // previous key is needed.
 //
+// Unlock, Check and Sample answer whether the keys of a process open this
+// database, by the canary (a value that is sealed for this purpose) and by the
+// first value of each column.
+//
 // It keeps nothing but its place in memory: killed at any point it leaves whole
 // values, and run again it does what is left. Limits: a page is at most pageRows
 // rows and about pageBytes. Loss: none; what does not open is reported and stays

@@ -98,7 +98,11 @@ func (r *run) passes(ctx context.Context) (*Report, error) {
 			worked = worked || n.Rewrapped > before || n.Left > 0
 		}
 		if !worked {
-			report.PreviousNeeded = report.Sum(func(c Count) int { return c.Unreadable }) > 0
+			opens, err := r.rewrapCanary(ctx)
+			if err != nil {
+				return report, fmt.Errorf("reseal the canary: %w", err)
+			}
+			report.PreviousNeeded = !opens || report.Sum(func(c Count) int { return c.Unreadable }) > 0
 			return report, nil
 		}
 		if pass == maxPasses {

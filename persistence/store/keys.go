@@ -37,12 +37,15 @@ func (v View) KeyHash(ctx context.Context, key id.KeyID) (h apikey.Hash, ok bool
 
 // CreateKey makes an API key, with its secret.
 func (t *Tx) CreateKey(ctx context.Context, name string) (*api.APIKeyCreated, error) {
+	return t.addKey(ctx, name, apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}))
+}
+
+// addKey makes the API key of a secret that was minted before.
+func (t *Tx) addKey(ctx context.Context, name, secret string) (*api.APIKeyCreated, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
-	key := id.KeyID{UUID: id.NewAnywhere()}
-	secret := apikey.Mint(key)
-	_, hash, err := apikey.Parse(secret)
+	key, hash, err := apikey.Parse(secret)
 	if err != nil {
 		return nil, err
 	}

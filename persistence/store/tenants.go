@@ -3,13 +3,17 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
+	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 )
 
 // SystemStore is a Store that sees every tenant: for management commands only.
@@ -20,6 +24,8 @@ func System(pool *pgxpool.Pool, v *vault.Vault) *SystemStore { return &SystemSto
 
 // NewTenant says what a tenant begins with.
 type NewTenant struct {
+	ID           id.TenantID // zero: a new one
+	Secret       string      // of the first API key, as apikey.Mint makes it; empty: a new one
 	Name         string
 	OwnerEmail   string
 	OwnerName    string
@@ -37,7 +43,13 @@ type Created struct {
 
 // CreateTenant makes a tenant with its owner and a first API key, all or nothing.
 func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, error) {
-	c := &Created{Tenant: id.TenantID{UUID: id.NewAnywhere()}}
+	c := &Created{Tenant: n.ID}
+	if c.Tenant.IsZero() {
+		c.Tenant = id.TenantID{UUID: id.NewAnywhere()}
+	}
+	if n.Secret == "" {
+		n.Secret = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
+	}
 	by := By{Tenant: c.Tenant, Actor: "system"}
 	err := s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		if err := checkName("name", n.Name); err != nil {
@@ -53,7 +65,7 @@ func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, 
 		if err != nil {
 			return nil, err
 		}
-		key, err := tx.CreateKey(ctx, n.KeyName)
+		key, err := tx.addKey(ctx, n.KeyName, n.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -61,6 +73,32 @@ func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, 
 		return nil, nil
 	})
 	return c, err
+}
+
+// EnsureTenant makes what is missing of a tenant whose ID and Secret were chosen
+// before, and reports whether it made the tenant. It is idempotent: a caller that
+// keeps both before the call ends with one tenant and one key, whatever happens.
+// A revoked key stays revoked.
+func (s *SystemStore) EnsureTenant(ctx context.Context, n NewTenant) (made bool, err error) {
+	key, _, err := apikey.Parse(n.Secret)
+	if err != nil {
+		return false, err
+	}
+	switch _, err := s.View(n.ID).Tenant(ctx); {
+	case errors.Is(err, problem.New(problem.CodeNotFound, "")):
+		_, err := s.CreateTenant(ctx, n)
+		return err == nil, err
+	case err != nil:
+		return false, err
+	}
+	keys, err := s.View(n.ID).Keys(ctx, id.KeyID{}, All)
+	if err != nil || slices.ContainsFunc(keys, func(k api.APIKey) bool { return k.ID == key }) {
+		return false, err
+	}
+	return false, s.Change(ctx, By{Tenant: n.ID, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		_, err := tx.addKey(ctx, n.KeyName, n.Secret)
+		return nil, err
+	})
 }
 
 // Tenants lists every tenant, oldest first.

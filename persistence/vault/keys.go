@@ -51,10 +51,24 @@ func ParseKeys(list string) ([]Secret32, error) {
 	return keys, nil
 }
 
+// KeyFile is the file of a development installation's master key in its data
+// directory.
+func KeyFile(dir string) string { return filepath.Join(dir, "master.key") }
+
+// Exists reports whether dir holds a master key, or something that only looks
+// like one: whatever is there is never replaced.
+func Exists(dir string) bool {
+	_, err := os.Lstat(KeyFile(dir))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Load reads the master key of a development installation from dir.
+func Load(dir string) (Secret32, error) { return loadKey(KeyFile(dir)) }
+
 // LoadOrCreate reads the master key of a development installation from dir, and
 // makes one the first time. Processes that come at once agree on one key.
 func LoadOrCreate(dir string) (Secret32, error) {
-	path := filepath.Join(dir, "master.key")
+	path := KeyFile(dir)
 	key, err := loadKey(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return key, err

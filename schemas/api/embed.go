@@ -76,12 +76,14 @@ type EmbedKeyCreated struct {
 	EmbedKey
 	Key            string `json:"key" doc:"The publishable key, for the page that the widget is on; never shown again."`
 	IdentitySecret string `json:"identity_secret,omitempty" doc:"What identity tokens are signed with, for the tenant's back end; never shown again."`
+	Snippet        string `json:"snippet" doc:"The script element for a page, with the public address of the service and this key."`
 }
 
 // EmbedKeyRotated is an embed key with its new value.
 type EmbedKeyRotated struct {
 	EmbedKey
-	Key string `json:"key" doc:"The publishable key; the former one is not accepted any more. Never shown again."`
+	Key     string `json:"key" doc:"The publishable key; the former one is not accepted any more. Never shown again."`
+	Snippet string `json:"snippet" doc:"The script element for a page, with the public address of the service and this key."`
 }
 
 // EmbedIdentitySecret answers POST /v1/embed-keys/{id}/identity-secret.

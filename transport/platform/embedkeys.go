@@ -2,6 +2,9 @@ package platform
 
 import (
 	"context"
+	"fmt"
+	"html"
+	"strings"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -48,7 +51,7 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 		Summary:     "List embed keys",
 		Description: "Newest first; revoked ones with include_revoked only. Without limit and cursor the whole list, without next_cursor.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.listEmbedKeys)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys", ID: "createEmbedKey",
-		Answer:  api.EmbedKeyCreated{EmbedKey: sampleEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret},
+		Answer:  api.EmbedKeyCreated{EmbedKey: sampleEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret, Snippet: sampleSnippet},
 		Summary: "Make an embed key",
 		Description: "It lets a chat widget in a browser talk to one agent. The publishable key goes into the page, the identity secret into your back end; both are in this answer only. " +
 			"Origins are https://host[:port], http:// for this machine only and outside production, or * for everywhere.",
@@ -64,7 +67,7 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 		Tag: embedKeys, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeNameTaken},
 		Example: map[string]any{"allowed_origins": []string{"https://shop.example.com", "https://www.example.com"}}}, p.updateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/rotate", ID: "rotateEmbedKey",
-		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable}, Summary: "Give an embed key another value",
+		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable, Snippet: sampleSnippet}, Summary: "Give an embed key another value",
 		Description: "It is in this answer only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/identity-secret", ID: "makeEmbedIdentitySecret",
@@ -104,8 +107,18 @@ func (p *Platform) createEmbedKey(ctx context.Context, c *edge.Caller, in *creat
 		return nil, err
 	}
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKeyCreated, error) {
-		return tx.CreateEmbedKey(ctx, b)
+		made, err := tx.CreateEmbedKey(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		made.Snippet = p.snippet(made.Key)
+		return made, nil
 	})
+}
+
+// snippet returns the script element of a page that uses a publishable key.
+func (p *Platform) snippet(key string) string {
+	return fmt.Sprintf(`<script async src="%s/embed/v1/widget.js" data-key="%s"></script>`, html.EscapeString(strings.TrimSuffix(p.PublicURL, "/")), html.EscapeString(key))
 }
 
 // checkEmbedKey says what is wrong with what a request says, which may be nil, and
@@ -154,7 +167,12 @@ func (p *Platform) updateEmbedKey(ctx context.Context, c *edge.Caller, in *patch
 
 func (p *Platform) rotateEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*api.EmbedKeyRotated, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.EmbedKeyRotated, error) {
-		return tx.RotateEmbedKey(ctx, in.ID)
+		made, err := tx.RotateEmbedKey(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		made.Snippet = p.snippet(made.Key)
+		return made, nil
 	})
 	return told(ctx, p, endedEmbedKey(c, in.ID), out, err)
 }

@@ -10,6 +10,7 @@ import (
 
 const (
 	samplePublishable    = "svc_pk_5dTqV0WkB2xY8zR4mN6pLc_3fJ7hG1sD9aK5uE2oI8yT4wQ6rZ0xV7cB3nM1lP5kJ9h_2Xb4Q8"
+	sampleSnippet        = `<script async src="https://agents.example.com/embed/v1/widget.js" data-key="` + samplePublishable + `"></script>`
 	sampleIdentitySecret = "idsec_Zk3vN8pR1tX6yB0cF5hJ9mQ2sU7wE4aD1gL8oI6rT3k"
 )
 

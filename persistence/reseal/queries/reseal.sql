@@ -28,3 +28,16 @@ FROM (
   SELECT tenant_id FROM {table} WHERE tenant_id = $3::uuid AND ({keys}) = ({own}) AND {column} = $1 FOR NO KEY UPDATE SKIP LOCKED
 ) own
 WHERE t.tenant_id = own.tenant_id AND ({keys}) = ({own}) AND t.{column} = $1
+
+-- The first value of a column.
+-- name: sample
+SELECT tenant_id, {row} AS row, {column} AS value FROM {table} WHERE {column} IS NOT NULL LIMIT 1
+
+-- name: canary
+SELECT value FROM canary
+
+-- name: canary_insert
+INSERT INTO canary (value) VALUES ($1) ON CONFLICT DO NOTHING
+
+-- name: canary_swap
+UPDATE canary SET value = $2 WHERE value = $1

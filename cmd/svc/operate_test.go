@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/private"
+)
+
+// refused runs svc serve, which must not start: it ends by itself with this exit
+// code, and names what is wrong.
+func (n *node) refused(code int, env []string, texts ...string) {
+	n.t.Helper()
+	_, stderr, got := n.run(env, "", "serve")
+	if got != code {
+		n.t.Errorf("svc serve: exit code %d, want %d\n%s", got, code, stderr)
+	}
+	for _, text := range texts {
+		if !strings.Contains(stderr, text) {
+			n.t.Errorf("svc serve does not name %q:\n%s", text, stderr)
+		}
+	}
+}
+
+// dataDir is the node's data directory.
+func (n *node) dataDir() string {
+	for _, e := range slices.Backward(n.env) {
+		if dir, ok := strings.CutPrefix(e, "SVC_DATA_DIR="); ok {
+			return dir
+		}
+	}
+	n.t.Fatal("the node has no data directory")
+	return ""
+}
+
+// A master key that does not open the database is refused before anything is
+// served, also where nothing but the canary is sealed yet, and after a rotation.
+func TestAWrongMasterKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	key := func(b byte, previous ...string) []string {
+		return []string{"SVC_MASTER_KEY=" + masterKey(b), "SVC_MASTER_KEY_PREVIOUS=" + strings.Join(previous, ",")}
+	}
+	n.start(key(1)...)
+	n.kill()
+	n.refused(1, key(2), "SVC_MASTER_KEY", "does not open this database")
+	_, stderr, code := n.run(key(2), "", "doctor")
+	if out, _, _ := n.run(key(2), "", "doctor"); code != 1 || !strings.Contains(out, "BAD  master key") || !strings.Contains(out, "SVC_MASTER_KEY") {
+		t.Errorf("doctor with a wrong key: code %d\n%s%s", code, out, stderr)
+	}
+	if out, _, code := n.run(key(1), "", "doctor"); code != 0 || !strings.Contains(out, "opens this database") {
+		t.Errorf("doctor with the key: code %d\n%s", code, out)
+	}
+	n.start(key(2, masterKey(1))...)
+	n.kill()
+	if out, _, code := n.run(key(2, masterKey(1)), "", "reseal"); code != 0 {
+		t.Errorf("reseal: code %d\n%s", code, out)
+	}
+	n.refused(1, key(1), "SVC_MASTER_KEY", "does not open this database")
+	n.start(key(2)...)
+}
+
+// A development database whose key file is gone is refused, and no other key takes
+// its place; with the file back, it starts.
+func TestALostKeyFileIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.start()
+	n.kill()
+	file := filepath.Join(n.dataDir(), "master.key")
+	if err := os.Rename(file, file+".lost"); err != nil {
+		t.Fatal(err)
+	}
+	n.refused(1, nil, "the master key is missing", file)
+	if _, err := os.Stat(file); err == nil {
+		t.Error("another key was made")
+	}
+	if out, _, code := n.run(nil, "", "doctor"); code != 1 || !strings.Contains(out, "the master key is missing") {
+		t.Errorf("doctor: code %d\n%s", code, out)
+	}
+	if err := os.Rename(file+".lost", file); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+}
+
+// Only serve, dev and migrate make data: every other command names where it looked,
+// exits with 1, and leaves nothing behind.
+func TestManagementMakesNoData(t *testing.T) {
+	t.Parallel()
+	commands := [][]string{
+		{"doctor"}, {"reseal"}, {"cluster", "status"},
+		{"tenant", "create", "--name", "Acme", "--owner-email", "o@example.com"},
+		{"key", "create", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057", "--name", "k"},
+		{"user", "create", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057", "--email", "o@example.com", "--role", "owner"},
+		{"user", "login-link", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057", "--email", "o@example.com"},
+	}
+	n := newNode(t)
+	empty := filepath.Join(n.dataDir(), "elsewhere")
+	db := pgtest.Empty(t).URL
+	for _, args := range commands {
+		out, stderr, code := n.run([]string{"SVC_DATA_DIR=" + empty}, "", args...)
+		if all := out + stderr; code != 1 || !strings.Contains(all, "no data of this service in "+empty) || !strings.Contains(all, "SVC_DATA_DIR") {
+			t.Errorf("svc %v: code %d\n%s", args, code, all)
+		}
+		if _, err := os.Stat(empty); err == nil {
+			t.Fatalf("svc %v made %s", args, empty)
+		}
+		out, stderr, code = n.run([]string{"SVC_DATABASE_URL=" + db}, "", args...)
+		if all := out + stderr; code != 1 || !strings.Contains(all, "no data of this service in "+pg.Describe(db)) || !strings.Contains(all, "SVC_DATABASE_URL") {
+			t.Errorf("svc %v on an empty database: code %d\n%s", args, code, all)
+		}
+	}
+	if out, _, code := n.run([]string{"SVC_DATABASE_URL=" + db}, "", "migrate"); code != 0 {
+		t.Fatalf("migrate: %s", out)
+	}
+	out, stderr, code := n.run([]string{"SVC_DATABASE_URL=" + db}, "", commands[3]...)
+	if code != 0 {
+		t.Errorf("after svc migrate: code %d\n%s%s", code, out, stderr)
+	}
+	if out, _, _ := n.run([]string{"SVC_DATABASE_URL=" + db}, "", "doctor"); !strings.Contains(out, pg.Describe(db)) || !strings.Contains(out, "1 tenant") {
+		t.Errorf("doctor does not say which database it looks at:\n%s", out)
+	}
+}
+
+func TestUnknownVariablesAreNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"SVC_DATABSE_URL":               "SVC_DATABASE_URL",
+		"SVC_TRUSTED_PROXY":             "SVC_TRUSTED_PROXIES",
+		"SVC_PUBLICURL":                 "SVC_PUBLIC_URL",
+		"SVC_RATE_LIMIT_PER_HOUR_LIMIT": "",
+		"SVC_":                          "",
+	} {
+		got := strangers([]string{"PATH=/bin", "SVC_ADDR=x", "SVC_URL=x", name + "=value"})
+		if len(got) != 1 || !strings.HasPrefix(got[0], name+" is not known") || strings.Contains(got[0], "did you mean "+want+"?") != (want != "") || strings.Contains(got[0], "=value") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := strangers([]string{"SVC_SERVICE_HOST=10.0.0.1", "SVC_SERVICE_PORT_HTTP=80", "SVC_PORT=tcp://10.0.0.1:80", "SVC_PORT_80_TCP_ADDR=10.0.0.1", "svc_x=1", "MY_SVC_X=1"}); len(got) != 0 {
+		t.Errorf("a scheduler's variables: %q", got)
+	}
+	n := newNode(t)
+	_, stderr, _ := n.run([]string{"SVC_DATABSE_URL=postgres://u:secret@h/d"}, "", "runs", "ls")
+	if !strings.Contains(stderr, "SVC_DATABSE_URL is not known; did you mean SVC_DATABASE_URL?") || strings.Contains(stderr, "secret") {
+		t.Errorf("runs ls: %s", stderr)
+	}
+	n.start("SVC_TRUSTED_PROXY=10.0.0.0/8")
+	if !strings.Contains(n.logged(), "did you mean SVC_TRUSTED_PROXIES?") {
+		t.Errorf("serve: %s", n.logged())
+	}
+}
+
+// Links and scripts carry the public address: in production it must be one that
+// clients can call.
+func TestThePublicAddress(t *testing.T) {
+	key := "SVC_MASTER_KEY=" + masterKey(1)
+	for name, row := range map[string]struct {
+		env  []string
+		want string // what the error names; empty: accepted
+	}{
+		"development has a default":                      {nil, ""},
+		"production has none":                            {[]string{"SVC_ENV=production", key}, "SVC_PUBLIC_URL"},
+		"production, every address":                      {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0.0.0.0:8080"}, "SVC_PUBLIC_URL"},
+		"production, every address of version 6":         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::]:8080"}, "SVC_PUBLIC_URL"},
+		"production, every address of version 6, mapped": {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::ffff:0.0.0.0]:8080"}, "SVC_PUBLIC_URL"},
+		"production, no host":                            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://:8080"}, "SVC_PUBLIC_URL"},
+		"production, an address":                         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://agents.example.com"}, ""},
+		"development, every address":                     {[]string{"SVC_PUBLIC_URL=http://0.0.0.0:8080"}, "SVC_PUBLIC_URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := map[string]string{}
+			for _, e := range row.env {
+				k, v, _ := strings.Cut(e, "=")
+				env[k] = v
+			}
+			c, err := loaded(t, env)
+			if err == nil {
+				err = c.reachable()
+			}
+			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	// What clients are shown by default is an address that they can call.
+	for addr, want := range map[string]string{"0.0.0.0:81": "http://127.0.0.1:81", "[::]:81": "http://127.0.0.1:81", ":81": "http://127.0.0.1:81", "10.1.2.3:81": "http://10.1.2.3:81"} {
+		if c, err := loaded(t, map[string]string{"SVC_ADDR": addr}); err != nil || c.PublicURL != want {
+			t.Errorf("%s: %s %v", addr, c.PublicURL, err)
+		}
+	}
+	newNode(t).refused(2, []string{"SVC_ENV=production", key}, "SVC_PUBLIC_URL")
+}
+
+// onDatabase runs a query on a private Postgres that runs or is started for it.
+func onDatabase(t *testing.T, dir string, work func(ctx context.Context, pool *pg.Pool)) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	server, err := private.Open(ctx, private.Config{DataDir: dir, Wait: ownerWait, Share: true, Existing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop(context.WithoutCancel(ctx))
+	pool, err := pg.Open(ctx, server.URL(), pg.Options{Role: pg.System, MaxConns: 1, AppName: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	work(ctx, pool)
+}
+
+// There is one development tenant with one sample of each kind, whatever happens to
+// svc dev: a bucket that is nearly empty, kills while it seeds, a lost file, a taken
+// port.
+func TestOneDevelopmentTenant(t *testing.T) {
+	ctx := within(t, 3*time.Minute)
+	binary(t)
+	dir := dataDir(t)
+	env := append(os.Environ(), "SVC_ADDR="+reserved(t), "SVC_DATA_DIR="+dir)
+	small := append(slices.Clone(env), "SVC_RATE_CAPACITY=1", "SVC_RATE_REFILL=0.001")
+	kept := func() (s sample) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, sampleFile))
+		if err != nil || json.Unmarshal(b, &s) != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		return s
+	}
+	counted := func(when string) {
+		t.Helper()
+		onDatabase(t, dir, func(ctx context.Context, pool *pg.Pool) {
+			for _, table := range []string{"tenants", "agents", "mcp_servers", "connections", "tool_grants", "approval_policies", "embed_keys"} {
+				n := 0
+				if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != 1 {
+					t.Errorf("%s: %d %s, want 1 (%v)", when, n, table, err)
+				}
+			}
+		})
+	}
+
+	// Killed between the plan and the end of seeding, several times.
+	for range 3 {
+		d := startDev(t, small)
+		for {
+			if b, err := os.ReadFile(filepath.Join(dir, sampleFile)); err == nil && strings.Contains(string(b), `"tenant_id":"0`) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				t.Fatal(d.errs.String())
+			case <-d.end:
+				t.Fatalf("svc dev ended: %s", d.errs.String())
+			case <-time.After(time.Millisecond):
+			}
+		}
+		d.cmd.Process.Signal(syscall.SIGKILL)
+		<-d.end
+	}
+	first := startDev(t, small)
+	first.until(t, ctx, "Or talk to it:")
+	first.stop(t)
+	counted("a small bucket, after kills")
+	whole := kept()
+
+	// The demo server's port is taken: it moves, and the tenant's server with it.
+	at, err := net.Listen("tcp", lastDesk(whole.DeskURL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := startDev(t, env)
+	moved.until(t, ctx, "Or talk to it:")
+	if s := kept(); s.DeskURL == whole.DeskURL || s.TenantID != whole.TenantID || s.APIKey != whole.APIKey {
+		t.Errorf("after the move: %+v, before %+v", s, whole)
+	}
+	api := &client{base: "http://" + strings.TrimPrefix(env[len(env)-2], "SVC_ADDR="), key: whole.APIKey, tenant: whole.TenantID, http: http.DefaultClient}
+	var tested struct{ Tools []struct{ Name string } }
+	if err := api.call(ctx, "POST", "/v1/mcp-servers/"+whole.ServerID+"/test", map[string]any{}, &tested); err != nil || len(tested.Tools) == 0 {
+		t.Errorf("the moved demo server: %+v %v", tested, err)
+	}
+	moved.stop(t)
+	at.Close()
+	counted("a taken port")
+
+	// The file is lost: the tenant is found, and gets a key that is known.
+	if err := os.Remove(filepath.Join(dir, sampleFile)); err != nil {
+		t.Fatal(err)
+	}
+	again := startDev(t, small)
+	again.until(t, ctx, "Or talk to it:")
+	again.stop(t)
+	counted("a lost file")
+	if s := kept(); s.TenantID != whole.TenantID || s.AgentID != whole.AgentID {
+		t.Errorf("after the loss: %+v, before %+v", s, whole)
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// clientVariables are read by the commands that call the API (loadClient), and by
+// test builds.
+var clientVariables = []string{"SVC_URL", "SVC_API_KEY", "SVC_TENANT", "SVC_FAILPOINT", "SVC_PLANTED"}
+
+// injected are variables that a cluster scheduler sets for a service named svc.
+var injected = regexp.MustCompile(`^SVC_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)$`)
+
+// strangers returns a sentence for each SVC_ variable of an environment that
+// nothing reads, with the name that was probably meant.
+func strangers(environ []string) []string {
+	known := slices.Clone(clientVariables)
+	for _, s := range (&Config{}).settings() {
+		known = append(known, s.env)
+	}
+	var all []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "SVC_") || slices.Contains(known, name) || injected.MatchString(name) {
+			continue
+		}
+		text := name + " is not known"
+		if near := nearest(name, known); near != "" {
+			text += fmt.Sprintf("; did you mean %s?", near)
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// nearest is the known name that differs least from name, empty if all differ in
+// more than a third of it.
+func nearest(name string, known []string) string {
+	best, least := "", len(name)/3+1
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many characters must be put in, taken out or replaced to make a
+// of b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,147 @@
+package reseal
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"agentsvc/persistence/vault"
+)
+
+// other is a vault that opens nothing of this database.
+var other = vault.New(masterKey(9))
+
+func TestTheKeysOfADatabase(t *testing.T) {
+	for name, c := range map[string]struct {
+		given func(w *world) // what the database holds
+		keys  *vault.Vault
+		want  error
+	}{
+		"a new database takes any key":                      {func(*world) {}, other, nil},
+		"the key of the canary":                             {func(w *world) { w.unlock(old) }, old, nil},
+		"another key than the canary's":                     {func(w *world) { w.unlock(old) }, other, ErrKey},
+		"a rotation: the canary's key is a previous one":    {func(w *world) { w.unlock(old) }, rotated, nil},
+		"a rotation without the previous key":               {func(w *world) { w.unlock(old) }, fresh, ErrKey},
+		"an earlier release's values, their key":            {func(w *world) { w.fill(w.tenant(), old) }, old, nil},
+		"an earlier release's values, another key":          {func(w *world) { w.fill(w.tenant(), old) }, other, ErrKey},
+		"an earlier release's values, one of them damaged":  {func(w *world) { w.fill(w.tenant(), old); w.exec("UPDATE model_providers SET credentials = 'x'") }, old, nil},
+		"an earlier release's values, all of them damaged":  {func(w *world) { w.exec("UPDATE tenants SET name = 'x'"); w.damaged() }, old, ErrKey},
+		"the canary decides, not a damaged value beside it": {func(w *world) { w.unlock(old); w.damaged() }, old, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c.given(w)
+			if err := Check(t.Context(), w.pool, c.keys); !errors.Is(err, c.want) {
+				t.Errorf("Check: %v, want %v", err, c.want)
+			}
+			if err := Unlock(t.Context(), w.pool, c.keys); !errors.Is(err, c.want) {
+				t.Errorf("Unlock: %v, want %v", err, c.want)
+			}
+			if c.want == nil {
+				if err := Check(t.Context(), w.pool, other); c.keys != other && !errors.Is(err, ErrKey) {
+					t.Errorf("another key afterwards: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func (w *world) unlock(v *vault.Vault) {
+	w.t.Helper()
+	if err := Unlock(w.t.Context(), w.pool, v); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// damaged leaves a database whose only value opens under no key.
+func (w *world) damaged() {
+	w.exec("INSERT INTO model_providers (tenant_id, id, slug, kind, base_url, credentials) VALUES ($1, $1, 'damaged', 'openai', 'https://m.example', 'x')", w.tenant())
+}
+
+// Check looks, and changes nothing: a management command never decides which key
+// a database has.
+func TestCheckWritesNoCanary(t *testing.T) {
+	w := newWorld(t)
+	if err := Check(t.Context(), w.pool, old); err != nil {
+		t.Fatal(err)
+	}
+	w.unlock(other)
+}
+
+func TestLocked(t *testing.T) {
+	w := newWorld(t)
+	is := func(want bool) {
+		t.Helper()
+		if got, err := Locked(t.Context(), w.pool); err != nil || got != want {
+			t.Errorf("locked %v %v, want %v", got, err, want)
+		}
+	}
+	is(false)
+	w.damaged()
+	is(true)
+	w.exec("DELETE FROM model_providers")
+	is(false)
+	w.unlock(old)
+	is(true)
+}
+
+// Nodes that start together with different keys: one key wins, on every one of them.
+func TestNodesAgreeOnOneKey(t *testing.T) {
+	w := newWorld(t)
+	keys := []*vault.Vault{old, other}
+	errs := make([]error, 16)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = Unlock(t.Context(), w.pool, keys[i%2]) })
+	}
+	all.Wait()
+	won := [2]int{}
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			won[i%2]++
+		case !errors.Is(err, ErrKey):
+			t.Error(err)
+		}
+	}
+	if won != [2]int{8, 0} && won != [2]int{0, 8} {
+		t.Errorf("the keys were accepted %v times", won)
+	}
+}
+
+// A rotation takes the canary along: afterwards the previous key is not needed,
+// and before it the report says that it is.
+func TestResealMovesTheCanary(t *testing.T) {
+	w := newWorld(t)
+	w.unlock(old)
+	if report, err := Run(t.Context(), w.pool, fresh); err != nil || !report.PreviousNeeded {
+		t.Errorf("without the previous key: %+v %v", report, err)
+	}
+	if report, err := Run(t.Context(), w.pool, rotated); err != nil || report.PreviousNeeded {
+		t.Errorf("%+v %v", report, err)
+	}
+	if err := Check(t.Context(), w.pool, fresh); err != nil {
+		t.Error(err)
+	}
+	if err := Check(t.Context(), w.pool, old); !errors.Is(err, ErrKey) {
+		t.Errorf("the former key alone: %v", err)
+	}
+}
+
+func TestSampleOpensOneValueOfEachColumn(t *testing.T) {
+	w := newWorld(t)
+	w.fill(w.tenant(), old)
+	w.exec("UPDATE connections SET credentials = 'x'")
+	w.exec("DELETE FROM webhooks")
+	opened, err := Sample(t.Context(), w.pool, old)
+	if err != nil || len(opened) != len(columns) {
+		t.Fatalf("%v %v", opened, err)
+	}
+	for _, o := range opened {
+		found, bad := o.Table != "webhooks", o.Table == "connections"
+		if o.Found != found || errors.Is(o.Err, vault.ErrOpen) != bad {
+			t.Errorf("%+v", o)
+		}
+	}
+}
