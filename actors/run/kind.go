@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -414,7 +416,38 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 	if waits { // its activation rests, and whoever goes on may be elsewhere
 		k.cfg.Live.Abandon(a.Tenant, next.ID)
 	}
+	if next.Status == lifecycle.RunFailed && !prev.Status.Terminal() {
+		k.logFailure(&prev, &next, d.Facts)
+	}
 	k.settled(&next)
+}
+
+// logFailure logs a failed run once, behind its commit: who failed, with which code,
+// and at whose provider or tool servers. Messages may hold what people said, so they
+// are not logged.
+func (k *kind) logFailure(prev, next *State, facts []any) {
+	agent, _ := next.speaker()
+	e := k.log(k.cfg.Log.Warn(), next).Stringer("agent", agent).Str("code", string(next.Error.Code))
+	if next.Agent != nil {
+		e = e.Str("provider", next.Agent.Manifest.Model.Provider)
+	}
+	var servers []string
+	for _, f := range facts {
+		ended, ok := f.(StepEnded)
+		if !ok || ended.Kind != lifecycle.StepTool || ended.Status == lifecycle.StepSucceeded {
+			continue
+		}
+		for _, c := range prev.Calls {
+			server, _, qualified := strings.Cut(c.Plan.Tool, ".")
+			if c.Idx == ended.Idx && qualified && c.Plan.Refused == nil && !slices.Contains(servers, server) {
+				servers = append(servers, server)
+			}
+		}
+	}
+	if len(servers) > 0 {
+		e = e.Strs("tool_servers", servers)
+	}
+	e.Msg("run failed")
 }
 
 // settled gives the place of a run that does not run any more back and tells the

@@ -361,7 +361,7 @@ func (s *Sweep) runs(ctx context.Context) (n int, err error) {
 		if err == nil && s.pass == nil && s.queue.n == 0 && s.fresh.empty() && s.again.empty() {
 			took := s.cfg.Now().Sub(s.taking.since)
 			takeovers.Observe(took.Seconds())
-			s.cfg.Log.Info().Int("shards", s.taking.shards).Int("runs", s.taking.woken).Dur("took", took).Msg("shards taken over")
+			s.cfg.Log.Info().Int("shards", s.taking.shards).Int("runs", s.taking.woken).Dur("took_ms", took).Msg("shards taken over")
 			s.taking = takeover{}
 		}
 	}

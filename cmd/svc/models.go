@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/store"
@@ -32,7 +34,22 @@ func (m *models) Stream(ctx context.Context, tenant id.TenantID, of agent.Model,
 		return nil, price, err
 	}
 	result, err := m.registry.Client(p).Stream(ctx, req, sink)
+	if of.Provider != model.Simulated {
+		err = naming(of.Provider, err)
+	}
 	return result, price, err
+}
+
+// naming puts the provider's slug before a failure's message: a tenant may have
+// several providers, and the message alone does not tell which one failed.
+func naming(provider string, err error) error {
+	var failure *schema.Error
+	if !errors.As(err, &failure) || strings.Contains(failure.Message, provider) {
+		return err
+	}
+	named := *failure
+	named.Message = fmt.Sprintf("Model provider %q: %s", provider, cmp.Or(failure.Message, "it failed ("+string(failure.Kind)+")"))
+	return &named
 }
 
 func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Model) (p model.Provider, price schema.Price, err error) {

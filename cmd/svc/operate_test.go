@@ -16,6 +16,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/private"
+	"agentsvc/transport/model/fake"
 )
 
 // refused runs svc serve, which must not start: it ends by itself with this exit
@@ -301,5 +302,68 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	counted("a lost file")
 	if s := kept(); s.TenantID != whole.TenantID || s.AgentID != whole.AgentID {
 		t.Errorf("after the loss: %+v, before %+v", s, whole)
+	}
+}
+
+// A failed run is one line of the log that names tenant, run, agent, code and the
+// provider, and the user hears the provider's name; nothing that was said is logged.
+func TestAFailedRunIsLogged(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, time.Minute)
+	model, err := fake.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8")
+	n.start()
+	c := n.tenant("failing")
+	c.ask(t, ctx, 201, "POST", "/v1/model-providers", object{"slug": "acme-llm", "kind": "openai", "base_url": model.OpenAI(), "credentials": object{"api_key": "sk-own"}}, nil)
+	agent := c.publish(t, "On its own model", object{"model": object{"provider": "acme-llm", "name": "m"}})
+	model.Script(fake.Reply{Status: 413})
+	run := c.runOnce(t, ctx, agent, "a private question")
+	r := c.poll(t, ctx, run, "failed")
+	if r.Run.Error == nil || r.Run.Error.Code != "MODEL_ERROR" || !strings.Contains(r.Run.Error.Message, `"acme-llm"`) {
+		t.Errorf("the run's error does not name the provider: %+v", r.Run.Error)
+	}
+	gone := c.runOnce(t, ctx, c.publish(t, "On none", object{"model": object{"provider": "nowhere", "name": "m"}}), "x")
+	c.poll(t, ctx, gone, "failed")
+	ok := c.runOnce(t, ctx, c.publish(t, "Fine", simulatedModel), "x")
+	c.poll(t, ctx, ok, "succeeded")
+
+	lines := map[string][]map[string]any{}
+	for line := range strings.SplitSeq(n.logged(), "\n") {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && entry["message"] == "run failed" {
+			id, _ := entry["run"].(string)
+			lines[id] = append(lines[id], entry)
+		}
+	}
+	if len(lines) != 2 || len(lines[run]) != 1 || len(lines[gone]) != 1 {
+		t.Fatalf("lines of failed runs: %v", lines)
+	}
+	got := lines[run][0]
+	for field, want := range map[string]string{"level": "warn", "tenant": c.tenant, "agent": agent, "code": "MODEL_ERROR", "provider": "acme-llm"} {
+		if got[field] != want {
+			t.Errorf("%s is %v, want %s", field, got[field], want)
+		}
+	}
+	if strings.Contains(n.logged(), "a private question") {
+		t.Error("what was said is in the log")
+	}
+}
+
+// A log that is no terminal has no colour codes, and its durations name their unit.
+func TestLogsOfFiles(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, time.Minute)
+	n := newNode(t, "SVC_LOG_FORMAT=console", "SVC_LOG_LEVEL=debug")
+	n.start()
+	n.tenant("logged").ask(t, ctx, 200, "GET", "/v1/agents", nil, nil)
+	if log := n.logged(); strings.Contains(log, "\x1b[") || !strings.Contains(log, "serving") || !strings.Contains(log, "took_ms=") {
+		t.Errorf("%q", log)
+	}
+	if _, stderr, _ := n.run([]string{"SVC_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}, "", "migrate"); strings.Contains(stderr, "\x1b[") {
+		t.Errorf("%q", stderr)
 	}
 }

@@ -343,7 +343,7 @@ func (s *Server) log(rq *request, status int, took time.Duration) {
 	if rq.cause != nil {
 		e = e.Err(rq.cause)
 	}
-	e.Str("req", rq.id).Int("status", status).Dur("took", took).Msg("request")
+	e.Str("req", rq.id).Int("status", status).Dur("took_ms", took).Msg("request")
 }
 
 // secure sets the fields of every answer.
