@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -83,7 +84,9 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 		}
 		note("database", nil, fmt.Sprintf("%s, schema version %d, %s", where, migrate.Latest(), plural(len(tenants), "tenant")))
 		keys, err := unlock(ctx, c, pool, false)
-		if note("master key", err, "opens this database") {
+		if errors.Is(err, fs.ErrNotExist) && c.MasterKey == "" {
+			note("master key", nil, "none yet: the first start makes one") // nothing is sealed, or unlock had refused
+		} else if note("master key", err, "opens this database") {
 			opened, err := reseal.Sample(ctx, pool, keys)
 			if err != nil {
 				return err

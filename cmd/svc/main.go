@@ -71,6 +71,7 @@ func rootCommand() *cobra.Command {
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		switch cmd.Name() {
 		case "serve", "dev", "doctor": // they report it themselves
+		case "health", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read them
 		default:
 			for _, text := range strangers(os.Environ()) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "svc: warning:", text)
@@ -78,7 +79,7 @@ func rootCommand() *cobra.Command {
 		}
 	}
 	root.AddCommand(
-		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), openapiCommand(), versionCommand(),
+		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), healthCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(),
 		chatCommand(), runsCommand(), approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(), clusterCommand(),
 	)

@@ -367,3 +367,39 @@ func TestLogsOfFiles(t *testing.T) {
 		t.Errorf("%q", stderr)
 	}
 }
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, args := range [][]string{{"health"}, {"health", "--ready"}, {"health", "--json"}} {
+		if out, stderr, code := n.run(nil, "", args...); code != 1 {
+			t.Errorf("svc %v before the start: %d %s%s", args, code, out, stderr)
+		}
+	}
+	n.start()
+	for _, args := range [][]string{{"health"}, {"health", "--ready"}, {"health", "--json"}} {
+		if out, stderr, code := n.run(nil, "", args...); code != 0 || !strings.Contains(out, "ok") || stderr != "" {
+			t.Errorf("svc %v: %d %s%s", args, code, out, stderr)
+		}
+	}
+}
+
+// What stands in deploy/ sets the addresses that production needs, and every
+// container has a health check.
+func TestDeployFiles(t *testing.T) {
+	for file, services := range map[string]int{"compose.yaml": 2, "cluster.compose.yaml": 4} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "deploy", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(b)
+		for _, want := range []string{"SVC_PUBLIC_URL: ${SVC_PUBLIC_URL:?", "SVC_TRUSTED_PROXIES: ", `["CMD", "/svc", "health", "--ready"]`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %s", file, want)
+			}
+		}
+		if n := strings.Count(text, "healthcheck:"); n != services {
+			t.Errorf("%s has %d health checks, want %d", file, n, services)
+		}
+	}
+}
