@@ -25,6 +25,12 @@ type fakeEmbed struct {
 	asked []string   // method, path, query, body
 }
 
+// snippetOf is the script element as the service answers it: with its public address,
+// which is not the one that the command calls.
+func snippetOf(key string) string {
+	return `<script async src="https://agents.example.com/embed/v1/widget.js" data-key="` + key + `"></script>`
+}
+
 func newFakeEmbed(t *testing.T) *fakeEmbed {
 	t.Helper()
 	f := &fakeEmbed{}
@@ -32,8 +38,8 @@ func newFakeEmbed(t *testing.T) *fakeEmbed {
 		"rate_limit_per_min": 60, "identity_required": false, "has_identity_secret": true, "last_used_at": "2030-01-02T03:04:05Z", "revoked_at": nil}
 	paused := object{"id": liveEmbed, "allowed_origins": []string{}, "enabled": false, "rate_limit_per_min": 5, "identity_required": true, "has_identity_secret": true}
 	revoked := object{"id": revokedEmbed, "name": "Old", "key_prefix": "svc_pk_ijklmnop", "allowed_origins": []string{}, "enabled": true, "rate_limit_per_min": 1, "revoked_at": "2030-01-02T03:04:05Z"}
-	once := object{"id": liveEmbed, "allowed_origins": []string{"https://shop.example"}, "key": "svc_pk_whole", "identity_secret": "idsec_whole"}
-	rotated := object{"id": liveEmbed, "allowed_origins": []string{}, "key": "svc_pk_other"}
+	once := object{"id": liveEmbed, "allowed_origins": []string{"https://shop.example"}, "key": "svc_pk_whole", "identity_secret": "idsec_whole", "snippet": snippetOf("svc_pk_whole")}
+	rotated := object{"id": liveEmbed, "allowed_origins": []string{}, "key": "svc_pk_other", "snippet": snippetOf("svc_pk_other")}
 	kim := object{"id": kimEndUser, "external_id": "customer-1\x07", "name": "Kim", "email": nil, "tags": []string{"vip", "eu"}, "created_at": "2030-01-02T03:04:05Z"}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -99,7 +105,7 @@ func (f *fakeEmbed) took() []string {
 func TestEmbedCommands(t *testing.T) {
 	f := newFakeEmbed(t)
 	script := func(key string) string {
-		return "\nThis is not shown again. For your page:\n\n<script async src=\"" + f.base + "/embed/v1/widget.js\" data-key=\"" + key + "\"></script>\n"
+		return "\nThis is not shown again. For your page:\n\n" + snippetOf(key) + "\n"
 	}
 	key, person := "/v1/embed-keys/"+liveEmbed, "/v1/end-users/"+kimEndUser
 	for _, row := range []struct {
