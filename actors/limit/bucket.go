@@ -1,12 +1,14 @@
 package limit
 
 import (
+	"context"
 	"encoding/binary"
 	"net/netip"
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/quota"
 )
 
 // TenantBucket is the address of a tenant's bucket.
@@ -49,6 +51,9 @@ func sharedBucket(s Scope, n uint64) holder {
 	binary.BigEndian.PutUint64(who[:], n)
 	return stranger(s, shared, who)
 }
+
+// NoteTake tells the request of ctx what a bucket of that rate answered to its Take.
+func NoteTake(ctx context.Context, r Rate, l Leased) { quota.Note(ctx, r.quota(l.Left)) }
 
 // holder names a bucket: a tenant's, a client's, or one of a tenant's embed keys and
 // visitors; or a count.

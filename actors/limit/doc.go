@@ -2,8 +2,8 @@
 // all nodes of the cluster.
 //
 // Three kinds of actor live here, in memory only. A bucket (kind limit) is the
-// token bucket of one tenant, of one client IP, IPv6 by /64, or of one of the embed
-// API's keys and visitors. Slots (kind
+// token bucket of one tenant, of one user, of one client IP, IPv6 by /64, or of one of
+// the embed API's keys and visitors. Slots (kind
 // slots) hand out a tenant's running places. A count (kind holds) is who holds
 // something of which only so many may be held.
 //

@@ -8,6 +8,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 )
 
 const (
@@ -73,6 +74,7 @@ func (l Embed) Stream(ctx context.Context, t id.TenantID, key id.EmbedKeyID, vis
 		return nil, err
 	}
 	if !ok {
+		quota.Note(ctx, quota.Quota{Limit: embedStreams, Reset: embedStreamRetry})
 		return nil, &problem.Error{
 			Code: problem.CodeEmbedTooManyStreams, RetryAfter: embedStreamRetry,
 			Detail: fmt.Sprintf("The visitor has %d live streams of this key already. Close one first.", embedStreams),

@@ -322,7 +322,7 @@ func TestMessagesCrossNodes(t *testing.T) {
 	c := msg.NewCodec()
 	AddTo(c)
 	for _, m := range []any{
-		Lease{memberID(1), 2, 3, 4, 5, 6}, Leased{1, 2, true}, GiveBack{memberID(1), 2, 3, 4}, Recall{somewhere()},
+		Lease{memberID(1), 2, 3, 4, 5, 6}, Leased{1, 2, true, 3}, GiveBack{memberID(1), 2, 3, 4}, Recall{somewhere()},
 		Hold{id.UUID{1}, memberID(2), 3}, Held{true, true}, Release{id.UUID{1}}, Granted{[]id.RunID{runID(1)}},
 	} {
 		name, body, err := c.Encode(m)

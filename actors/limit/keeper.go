@@ -237,7 +237,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		defer k.mu.Unlock()
 		ans := b.lease(now, m, k.others())
 		k.recall(a, ans.recall)
-		return Leased{Granted: ans.granted, RetryAfter: ans.retry, Wait: ans.wait}
+		return Leased{Granted: ans.granted, Left: ans.left, RetryAfter: ans.retry, Wait: ans.wait}
 	case Take:
 		b, now, err := k.open(a, 0)
 		if err != nil {
@@ -249,7 +249,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		if ans.wait { // by then they have answered
 			ans.retry = recallAgain
 		}
-		return Leased{Granted: ans.granted, RetryAfter: ans.retry}
+		return Leased{Granted: ans.granted, Left: ans.left, RetryAfter: ans.retry}
 	case GiveBack:
 		k.mu.Lock()
 		defer k.mu.Unlock()

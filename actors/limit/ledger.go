@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 )
 
 const (
@@ -54,7 +56,7 @@ type Node interface {
 // LedgerConfig is what a Ledger needs.
 type LedgerConfig struct {
 	Node Node
-	Rate Rate // of the buckets of tenants and of their clients' IPs
+	Rate Rate // of the buckets of tenants, users and client IPs
 	// MaxStrangers is how many client IPs have an account at a time in each scope,
 	// 65,536 where it is 0.
 	MaxStrangers int
@@ -63,6 +65,7 @@ type LedgerConfig struct {
 // Ledger is the edge's side of the buckets on one node.
 type Ledger struct {
 	node      Node
+	rate      Rate
 	made      time.Time
 	rest      uint32        // ticks after which an untouched bucket is full again
 	seq       atomic.Uint64 // of the last Lease
@@ -93,6 +96,7 @@ type account struct {
 	minute   uint32        // the bucket's rate as in Bucket
 	leased   uint32        // the tick of the last grant
 	said     uint32        // the tick in which something was given back
+	left     uint32        // what the owner held beside, at the last grant
 	emptied  time.Duration // when the last token was spent, since the ledger was made; 0: never
 	returned int64         // given back so far
 	open     uint64        // the number of a Lease that was not answered, or 0
@@ -116,7 +120,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	if cfg.MaxStrangers <= 0 {
 		cfg.MaxStrangers = 1 << 16
 	}
-	l := &Ledger{node: cfg.Node, made: time.Now(), max: int64(cfg.MaxStrangers), seed: maphash.MakeSeed(), stop: make(chan struct{})}
+	l := &Ledger{node: cfg.Node, rate: cfg.Rate, made: time.Now(), max: int64(cfg.MaxStrangers), seed: maphash.MakeSeed(), stop: make(chan struct{})}
 	full := time.Duration(cfg.Rate.Capacity) * cfg.Rate.Every
 	l.rest = uint32(min(full/tickEvery+2, 1<<30))
 	for i := range l.books {
@@ -160,9 +164,23 @@ func (l *Ledger) Stop() {
 
 // Tenant takes a token of a tenant's bucket. Where there is none, ok is false
 // and a request after retry passes. Where nobody says in time whether there is
-// one, err is UNAVAILABLE.
+// one, err is UNAVAILABLE. The request of ctx is told of the bucket (quota.Note), by
+// this method and the others that take a token.
 func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error) {
 	_, retry, ok, err = l.take(ctx, holder{t, t.UUID}, 0, ScopeTenant)
+	return retry, ok, err
+}
+
+// User takes a token of the bucket of a user of a tenant, as Tenant does.
+func (l *Ledger) User(ctx context.Context, t id.TenantID, u id.UserID) (retry time.Duration, ok bool, err error) {
+	_, retry, ok, err = l.take(ctx, of(ScopeUser, t, u.UUID), 0, ScopeUser)
+	return retry, ok, err
+}
+
+// Public takes a token of the bucket that a client has for public routes, as Tenant
+// does.
+func (l *Ledger) Public(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool, err error) {
+	_, retry, ok, err = l.take(ctx, l.own(client(ScopePublic, addr), ScopePublic), 0, ScopePublic)
 	return retry, ok, err
 }
 
@@ -273,10 +291,27 @@ func (l *Ledger) take(ctx context.Context, h holder, minute uint32, s Scope) (lo
 	if a.tokens > 0 {
 		l.spend(a)
 		lot = a.lot
+		q := l.quota(a)
 		b.mu.Unlock()
+		quota.Note(ctx, q)
 		return lot, 0, true, nil
 	}
 	return l.wait(ctx, h, s, b, a)
+}
+
+// quota is what this node knows of a bucket: its own tokens, what the owner held at
+// the last grant, and what has come back since. Other nodes may have taken some.
+func (l *Ledger) quota(a *account) quota.Quota {
+	rate := l.rateOf(a)
+	back := int64(time.Duration(l.tick.Load()-a.leased) * tickEvery / rate.Every)
+	return rate.quota(a.tokens + int64(a.left) + back)
+}
+
+func (l *Ledger) rateOf(a *account) Rate {
+	if a.minute > 0 {
+		return perMinute(int64(a.minute))
+	}
+	return l.rate
 }
 
 // reprice has the bucket's new rate hold at once: what was leased by the former one
@@ -308,9 +343,11 @@ func (l *Ledger) wait(ctx context.Context, h holder, s Scope, b *book, a *accoun
 		switch {
 		case a.tokens > 0:
 			l.spend(a)
+			quota.Note(ctx, l.quota(a))
 			return a.lot, 0, true, nil
 		case ask.no && ask.minute == a.minute: // else the rate has changed meanwhile
 			refusals[s].Inc()
+			quota.Note(ctx, l.rateOf(a).quota(0))
 			return 0, ask.retry, false, nil
 		case !ask.answered && l.over(ctx, until):
 			return unanswered()
@@ -375,6 +412,7 @@ func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, 
 	if leased.Granted > 0 {
 		a.tokens += leased.Granted
 		a.lot, a.reported, a.leased = lease.Seq, false, l.tick.Load()
+		a.left = uint32(min(max(leased.Left, 0), math.MaxUint32))
 	}
 	if a.recalled {
 		a.recalled = false

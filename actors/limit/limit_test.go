@@ -17,6 +17,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/quota"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -347,6 +348,63 @@ func TestARefundedTokenIsThereAgain(t *testing.T) {
 	}
 }
 
+// A token whose account was reported counts as spent with the owner, who may have given
+// it to another node since: it is not refunded.
+func TestATokenIsNotRefundedAfterItsReport(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{3, time.Hour}, 1)
+	addr := netip.MustParseAddr("192.0.2.1")
+	admitted := 0
+	for range 20 {
+		if _, ok, _ := ls[0].IP(t.Context(), addr); ok {
+			admitted++
+		}
+		for range 5 {
+			ls[0].runOnce()
+		}
+		ls[0].RefundIP(addr)
+	}
+	if admitted != 3 {
+		t.Errorf("a bucket of 3 admits %d", admitted)
+	}
+}
+
+// heard notes what a request is told of its limits.
+type heard struct{ last quota.Quota }
+
+func (h *heard) Charged(q quota.Quota) { h.last = q }
+
+// A request is told what its bucket holds, whether the node asked the owner for it or
+// had leased tokens, and also when it is refused.
+func TestARequestIsToldOfItsBucket(t *testing.T) {
+	_, ls, _, _ := setUp(t, Rate{5, time.Second}, 1)
+	var h heard
+	ctx := context.WithValue(t.Context(), quota.Key{}, &h)
+	who, user, key := tenant(), id.UserID{UUID: id.NewAnywhere()}, embedKey()
+	for name, c := range map[string]struct {
+		most  int64
+		every time.Duration
+		take  func() (time.Duration, bool, error)
+	}{
+		"tenant": {5, time.Second, func() (time.Duration, bool, error) { return ls[0].Tenant(ctx, who) }},
+		"user":   {5, time.Second, func() (time.Duration, bool, error) { return ls[0].User(ctx, who, user) }},
+		"ip":     {5, time.Second, func() (time.Duration, bool, error) { return ls[0].IP(ctx, host(1)) }},
+		"public": {5, time.Second, func() (time.Duration, bool, error) { return ls[0].Public(ctx, host(1)) }},
+		"key": {6, 10 * time.Second, func() (time.Duration, bool, error) {
+			_, retry, ok, err := ls[0].Take(ctx, EmbedKeyMessages(who, key, 6))
+			return retry, ok, err
+		}},
+	} {
+		for i := range c.most + 1 {
+			h.last = quota.Quota{}
+			_, ok, err := c.take()
+			left := max(c.most-1-i, 0)
+			if want := (quota.Quota{Limit: c.most, Remaining: left, Reset: time.Duration(c.most-left) * c.every}); ok != (i < c.most) || err != nil || h.last != want {
+				t.Errorf("%s, request %d: %v %v, told %+v, want %+v", name, i+1, ok, err, h.last, want)
+			}
+		}
+	}
+}
+
 func TestStrangersCannotFillMemory(t *testing.T) {
 	c, ls, _, all := setUp(t, Rate{2, time.Millisecond}, 1)
 	l := ls[0]
@@ -596,7 +654,7 @@ func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 		}
 	}
 	for s := range l.strangers { // each scope has its own bound
-		if n := l.strangers[s].Load(); n != []int64{0, 8, 8}[s] {
+		if n := l.strangers[s].Load(); n != []int64{0, 8, 8, 0}[s] {
 			t.Errorf("%d strangers of scope %v", n, ScopeIP+Scope(s))
 		}
 	}

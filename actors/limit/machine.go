@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/quota"
 )
 
 // Rate is the size of a bucket: Capacity tokens, one more each Every.
@@ -83,6 +84,12 @@ func (b *bucket) of(node id.MemberID) *lease {
 // full is how long an empty bucket needs to be full.
 func (r Rate) full() time.Duration { return time.Duration(r.Capacity) * r.Every }
 
+// quota is that of a bucket with so many tokens left.
+func (r Rate) quota(left int64) quota.Quota {
+	left = min(max(left, 0), r.Capacity)
+	return quota.Quota{Limit: r.Capacity, Remaining: left, Reset: time.Duration(r.Capacity-left) * r.Every}
+}
+
 // fill adds what time has made, as far as there is room.
 func (b *bucket) fill(now time.Time) {
 	if d := min(now.Sub(b.at), b.room()); d > 0 {
@@ -118,6 +125,7 @@ func (b *bucket) trim() { b.credit = max(b.credit+min(b.room(), 0), 0) }
 // answer is what a bucket says to a node that asks for tokens.
 type answer struct {
 	granted int64
+	left    int64         // with a grant: what the bucket still holds
 	retry   time.Duration // with a refusal: when there is a token, in whole seconds
 	recall  []id.MemberID // ask these to give back
 	wait    bool          // somebody may still give back: nothing is refused yet
@@ -141,7 +149,7 @@ func (b *bucket) take(now time.Time, o others) answer {
 	if b.some(now, 1, o) > 0 {
 		b.since(now)
 		b.credit -= b.rate.Every
-		return answer{granted: 1}
+		return answer{granted: 1, left: b.left()}
 	}
 	return b.refuse(now, o)
 }
@@ -168,7 +176,7 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 		return answer{} // it came late, and nobody waits for its answer
 	case m.Seq == l.seq && l.tokens > 0:
 		l.at = now
-		return answer{granted: l.granted}
+		return answer{granted: l.granted, left: b.left()}
 	}
 	b.settle(now, l, m.Returned, m.Idle, o)
 	b.reprice(now, m.PerMinute)
@@ -180,8 +188,11 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 	l.listed = l.listed || o.living(m.Node)
 	b.credit -= l.worth()
 	b.out += l.worth()
-	return answer{granted: n}
+	return answer{granted: n, left: b.left()}
 }
+
+// left is how many tokens are there now.
+func (b *bucket) left() int64 { return int64(b.credit / b.rate.Every) }
 
 // refuse says when there will be a token, unless others hold some that they may
 // give back.

@@ -37,6 +37,9 @@ type Leased struct {
 	Granted    int64         `json:"granted,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	Wait       bool          `json:"wait,omitempty"`
+	// Left is how many tokens the bucket holds beside those that are leased. An owner
+	// of a version that does not know the field says none.
+	Left int64 `json:"left,omitempty"`
 }
 
 // GiveBack says that a node holds none of the tokens of its leases up to Seq:

@@ -9,23 +9,28 @@ import (
 // Scope says what a bucket bounds; its text is what clients and metrics read.
 type Scope uint8
 
-// The scopes of service.md, Limits. Those of client IPs come after each other.
+// The scopes of service.md, Limits, and open-parts.md, Rate limits. Ids of buckets are
+// made of their distance to ScopeIP or ScopeEmbedKeyMint, which nodes of two versions
+// must agree on: a new scope of client IPs goes before ScopeEmbedKeyMint, any other one
+// to the end.
 const (
 	ScopeTenant Scope = iota
 	ScopeIP
 	ScopeEmbedIPConfig
 	ScopeEmbedIPSession
+	ScopePublic
 	ScopeEmbedKeyMint
 	ScopeEmbedKeyMessages
 	ScopeEmbedVisitorMessages
 	ScopeEmbedVisitorReads
+	ScopeUser
 
 	scopes   // how many there are
-	ipScopes = ScopeEmbedIPSession + 1 - ScopeIP
+	ipScopes = ScopePublic + 1 - ScopeIP
 )
 
 var scopeNames = [scopes]string{
-	"tenant", "ip", "embed_ip_config", "embed_ip_session", "embed_key_mint", "embed_key_messages", "embed_visitor_messages", "embed_visitor_reads",
+	"tenant", "ip", "embed_ip_config", "embed_ip_session", "public", "embed_key_mint", "embed_key_messages", "embed_visitor_messages", "embed_visitor_reads", "user",
 }
 
 func (s Scope) String() string { return scopeNames[s] }

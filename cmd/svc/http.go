@@ -25,6 +25,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -84,14 +85,14 @@ type joined struct {
 // openHTTP makes the edge, and the other listener for metrics where one is
 // asked for.
 func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: h.trusted,
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: h.trusted, Strangers: platform.StrangeSessions(h.users),
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
 			})
 			return nil
 		}})
-	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Touch: h.writer.Touch, Sessions: sessions, Valid: h.trusted})
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Strangers: platform.StrangeKeys(h.users), Touch: h.writer.Touch, Sessions: sessions, Valid: h.trusted})
 	table := edge.NewTable()
 	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
@@ -256,6 +257,7 @@ func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*str
 			return nil, err
 		}
 		if !ok {
+			quota.Note(ctx, quota.Quota{Limit: int64(s.most), Reset: time.Second})
 			return nil, problem.RateLimited(fmt.Sprintf("The tenant has %d open event streams, and may have no more (scope: streams).", s.most), time.Second)
 		}
 		release = free

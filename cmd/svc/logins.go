@@ -22,6 +22,8 @@ const (
 	loginRefill = 0.1
 )
 
+var loginRate = limit.PerSecond(loginTries, loginRefill)
+
 // logins finds who may log in, and bounds the tries.
 type logins struct {
 	users *store.Directory
@@ -50,6 +52,7 @@ func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok 
 	if !is {
 		return 0, false, fmt.Errorf("a bucket of logins answered %T", v)
 	}
+	limit.NoteTake(ctx, loginRate, leased)
 	if leased.Granted == 0 {
 		return leased.RetryAfter, false, nil
 	}

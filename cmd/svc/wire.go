@@ -238,7 +238,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	fired := trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: member.Now, Log: log})
 	s.onStop(mesh.stop) // after the node: what it hands on while it ends leaves through here
 	rate := limit.PerSecond(int64(c.RateCapacity), c.RateRefill)
-	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: limit.PerSecond(loginTries, loginRefill)} {
+	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
 		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Now: member.Now, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
 			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Look

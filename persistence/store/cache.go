@@ -70,6 +70,16 @@ func (c *Cache[K, V]) Load(ctx context.Context, k K, read func(context.Context) 
 	if v, ok := c.Get(k); ok {
 		return v, true, nil
 	}
+	return c.read(ctx, k, read, false)
+}
+
+// Renew is Load for a value that is kept already: it is read anew, and forgotten
+// where there is nothing any more. An error changes nothing.
+func (c *Cache[K, V]) Renew(ctx context.Context, k K, read func(context.Context) (v V, ok bool, err error)) (V, bool, error) {
+	return c.read(ctx, k, read, true)
+}
+
+func (c *Cache[K, V]) read(ctx context.Context, k K, read func(context.Context) (v V, ok bool, err error), renew bool) (V, bool, error) {
 	s := c.shard(k)
 	for {
 		s.mu.RLock()
@@ -81,8 +91,11 @@ func (c *Cache[K, V]) Load(ctx context.Context, k K, read func(context.Context) 
 		}
 		s.mu.Lock()
 		if s.drops == drops {
-			if ok {
+			switch {
+			case ok:
 				c.put(s, k, v)
+			case renew:
+				delete(s.m, k)
 			}
 			s.mu.Unlock()
 			return v, ok, nil

@@ -35,6 +35,38 @@ func (v View) KeyHash(ctx context.Context, key id.KeyID) (h apikey.Hash, ok bool
 	return h, true, nil
 }
 
+// KeyRef names a key.
+type KeyRef struct {
+	Tenant id.TenantID
+	Key    id.KeyID
+}
+
+type keyHashRow struct {
+	KeyRef
+	SecretHash []byte
+}
+
+// KeyHashes is KeyHash for keys of any tenants, in one query. Keys that are unknown or
+// revoked are missing in the answer.
+func (d *Directory) KeyHashes(ctx context.Context, keys []KeyRef) (map[KeyRef]apikey.Hash, error) {
+	tenants, ids := make([]id.TenantID, len(keys)), make([]id.KeyID, len(keys))
+	for i, k := range keys {
+		tenants[i], ids[i] = k.Tenant, k.Key
+	}
+	rows, err := all[keyHashRow](ctx, d.view, "key_hashes", tenants, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[KeyRef]apikey.Hash, len(rows))
+	for _, r := range rows {
+		if h := (apikey.Hash{}); len(r.SecretHash) == len(h) {
+			copy(h[:], r.SecretHash)
+			found[r.KeyRef] = h
+		}
+	}
+	return found, nil
+}
+
 // CreateKey makes an API key, with its secret.
 func (t *Tx) CreateKey(ctx context.Context, name string) (*api.APIKeyCreated, error) {
 	return t.addKey(ctx, name, apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}))

@@ -100,6 +100,35 @@ func (v View) Session(ctx context.Context, s id.SessionID) (*Session, error) {
 	return one[Session](ctx, v, "session", v.tenant, s)
 }
 
+// SessionRef names a session.
+type SessionRef struct {
+	Tenant id.TenantID
+	ID     id.SessionID
+}
+
+type sessionRow struct {
+	SessionRef
+	Session
+}
+
+// Sessions is Session for sessions of any tenants, in one query. Those that there are
+// not are missing in the answer.
+func (d *Directory) Sessions(ctx context.Context, sessions []SessionRef) (map[SessionRef]*Session, error) {
+	tenants, ids := make([]id.TenantID, len(sessions)), make([]id.SessionID, len(sessions))
+	for i, s := range sessions {
+		tenants[i], ids[i] = s.Tenant, s.ID
+	}
+	rows, err := all[sessionRow](ctx, d.view, "sessions", tenants, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[SessionRef]*Session, len(rows))
+	for i := range rows {
+		found[rows[i].SessionRef] = &rows[i].Session
+	}
+	return found, nil
+}
+
 // UseSession notes that a session was used.
 func (s *Store) UseSession(ctx context.Context, t id.TenantID, session id.SessionID, at time.Time) error {
 	return s.Change(ctx, By{Tenant: t}, func(ctx context.Context, tx *Tx) ([]byte, error) {

@@ -196,8 +196,9 @@ type LoginUser struct {
 	PasswordHash string
 }
 
-// Directory finds users by their e-mail over all tenants: the one read that goes
-// beyond a tenant, for a login that names none.
+// Directory reads over all tenants, for callers of whom it is not known yet who they
+// are: users by their e-mail, for a login that names no tenant, and keys and sessions
+// by their ids, many callers' at a time.
 type Directory struct{ view View }
 
 // NewDirectory makes a Directory over a pool of the role svc_system.

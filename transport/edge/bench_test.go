@@ -16,7 +16,6 @@ import (
 
 type okAuth struct{ who Identity }
 
-func (a okAuth) Cached(Credentials) bool                                     { return true }
 func (a okAuth) Authenticate(context.Context, Credentials) (Identity, error) { return a.who, nil }
 
 // BenchmarkRequest is the path of one request without the network: a table row,

@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/quota"
 )
 
 // Identity is what authentication finds out.
@@ -39,6 +40,15 @@ type Caller struct {
 	Idem      *Idempotency // nil without an Idempotency-Key
 
 	headers []Header
+	quota   quota.Quota // the tightest of the limits that the call was charged to; no Limit: none
+}
+
+// Charged implements quota.Noter. Of several limits the one that is nearest to its end
+// is shown.
+func (c *Caller) Charged(q quota.Quota) {
+	if c.quota.Limit == 0 || q.Remaining < c.quota.Remaining {
+		c.quota = q
+	}
 }
 
 // Header is one header field of an answer.
@@ -66,21 +76,26 @@ type Credentials struct {
 
 // Authenticator finds out who calls.
 type Authenticator interface {
-	// Authenticate answers a *problem.Error for credentials that are not valid.
+	// Authenticate answers a *problem.Error for credentials that are not valid. It
+	// bounds by itself what look-ups of unknown credentials cost: a call is charged
+	// after it, when it is known whose call it is.
 	Authenticate(ctx context.Context, c Credentials) (Identity, error)
-	// Cached says, without waiting, whether Authenticate needs no look-up.
-	Cached(c Credentials) bool
 }
 
-// Limiter holds the platform's token buckets.
+// Limiter holds the platform's token buckets. Each method notes the bucket in ctx
+// (quota.Note).
 type Limiter interface {
 	// Tenant takes a token of a tenant. When there is none it says how long to
 	// wait for one. Where it cannot be known in time whether there is one, err is a
 	// *problem.Error.
 	Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error)
+	// User takes a token of a user of a tenant, as Tenant does.
+	User(ctx context.Context, t id.TenantID, u id.UserID) (retry time.Duration, ok bool, err error)
 	// IP takes a token of a client address (IPv6: of its /64), as Tenant does.
 	IP(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool, err error)
-	// RefundIP gives a token back.
+	// Public takes a token that a client address has for public routes.
+	Public(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool, err error)
+	// RefundIP gives back a token that IP took.
 	RefundIP(ip netip.Addr)
 }
 
@@ -90,8 +105,14 @@ type noLimits struct{}
 func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
 	return 0, true, nil
 }
+func (noLimits) User(context.Context, id.TenantID, id.UserID) (time.Duration, bool, error) {
+	return 0, true, nil
+}
 func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool, error) { return 0, true, nil }
-func (noLimits) RefundIP(netip.Addr)                                         {}
+func (noLimits) Public(context.Context, netip.Addr) (time.Duration, bool, error) {
+	return 0, true, nil
+}
+func (noLimits) RefundIP(netip.Addr) {}
 
 // callCtx is the context of a handler: that of the server, with the caller.
 type callCtx struct {
@@ -102,7 +123,8 @@ type callCtx struct {
 type callerKey struct{}
 
 func (c *callCtx) Value(key any) any {
-	if _, ok := key.(callerKey); ok {
+	switch key.(type) {
+	case callerKey, quota.Key:
 		return c.caller
 	}
 	return c.Context.Value(key)

@@ -240,67 +240,102 @@ func TestASessionsCredentials(t *testing.T) {
 	}
 }
 
-// security.md, Edge: who is charged, in tokens taken from the IP, given back to
-// it, and taken from the tenant.
+// open-parts.md, Rate limits: which bucket a call is charged to. A call that is accepted
+// never depends on the bucket of its address.
 func TestBuckets(t *testing.T) {
-	type row struct {
-		name      string
-		ip, tn    int // tokens there are
-		cached    bool
-		call      func(*world) answer
-		status    int
-		charged   [3]int
-		retryable bool
+	const none = "Authorization: -"
+	session := []string{none, "X-Tenant-Id: -", "X-Svc-CSRF: 1", "Cookie: svc_session=session-member"}
+	call := func(method, path, body string, h ...string) func(*world) answer {
+		return func(w *world) answer { return w.call(method, path, body, h...) }
 	}
-	get := func(h ...string) func(*world) answer {
-		return func(w *world) answer { return w.call("GET", "/v1/threads", "", h...) }
+	get := func(h ...string) func(*world) answer { return call("GET", "/v1/threads", "", h...) }
+	empty := func(scopes ...string) func(*world) {
+		return func(w *world) {
+			for _, s := range scopes {
+				*map[string]*int{"ip": &w.limits.ip, "tenant": &w.limits.tenant, "user": &w.limits.user, "public": &w.limits.public}[s] = 0
+			}
+		}
 	}
-	for _, tc := range []row{
-		{"a cached key skips the IP bucket", 0, 5, true, get(), 200, [3]int{0, 0, 1}, false},
-		{"a miss takes an IP token and gets it back", 5, 5, false, get(), 200, [3]int{1, 1, 1}, false},
-		{"a bad key keeps the IP token", 5, 5, false, get("Authorization: Bearer x"), 401, [3]int{1, 0, 0}, false},
-		{"a missing key takes an IP token", 5, 5, false, get("Authorization: -"), 401, [3]int{1, 0, 0}, false},
-		{"a missing tenant takes an IP token", 5, 5, false, get("X-Tenant-Id: -"), 400, [3]int{1, 0, 0}, false},
-		{"an empty IP bucket refuses a miss", 0, 5, false, get(), 429, [3]int{0, 0, 0}, true},
-		{"an empty tenant bucket refuses", 5, 0, true, get(), 429, [3]int{0, 0, 0}, true},
-		{"a cached key that is not valid any more is charged, not refused", 0, 5, true, get("Authorization: Bearer gone"), 401, [3]int{0, 0, 0}, false},
-		{"health is never limited", 0, 0, false, func(w *world) answer { return w.call("GET", "/healthz", "") }, 200, [3]int{0, 0, 0}, false},
-		{"a public route takes an IP token", 5, 5, false, func(w *world) answer { return w.call("POST", "/hooks/a", "{}") }, 202, [3]int{1, 0, 0}, false},
-		{"an unknown route takes an IP token", 5, 5, false, func(w *world) answer { return w.call("GET", "/nope", "") }, 404, [3]int{1, 0, 0}, false},
-		{"an unknown route with a cached key takes a tenant token", 0, 5, true, func(w *world) answer { return w.call("GET", "/nope", "") }, 404, [3]int{0, 0, 1}, false},
-		{"an unknown route refuses on an empty IP bucket", 0, 5, false, func(w *world) answer { return w.call("GET", "/nope", "") }, 429, [3]int{0, 0, 0}, true},
-		{"a refused role is charged: the key was accepted", 5, 5, true, func(w *world) answer { return w.call("PATCH", "/v1/tenant", "{}") }, 403, [3]int{0, 0, 1}, false},
-		{"the role comes before the bucket", 5, 0, true, func(w *world) answer { return w.call("PATCH", "/v1/tenant", "{}") }, 403, [3]int{0, 0, 0}, false},
-		{"the bucket comes before the body", 5, 0, true, func(w *world) answer { return w.call("POST", "/v1/threads", "{bad") }, 429, [3]int{0, 0, 0}, true},
+	away := func(w *world) { w.auth.away = true }
+	for _, tc := range []struct {
+		name    string
+		state   func(*world)
+		call    func(*world) answer
+		status  int
+		charged string
+		scope   string // of a 429
+	}{
+		{"a valid key", empty("ip", "user", "public"), get(), 200, "tenant 1", ""},
+		{"a session", empty("ip", "tenant", "public"), get(session...), 200, "user 1", ""},
+		{"a wrong key", nil, get("Authorization: Bearer x"), 401, "ip 1", ""},
+		{"a wrong key with the form of a key", nil, get("Authorization: Bearer svc_x"), 401, "ip 1", ""},
+		{"another tenant's key", nil, get("X-Tenant-Id: 0198c0de-0000-7000-8000-000000000000"), 401, "ip 1", ""},
+		{"a wrong session", nil, get(none, "Cookie: svc_session=x"), 401, "ip 1", ""},
+		{"a missing key", nil, get(none), 401, "ip 1", ""},
+		{"a missing tenant", nil, get("X-Tenant-Id: -"), 400, "ip 1", ""},
+		{"a wrong key, nothing left", empty("ip"), get("Authorization: Bearer x"), 429, "", "ip"},
+		{"a missing key, nothing left", empty("ip"), get(none), 429, "", "ip"},
+		{"a valid key, nothing left", empty("tenant"), get(), 429, "", "tenant"},
+		{"a session, nothing left", empty("user"), get(session...), 429, "", "user"},
+		{"storage is away", away, get(), 503, "", ""},
+		{"health is never limited", empty("ip", "tenant", "public"), call("GET", "/healthz", ""), 200, "", ""},
+		{"a public route", empty("ip", "tenant"), call("GET", "/v1/openapi.json", "", none), 200, "public 1", ""},
+		{"a public route, with a key", empty("ip", "tenant"), call("POST", "/hooks/a", "{}"), 202, "public 1", ""},
+		{"a public route, nothing left", empty("public"), call("GET", "/v1/openapi.json", ""), 429, "", "public"},
+		{"no route, without a key", nil, call("GET", "/nope", "", none), 404, "ip 1", ""},
+		{"no route, with a wrong key", nil, call("GET", "/nope", "", "Authorization: Bearer x"), 404, "ip 1", ""},
+		{"no route, with a valid key", empty("ip"), call("GET", "/nope", ""), 404, "tenant 1", ""},
+		{"no route, with a session", empty("ip"), call("GET", "/nope", "", session...), 404, "user 1", ""},
+		{"no route, nothing left", empty("ip"), call("GET", "/nope", "", none), 429, "", "ip"},
+		{"no route, nothing left of the tenant's", empty("tenant"), call("GET", "/nope", ""), 429, "", "tenant"},
+		{"no route, storage is away", away, call("GET", "/nope", ""), 404, "", ""},
+		{"another method, without a key", nil, call("DELETE", "/v1/threads", "", none), 405, "ip 1", ""},
+		{"another method, with a valid key", empty("ip"), call("DELETE", "/v1/threads", ""), 405, "tenant 1", ""},
+		{"a role that is not enough: the key was accepted", empty("ip"), call("PATCH", "/v1/tenant", "{}"), 403, "tenant 1", ""},
+		{"the role comes before the bucket", empty("ip", "tenant"), call("PATCH", "/v1/tenant", "{}"), 403, "", ""},
+		{"the bucket comes before the body", empty("tenant"), call("POST", "/v1/threads", "{bad"), 429, "", "tenant"},
+		{"a bad body is charged", empty("ip"), call("POST", "/v1/threads", "{bad"), 400, "tenant 1", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.limits.ip, w.limits.tenant = tc.ip, tc.tn
-			if tc.cached {
-				w.auth.cached["member"], w.auth.cached["gone"] = true, true
+			if tc.state != nil {
+				tc.state(w)
 			}
 			a := tc.call(w)
 			if a.status != tc.status || w.limits.counts() != tc.charged {
-				t.Fatalf("got %d, charged %v: %s", a.status, w.limits.counts(), a.body)
+				t.Fatalf("got %d, charged %q: %s", a.status, w.limits.counts(), a.body)
 			}
-			if tc.retryable {
+			fields := fmt.Sprint(a.header.Get("RateLimit-Limit"), " ", a.header.Get("RateLimit-Remaining"), " ", a.header.Get("RateLimit-Reset"))
+			switch {
+			case tc.status == 429:
 				p := a.problem(t)
-				if p.Code != "RATE_LIMITED" || p.RetryAfter < 2 || a.header.Get("Retry-After") != fmt.Sprint(p.RetryAfter) || !strings.Contains(p.Detail, "scope ") {
-					t.Fatalf("%v %s", a.header, a.body)
+				if p.Code != "RATE_LIMITED" || p.RetryAfter != 2 || a.header.Get("Retry-After") != "2" || !strings.Contains(p.Detail, "scope "+tc.scope+" ") {
+					t.Errorf("%v %s", a.header, a.body)
 				}
+				if fields != "5 0 3" {
+					t.Errorf("RateLimit fields of a refused call: %s", fields)
+				}
+			case tc.charged != "":
+				if fields != "5 -2 1" { // the stub's bucket began at -1
+					t.Errorf("RateLimit fields of a charged call: %s", fields)
+				}
+			case tc.name != "the role comes before the bucket" && fields != "  ":
+				t.Errorf("RateLimit fields of a call that was not charged: %s", fields)
 			}
 		})
 	}
 	t.Run("a stream counts once when it starts", func(t *testing.T) {
 		w := newWorld(t)
-		w.auth.cached["member"] = true
 		c := w.open(t, "/v1/runs/"+w.thread.String()+"/events")
 		defer c.Close()
 		f := <-w.subs
 		conn := <-f.conn
 		conn.Send(beatFrame(1))
-		if got := w.limits.counts(); got != [3]int{0, 0, 1} {
+		if got := w.limits.counts(); got != "tenant 1" {
 			t.Fatalf("charged %v", got)
+		}
+		if h := c.head.Header; h.Get("RateLimit-Limit") != "5" || h.Get("RateLimit-Remaining") != "-2" || h.Get("RateLimit-Reset") != "1" {
+			t.Errorf("%v", h)
 		}
 	})
 }
@@ -340,7 +375,7 @@ func TestClientIP(t *testing.T) {
 		t.Fatalf("IPv6 counts by its /64: %s", got)
 	}
 	w := newWorld(t, func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
-	w.call("GET", "/nope", "", "X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 1.2.3.4")
+	w.call("GET", "/nope", "", "Authorization: -", "X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 1.2.3.4")
 	if w.limits.last.String() != "1.2.3.4" {
 		t.Fatalf("charged %s", w.limits.last)
 	}

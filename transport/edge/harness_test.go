@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge/sse"
 )
 
@@ -72,21 +74,18 @@ func (s *syncBuffer) String() string {
 type stubAuth struct {
 	tenant id.TenantID
 	mu     sync.Mutex
-	cached map[string]bool
+	away   bool // storage is
 	keys   map[string]Identity
 	seen   []Credentials
-}
-
-func (a *stubAuth) Cached(c Credentials) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.cached[c.Bearer+c.Cookie]
 }
 
 func (a *stubAuth) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen = append(a.seen, c)
+	if a.away {
+		return Identity{}, errStorageAway
+	}
 	who, ok := a.keys[c.Bearer+c.Cookie]
 	if !ok || c.Bearer != "" && c.Tenant != a.tenant.String() {
 		return Identity{}, problem.New(problem.CodeUnauthorized, "")
@@ -94,43 +93,53 @@ func (a *stubAuth) Authenticate(_ context.Context, c Credentials) (Identity, err
 	return who, nil
 }
 
+// stubLimits are four buckets.
 type stubLimits struct {
-	mu             sync.Mutex
-	ip, tenant     int // tokens left; < 0: no limit
-	ipTook, ipBack int
-	tenantTook     int
-	last           netip.Addr
-	away           bool // nobody can be asked for a bucket
+	mu                       sync.Mutex
+	ip, tenant, user, public int // tokens left; < 0: no limit
+	took                     map[string]int
+	back                     int
+	last                     netip.Addr
+	away                     bool // nobody can be asked for a bucket
 }
+
+var errStorageAway = problem.Unavailable("Storage is not available.", time.Second)
 
 var errAway = problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
 
-func (l *stubLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.away {
-		return 0, false, errAway
-	}
-	if l.tenant == 0 {
-		return 2500 * time.Millisecond, false, nil
-	}
-	l.tenant--
-	l.tenantTook++
-	return 0, true, nil
+func (l *stubLimits) Tenant(ctx context.Context, _ id.TenantID) (time.Duration, bool, error) {
+	return l.take(ctx, "tenant", &l.tenant, netip.Addr{})
 }
 
-func (l *stubLimits) IP(_ context.Context, ip netip.Addr) (time.Duration, bool, error) {
+func (l *stubLimits) User(ctx context.Context, _ id.TenantID, _ id.UserID) (time.Duration, bool, error) {
+	return l.take(ctx, "user", &l.user, netip.Addr{})
+}
+
+func (l *stubLimits) IP(ctx context.Context, ip netip.Addr) (time.Duration, bool, error) {
+	return l.take(ctx, "ip", &l.ip, ip)
+}
+
+func (l *stubLimits) Public(ctx context.Context, ip netip.Addr) (time.Duration, bool, error) {
+	return l.take(ctx, "public", &l.public, ip)
+}
+
+func (l *stubLimits) take(ctx context.Context, scope string, left *int, ip netip.Addr) (time.Duration, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = ip
 	if l.away {
 		return 0, false, errAway
 	}
-	if l.ip == 0 {
+	if *left == 0 {
+		quota.Note(ctx, quota.Quota{Limit: 5, Reset: 2500 * time.Millisecond})
 		return 1200 * time.Millisecond, false, nil
 	}
-	l.ip--
-	l.ipTook++
+	*left--
+	if l.took == nil {
+		l.took = map[string]int{}
+	}
+	l.took[scope]++
+	quota.Note(ctx, quota.Quota{Limit: 5, Remaining: int64(*left), Reset: 500 * time.Millisecond})
 	return 0, true, nil
 }
 
@@ -138,13 +147,19 @@ func (l *stubLimits) RefundIP(netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ip++
-	l.ipBack++
+	l.back++
 }
 
-func (l *stubLimits) counts() [3]int {
+// counts says how many tokens were taken of which bucket.
+func (l *stubLimits) counts() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return [3]int{l.ipTook, l.ipBack, l.tenantTook}
+	var all []string
+	for scope, n := range l.took {
+		all = append(all, fmt.Sprint(scope, " ", n))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }
 
 type memReplays struct {
@@ -254,10 +269,11 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{t: t, table: NewTable(), subs: make(chan *feed, 64), log: &syncBuffer{},
 		tenant: id.TenantID{UUID: id.NewAnywhere()}, other: id.TenantID{UUID: id.NewAnywhere()}, thread: id.ThreadID{UUID: id.NewAnywhere()},
-		limits: &stubLimits{ip: -1, tenant: -1}, replays: &memReplays{rows: map[IdemKey]*Stored{}}}
-	w.auth = &stubAuth{tenant: w.tenant, cached: map[string]bool{}, keys: map[string]Identity{}}
+		limits: &stubLimits{ip: -1, tenant: -1, user: -1, public: -1}, replays: &memReplays{rows: map[IdemKey]*Stored{}}}
+	w.auth = &stubAuth{tenant: w.tenant, keys: map[string]Identity{}}
 	for _, r := range []lifecycle.Role{lifecycle.RoleMember, lifecycle.RoleAdmin, lifecycle.RoleOwner} {
 		w.auth.keys[string(r)] = Identity{Tenant: w.tenant, Role: r, Principal: "apikey:" + string(r), Key: id.KeyID{UUID: id.NewAnywhere()}}
+		w.auth.keys["session-"+string(r)] = Identity{Tenant: w.tenant, Role: r, Principal: "user:" + string(r), User: id.UserID{UUID: id.NewAnywhere()}}
 	}
 	Enum(w.table, lifecycle.RunStatuses...)
 	w.routes()

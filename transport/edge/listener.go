@@ -37,7 +37,7 @@ const (
 
 var (
 	fullProblem = canned(problem.Unavailable("The node has too many connections.", 5*time.Second))
-	manyProblem = canned(problem.RateLimited("Rate limit of scope connections exceeded.", 5*time.Second))
+	manyProblem = canned(problem.RateLimited("Rate limit of scope connections exceeded: the address has too many open connections.", 5*time.Second))
 )
 
 func (l *listener) Accept() (net.Conn, error) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -301,6 +302,9 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 		"X-Request-Id": {Description: "Names the request in the service's log.", Schema: &huma.Schema{Type: huma.TypeString}},
 	}}
 	op.Responses[strconv.Itoa(e.Status)] = r
+	if e.limited() {
+		describeLimit(r)
+	}
 	if e.Idempotent {
 		r.Headers["Idempotency-Replayed"] = &huma.Header{Description: "true when this is the first answer again.", Schema: &huma.Schema{Type: huma.TypeString}}
 	}
@@ -373,11 +377,26 @@ func frameExamples(frames []Frame) map[string]*huma.Example {
 	return all
 }
 
+// limited reports whether calls of the route are charged to a bucket.
+func (e *endpoint) limited() bool {
+	return e.Bucket != BucketNone || slices.Contains(e.Codes, problem.CodeRateLimited)
+}
+
+// describeLimit adds the fields that tell of the limit a call was charged to.
+func describeLimit(r *huma.Response) {
+	if r.Headers == nil {
+		r.Headers = map[string]*huma.Header{}
+	}
+	for i, text := range [...]string{"Requests that the limit allows at once.", "Requests that it allows now.", "Seconds until it allows all of them again, if no more come."} {
+		r.Headers[rateNames[i]] = &huma.Header{Description: text, Schema: &huma.Schema{Type: huma.TypeInteger}}
+	}
+}
+
 // failures lists the problems a route can answer, by status, each code with an
 // example.
 func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 	codes := append([]problem.Code{problem.CodeBadRequest}, e.Codes...)
-	if e.Bucket != BucketNone {
+	if e.limited() {
 		codes = append(codes, problem.CodeRateLimited)
 	}
 	if !e.public() && e.Auth == nil {
@@ -426,6 +445,9 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 		if c == problem.CodeRateLimited || c == problem.CodeUnavailable || c == problem.CodeIdempotencyInProgress {
 			ex.RetryAfter = time.Second
 			r.Headers = map[string]*huma.Header{"Retry-After": {Description: "Seconds.", Schema: &huma.Schema{Type: huma.TypeInteger}}}
+		}
+		if row.Status == http.StatusTooManyRequests {
+			describeLimit(r)
 		}
 		r.Content[problemType].Examples[string(c)] = &huma.Example{Summary: row.Title, Value: ex}
 	}

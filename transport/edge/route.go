@@ -21,7 +21,7 @@ type Bucket uint8
 
 // Buckets.
 const (
-	BucketPlatform Bucket = iota // the tenant's; the IP's for public routes and bad credentials
+	BucketPlatform Bucket = iota // the tenant's or user's; the address's for calls that are not accepted, its public one for public routes
 	BucketNone                   // never limited here: health, and routes with buckets of their own
 )
 

@@ -23,6 +23,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge/sse"
 )
 
@@ -306,6 +307,7 @@ func (s *Server) finish(rq *request) {
 		for _, h := range rq.crossOrigin() {
 			fc.Response.Header.Add(h.Name, h.Value)
 		}
+		rq.rateFields()
 		rq.settle()
 	}
 	status := fc.Response.StatusCode()
@@ -376,6 +378,8 @@ func (s *Server) serve(rq *request) error {
 	} else {
 		rq.ep = s.cfg.Table.router.find(rq.method, rq.path, fc)
 	}
+	rq.caller = &Caller{IP: ip, RequestID: rq.id}
+	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
 	if rq.ep == nil {
 		return s.noRoute(rq, ip)
 	}
@@ -409,8 +413,9 @@ var methods = map[string]string{"GET": "GET", "HEAD": "HEAD", "POST": "POST", "P
 
 func methodName(m []byte) string { return methods[string(m)] }
 
-// noRoute answers what the table does not have. It is charged like a call with
-// bad credentials, so that nobody searches for routes without limit.
+// noRoute answers what the table does not have. It is charged like every other call,
+// so that nobody searches for routes without limit: with a valid key to its tenant,
+// else to the address.
 func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 	if string(rq.path) == "*" {
 		rq.answer(http.StatusNoContent, "", nil)
@@ -426,14 +431,7 @@ func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 		rq.answer(http.StatusNoContent, "", nil)
 		return nil
 	}
-	creds := rq.credentials(ip)
-	if s.cfg.Auth != nil && creds.present() && s.cfg.Auth.Cached(creds) {
-		if who, err := s.cfg.Auth.Authenticate(s.base, creds); err == nil {
-			if err := s.chargeTenant(s.base, who); err != nil {
-				return err
-			}
-		}
-	} else if err := s.chargeIP(s.base, ip); err != nil {
+	if err := s.chargeAstray(rq, ip); err != nil {
 		return err
 	}
 	if have == nil {
@@ -441,6 +439,35 @@ func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 	}
 	rq.fc.Response.Header.Set("Allow", strings.Join(have, ", "))
 	return problem.New(problem.CodeMethodNotAllowed, "")
+}
+
+// chargeAstray charges a call of no route. Where nobody can say whose key it carries
+// nobody is charged: there is nothing to keep from the caller.
+func (s *Server) chargeAstray(rq *request, ip netip.Addr) error {
+	creds := rq.credentials(ip)
+	if s.cfg.Auth == nil || !creds.present() {
+		return s.chargeIP(rq.ctx, ip)
+	}
+	if !s.live() {
+		return nil
+	}
+	who, err := s.cfg.Auth.Authenticate(rq.ctx, creds)
+	switch {
+	case err == nil:
+		return s.chargeIdentity(rq.ctx, who)
+	case refused(err):
+		return s.chargeIP(rq.ctx, ip)
+	}
+	return nil
+}
+
+func (s *Server) live() bool { return s.cfg.Live == nil || s.cfg.Live() }
+
+// refused reports whether err says that the caller is at fault. Every other error says
+// nothing about him.
+func refused(err error) bool {
+	var p *problem.Error
+	return errors.As(err, &p) && p.Status() < http.StatusInternalServerError
 }
 
 func (c Credentials) present() bool { return c.Bearer != "" && c.Tenant != "" || c.Cookie != "" }
@@ -463,16 +490,14 @@ func (rq *request) credentials(ip netip.Addr) Credentials {
 // admit finds out who calls, whether the role is enough, and charges a bucket.
 func (s *Server) admit(rq *request, ip netip.Addr) error {
 	e := rq.ep
-	rq.caller = &Caller{IP: ip, RequestID: rq.id}
-	rq.ctx = &callCtx{Context: s.base, caller: rq.caller}
-	if s.cfg.Live != nil && !e.Always && !s.cfg.Live() {
+	if !e.Always && !s.live() {
 		return problem.Unavailable("The node has lost touch with storage and serves nothing until it is back.", time.Second)
 	}
 	if e.public() {
 		if e.Bucket == BucketNone || e.signed {
 			return nil
 		}
-		return s.chargeIP(rq.ctx, ip)
+		return s.chargePublic(rq.ctx, ip)
 	}
 	creds := rq.credentials(ip)
 	who, err := s.authenticate(rq, creds)
@@ -483,7 +508,7 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	if e.Role != "" && !who.Role.Satisfies(e.Role) {
 		if e.Bucket != BucketNone {
 			// The key was accepted, so it is charged; the role comes before the verdict.
-			_, _, _ = s.cfg.Limits.Tenant(rq.ctx, who.Tenant)
+			_ = s.chargeIdentity(rq.ctx, who)
 		}
 		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
 	}
@@ -495,70 +520,86 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	if e.Bucket == BucketNone {
 		return nil
 	}
-	return s.chargeTenant(rq.ctx, who)
+	return s.chargeIdentity(rq.ctx, who)
 }
 
+// authenticate finds out who calls. Only a call that is refused is charged to its
+// address: nothing that others send from there can keep a valid key out.
 func (s *Server) authenticate(rq *request, creds Credentials) (Identity, error) {
 	if rq.ep.kind == kindStream {
 		rq.mark = s.streams.Mark()
 	}
-	auth, limited := rq.ep.Auth, rq.ep.Bucket != BucketNone
-	if auth == nil {
-		auth = s.cfg.Auth
-		var missing *problem.Error
-		switch {
-		case creds.Bearer != "" && len(rq.head.tenant) == 0:
-			missing = problem.New(problem.CodeTenantRequired, "A call with a key names its tenant in X-Tenant-Id.")
-		case !creds.present() || auth == nil:
-			missing = problem.New(problem.CodeUnauthorized, "")
-		}
-		if missing != nil {
-			if limited {
-				if err := s.chargeIP(rq.ctx, creds.IP); err != nil {
-					return Identity{}, err
-				}
-			}
-			return Identity{}, missing
-		}
-	}
-	if !limited {
-		return auth.Authenticate(rq.ctx, creds)
-	}
-	cached := auth.Cached(creds)
-	if !cached {
+	who, err := s.identify(rq, creds)
+	if err != nil && rq.ep.Bucket != BucketNone && refused(err) {
 		if err := s.chargeIP(rq.ctx, creds.IP); err != nil {
 			return Identity{}, err
 		}
 	}
-	who, err := auth.Authenticate(rq.ctx, creds)
-	switch {
-	case err == nil && !cached:
-		s.cfg.Limits.RefundIP(bucketIP(creds.IP))
-	case err != nil && cached:
-		// It was cached and is not valid any more: charged, but not refused here.
-		_, _, _ = s.cfg.Limits.IP(rq.ctx, bucketIP(creds.IP))
-	}
 	return who, err
+}
+
+func (s *Server) identify(rq *request, creds Credentials) (Identity, error) {
+	auth := rq.ep.Auth
+	if auth == nil {
+		auth = s.cfg.Auth
+		switch {
+		case creds.Bearer != "" && len(rq.head.tenant) == 0:
+			return Identity{}, problem.New(problem.CodeTenantRequired, "A call with a key names its tenant in X-Tenant-Id.")
+		case creds.present() && auth != nil:
+		case rq.head.hasAuth && creds.Bearer == "":
+			return Identity{}, problem.New(problem.CodeUnauthorized, "The Authorization header is malformed: it must be \"Bearer\", a space and an API key.")
+		default:
+			return Identity{}, problem.New(problem.CodeUnauthorized, "The call carries no credentials: send an API key as Authorization: Bearer svc_… with X-Tenant-Id, or the cookie of a session.")
+		}
+	}
+	return auth.Authenticate(rq.ctx, creds)
 }
 
 func (s *Server) chargeIP(ctx context.Context, ip netip.Addr) error {
 	retry, ok, err := s.cfg.Limits.IP(ctx, bucketIP(ip))
-	if err == nil && !ok {
-		return limited("ip", retry)
-	}
-	return err
+	return charged("ip", retry, ok, err)
 }
 
-func (s *Server) chargeTenant(ctx context.Context, who Identity) error {
+func (s *Server) chargePublic(ctx context.Context, ip netip.Addr) error {
+	retry, ok, err := s.cfg.Limits.Public(ctx, bucketIP(ip))
+	return charged("public", retry, ok, err)
+}
+
+// chargeIdentity charges a call that was accepted: a session's to its user, every
+// other one to its tenant.
+func (s *Server) chargeIdentity(ctx context.Context, who Identity) error {
+	if !who.User.IsZero() {
+		retry, ok, err := s.cfg.Limits.User(ctx, who.Tenant, who.User)
+		return charged("user", retry, ok, err)
+	}
 	retry, ok, err := s.cfg.Limits.Tenant(ctx, who.Tenant)
+	return charged("tenant", retry, ok, err)
+}
+
+// charged is what the client is told of a bucket.
+func charged(scope string, retry time.Duration, ok bool, err error) error {
 	if err == nil && !ok {
-		return limited("tenant", retry)
+		return problem.RateLimited("Rate limit of scope "+scope+" exceeded.", max(retry, time.Millisecond))
 	}
 	return err
 }
 
-func limited(scope string, retry time.Duration) *problem.Error {
-	return problem.RateLimited("Rate limit of scope "+scope+" exceeded.", max(retry, time.Millisecond))
+// rateFields tells the client of the limit that the request was charged to.
+func (rq *request) rateFields() {
+	if rq.caller == nil || rq.caller.quota.Limit == 0 {
+		return
+	}
+	var b [20]byte
+	for i, n := range rateValues(rq.caller.quota) {
+		rq.fc.Response.Header.SetBytesV(rateNames[i], strconv.AppendInt(b[:0], n, 10))
+	}
+}
+
+// rateNames are the header fields of rateValues.
+var rateNames = [...]string{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+
+func rateValues(q quota.Quota) [3]int64 {
+	return [...]int64{q.Limit, q.Remaining, int64((q.Reset + time.Second - 1) / time.Second)}
 }
 
 // param is the raw path parameter called name.
@@ -772,6 +813,11 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 	head = append(head, rq.id...)
 	for _, h := range append(rq.caller.headers, rq.crossOrigin()...) {
 		head = append(append(append(append(head, "\r\n"...), h.Name...), ": "...), h.Value...)
+	}
+	if q := rq.caller.quota; q.Limit > 0 {
+		for i, n := range rateValues(q) {
+			head = strconv.AppendInt(append(append(append(head, "\r\n"...), rateNames[i]...), ": "...), n, 10)
+		}
 	}
 	head = append(head, "\r\n\r\n: ok\n\n"...)
 	owner := Owner{Tenant: rq.caller.Tenant, Key: rq.caller.Key, User: rq.caller.User, Session: rq.caller.Session,

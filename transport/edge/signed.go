@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 )
 
 // Signed judges the calls of a route that authenticates by a signature of the raw
@@ -54,7 +55,7 @@ func HandleSigned(t *Table, r Route, h Signed) {
 			return err
 		}
 		in.Body = bytes.Clone(in.Body) // what is begun with it may outlast the request
-		if err := s.chargeTenant(rq.ctx, rq.caller.Identity); err != nil {
+		if err := s.chargeIdentity(rq.ctx, rq.caller.Identity); err != nil {
 			return err
 		}
 		if err := call.Check(); err != nil {
@@ -116,6 +117,7 @@ func (s *Server) verify(rq *request, h Signed, in *Raw, b *broke) (SignedCall, e
 		if rq.caller.Identity, call, err = h.Verify(rq.ctx, in); err == nil {
 			if first {
 				s.cfg.Limits.RefundIP(bucketIP(ip))
+				rq.caller.quota = quota.Quota{}
 			}
 			return call, nil
 		}

@@ -22,9 +22,6 @@ type byKey struct {
 	scope string // of the address's bucket
 }
 
-// Cached implements edge.Authenticator; nothing asks, since the address pays by itself.
-func (byKey) Cached(edge.Credentials) bool { return false }
-
 // Authenticate implements edge.Authenticator: the address's bucket, the key, the
 // origin.
 func (a byKey) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
@@ -85,10 +82,6 @@ func unauthorized() error {
 
 // bySession authenticates calls that carry a session token.
 type bySession struct{ *Embed }
-
-// Cached implements edge.Authenticator; nothing asks, since such calls have buckets of
-// their own.
-func (bySession) Cached(edge.Credentials) bool { return false }
 
 // Authenticate implements edge.Authenticator: the token, then the origin.
 func (a bySession) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {

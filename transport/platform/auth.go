@@ -2,6 +2,7 @@ package platform
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"agentsvc/persistence/store"
@@ -15,6 +16,9 @@ import (
 const (
 	maxKeys = 1 << 15
 	keysFor = 30 * time.Second
+	// renewAfter is the age at which what is remembered of a key or session in use is
+	// read anew, beside its calls, so that they never wait for it.
+	renewAfter = keysFor * 2 / 3
 )
 
 // Keys looks API keys up; store.Store is the one.
@@ -30,6 +34,9 @@ func StoredKeys(s *store.Store) Keys {
 // AuthConfig joins Auth with the rest. Keys is required.
 type AuthConfig struct {
 	Keys Keys
+	// Strangers looks up keys that this node has not accepted lately (StrangeKeys);
+	// nil: Keys does.
+	Strangers Keys
 	// Touch notes that a key was used. It must not block.
 	Touch func(t id.TenantID, key id.KeyID, at time.Time)
 	// Sessions authenticates console sessions; without it there are none.
@@ -44,7 +51,8 @@ type AuthConfig struct {
 // What it remembers of a key is dropped by Forget, at once.
 type Auth struct {
 	cfg  AuthConfig
-	keys *store.Cache[keyAt, liveKey]
+	keys *store.Cache[keyAt, *liveKey]
+	seen seen[keyAt]
 }
 
 type keyAt struct {
@@ -55,7 +63,17 @@ type keyAt struct {
 type liveKey struct {
 	hash      apikey.Hash
 	principal string
+	renewal
 }
+
+// renewal says when something that is remembered is read anew.
+type renewal struct {
+	at    time.Time
+	begun atomic.Bool
+}
+
+// due reports to one caller that the time has come.
+func (r *renewal) due(now time.Time) bool { return !now.Before(r.at) && !r.begun.Swap(true) }
 
 // NewAuth makes an Auth.
 func NewAuth(cfg AuthConfig) *Auth {
@@ -65,71 +83,101 @@ func NewAuth(cfg AuthConfig) *Auth {
 	if cfg.Touch == nil {
 		cfg.Touch = func(id.TenantID, id.KeyID, time.Time) {}
 	}
-	return &Auth{cfg, store.NewCache[keyAt, liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid})}
+	if cfg.Strangers == nil {
+		cfg.Strangers = cfg.Keys
+	}
+	return &Auth{cfg, store.NewCache[keyAt, *liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid}), newSeen[keyAt](maxKeys, cfg.Now)}
 }
 
 // nobody is the hash that a key is compared with where there is none: a miss
 // takes as long as a wrong secret.
 var nobody = apikey.Hash{1}
 
-// unauthorized is the one answer to a key that is foreign, unknown, revoked or
-// malformed (service.md, Authentication).
-func unauthorized() error { return problem.New(problem.CodeUnauthorized, "") }
+// unauthorized is the answer to credentials that are not valid. What it tells depends
+// on their form alone: a key that is foreign, unknown or revoked has one answer
+// (service.md, Authentication).
+func unauthorized(detail string) error { return problem.New(problem.CodeUnauthorized, detail) }
 
-// presented reads what a caller claims to be.
-func presented(c *edge.Credentials) (at keyAt, hash apikey.Hash, ok bool) {
+const (
+	noKey     = "The tenant has no such API key, or it was revoked."
+	noSession = "The session has ended, or there is none: log in again."
+)
+
+// presented reads what a caller claims to be. Its error says what is wrong with the
+// form of the header fields.
+func presented(c *edge.Credentials) (at keyAt, hash apikey.Hash, err error) {
 	var text [36]byte // on the stack: this is every request's path
 	if copy(text[:], c.Tenant) != len(c.Tenant) || at.tenant.UnmarshalText(text[:]) != nil {
-		return keyAt{}, apikey.Hash{}, false
+		return keyAt{}, apikey.Hash{}, unauthorized("The X-Tenant-Id header is not a UUID.")
 	}
-	var err error
 	if at.key, hash, err = apikey.Parse(c.Bearer); err != nil {
-		return keyAt{}, apikey.Hash{}, false
+		return keyAt{}, apikey.Hash{}, unauthorized("The Authorization header holds no API key: a key is svc_ and 73 characters, and its checksum must fit.")
 	}
-	return at, hash, true
+	return at, hash, nil
 }
 
 // Authenticate implements edge.Authenticator.
 func (a *Auth) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
 	if c.Bearer == "" {
 		if c.Cookie == "" || a.cfg.Sessions == nil {
-			return edge.Identity{}, unauthorized()
+			return edge.Identity{}, unauthorized("There are no sessions here: send an API key.")
 		}
 		return a.cfg.Sessions.Authenticate(ctx, c)
 	}
-	at, hash, ok := presented(&c)
-	if !ok {
-		return edge.Identity{}, unauthorized()
+	at, hash, err := presented(&c)
+	if err != nil {
+		return edge.Identity{}, err
 	}
+	now := a.cfg.Now()
 	live, ok := a.keys.Get(at)
 	if !ok {
-		var err error
-		live, ok, err = a.keys.Load(ctx, at, func(ctx context.Context) (liveKey, bool, error) {
-			h, live, err := a.cfg.Keys(ctx, at.tenant, at.key)
-			if !live {
-				h = nobody
-			}
-			return liveKey{h, "apikey:" + at.key.String()}, live, err
-		})
-		if err != nil {
+		find := a.cfg.Strangers
+		if a.seen.knows(at, hash) {
+			find = a.cfg.Keys
+		}
+		if live, ok, err = a.keys.Load(ctx, at, a.read(at, find)); err != nil {
 			return edge.Identity{}, err
+		}
+		if ok && live.hash.Equal(hash) {
+			a.seen.hashes.Keep(at, hash)
 		}
 	}
 	if !live.hash.Equal(hash) || !ok {
-		return edge.Identity{}, unauthorized()
+		return edge.Identity{}, unauthorized(noKey)
 	}
-	a.cfg.Touch(at.tenant, at.key, a.cfg.Now())
+	if live.due(now) {
+		go a.renew(at)
+	}
+	a.cfg.Touch(at.tenant, at.key, now)
 	// An API key always acts as role admin (service.md, API key).
 	return edge.Identity{Tenant: at.tenant, Role: lifecycle.RoleAdmin, Principal: live.principal, Key: at.key}, nil
 }
 
-// Cached implements edge.Authenticator: only what is known to be valid.
-func (a *Auth) Cached(c edge.Credentials) bool {
-	if c.Bearer == "" {
-		return c.Cookie != "" && a.cfg.Sessions != nil && a.cfg.Sessions.Cached(c)
+// read looks a key up with find.
+func (a *Auth) read(at keyAt, find Keys) func(context.Context) (*liveKey, bool, error) {
+	return func(ctx context.Context) (*liveKey, bool, error) {
+		live := &liveKey{hash: nobody, principal: "apikey:" + at.key.String()}
+		live.at = a.cfg.Now().Add(renewAfter)
+		h, ok, err := find(ctx, at.tenant, at.key)
+		if ok {
+			live.hash = h
+		}
+		return live, ok, err
 	}
-	at, hash, ok := presented(&c)
-	if !ok {
+}
+
+// renew reads a key in use again before what is remembered of it ends. Where that
+// fails the next call behind that end looks it up.
+func (a *Auth) renew(at keyAt) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	_, _, _ = a.keys.Renew(ctx, at, a.read(at, a.cfg.Keys))
+}
+
+// Cached reports whether a key is remembered as valid.
+func (a *Auth) Cached(c edge.Credentials) bool {
+	at, hash, err := presented(&c)
+	if err != nil {
 		return false
 	}
 	live, ok := a.keys.Get(at)
@@ -138,7 +186,10 @@ func (a *Auth) Cached(c edge.Credentials) bool {
 
 // Forget drops what is remembered of a key: when it returns, a request that
 // presents it is looked up anew, one that is being looked up as well.
-func (a *Auth) Forget(t id.TenantID, key id.KeyID) { a.keys.Drop(keyAt{t, key}) }
+func (a *Auth) Forget(t id.TenantID, key id.KeyID) {
+	a.seen.hashes.Drop(keyAt{t, key})
+	a.keys.Drop(keyAt{t, key})
+}
 
 // ForgetAll drops everything, for a node that was cut off.
 func (a *Auth) ForgetAll() { a.keys.Clear() }

@@ -65,7 +65,7 @@ func (s *Sessions) refuse(ctx context.Context, began time.Time) error {
 		case <-ctx.Done():
 		}
 	}
-	return unauthorized()
+	return unauthorized("No user has this e-mail with this password.")
 }
 
 func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*api.LoggedIn, error) {

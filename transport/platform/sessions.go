@@ -31,6 +31,9 @@ const (
 // SessionsConfig joins Sessions with the rest. Store and PublicURL are required.
 type SessionsConfig struct {
 	Store *store.Store
+	// Strangers looks up sessions that this node has not accepted lately
+	// (StrangeSessions); nil: Store does.
+	Strangers func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error)
 	// PublicURL is the origin of the console: a call from there needs no
 	// X-Svc-CSRF.
 	PublicURL string
@@ -50,7 +53,8 @@ type SessionsConfig struct {
 type Sessions struct {
 	cfg    SessionsConfig
 	origin string
-	live   *store.Cache[sessionAt, liveSession]
+	live   *store.Cache[sessionAt, *liveSession]
+	seen   seen[store.SessionRef]
 	epochs [epochSlots]atomic.Uint64
 	hashes *gate
 	// refusal is how long a refused login takes at least, so that the time does
@@ -72,6 +76,7 @@ type liveSession struct {
 	role      lifecycle.Role
 	principal string
 	until     time.Time
+	renewal
 }
 
 // NewSessions makes a Sessions.
@@ -84,7 +89,8 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	}
 	return &Sessions{
 		cfg: cfg, origin: originOf(cfg.PublicURL), refusal: 250 * time.Millisecond,
-		live:   store.NewCache[sessionAt, liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Valid: cfg.Valid}),
+		live:   store.NewCache[sessionAt, *liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Valid: cfg.Valid}),
+		seen:   newSeen[store.SessionRef](maxSessions, cfg.Now),
 		hashes: newGate(max(runtime.GOMAXPROCS(0)/2, 1)),
 	}
 }
@@ -127,14 +133,18 @@ func presentedSession(c *edge.Credentials) (store.Token, bool) {
 func (s *Sessions) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
 	k, ok := presentedSession(&c)
 	if !ok {
-		return edge.Identity{}, unauthorized()
+		return edge.Identity{}, unauthorized(noSession)
 	}
 	live, ok, err := s.load(ctx, &k)
 	if err != nil {
 		return edge.Identity{}, err
 	}
-	if !k.Fits(live.hash[:]) || !ok || !s.cfg.Now().Before(live.until) {
-		return edge.Identity{}, unauthorized()
+	now := s.cfg.Now()
+	if !ok || !k.Fits(live.hash[:]) || !now.Before(live.until) {
+		return edge.Identity{}, unauthorized(noSession)
+	}
+	if live.due(now) {
+		go s.renew(k)
 	}
 	if !s.safe(&c) {
 		return edge.Identity{}, problem.New(problem.CodeForbidden, "A call of a session that changes something carries X-Svc-CSRF: 1 or the Origin of the console.")
@@ -149,7 +159,7 @@ func (s *Sessions) safe(c *edge.Credentials) bool {
 	return c.Method == "GET" || c.Method == "HEAD" || c.CSRF == "1" || c.Origin != "" && c.Origin == s.origin
 }
 
-// Cached implements edge.Authenticator: only what is known to be valid.
+// Cached reports whether a session is remembered as valid.
 func (s *Sessions) Cached(c edge.Credentials) bool {
 	k, ok := presentedSession(&c)
 	if !ok {
@@ -161,36 +171,55 @@ func (s *Sessions) Cached(c edge.Credentials) bool {
 
 // load finds a session, with the role of its user. A look-up that a change of
 // the user overtakes is repeated.
-func (s *Sessions) load(ctx context.Context, k *store.Token) (liveSession, bool, error) {
+func (s *Sessions) load(ctx context.Context, k *store.Token) (*liveSession, bool, error) {
 	for {
 		at := s.at(k)
-		live, ok, err := s.live.Load(ctx, at, func(ctx context.Context) (liveSession, bool, error) { return s.read(ctx, k) })
+		live, ok, err := s.live.Load(ctx, at, func(ctx context.Context) (*liveSession, bool, error) { return s.read(ctx, k) })
 		if err != nil || s.epoch(k.Tenant).Load() == at.epoch {
 			return live, ok, err
 		}
 		if err := ctx.Err(); err != nil {
-			return liveSession{}, false, err
+			return nil, false, err
 		}
 	}
 }
 
-func (s *Sessions) read(ctx context.Context, k *store.Token) (liveSession, bool, error) {
+// renew reads a session in use again before what is remembered of it ends.
+func (s *Sessions) renew(k store.Token) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+	defer cancel()
+	_, _, _ = s.live.Renew(ctx, s.at(&k), func(ctx context.Context) (*liveSession, bool, error) { return s.read(ctx, &k) })
+}
+
+// find reads the row of a session, without waiting for strangers' where the secret was
+// accepted lately.
+func (s *Sessions) find(ctx context.Context, k *store.Token) (*store.Session, error) {
 	session := id.SessionID{UUID: k.ID}
-	row, err := s.cfg.Store.View(k.Tenant).Session(ctx, session)
+	if s.cfg.Strangers == nil || s.seen.knows(store.SessionRef{Tenant: k.Tenant, ID: session}, k.Hash()) {
+		return s.cfg.Store.View(k.Tenant).Session(ctx, session)
+	}
+	return s.cfg.Strangers(ctx, k.Tenant, session)
+}
+
+func (s *Sessions) read(ctx context.Context, k *store.Token) (*liveSession, bool, error) {
+	session := id.SessionID{UUID: k.ID}
+	row, err := s.find(ctx, k)
 	if err != nil || row == nil || !k.Fits(row.SecretHash) {
-		return liveSession{}, false, err
+		return nil, false, err
 	}
 	now := s.cfg.Now()
 	if !now.Before(row.Until()) {
-		return liveSession{}, false, nil
+		return nil, false, nil
 	}
+	s.seen.hashes.Keep(store.SessionRef{Tenant: k.Tenant, ID: session}, k.Hash())
 	if now.Sub(row.UsedAt) >= touchEvery {
 		// A use that is not noted is noted next time; it is no reason to refuse.
 		if s.cfg.Store.UseSession(ctx, k.Tenant, session, now) == nil {
 			row.UsedAt = now
 		}
 	}
-	live := liveSession{user: row.User, role: row.Role, principal: "user:" + row.User.String(), until: row.Until()}
+	live := &liveSession{user: row.User, role: row.Role, principal: "user:" + row.User.String(), until: row.Until()}
+	live.at = now.Add(renewAfter)
 	copy(live.hash[:], row.SecretHash)
 	return live, true, nil
 }
@@ -290,7 +319,8 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Summary: "Log in",
 		Description: "Answers the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only where e-mail and password fit " +
 			"users of several tenants: then the answer is TENANT_REQUIRED. Limited by address and by e-mail: 20 tries, one more every 10 seconds. Takes no Idempotency-Key.",
-		Tag: tag, MaxBody: 16 << 10, Codes: []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired},
+		Tag: tag, MaxBody: 16 << 10, Bucket: edge.BucketNone, // it has its own: nothing else that comes from the address keeps people out
+		Codes:   []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeRateLimited, problem.CodeUnavailable, problem.CodeInternal},
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
 	// A kept answer may be asked for by another session of the user: all of them
 	// are looked up anew.

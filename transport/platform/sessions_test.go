@@ -348,9 +348,9 @@ func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 		token, _ := store.ParseToken(cookie)
 		at, s := w.Sessions.at(&token), id.SessionID{UUID: token.ID}
 		// The row was read; now it changes, before it is remembered.
-		live, ok, err := w.Sessions.live.Load(t.Context(), at, func(ctx context.Context) (liveSession, bool, error) {
+		live, ok, err := w.Sessions.live.Load(t.Context(), at, func(ctx context.Context) (*liveSession, bool, error) {
 			live, ok, err := w.Sessions.read(ctx, &token)
-			if first := w.Sessions.at(&token) == at; first && live.role == lifecycle.RoleAdmin {
+			if first := w.Sessions.at(&token) == at; ok && first && live.role == lifecycle.RoleAdmin {
 				w.must(w.Store.Change(ctx, store.By{Tenant: w.a.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 					return nil, c.change(tx, ctx, s)
 				}))

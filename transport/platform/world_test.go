@@ -50,7 +50,13 @@ func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error
 	return 0, true, nil
 }
 func (noLimits) IP(context.Context, netip.Addr) (time.Duration, bool, error) { return 0, true, nil }
-func (noLimits) RefundIP(netip.Addr)                                         {}
+func (noLimits) User(context.Context, id.TenantID, id.UserID) (time.Duration, bool, error) {
+	return 0, true, nil
+}
+func (noLimits) Public(context.Context, netip.Addr) (time.Duration, bool, error) {
+	return 0, true, nil
+}
+func (noLimits) RefundIP(netip.Addr) {}
 
 // actors stands for threads and runs: it commits what they would, as far as the
 // routes see it.
@@ -346,10 +352,6 @@ func (s session) knows(cookie string) bool {
 	return cookie == "owner" || cookie == "member" || strings.Contains(cookie, "/")
 }
 
-func (s session) Cached(c edge.Credentials) bool {
-	return s.knows(c.Cookie) || s.w.Sessions.Cached(c)
-}
-
 func (s session) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
 	if role, user, ok := strings.Cut(c.Cookie, "/"); ok {
 		u, err := id.Parse(user)
@@ -376,6 +378,11 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+}
+
+func (a answer) detail() string {
+	text, _ := a.get("detail").(string)
+	return text
 }
 
 func (a answer) code() string {
@@ -420,7 +427,9 @@ func (w *world) call(p party, method, path, body string, header ...string) answe
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
+		if req.Header.Set(header[i], header[i+1]); header[i+1] == "" {
+			req.Header.Del(header[i])
+		}
 	}
 	return w.do(req)
 }

@@ -3,6 +3,12 @@ SELECT s.user_id AS "user", u.role, s.secret_hash, s.created_at, s.used_at
 FROM sessions s JOIN users u ON u.tenant_id = s.tenant_id AND u.id = s.user_id
 WHERE s.tenant_id = $1 AND s.id = $2
 
+-- name: sessions
+SELECT s.tenant_id AS tenant, s.id, s.user_id AS "user", u.role, s.secret_hash, s.created_at, s.used_at
+FROM unnest($1::uuid[], $2::uuid[]) AS k (tenant_id, id)
+JOIN sessions s ON s.tenant_id = k.tenant_id AND s.id = k.id
+JOIN users u ON u.tenant_id = s.tenant_id AND u.id = s.user_id
+
 -- Begins a session of a user whose password is still the one that was checked.
 -- The lock makes a change of the user wait: it ends this session too, or this
 -- statement sees what it changed.

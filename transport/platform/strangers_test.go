@@ -1,0 +1,245 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/apikey"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/transport/edge"
+)
+
+// held is a directory of one key whose queries wait for the test.
+type held struct {
+	k       *keyring
+	queries atomic.Int64
+	rows    atomic.Int64
+	begun   chan struct{}
+	goOn    chan struct{}
+}
+
+func (h *held) read(ctx context.Context, keys []store.KeyRef) (map[store.KeyRef]apikey.Hash, error) {
+	h.queries.Add(1)
+	h.rows.Add(int64(len(keys)))
+	h.begun <- struct{}{}
+	select {
+	case <-h.goOn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	found := map[store.KeyRef]apikey.Hash{}
+	for _, r := range keys {
+		if hash, ok, _ := h.k.find(ctx, r.Tenant, r.Key); ok {
+			found[r] = hash
+		}
+	}
+	return found, nil
+}
+
+// Guesses are looked up together. A valid key that this node has never seen is among
+// them, and one that it has seen does not wait for them.
+func TestGuessesShareTheirQueries(t *testing.T) {
+	t.Parallel()
+	unseen, known := newKeyring(), newKeyring()
+	h := &held{k: unseen, begun: make(chan struct{}), goOn: make(chan struct{})}
+	s := newStrangers(h.read)
+	now := time.Unix(1000, 0)
+	a := NewAuth(AuthConfig{Keys: known.find, Now: func() time.Time { return now }, Strangers: func(ctx context.Context, t id.TenantID, k id.KeyID) (apikey.Hash, bool, error) {
+		if k == known.key {
+			return known.find(ctx, t, k)
+		}
+		return s.find(ctx, store.KeyRef{Tenant: t, Key: k})
+	}})
+	if _, err := a.Authenticate(t.Context(), known.creds()); err != nil {
+		t.Fatal(err)
+	}
+	a.cfg.Strangers = func(ctx context.Context, t id.TenantID, k id.KeyID) (apikey.Hash, bool, error) {
+		return s.find(ctx, store.KeyRef{Tenant: t, Key: k})
+	}
+
+	const guesses = 500
+	var all sync.WaitGroup
+	var refused, accepted atomic.Int64
+	try := func(c edge.Credentials) {
+		all.Go(func() {
+			if _, err := a.Authenticate(t.Context(), c); err == nil {
+				accepted.Add(1)
+			} else {
+				refused.Add(1)
+			}
+		})
+	}
+	guess := func() edge.Credentials {
+		return edge.Credentials{Bearer: apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}), Tenant: unseen.tenant.String()}
+	}
+	try(guess())
+	<-h.begun // the first query is under way: the others gather behind it
+	for range guesses {
+		try(guess())
+	}
+	try(unseen.creds())
+	for deadline := time.Now().Add(time.Minute); ; {
+		s.mu.Lock()
+		n := 0
+		for _, r := range s.next {
+			n += len(r.keys)
+		}
+		s.mu.Unlock()
+		if n == guesses+1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d look-ups wait", n, guesses+1)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	now = now.Add(keysFor + time.Second)
+	if _, err := a.Authenticate(t.Context(), known.creds()); err != nil || known.reads != 2 {
+		t.Errorf("a key that was seen, beside a flood: %v after %d reads", err, known.reads)
+	}
+	h.goOn <- struct{}{}
+	<-h.begun
+	h.goOn <- struct{}{}
+	all.Wait()
+	if refused.Load() != guesses+1 || accepted.Load() != 1 || h.queries.Load() != 2 {
+		t.Errorf("%d refused, %d accepted, by %d queries of %d rows", refused.Load(), accepted.Load(), h.queries.Load(), h.rows.Load())
+	}
+}
+
+// More than one query answers at a time wait for the next, the first come first.
+func TestARoundOfLookUpsIsBounded(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	s := newStrangers(func(_ context.Context, keys []int) (map[int]int, error) {
+		sizes = append(sizes, len(keys))
+		return map[int]int{1: 10}, nil
+	})
+	s.running = true // nobody answers yet
+	var rounds []*round[int, int]
+	for i := range strangersMost + 3 {
+		rounds = append(rounds, s.join(i))
+	}
+	s.join(strangersMost) // again
+	go s.run()
+	for _, r := range rounds {
+		<-r.done
+	}
+	if len(sizes) != 2 || sizes[0] != strangersMost || sizes[1] != 3 {
+		t.Errorf("rounds of %v", sizes)
+	}
+	if v, ok, err := s.find(t.Context(), 1); v != 10 || !ok || err != nil {
+		t.Errorf("%v %v %v", v, ok, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.find(ctx, 2); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A key in use is read anew before its end, beside the calls that use it; where it was
+// revoked meanwhile they end. A failed read changes nothing.
+func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
+	t.Parallel()
+	k := newKeyring()
+	var at atomic.Int64
+	var reads, live, down atomic.Int64
+	live.Store(1)
+	read := make(chan struct{}, 16)
+	a := NewAuth(AuthConfig{Now: func() time.Time { return time.Unix(at.Load(), 0) }, Keys: func(_ context.Context, t id.TenantID, key id.KeyID) (apikey.Hash, bool, error) {
+		defer func() { read <- struct{}{} }()
+		reads.Add(1)
+		if down.Load() == 1 {
+			return apikey.Hash{}, false, errors.New("down")
+		}
+		_, h, err := apikey.Parse(k.secret)
+		return h, live.Load() == 1, err
+	}})
+	use := func(wantReads int64) {
+		t.Helper()
+		if _, err := a.Authenticate(t.Context(), k.creds()); err != nil {
+			t.Fatalf("at %d: %v", at.Load(), err)
+		}
+		for deadline := time.Now().Add(time.Minute); reads.Load() != wantReads; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("at %d: %d reads, want %d", at.Load(), reads.Load(), wantReads)
+			}
+		}
+	}
+	use(1)
+	<-read
+	at.Store(19)
+	use(1)
+	at.Store(20)
+	use(2)
+	<-read
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the renewed one counts from now on
+		if live, ok := a.keys.Get(keyAt{k.tenant, k.key}); ok && live.at.Unix() == 40 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not renewed")
+		}
+	}
+	at.Store(40)
+	down.Store(1)
+	use(3) // fails: what is remembered stays
+	<-read
+	use(3)
+	down.Store(0)
+	at.Store(50)
+	use(4) // by the call itself
+	<-read
+	live.Store(0)
+	at.Store(75)
+	if _, err := a.Authenticate(t.Context(), k.creds()); err != nil {
+		t.Fatal(err)
+	}
+	<-read
+	for deadline := time.Now().Add(time.Minute); a.Cached(k.creds()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a key that was revoked is remembered")
+		}
+	}
+}
+
+// The same for a session: it is found among strangers' first, and by itself once its
+// secret was accepted; another secret of it is a stranger's.
+func TestASessionIsFoundAmongStrangers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cookie := w.enter(w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember))
+	var strangers atomic.Int64
+	find := StrangeSessions(w.logins.Directory)
+	s := NewSessions(SessionsConfig{Store: w.Store, PublicURL: console, Now: w.clock.now, Strangers: func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error) {
+		strangers.Add(1)
+		return find(ctx, t, session)
+	}})
+	creds := edge.Credentials{Cookie: cookie, Method: "GET"}
+	for i := range 3 {
+		who, err := s.Authenticate(t.Context(), creds)
+		if err != nil || who.User.IsZero() || who.Role != lifecycle.RoleMember || strangers.Load() != 1 {
+			t.Fatalf("use %d: %+v %v, %d look-ups among strangers", i, who, err, strangers.Load())
+		}
+		w.clock.move(sessionsFor + time.Second)
+	}
+	last := cookie[:len(cookie)-4] + "AAAA"
+	if _, err := s.Authenticate(t.Context(), edge.Credentials{Cookie: last, Method: "GET"}); err == nil || strangers.Load() != 2 {
+		t.Errorf("another secret: %v, %d look-ups among strangers", err, strangers.Load())
+	}
+	keys := StrangeKeys(w.logins.Directory)
+	for name, c := range map[string]struct {
+		p  party
+		ok bool
+	}{"a key": {w.a, true}, "another tenant's": {party{tenant: w.b.tenant, key: w.a.key}, false}, "nobody's": {party{tenant: w.a.tenant, key: id.KeyID{UUID: id.NewAnywhere()}}, false}} {
+		if _, ok, err := keys(t.Context(), c.p.tenant, c.p.key); ok != c.ok || err != nil {
+			t.Errorf("%s: %v %v", name, ok, err)
+		}
+	}
+}
