@@ -28,6 +28,7 @@ type Config struct {
 	MasterPrevious []string
 	OutboundAllow  []netip.Prefix
 	TrustedProxies []netip.Prefix
+	AddressConns   int
 	RateCapacity   int
 	RateRefill     float64
 	Heartbeat      time.Duration
@@ -76,6 +77,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_MASTER_KEY_PREVIOUS", usage: "comma-separated keys that still decrypt", set: c.setPrevious, secret: true},
 		{env: "SVC_OUTBOUND_ALLOW", usage: "comma-separated CIDRs that outbound calls may reach although they are not public", set: prefixes(&c.OutboundAllow)},
 		{env: "SVC_TRUSTED_PROXIES", usage: "comma-separated CIDRs whose X-Forwarded-For is believed", set: prefixes(&c.TrustedProxies)},
+		{env: "SVC_CONNS_PER_ADDRESS", value: "1024", usage: "connections of one client address, event streams too, trusted proxies excepted; 0 bounds them only by what the node has free", set: count(&c.AddressConns)},
 		{env: "SVC_RATE_CAPACITY", value: "120", usage: "capacity of the platform token bucket", set: positive(&c.RateCapacity)},
 		{env: "SVC_RATE_REFILL", value: "20", usage: "tokens per second that flow into it", set: rate(&c.RateRefill)},
 		{env: "SVC_SSE_HEARTBEAT", value: "15s", usage: "heartbeat of event streams, at least 10ms", set: atLeast(minHeartbeat, &c.Heartbeat)},

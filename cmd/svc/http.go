@@ -53,6 +53,10 @@ func maxConns() int {
 	return int(min(limit.Cur, 1<<22)) / 4 * 3
 }
 
+// metricsConns is how many connections the other listener for metrics has: it shares the
+// descriptors with the edge.
+const metricsConns = 64
+
 // joined is what the edge is joined with.
 type joined struct {
 	node   *cluster.Node
@@ -136,7 +140,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		notice = drainNotice
 	}
 	server, err := edge.NewServer(edge.Config{
-		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, MaxConns: maxConns(), Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
+		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, MaxConns: maxConns(), MaxConnsPerIP: c.AddressConns, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
 		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
 	})
 	if err != nil {
@@ -165,7 +169,7 @@ func (s *service) describe(table *edge.Table, ready func(context.Context) error)
 func (s *service) openMetrics(addr string, g prometheus.Gatherer) error {
 	table := edge.NewTable()
 	edge.HandleMetrics(table, "/metrics", g)
-	server, err := edge.NewServer(edge.Config{Table: table, Log: s.log})
+	server, err := edge.NewServer(edge.Config{Table: table, MaxConns: metricsConns, Log: s.log})
 	if err != nil {
 		return err
 	}

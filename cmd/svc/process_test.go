@@ -128,7 +128,7 @@ func newProcess(dir string, env ...string) (*process, error) {
 	}
 	p := &process{addr: addr, base: "http://" + addr, leave: leave}
 	p.env = append(append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dir, "SVC_RATE_CAPACITY=1000000", "SVC_RATE_REFILL=1000000",
-		"SVC_LOG_FORMAT=json"), env...)
+		"SVC_CONNS_PER_ADDRESS=0", "SVC_LOG_FORMAT=json"), env...)
 	return p, nil
 }
 

@@ -982,6 +982,84 @@ func TestConnectionLimits(t *testing.T) {
 	})
 }
 
+// dialFrom connects from an address of this machine and makes a request of health.
+func (w *world) dialFrom(t *testing.T, ip string) (net.Conn, answer) {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	a, err := exchange(c, bufio.NewReader(c), "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, a
+}
+
+// open-parts.md, Operation: an address cannot take what others need, whatever the node
+// has. A trusted proxy's connections are those of many clients.
+func TestAnAddressLeavesConnectionsToOthers(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.MaxConns, c.MaxConnsPerIP, c.TrustedProxies = 12, 8, []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}
+	})
+	// fill connects until it is refused, and says how often it was not.
+	fill := func(ip string) (open []net.Conn, last answer) {
+		for {
+			c, a := w.dialFrom(t, ip)
+			if a.status != 200 {
+				_ = c.Close()
+				return open, a
+			}
+			open = append(open, c)
+		}
+	}
+	for i, want := range []int{6, 3, 2} { // of 12, 6 and 3 that are free
+		open, a := fill(fmt.Sprintf("127.0.0.%d", i+1))
+		if len(open) != want {
+			t.Errorf("address %d has %d connections, want %d", i+1, len(open), want)
+		}
+		if p := a.problem(t); p.Code != "RATE_LIMITED" || !strings.Contains(p.Detail, "scope connections") || a.header.Get("Retry-After") == "" ||
+			a.header.Get("RateLimit-Limit") != fmt.Sprint(want) || a.header.Get("RateLimit-Remaining") != "0" || a.header.Get("RateLimit-Reset") == "" {
+			t.Errorf("%v %s", a.header, a.body)
+		}
+		if i > 0 {
+			continue
+		}
+		for _, c := range open[:2] {
+			_ = c.Close()
+		}
+		eventually(t, "the places are free", func() bool { return w.srv.listeners[0].count() == 4 })
+		if _, a := w.dialFrom(t, "127.0.0.1"); a.status != 200 {
+			t.Errorf("after two were closed: %d", a.status)
+		}
+		if _, a := w.dialFrom(t, "127.0.0.1"); a.status != 200 {
+			t.Errorf("after two were closed: %d", a.status)
+		}
+	}
+	open, a := fill("127.0.0.9")
+	if len(open) != 1 || a.status != 503 || a.problem(t).Code != "UNAVAILABLE" {
+		t.Errorf("a trusted proxy has %d connections more, then %d %s", len(open), a.status, a.body)
+	}
+	w = newWorld(t, func(c *Config) {
+		c.MaxConnsPerIP, c.TrustedProxies = 3, []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}
+	})
+	if open, a := fill("127.0.0.1"); len(open) != 3 || a.status != 429 {
+		t.Errorf("%d connections of at most 3, then %d", len(open), a.status)
+	}
+	for range 10 {
+		if _, a := w.dialFrom(t, "127.0.0.9"); a.status != 200 {
+			t.Errorf("a trusted proxy: %d", a.status)
+		}
+	}
+}
+
+func (l *listener) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total
+}
+
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -5,19 +5,25 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge/sse"
 )
 
-// listener counts connections, as a whole and for each client, and answers
-// those over the limit with a problem instead of serving them.
+// listener counts connections, as a whole and for each client address, and answers
+// those over the limit with a problem instead of serving them. An address holds at most
+// perIP connections, and at most as many as are still free: however small max is,
+// others find room beside it. That does not hold for trusted proxies, whose
+// connections are those of many clients.
 type listener struct {
 	net.Listener
-	max, perIP int
+	max, perIP int // 0: no limit
+	trusted    []netip.Prefix
 
 	mu    sync.Mutex // guards the fields below
 	total int
@@ -29,16 +35,21 @@ type listener struct {
 }
 
 const (
-	maxParting = 256 // refused connections that are still being told
+	maxParting = 256 // refused connections that are still being told, and at most a sixteenth of max
 	lingering  = 500 * time.Millisecond
 	sending    = time.Second // left for what is being sent when nothing more is accepted
 	answering  = time.Second // left for the answers to what is cancelled because the time for stopping is over
 )
 
-var (
-	fullProblem = canned(problem.Unavailable("The node has too many connections.", 5*time.Second))
-	manyProblem = canned(problem.RateLimited("Rate limit of scope connections exceeded: the address has too many open connections.", 5*time.Second))
-)
+const retryConn = 5 * time.Second
+
+var fullProblem = canned(problem.Unavailable("The node has too many connections.", retryConn), nil)
+
+// manyProblem is the answer to an address that has n connections and may have no more.
+func manyProblem(n int) []byte {
+	return canned(problem.RateLimited("Rate limit of scope connections exceeded: "+strconv.Itoa(n)+" connections of this address are open.", retryConn),
+		&quota.Quota{Limit: int64(n), Reset: retryConn})
+}
 
 func (l *listener) Accept() (net.Conn, error) {
 	for {
@@ -81,15 +92,15 @@ func (l *listener) admit(c *conn) (refusal []byte) {
 	if l.max > 0 && l.total >= l.max {
 		return fullProblem
 	}
-	if l.perIP > 0 {
-		if l.byIP[ip] >= l.perIP {
-			return manyProblem
+	if n := l.byIP[ip]; l.perIP > 0 && n >= l.perIP || l.max > 0 && n >= l.max-l.total {
+		if !within(c.ip, l.trusted) {
+			return manyProblem(n)
 		}
-		if l.byIP == nil {
-			l.byIP = map[netip.Addr]int{}
-		}
-		l.byIP[ip]++
 	}
+	if l.byIP == nil {
+		l.byIP = map[netip.Addr]int{}
+	}
+	l.byIP[ip]++
 	l.total++
 	if l.asks == nil {
 		l.asks = map[*conn]struct{}{}
@@ -119,16 +130,19 @@ func (l *listener) release(ip netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
-	if l.perIP > 0 {
-		if l.byIP[ip]--; l.byIP[ip] <= 0 {
-			delete(l.byIP, ip)
-		}
+	if l.byIP[ip]--; l.byIP[ip] <= 0 {
+		delete(l.byIP, ip)
 	}
 }
 
-// part tells a client that it is not served, and closes.
+// part tells a client that it is not served, and closes. Those who are being told hold
+// descriptors, too: of more than a few at a time the connection is closed at once.
 func (l *listener) part(c *net.TCPConn, refusal []byte) {
-	if l.parting.Add(1) > maxParting {
+	most := int32(maxParting)
+	if l.max > 0 {
+		most = min(most, int32(max(l.max/16, 4)))
+	}
+	if l.parting.Add(1) > most {
 		l.parting.Add(-1)
 		_ = c.Close()
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/quota"
 )
 
 const problemType = "application/problem+json"
@@ -86,8 +87,9 @@ func readProblem(err error) *problem.Error {
 	return badRequest("The request is not well-formed HTTP.")
 }
 
-// canned is a whole answer for connections that are not served at all.
-func canned(p *problem.Error) []byte {
+// canned is a whole answer for connections that are not served at all, with the limit
+// that refuses them, if there is one.
+func canned(p *problem.Error, q *quota.Quota) []byte {
 	body, _ := json.Marshal(p)
 	head := "HTTP/1.1 " + strconv.Itoa(p.Status()) + " " + http.StatusText(p.Status()) + "\r\n" +
 		"Content-Type: " + problemType + "\r\n" +
@@ -95,6 +97,11 @@ func canned(p *problem.Error) []byte {
 		"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
 	if p.RetryAfter > 0 {
 		head += "Retry-After: " + strconv.Itoa(p.RetryAfterSeconds()) + "\r\n"
+	}
+	if q != nil {
+		for i, n := range rateValues(*q) {
+			head += rateNames[i] + ": " + strconv.FormatInt(n, 10) + "\r\n"
+		}
 	}
 	return append([]byte(head+"\r\n"), body...)
 }

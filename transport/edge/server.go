@@ -44,7 +44,7 @@ type Config struct {
 
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
 	MaxConns       int            // 16384
-	MaxConnsPerIP  int            // 0: no limit; behind a proxy all clients are one
+	MaxConnsPerIP  int            // 0: no limit but that an address leaves as many free as it has; trusted proxies have neither
 	MaxStreams     int            // 0: no limit
 	ReadTimeout    time.Duration  // 10 s for a head and its body
 	IdleTimeout    time.Duration  // 60 s between requests
@@ -140,7 +140,7 @@ func (q quiet) Printf(format string, args ...any) {
 
 // Serve answers requests on ln until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	l := &listener{Listener: ln, max: s.cfg.MaxConns, perIP: s.cfg.MaxConnsPerIP}
+	l := &listener{Listener: ln, max: s.cfg.MaxConns, perIP: s.cfg.MaxConnsPerIP, trusted: s.cfg.TrustedProxies}
 	s.mu.Lock()
 	s.listeners = append(s.listeners, l)
 	s.mu.Unlock()
