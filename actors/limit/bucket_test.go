@@ -2,7 +2,9 @@ package limit
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -458,6 +460,50 @@ func TestABucketIsCarriedAsItIs(t *testing.T) {
 
 // Its rate goes with it, and what its leases are worth; what comes from a node that
 // knows of no rates has that of the next Lease.
+// What nodes tell each other of buckets holds no time of day: their clocks may differ,
+// and step.
+func TestBucketsAreCarriedWithoutATimeOfDay(t *testing.T) {
+	var look func(reflect.Type, string)
+	look = func(v reflect.Type, path string) {
+		switch {
+		case v == reflect.TypeFor[time.Time]():
+			t.Errorf("%s is a time of day", path)
+		case v.Kind() == reflect.Slice:
+			look(v.Elem(), path+"[]")
+		case v.Kind() == reflect.Struct:
+			for i := range v.NumField() {
+				look(v.Field(i).Type, path+"."+v.Field(i).Name)
+			}
+		}
+	}
+	for _, m := range []any{Lease{}, Take{}, Leased{}, GiveBack{}, Recall{}, Fetch{}, Fetched{}, Push{}} {
+		look(reflect.TypeOf(m), fmt.Sprintf("%T", m))
+	}
+	// A bucket of a node whose clock is an hour ahead, and back.
+	now, ahead := epoch, epoch.Add(time.Hour)
+	b, all := newBucket(Rate{10, time.Second}, now), others{living: func(id.MemberID) bool { return true }, lapse: time.Minute}
+	for range 10 {
+		b.take(now, all)
+	}
+	for i := range 20 {
+		h := holderOf(somewhere())
+		from, to := now, ahead
+		if i%2 == 1 {
+			from, to = to, from
+		}
+		c := b.carried(h, from)
+		b = newBucket(Rate{10, time.Second}, to)
+		b.merge(c, to)
+		if a := b.take(to, all); a.granted != 0 {
+			t.Fatalf("move %d fills the bucket", i+1)
+		}
+		now, ahead = now.Add(time.Second), ahead.Add(time.Second)
+		if a := b.take(map[bool]time.Time{true: now, false: ahead}[i%2 == 1], all); a.granted != 1 {
+			t.Fatalf("move %d stops the bucket: %+v", i+1, a)
+		}
+	}
+}
+
 func TestARateIsCarried(t *testing.T) {
 	b, a := (&Keeper{}).bucket(15, epoch), newEdge(1)
 	a.PerMinute = 15

@@ -49,6 +49,10 @@
 // when members change. Slots read from Postgres who runs; those that may have
 // lived on another node lately do so twice, half a second apart, before they grant.
 //
+// Time in a bucket is this machine's monotonic clock, never a time of day, and nodes send
+// each other durations only: a clock that steps, the machine's or Postgres', neither
+// stops a bucket nor fills it.
+//
 // Holds. The holders are the truth. Nobody is refused before the nodes of those who
 // hold were asked, within 50 ms, whether they still do. Who begins to count a shard
 // first stops whoever counts it and then asks every node who holds there.

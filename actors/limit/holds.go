@@ -49,7 +49,7 @@ type HoldsConfig struct {
 	// Look reads anew who lives: Living lacks who joined since it was read. nil:
 	// nothing has to be read.
 	Look func(context.Context) error
-	Now  func() time.Time
+	Now  func() time.Time // as in KeeperConfig
 }
 
 // Holds are a node's side of what at most so many may hold at a time: its own
@@ -116,6 +116,9 @@ type claim struct {
 
 // NewHolds makes Holds of which nobody holds any.
 func NewHolds(cfg HoldsConfig) *Holds {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Holds{
 		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, made: cfg.Now(), stop: make(chan struct{}), own: map[holder]*held{},
 		wanted: map[id.Shard]*claim{},

@@ -57,7 +57,9 @@ type KeeperConfig struct {
 	Living func() []id.MemberID
 	// Look reads anew who lives: Living lacks who joined since it was read. nil:
 	// nothing has to be read.
-	Look  func(context.Context) error
+	Look func(context.Context) error
+	// Now is a clock that never steps, for tests; nil: this machine's monotonic one. No
+	// time of day is ever compared here or sent to another node.
 	Now   func() time.Time
 	Lapse time.Duration // DefaultLapse where it is 0
 	Log   zerolog.Logger
@@ -110,6 +112,9 @@ type given struct {
 func NewKeeper(cfg KeeperConfig) *Keeper {
 	if cfg.Lapse <= 0 {
 		cfg.Lapse = DefaultLapse
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	return &Keeper{
 		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),

@@ -47,9 +47,9 @@ type Running interface {
 type SlotsConfig struct {
 	Limit   int // SVC_RUN_CONCURRENCY
 	Running Running
-	Agreed  time.Duration // how long after a change of the member list no member acts by the former one any more: leases have run out; 0: 15 s
-	Rest    time.Duration // how long slots that nobody holds or wants stay in memory; 0: 10 s
-	Now     func() time.Time
+	Agreed  time.Duration    // how long after a change of the member list no member acts by the former one any more: leases have run out; 0: 15 s
+	Rest    time.Duration    // how long slots that nobody holds or wants stay in memory; 0: 10 s
+	Now     func() time.Time // as in KeeperConfig
 	Log     zerolog.Logger
 }
 
@@ -60,6 +60,9 @@ func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
 	}
 	if cfg.Rest <= 0 {
 		cfg.Rest = defaultRest
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	return func(cluster.Address) cluster.Behavior {
 		s := &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}

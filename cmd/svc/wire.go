@@ -224,7 +224,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if c.RunConcurrency > 0 {
 		queue := limit.NewQueue(node)
 		runs.Slots, runs.TakeSlot = queue, queue.Take
-		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Agreed: 5 * c.Lease, Now: member.Now, Log: log}))
+		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Agreed: 5 * c.Lease, Log: log}))
 		node.OnChange(queue.Changed)
 		if err := queue.Start(ctx); err != nil {
 			return nil, err
@@ -239,7 +239,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	s.onStop(mesh.stop) // after the node: what it hands on while it ends leaves through here
 	rate := limit.PerSecond(int64(c.RateCapacity), c.RateRefill)
 	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
-		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Now: member.Now, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
+		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
 			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Look
 		}
@@ -249,7 +249,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		node.OnChange(keeper.Changed)
 		s.onStop(keeper.Stop)
 	}
-	held := limit.HoldsConfig{Node: node, Now: member.Now}
+	held := limit.HoldsConfig{Node: node}
 	if mesh != nil {
 		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Look
 	}
