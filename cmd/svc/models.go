@@ -69,6 +69,10 @@ func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Mode
 		}
 		return p, price, nil
 	}
+	if len(own.Credentials) == 0 {
+		return p, price, &schema.Error{Kind: schema.Refused, BeforeFirstToken: true,
+			Message: fmt.Sprintf("The model provider %q lost its credentials when its base_url changed. Set them again.", of.Provider)}
+	}
 	plain, err := m.vault.Open(store.CredentialsAt(tenant, own.ID), own.Credentials)
 	if err != nil {
 		return p, price, fmt.Errorf("open the credentials of model provider %s: %w", own.ID, err)

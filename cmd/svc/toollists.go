@@ -11,6 +11,7 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/agent"
+	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
@@ -122,10 +123,7 @@ func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (o
 			g.Node != nil && !slices.Contains(access.Chain, *g.Node) {
 			continue
 		}
-		c := g.Connection
-		if c == nil {
-			c = tool.Nearest(access, s)
-		}
+		c := tool.Usable(access, s, g.Connection)
 		switch {
 		case s.AuthKind == tool.AuthNone:
 			if len(out) == 0 {
@@ -141,6 +139,10 @@ func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (o
 	return out, without
 }
 
+// errNoCredential says that a connection has no credential for the server's
+// origin.
+var errNoCredential = errors.New("the connection has no credential for this address")
+
 // target is a server with a credential that is opened for each call.
 func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.Target {
 	out := mcp.Target{
@@ -155,6 +157,10 @@ func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 			}
 			if row == nil {
 				return "", fmt.Errorf("connection %s is gone", connection)
+			}
+			// s was read earlier. A credential goes only to the origin it was given for.
+			if len(row.Credentials) == 0 || api.ServerOrigin(row.Transport, row.Endpoint) != api.ServerOrigin(s.Transport, s.Endpoint) {
+				return "", errNoCredential
 			}
 			plain, err := b.vault.Open(store.ConnectionAt(t, connection), row.Credentials)
 			if err != nil {

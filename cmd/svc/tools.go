@@ -337,6 +337,9 @@ func failedCall(err error) tool.Outcome {
 	var e *mcp.Error
 	if errors.As(err, &e) {
 		message, maybe = sentence(e.Message), e.MaybeRan
+		if errors.Is(e, errNoCredential) {
+			code = tool.ErrNoConnection
+		}
 		if e.Kind == mcp.Timeout {
 			code = tool.ErrToolTimeout
 		}

@@ -25,7 +25,7 @@ func (v View) Connection(ctx context.Context, c id.ConnectionID) (*api.Connectio
 }
 
 // TenantWide is the newest tenant-wide connection of a server, nil when there is
-// none.
+// none or it has no credential.
 func (v View) TenantWide(ctx context.Context, s id.ServerID) (*id.ConnectionID, error) {
 	rows, err := scalars[id.ConnectionID](ctx, v, "connection_tenant_wide", v.tenant, s)
 	if err != nil || len(rows) == 0 {
@@ -38,7 +38,9 @@ func (v View) TenantWide(ctx context.Context, s id.ServerID) (*id.ConnectionID, 
 type SealedConnection struct {
 	ID          id.ConnectionID
 	Server      id.ServerID
-	Credentials vault.Sealed // ConnectionAt: exactly the text that is presented
+	Transport   tool.Transport // of the server, read together with the credential
+	Endpoint    string
+	Credentials vault.Sealed // ConnectionAt: exactly the text that is presented; empty: none
 	UpdatedAt   time.Time
 }
 

@@ -29,7 +29,7 @@ type SealedProvider struct {
 	Kind        string
 	BaseURL     string
 	Prices      map[string]api.Price
-	Credentials vault.Sealed
+	Credentials vault.Sealed // empty: dropped with the old origin
 }
 
 // SealedProvider finds a tenant's provider by its slug, nil when there is none.
@@ -85,19 +85,18 @@ func (t *Tx) CreateProvider(ctx context.Context, in *api.ModelProviderCreate) (*
 }
 
 // UpdateProvider changes what the patch names; new credentials replace the old.
-func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelProviderPatch) (*api.ModelProvider, error) {
+// A provider that moves to another origin keeps only credentials that the same
+// patch gives it.
+func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelProviderPatch) (*api.ModelProviderUpdated, error) {
 	row, err := found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, t.View, "provider_lock", t.tenant, p))
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		field *string
-		value *string
-	}{{&row.Slug, in.Slug}, {&row.Kind, in.Kind}, {&row.BaseURL, in.BaseURL}} {
-		if f.value != nil {
-			*f.field = *f.value
-		}
-	}
+	old := api.OriginOf(row.BaseURL)
+	set(&row.Slug, in.Slug)
+	set(&row.Kind, in.Kind)
+	set(&row.BaseURL, in.BaseURL)
+	now := api.OriginOf(row.BaseURL)
 	prices, err := pricesArg(in.Prices.Or(row.Prices))
 	if err != nil {
 		return nil, err
@@ -108,6 +107,14 @@ func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelP
 			return nil, err
 		}
 	}
+	out := &api.ModelProviderUpdated{}
+	if now != old && in.Credentials == nil {
+		n, err := t.exec(ctx, "provider_empty", t.tenant, p)
+		if err != nil {
+			return nil, err
+		}
+		out.CredentialsDropped = n > 0
+	}
 	row, err = one[api.ModelProvider](ctx, t.View, "provider_update", t.tenant, p, row.Slug, row.Kind, row.BaseURL, sealed, prices)
 	if pg.IsUnique(err, "model_providers_slug_key") {
 		return nil, slugTaken()
@@ -115,7 +122,12 @@ func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelP
 	if err != nil {
 		return nil, err
 	}
-	return row, t.Audit(ctx, "model_provider.update", "model_provider", p.UUID, map[string]bool{"credentials": in.Credentials != nil})
+	out.ModelProvider = *row
+	detail := map[string]any{"credentials": in.Credentials != nil}
+	if now != old {
+		detail["old_origin"], detail["new_origin"], detail["credentials_dropped"] = old, now, out.CredentialsDropped
+	}
+	return out, t.Audit(ctx, "model_provider.update", "model_provider", p.UUID, detail)
 }
 
 // DeleteProvider removes a model provider with its credentials.

@@ -78,12 +78,16 @@ func (t *Tx) CreateServer(ctx context.Context, in *api.MCPServerCreate) (*api.MC
 	return row, t.Audit(ctx, "mcp_server.create", "mcp_server", row.ID.UUID, nil)
 }
 
-// UpdateServer changes what the patch names.
-func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerPatch) (*api.MCPServer, error) {
+// UpdateServer changes what the patch names. A server that moves to another
+// origin takes no credential along: its connections stay, without one.
+func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerPatch) (*api.MCPServerUpdated, error) {
+	// The lock makes a connection that is being created wait: it is there before
+	// credentials are dropped, or it is made for the new origin.
 	row, err := t.lockServer(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+	old := api.ServerOrigin(row.Transport, row.Endpoint)
 	set(&row.Slug, in.Slug)
 	set(&row.Name, in.Name)
 	set(&row.Transport, in.Transport)
@@ -98,7 +102,24 @@ func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerP
 	if err != nil {
 		return nil, err
 	}
-	return row, t.Audit(ctx, "mcp_server.update", "mcp_server", s.UUID, nil)
+	out := &api.MCPServerUpdated{MCPServer: *row}
+	var detail any
+	if now := api.ServerOrigin(row.Transport, row.Endpoint); now != old {
+		n, err := t.exec(ctx, "connections_empty", t.tenant, s)
+		if err != nil {
+			return nil, err
+		}
+		out.CredentialsDropped = n > 0
+		detail = moved{OldOrigin: old, NewOrigin: now, CredentialsDropped: out.CredentialsDropped}
+	}
+	return out, t.Audit(ctx, "mcp_server.update", "mcp_server", s.UUID, detail)
+}
+
+// moved is the audit detail of a change to another origin.
+type moved struct {
+	OldOrigin          string `json:"old_origin"`
+	NewOrigin          string `json:"new_origin"`
+	CredentialsDropped bool   `json:"credentials_dropped"`
 }
 
 // set is what a patch does to one field.

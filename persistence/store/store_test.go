@@ -358,7 +358,7 @@ func TestCredentialsAreSealedToTheirPlace(t *testing.T) {
 	if got := open(w.b); got != vault.ErrOpen.Error() {
 		t.Errorf("opens for another tenant as %s", got)
 	}
-	url := "https://y.example"
+	url := "https://x.example/v2"
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		row, err := tx.UpdateProvider(ctx, p.ID, &api.ModelProviderPatch{BaseURL: &url, Prices: api.None[map[string]api.Price]()})
 		if err == nil && (row.BaseURL != url || row.Prices == nil || len(row.Prices) != 0 || row.Slug != "mine") {

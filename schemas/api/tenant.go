@@ -69,13 +69,14 @@ type APIKeyName struct {
 
 // ModelProvider is a tenant's own model provider; never with its credentials.
 type ModelProvider struct {
-	ID        id.ProviderID    `json:"id" doc:"The id, a version 7 UUID."`
-	Slug      string           `json:"slug" doc:"The name that manifests use."`
-	Kind      string           `json:"kind" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
-	BaseURL   string           `json:"base_url" doc:"Where it is reached."`
-	Prices    map[string]Price `json:"prices" doc:"by model name; empty: cost is 0"`
-	CreatedAt time.Time        `json:"created_at" doc:"UTC."`
-	UpdatedAt time.Time        `json:"updated_at" doc:"UTC."`
+	ID             id.ProviderID    `json:"id" doc:"The id, a version 7 UUID."`
+	Slug           string           `json:"slug" doc:"The name that manifests use."`
+	Kind           string           `json:"kind" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
+	BaseURL        string           `json:"base_url" doc:"Where it is reached."`
+	Prices         map[string]Price `json:"prices" doc:"by model name; empty: cost is 0"`
+	CreatedAt      time.Time        `json:"created_at" doc:"UTC."`
+	UpdatedAt      time.Time        `json:"updated_at" doc:"UTC."`
+	HasCredentials bool             `json:"has_credentials" doc:"false: they were dropped when base_url changed to another origin."`
 }
 
 // Price of a model in US dollars for a million tokens.
@@ -102,7 +103,13 @@ type ModelProviderCreate struct {
 type ModelProviderPatch struct {
 	Slug        *string               `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The name that manifests use."`
 	Kind        *string               `json:"kind,omitempty" enum:"openai,anthropic" doc:"The wire protocol it speaks."`
-	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000" doc:"Public, and https in production; without query and fragment."`
+	BaseURL     *string               `json:"base_url,omitempty" minLength:"1" maxLength:"2000" doc:"Public, and https in production; without query and fragment. At another origin (scheme, host, port) the stored credentials are dropped unless the same body has credentials."`
 	Credentials *ProviderCredentials  `json:"credentials,omitempty" doc:"Replace the old ones."`
 	Prices      Opt[map[string]Price] `json:"prices,omitzero" doc:"Replace the old ones; null takes them away."`
+}
+
+// ModelProviderUpdated answers PATCH /v1/model-providers/{id}.
+type ModelProviderUpdated struct {
+	ModelProvider
+	CredentialsDropped bool `json:"credentials_dropped,omitempty" doc:"true: base_url is at another origin now, and the old credentials were dropped."`
 }

@@ -76,10 +76,16 @@ type MCPServerPatch struct {
 	Slug      *string         `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"Manifests, patterns and policies that use the old one match no more."`
 	Name      *string         `json:"name,omitempty" minLength:"1" maxLength:"120" doc:"For people."`
 	Transport *tool.Transport `json:"transport,omitempty" doc:"http is Streamable HTTP."`
-	Endpoint  *string         `json:"endpoint,omitempty" minLength:"1" maxLength:"2000" doc:"As in a create."`
+	Endpoint  *string         `json:"endpoint,omitempty" minLength:"1" maxLength:"2000" doc:"As in a create. At another origin (scheme, host, port) the server's connections lose their credentials."`
 	AuthKind  *tool.AuthKind  `json:"auth_kind,omitempty" doc:"Connections keep their credential, which is presented the new way."`
 	Enabled   *bool           `json:"enabled,omitempty" doc:"false: its tools are not offered and not called."`
 	Meta      Opt[Object]     `json:"meta,omitzero" doc:"Replaces the old one; null empties it. At most 16384 bytes."`
+}
+
+// MCPServerUpdated answers PATCH /v1/mcp-servers/{id}.
+type MCPServerUpdated struct {
+	MCPServer
+	CredentialsDropped bool `json:"credentials_dropped,omitempty" doc:"true: the endpoint is at another origin now, and the server's connections have lost their credentials."`
 }
 
 // MCPServerTest is the body of POST /v1/mcp-servers/{id}/test.
@@ -109,6 +115,7 @@ type Connection struct {
 	NodeID         *id.NodeID      `json:"node_id" doc:"The org node whose agents use it; null: tenant-wide."`
 	CreatedAt      time.Time       `json:"created_at" doc:"UTC."`
 	UpdatedAt      time.Time       `json:"updated_at" doc:"UTC."`
+	HasCredential  bool            `json:"has_credential" doc:"false: it was dropped when the server's address changed to another origin, and calls fail with NO_CONNECTION until it is given one."`
 }
 
 // ConnectionCredentials are write-only. One of them is given: the one that the

@@ -281,6 +281,9 @@ func (e *explanation) connections() {
 	switch {
 	case e.owner.server.AuthKind == AuthNone:
 		s.Note = "the tool server takes no credential"
+	case e.res.NoConnection && e.connection(e.owner, e.res.Grant) != nil:
+		s.ID = e.connection(e.owner, e.res.Grant).ID.String()
+		s.Note = "the connection lost its credential when the tool server's address changed, give it one again: calls fail with " + ErrNoConnection
 	case e.res.NoConnection && pin != nil:
 		s.ID, s.Note = pin.String(), "the grant pins a connection that is not there: calls fail with "+ErrNoConnection
 	case e.res.NoConnection:

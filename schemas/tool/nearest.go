@@ -2,12 +2,13 @@ package tool
 
 import "agentsvc/schemas/id"
 
-// Nearest is the credential of a server for calls whose grant pins none: the
-// connection on the agent's nearest org node, else a tenant-wide one; nil where
-// none fits.
-func Nearest(a *Access, s *Server) *id.ConnectionID {
+// Usable returns the connection of a server for calls under a grant that pins
+// pin: that one, or without a pin the one on the agent's nearest org node, else
+// a tenant-wide one. It is nil where none fits or the one that fits has no
+// credential.
+func Usable(a *Access, s *Server, pin *id.ConnectionID) *id.ConnectionID {
 	r := &resolver{access: a}
-	if c := r.connection(&owner{server: s}, &Grant{}); c != nil {
+	if c := r.connection(&owner{server: s}, &Grant{Connection: pin}); c != nil && !c.Empty {
 		return &c.ID
 	}
 	return nil

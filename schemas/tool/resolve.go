@@ -203,11 +203,15 @@ func (r *resolver) resolve(s *Spec, n names) Resolution {
 		}
 		out.Why, out.Grant = "allowed "+g.says(), g.Grant
 		if o.server != nil && o.server.AuthKind != AuthNone {
-			if c := r.connection(o, g.Grant); c != nil {
-				out.Connection = &c.ID
-			} else {
+			switch c := r.connection(o, g.Grant); {
+			case c == nil:
 				out.NoConnection = true
 				out.Why += "; but no connection of the tool server " + quote(s.Owner) + " fits"
+			case c.Empty:
+				out.NoConnection = true
+				out.Why += "; but the connection of the tool server " + quote(s.Owner) + " has no credential"
+			default:
+				out.Connection = &c.ID
 			}
 		}
 	}

@@ -213,7 +213,7 @@ func TestConnections(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			if got.Grant.Connection == nil {
-				if near := Nearest(&h.Access, &h.Servers[0]); (near == nil) != got.NoConnection || near != nil && *near != *got.Connection {
+				if near := Usable(&h.Access, &h.Servers[0], nil); (near == nil) != got.NoConnection || near != nil && *near != *got.Connection {
 					t.Errorf("the nearest is %v, used is %v", near, got.Connection)
 				}
 			}

@@ -93,6 +93,10 @@ type Connection struct {
 	Server    id.ServerID
 	Node      *id.NodeID // nil: tenant-wide
 	CreatedAt time.Time
+	// Empty says that its credential was dropped, because the server moved to
+	// another origin. It is still the connection that is chosen: a call never
+	// falls back to another account.
+	Empty bool
 }
 
 // Grant is a tool grant. At most one of Agent and Node is set.

@@ -41,7 +41,7 @@ var (
 		PublishedVersion: ptr(1), LatestVersion: 1, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleVersion = api.AgentVersion{AgentID: sampleAgentID, Version: 1, Status: lifecycle.VersionPublished, Manifest: api.Manifest(sampleDocument),
 		CreatedAt: sampleTime, PublishedAt: &sampleEnd}
-	sampleProvider = api.ModelProvider{ID: id.ProviderID{UUID: sample(9)}, Slug: "local", Kind: "openai", BaseURL: "https://models.example.com/v1",
+	sampleProvider = api.ModelProvider{ID: id.ProviderID{UUID: sample(9)}, Slug: "local", Kind: "openai", BaseURL: "https://models.example.com/v1", HasCredentials: true,
 		Prices: map[string]api.Price{"large": {InputPerMTok: 2.5, OutputPerMTok: 10}}, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleAttachment = api.Attachment{ID: sampleAttachmentID, Name: "receipt.pdf", MediaType: "application/pdf", SizeBytes: 48213, CreatedAt: sampleTime}
 	sampleThread     = api.Thread{ID: sampleThreadID, AgentID: sampleAgentID, Title: ptr("Order 1001"), CreatedBy: "apikey:" + sampleKeyID.String(),
@@ -81,6 +81,7 @@ func describe(t *edge.Table) {
 	edge.Doc[api.AgentVersionCreate](t, "A version to be.")
 	edge.Doc[api.AgentVersionAnswer](t, "A version.")
 	edge.Doc[api.ModelProvider](t, "A model provider, without its credentials.")
+	edge.Doc[api.ModelProviderUpdated](t, "A model provider as it is now, and whether it lost its credentials.")
 	edge.Doc[api.ModelProviderCreate](t, "A model provider to be.")
 	edge.Doc[api.ModelProviderPatch](t, "A change of a model provider; what is left out stays.")
 	edge.Doc[api.ProviderCredentials](t, "Credentials of a model provider.")

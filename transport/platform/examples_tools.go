@@ -13,7 +13,7 @@ var (
 	sampleServer = api.MCPServer{ID: id.ServerID{UUID: sample(40)}, Slug: "orders", Name: "Orders", Transport: tool.HTTP, Endpoint: "https://tools.example.com/mcp",
 		AuthKind: tool.AuthBearer, Enabled: true, Meta: api.Object(`{"team":"logistics"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleTested     = api.MCPServerTested{OK: true, Tools: []api.MCPTool{{Name: "orders.read", Description: "Reads an order."}}}
-	sampleConnection = api.Connection{ID: id.ConnectionID{UUID: sample(41)}, MCPServerID: sampleServer.ID, Name: "Warehouse account",
+	sampleConnection = api.Connection{ID: id.ConnectionID{UUID: sample(41)}, MCPServerID: sampleServer.ID, Name: "Warehouse account", HasCredential: true,
 		CredentialMeta: api.Object(`{"account":"warehouse@example.com"}`), CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleGrant = api.ToolGrant{ID: id.GrantID{UUID: sample(42)}, Source: tool.MCP, MCPServerID: &sampleServer.ID, ToolPattern: "orders.*", Effect: tool.Allow,
 		AgentID: &sampleAgentID, CreatedAt: sampleTime, UpdatedAt: sampleTime}
@@ -41,6 +41,7 @@ func describeTools(t *edge.Table) {
 	edge.Doc[api.MCPServer](t, "A tool server.")
 	edge.Doc[api.MCPServerCreate](t, "A tool server to be.")
 	edge.Doc[api.MCPServerPatch](t, "A change of a tool server; what is left out stays.")
+	edge.Doc[api.MCPServerUpdated](t, "A tool server as it is now, and whether its connections lost their credentials.")
 	edge.Doc[api.MCPServerTest](t, "How to test a tool server.")
 	edge.Doc[api.MCPServerTested](t, "What a tool server answered.")
 	edge.Doc[api.MCPTool](t, "A tool as its server describes it.")

@@ -37,9 +37,9 @@ func (p *Platform) providerRoutes(t *edge.Table) {
 			"prices": map[string]any{"large": map[string]any{"input_per_mtok": 2.5, "output_per_mtok": 10}}}}, p.createProvider)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/model-providers/{id}", ID: "getModelProvider", Answer: sampleProvider,
 		Summary: "Read a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.getProvider)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/model-providers/{id}", ID: "updateModelProvider", Answer: sampleProvider,
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/model-providers/{id}", ID: "updateModelProvider", Answer: api.ModelProviderUpdated{ModelProvider: sampleProvider},
 		Summary:     "Change a model provider",
-		Description: "With credentials it replaces them.", Tag: tag, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
+		Description: "With credentials it replaces them. A base_url at another origin (scheme, host, port) drops the stored ones unless the body has credentials; the answer then says credentials_dropped.", Tag: tag, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"credentials": map[string]any{"api_key": "…"}}}, p.updateProvider)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/model-providers/{id}", ID: "deleteModelProvider", Summary: "Remove a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.deleteProvider)
 }
@@ -99,11 +99,11 @@ func (p *Platform) getProvider(ctx context.Context, c *edge.Caller, in *oneProvi
 	return p.Store.View(c.Tenant).Provider(ctx, in.ID)
 }
 
-func (p *Platform) updateProvider(ctx context.Context, c *edge.Caller, in *patchProvider) (*api.ModelProvider, error) {
+func (p *Platform) updateProvider(ctx context.Context, c *edge.Caller, in *patchProvider) (*api.ModelProviderUpdated, error) {
 	if err := p.checkProvider(ctx, in.Body.Slug, in.Body.BaseURL); err != nil {
 		return nil, err
 	}
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ModelProvider, error) {
+	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ModelProviderUpdated, error) {
 		return tx.UpdateProvider(ctx, in.ID, &in.Body)
 	})
 }

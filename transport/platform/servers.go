@@ -55,9 +55,9 @@ func (p *Platform) serverRoutes(t *edge.Table) {
 			"meta": map[string]any{"team": "logistics"}}}, p.createServer)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/mcp-servers/{id}", ID: "getMcpServer", Answer: sampleServer,
 		Summary: "Read a tool server", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getServer)
-	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/mcp-servers/{id}", ID: "updateMcpServer", Answer: sampleServer,
+	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/mcp-servers/{id}", ID: "updateMcpServer", Answer: api.MCPServerUpdated{MCPServer: sampleServer},
 		Summary:     "Change a tool server",
-		Description: "Calls that have begun go on as they began.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
+		Description: "Calls that have begun go on as they began. An endpoint at another origin (scheme, host, port) drops the credentials of the server's connections: the connections stay, calls fail with NO_CONNECTION until they have credentials again, and the answer says credentials_dropped.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"enabled": false}}, p.updateServer)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/mcp-servers/{id}", ID: "deleteMcpServer", Summary: "Remove a tool server",
 		Description: "With its connections and grants.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteServer)
@@ -130,7 +130,7 @@ func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer)
 
 // updateServer writes transport, kind and endpoint together, as they were
 // checked: two changes at once make no server that nobody checked.
-func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchServer) (*api.MCPServer, error) {
+func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchServer) (*api.MCPServerUpdated, error) {
 	b := &in.Body
 	if err := small("meta", b.Meta.Value); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchSe
 			return nil, err
 		}
 	}
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServer, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.MCPServerUpdated, error) {
 		return tx.UpdateServer(ctx, in.ID, b)
 	})
 	return told(ctx, p, changed(c, in.ID), out, err)
@@ -181,13 +181,16 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 		if named.MCPServerID != in.ID {
 			return nil, problem.NotFound("connection")
 		}
+		if server.AuthKind != tool.AuthNone && !named.HasCredential {
+			return nil, noCredential("The connection has no credential.", "the connection lost its credential when the server's address changed: give it one")
+		}
 	} else if server.AuthKind != tool.AuthNone {
 		if with, err = v.TenantWide(ctx, in.ID); err != nil {
 			return nil, err
 		}
 		if with == nil {
-			return nil, &problem.Error{Code: problem.CodeMCPUnreachable, Detail: "The server takes a credential and has no tenant-wide connection.",
-				Extensions: map[string]any{"errors": []string{fmt.Sprintf("auth_kind is %s and there is no tenant-wide connection: add one or name a connection_id", server.AuthKind)}}}
+			return nil, noCredential("The server takes a credential and has no tenant-wide connection with one.",
+				fmt.Sprintf("auth_kind is %s and there is no tenant-wide connection with a credential: add one or name a connection_id", server.AuthKind))
 		}
 	}
 	specs, err := p.Tools.Test(ctx, c.Tenant, in.ID, with)
@@ -202,6 +205,11 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 		return out, nil
 	}
 	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.MCPServerTested, error) { return out, nil })
+}
+
+// noCredential answers a test for which there is nothing to present.
+func noCredential(detail, why string) *problem.Error {
+	return &problem.Error{Code: problem.CodeMCPUnreachable, Detail: detail, Extensions: map[string]any{"errors": []string{why}}}
 }
 
 func (p *Platform) listConnections(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Connection], error) {

@@ -2,7 +2,7 @@
 -- (its primary key behind the tenant), {row} (that key as the places of sealed
 -- values write it), {after} and {own} (the key as parameters).
 
--- A page of sealed values behind a row. The values before the last one stay
+-- A page of sealed values behind a row; NULL and the empty value hold none. The values before the last one stay
 -- below $2 bytes; a page is never empty for its size.
 -- name: page
 SELECT tenant_id, row, value
@@ -12,7 +12,7 @@ FROM (
     SELECT tenant_id, {row} AS row, {column} AS value, row_number() OVER (ORDER BY tenant_id, {keys}) AS n
     FROM (
       SELECT tenant_id, {keys}, {column} FROM {table}
-      WHERE (tenant_id, {keys}) > ($3::uuid, {after}) AND {column} IS NOT NULL
+      WHERE (tenant_id, {keys}) > ($3::uuid, {after}) AND {column} <> ''
       ORDER BY tenant_id, {keys} LIMIT $1
     ) found
   ) numbered

@@ -1,27 +1,35 @@
 -- name: connections
-SELECT id, mcp_server_id, name, credential_meta, node_id, created_at, updated_at FROM connections
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections
 WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
 
 -- name: connection
-SELECT id, mcp_server_id, name, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2
 
 -- name: connection_lock
-SELECT id, mcp_server_id, name, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at FROM connections WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
 -- name: connection_sealed
-SELECT id, mcp_server_id AS server, credentials, updated_at FROM connections WHERE tenant_id = $1 AND id = $2
+SELECT c.id, c.mcp_server_id AS server, s.transport, s.endpoint, c.credentials, c.updated_at
+FROM connections c JOIN mcp_servers s ON s.tenant_id = c.tenant_id AND s.id = c.mcp_server_id
+WHERE c.tenant_id = $1 AND c.id = $2
 
 -- name: connection_tenant_wide
-SELECT id FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2 AND node_id IS NULL ORDER BY id DESC LIMIT 1
+SELECT id FROM (
+  SELECT id, credentials FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2 AND node_id IS NULL ORDER BY id DESC LIMIT 1
+) newest WHERE credentials <> ''
 
 -- name: connection_insert
 INSERT INTO connections (tenant_id, id, mcp_server_id, name, credentials, credential_meta, node_id) VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING id, mcp_server_id, name, credential_meta, node_id, created_at, updated_at
+RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at
 
 -- name: connection_update
 UPDATE connections SET name = $3, credentials = coalesce($4, credentials), credential_meta = $5, node_id = $6, updated_at = now()
 WHERE tenant_id = $1 AND id = $2
-RETURNING id, mcp_server_id, name, credential_meta, node_id, created_at, updated_at
+RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credential_meta, node_id, created_at, updated_at
 
 -- name: connection_delete
 DELETE FROM connections WHERE tenant_id = $1 AND id = $2
+
+-- The empty value stands for no credential.
+-- name: connections_empty
+UPDATE connections SET credentials = '', updated_at = now() WHERE tenant_id = $1 AND mcp_server_id = $2 AND credentials <> ''

@@ -57,7 +57,7 @@ WITH RECURSIVE chain (id, depth) AS (
   UNION ALL
   SELECT n.parent_id, c.depth + 1 FROM chain c JOIN org_nodes n ON n.tenant_id = $1 AND n.id = c.id WHERE n.parent_id IS NOT NULL AND c.depth < 100
 )
-SELECT id, mcp_server_id, node_id, created_at FROM connections
+SELECT id, mcp_server_id, node_id, created_at, credentials = '' AS empty FROM connections
 WHERE tenant_id = $1 AND (node_id IS NULL OR node_id IN (SELECT id FROM chain)
   OR EXISTS (SELECT FROM tool_grants g WHERE g.tenant_id = $1 AND g.connection_id = connections.id))
 
