@@ -16,7 +16,7 @@ import (
 // Agents lists agents, newest first, without archived ones.
 func (v View) Agents(ctx context.Context, at id.AgentID, limit int) ([]api.Agent, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.Agent](ctx, v, "agents", v.tenant, from, n)
+	return listed[api.Agent](ctx, v, "agents", v.tenant, from, n)
 }
 
 // Agent is one agent; an archived one is NOT_FOUND.
@@ -43,7 +43,7 @@ func (v View) Versions(ctx context.Context, a id.AgentID, at, limit int) ([]api.
 	if at == 0 {
 		at = math.MaxInt32
 	}
-	return all[api.AgentVersion](ctx, v, "versions", v.tenant, a, at, n)
+	return listed[api.AgentVersion](ctx, v, "versions", v.tenant, a, at, n)
 }
 
 // Version is one version of an agent.

@@ -83,7 +83,7 @@ func (r *approvalRow) approval() api.Approval {
 // Approvals lists the approvals that the approver satisfies, newest first.
 func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at id.ApprovalID, limit int) ([]api.Approval, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := all[approvalRow](ctx, v, "approvals", v.tenant, from, n, by.roles(), by.Nodes, (*string)(f.Status), f.Run, f.Agent, (*string)(f.Risk))
+	rows, err := listed[approvalRow](ctx, v, "approvals", v.tenant, from, n, by.roles(), by.Nodes, (*string)(f.Status), f.Run, f.Agent, (*string)(f.Risk))
 	out := make([]api.Approval, len(rows))
 	for i := range rows {
 		out[i] = rows[i].approval()

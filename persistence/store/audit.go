@@ -21,7 +21,7 @@ type AuditFilter struct {
 // limit may come.
 func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit int) ([]api.AuditEntry, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := all[struct {
+	rows, err := listed[struct {
 		ID         id.AuditID
 		At         time.Time
 		Actor      string

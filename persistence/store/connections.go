@@ -16,7 +16,7 @@ import (
 // Connections lists the credentials of tool servers, newest first.
 func (v View) Connections(ctx context.Context, at id.ConnectionID, limit int) ([]api.Connection, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.Connection](ctx, v, "connections", v.tenant, from, n)
+	return listed[api.Connection](ctx, v, "connections", v.tenant, from, n)
 }
 
 // Connection is one credential of a tool server, without the credential.

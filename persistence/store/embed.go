@@ -28,7 +28,7 @@ type EmbedKeyFilter struct {
 // come.
 func (v View) EmbedKeys(ctx context.Context, f EmbedKeyFilter, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := all[api.EmbedKey](ctx, v, "embed_keys", v.tenant, from, f.Agent, f.Revoked, n)
+	rows, err := listed[api.EmbedKey](ctx, v, "embed_keys", v.tenant, from, f.Agent, f.Revoked, n)
 	for i := range rows {
 		shownKey(&rows[i])
 	}

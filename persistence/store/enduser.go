@@ -22,7 +22,7 @@ type EndUserFilter struct {
 // EndUsers lists end users, newest first, from behind at; one more than limit may come.
 func (v View) EndUsers(ctx context.Context, f EndUserFilter, at id.EndUserID, limit int) ([]api.EndUser, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.EndUser](ctx, v, "end_users", v.tenant, from, f.ExternalID, f.Tag, n)
+	return listed[api.EndUser](ctx, v, "end_users", v.tenant, from, f.ExternalID, f.Tag, n)
 }
 
 // EndUser is one end user.

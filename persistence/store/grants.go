@@ -16,7 +16,7 @@ import (
 // Grants lists tool grants, newest first.
 func (v View) Grants(ctx context.Context, at id.GrantID, limit int) ([]api.ToolGrant, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.ToolGrant](ctx, v, "grants", v.tenant, from, n)
+	return listed[api.ToolGrant](ctx, v, "grants", v.tenant, from, n)
 }
 
 // Grant is one tool grant.

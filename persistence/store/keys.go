@@ -21,7 +21,7 @@ func checkName(field, name string) error {
 // than limit may come.
 func (v View) Keys(ctx context.Context, at id.KeyID, limit int) ([]api.APIKey, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.APIKey](ctx, v, "keys", v.tenant, from, n)
+	return listed[api.APIKey](ctx, v, "keys", v.tenant, from, n)
 }
 
 // KeyHash is what a live key's secret hashes to; ok is false for a key that is

@@ -25,7 +25,7 @@ func (v View) ManagedNodes(ctx context.Context, user id.UserID) ([]id.NodeID, er
 // come.
 func (v View) Nodes(ctx context.Context, at id.NodeID, limit int) ([]api.OrgNode, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.OrgNode](ctx, v, "nodes", v.tenant, from, n)
+	return listed[api.OrgNode](ctx, v, "nodes", v.tenant, from, n)
 }
 
 // Node is one org node.

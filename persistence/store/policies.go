@@ -12,7 +12,7 @@ import (
 // Policies lists approval policies, newest first.
 func (v View) Policies(ctx context.Context, at id.PolicyID, limit int) ([]api.ApprovalPolicy, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.ApprovalPolicy](ctx, v, "policies", v.tenant, from, n)
+	return listed[api.ApprovalPolicy](ctx, v, "policies", v.tenant, from, n)
 }
 
 // Policy is one approval policy.

@@ -15,7 +15,7 @@ import (
 // Providers lists model providers, newest first.
 func (v View) Providers(ctx context.Context, at id.ProviderID, limit int) ([]api.ModelProvider, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.ModelProvider](ctx, v, "providers", v.tenant, from, n)
+	return listed[api.ModelProvider](ctx, v, "providers", v.tenant, from, n)
 }
 
 // Provider is one model provider.

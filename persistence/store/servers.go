@@ -15,7 +15,7 @@ import (
 // Servers lists tool servers, newest first.
 func (v View) Servers(ctx context.Context, at id.ServerID, limit int) ([]api.MCPServer, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.MCPServer](ctx, v, "servers", v.tenant, from, n)
+	return listed[api.MCPServer](ctx, v, "servers", v.tenant, from, n)
 }
 
 // Server is one tool server.
@@ -25,7 +25,7 @@ func (v View) Server(ctx context.Context, s id.ServerID) (*api.MCPServer, error)
 
 const serverWord = "tool server"
 
-type listed struct {
+type lastTools struct {
 	Slug  string
 	Tools []byte
 }
@@ -33,7 +33,7 @@ type listed struct {
 // LastTools are the tools that the tenant's enabled servers listed last, by
 // slug. A server that was never reached is not among them.
 func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
-	rows, err := all[listed](ctx, v, "server_tools", v.tenant)
+	rows, err := all[lastTools](ctx, v, "server_tools", v.tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -93,10 +93,11 @@ type runner interface {
 type View struct {
 	q      runner
 	tenant id.TenantID
+	bound  *Bound // of lists; nil: none
 }
 
 // View reads the tenant, each call by itself and in one round trip.
-func (s *Store) View(t id.TenantID) View { return View{single{s.pool, t}, t} }
+func (s *Store) View(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
 
 // single runs each query in a transaction of its own: the setting and the query
 // travel in one pipeline, which Postgres treats as one transaction.
@@ -170,7 +171,7 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 		}
 		err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{BeginQuery: begin}, func(raw pgx.Tx) error {
 			tx := &Tx{by: by, tx: raw, vault: s.vault}
-			tx.View = View{tx, by.Tenant}
+			tx.View = View{q: tx, tenant: by.Tenant}
 			if by.Idem != nil {
 				if kept, err := tx.kept(ctx, by.Idem.Digest); err != nil || kept {
 					return errors.Join(err, onlyIf(kept, ErrReplay))

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -62,7 +63,7 @@ func (t *Tx) CreateAttachment(ctx context.Context, a NewAttachment) (*api.Attach
 // Threads lists threads, newest first.
 func (v View) Threads(ctx context.Context, at id.ThreadID, limit int) ([]api.Thread, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.Thread](ctx, v, "threads", v.tenant, from, n)
+	return listed[api.Thread](ctx, v, "threads", v.tenant, from, n)
 }
 
 // Thread is one thread; a deleted one is NOT_FOUND.
@@ -105,17 +106,19 @@ func (r messageRow) placed() Placed {
 	return Placed{r.Seq, api.Message{ID: r.ID, Role: r.Role, Content: r.Content, Attachments: r.Attachments, RunID: r.RunID, CreatedAt: r.CreatedAt}}
 }
 
-// Newest are the thread's newest messages, oldest first.
-func (v View) Newest(ctx context.Context, thread id.ThreadID) ([]Placed, error) {
-	rows, err := all[messageRow](ctx, v, "messages_newest", v.tenant, thread, NewestMessages)
-	slices.Reverse(rows)
-	return placed(rows), err
+// BeforeNewest is the place before the thread's newest messages.
+func (v View) BeforeNewest(ctx context.Context, thread id.ThreadID) (int64, error) {
+	rows, err := scalars[int64](ctx, v, "messages_newest", v.tenant, thread, NewestMessages)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return rows[0], nil
 }
 
 // Messages are the messages behind the place after, oldest first; one more than
 // limit may come.
 func (v View) Messages(ctx context.Context, thread id.ThreadID, after int64, limit int) ([]Placed, error) {
-	rows, err := all[messageRow](ctx, v, "messages_after", v.tenant, thread, after, limit+1)
+	rows, err := listed[messageRow](ctx, v, "messages_after", v.tenant, thread, after, limit+1)
 	return placed(rows), err
 }
 
@@ -157,8 +160,8 @@ type runRow struct {
 	FinishedAt   *time.Time
 }
 
-func (r *runRow) run() api.Run {
-	out := api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, ThreadID: r.ThreadID,
+func (r *runRow) run() *api.Run {
+	out := &api.Run{ID: r.ID, Status: r.Status, AgentID: r.AgentID, AgentVersion: r.AgentVersion, WorkflowID: r.WorkflowID, ThreadID: r.ThreadID,
 		ParentRunID: r.ParentRunID, Input: r.Input, Output: r.Output, Origin: api.Origin{Kind: r.OriginKind, ID: r.OriginID}, EndUserID: r.EndUserID,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt}
 	if r.ErrorCode != nil {
@@ -177,21 +180,29 @@ func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]
 	if f.Status != nil {
 		status = (*string)(f.Status)
 	}
-	rows, err := all[runRow](ctx, v, "runs", v.tenant, from, f.Agent, f.Workflow, status, n)
+	rows, err := listed[runRow](ctx, v, "runs", v.tenant, from, f.Agent, f.Workflow, status, n)
 	out := make([]api.Run, len(rows))
 	for i := range rows {
-		out[i] = rows[i].run()
+		out[i] = *rows[i].run()
 	}
 	return out, err
 }
 
-// RunAndSteps is one run with its steps in their order, as they are at one moment.
-func (v View) RunAndSteps(ctx context.Context, r id.RunID) (*api.Run, []api.Step, error) {
+// RunAndSteps is one run with its steps behind the step after in their order, as
+// they are at one moment; -1 stands for all.
+func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run, []api.Step, error) {
 	var rows []runRow
 	var steps []api.Step
+	bound := v.bound
+	if bound == nil {
+		bound = &Bound{Bytes: math.MaxInt}
+	}
 	err := v.q.together(ctx, func(b *pgx.Batch) {
 		collect(b, "run", &rows, pgx.RowToStructByName[runRow], v.tenant, r)
-		collect(b, "steps", &steps, pgx.RowToStructByName[api.Step], v.tenant, r)
+		b.Queue(bounded("steps", 4), v.tenant, r, after, bound.Bytes).Query(func(found pgx.Rows) (err error) {
+			steps, err = within[api.Step](bound, found)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, nil, err
@@ -199,6 +210,5 @@ func (v View) RunAndSteps(ctx context.Context, r id.RunID) (*api.Run, []api.Step
 	if len(rows) == 0 {
 		return nil, nil, problem.NotFound("run")
 	}
-	run := rows[0].run()
-	return &run, steps, nil
+	return rows[0].run(), steps, nil
 }

@@ -52,7 +52,7 @@ func (r *trigger) shown() *api.Trigger {
 // Triggers lists triggers, newest first, without their URLs.
 func (v View) Triggers(ctx context.Context, at id.TriggerID, limit int) ([]api.Trigger, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := all[trigger](ctx, v, "triggers", v.tenant, from, n)
+	rows, err := listed[trigger](ctx, v, "triggers", v.tenant, from, n)
 	if err != nil {
 		return nil, err
 	}
@@ -372,7 +372,7 @@ type Schedule struct {
 	Due            time.Time
 }
 
-func (s *Schedules) view(t id.TenantID) View { return View{single{s.pool, t}, t} }
+func (s *Schedules) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
 
 // Schedule reads a schedule; nil where it is unknown, a hook, or paused.
 func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*Schedule, error) {

@@ -20,7 +20,7 @@ type UsageFilter struct {
 // than limit may come.
 func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, limit int) ([]api.UsageRecord, error) {
 	from, n := before(at.UUID, limit)
-	rows, err := all[struct {
+	rows, err := listed[struct {
 		ID        id.UsageID
 		At        time.Time
 		Kind      lifecycle.UsageKind

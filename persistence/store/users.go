@@ -63,7 +63,7 @@ func (v View) User(ctx context.Context, u id.UserID) (*api.User, error) {
 // than limit may come.
 func (v View) Users(ctx context.Context, at id.UserID, limit int) ([]api.User, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.User](ctx, v, "users", v.tenant, from, n)
+	return listed[api.User](ctx, v, "users", v.tenant, from, n)
 }
 
 // onlyOwners says that the caller may not touch an owner.

@@ -28,7 +28,7 @@ const (
 // VisitorThreads lists the visitor's threads, newest first.
 func (v View) VisitorThreads(ctx context.Context, who Visitor, at id.ThreadID, limit int) ([]api.EmbedThread, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.EmbedThread](ctx, v, "visitor_threads", v.tenant, who.CreatedBy, who.Agent, from, n)
+	return listed[api.EmbedThread](ctx, v, "visitor_threads", v.tenant, who.CreatedBy, who.Agent, from, n)
 }
 
 // VisitorMessages are the newest EmbedHistory messages of a thread of the visitor,
@@ -38,7 +38,7 @@ func (v View) VisitorMessages(ctx context.Context, who Visitor, thread id.Thread
 	items := []api.EmbedMessage{}
 	err := v.q.together(ctx, func(b *pgx.Batch) {
 		collect(b, "visitor_thread", &own, pgx.RowTo[id.ThreadID], v.tenant, thread, who.CreatedBy, who.Agent)
-		collect(b, "visitor_messages", &items, pgx.RowToStructByName[api.EmbedMessage], v.tenant, thread, EmbedHistory)
+		collect(b, "visitor_messages", &items, pgx.RowToStructByName[api.EmbedMessage], v.tenant, thread, EmbedHistory, api.MaxListBytes)
 	})
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ const ListenerLife = time.Minute
 // limit may come. Listeners are not among them.
 func (v View) Webhooks(ctx context.Context, at id.WebhookID, limit int) ([]api.Webhook, error) {
 	from, n := before(at.UUID, limit)
-	return all[api.Webhook](ctx, v, "webhooks", v.tenant, from, n)
+	return listed[api.Webhook](ctx, v, "webhooks", v.tenant, from, n)
 }
 
 // Webhook is one webhook endpoint; a listener is NOT_FOUND.
@@ -281,9 +281,9 @@ type DeliveryFilter struct {
 func (v View) Deliveries(ctx context.Context, w id.WebhookID, f DeliveryFilter, at id.DeliveryID, limit int) ([]api.Delivery, error) {
 	from, n := before(at.UUID, limit)
 	if f.Status != nil && *f.Status == lifecycle.DeliveryFailed {
-		return all[api.Delivery](ctx, v, "deliveries_failed", v.tenant, w, from, n, (*string)(f.Type))
+		return listed[api.Delivery](ctx, v, "deliveries_failed", v.tenant, w, from, n, (*string)(f.Type))
 	}
-	return all[api.Delivery](ctx, v, "deliveries", v.tenant, w, from, n, (*string)(f.Status), (*string)(f.Type))
+	return listed[api.Delivery](ctx, v, "deliveries", v.tenant, w, from, n, (*string)(f.Status), (*string)(f.Type))
 }
 
 // Delivery is one delivery of an endpoint, with its event.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 
@@ -69,30 +70,74 @@ func Cursor(kind string, pos any) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
+// MaxListBytes bounds the JSON of a list's items. A list that is longer ends
+// early, after at least one item, and has a cursor.
+const MaxListBytes = 4 << 20
+
 // List is the answer of every list. NextCursor is null at the end.
 type List[T any] struct {
-	Items      []T     `json:"items" doc:"Newest first."`
+	Items      []T     `json:"items" doc:"Newest first. A page ends early at 4 MiB of JSON, after at least one item."`
 	NextCursor *string `json:"next_cursor" doc:"null: the last page."`
+
+	at func(i int) string // the cursor behind item i
 }
 
-// MarshalJSON writes items as an array, never as null.
+// MarshalJSON writes items as an array, never as null, and ends the page at
+// MaxListBytes.
 func (l List[T]) MarshalJSON() ([]byte, error) {
-	if l.Items == nil {
-		l.Items = []T{}
+	next := None[string]()
+	if l.NextCursor != nil {
+		next = Some(*l.NextCursor)
 	}
-	type plain List[T]
-	return json.Marshal(plain(l))
+	return encodeList(`{"items":[`, l.Items, &next, l.at)
+}
+
+// encodeList writes an object: head, which ends where the items begin, as many
+// items as fit, and next_cursor where next is set or items were left out. at is
+// the cursor behind an item; nil: nothing is left out.
+func encodeList[T any](head string, items []T, next *Opt[string], at func(i int) string) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString(head)
+	for i := range items {
+		item, err := json.Marshal(&items[i])
+		if err != nil {
+			return nil, err
+		}
+		if at != nil && i > 0 && out.Len()+len(item) > MaxListBytes {
+			*next = Some(at(i - 1))
+			break
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(item)
+	}
+	out.WriteByte(']')
+	if next.Set {
+		cursor, err := json.Marshal(*next)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString(`,"next_cursor":`)
+		out.Write(cursor)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
 }
 
 // Paged makes a List of items, of which one more than size may have been read:
-// if so it is dropped and the cursor points behind the last one kept.
-func Paged[T any](items []T, size int, kind string, pos func(T) any) List[T] {
-	if len(items) <= size {
-		return List[T]{Items: items}
+// if so it is dropped and the cursor points behind the last one kept. more says
+// that there are further items although none was read.
+func Paged[T any](items []T, size int, more bool, kind string, pos func(T) any) List[T] {
+	if len(items) > size {
+		items, more = items[:size], true
 	}
-	items = items[:size]
-	next := Cursor(kind, pos(items[size-1]))
-	return List[T]{Items: items, NextCursor: &next}
+	l := List[T]{Items: items, at: func(i int) string { return Cursor(kind, pos(items[i])) }}
+	if more && len(items) > 0 {
+		next := l.at(len(items) - 1)
+		l.NextCursor = &next
+	}
+	return l
 }
 
 // Items is the answer of a list that is always whole.

@@ -50,7 +50,7 @@ func TestPaged(t *testing.T) {
 		"the last page": {[]int{1, 2}, `{"items":[1,2],"next_cursor":null}`},
 		"one more":      {[]int{1, 2, 3}, `{"items":[1,2],"next_cursor":"` + Cursor("k", 2) + `"}`},
 	} {
-		if got, err := json.Marshal(Paged(c.items, 2, "k", at)); err != nil || string(got) != c.want {
+		if got, err := json.Marshal(Paged(c.items, 2, false, "k", at)); err != nil || string(got) != c.want {
 			t.Errorf("%s: %s %v", name, got, err)
 		}
 	}

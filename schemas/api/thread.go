@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"time"
 
 	"agentsvc/schemas/id"
@@ -130,8 +131,27 @@ type Step struct {
 	FinishedAt *time.Time           `json:"finished_at" doc:"null: not ended."`
 }
 
-// RunAnswer is a run with its steps.
+// RunAnswer is a run with its steps, or with as many of them as fit.
 type RunAnswer struct {
-	Run   *Run   `json:"run"`
-	Steps []Step `json:"steps" doc:"By idx."`
+	Run        *Run        `json:"run"`
+	Steps      []Step      `json:"steps" doc:"By idx. They end early at 4 MiB of JSON, after at least one step."`
+	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"Only when steps were left out: the cursor for the next ones."`
+}
+
+// CutSteps says that there are steps behind those of the answer.
+func (r *RunAnswer) CutSteps() {
+	r.NextCursor = Some(Cursor(StepsCursor, r.Steps[len(r.Steps)-1].Idx))
+}
+
+// StepsCursor is the kind of cursors between the steps of a run.
+const StepsCursor = "steps"
+
+// MarshalJSON writes steps as an array, never as null, and ends them at
+// MaxListBytes.
+func (r RunAnswer) MarshalJSON() ([]byte, error) {
+	run, err := json.Marshal(r.Run)
+	if err != nil {
+		return nil, err
+	}
+	return encodeList(`{"run":`+string(run)+`,"steps":[`, r.Steps, &r.NextCursor, func(i int) string { return Cursor(StepsCursor, r.Steps[i].Idx) })
 }

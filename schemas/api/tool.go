@@ -231,11 +231,6 @@ type ApprovalPolicyPatch struct {
 	Enabled           *bool               `json:"enabled,omitempty" doc:"false: it matches nothing."`
 }
 
-// AgentTools answers GET /v1/agents/{id}/tools.
-type AgentTools struct {
-	Items []AgentTool `json:"items" doc:"The whole list."`
-}
-
 // AgentTool is one tool that an agent may call now.
 type AgentTool struct {
 	Tool        string      `json:"tool" doc:"The qualified name."`

@@ -337,7 +337,7 @@ func (w *world) routes() {
 			if _, err := in.From("threads", &pos); err != nil {
 				return nil, err
 			}
-			l := api.Paged(make([]thread, 3), in.Size(), "threads", func(thread) any { return 7 })
+			l := api.Paged(make([]thread, 3), in.Size(), false, "threads", func(thread) any { return 7 })
 			return &l, nil
 		})
 	Handle(w.table, Route{Method: "GET", Path: "/v1/threads/{id}", ID: "getThread", Summary: "Read a thread", Tag: "Threads", Role: lifecycle.RoleMember},

@@ -87,11 +87,12 @@ func (e *Embed) threads(ctx context.Context, c *edge.Caller, in *api.Page) (*api
 	if _, err := in.From("embed-threads", &at); err != nil {
 		return nil, err
 	}
-	rows, err := e.Store.View(c.Tenant).VisitorThreads(ctx, whose, at, in.Size())
+	bound := store.Bound{Bytes: api.MaxListBytes}
+	rows, err := e.Store.View(c.Tenant).Bounded(&bound).VisitorThreads(ctx, whose, at, in.Size())
 	if err != nil {
 		return nil, err
 	}
-	list := api.Paged(rows, in.Size(), "embed-threads", func(t api.EmbedThread) any { return t.ID })
+	list := api.Paged(rows, in.Size(), bound.Cut, "embed-threads", func(t api.EmbedThread) any { return t.ID })
 	return &list, nil
 }
 

@@ -71,7 +71,7 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
-	return list(ctx, *in, "agents", p.Store.View(c.Tenant).Agents, func(a api.Agent) any { return a.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "agents", store.View.Agents, func(a api.Agent) id.AgentID { return a.ID })
 }
 
 func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAgent) (*api.AgentAnswer, error) {
@@ -127,13 +127,12 @@ func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgen
 }
 
 func (p *Platform) listVersions(ctx context.Context, c *edge.Caller, in *listVersions) (*api.List[api.AgentVersion], error) {
-	v := p.Store.View(c.Tenant)
-	return list(ctx, in.Page, "agent-versions", func(ctx context.Context, at, limit int) ([]api.AgentVersion, error) {
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "agent-versions", func(v store.View, ctx context.Context, at, limit int) ([]api.AgentVersion, error) {
 		if _, err := v.Agent(ctx, in.ID); err != nil {
 			return nil, err
 		}
 		return v.Versions(ctx, in.ID, at, limit)
-	}, func(v api.AgentVersion) any { return v.Version })
+	}, func(v api.AgentVersion) int { return v.Version })
 }
 
 func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *createVersion) (*api.AgentVersionAnswer, error) {

@@ -69,20 +69,14 @@ func (p *Platform) approver(ctx context.Context, c *edge.Caller) (store.Approver
 }
 
 func (p *Platform) listApprovals(ctx context.Context, c *edge.Caller, in *listApprovals) (*api.Whole[api.Approval], error) {
-	at, err := page[id.ApprovalID](in.Page, "approvals")
-	if err != nil {
-		return nil, err
-	}
 	who, err := p.approver(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	f := store.ApprovalFilter{Status: in.Status, Run: in.RunID, Agent: in.AgentID, Risk: in.Risk}
-	rows, err := p.Store.View(c.Tenant).Approvals(ctx, who, f, at, whole(in.Page))
-	if err != nil {
-		return nil, err
-	}
-	return paged(in.Page, rows, "approvals", func(a api.Approval) any { return a.ID }), nil
+	return whole(ctx, p.Store.View(c.Tenant), in.Page, "approvals", id.ApprovalID{}, 0, func(v store.View, ctx context.Context, at id.ApprovalID, limit int) ([]api.Approval, error) {
+		return v.Approvals(ctx, who, f, at, limit)
+	}, func(a api.Approval) id.ApprovalID { return a.ID })
 }
 
 func (p *Platform) getApproval(ctx context.Context, c *edge.Caller, in *oneApproval) (*api.Approval, error) {

@@ -63,9 +63,9 @@ func (p *Platform) listAudit(ctx context.Context, c *edge.Caller, in *listAudit)
 			return nil, err
 		}
 	}
-	return list(ctx, in.Page, "audit", func(ctx context.Context, at id.AuditID, limit int) ([]api.AuditEntry, error) {
-		return p.Store.View(c.Tenant).AuditLog(ctx, f, at, limit)
-	}, func(e api.AuditEntry) any { return e.ID })
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "audit", func(v store.View, ctx context.Context, at id.AuditID, limit int) ([]api.AuditEntry, error) {
+		return v.AuditLog(ctx, f, at, limit)
+	}, func(e api.AuditEntry) id.AuditID { return e.ID })
 }
 
 func (p *Platform) usageRoutes(t *edge.Table) {
@@ -106,7 +106,7 @@ func (p *Platform) usage(ctx context.Context, c *edge.Caller, in *listUsage) (*a
 
 func (p *Platform) usageRecords(ctx context.Context, c *edge.Caller, in *listUsageRecords) (*api.List[api.UsageRecord], error) {
 	f := store.UsageFilter{Kind: in.Kind, Run: in.RunID}
-	return list(ctx, in.Page, "usage-records", func(ctx context.Context, at id.UsageID, limit int) ([]api.UsageRecord, error) {
-		return p.Store.View(c.Tenant).UsageRecords(ctx, f, at, limit)
-	}, func(r api.UsageRecord) any { return r.ID })
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "usage-records", func(v store.View, ctx context.Context, at id.UsageID, limit int) ([]api.UsageRecord, error) {
+		return v.UsageRecords(ctx, f, at, limit)
+	}, func(r api.UsageRecord) id.UsageID { return r.ID })
 }

@@ -90,15 +90,10 @@ func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
 }
 
 func (p *Platform) listEmbedKeys(ctx context.Context, c *edge.Caller, in *listEmbedKeys) (*api.Whole[api.EmbedKey], error) {
-	at, err := page[id.EmbedKeyID](in.Page, "embed-keys")
-	if err != nil {
-		return nil, err
-	}
-	keys, err := p.Store.View(c.Tenant).EmbedKeys(ctx, store.EmbedKeyFilter{Agent: in.Agent, Revoked: in.IncludeRevoked}, at, whole(in.Page))
-	if err != nil {
-		return nil, err
-	}
-	return paged(in.Page, keys, "embed-keys", func(k api.EmbedKey) any { return k.ID }), nil
+	f := store.EmbedKeyFilter{Agent: in.Agent, Revoked: in.IncludeRevoked}
+	return whole(ctx, p.Store.View(c.Tenant), in.Page, "embed-keys", id.EmbedKeyID{}, 0, func(v store.View, ctx context.Context, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
+		return v.EmbedKeys(ctx, f, at, limit)
+	}, func(k api.EmbedKey) id.EmbedKeyID { return k.ID })
 }
 
 func (p *Platform) createEmbedKey(ctx context.Context, c *edge.Caller, in *createEmbedKey) (*api.EmbedKeyCreated, error) {

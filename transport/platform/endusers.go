@@ -64,11 +64,10 @@ func revokedEndUser(c *edge.Caller, u id.EndUserID) Revoked {
 }
 
 func (p *Platform) listEndUsers(ctx context.Context, c *edge.Caller, in *listEndUsers) (*api.List[api.EndUser], error) {
-	v := p.Store.View(c.Tenant)
 	f := store.EndUserFilter{ExternalID: in.ExternalID, Tag: in.Tag}
-	return list(ctx, in.Page, "end-users", func(ctx context.Context, at id.EndUserID, limit int) ([]api.EndUser, error) {
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "end-users", func(v store.View, ctx context.Context, at id.EndUserID, limit int) ([]api.EndUser, error) {
 		return v.EndUsers(ctx, f, at, limit)
-	}, func(u api.EndUser) any { return u.ID })
+	}, func(u api.EndUser) id.EndUserID { return u.ID })
 }
 
 func (p *Platform) getEndUser(ctx context.Context, c *edge.Caller, in *oneEndUser) (*api.EndUser, error) {

@@ -21,8 +21,8 @@ var (
 		RequiredApprovals: 2, ApproverRole: lifecycle.RoleManager, SLAMinutes: 120, EscalateToRole: ptr(lifecycle.RoleAdmin), Enabled: true,
 		CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleGatedBy    = api.GatedBy{ID: &samplePolicy.ID, Name: samplePolicy.Name, Kind: string(tool.KindPolicy)}
-	sampleAgentTools = api.AgentTools{Items: []api.AgentTool{{Tool: "orders.orders.refund", Source: tool.MCP, Description: "Refunds an order.",
-		InputSchema: api.Value(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`), GatedBy: &sampleGatedBy}}}
+	sampleAgentTools = []api.AgentTool{{Tool: "orders.orders.refund", Source: tool.MCP, Description: "Refunds an order.",
+		InputSchema: api.Value(`{"type":"object","properties":{"order":{"type":"string"}},"required":["order"]}`), GatedBy: &sampleGatedBy}}
 	sampleExplanation = api.ToolExplanation{Tool: "orders.orders.refund", Source: string(tool.MCP), Verdict: string(tool.Gated),
 		Why: "The policy Refunds asks for an approval.",
 		Steps: []api.ExplainedStep{
@@ -55,7 +55,7 @@ func describeTools(t *edge.Table) {
 	edge.Doc[api.ApprovalPolicy](t, "Says which tool calls wait for a person.")
 	edge.Doc[api.ApprovalPolicyCreate](t, "An approval policy to be.")
 	edge.Doc[api.ApprovalPolicyPatch](t, "A change of an approval policy; what is left out stays.")
-	edge.Doc[api.AgentTools](t, "What an agent may call now.")
+	edge.Doc[api.Whole[api.AgentTool]](t, "What an agent may call now.")
 	edge.Doc[api.AgentTool](t, "A tool that an agent may call.")
 	edge.Doc[api.GatedBy](t, "What asks for an approval.")
 	edge.Doc[api.ToolExplanation](t, "What decides on a tool.")

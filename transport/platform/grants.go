@@ -2,11 +2,13 @@ package platform
 
 import (
 	"context"
+	"slices"
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
 )
@@ -56,7 +58,7 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Example: map[string]any{"tool_pattern": "orders.read"}}, p.updateGrant)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/tool-grants/{id}", ID: "deleteToolGrant", Summary: "Take a tool grant back",
 		Description: "The next call is refused already.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteGrant)
-	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: sampleAgentTools,
+	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: api.All(sampleAgentTools),
 		Summary:     "List what an agent may call now",
 		Description: "Of its published version, or of the newest where none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools/explain", ID: "explainAgentTool", Answer: sampleExplanation,
@@ -89,7 +91,7 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 func access(c *edge.Caller) Revoked { return Revoked{What: ChangedAccess, Tenant: c.Tenant} }
 
 func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ToolGrant], error) {
-	return list(ctx, *in, "tool-grants", p.Store.View(c.Tenant).Grants, func(g api.ToolGrant) any { return g.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "tool-grants", store.View.Grants, func(g api.ToolGrant) id.GrantID { return g.ID })
 }
 
 func (p *Platform) createGrant(ctx context.Context, c *edge.Caller, in *createGrant) (*api.ToolGrant, error) {
@@ -117,7 +119,17 @@ func (p *Platform) deleteGrant(ctx context.Context, c *edge.Caller, in *oneGrant
 	return removed(ctx, p, access(c), out, err)
 }
 
-func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *oneAgent) (*api.AgentTools, error) {
+type listAgentTools struct {
+	api.Page
+	ID id.AgentID `path:"id"`
+}
+
+func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *listAgentTools) (*api.Whole[api.AgentTool], error) {
+	var after string
+	paged, err := in.From("agent-tools", &after)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
 		return nil, err
 	}
@@ -125,7 +137,7 @@ func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *oneAgent)
 	if err != nil {
 		return nil, err
 	}
-	out := &api.AgentTools{Items: make([]api.AgentTool, 0, len(offers))}
+	items := make([]api.AgentTool, 0, len(offers))
 	for i := range offers {
 		o := &offers[i]
 		if o.Verdict == tool.Refused {
@@ -139,9 +151,21 @@ func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *oneAgent)
 			gate := gatedBy(o.Terms.Policy)
 			shown.GatedBy = &gate
 		}
-		out.Items = append(out.Items, shown)
+		items = append(items, shown)
 	}
-	return out, nil
+	if paged {
+		// The list is as the servers tell it now.
+		i := slices.IndexFunc(items, func(a api.AgentTool) bool { return a.Tool == after })
+		if i < 0 {
+			return nil, problem.Invalid("cursor", "names a tool that is not in the list any more: begin anew without it")
+		}
+		items = items[i+1:]
+	}
+	pos := func(a api.AgentTool) any { return a.Tool }
+	if in.Given() {
+		return api.PageOf(api.Paged(items, in.Size(), false, "agent-tools", pos)), nil
+	}
+	return api.WholeOf(api.Paged(items, len(items), false, "agent-tools", pos)), nil
 }
 
 func gatedBy(r tool.PolicyRef) api.GatedBy {
@@ -169,7 +193,7 @@ func (p *Platform) explainTool(ctx context.Context, c *edge.Caller, in *explainT
 }
 
 func (p *Platform) listPolicies(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ApprovalPolicy], error) {
-	return list(ctx, *in, "approval-policies", p.Store.View(c.Tenant).Policies, func(x api.ApprovalPolicy) any { return x.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "approval-policies", store.View.Policies, func(x api.ApprovalPolicy) id.PolicyID { return x.ID })
 }
 
 func (p *Platform) createPolicy(ctx context.Context, c *edge.Caller, in *createPolicy) (*api.ApprovalPolicy, error) {

@@ -38,15 +38,7 @@ func (p *Platform) keyRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listKeys(ctx context.Context, c *edge.Caller, in *api.Page) (*api.Whole[api.APIKey], error) {
-	at, err := page[id.KeyID](*in, "api-keys")
-	if err != nil {
-		return nil, err
-	}
-	keys, err := p.Store.View(c.Tenant).Keys(ctx, at, whole(*in))
-	if err != nil {
-		return nil, err
-	}
-	return paged(*in, keys, "api-keys", func(k api.APIKey) any { return k.ID }), nil
+	return whole(ctx, p.Store.View(c.Tenant), *in, "api-keys", id.KeyID{}, 0, store.View.Keys, func(k api.APIKey) id.KeyID { return k.ID })
 }
 
 func (p *Platform) createKey(ctx context.Context, c *edge.Caller, in *createKey) (*api.APIKeyCreated, error) {

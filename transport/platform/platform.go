@@ -385,32 +385,59 @@ func page[ID any](q api.Page, kind string) (at ID, err error) {
 	return at, err
 }
 
-// list answers one page of a list; pos is where an entry stands in it.
-func list[ID, T any](ctx context.Context, in api.Page, kind string, read func(ctx context.Context, at ID, limit int) ([]T, error), pos func(T) any) (*api.List[T], error) {
+// reader reads entries of a list from behind at; one more than limit may come.
+type reader[ID, T any] func(v store.View, ctx context.Context, at ID, limit int) ([]T, error)
+
+// list answers one page of a list; pos is where an entry stands in it. Every list
+// is read by it or by whole, within api.MaxListBytes.
+func list[ID, T any](ctx context.Context, v store.View, in api.Page, kind string, read reader[ID, T], pos func(T) ID) (*api.List[T], error) {
 	at, err := page[ID](in, kind)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := read(ctx, at, in.Size())
+	bound := store.Bound{Bytes: api.MaxListBytes}
+	rows, err := read(v.Bounded(&bound), ctx, at, in.Size())
 	if err != nil {
 		return nil, err
 	}
-	l := api.Paged(rows, in.Size(), kind, pos)
+	l := api.Paged(rows, in.Size(), bound.Cut, kind, func(item T) any { return pos(item) })
 	return &l, nil
 }
 
-// whole is the limit of a list that is whole unless a page was asked for.
-func whole(q api.Page) int {
-	if q.Given() {
-		return q.Size()
-	}
-	return store.All
-}
+// The first read of a whole list takes as many rows as a page has; each further
+// one more of them, since the rows before it were small.
+const maxChunk = 1600
 
-// paged shapes a list that is whole unless a page was asked for.
-func paged[T any](q api.Page, items []T, kind string, pos func(T) any) *api.Whole[T] {
-	if !q.Given() {
-		return api.All(items)
+// whole answers a list that is whole unless a page was asked for. It begins
+// behind from and has at most most entries; 0: no such limit.
+func whole[ID, T any](ctx context.Context, v store.View, in api.Page, kind string, from ID, most int, read reader[ID, T], pos func(T) ID) (*api.Whole[T], error) {
+	if in.Given() {
+		l, err := list(ctx, v, in, kind, read, pos)
+		if err != nil {
+			return nil, err
+		}
+		return api.PageOf(*l), nil
 	}
-	return api.PageOf(api.Paged(items, q.Size(), kind, pos))
+	items := []T{}
+	bound := store.Bound{Bytes: api.MaxListBytes}
+	more := true
+	for chunk := api.DefaultLimit; more && !bound.Cut && bound.Bytes > 0 && (most == 0 || len(items) < most); chunk = min(4*chunk, maxChunk) {
+		if most > 0 {
+			chunk = min(chunk, most-len(items))
+		}
+		rows, err := read(v.Bounded(&bound), ctx, from, chunk)
+		if err != nil {
+			return nil, err
+		}
+		if more = len(rows) > chunk; more {
+			rows = rows[:chunk]
+		}
+		if items = append(items, rows...); len(rows) > 0 {
+			from = pos(rows[len(rows)-1])
+		}
+	}
+	if most > 0 && len(items) == most {
+		more = false
+	}
+	return api.WholeOf(api.Paged(items, len(items), more || bound.Cut, kind, func(item T) any { return pos(item) })), nil
 }

@@ -83,7 +83,7 @@ func (p *Platform) checkProvider(ctx context.Context, slug, baseURL *string) err
 }
 
 func (p *Platform) listProviders(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ModelProvider], error) {
-	return list(ctx, *in, "model-providers", p.Store.View(c.Tenant).Providers, func(m api.ModelProvider) any { return m.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "model-providers", store.View.Providers, func(m api.ModelProvider) id.ProviderID { return m.ID })
 }
 
 func (p *Platform) createProvider(ctx context.Context, c *edge.Caller, in *createProvider) (*api.ModelProvider, error) {

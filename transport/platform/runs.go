@@ -30,6 +30,11 @@ type oneRun struct {
 	ID id.RunID `path:"id"`
 }
 
+type readRun struct {
+	ID     id.RunID `path:"id"`
+	Cursor string   `query:"cursor" maxLength:"512" doc:"next_cursor of the answer before: the steps go on behind it"`
+}
+
 type watchRun struct {
 	ID          id.RunID `path:"id"`
 	Since       *float64 `query:"since" doc:"the last step idx that was seen; default -1"`
@@ -46,7 +51,7 @@ func (p *Platform) runRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Answer: listed(sampleRun),
 		Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Answer: api.RunAnswer{Run: &sampleRun, Steps: []api.Step{sampleStep}},
-		Summary: "Read a run and its steps", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
+		Summary: "Read a run and its steps", Description: "Steps beyond 4 MiB of JSON are left out; next_cursor is there then, and leads to them.", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Answer: api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled},
 		Summary:     "Cancel a run",
 		Description: "Answers the status the run has now; of one that had ended, the one it ended in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
@@ -88,20 +93,26 @@ func (p *Platform) start(ctx context.Context, c *edge.Caller, agent id.AgentID, 
 
 func (p *Platform) listRuns(ctx context.Context, c *edge.Caller, in *listRuns) (*api.List[api.Run], error) {
 	f := store.RunFilter{Agent: in.AgentID, Workflow: in.WorkflowID, Status: in.Status}
-	return list(ctx, in.Page, "runs", func(ctx context.Context, at id.RunID, limit int) ([]api.Run, error) {
-		return p.Store.View(c.Tenant).Runs(ctx, f, at, limit)
-	}, func(r api.Run) any { return r.ID })
+	return list(ctx, p.Store.View(c.Tenant), in.Page, "runs", func(v store.View, ctx context.Context, at id.RunID, limit int) ([]api.Run, error) {
+		return v.Runs(ctx, f, at, limit)
+	}, func(r api.Run) id.RunID { return r.ID })
 }
 
-func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunAnswer, error) {
-	run, steps, err := p.Store.View(c.Tenant).RunAndSteps(ctx, in.ID)
+func (p *Platform) getRun(ctx context.Context, c *edge.Caller, in *readRun) (*api.RunAnswer, error) {
+	after := -1
+	if _, err := (api.Page{Cursor: in.Cursor}).From(api.StepsCursor, &after); err != nil {
+		return nil, err
+	}
+	bound := store.Bound{Bytes: api.MaxListBytes}
+	run, steps, err := p.Store.View(c.Tenant).Bounded(&bound).RunAndSteps(ctx, in.ID, after)
 	if err != nil {
 		return nil, err
 	}
-	if steps == nil {
-		steps = []api.Step{}
+	out := &api.RunAnswer{Run: run, Steps: steps}
+	if bound.Cut {
+		out.CutSteps()
 	}
-	return &api.RunAnswer{Run: run, Steps: steps}, nil
+	return out, nil
 }
 
 func (p *Platform) cancelRun(ctx context.Context, c *edge.Caller, in *oneRun) (*api.RunStatus, error) {

@@ -109,7 +109,7 @@ func (p *Platform) checkEndpoint(ctx context.Context, transport tool.Transport, 
 }
 
 func (p *Platform) listServers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.MCPServer], error) {
-	return list(ctx, *in, "mcp-servers", p.Store.View(c.Tenant).Servers, func(s api.MCPServer) any { return s.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "mcp-servers", store.View.Servers, func(s api.MCPServer) id.ServerID { return s.ID })
 }
 
 func (p *Platform) createServer(ctx context.Context, c *edge.Caller, in *createServer) (*api.MCPServer, error) {
@@ -213,7 +213,7 @@ func noCredential(detail, why string) *problem.Error {
 }
 
 func (p *Platform) listConnections(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Connection], error) {
-	return list(ctx, *in, "connections", p.Store.View(c.Tenant).Connections, func(x api.Connection) any { return x.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "connections", store.View.Connections, func(x api.Connection) id.ConnectionID { return x.ID })
 }
 
 func (p *Platform) createConnection(ctx context.Context, c *edge.Caller, in *createConnection) (*api.Connection, error) {

@@ -54,7 +54,7 @@ func (p *Platform) threadRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listThreads(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Thread], error) {
-	return list(ctx, *in, "threads", p.Store.View(c.Tenant).Threads, func(t api.Thread) any { return t.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "threads", store.View.Threads, func(t api.Thread) id.ThreadID { return t.ID })
 }
 
 func (p *Platform) createThread(ctx context.Context, c *edge.Caller, in *createThread) (*api.ThreadCreated, error) {
@@ -87,29 +87,24 @@ func (p *Platform) deleteThread(ctx context.Context, c *edge.Caller, in *oneThre
 }
 
 func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMessages) (*api.Whole[api.Message], error) {
-	after, err := page[int64](in.Page, "messages")
-	if err != nil {
-		return nil, err
-	}
 	v := p.Store.View(c.Tenant)
 	if _, err := v.Thread(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	var rows []store.Placed
-	if in.Given() {
-		rows, err = v.Messages(ctx, in.ID, after, in.Size())
-	} else {
-		rows, err = v.Newest(ctx, in.ID)
+	var before int64
+	if !in.Given() {
+		var err error
+		if before, err = v.BeforeNewest(ctx, in.ID); err != nil {
+			return nil, err
+		}
 	}
+	l, err := whole(ctx, v, in.Page, "messages", before, store.NewestMessages, func(v store.View, ctx context.Context, after int64, limit int) ([]store.Placed, error) {
+		return v.Messages(ctx, in.ID, after, limit)
+	}, func(m store.Placed) int64 { return m.Seq })
 	if err != nil {
 		return nil, err
 	}
-	list := paged(in.Page, rows, "messages", func(m store.Placed) any { return m.Seq })
-	out := &api.Whole[api.Message]{Items: make([]api.Message, len(list.Items)), NextCursor: list.NextCursor}
-	for i, m := range list.Items {
-		out.Items[i] = m.Message
-	}
-	return out, nil
+	return api.MapWhole(l, func(m store.Placed) api.Message { return m.Message }), nil
 }
 
 // options are the per-turn options as the run's input shows them.

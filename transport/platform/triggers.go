@@ -90,7 +90,7 @@ func (p *Platform) withURL(g *api.Trigger) {
 }
 
 func (p *Platform) listTriggers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Trigger], error) {
-	l, err := list(ctx, *in, "triggers", p.Store.View(c.Tenant).Triggers, func(g api.Trigger) any { return g.ID })
+	l, err := list(ctx, p.Store.View(c.Tenant), *in, "triggers", store.View.Triggers, func(g api.Trigger) id.TriggerID { return g.ID })
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (p *Platform) userRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listUsers(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.User], error) {
-	return list(ctx, *in, "users", p.Store.View(c.Tenant).Users, func(u api.User) any { return u.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "users", store.View.Users, func(u api.User) id.UserID { return u.ID })
 }
 
 func (p *Platform) createUser(ctx context.Context, c *edge.Caller, in *createUser) (*api.User, error) {
@@ -129,7 +129,7 @@ func (p *Platform) nodeRoutes(t *edge.Table) {
 }
 
 func (p *Platform) listNodes(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.OrgNode], error) {
-	return list(ctx, *in, "org-nodes", p.Store.View(c.Tenant).Nodes, func(n api.OrgNode) any { return n.ID })
+	return list(ctx, p.Store.View(c.Tenant), *in, "org-nodes", store.View.Nodes, func(n api.OrgNode) id.NodeID { return n.ID })
 }
 
 func (p *Platform) createNode(ctx context.Context, c *edge.Caller, in *createNode) (*api.OrgNode, error) {

@@ -152,15 +152,7 @@ func (p *Platform) checkWebhookURL(ctx context.Context, url string) error {
 }
 
 func (p *Platform) listWebhooks(ctx context.Context, c *edge.Caller, in *api.Page) (*api.Whole[api.Webhook], error) {
-	at, err := page[id.WebhookID](*in, "webhooks")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := p.Store.View(c.Tenant).Webhooks(ctx, at, whole(*in))
-	if err != nil {
-		return nil, err
-	}
-	return paged(*in, rows, "webhooks", func(w api.Webhook) any { return w.ID }), nil
+	return whole(ctx, p.Store.View(c.Tenant), *in, "webhooks", id.WebhookID{}, 0, store.View.Webhooks, func(w api.Webhook) id.WebhookID { return w.ID })
 }
 
 func (p *Platform) createWebhook(ctx context.Context, c *edge.Caller, in *createWebhook) (*api.WebhookWithSecret, error) {
@@ -277,9 +269,9 @@ func (p *Platform) listDeliveries(ctx context.Context, c *edge.Caller, in *listD
 		return nil, err
 	}
 	f := store.DeliveryFilter{Status: in.Status, Type: in.Type}
-	return list(ctx, in.Page, "webhook-deliveries", func(ctx context.Context, at id.DeliveryID, limit int) ([]api.Delivery, error) {
+	return list(ctx, v, in.Page, "webhook-deliveries", func(v store.View, ctx context.Context, at id.DeliveryID, limit int) ([]api.Delivery, error) {
 		return v.Deliveries(ctx, in.ID, f, at, limit)
-	}, func(d api.Delivery) any { return d.ID })
+	}, func(d api.Delivery) id.DeliveryID { return d.ID })
 }
 
 func (p *Platform) getDelivery(ctx context.Context, c *edge.Caller, in *oneDelivery) (*api.DeliveryWithEvent, error) {

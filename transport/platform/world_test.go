@@ -154,7 +154,7 @@ func (a *actors) whose(ctx context.Context, t id.TenantID, thread id.UUID) (out 
 type streams struct{ store *store.Store }
 
 func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
-	if _, _, err := s.store.View(t).RunAndSteps(ctx, run); err != nil {
+	if _, _, err := s.store.View(t).RunAndSteps(ctx, run, -1); err != nil {
 		return nil, err
 	}
 	return &oneFrame{event.Failed(9, "CURSOR", fmt.Sprintf("%+v", from))}, nil

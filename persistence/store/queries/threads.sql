@@ -20,8 +20,7 @@ WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
 INSERT INTO threads (tenant_id, id, agent_id, title, created_by) VALUES ($1, $2, $3, $4, $5)
 
 -- name: messages_newest
-SELECT seq, id, role, content, attachments, run_id, created_at FROM messages
-WHERE tenant_id = $1 AND thread_id = $2 ORDER BY seq DESC LIMIT $3
+SELECT seq - 1 FROM messages WHERE tenant_id = $1 AND thread_id = $2 ORDER BY seq DESC OFFSET $3 - 1 LIMIT 1
 
 -- name: messages_after
 SELECT seq, id, role, content, attachments, run_id, created_at FROM messages
@@ -43,4 +42,4 @@ WHERE tenant_id = $1 AND id = $2
 
 -- name: steps
 SELECT idx, kind, name, status, input, output, tokens_in, tokens_out, cost_usd, started_at, finished_at FROM run_steps
-WHERE tenant_id = $1 AND run_id = $2 ORDER BY idx
+WHERE tenant_id = $1 AND run_id = $2 AND idx > $3 ORDER BY idx

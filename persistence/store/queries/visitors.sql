@@ -7,11 +7,14 @@ ORDER BY id DESC LIMIT $5
 SELECT id FROM threads
 WHERE tenant_id = $1 AND id = $2 AND created_by = $3 AND created_by LIKE 'embed:%' AND agent_id = $4 AND deleted_at IS NULL
 
+-- The newest that together have at most $4 bytes, and the one that goes beyond.
 -- name: visitor_messages
 SELECT id, role, content, run_id, created_at FROM (
-  SELECT m.seq, m.id, m.role, m.content, m.run_id, m.created_at FROM messages m
-  WHERE m.tenant_id = $1 AND m.thread_id = $2 AND m.role IN ('user', 'assistant') ORDER BY m.seq DESC LIMIT $3
-) newest ORDER BY seq
+  SELECT newest.*, sum(octet_length(content)) OVER (ORDER BY seq DESC) - octet_length(content) AS newer FROM (
+    SELECT m.seq, m.id, m.role, m.content, m.run_id, m.created_at FROM messages m
+    WHERE m.tenant_id = $1 AND m.thread_id = $2 AND m.role IN ('user', 'assistant') ORDER BY m.seq DESC LIMIT $3
+  ) newest
+) counted WHERE newer < $4::bigint ORDER BY seq
 
 -- name: visitor_run
 SELECT r.id FROM runs r JOIN threads t ON t.tenant_id = r.tenant_id AND t.id = r.thread_id

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Bound bounds the bytes that the lists of a View read.
+type Bound struct {
+	Bytes int  // how many are left, as JSON; a list reads at least one row
+	Cut   bool // the last list left rows out because of their size
+}
+
+// Bounded is the view with lists that end early: Postgres sends no row behind
+// the one at which b is used up, so that memory does not follow the size of rows.
+func (v View) Bounded(b *Bound) View {
+	v.bound = b
+	return v
+}
+
+// listColumns are what bounded adds to a row.
+const listColumns = 3
+
+// size is the size of a row of a list, as SQL: of all of it, or cheaper of the
+// columns named, where rows are large or read often.
+func size(query string) string {
+	columns := wide[query]
+	if columns == nil {
+		return "octet_length(to_json(q)::text)"
+	}
+	text := "512"
+	for _, c := range columns {
+		text += " + coalesce(octet_length(q." + c + "::text), 0)"
+	}
+	return text
+}
+
+var wide = map[string][]string{
+	"approvals":         {"args", "schema", "reasoning_summary", "decisions"},
+	"deliveries":        {"last_error", "attempt_log"},
+	"deliveries_failed": {"last_error", "attempt_log"},
+	"messages_after":    {"content", "attachments"},
+	"runs":              {"input", "output", "error_message"},
+	"steps":             {"input", "output"},
+	"versions":          {"manifest"},
+}
+
+// bounded wraps a query that ends in ORDER BY and LIMIT. A window over a
+// subquery without a key of its own keeps the subquery's order.
+func bounded(name string, budget int) string {
+	return `SELECT * FROM (
+  SELECT s.*, sum(s.list_bytes) OVER (ROWS UNBOUNDED PRECEDING) - s.list_bytes AS list_before, count(*) OVER () AS list_rows
+  FROM (SELECT q.*, ` + size(name) + ` AS list_bytes FROM (` + queries.Get(name) + `
+  ) q OFFSET 0) s
+) l WHERE list_before < $` + strconv.Itoa(budget) + `::bigint`
+}
+
+// listed is all for a list, within the view's bound.
+func listed[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
+	if v.bound == nil {
+		return all[T](ctx, v, name, args...)
+	}
+	var out []T
+	args = append(args, max(v.bound.Bytes, 1))
+	err := v.q.run(ctx, bounded(name, len(args)), args, func(r pgx.Rows) (err error) {
+		out, err = within[T](v.bound, r)
+		return err
+	})
+	return out, err
+}
+
+// within reads the rows of a bounded query.
+func within[T any](b *Bound, r pgx.Rows) ([]T, error) {
+	var bytes, rows int
+	out, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (item T, err error) {
+		own := &ownColumns{CollectableRow: row}
+		if item, err = pgx.RowToStructByName[T](own); err == nil {
+			bytes += own.bytes
+			rows = own.rows
+		}
+		return item, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Bytes -= bytes
+	b.Cut = rows > len(out)
+	return out, nil
+}
+
+// ownColumns is a row without the columns that bounded added.
+type ownColumns struct {
+	pgx.CollectableRow
+	bytes, rows int
+}
+
+func (o *ownColumns) FieldDescriptions() []pgconn.FieldDescription {
+	f := o.CollectableRow.FieldDescriptions()
+	return f[:len(f)-listColumns]
+}
+
+func (o *ownColumns) Scan(dest ...any) error {
+	return o.CollectableRow.Scan(append(dest, &o.bytes, nil, &o.rows)...)
+}

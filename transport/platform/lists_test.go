@@ -1,0 +1,170 @@
+package platform
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/tool"
+)
+
+// large is how a list gets more than one answer can hold.
+type large struct {
+	path  string
+	table string // of which n rows like the one with the id are made
+	like  string // a condition on x, the row
+	n     int
+	set   string // SQL of the JSON object of the columns that differ; n counts
+	key   string // names an item, id unless it says otherwise
+	items string // where the items are, items unless it says otherwise
+}
+
+// fill clones a row. The new rows differ by set.
+func (w *world) clone(table, like string, n int, set string) {
+	w.t.Helper()
+	tag, err := w.admin.Exec(w.t.Context(), fmt.Sprintf(`INSERT INTO %[1]s SELECT r.* FROM %[1]s x, generate_series(1, %[2]d) n,
+		LATERAL jsonb_populate_record(x, jsonb_build_object('id', gen_random_uuid(), 'the', n) || %[4]s) r WHERE x.tenant_id = '%[3]s' AND %[5]s`,
+		table, n, w.a.tenant, set, like))
+	w.must(err)
+	if tag.RowsAffected() != int64(n) {
+		w.t.Fatalf("%s: %d rows were made, want %d", table, tag.RowsAffected(), n)
+	}
+}
+
+// open-parts.md, Lists have a size: every list of the route table, whole and by
+// pages, ends at 4 MiB of JSON, and its cursors lead through all of it once.
+func TestListsHaveASize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fill := w.a.fill()
+	own := func(id fmt.Stringer) string { return "x.id = '" + id.String() + "'" }
+	big := func(column string) string {
+		return `jsonb_build_object('` + column + `', jsonb_build_object('text', repeat('x', 700000)))`
+	}
+	run := w.a.run.String()
+	_, err := w.admin.Exec(t.Context(), "INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 0, 'tool', 'x', 'waiting', 1, now())", w.a.tenant, w.a.run)
+	w.must(err)
+	w.clone("run_steps", "x.run_id = '"+run+"'", 10, `(jsonb_build_object('idx', n) || `+big("output")+`)`)
+	_, err = w.admin.Exec(t.Context(), "INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) VALUES ($1, $2, 1, gen_random_uuid(), 'user', 'first', now())", w.a.tenant, w.a.thread)
+	w.must(err)
+	w.tools.with(func(f *tools) {
+		for i := range 9 {
+			f.offers = append(f.offers, tool.Offer{Spec: tool.Spec{Source: tool.MCP, Owner: "o", Name: fmt.Sprint("t", i), Schema: json.RawMessage(`{"description":"` + strings.Repeat("x", 1<<20) + `"}`)}})
+		}
+	})
+	// Rows that cannot be large are many.
+	cases := map[string]large{
+		"listAgents":            {path: "/v1/agents", table: "agents", like: own(w.a.draft), n: 20, set: `jsonb_build_object('slug', 's' || n, 'description', repeat('<', 60000))`},
+		"listAgentVersions":     {path: "/v1/agents/{draft}/versions", table: "agent_versions", like: "x.agent_id = '" + w.a.draft.String() + "'", n: 8, set: `(jsonb_build_object('version', n + 1) || ` + big("manifest") + `)`, key: "version"},
+		"listApprovals":         {path: "/v1/approvals", table: "approvals", like: own(w.a.approval), n: 10, set: `(jsonb_build_object('run_id', '` + run + `', 'step_idx', n) || ` + big("args") + `)`},
+		"listApiKeys":           {path: "/v1/api-keys", table: "api_keys", like: own(w.a.key), n: 3000, set: `jsonb_build_object('prefix', repeat('p', 3000))`},
+		"listModelProviders":    {path: "/v1/model-providers", table: "model_providers", like: own(w.a.provider), n: 8, set: `jsonb_build_object('slug', 's' || n, 'prices', (SELECT jsonb_object_agg(i || repeat('m', 2000), '{"input_per_mtok":1,"output_per_mtok":1}'::jsonb) FROM generate_series(1, 500) i))`},
+		"listThreads":           {path: "/v1/threads", table: "threads", like: own(w.a.thread), n: 120, set: `jsonb_build_object('title', repeat('<', 200))`},
+		"listMessages":          {path: "/v1/threads/{thread}/messages", table: "messages", like: "x.seq = 1", n: 8, set: `jsonb_build_object('seq', n + 1, 'content', repeat('<', 120000))`},
+		"listRuns":              {path: "/v1/runs", table: "runs", like: own(w.a.run), n: 8, set: big("input")},
+		"getRun":                {path: "/v1/runs/" + run, key: "idx", items: "steps"},
+		"listMcpServers":        {path: "/v1/mcp-servers", table: "mcp_servers", like: own(w.a.server), n: 8, set: `(jsonb_build_object('slug', 's' || n) || ` + big("meta") + `)`},
+		"listConnections":       {path: "/v1/connections", table: "connections", like: own(w.a.connection), n: 8, set: big("credential_meta")},
+		"listToolGrants":        {path: "/v1/tool-grants", table: "tool_grants", like: own(w.a.grant), n: 120, set: `'{}'`},
+		"listApprovalPolicies":  {path: "/v1/approval-policies", table: "approval_policies", like: own(w.a.policy), n: 120, set: `'{}'`},
+		"listAgentTools":        {path: "/v1/agents/{agent}/tools", key: "tool"},
+		"listWebhooks":          {path: "/v1/webhooks", table: "webhooks", like: own(w.a.webhook), n: 1500, set: `jsonb_build_object('url', 'https://x.example/' || repeat('<', 1000))`},
+		"listWebhookDeliveries": {path: "/v1/webhooks/{webhook}/deliveries", table: "webhook_deliveries", like: own(w.a.delivery), n: 8, set: `jsonb_build_object('last_error', repeat('x', 700000))`},
+		"listTriggers":          {path: "/v1/triggers", table: "triggers", like: own(w.a.hook), n: 8, set: big("input")},
+		"listEmbedKeys":         {path: "/v1/embed-keys", table: "embed_keys", like: own(w.a.embedKey), n: 8, set: `jsonb_build_object('name', 'k' || n, 'key_prefix', repeat('x', 700000))`},
+		"listEndUsers":          {path: "/v1/end-users", table: "end_users", like: own(w.a.endUser), n: 8, set: `(jsonb_build_object('external_id', 'e' || n) || ` + big("attributes") + `)`},
+		"listUsers":             {path: "/v1/users", table: "users", like: own(w.a.owner), n: 120, set: `jsonb_build_object('email', n || '@example.com')`},
+		"listOrgNodes":          {path: "/v1/org-nodes", table: "org_nodes", like: own(w.a.node), n: 120, set: `'{}'`},
+		"listAudit":             {path: "/v1/audit", table: "audit_log", like: "x.action = 'mcp_server.create'", n: 8, set: big("detail")},
+		"listUsageRecords":      {path: "/v1/usage/records", n: 20},
+	}
+	_, err = w.admin.Exec(t.Context(), "INSERT INTO usage_records (tenant_id, id, at, kind, detail) SELECT $1, gen_random_uuid(), now(), 'llm', json_build_object('text', repeat('x', 300000)) FROM generate_series(1, 20)", w.a.tenant)
+	w.must(err)
+	lists := 0
+	for _, r := range w.table.Routes() {
+		answer := strings.TrimPrefix(fmt.Sprint(reflect.TypeOf(r.Answer)), "*")
+		if !strings.HasPrefix(answer, "api.List[") && !strings.HasPrefix(answer, "api.Whole[") && answer != "api.RunAnswer" {
+			if strings.HasPrefix(r.ID, "list") && r.ID != "listWebhookEventTypes" {
+				t.Errorf("%s is a list that answers %s, which ends nowhere", r.ID, answer)
+			}
+			continue
+		}
+		lists++
+		c, ok := cases[r.ID]
+		if !ok {
+			t.Errorf("the list %s is not tested: say how it gets large", r.ID)
+			continue
+		}
+		if c.table != "" {
+			w.clone(c.table, c.like, c.n, c.set)
+		}
+		if c.key == "" {
+			c.key = "id"
+		}
+		if c.items == "" {
+			c.items = "items"
+		}
+		want := map[string]bool{}
+		for _, query := range []string{"limit=1", "limit=100", ""} {
+			if answer == "api.RunAnswer" && query != "" || query == "limit=1" && r.ID != "listApprovals" ||
+				query == "limit=100" && strings.HasPrefix(answer, "api.List[") && c.n <= api.DefaultLimit {
+				continue
+			}
+			got := map[string]bool{}
+			pages, asked := 0, query
+			for {
+				pages++
+				a := w.call(w.a, "GET", fill.Replace(c.path)+"?"+asked, "")
+				var list map[string]json.RawMessage
+				var items []map[string]json.RawMessage
+				if a.status != 200 || json.Unmarshal([]byte(a.body), &list) != nil || json.Unmarshal(list[c.items], &items) != nil {
+					t.Fatalf("%s ?%s: %d %.300s", r.ID, asked, a.status, a.body)
+				}
+				if len(list[c.items]) > api.MaxListBytes && len(items) != 1 {
+					t.Errorf("%s ?%s: %d bytes in %d items", r.ID, asked, len(list[c.items]), len(items))
+				}
+				for _, item := range items {
+					name := string(item[c.key])
+					if got[name] {
+						t.Errorf("%s ?%s: %s comes twice", r.ID, asked, name)
+					}
+					got[name] = true
+				}
+				var next *string
+				_ = json.Unmarshal(list["next_cursor"], &next)
+				if next == nil {
+					break
+				}
+				if len(items) == 0 {
+					t.Fatalf("%s ?%s: a page without items has a cursor", r.ID, asked)
+				}
+				asked = strings.TrimPrefix(query+"&cursor="+url.QueryEscape(*next), "&")
+			}
+			if len(want) == 0 {
+				want = got
+			}
+			if c.n > len(got) || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s ?%s: %d items, want %d", r.ID, query, len(got), len(want))
+			}
+			if query == "" && pages == 1 && (strings.HasPrefix(answer, "api.Whole[") || answer == "api.RunAnswer") {
+				t.Errorf("%s: the whole list came at once", r.ID)
+			}
+			if c.n > 1000 {
+				break // a page of one each would take long
+			}
+		}
+		if c.n > 1000 {
+			a := w.call(w.a, "GET", c.path, "")
+			if len(a.body) > api.MaxListBytes+1024 || !strings.Contains(a.body, `"next_cursor":"`) {
+				t.Errorf("%s: %d bytes", r.ID, len(a.body))
+			}
+		}
+	}
+	if lists < 20 {
+		t.Errorf("only %d lists were found", lists)
+	}
+}
