@@ -28,7 +28,7 @@ func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit 
 		Action     string
 		TargetKind string
 		TargetID   id.UUID
-		IP         string
+		IP         *string
 		Detail     []byte
 	}](ctx, v, "audit", v.tenant, from, f.Actor, f.Action, f.TargetKind, f.Target, f.Since, f.Until, n)
 	if err != nil {

@@ -14,7 +14,7 @@ type AuditEntry struct {
 	Actor  string      `json:"actor" doc:"apikey:<id>, user:<id>, system, trigger:<id>, embed:eu:<id> or embed:vid:<id>"`
 	Action string      `json:"action" doc:"What was done, as <kind>.<verb>."`
 	Target AuditTarget `json:"target"`
-	IP     string      `json:"ip" doc:"The client's address; empty where there was none."`
+	IP     *string     `json:"ip" doc:"The client's address; null where there was none, or it is not for this tenant to know."`
 	Detail Value       `json:"detail" doc:"What else is known; null: nothing. Never a credential or content."`
 }
 

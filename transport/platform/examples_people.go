@@ -13,7 +13,7 @@ var (
 	sampleNode   = api.OrgNode{ID: id.NodeID{UUID: sample(11)}, Name: "Refunds", ParentID: &id.NodeID{UUID: sample(13)},
 		ManagerIDs: []id.UserID{sampleUserID}, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 	sampleAudit = api.AuditEntry{ID: id.AuditID{UUID: sample(12)}, At: sampleTime, Actor: "user:" + sampleUserID.String(), Action: "auth.login",
-		Target: api.AuditTarget{Kind: "user", ID: sampleUserID.UUID}, IP: "192.0.2.7", Detail: api.Value(`{"method":"password"}`)}
+		Target: api.AuditTarget{Kind: "user", ID: sampleUserID.UUID}, IP: ptr("192.0.2.7"), Detail: api.Value(`{"method":"password"}`)}
 	sampleUsage       = api.UsageGroup{Day: "2026-03-02", Runs: 31, TokensIn: 52_144, TokensOut: 9_310, CostUSD: 0.22346}
 	sampleUsageRecord = api.UsageRecord{ID: id.UsageID{UUID: sample(14)}, At: sampleEnd, Kind: lifecycle.UsageLLM, RunID: &sampleRunID, AgentID: &sampleAgentID,
 		Model: "large", TokensIn: 212, TokensOut: 9, CostUSD: 0.00062}

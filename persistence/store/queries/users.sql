@@ -27,4 +27,4 @@ UPDATE users SET password_hash = $3, updated_at = now() WHERE tenant_id = $1 AND
 -- Over all tenants: a login may name none.
 -- name: users_login
 SELECT tenant_id AS tenant, id, role, password_hash FROM users
-WHERE lower(email) = lower($1) AND password_hash IS NOT NULL ORDER BY tenant_id
+WHERE lower(email) = lower($1) AND password_hash IS NOT NULL ORDER BY id
