@@ -3,6 +3,7 @@ package approval
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -44,6 +45,9 @@ func (Machine) Owed(State) []durable.Effect { return nil }
 // decision that was taken before is answered as then, whatever came since.
 func decide(s State, m msg.Decide, now time.Time) (decision, error) {
 	if n := s.taken(m); n > 0 {
+		if n == len(s.Ledger) && s.Decision == m.Action { // it decided
+			return decision{Next: s, Reply: msg.Decided{Status: s.Status, ApprovalsSoFar: s.SoFar}}, nil
+		}
 		return decision{Next: s, Reply: standing(s.Ledger[:n], s.Required)}, nil
 	}
 	if !s.allows(m) {
@@ -60,8 +64,13 @@ func decide(s State, m msg.Decide, now time.Time) (decision, error) {
 		d.Reply = already("This approval is " + string(d.Next.Status) + ".")
 		return d, nil
 	}
-	if slices.ContainsFunc(s.Ledger, func(e Entry) bool { return e.Principal == m.Principal }) {
-		return decision{}, already("You have decided on this approval before.")
+	for _, e := range s.Ledger {
+		switch {
+		case e.Principal == m.Principal:
+			return decision{}, already("You have decided on this approval before.")
+		case approver(e.Principal) == approver(m.Principal):
+			return decision{}, already("Another API key has decided on this approval before: all API keys of a tenant count as one approver. Let a person decide.")
+		}
 	}
 	if err := check(m); err != nil {
 		return decision{}, err
@@ -101,9 +110,20 @@ func (s *State) taken(m msg.Decide) int {
 	return 1 + slices.IndexFunc(s.Ledger, func(e Entry) bool { return e.Op == m.Op && e.Principal == m.Principal })
 }
 
-// standing is what the last decision of a ledger came to.
+// approver is who a principal counts as. Whoever holds one API key can make
+// others, so all keys of a tenant are one approver.
+func approver(principal string) string {
+	if strings.HasPrefix(principal, "apikey:") {
+		return "apikey:*"
+	}
+	return principal
+}
+
+// standing is what the last decision of a ledger came to. A ledger from before
+// API keys were one approver may hold several of them; they count once.
 func standing(ledger []Entry, required int) msg.Decided {
 	d, edits := msg.Decided{Status: lifecycle.ApprovalPending}, false
+	counted := map[string]bool{}
 	for _, e := range ledger {
 		switch e.Action {
 		case lifecycle.ActionReject:
@@ -111,7 +131,10 @@ func standing(ledger []Entry, required int) msg.Decided {
 		case lifecycle.ActionRespond:
 			d.Status = lifecycle.ApprovalResponded
 		default:
-			d.ApprovalsSoFar++
+			if who := approver(e.Principal); !counted[who] {
+				counted[who] = true
+				d.ApprovalsSoFar++
+			}
 			edits = edits || e.Action == lifecycle.ActionEdit
 		}
 	}

@@ -105,6 +105,7 @@ func TestApprovalStatus(t *testing.T) {
 				}
 			}},
 		{"approve of two required: fewer than required: pending", two, []said{{vote("a", approve), 0}}, lifecycle.ApprovalPending, 1, "", "-", nil},
+		{"a key and a person of two required: approved", two, []said{{vote("apikey:a", approve), 0}, {vote("user:b", approve), 1}}, lifecycle.ApprovalApproved, 2, approve, "-", nil},
 		{"edit of two required: fewer than required: pending", two, []said{{vote("a", edit), 0}}, lifecycle.ApprovalPending, 1, "", "-", nil},
 		{"a second approval from a different principal: approved", two, []said{{vote("a", approve), 0}, {vote("b", approve), 1}}, lifecycle.ApprovalApproved, 2, approve, "-", nil},
 		{"edit: threshold reached, edited_args valid: edited", nil, []said{{vote("a", edit), 0}}, lifecycle.ApprovalEdited, 1, edit, "-",
@@ -253,6 +254,8 @@ func TestRefusals(t *testing.T) {
 		{"an approval that is cancelled", decided(lifecycle.ApprovalCancelled), as(bad, lifecycle.RoleOwner), problem.CodeAlreadyDecided},
 		{"an approval whose run has ended", func(s *State) { s.Waiting = false }, as(bad, lifecycle.RoleOwner), problem.CodeAlreadyDecided},
 		{"the caller has approved before", func(s *State) { s.Required, s.Ledger = 3, []Entry{{Principal: "a", Action: approve}} }, as(bad, lifecycle.RoleOwner), problem.CodeAlreadyDecided},
+		{"another API key has approved before", func(s *State) { s.Required, s.Ledger = 3, []Entry{{Principal: "apikey:a", Action: approve}} }, vote("apikey:b", approve), problem.CodeAlreadyDecided},
+		{"another API key has edited before and this one would reject", func(s *State) { s.Required, s.Ledger = 3, []Entry{{Principal: "apikey:a", Action: edit}} }, vote("apikey:b", reject), problem.CodeAlreadyDecided},
 		{"the caller has approved before and would reject", func(s *State) { s.Required, s.Ledger = 3, []Entry{{Principal: "a", Action: approve}} }, vote("a", reject), problem.CodeAlreadyDecided},
 		{"an action that is no person's", nil, as(bad, lifecycle.RoleOwner), problem.CodeValidation},
 		{"no action", nil, vote("a", ""), problem.CodeValidation},
@@ -586,5 +589,30 @@ func TestLaws(t *testing.T) {
 		if seen[w] == 0 {
 			t.Errorf("no history had %q: void", w)
 		}
+	}
+}
+
+// A ledger from before API keys were one approver may hold several of them: they
+// count once towards what is still required.
+func TestKeysOfAnOldLedgerCountOnce(t *testing.T) {
+	s := pending(nil)
+	s.Required, s.SoFar = 3, 2
+	s.Ledger = []Entry{{Principal: "apikey:a", Action: approve, At: t0}, {Principal: "apikey:b", Action: approve, At: t0}}
+	d, err := Machine{}.Decide(s, vote("user:c", approve), t0)
+	if err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 2}) {
+		t.Fatalf("%+v, %v", d.Reply, err)
+	}
+	d, err = Machine{}.Decide(d.Next, vote("user:d", approve), t0)
+	if err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 3}) {
+		t.Fatalf("%+v, %v", d.Reply, err)
+	}
+	// A decision that ended an approval by several keys then is answered as then.
+	s = pending(nil)
+	last := vote("apikey:b", approve)
+	last.Op = newOp()
+	s.Required, s.SoFar, s.Status, s.Decision = 2, 2, lifecycle.ApprovalApproved, approve
+	s.Ledger = []Entry{{Principal: "apikey:a", Action: approve, At: t0}, {Op: last.Op, Principal: "apikey:b", Action: approve, At: t0}}
+	if d, err := (Machine{}).Decide(s, last, t0); err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 2}) {
+		t.Errorf("%+v, %v", d.Reply, err)
 	}
 }

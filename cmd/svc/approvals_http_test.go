@@ -10,7 +10,7 @@ import (
 
 // gate is a run that waits for a decision on shop.orders.refund.
 type gate struct {
-	c, other *client
+	c        *client
 	shop     *shop
 	model    wire
 	agent    string
@@ -22,7 +22,7 @@ type gate struct {
 // gated makes a run that waits under this policy.
 func gated(t *testing.T, ctx context.Context, c *client, policy, manifest object) *gate {
 	t.Helper()
-	g := &gate{c: c, other: c.colleague(t, ctx), shop: c.shop(t, ctx, "bearer", "token-of-the-shop")}
+	g := &gate{c: c, shop: c.shop(t, ctx, "bearer", "token-of-the-shop")}
 	ask := asks(g.shop.slug+"_orders_refund", `{"id":7,"amount":12.50}`)
 	ask.Text = []string{"The customer ", "is right."}
 	var provider string
@@ -98,13 +98,16 @@ run.completed {"status":"succeeded","output":{"text":"All done."},"tokens_in":2,
 			name:   "pending, decision approve or edit, fewer than required: pending; approvals_so_far increases; run stays paused",
 			policy: object{"required_approvals": 3},
 			decide: func(t *testing.T, ctx context.Context, g *gate) {
-				third := g.c.colleague(t, ctx)
+				other, third := g.c.human(t, ctx), g.c.human(t, ctx)
 				sameLines(t, "decided", []string{
 					g.c.decides(t, ctx, g.a.ID, object{"action": "approve"}),
-					g.other.decides(t, ctx, g.a.ID, object{"action": "edit", "edited_args": object{"id": 7, "amount": 3}}),
+					other.decides(t, ctx, g.a.ID, object{"action": "edit", "edited_args": object{"id": 7, "amount": 3}}),
 				}, []string{"pending 1", "pending 2"})
 				if r := g.c.read(t, ctx, g.run); r.Run.Status != "waiting_approval" || r.shape() != "llm:succeeded tool:waiting" || len(g.shop.called()) != 0 {
 					t.Errorf("run %s %s, called %v", r.Run.Status, r.shape(), g.shop.called())
+				}
+				if a := g.c.colleague(t, ctx).refused(t, ctx, 409, g.a.ID, object{"action": "approve"}); a.code() != "ALREADY_DECIDED" || !strings.Contains(string(a.body), "all API keys of a tenant count as one") {
+					t.Errorf("a second key: %s", a)
 				}
 				sameLines(t, "decided", []string{third.decides(t, ctx, g.a.ID, object{"action": "approve"})}, []string{"edited 3"})
 			},
@@ -282,12 +285,14 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 				actor, rest, _ := strings.Cut(audit[i], " ")
 				if name := named[actor]; name != "" {
 					actor = name
+				} else if strings.HasPrefix(actor, "user:") {
+					actor = "a person"
 				}
 				audit[i] = actor + " " + rest
 			}
 			want := slices.Clone(row.audit)
 			for i := range want {
-				want[i] = strings.NewReplacer("ME ", "first key ", "OTHER ", "colleague ", "THIRD ", "colleague ").Replace(want[i])
+				want[i] = strings.NewReplacer("ME ", "first key ", "OTHER ", "a person ", "THIRD ", "a person ").Replace(want[i])
 			}
 			sameLines(t, "audit", audit, want)
 		})

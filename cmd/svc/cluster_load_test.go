@@ -150,7 +150,7 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	l := &load{bed: b, scene: newScene(t, b.desk), book: book, maybe: map[string]bool{}, met: map[string]bool{}}
 	l.c = b.client(l.scene.first, book)
 	second := *l.scene.second
-	second.http = l.c.http
+	second.http = &http.Client{Transport: asSession{l.c.http.Transport, second.http.Transport.(asSession).cookie}}
 	l.scene.first, l.scene.second = l.c, &second
 	l.yard = newYard(b)
 	ctx := within(t, time.Minute)

@@ -219,9 +219,7 @@ func newScene(t *testing.T, n *node) *scene {
 	var url string
 	url, w.log = newTools(t)
 	ctx := within(t, time.Minute)
-	var key struct{ Secret string }
-	w.first.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "second"}, &key)
-	w.second = &client{base: n.base, key: key.Secret, tenant: w.first.tenant, http: w.first.http}
+	w.second = w.first.human(t, ctx)
 	var orders struct{ ID string }
 	w.first.ask(t, ctx, 201, "POST", "/v1/mcp-servers", object{"slug": "desk", "name": "Desk", "transport": "http", "endpoint": url, "auth_kind": "none"}, &orders)
 	w.first.ask(t, ctx, 201, "POST", "/v1/tool-grants", object{"source": "mcp", "mcp_server_id": orders.ID, "tool_pattern": "orders.*", "effect": "allow"}, nil)

@@ -190,7 +190,7 @@ func TestDecisionsUnderAKey(t *testing.T) {
 	if a := c.ask(t, ctx, 409, "POST", path, object{"action": "approve"}, nil, "Idempotency-Key", "other"); a.code() != "ALREADY_DECIDED" {
 		t.Errorf("another key of the same principal: %s", a)
 	}
-	g.other.decides(t, ctx, g.a.ID, object{"action": "approve"})
+	c.human(t, ctx).decides(t, ctx, g.a.ID, object{"action": "approve"})
 	c.poll(t, ctx, g.run, "succeeded")
 	if again := c.ask(t, ctx, 200, "POST", path, object{"action": "approve"}, nil, "Idempotency-Key", "k"); string(first.body) != string(again.body) {
 		t.Errorf("after the end: %s, want %s", again, first)

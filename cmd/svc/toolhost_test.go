@@ -238,7 +238,16 @@ func (c *client) makes(t *testing.T, ctx context.Context, path string, body any)
 	return made.ID
 }
 
-// colleague is another API key of the tenant: a principal of its own.
+// human is a person of the tenant who may decide: another approver than its keys.
+func (c *client) human(t *testing.T, ctx context.Context) *client {
+	t.Helper()
+	email := fmt.Sprintf("human%d@example.com", ownProviders.Add(1))
+	c.makes(t, ctx, "/v1/users", object{"email": email, "name": "Human", "role": "admin", "password": passphrase})
+	return c.person(t, ctx, email)
+}
+
+// colleague is another API key of the tenant: another principal, and the same
+// approver.
 func (c *client) colleague(t *testing.T, ctx context.Context) *client {
 	t.Helper()
 	var made struct{ Secret string }

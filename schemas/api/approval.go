@@ -19,7 +19,7 @@ type Approval struct {
 	Status            lifecycle.ApprovalStatus `json:"status"`
 	Risk              lifecycle.Risk           `json:"risk"`
 	AssigneeRole      lifecycle.Role           `json:"assignee_role" doc:"Who decides: this role or a higher one. manager: of the agent's org chain."`
-	RequiredApprovals int                      `json:"required_approvals" doc:"Of distinct approvers."`
+	RequiredApprovals int                      `json:"required_approvals" doc:"Of distinct approvers. All API keys of a tenant are one."`
 	ApprovalsSoFar    int                      `json:"approvals_so_far" doc:"How many have approved or edited."`
 	RequestedAction   RequestedAction          `json:"requested_action"`
 	ReasoningSummary  string                   `json:"reasoning_summary" doc:"Why, in the model's words."`

@@ -46,7 +46,7 @@ func (p *Platform) approvalRoutes(t *edge.Table) {
 		Summary: "Read an approval", Description: "Its arguments are redacted.", Tag: tag, Role: lifecycle.RoleMember}, p.getApproval)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/approvals/{id}/decision", ID: "decideApproval", Answer: sampleDecided,
 		Summary: "Decide an approval",
-		Description: "The call runs once enough distinct people have approved it; with edited_args, if somebody edited it. " +
+		Description: "The call runs once enough distinct people have approved it; with edited_args, if somebody edited it. All API keys of a tenant count as one person: the decision of a second key is ALREADY_DECIDED. " +
 			"reject and respond end the approval at once, and nothing runs.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Codes:   []problem.Code{problem.CodeAlreadyDecided, problem.CodeInvalidArgs},
 		Example: map[string]any{"action": "edit", "edited_args": map[string]any{"order": 1001, "amount": 15}, "feedback": "Half is enough."}}, p.decideApproval)

@@ -314,6 +314,44 @@ func TestApprovalsOfDistinctPeople(t *testing.T) {
 	}
 }
 
+// open-parts.md, Approvals: all API keys of a tenant are one approver, one after
+// the other, at once, and in bulk.
+func TestKeysAreOneApprover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.withDesk()
+	colleague := w.a
+	made := w.call(w.a, "POST", "/v1/api-keys", `{"name": "second"}`)
+	colleague.secret, _ = made.get("secret").(string)
+	for range 5 {
+		a := w.newApproval(w.a, func(o *opened) { o.required = 2 })
+		path := "/v1/approvals/" + a.String() + "/decision"
+		var got [2]answer
+		var wg sync.WaitGroup
+		for i, key := range []party{w.a, colleague} {
+			wg.Go(func() { got[i] = w.call(key, "POST", path, `{"action": "approve"}`) })
+		}
+		wg.Wait()
+		if got[0].status == 200 {
+			got[0], got[1] = got[1], got[0]
+		}
+		if got[0].status != 409 || got[0].code() != "ALREADY_DECIDED" || !strings.Contains(got[0].body, "all API keys of a tenant count as one approver") || got[1].body != `{"status":"pending","approvals_so_far":1}` {
+			t.Fatalf("two keys at once: %s and %s", got[0].body, got[1].body)
+		}
+		bulk := w.call(colleague, "POST", "/v1/approvals/bulk-decision", `{"ids": ["`+a.String()+`"], "action": "approve"}`)
+		if code := bulk.get("results.0.error.code"); code != "ALREADY_DECIDED" {
+			t.Errorf("in bulk: %s", bulk.body)
+		}
+		if edit := w.call(colleague, "POST", path, `{"action": "edit", "edited_args": {"order": 8}}`); edit.code() != "ALREADY_DECIDED" {
+			t.Errorf("an edit: %s", edit.body)
+		}
+		person, _ := w.someone(lifecycle.RoleAdmin)
+		if last := w.person(person, "POST", path, `{"action": "approve"}`); last.body != `{"status":"approved","approvals_so_far":2}` {
+			t.Errorf("a person: %s", last.body)
+		}
+	}
+}
+
 // The whole list, and pages of it, newest first.
 func TestPagesOfApprovals(t *testing.T) {
 	t.Parallel()
