@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"html"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -12,6 +15,8 @@ import (
 
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/password"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
@@ -212,25 +217,29 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 const htmlType = "text/html; charset=utf-8"
 
 const (
-	pageHead = `<!doctype html>
+	pageTop = `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
-<title>Sign in</title>
+<title>`
+	pageHead = pageTop + "Sign in" + pageBody
+	pageBody = `</title>
 <style>` + pageStyle + `</style>
 </head>
 <body>
 <main>
 `
 	pageStyle = `body{font:16px/1.5 system-ui,sans-serif;margin:0;display:grid;min-height:100vh;place-items:center;background:#f6f7f9;color:#1b1f24}` +
-		`main{max-width:24rem;padding:2rem}button{font:inherit;padding:.6rem 1.4rem;border:0;border-radius:.5rem;background:#2563eb;color:#fff;cursor:pointer}`
+		`main{max-width:24rem;padding:2rem}button{font:inherit;padding:.6rem 1.4rem;border:0;border-radius:.5rem;background:#2563eb;color:#fff;cursor:pointer}` +
+		`li{margin:.6rem 0}code{overflow-wrap:anywhere}`
 	pageEnd = "</main>\n</body>\n</html>\n"
 
-	askPage  = pageHead + "<h1>Sign in</h1>\n<p>This link signs you in once.</p>\n<form method=\"post\"><button>Sign in</button></form>\n" + pageEnd
-	deadPage = pageHead + "<h1>This link cannot be used</h1>\n<p>It was used already, is older than 15 minutes, or never was one. Ask for a new one.</p>\n" + pageEnd
-	bluntEnd = pageHead + "<h1>Not from here</h1>\n<p>Another site sent this. Open the link itself to sign in.</p>\n" + pageEnd
+	askPage      = pageHead + "<h1>Sign in</h1>\n<p>This link signs you in once.</p>\n<form method=\"post\"><button>Sign in</button></form>\n" + pageEnd
+	deadPage     = pageHead + "<h1>This link cannot be used</h1>\n<p>It was used already, is older than 15 minutes, or never was one. Ask for a new one.</p>\n" + pageEnd
+	strangerPage = pageHead + "<h1>Not signed in</h1>\n<p>Open your login link again, or ask for a new one.</p>\n" + pageEnd
+	bluntEnd     = pageHead + "<h1>Not from here</h1>\n<p>Another site sent this. Open the link itself to sign in.</p>\n" + pageEnd
 )
 
 var styleHash = func() string {
@@ -238,9 +247,8 @@ var styleHash = func() string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }()
 
-// html is one of the pages above: nothing in it is a stranger's text, and
-// nothing runs. The redirect behind the form may lead to the console, under
-// whatever name this page was opened.
+// html is one of the pages of a login: nothing in it runs, and what others wrote is
+// escaped.
 func (p *Platform) html(status int, page string) *edge.RawAnswer {
 	return &edge.RawAnswer{Status: status, ContentType: htmlType, Body: []byte(page), Headers: []edge.Header{
 		{Name: "Content-Security-Policy", Value: "default-src 'none'; style-src 'sha256-" + styleHash + "'; form-action 'self' " + p.Sessions.origin + "; base-uri 'none'; frame-ancestors 'none'"},
@@ -289,6 +297,74 @@ func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*
 		return p.html(http.StatusUnauthorized, deadPage), nil
 	}
 	a := p.html(http.StatusSeeOther, "")
-	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: strings.TrimSuffix(p.PublicURL, "/") + "/"}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
+	// Relative: the cookie is the browser's for the name under which the link was opened.
+	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: signedInPath}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
 	return a, nil
+}
+
+// signedInPath is where a login link ends, from the link's own path.
+const signedInPath = "done"
+
+// maxShown is how many approvals the page after a login lists.
+const maxShown = 20
+
+// showSignedIn says who is signed in and lists the approvals that the person may
+// decide.
+func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
+	token := ""
+	cookies, _ := http.ParseCookie(in.Header("Cookie")) // what cannot be read is no session
+	for _, cookie := range cookies {
+		if cookie.Name == "svc_session" {
+			token = cookie.Value
+		}
+	}
+	who, err := p.Sessions.Authenticate(ctx, edge.Credentials{Cookie: token, Method: "GET", IP: c.IP})
+	var refused *problem.Error
+	if errors.As(err, &refused) && refused.Code == problem.CodeUnauthorized {
+		return p.html(http.StatusUnauthorized, strangerPage), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := p.Store.View(who.Tenant)
+	user, err := v.User(ctx, who.User)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := v.Tenant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	approver, err := p.approver(ctx, &edge.Caller{Identity: who})
+	if err != nil {
+		return nil, err
+	}
+	pending := lifecycle.ApprovalPending
+	waiting, err := v.Approvals(ctx, approver, store.ApprovalFilter{Status: &pending}, id.ApprovalID{}, maxShown+1)
+	if err != nil {
+		return nil, err
+	}
+	return p.html(http.StatusOK, signedInPage(user, tenant, waiting)), nil
+}
+
+func signedInPage(user *api.User, tenant *api.Tenant, waiting []api.Approval) string {
+	var b strings.Builder
+	b.WriteString(pageTop + "Signed in" + pageBody + "<h1>Signed in</h1>\n")
+	fmt.Fprintf(&b, "<p>You are <bdi>%s</bdi> (%s) in <bdi>%s</bdi>.</p>\n<h2>What waits for you</h2>\n", html.EscapeString(user.Email), user.Role, html.EscapeString(tenant.Name))
+	if len(waiting) == 0 {
+		b.WriteString("<p>Nothing waits for your decision.</p>\n" + pageEnd)
+		return b.String()
+	}
+	b.WriteString("<ul>\n")
+	for i, a := range waiting {
+		if i == maxShown {
+			b.WriteString("<li>and more</li>\n")
+			break
+		}
+		text := a.ID.String()
+		fmt.Fprintf(&b, "<li><bdi>%s</bdi>, %s risk, until %s<br><code>svc approvals approve %s</code></li>\n",
+			html.EscapeString(a.RequestedAction.Tool), a.Risk, a.ExpiresAt.UTC().Format("2006-01-02 15:04 UTC"), text[len(text)-8:])
+	}
+	b.WriteString("</ul>\n<p>To decide, sign in on the command line with <code>svc login</code>, or with <code>svc login --link</code> and another link.</p>\n" + pageEnd)
+	return b.String()
 }

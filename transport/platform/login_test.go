@@ -436,7 +436,7 @@ func TestLoginLinks(t *testing.T) {
 			defer mu.Unlock()
 			switch got.status {
 			case 303:
-				if to := got.header.Get("Location"); to != console+"/" {
+				if to := got.header.Get("Location"); to != "done" {
 					t.Errorf("led to %s", to)
 				}
 				cookies = append(cookies, cookieOf(got))
@@ -453,6 +453,15 @@ func TestLoginLinks(t *testing.T) {
 	}
 	if me := w.send(cookies[0], "GET", "/v1/auth/me", ""); me.get("user.id") != kim.id.String() || me.get("role") != "member" {
 		t.Errorf("%s", me.body)
+	}
+	if got := visit("GET", "/login/done", "Cookie", "a=b; svc_session="+cookies[0]); got.status != 200 || !strings.Contains(got.body, "<h1>Signed in</h1>") ||
+		!strings.Contains(got.body, "kim@example.com</bdi> (member)") || !strings.Contains(got.body, "Nothing waits") || got.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("the end of a login: %d %s", got.status, got.body)
+	}
+	for _, cookie := range []string{"", "svc_session=", "svc_session=x", "svc_session=" + strings.Repeat("A", 86), ";;\x01"} {
+		if got := visit("GET", "/login/done", "Cookie", strings.ReplaceAll(cookie, "\x01", "=")); got.status != 401 || !strings.Contains(got.body, "Not signed in") {
+			t.Errorf("the end of no login (%s): %d %s", cookie, got.status, got.body)
+		}
 	}
 	aged, wrong, moved := mint(), mint(), mint()
 	wrongText := wrong.Text()
@@ -499,5 +508,43 @@ func TestLoginLinks(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), "SELECT actor, target_kind, detail::text FROM audit_log WHERE action = 'auth.login'").Scan(&actor, &target, &detail))
 	if !strings.HasPrefix(actor, "user:") || target != "user" || !strings.Contains(detail, "link") {
 		t.Errorf("%s %s %s", actor, target, detail)
+	}
+}
+
+// The page after a login lists what the person may decide, and nothing of it is
+// markup.
+func TestThePageAfterALogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.admin.Exec(t.Context(), "UPDATE approvals SET tool = 'a<b>&c' WHERE id = $1", w.a.approval)
+	w.must(err)
+	_, err = w.admin.Exec(t.Context(), "UPDATE tenants SET name = '<script>' WHERE id = $1", w.a.tenant)
+	w.must(err)
+	page := func(email string, role lifecycle.Role) string {
+		t.Helper()
+		w.newHuman(w.a, email, role)
+		_, cookie := w.login(fmt.Sprintf(`{"email": %q, "password": %q}`, email, goodPassword))
+		got := w.send(cookie, "GET", "/login/done", "")
+		if got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		if strings.Contains(got.body, "<script>") || strings.Contains(got.body, "<b>") {
+			t.Errorf("%s", got.body)
+		}
+		return got.body
+	}
+	text := w.a.approval.String()
+	if got := page("admin@example.com", lifecycle.RoleAdmin); !strings.Contains(got, "<bdi>a&lt;b&gt;&amp;c</bdi>, medium risk") ||
+		!strings.Contains(got, "<code>svc approvals approve "+text[len(text)-8:]+"</code>") || strings.Count(got, "<li>") != 1 {
+		t.Errorf("an admin: %s", got)
+	}
+	if got := page("member@example.com", lifecycle.RoleMember); strings.Contains(got, "approve") || !strings.Contains(got, "Nothing waits") {
+		t.Errorf("a member: %s", got)
+	}
+	for range maxShown + 1 {
+		w.newApproval(w.a, nil)
+	}
+	if got := page("late@example.com", lifecycle.RoleAdmin); strings.Count(got, "<li>") != maxShown+1 || !strings.Contains(got, "<li>and more</li>") {
+		t.Errorf("many: %s", got)
 	}
 }

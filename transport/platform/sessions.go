@@ -335,6 +335,8 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *passwordInput) Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/" + signedInPath, ID: "showSignedIn", Summary: "Show who has signed in and what waits", Tag: tag,
+		MediaType: htmlType, Hidden: true}, p.showSignedIn)
 	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/{token}", ID: "showLoginLink", Summary: "Show a one-time login link", Tag: tag,
 		MediaType: htmlType, Hidden: true}, p.showLink)
 	edge.HandleRaw(t, edge.Route{Method: "POST", Path: "/login/{token}", ID: "useLoginLink", Summary: "Use a one-time login link", Tag: tag,
