@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -22,24 +24,30 @@ import (
 
 // approvalView is an approval as the API shows it.
 type approvalView struct {
-	ID              string `json:"id"`
-	RunID           string `json:"run_id"`
-	Status          string `json:"status"`
-	Risk            string `json:"risk"`
-	AssigneeRole    string `json:"assignee_role"`
-	Required        int    `json:"required_approvals"`
-	SoFar           int    `json:"approvals_so_far"`
+	ID              string  `json:"id"`
+	RunID           string  `json:"run_id"`
+	AgentID         *string `json:"agent_id"`
+	Status          string  `json:"status"`
+	Risk            string  `json:"risk"`
+	AssigneeRole    string  `json:"assignee_role"`
+	Required        int     `json:"required_approvals"`
+	SoFar           int     `json:"approvals_so_far"`
 	RequestedAction struct {
 		Tool string          `json:"tool"`
 		Args json.RawMessage `json:"args"`
 	} `json:"requested_action"`
 	Reasoning string `json:"reasoning_summary"`
+	Policy    struct {
+		Name string `json:"name"`
+		Kind string `json:"kind"`
+	} `json:"policy"`
 	Decisions []struct {
 		Principal string  `json:"principal"`
 		Action    string  `json:"action"`
 		Feedback  *string `json:"feedback"`
 	} `json:"decisions"`
-	ExpiresAt time.Time `json:"expires_at"`
+	ExpiresAt time.Time  `json:"expires_at"`
+	DecidedAt *time.Time `json:"decided_at"`
 }
 
 // decision is the body of a decision.
@@ -67,8 +75,8 @@ const maxBulk = 200
 
 func approvalsCommand() *cobra.Command {
 	cmd := group("approvals", "list and decide what waits for a person")
-	cmd.Long = "An ID may be the beginning of an id, as long as one pending approval begins with it."
-	cmd.AddCommand(approvalsListCommand(),
+	cmd.Long = idHelp + "\nA decision shows the tool, its arguments and the asker, and asks before it is sent; without a terminal it needs --yes."
+	cmd.AddCommand(approvalsListCommand(), approvalsGetCommand(), approvalsWatchCommand(),
 		decideCommand("approve", "approve calls as they were asked for", false),
 		decideCommand("reject", "refuse calls; the model hears the feedback", false),
 		decideCommand("respond", "answer instead of calling: the feedback becomes a message of the user", true),
@@ -79,8 +87,8 @@ func approvalsCommand() *cobra.Command {
 func approvalsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list approvals, newest first", Args: cobra.NoArgs}
 	status := cmd.Flags().String("status", "pending", "only approvals of this status, or all")
-	run := cmd.Flags().String("run", "", "only approvals of this run id")
-	agent := cmd.Flags().String("agent", "", "only approvals of this agent, by its slug or id")
+	run := cmd.Flags().String("run", "", "only approvals of this run, by its id")
+	agent := agentFlag(cmd, "approvals")
 	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
 	most := cmd.Flags().Int("limit", 100, "how many at most")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +101,11 @@ func approvalsListCommand() *cobra.Command {
 			q.Set("status", *status)
 		}
 		if *run != "" {
-			q.Set("run_id", *run)
+			found, err := c.find(cmd.Context(), runKind, *run)
+			if err != nil {
+				return err
+			}
+			q.Set("run_id", found)
 		}
 		if *agent != "" {
 			found, err := c.findAgent(cmd.Context(), *agent)
@@ -108,12 +120,15 @@ func approvalsListCommand() *cobra.Command {
 		if *most < 1 {
 			return misuse{errors.New("--limit must be at least 1")}
 		}
-		items, more, err := c.pages(cmd.Context(), "/v1/approvals", q, *most)
+		items, next, err := c.pages(cmd.Context(), "/v1/approvals", q, *most)
 		if err != nil {
 			return err
 		}
 		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
+			return printJSON(cmd.OutOrStdout(), jsonList{items, next})
+		}
+		if len(items) == 0 {
+			return printNone(cmd, map[bool]string{true: "pending approvals", false: "approvals"}[*status == "pending"])
 		}
 		views := make([]approvalView, len(items))
 		for i, item := range items {
@@ -121,11 +136,10 @@ func approvalsListCommand() *cobra.Command {
 				return err
 			}
 		}
-		if err := printApprovals(cmd.OutOrStdout(), views, time.Now()); err != nil || !more {
+		if err := printApprovals(cmd.OutOrStdout(), views, time.Now()); err != nil || next == nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
-		return err
+		return printMore(cmd, *most)
 	})
 	return cmd
 }
@@ -135,11 +149,11 @@ func approvalsListCommand() *cobra.Command {
 func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
 	rows := [][]string{{"APPROVAL", "RISK", "LEFT", "TOOL", "ASSIGNEE", "LEDGER"}}
 	for _, a := range items {
-		left := a.Status
+		left := visible(a.Status)
 		if a.Status == "pending" {
 			left = timeLeft(a.ExpiresAt.Sub(now))
 		}
-		rows = append(rows, []string{a.ID, a.Risk, left, visible(a.RequestedAction.Tool), a.AssigneeRole, a.ledger()})
+		rows = append(rows, []string{shortID(a.ID), visible(a.Risk), left, visible(a.RequestedAction.Tool), visible(a.AssigneeRole), a.ledger()})
 	}
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -195,8 +209,9 @@ func timeLeft(d time.Duration) string {
 
 // decideCommand is approve, reject or respond.
 func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
-	cmd := &cobra.Command{Use: action + " ID...", Short: short, Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{Use: action + " ID...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completes(pendingKind, -1)}
 	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
+	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal")
 	if needsFeedback {
 		required(cmd, "feedback")
 	}
@@ -205,22 +220,156 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 			return errors.New("--feedback: is what the model hears, it must not be empty")
 		}
 		return does(func(cmd *cobra.Command, args []string) error {
+			if !*yes && !isTerminal(cmd.InOrStdin()) {
+				return errNobody
+			}
 			c, err := newClient()
 			if err != nil {
 				return err
 			}
-			ids, err := c.findApprovals(cmd.Context(), args)
+			ids, err := c.findAll(cmd.Context(), approvalKind, args)
 			if err != nil {
 				return err
 			}
 			d := decision{Action: action, Feedback: *feedback}
 			if len(ids) == 1 {
+				if _, err := c.present(cmd, ids[0], true); err != nil {
+					return err
+				}
+				if err := confirm(cmd, *yes, action+" this?"); err != nil {
+					return err
+				}
 				return decideOne(cmd, c, ids[0], d)
 			}
-			return decideMany(cmd, c, ids, d)
+			return decideMany(cmd, c, ids, d, *yes)
 		})(cmd, args)
 	}
 	return cmd
+}
+
+// errNobody is a decision that no person can confirm.
+var errNobody = misuse{errors.New("--yes: is required where nobody can be asked")}
+
+// confirm asks on the terminal, beside the output.
+func confirm(cmd *cobra.Command, yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), question+" [y/N] ")
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !isYes(answer) {
+		return errors.New("nothing was sent")
+	}
+	return nil
+}
+
+// present shows beside the output what is being decided. One that is decided
+// already is an error that says how.
+func (c *client) present(cmd *cobra.Command, approval string, alone bool) (*approvalView, error) {
+	a := new(approvalView)
+	if err := c.fetch(cmd.Context(), approvalKind.at(approval), a); err != nil {
+		return nil, err
+	}
+	if a.Status != "pending" {
+		return nil, &apiError{Status: http.StatusConflict, Code: "ALREADY_DECIDED", Detail: a.outcome()}
+	}
+	lines, err := c.describe(cmd.Context(), a, alone)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintln(cmd.ErrOrStderr(), strings.Join(lines, "\n"))
+	return a, err
+}
+
+// outcome says how an approval was decided.
+func (a *approvalView) outcome() string {
+	s := fmt.Sprintf("the approval %s of %s is decided: %s", shortID(a.ID), visible(a.RequestedAction.Tool), visible(a.Status))
+	if a.DecidedAt != nil {
+		s += " at " + a.DecidedAt.UTC().Format(time.RFC3339)
+	}
+	for _, d := range a.Decisions {
+		s += fmt.Sprintf("; %s by %s%s", visible(d.Action), visible(d.Principal), feedbackOf(d.Feedback))
+	}
+	return s
+}
+
+// describe is what a person decides by: the tool, its arguments, who asks and
+// why. Who began the run is looked up only where whole is set.
+func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]string, error) {
+	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", shortID(a.ID), visible(a.RequestedAction.Tool), visible(a.Risk), a.ledger(), visible(a.AssigneeRole), a.standing(time.Now()))}
+	lines = append(lines, a.argLines()...)
+	asker := "a workflow"
+	if a.AgentID != nil {
+		var got struct{ Agent struct{ Slug, Name string } }
+		err := c.fetch(ctx, agentKind.at(*a.AgentID), &got)
+		var gone *apiError
+		switch {
+		case err == nil:
+			asker = "the agent " + visible(got.Agent.Slug)
+		case errors.As(err, &gone) && gone.Status < 500: // archived, or not ours to read
+			asker = "the agent " + shortID(*a.AgentID)
+		default:
+			return nil, err
+		}
+	}
+	asker += " in run " + shortID(a.RunID)
+	if whole {
+		var got struct {
+			Run struct {
+				Origin struct {
+					Kind string  `json:"kind"`
+					ID   *string `json:"id"`
+				} `json:"origin"`
+				EndUserID *string `json:"end_user_id"`
+			}
+		}
+		err := c.fetch(ctx, runKind.at(a.RunID), &got)
+		var gone *apiError
+		if err != nil && !(errors.As(err, &gone) && gone.Status < 500) {
+			return nil, err
+		}
+		if from := got.Run.Origin; from.Kind != "" {
+			asker += ", begun by " + visible(strings.ReplaceAll(from.Kind, "_", " ")) + " " + shortOr(from.ID)
+		}
+		if got.Run.EndUserID != nil {
+			asker += ", for end user " + shortID(*got.Run.EndUserID)
+		}
+	}
+	lines = append(lines, "    asked by  "+asker)
+	if a.Reasoning != "" {
+		lines = append(lines, "    because   "+visible(a.Reasoning))
+	}
+	if a.Policy.Name != "" {
+		lines = append(lines, "    policy    "+visible(a.Policy.Name))
+	}
+	for _, d := range a.Decisions {
+		lines = append(lines, "    decided   "+visible(d.Principal)+": "+visible(d.Action)+feedbackOf(d.Feedback))
+	}
+	return lines, nil
+}
+
+// standing is the time left, or how it ended.
+func (a *approvalView) standing(now time.Time) string {
+	if a.Status != "pending" {
+		return visible(a.Status)
+	}
+	return timeLeft(a.ExpiresAt.Sub(now)) + " left"
+}
+
+// argLines are the arguments, indented and with nothing hidden.
+func (a *approvalView) argLines() (lines []string) {
+	var args bytes.Buffer
+	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
+		args.Reset()
+		args.Write(a.RequestedAction.Args)
+	}
+	for line := range strings.Lines("    " + args.String()) {
+		lines = append(lines, visible(strings.TrimSuffix(line, "\n")))
+	}
+	return lines
 }
 
 func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error {
@@ -231,33 +380,52 @@ func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error
 	if wantsJSON(cmd) {
 		return printJSON(cmd.OutOrStdout(), got)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", approval, got)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", shortID(approval), got)
 	return err
 }
 
 // decide sends one decision.
 func (c *client) decide(ctx context.Context, approval string, d decision) (*decided, error) {
 	got := new(decided)
-	return got, c.call(ctx, "POST", "/v1/approvals/"+url.PathEscape(approval)+"/decision", d, got)
+	return got, c.call(ctx, http.MethodPost, approvalKind.at(approval)+"/decision", d, got)
 }
 
-// decideMany sends bulk decisions. Each approval is decided by itself: some may
-// fail where others do not.
-func decideMany(cmd *cobra.Command, c *client, ids []string, d decision) error {
+// decideMany sends bulk decisions, after each was shown. Each approval is decided
+// by itself: some may fail where others do not.
+func decideMany(cmd *cobra.Command, c *client, ids []string, d decision, yes bool) error {
+	type refusal struct {
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
+	}
 	type result struct {
-		ID       string `json:"id"`
-		OK       bool   `json:"ok"`
-		Terminal string `json:"terminal,omitempty"`
-		Error    *struct {
-			Code   string `json:"code"`
-			Detail string `json:"detail"`
-		} `json:"error,omitempty"`
+		ID       string   `json:"id"`
+		OK       bool     `json:"ok"`
+		Terminal string   `json:"terminal,omitempty"`
+		Error    *refusal `json:"error,omitempty"`
 	}
 	var all struct {
 		Results []result `json:"results"`
 	}
+	var open []string
+	for _, approval := range ids {
+		_, err := c.present(cmd, approval, false)
+		var refused *apiError
+		switch {
+		case err == nil:
+			open = append(open, approval)
+		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests && refused.Status != http.StatusUnauthorized:
+			all.Results = append(all.Results, result{ID: approval, Error: &refusal{refused.Code, cmp.Or(refused.Detail, refused.Title)}})
+		default:
+			return err // nothing was sent
+		}
+	}
+	if len(open) > 0 {
+		if err := confirm(cmd, yes, fmt.Sprintf("%s these %d?", d.Action, len(open))); err != nil {
+			return err
+		}
+	}
 	var stopped error
-	for some := range slices.Chunk(ids, maxBulk) {
+	for some := range slices.Chunk(open, maxBulk) {
 		var got struct{ Results []result }
 		if stopped = c.call(cmd.Context(), "POST", "/v1/approvals/bulk-decision", struct {
 			IDs []string `json:"ids"`
@@ -289,39 +457,9 @@ func decideMany(cmd *cobra.Command, c *client, ids []string, d decision) error {
 		case r.Terminal != "":
 			said = visible(r.Terminal)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, said)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", shortID(r.ID), said)
 	}
 	return stopped
-}
-
-// findApprovals takes ids as they are and looks up what the others are the
-// beginning of, among the pending approvals.
-func (c *client) findApprovals(ctx context.Context, args []string) ([]string, error) {
-	var pending []string
-	var ids []string
-	for _, arg := range args {
-		found := strings.ToLower(arg)
-		if !isID(found) {
-			if pending == nil {
-				var list struct{ Items []struct{ ID string } }
-				if err := c.call(ctx, "GET", "/v1/approvals?status=pending", nil, &list); err != nil {
-					return nil, err
-				}
-				pending = []string{}
-				for _, a := range list.Items {
-					pending = append(pending, a.ID)
-				}
-			}
-			var err error
-			if found, err = onlyID(arg, "pending approval", pending); err != nil {
-				return nil, err
-			}
-		}
-		if !slices.Contains(ids, found) {
-			ids = append(ids, found)
-		}
-	}
-	return ids, nil
 }
 
 func approvalsEditCommand() *cobra.Command {
@@ -329,14 +467,17 @@ func approvalsEditCommand() *cobra.Command {
 		Use:   "edit ID --args JSON|@FILE|-",
 		Short: "approve a call with other arguments",
 		Long: "The arguments take the place of all that were asked for; only idempotency_key stays. The value \"[redacted]\" keeps what was asked for in its place.\n" +
-			"On a terminal the differences are shown and confirmed first.",
-		Args: cobra.ExactArgs(1),
+			"The call and the differences are shown and confirmed first; without a terminal --yes is required.",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(pendingKind, 1),
 	}
 	text := cmd.Flags().String("args", "", "the arguments, a JSON object: itself, @ and a file, or - for the input")
 	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
-	yes := cmd.Flags().Bool("yes", false, "ask nothing")
+	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal, and with --args -")
 	required(cmd, "args")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if !*yes && (*text == "-" || !isTerminal(cmd.InOrStdin())) {
+			return errNobody
+		}
 		edited, err := readArgs(cmd.InOrStdin(), *text)
 		if err != nil {
 			return misuse{fmt.Errorf("--args: %w", err)}
@@ -345,16 +486,21 @@ func approvalsEditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ids, err := c.findApprovals(cmd.Context(), args)
+		found, err := c.find(cmd.Context(), approvalKind, args[0])
 		if err != nil {
 			return err
 		}
-		if !*yes && *text != "-" && isTerminal(cmd.InOrStdin()) {
-			if err := confirmEdit(cmd, c, ids[0], edited); err != nil {
-				return err
-			}
+		a, err := c.present(cmd, found, true)
+		if err != nil {
+			return err
 		}
-		return decideOne(cmd, c, ids[0], decision{Action: "edit", Args: edited, Feedback: *feedback})
+		for _, line := range differences(a.RequestedAction.Args, edited) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "   ", line)
+		}
+		if err := confirm(cmd, *yes, "send this?"); err != nil {
+			return err
+		}
+		return decideOne(cmd, c, found, decision{Action: "edit", Args: edited, Feedback: *feedback})
 	})
 	return cmd
 }
@@ -362,52 +508,43 @@ func approvalsEditCommand() *cobra.Command {
 // maxArgs bounds what is read as arguments: no request body is longer.
 const maxArgs = 2 << 20
 
+// readArgs reads a JSON object: text itself, @ and a file, or - for the input.
 func readArgs(in io.Reader, text string) (json.RawMessage, error) {
-	b := []byte(text)
-	if file, ok := strings.CutPrefix(text, "@"); ok {
+	b, err := readText(in, text)
+	if err == nil {
+		err = checkObject(b)
+	}
+	return bytes.TrimSpace(b), err
+}
+
+// readJSON reads any JSON value likewise.
+func readJSON(in io.Reader, text string) (json.RawMessage, error) {
+	b, err := readText(in, text)
+	if err == nil && !json.Valid(b) {
+		err = errors.New("must be JSON")
+	}
+	return bytes.TrimSpace(b), err
+}
+
+func readText(in io.Reader, text string) ([]byte, error) {
+	file, is := strings.CutPrefix(text, "@")
+	switch {
+	case is:
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		in, text = f, "-"
+		in = f
+	case text != "-":
+		return []byte(text), nil
 	}
-	if text == "-" {
-		var err error
-		if b, err = io.ReadAll(io.LimitReader(in, maxArgs)); err != nil {
-			return nil, err
-		}
-	}
-	if err := checkObject(b); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(b), nil
+	return io.ReadAll(io.LimitReader(in, maxArgs))
 }
 
 func checkObject(b []byte) error {
 	if !json.Valid(b) || !bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
 		return errors.New("must be a JSON object")
-	}
-	return nil
-}
-
-// confirmEdit asks on the terminal, beside the output.
-func confirmEdit(cmd *cobra.Command, c *client, approval string, edited json.RawMessage) error {
-	var a approvalView
-	if err := c.call(cmd.Context(), "GET", "/v1/approvals/"+url.PathEscape(approval), nil, &a); err != nil {
-		return err
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s, approval %s\n", visible(a.RequestedAction.Tool), a.ID)
-	for _, line := range differences(a.RequestedAction.Args, edited) {
-		fmt.Fprintln(cmd.ErrOrStderr(), " ", line)
-	}
-	fmt.Fprint(cmd.ErrOrStderr(), "send this? [y/N] ")
-	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if !isYes(answer) {
-		return errors.New("nothing was sent")
 	}
 	return nil
 }
@@ -438,6 +575,179 @@ func differences(requested, edited json.RawMessage) []string {
 		return []string{"(the same arguments)"}
 	}
 	return lines
+}
+
+func approvalsGetCommand() *cobra.Command {
+	return onOne(approvalKind, "get", "one approval, decided or not", func(cmd *cobra.Command, c *client, path string) error {
+		var raw json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &raw); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), raw)
+		}
+		var a approvalView
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return err
+		}
+		lines, err := c.describe(cmd.Context(), &a, true)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(lines, "\n"))
+		return err
+	})
+}
+
+// watchPause is how long approvals watch rests between two looks.
+const watchPause = 2 * time.Second
+
+func approvalsWatchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "watch [ID]",
+		Short: "show approvals as they come and as they are decided; with an ID wait until that one is decided",
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: completes(pendingKind, 1),
+	}
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		only := ""
+		if len(args) == 1 {
+			if only, err = c.find(cmd.Context(), approvalKind, args[0]); err != nil {
+				return err
+			}
+		}
+		w := &approvalWatch{cmd: cmd, c: c, only: only, open: map[string]bool{}}
+		err = w.follow(cmd.Context())
+		if only == "" && cmd.Context().Err() != nil {
+			return nil // the person has seen enough
+		}
+		return err
+	})
+	return cmd
+}
+
+// approvalWatch looks at the pending approvals again and again.
+type approvalWatch struct {
+	cmd  *cobra.Command
+	c    *client
+	only string          // the one to wait for, or empty
+	open map[string]bool // shown and not decided yet
+}
+
+// follow looks until the one approval is decided, or for ever. A service that is
+// away is waited for, for a minute.
+func (w *approvalWatch) follow(ctx context.Context) error {
+	lost := time.Time{}
+	for {
+		done, err := w.look(ctx)
+		var refused *apiError
+		switch {
+		case done:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			lost = time.Time{}
+		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests:
+			return err
+		case lost.IsZero():
+			lost = time.Now()
+		case time.Since(lost) > cmp.Or(w.c.patience, time.Minute):
+			return fmt.Errorf("the service was lost: %w", err)
+		}
+		if err := wait(ctx, watchPause); err != nil {
+			return err
+		}
+	}
+}
+
+// look shows what is new since the last look.
+func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
+	if w.only != "" {
+		a, err := w.one(ctx, w.only)
+		if err != nil || a.Status == "pending" {
+			return false, err
+		}
+		return true, w.show(ctx, a)
+	}
+	items, _, err := w.c.pages(ctx, approvalKind.path, url.Values{"status": {"pending"}}, maxLooked)
+	if err != nil {
+		return false, err
+	}
+	still := map[string]bool{}
+	for _, item := range slices.Backward(items) { // oldest first
+		var a watched
+		if err := a.read(item); err != nil {
+			return false, err
+		}
+		if still[a.ID] = true; w.open[a.ID] {
+			continue
+		}
+		if err := w.show(ctx, &a); err != nil {
+			return false, err
+		}
+		w.open[a.ID] = true
+	}
+	for id := range w.open {
+		if still[id] {
+			continue
+		}
+		a, err := w.one(ctx, id)
+		var gone *apiError
+		if errors.As(err, &gone) && (gone.Status == http.StatusNotFound || gone.Status == http.StatusForbidden) {
+			delete(w.open, id) // its run was erased, or it went to a higher role
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if err := w.show(ctx, a); err != nil {
+			return false, err
+		}
+		delete(w.open, id)
+	}
+	return false, nil
+}
+
+// watched is an approval, and as it came.
+type watched struct {
+	approvalView
+	raw json.RawMessage
+}
+
+func (a *watched) read(raw json.RawMessage) error {
+	a.raw = raw
+	return json.Unmarshal(raw, &a.approvalView)
+}
+
+func (w *approvalWatch) one(ctx context.Context, id string) (*watched, error) {
+	var raw json.RawMessage
+	if err := w.c.fetch(ctx, approvalKind.at(id), &raw); err != nil {
+		return nil, err
+	}
+	a := new(watched)
+	return a, a.read(raw)
+}
+
+func (w *approvalWatch) show(ctx context.Context, a *watched) error {
+	out := w.cmd.OutOrStdout()
+	if wantsJSON(w.cmd) {
+		_, err := fmt.Fprintln(out, compact(a.raw))
+		return err
+	}
+	if a.Status != "pending" {
+		_, err := fmt.Fprintln(out, a.outcome())
+		return err
+	}
+	lines, err := w.c.describe(ctx, &a.approvalView, false)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, strings.Join(lines, "\n"))
+	return err
 }
 
 // parsed reads JSON and keeps numbers as they are written; what is no JSON is

@@ -24,6 +24,7 @@ const (
 	runID    = "0193a000-0000-7000-8000-0000000000c1"
 	firstID  = "0193b111-0000-7000-8000-000000000001"
 	secondID = "0193b122-0000-7000-8000-000000000002"
+	doneID   = "0193b133-0000-7000-8000-000000000003"
 )
 
 // outcomes are the statuses that actions end in.
@@ -62,6 +63,11 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 				said = say(r, body)
 			}
 			f.mu.Unlock()
+			if refused == nil {
+				if p, is := said.(object); is && p["code"] != nil {
+					refused = p
+				}
+			}
 			if refused != nil {
 				w.WriteHeader(refused["status"].(int))
 				said = refused
@@ -82,12 +88,23 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 			}
 		}
 		slices.SortFunc(items, func(a, b object) int { return strings.Compare(b["id"].(string), a["id"].(string)) })
+		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		items = items[min(from, len(items)):]
 		if n, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && n < len(items) {
-			return object{"items": items[:n], "next_cursor": "more"}
+			return object{"items": items[:n], "next_cursor": strconv.Itoa(from + n)}
 		}
-		return object{"items": items}
+		return object{"items": items, "next_cursor": nil}
 	})
-	answer("GET /v1/approvals/{id}", func(r *http.Request, _ []byte) any { return f.approvals[r.PathValue("id")] })
+	answer("GET /v1/approvals/{id}", func(r *http.Request, _ []byte) any {
+		if a := f.approvals[r.PathValue("id")]; a != nil {
+			return a
+		}
+		return object{"status": 404, "code": "NOT_FOUND", "detail": "There is no such approval."}
+	})
+	answer("GET /v1/agents/{id}", func(*http.Request, []byte) any { return object{"agent": object{"id": agentID, "slug": "helper"}} })
+	answer("GET /v1/runs/{id}", func(*http.Request, []byte) any {
+		return object{"run": object{"id": runID, "origin": object{"kind": "api_key", "id": threadID}, "end_user_id": nil}}
+	})
 	answer("POST /v1/approvals/{id}/decision", func(_ *http.Request, body []byte) any {
 		var d decision
 		if err := json.Unmarshal(body, &d); err != nil {
@@ -164,7 +181,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 
 // pending puts an approval into the service.
 func (f *fakeAPI) pending(id, tool, args string) object {
-	a := object{"id": id, "run_id": runID, "status": "pending", "risk": "high", "assignee_role": "admin", "required_approvals": 2, "approvals_so_far": 1,
+	a := object{"id": id, "run_id": runID, "agent_id": agentID, "status": "pending", "risk": "high", "assignee_role": "admin", "required_approvals": 2, "approvals_so_far": 1,
 		"requested_action": object{"tool": tool, "args": json.RawMessage(args)}, "reasoning_summary": "The customer asked for it.",
 		"decisions":  []object{{"principal": "user:u1", "action": "approve", "feedback": "fine with me"}},
 		"expires_at": time.Now().Add(90*time.Minute + 30*time.Second)}
@@ -210,10 +227,10 @@ func TestApprovalsLs(t *testing.T) {
 	done["status"] = "approved"
 
 	out, stderr, code := svc(t, nil, "approvals", "ls")
-	want := `APPROVAL                              RISK  LEFT     TOOL        ASSIGNEE  LEDGER
-0193b122-0000-7000-8000-000000000002  high  overdue  x           admin     0/2
+	want := `APPROVAL  RISK  LEFT     TOOL        ASSIGNEE  LEDGER
+00000002  high  overdue  x           admin     0/2
     args      {}
-0193b111-0000-7000-8000-000000000001  high  1h30m    crm.refund  admin     1/2
+00000001  high  1h30m    crm.refund  admin     1/2
     args      {"amount":5,"to":"a\u202eb"}
     reasoning The customer asked for it.
     decided   user:u1: approve, fine with me
@@ -236,6 +253,9 @@ func TestApprovalsLs(t *testing.T) {
 	svc(t, nil, "approvals", "ls", "--agent", agentID)
 	if asked := f.took(); len(asked) != 1 || asked[0] != "GET /v1/approvals?agent_id="+agentID+"&limit=100&status=pending" {
 		t.Errorf("asked %v", asked)
+	}
+	if out, _, code := svc(t, nil, "approvals", "ls", "--status", "expired"); code != 0 || out != "no approvals fit these filters\n" {
+		t.Errorf("none: code %d %s", code, out)
 	}
 	if out, _, _ := svc(t, nil, "approvals", "ls", "--limit", "1"); !strings.HasSuffix(out, "there are more: --limit 10\n") || strings.Count(out, "    args ") != 1 {
 		t.Errorf("one of two: %s", out)
@@ -264,8 +284,11 @@ func TestDecisions(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{\"amount\":7}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	done := f.pending(doneID, "crm.refund", `{"amount":6}`)
+	done["status"], done["decided_at"] = "approved", "2030-01-02T03:04:05Z"
 	decide := func(id, body string) []string { return []string{"POST /v1/approvals/" + id + "/decision " + body} }
-	found := func(asked ...string) []string { return append([]string{"GET /v1/approvals?status=pending"}, asked...) }
+	found := func(asked ...string) []string { return append([]string{"GET /v1/approvals?limit=100"}, asked...) }
+	const decidedSaid = "svc: ALREADY_DECIDED: the approval 00000003 of crm.refund is decided: approved at 2030-01-02T03:04:05Z; approve by user:u1, fine with me"
 	for name, row := range map[string]struct {
 		args        []string
 		in          string
@@ -273,52 +296,99 @@ func TestDecisions(t *testing.T) {
 		asked       []string
 		out, stderr string
 	}{
-		"approve":                    {[]string{"approve", firstID}, "", 0, decide(firstID, `{"action":"approve"}`), firstID + "  approved\n", ""},
-		"an id in capitals":          {[]string{"approve", strings.ToUpper(firstID)}, "", 0, decide(firstID, `{"action":"approve"}`), firstID + "  approved\n", ""},
-		"approve, more are required": {[]string{"approve", firstID, "--feedback", "half"}, "", 0, decide(firstID, `{"action":"approve","feedback":"half"}`), firstID + "  pending, 1 so far\n", ""},
-		"reject with feedback":       {[]string{"reject", firstID, "--feedback", "too much"}, "", 0, decide(firstID, `{"action":"reject","feedback":"too much"}`), firstID + "  rejected\n", ""},
-		"reject without":             {[]string{"reject", firstID}, "", 0, decide(firstID, `{"action":"reject"}`), firstID + "  rejected\n", ""},
-		"respond":                    {[]string{"respond", firstID, "--feedback", "ask me later"}, "", 0, decide(firstID, `{"action":"respond","feedback":"ask me later"}`), firstID + "  responded\n", ""},
-		"a prefix that one has":      {[]string{"approve", "0193B11"}, "", 0, found(decide(firstID, `{"action":"approve"}`)...), firstID + "  approved\n", ""},
-		"a prefix that two have":     {[]string{"approve", "0193b1"}, "", 1, found(), "", `svc: the ids of 2 pending approvals begin with "0193b1"`},
-		"a prefix that none has":     {[]string{"approve", "ffff"}, "", 1, found(), "", `svc: no pending approval's id begins with "ffff"`},
-		"an empty id":                {[]string{"approve", ""}, "", 1, found(), "", `svc: no pending approval's id begins with ""`},
-		"two are one bulk decision": {[]string{"reject", firstID, "0193b12", firstID, "--feedback", "no"}, "", 0,
+		"approve":                    {[]string{"approve", firstID}, "", 0, decide(firstID, `{"action":"approve"}`), "00000001  approved\n", ""},
+		"an id in capitals":          {[]string{"approve", strings.ToUpper(firstID)}, "", 0, decide(firstID, `{"action":"approve"}`), "00000001  approved\n", ""},
+		"approve, more are required": {[]string{"approve", firstID, "--feedback", "half"}, "", 0, decide(firstID, `{"action":"approve","feedback":"half"}`), "00000001  pending, 1 so far\n", ""},
+		"reject with feedback":       {[]string{"reject", firstID, "--feedback", "too much"}, "", 0, decide(firstID, `{"action":"reject","feedback":"too much"}`), "00000001  rejected\n", ""},
+		"reject without":             {[]string{"reject", firstID}, "", 0, decide(firstID, `{"action":"reject"}`), "00000001  rejected\n", ""},
+		"respond":                    {[]string{"respond", firstID, "--feedback", "ask me later"}, "", 0, decide(firstID, `{"action":"respond","feedback":"ask me later"}`), "00000001  responded\n", ""},
+		"a short id":                 {[]string{"approve", "00000001"}, "", 0, found(decide(firstID, `{"action":"approve"}`)...), "00000001  approved\n", ""},
+		"more of the end":            {[]string{"approve", "8000-000000000001"}, "", 0, found(decide(firstID, `{"action":"approve"}`)...), "00000001  approved\n", ""},
+		"too short":                  {[]string{"approve", "0"}, "", 1, found(), "", `svc: "0" is too short: give the last 8 digits of the approval's id, or more`},
+		"too short, with candidates": {[]string{"approve", "01"}, "", 1, found(), "", `svc: "01" is too short: give the last 8 digits of the approval's id, or more` + "\n  00000001  crm.refund  pending"},
+		"a beginning": {[]string{"approve", "0193b111"}, "", 1, found(), "",
+			`svc: no approval's id ends with "0193b111"; the beginning of an id names nothing` + "\n  00000001  crm.refund  pending"},
+		"an end that none has":    {[]string{"approve", "ffffffff"}, "", 1, found(), "", `svc: no approval's id ends with "ffffffff"`},
+		"an empty id":             {[]string{"approve", ""}, "", 1, nil, "", `svc: "" is not a valid approval id: give the full id or its last 8 hex digits`},
+		"no id at all":            {[]string{"approve", "crm.refund"}, "", 1, nil, "", `svc: "crm.refund" is not a valid approval id: give the full id or its last 8 hex digits`},
+		"one is wrong, none goes": {[]string{"approve", "00000001", "0"}, "", 1, found(), "", `svc: "0" is too short: give the last 8 digits of the approval's id, or more`},
+		"a decided one":           {[]string{"approve", "00000003"}, "", 1, found(), "", decidedSaid},
+		"a decided one, in full":  {[]string{"reject", doneID}, "", 1, nil, "", decidedSaid},
+		"edit of a decided one":   {[]string{"edit", doneID, "--args", "{}"}, "", 1, nil, "", decidedSaid},
+		"two are one bulk decision": {[]string{"reject", firstID, "00000002", firstID, "--feedback", "no"}, "", 0,
 			found(`POST /v1/approvals/bulk-decision {"ids":["` + firstID + `","` + secondID + `"],"action":"reject","feedback":"no"}`),
-			firstID + "  rejected\n" + secondID + "  waits for further approvals\n", ""},
-		"one of a bulk decision fails": {[]string{"approve", firstID, secondID, runID}, "", 1,
-			[]string{`POST /v1/approvals/bulk-decision {"ids":["` + firstID + `","` + secondID + `","` + runID + `"],"action":"approve"}`},
-			firstID + "  approved\n" + secondID + "  waits for further approvals\n" + runID + "  ALREADY_DECIDED: It is decided.\n", "svc: 1 of 3 could not be decided"},
-		"edit":             {[]string{"edit", firstID, "--args", `{"amount": 12345678901234567890.10}`}, "", 0, decide(firstID, `{"action":"edit","edited_args":{"amount":12345678901234567890.10}}`), firstID + "  edited\n", ""},
-		"edit from a file": {[]string{"edit", "0193b11", "--args", "@" + file}, "", 0, found(decide(firstID, `{"action":"edit","edited_args":{"amount":7}}`)...), firstID + "  edited\n", ""},
+			"00000001  rejected\n00000002  waits for further approvals\n", ""},
+		"some of a bulk decision fail": {[]string{"approve", firstID, secondID, doneID, runID}, "", 1,
+			[]string{`POST /v1/approvals/bulk-decision {"ids":["` + firstID + `","` + secondID + `"],"action":"approve"}`},
+			"00000003  " + strings.TrimPrefix(decidedSaid, "svc: ") + "\n000000c1  NOT_FOUND: There is no such approval.\n00000001  approved\n00000002  waits for further approvals\n", "svc: 2 of 4 could not be decided"},
+		"all of a bulk decision are decided": {[]string{"approve", doneID, runID}, "", 1, nil,
+			"00000003  " + strings.TrimPrefix(decidedSaid, "svc: ") + "\n000000c1  NOT_FOUND: There is no such approval.\n", "svc: 2 of 2 could not be decided"},
+		"edit":             {[]string{"edit", firstID, "--args", `{"amount": 12345678901234567890.10}`}, "", 0, decide(firstID, `{"action":"edit","edited_args":{"amount":12345678901234567890.10}}`), "00000001  edited\n", ""},
+		"edit from a file": {[]string{"edit", "00000001", "--args", "@" + file}, "", 0, found(decide(firstID, `{"action":"edit","edited_args":{"amount":7}}`)...), "00000001  edited\n", ""},
 		"edit from the input": {[]string{"edit", firstID, "--args", "-", "--feedback", "less"}, "{\"amount\": 1}\n", 0,
-			decide(firstID, `{"action":"edit","edited_args":{"amount":1},"feedback":"less"}`), firstID + "  edited\n", ""},
-		"edit with --yes":          {[]string{"edit", firstID, "--yes", "--args", "{}"}, "", 0, decide(firstID, `{"action":"edit","edited_args":{}}`), firstID + "  edited\n", ""},
+			decide(firstID, `{"action":"edit","edited_args":{"amount":1},"feedback":"less"}`), "00000001  edited\n", ""},
 		"edit without arguments":   {[]string{"edit", firstID}, "", 2, nil, "", `svc: required flag(s) "args" not set`},
-		"edit with no JSON":        {[]string{"edit", firstID, "--args", "amount=7"}, "", 2, nil, "", "svc: --args: must be a JSON object"},
-		"edit with no object":      {[]string{"edit", firstID, "--args", "[1]"}, "", 2, nil, "", "svc: --args: must be a JSON object"},
-		"edit with a missing file": {[]string{"edit", firstID, "--args", "@/none"}, "", 2, nil, "", "svc: --args: open /none: no such file or directory"},
+		"edit with no JSON":        {[]string{"edit", firstID, "--yes", "--args", "amount=7"}, "", 2, nil, "", "svc: --args: must be a JSON object"},
+		"edit with no object":      {[]string{"edit", firstID, "--yes", "--args", "[1]"}, "", 2, nil, "", "svc: --args: must be a JSON object"},
+		"edit with a missing file": {[]string{"edit", firstID, "--yes", "--args", "@/none"}, "", 2, nil, "", "svc: --args: open /none: no such file or directory"},
 		"respond without feedback": {[]string{"respond", firstID}, "", 2, nil, "", `svc: required flag(s) "feedback" not set`},
 		"respond, empty feedback":  {[]string{"respond", firstID, "--feedback", ""}, "", 2, nil, "", "svc: --feedback: is what the model hears, it must not be empty"},
 		"approve nothing":          {[]string{"approve"}, "", 2, nil, "", "svc: requires at least 1 arg(s), only received 0"},
-		"no such command":          {[]string{"promote", firstID}, "", 2, nil, "", `svc: unknown command "promote" for "svc approvals"`},
+		"no such command":          {[]string{"promote", firstID}, "", 2, nil, "", `svc: unknown command "promote" for "svc approvals"; see svc approvals --help`},
 		"edit takes one id":        {[]string{"edit", firstID, secondID, "--args", "{}"}, "", 2, nil, "", "svc: accepts 1 arg(s), received 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.took()
-			out, stderr, code := svc(t, strings.NewReader(row.in), append([]string{"approvals"}, row.args...)...)
-			if code != row.code || out != row.out || strings.TrimSpace(stderr) != row.stderr {
+			args := append([]string{"approvals"}, row.args...)
+			if row.code != 2 && !slices.Contains(args, "--yes") {
+				args = append(args, "--yes")
+			}
+			out, stderr, code := svc(t, strings.NewReader(row.in), args...)
+			shown, said, is := strings.Cut(stderr, "svc: ") // what is decided comes before
+			if stderr = ""; is {
+				stderr = "svc: " + strings.TrimSpace(said)
+			}
+			if row.asked != nil && strings.HasPrefix(row.asked[len(row.asked)-1], "POST ") != strings.Contains(shown, "crm.refund, high risk") {
+				t.Errorf("shown: %s", shown)
+			}
+			if code != row.code || out != row.out || stderr != row.stderr {
 				t.Errorf("code %d, want %d\nout  %q\nwant %q\nerr  %q\nwant %q", code, row.code, out, row.out, stderr, row.stderr)
 			}
-			if asked := f.took(); !slices.Equal(asked, row.asked) {
+			asked := slices.DeleteFunc(f.took(), func(line string) bool {
+				return strings.HasPrefix(line, "GET ") && !strings.HasPrefix(line, "GET /v1/approvals?")
+			})
+			if !slices.Equal(asked, row.asked) {
 				t.Errorf("asked\n%s\nwant\n%s", strings.Join(asked, "\n"), strings.Join(row.asked, "\n"))
 			}
 		})
 	}
+	t.Run("without a terminal --yes is required", func(t *testing.T) {
+		for _, args := range [][]string{{"approve", firstID}, {"reject", firstID, secondID}, {"respond", firstID, "--feedback", "x"}, {"edit", firstID, "--args", "{}"}, {"edit", firstID, "--args", "-"}} {
+			f.took()
+			out, stderr, code := svc(t, strings.NewReader("y\ny\n"), append([]string{"approvals"}, args...)...)
+			if asked := f.took(); code != 2 || out != "" || !strings.Contains(stderr, "--yes: is required") || len(asked) > 0 {
+				t.Errorf("%v: code %d %q %q asked %v", args, code, out, stderr, asked)
+			}
+		}
+	})
+	t.Run("what is decided is shown", func(t *testing.T) {
+		_, stderr, _ := svc(t, nil, "approvals", "approve", "00000001", "--yes")
+		want := `00000001  crm.refund, high risk, 1/2 of role admin so far, 1h30m left
+    {
+      "amount": 5
+    }
+    asked by  the agent helper in run 000000c1, begun by api key 000000b1
+    because   The customer asked for it.
+    decided   user:u1: approve, fine with me
+`
+		if stderr != want {
+			t.Errorf("%s\nwant\n%s", stderr, want)
+		}
+	})
 
 	t.Run("JSON", func(t *testing.T) {
 		var one decided
-		out, _, code := svc(t, nil, "approvals", "approve", firstID, "--json")
+		out, _, code := svc(t, nil, "approvals", "approve", firstID, "--json", "--yes")
 		if json.Unmarshal([]byte(out), &one) != nil || code != 0 || one.Status != "approved" || one.SoFar != 1 {
 			t.Errorf("code %d %s", code, out)
 		}
@@ -329,19 +399,20 @@ func TestDecisions(t *testing.T) {
 				Error *struct{ Code string }
 			}
 		}
-		out, _, code = svc(t, nil, "approvals", "approve", firstID, secondID, runID, "--json")
-		if json.Unmarshal([]byte(out), &bulk) != nil || code != 1 || len(bulk.Results) != 3 || !bulk.Results[0].OK || bulk.Results[2].Error.Code != "ALREADY_DECIDED" {
+		out, _, code = svc(t, nil, "approvals", "approve", firstID, secondID, doneID, "--json", "--yes")
+		if json.Unmarshal([]byte(out), &bulk) != nil || code != 1 || len(bulk.Results) != 3 || !bulk.Results[1].OK || bulk.Results[0].Error.Code != "ALREADY_DECIDED" {
 			t.Errorf("code %d %s", code, out)
 		}
 	})
 	t.Run("more than a bulk decision takes", func(t *testing.T) {
-		args := []string{"approvals", "approve"}
+		args := []string{"approvals", "approve", "--yes"}
 		for i := range 2*maxBulk + 1 {
-			args = append(args, fmt.Sprintf("0193c000-0000-7000-8000-%012d", i))
+			f.pending(fmt.Sprintf("0193c000-0000-7000-8000-%012d", i+100), "crm.refund", "{}")
+			args = append(args, fmt.Sprintf("%08d", i+100))
 		}
 		f.took()
 		out, _, _ := svc(t, nil, args...)
-		if asked := f.took(); len(asked) != 3 || strings.Count(asked[0], "0193c000") != maxBulk || strings.Count(asked[2], "0193c000") != 1 || strings.Count(out, "\n") != 2*maxBulk+1 {
+		if asked := slices.DeleteFunc(f.took(), func(line string) bool { return strings.HasPrefix(line, "GET ") }); len(asked) != 3 || strings.Count(asked[0], "0193c000") != maxBulk || strings.Count(asked[2], "0193c000") != 1 || strings.Count(out, "\n") != 2*maxBulk+1 {
 			t.Errorf("%d calls, %d lines", len(asked), strings.Count(out, "\n"))
 		}
 	})
@@ -350,8 +421,8 @@ func TestDecisions(t *testing.T) {
 	} {
 		t.Run("refused with "+code, func(t *testing.T) {
 			f.refuses("POST", "/v1/approvals/"+firstID+"/decision", code, detail, 409)
-			out, stderr, exit := svc(t, nil, "approvals", "approve", firstID)
-			if exit != 1 || out != "" || stderr != "svc: "+code+": "+detail+"\n" {
+			out, stderr, exit := svc(t, nil, "approvals", "approve", firstID, "--yes")
+			if exit != 1 || out != "" || !strings.HasSuffix(stderr, "\nsvc: "+code+": "+detail+"\n") {
 				t.Errorf("code %d %q %q", exit, out, stderr)
 			}
 		})
@@ -461,13 +532,13 @@ func TestApprovalsOfTheSample(t *testing.T) {
 	}
 
 	edited, approval := asks()
-	if out := run(0, "approvals", "ls", "--run", edited, "--agent", "hello", "--risk", "high"); !strings.Contains(out, approval+"  high  23h59m  demo.orders.refund  admin     0/1\n    args      {\"order_id\":\"1001\",\"amount\":12.5,") {
+	if out := run(0, "approvals", "ls", "--run", edited, "--agent", "hello", "--risk", "high"); !strings.Contains(out, approval[28:]+"  high  23h59m  demo.orders.refund  admin     0/1\n    args      {\"order_id\":\"1001\",\"amount\":12.5,") {
 		t.Errorf("ls: %s", out)
 	}
-	if out := run(1, "approvals", "edit", approval, "--args", `{"amount":"all"}`); !strings.HasPrefix(out, "svc: INVALID_ARGS: ") || strings.Count(out, "\n") != 1 {
+	if out := run(1, "approvals", "edit", approval, "--args", `{"amount":"all"}`, "--yes"); !strings.Contains(out, "\nsvc: INVALID_ARGS: ") {
 		t.Errorf("edit: %s", out)
 	}
-	if out := run(0, "approvals", "edit", approval[:35], "--args", `{"order_id":"1001","amount":7,"reason":"half of it"}`); out != approval+"  edited\n" {
+	if out := run(0, "approvals", "edit", approval[28:], "--yes", "--args", `{"order_id":"1001","amount":7,"reason":"half of it"}`); !strings.HasPrefix(out, approval[28:]+"  edited\n") || !strings.Contains(out, "asked by  the agent hello in run "+edited[28:]+", begun by api key ") {
 		t.Errorf("edit: %s", out)
 	}
 	c.poll(t, ctx, edited, "succeeded")
@@ -477,29 +548,29 @@ func TestApprovalsOfTheSample(t *testing.T) {
 			t.Errorf("no %q in %s", want, out)
 		}
 	}
-	if out := run(1, "approvals", "approve", approval); !strings.HasPrefix(out, "svc: ALREADY_DECIDED: ") {
+	if out := run(1, "approvals", "approve", approval[28:], "--yes"); !strings.HasPrefix(out, "svc: ALREADY_DECIDED: the approval "+approval[28:]+" of demo.orders.refund is decided: edited at ") {
 		t.Errorf("again: %s", out)
 	}
 
 	rejected, approval := asks()
-	if out := run(0, "approvals", "reject", approval, "--feedback", "no money"); out != approval+"  rejected\n" {
+	if out := run(0, "approvals", "reject", approval, "--feedback", "no money", "--yes"); !strings.HasPrefix(out, approval[28:]+"  rejected\n") {
 		t.Errorf("reject: %s", out)
 	}
 	c.poll(t, ctx, rejected, "succeeded")
 	responded, approval := asks()
-	if out := run(0, "approvals", "respond", approval, "--feedback", "/say as you were told"); out != approval+"  responded\n" {
+	if out := run(0, "approvals", "respond", approval, "--feedback", "/say as you were told", "--yes"); !strings.HasPrefix(out, approval[28:]+"  responded\n") {
 		t.Errorf("respond: %s", out)
 	}
 	c.poll(t, ctx, responded, "succeeded")
 
 	one, first := asks()
 	two, second := asks()
-	if out := run(1, "approvals", "approve", first, second, s.AgentID); !strings.Contains(out, first+"  approved\n"+second+"  approved\n"+s.AgentID+"  NOT_FOUND: ") || !strings.Contains(out, "svc: 1 of 3 could not be decided\n") {
+	if out := run(1, "approvals", "approve", first, second, s.AgentID, "--yes"); !strings.Contains(out, first[28:]+"  approved\n"+second[28:]+"  approved\n") || !strings.HasPrefix(out, s.AgentID[28:]+"  NOT_FOUND: ") || !strings.Contains(out, "svc: 1 of 3 could not be decided\n") {
 		t.Errorf("bulk: %s", out)
 	}
 	c.poll(t, ctx, one, "succeeded")
 	c.poll(t, ctx, two, "succeeded")
-	if out := run(0, "approvals", "ls"); strings.Count(out, "\n") != 1 {
+	if out := run(0, "approvals", "ls"); out != "no pending approvals\n" {
 		t.Errorf("nothing is pending: %s", out)
 	}
 
@@ -515,7 +586,10 @@ func TestApprovalsOfTheSample(t *testing.T) {
 	tt.sees(" USD]\n> ")
 	tt.types(refund + "\n")
 	tt.sees(choice)
-	run(0, "approvals", "reject", "0")
+	run(1, "approvals", "reject", "0", "--yes")
+	var waits struct{ Items []approvalView }
+	c.ask(t, ctx, 200, "GET", "/v1/approvals?status=pending", nil, &waits)
+	run(0, "approvals", "reject", waits.Items[0].ID[28:], "--yes")
 	tt.sees(": reject]\n")
 	tt.sees(" USD]\n> ")
 	tt.types("\n")

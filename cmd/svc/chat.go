@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +20,8 @@ func chatCommand() *cobra.Command {
 		Use:   "chat AGENT",
 		Short: "talk to a published agent, by its slug or id, on a new thread",
 		Long: "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.\n" +
-			"On a terminal, calls that wait for an approval can be decided in place.",
-		Args: cobra.ExactArgs(1),
+			"On a terminal, calls that wait for an approval can be decided in place. In a pipe the exit code is 1 if an answer failed.",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {
@@ -48,6 +47,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 	if !t.json {
 		fmt.Fprintf(cmd.OutOrStdout(), "thread %s; an empty line ends the talk\n", thread.ID)
 	}
+	asked, failed := 0, 0
 	for {
 		if !t.json {
 			fmt.Fprint(cmd.OutOrStdout(), "> ")
@@ -57,8 +57,12 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
+			if failed > 0 && !isTerminal(cmd.InOrStdin()) {
+				return fmt.Errorf("%d of %d answers failed", failed, asked)
+			}
 			return nil
 		}
+		asked++
 		var posted struct {
 			RunID string `json:"run_id"`
 		}
@@ -69,7 +73,8 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), err) // the talk goes on after a failed answer
+			failed++ // the talk goes on
+			report(cmd.ErrOrStderr(), t.json, err, exitFailed)
 		}
 	}
 }
@@ -224,16 +229,9 @@ func (t *talk) next(ctx context.Context) error {
 
 // describe shows what a person decides by.
 func (t *talk) describe(a *approvalView) error {
-	var args bytes.Buffer
-	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
-		args.Reset()
-		args.Write(a.RequestedAction.Args)
-	}
 	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", visible(a.RequestedAction.Tool), visible(a.Risk),
 		a.ledger(), visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
-	for line := range strings.Lines("    " + args.String()) {
-		lines = append(lines, visible(strings.TrimSuffix(line, "\n")))
-	}
+	lines = append(lines, a.argLines()...)
 	if a.Reasoning != "" {
 		lines = append(lines, "  because: "+visible(a.Reasoning))
 	}
@@ -411,35 +409,5 @@ func (t *typed) next(ctx context.Context) (string, error) {
 		return l.text, l.err
 	case <-ctx.Done():
 		return "", ctx.Err()
-	}
-}
-
-// findAgent takes an id as it is and looks a slug up.
-func (c *client) findAgent(ctx context.Context, agent string) (string, error) {
-	if isID(agent) {
-		return agent, nil
-	}
-	cursor := ""
-	for {
-		q := url.Values{"limit": {"100"}}
-		if cursor != "" {
-			q.Set("cursor", cursor)
-		}
-		var page struct {
-			Items      []struct{ ID, Slug string }
-			NextCursor *string `json:"next_cursor"`
-		}
-		if err := c.call(ctx, "GET", "/v1/agents?"+q.Encode(), nil, &page); err != nil {
-			return "", err
-		}
-		for _, a := range page.Items {
-			if a.Slug == agent {
-				return a.ID, nil
-			}
-		}
-		if page.NextCursor == nil {
-			return "", fmt.Errorf("there is no agent with the slug %q", agent)
-		}
-		cursor = *page.NextCursor
 	}
 }

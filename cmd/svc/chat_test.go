@@ -452,14 +452,47 @@ func TestEditIsConfirmedOnATerminal(t *testing.T) {
 		tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7,"note":"[redacted]"}`)
 		tt.types(row.answer)
 		tt.leaves(row.code)
-		if want := "crm.refund, approval " + firstID + "\n  ~ amount: 5 -> 7\nsend this? [y/N] "; !strings.HasPrefix(tt.errs.String(), want) {
+		if got := tt.errs.String(); !strings.HasPrefix(got, "00000001  crm.refund, high risk") || !strings.Contains(got, "\n    ~ amount: 5 -> 7\nsend this? [y/N] ") {
 			t.Errorf("%q: %q", row.answer, tt.errs.String())
 		}
-		if sent := len(f.took()) == 2; sent != row.sent {
+		if sent := slices.ContainsFunc(f.took(), func(line string) bool { return strings.HasPrefix(line, "POST ") }); sent != row.sent {
 			t.Errorf("%q: sent is %v", row.answer, sent)
 		}
 	}
 	tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7}`, "--yes")
 	tt.leaves(0)
-	f.wants(t, "POST /v1/approvals/"+firstID+`/decision {"action":"edit","edited_args":{"amount":7}}`)
+	if asked := f.took(); asked[len(asked)-1] != "POST /v1/approvals/"+firstID+`/decision {"action":"edit","edited_args":{"amount":7}}` {
+		t.Errorf("asked %v", asked)
+	}
+}
+
+// A decision shows what it is about and asks before it is sent.
+func TestADecisionIsConfirmedOnATerminal(t *testing.T) {
+	f := newFakeAPI(t)
+	f.pending(firstID, "crm.refund", `{"amount":5}`)
+	f.pending(secondID, "crm.charge", `{"amount":9}`)
+	for _, row := range []struct {
+		args   []string
+		answer string
+		code   int
+		sent   bool
+	}{
+		{[]string{"approve", "00000001"}, "y\n", 0, true}, {[]string{"approve", "00000001"}, "n\n", 1, false}, {[]string{"reject", "00000001"}, "\n", 1, false},
+		{[]string{"respond", "00000001", "--feedback", "later"}, "yes\n", 0, true}, {[]string{"approve", "00000001", "00000002"}, "\x04", 1, false},
+		{[]string{"approve", "00000001", "00000002"}, "y\n", 0, true},
+	} {
+		f.took()
+		tt := atTerminal(t, append([]string{"approvals"}, row.args...)...)
+		tt.types(row.answer)
+		tt.leaves(row.code)
+		shown := tt.errs.String()
+		before, _, asked := strings.Cut(shown, "[y/N] ")
+		if !asked || !strings.HasPrefix(before, "00000001  crm.refund, high risk, ") || !strings.Contains(before, "\"amount\": 5\n") || !strings.Contains(before, "asked by  the agent helper in run 000000c1") ||
+			len(row.args) > 2 && row.args[0] == "approve" && !strings.Contains(before, "00000002  crm.charge, high risk, ") {
+			t.Errorf("%v: %q", row.args, shown)
+		}
+		if sent := slices.ContainsFunc(f.took(), func(line string) bool { return strings.HasPrefix(line, "POST ") }); sent != row.sent {
+			t.Errorf("%v %q: sent is %v", row.args, row.answer, sent)
+		}
+	}
 }

@@ -54,9 +54,9 @@ func TestExitCodes(t *testing.T) {
 		"tenant create, long name":        {nil, []string{"tenant", "create", "--name", long, "--owner-email", "a@b.example"}, 2},
 		"tenant create, no e-mail":        {nil, []string{"tenant", "create", "--name", "n", "--owner-email", "a b"}, 2},
 		"tenant create, short password":   {nil, []string{"tenant", "create", "--name", "n", "--owner-email", "a@b.example", "--owner-password", "short"}, 2},
-		"key create, no tenant id":        {nil, []string{"key", "create", "--tenant", "x", "--name", "n"}, 2},
+		"key create, no tenant":           {nil, []string{"key", "create", "--tenant", "", "--name", "n"}, 2},
 		"user create, unknown role":       {nil, []string{"user", "create", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057", "--email", "a@b.example", "--role", "manager"}, 2},
-		"login link, no tenant id":        {nil, []string{"user", "login-link", "--tenant", "x", "--email", "a@b.example"}, 2},
+		"login link, no tenant":           {nil, []string{"user", "login-link", "--tenant", "", "--email", "a@b.example"}, 2},
 		"login link, no e-mail":           {nil, []string{"user", "login-link", "--tenant", "01890a5d-ac96-774b-bcce-b302099a8057"}, 2},
 		"a client without its settings":   {[]string{"SVC_API_KEY=", "SVC_TENANT="}, []string{"runs", "ls"}, 2},
 		"status of a node that is down":   {some, []string{"status"}, 1},
@@ -131,6 +131,11 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 			t.Errorf("%s: key create: %+v", when, key)
 		}
 		keys = append(keys, key.Secret)
+		text(`API key  `+secretPattern+`   \(shown once\)\n`, "key", "create", "--tenant", tenant[24:], "--name", "by the end of its id")
+		text(`TENANT +ID +NAME +SINCE\n(?s:.*)`+tenant+`(?s:.*)`, "tenant", "ls")
+		if out, stderr, code := n.run(nil, "", "key", "create", "--tenant", tenant[:8], "--name", "n"); code != 1 || out != "" || !strings.Contains(stderr, "--tenant: ") {
+			t.Errorf("%s: a tenant by the beginning of its id: code %d %s%s", when, code, out, stderr)
+		}
 		text(`API key  `+secretPattern+`   \(shown once\)\n`, "key", "create", "--tenant", tenant, "--name", "other")
 		emails++
 		var user struct{ ID, Email, Role string }
@@ -252,7 +257,7 @@ func TestClientCommands(t *testing.T) {
 	if want := []string{"run.started", "step.started", "llm.delta", "run.completed"}; !slices.Equal(kinds, want) {
 		t.Errorf("chat --json: %v, want %v", kinds, want)
 	}
-	if _, stderr := cli(0, "/fail no luck\n/say still here\n", "chat", "helper"); !strings.Contains(stderr, "MODEL_ERROR") {
+	if _, stderr := cli(1, "/fail no luck\n/say still here\n", "chat", "helper"); !strings.Contains(stderr, "MODEL_ERROR") || !strings.HasSuffix(stderr, "svc: 1 of 2 answers failed\n") {
 		t.Errorf("chat over a failed answer: %s", stderr)
 	}
 	cli(1, "", "chat", "nobody")
@@ -277,7 +282,7 @@ func TestClientCommands(t *testing.T) {
 	cli(1, "", "runs", "get", "../agents")
 
 	out, _ = cli(0, "", "runs", "ls", "--status", "succeeded", "--limit", "2")
-	if rows := strings.Split(strings.TrimSpace(out), "\n"); len(rows) != 3 || !strings.HasPrefix(rows[0], "RUN ") || !strings.HasPrefix(rows[1], run+"  succeeded  "+agent) {
+	if rows := strings.Split(strings.TrimSpace(out), "\n"); len(rows) != 4 || !strings.HasPrefix(rows[0], "RUN ") || !strings.HasPrefix(rows[1], run[28:]+"  succeeded  helper ") {
 		t.Errorf("ls: %s", out)
 	}
 	var page struct {

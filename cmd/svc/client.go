@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,18 +21,34 @@ import (
 
 // client calls the HTTP API as a tenant's back end would.
 type client struct {
-	base, key, tenant string
-	http              *http.Client
-	patience          time.Duration // with a service that has gone away, 0 is a minute
+	base, tenant string
+	key          string // an API key, or
+	session      string // the cookie of a person's session
+	http         *http.Client
+	patience     time.Duration // with a service that has gone away, 0 is a minute
 }
 
+// newClient calls as the key of the environment, else as the session that svc
+// login has kept.
 func newClient() (*client, error) {
-	var c Config
-	c.loadClient(environment)
-	if c.APIKey == "" || c.Tenant == "" {
-		return nil, misuse{errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them)")}
+	var cfg Config
+	cfg.loadClient(environment)
+	c := &client{base: cfg.URL, key: cfg.APIKey, tenant: cfg.Tenant, http: &http.Client{}}
+	if c.key != "" {
+		if c.tenant == "" {
+			return nil, misuse{errors.New("SVC_API_KEY is set and SVC_TENANT is not: set both (svc dev prints them)")}
+		}
+		return c, nil
 	}
-	return &client{base: c.URL, key: c.APIKey, tenant: c.Tenant, http: &http.Client{}}, nil
+	s, err := keptSession(cfg.URL, cfg.Tenant)
+	if err != nil {
+		return nil, misuse{err}
+	}
+	if s == nil {
+		return nil, misuse{errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them), or run svc login")}
+	}
+	c.session, c.tenant = s.Cookie, s.TenantID
+	return c, nil
 }
 
 // apiError is a problem that the service answered.
@@ -41,7 +58,8 @@ type apiError struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
 	// RetryAfter is in seconds, 0 where the problem names no time.
-	RetryAfter int `json:"retry_after"`
+	RetryAfter float64 `json:"retry_after"`
+	Errors     []any   `json:"errors,omitempty"`
 }
 
 func (e *apiError) Error() string {
@@ -49,6 +67,21 @@ func (e *apiError) Error() string {
 		return fmt.Sprintf("%s: %s", e.Code, e.Detail)
 	}
 	return fmt.Sprintf("%s: %s", e.Code, e.Title)
+}
+
+// authorize says who calls. A session's changes carry the header that no foreign
+// page can set.
+func (c *client) authorize(req *http.Request) {
+	if c.tenant != "" {
+		req.Header.Set("X-Tenant-Id", c.tenant)
+	}
+	switch {
+	case c.key != "":
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	case c.session != "":
+		req.Header.Set("Cookie", sessionCookie+"="+c.session)
+		req.Header.Set("X-Svc-CSRF", "1")
+	}
 }
 
 func (c *client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
@@ -64,12 +97,42 @@ func (c *client) request(ctx context.Context, method, path string, body any) (*h
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	req.Header.Set("X-Tenant-Id", c.tenant)
+	c.authorize(req)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	return c.http.Do(req)
+}
+
+// patient is call that waits as long as the service says while the tenant's bucket
+// is empty or the service is busy.
+func (c *client) patient(ctx context.Context, method, path string, body, out any) error {
+	return c.waiting(ctx, method, path, body, out, math.MaxInt64)
+}
+
+// maxWait is how long a look-up waits in all.
+const maxWait = time.Minute
+
+// fetch is patient for a look-up, for up to maxWait.
+func (c *client) fetch(ctx context.Context, path string, out any) error {
+	return c.waiting(ctx, http.MethodGet, path, nil, out, maxWait)
+}
+
+func (c *client) waiting(ctx context.Context, method, path string, body, out any, most time.Duration) error {
+	for waited := time.Duration(0); ; {
+		err := c.call(ctx, method, path, body, out)
+		var p *apiError
+		if !errors.As(err, &p) || p.RetryAfter <= 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
+			return err
+		}
+		pause := time.Duration(p.RetryAfter * float64(time.Second))
+		if waited += pause; waited > most {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // call sends body and reads the answer into out, which may be nil.
@@ -80,7 +143,7 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		return problemOf(resp)
+		return c.problemOf(resp)
 	}
 	if out == nil {
 		return nil
@@ -88,28 +151,9 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// patient is call that waits as long as the service says while the tenant's bucket
-// is empty or the service is busy.
-func (c *client) patient(ctx context.Context, method, path string, body, out any) error {
-	for {
-		err := c.call(ctx, method, path, body, out)
-		var p *apiError
-		if !errors.As(err, &p) || p.RetryAfter == 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
-			return err
-		}
-		t := time.NewTimer(time.Duration(p.RetryAfter) * time.Second)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
-		}
-	}
-}
-
-// pages reads up to most items of a list, page by page, and says whether there
-// are more.
-func (c *client) pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, more bool, err error) {
+// pages reads up to most items of a list, page by page. next is the cursor of
+// what is left, nil for nothing.
+func (c *client) pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
 	items = []json.RawMessage{}
 	for {
 		q.Set("limit", strconv.Itoa(min(most-len(items), 100)))
@@ -117,18 +161,19 @@ func (c *client) pages(ctx context.Context, path string, q url.Values, most int)
 			Items      []json.RawMessage
 			NextCursor *string `json:"next_cursor"`
 		}
-		if err := c.call(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &page); err != nil {
-			return nil, false, err
+		if err := c.fetch(ctx, path+"?"+q.Encode(), &page); err != nil {
+			return nil, nil, err
 		}
 		items = append(items, page.Items...)
 		if page.NextCursor == nil || len(items) >= most {
-			return items, page.NextCursor != nil, nil
+			return items, page.NextCursor, nil
 		}
 		q.Set("cursor", *page.NextCursor)
 	}
 }
 
-func problemOf(resp *http.Response) error {
+// problemOf reads the problem that the service answered.
+func (c *client) problemOf(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return err
@@ -136,6 +181,9 @@ func problemOf(resp *http.Response) error {
 	p := &apiError{Status: resp.StatusCode}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
 		return fmt.Errorf("the service answered %s", resp.Status)
+	}
+	if p.Status == http.StatusUnauthorized && c.session != "" {
+		p.Detail = "the session has ended: run svc login"
 	}
 	return p
 }
@@ -206,8 +254,7 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	if err != nil {
 		return false, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	req.Header.Set("X-Tenant-Id", c.tenant)
+	c.authorize(req)
 	req.Header.Set("Accept", "text/event-stream")
 	if *last != "" {
 		req.Header.Set("Last-Event-ID", *last)
@@ -218,7 +265,7 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return false, problemOf(resp)
+		return false, c.problemOf(resp)
 	}
 	in := bufio.NewReader(resp.Body)
 	var f frame
@@ -291,25 +338,4 @@ func remove(cmd *cobra.Command, c *client, path string) error {
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
 	return err
-}
-
-// isID reports whether s has the form of an id.
-func isID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
-
-// onlyID is the one of ids that begins with prefix, which what says what it is of.
-func onlyID(prefix, what string, ids []string) (string, error) {
-	found, n := "", 0
-	for _, id := range ids {
-		if prefix != "" && strings.HasPrefix(id, strings.ToLower(prefix)) {
-			found = id
-			n++
-		}
-	}
-	switch n {
-	case 0:
-		return "", fmt.Errorf("no %s's id begins with %q", what, prefix)
-	case 1:
-		return found, nil
-	}
-	return "", fmt.Errorf("the ids of %d %ss begin with %q", n, what, prefix)
 }

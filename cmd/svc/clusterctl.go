@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -35,7 +33,7 @@ func clusterCommand() *cobra.Command {
 		Use:   "drain NODE",
 		Short: "move a node's work to the others; it stays up, and its /readyz is red",
 		Long: "Moves a node's work to the others. The node stays up, answers what still reaches it, and its /readyz is red, until it is\n" +
-			"stopped or until --undo. NODE is its address, its id, or the end of its id.",
+			"stopped or until --undo. NODE is its address, its id, or at least the last 8 hex digits of its id.",
 		Args: cobra.ExactArgs(1),
 	}
 	undo := drain.Flags().Bool("undo", false, "give it work again")
@@ -150,7 +148,7 @@ func printNodes(out io.Writer, nodes []nodeInfo) error {
 		if n.State == stateDead {
 			lease = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", n.ID, shownAddress(n.Address), n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", shortID(n.ID.String()), shownAddress(n.Address), n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
 	}
 	return w.Flush()
 }
@@ -163,19 +161,25 @@ func shownAddress(a string) string {
 	return a
 }
 
-// pickNode is the one living node that name means.
+// pickNode is the one living node that name means: its address, its id, or the
+// end of its id.
 func pickNode(all []membership.Listed, name string) (*membership.Listed, error) {
-	var found []*membership.Listed
+	var living []named
+	byID := map[string]*membership.Listed{}
 	for i := range all {
-		if l := &all[i]; l.DeadAt.IsZero() && name != "" && (l.Address == name || strings.HasSuffix(l.ID.String(), strings.ToLower(name))) {
-			found = append(found, l)
+		l := &all[i]
+		if !l.DeadAt.IsZero() {
+			continue
 		}
+		if l.Address == name && name != "" {
+			return l, nil
+		}
+		living = append(living, named{ID: l.ID.String(), label: shownAddress(l.Address)})
+		byID[l.ID.String()] = l
 	}
-	switch len(found) {
-	case 0:
-		return nil, misuse{fmt.Errorf("no living node is called %q: see svc cluster status", name)}
-	case 1:
-		return found[0], nil
+	found, err := pick("node", name, false, living)
+	if err != nil {
+		return nil, misuse{err}
 	}
-	return nil, misuse{errors.New("several nodes are meant: give more of the id")}
+	return byID[found], nil
 }

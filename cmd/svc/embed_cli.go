@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +66,7 @@ func (k *embedKeyShown) origins() string {
 
 func embedKeysCommand() *cobra.Command {
 	cmd := group("embed-keys", "what lets chat widgets on your pages talk to an agent")
-	cmd.Long = "An ID may be the beginning of an id, as long as one embed key that is not revoked begins with it."
+	cmd.Long = idHelp
 	cmd.AddCommand(embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
 		embedKeysRotateCommand(), embedKeysSecretCommand(), embedKeysRevokeCommand())
 	return cmd
@@ -78,7 +75,7 @@ func embedKeysCommand() *cobra.Command {
 func embedKeysListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list embed keys, newest first", Args: cobra.NoArgs}
 	most := cmd.Flags().Int("limit", 100, "how many at most")
-	agent := cmd.Flags().String("agent", "", "of this agent only, by its slug or id")
+	agent := agentFlag(cmd, "keys")
 	revoked := cmd.Flags().Bool("revoked", false, "revoked ones, too")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
@@ -99,83 +96,18 @@ func embedKeysListCommand() *cobra.Command {
 			}
 			q.Set("agent_id", found)
 		}
-		items, more, err := c.pages(cmd.Context(), "/v1/embed-keys", q, *most)
+		items, next, err := c.pages(cmd.Context(), "/v1/embed-keys", q, *most)
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, more, *most, "EMBED KEY\tNAME\tPREFIX\tSTATE\tIDENTITY\tRATE\tUSED\tORIGINS", func(w io.Writer, k *embedKeyShown) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", visible(k.ID), shorten(visible(k.Name), 40), visible(k.KeyPrefix), k.state(), k.identity(), k.RateLimitPerMin, moment(k.LastUsedAt), k.origins())
+		return printList(cmd, items, next, *most, "embed keys", "EMBED KEY\tNAME\tPREFIX\tSTATE\tIDENTITY\tRATE\tUSED\tORIGINS", func(w io.Writer, k *embedKeyShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shortID(k.ID), shorten(visible(k.Name), 40), visible(k.KeyPrefix), k.state(), k.identity(), k.RateLimitPerMin, moment(k.LastUsedAt), k.origins())
 		})
 	})
 	return cmd
 }
 
-// printList prints the items of a list, one a row, or as JSON.
-func printList[V any](cmd *cobra.Command, items []json.RawMessage, more bool, most int, head string, row func(w io.Writer, v *V)) error {
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, head)
-	for _, item := range items {
-		v := new(V)
-		if err := json.Unmarshal(item, v); err != nil {
-			return err
-		}
-		row(w, v)
-	}
-	if err := w.Flush(); err != nil || !more {
-		return err
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
-	return err
-}
-
-// onEmbedKey is a command about one embed key.
-func onEmbedKey(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
-	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		found, err := c.findListed(cmd.Context(), "/v1/embed-keys", "embed key", args[0])
-		if err != nil {
-			return err
-		}
-		return work(cmd, c, "/v1/embed-keys/"+url.PathEscape(found))
-	})}
-}
-
-// findListed is the id of the one thing in a list whose id begins so.
-func (c *client) findListed(ctx context.Context, path, what, prefix string) (string, error) {
-	if isID(prefix) {
-		return strings.ToLower(prefix), nil
-	}
-	items, _, err := c.pages(ctx, path, url.Values{}, 1000)
-	if err != nil {
-		return "", err
-	}
-	ids := make([]string, len(items))
-	for i, item := range items {
-		var v struct{ ID string }
-		if err := json.Unmarshal(item, &v); err != nil {
-			return "", err
-		}
-		ids[i] = v.ID
-	}
-	return onlyID(prefix, what, ids)
-}
-
-func embedKeysGetCommand() *cobra.Command { return onEmbedKey("get", "one embed key", show) }
-
-// show prints what is at a path.
-func show(cmd *cobra.Command, c *client, path string) error {
-	var got json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
-		return err
-	}
-	return printJSON(cmd.OutOrStdout(), got)
-}
+func embedKeysGetCommand() *cobra.Command { return onOne(embedKeyKind, "get", "one embed key", show) }
 
 // embedKeyFlags are the flags that create and update share.
 type embedKeyFlags struct {
@@ -233,7 +165,7 @@ func embedKeysCreateCommand() *cobra.Command {
 		Use:   "create AGENT --name NAME --origin ORIGIN",
 		Short: "make an embed key for an agent, by its slug or id",
 		Long:  "The publishable key, and the identity secret with --identity-secret, are shown once, with the line for your page.",
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
 	}
 	f := &embedKeyFlags{}
 	f.add(cmd)
@@ -272,7 +204,7 @@ func printOnce(w io.Writer, k *embedKeyShown) error {
 func embedKeysUpdateCommand() *cobra.Command {
 	f := &embedKeyFlags{}
 	var pause, resume *bool
-	cmd := onEmbedKey("update", "change, pause or resume an embed key", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(embedKeyKind, "update", "change, pause or resume an embed key", func(cmd *cobra.Command, c *client, path string) error {
 		body, err := f.body(cmd)
 		if err != nil {
 			return err
@@ -296,13 +228,13 @@ func embedKeysUpdateCommand() *cobra.Command {
 }
 
 func embedKeysRotateCommand() *cobra.Command {
-	return onEmbedKey("rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(embedKeyKind, "rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
 		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, printOnce)
 	})
 }
 
 func embedKeysSecretCommand() *cobra.Command {
-	return onEmbedKey("identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(embedKeyKind, "identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *client, path string) error {
 		return callAndShow(cmd, c, http.MethodPost, path+"/identity-secret", nil, func(w io.Writer, k *embedKeyShown) error {
 			_, err := fmt.Fprintf(w, "%s\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", visible(k.IdentitySecret))
 			return err
@@ -311,7 +243,7 @@ func embedKeysSecretCommand() *cobra.Command {
 }
 
 func embedKeysRevokeCommand() *cobra.Command {
-	return onEmbedKey("revoke", "revoke an embed key for good", remove)
+	return onOne(embedKeyKind, "revoke", "revoke an embed key for good", remove)
 }
 
 // endUserShown is an end user as the API shows it.
@@ -326,28 +258,11 @@ type endUserShown struct {
 
 func endUsersCommand() *cobra.Command {
 	cmd := group("end-users", "the people of your own product")
-	cmd.Long = "An ID may be the beginning of an id, as long as one end user begins with it."
-	cmd.AddCommand(endUsersListCommand(), onEndUser("get", "one end user", show), endUsersUpdateCommand(),
-		onEndUser("delete", "delete an end user with all data", remove))
+	cmd.Long = idHelp
+	cmd.AddCommand(endUsersListCommand(), onOne(endUserKind, "get", "one end user", show), endUsersUpdateCommand(),
+		onOne(endUserKind, "rm", "delete an end user with all data", remove))
 	return cmd
 }
-
-// onEndUser is a command about one end user.
-func onEndUser(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
-	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		found, err := c.findListed(cmd.Context(), "/v1/end-users", endUser, args[0])
-		if err != nil {
-			return err
-		}
-		return work(cmd, c, "/v1/end-users/"+url.PathEscape(found))
-	})}
-}
-
-const endUser = "end user"
 
 func endUsersListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list end users, newest first", Args: cobra.NoArgs}
@@ -369,12 +284,12 @@ func endUsersListCommand() *cobra.Command {
 		if *tag != "" {
 			q.Set("tag", *tag)
 		}
-		items, more, err := c.pages(cmd.Context(), "/v1/end-users", q, *most)
+		items, next, err := c.pages(cmd.Context(), "/v1/end-users", q, *most)
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, more, *most, "END USER\tEXTERNAL ID\tNAME\tEMAIL\tTAGS\tSINCE", func(w io.Writer, u *endUserShown) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(u.ID), shorten(visible(u.ExternalID), 40), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")), moment(&u.CreatedAt))
+		return printList(cmd, items, next, *most, "end users", "END USER\tEXTERNAL ID\tNAME\tEMAIL\tTAGS\tSINCE", func(w io.Writer, u *endUserShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shortID(u.ID), shorten(visible(u.ExternalID), 40), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")), moment(&u.CreatedAt))
 		})
 	})
 	return cmd
@@ -391,7 +306,7 @@ func known(s *string) string {
 func endUsersUpdateCommand() *cobra.Command {
 	var name, email, residency, attributes string
 	var tags []string
-	cmd := onEndUser("update", "change an end user", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(endUserKind, "update", "change an end user", func(cmd *cobra.Command, c *client, path string) error {
 		body := map[string]any{}
 		for flag, text := range map[string]string{"name": name, "email": email, "residency": residency} {
 			switch {

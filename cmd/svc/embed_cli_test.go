@@ -114,9 +114,9 @@ func TestEmbedCommands(t *testing.T) {
 		code  int
 		asked []string
 	}{
-		{"embed-keys|ls", `EMBED KEY                             NAME           PREFIX           STATE    IDENTITY  RATE  USED                  ORIGINS
-` + liveEmbed + `  Shop\u001b[2J  svc_pk_abcdefgh  live     optional  60    2030-01-02T03:04:05Z  https://shop.example *
-` + revokedEmbed + "  Old            svc_pk_ijklmnop  revoked  no        1     -                     nowhere\n", 0, []string{"GET /v1/embed-keys"}},
+		{"embed-keys|ls", `EMBED KEY  NAME           PREFIX           STATE    IDENTITY  RATE  USED                  ORIGINS
+000000f1   Shop\u001b[2J  svc_pk_abcdefgh  live     optional  60    2030-01-02T03:04:05Z  https://shop.example *
+000000f2   ` + "Old            svc_pk_ijklmnop  revoked  no        1     -                     nowhere\n", 0, []string{"GET /v1/embed-keys"}},
 		{"embed-keys|ls|--revoked|--agent|helper|--json", "", 0, []string{"GET /v1/agents", "GET /v1/embed-keys?agent_id=" + agentID + "&include_revoked=true"}},
 		{"embed-keys|ls|--limit|0", "--limit must be at least 1", 2, nil},
 		{"embed-keys|create|helper|--name|Shop|--origin|https://shop.example|--identity-secret", "embed key  " + liveEmbed + "\norigins    https://shop.example\nkey        svc_pk_whole\nidentity   idsec_whole\n" + script("svc_pk_whole"), 0,
@@ -125,25 +125,25 @@ func TestEmbedCommands(t *testing.T) {
 			[]string{`POST /v1/embed-keys {"agent_id":"` + agentID + `","allowed_origins":["*"],"config":{"title":"T"},"name":"S","rate_limit_per_min":5,"theme":{"accent":"#112233"}}`}},
 		{"embed-keys|create|helper|--name|Shop", `required flag(s) "origin" not set`, 2, nil},
 		{"embed-keys|create|helper|--name|S|--origin|*|--theme|[1]", "--theme: must be a JSON object", 2, nil},
-		{"embed-keys|update|0193e21|--pause|--identity-required|--rate|5|--origin|", liveEmbed + "  paused, identity required, 5 a minute, nowhere\n", 0,
-			[]string{"GET /v1/embed-keys", "PATCH " + key + ` {"allowed_origins":[],"enabled":false,"identity_required":true,"rate_limit_per_min":5}`}},
+		{"embed-keys|update|000000f1|--pause|--identity-required|--rate|5|--origin|", liveEmbed + "  paused, identity required, 5 a minute, nowhere\n", 0,
+			[]string{"GET /v1/embed-keys?include_revoked=true", "PATCH " + key + ` {"allowed_origins":[],"enabled":false,"identity_required":true,"rate_limit_per_min":5}`}},
 		{"embed-keys|update|" + liveEmbed + "|--resume|--json", "", 0, []string{"PATCH " + key + ` {"enabled":true}`}},
 		{"embed-keys|update|" + liveEmbed, "nothing to change", 2, nil},
 		{"embed-keys|update|" + liveEmbed + "|--pause|--resume", "none of the others can be", 2, nil},
 		{"embed-keys|rotate|" + strings.ToUpper(liveEmbed), "embed key  " + liveEmbed + "\norigins    nowhere\nkey        svc_pk_other\n" + script("svc_pk_other"), 0, []string{"POST " + key + "/rotate"}},
 		{"embed-keys|identity-secret|" + liveEmbed, "idsec_new\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", 0, []string{"POST " + key + "/identity-secret"}},
-		{"embed-keys|revoke|0193e21", "removed\n", 0, []string{"GET /v1/embed-keys", "DELETE " + key}},
+		{"embed-keys|revoke|000000f1", "removed\n", 0, []string{"GET /v1/embed-keys?include_revoked=true", "DELETE " + key}},
 		{"embed-keys|revoke|" + revokedEmbed, "NOT_FOUND: There is no such embed key", 1, []string{"DELETE /v1/embed-keys/" + revokedEmbed}},
-		{"embed-keys|get|0193", `the ids of 2 embed keys begin with "0193"`, 1, []string{"GET /v1/embed-keys"}},
-		{"end-users|ls", `END USER                              EXTERNAL ID       NAME  EMAIL  TAGS    SINCE
-` + kimEndUser + `  customer-1\u0007  Kim   -      vip eu  2030-01-02T03:04:05Z` + "\n", 0, []string{"GET /v1/end-users"}},
+		{"embed-keys|get|0193e211", `no embed key's id ends with "0193e211"`, 1, []string{"GET /v1/embed-keys?include_revoked=true"}},
+		{"end-users|ls", `END USER  EXTERNAL ID       NAME  EMAIL  TAGS    SINCE
+000000f3  customer-1\u0007  Kim   -      vip eu  2030-01-02T03:04:05Z` + "\n", 0, []string{"GET /v1/end-users"}},
 		{"end-users|ls|--external-id|customer-1|--tag|vip|--json", "", 0, []string{"GET /v1/end-users?external_id=customer-1&tag=vip"}},
-		{"end-users|get|0193e3|--json", "", 0, []string{"GET /v1/end-users", "GET " + person}},
+		{"end-users|get|000000f3|--json", "", 0, []string{"GET /v1/end-users", "GET " + person}},
 		{"end-users|update|" + kimEndUser + `|--name||--email|kim@example.com|--tag|vip,eu|--attributes|{"a":1}`, kimEndUser + `  customer-1\u0007  Kim  -  vip eu` + "\n", 0,
 			[]string{"PATCH " + person + ` {"attributes":{"a":1},"email":"kim@example.com","name":null,"tags":["vip","eu"]}`}},
 		{"end-users|update|" + kimEndUser, "nothing to change", 2, nil},
 		{"end-users|update|" + kimEndUser + "|--attributes|x", "--attributes: must be a JSON object", 2, nil},
-		{"end-users|delete|0193e31", "removed\n", 0, []string{"GET /v1/end-users", "DELETE " + person}},
+		{"end-users|delete|000000f3", "removed\n", 0, []string{"GET /v1/end-users", "DELETE " + person}},
 	} {
 		out, errs, code := svc(t, nil, strings.Split(row.args, "|")...)
 		asJSON := strings.HasSuffix(row.args, "--json")

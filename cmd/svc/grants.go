@@ -22,7 +22,7 @@ func grantsExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain AGENT TOOL",
 		Short: "which grant or policy decides on a tool, for an agent by its slug or id",
-		Args:  cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2), ValidArgsFunction: completes(agentKind, 1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {

@@ -65,7 +65,7 @@ func (a answer) run(t *testing.T) string {
 	var started struct {
 		RunID string `json:"run_id"`
 	}
-	if err := json.Unmarshal(a.body, &started); err != nil || a.status != 202 || !isID(started.RunID) {
+	if err := json.Unmarshal(a.body, &started); err != nil || a.status != 202 || !isFullID(started.RunID) {
 		t.Fatalf("%s, want 202 and a run", a)
 	}
 	return started.RunID
@@ -557,4 +557,9 @@ func TestHookFlood(t *testing.T) {
 func median(all []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]
+}
+
+func isFullID(s string) bool {
+	_, is := fullID(s)
+	return is
 }

@@ -37,7 +37,7 @@ func TestListenHearsARun(t *testing.T) {
 		if err == nil {
 			err = webhook.Verify(printed[1], r.Header.Get("Svc-Signature"), body, time.Now())
 		}
-		if err != nil || !isID(r.Header.Get("Svc-Delivery-Id")) {
+		if err != nil || !isFullID(r.Header.Get("Svc-Delivery-Id")) {
 			t.Errorf("%v: %v %s", err, r.Header, body)
 		}
 		heard <- string(body)

@@ -132,7 +132,7 @@ func migrateCommand() *cobra.Command {
 }
 
 func tenantCommand() *cobra.Command {
-	cmd := group("tenant", "manage tenants")
+	cmd := group("tenant", "list and make tenants")
 	create := &cobra.Command{Use: "create", Short: "make a tenant with its owner and a first API key", Args: cobra.NoArgs}
 	var n newTenant
 	create.Flags().StringVar(&n.Name, "name", "", "name of the tenant, 1 to 120 characters")
@@ -159,7 +159,7 @@ func tenantCommand() *cobra.Command {
 			return err
 		})(cmd, nil)
 	}
-	cmd.AddCommand(create)
+	cmd.AddCommand(tenantListCommand(), create)
 	return cmd
 }
 
@@ -190,17 +190,16 @@ func createTenant(ctx context.Context, c *Config, n newTenant) (*madeTenant, err
 func keyCommand() *cobra.Command {
 	cmd := group("key", "manage API keys")
 	create := &cobra.Command{Use: "create", Short: "make an API key", Args: cobra.NoArgs}
-	tenant := create.Flags().String("tenant", "", "id of the tenant")
+	tenant := create.Flags().String("tenant", "", tenantHelp)
 	name := create.Flags().String("name", "", "name of the key, 1 to 120 characters")
 	required(create, "tenant", "name")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := tenantFlag(*tenant)
-		if err := errors.Join(err, checkName("--name", *name)); err != nil {
+		if err := errors.Join(checkTenant(*tenant), checkName("--name", *name)); err != nil {
 			return err
 		}
 		return does(func(cmd *cobra.Command, _ []string) error {
 			var made *api.APIKeyCreated
-			if err := inTenant(cmd, t, func(ctx context.Context, tx *store.Tx) (err error) {
+			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) (err error) {
 				made, err = tx.CreateKey(ctx, *name)
 				return err
 			}); err != nil {
@@ -220,14 +219,14 @@ func keyCommand() *cobra.Command {
 func userCommand() *cobra.Command {
 	cmd := group("user", "manage people")
 	create := &cobra.Command{Use: "create", Short: "make a user", Args: cobra.NoArgs}
-	tenant := create.Flags().String("tenant", "", "id of the tenant")
+	tenant := create.Flags().String("tenant", "", tenantHelp)
 	email := create.Flags().String("email", "", "e-mail, unique in the tenant")
 	role := create.Flags().String("role", "", "member, admin or owner")
 	name := create.Flags().String("name", "", "full name")
 	secret := create.Flags().String("password", "", "password, 12 to 200 characters")
 	required(create, "tenant", "email", "role")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := tenantFlag(*tenant)
+		err := checkTenant(*tenant)
 		r := lifecycle.Role("")
 		for _, known := range lifecycle.UserRoles {
 			if string(known) == *role {
@@ -242,7 +241,7 @@ func userCommand() *cobra.Command {
 		}
 		return does(func(cmd *cobra.Command, _ []string) error {
 			var made *api.User
-			if err := inTenant(cmd, t, func(ctx context.Context, tx *store.Tx) (err error) {
+			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) (err error) {
 				made, err = tx.CreateUser(ctx, store.NewUser{Email: *email, Name: *name, Role: r, PasswordHash: hashed(*secret)})
 				return err
 			}); err != nil {
@@ -261,12 +260,11 @@ func userCommand() *cobra.Command {
 
 func loginLinkCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "login-link", Short: "make a link that signs a user in to the console, once and within 15 minutes", Args: cobra.NoArgs}
-	tenant := cmd.Flags().String("tenant", "", "id of the tenant")
+	tenant := cmd.Flags().String("tenant", "", tenantHelp)
 	email := cmd.Flags().String("email", "", "e-mail of the user")
 	required(cmd, "tenant", "email")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := tenantFlag(*tenant)
-		if err := errors.Join(err, checkEmail("--email", *email)); err != nil {
+		if err := errors.Join(checkTenant(*tenant), checkEmail("--email", *email)); err != nil {
 			return err
 		}
 		return does(func(cmd *cobra.Command, _ []string) error {
@@ -275,7 +273,7 @@ func loginLinkCommand() *cobra.Command {
 				return err
 			}
 			var made loginLink
-			if err := inTenant(cmd, t, func(ctx context.Context, tx *store.Tx) error {
+			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) error {
 				token, expires, err := tx.CreateLink(ctx, *email)
 				made = loginLink{linkURL(c.PublicURL, token), expires}
 				return err
@@ -303,12 +301,16 @@ func linkURL(publicURL string, token store.Token) string {
 }
 
 // inTenant makes one change in a tenant that must exist.
-func inTenant(cmd *cobra.Command, t id.TenantID, change func(ctx context.Context, tx *store.Tx) error) error {
+func inTenant(cmd *cobra.Command, tenant string, change func(ctx context.Context, tx *store.Tx) error) error {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
 	return manage(cmd.Context(), c, func(ctx context.Context, s *store.SystemStore) error {
+		t, err := findTenant(ctx, s, tenant)
+		if err != nil {
+			return err
+		}
 		if _, err := s.View(t).Tenant(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", t, err)
 		}
@@ -326,14 +328,6 @@ func required(cmd *cobra.Command, flags ...string) {
 			panic(err) // the flag is defined a line above
 		}
 	}
-}
-
-func tenantFlag(v string) (id.TenantID, error) {
-	u, err := id.Parse(v)
-	if err != nil {
-		return id.TenantID{}, fmt.Errorf("--tenant: %w", err)
-	}
-	return id.TenantID{UUID: u}, nil
 }
 
 func checkName(flag, v string) error {

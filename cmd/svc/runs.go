@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,92 +29,153 @@ type runView struct {
 type runError struct{ Code, Message string }
 
 func runsCommand() *cobra.Command {
-	cmd := group("runs", "list, read, follow and cancel runs")
-	cmd.AddCommand(runsListCommand(), runsGetCommand(), runsWatchCommand(), runsCancelCommand())
+	cmd := group("runs", "start, list, read, follow and cancel runs")
+	cmd.Long = idHelp
+	cmd.AddCommand(runsListCommand(), onOne(runKind, "get", "one run with its steps", show), runsStartCommand(), runsWatchCommand(), runsCancelCommand())
 	return cmd
 }
 
 func runsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list runs, newest first", Args: cobra.NoArgs}
 	status := cmd.Flags().String("status", "", "only runs of this status")
-	agent := cmd.Flags().String("agent", "", "only runs of this agent id")
-	limit := cmd.Flags().Int("limit", 25, "how many, up to 100")
+	agent := agentFlag(cmd, "runs")
+	most := limitFlag(cmd, 25)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		q := url.Values{"limit": {strconv.Itoa(*limit)}}
+		q := url.Values{}
 		if *status != "" {
 			q.Set("status", *status)
 		}
 		if *agent != "" {
-			q.Set("agent_id", *agent)
+			c, err := newClient()
+			if err != nil {
+				return err
+			}
+			found, err := c.findAgent(cmd.Context(), *agent)
+			if err != nil {
+				return err
+			}
+			q.Set("agent_id", found)
 		}
-		var page json.RawMessage
-		if err := c.call(cmd.Context(), "GET", "/v1/runs?"+q.Encode(), nil, &page); err != nil {
+		items, next, err := listed(cmd, runKind.path, q, *most)
+		if err != nil {
 			return err
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), page)
-		}
-		var list struct{ Items []runView }
-		if err := json.Unmarshal(page, &list); err != nil {
+		slugs, err := agentSlugs(cmd, len(items))
+		if err != nil {
 			return err
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED")
-		for _, r := range list.Items {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", r.ID, r.Status, r.AgentID, r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
-		}
-		return w.Flush()
+		return printList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *runView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", shortID(r.ID), visible(r.Status), slugs.of(r.AgentID), r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
+		})
 	})
 	return cmd
 }
 
-func runsGetCommand() *cobra.Command {
-	return &cobra.Command{Use: "get RUN", Short: "one run with its steps", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+// slugTable are the slugs of agents by their ids.
+type slugTable map[string]string
+
+// of is an agent's slug, or its short id where it has none any more.
+func (t slugTable) of(agent string) string {
+	if slug := t[agent]; slug != "" {
+		return visible(slug)
+	}
+	return shortOr(&agent)
+}
+
+// agentSlugs reads the slugs for a list of n rows that people read.
+func agentSlugs(cmd *cobra.Command, n int) (slugTable, error) {
+	if n == 0 || wantsJSON(cmd) {
+		return nil, nil
+	}
+	c, err := newClient()
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := c.nameable(cmd.Context(), agentKind)
+	if err != nil {
+		return nil, err
+	}
+	t := slugTable{}
+	for _, a := range all {
+		t[a.ID] = a.Slug
+	}
+	return t, nil
+}
+
+func runsStartCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "start AGENT [TEXT]",
+		Short: "start a one-off run of a published agent, by its slug or id, and print the run's id",
+		Long:  "The run's input is TEXT, or any JSON with --input. With --watch the run is followed to its end.",
+		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: completes(agentKind, 1),
+	}
+	input := cmd.Flags().String("input", "", "the input as JSON: itself, @ and a file, or - for the input")
+	follow := cmd.Flags().Bool("watch", false, "follow the run to its end")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body := map[string]any{}
+		switch {
+		case len(args) == 2 && *input != "":
+			return misuse{errors.New("--input: give it or TEXT")}
+		case len(args) == 2:
+			body["input"] = args[1]
+		case *input != "":
+			read, err := readJSON(cmd.InOrStdin(), *input)
+			if err != nil {
+				return misuse{fmt.Errorf("--input: %w", err)}
+			}
+			body["input"] = read
+		}
 		c, err := newClient()
 		if err != nil {
 			return err
 		}
-		var got json.RawMessage
-		if err := c.call(cmd.Context(), "GET", "/v1/runs/"+url.PathEscape(args[0]), nil, &got); err != nil {
+		agent, err := c.findAgent(cmd.Context(), args[0])
+		if err != nil {
 			return err
 		}
-		return printJSON(cmd.OutOrStdout(), got)
-	})}
+		var made struct {
+			RunID string `json:"run_id"`
+		}
+		if err := c.call(cmd.Context(), http.MethodPost, agentKind.at(agent)+"/runs", body, &made); err != nil {
+			return err
+		}
+		switch {
+		case *follow:
+			return watch(cmd, c, url.PathEscape(made.RunID))
+		case wantsJSON(cmd):
+			return printJSON(cmd.OutOrStdout(), made)
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), visible(made.RunID))
+		return err
+	})
+	return cmd
 }
 
 func runsWatchCommand() *cobra.Command {
-	return &cobra.Command{Use: "watch RUN", Short: "follow a run from its first frame to its end", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "watch ID", Short: "follow a run from its first frame to its end", Args: cobra.ExactArgs(1), ValidArgsFunction: completes(runKind, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
 		}
-		return watch(cmd, c, url.PathEscape(args[0]))
+		found, err := c.find(cmd.Context(), runKind, args[0])
+		if err != nil {
+			return err
+		}
+		return watch(cmd, c, url.PathEscape(found))
 	})}
 }
 
 func runsCancelCommand() *cobra.Command {
-	return &cobra.Command{Use: "cancel RUN", Short: "end a run", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		var got struct {
+	return onOne(runKind, "cancel", "end a run", func(cmd *cobra.Command, c *client, path string) error {
+		type ended struct {
 			RunID  string `json:"run_id"`
 			Status string `json:"status"`
 		}
-		if err := c.call(cmd.Context(), "POST", "/v1/runs/"+url.PathEscape(args[0])+"/cancel", nil, &got); err != nil {
+		return callAndShow(cmd, c, http.MethodPost, path+"/cancel", nil, func(w io.Writer, e *ended) error {
+			_, err := fmt.Fprintln(w, visible(e.Status))
 			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), got)
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), got.Status)
-		return err
-	})}
+		})
+	})
 }
 
 // watch prints a run's frames: one JSON object a line, or the text as it comes.

@@ -38,11 +38,11 @@ func strangers(environ []string) []string {
 }
 
 // nearest is the known name that differs least from name, empty if all differ in
-// more than a third of it.
+// more than a third of it and in more than two characters.
 func nearest(name string, known []string) string {
-	best, least := "", len(name)/3+1
+	best, least := "", max(len(name)/3+1, 3)
 	for _, k := range known {
-		if d := distance(name, k); d < least {
+		if d := distance(name, k); d < min(least, len(k)) {
 			best, least = k, d
 		}
 	}

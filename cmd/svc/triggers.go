@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +45,7 @@ func (t *triggerView) when() string {
 
 func triggersCommand() *cobra.Command {
 	cmd := group("triggers", "what starts runs by itself: hooks and schedules")
-	cmd.Long = "An ID may be the beginning of an id, as long as one trigger begins with it."
+	cmd.Long = idHelp
 	cmd.AddCommand(triggersListCommand(), triggersCreateCommand(), triggersGetCommand(),
 		triggersEnableCommand("enable", "let a paused trigger go on", true),
 		triggersEnableCommand("disable", "pause a trigger", false),
@@ -67,27 +64,13 @@ func triggersListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		items, more, err := c.pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
+		items, next, err := c.pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
-		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN")
-		for _, item := range items {
-			var t triggerView
-			if err := json.Unmarshal(item, &t); err != nil {
-				return err
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, shorten(visible(t.Name), 40), visible(t.Kind), yesNo(t.Enabled), moment(t.NextFireAt), moment(t.LastFiredAt), t.when())
-		}
-		if err := w.Flush(); err != nil || !more {
-			return err
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
-		return err
+		return printList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *triggerView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortID(t.ID), shorten(visible(t.Name), 40), visible(t.Kind), yesNo(t.Enabled), moment(t.NextFireAt), moment(t.LastFiredAt), t.when())
+		})
 	})
 	return cmd
 }
@@ -106,7 +89,7 @@ func triggersCreateCommand() *cobra.Command {
 		Short: "make a trigger for an agent, by its slug or id: a schedule with --cron, else a hook",
 		Long: "A hook's secret is shown once, with a call to try it.\n" +
 			"--cron takes minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\".",
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
 	}
 	name := cmd.Flags().String("name", "", "for people")
 	cron := cmd.Flags().String("cron", "", "when it comes due")
@@ -174,53 +157,10 @@ func hookCall(hook, secret string) string {
 // quoted is a word for a shell.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// onTrigger is a command about one trigger.
-func onTrigger(use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
-	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		found, err := c.findTrigger(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return work(cmd, c, "/v1/triggers/"+url.PathEscape(found))
-	})}
-}
-
-// findTrigger is the id of the one trigger whose id begins so.
-func (c *client) findTrigger(ctx context.Context, prefix string) (string, error) {
-	if isID(prefix) {
-		return strings.ToLower(prefix), nil
-	}
-	items, _, err := c.pages(ctx, "/v1/triggers", url.Values{}, 1000)
-	if err != nil {
-		return "", err
-	}
-	ids := make([]string, len(items))
-	for i, item := range items {
-		var t triggerView
-		if err := json.Unmarshal(item, &t); err != nil {
-			return "", err
-		}
-		ids[i] = t.ID
-	}
-	return onlyID(prefix, "trigger", ids)
-}
-
-func triggersGetCommand() *cobra.Command {
-	return onTrigger("get", "one trigger", func(cmd *cobra.Command, c *client, path string) error {
-		var got json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
-			return err
-		}
-		return printJSON(cmd.OutOrStdout(), got)
-	})
-}
+func triggersGetCommand() *cobra.Command { return onOne(triggerKind, "get", "one trigger", show) }
 
 func triggersEnableCommand(use, short string, on bool) *cobra.Command {
-	return onTrigger(use, short, func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(triggerKind, use, short, func(cmd *cobra.Command, c *client, path string) error {
 		return callAndShow(cmd, c, http.MethodPatch, path, map[string]bool{"enabled": on}, func(w io.Writer, t *triggerView) error {
 			state := "paused"
 			if t.Enabled {
@@ -236,18 +176,18 @@ func triggersEnableCommand(use, short string, on bool) *cobra.Command {
 }
 
 func triggersRemoveCommand() *cobra.Command {
-	return onTrigger("rm", "remove a trigger; its runs stay", remove)
+	return onOne(triggerKind, "rm", "remove a trigger; its runs stay", remove)
 }
 
 func triggersRotateCommand() *cobra.Command {
-	return onTrigger("rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(triggerKind, "rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
 		return triggerOnce(cmd, c, path+"/rotate-secret", nil)
 	})
 }
 
 func triggersFireCommand() *cobra.Command {
 	var input *string
-	cmd := onTrigger("fire", "start a run of a trigger now", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(triggerKind, "fire", "start a run of a trigger now", func(cmd *cobra.Command, c *client, path string) error {
 		body := map[string]any{}
 		if *input != "" {
 			read, err := readArgs(cmd.InOrStdin(), *input)

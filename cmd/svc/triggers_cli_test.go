@@ -101,9 +101,9 @@ curl -sS -X POST 'https://a.example/hooks/` + hookTrigger + `' \
 		code  int
 		asked []string
 	}{
-		{"ls", `TRIGGER                               NAME             KIND      ENABLED  NEXT                  LAST                  WHEN
-` + scheduleTrigger + `  Mornings         schedule  yes      2030-01-02T08:00:00Z  -                     0 9 * * * Europe/Berlin
-` + hookTrigger + `  Issues\u001b[2J  hook      yes      -                     2030-01-02T03:04:05Z  https://a.example/hooks/` + hookTrigger + "\n", 0, []string{"GET /v1/triggers"}},
+		{"ls", `TRIGGER   NAME             KIND      ENABLED  NEXT                  LAST                  WHEN
+000000e2  Mornings         schedule  yes      2030-01-02T08:00:00Z  -                     0 9 * * * Europe/Berlin
+000000e1  Issues\u001b[2J  hook      yes      -                     2030-01-02T03:04:05Z  https://a.example/hooks/` + hookTrigger + "\n", 0, []string{"GET /v1/triggers"}},
 		{"ls|--limit|0", "--limit must be at least 1", 2, nil},
 		{"create|helper|--name|Issues", shown, 0, []string{"GET /v1/agents", `POST /v1/triggers {"enabled":true,"kind":"hook","name":"Issues","target":{"agent_id":"` + agentID + `"}}`}},
 		{"create|helper|--name|M|--cron|0 9 * * *|--timezone|Europe/Berlin|--input|{\"text\": \"hi\"}|--paused", "trigger  " + scheduleTrigger + "\nnext     2030-01-02T08:00:00Z\n", 0,
@@ -112,14 +112,15 @@ curl -sS -X POST 'https://a.example/hooks/` + hookTrigger + `' \
 		{"create|helper|--name|M|--timezone|UTC", "--timezone: belongs to --cron", 2, nil},
 		{"create|helper|--name|M|--input|[1]", "--input: must be a JSON object", 2, nil},
 		{"create|nobody|--name|M", `there is no agent with the slug "nobody"`, 1, []string{"GET /v1/agents"}},
-		{"disable|0193e12", scheduleTrigger + "  paused\n", 0, []string{"GET /v1/triggers", `PATCH /v1/triggers/` + scheduleTrigger + ` {"enabled":false}`}},
+		{"disable|000000e2", scheduleTrigger + "  paused\n", 0, []string{"GET /v1/triggers", `PATCH /v1/triggers/` + scheduleTrigger + ` {"enabled":false}`}},
 		{"enable|" + scheduleTrigger, scheduleTrigger + "  enabled, next 2030-01-02T08:00:00Z\n", 0, []string{`PATCH /v1/triggers/` + scheduleTrigger + ` {"enabled":true}`}},
 		{"rotate|" + strings.ToUpper(hookTrigger), shown, 0, []string{"POST " + one + "/rotate-secret"}},
-		{"fire|0193e11", runID + "\n", 0, []string{"GET /v1/triggers", "POST " + one + "/fire {}"}},
+		{"fire|000000e1", runID + "\n", 0, []string{"GET /v1/triggers", "POST " + one + "/fire {}"}},
 		{"fire|" + hookTrigger + `|--input|{"a":1}`, runID + "\n", 0, []string{"POST " + one + `/fire {"input":{"a":1}}`}},
 		{"fire|" + hookTrigger + "|--input|x", "--input: must be a JSON object", 2, nil},
-		{"fire|0193", `the ids of 2 triggers begin with "0193"`, 1, []string{"GET /v1/triggers"}},
-		{"fire|", `no trigger's id begins with ""`, 1, []string{"GET /v1/triggers"}},
+		{"fire|0193e111", `no trigger's id ends with "0193e111"`, 1, []string{"GET /v1/triggers"}},
+		{"fire|1", `"1" is too short`, 1, []string{"GET /v1/triggers"}},
+		{"fire|", `"" is not a valid trigger id`, 1, nil},
 		{"rm|" + hookTrigger, "removed\n", 0, []string{"DELETE " + one}},
 		{"rm|" + scheduleTrigger, "NOT_FOUND: There is no such trigger", 1, []string{"DELETE /v1/triggers/" + scheduleTrigger}},
 	} {

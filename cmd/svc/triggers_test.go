@@ -24,7 +24,7 @@ func (c *client) trigger(t *testing.T, ctx context.Context, body object) trigger
 	t.Helper()
 	var made triggerView
 	a := c.ask(t, ctx, 201, "POST", "/v1/triggers", body, nil)
-	if err := json.Unmarshal(a.body, &made); err != nil || !isID(made.ID) || (made.Secret != "") != (made.Kind == "hook") {
+	if err := json.Unmarshal(a.body, &made); err != nil || !isFullID(made.ID) || (made.Secret != "") != (made.Kind == "hook") {
 		t.Fatalf("%v: %s", err, a)
 	}
 	return made

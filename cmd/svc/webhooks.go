@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +36,7 @@ type deliveryView struct {
 
 func webhooksCommand() *cobra.Command {
 	cmd := group("webhooks", "who is told when something happens, and what became of it")
-	cmd.Long = "An ID may be the beginning of an id, as long as one endpoint begins with it."
+	cmd.Long = idHelp
 	cmd.AddCommand(webhooksListCommand(), webhooksCreateCommand(), webhooksGetCommand(), webhooksUpdateCommand(),
 		webhooksEnableCommand("enable", "send to an endpoint again", true),
 		webhooksEnableCommand("disable", "send nothing to an endpoint; what is still to be sent fails", false),
@@ -49,29 +46,18 @@ func webhooksCommand() *cobra.Command {
 }
 
 func webhooksListCommand() *cobra.Command {
-	return &cobra.Command{Use: "ls", Short: "list endpoints, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		c, err := newClient()
+	cmd := &cobra.Command{Use: "ls", Short: "list endpoints, newest first", Args: cobra.NoArgs}
+	most := limitFlag(cmd, 100)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, endpointKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		var raw json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodGet, "/v1/webhooks", nil, &raw); err != nil {
-			return err
-		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), raw)
-		}
-		var list struct{ Items []webhookView }
-		if err := json.Unmarshal(raw, &list); err != nil {
-			return err
-		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION")
-		for _, e := range list.Items {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", visible(e.ID), yesNo(e.Enabled), visible(strings.Join(e.Events, ",")), shorten(visible(e.URL), 80), shorten(visible(e.Description), 40))
-		}
-		return w.Flush()
-	})}
+		return printList(cmd, items, next, *most, "endpoints", "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION", func(w io.Writer, e *webhookView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shortID(e.ID), yesNo(e.Enabled), visible(strings.Join(e.Events, ",")), shorten(visible(e.URL), 80), shorten(visible(e.Description), 40))
+		})
+	})
+	return cmd
 }
 
 // eventsFlag adds --events.
@@ -108,42 +94,22 @@ func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
 
 // onWebhook is a command about one endpoint, with so many arguments more.
 func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *client, path string, args []string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
 		}
-		found, err := c.findWebhook(cmd.Context(), args[0])
+		found, err := c.find(cmd.Context(), endpointKind, args[0])
 		if err != nil {
 			return err
 		}
-		return work(cmd, c, "/v1/webhooks/"+url.PathEscape(found), args[1:])
+		return work(cmd, c, endpointKind.at(found), args[1:])
 	})}
-}
-
-// findWebhook is the id of the one endpoint whose id begins so.
-func (c *client) findWebhook(ctx context.Context, prefix string) (string, error) {
-	if isID(prefix) {
-		return strings.ToLower(prefix), nil
-	}
-	var list struct{ Items []webhookView }
-	if err := c.call(ctx, http.MethodGet, "/v1/webhooks", nil, &list); err != nil {
-		return "", err
-	}
-	ids := make([]string, len(list.Items))
-	for i, e := range list.Items {
-		ids[i] = e.ID
-	}
-	return onlyID(prefix, "endpoint", ids)
 }
 
 func webhooksGetCommand() *cobra.Command {
 	return onWebhook("get ID", "one endpoint", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
-		var got json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
-			return err
-		}
-		return printJSON(cmd.OutOrStdout(), got)
+		return show(cmd, c, path)
 	})
 }
 
@@ -214,8 +180,13 @@ func webhooksTestCommand() *cobra.Command {
 }
 
 func webhooksRedeliverCommand() *cobra.Command {
-	return onWebhook("redeliver ID DELIVERY", "send a delivery again, by its whole id", 1, func(cmd *cobra.Command, c *client, path string, args []string) error {
-		return sendAgain(cmd, c, path+"/deliveries/"+url.PathEscape(args[0])+"/redeliver")
+	return onWebhook("redeliver ID DELIVERY", "send a delivery again", 1, func(cmd *cobra.Command, c *client, path string, args []string) error {
+		deliveries := kind{what: "delivery", path: path + "/deliveries"}
+		found, err := c.find(cmd.Context(), deliveries, args[0])
+		if err != nil {
+			return err
+		}
+		return sendAgain(cmd, c, deliveries.at(found)+"/redeliver")
 	})
 }
 
@@ -262,20 +233,11 @@ func webhooksDeliveriesCommand() *cobra.Command {
 				q.Set(name, value)
 			}
 		}
-		items, more, err := c.pages(cmd.Context(), path+"/deliveries", q, *most)
+		items, next, err := c.pages(cmd.Context(), path+"/deliveries", q, *most)
 		if err != nil {
 			return err
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]any{"items": items})
-		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "DELIVERY\tTYPE\tSTATUS\tATTEMPTS\tHTTP\tNEXT\tCREATED\tERROR")
-		for _, item := range items {
-			var d deliveryView
-			if err := json.Unmarshal(item, &d); err != nil {
-				return err
-			}
+		return printList(cmd, items, next, *most, "deliveries", "DELIVERY\tTYPE\tSTATUS\tATTEMPTS\tHTTP\tNEXT\tCREATED\tERROR", func(w io.Writer, d *deliveryView) {
 			code, why := "-", ""
 			if d.LastHTTPStatus != nil {
 				code = fmt.Sprint(*d.LastHTTPStatus)
@@ -283,13 +245,8 @@ func webhooksDeliveriesCommand() *cobra.Command {
 			if d.LastError != nil {
 				why = shorten(visible(*d.LastError), 80)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", visible(d.ID), visible(d.Type), visible(d.Status), d.Attempts, code, moment(d.NextAttemptAt), moment(&d.CreatedAt), dash(why))
-		}
-		if err := w.Flush(); err != nil || !more {
-			return err
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10**most)
-		return err
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", shortID(d.ID), visible(d.Type), visible(d.Status), d.Attempts, code, moment(d.NextAttemptAt), moment(&d.CreatedAt), dash(why))
+		})
 	})
 	status = cmd.Flags().String("status", "", "only deliveries of this status: pending, succeeded or failed")
 	kind = cmd.Flags().String("type", "", "only deliveries of this event type")

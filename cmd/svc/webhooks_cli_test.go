@@ -49,7 +49,7 @@ func newFakeHooks(t *testing.T, pulls ...any) *fakeHooks {
 		"POST /v1/webhooks/" + hookID + "/recover":                              object{"deliveries": 17},
 		"POST /v1/webhooks/" + hookID + "/rotate-secret":                        hook,
 		"POST /v1/webhooks/" + hookID + "/deliveries/" + firstID + "/redeliver": object{"delivery_id": firstID},
-		"GET /v1/webhooks/" + hookID + "/deliveries": object{"next_cursor": "more", "items": []object{
+		"GET /v1/webhooks/" + hookID + "/deliveries": object{"next_cursor": nil, "items": []object{
 			{"id": firstID, "type": "run.failed", "status": "pending", "attempts": 2, "last_http_status": 503, "last_error": "the answer was 503",
 				"next_attempt_at": "2030-01-02T03:04:05Z", "created_at": "2030-01-02T03:04:00Z"}}},
 		"POST /v1/webhooks/listeners": object{"id": otherHook, "events": []string{"*"}, "secret": "whsec_shown", "expires_at": "2030-01-02T03:04:05Z"},
@@ -137,15 +137,15 @@ func TestWebhookCommands(t *testing.T) {
 		asks string
 		out  string // a part of it
 	}{
-		{[]string{"ls"}, 0, "GET /v1/webhooks", hookID + "  yes      run.failed  https://r.example/in  Desk\\u001b[2J\n" + otherHook + "  no       *           https://o.example"},
+		{[]string{"ls"}, 0, "GET /v1/webhooks?limit=100", "000000d1  yes      run.failed  https://r.example/in  Desk\\u001b[2J\n000000d2  no       *           https://o.example"},
 		{[]string{"create", "https://r.example/in"}, 0, `POST /v1/webhooks {"description":"","events":["*"],"url":"https://r.example/in"}`, shown},
 		{[]string{"create", "https://r.example/in", "--events", "run.failed,run.completed", "--description", "d"}, 0,
 			`POST /v1/webhooks {"description":"d","events":["run.failed","run.completed"],"url":"https://r.example/in"}`, shown},
 		{[]string{"create"}, 2, "", ""},
 		{[]string{"get", hookID}, 0, "GET" + at, `"url": "https://r.example/in"`},
-		{[]string{"get", "0193d11"}, 0, "GET /v1/webhooks, GET" + at, `"url": "https://r.example/in"`},
-		{[]string{"get", "0193d"}, 1, "GET /v1/webhooks", "the ids of 2 endpoints begin with"},
-		{[]string{"get", "0194"}, 1, "GET /v1/webhooks", "no endpoint's id begins with"},
+		{[]string{"get", "000000d1"}, 0, "GET /v1/webhooks?limit=100, GET" + at, `"url": "https://r.example/in"`},
+		{[]string{"get", "0193d111"}, 1, "GET /v1/webhooks?limit=100", `no endpoint's id ends with "0193d111"`},
+		{[]string{"get", "d1"}, 1, "GET /v1/webhooks?limit=100", `"d1" is too short`},
 		{[]string{"update", hookID, "--url", "https://n.example"}, 0, "PATCH" + at + ` {"url":"https://n.example"}`, state},
 		{[]string{"update", hookID, "--events", "*", "--description", ""}, 0, "PATCH" + at + ` {"description":"","events":["*"]}`, state},
 		{[]string{"update", hookID}, 2, "", ""},
@@ -155,8 +155,9 @@ func TestWebhookCommands(t *testing.T) {
 		{[]string{"rotate", hookID}, 0, "POST" + at + "/rotate-secret", shown},
 		{[]string{"test", hookID}, 0, "POST" + at + "/test", firstID + "\n"},
 		{[]string{"test", hookID, "--json"}, 0, "POST" + at + "/test", `"delivery_id": "` + firstID + `"`},
-		{[]string{"deliveries", hookID, "--limit", "1"}, 0, "GET" + at + "/deliveries?limit=1", firstID + "  run.failed  pending  2/5       503   2030-01-02T03:04:05Z  2030-01-02T03:04:00Z  the answer was 503\nthere are more: --limit 10\n"},
-		{[]string{"deliveries", hookID, "--limit", "1", "--status", "failed", "--type", "run.failed"}, 0, "GET" + at + "/deliveries?limit=1&status=failed&type=run.failed", firstID},
+		{[]string{"deliveries", hookID, "--limit", "1"}, 0, "GET" + at + "/deliveries?limit=1", "00000001  run.failed  pending  2/5       503   2030-01-02T03:04:05Z  2030-01-02T03:04:00Z  the answer was 503\n"},
+		{[]string{"deliveries", hookID, "--limit", "1", "--status", "failed", "--type", "run.failed"}, 0, "GET" + at + "/deliveries?limit=1&status=failed&type=run.failed", "00000001"},
+		{[]string{"redeliver", hookID, "00000001"}, 0, "GET" + at + "/deliveries?limit=100, POST" + at + "/deliveries/" + firstID + "/redeliver", firstID + "\n"},
 		{[]string{"deliveries", hookID, "--limit", "0"}, 2, "", ""},
 		{[]string{"redeliver", hookID, firstID}, 0, "POST" + at + "/deliveries/" + firstID + "/redeliver", firstID + "\n"},
 		{[]string{"redeliver", hookID}, 2, "", ""},

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// agentView is an agent as the API shows it.
+type agentView struct {
+	ID        string    `json:"id"`
+	Slug      string    `json:"slug"`
+	Name      string    `json:"name"`
+	Published *int      `json:"published_version"`
+	Latest    int       `json:"latest_version"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// published is the published version, or a dash for none.
+func (a *agentView) published() string {
+	if a.Published == nil {
+		return "-"
+	}
+	return fmt.Sprint(*a.Published)
+}
+
+func agentsCommand() *cobra.Command {
+	cmd := group("agents", "list, read, make and publish agents")
+	cmd.Long = idHelp
+	cmd.AddCommand(agentsListCommand(), onOne(agentKind, "get", "one agent", show), agentsCreateCommand(), agentsPublishCommand())
+	return cmd
+}
+
+func agentsListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list agents, newest first", Args: cobra.NoArgs}
+	most := limitFlag(cmd, 100)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, agentKind.path, url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", func(w io.Writer, a *agentView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", visible(a.Slug), shortID(a.ID), shorten(visible(a.Name), 40), a.published(), a.Latest, moment(&a.UpdatedAt))
+		})
+	})
+	return cmd
+}
+
+const manifestHelp = "the manifest, a JSON object: itself, @ and a file, or - for the input"
+
+func agentsCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create --name NAME --manifest JSON|@FILE|-",
+		Short: "make an agent with a first version, published with --publish",
+		Args:  cobra.NoArgs,
+	}
+	name := cmd.Flags().String("name", "", "for people")
+	slug := cmd.Flags().String("slug", "", "how commands and other agents call it; made from the name without it")
+	description := cmd.Flags().String("description", "", "for people")
+	manifest := cmd.Flags().String("manifest", "", manifestHelp)
+	publish := cmd.Flags().Bool("publish", false, "publish the version")
+	required(cmd, "name", "manifest")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		read, err := readArgs(cmd.InOrStdin(), *manifest)
+		if err != nil {
+			return misuse{fmt.Errorf("--manifest: %w", err)}
+		}
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		body := map[string]any{"name": *name, "description": *description, "manifest": read}
+		if *slug != "" {
+			body["slug"] = *slug
+		}
+		if err := c.call(cmd.Context(), http.MethodPost, agentKind.path, body, &raw); err != nil {
+			return err
+		}
+		var made versionAnswer
+		if err := json.Unmarshal(raw, &made); err != nil {
+			return err
+		}
+		if *publish {
+			return c.publishVersion(cmd, made.Agent.ID, 1)
+		}
+		return made.print(cmd, raw)
+	})
+	return cmd
+}
+
+// versionAnswer answers what makes or publishes a version.
+type versionAnswer struct {
+	Agent    agentView `json:"agent"`
+	Version  struct{ Version int }
+	Warnings []string `json:"warnings"`
+}
+
+func (v *versionAnswer) print(cmd *cobra.Command, raw json.RawMessage) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), raw)
+	}
+	for _, w := range v.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", visible(w))
+	}
+	state := fmt.Sprintf("version %s is published", v.Agent.published())
+	if v.Agent.Published == nil {
+		state = fmt.Sprintf("version %d is a draft: svc agents publish %s", v.Agent.Latest, visible(v.Agent.Slug))
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s\n", visible(v.Agent.Slug), shortID(v.Agent.ID), state)
+	return err
+}
+
+func (c *client) publishVersion(cmd *cobra.Command, agent string, version int) error {
+	var raw json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodPost, fmt.Sprintf("%s/versions/%d/publish", agentKind.at(agent), version), nil, &raw); err != nil {
+		return err
+	}
+	var v versionAnswer
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	return v.print(cmd, raw)
+}
+
+func agentsPublishCommand() *cobra.Command {
+	var version *int
+	var manifest *string
+	cmd := onOne(agentKind, "publish", "publish an agent's latest version, an older one, or a new one", func(cmd *cobra.Command, c *client, path string) error {
+		id := path[strings.LastIndexByte(path, '/')+1:]
+		n := *version
+		switch {
+		case cmd.Flags().Changed("manifest"):
+			read, err := readArgs(cmd.InOrStdin(), *manifest)
+			if err != nil {
+				return misuse{fmt.Errorf("--manifest: %w", err)}
+			}
+			var made struct{ Version struct{ Version int } }
+			if err := c.call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{"manifest": read}, &made); err != nil {
+				return err
+			}
+			n = made.Version.Version
+		case !cmd.Flags().Changed("version"):
+			var got struct{ Agent agentView }
+			if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+				return err
+			}
+			n = got.Agent.Latest
+		}
+		return c.publishVersion(cmd, id, n)
+	})
+	version = cmd.Flags().Int("version", 0, "this version; the latest without it")
+	manifest = cmd.Flags().String("manifest", "", "make a new version first: "+manifestHelp)
+	cmd.MarkFlagsMutuallyExclusive("version", "manifest")
+	return cmd
+}
+
+// threadView is a thread as the API shows it.
+type threadView struct {
+	ID        string    `json:"id"`
+	AgentID   string    `json:"agent_id"`
+	Title     string    `json:"title"`
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+func threadsCommand() *cobra.Command {
+	cmd := group("threads", "list and read conversations")
+	cmd.Long = idHelp
+	cmd.AddCommand(threadsListCommand(), threadsGetCommand())
+	return cmd
+}
+
+func threadsListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list threads, newest first", Args: cobra.NoArgs}
+	most := limitFlag(cmd, 25)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, threadKind.path, url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		slugs, err := agentSlugs(cmd, len(items))
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, next, *most, "threads", "THREAD\tAGENT\tTITLE\tBY\tCREATED", func(w io.Writer, t *threadView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shortID(t.ID), slugs.of(t.AgentID), dash(shorten(visible(t.Title), 60)), principal(t.CreatedBy), moment(&t.CreatedAt))
+		})
+	})
+	return cmd
+}
+
+// principal is who did something, with a short id.
+func principal(p string) string {
+	if i := strings.LastIndexByte(p, ':'); i >= 0 {
+		return visible(p[:i+1]) + shortID(p[i+1:])
+	}
+	return visible(p)
+}
+
+func threadsGetCommand() *cobra.Command {
+	return onOne(threadKind, "get", "one thread with its messages, oldest first", func(cmd *cobra.Command, c *client, path string) error {
+		var thread json.RawMessage
+		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &thread); err != nil {
+			return err
+		}
+		var list struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		if err := c.call(cmd.Context(), http.MethodGet, path+"/messages", nil, &list); err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if wantsJSON(cmd) {
+			return printJSON(out, map[string]any{"thread": thread, "messages": list.Items})
+		}
+		var t threadView
+		if err := json.Unmarshal(thread, &t); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s  %s  by %s, %s\n", t.ID, dash(visible(t.Title)), principal(t.CreatedBy), moment(&t.CreatedAt))
+		if len(list.Items) == 0 {
+			_, err := fmt.Fprintln(out, "no messages")
+			return err
+		}
+		for _, item := range list.Items {
+			var m struct{ Role, Content string }
+			if err := json.Unmarshal(item, &m); err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(out, "%s: %s\n", visible(m.Role), harmless(m.Content)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// serverView is a tool server as the API shows it.
+type serverView struct {
+	ID        string `json:"id"`
+	Slug      string `json:"slug"`
+	Name      string `json:"name"`
+	Transport string `json:"transport"`
+	Endpoint  string `json:"endpoint"`
+	AuthKind  string `json:"auth_kind"`
+	Enabled   bool   `json:"enabled"`
+}
+
+func serversCommand() *cobra.Command {
+	cmd := group("servers", "list, read and test tool servers")
+	cmd.Long = idHelp
+	cmd.AddCommand(serversListCommand(), onOne(serverKind, "get", "one tool server", show), serversTestCommand())
+	return cmd
+}
+
+func serversListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "list tool servers, newest first", Args: cobra.NoArgs}
+	most := limitFlag(cmd, 100)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, serverKind.path, url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, next, *most, "tool servers", "SERVER\tID\tNAME\tENABLED\tAUTH\tENDPOINT", func(w io.Writer, s *serverView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(s.Slug), shortID(s.ID), shorten(visible(s.Name), 40), yesNo(s.Enabled), visible(s.AuthKind), dash(shorten(visible(s.Endpoint), 80)))
+		})
+	})
+	return cmd
+}
+
+func serversTestCommand() *cobra.Command {
+	return onOne(serverKind, "test", "connect to a tool server now and list its tools", func(cmd *cobra.Command, c *client, path string) error {
+		type tested struct {
+			Tools []struct{ Name, Description string }
+		}
+		err := callAndShow(cmd, c, http.MethodPost, path+"/test", map[string]any{}, func(w io.Writer, t *tested) error {
+			if len(t.Tools) == 0 {
+				_, err := fmt.Fprintln(w, "reached; it has no tools")
+				return err
+			}
+			for _, one := range t.Tools {
+				fmt.Fprintln(w, strings.TrimRight(visible(one.Name)+"  "+shorten(visible(one.Description), 100), " "))
+			}
+			return nil
+		})
+		var refused *apiError
+		if errors.As(err, &refused) && len(refused.Errors) > 0 && refused.Detail == "" {
+			var said []string
+			for _, e := range refused.Errors {
+				said = append(said, visible(fmt.Sprint(e)))
+			}
+			refused.Detail = strings.Join(said, "; ")
+		}
+		return err
+	})
+}
+
+// policyView is an approval policy as the API shows it.
+type policyView struct {
+	ID       string  `json:"id"`
+	Name     string  `json:"name"`
+	Pattern  string  `json:"tool_pattern"`
+	AgentID  *string `json:"agent_id"`
+	Risk     string  `json:"risk"`
+	Required int     `json:"required_approvals"`
+	Role     string  `json:"approver_role"`
+	SLA      float64 `json:"sla_minutes"`
+}
+
+func policiesCommand() *cobra.Command {
+	cmd := group("policies", "list and read approval policies: which calls wait for a person")
+	cmd.Long = idHelp
+	ls := &cobra.Command{Use: "ls", Short: "list approval policies, newest first", Args: cobra.NoArgs}
+	most := limitFlag(ls, 100)
+	ls.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		items, next, err := listed(cmd, policyKind.path, url.Values{}, *most)
+		if err != nil {
+			return err
+		}
+		slugs, err := agentSlugs(cmd, len(items))
+		if err != nil {
+			return err
+		}
+		return printList(cmd, items, next, *most, "policies", "POLICY\tNAME\tTOOL\tAGENT\tRISK\tAPPROVALS\tWITHIN", func(w io.Writer, p *policyView) {
+			agent := "any"
+			if p.AgentID != nil {
+				agent = slugs.of(*p.AgentID)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d by %s\t%g min\n", shortID(p.ID), shorten(visible(p.Name), 40), visible(p.Pattern), agent, visible(p.Risk), p.Required, visible(p.Role), p.SLA)
+		})
+	})
+	cmd.AddCommand(ls, onOne(policyKind, "get", "one approval policy", show))
+	return cmd
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// idHelp says how things are named, in the help of every group.
+const idHelp = "An ID is a full id, or at least the last 8 hex digits of one, as lists show it. Agents and servers may be named by their slugs."
+
+// limitFlag adds --limit.
+func limitFlag(cmd *cobra.Command, usual int) *int {
+	return cmd.Flags().Int("limit", usual, "how many at most")
+}
+
+// listed reads up to most items of a list.
+func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
+	if most < 1 {
+		return nil, nil, misuse{errors.New("--limit must be at least 1")}
+	}
+	c, err := newClient()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.pages(cmd.Context(), path, q, most)
+}
+
+// jsonList is a list as --json shows it.
+type jsonList struct {
+	Items []json.RawMessage `json:"items"`
+	Next  *string           `json:"next_cursor,omitempty"`
+}
+
+// printList prints the items of a list, one a row, or as JSON.
+func printList[V any](cmd *cobra.Command, items []json.RawMessage, next *string, most int, things, head string, row func(w io.Writer, v *V)) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), jsonList{items, next})
+	}
+	if len(items) == 0 {
+		return printNone(cmd, things)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, head)
+	for _, item := range items {
+		v := new(V)
+		if err := json.Unmarshal(item, v); err != nil {
+			return err
+		}
+		row(w, v)
+	}
+	if err := w.Flush(); err != nil || next == nil {
+		return err
+	}
+	return printMore(cmd, most)
+}
+
+// printNone says that a list is empty: altogether, or under the filters given.
+func printNone(cmd *cobra.Command, things string) error {
+	said := "no " + things
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "limit" && f.Name != "json" {
+			said = "no " + things + " fit these filters"
+		}
+	})
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), said)
+	return err
+}
+
+func printMore(cmd *cobra.Command, most int) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
+	return err
+}
+
+// show prints what is at a path.
+func show(cmd *cobra.Command, c *client, path string) error {
+	var got json.RawMessage
+	if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+		return err
+	}
+	return printJSON(cmd.OutOrStdout(), got)
+}
+
+// onOne is a command about one thing of a kind.
+func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
+	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completes(k, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		found, err := c.find(cmd.Context(), k, args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, c, k.at(found))
+	})}
+}
+
+// pendingKind are the approvals that a decision completes to.
+var pendingKind = kind{what: "approval", path: approvalKind.path, query: "status=pending"}
+
+const (
+	// completeWithin bounds what a press of the tab key waits for.
+	completeWithin = 2 * time.Second
+	maxCompleted   = 100
+)
+
+// completes offers a kind's slugs or short ids for the first n arguments; -1 is
+// for all. Whatever fails offers nothing.
+func completes(k kind, n int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n >= 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, err := newClient()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		q, err := url.ParseQuery(k.query)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx := cmd.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completeWithin)
+		defer cancel()
+		items, _, err := c.pages(ctx, k.path, q, maxCompleted)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var offered []string
+		for _, item := range items {
+			of, err := nameOf(item)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			word := shortID(of.ID)
+			if k.slugs && of.Slug != "" {
+				word = visible(of.Slug)
+			}
+			offered = append(offered, word+"\t"+of.label)
+		}
+		return offered, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// agentFlag adds --agent.
+func agentFlag(cmd *cobra.Command, things string) *string {
+	agent := cmd.Flags().String("agent", "", "only "+things+" of this agent, by its slug or id")
+	if err := cmd.RegisterFlagCompletionFunc("agent", completes(agentKind, -1)); err != nil {
+		panic(err) // the flag is defined a line above
+	}
+	return agent
+}

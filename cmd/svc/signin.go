@@ -1,0 +1,417 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// sessionCookie is the cookie that carries a person's session.
+const sessionCookie = "svc_session"
+
+// kept is what svc login keeps of a person's session: one file for each
+// service and tenant.
+type kept struct {
+	URL        string    `json:"url"`
+	TenantID   string    `json:"tenant_id"`
+	TenantName string    `json:"tenant_name"`
+	UserID     string    `json:"user_id"`
+	Email      string    `json:"email"`
+	Role       string    `json:"role"`
+	Cookie     string    `json:"cookie,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+}
+
+// sessionDir is where the sessions of a service are kept.
+func sessionDir(service string) (string, error) {
+	config, err := os.UserConfigDir() // XDG_CONFIG_HOME, or ~/.config
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(service))
+	return filepath.Join(config, "svc", "sessions", hex.EncodeToString(sum[:8])), nil
+}
+
+func (s *kept) file() (string, error) {
+	dir, err := sessionDir(s.URL)
+	return filepath.Join(dir, s.TenantID+".json"), err
+}
+
+// keep writes the session whole or not at all, for its owner's eyes only.
+func (s *kept) keep() error {
+	file, err := s.file()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(file), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(fresh.Name()) // gone already after the rename
+	_, err = fresh.Write(b)
+	if err = errors.Join(err, fresh.Close()); err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), file)
+}
+
+func (s *kept) forget() error {
+	file, err := s.file()
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// keptSession is the session of a service that the environment means: of the
+// tenant, or without one the only one there is; nil for none.
+func keptSession(service, tenant string) (*kept, error) {
+	all, err := keptSessions(service)
+	if err != nil {
+		return nil, err
+	}
+	if tenant != "" {
+		known := make([]named, len(all))
+		for i, s := range all {
+			known[i] = named{ID: s.TenantID, Slug: slugOf(s.TenantName), label: visible(s.TenantName)}
+		}
+		if full, is := fullID(tenant); is {
+			tenant = full
+		} else if len(all) > 0 {
+			if tenant, err = pick("tenant", tenant, true, known); err != nil {
+				return nil, fmt.Errorf("SVC_TENANT: %w", err)
+			}
+		}
+		for _, s := range all {
+			if s.TenantID == tenant {
+				return s, nil
+			}
+		}
+		return nil, nil
+	}
+	switch len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		return all[0], nil
+	}
+	var b strings.Builder
+	for _, s := range all {
+		fmt.Fprintf(&b, "\n  %s  %s, %s", s.TenantID, visible(s.TenantName), visible(s.Email))
+	}
+	return nil, fmt.Errorf("you are signed in to %d tenants of %s: set SVC_TENANT to one of them%s", len(all), service, b.String())
+}
+
+func keptSessions(service string) ([]*kept, error) {
+	dir, err := sessionDir(service)
+	if err != nil {
+		return nil, nil //nolint:nilerr // without a home there is nothing kept
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*kept
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // signed out meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			return nil, fmt.Errorf("%s can be read by others: chmod 600 it, or sign out and in again", file)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s := new(kept)
+		if err := json.Unmarshal(b, s); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if s.URL == service { // else the names of two services have one hash
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// whoAmI is the answer to a login, and to GET /v1/auth/me.
+type whoAmI struct {
+	Role string `json:"role"`
+	User *struct {
+		ID    string `json:"id"`
+		Email string `json:"email"`
+		Role  string `json:"role"`
+	} `json:"user"`
+	Tenant struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	} `json:"tenant"`
+}
+
+func loginCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "login",
+		Short: "sign in as a person, so that decisions carry your name",
+		Long: "Keeps a session of the service at SVC_URL in a file of yours (mode 0600, below $XDG_CONFIG_HOME/svc or ~/.config/svc), one for each service and tenant.\n" +
+			"The other commands use it when SVC_API_KEY is not set: an explicit SVC_API_KEY wins. With sessions of several tenants SVC_TENANT says which.\n" +
+			"The password is asked for and not shown; without a terminal it is the first line of the input. --link takes a link of svc user login-link instead.\n" +
+			"A session ends after 12 hours without use, after 7 days, and with svc logout.",
+		Args: cobra.NoArgs,
+	}
+	email := cmd.Flags().String("email", "", "your e-mail; asked for without it")
+	tenant := cmd.Flags().String("tenant", "", "full id of the tenant, where your e-mail and password fit several")
+	link := cmd.Flags().String("link", "", "a one-time login link, in place of e-mail and password")
+	cmd.MarkFlagsMutuallyExclusive("link", "email")
+	cmd.MarkFlagsMutuallyExclusive("link", "tenant")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		var cfg Config
+		cfg.loadClient(environment)
+		c := &client{base: cfg.URL, http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+		in := &asker{cmd: cmd, in: bufio.NewReader(cmd.InOrStdin()), terminal: isTerminal(cmd.InOrStdin())}
+		var err error
+		if *link != "" {
+			err = c.useLink(cmd.Context(), *link)
+		} else {
+			err = c.logIn(cmd.Context(), in, *email, *tenant)
+		}
+		if err != nil {
+			return err
+		}
+		return c.keepSession(cmd)
+	})
+	return cmd
+}
+
+// asker asks a person, or reads lines where there is none.
+type asker struct {
+	cmd      *cobra.Command
+	in       *bufio.Reader
+	terminal bool
+}
+
+func (a *asker) line(prompt string) (string, error) {
+	if a.terminal {
+		fmt.Fprint(a.cmd.ErrOrStderr(), prompt)
+	}
+	text, err := a.in.ReadString('\n')
+	if err != nil && (!errors.Is(err, io.EOF) || text == "") {
+		return "", fmt.Errorf("nothing was entered: %w", err)
+	}
+	return strings.TrimRight(text, "\r\n"), nil
+}
+
+// secret reads a line that a terminal does not show.
+func (a *asker) secret(prompt string) (string, error) {
+	f, is := a.cmd.InOrStdin().(*os.File)
+	if !a.terminal || !is {
+		return a.line(prompt)
+	}
+	fmt.Fprint(a.cmd.ErrOrStderr(), prompt)
+	b, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(a.cmd.ErrOrStderr())
+	return string(b), err
+}
+
+// logIn begins a session by e-mail and password.
+func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
+	if email == "" {
+		if !in.terminal {
+			return misuse{errors.New("--email: is required where nobody can be asked")}
+		}
+		if email, err = in.line("E-mail: "); err != nil {
+			return err
+		}
+	}
+	secret, err := in.secret("Password: ")
+	if err != nil {
+		return err
+	}
+	for {
+		body := map[string]string{"email": email, "password": secret}
+		if tenant != "" {
+			body["tenant_id"] = tenant
+		}
+		err = c.begin(ctx, "/v1/auth/login", body, http.StatusOK)
+		var refused *apiError
+		if !errors.As(err, &refused) {
+			return err
+		}
+		switch {
+		case refused.Code == "TENANT_REQUIRED" && tenant == "" && in.terminal:
+			if tenant, err = in.line("Your e-mail and password fit several tenants. Tenant ID: "); err != nil {
+				return err
+			}
+			continue
+		case refused.Code == "TENANT_REQUIRED":
+			refused.Detail = "your e-mail and password fit several tenants: give one with --tenant"
+		case refused.Status == http.StatusUnauthorized:
+			refused.Detail = "e-mail or password is wrong"
+		}
+		return refused
+	}
+}
+
+// useLink begins a session by a one-time login link. Its token is used at the
+// service that the commands talk to, under whatever name the link calls it.
+func (c *client) useLink(ctx context.Context, link string) error {
+	u, err := url.Parse(strings.TrimSpace(link))
+	token := ""
+	if err == nil {
+		_, token, _ = strings.Cut(u.Path, "/login/")
+	}
+	if token == "" || strings.Contains(token, "/") {
+		return misuse{errors.New("--link: must be a login link, as https://agents.example.com/login/AbC…")}
+	}
+	err = c.begin(ctx, "/login/"+url.PathEscape(token), nil, http.StatusSeeOther)
+	var refused *apiError
+	if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+		return errors.New("the link cannot be used: it was used already, is older than 15 minutes, or belongs to another service than " + c.base)
+	}
+	return err
+}
+
+// begin makes the call that begins a session and takes its cookie.
+func (c *client) begin(ctx context.Context, path string, body any, want int) error {
+	resp, err := c.request(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return fmt.Errorf("%s is not reachable: %w", c.base, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != want {
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
+			return &apiError{Status: resp.StatusCode, Code: "FAILED", Title: "the service answered " + resp.Status}
+		}
+		return c.problemOf(resp)
+	}
+	for _, cookie := range resp.Cookies() {
+		if cookie.Name == sessionCookie && cookie.Value != "" {
+			c.session = cookie.Value
+			return nil
+		}
+	}
+	return errors.New("the service began no session")
+}
+
+// keepSession asks whose session was begun, and keeps it. A session of the same
+// tenant that was kept before is ended.
+func (c *client) keepSession(cmd *cobra.Command) error {
+	var me whoAmI
+	if err := c.call(cmd.Context(), http.MethodGet, "/v1/auth/me", nil, &me); err != nil {
+		return err
+	}
+	if me.User == nil {
+		return errors.New("the service knows no person by this session")
+	}
+	s := &kept{URL: c.base, TenantID: me.Tenant.ID, TenantName: me.Tenant.Name, UserID: me.User.ID, Email: me.User.Email, Role: me.User.Role,
+		Cookie: c.session, CreatedAt: time.Now().UTC()}
+	former, _ := keptSession(c.base, s.TenantID) // one that cannot be read is replaced
+	if err := s.keep(); err != nil {
+		return errors.Join(err, c.endSession(cmd.Context()))
+	}
+	if former != nil {
+		old := &client{base: c.base, session: former.Cookie, tenant: former.TenantID, http: c.http}
+		_ = old.endSession(cmd.Context()) // it ends by itself
+	}
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), s.shown())
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "signed in as %s (%s) in tenant %s %q\n", visible(s.Email), visible(s.Role), s.TenantID, s.TenantName)
+	if key, is := environment("SVC_API_KEY"); is && key != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "SVC_API_KEY is set and wins: unset it to act as yourself")
+	}
+	return nil
+}
+
+// shown is a session without what it is proved by.
+func (s kept) shown() kept {
+	s.Cookie = ""
+	return s
+}
+
+// endSession ends the client's session at the service. One that has ended
+// already is no error.
+func (c *client) endSession(ctx context.Context) error {
+	err := c.call(ctx, http.MethodPost, "/v1/auth/logout", nil, nil)
+	var refused *apiError
+	if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+		return nil
+	}
+	return err
+}
+
+func logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "logout",
+		Short: "end the session of svc login, at the service and here",
+		Long:  "Ends the session of the service at SVC_URL and removes its file. With sessions of several tenants SVC_TENANT says which.",
+		Args:  cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			var cfg Config
+			cfg.loadClient(environment)
+			s, err := keptSession(cfg.URL, cfg.Tenant)
+			if err != nil {
+				return misuse{err}
+			}
+			if s == nil {
+				return fmt.Errorf("you are not signed in to %s", cfg.URL)
+			}
+			c := &client{base: s.URL, session: s.Cookie, tenant: s.TenantID, http: &http.Client{}}
+			// The file goes in any case: what cannot be ended now ends by itself.
+			ended := c.endSession(cmd.Context())
+			if err := s.forget(); err != nil {
+				return errors.Join(err, ended)
+			}
+			if ended != nil {
+				return fmt.Errorf("the session was removed here, but the service could not end it (it ends after 12 hours without use): %w", ended)
+			}
+			if wantsJSON(cmd) {
+				return printJSON(cmd.OutOrStdout(), map[string]bool{"signed_out": true})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "signed out of tenant %s %q\n", s.TenantID, s.TenantName)
+			return err
+		}),
+	}
+}
+
+// slugOf is a name as it is typed for a slug.
+func slugOf(name string) string {
+	var b bytes.Buffer
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("-")):
+			b.WriteByte('-')
+		}
+	}
+	return strings.Trim(b.String(), "-")
+}
