@@ -45,6 +45,8 @@ type sample struct {
 	DeskURL   string `json:"desk_url,omitempty"`
 	DeskToken string `json:"desk_token,omitempty"`
 	DataDir   string `json:"data_dir"`
+	// PID is the process that serves, or that holds the nodes.
+	PID int `json:"pid"`
 	// Nodes are the addresses behind the balancer, where there are several.
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -127,6 +129,7 @@ func devCommand() *cobra.Command {
 // development tenant, however often and at whatever point a start is cut short.
 func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
 	s := d.sample
+	s.PID = os.Getpid()
 	err := withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
 		keys, err := unlock(ctx, c, pool, false)
 		if err != nil {
