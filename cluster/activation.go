@@ -19,6 +19,19 @@ type Behavior interface {
 	Stopped()
 }
 
+// Keeper is a Behavior that finishes what it has begun before it leaves a node
+// that does not own its shard any more, or that finishes (Node.Finish). Such a
+// Behavior looks at Node.Leaves after each message and stops by itself once nothing
+// is left; until then its activation receives what is asked and told here.
+type Keeper interface {
+	Behavior
+	// Keeps reports whether something is under way. It is called between messages.
+	Keeps() bool
+	// Holds reports whether this activation is at work on the actor's state, rather
+	// than on its way to it. It may be called at any time, by anybody.
+	Holds() bool
+}
+
 // Context is what a Behavior has of its activation and of the message it is
 // receiving. Reply and HasSender hold for the running Receive only.
 type Context interface {
@@ -111,7 +124,8 @@ type activation struct {
 	invoker  actor.MessageInvoker
 	schedule func()
 	dispatch actor.Dispatcher
-	depth    *atomic.Int64 // shared by the kind
+	depth    *atomic.Int64   // shared by the kind
+	awaited  *sync.WaitGroup // of a Finish; guarded by the placer's lock
 
 	// Touched by the running goroutine only.
 	cur   *request
@@ -137,6 +151,24 @@ func (a *activation) HasSender() bool { return a.cur != nil }
 func (a *activation) Node() *Node     { return a.node }
 func (a *activation) Ref() Ref        { return Ref{a} }
 func (a *activation) Stop()           { a.PostSystemMessage(&actor.Stop{}) }
+
+// leave is the system message that ends an activation which keeps nothing.
+type leave struct{}
+
+// leave ends the activation, unless it has something to finish.
+func (a *activation) leave() {
+	if a.keeper() == nil {
+		a.Stop()
+	} else {
+		a.PostSystemMessage(leave{})
+	}
+}
+
+// keeper is the Behavior if it may have something to finish, else nil.
+func (a *activation) keeper() Keeper {
+	k, _ := a.behavior.(Keeper)
+	return k
+}
 
 func (a *activation) Self() Address {
 	if a.to != nil {
@@ -260,6 +292,12 @@ func (a *activation) run() {
 				a.system = nil
 			}
 			a.mu.Unlock()
+			if _, ok := m.(leave); ok {
+				if a.keeper().Keeps() {
+					continue
+				}
+				m = &actor.Stop{}
+			}
 			a.invoker.InvokeSystemMessage(m)
 			if a.over {
 				a.close()
@@ -314,6 +352,7 @@ func (a *activation) close() {
 	p := a.placer
 	p.mu.Lock()
 	delete(p.live, a.addr)
+	awaited := a.awaited
 	a.mu.Lock()
 	a.closed = true
 	left := append(a.batch[a.next:], a.in...)
@@ -345,6 +384,9 @@ func (a *activation) close() {
 		}
 	}
 	p.mu.Unlock()
+	if awaited != nil {
+		awaited.Done()
+	}
 	a.node.ended(a.addr.Kind)
 }
 

@@ -94,6 +94,7 @@ type Node struct {
 	crew    *crew
 
 	state   atomic.Int32
+	finish  atomic.Bool // Finish was called
 	alive   atomic.Int64
 	swept   atomic.Bool // Stop has told everybody: alive only falls from here
 	drained chan struct{}
@@ -260,6 +261,61 @@ func (n *Node) Start(context.Context) error {
 	return nil
 }
 
+// Finish has the activations of this node begin nothing new, and waits until those
+// that are Keepers have finished what they began, or until ctx ends. Messages are
+// received as before. It is called once, before Stop.
+func (n *Node) Finish(ctx context.Context) error {
+	n.finish.Store(true)
+	var left sync.WaitGroup
+	for _, p := range n.placers {
+		p.mu.Lock()
+		for _, a := range p.live {
+			if a.keeper() != nil {
+				left.Add(1)
+				a.awaited = &left
+				a.leave()
+			}
+		}
+		p.mu.Unlock()
+	}
+	done := make(chan struct{})
+	go func() { left.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Leaves reports whether the activation of a is to leave this node: another member
+// owns it, or the node finishes.
+func (n *Node) Leaves(a Address) bool { return n.finish.Load() || n.ownerOf(a) != n.self }
+
+// Finishing reports whether Finish was called.
+func (n *Node) Finishing() bool { return n.finish.Load() }
+
+// Holds reports whether a lives here, whoever owns its shard: its activation is a
+// Keeper and at work.
+func (n *Node) Holds(a Address) bool {
+	act := n.peek(a)
+	if act == nil {
+		return false
+	}
+	k := act.keeper()
+	return k != nil && k.Holds()
+}
+
+// AskAt is Ask at a member that holds a without owning it (Holds). It is sent once.
+// ErrMoved says that the member has let a go, or may have: the owner knows.
+func (n *Node) AskAt(ctx context.Context, at id.MemberID, a Address, msg any) (any, error) {
+	v, err := n.peers.Ask(ctx, at, a, msg)
+	if retried(err, msg) {
+		err = ErrMoved
+	}
+	return v, err
+}
+
 // Stop drains the node: new messages are refused, every activation ends after
 // the message it is receiving, then the OnStop functions run. What has not
 // ended when ctx does is reported as its error.
@@ -308,8 +364,8 @@ func (n *Node) ended(kind string) {
 }
 
 // SetMembers changes the member list. Activations of shards that move away end
-// after the message they are receiving, and what they leave goes to the new
-// owner. A list without this node is refused unless it yields: it could only come
+// after the message they are receiving, Keepers once they have finished what they
+// began, and what they leave goes to the new owner. A list without this node is refused unless it yields: it could only come
 // from a failed or partial read, and following it would stop everything.
 func (n *Node) SetMembers(members []id.MemberID) error {
 	t, err := placement.New(members)
@@ -334,7 +390,7 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 		p.mu.Lock()
 		for addr, a := range p.live {
 			if t.Owner(addr.Shard()) != n.self && !n.kinds[addr.Kind].local {
-				a.Stop()
+				a.leave()
 			}
 		}
 		p.mu.Unlock()
@@ -555,10 +611,11 @@ func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	for {
 		p.mu.Lock()
 		act, owner, err := n.locate(p, at)
-		if errors.Is(err, ErrNotOwner) && told && p.live[at] != nil {
+		if here := p.live[at]; errors.Is(err, ErrNotOwner) && here != nil && (told || here.keeper() != nil) {
 			// What an activation that has to end leaves goes to the new owner: behind
-			// it, so that nothing told overtakes.
-			act, err = p.live[at], nil
+			// it, so that nothing told overtakes. One that still finishes something
+			// answers too.
+			act, err = here, nil
 		}
 		p.mu.Unlock()
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -25,10 +27,12 @@ type Host[S any] struct {
 	from origin
 	none bool // there is no row: it was looked for
 	busy bool // inside Receive; still set in Stopped after a panic
+	goes bool // of the message being received: the activation leaves its node
 	over bool // asked to stop
 	bell bool // an idle check is on its way
 	born bool // counted in metrics
 
+	held   atomic.Bool              // row is this activation's: from is not nowhere
 	used   time.Time                // of the last message
 	owed   map[string]*performed[S] // what the committed state owes, by key
 	ctx    context.Context          // of the effects; nil before the first
@@ -70,6 +74,7 @@ const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 5 * time.Second
 	panicPause = 8 // as many doublings
+	passPause  = 5 // likewise
 )
 
 // The boundaries behind a commit at which a crash test kills the process.
@@ -116,6 +121,9 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		h.k.metrics.activations.Inc()
 	}
 	h.used = h.k.cfg.Now() // when it came: whoever has its reply knows it as used
+	// Looked at once for each message: what this one begins is performed, whatever
+	// happens to the shard meanwhile.
+	h.goes = h.k.Finishes != nil && h.k.node.Leaves(h.addr)
 	if err := h.run(c, in, in.n == 0); errors.Is(err, errOld) {
 		h.drop()
 		if err := h.run(c, in, false); err != nil {
@@ -128,6 +136,26 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		h.leaveIfIdle(c, h.used)
 	}
 	h.busy = false
+}
+
+// keeper is a Host whose kind finishes effects before it leaves.
+type keeper[S any] struct{ *Host[S] }
+
+var _ cluster.Keeper = keeper[int]{}
+
+// Keeps reports whether an effect is under way that is to be finished.
+func (h keeper[S]) Keeps() bool { return h.finishes() }
+
+// Holds reports whether the activation has its row.
+func (h keeper[S]) Holds() bool { return h.held.Load() }
+
+func (h *Host[S]) finishes() bool {
+	for _, p := range h.owed {
+		if h.k.Finishes(p.effect) {
+			return true
+		}
+	}
+	return false
 }
 
 // Stopped ends the effects. They are owed still, and the next activation
@@ -186,6 +214,10 @@ func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 		h.row, h.from = l, known
 	}
 	h.row.Guard.SetEpoch = h.row.Guard.Epoch + 1
+	h.held.Store(true)
+	if h.goes { // whoever owns the shard next takes up what was begun
+		return nil
+	}
 	if _, err := h.turn(c, Activated{Epoch: h.row.Guard.SetEpoch}, false); err != nil {
 		return err
 	}
@@ -203,6 +235,7 @@ func (h *Host[S]) begins(m any) bool {
 	s, ok := h.k.Create(h.addr, m)
 	if ok {
 		h.row, h.from = Loaded[S]{State: s}, starting
+		h.held.Store(true)
 	}
 	return ok
 }
@@ -219,7 +252,11 @@ func (e loadError) Unwrap() error { return e.error }
 // nothing new, is no error of a turn.
 func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err error) {
 	now := h.k.cfg.Now()
-	d, err := h.k.Machine.Decide(h.row.State, m, now)
+	given := m
+	if h.goes {
+		given = Leaving{Msg: m}
+	}
+	d, err := h.k.Machine.Decide(h.row.State, given, now)
 	if err != nil {
 		h.k.metrics.decided("refused")
 		if answer {
@@ -325,8 +362,14 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 		seen    *problem.Error
 		load    loadError
 		settled refusal
+
+		elsewhere *Elsewhere
 	)
 	switch {
+	case errors.As(err, &elsewhere):
+		h.k.metrics.decided("elsewhere")
+		h.pass(c, in, elsewhere.At)
+		return
 	case errors.As(err, &load) && errors.As(err, &seen): // no such row
 		h.k.metrics.decided("absent")
 		c.Reply(seen)
@@ -360,6 +403,27 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 	}
 }
 
+// pass gives the message to the member whose activation is at work. It tells the
+// owner when it has let the row go, so a Wake is of no use before.
+func (h *Host[S]) pass(c cluster.Context, in incoming, at id.MemberID) {
+	if _, wake := in.msg.(Wake); wake {
+		c.Reply(nil)
+		return
+	}
+	if !c.HasSender() {
+		h.repeat(in.msg, max(in.n, passPause))
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
+	defer cancel()
+	v, err := h.k.node.AskAt(ctx, at, h.addr, in.msg)
+	if err != nil {
+		c.Reply(err)
+	} else {
+		c.Reply(v)
+	}
+}
+
 // repeat tells m again after a pause that doubles with n.
 func (h *Host[S]) repeat(m any, n int) {
 	node, addr := h.k.node, h.addr
@@ -378,6 +442,7 @@ func (h *Host[S]) drop() {
 		h.cancel()
 		h.ctx, h.cancel = nil, nil
 	}
+	h.held.Store(false)
 	h.row, h.owed = Loaded[S]{}, nil
 	h.from, h.none = nowhere, false
 }
@@ -391,6 +456,9 @@ func (h *Host[S]) act() {
 	effects := h.k.Machine.Owed(h.row.State)
 	if h.performing(effects) {
 		return
+	}
+	if h.goes { // what is not under way is the next activation's
+		effects = slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return h.owed[e.Key()] == nil })
 	}
 	if len(effects) == 0 {
 		if h.owed != nil {
@@ -449,7 +517,14 @@ func (h *Host[S]) performing(effects []Effect) bool {
 // leaveIfIdle ends an activation that nothing keeps, or sees to it that this is
 // looked at again: one check at a time, however many messages come.
 func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
-	if len(h.owed) > 0 || h.over {
+	if h.over {
+		return
+	}
+	if h.goes && !h.finishes() {
+		h.handOver(c)
+		return
+	}
+	if len(h.owed) > 0 {
 		return
 	}
 	rest := h.k.Idle - now.Sub(h.used)
@@ -462,6 +537,21 @@ func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
 		h.bell = true
 		ref := h.ref
 		h.k.node.After(rest, func() { ref.Send(idleCheck{}) })
+	}
+}
+
+// handOver ends an activation that has finished what it began on a node that it
+// leaves, and wakes the one at the owner, if there is something left to do.
+func (h *Host[S]) handOver(c cluster.Context) {
+	rests := h.from == starting || h.k.Done != nil && h.k.Done(h.row.State)
+	h.over = true
+	h.drop()
+	c.Stop()
+	if h.k.Left != nil {
+		h.k.Left(h.addr)
+	}
+	if node := h.k.node; !rests && !node.Owns(h.addr.Shard()) {
+		node.Tell(h.addr, Wake{})
 	}
 }
 

@@ -46,6 +46,7 @@ type Kind[S any] struct {
 
 	// Load reads the row. A *problem.Error, NOT_FOUND where there is no row, is
 	// replied to askers, told messages are dropped and the activation ends.
+	// An *Elsewhere says that another member's activation is at work on the row.
 	// Every other error counts as no storage.
 	Load func(ctx context.Context, a cluster.Address) (Loaded[S], error)
 
@@ -85,6 +86,16 @@ type Kind[S any] struct {
 	// effect is no longer owed; the result is dropped then.
 	Perform func(ctx context.Context, a Activation, e Effect) any
 
+	// Finishes, where set, reports whether e is finished, once it is under way, before
+	// the activation leaves a node that does not own its shard any more, or that is
+	// about to stop. Until then the machine is given each message as Leaving, nothing
+	// new is performed, and the owner finds by Holder that it has to wait.
+	Finishes func(e Effect) bool
+
+	// Left, where set, is called when an activation has left its node in order, for
+	// the owner of its shard to go on.
+	Left func(a cluster.Address)
+
 	// Idle is how long an activation that owes nothing stays in memory after
 	// its last message; 0 means not at all.
 	Idle time.Duration
@@ -120,7 +131,13 @@ func Register[S any](n *cluster.Node, w Writer, k Kind[S], cfg Config) {
 		Kind: k, cfg: cfg, node: n, writer: w, metrics: metricsOf(k.Name),
 		effects: pool{max: cfg.MaxEffects},
 	}
-	n.Register(k.Name, func(a cluster.Address) cluster.Behavior { return &Host[S]{k: rt, addr: a} })
+	n.Register(k.Name, func(a cluster.Address) cluster.Behavior {
+		h := &Host[S]{k: rt, addr: a}
+		if k.Finishes != nil {
+			return keeper[S]{h}
+		}
+		return h
+	})
 	n.OnStop(rt.effects.wait)
 }
 

@@ -44,6 +44,11 @@ type (
 	TimerDue struct{ Name string }
 	// Wake asks an actor to look whether it owes anything.
 	Wake struct{}
+	// Leaving is Msg for an activation that leaves its node as soon as it has
+	// finished what is under way (Kind.Finishes). What the decision newly owes is not
+	// performed by this activation: nothing may be begun by it that only the activation
+	// which commits it can carry out.
+	Leaving struct{ Msg any }
 	// EffectFailed is the result of an effect whose Perform panicked: whether it
 	// did anything is not known. The effect is not performed again by this
 	// activation.

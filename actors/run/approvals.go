@@ -7,6 +7,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/tool"
 )
@@ -20,15 +21,16 @@ import (
 type sealedCall struct {
 	tool.Planned
 	Args      []byte `json:"args"`
-	Shown     []byte `json:"shown,omitempty"`     // of a gated call
+	Shown     []byte `json:"shown,omitempty"`     // of a call that waits
 	Reasoning string `json:"reasoning,omitempty"` // of a gated call
 }
 
 func (k *kind) sealCall(s *State, c *Call) []byte {
 	v := sealedCall{Planned: c.Plan, Args: c.Plan.Args}
-	if c.Plan.Terms != nil {
+	if c.Plan.Terms != nil || c.Status == lifecycle.StepWaiting { // it is shown again when it is called
 		v.Shown, v.Reasoning = c.Plan.Shown, c.Reasoning
-	} else {
+	}
+	if c.Plan.Terms == nil {
 		v.Schema = nil // of use for an approval only
 	}
 	return k.seal(sealedPlace(s.Tenant, s.ID, c.Idx), v)

@@ -132,10 +132,13 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	c.s.Steps++
 	k.Began = c.seq()
 	began := StepBegan{Idx: k.Idx, Kind: k.Kind, Name: cut(p.Tool, maxName), Input: p.Shown, Seq: k.Began}
-	gated := p.Refused == nil && p.Terms != nil
-	if gated {
+	switch gated := p.Refused == nil && p.Terms != nil; {
+	case gated:
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
-	} else if k.Kind == lifecycle.StepTool {
+	case k.Kind != lifecycle.StepTool:
+	case c.leaving && p.Refused == nil:
+		k.Status = lifecycle.StepWaiting // for whoever goes on with the run
+	default:
 		began.Called = c.seq()
 	}
 	began.Status = k.Status
@@ -206,9 +209,14 @@ func (c *change) handedOver(i int, m HandedOver) {
 // the last of them has ended, people are asked about all gated ones together;
 // when nothing is open any more, the model hears of it.
 func (c *change) proceed() {
-	running, waiting, handoff := 0, 0, 0
-	for _, k := range c.s.Calls {
+	running, unbegun, waiting, handoff := 0, 0, 0, 0
+	for i, k := range c.s.Calls {
+		if k.unbegun() && !c.leaving {
+			k = c.beginNow(i)
+		}
 		switch {
+		case k.unbegun():
+			unbegun++
 		case k.Status == lifecycle.StepWaiting:
 			waiting++
 		case k.Status != lifecycle.StepRunning:
@@ -221,12 +229,27 @@ func (c *change) proceed() {
 	switch {
 	case running > 0:
 		c.inOrder()
+	case unbegun > 0: // they go first, elsewhere
 	case waiting > 0:
 		c.wait()
 	case handoff > 0:
 	default:
 		c.hear()
 	}
+}
+
+// unbegun reports whether the call waits for no approval but for a node that does
+// not leave: its turn ended on one that did.
+func (k *Call) unbegun() bool {
+	return k.Status == lifecycle.StepWaiting && k.Kind == lifecycle.StepTool && k.Plan.Terms == nil
+}
+
+// beginNow carries out a call that was not begun where its turn ended.
+func (c *change) beginNow(i int) *Call {
+	k := c.call(i)
+	k.Status = lifecycle.StepRunning
+	c.fact(StepCalled{Call: k, Called: c.seq()})
+	return k
 }
 
 // inOrder makes the calls that run start in their order.

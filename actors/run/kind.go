@@ -42,6 +42,9 @@ type Config struct {
 	// Hears reports whether the tenant has an endpoint that may hear of something; it
 	// does not block. nil: nobody hears, and nothing is reported.
 	Hears func(id.TenantID) bool
+	// Holder is the other member that is at work on a run, the zero id where there is
+	// none (durable.Holder). nil: there are no other members.
+	Holder func(context.Context, cluster.Address) id.MemberID
 	// EscalateFraction is the part of an approval's time after which it is
 	// escalated; default 0.5.
 	EscalateFraction float64
@@ -86,7 +89,15 @@ func New(cfg Config) durable.Kind[State] {
 		After:   k.after,
 		Perform: k.perform,
 		Idle:    idle,
-		Done:    func(s State) bool { return s.Status.Terminal() || s.Status == lifecycle.RunWaitingApproval },
+		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Finishes: func(e durable.Effect) bool {
+			switch e.(type) {
+			case ModelCall, ToolCall:
+				return true
+			}
+			return false
+		},
+		Done: func(s State) bool { return s.Status.Terminal() || s.Status == lifecycle.RunWaitingApproval },
 	}
 }
 
@@ -94,6 +105,11 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	r, err := k.cfg.Store.Run(ctx, a.Tenant, id.RunID{UUID: a.ID})
 	if err != nil {
 		return durable.Loaded[State]{}, err
+	}
+	if k.cfg.Holder != nil && underWay(r) {
+		if at := k.cfg.Holder(ctx, a); !at.IsZero() {
+			return durable.Loaded[State]{}, &durable.Elsewhere{At: at}
+		}
 	}
 	l, err := k.read(ctx, a, r)
 	if err == nil {
@@ -106,6 +122,13 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		k.settled(&l.State)
 	}
 	return l, err
+}
+
+// underWay reports whether somebody may be asking a model or calling a tool for the
+// run: whoever takes it up otherwise gives that up.
+func underWay(r *engine.Run) bool {
+	return r != nil && r.Status == lifecycle.RunRunning &&
+		slices.ContainsFunc(r.Open, func(s engine.OpenStep) bool { return s.Status == lifecycle.StepRunning })
 }
 
 // read makes a state of a run's rows.

@@ -25,6 +25,10 @@ type decision = durable.Decision[State]
 
 // Decide returns what m changes. See the drawing in doc.go.
 func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
+	l, leaving := m.(durable.Leaving)
+	if leaving {
+		m = l.Msg
+	}
 	if s.Status == "" {
 		start, ok := m.(msg.StartOne)
 		if refused, is := m.(durable.Refused); is {
@@ -40,9 +44,12 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		return create(s, start, now), nil
 	}
-	c := &change{s: s, now: now}
+	c := &change{s: s, now: now, leaving: leaving}
 	switch m := m.(type) {
 	case durable.TimerDue:
+		if leaving { // it comes again where the run goes on
+			return decision{Next: s}, nil
+		}
 		if s.Status == lifecycle.RunWaitingApproval && c.look() {
 			return c.decided(nil), nil
 		}
@@ -59,7 +66,7 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		c.cancel()
 		return c.decided(msg.Status{Run: s.ID, Status: c.s.Status}), nil
 	case *joint:
-		if !c.join(m) {
+		if leaving || !c.join(m) {
 			return decision{Next: s, Reply: declined}, nil
 		}
 		return c.decided(joined), nil
@@ -87,12 +94,12 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		c.resume()
 	case msg.ApprovalsDecided, durable.Wake:
-		if s.Status != lifecycle.RunWaitingApproval || !c.look() {
+		if leaving || s.Status != lifecycle.RunWaitingApproval || !c.look() {
 			return decision{Next: s}, nil
 		}
 	case msg.Proceed:
 		switch {
-		case s.Status != lifecycle.RunQueued:
+		case leaving || s.Status != lifecycle.RunQueued:
 			return decision{Next: s}, nil
 		case !mc.Slots:
 			c.start()
@@ -102,7 +109,7 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 			c.s.Turn = true
 		}
 	case msg.SlotGranted:
-		if s.Status != lifecycle.RunQueued || !s.Turn {
+		if leaving || s.Status != lifecycle.RunQueued || !s.Turn {
 			return decision{Next: s}, nil
 		}
 		c.start()
@@ -196,6 +203,8 @@ type change struct {
 	now   time.Time
 	facts []any
 	own   bool // s.Calls is this decision's own
+	// leaving: the run goes on elsewhere, and begins nothing here.
+	leaving bool
 }
 
 func (c *change) decided(reply any) decision {
@@ -255,10 +264,14 @@ func (c *change) resume() {
 	}
 }
 
-// ask begins a model's step.
+// ask begins a model's step, unless the run is leaving: whoever activates it next
+// finds it running with nothing open, and asks.
 func (c *change) ask() {
 	if c.s.Agent == nil {
 		panic(errNoAgent)
+	}
+	if c.leaving {
+		return
 	}
 	if c.s.Steps >= c.s.Agent.Manifest.Limits.MaxSteps {
 		c.overSteps()

@@ -107,8 +107,7 @@ func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 // wireCodec knows what may cross nodes.
 func wireCodec() *msg.Codec {
 	c := msg.NewCodec()
-	c.Add("timer_due", durable.TimerDue{})
-	c.Add("wake", durable.Wake{})
+	durable.AddTo(c)
 	limit.AddTo(c)
 	stream.AddTo(c)
 	platform.AddMessages(c)
