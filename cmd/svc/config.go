@@ -46,6 +46,7 @@ type Config struct {
 	ClusterSecret  string
 	RedisURL       string
 	Lease          time.Duration
+	DrainTimeout   time.Duration
 	LogLevel       zerolog.Level
 	LogFormat      string
 
@@ -95,6 +96,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},
 		{env: "SVC_REDIS_URL", usage: "Redis for what nodes share that may be lost; a cluster needs it", set: redisURL(&c.RedisURL), secret: true},
 		{env: "SVC_CLUSTER_LEASE", value: "3s", usage: "a node's lease, at least 100ms", set: atLeast(minLease, &c.Lease)},
+		{env: "SVC_DRAIN_TIMEOUT", value: "30s", usage: "how long a node that stops finishes the model turns and tool calls that it has begun, at most 1h", set: atMost(time.Hour, &c.DrainTimeout)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
 		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},

@@ -131,15 +131,15 @@ const handOver = 2 * time.Second
 
 // leave gives the node's work to the others before it stops: they see its row
 // drain, and what it has in memory goes to them. Alone it keeps everything.
-func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) error {
+func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) {
 	if m == nil || len(m.member.Load().Members()) < 2 {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
 	if err := membership.Drain(ctx, pool, node.Member(), true); err != nil {
 		m.log.Warn().Err(err).Msg("the node's work is not handed over")
-		return nil // the others find out by its lease, or by its row that goes
+		return // the others find out by its lease, or by its row that goes
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -147,8 +147,7 @@ func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) err
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -12,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stopTime is how long a node may take to end after SIGTERM (security.md,
-// invariant 21: 10 s in all).
+// stopTime is how long a node may take to end once what it had begun is finished, or
+// SVC_DRAIN_TIMEOUT after SIGTERM is over (security.md, invariant 21: 10 s in all).
 const stopTime = 9 * time.Second
 
 // edgeStopTime is what the edge may take of it, so that the lease can be given back: a
@@ -55,7 +57,7 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 	if err == nil {
 		select {
 		case <-ctx.Done():
-			log.Info().Msg("stopping")
+			s.finish(context.WithoutCancel(ctx), c.DrainTimeout)
 		case <-s.fenced:
 			err = errors.New("this process was declared dead by another one: ending")
 		case err = <-failed:
@@ -74,6 +76,25 @@ func warn(c *Config, log zerolog.Logger) {
 	if c.Production && c.onlyLocal() {
 		log.Warn().Str("public_url", c.PublicURL).Msg("SVC_PUBLIC_URL leads clients on other machines to themselves")
 	}
+}
+
+// finish hands the node's work to the others and finishes the model turns and tool
+// calls under way, for the given time at most. A second signal ends that at once.
+func (s *service) finish(ctx context.Context, within time.Duration) {
+	ctx, forget := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer forget()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	s.log.Info().Msg("stopping: what is under way is finished; a second signal cuts it")
+	s.drain(true)
+	s.mesh.leave(ctx, s.leasePool, s.node)
+	begun := time.Now()
+	err := s.node.Finish(ctx)
+	note := s.log.Info()
+	if err != nil {
+		note = s.log.Warn().Err(err)
+	}
+	note.Bool("all", err == nil).Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("what was under way was finished")
 }
 
 // newLog writes to standard error, for people on a terminal and as JSON

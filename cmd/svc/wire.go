@@ -63,6 +63,11 @@ type service struct {
 	ln     net.Listener
 	fenced chan struct{} // closed when this process was declared dead
 
+	// What finish needs.
+	node      *cluster.Node
+	mesh      *mesh // nil: a single node
+	leasePool *pg.Pool
+
 	draining sync.Mutex // guards drains, and that the edge says the same
 	drains   bool       // clients are to go elsewhere
 
@@ -212,6 +217,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	watched := stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log}
 	if mesh != nil {
 		watched.Peers, watched.Carrier = node, mesh.feed
+		durable.ServeHolder(node)
 	}
 	hubs := stream.New(watched)
 	reads := engine.New(pools.system)
@@ -221,6 +227,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
 		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Hears: sent.hearers.Hears, Now: member.Now, Log: log}
+	if mesh != nil {
+		runs.Holder = durable.Holder(node, func() []id.MemberID { return living(member) })
+	}
 	if c.RunConcurrency > 0 {
 		queue := limit.NewQueue(node)
 		runs.Slots, runs.TakeSlot = queue, queue.Take
@@ -302,7 +311,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}, metrics); err != nil {
 		return nil, err
 	}
-	s.onStop(func(ctx context.Context) error { return mesh.leave(ctx, pools.lease, node) }) // before anything is refused
+	s.node, s.mesh, s.leasePool = node, mesh, pools.lease
 	return s, nil
 }
 
