@@ -358,6 +358,9 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 	h.over = true
 	h.drop()
 	c.Stop()
+	if h.k.Left != nil && h.goes {
+		h.k.Left(h.addr)
+	}
 	var (
 		seen    *problem.Error
 		load    loadError

@@ -92,8 +92,8 @@ type Kind[S any] struct {
 	// new is performed, and the owner finds by Holder that it has to wait.
 	Finishes func(e Effect) bool
 
-	// Left, where set, is called when an activation has left its node in order, for
-	// the owner of its shard to go on.
+	// Left, where set, is called when an activation has left its node for the owner of
+	// its shard to go on.
 	Left func(a cluster.Address)
 
 	// Idle is how long an activation that owes nothing stays in memory after

@@ -5,9 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentsvc/cluster"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
 )
 
 // shards spread the look-up of hubs; their number is a power of two.
@@ -153,11 +155,17 @@ func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event
 	}
 }
 
-// mine reports whether a run lives on this node. A hub without a mirror is owned
+// mine reports whether a run lives on this node, because the node owns it or because
+// it finishes what it began. A hub without a mirror is owned
 // only while that is so: whoever publishes looks after it has spoken, and each
 // new member list is followed by a review.
 func (hs *Hubs) mine(k key) bool {
-	return hs.peers == nil || hs.peers.Owner(k.run.Shard()) == hs.self
+	return hs.peers == nil || hs.peers.Owner(k.run.Shard()) == hs.self || hs.finishes(k)
+}
+
+// finishes reports whether a run is still at work on this node, whoever owns it.
+func (hs *Hubs) finishes(k key) bool {
+	return hs.holds != nil && hs.holds(cluster.Address{Kind: msg.KindRun, Tenant: k.tenant, ID: k.run.UUID})
 }
 
 // reach says that the publisher has come to the fact with the number last.

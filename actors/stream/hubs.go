@@ -50,6 +50,12 @@ type Config struct {
 	Peers   Peers
 	Carrier Carrier
 	Now     func() time.Time // default time.Now; monotonic
+
+	// Holds reports whether an actor is at work on this node although another one
+	// owns it, and Lives whether a member may have such actors: it has not ended.
+	// nil: nobody has.
+	Holds func(a cluster.Address) bool
+	Lives func(m id.MemberID) bool
 }
 
 // Hubs are the runs of this node that somebody publishes or reads.
@@ -66,6 +72,8 @@ type Hubs struct {
 	self    id.MemberID
 	peers   Peers   // nil: every run lives here
 	carrier Carrier // nil: no hub is mirrored
+	holds   func(a cluster.Address) bool
+	lives   func(m id.MemberID) bool
 	now     func() time.Time
 	silence time.Duration // after which a member that does not answer is given up
 	grace   time.Duration // for messages that are under way
@@ -112,7 +120,7 @@ func New(cfg Config) *Hubs {
 		node: cfg.Node, source: cfg.Source, heads: cfg.Heads, log: cfg.Log, every: cfg.Watch, retry: cfg.Watch,
 		reads: make(chan struct{}, cfg.Reads), workers: runtime.GOMAXPROCS(0), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		born: map[id.UUID]*Reader{}, watching: map[key]struct{}{}, outlets: map[uint64]*hub{}, links: map[id.MemberID]*link{},
-		now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
+		holds: cfg.Holds, lives: cfg.Lives, now: cfg.Now, silence: 3 * cfg.Watch, grace: cfg.Watch / 3, forget: 10 * cfg.Watch, doubt: 5,
 	}
 	if hs.now == nil {
 		hs.now = time.Now

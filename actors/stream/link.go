@@ -247,7 +247,7 @@ func (hs *Hubs) lost() {
 }
 
 // review has every hub follow the present owner of its run: a mirror of another
-// node is given up, a run that has moved away has no publisher here any more (its
+// node is given up, unless the run is finishing something there; a run that has moved away has no publisher here any more (its
 // activation ends without a word to the hub), and whatever is read without one is
 // asked for at once.
 func (hs *Hubs) review() {
@@ -259,7 +259,7 @@ func (hs *Hubs) review() {
 		}
 		h.aim()
 		h.pause = 0
-		if h.owned && h.mirror == nil && (!hs.mine(h.key) || h.left != hs.left[h.key.run.Shard()].Load()) {
+		if h.owned && h.mirror == nil && (!hs.mine(h.key) || h.left != hs.left[h.key.run.Shard()].Load() && !hs.finishes(h.key)) {
 			h.yield()
 		}
 		h.want()

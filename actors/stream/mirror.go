@@ -141,10 +141,14 @@ func (m *mirror) install(s Snapshot) {
 }
 
 // aim gives a mirror up that is another node's than the run's owner, and asks the
-// owner; the lock is held.
+// owner; the lock is held. A former owner that still publishes is believed until it
+// rests: it finishes what it began.
 func (h *hub) aim() {
 	m := h.mirror
-	if m == nil || h.all.peers.Owner(h.key.run.Shard()) == m.link.to {
+	switch {
+	case m == nil, h.all.peers.Owner(h.key.run.Shard()) == m.link.to:
+		return
+	case !m.asking && h.owned && h.all.lives != nil && h.all.lives(m.link.to):
 		return
 	}
 	stood := !m.asking
@@ -261,6 +265,7 @@ func (h *hub) follow(m message) {
 		}
 	case opRested:
 		h.rest()
+		h.aim()
 	default: // left out, or not known to this version
 		ok = false
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -31,7 +32,8 @@ import (
 const (
 	// restartPause is how long a process that ended stays away.
 	restartPause = time.Second
-	// childStop is how long a child may take to end before it is killed.
+	// childStop is how long a child may take to end before it is killed, beside what a
+	// node finishes.
 	childStop = 12 * time.Second
 	// fleetReady bounds the start of the first node.
 	fleetReady = 60 * time.Second
@@ -113,14 +115,26 @@ func (c *child) once() error {
 	return cmd.Wait()
 }
 
-// stop ends the process, by force where it does not end by itself.
-func (c *child) stop(force <-chan struct{}) {
+// stop ends the process, by force where it does not end by itself. hurry tells it once
+// more: a node then cuts what it would have finished.
+func (c *child) stop(hurry, force <-chan struct{}) {
 	c.mu.Lock()
 	close(c.quit)
 	if c.cmd != nil {
 		_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	}
 	c.mu.Unlock()
+	select {
+	case <-c.done:
+		return
+	case <-hurry:
+		c.mu.Lock()
+		if c.cmd != nil {
+			_ = c.cmd.Process.Signal(syscall.SIGTERM)
+		}
+		c.mu.Unlock()
+	case <-force:
+	}
 	select {
 	case <-c.done:
 	case <-force:
@@ -200,7 +214,7 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	f.server = &http.Server{Handler: f.balancer, ReadHeaderTimeout: 10 * time.Second}
 	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	f.quit = quit
-	defer f.stop()
+	defer f.stop(c.DrainTimeout)
 	if f.redis != nil {
 		f.redis.start()
 	}
@@ -261,18 +275,21 @@ func (f *fleet) wait(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the nodes together, then what they stand on.
-func (f *fleet) stop() {
-	patience, cancel := context.WithTimeout(context.Background(), childStop)
+// stop ends the nodes together, then what they stand on. They may take so long for
+// what they have begun; a second signal cuts it.
+func (f *fleet) stop(finish time.Duration) {
+	again, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer forget()
+	patience, cancel := context.WithTimeout(context.Background(), finish+childStop)
 	defer cancel()
 	var ending sync.WaitGroup
 	for _, node := range f.nodes {
-		ending.Go(func() { node.stop(patience.Done()) })
+		ending.Go(func() { node.stop(again.Done(), patience.Done()) })
 	}
 	ending.Wait()
 	_ = f.server.Close()
 	if f.redis != nil {
-		f.redis.stop(patience.Done())
+		f.redis.stop(nil, patience.Done())
 	}
 	f.quit()
 	f.wg.Wait()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -216,7 +217,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	sweeps := feed.NewSweep(pools.system)
 	watched := stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log}
 	if mesh != nil {
-		watched.Peers, watched.Carrier = node, mesh.feed
+		watched.Peers, watched.Carrier, watched.Holds = node, mesh.feed, node.Holds
+		watched.Lives = func(m id.MemberID) bool { return slices.Contains(living(member), m) }
 		durable.ServeHolder(node)
 	}
 	hubs := stream.New(watched)
