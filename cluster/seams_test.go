@@ -494,3 +494,107 @@ func (p *taught) heard() []any {
 	defer p.mu.Unlock()
 	return slices.Clone(p.told)
 }
+
+// keeping is a Keeper that keeps as long as its test says so.
+type keeping struct {
+	scripted
+	keeps *atomic.Bool
+}
+
+func (k *keeping) Keeps() bool { return k.keeps.Load() }
+func (k *keeping) Holds() bool { return k.keeps.Load() }
+
+func TestAKeeperStaysUntilItHasFinished(t *testing.T) {
+	var keeps atomic.Bool
+	keeps.Store(true)
+	peers := loopback{}
+	behavior := func(name string) func(Address) Behavior {
+		return func(Address) Behavior {
+			return &keeping{scripted{receive: func(c Context, m any) {
+				if m == "done" {
+					keeps.Store(false)
+					if c.Node().Leaves(c.Self()) {
+						c.Stop()
+					}
+				}
+				c.Reply(name)
+			}}, &keeps}
+		}
+	}
+	from := start(t, Config{Peers: peers}, map[string]func(Address) Behavior{"k": behavior("from")})
+	to := start(t, Config{Peers: peers}, map[string]func(Address) Behavior{"k": behavior("to")})
+	peers[from.Member()], peers[to.Member()] = from, to
+	a := address("k")
+	if v, err := from.Ask(t.Context(), a, "hello"); v != "from" {
+		t.Fatal(v, err)
+	}
+	from.Yield(true)
+	for _, n := range []*Node{to, from} {
+		if err := n.SetMembers([]id.MemberID{to.Member()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(answers, 1)
+	for range 3 { // it answers, although its node does not own it
+		from.Receive(a, "hello", time.Now().Add(time.Minute), got.reply)
+		if v := <-got; v != "from" {
+			t.Fatalf("got %v", v)
+		}
+	}
+	if !from.Holds(a) || to.Holds(a) || !from.Leaves(a) || to.Leaves(a) {
+		t.Error("who holds it is not where it is")
+	}
+	from.Receive(a, "done", time.Now().Add(time.Minute), got.reply)
+	<-got
+	eventually(t, "it leaves", func() bool { return !from.Active(a) })
+	from.Receive(a, "hello", time.Now().Add(time.Minute), got.reply)
+	if v := <-got; v != ErrNotOwner {
+		t.Errorf("got %v", v)
+	}
+	if v, err := from.Ask(t.Context(), a, "hello"); v != "to" {
+		t.Error(v, err)
+	}
+}
+
+func TestFinishWaitsForKeepersAlone(t *testing.T) {
+	var keeps atomic.Bool
+	n := start(t, Config{}, map[string]func(Address) Behavior{
+		"echo": echo,
+		"k": func(Address) Behavior {
+			return &keeping{scripted{receive: func(c Context, m any) {
+				if m == "done" {
+					c.Stop()
+				}
+				c.Reply(m)
+			}}, &keeps}
+		},
+	})
+	idle, busy, other := address("k"), address("k"), address("echo")
+	for _, a := range []Address{idle, busy, other} {
+		if _, err := n.Ask(t.Context(), a, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keeps.Store(true)
+	finished := make(chan error, 1)
+	go func() { finished <- n.Finish(t.Context()) }()
+	eventually(t, "it finishes", n.Finishing)
+	for range 10 {
+		if v, err := n.Ask(t.Context(), busy, 7); v != 7 {
+			t.Fatal(v, err)
+		}
+	}
+	select {
+	case err := <-finished:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	for _, a := range []Address{idle, busy} {
+		if _, err := n.Ask(t.Context(), a, "done"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-finished; err != nil || !n.Active(other) {
+		t.Fatalf("%v; others end only with the node", err)
+	}
+}

@@ -57,6 +57,10 @@ var errOrder = errors.New("toy: no such order")
 type toy struct{}
 
 func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
+	l, leaving := m.(Leaving)
+	if leaving {
+		m = l.Msg
+	}
 	change := func(orders []order, count int64) (Decision[ledger], error) {
 		return Decision[ledger]{Next: ledger{count, orders}, Changed: true, Reply: total(count)}, nil
 	}
@@ -97,7 +101,7 @@ func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
 			return Decision[ledger]{}, problem.Invalid("n", "negative")
 		}
 		m.Status = "owed"
-		if m.Charge {
+		if m.Charge && !leaving {
 			m.Status = "begun"
 		}
 		return change(append(slices.Clone(s.Orders), order(m)), s.Count+m.N)

@@ -64,6 +64,7 @@ type world struct {
 	escalate float64
 	hears    func(id.TenantID) bool
 	commit   time.Duration // a commit may take; 0: as long as in the service
+	effects  int           // at a time; 0: as many as in the service
 	// between, where set, happens when an approval has been decided on and its run
 	// is about to be asked.
 	between func()
@@ -396,7 +397,7 @@ func (w *world) start() {
 	if w.tools != nil {
 		cfg.Tools = w.tools
 	}
-	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit})
+	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
 	join := run.Join(w.node)
 	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop(),
 		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
