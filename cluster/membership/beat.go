@@ -101,11 +101,13 @@ func (m *Membership) renew(ctx context.Context) bool {
 				m.cfg.Log.Warn().Err(err).Msg("lease not renewed")
 			}
 			m.beat.failing, m.beat.outage = err, true
+			m.failing.Store(true)
 			return true
 		}
 		if m.beat.failing != nil {
 			m.cfg.Log.Info().Msg("lease renewed again")
 			m.beat.failing = nil
+			m.failing.Store(false)
 		}
 		if !acted {
 			return true

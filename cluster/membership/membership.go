@@ -85,6 +85,7 @@ type Membership struct {
 
 	deadline atomic.Pointer[time.Time]
 	fenced   atomic.Bool
+	failing  atomic.Bool // the last renewal failed
 	members  atomic.Pointer[[]Member]
 
 	renewals chan struct{} // capacity 1: the deadline has moved
@@ -154,6 +155,9 @@ func (m *Membership) Deadline() time.Time { return *m.deadline.Load() }
 func (m *Membership) Suspended() bool {
 	return m.fenced.Load() || !time.Now().Before(m.Deadline())
 }
+
+// Renews reports whether the last try to renew the lease succeeded.
+func (m *Membership) Renews() bool { return !m.fenced.Load() && !m.failing.Load() }
 
 // Fenced reports whether this process was declared dead.
 func (m *Membership) Fenced() bool { return m.fenced.Load() }

@@ -72,7 +72,7 @@ type joined struct {
 	users  *store.Directory
 
 	revoker   *revoker
-	lease     *pg.Pool
+	pools     pools
 	live      func() bool // the lease holds
 	trusted   func() bool // so does what is remembered
 	clustered bool
@@ -117,17 +117,13 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	p.Register(table)
 	h.hooks.Register(table, p)
 	h.embed.Register(table, p)
-	s.describe(table, func(context.Context) error {
-		switch {
-		case s.server.Load().Draining():
+	storage := &probe{member: h.member, writer: h.writer, trust: h.trusted, from: h.pools.system, kept: []*pg.Pool{h.pools.api, h.pools.system}, turn: make(chan struct{}, 1)}
+	s.onStop(storage.stop)
+	s.describe(table, func(ctx context.Context) error {
+		if s.server.Load().Draining() {
 			return errors.New("the node is stopping or drains")
-		case h.member.Suspended():
-			return errors.New("the node's lease has run out: the database was not reachable")
 		}
-		if h.writer.Down() != nil { // its reason names addresses: it is logged, not shown
-			return errors.New("the database is not reachable")
-		}
-		return nil
+		return storage.check(ctx)
 	})
 	gathered := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
 	if c.MetricsAddr == "" {
@@ -147,7 +143,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		return err
 	}
 	s.opened(server)
-	h.revoker.bind(remembered{p, server, h.lease})
+	h.revoker.bind(remembered{p, server, h.pools.lease})
 	s.onStop(func(ctx context.Context) error {
 		// Whoever waits for something foreign that hangs is not waited for so long that the
 		// lease could not be given back.

@@ -50,7 +50,7 @@ import (
 // Connections of a node.
 const (
 	apiConns    = 16
-	systemConns = 8
+	systemConns = 9 // one of /readyz
 	leaseConns  = 4 // one at work; a server that hangs holds the others until they are given up
 	writerConns = 6 // five of the journal, one of the outbox
 
@@ -304,7 +304,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	s.onStop(fired.Stop)
 	if err := s.openHTTP(c, joined{
 		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
-		users: store.NewDirectory(pools.system), revoker: rev, lease: pools.lease, live: live, trusted: trusted, clustered: mesh != nil,
+		users: store.NewDirectory(pools.system), revoker: rev, pools: pools, live: live, trusted: trusted, clustered: mesh != nil,
 		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired, versions: versions,
 		embed: embed.New(embed.Config{
 			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
