@@ -387,7 +387,12 @@ type termination struct {
 	err  error
 }
 
-func (e termination) ok() bool { return e.err == nil && e.took <= 10*time.Second && e.code == 0 }
+// drainTime is what nodes have for what they have begun, by default.
+const drainTime = 30 * time.Second
+
+func (e termination) ok() bool {
+	return e.err == nil && e.took <= drainTime+10*time.Second && e.code == 0
+}
 
 // back waits until the member is ready, and starts it where it has ended.
 func (m *member) back(ctx context.Context) {

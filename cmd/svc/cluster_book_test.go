@@ -31,7 +31,7 @@ const (
 	lawReadEnd  = "15: a read after run.completed says succeeded on every node"
 	lawRevoked  = "17: no request is accepted after the 204 of its key's revocation"
 	lawCutOff   = "17: streams of a revoked key are closed within a second"
-	lawSigterm  = "21: SIGTERM ends a node within 10 s"
+	lawSigterm  = "21: SIGTERM ends a node within 10 s of its drain time"
 	lawNoFalse  = "22: without Postgres nothing is acknowledged"
 	lawHeals    = "22: after Postgres is back all nodes heal within 10 s"
 	lawSilent   = "23: a node that is cut off from Postgres or was paused stops within its lease"

@@ -450,7 +450,7 @@ func TestClusterPlantedFaults(t *testing.T) {
 	if why := before.no(before); why != "" {
 		t.Error(why)
 	}
-	for _, late := range []termination{{took: 11 * time.Second}, {code: 1}, {err: fmt.Errorf("it goes on")}} {
+	for _, late := range []termination{{took: drainTime + 11*time.Second}, {code: 1}, {err: fmt.Errorf("it goes on")}} {
 		if late.ok() {
 			t.Errorf("%+v is not found", late)
 		}

@@ -18,7 +18,7 @@ func TestClusterRollsShort(t *testing.T) { rolls(t, 2) }
 func rolls(t *testing.T, rounds int) {
 	o := newOperated(t, 6*time.Second)
 	ctx := within(t, time.Duration(rounds)*2*time.Minute)
-	s := o.newSlow(t, ctx, 1500*time.Millisecond)
+	s := newSlow(t, ctx, o.c, 1500*time.Millisecond)
 	stop := s.load(ctx, 16)
 	defer stop()
 	var slowest time.Duration

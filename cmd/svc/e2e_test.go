@@ -904,7 +904,7 @@ func TestSIGTERMWaitsForNoToolServerThatHangs(t *testing.T) {
 // and the next one takes up where it stopped.
 func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
+	n := newNode(t, "SVC_DRAIN_TIMEOUT=1s") // which the long run outlives
 	n.start()
 	c := n.tenant("term")
 	agent := c.publish(t, "Helper", simulatedModel)
