@@ -313,6 +313,7 @@ func TestACommitOfAStoppedMemberIsCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer tx.Rollback(context.Background()) // the database is not dropped while it is open
 		if _, err := tx.Exec(t.Context(), `SELECT 1 FROM members WHERE id = $1 AND dead_at IS NULL FOR KEY SHARE`, b.Member()); err != nil {
 			t.Fatal(err)
 		}

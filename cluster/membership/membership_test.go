@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -70,11 +72,17 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
+	within(t, time.Minute, what, ok)
+}
+
+// within is eventually for what is certain to take no longer than limit.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !ok(); <-tick.C {
+	for end := time.Now().Add(limit); !ok(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatal("never: " + what)
+			t.Fatalf("not within %s: %s", limit, what)
 		}
 	}
 }
@@ -235,17 +243,24 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Whatever fails below, the lock goes before the member is stopped and the database
+	// dropped: both would wait for it.
+	defer tx.Rollback(context.Background())
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE members IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "suspended, and told so", func() bool { return m.Suspended() && stops.Load() == 1 })
+	within(t, 3*DefaultLease, "the lease runs out", m.Suspended)
+	within(t, DefaultLease, "OnSuspended is called", func() bool { return stops.Load() == 1 })
+	if m.Renews() {
+		t.Error("it renews")
+	}
 	if m.Fenced() {
 		t.Fatal("fenced by an outage")
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it goes on", func() bool { return !m.Suspended() })
+	within(t, 3*DefaultLease, "it goes on", func() bool { return !m.Suspended() && m.Renews() })
 	if n := stops.Load(); n != 1 {
 		t.Errorf("told %d times of one outage", n)
 	}
@@ -309,5 +324,61 @@ func TestNowFollowsPostgres(t *testing.T) {
 	}
 	if after := m.Now(); theirs.Before(before.Add(-within)) || theirs.After(after.Add(within)) {
 		t.Fatalf("Postgres said %v between %v and %v, give or take %v", theirs, before, after, within)
+	}
+}
+
+// slowAnswers is a tracer that holds up the answers to the queries that write leases.
+type slowAnswers struct {
+	by time.Duration
+
+	mu   sync.Mutex // guards sent
+	sent []time.Time
+}
+
+type isLease struct{}
+
+func (s *slowAnswers) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if q.SQL != queries.Get("beat") && q.SQL != queries.Get("join") {
+		return ctx
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = append(s.sent, time.Now())
+	return context.WithValue(ctx, isLease{}, true)
+}
+
+// TraceQueryEnd is called when the answer is there and nobody has seen it.
+func (s *slowAnswers) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(isLease{}) != nil {
+		<-time.After(s.by)
+	}
+}
+
+// TestASlowAnswerExtendsTheLeaseFromItsSending: the row lapses a lease after the renewal
+// was carried out, however late the answer is. A member that counted from the receipt
+// would count itself live after that.
+func TestASlowAnswerExtendsTheLeaseFromItsSending(t *testing.T) {
+	const lease = 6 * time.Second
+	slow := &slowAnswers{by: lease / 4}
+	cfg := pgtest.New(t).System(t).Config()
+	cfg.ConnConfig.Tracer = slow
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	m := join(t, pool, Config{Lease: lease})
+	for n, what := range []string{"joined", "renewed", "renewed again"} {
+		if n > 0 {
+			before := m.Deadline()
+			within(t, 2*lease, what, func() bool { return m.Deadline().After(before) })
+		}
+		deadline := m.Deadline()
+		slow.mu.Lock()
+		sent := slow.sent[n]
+		slow.mu.Unlock()
+		if late := deadline.Sub(sent.Add(lease)); late > 0 {
+			t.Errorf("%s, it counts itself live for %s longer than its row says", what, late)
+		}
 	}
 }
