@@ -28,7 +28,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Addr != "127.0.0.1:8080" || c.PublicURL != "http://127.0.0.1:8080" || c.Production || c.DataDir != "./data" ||
-		c.RateCapacity != 120 || c.RateRefill != 20 || c.Heartbeat != 15*time.Second || c.RunConcurrency != 0 || c.Lease != 3*time.Second {
+		c.RateCapacity != 120 || c.RateRefill != 20 || c.Heartbeat != 15*time.Second || c.RunConcurrency != 0 || c.Lease != 3*time.Second ||
+		c.DrainTimeout != 30*time.Second {
 		t.Errorf("%+v", c)
 	}
 }
@@ -47,11 +48,11 @@ func TestFlagGoesBeforeEnvironmentBeforeDefault(t *testing.T) {
 func TestWrongValuesAreNamedTogetherAndSecretsAreNotShown(t *testing.T) {
 	_, err := loaded(t, map[string]string{"SVC_ADDR": "nowhere", "SVC_RATE_CAPACITY": "0", "SVC_MASTER_KEY": "hunter2",
 		"SVC_OUTBOUND_ALLOW": "localhost", "SVC_ENV": "prod", "SVC_SSE_HEARTBEAT": "1us", "SVC_RUN_CONCURRENCY": "-1", "SVC_CLUSTER_ADDR": "x",
-		"SVC_CLUSTER_LEASE": "2ns", "SVC_WEBHOOK_TIMEOUT": "301s", "SVC_WEBHOOK_BACKOFF": "0s"})
+		"SVC_CLUSTER_LEASE": "2ns", "SVC_DRAIN_TIMEOUT": "0s", "SVC_WEBHOOK_TIMEOUT": "301s", "SVC_WEBHOOK_BACKOFF": "0s"})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE", "SVC_WEBHOOK_TIMEOUT", "SVC_WEBHOOK_BACKOFF"} {
+	for _, name := range []string{"SVC_ADDR", "SVC_RATE_CAPACITY", "SVC_MASTER_KEY", "SVC_OUTBOUND_ALLOW", "SVC_ENV", "SVC_SSE_HEARTBEAT", "SVC_RUN_CONCURRENCY", "SVC_CLUSTER_ADDR", "SVC_CLUSTER_LEASE", "SVC_DRAIN_TIMEOUT", "SVC_WEBHOOK_TIMEOUT", "SVC_WEBHOOK_BACKOFF"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not named in: %v", name, err)
 		}

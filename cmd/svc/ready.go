@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"agentsvc/cluster/membership"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/pg"
@@ -28,7 +26,7 @@ type probe struct {
 	kept   []*pg.Pool // whose connections are dropped after a failure
 
 	turn chan struct{} // capacity 1: held by the look under way; guards the fields below
-	conn *pgxpool.Conn
+	conn *pg.Conn
 	sick bool
 	at   time.Time // when the last look began
 	err  error     // what it found

@@ -25,6 +25,9 @@ const connectTimeout = 5 * time.Second
 // Pool is what Open makes; whoever only hands pools on names it by this.
 type Pool = pgxpool.Pool
 
+// Conn is a connection of a Pool that somebody holds.
+type Conn = pgxpool.Conn
+
 // Options say what a pool is for.
 type Options struct {
 	Role     Role
