@@ -51,19 +51,25 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- s.listen() }()
+	var latest time.Time // until when the node has to have stopped, where it was told to
 	if ready != nil {
 		err = ready(ctx)
 	}
 	if err == nil {
 		select {
 		case <-ctx.Done():
+			latest = time.Now().Add(c.DrainTimeout + stopTime)
 			s.finish(context.WithoutCancel(ctx), c.DrainTimeout)
 		case <-s.fenced:
 			err = errors.New("this process was declared dead by another one: ending")
 		case err = <-failed:
 		}
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	end := time.Now().Add(stopTime)
+	if !latest.IsZero() && latest.Before(end) {
+		end = latest
+	}
+	stopping, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
 	return errors.Join(err, s.stop(stopping))
 }
@@ -79,22 +85,29 @@ func warn(c *Config, log zerolog.Logger) {
 }
 
 // finish hands the node's work to the others and finishes the model turns and tool
-// calls under way, for the given time at most. A second signal ends that at once.
+// calls under way, for the given time at most. A second signal ends that at once, and so
+// does that another process has declared this one dead.
 func (s *service) finish(ctx context.Context, within time.Duration) {
+	begun := time.Now()
 	ctx, forget := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer forget()
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
+	go func() {
+		select {
+		case <-s.fenced:
+			forget()
+		case <-ctx.Done():
+		}
+	}()
 	s.log.Info().Msg("stopping: what is under way is finished; a second signal cuts it")
 	s.drain(true)
 	s.mesh.leave(ctx, s.leasePool, s.node)
-	begun := time.Now()
-	err := s.node.Finish(ctx)
-	note := s.log.Info()
-	if err != nil {
-		note = s.log.Warn().Err(err)
+	bounded, cancel := context.WithDeadline(ctx, begun.Add(within))
+	defer cancel()
+	if err := s.node.Finish(bounded); err != nil {
+		s.log.Warn().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("what is still under way is cut")
+		return
 	}
-	note.Bool("all", err == nil).Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("what was under way was finished")
+	s.log.Info().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("nothing is under way any more")
 }
 
 // newLog writes to standard error, for people on a terminal and as JSON
