@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"agentsvc/persistence/engine"
@@ -37,11 +38,12 @@ func (k *kind) sealCall(s *State, c *Call) []byte {
 }
 
 // loadCall reads a call that has begun and not ended, with what was decided
-// about it.
-func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
+// about it. Of one whose sealed value does not open it knows what the row shows.
+func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 	var v sealedCall
 	if err := k.open(s, step.Idx, step.Sealed, &v); err != nil {
-		return nil, err
+		s.damaged(err)
+		v = sealedCall{Planned: tool.Planned{Tool: step.Name}}
 	}
 	c := &Call{Idx: step.Idx, Kind: step.Kind, Began: step.BeganSeq, Status: step.Status, Plan: v.Planned, Reasoning: v.Reasoning}
 	c.Plan.Args, c.Plan.Shown = v.Args, v.Shown
@@ -50,15 +52,25 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) (*Call, error) {
 		c.Approval = &Approval{Status: a.Status, Decision: a.Decision, Feedback: a.Feedback, OnTimeout: a.OnTimeout,
 			Assignee: a.Assignee, ExpiresAt: a.ExpiresAt, Version: a.Version, Epoch: a.Epoch}
 		copy(c.Approval.Digest[:], a.Digest)
+		if c.Plan.Terms == nil {
+			c.Plan.Terms = &tool.Terms{Risk: a.Risk}
+		}
 		if a.Edited != nil {
 			edited, err := k.cfg.Sealer.Open(journal.EditedAt(s.Tenant, a.ID), a.Edited)
-			if err != nil { // the run fails: nothing fits the digest
-				k.log(k.cfg.Log.Error(), s).Err(err).Stringer("approval", a.ID).Msg("edited arguments do not open")
+			if err != nil && a.Status == lifecycle.ApprovalEdited { // while it is pending another edit may follow
+				s.damaged(fmt.Errorf("open edited arguments of approval %s: %w", a.ID, err))
 			}
 			c.Approval.Edited, c.Approval.Shown = json.RawMessage(edited), a.Shown
 		}
 	}
-	return c, nil
+	return c
+}
+
+// damaged notes the first value that could not be read.
+func (s *State) damaged(err error) {
+	if err != nil && s.Damage == "" {
+		s.Damage = err.Error()
+	}
 }
 
 // asks opens the approval of a call: its row and its timers, and reports it.

@@ -351,7 +351,7 @@ func (a *Approval) endsRun() bool {
 
 // goOn is the only way out of waiting: all approvals are decided.
 func (c *change) goOn() {
-	if c.s.Agent == nil {
+	if c.s.Agent == nil || c.s.Damage != "" {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return
 	}

@@ -137,7 +137,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 		return durable.Loaded[State]{}, problem.NotFound("run")
 	}
 	kept, err := DecodeKept(r.State)
-	if err != nil {
+	if err != nil && !errors.Is(err, errDamaged) {
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
@@ -153,6 +153,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 		s.Error = &Failure{Code: lifecycle.Failure(*r.ErrorCode), Message: *r.ErrorMessage}
 	}
 	if !s.Status.Terminal() {
+		s.damaged(err)
 		speaker, v := s.speaker()
 		if s.Agent, err = k.agents.get(ctx, version{a.Tenant, *speaker, *v}); err != nil {
 			return durable.Loaded[State]{}, err
@@ -163,11 +164,7 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 				s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.BeganSeq}
 				continue
 			}
-			call, err := k.loadCall(&s, step)
-			if err != nil {
-				return durable.Loaded[State]{}, err
-			}
-			s.Calls = append(s.Calls, call)
+			s.Calls = append(s.Calls, k.loadCall(&s, step))
 		}
 	}
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
@@ -447,10 +444,14 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 
 // logFailure logs a failed run once, behind its commit: who failed, with which code,
 // and at whose provider or tool servers. Messages may hold what people said, so they
-// are not logged.
+// are not logged. A run whose rows cannot be read is an error: someone must look.
 func (k *kind) logFailure(prev, next *State, facts []any) {
 	agent, _ := next.speaker()
-	e := k.log(k.cfg.Log.Warn(), next).Stringer("agent", agent).Str("code", string(next.Error.Code))
+	e := k.cfg.Log.Warn()
+	if next.Damage != "" {
+		e = k.cfg.Log.Error().Str("cause", next.Damage)
+	}
+	e = k.log(e, next).Stringer("agent", agent).Str("code", string(next.Error.Code))
 	if next.Agent != nil {
 		e = e.Str("provider", next.Agent.Manifest.Model.Provider)
 	}

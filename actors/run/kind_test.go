@@ -68,6 +68,7 @@ type world struct {
 	// between, where set, happens when an approval has been decided on and its run
 	// is about to be asked.
 	between func()
+	log     zerolog.Logger // of runs and approvals; zero: nothing is logged
 }
 
 // counting counts the commits that reach the database.
@@ -389,7 +390,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Log: zerolog.Nop()}
+	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Log: w.log}
 	if w.slots != nil {
 		w.slots.tell = w.node
 		cfg.Slots, cfg.TakeSlot = w.slots, w.slots.Take
@@ -399,7 +400,7 @@ func (w *world) start() {
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
 	join := run.Join(w.node)
-	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop(),
+	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: w.log,
 		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
 			if w.between != nil {
 				w.between()

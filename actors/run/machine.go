@@ -231,7 +231,7 @@ func (c *change) clock() {
 // start takes the run out of queued and begins its first step.
 func (c *change) start() {
 	c.run()
-	if c.s.Agent == nil {
+	if c.s.Agent == nil || c.s.Damage != "" {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return
 	}
@@ -254,7 +254,7 @@ func (c *change) resume() {
 		c.cutOff(lifecycle.StepAbandoned)
 	}
 	switch {
-	case c.s.Agent == nil:
+	case c.s.Agent == nil, c.s.Damage != "":
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 	case c.overTime():
 	case len(c.s.Calls) > 0:

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +54,9 @@ type State struct {
 	// Agent is the version that speaks, nil when it cannot be run: the one that the
 	// run is pinned to, until it hands the conversation over.
 	Agent *Agent
+	// Damage says what of the run's rows could not be read, empty where all could:
+	// such a run can only fail or be cancelled.
+	Damage string
 	// Unread says that the version could not be looked up: the run is not accepted.
 	Unread bool
 	// ahead is the thread's history, where it was read ahead.
@@ -165,6 +169,9 @@ func (k Kept) Encode() []byte {
 	return b
 }
 
+// errDamaged says that a value of a run can never be read again.
+var errDamaged = errors.New("the value is damaged")
+
 // DecodeKept reads a state column. A version that came later is an error: a run
 // of a newer release is not for this one.
 func DecodeKept(b []byte) (Kept, error) {
@@ -173,7 +180,7 @@ func DecodeKept(b []byte) (Kept, error) {
 	}
 	var k kept
 	if err := json.Unmarshal(b, &k); err != nil {
-		return Kept{}, fmt.Errorf("read a run's state: %w", err)
+		return Kept{}, fmt.Errorf("read a run's state: %w: %w", errDamaged, err)
 	}
 	if k.V != keptVersion {
 		return Kept{}, fmt.Errorf("read a run's state: version %d is not known here", k.V)

@@ -97,6 +97,7 @@ type Asked struct {
 	Shown     json.RawMessage
 	Digest    []byte // of the arguments to call
 	OnTimeout string
+	Risk      lifecycle.Risk
 	Assignee  lifecycle.Role // since it was escalated the higher one
 	ExpiresAt time.Time
 	Version   int64
@@ -199,6 +200,7 @@ type openRow struct {
 	decisions        json.RawMessage // of an edited approval
 	digest           []byte
 	feedback, expiry *string
+	risk             *lifecycle.Risk
 	assignee         *lifecycle.Role
 	expires          *time.Time
 	version, epoch   *int64
@@ -206,7 +208,7 @@ type openRow struct {
 
 func (o *openRow) columns() []any {
 	return []any{&o.idx, &o.kind, &o.name, &o.status, &o.began, &o.sealed,
-		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.assignee, &o.expires, &o.version, &o.epoch}
+		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.risk, &o.assignee, &o.expires, &o.version, &o.epoch}
 }
 
 // step is the step of a row that has one.
@@ -216,7 +218,7 @@ func (o *openRow) step() (OpenStep, error) {
 		return step, nil
 	}
 	asked := &Asked{ID: *o.approval, Status: *o.decided, Edited: o.edited, Digest: o.digest, OnTimeout: *o.expiry,
-		Assignee: *o.assignee, ExpiresAt: *o.expires, Version: *o.version, Epoch: *o.epoch}
+		Risk: *o.risk, Assignee: *o.assignee, ExpiresAt: *o.expires, Version: *o.version, Epoch: *o.epoch}
 	if o.decision != nil {
 		asked.Decision = *o.decision
 	}

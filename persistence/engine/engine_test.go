@@ -118,7 +118,7 @@ func TestOpenSteps(t *testing.T) {
 	digest := sha256.Sum256([]byte("x"))
 	step := func(idx int, status lifecycle.StepStatus, asked *Asked) OpenStep {
 		if asked != nil {
-			asked.ExpiresAt = expires
+			asked.ExpiresAt, asked.Risk = expires, lifecycle.RiskLow
 			if asked.Assignee == "" {
 				asked.Assignee = lifecycle.RoleAdmin
 			}

@@ -17,7 +17,7 @@ FROM runs WHERE tenant_id = $1 AND id = $2
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
        a.id, a.status, a.decision, a.feedback, CASE WHEN a.status IN ('pending', 'edited') THEN a.edited END,
        CASE WHEN a.status IN ('pending', 'edited') AND a.edited IS NOT NULL THEN a.decisions END,
-       a.digest, a.on_timeout, a.assignee_role, a.expires_at, a.version, a.owner_epoch
+       a.digest, a.on_timeout, a.risk, a.assignee_role, a.expires_at, a.version, a.owner_epoch
 FROM run_steps s
 LEFT JOIN LATERAL (SELECT * FROM approvals WHERE run_id = $2 AND step_idx = s.idx AND (tenant_id = $1) IS TRUE LIMIT 1) a ON s.status = 'waiting'
 WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.idx >= (SELECT r.steps - 128 FROM runs r WHERE r.tenant_id = $1 AND r.id = $2)
