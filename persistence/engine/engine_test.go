@@ -290,3 +290,5 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 		t.Error("manifest", got, err)
 	}
 }
+
+func TestQueriesNameTheirTenant(t *testing.T) { pgtest.Tenants(t, queries, nil) }

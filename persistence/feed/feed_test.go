@@ -682,3 +682,36 @@ func TestAPassReadsItsShardsOnly(t *testing.T) {
 		})
 	}
 }
+
+// The sweep's queries are of all tenants. What they join names the tenant all the same.
+func TestQueriesNameTheirTenant(t *testing.T) {
+	due, old, invariant := "timers of all tenants come due", "retention is of all tenants; rows are changed by their ctid", "doctor looks at all tenants"
+	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
+		"claim_timers":    {Why: due, Scans: []string{"timers"}},
+		"claimed_foreign": {Why: due, Scans: []string{"timers"}},
+		"foreign_timers":  {Why: due, Scans: []string{"timers"}},
+		"release_timers":  {Why: due, Scans: []string{"timers"}},
+		"open_runs":       {Why: "a node takes up the open runs of its shards", Scans: []string{"r"}},
+		"due_endpoints":   {Why: "an endpoint's id is its own over all tenants", Scans: []string{"d", "d_1"}},
+		"erase_whose":     {Why: "deleted end users of all tenants are erased", Scans: []string{"end_users"}},
+
+		"drop_idempotency": {Why: old, Scans: []string{"idempotency", "idempotency_1"}},
+		"drop_deliveries":  {Why: old, Scans: []string{"webhook_deliveries", "webhook_deliveries_1"}},
+		"drop_sessions":    {Why: old, Scans: []string{"sessions", "sessions_1"}},
+		"drop_login_links": {Why: old, Scans: []string{"login_links", "login_links_1"}},
+		"drop_unheard":     {Why: old, Scans: []string{"webhooks", "webhook_deliveries_1"}},
+		"drop_listeners":   {Why: old, Scans: []string{"webhooks", "e"}},
+		"end_disabled":     {Why: old, Scans: []string{"webhooks", "webhook_deliveries_1"}},
+
+		"doctor_running_without_step":          {Why: invariant, Scans: []string{"r"}},
+		"doctor_ended_with_open_step":          {Why: invariant, Scans: []string{"r"}},
+		"doctor_step_gap":                      {Why: invariant, Scans: []string{"r"}},
+		"doctor_succeeded_without_reply":       {Why: invariant, Scans: []string{"r"}},
+		"doctor_overdue_timers":                {Why: invariant, Scans: []string{"timers"}},
+		"doctor_stuck_queue":                   {Why: invariant, Scans: []string{"r"}},
+		"doctor_waiting_for_nobody":            {Why: invariant, Scans: []string{"r"}},
+		"doctor_waiting_step_without_approval": {Why: invariant, Scans: []string{"r"}},
+		"doctor_pending_without_waiting_run":   {Why: invariant, Scans: []string{"a"}},
+		"doctor_pending_without_expiry":        {Why: invariant, Scans: []string{"a"}},
+	})
+}

@@ -24,6 +24,12 @@ func TestEveryQueryIsUnderstood(t *testing.T) {
 	pgtest.Prepare(t, all)
 }
 
+func TestQueriesNameTheirTenant(t *testing.T) {
+	all := maps.Clone(queries)
+	maps.Copy(all, statements)
+	pgtest.Tenants(t, all, nil)
+}
+
 // TestEveryKindOfRowIsWritten follows one run of a thread through all its rows.
 func TestEveryKindOfRowIsWritten(t *testing.T) {
 	x := newWorld(t, nil)

@@ -718,3 +718,5 @@ func TestProcessesClaimNothingTwice(t *testing.T) {
 		t.Errorf("one process did it all: void")
 	}
 }
+
+func TestQueriesNameTheirTenant(t *testing.T) { pgtest.Tenants(t, queries, nil) }

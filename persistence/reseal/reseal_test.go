@@ -89,6 +89,16 @@ func TestQueriesParse(t *testing.T) {
 	pgtest.Prepare(t, all)
 }
 
+func TestQueriesNameTheirTenant(t *testing.T) {
+	all, beyond := map[string]string{}, map[string]pgtest.Beyond{}
+	for _, c := range columns {
+		page := "page of " + c.table + "." + c.name
+		all[page], beyond[page] = c.pageSQL(), pgtest.Beyond{Why: "the values of all tenants are sealed anew", Scans: []string{c.table}}
+		all["swap of "+c.table+"."+c.name] = c.swapSQL()
+	}
+	pgtest.Tenants(t, all, beyond)
+}
+
 // world is a database whose rows are sealed as the service seals them.
 type world struct {
 	t     *testing.T

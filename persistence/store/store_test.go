@@ -692,3 +692,13 @@ func BenchmarkCacheGet(b *testing.B) {
 		c.Get(k)
 	}
 }
+
+// Row-level security hides a query without its tenant: this does not.
+func TestQueriesNameTheirTenant(t *testing.T) {
+	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
+		"tenants":      {Why: "the operator's list of tenants", Scans: []string{"tenants"}},
+		"hook":         {Why: "a hook's URL names no tenant; its id is its own over all tenants", Scans: []string{"triggers"}},
+		"embed_access": {Why: "a browser's call names no tenant; a key's id is its own over all tenants", Scans: []string{"k"}},
+		"users_login":  {Why: "a login that names no tenant looks for the e-mail in all of them", Scans: []string{"users"}},
+	})
+}
