@@ -32,6 +32,7 @@ var scenarios = []struct {
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
 	{"webhooks", "a backlog of webhook deliveries, and healthy endpoints beside a dead and a slow one", benchWebhooks},
 	{"embed", "streams and messages of visitors", benchEmbed},
+	{"overload", "posts from more clients than can be served", benchOverload},
 	{"cluster", "three nodes against one, and a request through another node than the owner", benchCluster},
 	{"quiet", "a quiet tenant beside one that floods", benchQuiet},
 	{"soak", "three nodes under an even load: does anything grow", benchSoak},

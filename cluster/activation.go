@@ -39,6 +39,8 @@ type Context interface {
 	Self() Address
 	// HasSender reports whether somebody waits for a reply.
 	HasSender() bool
+	// Deadline is when the asker stops waiting; zero without an asker.
+	Deadline() time.Time
 	// Reply answers the asker; an error is returned to it as the error. Without
 	// an asker, and after the first call, it does nothing. An asker that was not
 	// answered when Receive returns gets nil.
@@ -72,12 +74,12 @@ type addressed struct {
 // it is not used again.
 type request struct {
 	msg   any
+	until time.Time // when the asker gives up at the latest
 	out   chan any
 	timer *time.Timer
 	gone  atomic.Bool // the asker gave up
 
 	// Of an asker on another member, instead of out, timer and gone.
-	until time.Time
 	reply func(any)
 }
 
@@ -168,6 +170,13 @@ func (a *activation) leave() {
 func (a *activation) keeper() Keeper {
 	k, _ := a.behavior.(Keeper)
 	return k
+}
+
+func (a *activation) Deadline() time.Time {
+	if a.cur == nil {
+		return time.Time{}
+	}
+	return a.cur.until
 }
 
 func (a *activation) Self() Address {

@@ -503,11 +503,12 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 	r := requests.Get().(*request)
 	r.msg = msg
 	var expired <-chan time.Time
-	var until time.Time
-	if _, ok := ctx.Deadline(); !ok {
+	until, ok := ctx.Deadline()
+	if !ok {
 		r.timer.Reset(DefaultTimeout)
 		expired, until = r.timer.C, time.Now().Add(DefaultTimeout)
 	}
+	r.until = until
 	back := firstBackoff
 	for {
 		v, waiting, err := n.attempt(ctx, expired, until, a, r)

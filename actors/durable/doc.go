@@ -38,6 +38,7 @@
 //	journal.ErrReplay       as it is: nothing happened, the first answer stands
 //	journal.ErrRefused      what the machine decides on Refused, else an internal error
 //	journal.ErrUnavailable  UNAVAILABLE: nothing happened
+//	journal.ErrWithdrawn    UNAVAILABLE: nothing happened, and the activation goes on
 //	journal.ErrUnsettled    UNAVAILABLE: it may have happened
 //	journal.ErrFenced       UNAVAILABLE: it may have happened; this process ends
 //

@@ -273,8 +273,13 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		}
 		return false, nil
 	}
-	switch err := h.commit(m, &d, now); {
+	switch err := h.commit(c, m, &d, now); {
 	case err == nil:
+	case errors.Is(err, journal.ErrWithdrawn) && answer && c.HasSender() && h.from != seeded:
+		// Nothing was sent: the row is as it was, and only this message came too late.
+		h.k.metrics.decided("withdrawn")
+		c.Reply(problem.Unavailable("The node has too much new work.", retryAfter))
+		return false, nil
 	case errors.Is(err, journal.ErrReplay):
 		h.k.metrics.decided("replayed")
 		c.Reply(err)
@@ -283,7 +288,7 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		errors.Is(err, journal.ErrRefused) && h.from == starting && !h.none: // most likely the row is there
 		return false, fmt.Errorf("%w: %w", errOld, err)
 	case errors.Is(err, journal.ErrRefused):
-		if d, err = h.refused(m, err, now); err != nil {
+		if d, err = h.refused(c, m, err, now); err != nil {
 			return false, err
 		}
 	default:
@@ -310,7 +315,7 @@ func (e refusal) Unwrap() error { return e.error }
 
 // refused tells the machine once that the rows of its decision on m are not to
 // be had, and commits what it decides instead.
-func (h *Host[S]) refused(m any, cause error, now time.Time) (Decision[S], error) {
+func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) (Decision[S], error) {
 	h.log(h.k.cfg.Log.Warn()).Err(cause).Type("msg", m).Msg("rows refused, machine is told")
 	msg := Refused{Msg: m, Cause: cause.Error()}
 	d, err := h.k.Machine.Decide(h.row.State, msg, now)
@@ -320,18 +325,19 @@ func (h *Host[S]) refused(m any, cause error, now time.Time) (Decision[S], error
 	if !d.Changed {
 		return d, refusal{cause}
 	}
-	if err = h.commit(msg, &d, now); errors.Is(err, journal.ErrRefused) {
+	if err = h.commit(c, msg, &d, now); errors.Is(err, journal.ErrRefused) {
 		return d, refusal{err}
 	}
 	return d, err
 }
 
 // commit makes d durable. Not even a drain cuts it short: an outcome that is
-// known is worth the wait.
-func (h *Host[S]) commit(m any, d *Decision[S], now time.Time) error {
+// known is worth the wait. New work that cannot be written before the asker's deadline is
+// not sent.
+func (h *Host[S]) commit(c cluster.Context, m any, d *Decision[S], now time.Time) error {
 	op := id.OpID{UUID: id.New(h.addr.Shard())}
 	w := h.k.Rows(h.addr, h.row, *d, m, op, now)
-	w.Op, w.Tenant, w.Shard = op, h.addr.Tenant, h.addr.Shard()
+	w.Op, w.Tenant, w.Shard, w.Until = op, h.addr.Tenant, h.addr.Shard(), c.Deadline()
 	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
 	defer cancel()
 	if h.k.Commit != nil {

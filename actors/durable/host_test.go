@@ -163,6 +163,7 @@ func TestWhatACommitEndsWith(t *testing.T) {
 	}{
 		{"a replayed key is replied as it is, state unchanged", journal.ErrReplay, false, journal.ErrReplay, false, true},
 		{"no storage is UNAVAILABLE with Retry-After", journal.ErrUnavailable, false, unavailable, true, false},
+		{"withdrawn new work is UNAVAILABLE with Retry-After, state unchanged", journal.ErrWithdrawn, false, unavailable, true, true},
 		{"an open outcome is UNAVAILABLE with Retry-After", journal.ErrUnsettled, true, unavailable, true, false},
 		{"a fenced process answers UNAVAILABLE", journal.ErrFenced, false, unavailable, true, false},
 		{"an unknown failure answers UNAVAILABLE", errors.New("disk on fire"), false, unavailable, true, false},
@@ -196,6 +197,45 @@ func TestWhatACommitEndsWith(t *testing.T) {
 				t.Fatalf("counted %d", s.Count)
 			}
 		})
+	}
+}
+
+// The writer is told until when the asker waits, so that it does not send what would come
+// too late.
+func TestTheAskersDeadlineReachesTheWriter(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	got := make(chan time.Time, 1)
+	k := toyKind(m, newWorld())
+	k.Commit = func(ctx context.Context, w Writer, _ cluster.Address, _ Loaded[ledger], _ *Decision[ledger], msg any, c *journal.Commit) error {
+		if _, ok := msg.(add); ok {
+			got <- c.Until
+		}
+		return w.Do(ctx, c)
+	}
+	n := node(t, host(k, m, Config{}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := n.Ask(ctx, a, add{ID: "x", N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if want, _ := ctx.Deadline(); !(<-got).Equal(want) {
+		t.Error("the context's deadline did not arrive")
+	}
+	before := time.Now()
+	if _, err := n.Ask(t.Context(), a, add{ID: "y", N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if until := <-got; until.Before(before.Add(cluster.DefaultTimeout)) || until.After(time.Now().Add(cluster.DefaultTimeout)) {
+		t.Errorf("without a deadline: %v", until.Sub(before))
+	}
+	n.Receive(a, add{ID: "z", N: 1}, before.Add(time.Hour), func(any) {})
+	if until := <-got; !until.Equal(before.Add(time.Hour)) {
+		t.Errorf("of an asker on another node: %v", until.Sub(before))
+	}
+	n.Tell(a, add{ID: "v", N: 1})
+	if until := <-got; !until.IsZero() {
+		t.Errorf("of what was told: %v", until)
 	}
 }
 

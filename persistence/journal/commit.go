@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"agentsvc/schemas/id"
@@ -27,6 +28,9 @@ var (
 	// ErrUnavailable: the database cannot be reached or is full; nothing of
 	// this commit was written.
 	ErrUnavailable = errors.New("journal: storage is not available")
+	// ErrWithdrawn is an ErrUnavailable of new work that was not sent: its caller left, or
+	// it could not have been written before its caller's deadline. The database may be well.
+	ErrWithdrawn = fmt.Errorf("%w: withdrawn before it was sent", ErrUnavailable)
 	// ErrUnsettled: the caller's deadline passed while the commit was under way.
 	ErrUnsettled = errors.New("journal: the outcome is not known yet")
 )
@@ -37,7 +41,10 @@ type Commit struct {
 	Op     id.OpID
 	Tenant id.TenantID
 	Shard  id.Shard // of the deciding entity
-	New    bool     // new work: waits behind accepted work and may be withdrawn at the caller's deadline
+	New    bool     // new work: waits behind accepted work and may be withdrawn before it is sent
+	// Until is when the caller of new work stops waiting, if that is before the end of Do's
+	// context. Zero: it is not.
+	Until time.Time
 
 	Idempotency *Idempotency
 	NewThread   *ThreadInsert // a thread begins

@@ -30,9 +30,12 @@
 // A flush is one round trip (docs/adr/0022): the statements and the end of the
 // transaction go out together, and it is the database that refuses the whole of it
 // when a row that must take effect does not. COMMIT has a round trip of its own
-// where something has to be looked at before: whether the callers of new work are
-// still there, or how many rows a Statement with Swap affected. There is no COPY:
+// only to count the rows that a Statement with Swap affected. There is no COPY:
 // the database refuses it on tables with row-level security.
+//
+// Overload (docs/adr/0040): new work whose caller will have stopped waiting before it
+// can be written is withdrawn before it is sent. What was sent is written, whoever
+// leaves: a caller that leaves never voids a flush.
 //
 // Loss: while the database cannot serve, accepted work waits and new work is
 // refused. When a connection is lost after the end of a transaction was sent, the

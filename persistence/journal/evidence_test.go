@@ -146,7 +146,7 @@ func (x *world) flushOf(l *lane, commits []*Commit) []error {
 	entries := make([]*entry, len(commits))
 	l.mu.Lock() // the lane takes all of them or none
 	for i, c := range commits {
-		entries[i] = newEntry(c)
+		entries[i] = newEntry(x.t.Context(), c)
 		entries[i].queued = true
 		x.w.routes.enter(c, l)
 		l.accepted = append(l.accepted, entries[i])

@@ -26,10 +26,9 @@ const (
 	gone              // no database; nothing was written
 	unknown           // no database; the end of the transaction was under way
 	fenced            // the own process is dead
-	withdrawn         // somebody left new work behind before COMMIT was sent
 )
 
-var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "busy", gone: "gone", unknown: "unknown", fenced: "fenced", withdrawn: "withdrawn"}
+var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "busy", gone: "gone", unknown: "unknown", fenced: "fenced"}
 
 // outcome is a verdict and what it stands on.
 type outcome struct {
@@ -61,7 +60,13 @@ func (l *lane) flush(batch []*entry) {
 }
 
 func (l *lane) write(batch []*entry) {
-	for again := 0; len(batch) > 0; {
+	for again, first := 0, true; ; first = false {
+		if !first {
+			batch = l.resume(batch)
+		}
+		if len(batch) == 0 {
+			return
+		}
 		out := l.transact(batch)
 		if out.verdict != committed {
 			l.w.metrics.redone.WithLabelValues(verdictLabel[out.verdict]).Inc()
@@ -130,9 +135,6 @@ func (l *lane) write(batch []*entry) {
 			}
 			l.halve(batch)
 			return
-		case withdrawn:
-			l.up()
-			batch = l.resume(batch)
 		case gone:
 			l.broken(out.err)
 			if batch = l.await(batch); batch == nil {
@@ -153,7 +155,6 @@ func (l *lane) write(batch []*entry) {
 				l.answerWritten(batch)
 				return
 			}
-			batch = l.resume(batch)
 			if out.late && l.lessAtOnce(batch) {
 				return
 			}
@@ -176,8 +177,8 @@ func (l *lane) lessAtOnce(batch []*entry) bool {
 
 // halve writes the halves one after the other, so that order stays.
 func (l *lane) halve(batch []*entry) {
-	l.write(batch[:len(batch)/2])
-	l.write(batch[len(batch)/2:])
+	l.write(l.resume(batch[:len(batch)/2]))
+	l.write(l.resume(batch[len(batch)/2:]))
 }
 
 // await holds batch until there is a database; nil: nothing is left to write.
@@ -241,18 +242,14 @@ func (l *lane) transact(batch []*entry) outcome {
 	l.sent++
 	p := l.conn.raw.PgConn().StartPipeline(ctx)
 	defer p.Close()
-	apart := l.apart(batch, texts)
+	apart := l.apart(texts)
 	out = l.send(p, texts, apart)
 	if apart && out.verdict == committed {
 		if l.w.hooks.beforeCommit != nil {
 			l.w.hooks.beforeCommit(l.conn.backend.pid)
 		}
 		failpoint.Hit(pointAfterStatements)
-		if l.leftBehind(batch) {
-			out.verdict = withdrawn
-		} else {
-			out = commit(p)
-		}
+		out = commit(p)
 	}
 	switch out.verdict {
 	case committed:
@@ -264,6 +261,7 @@ func (l *lane) transact(batch []*entry) outcome {
 			l.kept = l.sent
 		}
 		took := l.w.cfg.Now().Sub(start)
+		l.each = took / time.Duration(len(batch))
 		l.w.metrics.flushed(len(batch), took)
 		l.w.turns.flushed(len(batch), took)
 		return out
@@ -283,21 +281,11 @@ func (l *lane) transact(batch []*entry) outcome {
 	return out
 }
 
-// apart reports whether COMMIT needs a round trip of its own: to look whether the
-// callers of new work are still there, as late as can be, or to count the rows of
+// apart reports whether COMMIT needs a round trip of its own: to count the rows of
 // a Statement, which does not raise an error when it misses.
-func (l *lane) apart(batch []*entry, texts []text) bool {
+func (l *lane) apart(texts []text) bool {
 	return l.w.hooks.beforeCommit != nil || l.w.hooks.apart ||
-		slices.ContainsFunc(batch, func(e *entry) bool { return e.c.New }) ||
 		slices.ContainsFunc(texts, func(t text) bool { return t.swap && !t.raises })
-}
-
-// leftBehind reports whether the caller of new work in batch has left: nobody
-// would be told that it was accepted, so it is not.
-func (l *lane) leftBehind(batch []*entry) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(batch, func(e *entry) bool { return e.c.New && e.abandoned })
 }
 
 // text is a Statement ready to be sent.

@@ -29,20 +29,28 @@ const (
 
 // entry is a commit on its way.
 type entry struct {
-	c    *Commit
-	size int
-	done chan error // capacity 1: the lane never waits for a caller
+	c     *Commit
+	size  int
+	until time.Time  // of new work: nobody waits for its answer any more; zero: never
+	done  chan error // capacity 1: the lane never waits for a caller
 
 	// Guarded by the lane's mutex.
 	queued    bool // in the lane's queue, or held by a lane that has no database
 	abandoned bool // its caller has left
+	fits      bool // new work that may go with the next flush
 }
 
 var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1)} }}
 
-func newEntry(c *Commit) *entry {
+func newEntry(ctx context.Context, c *Commit) *entry {
 	e := entries.Get().(*entry)
-	e.c, e.size, e.queued, e.abandoned = c, c.size(), false, false
+	e.c, e.size, e.until, e.queued, e.abandoned = c, c.size(), time.Time{}, false, false
+	if c.New {
+		e.until = c.Until
+		if end, ok := ctx.Deadline(); ok && (e.until.IsZero() || end.Before(e.until)) {
+			e.until = end
+		}
+	}
 	return e
 }
 
@@ -78,6 +86,7 @@ type lane struct {
 	sent     int64         // flushes, also those that failed: the number of the last one
 	kept     int64         // the evidence of earlier flushes is deleted
 	patience time.Duration // with a flush; see lessAtOnce
+	each     time.Duration // how long the last flush took for each of its commits
 	rows     *rows
 	batch    []*entry
 	later    []*entry
@@ -244,6 +253,49 @@ func (l *lane) check() {
 	}
 }
 
+// late reports whether e's caller will most likely have stopped waiting when a flush of n
+// commits that is sent now is written. It may take twice as long as the last one did.
+func (l *lane) late(e *entry, now time.Time, n int) bool {
+	return !e.until.IsZero() && e.until.Sub(now) <= 2*time.Duration(n)*l.each
+}
+
+// shed withdraws the new work that nobody waits for any more, and marks up to n others that
+// can be written in time beside so much accepted work, the oldest first. The flush is as
+// large as it can be for the newest to be in time: the fewer it has, the sooner it is
+// written. Where all would be too late the newest one goes alone, and shows how long a
+// flush takes now. The lock is held.
+func (l *lane) shed(n, accepted int) {
+	now := time.Now()
+	kept := l.fresh[:0]
+	for _, e := range l.fresh {
+		if !e.until.IsZero() && !now.Before(e.until) {
+			e.queued = false
+			l.answer(e, ErrWithdrawn)
+			continue
+		}
+		e.fits = false
+		kept = append(kept, e)
+	}
+	l.w.metrics.queue.WithLabelValues("new").Sub(float64(len(l.fresh) - len(kept)))
+	clear(l.fresh[len(kept):])
+	l.fresh = kept
+	fit := 0
+	for i := len(kept) - 1; i >= 0 && fit < n; i-- {
+		if !l.late(kept[i], now, accepted+fit+1) {
+			fit++
+		}
+	}
+	for i, left := 0, fit; i < len(kept) && left > 0; i++ {
+		if !l.late(kept[i], now, accepted+fit) {
+			kept[i].fits = true
+			left--
+		}
+	}
+	if fit+accepted == 0 && len(kept) > 0 {
+		kept[len(kept)-1].fits = true
+	}
+}
+
 // take takes the next flush's commits out of the queues: accepted work first,
 // with a share left for new work. Of two commits that must not meet in one flush
 // the later stays, and all that follow it on the same entities. last says that
@@ -260,6 +312,7 @@ func (l *lane) take() (batch []*entry, last bool) {
 		acceptedBytes -= maxFlushBytes / freshShare
 	}
 	l.accepted = l.takeFrom(l.accepted, maxFlush-share, acceptedBytes, &bytes, "accepted")
+	l.shed(maxFlush-len(l.batch), len(l.batch))
 	l.fresh = l.takeFrom(l.fresh, maxFlush-len(l.batch), maxFlushBytes, &bytes, "new")
 	return l.batch, l.stopping && len(l.accepted)+len(l.fresh) == 0
 }
@@ -282,7 +335,7 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 				continue
 			}
 		}
-		if l.meets(e.c) {
+		if e.c.New && !e.fits || l.meets(e.c) {
 			l.later = append(l.later, e)
 			continue
 		}
@@ -330,11 +383,13 @@ func (l *lane) hold(batch []*entry) {
 	}
 }
 
-// resume takes held entries again; new work whose caller has left is dropped:
-// nobody was told that it exists.
+// resume takes entries again, of which nothing is written and nothing under way: those that
+// were held, or a flush that the database has refused. New work whose caller has left is
+// dropped, and what is late is withdrawn.
 func (l *lane) resume(batch []*entry) []*entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	kept := batch[:0]
 	for _, e := range batch {
 		if e.c.New && e.abandoned {
@@ -342,6 +397,10 @@ func (l *lane) resume(batch []*entry) []*entry {
 			continue
 		}
 		e.queued = false
+		if l.late(e, now, len(batch)) {
+			l.answer(e, ErrWithdrawn)
+			continue
+		}
 		kept = append(kept, e)
 	}
 	return kept

@@ -74,6 +74,8 @@ func outcomeLabel(err error) string {
 		return "fenced"
 	case errors.Is(err, ErrUnsettled):
 		return "unsettled"
+	case errors.Is(err, ErrWithdrawn):
+		return "withdrawn"
 	}
 	return "unavailable"
 }

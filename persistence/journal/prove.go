@@ -20,7 +20,7 @@ func (w *Writer) Prove(ctx context.Context) error {
 	for i, l := range w.lanes {
 		c := &Commit{Op: id.OpID{UUID: id.NewAnywhere()}, New: true, Statements: []Statement{{SQL: "SELECT 1"}}}
 		w.routes.force(c, l)
-		e := newEntry(c)
+		e := newEntry(ctx, c)
 		if err := l.push(e); err != nil {
 			w.routes.ended(c, l)
 			errs = append(errs, err)

@@ -601,13 +601,14 @@ func TestNothingStaysCounted(t *testing.T) {
 		close(gate)
 		x.rested()
 	})
-	t.Run("withdrawn while it was held for storage", func(t *testing.T) {
+	heldForStorage := func(t *testing.T, apart bool, want error) {
 		t.Parallel()
 		cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
 		x := worldIn(t, &cluster.DB, func(c *Config) { c.Lanes = 1 })
+		x.w.hooks.apart = apart
 		cluster.Crash(t)
 		var first *error // of the commit's flush; the next one is of a try to connect, when it is held
-		leave := x.leaver(x.accept(0), ErrUnavailable, func() bool {
+		leave := x.leaver(x.accept(0), want, func() bool {
 			err := x.w.lanes[0].down.Load()
 			if first == nil {
 				first = err
@@ -618,7 +619,9 @@ func TestNothingStaysCounted(t *testing.T) {
 		cluster.Start(t)
 		x.rested()
 		x.must(x.accept(0))
-	})
+	}
+	t.Run("withdrawn while it was held for storage", func(t *testing.T) { heldForStorage(t, true, ErrWithdrawn) })
+	t.Run("left behind while its outcome was looked for", func(t *testing.T) { heldForStorage(t, false, ErrUnsettled) })
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
 		x := newWorld(t, nil)

@@ -157,19 +157,20 @@ func (w *Writer) Stop(ctx context.Context) error {
 }
 
 // Do writes c and answers nil when it is durable. The errors are those of this
-// package, wrapped. At the end of ctx new work that was not sent yet is
-// withdrawn: ErrUnavailable. Accepted work stays queued, and work that was sent
-// is settled by the writer: both are ErrUnsettled. New work that was sent is
-// written only if COMMIT was on its way.
+// package, wrapped. New work is withdrawn before it is sent where it would be written
+// after the deadline of ctx, or after c.Until, and where ctx ends: ErrWithdrawn.
+// Accepted work stays queued at the end of ctx, and work that was sent is written and
+// settled by the writer: both are ErrUnsettled. A caller that leaves never
+// changes what becomes of the others' commits.
 func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if w.fenced.Load() {
 		return w.count(ErrFenced)
 	}
 	if err := ctx.Err(); err != nil {
-		return w.count(fmt.Errorf("%w: %w", ErrUnavailable, err))
+		return w.count(fmt.Errorf("%w: %w", ErrWithdrawn, err))
 	}
 	l := w.routes.of(c)
-	e := newEntry(c)
+	e := newEntry(ctx, c)
 	if err := l.push(e); err != nil {
 		w.routes.ended(c, l)
 		return w.count(err)
@@ -181,7 +182,7 @@ func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	case <-ctx.Done():
 	}
 	if l.withdraw(e) {
-		return w.count(fmt.Errorf("%w: withdrawn: %w", ErrUnavailable, ctx.Err()))
+		return w.count(fmt.Errorf("%w: %w", ErrWithdrawn, ctx.Err()))
 	}
 	select {
 	case err := <-e.done:
