@@ -13,11 +13,11 @@ import (
 
 // What the scenario overload measures at each number of clients, and how long. The
 // saturating number is the smallest that reaches nine tenths of the peak.
-var overloadClients = []int{32, 64, 128, 256, 512, 1024, 2048, 4096}
+var overloadClients = []int{64, 256, 1024, 2048}
 
 const (
-	overloadWarm  = 2 * time.Second
-	overloadFor   = 6 * time.Second
+	overloadRamp  = 4 * time.Second // until as many posts are answered as come
+	overloadFor   = 5 * time.Second
 	overloadFloor = 0.8 // of the peak, at four times the saturating number
 	saturated     = 0.9
 	// A refused client waits for as long as it is told, at most.
@@ -44,13 +44,13 @@ func benchOverload(ctx context.Context, b *bed) error {
 	}
 	b.http = newClient()
 	b.http.MaxConnsPerHost = 2 * overloadClients[len(overloadClients)-1]
-	if _, err := b.overload(ctx, threads[:256], overloadWarm); err != nil {
+	if _, err := b.overload(ctx, threads[:256]); err != nil {
 		return err
 	}
 	var points []overloadPoint
 	peak := 0.0
 	for _, n := range overloadClients {
-		p, err := b.overload(ctx, threads[:n], overloadFor)
+		p, err := b.overload(ctx, threads[:n])
 		if err != nil {
 			return err
 		}
@@ -78,16 +78,17 @@ func benchOverload(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// overload posts with one client for each thread for so long.
-func (b *bed) overload(ctx context.Context, threads []string, lasts time.Duration) (overloadPoint, error) {
+// overload posts with one client for each thread, and counts what is answered after the
+// ramp.
+func (b *bed) overload(ctx context.Context, threads []string) (overloadPoint, error) {
 	p := overloadPoint{clients: len(threads)}
 	var mu sync.Mutex // guards the fields below and p
 	var took []time.Duration
 	var failed error
 	var refused, other atomic.Int64
-	ctx, stop := context.WithTimeout(ctx, lasts)
+	ctx, stop := context.WithTimeout(ctx, overloadRamp+overloadFor)
 	defer stop()
-	start := time.Now()
+	start := time.Now().Add(overloadRamp)
 	var wg sync.WaitGroup
 	for _, thread := range threads {
 		wg.Go(func() {
@@ -98,7 +99,7 @@ func (b *bed) overload(ctx context.Context, threads []string, lasts time.Duratio
 				case err != nil:
 					failed = errors.Join(failed, err)
 				case code == fasthttp.StatusAccepted:
-					if ctx.Err() == nil { // else it was answered too late to count
+					if ctx.Err() == nil && time.Now().After(start) {
 						took = append(took, took1)
 					}
 				case code == fasthttp.StatusServiceUnavailable && after > 0:
