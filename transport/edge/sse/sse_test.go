@@ -464,6 +464,62 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// narrow is a socket that takes so many bytes and no more until there is room again.
+type narrow struct {
+	room int
+	got  []byte
+}
+
+func (n *narrow) send(b []byte) (int, error) {
+	k := min(n.room, len(b))
+	n.got, n.room = append(n.got, b[:k]...), n.room-k
+	if k < len(b) {
+		return k, errFull
+	}
+	return k, nil
+}
+
+func (*narrow) want(bool) {}
+func (*narrow) close()    {}
+
+// A heartbeat that meets a full socket is left out: frames wait there already, and none
+// of them is lost or cut in two.
+func TestAHeartbeatMeetsAFullSocket(t *testing.T) {
+	s, err := New(Config{Heartbeat: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	frames := make([]*event.Frame, 3)
+	var want []byte
+	for i := range frames {
+		frames[i] = fact(t, int64(i), 20)
+		want = append(want, frames[i].Bytes()...)
+	}
+	for room := range len(frames[0].Bytes()) { // the first frame does not fit
+		sock := &narrow{room: room}
+		c := &Conn{s: s, sock: sock}
+		for _, f := range frames[:2] {
+			if !c.Send(f) {
+				t.Fatal("the stream ended")
+			}
+			c.beat()
+		}
+		sock.room = 1 << 20
+		c.mu.Lock()
+		c.flush()
+		c.mu.Unlock()
+		c.Send(frames[2])
+		if string(sock.got) != string(want) {
+			t.Fatalf("room for %d bytes: got\n%s\nwant\n%s", room, sock.got, want)
+		}
+		c.beat()
+		if string(sock.got) != string(want)+string(beatBytes) {
+			t.Fatalf("no heartbeat when the socket is free: %s", sock.got)
+		}
+	}
+}
+
 func TestHangups(t *testing.T) {
 	for name, hangUp := range map[string]func(*net.TCPConn){
 		"close":      func(c *net.TCPConn) { _ = c.Close() },
