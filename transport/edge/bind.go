@@ -1,16 +1,20 @@
 package edge
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 	"unsafe"
 
@@ -199,9 +203,8 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 				continue
 			}
 		}
-		// An id that cannot exist is an id that does not (open-parts.md,
-		// Questions settled).
-		return problem.New(problem.CodeNotFound, "There is nothing at this path.")
+		// An id that cannot exist is an id that does not (open-parts.md, Errors).
+		return f.nothing(text)
 	}
 	var wrong []problem.Field
 	if len(p.query) > 0 {
@@ -221,6 +224,30 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 		return problem.Validation(wrong...)
 	}
 	return nil
+}
+
+// nothing is the answer to a path parameter that cannot name anything.
+func (f *param) nothing(text string) *problem.Error {
+	if !clean(text) {
+		return problem.New(problem.CodeNotFound, "There is nothing at this path.")
+	}
+	what, kind := strings.ReplaceAll(f.name, "_", " "), "value"
+	if isID(f.typ) {
+		what, kind = thing(f.typ.Name()), "id"
+	}
+	return problem.New(problem.CodeNotFound, fmt.Sprintf("%s: %q is not a valid %s", what, cut(text, 64), kind))
+}
+
+// thing is what an id type names, in words: EndUserID is "end user".
+func thing(idType string) string {
+	var b strings.Builder
+	for i, r := range strings.TrimSuffix(idType, "ID") {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 func (p *plan) readQuery(query []byte, base unsafe.Pointer, wrong []problem.Field) []problem.Field {
@@ -363,6 +390,9 @@ func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	c.path.Reset()
 	c.result.Reset()
 	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
+	if bytes.Contains(b, nullWord) && v != nil {
+		p.reg.nulls(schema, p.bodyType, v, "", &c.result.Errors) // huma lets them pass where a member may be missing
+	}
 	if fields := fieldsOf(c.result.Errors); fields != nil {
 		return problem.Validation(fields...)
 	}
@@ -373,8 +403,33 @@ func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	if err == nil {
 		return nil
 	}
-	// What the schema lets pass and the type does not: an integer out of range,
-	// a date that does not exist.
+	return p.misfits(b, err)
+}
+
+var nullWord = []byte("null")
+
+// misfits says what the schema lets pass and the type does not: an integer out of
+// range, a date that does not exist. A decoder ends at the first of them, so each member
+// of the body is decoded by itself.
+func (p *plan) misfits(b []byte, err error) *problem.Error {
+	var members map[string]json.RawMessage
+	if p.bodyType.Kind() != reflect.Struct || json.Unmarshal(b, &members) != nil {
+		return misfit(err)
+	}
+	var details []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		one, _ := json.Marshal(map[string]json.RawMessage{name: members[name]})
+		if err := json.Unmarshal(one, reflect.New(p.bodyType).Interface()); err != nil && len(details) < maxComplaints {
+			details = append(details, misfit(err).Detail)
+		}
+	}
+	if len(details) < 2 {
+		return misfit(err)
+	}
+	return problem.New(problem.CodeValidation, strings.Join(details, "; "))
+}
+
+func misfit(err error) *problem.Error {
 	var own *problem.Error
 	if errors.As(err, &own) {
 		return own

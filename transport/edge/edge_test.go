@@ -422,6 +422,14 @@ func TestValidation(t *testing.T) {
 		{"integer out of range", `{` + agent + `,"count":1e30}`, "count: expected a value that fits an integer"},
 		{"number out of range", `{` + agent + `,"count":1e999}`, "count: is a number out of range"},
 		{"date", `{` + agent + `,"since":"yesterday"}`, "since: expected string to be RFC 3339 date-time"},
+		{"two wrong types", `{` + agent + `,"title":1,"count":"a"}`, "count: expected integer; title: expected string"},
+		{"two integers out of range", `{"count":1e30,` + agent + `,"other_count":1e30}`, "count: expected a value that fits an integer; other_count: expected a value that fits an integer"},
+		{"null for a text", `{` + agent + `,"title":null}`, "title: must not be null"},
+		{"null for a required id", `{"agent_id":null}`, "agent_id: must not be null"},
+		{"null for a number, a list, an enum and a pattern", `{` + agent + `,"minutes":null,"attachment_ids":null,"deliverable":null,"slug":null}`,
+			"attachment_ids: must not be null; deliverable: must not be null; minutes: must not be null; slug: must not be null"},
+		{"null in a list", `{` + agent + `,"attachment_ids":[null]}`, "attachment_ids[0]: must not be null"},
+		{"null in an object", `{` + agent + `,"nested":{"name":null}}`, "nested.name: must not be null"},
 		{"several", `{"title":"","x":1}`, "agent_id: is required; title: expected length >= 1; x: unexpected property"},
 		{"too deep", `{` + agent + `,"meta":` + deep + `}`, ""},
 	} {
@@ -447,6 +455,39 @@ func TestValidation(t *testing.T) {
 				t.Fatalf("got %d %s", a.status, a.body)
 			}
 		})
+	}
+}
+
+// open-parts.md, Errors: null is for fields that have it, and for free JSON.
+func TestNullWhereItIsAllowed(t *testing.T) {
+	w := newWorld(t)
+	for _, body := range []string{`"nested":null`, `"since":null`, `"node_id":null`, `"meta":null`, `"meta":{"a":null,"b":[null]}`, `"title":"null"`} {
+		if a := w.call("POST", "/v1/threads", `{"agent_id":"0198c0de-0000-7000-8000-000000000000",`+body+`}`); a.status != 200 {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+}
+
+// open-parts.md, Errors: a path id that is no UUID says so.
+func TestAnIDThatIsNoUUID(t *testing.T) {
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"/v1/threads/42":                               `thread: "42" is not a valid id`,
+		"/v1/threads/0198c0de":                         `thread: "0198c0de" is not a valid id`,
+		"/v1/threads/%22%0A":                           `thread: "\"\n" is not a valid id`,
+		"/v1/threads/" + strings.Repeat("%C3%A9", 100): `thread: "` + strings.Repeat("é", 32) + `…" is not a valid id`,
+		"/v1/runs/{run}/events":                        `run: "{run}" is not a valid id`,
+		"/v1/threads/%FF":                              "There is nothing at this path.",
+	} {
+		a := w.call("GET", path, "")
+		if p := a.problem(t); a.status != 404 || p.Code != "NOT_FOUND" || p.Detail != want {
+			t.Errorf("%s: %d %s, want %s", path, a.status, a.body, want)
+		}
+	}
+	for name, want := range map[string]string{"ThreadID": "thread", "EmbedKeyID": "embed key", "EndUserID": "end user"} {
+		if got := thing(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

@@ -233,6 +233,7 @@ type createThread struct {
 		Slug        string             `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$"`
 		Minutes     float64            `json:"minutes,omitempty" minimum:"0" maximum:"525600"`
 		Count       int                `json:"count,omitempty"`
+		Other       int                `json:"other_count,omitempty"`
 		Meta        json.RawMessage    `json:"meta,omitempty"`
 		Nested      *nested            `json:"nested,omitempty"`
 		Node        api.Opt[id.NodeID] `json:"node_id,omitzero"`

@@ -2,10 +2,12 @@ package edge
 
 import (
 	"encoding"
+	"encoding/json"
 	"fmt"
 	"path"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,12 +33,12 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	providerType = reflect.TypeFor[huma.SchemaProvider]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+	unmarshaler  = reflect.TypeFor[json.Unmarshaler]()
 )
 
 const schemaPrefix = "#/components/schemas/"
 
-// nullableRef marks a reference that may also be null. Validation lets a null
-// optional member pass anyway; the document says it in full.
+// nullableRef marks a reference that may also be null; the document says it in full.
 const nullableRef = "x-nullable"
 
 // registry makes the schemas. It differs from huma's in typed ids, enums that
@@ -157,6 +159,78 @@ func (r *registry) Map() map[string]*huma.Schema { return r.schemas }
 // RegisterTypeAlias implements huma.Registry; the edge has no aliases.
 func (r *registry) RegisterTypeAlias(t, _ reflect.Type) {
 	panic(fmt.Sprintf("edge: no alias for %s: types have one schema", t))
+}
+
+// nulls adds a complaint for each null in v that neither the schema nor the type t can
+// hold: a pointer and raw JSON hold it, as a member that is missing. A schema without a
+// type takes any JSON. t is nil where it does not say what is inside.
+func (r *registry) nulls(s *huma.Schema, t reflect.Type, v any, path string, errs *[]error) {
+	pointer := t != nil && t.Kind() == reflect.Pointer
+	if v == nil {
+		if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !pointer && !s.Nullable && s.Extensions[nullableRef] != true {
+			*errs = append(*errs, &huma.ErrorDetail{Location: path, Message: "must not be null"})
+		}
+		return
+	}
+	if s.Ref != "" {
+		s = r.SchemaFromRef(s.Ref)
+	}
+	if pointer {
+		t = t.Elem()
+	}
+	if t != nil && reflect.PointerTo(t).Implements(unmarshaler) {
+		t = nil
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			of := s.Properties[name]
+			if of == nil {
+				of, _ = s.AdditionalProperties.(*huma.Schema)
+			}
+			if of == nil {
+				continue
+			}
+			at := cut(name, 64)
+			if path != "" {
+				at = path + "." + at
+			}
+			r.nulls(of, memberType(t, name), member, at, errs)
+		}
+	case []any:
+		if s.Items == nil {
+			return
+		}
+		if t != nil && t.Kind() == reflect.Slice {
+			t = t.Elem()
+		} else {
+			t = nil
+		}
+		for i, item := range v {
+			r.nulls(s.Items, t, item, path+"["+strconv.Itoa(i)+"]", errs)
+		}
+	}
+}
+
+// isRaw reports whether a t is JSON as it came.
+func isRaw(t reflect.Type) bool {
+	return t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
+}
+
+// memberType is the type of the member of that name of a t, nil where t has none.
+func memberType(t reflect.Type, name string) reflect.Type {
+	switch {
+	case t == nil:
+	case t.Kind() == reflect.Map:
+		return t.Elem()
+	case t.Kind() == reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name || tag == "" && f.Name == name {
+				return f.Type
+			}
+		}
+	}
+	return nil
 }
 
 // checkable panics on what huma cannot check without panicking on bad input.
