@@ -101,7 +101,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
 		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
-		Revoker: h.revoker, Valid: h.trusted, Versions: h.versions,
+		Revoker: h.revoker, Valid: h.trusted, Versions: h.versions, Provides: c.provides,
 		WebhookURLs: urls{h.guard, true}, Deliveries: h.sent, Outbox: h.out, WebhookBackoff: c.WebhookBackoff, Hooks: h.hooks, Fired: h.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })

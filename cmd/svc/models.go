@@ -84,6 +84,19 @@ func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Mode
 	return model.Provider{Kind: own.Kind, BaseURL: own.BaseURL, APIKey: model.Secret(credentials.APIKey)}, schema.Price(own.Prices[of.Name]), nil
 }
 
+// provides says whether the deployment has a model provider of that name.
+func (c *Config) provides(name string) bool {
+	switch name {
+	case model.Simulated:
+		return true
+	case model.OpenAI:
+		return c.OpenAIKey != "" || c.OpenAIURL != ""
+	case model.Anthropic:
+		return c.AnthropicKey != "" || c.AnthropicURL != ""
+	}
+	return false
+}
+
 // attachments reads the start of attached files for models.
 type attachments struct{ blobs *blob.Dir }
 

@@ -129,6 +129,14 @@ func free(base string, taken []string) string {
 	return slug
 }
 
+// AgentSlugs are those of the slugs that agents have which are not archived.
+func (v View) AgentSlugs(ctx context.Context, slugs []string) ([]string, error) {
+	if len(slugs) == 0 {
+		return nil, nil
+	}
+	return scalars[string](ctx, v, "agents_of_slugs", v.tenant, slugs)
+}
+
 // UpdateAgent changes what the patch names.
 func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (*api.Agent, error) {
 	row, err := t.lockAgent(ctx, a)

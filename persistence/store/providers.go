@@ -23,6 +23,12 @@ func (v View) Provider(ctx context.Context, p id.ProviderID) (*api.ModelProvider
 	return found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, v, "provider", v.tenant, p))
 }
 
+// HasProvider says whether the tenant has a model provider of that slug.
+func (v View) HasProvider(ctx context.Context, slug string) (bool, error) {
+	rows, err := scalars[id.ProviderID](ctx, v, "provider_slug", v.tenant, slug)
+	return len(rows) > 0, err
+}
+
 // SealedProvider is a model provider with its credentials as they are stored.
 type SealedProvider struct {
 	ID          id.ProviderID

@@ -61,7 +61,15 @@ type AgentAnswer struct {
 	Version *AgentVersion `json:"version,omitempty" doc:"The version that the call made or published."`
 }
 
-// AgentVersionAnswer wraps a version.
+// AgentPublished answers a publish.
+type AgentPublished struct {
+	Agent    *Agent        `json:"agent"`
+	Version  *AgentVersion `json:"version" doc:"The version that was published."`
+	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`
+}
+
+// AgentVersionAnswer wraps a version that was made.
 type AgentVersionAnswer struct {
-	Version *AgentVersion `json:"version"`
+	Version  *AgentVersion `json:"version"`
+	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`
 }

@@ -45,7 +45,7 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 	manifest := map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim"}, "instructions": "You are a friendly assistant."}
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents", ID: "listAgents", Answer: listed(sampleAgent),
 		Summary: "List agents", Tag: tag, Role: lifecycle.RoleMember}, p.listAgents)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Answer: samplePublished,
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Answer: api.AgentAnswer{Agent: &sampleAgent, Version: &sampleVersion},
 		Summary:     "Make an agent",
 		Description: "With a manifest also its version 1, as a draft. A slug that is omitted is made from the name.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
@@ -59,15 +59,15 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 		Description: "It is not listed, read or started any more; its threads and runs stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveAgent)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions", ID: "listAgentVersions", Answer: listed(sampleVersion),
 		Summary: "List an agent's versions", Tag: tag, Role: lifecycle.RoleMember}, p.listVersions)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Answer: api.AgentVersionAnswer{Version: &sampleVersion},
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Answer: api.AgentVersionAnswer{Version: &sampleVersion, Warnings: []string{}},
 		Summary:     "Add a version",
-		Description: "It is a draft until it is published.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Description: "It is a draft until it is published. warnings name what of the manifest does not exist or is not granted now; none of it is an error.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"manifest": manifest}}, p.createVersion)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions/{version}", ID: "getAgentVersion", Answer: sampleVersion,
 		Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Answer: samplePublished,
 		Summary:     "Publish a version",
-		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true, Again: again(p, published)}, p.publish)
+		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back. warnings name what of the manifest does not exist or is not granted now: model provider, tool server, browser skill, knowledge base, handoff, tool. None of it is an error.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true, Again: again(p, published)}, p.publish)
 }
 
 func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
@@ -139,12 +139,17 @@ func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *create
 	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	if _, err := agent.Parse("manifest", json.RawMessage(in.Body.Manifest)); err != nil {
+	m, err := agent.Parse("manifest", json.RawMessage(in.Body.Manifest))
+	if err != nil {
 		return nil, err
 	}
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentVersionAnswer, error) {
 		_, v, err := tx.CreateVersion(ctx, in.ID, json.RawMessage(in.Body.Manifest))
-		return &api.AgentVersionAnswer{Version: v}, err
+		if err != nil {
+			return nil, err
+		}
+		warnings, err := p.warnings(ctx, tx, in.ID, m)
+		return &api.AgentVersionAnswer{Version: v, Warnings: warnings}, err
 	})
 }
 
@@ -158,10 +163,18 @@ func (p *Platform) getVersion(ctx context.Context, c *edge.Caller, in *oneVersio
 
 // publish answers when the next run of the agent takes the version, whichever
 // node accepts it.
-func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentAnswer, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentAnswer, error) {
+func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentPublished, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentPublished, error) {
 		a, v, err := tx.Publish(ctx, in.ID, in.Version)
-		return &api.AgentAnswer{Agent: a, Version: v}, err
+		if err != nil {
+			return nil, err
+		}
+		m, err := agent.Load(json.RawMessage(v.Manifest))
+		if err != nil {
+			return nil, err
+		}
+		warnings, err := p.warnings(ctx, tx, in.ID, m)
+		return &api.AgentPublished{Agent: a, Version: v, Warnings: warnings}, err
 	})
 	return told(ctx, p, published(c, in), out, err)
 }

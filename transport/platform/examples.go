@@ -55,7 +55,7 @@ var (
 		Output: sampleOutput, TokensIn: 212, TokensOut: 9, CostUSD: 0.00062, StartedAt: sampleTime, FinishedAt: &sampleEnd}
 
 	sampleAgentAnswer   = api.AgentAnswer{Agent: &sampleAgent}
-	samplePublished     = api.AgentAnswer{Agent: &sampleAgent, Version: &sampleVersion}
+	samplePublished     = api.AgentPublished{Agent: &sampleAgent, Version: &sampleVersion, Warnings: []string{`handoffs[0]: there is no agent "returns"`}}
 	sampleSecret        = "svc_0b0l3kK0LMdomncgi6e1WT_…"
 	sampleThreadCreated = api.ThreadCreated{ID: sampleThreadID}
 )
@@ -79,6 +79,7 @@ func describe(t *edge.Table) {
 	edge.Doc[api.AgentAnswer](t, "An agent, with the version that the call made or published.")
 	edge.Doc[api.AgentVersion](t, "One version of an agent.")
 	edge.Doc[api.AgentVersionCreate](t, "A version to be.")
+	edge.Doc[api.AgentPublished](t, "An agent, the version that was published, and warnings.")
 	edge.Doc[api.AgentVersionAnswer](t, "A version.")
 	edge.Doc[api.ModelProvider](t, "A model provider, without its credentials.")
 	edge.Doc[api.ModelProviderUpdated](t, "A model provider as it is now, and whether it lost its credentials.")

@@ -91,7 +91,7 @@ type Logins interface {
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
-// Config joins the routes with the rest. Everything but Revoker, Valid, Versions, Revoked,
+// Config joins the routes with the rest. Everything but Provides, Revoker, Valid, Versions, Revoked,
 // Hooks, Fired, Embeds, EndVisits and Deliveries is required.
 type Config struct {
 	Store   *store.Store
@@ -104,6 +104,8 @@ type Config struct {
 	Logins  Logins
 	// Sessions are the console sessions that this node knows.
 	Sessions *Sessions
+	// Provides says whether the deployment has a model provider of that name; nil: none.
+	Provides func(name string) bool
 	// Production turns on secure cookies.
 	Production bool
 	// PublicURL is the origin of the console.

@@ -74,7 +74,7 @@ func (p *Platform) start(ctx context.Context, c *edge.Caller, agent id.AgentID, 
 		return nil, problem.NotFound("agent")
 	}
 	if version == 0 {
-		return nil, problem.New(problem.CodeAgentNotPublished, "The agent has no published version.")
+		return nil, notPublished(problem.CodeAgentNotPublished, agent)
 	}
 	run := id.RunID{UUID: id.New(p.Actors.MintShard())}
 	out := &api.RunStarted{RunID: run}

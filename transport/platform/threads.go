@@ -66,7 +66,7 @@ func (p *Platform) createThread(ctx context.Context, c *edge.Caller, in *createT
 		return nil, problem.NotFound("agent")
 	}
 	if version == 0 {
-		return nil, problem.New(problem.CodeNotFound, "The agent has no published version. Publish one, and send the message again.")
+		return nil, notPublished(problem.CodeNotFound, in.Body.AgentID)
 	}
 	thread := id.ThreadID{UUID: id.New(p.Actors.MintShard())}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.ThreadCreated, error) {
@@ -299,11 +299,18 @@ func (p *Platform) sayTo(ctx context.Context, c *edge.Caller, thread id.ThreadID
 	return err
 }
 
+// notPublished refuses an agent without a published version, and names the call
+// that publishes one.
+func notPublished(code problem.Code, a id.AgentID) error {
+	agent := "/v1/agents/" + a.String()
+	return problem.New(code, "The agent has no published version. Publish one with POST "+agent+"/versions/{version}/publish; GET "+agent+"/versions lists them.")
+}
+
 // speaks is the version of an agent that answers messages.
 func (p *Platform) speaks(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
 	version, ok, err := p.version(ctx, t, a)
 	if err == nil && (!ok || version == 0) { // archived, or never published
-		err = problem.New(problem.CodeAgentNotPublished, "The agent has no published version. Publish one, and send the message again.")
+		err = notPublished(problem.CodeAgentNotPublished, a)
 	}
 	return version, err
 }

@@ -58,3 +58,6 @@ UPDATE agent_versions SET status = 'superseded' WHERE tenant_id = $1 AND agent_i
 UPDATE agent_versions SET status = 'published', published_at = now()
 WHERE tenant_id = $1 AND agent_id = $2 AND version = $3
 RETURNING agent_id, version, status, manifest, created_at, published_at
+
+-- name: agents_of_slugs
+SELECT slug FROM agents WHERE tenant_id = $1 AND slug = ANY ($2) AND archived_at IS NULL

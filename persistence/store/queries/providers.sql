@@ -8,6 +8,9 @@ SELECT id, slug, kind, base_url, credentials <> '' AS has_credentials, coalesce(
 -- name: provider_lock
 SELECT id, slug, kind, base_url, credentials <> '' AS has_credentials, coalesce(prices, '{}') AS prices, created_at, updated_at FROM model_providers WHERE tenant_id = $1 AND id = $2 FOR UPDATE
 
+-- name: provider_slug
+SELECT id FROM model_providers WHERE tenant_id = $1 AND slug = $2
+
 -- name: provider_sealed
 SELECT id, kind, base_url, prices, credentials FROM model_providers WHERE tenant_id = $1 AND slug = $2
 

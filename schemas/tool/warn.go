@@ -1,0 +1,90 @@
+package tool
+
+import (
+	"fmt"
+	"strings"
+
+	"agentsvc/schemas/agent"
+)
+
+// Warnings says what a manifest asks for and does not get as access stands: tool
+// servers that do not exist, and tools that no grant allows. Each begins with the
+// path in the manifest. None of it is an error: grants may come later.
+func Warnings(a *Access, m *agent.Manifest) []string {
+	var out []string
+	enabled := *a // what a disabled server is granted counts once it is enabled
+	enabled.Servers = make([]Server, len(a.Servers))
+	for i, s := range a.Servers {
+		s.Enabled = true
+		enabled.Servers[i] = s
+	}
+	r := newResolver(&enabled, m, Options{})
+	for i, use := range m.Tools.MCP {
+		o := r.owner(&Spec{Source: MCP, Owner: use.Server})
+		if o.server == nil {
+			out = append(out, fmt.Sprintf("tools.mcp[%d].server: there is no tool server %s", i, quote(use.Server)))
+			continue
+		}
+		if use.Allow == nil && !r.grants(o, use.Server, pattern{class: classAll}) {
+			out = append(out, fmt.Sprintf("tools.mcp[%d]: no grant allows a tool of the tool server %s", i, quote(use.Server)))
+		}
+		for j, text := range use.Allow {
+			if p, ok := parsePattern(text); ok && !r.grants(o, use.Server, p) {
+				out = append(out, fmt.Sprintf("tools.mcp[%d].allow[%d]: no grant allows %s of the tool server %s", i, j, quote(text), quote(use.Server)))
+			}
+		}
+	}
+	for i, name := range m.Tools.Builtin {
+		s := Spec{Source: Builtin, Name: name}
+		if r.resolve(&s, s.granted()).Verdict == Refused {
+			out = append(out, fmt.Sprintf("tools.builtin[%d]: no grant allows %s", i, quote(s.Qualified())))
+		}
+	}
+	return out
+}
+
+// grants reports whether a grant allows a tool of the server that p could name.
+func (r *resolver) grants(o *owner, slug string, p pattern) bool {
+	if p.class == classExact { // a bare name, or a qualified one
+		for _, name := range p.bare(slug) {
+			s := Spec{Source: MCP, Owner: slug, Name: name}
+			if r.resolve(&s, s.granted()).Verdict != Refused {
+				return true
+			}
+		}
+		return false
+	}
+	for _, d := range o.denies {
+		if d.pattern.class != classExact && d.pattern.meets(p, slug, false) {
+			return false
+		}
+	}
+	for _, g := range o.allows {
+		if g.pattern.meets(p, slug, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// bare is the pattern's text as it is, and without the slug that a qualified name
+// begins with.
+func (p pattern) bare(slug string) []string {
+	if rest, ok := strings.CutPrefix(p.text, slug+"."); ok {
+		return []string{p.text, rest}
+	}
+	return []string{p.text}
+}
+
+// meets reports whether each tool of the server that q names is one of p's; with
+// some, whether one of them could be.
+func (p pattern) meets(q pattern, slug string, some bool) bool {
+	for _, own := range p.bare(slug) {
+		for _, other := range q.bare(slug) {
+			if p.class != classExact && strings.HasPrefix(other, own) || some && q.class != classExact && strings.HasPrefix(own, other) {
+				return true
+			}
+		}
+	}
+	return false
+}
