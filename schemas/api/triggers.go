@@ -40,8 +40,8 @@ type TriggerTarget struct {
 
 // Schedule says when a schedule comes due.
 type Schedule struct {
-	Cron     string `json:"cron" maxLength:"200" doc:"Minute, hour, day of month, month, day of week. One that names hours means the clock on the wall: a time that is skipped comes due after the gap, one that is shown twice comes due once."`
-	Timezone string `json:"timezone,omitempty" maxLength:"100" default:"UTC" doc:"A name of the IANA time zone database. Omitted: UTC."`
+	Cron     string `json:"cron" maxLength:"200" doc:"Minute, hour, day of month, month, day of week: numbers, ranges, steps, lists and names; 0 and 7 are Sunday. One that names hours means the clock on the wall: a time that is skipped comes due after the gap, one that is shown twice comes due once."`
+	Timezone string `json:"timezone,omitempty" maxLength:"100" default:"UTC" doc:"UTC, or a name of the IANA time zone database such as Europe/Berlin. Omitted: UTC."`
 }
 
 // TriggerCreate is the body of POST /v1/triggers.

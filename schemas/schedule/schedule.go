@@ -9,10 +9,7 @@ package schedule
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"time"
-	_ "time/tzdata" // zones are known wherever the process runs
 
 	"github.com/robfig/cron/v3"
 )
@@ -26,48 +23,52 @@ type Schedule struct {
 
 const everyHour = 1<<24 - 1
 
-var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-
 // Parse reads a cron expression of five fields (minute, hour, day of month, month,
-// day of week) and the name of a time zone of the IANA database; "" is UTC. The
-// error says what is wrong, in words for whoever wrote it.
-func Parse(expression, zone string) (*Schedule, error) {
-	if strings.Contains(expression, "=") {
-		return nil, errors.New("the expression may not name a time zone, the schedule has a field for it")
+// day of week: numbers, ranges, steps, lists, names; 0 and 7 are Sunday) and the
+// name of a time zone of the IANA database; "" is UTC. The error says what is
+// wrong, in words for whoever wrote it.
+func Parse(expression, zoneName string) (*Schedule, error) {
+	if zoneName == "" {
+		zoneName = "UTC"
 	}
-	if zone == "" {
-		zone = "UTC"
-	}
-	loc, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" {
-		return nil, fmt.Errorf("unknown time zone %q", zone)
-	}
-	parsed, err := parser.Parse(expression)
+	loc, err := zone(zoneName)
 	if err != nil {
-		return nil, fmt.Errorf("the cron expression is not understood: %w", err)
+		return nil, err
 	}
-	spec, ok := parsed.(*cron.SpecSchedule)
-	if !ok {
-		return nil, errors.New("the cron expression has five fields")
+	spec, err := parse(expression)
+	if err != nil {
+		return nil, err
 	}
 	s := &Schedule{spec: spec, zone: loc, wall: spec.Hour&everyHour != everyHour}
 	spec.Location = loc
 	if s.wall {
 		spec.Location = time.UTC // which stands for a wall without gaps
 	}
+	// A day of a month that exists at all exists within these years.
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, errors.New("the cron expression never comes due")
+		return nil, errors.New("it never comes due: no month named has the day named")
 	}
 	return s, nil
+}
+
+// next is the first time of the fields after t. The library looks five years
+// ahead, and a leap day may be eight years away.
+func (s *Schedule) next(t time.Time) time.Time {
+	for {
+		if due := s.spec.Next(t); !due.IsZero() {
+			return due
+		}
+		t = t.AddDate(4, 0, 0)
+	}
 }
 
 // Next is the first due time after t, in UTC.
 func (s *Schedule) Next(t time.Time) time.Time {
 	if !s.wall {
-		return s.spec.Next(t).UTC()
+		return s.next(t).UTC()
 	}
 	for shown := onWall(t.In(s.zone)); ; {
-		shown = s.spec.Next(shown)
+		shown = s.next(shown)
 		if at := s.moment(shown); at.After(t) {
 			return at.UTC()
 		}

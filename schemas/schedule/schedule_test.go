@@ -20,6 +20,14 @@ func TestDueTimes(t *testing.T) {
 		cron, zone, after string
 		want              []string
 	}{
+		"Sunday is 7":           {"0 9 * * 7", "", "2026-11-21T12:00:00Z", []string{"2026-11-22T09:00:00Z", "2026-11-29T09:00:00Z"}},
+		"Sunday is 0":           {"0 9 * * 0", "", "2026-11-21T12:00:00Z", []string{"2026-11-22T09:00:00Z", "2026-11-29T09:00:00Z"}},
+		"to Sunday":             {"0 9 * * sat-SUN", "", "2026-11-20T12:00:00Z", []string{"2026-11-21T09:00:00Z", "2026-11-22T09:00:00Z", "2026-11-28T09:00:00Z"}},
+		"to 7":                  {"0 9 * * 6-7", "", "2026-11-20T12:00:00Z", []string{"2026-11-21T09:00:00Z", "2026-11-22T09:00:00Z", "2026-11-28T09:00:00Z"}},
+		"lists, steps, names":   {"10-30/10,45 8 1 jan,JUL *", "", "2026-01-01T00:00:00Z", []string{"2026-01-01T08:10:00Z", "2026-01-01T08:20:00Z", "2026-01-01T08:30:00Z", "2026-01-01T08:45:00Z", "2026-07-01T08:10:00Z"}},
+		"a step from a value":   {"50/5 8 * * *", "", "2026-01-01T00:00:00Z", []string{"2026-01-01T08:50:00Z", "2026-01-01T08:55:00Z", "2026-01-02T08:50:00Z"}},
+		"a day or a weekday":    {"0 0 13 * FRI", "", "2026-11-01T00:00:00Z", []string{"2026-11-06T00:00:00Z", "2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"}},
+		"eight years":           {"0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}},
 		"every minute":          {"* * * * *", "", "2026-11-21T12:00:59Z", []string{"2026-11-21T12:01:00Z", "2026-11-21T12:02:00Z"}},
 		"not the moment itself": {"0 12 * * *", "UTC", "2026-11-21T12:00:00Z", []string{"2026-11-22T12:00:00Z"}},
 		"weekdays at nine in Berlin": {"0 9 * * MON-FRI", "Europe/Berlin", "2026-11-20T09:00:00+01:00",
@@ -74,6 +82,29 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 		"a minute too many":    {"60 * * * *", ""},
 		"an hour too many":     {"0 24 * * *", ""},
 		"a shorthand":          {"@daily", ""},
+		"an empty item":        {"1,,2 * * * *", ""},
+		"an empty item behind": {"1, * * * *", ""},
+		"an empty item before": {"0 0 * * ,MON", ""},
+		"a question mark":      {"0 0 ? * *", ""},
+		"the last day":         {"0 0 L * *", ""},
+		"a day of week of 8":   {"0 0 * * 8", ""},
+		"a month of 0":         {"0 0 * 0 *", ""},
+		"a signed number":      {"+1 * * * *", ""},
+		"a negative step":      {"*/-1 * * * *", ""},
+		"an empty step":        {"*/ * * * *", ""},
+		"two steps":            {"*/2/3 * * * *", ""},
+		"an open range":        {"1- * * * *", ""},
+		"two ranges":           {"1-2-3 * * * *", ""},
+		"another month's name": {"0 0 * MON *", ""},
+		"never, of several":    {"0 0 30,31 FEB *", ""},
+		"the host's zone":      {"0 0 * * *", "localtime"},
+		"the host's posix":     {"0 0 * * *", "posix/Europe/Berlin"},
+		"the host's right":     {"0 0 * * *", "right/Europe/Berlin"},
+		"no zone":              {"0 0 * * *", "Factory"},
+		"an old short name":    {"0 0 * * *", "EST"},
+		"an area":              {"0 0 * * *", "Europe"},
+		"an area with a slash": {"0 0 * * *", "Europe/"},
+		"another case":         {"0 0 * * *", "europe/berlin"},
 		"a period":             {"@every 5m", ""},
 		"never":                {"0 0 31 2 *", ""},
 		"a zone inside":        {"CRON_TZ=UTC 0 0 * * *", ""},
@@ -116,6 +147,37 @@ func TestDueTimesIncrease(t *testing.T) {
 				}
 				now = next
 			}
+		}
+	}
+}
+
+// Errors are in words of cron, and name the field.
+func TestErrorsNameTheField(t *testing.T) {
+	for cron, want := range map[string]string{
+		"60 * * * *":   "minute: 60 is not between 0 and 59",
+		"0 x * * *":    `hour: "x" is not a number`,
+		"0 0 0 * *":    "day of month: 0 is not between 1 and 31",
+		"0 0 * 13 *":   "month: 13 is not between 1 and 12",
+		"0 0 * * FOO":  `day of week: "FOO" is neither a number nor a name such as SUN`,
+		"1,,2 * * * *": "minute: an item of the list is empty",
+		"5-1 * * * *":  `minute: the range "5-1" ends before it begins`,
+		"*/0 * * * *":  `minute: the step "0" must be a whole number from 1 on`,
+		"* * * *":      "expected five fields (minute, hour, day of month, month, day of week), got 4",
+		"@daily":       `@daily is not supported: write the five fields, as in "0 9 * * MON-FRI"`,
+		"0 0 31 2 *":   "it never comes due: no month named has the day named",
+	} {
+		if _, err := Parse(cron, ""); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", cron, err, want)
+		}
+	}
+}
+
+// Zones are those of the embedded data, whatever the host has.
+func TestZonesAreTheEmbeddedOnes(t *testing.T) {
+	t.Setenv("ZONEINFO", t.TempDir())
+	for _, name := range []string{"", "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/UTC"} {
+		if _, err := Parse("0 0 * * *", name); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
