@@ -10,13 +10,13 @@ import (
 
 // gate is a run that waits for a decision on shop.orders.refund.
 type gate struct {
-	c        *client
-	shop     *shop
-	model    wire
-	agent    string
-	run      string
-	a        approvalAnswer
-	live     <-chan []frame
+	c     *client
+	shop  *shop
+	model wire
+	agent string
+	run   string
+	a     approvalAnswer
+	live  <-chan []frame
 }
 
 // gated makes a run that waits under this policy.
