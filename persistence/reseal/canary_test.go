@@ -145,3 +145,25 @@ func TestSampleOpensOneValueOfEachColumn(t *testing.T) {
 		}
 	}
 }
+
+// A connection or a provider that lost its credential with its old address holds
+// no sealed value: neither the sample nor a pass takes the empty one for damage.
+func TestADroppedCredentialIsNoDamage(t *testing.T) {
+	w := newWorld(t)
+	w.fill(w.tenant(), old)
+	w.exec("UPDATE connections SET credentials = ''")
+	w.exec("UPDATE model_providers SET credentials = ''")
+	opened, err := Sample(t.Context(), w.pool, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range opened {
+		if dropped := o.Table == "connections" || o.Table == "model_providers"; o.Err != nil || o.Found == dropped {
+			t.Errorf("%+v", o)
+		}
+	}
+	report, err := Run(t.Context(), w.pool, old)
+	if err != nil || report.Sum(func(c Count) int { return c.Unreadable }) != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

@@ -29,9 +29,9 @@ FROM (
 ) own
 WHERE t.tenant_id = own.tenant_id AND ({keys}) = ({own}) AND t.{column} = $1
 
--- The first value of a column.
+-- The first value of a column; NULL and the empty value hold none.
 -- name: sample
-SELECT tenant_id, {row} AS row, {column} AS value FROM {table} WHERE {column} IS NOT NULL LIMIT 1
+SELECT tenant_id, {row} AS row, {column} AS value FROM {table} WHERE {column} <> '' LIMIT 1
 
 -- name: canary
 SELECT value FROM canary
