@@ -189,7 +189,7 @@ func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
 		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
 	}
 	args = tool.KeepKey(args, s.Frozen)
-	if err := tool.Check(s.Schema, args); err != nil {
+	if err := tool.CheckNow(s.Schema, args); err != nil {
 		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
 	}
 	return args, nil

@@ -18,6 +18,7 @@ import (
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
+	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -191,6 +192,11 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 				return nil
 			}
 		}
+		if len(result.Calls) == 0 {
+			if m.Verdict = judge(turn, s.Agent.Rules, result.Text); ctx.Err() != nil {
+				return nil
+			}
+		}
 		return m
 	case bounded.Err() != nil:
 		return TimeUp{Idx: e.Idx}
@@ -201,6 +207,20 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	}
 	k.log(k.cfg.Log.Error(), s).Err(err).Msg("model turn could not be asked")
 	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage}
+}
+
+// judge checks a model's final text. It runs here and not in the decision: a check
+// may take a while, and ends with the run's time and with a cancel.
+func judge(ctx context.Context, rules *guardrail.Rules, text string) *Verdict {
+	a, err := rules.Check(ctx, text)
+	var bad *guardrail.Violation
+	switch {
+	case err == nil:
+		return &Verdict{Answer: a}
+	case errors.As(err, &bad):
+		return &Verdict{Reason: bad.Reason}
+	}
+	return &Verdict{Late: true}
 }
 
 // gaveUp is a turn that failed. A turn of which something had arrived is billed

@@ -1317,6 +1317,66 @@ func TestOutputInvalidAndGuardrails(t *testing.T) {
 	w.is("failed OUTPUT_INVALID", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)
 }
 
+// checksForLong is an agent whose long answers are checked for two seconds: each
+// match of its guardrail looks at all that follows, until the time of the check is
+// up.
+func checksForLong(limits string) string {
+	return `{"model":{"provider":"simulated","name":"s"},` + limits + `"guardrails":{"output":[{"kind":"regex","pattern":"a+b|a","action":"redact"}]}}`
+}
+
+// saysMuch is a turn that ends with a long text.
+func (w *world) saysMuch() (said chan struct{}) {
+	said = make(chan struct{})
+	long := strings.Repeat("a", 300_000)
+	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
+		sink.Text(long)
+		close(said)
+		return &model.Result{Text: long, Finish: model.FinishStop, TokensOut: 7}, nil
+	})
+	return said
+}
+
+// A cancel that comes while the answer is checked is heard at once: the check does
+// not hold the run's mailbox, and ends with the run.
+func TestCancelWhileTheAnswerIsChecked(t *testing.T) {
+	w := newWorld(t, checksForLong(""))
+	said := w.saysMuch()
+	r := w.post(w.newThread(), "x")
+	<-said
+	if got := w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "user:1"}}); got != any(msg.Status{Run: r, Status: lifecycle.RunCancelled}) {
+		t.Fatalf("replied %+v", got)
+	}
+	w.is("cancelled CANCELLED", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)
+	w.sameReplayed(r)
+}
+
+// The time of a run ends the check of its answer, and what the turn used counts.
+func TestMaxSecondsWhileTheAnswerIsChecked(t *testing.T) {
+	w := newWorld(t, checksForLong(`"limits":{"max_seconds":1},`))
+	w.saysMuch()
+	r := w.post(w.newThread(), "x")
+	w.ends(r)
+	w.is("failed LIMIT_EXCEEDED 7", `SELECT concat_ws(' ', status, error_code, tokens_out) FROM runs WHERE id = $1`, r)
+	w.sameReplayed(r)
+}
+
+// An answer whose check is over its bound fails the run, however the version was
+// saved, and does so again after a restart.
+func TestAnAnswerThatCannotBeChecked(t *testing.T) {
+	var doubling strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&doubling, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	w := newWorld(t, `{"model":{"provider":"simulated","name":"s"},"output_schema":{"$ref":"#/$defs/d0","$defs":{`+doubling.String()+`"d40":{}}}}`)
+	for range 2 {
+		r := w.one(`"/json {\"n\":1}"`)
+		w.ends(r)
+		w.is("failed OUTPUT_INVALID", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)
+		w.sameReplayed(r)
+		w.restart()
+	}
+}
+
 func TestRefusedRowsFailTheRun(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	w.writer.fails = func(c *journal.Commit) error {

@@ -324,25 +324,32 @@ func (c *change) answered(m ModelAnswered) {
 	case len(r.Calls) > 0:
 		c.begin(&m)
 	default:
-		c.finish(r.Text)
+		c.finish(m.Verdict)
 	}
 }
 
-// finish makes the run's answer of the model's final text.
-func (c *change) finish(text string) {
+// finish ends the run with what the check of the model's final text came to.
+func (c *change) finish(v *Verdict) {
 	if demand := undeliverable(c.s.Input); demand != "" {
 		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, demand)
 		return
 	}
-	a, err := c.s.Agent.Rules.Check(text)
-	if err != nil {
-		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, err.Error())
+	switch {
+	case v == nil: // nothing unchecked leaves a run
+		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
+		return
+	case v.Late:
+		c.s.Ran = max(c.s.Ran, c.s.maxTime())
+		c.overTime()
+		return
+	case v.Reason != "":
+		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, v.Reason)
 		return
 	}
 	now := c.now
-	c.s.Status, c.s.FinishedAt, c.s.Output = lifecycle.RunSucceeded, &now, showOutput(a)
+	c.s.Status, c.s.FinishedAt, c.s.Output = lifecycle.RunSucceeded, &now, showOutput(v.Answer)
 	c.seq()
-	c.fact(Ended{Reply: a.Text})
+	c.fact(Ended{Reply: v.Answer.Text})
 }
 
 // undeliverable says what a message asks of its answer that no answer of this

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"agentsvc/actors/durable"
+	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -67,7 +68,8 @@ func runningRun(t testing.TB, manifest string) State {
 }
 
 func answer(text string, calls ...model.Call) ModelAnswered {
-	return ModelAnswered{Result: &model.Result{Text: text, Calls: calls, TokensIn: 10, TokensOut: 5}, Price: model.Price{InputPerMTok: 1e5, OutputPerMTok: 2e5}, Segments: []int32{0, int32(len(text))}}
+	return ModelAnswered{Result: &model.Result{Text: text, Calls: calls, TokensIn: 10, TokensOut: 5}, Price: model.Price{InputPerMTok: 1e5, OutputPerMTok: 2e5}, Segments: []int32{0, int32(len(text))},
+		Verdict: &Verdict{Answer: guardrail.Answer{Text: text}}}
 }
 
 func call(n int) model.Call {
@@ -409,7 +411,9 @@ func TestOutput(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := runningRun(t, strings.Replace(c.manifest, "{", `{"model":{"provider":"simulated","name":"s"}`+map[bool]string{false: ","}[c.manifest == "{}"], 1))
 			s.Input = json.RawMessage(c.input)
-			d := decide(t, s, answer(c.text), t0)
+			m := answer(c.text)
+			m.Verdict = judge(t.Context(), s.Agent.Rules, c.text)
+			d := decide(t, s, m, t0)
 			if c.fails != "" {
 				if d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailOutputInvalid || !strings.Contains(d.Next.Error.Message, c.fails) || d.Next.Output != nil {
 					t.Fatalf("%+v %s", d.Next.Error, d.Next.Output)

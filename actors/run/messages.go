@@ -3,6 +3,7 @@ package run
 import (
 	"time"
 
+	"agentsvc/schemas/guardrail"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -23,6 +24,9 @@ type (
 		// because the run's time was up.
 		Plan      []tool.Planned
 		Unplanned lifecycle.Failure
+		// Verdict is what the check of the turn's text came to; nil where the turn has
+		// calls.
+		Verdict *Verdict
 	}
 	// ModelFailed is a turn that came to nothing.
 	ModelFailed struct {
@@ -55,6 +59,14 @@ type (
 		Agent    *Agent // nil: there is no handoff
 	}
 )
+
+// Verdict is what the guardrails and the output_schema of an agent say about a
+// final text.
+type Verdict struct {
+	Answer guardrail.Answer // where neither of the others is set
+	Reason string           // why the text is no answer; safe to show
+	Late   bool             // the run's time was up before the check was done
+}
 
 // Said is the live text of a step so far, with the lengths of its parts:
 // thinking and text by turns, thinking first.

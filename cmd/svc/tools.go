@@ -97,7 +97,10 @@ func (b *toolbox) Plan(ctx context.Context, t run.Turn, firstIdx int, calls []mo
 	offers := tool.Offers(v.access, t.Manifest, t.Options, v.specs)
 	out := make([]tool.Planned, len(calls))
 	for i := range calls {
-		out[i] = plan(t, v, offers, firstIdx+i, &calls[i])
+		out[i] = plan(ctx, t, v, offers, firstIdx+i, &calls[i])
+		if err := ctx.Err(); err != nil {
+			return nil, err // what was planned last may not have been checked
+		}
 	}
 	b.hide(ctx, v.secrets, out)
 	return out, nil
@@ -148,7 +151,7 @@ func (b *toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 	return out, err
 }
 
-func plan(t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
+func plan(ctx context.Context, t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
 	p := tool.Planned{CallID: call.ID, Tool: call.Name, Args: call.Args, Shown: redact.JSON(call.Args)}
 	refuse := func(code, message string) tool.Planned {
 		o := tool.FailedResult(code, message)
@@ -166,7 +169,7 @@ func plan(t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) t
 	}
 	p.Args = tool.WithKey(o.Schema, call.Args, tool.Key(t.Run, idx))
 	p.Shown = redact.JSON(p.Args)
-	switch err := tool.Check(o.Schema, p.Args); {
+	switch err := tool.Check(ctx, o.Schema, p.Args); {
 	case errors.Is(err, tool.ErrSchema):
 		return refuse(tool.ErrToolFailed, "The tool's own schema cannot be used. Nothing was run.")
 	case err != nil:

@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -154,9 +155,10 @@ func (m *Manifest) HasBuiltin(name string) bool { return slices.Contains(m.Tools
 
 // Parse checks a manifest as a person sent it and returns what runs. Every
 // complaint is a field of one VALIDATION problem, with paths that begin with at
-// (manifest.limits.max_steps).
-func Parse(at string, doc json.RawMessage) (*Manifest, error) {
-	if err := check(at, doc); err != nil {
+// (manifest.limits.max_steps). It may wait for its turn to compile a schema; the
+// error is that of ctx where it ended meanwhile.
+func Parse(ctx context.Context, at string, doc json.RawMessage) (*Manifest, error) {
+	if err := validate(ctx, at, doc); err != nil {
 		return nil, err
 	}
 	return Load(doc)

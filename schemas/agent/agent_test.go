@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
+	"agentsvc/schemas/check"
 	"agentsvc/schemas/problem"
 )
 
@@ -46,6 +49,18 @@ func TestManifestFieldsAreChecked(t *testing.T) {
 		{"output_schema refers to no file", `{` + model + `, "output_schema": {"$ref": "file:///etc/passwd"}}`, "cannot refer to anything outside itself"},
 		{"output_schema refers to no host", `{` + model + `, "output_schema": {"$ref": "https://example.com/s.json"}}`, "cannot refer to anything outside itself"},
 		{"output_schema refers to no draft outside", `{` + model + `, "output_schema": {"$schema": "https://example.com/draft"}}`, "cannot refer to anything outside itself"},
+		{"output_schema doubles its references", `{` + model + `, "output_schema": ` + doubling(23) + `}`, "manifest.output_schema.$defs"},
+		{"output_schema doubles its references 40 times", `{` + model + `, "output_schema": ` + doubling(40) + `}`, "its references multiply"},
+		{"output_schema refers to itself", `{` + model + `, "output_schema": {"anyOf": [{"$ref": "#"}]}}`, "it refers to itself for ever"},
+		{"output_schema with a number that is a weapon", `{` + model + `, "output_schema": {"minimum": 1e999999}}`, "manifest.output_schema: cannot be used as a schema: it holds a number of too many digits"},
+		{"output_schema with an expensive pattern", `{` + model + `, "output_schema": {"properties": {"a": {"pattern": "` + strings.Repeat(".{0,1000}", 400) + `"}}}}`, "manifest.output_schema.properties.a.pattern: cannot be used as a schema: it has a pattern that is too expensive"},
+		{"output_schema with a pattern of 1,500 repeats", `{` + model + `, "output_schema": {"properties": {"a": {"pattern": "` + strings.Repeat(".{0,1000}", 1500) + `"}}}}`, "manifest.output_schema: must be a JSON Schema"},
+		{"output_schema with many subschemas", `{` + model + `, "output_schema": {"allOf": [` + strings.TrimSuffix(strings.Repeat("{},", 20_000), ",") + `]}}`, "manifest.output_schema.allOf"},
+		{"an expensive guardrail", `{` + model + `, "guardrails": {"output": [{"kind": "regex", "pattern": "` + strings.Repeat(".{0,1000}", 100) + `", "action": "block"}]}}`, "manifest.guardrails.output[0].pattern: is too expensive"},
+		{"a nested one", `{` + model + `, "guardrails": {"output": [{"kind": "regex", "pattern": "((a{0,100}){0,100}){0,10}", "action": "block"}]}}`, "manifest.guardrails.output[0].pattern: must be a regular expression"},
+		{"many guardrails that are too expensive together", `{` + model + `, "guardrails": {"output": [` + strings.TrimSuffix(expensive(50), ",") + `]}}`, "manifest.guardrails.output[24].pattern: is too expensive"},
+		{"guardrails and output_schema that are too expensive together", `{` + model + `, "guardrails": {"output": [` + strings.TrimSuffix(expensive(15), ",") + `]}, "output_schema": {"allOf": [` + strings.TrimSuffix(patterns(15), ",") + `]}}`, "too expensive"},
+		{"many small values", `{` + model + `, "limits": [` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 70_000), ",") + `]}`, "manifest: holds too many values"},
 		{"a guardrail needs kind and action", `{` + model + `, "guardrails": {"output": [{}]}}`, "manifest.guardrails.output[0].kind: required; manifest.guardrails.output[0].action: required"},
 		{"a regex guardrail compiles", `{` + model + `, "guardrails": {"output": [{"kind": "regex", "pattern": "(", "action": "block"}]}}`, "manifest.guardrails.output[0].pattern: must be a regular expression"},
 		{"a regex guardrail is RE2", `{` + model + `, "guardrails": {"output": [{"kind": "regex", "pattern": "(?=x)", "action": "block"}]}}`, "manifest.guardrails.output[0].pattern: must be a regular expression"},
@@ -73,7 +88,7 @@ func TestManifestFieldsAreChecked(t *testing.T) {
 		{"too large", `{` + model + `, "instructions": "` + strings.Repeat("x", MaxBytes) + `"}`, "manifest: must have at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse("manifest", json.RawMessage(c.doc))
+			_, err := Parse(t.Context(), "manifest", json.RawMessage(c.doc))
 			var p *problem.Error
 			if !errors.As(err, &p) || p.Code != problem.CodeValidation || !strings.Contains(p.Detail, c.want) {
 				t.Fatalf("got %v\nwant %s", err, c.want)
@@ -83,7 +98,7 @@ func TestManifestFieldsAreChecked(t *testing.T) {
 }
 
 func TestSeveralComplaintsAreOneProblem(t *testing.T) {
-	_, err := Parse("manifest", json.RawMessage(`{"limits": {"max_steps": 0, "max_seconds": 0}}`))
+	_, err := Parse(t.Context(), "manifest", json.RawMessage(`{"limits": {"max_steps": 0, "max_seconds": 0}}`))
 	want := "VALIDATION: manifest.model: required; manifest.limits.max_steps: must be from 1 to 10000; manifest.limits.max_seconds: must be from 1 to 604800"
 	if err == nil || err.Error() != want {
 		t.Fatalf("got %v", err)
@@ -91,7 +106,7 @@ func TestSeveralComplaintsAreOneProblem(t *testing.T) {
 }
 
 func TestTheSmallestManifestGetsTheDefaults(t *testing.T) {
-	m, err := Parse("manifest", json.RawMessage(`{`+model+`, "tools": {"mcp": [{"server": "shop"}, {"server": "none", "allow": []}], "browser_skills": [{"skill": "s"}]},
+	m, err := Parse(t.Context(), "manifest", json.RawMessage(`{`+model+`, "tools": {"mcp": [{"server": "shop"}, {"server": "none", "allow": []}], "browser_skills": [{"skill": "s"}]},
 		"hitl": {"rules": [{"tool": "shop.*"}]}, "output_schema": null, "limits": null}`))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +137,7 @@ func TestAFullManifestIsAccepted(t *testing.T) {
 		"memory": {"max_messages": 10},
 		"handoffs": ["billing"]
 	}`
-	m, err := Parse("manifest", json.RawMessage(doc))
+	m, err := Parse(t.Context(), "manifest", json.RawMessage(doc))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +145,7 @@ func TestAFullManifestIsAccepted(t *testing.T) {
 		m.HITL.Rules[0].SLAMinutes != 0.5 || len(m.KnowledgeBases) != 1 {
 		t.Fatalf("%+v", m)
 	}
-	if s, err := CompileSchema(m.OutputSchema); err != nil || s.Validate(map[string]any{"n": "one"}) == nil {
+	if s, err := check.Compile(t.Context(), m.OutputSchema, check.Options{}); err != nil || s.Check(t.Context(), map[string]any{"n": "one"}) == nil {
 		t.Fatalf("the compiled schema accepts everything, %v", err)
 	}
 }
@@ -153,7 +168,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + model + `, "output_schema": {"type": "object"}, "hitl": {"rules": [{"tool": "*"}]}}`))
 	f.Add([]byte(`{"model": null, "tools": {"builtin": [null], "mcp": [null, {"allow": [null]}], "browser_skills": [3]}}`))
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		m, err := Parse("manifest", doc)
+		m, err := Parse(t.Context(), "manifest", doc)
 		var p *problem.Error
 		switch {
 		case err == nil && (m.Limits.MaxSteps < 1 || m.Limits.MaxSeconds < 1 || m.Memory.MaxMessages < 1 || m.Model.Name == ""):
@@ -165,7 +180,57 @@ func FuzzParse(f *testing.F) {
 }
 
 func ExampleParse() {
-	_, err := Parse("manifest", json.RawMessage(`{"model": {"provider": "simulated", "name": "sim"}, "limits": {"max_steps": "many"}}`))
+	_, err := Parse(context.Background(), "manifest", json.RawMessage(`{"model": {"provider": "simulated", "name": "sim"}, "limits": {"max_steps": "many"}}`))
 	fmt.Println(err)
 	// Output: VALIDATION: manifest.limits.max_steps: must be an integer
+}
+
+// doubling is a schema of n levels, each of which refers to the next one twice.
+func doubling(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"$ref":"#/$defs/d0","$defs":{`)
+	for i := range n {
+		fmt.Fprintf(&b, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	fmt.Fprintf(&b, `"d%d":{}}}`, n)
+	return b.String()
+}
+
+// expensive are n guardrails of about a thousand instructions, all different.
+func expensive(n int) (out string) {
+	for i := range n {
+		out += fmt.Sprintf(`{"kind": "regex", "pattern": "[a-c]{%d}", "action": "block"},`, 400+i)
+	}
+	return out
+}
+
+func patterns(n int) (out string) {
+	for i := range n {
+		out += fmt.Sprintf(`{"pattern": "[x-z]{%d}"},`, 400+i)
+	}
+	return out
+}
+
+// TestAManifestTakesLittle: what one post may cost, at the worst.
+func TestAManifestTakesLittle(t *testing.T) {
+	for name, doc := range map[string]string{
+		"40 levels":        `{` + model + `, "output_schema": ` + doubling(40) + `}`,
+		"many patterns":    `{` + model + `, "guardrails": {"output": [` + strings.TrimSuffix(expensive(99), ",") + `]}}`,
+		"large patterns":   `{` + model + `, "guardrails": {"output": [` + strings.TrimSuffix(strings.Repeat(`{"kind": "regex", "pattern": "`+strings.Repeat(".{0,1000}", 110)+`", "action": "block"},`, 100), ",") + `]}}`,
+		"large classes":    `{` + model + `, "guardrails": {"output": [` + strings.TrimSuffix(strings.Repeat(`{"kind": "regex", "pattern": "`+strings.Repeat(`\\pL`, 330)+`", "action": "block"},`, 100), ",") + `]}}`,
+		"many subschemas":  `{` + model + `, "output_schema": {"allOf": [` + strings.TrimSuffix(strings.Repeat(`{"type":"string"},`, 2_900), ",") + `]}}`,
+		"many values":      `{` + model + `, "limits": [` + strings.TrimSuffix(strings.Repeat(`0,`, 250_000), ",") + `]}`,
+		"many small lists": `{` + model + `, "limits": [` + strings.TrimSuffix(strings.Repeat(`[],`, 170_000), ",") + `]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Parse(t.Context(), "manifest", json.RawMessage(doc))
+			runtime.ReadMemStats(&after)
+			if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 50 {
+				t.Errorf("%d MB: %.200v", n, err)
+			}
+		})
+	}
 }

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -9,8 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"agentsvc/schemas/check"
 	"agentsvc/schemas/id"
 )
 
@@ -20,9 +19,8 @@ const (
 	MaxBytes = 512 << 10
 
 	maxInstructions = 64_000 // open-parts.md, Manifest
-	maxSchemaBytes  = 128 << 10
-	maxEntries      = 100 // of every list
-	maxPattern      = 200 // of a tool pattern
+	maxEntries      = 100    // of every list
+	maxPattern      = 200    // of a tool pattern
 	maxRegex        = 1_000
 )
 
@@ -56,8 +54,8 @@ func ValidPattern(s string) bool {
 	return star == len(s)-1 && (star == 0 || s[star-1] == '.' || s[star-1] == ':')
 }
 
-// check says everything that is wrong with a manifest.
-func check(at string, doc json.RawMessage) error {
+// validate says everything that is wrong with a manifest.
+func validate(ctx context.Context, at string, doc json.RawMessage) error {
 	c := &complaints{}
 	if len(doc) > MaxBytes {
 		c.say(at, "must have at most %d bytes", MaxBytes)
@@ -86,7 +84,10 @@ func check(at string, doc json.RawMessage) error {
 			c.rule(item(at+".hitl.rules", i), r)
 		}
 	}
-	c.outputSchema(at+".output_schema", m.values["output_schema"], doc)
+	c.outputSchema(ctx, at+".output_schema", m.values["output_schema"], doc)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if g, ok := c.object(at+".guardrails", m.values["guardrails"], "output"); ok {
 		for i, v := range c.list(at+".guardrails.output", g.values["output"], maxEntries) {
 			c.guardrail(item(at+".guardrails.output", i), v)
@@ -234,13 +235,19 @@ func (c *complaints) guardrail(at string, v any) {
 		return
 	}
 	if s, ok := c.text(at+".pattern", o.values["pattern"], 1, maxRegex); ok {
-		if _, err := regexp.Compile(s); err != nil {
+		if c.patterns.Over() {
+			return // said already of the first one that is too much
+		}
+		switch _, err := c.patterns.Compile(s); {
+		case errors.Is(err, check.ErrPattern):
+			c.say(at+".pattern", "%s", err)
+		case err != nil:
 			c.say(at+".pattern", "must be a regular expression (RE2): %s", clip(err.Error()))
 		}
 	}
 }
 
-func (c *complaints) outputSchema(at string, v any, doc json.RawMessage) {
+func (c *complaints) outputSchema(ctx context.Context, at string, v any, doc json.RawMessage) {
 	if v == nil {
 		return
 	}
@@ -254,49 +261,29 @@ func (c *complaints) outputSchema(at string, v any, doc json.RawMessage) {
 		c.say(at, "is not JSON")
 		return
 	}
-	if len(raw.Schema) > maxSchemaBytes {
-		c.say(at, "must have at most %d bytes", maxSchemaBytes)
-		return
-	}
-	if _, err := CompileSchema(raw.Schema); err != nil {
-		c.say(at, "must be a JSON Schema: %s", schemaReason(err))
+	_, err := check.Compile(ctx, raw.Schema, check.Options{Dynamic: true, Patterns: &c.patterns})
+	var r *check.Refusal
+	switch {
+	case !errors.As(err, &r):
+	case errors.Is(err, check.ErrLong):
+		c.say(at, "must have at most %d bytes", check.MaxBytes)
+	case errors.Is(err, check.ErrInvalid):
+		c.say(at, "must be a JSON Schema: %s", schemaReason(r))
+	default:
+		c.say(at+r.Path(), "cannot be used as a schema: %s", r)
 	}
 }
 
-// schemaReason is an error of the compiler on one line, without the made-up
-// address that the compiler knows the schema by.
-func schemaReason(err error) string {
-	var schemaErr *jsonschema.SchemaValidationError
-	if errors.As(err, &schemaErr) {
-		err = schemaErr.Err
+// schemaReason is what the compiler says, on one line and without the made-up
+// address that it knows the schema by.
+func schemaReason(r *check.Refusal) string {
+	s := r.Error()
+	if r.Detail != nil {
+		s = r.Detail.Error()
 	}
-	s := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), schemaURL, "")), " ")
+	s = strings.Join(strings.Fields(check.WithoutAddress(s)), " ")
 	if r := []rune(s); len(r) > 300 {
 		s = string(r[:300]) + "…"
 	}
 	return s
-}
-
-const schemaURL = "svc:output_schema"
-
-// closed is the loader of a schema that may refer to nothing outside itself.
-type closed struct{}
-
-var errOutside = errors.New("a schema cannot refer to anything outside itself")
-
-func (closed) Load(string) (any, error) { return nil, errOutside }
-
-// CompileSchema compiles the JSON Schema of a final answer. References lead
-// inside the schema or to the drafts of JSON Schema; nothing is ever fetched.
-func CompileSchema(schema json.RawMessage) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return nil, err
-	}
-	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(closed{})
-	if err := compiler.AddResource(schemaURL, doc); err != nil {
-		return nil, err
-	}
-	return compiler.Compile(schemaURL)
 }

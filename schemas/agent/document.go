@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"agentsvc/schemas/check"
 	"agentsvc/schemas/problem"
 )
 
@@ -31,6 +32,11 @@ type object struct {
 func read(doc []byte) (any, error) {
 	if !utf8.Valid(doc) {
 		return nil, errors.New("is not UTF-8")
+	}
+	if json.Valid(doc) {
+		if err := check.Fits(doc); errors.Is(err, check.ErrMany) {
+			return nil, err
+		}
 	}
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()
@@ -102,7 +108,10 @@ func clip(s string) string {
 
 // complaints collects what is wrong; its methods read a value as what it should
 // be. A missing value, and null, is absent: ok is false and nothing is said.
-type complaints struct{ fields []problem.Field }
+type complaints struct {
+	fields   []problem.Field
+	patterns check.Patterns // of guardrails and output_schema, which share one bound
+}
 
 func (c *complaints) say(at, format string, args ...any) {
 	if len(c.fields) < maxComplaints {

@@ -103,6 +103,7 @@ type MCPServerTested struct {
 type MCPTool struct {
 	Name        string `json:"name" doc:"The bare name."`
 	Description string `json:"description" doc:"In the server's words."`
+	Unusable    string `json:"unusable,omitempty" doc:"Why no agent can call the tool: its inputSchema is not valid, or too expensive to check. Missing where agents can."`
 }
 
 // Connection is a credential of a tool server, without the credential

@@ -8,29 +8,33 @@
 package guardrail
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"regexp"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"agentsvc/schemas/agent"
+	"agentsvc/schemas/check"
 	"agentsvc/schemas/redact"
 )
 
-// Rules are the compiled checks of one manifest. They are safe for concurrent
-// use; nil Rules let every text through.
+// Rules are the checks of one manifest. They are safe for concurrent use; nil
+// Rules let every text through. What they compile to is kept with all that was
+// compiled lately (schemas/check), so that rules themselves are small.
 type Rules struct {
-	output []guard
-	schema *jsonschema.Schema
+	output   []guard
+	patterns []string // of the guards, in their order
+	schema   json.RawMessage
 }
 
 type guard struct {
 	place   int // in guardrails.output
-	regex   *regexp.Regexp
+	regex   int // in patterns, -1 of max_chars
 	maxRune int // of max_chars
 	block   bool
 }
@@ -47,20 +51,28 @@ type Violation struct{ Reason string }
 // Error is the reason.
 func (v *Violation) Error() string { return v.Reason }
 
+// Bounds of the work on one answer.
+const (
+	maxWork = 8_000_000 // steps of all patterns together (check.Pattern.Work)
+	// maxRedacting bounds the time of one pattern that takes its matches out: each
+	// match may look at all that follows it.
+	maxRedacting = 2 * time.Second
+	// MaxText is the most that a text may take once its matches are replaced.
+	MaxText = 8 << 20
+)
+
 // Compile makes the rules of a manifest that was checked when it was saved.
 func Compile(m *agent.Manifest) (*Rules, error) {
 	if len(m.Guardrails.Output) == 0 && len(m.OutputSchema) == 0 {
 		return nil, nil
 	}
-	r := &Rules{}
+	r := &Rules{schema: m.OutputSchema}
 	for i, g := range m.Guardrails.Output {
-		c := guard{place: i, block: g.Action == agent.GuardBlock}
+		c := guard{place: i, regex: -1, block: g.Action == agent.GuardBlock}
 		switch g.Kind {
 		case agent.GuardRegex:
-			var err error
-			if c.regex, err = regexp.Compile(g.Pattern); err != nil {
-				return nil, fmt.Errorf("guardrails.output[%d]: %w", i, err)
-			}
+			c.regex = len(r.patterns)
+			r.patterns = append(r.patterns, g.Pattern)
 		case agent.GuardMaxChars:
 			c.maxRune = g.Value
 		default:
@@ -68,72 +80,164 @@ func Compile(m *agent.Manifest) (*Rules, error) {
 		}
 		r.output = append(r.output, c)
 	}
-	if len(m.OutputSchema) > 0 {
-		var err error
-		if r.schema, err = agent.CompileSchema(m.OutputSchema); err != nil {
-			return nil, fmt.Errorf("output_schema: %w", err)
-		}
-	}
 	return r, nil
 }
 
-// Check makes an answer of a model's final text, or fails with a *Violation.
-func (r *Rules) Check(text string) (Answer, error) {
+// Check makes an answer of a model's final text, or fails with a *Violation: also
+// where the work that the check takes is over its bound, or the rules were saved
+// before there was one and are over it. The only other error is that of ctx.
+func (r *Rules) Check(ctx context.Context, text string) (Answer, error) {
 	if r == nil {
 		return Answer{Text: text}, nil
 	}
-	for i := range r.output {
-		var err error
-		if text, err = r.output[i].apply(text); err != nil {
-			return Answer{}, err
-		}
+	text, err := r.guarded(ctx, text)
+	if err != nil {
+		return Answer{}, err
 	}
 	a := Answer{Text: text}
-	if r.schema == nil {
+	if len(r.schema) == 0 {
 		return a, nil
+	}
+	schema, err := check.Cached(ctx, r.schema, check.Options{Dynamic: true})
+	var refused *check.Refusal
+	switch {
+	case errors.As(err, &refused):
+		return Answer{}, &Violation{"The answer could not be checked: output_schema cannot be used, " + refused.Error() + "."}
+	case err != nil:
+		return Answer{}, err
 	}
 	doc, ok := document(text)
 	if !ok {
 		return Answer{}, &Violation{"The answer is not JSON, which output_schema asks for."}
 	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	v, err := check.Decode(doc)
 	if err != nil {
-		return Answer{}, &Violation{"The answer is not JSON, which output_schema asks for."}
+		return Answer{}, &Violation{"The answer could not be checked against output_schema: it " + err.Error() + "."}
 	}
-	if err := r.schema.Validate(v); err != nil {
-		return Answer{}, &Violation{"The answer does not satisfy output_schema: " + reason(err)}
+	err = schema.Check(ctx, v)
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		a.JSON = doc
+		return a, nil
+	case errors.As(err, &invalid):
+		return Answer{}, &Violation{"The answer does not satisfy output_schema: " + reason(invalid)}
+	case ctx.Err() != nil:
+		return Answer{}, ctx.Err()
 	}
-	a.JSON = doc
-	return a, nil
+	return Answer{}, &Violation{"The answer could not be checked against output_schema: " + err.Error() + "."}
 }
 
-func (g *guard) apply(text string) (string, error) {
-	if g.regex == nil {
-		// No text has more characters than bytes.
-		if len(text) <= g.maxRune || utf8.RuneCountInString(text) <= g.maxRune {
-			return text, nil
+// guarded applies the guardrails.
+func (r *Rules) guarded(ctx context.Context, text string) (string, error) {
+	var patterns []*check.Pattern
+	if len(r.patterns) > 0 {
+		var err error
+		patterns, err = check.CachedPatterns(ctx, r.patterns)
+		var bad *check.PatternError
+		switch {
+		case errors.As(err, &bad):
+			return "", &Violation{fmt.Sprintf("The answer could not be checked: the pattern of guardrails.output[%d] cannot be used.", r.place(bad.Place))}
+		case err != nil:
+			return "", err
 		}
-		if g.block {
-			return "", &Violation{fmt.Sprintf("The answer was blocked by guardrails.output[%d]: it has more than %d characters.", g.place, g.maxRune)}
+	}
+	left := maxWork
+	for i := range r.output {
+		if err := ctx.Err(); err != nil {
+			return "", err
 		}
-		n := 0
-		for at := range text {
-			if n == g.maxRune {
-				return text[:at], nil
+		g := &r.output[i]
+		var err error
+		if g.regex < 0 {
+			text, err = g.cut(text)
+		} else {
+			p := patterns[g.regex]
+			if left -= p.Work(len(text)); left < 0 {
+				return "", g.expensive()
 			}
-			n++
+			text, err = g.match(ctx, p, text)
 		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return text, nil
+}
+
+// place is where in guardrails.output a pattern stands.
+func (r *Rules) place(pattern int) int {
+	for i := range r.output {
+		if r.output[i].regex == pattern {
+			return r.output[i].place
+		}
+	}
+	return 0
+}
+
+func (g *guard) expensive() error {
+	return &Violation{fmt.Sprintf("The answer could not be checked: guardrails.output[%d] takes too much work on a text of this length.", g.place)}
+}
+
+// cut applies max_chars.
+func (g *guard) cut(text string) (string, error) {
+	// No text has more characters than bytes.
+	if len(text) <= g.maxRune || utf8.RuneCountInString(text) <= g.maxRune {
 		return text, nil
 	}
 	if g.block {
-		if g.regex.MatchString(text) {
-			return "", &Violation{fmt.Sprintf("The answer was blocked by guardrails.output[%d]: it matches the pattern.", g.place)}
+		return "", &Violation{fmt.Sprintf("The answer was blocked by guardrails.output[%d]: it has more than %d characters.", g.place, g.maxRune)}
+	}
+	n := 0
+	for at := range text {
+		if n == g.maxRune {
+			return text[:at], nil
 		}
+		n++
+	}
+	return text, nil
+}
+
+// match applies a pattern.
+func (g *guard) match(ctx context.Context, p *check.Pattern, text string) (string, error) {
+	if !p.MatchString(text) {
 		return text, nil
 	}
-	return g.regex.ReplaceAllStringFunc(text, func(match string) string {
+	if g.block {
+		return "", &Violation{fmt.Sprintf("The answer was blocked by guardrails.output[%d]: it matches the pattern.", g.place)}
+	}
+	return g.redact(ctx, p, text)
+}
+
+// stop ends a replacement from within.
+type stop struct{ err error }
+
+// redact takes the matches out.
+func (g *guard) redact(ctx context.Context, p *check.Pattern, text string) (out string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, maxRedacting)
+	defer cancel()
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case stop:
+			out, err = "", r.err
+		default:
+			panic(r)
+		}
+	}()
+	length := len(text)
+	return p.ReplaceAllStringFunc(text, func(match string) string {
+		if bounded.Err() != nil {
+			if ctx.Err() != nil {
+				panic(stop{ctx.Err()})
+			}
+			panic(stop{g.expensive()})
+		}
 		if match == "" {
 			return "" // an empty match holds nothing to take out
+		}
+		if length += len(redact.Mark) - len(match); length > MaxText {
+			panic(stop{&Violation{fmt.Sprintf("The answer is longer than %d bytes once guardrails.output[%d] has taken its matches out.", MaxText, g.place)}})
 		}
 		return redact.Mark
 	}), nil
@@ -173,9 +277,10 @@ const maxReason = 500
 // reason is the validator's complaint on one line, without the made-up address
 // of the schema.
 func reason(err error) string {
-	_, said, ok := strings.Cut(err.Error(), "\n")
+	whole := check.WithoutAddress(err.Error())
+	_, said, ok := strings.Cut(whole, "\n")
 	if !ok {
-		said = err.Error()
+		said = whole
 	}
 	said = strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimSpace(said), "- ")), " ")
 	if len(said) <= maxReason {

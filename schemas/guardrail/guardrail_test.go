@@ -1,7 +1,11 @@
 package guardrail
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -35,7 +39,7 @@ func TestGuardrails(t *testing.T) {
 		{"an empty match changes nothing", `{"kind":"regex","pattern":"z*","action":"redact"}`, "ab", "ab", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			check(t, rules(t, `{"guardrails":{"output":[`+c.guards+`]}}`), c.in, c.want, "", c.violation)
+			expect(t, rules(t, `{"guardrails":{"output":[`+c.guards+`]}}`), c.in, c.want, "", c.violation)
 		})
 	}
 }
@@ -54,14 +58,14 @@ func TestOutputSchema(t *testing.T) {
 		{"missing", `{}`, "", "missing property 'n'"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			check(t, rules(t, schema), c.in, c.in, c.json, c.violation)
+			expect(t, rules(t, schema), c.in, c.in, c.json, c.violation)
 		})
 	}
 }
 
-func check(t *testing.T, r *Rules, in, text, doc, violation string) {
+func expect(t *testing.T, r *Rules, in, text, doc, violation string) {
 	t.Helper()
-	a, err := r.Check(in)
+	a, err := r.Check(t.Context(), in)
 	if violation != "" {
 		if err == nil || !strings.Contains(err.Error(), violation) || strings.Contains(err.Error(), "svc:") {
 			t.Fatalf("got %v, want a violation with %q", err, violation)
@@ -75,7 +79,7 @@ func check(t *testing.T, r *Rules, in, text, doc, violation string) {
 
 func TestGuardrailsComeBeforeTheSchema(t *testing.T) {
 	r := rules(t, `{"output_schema":{"type":"object"},"guardrails":{"output":[{"kind":"regex","pattern":"[0-9]{4}","action":"redact"}]}}`)
-	a, err := r.Check(`{"card":"1234"}`)
+	a, err := r.Check(t.Context(), `{"card":"1234"}`)
 	if err != nil || string(a.JSON) != `{"card":"[redacted]"}` {
 		t.Fatalf("got %s, %v", a.JSON, err)
 	}
@@ -86,7 +90,7 @@ func TestNoRules(t *testing.T) {
 	if r != nil {
 		t.Fatal("rules without anything to check")
 	}
-	if a, err := r.Check("x"); err != nil || a.Text != "x" || a.JSON != nil {
+	if a, err := r.Check(t.Context(), "x"); err != nil || a.Text != "x" || a.JSON != nil {
 		t.Fatal(a, err)
 	}
 }
@@ -104,7 +108,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		a, err := r.Check(s)
+		a, err := r.Check(t.Context(), s)
 		if err == nil && !json.Valid(a.JSON) {
 			t.Fatalf("%q gave %q", s, a.JSON)
 		}
@@ -112,4 +116,76 @@ func FuzzCheck(f *testing.F) {
 			t.Fatalf("%q left %q", s, a.Text)
 		}
 	})
+}
+
+// TestTheWorkOnOneAnswerIsBounded: rules as they may be in the database, saved
+// before there were bounds, and rules that are fine until they meet a long text.
+func TestTheWorkOnOneAnswerIsBounded(t *testing.T) {
+	doubling := func(n int) string {
+		var b strings.Builder
+		b.WriteString(`{"$ref":"#/$defs/d0","$defs":{`)
+		for i := range n {
+			fmt.Fprintf(&b, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+		}
+		fmt.Fprintf(&b, `"d%d":{}}}`, n)
+		return b.String()
+	}
+	regex := func(pattern, action string) string {
+		return fmt.Sprintf(`{"guardrails":{"output":[{"kind":"max_chars","value":9000000,"action":"block"},{"kind":"regex","pattern":%q,"action":%q}]}}`, pattern, action)
+	}
+	many := `{"guardrails":{"output":[` + strings.Repeat(`{"kind":"regex","pattern":"(x|y|a){1,500}b","action":"block"},`, 99) + `{"kind":"max_chars","value":9,"action":"block"}]}}`
+	grow := `{"guardrails":{"output":[` + strings.TrimSuffix(strings.Repeat(`{"kind":"regex","pattern":".","action":"redact"},`, 50), ",") + `]}}`
+	long := strings.Repeat("a", 1<<20)
+	for name, c := range map[string]struct{ manifest, text, want string }{
+		"23 levels":                        {`{"output_schema":` + doubling(23) + `}`, `{"a":1}`, "output_schema cannot be used"},
+		"40 levels":                        {`{"output_schema":` + doubling(40) + `}`, `{"a":1}`, "output_schema cannot be used"},
+		"twice down the answer":            {`{"output_schema":{"allOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}}}]}}`, strings.Repeat(`{"a":`, 60) + `1` + strings.Repeat(`}`, 60), "too much work"},
+		"a number in the schema":           {`{"output_schema":{"minimum":1e999999}}`, `1`, "output_schema cannot be used"},
+		"a number in the answer":           {`{"output_schema":{"minimum":1}}`, `1e999999`, "too many digits"},
+		"many of them":                     {`{"output_schema":{"items":{"minimum":1}}}`, `[` + strings.TrimSuffix(strings.Repeat("1e999999,", 10_000), ",") + `]`, "too many digits"},
+		"small objects":                    {`{"output_schema":{}}`, `[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 500_000), ",") + `]`, "too many values"},
+		"a deep answer":                    {`{"output_schema":{}}`, strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), "nests deeper"},
+		"1,500 repeats":                    {regex(strings.Repeat(".{0,1000}", 1500), "block"), "x", "guardrails.output[1] cannot be used"},
+		"100 repeats":                      {regex(strings.Repeat(".{0,1000}", 100), "redact"), "x", "guardrails.output[1] cannot be used"},
+		"a large pattern on a long text":   {regex("(x|y|a){1,500}b", "block"), long, "guardrails.output[1] takes too much work"},
+		"many patterns on a longer text":   {many, strings.Repeat("a", 20_000), "takes too much work"},
+		"redacting that makes a text grow": {grow, strings.Repeat("a", 1000), "guardrails.output["},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rules(t, c.manifest)
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := r.Check(t.Context(), c.text)
+			runtime.ReadMemStats(&after)
+			var v *Violation
+			if !errors.As(err, &v) || !strings.Contains(v.Reason, c.want) || len(v.Reason) > 600 {
+				t.Errorf("got %.300v, want %s", err, c.want)
+			}
+			if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 50 {
+				t.Errorf("it took %d MB", n)
+			}
+		})
+	}
+}
+
+// TestACheckEndsWithItsContext: what is too late is no violation.
+func TestACheckEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, m := range []string{`{"output_schema":{"type":"object"}}`, `{"guardrails":{"output":[{"kind":"regex","pattern":"a","action":"redact"}]}}`} {
+		if _, err := rules(t, m).Check(ctx, `{}`); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", m, err)
+		}
+	}
+}
+
+// TestRedactingEndsInTime: each match looks at all that follows it, and there are
+// as many as characters. Only a bound in time ends that.
+func TestRedactingEndsInTime(t *testing.T) {
+	r := rules(t, `{"guardrails":{"output":[{"kind":"regex","pattern":"a+b|a","action":"redact"}]}}`)
+	var v *Violation
+	if _, err := r.Check(t.Context(), strings.Repeat("a", 300_000)); !errors.As(err, &v) || !strings.Contains(v.Reason, "too much work") && !strings.Contains(v.Reason, "longer than") {
+		t.Errorf("%.200v", err)
+	}
 }

@@ -2,19 +2,23 @@ package tool
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentsvc/schemas/check"
 )
 
 // Sizes that the specification leaves open.
 const (
 	// MaxSchemaBytes is the most that the schema of a tool's arguments may take.
-	MaxSchemaBytes = 128 << 10
+	MaxSchemaBytes = check.MaxBytes
 	// MaxArgsBytes is the most that the arguments of a call may take.
 	MaxArgsBytes = 1 << 20
 )
@@ -44,12 +48,13 @@ func complain(at, message string) *ArgsError {
 }
 
 // Check checks the arguments of a call against the tool's schema, formats
-// included. It answers nil, an *ArgsError, or an ErrSchema. Without a schema any
-// object will do. Nothing that a schema refers to is ever fetched.
+// included. It answers nil, an *ArgsError, an ErrSchema, or the error of ctx.
+// Without a schema any object will do. Nothing that a schema refers to is ever
+// fetched. The work is bounded, whatever schema and arguments ask for.
 //
 // What the tool and a person might read differently is refused whatever the
 // schema says: an object that has a key twice.
-func Check(schema, args json.RawMessage) error {
+func Check(ctx context.Context, schema, args json.RawMessage) error {
 	if len(args) > MaxArgsBytes {
 		return complain("", fmt.Sprintf("have more than %d bytes", MaxArgsBytes))
 	}
@@ -66,23 +71,47 @@ func Check(schema, args json.RawMessage) error {
 	if s := bytes.TrimSpace(schema); len(s) == 0 || string(s) == "null" {
 		return nil
 	}
-	compiled, err := compile(schema)
+	compiled, err := compile(ctx, schema)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrSchema, err)
+		return unusable(ctx, err)
 	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	v, err := check.Decode(args)
 	if err != nil {
-		return complain("", errNoJSON.Error())
+		return complain("", err.Error())
 	}
 	var invalid *jsonschema.ValidationError
-	switch err := compiled.validate(v); {
+	switch err := compiled.Check(ctx, v); {
 	case err == nil:
 		return nil
 	case errors.As(err, &invalid):
 		return report(top, invalid)
 	default:
-		return fmt.Errorf("%w: %w", ErrSchema, err)
+		return unusable(ctx, err)
 	}
+}
+
+// decisionTime bounds a check that a decision waits for, with its wait for a place
+// among those who compile.
+const decisionTime = 3 * time.Second
+
+// CheckNow is Check for callers that have no context: decisions. What it takes is
+// bounded in steps and, for the wait, in time.
+func CheckNow(schema, args json.RawMessage) error {
+	ctx, cancel := context.WithTimeout(context.Background(), decisionTime)
+	defer cancel()
+	err := Check(ctx, schema, args)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: there was no time to check the arguments, try again", ErrSchema)
+	}
+	return err
+}
+
+// unusable tells a schema that cannot be used from a caller that has left.
+func unusable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrSchema, err)
 }
 
 // sound finds what makes arguments unfit to be shown and sent at all: keys that

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestCheck(t *testing.T) {
 		{"too long", ``, `{"a":"` + strings.Repeat("x", MaxArgsBytes) + `"}`, "arguments: have more than 1048576 bytes"},
 	} {
 		t.Run(c.says, func(t *testing.T) {
-			err := Check(schema(c.schema), schema(c.args))
+			err := Check(t.Context(), schema(c.schema), schema(c.args))
 			if c.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -105,17 +106,17 @@ func TestCheckSaysLittle(t *testing.T) {
 		required = append(required, fmt.Sprintf("%q", fmt.Sprintf("f%02d", i)))
 		wrong = append(wrong, fmt.Sprintf(`"%s%d":1`, strings.Repeat("k", 5000), i))
 	}
-	err := Check(schema(`{"required":[`+strings.Join(required, ",")+`]}`), schema(`{}`))
+	err := Check(t.Context(), schema(`{"required":[`+strings.Join(required, ",")+`]}`), schema(`{}`))
 	var args *ArgsError
 	if !errors.As(err, &args) || len(args.Complaints) != 8 || args.More != 42 || !strings.HasSuffix(err.Error(), "f07: is required; and 42 more") {
 		t.Errorf("%v", err)
 	}
-	err = Check(schema(`{"additionalProperties":false}`), schema(`{`+strings.Join(wrong, ",")+`}`))
+	err = Check(t.Context(), schema(`{"additionalProperties":false}`), schema(`{`+strings.Join(wrong, ",")+`}`))
 	if err == nil || len(err.Error()) > 2000 {
 		t.Errorf("%d bytes of complaints: %v", len(err.Error()), err)
 	}
 	long := `{"enum":["` + strings.Repeat("x", 5000) + `"` + strings.Repeat(`,"yyyyyyyyyyyyyyyyyyyy"`, 1) + `],"pattern":"` + strings.Repeat("a", 5000) + `"}`
-	if err := Check(schema(`{"properties":{"a":`+long+`}}`), schema(`{"a":"b"}`)); err == nil || len(err.Error()) > 1000 {
+	if err := Check(t.Context(), schema(`{"properties":{"a":`+long+`}}`), schema(`{"a":"b"}`)); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("%v", err)
 	}
 }
@@ -151,7 +152,7 @@ func TestUnusableSchema(t *testing.T) {
 		"a reference that never ends": `{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`,
 	} {
 		t.Run(says, func(t *testing.T) {
-			err := Check(schema(doc), schema(`{"a":1}`))
+			err := Check(t.Context(), schema(doc), schema(`{"a":1}`))
 			var args *ArgsError
 			if !errors.Is(err, ErrSchema) || errors.As(err, &args) {
 				t.Fatalf("%v", err)
@@ -188,7 +189,7 @@ func TestWorkIsBounded(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			start := time.Now()
-			err := Check(schema(c[0]), schema(c[1]))
+			err := Check(t.Context(), schema(c[0]), schema(c[1]))
 			took := time.Since(start)
 			var args *ArgsError
 			if err != nil && !errors.Is(err, ErrSchema) && !errors.As(err, &args) {
@@ -209,7 +210,7 @@ func TestWorkIsEnough(t *testing.T) {
 		items = append(items, fmt.Sprintf(`{"id":%d,"name":"item %d","tags":["a","b"]}`, i, i))
 	}
 	doc := `{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"id":{"type":"integer"},"name":{"type":"string"},"tags":{"type":"array","items":{"type":"string"}}},"required":["id"]}}}}`
-	if err := Check(schema(doc), schema(`{"items":[`+strings.Join(items, ",")+`]}`)); err != nil {
+	if err := Check(t.Context(), schema(doc), schema(`{"items":[`+strings.Join(items, ",")+`]}`)); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,7 +221,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add(`{"anyOf":[{"$ref":"#"},{"not":{"$ref":"#"}}]}`, `{"a":[1,2]}`)
 	f.Add(`{"propertyNames":{"pattern":"^a"},"unevaluatedProperties":false}`, `{"b":{"c":1e5}}`)
 	f.Fuzz(func(t *testing.T, doc, args string) {
-		err := Check(schema(doc), schema(args))
+		err := Check(t.Context(), schema(doc), schema(args))
 		var wrong *ArgsError
 		switch {
 		case err == nil, errors.Is(err, ErrSchema):
@@ -246,7 +247,37 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = Check(doc, args)
+				_ = Check(b.Context(), doc, args)
+			}
+		})
+	}
+}
+
+// TestOneCallTakesLittle: what arguments and schemas may cost, at the worst.
+func TestOneCallTakesLittle(t *testing.T) {
+	list := func(n int, of string) string { return strings.TrimSuffix(strings.Repeat(of+",", n), ",") }
+	var doubling strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&doubling, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	for says, c := range map[string][2]string{
+		"40 levels":     {`{"$ref":"#/$defs/d0","$defs":{` + doubling.String() + `"d40":{}}}`, `{"a":1}`},
+		"digits":        {`{}`, `{"a":[` + list(500_000, `0`) + `]}`},
+		"small objects": {`{}`, `{"a":[` + list(140_000, `{"":0}`) + `]}`},
+		"empty lists":   {`{}`, `{"a":[` + list(300_000, `[]`) + `]}`},
+		"just enough":   {`{"additionalProperties":{"items":{"type":"string"}}}`, `{"a":[` + list(140_000, `0`) + `]}`},
+		"a number":      {`{"properties":{"a":{"minimum":1e999999}}}`, `{"a":1}`},
+		"numbers":       {`{"additionalProperties":{"items":{"multipleOf":1e-300}}}`, `{"a":[` + list(100_000, `1.5e300`) + `]}`},
+		"a pattern":     {`{"properties":{"a":{"pattern":"` + strings.Repeat(".{0,1000}", 1500) + `"}}}`, `{"a":"x"}`},
+	} {
+		t.Run(says, func(t *testing.T) {
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := CheckNow(schema(c[0]), schema(c[1]))
+			runtime.ReadMemStats(&after)
+			if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 50 {
+				t.Errorf("%d MB: %.200v", n, err)
 			}
 		})
 	}

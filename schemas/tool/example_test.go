@@ -1,6 +1,7 @@
 package tool_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -57,8 +58,8 @@ func Example() {
 	run, _ := id.Parse("0199a6b0-7c1e-7abc-8def-0123456789ab")
 	args := tool.WithKey(o.Schema, json.RawMessage(`{"order_id":"A-1","amount":12.50}`), tool.Key(id.RunID{UUID: run}, 7))
 	fmt.Println(string(args))
-	fmt.Println(tool.Check(o.Schema, args))
-	fmt.Println(tool.Check(o.Schema, json.RawMessage(`{"amount":0}`)))
+	fmt.Println(tool.Check(context.Background(), o.Schema, args))
+	fmt.Println(tool.Check(context.Background(), o.Schema, json.RawMessage(`{"amount":0}`)))
 	// Output:
 	// shop.orders.get allow
 	// shop.orders.refund gate

@@ -28,7 +28,7 @@ func Explain(a *Access, m *agent.Manifest, o Options, specs []Spec, name string)
 	found := r.named(specs, name)
 	switch len(found) {
 	case 1:
-		return r.explain(&found[0], "")
+		return r.explain(&found[0], found[0].Unusable)
 	case 0:
 		return r.unknown(name)
 	}

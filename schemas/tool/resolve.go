@@ -22,8 +22,8 @@ func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
 }
 
 // Offers are the tools of specs that the agent may call in one turn, those that
-// a person has to approve and those that lack a connection included, sorted by
-// qualified name. Of two tools of one name the first is offered.
+// a person has to approve and those that lack a connection included, those that
+// are Unusable left out, sorted by qualified name. Of two tools of one name the first is offered.
 func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 	r := newResolver(a, m, o)
 	type offered struct {
@@ -180,6 +180,9 @@ func isHandoff(s *Spec) bool { return s.Source == Builtin && s.Name == HandoffNa
 
 // resolve resolves a tool of these granted names.
 func (r *resolver) resolve(s *Spec, n names) Resolution {
+	if s.Unusable != "" {
+		return Resolution{Verdict: Refused, Why: s.Unusable}
+	}
 	o := r.owner(s)
 	if o.refused != "" {
 		return Resolution{Verdict: Refused, Why: o.refused}

@@ -302,11 +302,11 @@ func TestHandoffSpec(t *testing.T) {
 		`{"to":"billing","note":1}`:           false,
 		`{"to":"billing","tools":["refund"]}`: false,
 	} {
-		if err := Check(s.Schema, schema(args)); (err == nil) != ok {
+		if err := Check(t.Context(), s.Schema, schema(args)); (err == nil) != ok {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if err := Check(HandoffSpec(nil).Schema, schema(`{"to":"x"}`)); err == nil {
+	if err := Check(t.Context(), HandoffSpec(nil).Schema, schema(`{"to":"x"}`)); err == nil {
 		t.Error("nobody can be handed to")
 	}
 }

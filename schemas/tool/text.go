@@ -10,12 +10,14 @@ import (
 )
 
 const (
-	maxDepth  = 128 // levels of nesting of arguments and schemas
-	maxDigits = 400 // of a number
+	maxDepth  = 128     // levels of nesting of arguments and schemas
+	maxDigits = 400     // of a number
+	maxValues = 200_000 // names and values of arguments: each takes many times its text in memory
 )
 
 var (
 	errNoJSON = errors.New("is not JSON")
+	errMany   = errors.New("hold more than " + strconv.Itoa(maxValues) + " names and values")
 	errDeep   = errors.New("nests deeper than " + strconv.Itoa(maxDepth) + " levels")
 )
 
@@ -39,7 +41,11 @@ func parse(text []byte) (*value, error) {
 	if !json.Valid(text) {
 		return nil, errNoJSON
 	}
-	p := parser{text: text}
+	sizes, err := sizes(text)
+	if err != nil {
+		return nil, err
+	}
+	p := parser{text: text, sizes: sizes}
 	v, err := p.value(1)
 	if err != nil {
 		return nil, err
@@ -49,8 +55,53 @@ func parse(text []byte) (*value, error) {
 
 // parser goes once over valid JSON.
 type parser struct {
-	text []byte
-	at   int
+	text  []byte
+	at    int
+	sizes []int32 // of the objects and arrays that are still to come
+}
+
+// sizes are the numbers of members of all objects and arrays in valid JSON, in the
+// order in which they begin.
+func sizes(text []byte) ([]int32, error) {
+	var out []int32
+	var open []int // places in out
+	values := 0
+	p := parser{text: text}
+	for p.space(); p.at < len(text); p.space() {
+		c := text[p.at]
+		if c == '}' || c == ']' {
+			open = open[:len(open)-1]
+			p.at++
+			continue
+		}
+		if values++; values > maxValues {
+			return nil, errMany
+		}
+		if len(open) > 0 {
+			out[open[len(open)-1]]++
+		}
+		switch c {
+		case '{', '[':
+			if len(open) >= maxDepth {
+				return nil, errDeep
+			}
+			open = append(open, len(out))
+			out = append(out, 0)
+			p.at++
+		case '"':
+			p.string()
+		default:
+			p.literal()
+		}
+	}
+	return out, nil
+}
+
+// literal steps over a number, true, false or null.
+func (p *parser) literal() {
+	for p.at < len(p.text) && bytes.IndexByte([]byte(",]} \t\r\n"), p.text[p.at]) < 0 {
+		p.at++
+	}
 }
 
 // space steps over white space, commas and colons: in valid JSON they tell
@@ -75,6 +126,14 @@ func (p *parser) value(depth int) (value, error) {
 			return v, errDeep
 		}
 		v.kind = c
+		n := p.sizes[0]
+		if c == '{' {
+			n /= 2
+		}
+		p.sizes = p.sizes[1:]
+		if n > 0 {
+			v.members = make([]member, 0, n)
+		}
 		p.at++
 		for p.space(); p.text[p.at] != '}' && p.text[p.at] != ']'; p.space() {
 			var m member
@@ -94,9 +153,7 @@ func (p *parser) value(depth int) (value, error) {
 		v.kind = c
 		p.string()
 	default:
-		for p.at < len(p.text) && bytes.IndexByte([]byte(",]} \t\r\n"), p.text[p.at]) < 0 {
-			p.at++
-		}
+		p.literal()
 		v.huge = huge(string(p.text[v.from:p.at]))
 	}
 	v.to = p.at

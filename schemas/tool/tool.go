@@ -74,6 +74,9 @@ type Spec struct {
 	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments, an object
 	ReadOnly    bool            `json:"read_only,omitempty"`
 	Idempotent  bool            `json:"idempotent,omitempty"`
+	// Unusable says why the tool cannot be called, empty where it can: its schema is
+	// none or takes too much to check. Such a tool has no Schema and is never offered.
+	Unusable string `json:"unusable,omitempty"`
 }
 
 // Server is a tool server as far as resolution sees it.

@@ -162,18 +162,15 @@ func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
 
 func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*catalog, error) {
 	c := &catalog{at: g.cfg.Now(), index: map[string]int{}}
+	unusable := 0
 	seen := map[string]bool{}
 	var r mcp.ListToolsRequest
 	for range maxPages {
-		kept, err := s.client.ListToolsByPage(with(ctx, o), r)
+		_, err := s.client.ListToolsByPage(with(ctx, o), r)
 		if err != nil {
 			e := o.toError(g.ctx, ctx, err)
 			e.MaybeRan = false
 			return nil, e
-		}
-		usable := map[string]bool{}
-		for _, k := range kept.Tools {
-			usable[k.Name] = true
 		}
 		p, err := readPage(o.answer())
 		if err != nil {
@@ -182,10 +179,20 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 		for _, raw := range p.Tools {
 			l, ok := accept(raw)
 			_, double := c.index[l.Name]
-			if !ok || double || !usable[l.Name] || len(c.specs) == maxTools {
+			if !ok || double || len(c.specs) == maxTools {
 				continue
 			}
 			spec := l.spec(t, o.mask)
+			// The schema comes from the server: what is wrong with it, or too expensive, is
+			// found here, once for all calls.
+			err := tool.CheckSchema(ctx, spec.Schema)
+			if ctx.Err() != nil {
+				return nil, g.ended(g.ctx, false)
+			}
+			if err != nil {
+				spec.Schema, spec.Unusable = nil, "the tool's inputSchema cannot be used: "+err.Error()
+				unusable++
+			}
 			c.index[l.Name] = len(c.specs)
 			c.specs = append(c.specs, spec)
 			c.bytes += len(spec.Name) + len(spec.Description) + len(spec.Schema) + 256
@@ -200,6 +207,10 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 		r.Params.Cursor = mcp.Cursor(p.Next)
 	}
 	c.specs = slices.Clip(c.specs)
+	if unusable > 0 {
+		unusableTools.Add(float64(unusable))
+		g.cfg.Log.Warn().Stringer("tenant", t.Tenant).Stringer("server", t.Server).Int("unusable", unusable).Msg("tools of a server cannot be called: their inputSchema cannot be used")
+	}
 	if n := o.leftOut(); n > 0 {
 		g.cfg.Log.Info().Stringer("tenant", t.Tenant).Stringer("server", t.Server).Int("tools", len(c.specs)).Int("left_out", n).Msg("tools of a server left out")
 	}

@@ -21,6 +21,10 @@ var (
 		Name: "svc_mcp_lists_total",
 		Help: "Lists of tools by outcome: cached, asked or failed.",
 	}, []string{"outcome"})
+	unusableTools = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_mcp_unusable_tools_total",
+		Help: "Listed tools that cannot be called, because their inputSchema is none or takes too much to check.",
+	})
 	sessions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_mcp_sessions_total",
 		Help: "Sessions begun with tool servers, by transport and outcome.",
@@ -41,7 +45,7 @@ var (
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{calls, callSeconds, lists, sessions, clients, listBytes, processes}
+	return []prometheus.Collector{calls, callSeconds, lists, unusableTools, sessions, clients, listBytes, processes}
 }
 
 func countCall(took time.Duration, a Answer, err error) {

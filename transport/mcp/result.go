@@ -162,7 +162,9 @@ func accept(raw json.RawMessage) (listed, bool) {
 	return l, true
 }
 
-// accepted is a page of tools/list without what is left out, and how much that is.
+// accepted is a page of tools/list as the library is shown it, and how many tools
+// are left out of it. The library reads schemas into Go values and fails where one
+// of them cannot be read; it is shown names alone, and none of the schemas.
 func accepted(raw json.RawMessage) (json.RawMessage, int, error) {
 	page, err := readPage(raw)
 	if err != nil {
@@ -171,8 +173,8 @@ func accepted(raw json.RawMessage) (json.RawMessage, int, error) {
 	all := len(page.Tools)
 	kept := page.Tools[:0]
 	for _, t := range page.Tools {
-		if _, ok := accept(t); ok {
-			kept = append(kept, t)
+		if l, ok := accept(t); ok {
+			kept = append(kept, json.RawMessage(`{"name":"`+l.Name+`","inputSchema":{"type":"object"}}`)) // the name needs no escapes
 		}
 	}
 	page.Tools = kept

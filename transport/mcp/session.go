@@ -231,11 +231,11 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 		resp.Result = []byte(`{"content":[]}`)
 	case string(mcp.MethodToolsList):
 		var out int
+		o.took(resp.Result)
 		if resp.Result, out, err = accepted(resp.Result); err != nil {
 			return nil, err
 		}
 		o.leaveOut(out)
-		o.took(resp.Result)
 	}
 	return resp, nil
 }

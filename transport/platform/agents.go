@@ -78,7 +78,7 @@ func (p *Platform) createAgent(ctx context.Context, c *edge.Caller, in *createAg
 	b := &in.Body
 	given := len(b.Manifest) > 0 && string(b.Manifest) != "null"
 	if given {
-		if _, err := agent.Parse("manifest", json.RawMessage(b.Manifest)); err != nil {
+		if _, err := agent.Parse(ctx, "manifest", json.RawMessage(b.Manifest)); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +139,7 @@ func (p *Platform) createVersion(ctx context.Context, c *edge.Caller, in *create
 	if _, err := p.Store.View(c.Tenant).Agent(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	m, err := agent.Parse("manifest", json.RawMessage(in.Body.Manifest))
+	m, err := agent.Parse(ctx, "manifest", json.RawMessage(in.Body.Manifest))
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,14 @@
 package platform
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/problem"
@@ -57,12 +60,24 @@ func (d document) check(schema, v any) error {
 		if err != nil {
 			return err
 		}
-		if s, err = agent.CompileSchema(raw); err != nil {
+		if s, err = compileSchema(raw); err != nil {
 			return err
 		}
 		d.compiled[string(key)] = s
 	}
 	return s.Validate(v)
+}
+
+func compileSchema(raw []byte) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("svc:document", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("svc:document")
 }
 
 // operations are every operation by "METHOD path".
@@ -248,7 +263,7 @@ func TestTheManifestIsDescribedAsItIsChecked(t *testing.T) {
 			if err := json.Unmarshal([]byte(doc), &v); err != nil {
 				t.Fatalf("%s: %s: %v", c.name, doc, err)
 			}
-			_, err := agent.Parse("manifest", json.RawMessage(doc))
+			_, err := agent.Parse(t.Context(), "manifest", json.RawMessage(doc))
 			var refused *problem.Error
 			if (err == nil) != valid || err != nil && !errors.As(err, &refused) {
 				t.Errorf("%s: %.200s is checked as %v", c.name, doc, err)

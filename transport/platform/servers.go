@@ -199,7 +199,7 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 	}
 	out := &api.MCPServerTested{OK: true, Tools: make([]api.MCPTool, len(specs))}
 	for i, s := range specs {
-		out.Tools[i] = api.MCPTool{Name: s.Name, Description: s.Description}
+		out.Tools[i] = api.MCPTool{Name: s.Name, Description: s.Description, Unusable: s.Unusable}
 	}
 	if c.Idem == nil {
 		return out, nil

@@ -1,0 +1,151 @@
+package check
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Bounds of the cache.
+const (
+	maxCached      = 4_000
+	maxCachedBytes = 48 << 20
+)
+
+// cache keeps what was compiled lately by its text, those used last, and also
+// what was refused. What a text compiles to depends on nothing but the text.
+type cache struct {
+	mu    sync.Mutex // guards the fields below
+	kept  map[cacheKey]*list.Element
+	order *list.List // of *cached, the last used first
+	bytes int
+}
+
+type cacheKey struct {
+	sum [sha256.Size]byte
+	of  string // what the text is
+}
+
+type cached struct {
+	key    cacheKey
+	made   any // a *Schema or []*Pattern; nil where err is set
+	err    error
+	weight int
+}
+
+func newCache() *cache { return &cache{kept: map[cacheKey]*list.Element{}, order: list.New()} }
+
+var compiled = newCache()
+
+// Cached is Compile that remembers what it compiled lately. Options.Patterns must
+// be nil.
+func Cached(ctx context.Context, doc json.RawMessage, o Options) (*Schema, error) {
+	return compiled.schema(ctx, doc, o)
+}
+
+// CachedPatterns compiles the patterns of one document within one bound, and
+// remembers what it compiled lately. The error names the place in the list.
+func CachedPatterns(ctx context.Context, exprs []string) ([]*Pattern, error) {
+	return compiled.patterns(ctx, exprs)
+}
+
+func (c *cache) schema(ctx context.Context, doc json.RawMessage, o Options) (*Schema, error) {
+	if len(doc) > MaxBytes {
+		return nil, &Refusal{Reason: ErrLong}
+	}
+	made, err := c.get(ctx, doc, fmt.Sprint("schema ", o.Formats, o.Dynamic), func() (any, int, error) {
+		s, err := compile(doc, o)
+		var r *Refusal
+		if errors.As(err, &r) {
+			return nil, 0, &Refusal{At: r.At, Reason: r.Reason} // without what it quotes
+		}
+		return s, s.weight, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made.(*Schema), nil
+}
+
+func (c *cache) patterns(ctx context.Context, exprs []string) ([]*Pattern, error) {
+	text, err := json.Marshal(exprs)
+	if err != nil {
+		return nil, err
+	}
+	made, err := c.get(ctx, text, "patterns", func() (any, int, error) {
+		var bound Patterns
+		out := make([]*Pattern, len(exprs))
+		for i, expr := range exprs {
+			if out[i], err = bound.Compile(expr); err != nil {
+				return nil, 0, &PatternError{Place: i, Err: err}
+			}
+		}
+		return out, len(text) + 120*bound.used, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made.([]*Pattern), nil
+}
+
+// PatternError says which of several patterns cannot be used.
+type PatternError struct {
+	Place int
+	Err   error
+}
+
+// Error is the reason with the place.
+func (e *PatternError) Error() string { return fmt.Sprintf("pattern %d %v", e.Place, e.Err) }
+
+// Unwrap gives the reason.
+func (e *PatternError) Unwrap() error { return e.Err }
+
+// get gives what was made of a text lately, or makes it in its turn.
+func (c *cache) get(ctx context.Context, text []byte, of string, compile func() (any, int, error)) (any, error) {
+	key := cacheKey{sha256.Sum256(text), of}
+	if found := c.find(key); found != nil {
+		return found.made, found.err
+	}
+	if err := turn(ctx); err != nil {
+		return nil, err
+	}
+	defer over()
+	if found := c.find(key); found != nil { // made by somebody else meanwhile
+		return found.made, found.err
+	}
+	e := &cached{key: key}
+	e.made, e.weight, e.err = compile()
+	e.weight += 1 << 10
+	c.keep(e)
+	return e.made, e.err
+}
+
+func (c *cache) find(key cacheKey) *cached {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.kept[key]
+	if !ok {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cached)
+}
+
+func (c *cache) keep(made *cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, twice := c.kept[made.key]; twice {
+		return
+	}
+	c.kept[made.key] = c.order.PushFront(made)
+	c.bytes += made.weight
+	for c.bytes > maxCachedBytes || len(c.kept) > maxCached {
+		last := c.order.Remove(c.order.Back()).(*cached)
+		delete(c.kept, last.key)
+		c.bytes -= last.weight
+	}
+}

@@ -1,0 +1,104 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+)
+
+// Bounds of patterns. An instruction of a compiled pattern takes about 100 bytes
+// with what a match needs, and a match takes at most one step per instruction and
+// byte of its text.
+const (
+	// MaxPatternBytes is the most that the text of one pattern may take.
+	MaxPatternBytes = 4 << 10
+	maxPattern      = 5_000  // instructions of one pattern
+	maxPatterns     = 20_000 // instructions of all patterns of one document
+)
+
+// ErrPattern is answered for a pattern that compiles to too much.
+var ErrPattern = errors.New("is too expensive: its repeats and classes expand to more than this service compiles")
+
+// Patterns compiles the patterns of one document within one bound. The zero value
+// is ready to use.
+type Patterns struct {
+	used int
+	made map[string]*Pattern
+	over bool // one was refused: no other one is looked at
+}
+
+// Pattern is a compiled regular expression (RE2) and its size in instructions.
+type Pattern struct {
+	*regexp.Regexp
+	Size int
+}
+
+// Compile compiles a pattern. The error is ErrPattern, or says why the text is
+// no pattern. After an ErrPattern every new pattern is one too: reading it could
+// take megabytes as well.
+func (p *Patterns) Compile(expr string) (*Pattern, error) {
+	if made, ok := p.made[expr]; ok {
+		return made, nil
+	}
+	if len(expr) > MaxPatternBytes {
+		return nil, fmt.Errorf("has more than %d bytes", MaxPatternBytes)
+	}
+	if p.over {
+		return nil, ErrPattern
+	}
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	size := instructions(parsed)
+	if size > maxPattern || p.used+size > maxPatterns {
+		p.over = true
+		return nil, ErrPattern
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return nil, err
+	}
+	p.used += size
+	made := &Pattern{Regexp: re, Size: size}
+	if p.made == nil {
+		p.made = map[string]*Pattern{}
+	}
+	p.made[expr] = made
+	return made, nil
+}
+
+// Over reports whether a pattern was refused as ErrPattern.
+func (p *Patterns) Over() bool { return p.over }
+
+// Work is how many steps a match of the pattern over n bytes takes at most, in
+// the steps of Schema.Check.
+func (p *Pattern) Work(n int) int { return 1 + (n+1)*(p.Size/8+1)/4 }
+
+// instructions returns at least the number of instructions that a parsed pattern
+// compiles to, and a number above maxPattern where that is too many.
+func instructions(re *syntax.Regexp) int {
+	n := 1
+	switch re.Op {
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpCharClass:
+		n = 1 + len(re.Rune)/8 // the class is kept as ranges
+	case syntax.OpRepeat:
+		n = instructions(re.Sub[0]) + 1
+		times := max(re.Max, re.Min+1, 1)
+		if n > maxPattern || times > maxPattern {
+			return maxPattern + 1
+		}
+		return n * times
+	case syntax.OpCapture, syntax.OpStar, syntax.OpPlus, syntax.OpQuest:
+		n = 2
+	}
+	for _, sub := range re.Sub {
+		if n += 1 + instructions(sub); n > maxPattern {
+			return maxPattern + 1
+		}
+	}
+	return n
+}
