@@ -393,6 +393,9 @@ var branches = []string{
 
 var tools = []Spec{
 	mcp("shop", "orders.refund"), mcp("shop", "orders.get"), mcp("shop", "orders.items.list"), mcp("shop", "ping"), mcp("shop", "builtin:kb.search"),
+	// Names that begin with the names of others: an exact pattern is no prefix.
+	mcp("shop", "orders.refund_all"), mcp("shop", "orders.refund.all"), mcp("shop", "orders.get_all"), mcp("shop", "pings"), mcp("shop", "orders"),
+	mcp("shopping", "orders.refund"), builtin("kb.searches"), builtin("handoffs"), skill(1, "book", "running"), skill(3, "booking", "run"),
 	mcp("kb", "search"), mcp("kb", "orders.refund"), mcp("off", "orders.get"), mcp("gone", "orders.get"),
 	builtin("kb.search"), builtin("handoff"), builtin("other"),
 	skill(1, "book", "run"), skill(1, "book", "dry_run"), skill(2, "pay", "run"),
@@ -441,6 +444,7 @@ func genHouse(t *rapid.T) *house {
 		{ID: serverID(1), Slug: "shop", Enabled: true, AuthKind: rapid.SampledFrom(AuthKinds).Draw(t, "auth")},
 		{ID: serverID(2), Slug: "kb", Enabled: true, AuthKind: AuthNone},
 		{ID: serverID(3), Slug: "off", AuthKind: AuthBearer},
+		{ID: serverID(4), Slug: "shopping", Enabled: true, AuthKind: AuthNone},
 	}
 	for i := range rapid.IntRange(0, 5).Draw(t, "connections") {
 		h.Connections = append(h.Connections, Connection{ID: connID(i), Server: server(), Node: maybe(t, "on a node", 2, node), CreatedAt: day(rapid.IntRange(0, 1).Draw(t, "day"))})
@@ -492,7 +496,7 @@ func genHouse(t *rapid.T) *house {
 		h.asked().MCP = append(h.asked().MCP, agent.MCPTools{Server: "shop", Allow: []string{"*"}})
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "manifest servers") {
-		h.asked().MCP = append(h.asked().MCP, agent.MCPTools{Server: rapid.SampledFrom([]string{"shop", "kb", "off", "gone"}).Draw(t, "slug"), Allow: list("allow")})
+		h.asked().MCP = append(h.asked().MCP, agent.MCPTools{Server: rapid.SampledFrom([]string{"shop", "kb", "off", "gone", "shopping"}).Draw(t, "slug"), Allow: list("allow")})
 	}
 	h.asked().Builtin = rapid.SampledFrom([][]string{nil, {"kb.search"}, {"kb.search", "other"}}).Draw(t, "builtin")
 	h.asked().BrowserSkills = rapid.SampledFrom([][]agent.BrowserSkillUse{nil, {{Skill: "book", Allow: []string{"run", "dry_run"}}}, {{Skill: "book", Allow: []string{"dry_run"}}, {Skill: "pay", Allow: []string{"run"}}}}).Draw(t, "skills")
