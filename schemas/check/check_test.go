@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentsvc/schemas/check/checktest"
 )
 
 // doubling is a schema of n levels, each of which refers to the next one twice.
@@ -26,23 +27,11 @@ func doubling(n int, wrap, keyword, leaf string) string {
 	return b.String()
 }
 
-// costs is what f allocates in all, which is more than it can hold at a time.
-func costs(f func()) uint64 {
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
-const most = 50 << 20 // bytes
-
 func compileOne(t *testing.T, doc string) (*Schema, error) {
 	t.Helper()
 	var s *Schema
 	var err error
-	if n := costs(func() { s, err = Compile(t.Context(), json.RawMessage(doc), Options{Formats: true, Dynamic: true}) }); n > most {
+	if n := checktest.Grows(func() { s, err = Compile(t.Context(), json.RawMessage(doc), Options{Formats: true, Dynamic: true}) }); n > checktest.Most {
 		t.Errorf("compiling takes %d MB", n>>20)
 	}
 	return s, err
@@ -214,13 +203,12 @@ func TestWorkIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What runs out runs out sooner here, of a tenth of the budget and a fifth of the memory.
-			budget, most := maxSteps, uint64(most)
+			budget := maxSteps
 			if c.budget {
-				budget, most = maxSteps/10, most/5
+				budget /= 10 // it runs out here too, in a tenth of the time
 			}
 			var steps int
-			if n := costs(func() { steps, err = s.check(t.Context(), v, budget) }); n > most {
+			if n := checktest.Grows(func() { steps, err = s.check(t.Context(), v, budget) }); n > checktest.Most {
 				t.Errorf("checking allocates %d MB", n>>20)
 			}
 			if errors.Is(err, ErrBudget) != c.budget {
@@ -230,7 +218,7 @@ func TestWorkIsBounded(t *testing.T) {
 				t.Errorf("%d steps", steps)
 			}
 			if err != nil {
-				if n := costs(func() { _ = err.Error() }); n > 50<<20 {
+				if n := checktest.Grows(func() { _ = err.Error() }); n > 50<<20 {
 					t.Errorf("the error takes %d MB", n>>20)
 				}
 			}
@@ -258,7 +246,7 @@ func TestValuesAreBounded(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			var err error
-			if n := costs(func() { _, err = Decode([]byte(c.doc)) }); n > most {
+			if n := checktest.Grows(func() { _, err = Decode([]byte(c.doc)) }); n > checktest.Most {
 				t.Errorf("%d MB", n>>20)
 			}
 			if !errors.Is(err, c.want) {
@@ -361,13 +349,13 @@ func TestPatterns(t *testing.T) {
 		strings.Repeat(`\p{L}`, 600), `[\pL\pN]{0,1000}`,
 	} {
 		var err error
-		if n := costs(func() { _, err = new(Patterns).Compile(expr) }); n > most/4 || !errors.Is(err, ErrPattern) {
+		if n := checktest.Grows(func() { _, err = new(Patterns).Compile(expr) }); n > checktest.Most/4 || !errors.Is(err, ErrPattern) {
 			t.Errorf("%.40s: %d MB, %v", expr, n>>20, err)
 		}
 	}
 	for _, expr := range []string{strings.Repeat(".{0,1000}", 1500), `((a{0,100}){0,100}){0,10}`} {
 		var err error
-		if n := costs(func() { _, err = new(Patterns).Compile(expr) }); n > 1<<20 || err == nil {
+		if n := checktest.Grows(func() { _, err = new(Patterns).Compile(expr) }); n > 1<<20 || err == nil {
 			t.Errorf("%.40s: %d bytes, %v", expr, n, err)
 		}
 	}
@@ -680,10 +668,10 @@ func TestTheLargestSchemas(t *testing.T) {
 				t.Fatalf("%d bytes", len(doc))
 			}
 			began := time.Now()
-			n := costs(func() { _, _ = Compile(t.Context(), json.RawMessage(doc), Options{}) })
+			n := checktest.Grows(func() { _, _ = Compile(t.Context(), json.RawMessage(doc), Options{}) })
 			_, err := Compile(t.Context(), json.RawMessage(doc), Options{})
 			t.Logf("%d MB, %v, %.100v", n>>20, time.Since(began)/2, err)
-			if n > most {
+			if n > checktest.Most {
 				t.Errorf("%d MB", n>>20)
 			}
 		})
