@@ -393,7 +393,7 @@ func reference(doc string) (*jsonschema.Schema, error) {
 // keywords meet often, and compares with the library's own validator.
 func TestChecksAsTheLibraryDoes(t *testing.T) {
 	accepted, refused := 0, 0
-	for seed := range uint64(1_500) {
+	for seed := range uint64(500) {
 		d := &draw{rand.New(rand.NewPCG(seed, 19)), ""}
 		doc := d.document()
 		s, err := Compile(t.Context(), json.RawMessage(doc), Options{Formats: true, Dynamic: true})
@@ -428,7 +428,7 @@ func TestChecksAsTheLibraryDoes(t *testing.T) {
 			}
 		}
 	}
-	if accepted < 3_000 || refused < 3_000 {
+	if accepted < 2_000 || refused < 2_000 {
 		t.Fatalf("%d values were accepted, %d refused: too few to say anything", accepted, refused)
 	}
 }
@@ -668,9 +668,9 @@ func TestTheLargestSchemas(t *testing.T) {
 				t.Fatalf("%d bytes", len(doc))
 			}
 			began := time.Now()
-			n := checktest.Grows(func() { _, _ = Compile(t.Context(), json.RawMessage(doc), Options{}) })
-			_, err := Compile(t.Context(), json.RawMessage(doc), Options{})
-			t.Logf("%d MB, %v, %.100v", n>>20, time.Since(began)/2, err)
+			var err error
+			n := checktest.Grows(func() { _, err = Compile(t.Context(), json.RawMessage(doc), Options{}) })
+			t.Logf("%d MB, %v, %.100v", n>>20, time.Since(began), err)
 			if n > checktest.Most {
 				t.Errorf("%d MB", n>>20)
 			}

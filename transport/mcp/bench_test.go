@@ -135,7 +135,7 @@ func BenchmarkMask(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s := string(make([]byte, size))
 			for b.Loop() {
-				newMask(secret).text(s)
+				newMask(secret).Text(s)
 			}
 		})
 	}

@@ -174,7 +174,7 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 	case err != nil:
 		return Answer{}, &Error{Kind: Protocol, Message: "the tool server's answer could not be understood", MaybeRan: true, Err: o.cause(err)}
 	}
-	a.Content = o.hide(a.Content)
+	a.Content = o.hide(a.Content) // hide sees through all that is cleaned after this
 	return a, nil
 }
 
@@ -188,5 +188,5 @@ func (g *Gateway) Mask(ctx context.Context, t Target, v json.RawMessage) (json.R
 	if !json.Valid(v) {
 		return nil, &Error{Kind: Protocol, Message: "not JSON"}
 	}
-	return o.mask.json(v), nil
+	return o.mask.JSON(v), nil
 }

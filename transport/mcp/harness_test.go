@@ -269,7 +269,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // leaks gives the first form of the secret that s holds.
 func leaks(s string) string {
-	for _, f := range newMask(secret).forms {
+	for _, f := range newMask(secret).Forms() {
 		if strings.Contains(s, f) {
 			return f
 		}

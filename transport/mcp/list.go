@@ -179,7 +179,7 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 		for _, raw := range p.Tools {
 			l, ok := accept(raw)
 			_, double := c.index[l.Name]
-			if !ok || double || len(c.specs) == maxTools {
+			if !ok || double || len(c.specs) == maxTools || o.hide(l.Name) != l.Name {
 				continue
 			}
 			spec := l.spec(t, o.mask)

@@ -40,7 +40,7 @@ func TestMaskForms(t *testing.T) {
 		"within base64, third alignment URL": base64.RawURLEncoding.EncodeToString([]byte("admins:" + s + "?>")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newMask(s).text("before " + form + " after " + form)
+			got := newMask(s).Text("before " + form + " after " + form)
 			if !strings.HasPrefix(got, "before ") || strings.Count(got, redacted) != 2 {
 				t.Fatalf("%s -> %s", form, got)
 			}
@@ -58,14 +58,14 @@ func TestMaskForms(t *testing.T) {
 	t.Run("JSON with escapes", func(t *testing.T) {
 		odd := `a"b\c<d>` + "\t\u00e9"
 		text, _ := json.Marshal(map[string]string{"k": odd})
-		if got := newMask(odd).text(string(text)); got != `{"k":"[redacted]"}` {
+		if got := newMask(odd).Text(string(text)); got != `{"k":"[redacted]"}` {
 			t.Fatal(got)
 		}
 	})
 	t.Run("a short one only as a whole", func(t *testing.T) {
 		m := newMask("abc")
-		if m.text("abc") != redacted || m.text("abcdef") != "abcdef" {
-			t.Fatal(m.text("abcdef"))
+		if m.Text("abc") != redacted || m.Text("abcdef") != "abcdef" {
+			t.Fatal(m.Text("abcdef"))
 		}
 	})
 }
@@ -124,7 +124,7 @@ func FuzzMask(f *testing.F) {
 			return
 		}
 		m := newMask(secret)
-		out := m.json([]byte(v))
+		out := m.JSON([]byte(v))
 		if !json.Valid(out) {
 			t.Fatalf("%q of %s -> %s", secret, v, out)
 		}
@@ -132,7 +132,7 @@ func FuzzMask(f *testing.F) {
 		strs = func(x any) {
 			switch x := x.(type) {
 			case string:
-				if x == secret || len(secret) >= shortest && strings.Contains(x, secret) && !strings.Contains(strings.ReplaceAll(x, redacted, "\x01"), "\x01") {
+				if x == secret || len(secret) >= 4 && strings.Contains(x, secret) && !strings.Contains(strings.ReplaceAll(x, redacted, "\x01"), "\x01") {
 					t.Fatalf("%q is left in %s", secret, out)
 				}
 			case []any:
@@ -196,7 +196,7 @@ func TestMaskOfEscapes(t *testing.T) {
 		`p\u0061ss-é😀 and pass-é\ud83d\ude00!`: `[redacted] and [redacted]!`,
 		`\\u0070ass-é😀 \/`:                     `\\u0070ass-é😀 \/`,
 	} {
-		if got := newMask("pass-é😀").text(in); got != want {
+		if got := newMask("pass-é😀").Text(in); got != want {
 			t.Errorf("%s -> %s, want %s", in, got, want)
 		}
 	}

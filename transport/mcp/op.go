@@ -116,7 +116,7 @@ func (o *op) answer() json.RawMessage {
 }
 
 // hide removes the credential.
-func (o *op) hide(s string) string { return o.mask.text(s) }
+func (o *op) hide(s string) string { return o.mask.Text(s) }
 
 // said quotes the server in a message.
 func (o *op) said(s string) string {

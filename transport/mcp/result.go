@@ -227,7 +227,7 @@ func (l listed) spec(t Target, m *mask) tool.Spec {
 	if d == "" {
 		d = l.Title
 	}
-	d = m.text(visible(d))
+	d = m.Text(visible(d))
 	if len(d) > maxDescription {
 		cut := maxDescription
 		for !utf8.RuneStart(d[cut]) {
@@ -237,7 +237,7 @@ func (l listed) spec(t Target, m *mask) tool.Spec {
 	}
 	return tool.Spec{
 		Source: tool.MCP, Owner: t.Slug, Name: l.Name, Description: d,
-		Schema:   json.RawMessage(m.json([]byte(compact(l.Schema)))),
+		Schema:   json.RawMessage(m.JSON([]byte(compact(l.Schema)))),
 		ReadOnly: l.Annotations.ReadOnly, Idempotent: l.Annotations.Idempotent,
 	}
 }

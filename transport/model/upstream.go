@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	schema "agentsvc/schemas/model"
+	"agentsvc/schemas/redact"
 	"agentsvc/transport/egress"
 )
 
@@ -106,6 +108,7 @@ func (u *upstream) failed(ctx context.Context, t *turn, err error) *schema.Error
 	switch {
 	case errors.As(err, &said):
 		e.Message = u.show(said.message)
+		e.Err = &errorEvent{said.status, e.Message} // the cause may be logged
 		e.Status = said.status
 		if t.begun || said.status == 0 {
 			break
@@ -224,13 +227,22 @@ var errorTypes = map[string]int{
 
 const maxMessage = 500
 
-// show makes a provider's message fit to be shown: short, one line of text, and
-// without the key, should the provider repeat it.
+// visible drops control characters but white space, and what is no UTF-8.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, schema.Clean(s))
+}
+
+// show makes a provider's message fit to be shown: one line of text without
+// control characters, then without the key, should the provider repeat it in any
+// of its shapes, then short.
 func (u *upstream) show(s string) string {
-	if u.key != "" {
-		s = strings.ReplaceAll(s, string(u.key), "[redacted]")
-	}
-	s = strings.Join(strings.Fields(schema.Clean(s)), " ")
+	s = redact.NewKnown(string(u.key)).Text(visible(s))
+	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > maxMessage {
 		cut := maxMessage
 		for !utf8.RuneStart(s[cut]) {

@@ -15,7 +15,7 @@ const Most = 50 << 20
 // collector runs often meanwhile, so that garbage counts little. Nothing else may
 // run in the process.
 func Grows(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	runtime.GC()
 	heap := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

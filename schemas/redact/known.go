@@ -1,0 +1,419 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// shortest is the length from which a credential is looked for inside of longer
+// text; a shorter one is only a whole value, or every answer would be in shreds.
+const shortest = 4
+
+// Known is one credential and the shapes in which it may come back: plain, base64,
+// hex, URL and JSON. A nil Known hides nothing.
+//
+// It is found also where characters stand between its own that are dropped,
+// replaced or not seen on the way to a reader (noise), and where its characters
+// are written as escapes. So it does not matter for what is hidden whether a text
+// is cleaned before or after; what is shown is still cleaned first.
+type Known struct {
+	secret string
+	forms  []string // longest first
+	runes  [][]rune // the forms without noise, longest first
+	first  [utf8.RuneSelf]bool
+	wide   bool // a form begins beyond ASCII
+	lines  bool // a line break is noise
+}
+
+// minBroken is the length from which a credential is found across line breaks:
+// where parts of an answer were joined, or base64 was wrapped.
+const minBroken = 8
+
+// NewKnown makes the shapes of a credential.
+func NewKnown(secret string) *Known {
+	m := &Known{secret: secret, lines: len(secret) >= minBroken}
+	if len(secret) < shortest {
+		return m
+	}
+	add := func(forms ...string) {
+		for _, f := range forms {
+			if len(f) >= shortest && !slices.Contains(m.forms, f) {
+				m.forms = append(m.forms, f)
+			}
+		}
+	}
+	add(secret)
+	for _, s := range []string{secret, "Bearer " + secret} {
+		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+			add(e.EncodeToString([]byte(s)))
+		}
+	}
+	// Within the base64 of something longer, only the characters that no
+	// neighbouring byte has a part in are known; there are three alignments.
+	for before, skip := range []int{0, 2, 3} {
+		padded := append(make([]byte, before), secret...)
+		whole := len(padded) * 8 / 6
+		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if core := e.EncodeToString(padded)[skip:whole]; len(core) >= 8 {
+				add(core)
+			}
+		}
+	}
+	add(hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))))
+	for _, esc := range []string{url.QueryEscape(secret), url.PathEscape(secret)} {
+		add(esc, lowerEscapes(esc))
+	}
+	for _, html := range []bool{true, false} {
+		quoted := quote(secret, html)
+		inner := string(quoted[1 : len(quoted)-1])
+		add(inner, strings.ReplaceAll(inner, "/", `\/`))
+	}
+	slices.SortStableFunc(m.forms, func(a, b string) int { return len(b) - len(a) })
+	for _, f := range m.forms {
+		var runes []rune
+		for _, r := range f {
+			if !m.noise(r) {
+				runes = append(runes, r)
+			}
+		}
+		if len(runes) < shortest {
+			continue
+		}
+		m.runes = append(m.runes, runes)
+		if r := runes[0]; r < utf8.RuneSelf {
+			m.first[r] = true
+		} else {
+			m.wide = true
+		}
+	}
+	return m
+}
+
+// Forms are the shapes that are looked for.
+func (m *Known) Forms() []string { return m.forms }
+
+// noise reports whether a character may stand between those of a credential and
+// be gone, or unseen, for who reads the text: control characters, what can't be
+// seen, and what stands for bytes that are no UTF-8.
+func (m *Known) noise(r rune) bool {
+	switch {
+	case r == '\n' || r == '\r':
+		return m.lines
+	case r == '\t':
+		return false
+	case r < 0x20, r >= 0x7f && r < 0xa0, r == utf8.RuneError:
+		return true
+	case r < 0xad:
+		return false
+	}
+	return r == 0xad || r == 0x34f || r == 0x61c || r == 0x115f || r == 0x1160 || r == 0x17b4 || r == 0x17b5 || r >= 0x180b && r <= 0x180f ||
+		r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0x3164 || r >= 0xfe00 && r <= 0xfe0f ||
+		r == 0xfeff || r == 0xffa0 || r >= 0xfff0 && r <= 0xfffc || r >= 0xd800 && r <= 0xdfff || r >= 0xe0000 && r <= 0xe0fff
+}
+
+// lowerEscapes writes %2F as %2f.
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:], bytes.ToLower(b[i+1:i+3]))
+			i += 2
+		}
+	}
+	return string(b)
+}
+
+func quote(s string, html bool) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(html)
+	if e.Encode(s) != nil { // a string always encodes
+		return []byte(`""`)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// Text is s without the credential.
+func (m *Known) Text(s string) string {
+	if m == nil || m.secret == "" {
+		return s
+	}
+	if s == m.secret {
+		return Mark
+	}
+	for _, f := range m.forms {
+		if strings.Contains(s, f) {
+			pairs := make([]string, 0, 2*len(m.forms))
+			for _, f := range m.forms {
+				pairs = append(pairs, f, Mark)
+			}
+			s = strings.NewReplacer(pairs...).Replace(s)
+			break
+		}
+	}
+	if len(s) < 2*shortest && len(m.forms) == 0 { // a short one, as the whole
+		return m.short(s)
+	}
+	if m.noisy(s) {
+		s = m.hide(s, raw)
+	}
+	escaped, percent := strings.IndexByte(s, '\\') >= 0, strings.IndexByte(s, '%') >= 0
+	if escaped {
+		s = m.hide(s, unescaped(raw))
+	}
+	if percent {
+		s = m.hide(s, percents(raw))
+	}
+	if escaped && (percent || strings.Contains(s, `\u0025`)) {
+		s = m.hide(s, percents(unescaped(raw)))
+	}
+	return s
+}
+
+// short hides a credential that is too short to be looked for in longer text.
+func (m *Known) short(s string) string {
+	kept := strings.Map(func(r rune) rune {
+		if m.noise(r) {
+			return -1
+		}
+		return r
+	}, s)
+	if kept == m.secret {
+		return Mark
+	}
+	return s
+}
+
+// noisy reports whether s holds noise at all.
+func (m *Known) noisy(s string) bool {
+	for _, r := range s {
+		if m.noise(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// reader reads the character of a text at i, as some reader of it will have it,
+// and says where the next one begins.
+type reader func(s string, i int) (r rune, next int)
+
+// raw reads a text as it is.
+func raw(s string, i int) (rune, int) {
+	r, n := utf8.DecodeRuneInString(s[i:])
+	return r, i + n
+}
+
+// unescaped reads the escapes of JSON in what in reads.
+func unescaped(in reader) reader {
+	hex4 := func(s string, i int) (r rune, next int, ok bool) {
+		for range 4 {
+			if i >= len(s) {
+				return 0, i, false
+			}
+			var c rune
+			c, i = in(s, i)
+			d := digit(c)
+			if d < 0 {
+				return 0, i, false
+			}
+			r = r<<4 | d
+		}
+		return r, i, true
+	}
+	return func(s string, i int) (rune, int) {
+		c, next := in(s, i)
+		if c != '\\' || next >= len(s) {
+			return c, next
+		}
+		switch d, after := in(s, next); d {
+		case '/', '"', '\\':
+			return d, after
+		case 'n':
+			return '\n', after
+		case 'r':
+			return '\r', after
+		case 't':
+			return '\t', after
+		case 'b', 'f':
+			return '\b', after
+		case 'u':
+			r, end, ok := hex4(s, after)
+			if !ok {
+				break
+			}
+			if !utf16.IsSurrogate(r) || end >= len(s) {
+				return r, end
+			}
+			if c, i := in(s, end); c == '\\' && i < len(s) {
+				if c, i = in(s, i); c == 'u' {
+					if low, both, ok := hex4(s, i); ok && utf16.DecodeRune(r, low) != utf8.RuneError {
+						return utf16.DecodeRune(r, low), both
+					}
+				}
+			}
+			return r, end // half a pair: noise
+		}
+		return c, next
+	}
+}
+
+// percents reads percent-encoding in what in reads.
+func percents(in reader) reader {
+	octet := func(s string, i int) (b byte, next int, ok bool) {
+		c, i := in(s, i)
+		if c != '%' {
+			return 0, i, false
+		}
+		for range 2 {
+			if i >= len(s) {
+				return 0, i, false
+			}
+			c, i = in(s, i)
+			d := digit(c)
+			if d < 0 {
+				return 0, i, false
+			}
+			b = b<<4 | byte(d)
+		}
+		return b, i, true
+	}
+	return func(s string, i int) (rune, int) {
+		b, next, ok := octet(s, i)
+		if !ok {
+			return in(s, i)
+		}
+		bytes := []byte{b}
+		for !utf8.FullRune(bytes) && next < len(s) {
+			b, after, ok := octet(s, next)
+			if !ok {
+				break
+			}
+			bytes, next = append(bytes, b), after
+		}
+		r, _ := utf8.DecodeRune(bytes)
+		return r, next
+	}
+}
+
+// digit is the value of a hexadecimal digit, -1 of what is none.
+func digit(c rune) rune {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10
+	}
+	return -1
+}
+
+// hide replaces the credential where it is read by in.
+func (m *Known) hide(s string, in reader) string {
+	var out strings.Builder
+	from := 0
+	for i := 0; i < len(s); {
+		b := s[i]
+		if b < utf8.RuneSelf && b != '\\' && b != '%' && !m.first[b] || b >= utf8.RuneSelf && !m.wide {
+			i++
+			continue
+		}
+		r, next := in(s, i)
+		if r >= utf8.RuneSelf || m.first[r] {
+			if end := m.reads(s, i, in); end > 0 {
+				out.WriteString(s[from:i])
+				out.WriteString(Mark)
+				i, from = end, end
+				continue
+			}
+		}
+		i = next
+	}
+	if from == 0 {
+		return s
+	}
+	return out.String() + s[from:]
+}
+
+// reads is where a form ends that is read from i on, 0 where none is. The longest
+// one wins.
+func (m *Known) reads(s string, i int, in reader) int {
+	for _, form := range m.runes {
+		if end := m.readsForm(s, i, in, form); end > 0 {
+			return end
+		}
+	}
+	return 0
+}
+
+func (m *Known) readsForm(s string, i int, in reader, form []rune) int {
+	for _, want := range form {
+		for {
+			if i >= len(s) {
+				return 0
+			}
+			r, next := in(s, i)
+			i = next
+			if r == want {
+				break
+			}
+			if !m.noise(r) {
+				return 0
+			}
+		}
+	}
+	return i
+}
+
+// JSON is v with the credential removed from its strings, keys too, and where it is a
+// number, as a value. All other bytes stay as they are. v must be valid.
+func (m *Known) JSON(v []byte) []byte {
+	if m == nil || m.secret == "" {
+		return v
+	}
+	var out []byte // nil while nothing has changed
+	from := 0
+	put := func(start, end int, with []byte) {
+		out = append(append(out, v[from:start]...), with...)
+		from = end
+	}
+	for i := 0; i < len(v); {
+		end := i + 1
+		switch c := v[i]; {
+		case c == '"':
+			for v[end] != '"' {
+				if v[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			end++
+			var s string
+			if json.Unmarshal(v[i:end], &s) == nil {
+				if hidden := m.Text(s); hidden != s {
+					put(i, end, quote(hidden, false))
+				}
+			}
+		case c == '-' || c >= '0' && c <= '9':
+			for end < len(v) && strings.IndexByte("+-.eE0123456789", v[end]) >= 0 {
+				end++
+			}
+			if string(v[i:end]) == m.secret {
+				put(i, end, quote(Mark, false))
+			}
+		}
+		i = end
+	}
+	if from == 0 {
+		return v
+	}
+	return append(out, v[from:]...)
+}
