@@ -296,9 +296,20 @@ func TestEverybodyCanUseIt(t *testing.T) {
 			p.must(p.button("Stop").Click())
 			p.must(expect.Locator(p.Locator(".turn.bot.failed")).ToHaveCount(1))
 			judge("stopped")
-			p.say("/say Take it **back**:\n/say - by [post](https://example.com)\n/say - `in person`\n/say ```\n/say code\n/say ```")
+			p.say(lines("Take it **back**:", "- by [post](https://example.com)", "- `in person`", "- [x] packed", "```", "code", "```", "> quoted", "---", "| | a |", "|-|-:|", "| b | ~~c~~ |"))
 			p.finished(1)
 			judge("answered")
+			p.must(p.field().Fill(strings.Repeat("long ", 1601) + "."))
+			p.must(expect.Locator(p.Locator("#svc-count")).ToHaveText("8006 / 8000"))
+			judge("too long")
+			p.say("/delay 100ms\n/tokens 300")
+			p.must(p.field().Fill("What comes next?"))
+			p.must(p.field().Press("Enter"))
+			p.must(expect.Locator(p.Locator(".queued")).ToBeVisible())
+			judge("queued")
+			p.must(p.button("Discard").Click())
+			p.must(p.button("Stop").Click())
+			p.must(expect.Locator(p.Locator(".turn.bot.failed")).ToHaveCount(2))
 			p.say(`/call orders.refund {"order_id":"1002","amount":1,"reason":"late"}`)
 			p.must(expect.Locator(p.Locator(".now.card")).ToBeVisible())
 			judge("waiting")
@@ -306,13 +317,18 @@ func TestEverybodyCanUseIt(t *testing.T) {
 			p.must(expect.Locator(p.Locator(".list li")).ToHaveCount(1))
 			judge("history")
 			p.must(p.button("Back to the chat").Click())
-			p.must(p.Route("**/v1/embed/messages", func(r playwright.Route) {
-				_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(401), ContentType: playwright.String("application/problem+json"),
-					Headers: map[string]string{"Access-Control-Allow-Origin": b.site.URL}, Body: `{"status":401,"code":"EMBED_IDENTITY_REQUIRED","title":"x"}`})
-			}))
-			p.say("Refused")
-			p.must(expect.Locator(p.Locator(".turn.user.unsent")).ToHaveCount(1))
-			judge("refused")
+			p.eval("() => SvcWidget.onSignIn(() => {})")
+			for _, refused := range []struct{ code, shows string }{{"EMBED_IDENTITY_INVALID", ".turn.user.unsent"}, {"EMBED_IDENTITY_REQUIRED", ".gate"}} {
+				p.must(p.Unroute("**/v1/embed/messages"))
+				p.must(p.Route("**/v1/embed/messages", func(r playwright.Route) {
+					_ = r.Fulfill(playwright.RouteFulfillOptions{Status: playwright.Int(401), ContentType: playwright.String("application/problem+json"),
+						Headers: map[string]string{"Access-Control-Allow-Origin": b.site.URL}, Body: `{"status":401,"code":"` + refused.code + `","title":"x"}`})
+				}))
+				p.say("Refused")
+				p.must(expect.Locator(p.Locator(refused.shows)).ToBeVisible())
+				p.must(expect.Locator(p.button("Sign in").First()).ToBeVisible())
+				judge(refused.code)
+			}
 		})
 	}
 }

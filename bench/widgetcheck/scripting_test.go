@@ -53,8 +53,8 @@ func vectors(t *testing.T) []string {
 const judge = `() => {
   const host = document.querySelector("[data-floating]");
   const bad = [];
-  const tags = new Set("DIV SPAN P STRONG EM CODE PRE UL OL LI A BDI BR B I H2 SECTION HEADER FOOTER FORM TEXTAREA BUTTON TIME SVG PATH svg path IMG".split(" "));
-  const attributes = new Set("class style role id lang dir tabindex hidden type rows maxlength placeholder enterkeyhint title datetime start href target rel d viewBox alt src referrerpolicy disabled".split(" "));
+  const tags = new Set("DIV SPAN P STRONG EM CODE PRE UL OL LI A BDI BR B I H2 DEL HR BLOCKQUOTE TABLE THEAD TBODY TR TH TD LABEL INPUT SECTION HEADER FOOTER FORM TEXTAREA BUTTON TIME SVG PATH svg path IMG".split(" "));
+  const attributes = new Set("class style role id lang dir tabindex hidden type rows maxlength placeholder enterkeyhint title datetime start href target rel d viewBox alt src referrerpolicy disabled checked".split(" "));
   for (const e of host.shadowRoot.querySelectorAll("*")) {
     if (!tags.has(e.tagName)) bad.push("element " + e.outerHTML);
     for (const a of e.attributes) {

@@ -48,8 +48,10 @@ type EmbedDisplayConfig struct {
 	Disclaimer       string   `json:"disclaimer,omitempty" maxLength:"500" doc:"Below the field."`
 	LauncherLabel    string   `json:"launcher_label,omitempty" maxLength:"120" doc:"What the launcher is called."`
 	Locale           string   `json:"locale,omitempty" maxLength:"35" doc:"A BCP 47 language tag. Omitted: the visitor's."`
+	ContactURL       string   `json:"contact_url,omitempty" maxLength:"2000" doc:"An https: or mailto: URL. The widget links to it after a failed answer and while a person decides."`
 	ShowHistory      *bool    `json:"show_history,omitempty" default:"true" doc:"Visitors see their earlier conversations."`
 	ShowToolActivity *bool    `json:"show_tool_activity,omitempty" default:"true" doc:"Visitors see that a tool is at work."`
+	ShowSources      *bool    `json:"show_sources,omitempty" default:"false" doc:"Reserved: citations under an answer. It is stored and has no effect until answers have citations."`
 }
 
 // EmbedKey as open-parts.md, Embed shows it; never with its key or identity secret.

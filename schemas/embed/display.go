@@ -3,6 +3,7 @@ package embed
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"net/mail"
 	"net/url"
 	"slices"
 	"strconv"
@@ -48,7 +49,10 @@ func FilledConfig(c api.EmbedDisplayConfig) api.EmbedDisplayConfig {
 	if c.StarterPrompts == nil {
 		c.StarterPrompts = []string{}
 	}
-	yes := true
+	yes, no := true, false
+	if c.ShowSources == nil {
+		c.ShowSources = &no
+	}
 	for _, shown := range []**bool{&c.ShowHistory, &c.ShowToolActivity} {
 		if *shown == nil {
 			*shown = &yes
@@ -106,10 +110,41 @@ func CheckConfig(d *api.EmbedDisplayConfig) []problem.Field {
 	c.line("placeholder", d.Placeholder, 120)
 	c.text("disclaimer", d.Disclaimer, 500)
 	c.line("launcher_label", d.LauncherLabel, 120)
+	c.line("contact_url", d.ContactURL, 2000)
+	if d.ContactURL != "" && !isContact(d.ContactURL) {
+		c.wrong("contact_url", "must be an https URL without a user, or mailto: with an address, as mailto:help@example.com")
+	}
 	if d.Locale != "" && !isLanguage(d.Locale) {
 		c.wrong("locale", "must be a BCP 47 language tag, as de or pt-BR")
 	}
 	return c.bad
+}
+
+// isContact reports whether s is an https URL with a host and without a user, or a
+// mailto URL with exactly one address. Browsers drop tabs, line ends and surrounding spaces from a
+// URL and read a backslash as a slash, so a URL with any of these is refused: it would
+// lead elsewhere than it says.
+func isContact(s string) bool {
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
+		return false
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return false
+	}
+	switch u.Scheme {
+	case "https":
+		return u.Hostname() != "" && u.User == nil
+	case "mailto":
+		to, err := url.PathUnescape(u.Opaque)
+		if err != nil {
+			return false
+		}
+		a, err := mail.ParseAddress(to)
+		return err == nil && a.Name == "" && a.Address == to
+	default:
+		return false
+	}
 }
 
 // checks collects what is wrong.

@@ -181,7 +181,7 @@ func TestFilled(t *testing.T) {
 	if got := show(FilledTheme(api.EmbedTheme{})); got != `{"color_scheme":"auto","accent":"#2563eb","radius":"soft","density":"normal","position":"right"}` {
 		t.Error(got)
 	}
-	if got := show(FilledConfig(api.EmbedDisplayConfig{})); got != `{"starter_prompts":[],"show_history":true,"show_tool_activity":true}` {
+	if got := show(FilledConfig(api.EmbedDisplayConfig{})); got != `{"starter_prompts":[],"show_history":true,"show_tool_activity":true,"show_sources":false}` {
 		t.Error(got)
 	}
 	no, top := false, 0
@@ -190,7 +190,7 @@ func TestFilled(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	given := api.EmbedDisplayConfig{Title: "T", StarterPrompts: []string{"a"}, ShowHistory: &no}
-	if got := show(FilledConfig(given)); got != `{"title":"T","starter_prompts":["a"],"show_history":false,"show_tool_activity":true}` {
+	if got := show(FilledConfig(given)); got != `{"title":"T","starter_prompts":["a"],"show_history":false,"show_tool_activity":true,"show_sources":false}` {
 		t.Error(got)
 	}
 	if given.ShowToolActivity != nil {
@@ -253,6 +253,26 @@ func TestCheckConfig(t *testing.T) {
 		"a disclaimer of 501":   {api.EmbedDisplayConfig{Disclaimer: x(501)}, "config.disclaimer"},
 		"a label with a line":   {api.EmbedDisplayConfig{LauncherLabel: "a\u2028b"}, "config.launcher_label"},
 		"a locale that is none": {api.EmbedDisplayConfig{Locale: "de_DE"}, "config.locale"},
+		"an address to write":   {api.EmbedDisplayConfig{ContactURL: "mailto:help@shop.example.com?subject=The%20chat"}, ""},
+		"a page to go to":       {api.EmbedDisplayConfig{ContactURL: "https://shop.example.com:8443/contact?from=chat#form"}, ""},
+		"a scheme in capitals":  {api.EmbedDisplayConfig{ContactURL: "HTTPS://shop.example.com"}, ""},
+		"plain http":            {api.EmbedDisplayConfig{ContactURL: "http://shop.example.com"}, "config.contact_url"},
+		"a script":              {api.EmbedDisplayConfig{ContactURL: "javascript:alert(1)"}, "config.contact_url"},
+		"a script in disguise":  {api.EmbedDisplayConfig{ContactURL: "java\tscript:alert(1)"}, "config.contact_url"},
+		"a telephone":           {api.EmbedDisplayConfig{ContactURL: "tel:+491234"}, "config.contact_url"},
+		"data":                  {api.EmbedDisplayConfig{ContactURL: "data:text/html,x"}, "config.contact_url"},
+		"no scheme":             {api.EmbedDisplayConfig{ContactURL: "shop.example.com/contact"}, "config.contact_url"},
+		"a path":                {api.EmbedDisplayConfig{ContactURL: "/contact"}, "config.contact_url"},
+		"https without a host":  {api.EmbedDisplayConfig{ContactURL: "https:///contact"}, "config.contact_url"},
+		"https, but opaque":     {api.EmbedDisplayConfig{ContactURL: "https:shop.example.com"}, "config.contact_url"},
+		"a user":                {api.EmbedDisplayConfig{ContactURL: "https://shop.example.com@evil.example"}, "config.contact_url"},
+		"a backslash":           {api.EmbedDisplayConfig{ContactURL: "https://evil.example\\.shop.example.com"}, "config.contact_url"},
+		"a space":               {api.EmbedDisplayConfig{ContactURL: " https://shop.example.com"}, "config.contact_url"},
+		"two lines":             {api.EmbedDisplayConfig{ContactURL: "https://shop.example.com/\n"}, "config.contact_url"},
+		"nobody to write to":    {api.EmbedDisplayConfig{ContactURL: "mailto:"}, "config.contact_url"},
+		"no address":            {api.EmbedDisplayConfig{ContactURL: "mailto:help"}, "config.contact_url"},
+		"two addresses":         {api.EmbedDisplayConfig{ContactURL: "mailto:a@b.example,c@d.example"}, "config.contact_url"},
+		"a URL of 2001":         {api.EmbedDisplayConfig{ContactURL: "https://a.example/" + strings.Repeat("x", 1983)}, "config.contact_url"},
 		"a locale of a digit":   {api.EmbedDisplayConfig{Locale: "1"}, "config.locale"},
 	} {
 		bad := CheckConfig(&row.in)

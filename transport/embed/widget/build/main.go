@@ -1,13 +1,14 @@
 // Command build makes the widget's one file of its TypeScript sources. It runs in
 // transport/embed/widget, by go generate:
 //
-//	build               writes dist/widget.js
+//	build               writes dist/widget.js, and dist/widget.js.br, which is the same compressed
 //	build -tests DIR    writes the unit tests to DIR, for node --test
 //
 // Types are not checked here but by make widgetcheck.
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/andybalholm/brotli"
 	"github.com/evanw/esbuild/pkg/api"
 )
 
@@ -35,7 +37,23 @@ func run(tests string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join("dist", "widget.js"), js, 0o644)
+	file := filepath.Join("dist", "widget.js")
+	return errors.Join(os.WriteFile(file, js, 0o644), os.WriteFile(file+".br", compress(js), 0o644))
+}
+
+// compress returns js compressed with Brotli at its highest level. That takes a moment,
+// so it is done here and not by the service.
+func compress(js []byte) []byte {
+	var out bytes.Buffer
+	w := brotli.NewWriterLevel(&out, brotli.BestCompression)
+	// Neither can fail: a buffer takes everything.
+	if _, err := w.Write(js); err != nil {
+		panic(err)
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+	return out.Bytes()
 }
 
 // bundle is the widget whose sources lie in dir/src: one classic script for

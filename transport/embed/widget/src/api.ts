@@ -22,6 +22,7 @@ export interface DisplayConfig {
   locale?: string;
   show_history?: boolean;
   show_tool_activity?: boolean;
+  contact_url?: string;
 }
 
 export interface Config {
@@ -145,31 +146,10 @@ export async function problem(res: Response): Promise<ApiError> {
 
 /** relayFrame is the frame that data says, or null where it is none that we know. */
 export function relayFrame(data: string): RelayFrame | null {
-  let v: unknown;
   try {
-    v = JSON.parse(data);
+    const v = JSON.parse(data) as RelayFrame | null;
+    return v && /^(run\.(started|waiting|resumed|completed|failed)|llm\.delta|tool\.(called|result))$/.test(v.type) ? v : null;
   } catch {
     return null;
-  }
-  if (!isObject(v)) return null;
-  const idx = typeof v.idx === "number" ? v.idx : 0;
-  switch (v.type) {
-    case "run.started":
-      return { type: v.type, run_id: str(v.run_id), status: str(v.status) };
-    case "llm.delta":
-      return { type: v.type, idx, text: str(v.text) };
-    case "tool.called":
-      return { type: v.type, idx };
-    case "tool.result":
-      return { type: v.type, idx, ok: v.ok === true };
-    case "run.waiting":
-    case "run.resumed":
-      return { type: v.type };
-    case "run.completed":
-      return { type: v.type, status: str(v.status), text: typeof v.text === "string" ? v.text : null };
-    case "run.failed":
-      return { type: v.type, code: str(v.code) };
-    default:
-      return null;
   }
 }

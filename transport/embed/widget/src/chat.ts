@@ -22,8 +22,6 @@ export interface Turn {
 
 export interface Notice {
   code: string;
-  /** What the visitor can do about it. */
-  action: "new" | null;
 }
 
 /** View shows a conversation. */
@@ -38,9 +36,12 @@ export interface View {
   notice(notice: Notice | null): void;
   loading(on: boolean): void;
   draft(text: string): void;
+  /** The text that is sent when the answer has ended, or "". */
+  queued(text: string): void;
 }
 
-export type Busy = "idle" | "sending" | "replying" | "waiting";
+/** barred: nothing is sent before the page has said who the visitor is. */
+export type Busy = "idle" | "sending" | "replying" | "waiting" | "barred";
 
 /** What a page can listen to; see docs/widget.md. */
 export interface ChatEvents {
@@ -70,6 +71,11 @@ const ANONYMOUS = "v:";
 /** So many messages at the end of a thread may wait for their answers. */
 const OWED = 3;
 
+const REQUIRED = "EMBED_IDENTITY_REQUIRED";
+
+/** both is two texts in one. */
+const both = (one: string, other: string): string => (one && other ? one + "\n" + other : one || other);
+
 export class Chat {
   #turns: Turn[] = [];
   #threadId: string | null = null;
@@ -82,6 +88,10 @@ export class Chat {
   #me = ""; // who the visitor is, as soon as a session says so
   #stale = false;
   #missed = false; // another tab did something while we were busy
+  #next = ""; // sent when the answer has ended
+  #typed = ""; // what is in the field
+  #required: boolean; // visitors must be identified
+  #barred = false;
   #loading: Promise<void> = Promise.resolve(); // a message waits for what is read
   readonly #unwatch: () => void;
   readonly #client: Client;
@@ -89,17 +99,20 @@ export class Chat {
   readonly #emit: Emit;
   readonly #visible: () => boolean; // whether anybody looks
 
-  constructor(client: Client, view: View, emit: Emit, visible: () => boolean) {
+  constructor(client: Client, view: View, emit: Emit, visible: () => boolean, required = false) {
     this.#client = client;
     this.#view = view;
     this.#emit = emit;
     this.#visible = visible;
+    this.#required = required;
+    this.#bar();
     this.#unwatch = client.store.watch((name) => {
       if (name === "thread") this.#elsewhere();
     });
   }
 
   get busy(): Busy {
+    if (this.#barred) return "barred";
     if (this.#turns.some((t) => t.state === "sending")) return "sending";
     if (this.#live.length === 0) return "idle";
     // A run that waits for a person takes the next message: it is queued.
@@ -130,6 +143,7 @@ export class Chat {
     const place = this.#place();
     const draft = this.#draft();
     if (!this.#client.identified) this.#recall(ANONYMOUS);
+    if (this.#barred) return;
     // An end user's thread waits until the page has said who the visitor is.
     if (place && place.owner[0] === "e" && !this.#client.identified) return;
     this.#restored = true;
@@ -160,15 +174,23 @@ export class Chat {
 
   /** write keeps what is typed; of somebody identified, as soon as it is known who that is. */
   write(text: string): void {
-    const owner = this.#client.identified ? this.#me : ANONYMOUS;
+    this.#typed = text;
     this.#recalled = true;
+    this.#keep();
+  }
+
+  /** keep stores what is queued with what is typed: after a reload both are in the field. */
+  #keep(): void {
+    const owner = this.#client.identified ? this.#me : ANONYMOUS;
+    const text = both(this.#next, this.#typed);
     this.#client.store.set("draft", text && owner ? JSON.stringify({ owner, text }) : null);
   }
 
-  /** send posts a message of the visitor's. */
+  /** send posts a message of the visitor's. While an answer is on its way it queues it. */
   async send(text: string): Promise<void> {
     const busy = this.busy;
-    if (!text.trim() || busy === "sending" || busy === "replying") return;
+    if (!text.trim() || busy === "barred") return;
+    if (busy === "sending" || busy === "replying") return this.#queueUp(both(this.#next, text));
     this.#view.notice(null);
     const turn: Turn = { id: uuid(), role: "user", text, at: Date.now(), state: "sending", phase: "thinking", adrift: false, code: "" };
     this.#turns.push(turn);
@@ -176,10 +198,28 @@ export class Chat {
     await this.#post(turn);
   }
 
+  /** The text that is sent when the answer has ended, or "". */
+  get next(): string {
+    return this.#next;
+  }
+
+  #queueUp(text: string): void {
+    this.#next = text;
+    this.#view.queued(text);
+    this.#keep();
+  }
+
+  /** unqueue takes back what is queued, into the field; drop: and forgets it. */
+  unqueue(drop = false): void {
+    const text = this.#next;
+    if (text) this.#queueUp("");
+    if (text && !drop) this.#view.draft(text);
+  }
+
   /** retry sends again what was not sent, or what got no answer. */
   async retry(turn: Turn): Promise<void> {
     const busy = this.busy;
-    if (busy === "sending" || busy === "replying") return;
+    if (busy !== "idle" && busy !== "waiting") return;
     if (turn.role === "user") {
       this.#view.notice(null);
       turn.state = "sending";
@@ -206,6 +246,7 @@ export class Chat {
       this.#follow(sent.run_id);
     } catch (e) {
       if (signal.aborted) return;
+      this.unqueue();
       const code = e instanceof ApiError ? e.code : "";
       if (code === "EMBED_RUN_IN_FLIGHT" && this.#threadId) {
         // Another tab, or a reply that we lost sight of: show that one first.
@@ -218,7 +259,7 @@ export class Chat {
         this.#threadId = null;
         return this.#post(turn);
       }
-      if (code === "EMBED_THREAD_FULL") this.#giveBack(turn);
+      if (code === "EMBED_THREAD_FULL" || code === REQUIRED) this.#giveBack(turn);
       else {
         turn.state = "unsent";
         turn.code = code;
@@ -298,6 +339,8 @@ export class Chat {
     turn.adrift = false;
     this.#live = this.#live.filter((t) => t !== turn);
     this.#view.update(turn);
+    // What was written for an answer that failed may not fit any more: the visitor decides.
+    if (turn.state === "failed" && turn.code !== "CANCELLED") this.unqueue();
     this.#show();
     if (turn.state === "done") {
       this.#view.notice(null);
@@ -353,7 +396,11 @@ export class Chat {
    * nor is what is in the field, where they were somebody before.
    */
   become(forget: boolean, another = forget): void {
+    // Nobody was anybody yet: what was typed belongs to whoever signs in now.
+    if (this.#barred && !this.#me) another = forget;
+    if (another) this.unqueue(true);
     this.#leave();
+    this.#bar();
     this.#restored = false;
     this.#me = "";
     if (another) {
@@ -376,7 +423,12 @@ export class Chat {
     this.#unwatch();
   }
 
+  #bar(): void {
+    this.#barred = this.#required && !this.#client.identified;
+  }
+
   #leave(): void {
+    this.unqueue();
     this.#scope.abort();
     this.#scope = new AbortController();
     this.#queue = Promise.resolve();
@@ -494,7 +546,12 @@ export class Chat {
   }
 
   #show(): void {
-    this.#view.busy(this.busy);
+    const busy = this.busy;
+    this.#view.busy(busy);
+    const text = this.#next;
+    if (!text || (busy !== "idle" && busy !== "waiting")) return;
+    this.unqueue(true);
+    void this.send(text);
   }
 
   #fail(e: unknown, runId: string | null = null): void {
@@ -503,7 +560,10 @@ export class Chat {
       e = new ApiError(0, "INTERNAL", String(e));
     }
     const { code, detail, reason } = e as ApiError;
-    this.#view.notice({ code, action: code === "EMBED_THREAD_FULL" ? "new" : null });
+    if (code === REQUIRED) {
+      this.#required = this.#barred = true;
+      this.#show();
+    } else this.#view.notice({ code });
     this.#emit("error", { code, detail, reason, runId });
   }
 

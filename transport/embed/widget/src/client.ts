@@ -1,7 +1,7 @@
 // The embed API without a user interface.
 
 import { ApiError, problem, type Config, type History, type Page, type RunEvent, type RunState, type Sent, type Session, type Thread } from "./api";
-import { sleep, systemClock, type Clock } from "./clock";
+import { online, sleep, systemClock, type Clock } from "./clock";
 import { Emitter } from "./emitter";
 import { follow, type RunRef } from "./follow";
 import { frames, type Frame } from "./sse";
@@ -141,11 +141,7 @@ export class Client extends Emitter<ClientEvents> {
       {
         events: (runId, after, signal) => this.#events(runId, after, signal),
         history: (threadId, signal) => this.history(threadId, signal),
-        online(f) {
-          if (typeof addEventListener !== "function") return () => undefined;
-          addEventListener("online", f);
-          return () => removeEventListener("online", f);
-        },
+        online,
       },
       this.#clock,
       o.signal ?? this.#end.signal,

@@ -35,3 +35,9 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal, onOnline?:
     if (signal?.aborted) stop();
   });
 }
+
+/** online calls f whenever the browser has a network again, until what it returns is called. */
+export function online(f: () => void): () => void {
+  globalThis.addEventListener?.("online", f);
+  return () => globalThis.removeEventListener?.("online", f);
+}

@@ -1,6 +1,7 @@
 // Nodes, made without a line of HTML: nothing in the widget parses markup.
 
-import { blocks, clean, parse, type Block, type Inline } from "./markdown";
+import { blocks, clean, direction, parse, type Block, type Inline } from "./markdown";
+import type { Texts } from "./texts";
 
 type Kid = Node | string | null | undefined | false;
 type Props = Record<string, string | boolean | ((e: never) => void) | undefined>;
@@ -30,64 +31,143 @@ export function icon(path: string): SVGSVGElement {
 }
 
 export const ICONS = {
-  chat: "M21 11.5a8.4 8.4 0 0 1-8.5 8.3 8.9 8.9 0 0 1-3.6-.8L3 21l1.9-5.2A8.1 8.1 0 0 1 4 11.5a8.4 8.4 0 0 1 8.5-8.3 8.4 8.4 0 0 1 8.5 8.3z",
+  chat: "M8 20l-5 1 1-5a9 9 0 1 1 4 4z",
   down: "M6 9l6 6 6-6",
   close: "M6 6l12 12M18 6L6 18",
-  fresh: "M12 20h9M16.5 3.5a2.1 2.1 0 0 1 3 3L7 19l-4 1 1-4z",
+  fresh: "M12 20h9M17 3l4 4L7 20l-4 1 1-5z",
   history: "M3 12a9 9 0 1 0 3-6.7L3 8M3 3v5h5M12 7v5l3.5 2",
   back: "M15 18l-6-6 6-6",
   send: "M12 19V5M5 12l7-7 7 7",
   stop: "M7 7h10v10H7z",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
-  done: "M5 12.5l4.5 4.5L19 7.5",
-  person: "M20 21a8 8 0 0 0-16 0M12 12a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9z",
+  done: "M5 12l5 5 9-9",
+  person: "M4 21a8 8 0 0 1 16 0M8 8a4 4 0 1 0 8 0 4 4 0 1 0-8 0",
 };
 
-/** Prose shows a text of a model, which may still grow: what is settled of it is not read again. */
+/** copier is a button that copies a text; said is told when it did. */
+export function copier(t: Texts, text: () => string | null, said: (text: string) => void): HTMLElement | null {
+  if (!navigator.clipboard) return null;
+  const paint = (path: string): void => button.replaceChildren(icon(path));
+  const button = h("button", {
+    class: "copy",
+    type: "button",
+    "aria-label": t.copy,
+    title: t.copy,
+    onclick: async () => {
+      try {
+        await navigator.clipboard.writeText(text()!);
+        paint(ICONS.done);
+        said(t.copied);
+        setTimeout(paint, 1500, ICONS.copy);
+      } catch {
+        // The page may not use the clipboard; the text can still be selected.
+      }
+    },
+  });
+  paint(ICONS.copy);
+  return button;
+}
+
+/** away leads to another page, in a tab of its own. */
+export const away = (href: string, title: string, ...kids: Kid[]): HTMLAnchorElement => h("a", { href, target: "_blank", rel: "noopener noreferrer nofollow", title }, ...kids);
+
+/**
+ * graft makes the children of a node, from one on, what fresh is. What did not change
+ * stays the same node, with its focus, its scroll position and what is selected in it.
+ */
+function graft(parent: Node, fresh: Node[], from = 0): void {
+  const old = [...parent.childNodes].slice(from);
+  fresh.forEach((node, i) => {
+    const was = old[i];
+    if (!was) parent.appendChild(node);
+    else if (was.isEqualNode(node)) return;
+    else if (was.cloneNode().isEqualNode(node.cloneNode())) graft(was, [...node.childNodes]);
+    else parent.replaceChild(node, was);
+  });
+  for (const node of old.slice(fresh.length)) parent.removeChild(node);
+}
+
+/** Prose shows a text of a model, which may still grow: what did not change of it stays, and what is settled is not read again. */
 export class Prose {
   #settled = "";
-  #shown: { source: string; nodes: HTMLElement[] }[] = []; // what follows it
+  #nodes = 0; // of what is settled
+  #shown: { source: string; size: number }[] = []; // the pieces that follow it, and how many nodes each is
 
   readonly #el: HTMLElement;
-  readonly #opens: string;
+  readonly #t: Texts;
+  readonly #said: (text: string) => void;
 
-  constructor(el: HTMLElement, opens: string) {
+  constructor(el: HTMLElement, t: Texts, said: (text: string) => void) {
     this.#el = el;
-    this.#opens = opens;
+    this.#t = t;
+    this.#said = said;
   }
 
-  show(text: string): void {
+  /** show shows the text; live, where more of it is to come. */
+  show(text: string, live = false): void {
     text = clean(text);
     if (!text.startsWith(this.#settled)) {
-      this.#el.replaceChildren();
       this.#settled = "";
+      this.#nodes = 0;
       this.#shown = [];
     }
-    const sources = blocks(text.slice(this.#settled.length));
+    const rest = text.slice(this.#settled.length);
+    const sources = blocks(rest, live);
     let same = 0;
-    while (same < sources.length && this.#shown[same]?.source === sources[same]) same++;
-    for (const old of this.#shown.splice(same)) for (const n of old.nodes) n.remove();
-    for (const source of sources.slice(same)) {
-      const nodes = parse(source).map((b) => this.#block(b));
-      this.#el.append(...nodes);
-      this.#shown.push({ source, nodes });
-    }
+    let at = this.#nodes;
+    for (; same < sources.length && this.#shown[same]?.source === sources[same]; same++) at += this.#shown[same]!.size;
+    this.#shown.length = same;
+    const fresh = sources.slice(same).flatMap((source) => {
+      const nodes = parse(source).map((b) => this.#block(b, direction(source)));
+      this.#shown.push({ source, size: nodes.length });
+      return nodes;
+    });
+    graft(this.#el, fresh, at);
     // The last piece may grow, and become one with the last but one: two are not settled.
-    this.#shown = this.#shown.slice(-2);
-    let at = text.length;
-    for (const { source } of [...this.#shown].reverse()) at = text.lastIndexOf(source, at - source.length);
-    this.#settled = text.slice(0, at);
+    let end = 0;
+    for (const { source, size } of this.#shown.splice(0, this.#shown.length - 2)) {
+      end = rest.indexOf(source, end) + source.length;
+      this.#nodes += size;
+    }
+    this.#settled += rest.slice(0, end);
   }
 
-  #block(b: Block): HTMLElement {
-    if (b.t === "p") return h("p", { dir: "auto" }, ...this.#inline(b.kids));
+  /** block is the element of a block; dir is the direction of its text where it has one. */
+  #block(b: Block, dir?: string): HTMLElement {
+    const t = this.#t;
     // Whoever has no mouse scrolls it with the keys.
-    if (b.t === "pre") return h("pre", { dir: "ltr", tabindex: "0" }, h("code", {}, b.text));
-    return h(
-      b.t,
-      { dir: "auto", start: b.t === "ol" && b.start !== 1 && String(b.start) },
-      ...b.items.map((i) => h("li", { dir: "auto" }, ...this.#inline(i.kids), ...i.sub.map((s) => this.#block(s)))),
-    );
+    const scrolls = (label: string): Record<string, string> => ({ tabindex: "0", role: "group", "aria-label": label });
+    switch (b.t) {
+      case "p":
+        return h("p", { dir }, ...this.#inline(b.kids));
+      case "hr":
+        return h("hr");
+      case "pre": {
+        const code = h("code", {}, b.text);
+        return h("div", { class: "code", dir: "ltr" }, h("pre", scrolls(t.code), code), copier(t, () => code.textContent, this.#said));
+      }
+      case "blockquote":
+        return h("blockquote", { dir }, ...b.kids.map((k) => this.#block(k)));
+      case "table": {
+        const row = (r: Inline[][], i: number): HTMLElement =>
+          h("tr", {}, ...r.map((c, k) => h(i || !c[0] ? "td" : "th", { class: b.align[k] || false }, h("bdi", {}, ...this.#inline(c)))));
+        return h("div", { class: "wide", dir, ...scrolls(t.table) }, h("table", {}, h("thead", {}, row(b.rows[0]!, 0)), h("tbody", {}, ...b.rows.slice(1).map((r) => row(r, 1)))));
+      }
+      default:
+        return h(
+          b.t,
+          { dir, start: b.t === "ol" && b.start !== 1 && String(b.start) },
+          ...b.items.map((i) => {
+            const text = h("bdi", {}, ...this.#inline(i.kids));
+            return h(
+              "li",
+              { class: i.done !== undefined && "task" },
+              i.done === undefined ? text : h("label", {}, h("input", { type: "checkbox", disabled: true, checked: i.done }), text),
+              ...i.sub.map((s) => this.#block(s)),
+            );
+          }),
+        );
+    }
   }
 
   #inline(kids: Inline[]): Node[] {
@@ -100,7 +180,7 @@ export class Prose {
         case "br":
           return h("br");
         case "a":
-          return h("a", { href: k.href, target: "_blank", rel: "noopener noreferrer nofollow", title: k.href + " – " + this.#opens }, h("bdi", {}, ...this.#inline(k.kids)));
+          return away(k.href, k.href + " – " + this.#t.opens, h("bdi", {}, ...this.#inline(k.kids)));
         default:
           return h(k.t, {}, ...this.#inline(k.kids));
       }

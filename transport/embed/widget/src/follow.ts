@@ -48,7 +48,7 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
     let whole = false; // ended by the service, not broken
     const attempt = new AbortController();
     const stop = (): void => attempt.abort();
-    signal.addEventListener("abort", stop);
+    signal.addEventListener("abort", stop, { signal: attempt.signal });
     const offOnline = source.online(() => {
       woken = true; // the old connection belongs to the old network
       stop();
@@ -75,7 +75,6 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
     } finally {
       stillness();
       offOnline();
-      signal.removeEventListener("abort", stop);
       stop();
     }
 

@@ -1,5 +1,9 @@
 // The script tag: window.SvcWidget, <svc-chat>, and the widget of the tag itself.
 
+// Long texts first: the file compresses better than with code on both sides of them.
+import "./texts";
+import "./styles";
+import "./markdown";
 import { ApiError } from "./api";
 import { Client, type ClientOptions, type UserToken } from "./client";
 import { SvcChat } from "./element";
@@ -14,6 +18,8 @@ export interface SvcWidget {
   mount(o: Mount): void;
   identify(user: UserToken): void;
   logout(): void;
+  /** onSignIn sets what the widget's button to sign in calls. */
+  onSignIn(f: (() => void) | null): void;
   open(): void;
   close(): void;
   destroy(): void;
@@ -40,17 +46,19 @@ function begin(): void {
   // What a page says and asks before there is a widget holds for the one to come.
   const listeners = new Set<Listener>();
   let user: UserToken | undefined;
+  let signIn: (() => void) | null = null;
 
   const need = (): Widget | null => {
-    if (!widget) console.warn("svc widget: there is none on this page; give the script tag a data-key, or call SvcWidget.mount.");
+    if (!widget) console.warn("svc widget: not mounted; the script tag needs a data-key.");
     return widget;
   };
   const api: SvcWidget = {
     mount(o) {
-      if (widget) return console.warn("svc widget: there is one on this page already.");
+      if (widget) return console.warn("svc widget: mounted already.");
       const host = document.createElement("div");
       document.body.append(host);
       widget = new Widget({ ...o, userToken: o.userToken ?? user, baseUrl: o.baseUrl ?? serviceOf(null) }, host, false);
+      widget.onSignIn(signIn);
       for (const l of listeners) l.attach(widget);
     },
     identify(u) {
@@ -60,6 +68,10 @@ function begin(): void {
     logout() {
       user = undefined;
       widget?.logout();
+    },
+    onSignIn(f) {
+      signIn = f;
+      widget?.onSignIn(f);
     },
     open: () => need()?.open(),
     close: () => need()?.close(),
@@ -95,5 +107,5 @@ function begin(): void {
   else document.addEventListener("DOMContentLoaded", mount);
 }
 
-if (window.SvcWidget) console.warn("svc widget: the script is on this page twice; the first one counts.");
+if (window.SvcWidget) console.warn("svc widget: the script is here twice; the first one counts.");
 else begin();

@@ -1,47 +1,65 @@
-// A small, safe subset of Markdown: paragraphs, bold, italic, code, lists and
-// links. Whatever else a text holds is text: there is no HTML and there are no
+// A safe subset of Markdown: paragraphs, bold, italic, strike-through, code, lists with
+// tasks, quotes, rules, tables and links. All else is shown as text: no HTML, no
 // pictures. The result is a tree of plain nodes; dom.ts shows it with textContent.
 
 export type Inline =
   | { t: "text" | "code"; text: string }
-  | { t: "strong" | "em"; kids: Inline[] }
+  | { t: "strong" | "em" | "del"; kids: Inline[] }
   | { t: "a"; href: string; kids: Inline[] }
   | { t: "br" };
 
 export interface Item {
   kids: Inline[];
   sub: Block[];
+  /** Set for a task: whether it is done. */
+  done?: boolean;
 }
 
 export type Block =
   | { t: "p"; kids: Inline[] }
   | { t: "pre"; text: string }
+  | { t: "hr" }
+  | { t: "blockquote"; kids: Block[] }
+  /** rows begins with the head; align holds a class name for each column. */
+  | { t: "table"; align: string[]; rows: Inline[][][] }
   | { t: "ul" | "ol"; start: number; items: Item[] };
 
-const DEPTH = 6; // of marks within marks, and of lists within lists
+const DEPTH = 6; // of marks within marks, lists within lists, and quotes within quotes
 const TICKS = 10; // of a mark of code; as many more are text
 const LABEL = 500;
 const ADDRESS = 2000;
+const COLUMNS = 30; // of a table; a wider one is text
+const ROWS = 200; // of a table; further rows are text
 // None of these tries a text again from another place: a line costs what it is long.
 const LIST = /^(\s*)(?:[-*+•]|(\d{1,9})[.)])\s+/;
-const FENCE = /^\s{0,3}(`{3,}|~{3,})/;
+const FENCE = /^\s*(`{3,}(?=[^`]*$)|~{3,})/;
 const HEADING = /^\s{0,3}#{1,6}\s+(?=\S)/;
+const RULE = /^\s{0,3}([-*_])\s*(?:\1\s*){2,}$/;
+const QUOTE = /^\s{0,3}> ?/;
+/** A quoted line of plain text, which goes on in a line without a mark. */
+const LAZY = /^[\s>]*[^\s>`~|#-]/;
+/** The last line of a text under way that may still become something else than text. */
+const UNDECIDED = /^\s*([`~*_>#+-]{1,3}|\d+[.)]?|\|.*)$/;
+const DELIMITERS = /^[\s|:-]+$/;
 
 /**
- * blocks cuts a text that is clean into pieces of it that can be read on their own, so
- * that a text that grows changes only its last one.
+ * blocks cuts a clean text into pieces that can be parsed on their own, so that a
+ * text that grows changes only its last piece. In a text that is still under way
+ * (live) the last line is held back until it is clear what it begins.
  */
-export function blocks(text: string): string[] {
+export function blocks(text: string, live = false): string[] {
   const out: string[] = [];
   let lines: string[] = [];
   let fence = "";
-  let list = false; // what lines begin with
-  const end = (): void => {
+  let kind = ""; // of the piece that lines hold
+  const end = (next = ""): void => {
     if (lines.some((l) => l.trim())) out.push(lines.join("\n"));
     lines = [];
+    kind = next;
   };
-  for (const line of text.split("\n")) {
+  for (const line of (live ? text.trimEnd() : text).split("\n")) {
     const mark = FENCE.exec(line)?.[1];
+    const last = lines[lines.length - 1] ?? "";
     if (fence) {
       lines.push(line);
       if (mark && mark.startsWith(fence) && line.trim() === mark) {
@@ -54,41 +72,85 @@ export function blocks(text: string): string[] {
       lines.push(line);
     } else if (!line.trim()) {
       // A blank line within a list is no end of it: numbers go on.
-      if (list && lines.length > 0) lines.push(line);
+      if (kind === "list") lines.push(line);
       else end();
-    } else {
-      const heading = HEADING.test(line);
-      const item = LIST.test(line);
-      const after = lines[lines.length - 1];
-      if (heading || (item ? !list : after !== undefined && !after.trim() && !/^\s\s/.test(line))) end();
-      if (lines.length === 0) list = item;
+    } else if (RULE.test(line) || HEADING.test(line)) {
+      end();
       lines.push(line);
-      if (heading) end();
+      end();
+    } else {
+      const is = QUOTE.test(line) ? "quote" : LIST.test(line) ? "list" : "";
+      if (is) {
+        if (kind !== is) end(is);
+      } else if (kind === "list" ? !last.trim() && !/^\s\s/.test(line) : kind === "quote" ? !LAZY.test(last) || line.trim()[0] === "|" : kind && (!line.includes("|") || lines.length > ROWS)) end();
+      else if (kind !== "quote" && kind !== "table" && !LIST.test(last) && columns(last, line)) {
+        lines.pop();
+        end("table");
+        lines.push(last);
+      }
+      lines.push(line);
     }
+  }
+  if (live && kind !== "table") {
+    const line = lines[lines.length - 1] ?? "";
+    const before = lines[lines.length - 2];
+    if (!fence && before?.trim()[0] === "|" && DELIMITERS.test(line)) lines.splice(-2);
+    else if (fence ? before !== undefined && fence.startsWith(line.trim()) : UNDECIDED.test(line)) lines.pop();
   }
   end();
   return out;
 }
 
 /** parse reads one piece of blocks. */
-export function parse(block: string): Block[] {
+export function parse(block: string, depth = 0): Block[] {
   const lines = block.split("\n");
-  const first = lines[0] ?? "";
+  const first = lines[0]!;
   const fence = FENCE.exec(first)?.[1];
   if (fence) {
-    const last = lines[lines.length - 1]?.trim() ?? "";
+    const last = lines[lines.length - 1]!.trim();
     const closed = lines.length > 1 && last.startsWith(fence) && FENCE.exec(last)?.[1] === last;
-    return [{ t: "pre", text: lines.slice(1, closed ? -1 : undefined).join("\n") }];
+    const indent = first.search(/\S/);
+    return [{ t: "pre", text: lines.slice(1, closed ? -1 : undefined).map((l) => l.slice(Math.min(indent, l.search(/\S|$/)))).join("\n") }];
   }
+  if (RULE.test(first)) return [{ t: "hr" }];
+  if (depth < DEPTH && QUOTE.test(first)) return [{ t: "blockquote", kids: blocks(lines.map((l) => l.replace(QUOTE, "")).join("\n")).flatMap((b) => parse(b, depth + 1)) }];
   if (LIST.test(first)) return list(lines);
   const heading = HEADING.exec(first)?.[0];
-  if (heading && lines.length === 1) {
+  if (heading && !lines[1]) {
     const title = first.slice(heading.length).trimEnd();
     let end = title.length;
     while (end > 1 && title[end - 1] === "#") end--;
     return [{ t: "p", kids: [{ t: "strong", kids: inline(title.slice(0, end).trimEnd()) }] }];
   }
+  const align = columns(first, lines[1] ?? "");
+  if (align) {
+    lines.splice(1, 1);
+    const rows = lines.map(cells);
+    // Cells beyond the last column are shown in it: no text is lost.
+    return [{ t: "table", align, rows: rows.map((r) => align.map((_, i) => inline((align[i + 1] === undefined ? r.slice(i).join(" | ") : r[i]) ?? ""))) }];
+  }
   return [{ t: "p", kids: inline(block.trim()) }];
+}
+
+/** cells are the texts of a table's row. */
+function cells(line: string): string[] {
+  const all = line.trim().replace(/\\\|/g, "\0").replace(/^\|/, "").split("|");
+  if (all[1] !== undefined && !all[all.length - 1]!.trim()) all.pop();
+  return all.map((c) => c.trim().replace(/\0/g, "|"));
+}
+
+/** columns is how each column of a table is aligned, or null where the lines begin none. */
+function columns(head: string, line: string): string[] | null {
+  if (!DELIMITERS.test(line) || !line.includes("|")) return null;
+  const marks = cells(line);
+  if (marks.length > COLUMNS || cells(head).length !== marks.length || !marks.every((m) => /^:?-+:?$/.test(m))) return null;
+  return marks.map((m) => (m.slice(-1) === ":" ? (m[0] === ":" ? "mid" : "end") : ""));
+}
+
+/** direction is that of the first letter of a text, code and addresses aside; undefined without letters. */
+export function direction(text: string): "rtl" | "ltr" | undefined {
+  const letter = /\p{L}/u.exec(text.replace(/`[^`]*`|https?:\S*|\[x\]/gi, ""))?.[0];
+  return letter === undefined ? letter : /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(letter) ? "rtl" : "ltr";
 }
 
 function list(lines: string[]): Block[] {
@@ -118,7 +180,13 @@ function list(lines: string[]): Block[] {
       level.blocks.push({ t, start: Number(m[2] ?? 1), items: level.items });
     }
     item = { kids: [], sub: [] };
-    texts.set(item, line.slice(m[0].length));
+    let text = line.slice(m[0].length);
+    const task = /^\[([ x])\](\s+|$)/i.exec(text);
+    if (task) {
+      item.done = task[1] !== " ";
+      text = text.slice(task[0].length);
+    }
+    texts.set(item, text);
     level.items.push(item);
   }
   for (const [i, text] of texts) i.kids = inline(text);
@@ -165,15 +233,15 @@ export function inline(text: string, depth = 0, links = true): Inline[] {
       i += marks.length;
       continue;
     }
-    if ((c === "*" || c === "_") && depth < DEPTH) {
+    if ((c === "*" || c === "_" || (c === "~" && text[i + 1] === c)) && depth < DEPTH) {
       const mark = text[i + 1] === c ? c + c : c;
       const from = i + mark.length;
       // Three open two marks, the inner of which is single; more open none.
       const inner = text[from] === c ? from + 1 : from;
-      const opens = inner - i < 4 && text[inner] !== c && /\S/.test(text[inner] ?? " ") && (c === "*" || !word(text[i - 1]));
+      const opens = inner - i < 4 && text[inner] !== c && /\S/.test(text[inner] ?? " ") && (c !== "_" || !word(text[i - 1]));
       const end = opens ? closing(text, mark, from) : -1;
       if (end > 0) {
-        push({ t: mark.length === 2 ? "strong" : "em", kids: inline(text.slice(from, end), depth + 1, links) });
+        push({ t: c === "~" ? "del" : mark.length === 2 ? "strong" : "em", kids: inline(text.slice(from, end), depth + 1, links) });
         i = end + mark.length;
         continue;
       }
@@ -224,7 +292,7 @@ function closing(text: string, mark: string, from: number): number {
     let run = at;
     while (text[run] === c) run++;
     const length = run - at;
-    if (length >= mark.length && (length !== 2 || mark.length === 2) && /\S/.test(text[at - 1] ?? " ") && at > from && (c === "*" || !word(text[run]))) {
+    if (length >= mark.length && (length !== 2 || mark.length === 2) && /\S/.test(text[at - 1] ?? " ") && at > from && (c !== "_" || !word(text[run]))) {
       // Of three, the inner mark ends first and the outer one takes the last.
       return mark.length === 2 ? run - 2 : length === 3 ? at + 2 : at;
     }

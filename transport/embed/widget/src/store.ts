@@ -10,9 +10,8 @@ export class Store {
   constructor(name: string) {
     this.prefix = "svc:" + name + ":";
     try {
-      const probe = this.prefix + "probe";
-      localStorage.setItem(probe, "1");
-      localStorage.removeItem(probe);
+      localStorage.setItem(this.prefix, "1");
+      localStorage.removeItem(this.prefix);
       this.#area = localStorage;
     } catch {
       // No storage, or none for this page: what we know lasts as long as the page.

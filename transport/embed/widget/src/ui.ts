@@ -2,8 +2,8 @@
 
 import type { Config, Thread } from "./api";
 import type { Busy, Chat, Notice, Turn, View } from "./chat";
-import { h, icon, ICONS, Prose } from "./dom";
-import { clean, visible } from "./markdown";
+import { away, copier, h, icon, ICONS, Prose } from "./dom";
+import { clean, target, visible } from "./markdown";
 import { dress } from "./styles";
 import { explain, language, texts, type Texts } from "./texts";
 import { avatar } from "./theme";
@@ -13,6 +13,8 @@ export interface UIOptions {
   shadow: ShadowRoot;
   config: Config;
   locale: string;
+  /** Mirrored, for languages that are written from right to left. */
+  rtl: boolean;
   baseUrl: string;
   /** Part of the page, without a launcher. */
   inline: boolean;
@@ -20,7 +22,9 @@ export interface UIOptions {
   onClose: () => void;
 }
 
-const MAX_MESSAGE = 8000;
+const MAX_MESSAGE = 8000; // characters
+/** A longer text has a counter. */
+const LONG = MAX_MESSAGE - 500;
 /** So near to the end a reader goes on with what is being written. */
 const NEAR = 60;
 /** What painting takes, so many times longer the page has before the next one. */
@@ -48,12 +52,18 @@ export class UI implements View {
   readonly #status: HTMLElement;
   readonly #field: HTMLTextAreaElement;
   readonly #go: HTMLButtonElement;
+  readonly #stop: HTMLButtonElement;
+  readonly #count: HTMLElement;
+  readonly #queued: HTMLElement;
+  readonly #form: HTMLElement;
+  readonly #gate: HTMLElement;
   readonly #latest: HTMLElement;
   readonly #historyButton: HTMLElement | null = null;
   readonly #shown = new Map<Turn, Shown>();
   readonly #name: string;
   readonly #cleanup: (() => void)[] = [];
   #state: Busy = "idle";
+  #signIn: (() => void) | null = null;
   #near = true; // the reader is at the end
   #top = 0; // where the log was scrolled to
   #frame: ReturnType<typeof setTimeout> | 0 = 0;
@@ -72,7 +82,7 @@ export class UI implements View {
     this.#prompts = h(
       "div",
       { class: "prompts" },
-      ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { type: "button", dir: "auto", onclick: () => this.#say(p) }, clean(p))),
+      ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { type: "button", dir: "auto", onclick: () => this.#send(p) }, clean(p))),
     );
     this.#latest = h("button", { class: "latest", type: "button", "aria-label": t.latest, title: t.latest, hidden: true, onclick: () => this.#toEnd(true) }, icon(ICONS.down));
     this.#list = h("div", { class: "list", hidden: true });
@@ -80,11 +90,10 @@ export class UI implements View {
     this.#status = h("div", { class: "sr", role: "status" });
     this.#field = h("textarea", {
       rows: "1",
-      maxlength: String(MAX_MESSAGE),
       placeholder: visible(c.placeholder ?? "") || t.placeholder,
       "aria-label": t.message,
+      "aria-describedby": "svc-count",
       enterkeyhint: "send",
-      dir: "auto",
       oninput: () => this.#typed(),
       onkeydown: (e: KeyboardEvent) => {
         if (e.key !== "Enter" || e.shiftKey || e.isComposing || e.keyCode === 229) return;
@@ -92,20 +101,25 @@ export class UI implements View {
         this.#submit();
       },
     });
-    this.#go = h("button", { class: "go", type: "submit" });
-    const form = h(
+    const round = (type: string, path: string, label: string, f?: () => void): HTMLButtonElement => h("button", { class: "go " + type, type, "aria-label": label, title: label, onclick: f }, icon(path));
+    this.#go = round("submit", ICONS.send, t.send);
+    this.#stop = round("button", ICONS.stop, t.stop, () => void this.chat.stop());
+    this.#form = h(
       "form",
       {
         onsubmit: (e: Event) => {
           e.preventDefault();
-          if (this.#stops) void this.chat.stop();
-          else this.#submit();
+          this.#submit();
         },
       },
       this.#field,
       this.#go,
+      this.#stop,
     );
-    this.#footer = h("footer", {}, form, c.disclaimer ? h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)) : null);
+    this.#count = h("p", { class: "small", id: "svc-count", role: "status", dir: "ltr" });
+    this.#queued = h("div", { class: "notice queued", hidden: true });
+    this.#gate = h("div", { class: "gate" });
+    this.#footer = h("footer", {}, this.#queued, this.#form, this.#count, this.#gate, c.disclaimer ? h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)) : null);
 
     if (c.show_history !== false) {
       this.#historyButton = this.#tool(ICONS.history, t.history, () => (this.#list.hidden ? void this.#showThreads() : this.#showChat()));
@@ -124,7 +138,7 @@ export class UI implements View {
       this.#launcher = h("button", { class: "launcher", type: "button", "aria-controls": "svc-panel", "aria-haspopup": "dialog", onclick: () => (this.isOpen ? this.close() : this.open()) });
       this.#paintLauncher();
     }
-    this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(locale), dir: "ltr" }, this.#panel, this.#launcher);
+    this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(locale), dir: o.rtl ? "rtl" : "ltr" }, this.#panel, this.#launcher);
     // What is typed here is none of the page's shortcuts.
     for (const kind of ["keydown", "keyup", "keypress"]) {
       this.#root.addEventListener(kind, (e) => {
@@ -183,17 +197,17 @@ export class UI implements View {
     this.#shown.clear();
     this.#dirty.clear();
     const bubble = h("div", { class: "bubble" });
-    if (greeting) new Prose(bubble, this.#t.opens).show(greeting);
+    if (greeting) this.#prose(bubble).show(greeting);
     this.#log.replaceChildren(...(greeting ? [h("div", { class: "turn" }, bubble)] : []), this.#prompts);
     for (const t of turns) this.#put(t);
-    this.#prompts.hidden = turns.length > 0;
+    this.#offer();
     this.#toEnd(true);
     setTimeout(() => this.#log.setAttribute("aria-live", "polite"), 200);
     this.#showChat();
   }
 
   add(turn: Turn): void {
-    this.#prompts.hidden = true;
+    this.#offer();
     this.#put(turn);
     this.#toEnd(turn.role === "user");
     this.#tell(turn);
@@ -222,23 +236,62 @@ export class UI implements View {
   remove(turn: Turn): void {
     this.#shown.get(turn)?.el.remove();
     this.#shown.delete(turn);
-    this.#prompts.hidden = !this.chat.empty;
+    this.#offer();
   }
 
   busy(state: Busy): void {
     this.#state = state;
-    const stops = this.#stops;
-    this.#go.classList.toggle("stop", stops);
-    this.#go.replaceChildren(icon(stops ? ICONS.stop : ICONS.send));
-    this.#go.setAttribute("aria-label", stops ? this.#t.stop : this.#t.send);
-    this.#go.title = stops ? this.#t.stop : this.#t.send;
-    this.#go.disabled = !stops && (state === "sending" || !this.#field.value.trim());
+    const text = this.#field.value.trim();
+    const length = text.length > LONG ? [...text].length : 0;
+    const over = length > MAX_MESSAGE;
+    this.#count.textContent = length > LONG ? length + " / " + MAX_MESSAGE : "";
+    this.#count.classList.toggle("over", over);
+    this.#field.setAttribute("aria-invalid", String(over));
+    this.#field.dir = text && "auto"; // an empty one has the direction of the widget
+    this.#go.disabled = !text || over;
+    this.#stop.hidden = state !== "replying" && (state !== "waiting" || !!text);
+    this.#go.hidden = !this.#stop.hidden && !text;
+    const barred = state === "barred";
+    if (barred && this.#gate.hidden) this.#paintGate();
+    this.#form.hidden = barred;
+    this.#gate.hidden = !barred;
+    this.#offer();
   }
 
   notice(notice: Notice | null): void {
     if (!notice) return this.#noticeBox.replaceChildren();
-    const fresh = notice.action === "new" && h("button", { class: "link", type: "button", onclick: () => this.#freshChat() }, this.#t.fresh);
-    this.#noticeBox.replaceChildren(h("div", { class: "notice" }, h("p", {}, explain(notice.code, this.#t)), fresh, this.#tool(ICONS.close, this.#t.dismiss, () => (this.notice(null), this.#focus()))));
+    const { code } = notice;
+    const t = this.#t;
+    const text = explain(code, t);
+    const action = code === "EMBED_THREAD_FULL" ? this.#link(t.fresh, () => this.#freshChat()) : text === t.identityInvalid && this.#signInLink();
+    this.#noticeBox.replaceChildren(h("div", { class: "notice" }, h("p", {}, text), action, this.#tool(ICONS.close, t.dismiss, () => (this.notice(null), this.#focus()))));
+  }
+
+  queued(text: string): void {
+    const t = this.#t;
+    this.#queued.hidden = !text;
+    if (!text) return this.#queued.replaceChildren();
+    const back = (drop: boolean) => () => {
+      this.chat.unqueue(drop);
+      this.#focus();
+    };
+    this.#queued.replaceChildren(h("p", {}, h("b", {}, t.queued), h("span", { dir: "auto" }, clean(text))), this.#tool(ICONS.fresh, t.edit, back(false)), this.#tool(ICONS.close, t.discard, back(true)));
+    this.#status.textContent = t.queued;
+  }
+
+  /** signIn sets what the button to sign in calls; without it there is no button. */
+  signIn(f: (() => void) | null): void {
+    this.#signIn = f;
+    this.#paintGate();
+  }
+
+  #paintGate(): void {
+    const t = this.#t;
+    this.#gate.replaceChildren(h("p", {}, this.#signIn ? t.identity : t.identityHow), this.#signInLink() || "");
+  }
+
+  #signInLink(): HTMLElement | null {
+    return this.#signIn && this.#link(this.#t.signIn, () => this.#signIn?.());
   }
 
   loading(on: boolean): void {
@@ -267,16 +320,16 @@ export class UI implements View {
     const mine = turn.role === "user";
     const live = turn.state === "live";
     const bubble = h("div", { class: "bubble", dir: mine && "auto" });
-    const prose = new Prose(bubble, t.opens);
+    const prose = this.#prose(bubble);
     if (mine) bubble.textContent = clean(turn.text);
-    else prose.show(turn.text);
+    else prose.show(turn.text, live);
     const el = h("div", { class: `turn ${mine ? "user" : "bot"} ${turn.state}`, "aria-live": live && "off", "aria-busy": live && "true" }, h("span", { class: "sr" }, mine ? t.you : this.#name, ": "), bubble);
     if (live) {
       const now = h("div");
       el.append(now);
       let last = "";
       const update = (): void => {
-        prose.show(turn.text);
+        prose.show(turn.text, true);
         const what = this.#activity(turn);
         if (what === last) return;
         last = what;
@@ -289,8 +342,8 @@ export class UI implements View {
     const note =
       turn.state === "unsent" ? t.unsent : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t.silent : "";
     if (note) {
-      const retry = turn.state !== "done" && h("button", { class: "link", type: "button", onclick: () => this.#again(turn) }, t.retry);
-      el.append(h("div", { class: "note" }, h("span", {}, note), retry));
+      const retry = turn.state !== "done" && this.#link(t.retry, () => this.#again(turn, retry));
+      el.append(h("div", { class: "note" }, h("span", {}, note), retry, !mine && turn.code !== "CANCELLED" && this.#contact()));
     }
     if (turn.state === "done") el.append(this.#meta(turn));
     return { el, update: () => undefined };
@@ -303,28 +356,24 @@ export class UI implements View {
       "div",
       { class: "meta" },
       valid && h("time", { datetime: at.toISOString(), title: this.#date(at, { dateStyle: "full", timeStyle: "short" }) }, this.#date(at, { timeStyle: "short" })),
-      turn.role === "assistant" && turn.text.trim() && navigator.clipboard ? this.#copy(turn) : null,
+      turn.role === "assistant" && turn.text.trim() ? copier(this.#t, () => turn.text, this.#say) : null,
     );
   }
 
-  #copy(turn: Turn): HTMLElement {
-    const button = h("button", {
-      type: "button",
-      "aria-label": this.#t.copy,
-      title: this.#t.copy,
-      onclick: async () => {
-        try {
-          await navigator.clipboard.writeText(turn.text);
-          button.replaceChildren(icon(ICONS.done));
-          this.#status.textContent = this.#t.copied;
-          setTimeout(() => button.replaceChildren(icon(ICONS.copy)), 1500);
-        } catch {
-          // The page may not use the clipboard; the text can still be selected.
-        }
-      },
-    });
-    button.append(icon(ICONS.copy));
-    return button;
+  #prose(el: HTMLElement): Prose {
+    return new Prose(el, this.#t, this.#say);
+  }
+
+  /** say tells those who listen. */
+  readonly #say = (text: string): void => void (this.#status.textContent = text);
+
+  /** contact leads to the people behind the chat, where the key says how to reach them. */
+  #contact(): HTMLElement | null {
+    const href = target(this.#o.config.config.contact_url ?? "");
+    if (!href) return null;
+    const link = away(href, "", this.#t.contact);
+    link.className = "link";
+    return link;
   }
 
   /** activity is what a live reply is at, in one word. */
@@ -339,7 +388,7 @@ export class UI implements View {
     el.className = what === "thinking" ? "dots" : what === "waiting" ? "now card" : "now";
     el.hidden = !what;
     if (what === "thinking") el.replaceChildren(...[0, 1, 2].map(() => h("b")));
-    else if (what === "waiting") el.replaceChildren(icon(ICONS.person), h("span", {}, this.#t.waiting));
+    else if (what === "waiting") el.replaceChildren(icon(ICONS.person), h("span", {}, this.#t.waiting, " ", this.#contact()));
     else if (what) el.replaceChildren(h("span", { class: "spin" }), h("span", {}, this.#t[what]));
   }
 
@@ -376,10 +425,6 @@ export class UI implements View {
 
   // The field
 
-  get #stops(): boolean {
-    return this.#state === "replying" || (this.#state === "waiting" && !this.#field.value.trim());
-  }
-
   #typed(): void {
     this.chat.write(this.#field.value);
     this.#sized();
@@ -400,21 +445,25 @@ export class UI implements View {
 
   #submit(): void {
     const text = this.#field.value.trim();
-    if (!text || this.#state === "sending" || this.#state === "replying") return;
+    // What is queued goes out with it, as one message.
+    if (!text || [...text].length + [...this.chat.next].length >= MAX_MESSAGE + (this.chat.next ? 0 : 1)) return;
     this.#field.value = "";
     this.#typed();
-    this.#say(text);
+    this.#send(text);
   }
 
-  #say(text: string): void {
+  #send(text: string): void {
     this.#showChat();
     void this.chat.send(text);
     this.#focus();
   }
 
-  #again(turn: Turn): void {
+  #again(turn: Turn, button: HTMLElement | false): void {
+    const asks = this.#state === "idle" || this.#state === "waiting";
     void this.chat.retry(turn);
-    this.#focus(); // the button is gone
+    // So that it is asked once; in its place, where a second click comes, there is nothing.
+    if (asks && button) button.style.visibility = "hidden";
+    this.#focus();
   }
 
   /** focus goes to the field, but on a phone, whose keyboard would hide what there is to read. */
@@ -471,6 +520,7 @@ export class UI implements View {
     const b = this.#historyButton;
     if (!b) return;
     const back = !this.#list.hidden;
+    b.classList.toggle("flip", back);
     b.replaceChildren(icon(back ? ICONS.back : ICONS.history));
     b.setAttribute("aria-expanded", String(back));
     b.setAttribute("aria-label", (b.title = back ? this.#t.back : this.#t.history));
@@ -493,7 +543,7 @@ export class UI implements View {
           },
           "aria-current": this.chat.current === thread.id && "true",
         },
-        h("span", { dir: "auto" }, visible(thread.title ?? "") || this.#t.untitled),
+        h("span", { dir: "auto" }, visible(thread.title ?? "") || this.#t.chat),
         !isNaN(at.getTime()) && h("time", { datetime: at.toISOString() }, this.#date(at, today ? { timeStyle: "short" } : { day: "numeric", month: "short" })),
       ),
     );
@@ -506,6 +556,15 @@ export class UI implements View {
       this.#showChat();
       this.#historyButton?.focus();
     } else this.close();
+  }
+
+  /** offer shows the prompts to begin with, where they can be sent. */
+  #offer(): void {
+    this.#prompts.hidden = this.#state === "barred" || !(this.chat?.empty ?? true);
+  }
+
+  #link(text: string, f: () => void): HTMLButtonElement {
+    return h("button", { class: "link", type: "button", onclick: f }, text);
   }
 
   #tool(path: string, label: string, f: () => void): HTMLButtonElement {

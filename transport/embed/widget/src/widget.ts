@@ -3,9 +3,11 @@
 import { ApiError, type Config } from "./api";
 import { Chat, type ChatEvents } from "./chat";
 import { Client, type UserToken } from "./client";
-import { systemClock } from "./clock";
+import { online, sleep, systemClock } from "./clock";
 import { Emitter } from "./emitter";
+import { direction } from "./markdown";
 import { style } from "./styles";
+import { rtl } from "./texts";
 import { UI } from "./ui";
 
 export interface WidgetOptions {
@@ -33,6 +35,7 @@ export class Widget extends Emitter<WidgetEvents> {
   readonly client: Client;
   #ui: UI | null = null;
   #chat: Chat | null = null;
+  #signIn: (() => void) | null = null;
   #wanted: boolean | null = null; // open or closed, asked for before there was anything to open
   readonly #end = new AbortController();
   readonly #o: WidgetOptions;
@@ -56,6 +59,12 @@ export class Widget extends Emitter<WidgetEvents> {
     const another = this.client.identified;
     this.client.identify(user);
     this.#chat?.become(false, another);
+  }
+
+  /** onSignIn sets what is called when a visitor who has to be somebody wants to sign in; the page then calls identify. */
+  onSignIn(f: (() => void) | null): void {
+    this.#signIn = f;
+    this.#ui?.signIn(f);
   }
 
   /** logout makes the visitor nobody in particular; what was on view goes. */
@@ -90,11 +99,16 @@ export class Widget extends Emitter<WidgetEvents> {
     const shadow = this.#host.shadowRoot ?? this.#host.attachShadow({ mode: "open" });
     style(shadow);
     const store = this.client.store;
+    const { title, greeting, locale } = config.config;
+    const said = this.#o.locale || locale;
+    // Where nobody says which language it is, the page's direction counts, and what the key says.
+    const mirrored = said ? rtl(said) : rtl(navigator.language) || this.#host.closest<HTMLElement>("[dir]")?.dir === "rtl" || direction((title ?? "") + (greeting ?? "")) === "rtl";
     const ui = (this.#ui = new UI({
       host: this.#host,
       shadow,
       config,
-      locale: this.#o.locale || config.config.locale || navigator.language || "en",
+      locale: said || navigator.language || "en",
+      rtl: mirrored,
       baseUrl: this.client.baseUrl,
       inline: this.#inline,
       onOpen: () => {
@@ -112,8 +126,11 @@ export class Widget extends Emitter<WidgetEvents> {
       ui,
       (name, event) => this.emit<keyof ChatEvents>(name, event),
       () => ui.isOpen && document.visibilityState === "visible",
+      config.identity_required,
     ));
     ui.chat = chat;
+    ui.busy(chat.busy);
+    ui.signIn(this.#signIn);
     const seen = (): void => {
       if (ui.isOpen && document.visibilityState === "visible") chat.look();
     };
@@ -136,38 +153,24 @@ export class Widget extends Emitter<WidgetEvents> {
         }
         const pause = CONFIG_PAUSES[tries];
         if (!e.transient || pause === undefined) return null;
-        await this.#pause(Math.max(pause, e.retryAfter));
+        await sleep(systemClock, Math.max(pause, e.retryAfter), this.#end.signal, online);
       }
     }
-  }
-
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const cancel = systemClock.after(ms, end);
-      const { signal } = this.#end;
-      function end(): void {
-        cancel();
-        removeEventListener("online", end);
-        signal.removeEventListener("abort", end);
-        resolve();
-      }
-      addEventListener("online", end);
-      signal.addEventListener("abort", end);
-    });
   }
 }
 
 /** advice is what whoever runs the page can do about it. */
 function advice(e: ApiError, baseUrl: string): string {
+  const denied = `${location.origin} is not among the embed key's allowed origins; add it. `;
   switch (e.code) {
     case "EMBED_KEY_INVALID":
-      return "the key in data-key is unknown, or was rotated. Put the embed key's current value there.";
+      return "the key in data-key is unknown or was rotated.";
     case "EMBED_KEY_DISABLED":
-      return "the embed key is paused or revoked. Enable it, or use another one.";
+      return "the embed key is paused or revoked.";
     case "EMBED_ORIGIN_DENIED":
-      return `${location.origin} is not among the embed key's allowed origins. Add it. ${e.detail}`;
+      return denied + e.detail;
     case "NETWORK":
-      return `no answer from ${baseUrl}. If the service is up, then ${location.origin} is not among the embed key's allowed origins (add exactly this), or a content security policy of the page forbids the connection (connect-src).`;
+      return `no answer from ${baseUrl}. If the service is up: ${denied} Or a content security policy of the page forbids it (connect-src).`;
     default:
       return e.message;
   }

@@ -24,7 +24,9 @@ class World {
   sends = async (content, o) => ({ thread_id: o.threadId ?? "new", run_id: "run" + this.sent.length, message_id: "m" });
   histories = async () => ({ items: [] });
 
-  constructor() {
+  queuedText = "";
+
+  constructor(required = false) {
     const client = {
       store: {
         get: (k) => this.kept.get(k) ?? null,
@@ -49,9 +51,10 @@ class World {
       busy: (b) => (this.busy = b),
       notice: (n) => this.notices.push(n?.code ?? null),
       loading: () => undefined,
-      draft: (t) => (this.draftText = t),
+      draft: (t) => ((this.draftText = t), t && this.chat.write(t)),
+      queued: (t) => (this.queuedText = t),
     };
-    this.chat = new Chat(client, view, (name, e) => this.events.push([name, e]), () => this.looking);
+    this.chat = new Chat(client, view, (name, e) => this.events.push([name, e]), () => this.looking, required);
   }
 
   async *stream(runId, signal) {
@@ -105,22 +108,154 @@ test("a message, its answer, and the next one in the same thread", async () => {
   assert.deepEqual(w.events.map(([n, e]) => [n, e.role]), [["message", "user"], ["message", "assistant"], ["message", "user"]]);
 });
 
-test("nothing is sent while a message is on its way or a reply is written; while a person decides it is, and answered afterwards", async () => {
+test("what is sent while an answer is on its way is queued, and sent when it has ended", async () => {
   const w = new World();
   const first = w.chat.send("one");
-  await w.chat.send("too early");
+  await w.chat.send("early");
   await first;
-  await w.chat.send("too early as well");
-  assert.equal(w.sent.length, 1);
+  assert.deepEqual([w.queuedText, w.sent.length], ["early", 1]);
+  await w.chat.send("and more");
+  assert.deepEqual([w.queuedText, w.sent.length], ["early\nand more", 1]);
   await settle();
-  await w.feed("run1", { type: "run.waiting" });
-  assert.equal(w.busy, "waiting");
+  await w.feed("run1", completed("first answer"));
+  assert.deepEqual([w.queuedText, w.sent.map((s) => s.content), w.kept.get("draft")], ["", ["one", "early\nand more"], undefined]);
+  await w.feed("run2", completed("second answer"));
+  assert.deepEqual(w.said(), ["u done one", "a done first answer", "u done early\nand more", "a done second answer"]);
+  assert.equal(w.sent.length, 2);
+});
+
+test("what is queued can be taken back and thrown away, and is a draft after a reload", async () => {
+  const w = new World();
+  await w.chat.send("one");
+  await settle();
+  w.chat.write("");
   await w.chat.send("two");
+  w.chat.write("typed since");
+  const again = new World();
+  again.kept = new Map(w.kept);
+  await again.chat.restore();
+  assert.equal(again.draftText, "two\ntyped since");
+  assert.equal(again.sent.length, 0);
+  w.chat.write("");
+  w.chat.unqueue();
+  assert.deepEqual([w.draftText, w.queuedText], ["two", ""]);
+  w.chat.write("");
+  await w.chat.send("three");
+  w.chat.unqueue(true);
+  assert.deepEqual([w.queuedText, w.kept.get("draft")], ["", undefined]);
+  await w.feed("run1", completed("answer"));
+  assert.equal(w.sent.length, 1);
+});
+
+test("after a stop the queued text is sent; after a failure, and where the message was not sent, it is the visitor's again", async () => {
+  const w = new World();
+  await w.chat.send("one");
+  await settle();
+  await w.chat.send("two");
+  await w.feed("run1", { type: "run.failed", code: "CANCELLED" });
+  assert.deepEqual(w.sent.map((s) => s.content), ["one", "two"]);
+  await w.chat.send("three");
+  await w.feed("run2", { type: "run.failed", code: "MODEL_ERROR" });
+  assert.deepEqual([w.sent.length, w.queuedText, w.draftText, w.busy], [2, "", "three", "idle"]);
+  w.draftText = "";
+  w.sends = async () => {
+    throw new ApiError(0, "NETWORK", "");
+  };
+  const sending = w.chat.send("four");
+  await w.chat.send("five");
+  await sending;
+  await settle();
+  assert.deepEqual([w.sent.length, w.draftText, w.said().at(-1)], [3, "five", "u unsent four"]);
+});
+
+test("a new chat puts the queued text into the field; somebody else never sees it", async () => {
+  for (const [leave, left] of [[(c) => c.fresh(), "two"], [(c) => c.become(true), ""], [(c) => c.become(false, true), ""], [(c) => c.become(false), "two"]]) {
+    const w = new World();
+    await w.chat.send("one");
+    await settle();
+    await w.chat.send("two");
+    leave(w.chat);
+    await settle();
+    assert.deepEqual([w.draftText, w.queuedText, w.sent.length, (w.kept.get("draft") ?? "").includes("two")], [left, "", 1, left !== ""]);
+  }
+});
+
+test("while a person decides a message is sent, and answered afterwards", async () => {
+  const w = new World();
+  await w.chat.send("one");
+  await settle();
+  await w.chat.send("two");
+  await w.feed("run1", { type: "run.waiting" });
+  assert.equal(w.sent.length, 2, "what was queued before is sent now");
+  await w.chat.send("three");
+  assert.equal(w.queuedText, "three");
   await settle();
   assert.deepEqual([...w.runs.keys()], ["run1"], "one stream at a time");
   await w.feed("run1", completed("first answer"));
   await w.feed("run2", completed("second answer"));
-  assert.deepEqual(w.said(), ["u done one", "a done first answer", "u done two", "a done second answer"]);
+  await w.feed("run3", completed("third answer"));
+  assert.deepEqual(w.said(), ["u done one", "a done first answer", "u done two", "a done second answer", "u done three", "a done third answer"]);
+});
+
+test("who has to be somebody sends nothing before the page says who it is", async () => {
+  const w = new World(true);
+  w.place("v:v1", "t1");
+  assert.equal(w.chat.busy, "barred");
+  await w.chat.restore();
+  await w.chat.send("hi");
+  assert.deepEqual([w.sent, w.minted, w.said()], [[], 0, []]);
+  w.identified = true;
+  w.session = { visitor_id: "v1", end_user_id: "eu1" };
+  w.chat.become(false);
+  assert.equal(w.busy, "idle");
+  await w.chat.send("hi");
+  await settle();
+  assert.equal(w.sent.length, 1);
+  w.identified = false;
+  w.chat.become(true);
+  assert.equal(w.busy, "barred");
+});
+
+test("EMBED_IDENTITY_REQUIRED: the text goes back, and stays with whoever signs in first", async () => {
+  const w = new World();
+  w.identified = true; // by a function that knows nobody
+  const { sends } = w;
+  w.sends = async () => {
+    throw new ApiError(401, "EMBED_IDENTITY_REQUIRED", "");
+  };
+  await w.chat.send("hi");
+  assert.deepEqual([w.draftText, w.said(), w.busy, w.notices.at(-1)], ["hi", [], "barred", null]);
+  assert.equal(w.events.at(-1)[1].code, "EMBED_IDENTITY_REQUIRED");
+  w.sends = sends;
+  w.session = { visitor_id: "v1", end_user_id: "eu1" };
+  w.chat.become(false, true);
+  await settle();
+  assert.deepEqual([w.draftText, w.busy], ["hi", "idle"]);
+  w.chat.write("");
+  await w.chat.send("hi");
+  await settle();
+
+  // Somebody was somebody: the text is not the next one's.
+  await w.feed("run2", completed("hello"));
+  w.sends = async () => {
+    throw new ApiError(401, "EMBED_IDENTITY_REQUIRED", "");
+  };
+  await w.chat.send("private");
+  assert.deepEqual([w.draftText, w.busy], ["private", "barred"]);
+  w.chat.become(false, true);
+  assert.equal(w.draftText, "");
+});
+
+test("an answer that failed is asked for again once, under a key of its own", async () => {
+  const w = new World();
+  await w.chat.send("hi");
+  await settle();
+  await w.feed("run1", { type: "run.failed", code: "MODEL_ERROR" });
+  const failed = w.turns[1];
+  await Promise.all([w.chat.retry(failed), w.chat.retry(failed)]);
+  await settle();
+  assert.deepEqual([w.sent.map((s) => s.content), w.queuedText], [["hi", "hi"], ""]);
+  assert.notEqual(w.sent[0].key, w.sent[1].key);
 });
 
 test("a page that is loaded again finds its chat, and the reply that is being written", async () => {

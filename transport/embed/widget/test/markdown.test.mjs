@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { blocks, clean, inline, parse, target, visible } from "../src/markdown.ts";
+import { blocks, clean, direction, inline, parse, target, visible } from "../src/markdown.ts";
 
 /** A short way to write a tree down. */
 const show = (n) =>
@@ -12,8 +12,12 @@ const show = (n) =>
         ? `<a ${n.href}>${show(n.kids)}</>`
         : n.t === "br"
           ? "<br>"
+          : n.t === "hr"
+          ? "<hr>"
+          : n.rows
+          ? `<table ${n.align}>${n.rows.map((r) => `<tr>${r.map((c) => `<td>${show(c)}</>`).join("")}</>`).join("")}</>`
           : n.items
-            ? `<${n.t}${n.start === 1 || n.t === "ul" ? "" : " " + n.start}>${n.items.map((i) => `<li>${show(i.kids)}${show(i.sub)}</>`).join("")}</>`
+            ? `<${n.t}${n.start === 1 || n.t === "ul" ? "" : " " + n.start}>${n.items.map((i) => `<li>${i.done === undefined ? "" : i.done ? "[x]" : "[ ]"}${show(i.kids)}${show(i.sub)}</>`).join("")}</>`
             : `<${n.t}>${show(n.kids)}</>`;
 const md = (text) => show(blocks(clean(text)).flatMap(parse));
 const line = (text) => show(inline(text));
@@ -39,12 +43,49 @@ test("the subset", () => {
     ["[write](mailto:a@b.example)", "<p><a mailto:a@b.example>write</></>"],
     ["see https://a.example/x. (https://a.example)", "<p>see <a https://a.example/x>https://a.example/x</>. (<a https://a.example/>https://a.example</>)</>"],
     ["\\*no\\* 2*3*4 snake_case_name __init__.py", "<p>*no* 2<em>3</>4 snake_case_name <strong>init</>.py</>"],
-    ["* * *", "<ul><li>* *</></>"],
+    ["* * *", "<hr>"],
+    ["a\n---\nb\n\n___\n\n- - -", "<p>a</><hr><p>b</><hr><hr>"],
+    ["--\n\n-*-\n\n----x", "<p>--</><p>-*-</><p>----x</>"],
+    ["~~a **b**~~ ~c~ a~~b", "<p><del>a <strong>b</></> ~c~ a~~b</>"],
+    ["> a\nb\n> c\n\nd", "<blockquote><p>a<br>b<br>c</></><p>d</>"],
+    ["> a\n>\n> - b\n> - c\n> > d", "<blockquote><p>a</><ul><li>b</><li>c</></><blockquote><p>d</></></>"],
+    ["> ```\n> a\n> ```\nb", "<blockquote><pre>a</></><p>b</>"],
+    ["text\n> a\n- b", "<p>text</><blockquote><p>a</></><ul><li>b</></>"],
+    ["- [ ] a\n- [x] b\n- [X] **c**\n- [y] d\n- [z](https://z.example/)", "<ul><li>[ ]a</><li>[x]b</><li>[x]<strong>c</></><li>[y] d</><li><a https://z.example/>z</></></>"],
+    ["1. a\n   - [x] b", "<ol><li>a<ul><li>[x]b</></></></>"],
+    ["| a | b |\n|---|---|\n| c | **d** |", "<table ,><tr><td>a</><td>b</></><tr><td>c</><td><strong>d</></></></>"],
+    ["a | b | c\n:-|:-:|-:\nd|e|f", "<table ,mid,end><tr><td>a</><td>b</><td>c</></><tr><td>d</><td>e</><td>f</></></>"],
+    ["Intro:\n| a |\n|-|\n| b |\nOutro", "<p>Intro:</><table ><tr><td>a</></><tr><td>b</></></><p>Outro</>"],
+    ["- a\n| b | c |\n|---|---|\n| d | e |", "<ul><li>a</></><table ,><tr><td>b</><td>c</></><tr><td>d</><td>e</></></>"],
+    ["> a\n| b | c |\n|---|---|\n| d | e |", "<blockquote><p>a</></><table ,><tr><td>b</><td>c</></><tr><td>d</><td>e</></></>"],
+    ["| a | b |\n|---|---|\n| c |\n| d | e | f |\n| g \\| h | `i \\| j` |", "<table ,><tr><td>a</><td>b</></><tr><td>c</><td></></><tr><td>d</><td>e | f</></><tr><td>g | h</><td><code>i | j</></></></>"],
+    ["| a | b |\n|---|", "<p>| a | b |<br>|---|</>"],
+    ["| a | b |\n| c | d |", "<p>| a | b |<br>| c | d |</>"],
+    ["a\n|---|---|", "<p>a<br>|---|---|</>"],
+    ["1. a\n    ```sh\n    b\n      c\n    ```\n2. d", "<ol><li>a</></><pre>b\n  c</><ol 2><li>d</></>"],
+    ["```a``` b", "<p><code>a</> b</>"],
     ["", ""],
     ["  \n\n ", ""],
   ]) {
     assert.equal(md(text), want, text);
   }
+});
+
+test("a table has a size, a quote a depth: what is beyond is text", () => {
+  const row = (n) => "|" + " x |".repeat(n);
+  const table = (columns, rows) => [row(columns), "|" + "-|".repeat(columns), ...Array(rows).fill(row(columns))].join("\n");
+  assert.equal(parse(table(30, 1))[0].t, "table");
+  assert.equal(parse(table(31, 1))[0].t, "p");
+  const [whole, rest] = blocks(table(2, 250)).map((b) => parse(b)[0]);
+  assert.deepEqual([whole.rows.length, rest.t], [200, "p"]);
+  assert.equal(md(table(2, 250)).match(/x/g).length, 502);
+  assert.equal(md("> ".repeat(50) + "a").match(/blockquote/g).length, 6);
+});
+
+test("a text has the direction of its first letter, code and addresses aside", () => {
+  for (const [text, want] of [
+    ["Hello", "ltr"], ["שלום", "rtl"], ["مرحبا", "rtl"], ["**שלום** you", "rtl"], ["1. אחד", "rtl"], ["`npm i` שלום", "rtl"], ["https://a.example שלום", "rtl"], ["- [x] שלום", "rtl"], ["😀 ok", "ltr"], ["123 …", undefined], ["", undefined], ["ﷺ", "rtl"], ["\u{1e900}", "rtl"], ["漢字", "ltr"],
+  ]) assert.equal(direction(text), want, text);
 });
 
 test("a mark without its end is text", () => {
@@ -128,7 +169,7 @@ test("no text is lost, and none comes to be", () => {
     let text = "";
     for (let i = 0; i < 25; i++) text += pick(bits);
     const want = letters(text.replace(/^\s*(`{3,}|~{3,}).*$/gm, "").replace(/^\s*\d[.)]\s/gm, ""));
-    const got = letters(md(text).replace(/<\/?(p|pre|strong|em|code|ul|ol|li|br)?( \d+)?>/g, ""));
+    const got = letters(md(text).replace(/<\/?(p|pre|strong|em|del|hr|blockquote|code|ul|ol|li|br)?( \d+)?>/g, ""));
     // Numbers of items and words behind a fence are the only things that may go.
     assert.ok(got.length >= want.length - 20, JSON.stringify([text, md(text)]));
     for (const c of got) assert.ok(text.includes(c));
@@ -138,7 +179,7 @@ test("no text is lost, and none comes to be", () => {
 test("100 kB of anything cost little time", () => {
   const n = 100_000;
   const fill = (s) => s.repeat(Math.ceil(n / s.length));
-  const texts = ["*", "**a", "[", "[a](", "`", "`a", "- ", "_a_", "\\", "https://", "http://", "https://u@", "*a ", "# ", "1. a\n", "[](", "7", "-", "_", "__a ", "](", "~~~\n", "> ", "\t", "[a](https://u@x/", "a.", "`` "].map(fill);
+  const texts = ["*", "**a", "[", "[a](", "`", "`a", "- ", "_a_", "\\", "https://", "http://", "https://u@", "*a ", "# ", "1. a\n", "[](", "7", "-", "_", "__a ", "](", "~~~\n", "> ", "\t", "|", "|-", "| a ", "|-|\n", "a|b\n-|-\n", "| a |\n|-|\n", "~", "~~a", "> - ", "- [ ] ", "---\n", "- - ", "[a](https://u@x/", "a.", "`` "].map(fill);
   texts.push(fill("a* ") + "*b", fill("`a") + "``", fill(" ") + "x", "# a" + fill(" ") + "b", "# a" + fill("#") + "b", "# " + fill("# ") + "b", "- " + fill(" ") + "a\u2028", fill(" ").slice(50_000) + "- a\n" + fill("- b\n").slice(50_000));
   texts.push("`  " + fill(" a") + "b`", "`" + fill(" ") + "a` b`", fill("[a](".repeat(400) + ")"), fill("https://".repeat(125) + ".".repeat(999) + "a "), fill("https://u@x/" + ".".repeat(900) + "a"), "  ".repeat(500) + fill("- a\n"));
   let marks = "";
