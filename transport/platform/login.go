@@ -26,11 +26,13 @@ type loginInput struct{ Body api.Login }
 
 type passwordInput struct{ Body api.PasswordChange }
 
-// maxFits is how many users of different tenants one login is compared with, the
-// oldest first. A person of more tenants names one in tenant_id. A login without
-// tenant_id makes exactly so many comparisons, so that its duration does not tell
-// how many tenants the e-mail is in.
-const maxFits = 4
+// A login that names no tenant is compared with every user of its e-mail, the oldest
+// first. At least minFits comparisons are made, so that their number does not tell
+// in how many tenants an e-mail is known, and at most maxFits, which bounds the work.
+const (
+	minFits = 4
+	maxFits = 32
+)
 
 // nobodys is the hash that a password is compared with where there is no user: a
 // miss is the same work as a wrong password.
@@ -90,11 +92,11 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 			users = append(users, u)
 		}
 	}
-	checks, ip := maxFits, ""
+	least, ip := minFits, ""
 	if in.Body.TenantID != nil {
-		checks, ip = 1, by(c).IP
+		least, ip = 1, by(c).IP
 	}
-	users = users[:min(len(users), checks)]
+	users = users[:min(len(users), maxFits)]
 	var fit, failed []store.LoginUser
 	if err := p.Sessions.hashes.do(ctx, func() {
 		dummy := nobodys()
@@ -105,7 +107,7 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 				failed = append(failed, u)
 			}
 		}
-		for range checks - len(users) {
+		for range least - len(users) {
 			password.Matches(dummy, in.Body.Password)
 		}
 	}); err != nil {
