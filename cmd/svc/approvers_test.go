@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentsvc/schemas/id"
 )
 
 // asSession carries a client's requests under a session's cookie instead of a
@@ -28,10 +30,13 @@ func (s asSession) RoundTrip(r *http.Request) (*http.Response, error) {
 
 const passphrase = "correct horse battery"
 
-// person logs a user of the tenant in.
+// person logs a user of the tenant in. Behind a trusted proxy each login comes from an
+// address of its own, so that many scenes do not share one bucket of logins.
 func (c *client) person(t *testing.T, ctx context.Context, email string) *client {
 	t.Helper()
-	a := c.ask(t, ctx, 200, "POST", "/v1/auth/login", object{"email": email, "password": passphrase, "tenant_id": c.tenant}, nil, "Authorization", "", "X-Tenant-Id", "")
+	at := id.NewAnywhere()
+	a := c.ask(t, ctx, 200, "POST", "/v1/auth/login", object{"email": email, "password": passphrase, "tenant_id": c.tenant}, nil,
+		"Authorization", "", "X-Tenant-Id", "", "X-Forwarded-For", fmt.Sprintf("10.%d.%d.%d", at[13], at[14], at[15]))
 	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
 	p := *c
 	p.http = &http.Client{Transport: asSession{c.http.Transport, cookie}}

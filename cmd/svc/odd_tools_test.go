@@ -146,7 +146,7 @@ func TestOddLists(t *testing.T) {
 		t.Errorf("%s", r.shape())
 	}
 	got := results(t, model.fake.Requests()[1])
-	for i, want := range []string{`{"ok":true}`, "The tool's own schema cannot be used. Nothing was run.", "The tool's own schema cannot be used. Nothing was run.", `{"ok":true}`} {
+	for i, want := range []string{`{"ok":true}`, "is not granted to this agent. Nothing was run.", "is not granted to this agent. Nothing was run.", `{"ok":true}`} {
 		if !strings.Contains(got[i], want) {
 			t.Errorf("the model hears %s, want %s", got[i], want)
 		}

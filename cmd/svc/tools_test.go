@@ -302,7 +302,7 @@ func TestBadToolServers(t *testing.T) {
 			{name: "no connection", hook: func(t *testing.T, ctx context.Context, s *shop) {
 				c.ask(t, ctx, 204, "DELETE", "/v1/connections/"+s.connection, nil, nil)
 			},
-				errors: "auth_kind is bearer and there is no tenant-wide connection: add one or name a connection_id"},
+				errors: "auth_kind is bearer and there is no tenant-wide connection with a credential: add one or name a connection_id"},
 		} {
 			t.Run(row.name, func(t *testing.T) {
 				t.Parallel()

@@ -343,7 +343,7 @@ func TestTriggerCommands(t *testing.T) {
 	if out := cli(0, "ls", "--limit", "2"); !strings.Contains(out, "there are more") {
 		t.Errorf("ls --limit 2: %s", out)
 	}
-	if out := cli(0, "get", hook.ID[:len(hook.ID)-2]); !strings.Contains(out, hook.ID) || strings.Contains(out, "secret") {
+	if out := cli(0, "get", hook.ID[len(hook.ID)-8:]); !strings.Contains(out, hook.ID) || strings.Contains(out, "secret") {
 		t.Errorf("get: %s", out)
 	}
 	runOf(cli(0, "fire", daily.ID), "daily")

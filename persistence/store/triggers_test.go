@@ -136,8 +136,8 @@ func TestTriggersThatAreRefused(t *testing.T) {
 		{"another tenant's agent", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{AgentID: &foreign}}, "target.agent_id: there is no such agent"},
 		{"a schedule without times", api.TriggerCreate{Kind: "schedule", Target: yes}, "schedule: is required"},
 		{"a hook with times", api.TriggerCreate{Kind: "hook", Target: yes, Schedule: daily}, "schedule: belongs to the kind schedule only"},
-		{"an expression that is none", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: &api.Schedule{Cron: "every day"}}, "schedule.cron: the cron expression is not understood"},
-		{"one that never comes due", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: &api.Schedule{Cron: "0 0 31 2 *"}}, "schedule.cron: the cron expression never comes due"},
+		{"an expression that is none", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: &api.Schedule{Cron: "every day"}}, "schedule.cron: expected five fields (minute, hour, day of month, month, day of week), got 2"},
+		{"one that never comes due", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: &api.Schedule{Cron: "0 0 31 2 *"}}, "schedule.cron: it never comes due: no month named has the day named"},
 		{"a zone that is none", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: &api.Schedule{Cron: "0 9 * * *", Timezone: "Mars/Base"}}, `schedule.timezone: unknown time zone "Mars/Base"`},
 	} {
 		row.in.Name = row.name

@@ -65,7 +65,7 @@ func TestTriggerRoutes(t *testing.T) {
 		{"an unknown agent", "POST", "/v1/triggers", `{"name": "N", "kind": "hook", "target": {"agent_id": "{unknown}"}}`, 400, "VALIDATION", "target.agent_id: there is no such agent", ""},
 		{"a schedule without times", "POST", "/v1/triggers", `{"name": "N", "kind": "schedule", ` + agent + `}`, 400, "VALIDATION", "schedule: is required", ""},
 		{"times without an expression", "POST", "/v1/triggers", times(`"timezone": "UTC"`), 400, "VALIDATION", "schedule.cron: is required", ""},
-		{"an expression that is none", "POST", "/v1/triggers", times(`"cron": "61 * * * *"`), 400, "VALIDATION", "schedule.cron: the cron expression is not understood", ""},
+		{"an expression that is none", "POST", "/v1/triggers", times(`"cron": "61 * * * *"`), 400, "VALIDATION", "schedule.cron: minute: 61 is not between 0 and 59", ""},
 		{"a zone that is none", "POST", "/v1/triggers", times(`"cron": "* * * * *", "timezone": "Mars/Base"`), 400, "VALIDATION", `schedule.timezone: unknown time zone`, ""},
 		{"a hook with times", "POST", "/v1/triggers", hook(`, "schedule": {"cron": "* * * * *"}`), 400, "VALIDATION", "schedule: belongs to the kind schedule only", ""},
 		{"a hook's input that is no object", "POST", "/v1/triggers", hook(`, "input": "x"`), 400, "VALIDATION", "input: must be a JSON object", ""},
