@@ -54,10 +54,10 @@ crash: ## kill -9 at every commit boundary and at random under load, against a r
 	$(GO) test -tags failpoints -count=1 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc ./actors/thread ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three; two rolling restarts under slow tools (six minutes)
-	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill|RollsShort)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
 
 storm: ## the same and defects that are planted, twenty rolling restarts, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
