@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -161,10 +162,23 @@ func (c *Config) reachable() error {
 	if err != nil {
 		return fmt.Errorf("SVC_PUBLIC_URL: %w", err)
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "" || err == nil && ip.Unmap().IsUnspecified() {
-		return fmt.Errorf("SVC_PUBLIC_URL: %s is an address to listen on, and no client can call it: set the address that clients use, such as https://agents.example.com", c.PublicURL)
+	if !callable(u.Hostname()) {
+		return fmt.Errorf("SVC_PUBLIC_URL: %s is no address, or an address to listen on, and no client can call it: set the address that clients use, such as https://agents.example.com", c.PublicURL)
 	}
 	return nil
+}
+
+// hostName is a name as clients look it up: labels of letters, digits and inner
+// dashes, the last one not a number, which would be an address in an old form.
+var hostName = regexp.MustCompile(`^(?i)([a-z0-9_]([a-z0-9_-]*[a-z0-9])?\.)*[a-z]([a-z0-9-]*[a-z0-9])?\.?$`)
+
+// callable reports whether a client can call a host: it is a name, or an address
+// that does not stand for every address of a machine.
+func callable(host string) bool {
+	if ip, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
+		return !ip.Unmap().IsUnspecified()
+	}
+	return hostName.MatchString(host)
 }
 
 // onlyLocal reports whether the public address leads other machines to themselves.
@@ -301,6 +315,9 @@ func baseURL(to *string) func(string) error {
 		u, err := url.Parse(v)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return errors.New("must be an http or https URL")
+		}
+		if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+			return errors.New("must be an http or https URL without user, query and fragment")
 		}
 		*to = strings.TrimRight(v, "/")
 		return nil

@@ -169,7 +169,7 @@ func openSample(dir string) (*sample, error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(b, s); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, sampleFile), err)
+			return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the next svc dev finds its tenant and writes it anew", filepath.Join(dir, sampleFile), err)
 		}
 		s.DataDir = dir
 	case !errors.Is(err, os.ErrNotExist):
@@ -234,6 +234,9 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 		return fmt.Errorf("%s: tenant_id: %w", sampleFile, err)
 	}
 	tenant := id.TenantID{UUID: u}
+	if err := s.liveKey(ctx, sys.View(tenant)); err != nil {
+		return err
+	}
 	made, err := sys.EnsureTenant(ctx, store.NewTenant{ID: tenant, Name: devTenant, OwnerEmail: "owner@localhost.localdomain", KeyName: "svc dev", Secret: s.APIKey})
 	if err != nil {
 		return err
@@ -251,6 +254,25 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 		}
 		return nil, s.makeWidget(ctx, view, tx, url)
 	})
+}
+
+// liveKey plans another API key where somebody has revoked the kept one.
+func (s *sample) liveKey(ctx context.Context, view store.View) error {
+	kept, _, err := apikey.Parse(s.APIKey)
+	if err != nil {
+		return fmt.Errorf("%s: api_key: %w", sampleFile, err)
+	}
+	keys, err := view.Keys(ctx, id.KeyID{}, store.All)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if k.ID == kept && k.RevokedAt != nil {
+			s.APIKey = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
+			return s.save()
+		}
+	}
+	return nil
 }
 
 // makeAgent makes the published sample agent. One that somebody archived since stays

@@ -142,6 +142,7 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 		"SVC_PUBLICURL":                 "SVC_PUBLIC_URL",
 		"SVC_RATE_LIMIT_PER_HOUR_LIMIT": "",
 		"SVC_":                          "",
+		"SVC_PORT":                      "",
 	} {
 		got := strangers([]string{"PATH=/bin", "SVC_ADDR=x", "SVC_URL=x", name + "=value"})
 		if len(got) != 1 || !strings.HasPrefix(got[0], name+" is not known") || strings.Contains(got[0], "did you mean "+want+"?") != (want != "") || strings.Contains(got[0], "=value") {
@@ -176,6 +177,14 @@ func TestThePublicAddress(t *testing.T) {
 		"production, every address of version 6":         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::]:8080"}, "SVC_PUBLIC_URL"},
 		"production, every address of version 6, mapped": {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::ffff:0.0.0.0]:8080"}, "SVC_PUBLIC_URL"},
 		"production, no host":                            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://:8080"}, "SVC_PUBLIC_URL"},
+		"production, zero":                               {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0:8080"}, "SVC_PUBLIC_URL"},
+		"production, zero in hexadecimal":                {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://0x0"}, "SVC_PUBLIC_URL"},
+		"production, every address and a dot":            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0.0.0.0.:80"}, "SVC_PUBLIC_URL"},
+		"production, a star":                             {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://*:8080"}, "SVC_PUBLIC_URL"},
+		"production, a query":                            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://a.example.com?x=1"}, "SVC_PUBLIC_URL"},
+		"production, a fragment":                         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://a.example.com#x"}, "SVC_PUBLIC_URL"},
+		"production, a user":                             {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://u:p@a.example.com"}, "SVC_PUBLIC_URL"},
+		"production, an IPv6 address":                    {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://[2001:db8::1]:8443"}, ""},
 		"production, an address":                         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://agents.example.com"}, ""},
 		"development, every address":                     {[]string{"SVC_PUBLIC_URL=http://0.0.0.0:8080"}, "SVC_PUBLIC_URL"},
 	} {
@@ -291,6 +300,25 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	moved.stop(t)
 	at.Close()
 	counted("a taken port")
+
+	// Its key is revoked: the next start makes another one.
+	revoking := startDev(t, env)
+	revoking.until(t, ctx, "Or talk to it:")
+	var keys struct{ Items []struct{ ID, Name string } }
+	if err := api.call(ctx, "GET", "/v1/api-keys", nil, &keys); err != nil || len(keys.Items) != 1 {
+		t.Fatalf("%+v %v", keys, err)
+	}
+	if err := api.call(ctx, "DELETE", "/v1/api-keys/"+keys.Items[0].ID, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	revoking.stop(t)
+	fresh := startDev(t, env)
+	fresh.until(t, ctx, "Or talk to it:")
+	api.key = kept().APIKey
+	if err := api.call(ctx, "GET", "/v1/agents", nil, nil); err != nil || api.key == whole.APIKey {
+		t.Errorf("after its key was revoked: %v", err)
+	}
+	fresh.stop(t)
 
 	// The file is lost: the tenant is found, and gets a key that is known.
 	if err := os.Remove(filepath.Join(dir, sampleFile)); err != nil {

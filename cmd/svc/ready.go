@@ -57,14 +57,14 @@ func (p *probe) check(ctx context.Context) error {
 }
 
 func (p *probe) look(ctx context.Context) error {
-	if err := p.ask(ctx); err != nil {
-		p.sick = true
-		return errStorage // its reason names addresses
-	}
+	err := p.ask(ctx)
 	switch {
-	case !p.trust() || !p.member.Renews():
+	case !p.trust() || !p.member.Renews(): // said first: it tells more of an outage than that the database is away
 		p.sick = true
 		return errLease
+	case err != nil:
+		p.sick = true
+		return errStorage // its reason names addresses
 	case p.writer.Down() != nil:
 		p.sick = true
 		return errStorage
