@@ -3,7 +3,6 @@ module agentsvc
 go 1.26.0
 
 require (
-	github.com/andybalholm/brotli v1.2.0
 	github.com/asynkron/protoactor-go v0.0.0-20240822202345-3c0e61ca19c9
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/evanw/esbuild v0.28.2

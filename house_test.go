@@ -139,7 +139,6 @@ func TestDoors(t *testing.T) {
 		"github.com/mark3labs/mcp-go":                   {"transport/mcp"},
 		"github.com/lestrrat-go/jwx":                    {"transport/embed/identity"},
 		"github.com/evanw/esbuild":                      {"transport/embed/widget/build"},
-		"github.com/andybalholm/brotli":                 {"transport/embed/widget/build"},
 		"github.com/spf13/cobra":                        {"cmd/svc"},
 		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},

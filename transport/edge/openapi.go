@@ -486,7 +486,7 @@ func HandleOpenAPI(t *Table, path string, info Info) {
 		if strings.Contains(in.Header("If-None-Match"), f.etag) {
 			return &RawAnswer{Status: http.StatusNotModified, Headers: a.Headers}, nil
 		}
-		if in.Accepts("gzip") {
+		if in.AcceptsGzip() {
 			a.Body = f.packed
 			a.Headers = append(a.Headers, Header{"Content-Encoding", "gzip"})
 		}

@@ -111,11 +111,11 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.ReadCloser.Read(b)
 }
 
-// Accepts reports whether the answer may have a content coding, such as gzip or br.
-func (r *Raw) Accepts(coding string) bool {
+// AcceptsGzip reports whether the answer may be compressed with gzip.
+func (r *Raw) AcceptsGzip() bool {
 	for one := range strings.SplitSeq(r.Header("Accept-Encoding"), ",") {
 		name, q, weighted := strings.Cut(strings.ReplaceAll(one, " ", ""), ";q=")
-		if !strings.EqualFold(name, coding) {
+		if !strings.EqualFold(name, "gzip") {
 			continue
 		}
 		weight, err := strconv.ParseFloat(q, 64)

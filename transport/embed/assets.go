@@ -36,15 +36,9 @@ func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.R
 		a.Status, a.ContentType, a.Body = 304, "", nil
 		return a, nil
 	}
-	coding := ""
-	switch {
-	case len(bundle.Brotli) > 0 && in.Accepts("br"):
-		a.Body, coding = bundle.Brotli, "br"
-	case in.Accepts("gzip"):
-		a.Body, coding = bundle.Gzip, "gzip"
-	}
-	if coding != "" {
-		a.Headers = append(a.Headers, edge.Header{Name: "Content-Encoding", Value: coding})
+	if in.AcceptsGzip() {
+		a.Body = bundle.Gzip
+		a.Headers = append(a.Headers, edge.Header{Name: "Content-Encoding", Value: "gzip"})
 	}
 	return a, nil
 }

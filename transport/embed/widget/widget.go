@@ -18,10 +18,9 @@ var dist embed.FS
 // Asset is the bundle as GET /embed/v1/widget.js serves it. Its bytes are shared:
 // nobody changes them.
 type Asset struct {
-	JS     []byte
-	Brotli []byte // JS as the build compressed it; empty where the build did not
-	Gzip   []byte // JS, compressed once
-	ETag   string // quoted, made of the content
+	JS   []byte
+	Gzip []byte // JS, compressed once
+	ETag string // quoted, made of the content
 }
 
 var bundle = sync.OnceValues(func() (Asset, bool) { return load(dist) })
@@ -35,12 +34,8 @@ func load(from fs.FS) (Asset, bool) {
 	if err != nil || len(js) == 0 {
 		return Asset{}, false
 	}
-	br, err := fs.ReadFile(from, "dist/widget.js.br")
-	if err != nil {
-		br = nil
-	}
 	sum := sha256.Sum256(js)
-	return Asset{JS: js, Brotli: br, Gzip: compress(js), ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}, true
+	return Asset{JS: js, Gzip: compress(js), ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}, true
 }
 
 // compress cannot fail: it writes to memory, at a level that exists.

@@ -1,14 +1,13 @@
 // Command build makes the widget's one file of its TypeScript sources. It runs in
 // transport/embed/widget, by go generate:
 //
-//	build               writes dist/widget.js, and dist/widget.js.br, which is the same compressed
+//	build               writes dist/widget.js
 //	build -tests DIR    writes the unit tests to DIR, for node --test
 //
 // Types are not checked here but by make widgetcheck.
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/andybalholm/brotli"
 	"github.com/evanw/esbuild/pkg/api"
 )
 
@@ -37,23 +35,7 @@ func run(tests string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join("dist", "widget.js")
-	return errors.Join(os.WriteFile(file, js, 0o644), os.WriteFile(file+".br", compress(js), 0o644))
-}
-
-// compress returns js compressed with Brotli at its highest level. That takes a moment,
-// so it is done here and not by the service.
-func compress(js []byte) []byte {
-	var out bytes.Buffer
-	w := brotli.NewWriterLevel(&out, brotli.BestCompression)
-	// Neither can fail: a buffer takes everything.
-	if _, err := w.Write(js); err != nil {
-		panic(err)
-	}
-	if err := w.Close(); err != nil {
-		panic(err)
-	}
-	return out.Bytes()
+	return os.WriteFile(filepath.Join("dist", "widget.js"), js, 0o644)
 }
 
 // bundle is the widget whose sources lie in dir/src: one classic script for
@@ -74,6 +56,7 @@ func bundle(dir string) ([]byte, error) {
 		MinifySyntax:      true,
 		MinifyIdentifiers: true,
 		LegalComments:     api.LegalCommentsNone,
+		MangleProps:       "^(" + strings.Join(internal, "|") + ")$",
 		Plugins:           []api.Plugin{styleSheets},
 		TsconfigRaw:       `{"compilerOptions":{"strict":true,"verbatimModuleSyntax":true}}`,
 	})
@@ -106,6 +89,16 @@ func bundleTests(dir, out string) error {
 	}))
 }
 
+// internal are names of properties that only the widget's own code uses: the bundle has
+// shorter ones. None of them is a name of the browser's, the embed API's or the page's,
+// nor is it kept in the browser or written in quotation marks.
+var internal = strings.Fields(`
+	adrift after align attach become blocks busy client current draft emit empty ended events feed fresh
+	identified indent inline isOpen kids loading look next notice off onClose onOpen online phase prefix
+	queued reset restore retry rtl shadow show signIn source store sub transient unqueue update watch
+	write
+`)
+
 // styleSheets makes minified texts of imported style sheets: the widget gives them
 // to its shadow root itself.
 var styleSheets = api.Plugin{Name: "style sheets", Setup: func(b api.PluginBuild) {
@@ -118,10 +111,11 @@ var styleSheets = api.Plugin{Name: "style sheets", Setup: func(b api.PluginBuild
 			Loader:           api.LoaderCSS,
 			MinifyWhitespace: true,
 			MinifySyntax:     true,
+			Charset:          api.CharsetUTF8,
 			Engines: []api.Engine{
-				{Name: api.EngineChrome, Version: "90"},
-				{Name: api.EngineFirefox, Version: "90"},
-				{Name: api.EngineSafari, Version: "15"},
+				{Name: api.EngineChrome, Version: "110"},
+				{Name: api.EngineFirefox, Version: "110"},
+				{Name: api.EngineSafari, Version: "16.4"},
 			},
 		})
 		if err := failure(api.BuildResult{Errors: r.Errors, Warnings: r.Warnings}); err != nil {

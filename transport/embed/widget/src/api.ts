@@ -121,18 +121,12 @@ export class ApiError extends Error {
   }
 }
 
-const isObject = (v: unknown): v is Record<string, unknown> => typeof v === "object" && v !== null;
 const str = (v: unknown): string => (typeof v === "string" ? v : "");
 
 /** problem reads an answer that is none of success. */
 export async function problem(res: Response): Promise<ApiError> {
-  let body: Record<string, unknown> = {};
-  try {
-    const v: unknown = await res.json();
-    if (isObject(v)) body = v;
-  } catch {
-    // A proxy's page, or nothing: the status has to do.
-  }
+  // Of a proxy's page, or nothing, the status has to do.
+  const body = ((await res.json().catch(() => null)) || {}) as Record<string, unknown>;
   const seconds = Number(res.headers.get("Retry-After")) || Number(body.retry_after) || 0;
   return new ApiError(
     res.status,
@@ -144,11 +138,11 @@ export async function problem(res: Response): Promise<ApiError> {
   );
 }
 
-/** relayFrame is the frame that data says, or null where it is none that we know. */
+/** relayFrame is the frame that data says, or null where it is none of a run. */
 export function relayFrame(data: string): RelayFrame | null {
   try {
     const v = JSON.parse(data) as RelayFrame | null;
-    return v && /^(run\.(started|waiting|resumed|completed|failed)|llm\.delta|tool\.(called|result))$/.test(v.type) ? v : null;
+    return v && /^(run|llm|tool)\./.test(v.type) ? v : null;
   } catch {
     return null;
   }

@@ -2,7 +2,7 @@
 // remembers of it. Knows nothing of the page; ui.ts shows it.
 
 import { ApiError, type History, type Page, type Thread } from "./api";
-import { uuid, type Client } from "./client";
+import { unique, type Client } from "./client";
 import { Reply } from "./reply";
 
 /** Turn is one message as it is shown. */
@@ -72,6 +72,8 @@ const ANONYMOUS = "v:";
 const OWED = 3;
 
 const REQUIRED = "EMBED_IDENTITY_REQUIRED";
+
+const make = (role: Turn["role"], text: string, state: Turn["state"], at = Date.now()): Turn => ({ id: unique(), role, text, at, state, phase: "thinking", adrift: false, code: "" });
 
 /** both is two texts in one. */
 const both = (one: string, other: string): string => (one && other ? one + "\n" + other : one || other);
@@ -192,7 +194,7 @@ export class Chat {
     if (!text.trim() || busy === "barred") return;
     if (busy === "sending" || busy === "replying") return this.#queueUp(both(this.#next, text));
     this.#view.notice(null);
-    const turn: Turn = { id: uuid(), role: "user", text, at: Date.now(), state: "sending", phase: "thinking", adrift: false, code: "" };
+    const turn = make("user", text, "sending");
     this.#turns.push(turn);
     this.#view.add(turn);
     await this.#post(turn);
@@ -280,7 +282,7 @@ export class Chat {
 
   /** reply is a turn for what a run says, which is still to come. */
   #reply(runId: string): Turn {
-    const turn: Turn = { id: uuid(), role: "assistant", text: "", at: Date.now(), state: "live", phase: "thinking", adrift: false, code: "" };
+    const turn = make("assistant", "", "live");
     this.#live.push(turn);
     this.#runs.set(turn, runId);
     return turn;
@@ -312,7 +314,7 @@ export class Chat {
           this.#adopt(turn, runId, event.history);
         } else if (event.type === "connection") {
           turn.adrift = event.state === "lost" || event.state === "retrying";
-          if (event.state === "lost") this.#report("STREAM_LOST", "the event stream could not be resumed; the conversation is polled until the service is back", runId);
+          if (event.state === "lost") this.#report("STREAM_LOST", "polling until the service is back", runId);
         } else {
           const before = reply.phase;
           reply.add(event);
@@ -460,16 +462,7 @@ export class Chat {
       // What the visitor said last and got no answer to: its runs say what became of it.
       const answered = history.items.map((m) => m.role).lastIndexOf("assistant");
       this.#turns = history.items.flatMap((m, i) => {
-        const turn: Turn = {
-          id: m.id,
-          role: m.role === "user" ? "user" : "assistant",
-          text: m.content,
-          at: Date.parse(m.created_at),
-          state: "done",
-          phase: "completed",
-          adrift: false,
-          code: "",
-        };
+        const turn = make(m.role === "user" ? m.role : "assistant", m.content, "done", Date.parse(m.created_at));
         return i > answered && i >= history.items.length - OWED && m.run_id ? [turn, this.#reply(m.run_id)] : [turn];
       });
       this.#turns.push(...unsent);

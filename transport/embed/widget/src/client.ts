@@ -26,7 +26,7 @@ export interface ClientEvents {
 }
 
 interface Call {
-  body?: unknown;
+  body?: object;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   stream?: boolean;
@@ -120,11 +120,11 @@ export class Client extends Emitter<ClientEvents> {
    * send that failed for good.
    */
   async send(content: string, o: { threadId?: string | null; idempotencyKey?: string; signal?: AbortSignal } = {}): Promise<Sent> {
-    const body = { content, ...(o.threadId ? { thread_id: o.threadId } : {}) };
-    const headers = { "Idempotency-Key": o.idempotencyKey ?? uuid() };
+    const body = { content, thread_id: o.threadId || undefined };
+    const headers = { "Idempotency-Key": o.idempotencyKey ?? unique() };
     for (let sends = 1; ; sends++) {
       try {
-        return await json(await this.#call("POST", "/messages", { body, headers, signal: o.signal }));
+        return await this.#ask("POST", "/messages", { body, headers, signal: o.signal });
       } catch (e) {
         if (!(e instanceof ApiError) || sends >= SENDS || e.retryAfter > PATIENCE) throw e;
         if (!e.transient && e.code !== "IDEMPOTENCY_IN_PROGRESS") throw e;
@@ -149,8 +149,8 @@ export class Client extends Emitter<ClientEvents> {
   }
 
   async #events(runId: string, after: string | null, signal: AbortSignal): Promise<AsyncIterable<Frame>> {
-    const res = await this.#call("GET", `/runs/${encodeURIComponent(runId)}/events`, {
-      headers: { Accept: "text/event-stream", ...(after === null ? {} : { "Last-Event-ID": after }) },
+    const res = await this.#call("GET", `/runs/${part(runId)}/events`, {
+      headers: { Accept: "text/event-stream", ...(after !== null && { "Last-Event-ID": after }) },
       signal,
       stream: true,
     });
@@ -159,17 +159,17 @@ export class Client extends Emitter<ClientEvents> {
 
   /** history is the newest 100 messages of a thread, oldest first. */
   async history(threadId: string, signal?: AbortSignal): Promise<History> {
-    return json(await this.#call("GET", `/threads/${encodeURIComponent(threadId)}/messages`, { signal }));
+    return this.#ask("GET", `/threads/${part(threadId)}/messages`, { signal });
   }
 
   /** threads are the visitor's own, or those of the end user, a page at a time. */
   async threads(cursor?: string | null, signal?: AbortSignal): Promise<Page<Thread>> {
-    return json(await this.#call("GET", "/threads" + (cursor ? "?cursor=" + encodeURIComponent(cursor) : ""), { signal }));
+    return this.#ask("GET", "/threads" + (cursor ? "?cursor=" + part(cursor) : ""), { signal });
   }
 
   /** cancel ends a run; one that has ended stays as it is. */
   async cancel(runId: string): Promise<RunState> {
-    return json(await this.#call("POST", `/runs/${encodeURIComponent(runId)}/cancel`, {}));
+    return this.#ask("POST", `/runs/${part(runId)}/cancel`, {});
   }
 
   /** close ends everything under way; the client is of no use afterwards. */
@@ -179,7 +179,7 @@ export class Client extends Emitter<ClientEvents> {
   }
 
   async #mint(): Promise<Session> {
-    const locks = typeof navigator === "object" ? navigator.locks : undefined;
+    const locks = globalThis.navigator?.locks as LockManager | undefined;
     if (this.store.get("visitor") || !locks) return this.#mintNow();
     // Two tabs of a newcomer must not become two visitors.
     return await locks.request(this.store.prefix + "mint", () => this.#mintNow());
@@ -191,17 +191,21 @@ export class Client extends Emitter<ClientEvents> {
     try {
       token = typeof this.#user === "function" ? await this.#user() : this.#user ?? "";
     } catch (e) {
-      throw new ApiError(0, "IDENTITY_TOKEN", e instanceof Error ? e.message : String(e));
+      throw failure("IDENTITY_TOKEN", e);
     }
     const visitor = this.store.get("visitor");
     const session: Session = await json(
       await this.#request("POST", "/session", {
         headers: { "X-Svc-Embed-Key": this.#key },
-        body: { ...(visitor ? { visitor } : {}), ...(token ? { user: { token } } : {}) },
+        body: { visitor: visitor ?? undefined, user: token ? { token } : undefined },
       }),
     );
     if (identity === this.#identity) this.store.set("visitor", session.visitor);
     return session;
+  }
+
+  async #ask<T>(method: string, path: string, c: Call): Promise<T> {
+    return json(await this.#call(method, path, c));
   }
 
   /** call is a request of the session's; a token that is refused is renewed once. */
@@ -226,7 +230,7 @@ export class Client extends Emitter<ClientEvents> {
       abort();
     });
     // A stream listens for as long as it is read; whoever reads it ends it.
-    const signals = c.signal ? [c.signal, this.#end.signal] : [this.#end.signal];
+    const signals = [c.signal ?? this.#end.signal, this.#end.signal];
     for (const s of signals) {
       if (s.aborted) abort();
       s.addEventListener("abort", abort, { once: true });
@@ -234,8 +238,8 @@ export class Client extends Emitter<ClientEvents> {
     try {
       const res = await this.#http(this.baseUrl + "/v1/embed" + path, {
         method,
-        headers: { ...c.headers, ...(c.body === undefined ? {} : { "Content-Type": "application/json" }) },
-        ...(c.body === undefined ? {} : { body: JSON.stringify(c.body) }),
+        headers: { ...c.headers, ...(c.body && { "Content-Type": "application/json" }) },
+        body: c.body ? JSON.stringify(c.body) : null,
         signal: stop.signal,
         credentials: "omit",
         cache: "no-store",
@@ -245,7 +249,7 @@ export class Client extends Emitter<ClientEvents> {
       return res;
     } catch (e) {
       if (e instanceof ApiError || (stop.signal.aborted && !late)) throw e;
-      throw new ApiError(0, "NETWORK", e instanceof Error ? e.message : String(e));
+      throw failure("NETWORK", e);
     } finally {
       cancel();
       if (!c.stream) for (const s of signals) s.removeEventListener("abort", abort);
@@ -253,19 +257,18 @@ export class Client extends Emitter<ClientEvents> {
   }
 }
 
+const part = encodeURIComponent;
+
 async function json<T>(res: Response): Promise<T> {
   try {
     return (await res.json()) as T;
   } catch (e) {
-    throw new ApiError(0, "NETWORK", e instanceof Error ? e.message : String(e));
+    throw failure("NETWORK", e);
   }
 }
 
-/** uuid is random, on pages without a secure context too. */
-export function uuid(): string {
-  const b = crypto.getRandomValues(new Uint8Array(16));
-  b[6] = (b[6]! & 0x0f) | 0x40;
-  b[8] = (b[8]! & 0x3f) | 0x80;
-  const hex = [...b].map((x) => x.toString(16).padStart(2, "0")).join("");
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
-}
+/** failure is one of ours, not an answer of the service. */
+const failure = (code: string, e: unknown): ApiError => new ApiError(0, code, e instanceof Error ? e.message : String(e));
+
+/** unique is 128 random bits, on pages without a secure context too, which have no crypto.randomUUID. */
+export const unique = (): string => crypto.getRandomValues(new Uint32Array(4)).join("-");

@@ -1,7 +1,7 @@
 // Nodes, made without a line of HTML: nothing in the widget parses markup.
 
 import { blocks, clean, direction, parse, type Block, type Inline } from "./markdown";
-import type { Texts } from "./texts";
+import { T, type Texts } from "./texts";
 
 type Kid = Node | string | null | undefined | false;
 type Props = Record<string, string | boolean | ((e: never) => void) | undefined>;
@@ -9,62 +9,56 @@ type Props = Record<string, string | boolean | ((e: never) => void) | undefined>
 /** h makes an element; on… adds a listener, false and undefined leave an attribute out. */
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props = {}, ...kids: Kid[]): HTMLElementTagNameMap[K] {
   const el = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
+  for (const name in props) {
+    const value = props[name];
     if (typeof value === "function") el.addEventListener(name.slice(2), value as EventListener);
-    else if (value !== false && value !== undefined) el.setAttribute(name, value === true ? "" : value);
+    else if (value || value === "") el.setAttribute(name, value === true ? "" : value);
   }
-  el.append(...kids.filter((k): k is Node | string => k instanceof Node || (typeof k === "string" && k !== "")));
+  el.append(...(kids.filter(Boolean) as Node[]));
   return el;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-
 /** icon draws lines in a square of 24; it says nothing to those who listen. */
 export function icon(path: string): SVGSVGElement {
-  const svg = document.createElementNS(SVG, "svg");
+  const [svg, line] = ["svg", "path"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag)) as [SVGSVGElement, SVGPathElement];
   svg.setAttribute("viewBox", "0 0 24 24");
   svg.setAttribute("aria-hidden", "true");
-  const p = document.createElementNS(SVG, "path");
-  p.setAttribute("d", path);
-  svg.append(p);
+  line.setAttribute("d", path);
+  svg.append(line);
   return svg;
 }
 
-export const ICONS = {
-  chat: "M8 20l-5 1 1-5a9 9 0 1 1 4 4z",
-  down: "M6 9l6 6 6-6",
-  close: "M6 6l12 12M18 6L6 18",
-  fresh: "M12 20h9M17 3l4 4L7 20l-4 1 1-5z",
-  history: "M3 12a9 9 0 1 0 3-6.7L3 8M3 3v5h5M12 7v5l3.5 2",
-  back: "M15 18l-6-6 6-6",
-  send: "M12 19V5M5 12l7-7 7 7",
-  stop: "M7 7h10v10H7z",
-  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
-  done: "M5 12l5 5 9-9",
-  person: "M4 21a8 8 0 0 1 16 0M8 8a4 4 0 1 0 8 0 4 4 0 1 0-8 0",
-};
+// What icon draws.
+export const CHAT = "M8 20l-5 1 1-5a9 9 0 1 1 4 4z";
+export const DOWN = "M6 9l6 6 6-6";
+export const CLOSE = "M6 6l12 12M18 6L6 18";
+export const FRESH = "M12 20h9M17 3l4 4L7 20l-4 1 1-5z";
+export const HISTORY = "M3 12a9 9 0 1 0 3-6.7L3 8M3 3v5h5M12 7v5l3.5 2";
+export const BACK = "M15 18l-6-6 6-6";
+export const SEND = "M12 19V5M5 12l7-7 7 7";
+export const STOP = "M7 7h10v10H7z";
+export const COPY = "M9 9h11v11H9zM5 15H4V4h11v1";
+export const DONE = "M5 12l5 5 9-9";
+export const PERSON = "M4 21a8 8 0 0 1 16 0M8 8a4 4 0 1 0 8 0 4 4 0 1 0-8 0";
+
+/** pictured is a button that shows a picture and is called by its label. */
+export const pictured = (kind: string, path: string, label: string, onclick?: (e: Event) => void, type?: string): HTMLButtonElement =>
+  h("button", { class: kind, type, "aria-label": label, title: label, onclick }, icon(path));
 
 /** copier is a button that copies a text; said is told when it did. */
 export function copier(t: Texts, text: () => string | null, said: (text: string) => void): HTMLElement | null {
   if (!navigator.clipboard) return null;
   const paint = (path: string): void => button.replaceChildren(icon(path));
-  const button = h("button", {
-    class: "copy",
-    type: "button",
-    "aria-label": t.copy,
-    title: t.copy,
-    onclick: async () => {
-      try {
-        await navigator.clipboard.writeText(text()!);
-        paint(ICONS.done);
-        said(t.copied);
-        setTimeout(paint, 1500, ICONS.copy);
-      } catch {
-        // The page may not use the clipboard; the text can still be selected.
-      }
-    },
+  const button = pictured("copy", COPY, t[T.Copy], async () => {
+    try {
+      await navigator.clipboard.writeText(text()!);
+      paint(DONE);
+      said(t[T.Copied]);
+      setTimeout(paint, 1500, COPY);
+    } catch {
+      // The page may not use the clipboard; the text can still be selected.
+    }
   });
-  paint(ICONS.copy);
   return button;
 }
 
@@ -144,14 +138,14 @@ export class Prose {
         return h("hr");
       case "pre": {
         const code = h("code", {}, b.text);
-        return h("div", { class: "code", dir: "ltr" }, h("pre", scrolls(t.code), code), copier(t, () => code.textContent, this.#said));
+        return h("div", { class: "code", dir: "ltr" }, h("pre", scrolls(t[T.Code]), code), copier(t, () => code.textContent, this.#said));
       }
       case "blockquote":
         return h("blockquote", { dir }, ...b.kids.map((k) => this.#block(k)));
       case "table": {
         const row = (r: Inline[][], i: number): HTMLElement =>
           h("tr", {}, ...r.map((c, k) => h(i || !c[0] ? "td" : "th", { class: b.align[k] || false }, h("bdi", {}, ...this.#inline(c)))));
-        return h("div", { class: "wide", dir, ...scrolls(t.table) }, h("table", {}, h("thead", {}, row(b.rows[0]!, 0)), h("tbody", {}, ...b.rows.slice(1).map((r) => row(r, 1)))));
+        return h("div", { class: "wide", dir, ...scrolls(t[T.Table]) }, h("table", {}, h("thead", {}, row(b.rows[0]!, 0)), h("tbody", {}, ...b.rows.slice(1).map((r) => row(r, 1)))));
       }
       default:
         return h(
@@ -180,7 +174,7 @@ export class Prose {
         case "br":
           return h("br");
         case "a":
-          return away(k.href, k.href + " – " + this.#t.opens, h("bdi", {}, ...this.#inline(k.kids)));
+          return away(k.href, k.href + " – " + this.#t[T.Opens], h("bdi", {}, ...this.#inline(k.kids)));
         default:
           return h(k.t, {}, ...this.#inline(k.kids));
       }

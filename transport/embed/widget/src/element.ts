@@ -1,5 +1,5 @@
-import { serviceOf } from "./script";
-import { Widget } from "./widget";
+import { service } from "./script";
+import { warn, Widget } from "./widget";
 
 /**
  * SvcChat is <svc-chat key="svc_pk_…" base-url="https://…">: the chat as a part of
@@ -10,14 +10,15 @@ export class SvcChat extends HTMLElement {
   widget: Widget | null = null;
 
   connectedCallback(): void {
-    const key = this.getAttribute("key");
-    const baseUrl = this.getAttribute("base-url") || serviceOf(null);
     if (this.widget) return;
+    const say = (name: string): string | undefined => this.getAttribute(name) ?? undefined;
+    const key = say("key");
+    const baseUrl = say("base-url") || service;
     if (!key || !baseUrl) {
-      console.warn("svc widget: <svc-chat> needs the attributes key and base-url.");
+      warn("<svc-chat> needs key and base-url.");
       return;
     }
-    this.widget = new Widget({ key, baseUrl, userToken: this.getAttribute("user-token") ?? undefined, locale: this.getAttribute("locale") ?? undefined }, this, true);
+    this.widget = new Widget({ key, baseUrl, userToken: say("user-token"), locale: say("locale") }, this, true);
     this.dispatchEvent(new CustomEvent("svc-chat", { bubbles: true, detail: this.widget }));
   }
 

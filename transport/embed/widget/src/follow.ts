@@ -56,7 +56,7 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
     let stillness = clock.after(SILENCE, stop);
     try {
       const frames = await source.events(run.runId, after, attempt.signal);
-      if (!open) yield { type: "connection", state: "open" };
+      if (!open) yield told("open");
       open = true;
       for await (const frame of frames) {
         stillness();
@@ -86,15 +86,15 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
     }
     let pause: number;
     if (failure?.code === "EMBED_TOO_MANY_STREAMS") {
-      if (polls === 0) yield { type: "connection", state: "polling" };
+      if (polls === 0) yield told("polling");
       pause = pollPause(polls++, clock);
     } else if (failure?.status === 429) {
       pause = POLL;
     } else if (++failures <= RETRIES) {
-      if (open) yield { type: "connection", state: "retrying" };
+      if (open) yield told("retrying");
       pause = BACKOFF * 2 ** (failures - 1) * (0.75 + clock.random() / 2);
     } else {
-      if (failures === RETRIES + 1) yield { type: "connection", state: "lost" };
+      if (failures === RETRIES + 1) yield told("lost");
       pause = pollPause(polls++, clock);
     }
     open = false;
@@ -122,11 +122,9 @@ export async function* follow(run: RunRef, source: Source, clock: Clock, signal:
   }
 }
 
-function pollPause(polls: number, clock: Clock): number {
-  return Math.min(POLL * 1.5 ** polls, POLL_MAX) * (1 + clock.random() / 4);
-}
+const told = (state: "open" | "retrying" | "lost" | "polling"): RunEvent => ({ type: "connection", state });
+
+const pollPause = (polls: number, clock: Clock): number => Math.min(POLL * 1.5 ** polls, POLL_MAX) * (1 + clock.random() / 4);
 
 /** ended is whether the reply is there. A run that failed leaves none: its stream says so. */
-function ended(runId: string, history: History): boolean {
-  return history.items.some((m) => m.role === "assistant" && m.run_id === runId);
-}
+const ended = (runId: string, history: History): boolean => history.items.some((m) => m.role === "assistant" && m.run_id === runId);

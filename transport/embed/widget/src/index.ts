@@ -1,14 +1,14 @@
 // The script tag: window.SvcWidget, <svc-chat>, and the widget of the tag itself.
 
 // Long texts first: the file compresses better than with code on both sides of them.
-import "./texts";
-import "./styles";
 import "./markdown";
+import "./styles";
+import "./texts";
 import { ApiError } from "./api";
 import { Client, type ClientOptions, type UserToken } from "./client";
 import { SvcChat } from "./element";
-import { script, serviceOf } from "./script";
-import { Widget, type WidgetEvents, type WidgetOptions } from "./widget";
+import { script, service } from "./script";
+import { warn, Widget, type WidgetEvents, type WidgetOptions } from "./widget";
 
 type Mount = Omit<WidgetOptions, "baseUrl"> & { baseUrl?: string };
 
@@ -49,15 +49,15 @@ function begin(): void {
   let signIn: (() => void) | null = null;
 
   const need = (): Widget | null => {
-    if (!widget) console.warn("svc widget: not mounted; the script tag needs a data-key.");
+    if (!widget) warn("not mounted: no data-key.");
     return widget;
   };
   const api: SvcWidget = {
     mount(o) {
-      if (widget) return console.warn("svc widget: mounted already.");
+      if (widget) return warn("mounted twice.");
       const host = document.createElement("div");
       document.body.append(host);
-      widget = new Widget({ ...o, userToken: o.userToken ?? user, baseUrl: o.baseUrl ?? serviceOf(null) }, host, false);
+      widget = new Widget({ ...o, userToken: o.userToken ?? user, baseUrl: o.baseUrl ?? service }, host, false);
       widget.onSignIn(signIn);
       for (const l of listeners) l.attach(widget);
     },
@@ -90,7 +90,7 @@ function begin(): void {
     },
     Client: class extends Client {
       constructor(o: Omit<ClientOptions, "baseUrl"> & { baseUrl?: string }) {
-        super({ ...o, baseUrl: o.baseUrl ?? serviceOf(null) });
+        super({ ...o, baseUrl: o.baseUrl ?? service });
       }
     },
     Error: ApiError,
@@ -107,5 +107,5 @@ function begin(): void {
   else document.addEventListener("DOMContentLoaded", mount);
 }
 
-if (window.SvcWidget) console.warn("svc widget: the script is here twice; the first one counts.");
+if (window.SvcWidget) warn("the script is here twice.");
 else begin();

@@ -201,81 +201,61 @@ export function inline(text: string, depth = 0, links = true): Inline[] {
     if (plain) out.push({ t: "text", text: plain });
     plain = "";
   };
-  const push = (node: Inline): void => {
-    flush();
-    out.push(node);
-  };
   for (let i = 0; i < text.length; ) {
     const c = text[i]!;
-    if (c === "\n") {
-      push({ t: "br" });
-      i++;
-      continue;
-    }
-    if (c === "\\" && /[\\`*_[\]()#+\-.!<>~|{}]/.test(text[i + 1] ?? "")) {
-      plain += text[i + 1];
-      i += 2;
-      continue;
-    }
-    if (c === "`") {
-      let marks = "`";
-      while (text[i + marks.length] === "`") marks += "`";
+    let shown = c; // where it begins no node
+    let node: Inline | undefined;
+    let next = i + 1; // what follows the node
+    if (c === "\n") node = { t: "br" };
+    else if (c === "\\" && /[\\`*_[\]()#+\-.!<>~|{}]/.test(text[next] ?? "")) shown = text[++i]!;
+    else if (c === "`") {
+      while (text[i + shown.length] === c) shown += c;
       // Fewer ticks than were looked for in vain are looked for again, so not any number.
-      const end = marks.length > TICKS ? -1 : text.indexOf(marks, i + marks.length);
+      const end = shown.length > TICKS ? -1 : text.indexOf(shown, i + shown.length);
       if (end > 0) {
-        const code = text.slice(i + marks.length, end).replace(/\n/g, " ");
+        const code = text.slice(i + shown.length, end).replace(/\n/g, " ");
         const framed = code[0] === " " && code.endsWith(" ") && code.trim();
-        push({ t: "code", text: framed ? code.slice(1, -1) : code });
-        i = end + marks.length;
-        continue;
+        node = { t: "code", text: framed ? code.slice(1, -1) : code };
+        next = end + shown.length;
       }
-      plain += marks;
-      i += marks.length;
-      continue;
-    }
-    if ((c === "*" || c === "_" || (c === "~" && text[i + 1] === c)) && depth < DEPTH) {
-      const mark = text[i + 1] === c ? c + c : c;
-      const from = i + mark.length;
+    } else if ((c === "*" || c === "_" || (c === "~" && text[next] === c)) && depth < DEPTH) {
+      if (text[next] === c) shown += c;
+      const from = i + shown.length;
       // Three open two marks, the inner of which is single; more open none.
       const inner = text[from] === c ? from + 1 : from;
       const opens = inner - i < 4 && text[inner] !== c && /\S/.test(text[inner] ?? " ") && (c !== "_" || !word(text[i - 1]));
-      const end = opens ? closing(text, mark, from) : -1;
+      const end = opens ? closing(text, shown, from) : -1;
       if (end > 0) {
-        push({ t: c === "~" ? "del" : mark.length === 2 ? "strong" : "em", kids: inline(text.slice(from, end), depth + 1, links) });
-        i = end + mark.length;
-        continue;
+        node = { t: c === "~" ? "del" : shown === c ? "em" : "strong", kids: inline(text.slice(from, end), depth + 1, links) };
+        next = end + shown.length;
       }
-      plain += mark;
-      i = from;
-      continue;
-    }
-    if (c === "[" && links) {
-      const rest = text.slice(i + 1, i + LABEL);
+    } else if (c === "[" && links) {
+      const rest = text.slice(next, i + LABEL);
       const name = rest.slice(0, Math.max(0, rest.indexOf("](")));
       const from = i + name.length + 3;
       const to = text.slice(from, from + ADDRESS);
       const end = to.indexOf(")");
       const href = name && end > 0 && !name.includes("[") && text[i - 1] !== "!" ? target(to.slice(0, end).trim().split(/\s/)[0]!) : "";
       if (href) {
-        push({ t: "a", href, kids: label(name, href) });
-        i = from + end + 1;
-        continue;
+        node = { t: "a", href, kids: label(name, href) };
+        next = from + end + 1;
       }
-    }
-    if (c === "h" && links && !word(text[i - 1]) && text.startsWith("https://", i)) {
-      const all = /^https:\/\/[^\s<>"'`\\^{}|\]*]*/.exec(text.slice(i, i + ADDRESS))![0];
-      let end = all.length;
-      while (".,;:!?)_".includes(all[end - 1]!)) end--;
-      const raw = all.slice(0, end);
-      const href = target(raw);
+    } else if (links && text.startsWith("https://", i) && !word(text[i - 1])) {
+      shown = /^[^\s<>"'`\\^{}|\]*]*/.exec(text.slice(i, i + ADDRESS))![0];
+      while (".,;:!?)_".includes(shown[shown.length - 1]!)) shown = shown.slice(0, -1);
+      next = i + shown.length;
+      const href = target(shown);
       // A host that is written in another way than it is read (IDNA) is shown as it is read.
-      if (href) push({ t: "a", href, kids: [{ t: "text", text: raw.toLowerCase().startsWith("https://" + new URL(href).host) ? raw : href }] });
-      else plain += raw;
-      i += end;
-      continue;
+      if (href) node = { t: "a", href, kids: [{ t: "text", text: shown.toLowerCase().startsWith("https://" + new URL(href).host) ? shown : href }] };
     }
-    plain += c;
-    i++;
+    if (node) {
+      flush();
+      out.push(node);
+      i = next;
+    } else {
+      plain += shown;
+      i += shown.length;
+    }
   }
   flush();
   return out;
@@ -345,6 +325,4 @@ export function clean(text: string): string {
 }
 
 /** visible is a text of one line without what cannot be seen or turns its direction. */
-export function visible(text: string): string {
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, "");
-}
+export const visible = (text: string): string => text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g, "");

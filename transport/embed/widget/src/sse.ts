@@ -19,45 +19,27 @@ export class Parser {
 
   /** feed takes the next piece and returns the frames that it completes. */
   feed(piece: string): Frame[] {
-    const text = this.#rest + piece;
-    const frames: Frame[] = [];
-    let from = 0;
-    for (;;) {
-      const end = lineEnd(text, from);
-      // A CR at the very end may be half of a CRLF: it waits for the next piece.
-      if (end < 0 || (text[end] === "\r" && end + 1 === text.length)) break;
-      const frame = this.#line(text.slice(from, end));
-      if (frame) frames.push(frame);
-      from = end + (text[end] === "\r" && text[end + 1] === "\n" ? 2 : 1);
-    }
-    this.#rest = text.slice(from);
-    if (this.#rest.length > MAX_BUFFER) throw new Error("a frame of the stream is too long");
-    return frames;
+    // A CR at the very end may be half of a CRLF: it waits for the next piece.
+    const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
+    this.#rest = lines.pop()!;
+    if (this.#rest.length > MAX_BUFFER) throw new Error("a frame is too long");
+    return lines.flatMap((line) => this.#line(line) ?? []);
   }
 
   #line(line: string): Frame | null {
-    if (line === "") {
-      const frame = this.#data.length > 0 ? { id: this.#id, event: this.#event || "message", data: this.#data.join("\n") } : null;
+    if (!line) {
+      const frame = this.#data[0] !== undefined ? { id: this.#id, event: this.#event || "message", data: this.#data.join("\n") } : null;
       this.#id = null;
       this.#event = "";
       this.#data = [];
       return frame;
     }
-    const colon = line.indexOf(":");
-    const field = colon < 0 ? line : line.slice(0, colon);
-    let value = colon < 0 ? "" : line.slice(colon + 1);
-    if (value[0] === " ") value = value.slice(1);
+    const [, field, value] = /^([^:]*):? ?(.*)$/s.exec(line) as unknown as [string, string, string];
     if (field === "data") this.#data.push(value);
-    else if (field === "event") this.#event = value;
-    else if (field === "id" && !value.includes("\0")) this.#id = value;
+    if (field === "event") this.#event = value;
+    if (field === "id" && !value.includes("\0")) this.#id = value;
     return null;
   }
-}
-
-function lineEnd(text: string, from: number): number {
-  const lf = text.indexOf("\n", from);
-  const cr = text.slice(from, lf < 0 ? undefined : lf).indexOf("\r");
-  return cr < 0 ? lf : from + cr;
 }
 
 /** frames reads a body to its end. Leaving the loop early closes the body. */

@@ -1,11 +1,11 @@
 // What a visitor sees of one chat.
 
-import type { Config, Thread } from "./api";
+import type { Config, DisplayConfig, Thread } from "./api";
 import type { Busy, Chat, Notice, Turn, View } from "./chat";
-import { away, copier, h, icon, ICONS, Prose } from "./dom";
+import { away, BACK, CHAT, CLOSE, DOWN, FRESH, HISTORY, PERSON, SEND, STOP, copier, h, icon, pictured, Prose } from "./dom";
 import { clean, target, visible } from "./markdown";
 import { dress } from "./styles";
-import { explain, language, texts, type Texts } from "./texts";
+import { explain, language, T, texts, type Texts } from "./texts";
 import { avatar } from "./theme";
 
 export interface UIOptions {
@@ -30,8 +30,8 @@ const NEAR = 60;
 /** What painting takes, so many times longer the page has before the next one. */
 const REST = 4;
 
-/** What a live reply is at, in one word. */
-type Activity = "adrift" | "waiting" | "working" | "thinking" | "";
+/** What a live reply is at: a text, or nothing where it is seen. */
+type Activity = T.Adrift | T.Waiting | T.Working | T.Thinking | 0;
 
 interface Shown {
   el: HTMLElement;
@@ -61,7 +61,7 @@ export class UI implements View {
   readonly #historyButton: HTMLElement | null = null;
   readonly #shown = new Map<Turn, Shown>();
   readonly #name: string;
-  readonly #cleanup: (() => void)[] = [];
+  readonly #end = new AbortController();
   #state: Busy = "idle";
   #signIn: (() => void) | null = null;
   #near = true; // the reader is at the end
@@ -70,72 +70,59 @@ export class UI implements View {
   #rest = 0; // before what is live is painted again, in milliseconds
   #dirty = new Set<Turn>();
   readonly #o: UIOptions;
+  readonly #c: DisplayConfig;
 
   constructor(o: UIOptions) {
     this.#o = o;
     const { config, locale } = o;
-    const c = config.config;
+    const c = (this.#c = config.config);
     const t = (this.#t = texts(locale));
-    this.#name = visible(c.title || config.agent.name) || t.chat;
+    this.#name = visible(c.title || config.agent.name) || t[T.Chat];
 
     this.#log = h("div", { class: "log", role: "log", "aria-live": "polite", "aria-label": this.#name, tabindex: "0", onscroll: () => this.#scrolled() });
     this.#prompts = h(
       "div",
       { class: "prompts" },
-      ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { type: "button", dir: "auto", onclick: () => this.#send(p) }, clean(p))),
+      ...(c.starter_prompts ?? []).slice(0, 4).map((p) => h("button", { dir: "auto", onclick: () => this.#send(p) }, clean(p))),
     );
-    this.#latest = h("button", { class: "latest", type: "button", "aria-label": t.latest, title: t.latest, hidden: true, onclick: () => this.#toEnd(true) }, icon(ICONS.down));
+    this.#latest = pictured("latest", DOWN, t[T.Latest], () => this.#toEnd(true));
     this.#list = h("div", { class: "list", hidden: true });
     this.#noticeBox = h("div", { role: "alert" });
     this.#status = h("div", { class: "sr", role: "status" });
     this.#field = h("textarea", {
       rows: "1",
-      placeholder: visible(c.placeholder ?? "") || t.placeholder,
-      "aria-label": t.message,
+      placeholder: visible(c.placeholder ?? "") || t[T.Placeholder],
+      "aria-label": t[T.Message],
       "aria-describedby": "svc-count",
       enterkeyhint: "send",
       oninput: () => this.#typed(),
       onkeydown: (e: KeyboardEvent) => {
-        if (e.key !== "Enter" || e.shiftKey || e.isComposing || e.keyCode === 229) return;
-        e.preventDefault();
-        this.#submit();
+        if (e.key === "Enter" && !e.shiftKey && !e.isComposing && e.keyCode !== 229) this.#submit(e);
       },
     });
-    const round = (type: string, path: string, label: string, f?: () => void): HTMLButtonElement => h("button", { class: "go " + type, type, "aria-label": label, title: label, onclick: f }, icon(path));
-    this.#go = round("submit", ICONS.send, t.send);
-    this.#stop = round("button", ICONS.stop, t.stop, () => void this.chat.stop());
-    this.#form = h(
-      "form",
-      {
-        onsubmit: (e: Event) => {
-          e.preventDefault();
-          this.#submit();
-        },
-      },
-      this.#field,
-      this.#go,
-      this.#stop,
-    );
+    this.#go = pictured("go", SEND, t[T.Send]);
+    this.#stop = pictured("go stop", STOP, t[T.Stop], () => void this.chat.stop(), "button");
+    this.#form = h("form", { onsubmit: (e: Event) => this.#submit(e) }, this.#field, this.#go, this.#stop);
     this.#count = h("p", { class: "small", id: "svc-count", role: "status", dir: "ltr" });
     this.#queued = h("div", { class: "notice queued", hidden: true });
     this.#gate = h("div", { class: "gate" });
-    this.#footer = h("footer", {}, this.#queued, this.#form, this.#count, this.#gate, c.disclaimer ? h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)) : null);
+    this.#footer = h("footer", {}, this.#queued, this.#form, this.#count, this.#gate, c.disclaimer && h("p", { class: "small", dir: "auto" }, visible(c.disclaimer)));
 
     if (c.show_history !== false) {
-      this.#historyButton = this.#tool(ICONS.history, t.history, () => (this.#list.hidden ? void this.#showThreads() : this.#showChat()));
+      this.#historyButton = this.#tool(HISTORY, t[T.History], () => (this.#list.hidden ? void this.#showThreads() : this.#showChat()));
     }
     const title = h("h2", { id: "svc-title", dir: "auto" }, this.#name);
     this.#panel = h(
       "section",
       { class: "panel", role: o.inline ? "region" : "dialog", "aria-labelledby": "svc-title", id: "svc-panel", tabindex: "-1", hidden: !o.inline },
-      h("header", {}, this.#face(), title, this.#historyButton, this.#tool(ICONS.fresh, t.fresh, () => this.#freshChat()), o.inline ? null : this.#tool(ICONS.close, t.close, () => this.close())),
+      h("header", {}, this.#face(), title, this.#historyButton, this.#tool(FRESH, t[T.Fresh], () => this.#freshChat()), !o.inline && this.#tool(CLOSE, t[T.Close], () => this.close())),
       h("div", { class: "body" }, this.#log, this.#latest, this.#list),
       this.#noticeBox,
       this.#footer,
       this.#status,
     );
     if (!o.inline) {
-      this.#launcher = h("button", { class: "launcher", type: "button", "aria-controls": "svc-panel", "aria-haspopup": "dialog", onclick: () => (this.isOpen ? this.close() : this.open()) });
+      this.#launcher = h("button", { class: "launcher", "aria-controls": "svc-panel", "aria-haspopup": "dialog", onclick: () => (this.isOpen ? this.close() : this.open()) });
       this.#paintLauncher();
     }
     this.#root = h("div", { class: "root" + (o.inline ? " inline" : ""), lang: language(locale), dir: o.rtl ? "rtl" : "ltr" }, this.#panel, this.#launcher);
@@ -147,12 +134,10 @@ export class UI implements View {
       });
     }
     o.shadow.append(this.#root);
-    this.#cleanup.push(dress(o.host, this.#root, config.theme, o.inline));
+    dress(o.host, this.#root, config.theme, o.inline, this.#end.signal);
     this.#fitScreen();
     // A notice, a longer draft, a keyboard: the end stays in view.
-    const room = new ResizeObserver(() => this.#toEnd(false));
-    room.observe(this.#log);
-    this.#cleanup.push(() => room.disconnect());
+    new ResizeObserver(() => this.#toEnd(false)).observe(this.#log);
     this.reset([]);
     this.busy("idle");
   }
@@ -185,14 +170,14 @@ export class UI implements View {
 
   destroy(): void {
     if (this.#frame) clearTimeout(this.#frame);
-    for (const f of this.#cleanup) f();
+    this.#end.abort();
     this.#root.remove();
   }
 
   // View
 
   reset(turns: readonly Turn[]): void {
-    const greeting = this.#o.config.config.greeting;
+    const greeting = this.#c.greeting;
     this.#log.setAttribute("aria-live", "off"); // nobody wants to hear all of it again
     this.#shown.clear();
     this.#dirty.clear();
@@ -246,7 +231,7 @@ export class UI implements View {
     const over = length > MAX_MESSAGE;
     this.#count.textContent = length > LONG ? length + " / " + MAX_MESSAGE : "";
     this.#count.classList.toggle("over", over);
-    this.#field.setAttribute("aria-invalid", String(over));
+    this.#field.setAttribute("aria-invalid", over + "");
     this.#field.dir = text && "auto"; // an empty one has the direction of the widget
     this.#go.disabled = !text || over;
     this.#stop.hidden = state !== "replying" && (state !== "waiting" || !!text);
@@ -263,8 +248,8 @@ export class UI implements View {
     const { code } = notice;
     const t = this.#t;
     const text = explain(code, t);
-    const action = code === "EMBED_THREAD_FULL" ? this.#link(t.fresh, () => this.#freshChat()) : text === t.identityInvalid && this.#signInLink();
-    this.#noticeBox.replaceChildren(h("div", { class: "notice" }, h("p", {}, text), action, this.#tool(ICONS.close, t.dismiss, () => (this.notice(null), this.#focus()))));
+    const action = code === "EMBED_THREAD_FULL" ? this.#link(t[T.Fresh], () => this.#freshChat()) : text === t[T.IdentityInvalid] && this.#signInLink();
+    this.#noticeBox.replaceChildren(h("div", { class: "notice" }, h("p", {}, text), action, this.#tool(CLOSE, t[T.Dismiss], () => (this.notice(null), this.#focus()))));
   }
 
   queued(text: string): void {
@@ -275,8 +260,8 @@ export class UI implements View {
       this.chat.unqueue(drop);
       this.#focus();
     };
-    this.#queued.replaceChildren(h("p", {}, h("b", {}, t.queued), h("span", { dir: "auto" }, clean(text))), this.#tool(ICONS.fresh, t.edit, back(false)), this.#tool(ICONS.close, t.discard, back(true)));
-    this.#status.textContent = t.queued;
+    this.#queued.replaceChildren(h("p", {}, h("b", {}, t[T.Queued]), h("span", { dir: "auto" }, clean(text))), this.#tool(FRESH, t[T.Edit], back(false)), this.#tool(CLOSE, t[T.Discard], back(true)));
+    this.#status.textContent = t[T.Queued];
   }
 
   /** signIn sets what the button to sign in calls; without it there is no button. */
@@ -287,16 +272,16 @@ export class UI implements View {
 
   #paintGate(): void {
     const t = this.#t;
-    this.#gate.replaceChildren(h("p", {}, this.#signIn ? t.identity : t.identityHow), this.#signInLink() || "");
+    this.#gate.replaceChildren(h("p", {}, this.#signIn ? t[T.Identity] : t[T.IdentityHow]), this.#signInLink() || "");
   }
 
   #signInLink(): HTMLElement | null {
-    return this.#signIn && this.#link(this.#t.signIn, () => this.#signIn?.());
+    return this.#signIn && this.#link(this.#t[T.SignIn], () => this.#signIn?.());
   }
 
   loading(on: boolean): void {
-    this.#log.setAttribute("aria-busy", String(on));
-    this.#status.textContent = on ? this.#t.loading : "";
+    this.#log.setAttribute("aria-busy", on + "");
+    this.#status.textContent = on ? this.#t[T.Loading] : "";
   }
 
   draft(text: string): void {
@@ -323,11 +308,11 @@ export class UI implements View {
     const prose = this.#prose(bubble);
     if (mine) bubble.textContent = clean(turn.text);
     else prose.show(turn.text, live);
-    const el = h("div", { class: `turn ${mine ? "user" : "bot"} ${turn.state}`, "aria-live": live && "off", "aria-busy": live && "true" }, h("span", { class: "sr" }, mine ? t.you : this.#name, ": "), bubble);
+    const el = h("div", { class: `turn ${mine ? "user" : "bot"} ${turn.state}`, "aria-live": live && "off", "aria-busy": live && "true" }, h("span", { class: "sr" }, mine ? t[T.You] : this.#name, ": "), bubble);
     if (live) {
       const now = h("div");
       el.append(now);
-      let last = "";
+      let last: Activity = 0;
       const update = (): void => {
         prose.show(turn.text, true);
         const what = this.#activity(turn);
@@ -340,9 +325,9 @@ export class UI implements View {
       return { el, update };
     }
     const note =
-      turn.state === "unsent" ? t.unsent : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t.silent : "";
+      turn.state === "unsent" ? t[T.Unsent] : turn.state === "failed" ? explain(turn.code, t) : !mine && !turn.text.trim() ? t[T.Silent] : "";
     if (note) {
-      const retry = turn.state !== "done" && this.#link(t.retry, () => this.#again(turn, retry));
+      const retry = turn.state !== "done" && this.#link(t[T.Retry], () => this.#again(turn, retry));
       el.append(h("div", { class: "note" }, h("span", {}, note), retry, !mine && turn.code !== "CANCELLED" && this.#contact()));
     }
     if (turn.state === "done") el.append(this.#meta(turn));
@@ -369,34 +354,34 @@ export class UI implements View {
 
   /** contact leads to the people behind the chat, where the key says how to reach them. */
   #contact(): HTMLElement | null {
-    const href = target(this.#o.config.config.contact_url ?? "");
+    const href = target(this.#c.contact_url ?? "");
     if (!href) return null;
-    const link = away(href, "", this.#t.contact);
+    const link = away(href, "", this.#t[T.Contact]);
     link.className = "link";
     return link;
   }
 
   /** activity is what a live reply is at, in one word. */
   #activity(turn: Turn): Activity {
-    if (turn.adrift) return "adrift";
-    if (turn.phase === "waiting") return "waiting";
-    if (turn.phase === "working") return this.#o.config.config.show_tool_activity === false ? "thinking" : "working";
-    return turn.phase === "writing" && turn.text ? "" : "thinking";
+    if (turn.adrift) return T.Adrift;
+    if (turn.phase === "waiting") return T.Waiting;
+    if (turn.phase === "working") return this.#c.show_tool_activity === false ? T.Thinking : T.Working;
+    return turn.phase === "writing" && turn.text ? 0 : T.Thinking;
   }
 
   #paintActivity(el: HTMLElement, what: Activity): void {
-    el.className = what === "thinking" ? "dots" : what === "waiting" ? "now card" : "now";
+    el.className = what === T.Thinking ? "dots" : what === T.Waiting ? "now card" : "now";
     el.hidden = !what;
-    if (what === "thinking") el.replaceChildren(...[0, 1, 2].map(() => h("b")));
-    else if (what === "waiting") el.replaceChildren(icon(ICONS.person), h("span", {}, this.#t.waiting, " ", this.#contact()));
+    if (what === T.Thinking) el.replaceChildren(...[0, 1, 2].map(() => h("b")));
+    else if (what === T.Waiting) el.replaceChildren(icon(PERSON), h("span", {}, this.#t[T.Waiting], " ", this.#contact()));
     else if (what) el.replaceChildren(h("span", { class: "spin" }), h("span", {}, this.#t[what]));
   }
 
   /** tell says what goes on to those who do not see it: the state, never the tokens. */
   #tell(turn: Turn): void {
     if (turn.role === "user") return;
-    const what = turn.state === "live" ? this.#activity(turn) : "";
-    this.#status.textContent = what === "thinking" ? this.#name + " " + this.#t.thinking : what ? this.#t[what] : "";
+    const what = turn.state === "live" && this.#activity(turn);
+    this.#status.textContent = what === T.Thinking ? this.#name + " " + this.#t[T.Thinking] : what ? this.#t[what] : "";
   }
 
   #paint(): void {
@@ -436,14 +421,15 @@ export class UI implements View {
   }
 
   #resize(): void {
-    const f = this.#field;
-    f.style.height = "";
-    if (!f.scrollHeight) return;
-    f.style.height = Math.max(36, Math.min(f.scrollHeight, 132)) + "px";
-    f.style.overflowY = f.scrollHeight > 132 ? "auto" : "";
+    const { style } = this.#field;
+    style.height = "";
+    const tall = this.#field.scrollHeight;
+    style.height = tall + "px"; // within the bounds of the style sheet
+    style.overflowY = tall > 132 ? "auto" : "";
   }
 
-  #submit(): void {
+  #submit(e: Event): void {
+    e.preventDefault();
     const text = this.#field.value.trim();
     // What is queued goes out with it, as one message.
     if (!text || [...text].length + [...this.chat.next].length >= MAX_MESSAGE + (this.chat.next ? 0 : 1)) return;
@@ -492,9 +478,9 @@ export class UI implements View {
     this.#list.hidden = false;
     this.#log.hidden = this.#footer.hidden = this.#latest.hidden = true;
     this.#paintHistory();
-    const ul = h("ul", { "aria-label": t.history });
-    const more = h("button", { class: "link", type: "button", hidden: true }, t.more);
-    const empty = h("p", {}, t.loading);
+    const ul = h("ul", { "aria-label": t[T.History] });
+    const more = h("button", { class: "link", hidden: true }, t[T.More]);
+    const empty = h("p", {}, t[T.Loading]);
     this.#list.replaceChildren(empty, ul, more);
     let cursor: string | null = null;
     const next = async (): Promise<void> => {
@@ -502,7 +488,7 @@ export class UI implements View {
       try {
         const page = await this.chat.threads(cursor);
         ul.append(...page.items.map((thread) => this.#threadItem(thread)));
-        empty.textContent = ul.children.length === 0 ? t.none : "";
+        empty.textContent = ul.children.length === 0 ? t[T.None] : "";
         empty.hidden = ul.children.length > 0;
         cursor = page.next_cursor;
         more.hidden = !cursor;
@@ -521,9 +507,9 @@ export class UI implements View {
     if (!b) return;
     const back = !this.#list.hidden;
     b.classList.toggle("flip", back);
-    b.replaceChildren(icon(back ? ICONS.back : ICONS.history));
-    b.setAttribute("aria-expanded", String(back));
-    b.setAttribute("aria-label", (b.title = back ? this.#t.back : this.#t.history));
+    b.replaceChildren(icon(back ? BACK : HISTORY));
+    b.setAttribute("aria-expanded", back + "");
+    b.setAttribute("aria-label", (b.title = back ? this.#t[T.Back] : this.#t[T.History]));
   }
 
   #threadItem(thread: Thread): HTMLElement {
@@ -535,7 +521,6 @@ export class UI implements View {
       h(
         "button",
         {
-          type: "button",
           onclick: () => {
             this.#showChat();
             void this.chat.open(thread.id);
@@ -543,7 +528,7 @@ export class UI implements View {
           },
           "aria-current": this.chat.current === thread.id && "true",
         },
-        h("span", { dir: "auto" }, visible(thread.title ?? "") || this.#t.chat),
+        h("span", { dir: "auto" }, visible(thread.title ?? "") || this.#t[T.Chat]),
         !isNaN(at.getTime()) && h("time", { datetime: at.toISOString() }, this.#date(at, today ? { timeStyle: "short" } : { day: "numeric", month: "short" })),
       ),
     );
@@ -564,11 +549,11 @@ export class UI implements View {
   }
 
   #link(text: string, f: () => void): HTMLButtonElement {
-    return h("button", { class: "link", type: "button", onclick: f }, text);
+    return h("button", { class: "link", onclick: f }, text);
   }
 
   #tool(path: string, label: string, f: () => void): HTMLButtonElement {
-    return h("button", { class: "tool", type: "button", "aria-label": label, title: label, onclick: f }, icon(path));
+    return pictured("tool", path, label, f);
   }
 
   #face(): HTMLElement {
@@ -587,35 +572,32 @@ export class UI implements View {
   #paintLauncher(unread = false): void {
     const l = this.#launcher;
     if (!l) return;
-    const label = visible(this.#o.config.config.launcher_label ?? "");
+    const label = visible(this.#c.launcher_label ?? "");
     const open = this.isOpen;
-    l.replaceChildren(icon(open ? ICONS.down : ICONS.chat), ...(label && !open ? [h("span", { dir: "auto" }, label)] : []), ...(unread ? [h("i")] : []));
+    l.replaceChildren(icon(open ? DOWN : CHAT), ...(label && !open ? [h("span", { dir: "auto" }, label)] : []), ...(unread ? [h("i")] : []));
     // The name stays: whether it is open is said beside it.
-    l.setAttribute("aria-expanded", String(open));
-    l.setAttribute("aria-label", label || this.#t.open);
-    l.title = open ? this.#t.close : label ? "" : this.#t.open;
+    l.setAttribute("aria-expanded", open + "");
+    l.setAttribute("aria-label", label || this.#t[T.Open]);
+    l.title = open ? this.#t[T.Close] : label ? "" : this.#t[T.Open];
   }
 
   /** fitScreen keeps the panel above a phone's keyboard. */
   #fitScreen(): void {
-    const vv = window.visualViewport;
-    if (!vv || this.#o.inline) return;
+    const vv = visualViewport!;
+    if (this.#o.inline) return;
     const fit = (): void => {
       this.#root.style.setProperty("--tall", vv.height + "px");
       this.#root.style.setProperty("--top", Math.max(0, vv.offsetTop) + "px");
     };
     fit();
-    for (const kind of ["resize", "scroll"]) {
-      vv.addEventListener(kind, fit);
-      this.#cleanup.push(() => vv.removeEventListener(kind, fit));
-    }
+    for (const kind of ["resize", "scroll"]) vv.addEventListener(kind, fit, { signal: this.#end.signal });
   }
 
   #date(at: Date, how: Intl.DateTimeFormatOptions): string {
     try {
-      return new Intl.DateTimeFormat(this.#o.locale || undefined, how).format(at);
+      return at.toLocaleString(this.#o.locale, how);
     } catch {
-      return new Intl.DateTimeFormat(undefined, how).format(at); // a locale that is none
+      return at.toLocaleString([], how); // a locale that is none
     }
   }
 }

@@ -121,18 +121,19 @@ export class Widget extends Emitter<WidgetEvents> {
         this.emit("close", {});
       },
     }));
+    const visible = (): boolean => ui.isOpen && !document.hidden;
     const chat = (this.#chat = new Chat(
       this.client,
       ui,
       (name, event) => this.emit<keyof ChatEvents>(name, event),
-      () => ui.isOpen && document.visibilityState === "visible",
+      visible,
       config.identity_required,
     ));
     ui.chat = chat;
     ui.busy(chat.busy);
     ui.signIn(this.#signIn);
     const seen = (): void => {
-      if (ui.isOpen && document.visibilityState === "visible") chat.look();
+      if (visible()) chat.look();
     };
     document.addEventListener("visibilitychange", seen, { signal: this.#end.signal });
     this.emit("ready", { keyId: config.key_id });
@@ -148,7 +149,7 @@ export class Widget extends Emitter<WidgetEvents> {
       } catch (e) {
         if (this.#end.signal.aborted || !(e instanceof ApiError)) return null;
         if (tries === 0 || !e.transient) {
-          console.warn("svc widget: " + advice(e, this.client.baseUrl));
+          warn(advice(e, this.client.baseUrl));
           this.emit("error", { code: e.code, detail: e.detail, reason: null, runId: null });
         }
         const pause = CONFIG_PAUSES[tries];
@@ -159,19 +160,17 @@ export class Widget extends Emitter<WidgetEvents> {
   }
 }
 
+/** warn tells whoever runs the page. */
+export const warn = (text: string): void => console.warn("svc widget: " + text);
+
 /** advice is what whoever runs the page can do about it. */
 function advice(e: ApiError, baseUrl: string): string {
   const denied = `${location.origin} is not among the embed key's allowed origins; add it. `;
-  switch (e.code) {
-    case "EMBED_KEY_INVALID":
-      return "the key in data-key is unknown or was rotated.";
-    case "EMBED_KEY_DISABLED":
-      return "the embed key is paused or revoked.";
-    case "EMBED_ORIGIN_DENIED":
-      return denied + e.detail;
-    case "NETWORK":
-      return `no answer from ${baseUrl}. If the service is up: ${denied} Or a content security policy of the page forbids it (connect-src).`;
-    default:
-      return e.message;
-  }
+  const advices: Record<string, string> = {
+    EMBED_KEY_INVALID: "the key is unknown or was rotated.",
+    EMBED_KEY_DISABLED: "the embed key is paused or revoked.",
+    EMBED_ORIGIN_DENIED: denied + e.detail,
+    NETWORK: `no answer from ${baseUrl}. If the service is up: ${denied}Or a policy of the page forbids it (connect-src).`,
+  };
+  return advices[e.code] ?? e.message;
 }

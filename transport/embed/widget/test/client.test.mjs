@@ -174,7 +174,7 @@ test("a message that may have arrived is sent again under the same key, three ti
   const posts = w.asked.filter((c) => c.url.endsWith("/messages"));
   assert.equal(posts.length, 3);
   assert.equal(new Set(posts.map((c) => c.headers["Idempotency-Key"])).size, 1);
-  assert.match(posts[0].headers["Idempotency-Key"], /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  assert.match(posts[0].headers["Idempotency-Key"], /^\d{1,10}(-\d{1,10}){3}$/);
   assert.deepEqual(posts[0].body, { content: "hello", thread_id: "t" });
 
   w.answer = () => new TypeError("Failed to fetch");
