@@ -170,7 +170,7 @@ function advice(e: ApiError, baseUrl: string): string {
     EMBED_KEY_INVALID: "the key is unknown or was rotated.",
     EMBED_KEY_DISABLED: "the embed key is paused or revoked.",
     EMBED_ORIGIN_DENIED: denied + e.detail,
-    NETWORK: `no answer from ${baseUrl}. If the service is up: ${denied}Or a policy of the page forbids it (connect-src).`,
+    NETWORK: `no answer from ${baseUrl}. If the service is up: ${denied}Or the page's policy forbids it (connect-src).`,
   };
   return advices[e.code] ?? e.message;
 }
