@@ -57,7 +57,7 @@ var defects = []defect{
 		{"cluster/node.go", "\t\tif err = n.peers.Tell(owner, a, m); err == nil {\n", "\t\tif planted(\"what is told to another node is lost\") {\n\t\t\treturn\n\t\t}\n\t\tif err = n.peers.Tell(owner, a, m); err == nil {\n"},
 	}, does: (*shaker).rollAndKill, harmless: true},
 	{name: "nobody looks for the runs of a node that has gone", patches: []patch{
-		{"actors/sweep/sweep.go", "\terr := s.find(ctx, own)\n", "\tvar err error\n\tif !planted(\"nobody looks for the runs of a node that has gone\") {\n\t\terr = s.find(ctx, own)\n\t}\n"},
+		{"actors/sweep/sweep.go", "\terr = s.find(ctx, own)\n", "\tif !planted(\"nobody looks for the runs of a node that has gone\") {\n\t\terr = s.find(ctx, own)\n\t}\n"},
 	}, does: (*shaker).rollAndKill, laws: []string{lawEnds}},
 	{name: "a stream that is resumed is not filled up", patches: []patch{
 		{"actors/stream/reader.go", "\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n", "\tif planted(\"a stream that is resumed is not filled up\") && c.After.Seq > 0 {\n\t\tc.After = event.Pos{Seq: max(facts.Seq-1, c.After.Seq), Offset: math.MaxInt64}\n\t}\n" +
