@@ -191,6 +191,9 @@ func TestWorkIsBounded(t *testing.T) {
 		"unevaluated names":               {`{"anyOf":[` + many(400, func(i int) string { return fmt.Sprintf(`{"properties":{"p%d":true}}`, i) }) + `],"unevaluatedProperties":false}`, `{` + many(30_000, func(i int) string { return fmt.Sprintf(`"k%d":1`, i) }) + `}`, true},
 		"a chain down the value":          {`{"$ref":"#/$defs/c0","$defs":{` + many(190, func(i int) string { return fmt.Sprintf(`"c%d":{"$ref":"#/$defs/c%d"}`, i, i+1) }) + `,"c190":{"properties":{"a":{"$ref":"#"}}}}}`, deep, true},
 		"a format regex":                  {`{"format":"regex"}`, `"` + strings.Repeat(".{0,1000}", 400) + `"`, false},
+		"many texts that are a regex":     {`{"items":{"format":"regex"}}`, `[` + many(20_000, func(int) string { return `"(x{9}){99}.{999}"` }) + `]`, true},
+		"classes of Unicode in a regex":   {`{"items":{"format":"regex"}}`, `[` + many(50, func(int) string { return `"` + strings.Repeat(`\\pL`, 1_000) + `("` }) + `]`, true},
+		"wide ranges, folded, in a regex": {`{"items":{"format":"regex"}}`, `["(?i)[` + strings.Repeat("B-\U0001e942", 600) + `]"]`, true},
 		"a format on a long text":         {`{"items":{"format":"uri"}}`, `[` + long + `]`, false},
 		"the draft as a schema":           {`{"$ref":"https://json-schema.org/draft/2020-12/schema"}`, `{"allOf":[` + many(20_000, func(int) string { return `{"type":1}` }) + `]}`, false},
 	} {
@@ -346,7 +349,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 func TestPatterns(t *testing.T) {
 	for _, expr := range []string{
 		strings.Repeat(`.{0,1000}`, 400), `((a{0,10}){0,10}){0,10}(b{0,900}){0,1}c{0,900}d{0,900}`, `(a{0,500}){2}(b{0,900}){1}(c{0,900}){1}(d{0,900}){1}(e{0,900}){1}(f{0,900}){1}`,
-		strings.Repeat(`\p{L}`, 600), `[\pL\pN]{0,1000}`,
+		strings.Repeat(`\p{L}`, 600), `[\pL\pN]{0,1000}`, "(?i)[" + strings.Repeat("B-\U0001e942", 600) + "]", "(?i:[" + strings.Repeat(`B-\x{1e942}`, 300) + "])",
 	} {
 		var err error
 		if n := checktest.Grows(func() { _, err = new(Patterns).Compile(expr) }); n > checktest.Most/4 || !errors.Is(err, ErrPattern) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/big"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -339,14 +340,37 @@ func (a *at) any() *jsonschema.ValidationError {
 		var err error
 		if s.Format.Name == "regex" {
 			if ok {
-				_, err = new(Patterns).Compile(text)
+				err = a.regex(text)
 			}
 		} else {
 			err = s.Format.Validate(v)
 		}
+		if a.stopped != nil {
+			return quietError
+		}
 		if err != nil {
 			return a.fault(&kind.Format{Got: v, Want: s.Format.Name, Err: err})
 		}
+	}
+	return nil
+}
+
+// regex reports why a text is no pattern that Patterns would compile. It only
+// parses the text, and counts the work ahead.
+func (e *eval) regex(text string) error {
+	if len(text) > MaxPatternBytes {
+		return errLongPattern
+	}
+	if !e.spend(reading(text)) {
+		return nil
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	size := instructions(parsed)
+	if e.spend(size); size > maxPattern {
+		return ErrPattern
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
 )
 
 // Bounds of patterns. An instruction of a compiled pattern takes about 100 bytes
@@ -13,17 +15,21 @@ import (
 const (
 	// MaxPatternBytes is the most that the text of one pattern may take.
 	MaxPatternBytes = 4 << 10
-	maxPattern      = 5_000  // instructions of one pattern
-	maxPatterns     = 20_000 // instructions of all patterns of one document
+	maxPattern      = 5_000     // instructions of one pattern
+	maxPatterns     = 20_000    // instructions of all patterns of one document
+	maxReading      = 4_000_000 // steps to read all patterns of one document
 )
 
 // ErrPattern is answered for a pattern that compiles to too much.
 var ErrPattern = errors.New("is too expensive: its repeats and classes expand to more than this service compiles")
 
+var errLongPattern = fmt.Errorf("has more than %d bytes", MaxPatternBytes)
+
 // Patterns compiles the patterns of one document within one bound. The zero value
 // is ready to use.
 type Patterns struct {
 	used int
+	read int // steps
 	made map[string]*Pattern
 	over bool // one was refused: no other one is looked at
 }
@@ -42,7 +48,10 @@ func (p *Patterns) Compile(expr string) (*Pattern, error) {
 		return made, nil
 	}
 	if len(expr) > MaxPatternBytes {
-		return nil, fmt.Errorf("has more than %d bytes", MaxPatternBytes)
+		return nil, errLongPattern
+	}
+	if p.read += reading(expr); p.read > maxReading {
+		p.over = true
 	}
 	if p.over {
 		return nil, ErrPattern
@@ -75,6 +84,23 @@ func (p *Patterns) Over() bool { return p.over }
 // Work is how many steps a match of the pattern over n bytes takes at most, in
 // the steps of Schema.Check.
 func (p *Pattern) Work(n int) int { return 1 + (n+1)*(p.Size/8+1)/4 }
+
+// reading returns how many steps it takes at most to parse the text of a pattern.
+// A class of Unicode takes a hundred microseconds. A wide range that is matched
+// without regard to case takes milliseconds, because the parser folds each of its
+// characters.
+func reading(expr string) int {
+	steps := 16 + 4*len(expr)
+	steps += 2_000 * (strings.Count(expr, `\p`) + strings.Count(expr, `\P`))
+	if strings.Contains(expr, "(?") {
+		for i := 0; i+1 < len(expr); i++ {
+			if next := expr[i+1]; expr[i] == '-' && (next == '\\' || next >= utf8.RuneSelf) {
+				steps += 100_000
+			}
+		}
+	}
+	return steps
+}
 
 // instructions returns at least the number of instructions that a parsed pattern
 // compiles to, and a number above maxPattern where that is too many.
