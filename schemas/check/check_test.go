@@ -194,6 +194,9 @@ func TestWorkIsBounded(t *testing.T) {
 		"many texts that are a regex":     {`{"items":{"format":"regex"}}`, `[` + many(20_000, func(int) string { return `"(x{9}){99}.{999}"` }) + `]`, true},
 		"classes of Unicode in a regex":   {`{"items":{"format":"regex"}}`, `[` + many(50, func(int) string { return `"` + strings.Repeat(`\\pL`, 1_000) + `("` }) + `]`, true},
 		"wide ranges, folded, in a regex": {`{"items":{"format":"regex"}}`, `["(?i)[` + strings.Repeat("B-\U0001e942", 600) + `]"]`, true},
+		"a long name, many times":         {`{"allOf":[` + many(450, func(int) string { return `{"additionalProperties":false}` }) + `]}`, `{` + long + `:1}`, false},
+		"under a long name, many times":   {`{"additionalProperties":{"items":{"type":"string"}}}`, `{` + long + `:[` + many(900, func(int) string { return `1` }) + `]}`, false},
+		"a deep error":                    {strings.Repeat(`{"allOf":[`, 25) + `{"items":` + strings.Repeat(`{"allOf":[`, 25) + `{"type":"string"}` + strings.Repeat(`]}`, 25) + `}` + strings.Repeat(`]}`, 25), `[` + many(2_000, func(int) string { return `1` }) + `]`, false},
 		"a format on a long text":         {`{"items":{"format":"uri"}}`, `[` + long + `]`, false},
 		"the draft as a schema":           {`{"$ref":"https://json-schema.org/draft/2020-12/schema"}`, `{"allOf":[` + many(20_000, func(int) string { return `{"type":1}` }) + `]}`, false},
 	} {

@@ -23,6 +23,10 @@ const (
 	maxFrames = 4_000
 	// maxErrors bounds what a check says about a value.
 	maxErrors = 1_000
+	// maxTold bounds in bytes what the places in all errors of a value take.
+	maxTold = 1 << 20
+	// maxName is from where on a name or a text of the value is cut in an error.
+	maxName = 64
 	// lookAfter is after how many steps a check looks at its context.
 	lookAfter = 1 << 12
 )
@@ -35,7 +39,8 @@ var (
 
 // Check checks a value as Decode gives it. The error is a
 // *jsonschema.ValidationError, ErrBudget, ErrCycle, or that of ctx. Of the errors
-// of a value at most maxErrors are told.
+// of a value at most maxErrors are told. Long names and texts of the value are cut
+// in them as Clip does.
 func (s *Schema) Check(ctx context.Context, v any) error {
 	_, err := s.check(ctx, v, maxSteps)
 	return err
@@ -43,7 +48,7 @@ func (s *Schema) Check(ctx context.Context, v any) error {
 
 // check does so within a budget, and returns the steps that it took.
 func (s *Schema) check(ctx context.Context, v any, budget int) (steps int, err error) {
-	e := &eval{ctx: ctx, left: budget, look: budget - lookAfter, errors: maxErrors}
+	e := &eval{ctx: ctx, left: budget, look: budget - lookAfter, room: room{maxErrors, maxTold}}
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -65,14 +70,20 @@ func (s *Schema) check(ctx context.Context, v any, budget int) (steps int, err e
 // eval is one check under way.
 type eval struct {
 	ctx     context.Context
-	left    int   // steps
-	look    int   // at ctx when left is below
-	errors  int   // that may still be told
+	left    int // steps
+	look    int // at ctx when left is below
+	room    room
 	stopped error // the check has ended early; nothing that it found counts
 
 	meta   *jsonschema.Schema // the outermost resource of a metaschema under way
 	frames []frame
 	depth  int // of values, an id of the value under way within its ancestors
+}
+
+// room is what may still be told.
+type room struct {
+	errors int
+	bytes  int
 }
 
 // frame is a schema that is being looked at, and the depth of its value.
@@ -90,10 +101,22 @@ type place struct {
 func (p *place) location() []string {
 	var out []string
 	for ; p != nil; p = p.up {
-		out = append(out, p.token)
+		out = append(out, Clip(p.token))
 	}
 	slices.Reverse(out)
 	return out
+}
+
+// Clip is a name or a text of the value as errors tell it: cut where it is long.
+func Clip(s string) string {
+	if len(s) <= maxName {
+		return s
+	}
+	n := maxName
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
 
 // quietError is an error about which nothing is told.
@@ -263,16 +286,45 @@ func (e *eval) schema(s *jsonschema.Schema, v any, where *place, o *open, quiet 
 	case len(a.found) == 1:
 		return a.found[0]
 	}
-	return &jsonschema.ValidationError{SchemaURL: s.Location, InstanceLocation: where.location(), ErrorKind: &kind.Group{}, Causes: a.found}
+	return a.wrap(&kind.Group{}, a.found)
 }
 
 // fault makes an error, which counts as one that is told.
 func (a *at) fault(k jsonschema.ErrorKind) *jsonschema.ValidationError {
-	if a.quiet || a.errors <= 0 || !a.spend(4) {
+	if a.quiet || a.room.errors <= 0 || !a.spend(4) {
 		return quietError
 	}
-	a.errors--
-	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: a.place.location(), ErrorKind: k}
+	where, ok := a.tell()
+	if !ok {
+		a.room.errors = 0
+		return quietError
+	}
+	a.room.errors--
+	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: where, ErrorKind: k}
+}
+
+// wrap makes an error of its causes. Where there is no room to tell it, the first
+// cause stands for it.
+func (a *at) wrap(k jsonschema.ErrorKind, causes []*jsonschema.ValidationError) *jsonschema.ValidationError {
+	where, ok := a.tell()
+	if !ok {
+		return causes[0]
+	}
+	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: where, ErrorKind: k, Causes: causes}
+}
+
+// tell is where in the value the check is, if there is room to tell it.
+func (a *at) tell() (where []string, ok bool) {
+	where = a.place.location()
+	n := 64 + 2*len(a.frames) // an error is indented by its depth
+	for _, token := range where {
+		n += 16 + len(token)
+	}
+	if n > a.room.bytes {
+		return nil, false
+	}
+	a.room.bytes -= n
+	return where, true
 }
 
 func (a *at) say(k jsonschema.ErrorKind) { a.add(a.fault(k)) }
@@ -306,8 +358,10 @@ func (a *at) ref(s *jsonschema.Schema, keyword string) *jsonschema.ValidationErr
 	if _, ok := failed.ErrorKind.(*kind.Group); ok {
 		causes = failed.Causes
 	}
-	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: a.place.location(), ErrorKind: &kind.Reference{Keyword: keyword, URL: s.Location}, Causes: causes}
+	return a.wrap(&kind.Reference{Keyword: keyword, URL: s.Location}, causes)
 }
+
+var errFormat = errors.New("the text is not of this format")
 
 // any checks what holds for values of every kind. The first fault is the only one.
 func (a *at) any() *jsonschema.ValidationError {
@@ -349,6 +403,9 @@ func (a *at) any() *jsonschema.ValidationError {
 			return quietError
 		}
 		if err != nil {
+			if len(text) > maxName { // an error of a long text quotes it
+				return a.fault(&kind.Format{Got: Clip(text), Want: s.Format.Name, Err: errFormat})
+			}
 			return a.fault(&kind.Format{Got: v, Want: s.Format.Name, Err: err})
 		}
 	}
@@ -439,11 +496,11 @@ func (a *at) missing(obj map[string]any, names []string) (missing []string, some
 			continue
 		}
 		some = true
-		if a.quiet || a.errors <= 1 { // the last one is for the fault itself
+		if a.quiet || a.room.errors <= 1 { // the last one is for the fault itself
 			return missing, true
 		}
-		a.errors--
-		missing = append(missing, name)
+		a.room.errors--
+		missing = append(missing, Clip(name))
 	}
 	return missing, some
 }
@@ -466,7 +523,7 @@ func (a *at) object(obj map[string]any) {
 		switch dependency := dependency.(type) {
 		case []string:
 			if missing, some := a.missing(obj, dependency); some {
-				a.say(&kind.Dependency{Prop: name, Missing: missing})
+				a.say(&kind.Dependency{Prop: Clip(name), Missing: missing})
 			}
 		case *jsonschema.Schema:
 			a.add(a.self(dependency, false))
@@ -480,7 +537,7 @@ func (a *at) object(obj map[string]any) {
 				continue
 			}
 			if failed != quietError {
-				failed = &jsonschema.ValidationError{SchemaURL: s.PropertyNames.Location, InstanceLocation: a.place.location(), ErrorKind: &kind.PropertyNames{Property: name}, Causes: []*jsonschema.ValidationError{failed}}
+				failed = a.wrap(&kind.PropertyNames{Property: Clip(name)}, []*jsonschema.ValidationError{failed})
 			}
 			if a.add(failed); a.stopped != nil || a.quiet {
 				return
@@ -497,7 +554,7 @@ func (a *at) object(obj map[string]any) {
 			continue
 		}
 		if missing, some := a.missing(obj, required); some {
-			a.say(&kind.DependentRequired{Prop: name, Missing: missing})
+			a.say(&kind.DependentRequired{Prop: Clip(name), Missing: missing})
 		}
 	}
 }
@@ -531,9 +588,9 @@ func (a *at) members(obj map[string]any) {
 			case bool:
 				if !more {
 					refused = true
-					if !a.quiet && a.errors > 1 { // the last one is for the fault itself
-						a.errors--
-						surplus = append(surplus, name)
+					if !a.quiet && a.room.errors > 1 { // the last one is for the fault itself
+						a.room.errors--
+						surplus = append(surplus, Clip(name))
 					}
 				}
 			case *jsonschema.Schema:
@@ -708,7 +765,7 @@ func (a *at) text(text string) {
 		}
 	}
 	if s.Pattern != nil && !a.matches(s.Pattern, text) {
-		a.say(&kind.Pattern{Got: text, Want: s.Pattern.String()})
+		a.say(&kind.Pattern{Got: Clip(text), Want: s.Pattern.String()})
 	}
 }
 
@@ -777,7 +834,7 @@ func (a *at) combine() {
 			a.say(k)
 			return
 		}
-		a.add(&jsonschema.ValidationError{SchemaURL: s.Location, InstanceLocation: a.place.location(), ErrorKind: k, Causes: causes})
+		a.add(a.wrap(k, causes))
 	}
 	keep := func(causes []*jsonschema.ValidationError, failed *jsonschema.ValidationError) []*jsonschema.ValidationError {
 		if failed == quietError {
@@ -801,7 +858,7 @@ func (a *at) combine() {
 	}
 
 	if len(s.AnyOf) > 0 {
-		causes, fits, errors := []*jsonschema.ValidationError(nil), false, a.errors
+		causes, fits, room := []*jsonschema.ValidationError(nil), false, a.room
 		for _, sub := range s.AnyOf {
 			if failed := a.self(sub, false); failed != nil {
 				causes = keep(causes, failed)
@@ -816,14 +873,14 @@ func (a *at) combine() {
 			}
 		}
 		if fits {
-			a.errors = errors // what was found is dropped
+			a.room = room // what was found is dropped
 		} else {
 			some(causes, &kind.AnyOf{})
 		}
 	}
 
 	if len(s.OneOf) > 0 {
-		causes, first, errors := []*jsonschema.ValidationError(nil), -1, a.errors
+		causes, first, room := []*jsonschema.ValidationError(nil), -1, a.room
 		for i, sub := range s.OneOf {
 			failed := a.self(sub, first >= 0)
 			if a.stopped != nil {
@@ -840,7 +897,7 @@ func (a *at) combine() {
 				break
 			}
 			first = i
-			a.errors = errors
+			a.room = room
 		}
 		if first < 0 {
 			some(causes, &kind.OneOf{})

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/check"
@@ -276,13 +277,10 @@ const maxReason = 500
 
 // reason is the validator's complaint on one line, without the made-up address
 // of the schema.
-func reason(err error) string {
-	whole := check.WithoutAddress(err.Error())
-	_, said, ok := strings.Cut(whole, "\n")
-	if !ok {
-		said = whole
-	}
-	said = strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimSpace(said), "- ")), " ")
+func reason(err *jsonschema.ValidationError) string {
+	var b strings.Builder
+	tell(&b, err)
+	said := b.String()
 	if len(said) <= maxReason {
 		return said
 	}
@@ -291,4 +289,27 @@ func reason(err error) string {
 		cut--
 	}
 	return said[:cut] + "…"
+}
+
+// tell writes an error and its causes, one after the other. It stops as soon as
+// there is more than fits: there may be a thousand errors.
+func tell(b *strings.Builder, err *jsonschema.ValidationError) {
+	if b.Len() > maxReason {
+		return
+	}
+	_, top := err.ErrorKind.(*kind.Schema)
+	_, reference := err.ErrorKind.(*kind.Reference)
+	if !top && !(reference && len(err.Causes) == 1) {
+		if b.Len() > 0 {
+			b.WriteString(" - ")
+		}
+		alone := &jsonschema.ValidationError{InstanceLocation: err.InstanceLocation, ErrorKind: err.ErrorKind}
+		b.WriteString(strings.Join(strings.Fields(check.WithoutAddress(alone.Error())), " "))
+	}
+	for _, cause := range err.Causes {
+		if b.Len() > maxReason {
+			return
+		}
+		tell(b, cause)
+	}
 }

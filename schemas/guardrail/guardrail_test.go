@@ -166,6 +166,37 @@ func TestTheWorkOnOneAnswerIsBounded(t *testing.T) {
 	}
 }
 
+// TestAReasonTakesLittle: hundreds of complaints, each of which tells a long part
+// of the answer.
+func TestAReasonTakesLittle(t *testing.T) {
+	all := func(of string) string {
+		return `{"output_schema":{"allOf":[` + strings.TrimSuffix(strings.Repeat(of+",", 450), ",") + `]}}`
+	}
+	key := strings.Repeat("k", 256<<10)
+	for name, c := range map[string]struct{ manifest, text, want string }{
+		"a surplus name":           {all(`{"additionalProperties":false}`), `{"` + key + `":1}`, "additional properties 'kkk"},
+		"a surplus name of quotes": {all(`{"additionalProperties":false}`), `{"` + strings.Repeat(`\u0001`, 32<<10) + `":1}`, `additional properties '\x01`},
+		"a name":                   {all(`{"propertyNames":{"maxLength":1}}`), `{"` + key + `":1}`, "invalid propertyName 'kkk"},
+		"a text":                   {all(`{"pattern":"^x"}`), `"` + key[:16<<10] + `"`, "does not match pattern"},
+		"a place":                  {all(`{"additionalProperties":{"type":"string"}}`), `{"` + key + `":1}`, "got number, want string"},
+		"a deep place":             {all(`{"additionalProperties":{"additionalProperties":{"type":"string"}}}`), `{"` + key + `":{"` + key + `":1}}`, "got number, want string"},
+		"unevaluated":              {all(`{"unevaluatedProperties":false}`), `{"` + key + `":1}`, "false schema"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rules(t, c.manifest)
+			var err error
+			n := checktest.Grows(func() { _, err = r.Check(t.Context(), c.text) })
+			var v *Violation
+			if !errors.As(err, &v) || !strings.Contains(v.Reason, c.want) || len(v.Reason) > 600 {
+				t.Errorf("got %.600v, want %s", err, c.want)
+			}
+			if n > 20<<20 {
+				t.Errorf("it took %d MB", n>>20)
+			}
+		})
+	}
+}
+
 // TestACheckEndsWithItsContext: what is too late is no violation.
 func TestACheckEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,42 @@ func TestOneCallTakesLittle(t *testing.T) {
 			n := checktest.Grows(func() { err = CheckNow(schema(c[0]), schema(c[1])) })
 			if n > checktest.Most {
 				t.Errorf("%d MB: %.200v", n>>20, err)
+			}
+		})
+	}
+}
+
+// TestComplaintsOfLongNamesTakeLittle: hundreds of complaints under long keys, all
+// that is allocated counted.
+func TestComplaintsOfLongNamesTakeLittle(t *testing.T) {
+	key := strings.Repeat("k", 512<<10)
+	of := func(n int, s string) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
+	short := strings.Repeat("k", 64) + "…"
+	deep := strings.Repeat(`{"`+strings.Repeat("d", 64)+`":`, 100)
+	for says, c := range map[string]struct{ schema, args, want string }{
+		"items under a key":    {`{"additionalProperties":{"items":{"type":"string"}}}`, `{"` + key + `":[` + of(900, "1") + `]}`, `["` + short + `"][0]: must be string, not number`},
+		"names under a key":    {`{"additionalProperties":{"additionalProperties":false}}`, `{"` + key + `":{"a":1}}`, `["` + short + `"].a: is not an argument of this tool`},
+		"deep under keys":      {strings.Repeat(`{"additionalProperties":`, 101) + `{"items":{"type":"string"}}` + strings.Repeat(`}`, 101), deep + `{"a":[` + of(900, "1") + `]}` + strings.Repeat("}", 100), "must be string, not number"},
+		"a key, many times":    {`{"allOf":[` + of(450, `{"additionalProperties":false}`) + `]}`, `{"` + key + `":1}`, `["` + short + `"]: is not an argument of this tool`},
+		"a name, many times":   {`{"allOf":[` + of(450, `{"propertyNames":{"format":"uri"}}`) + `]}`, `{"` + key[:4096] + `":1}`, `["` + short + `"]: is no name that is allowed here`},
+		"a format":             {`{"additionalProperties":{"allOf":[` + of(450, `{"format":"date"}`) + `]}}`, `{"a":"` + key[:16<<10] + `"}`, `a: must be of the format "date"`},
+		"a constant":           {`{"$defs":{"c":{"const":"` + key[:100<<10] + `"}},"properties":{"a":{"allOf":[` + of(450, `{"$ref":"#/$defs/c"}`) + `]}}}`, `{"a":1}`, `a: must be "` + short[:64]},
+		"a list as a constant": {`{"$defs":{"c":{"const":[[` + of(20_000, "1") + `]]}},"properties":{"a":{"allOf":[` + of(450, `{"$ref":"#/$defs/c"}`) + `]}}}`, `{"a":[]}`, `a: must be a given value`},
+	} {
+		t.Run(says, func(t *testing.T) {
+			if err := Check(t.Context(), schema(c.schema), schema(`{}`)); err != nil { // compiles it
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := CheckNow(schema(c.schema), schema(c.args))
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 50<<20 {
+				t.Errorf("%d MB: %.200v", n>>20, err)
+			}
+			var wrong *ArgsError
+			if !errors.As(err, &wrong) || !strings.Contains(wrong.Complaints[0], c.want) {
+				t.Errorf("%.400v", err)
 			}
 		})
 	}

@@ -182,11 +182,41 @@ func message(k jsonschema.ErrorKind) string {
 
 // literal is a value of the schema.
 func literal(v any) string {
+	const most = 100
+	if s, ok := v.(string); ok {
+		v = clip(s, most)
+	}
+	if size(v, 4*most) > 4*most {
+		return "a given value"
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return "a given value"
 	}
-	return clip(string(b), 100)
+	return clip(string(b), most)
+}
+
+// size is about the length of a value as JSON. It stops counting above most.
+func size(v any, most int) int {
+	n := 2
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case json.Number:
+		n += len(v)
+	case []any:
+		for i := 0; i < len(v) && n <= most; i++ {
+			n += size(v[i], most-n)
+		}
+	case map[string]any:
+		for name, of := range v {
+			if n += 2 + len(name); n > most {
+				break
+			}
+			n += size(of, most-n)
+		}
+	}
+	return n
 }
 
 func number(n *big.Rat) string {
@@ -205,7 +235,7 @@ func (r *reporter) path(location []string) string {
 		if i, err := strconv.Atoi(token); err == nil && v != nil && v.kind == '[' {
 			at, v = item(at, i), v.item(i)
 		} else {
-			at, v = under(at, token), v.member(token)
+			at, v = under(at, token), v.told(token)
 		}
 	}
 	return at

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"agentsvc/schemas/check"
 )
 
 const (
@@ -215,6 +217,20 @@ func (v *value) member(key string) *value {
 	}
 	for i := len(v.members) - 1; i >= 0; i-- {
 		if v.members[i].key == key {
+			return &v.members[i].value
+		}
+	}
+	return nil
+}
+
+// told is the last member whose key an error of the schema tells as this name.
+func (v *value) told(name string) *value {
+	if v == nil || v.kind != '{' {
+		return nil
+	}
+	start, clipped := strings.CutSuffix(name, "…")
+	for i := len(v.members) - 1; i >= 0; i-- {
+		if key := v.members[i].key; key == name || clipped && strings.HasPrefix(key, start) && check.Clip(key) == name {
 			return &v.members[i].value
 		}
 	}
