@@ -30,7 +30,7 @@ type passwordInput struct{ Body api.PasswordChange }
 // first. At least minFits comparisons are made, so that their number does not tell
 // in how many tenants an e-mail is known, and at most maxFits, which bounds the work.
 const (
-	minFits = 4
+	minFits = 2
 	maxFits = 32
 )
 
@@ -98,7 +98,7 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	}
 	users = users[:min(len(users), maxFits)]
 	var fit, failed []store.LoginUser
-	if err := p.Sessions.hashes.do(ctx, func() {
+	if err := p.Sessions.hashes.do(ctx, clientKey(c.IP), func() {
 		dummy := nobodys()
 		for _, u := range users {
 			if password.Matches(u.PasswordHash, in.Body.Password) {
@@ -188,7 +188,7 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 		return nil, err
 	}
 	fits, hash := false, ""
-	if err := p.Sessions.hashes.do(ctx, func() {
+	if err := p.Sessions.hashes.do(ctx, clientKey(c.IP), func() {
 		if fits = old != nil && password.Matches(*old, in.Body.Current); fits {
 			hash = password.Hash(in.Body.New)
 		}

@@ -259,6 +259,75 @@ func TestLoginBuckets(t *testing.T) {
 	}
 }
 
+// Logins of one address wait for each other, and nobody else does: a login from
+// another address takes the next slot, however many of the first are under way.
+func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember)
+	g := newGate(1)
+	g.patience = time.Minute
+	w.Sessions.hashes = g
+	login := func(ctx context.Context, addr, email, secret string) error {
+		in := &loginInput{}
+		in.Body.Email, in.Body.Password = email, secret
+		_, err := w.Platform.login(ctx, &edge.Caller{IP: netip.MustParseAddr(addr)}, in)
+		return err
+	}
+	eventually := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what + " does not come true")
+			}
+		}
+	}
+	g.slots <- struct{}{} // a password is being checked
+	flood, stop := context.WithCancel(t.Context())
+	defer stop()
+	const many = maxHashQueue + 20
+	refused := make(chan error, many)
+	for i := range many {
+		go func() { // an IPv6 client has all of its /64
+			refused <- login(flood, fmt.Sprintf("2001:db8:1:2::%x", i), fmt.Sprintf("nobody%d@example.com", i), "wrong")
+		}()
+	}
+	for range many - 1 - maxHashQueue {
+		if err := <-refused; !isProblem(err, problem.CodeRateLimited) || !strings.Contains(err.Error(), "scope login") {
+			t.Fatalf("a login too many of one address: %v", err)
+		}
+	}
+	others := make(chan error, 2)
+	for i := range cap(others) {
+		go func() { others <- login(t.Context(), fmt.Sprintf("192.0.2.%d", i), "kim@example.com", goodPassword) }()
+	}
+	eventually("three clients wait for a slot", func() bool { return len(g.queue) == 3 })
+	<-g.slots
+	for range cap(others) {
+		if err := <-others; err != nil {
+			t.Errorf("a login from another address: %v", err)
+		}
+	}
+	if n := len(refused); n > 3 {
+		t.Errorf("%d logins of the flood were served before two of others", n)
+	}
+	stop()
+	eventually("every place is given back", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.lines) == 0 && len(g.slots) == 0 && len(g.queue) == 0
+	})
+	// Nobody waits for ever behind the own address either.
+	g.patience = time.Millisecond
+	hold, held := make(chan struct{}), make(chan struct{})
+	go func() { refused <- g.do(t.Context(), "client", func() { close(held); <-hold }) }()
+	<-held
+	if err := g.do(t.Context(), "client", func() {}); !isProblem(err, problem.CodeRateLimited) {
+		t.Error(err)
+	}
+	close(hold)
+}
+
 // A flood of logins waits in a short line for one core, and the rest is refused.
 func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -266,9 +335,9 @@ func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
 	answers := make(chan error, 100)
-	for range cap(answers) {
+	for i := range cap(answers) {
 		go func() {
-			answers <- g.do(t.Context(), func() {
+			answers <- g.do(t.Context(), fmt.Sprint("client ", i), func() {
 				if n := now.Add(1); n > most.Load() {
 					most.Store(n)
 				}
@@ -297,15 +366,15 @@ func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	g = newGate(1)
 	g.patience = time.Millisecond
 	hold, held := make(chan struct{}), make(chan struct{})
-	go func() { answers <- g.do(t.Context(), func() { close(held); <-hold }) }()
+	go func() { answers <- g.do(t.Context(), "holder", func() { close(held); <-hold }) }()
 	<-held
-	if err := g.do(t.Context(), func() {}); !isProblem(err, problem.CodeUnavailable) {
+	if err := g.do(t.Context(), "other", func() {}); !isProblem(err, problem.CodeUnavailable) {
 		t.Error(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.patience = time.Hour
-	if err := g.do(gone, func() {}); err == nil {
+	if err := g.do(gone, "other", func() {}); err == nil {
 		t.Error("a caller who left was served")
 	}
 	close(hold)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -238,25 +239,80 @@ func (s *Sessions) ForgetUser(t id.TenantID, _ id.UserID) { s.epoch(t).Add(1) }
 func (s *Sessions) ForgetAll() { s.live.Clear() }
 
 // gate bounds how many passwords are hashed at once, and how many wait: a hash
-// takes a good part of a core and 64 MiB.
+// takes a good part of a core and 64 MiB. Each client has one place, working or
+// waiting for a slot, and its further work waits behind it in a line of its own: a
+// client that sends much at once does not fill the gate. Slots are given in the
+// order in which clients came.
 type gate struct {
 	slots, queue chan struct{}
 	patience     time.Duration
+
+	mu    sync.Mutex
+	lines map[string]*line // of the clients that have work here
+}
+
+// line is the work of one client. Whoever has put into place goes on to the slots.
+type line struct {
+	place chan struct{}
+	count int // guarded by gate.mu
 }
 
 const (
-	maxHashQueue = 32
+	maxHashQueue = 32 // how many clients wait for a slot, and how much work of one client waits
 	hashPatience = 3 * time.Second
 )
 
 func newGate(slots int) *gate {
-	return &gate{make(chan struct{}, slots), make(chan struct{}, slots+maxHashQueue), hashPatience}
+	return &gate{slots: make(chan struct{}, slots), queue: make(chan struct{}, slots+maxHashQueue), patience: hashPatience, lines: map[string]*line{}}
 }
 
-// do runs work in a slot, or answers UNAVAILABLE.
-func (g *gate) do(ctx context.Context, work func()) error {
+// join counts work of a client in, unless its line is full.
+func (g *gate) join(client string) (*line, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lines[client]
+	if l == nil {
+		l = &line{place: make(chan struct{}, 1)}
+		g.lines[client] = l
+	}
+	if l.count > maxHashQueue {
+		return nil, false
+	}
+	l.count++
+	return l, true
+}
+
+func (g *gate) leave(client string, l *line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.count--; l.count == 0 {
+		delete(g.lines, client)
+	}
+}
+
+// do runs a client's work in a slot. It answers RATE_LIMITED where the client's own
+// work is in the way for too long, and UNAVAILABLE where that of others is.
+func (g *gate) do(ctx context.Context, client string, work func()) error {
+	crowded := func() error {
+		return problem.RateLimited("Rate limit of scope login exceeded: too many passwords of this client are being checked at once.", time.Second)
+	}
 	busy := func() error {
 		return problem.Unavailable("Too many passwords are being checked at the moment.", time.Second)
+	}
+	l, ok := g.join(client)
+	if !ok {
+		return crowded()
+	}
+	defer g.leave(client, l)
+	timer := time.NewTimer(g.patience)
+	defer timer.Stop()
+	select {
+	case l.place <- struct{}{}:
+		defer func() { <-l.place }()
+	case <-timer.C:
+		return crowded()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	select {
 	case g.queue <- struct{}{}:
@@ -264,10 +320,8 @@ func (g *gate) do(ctx context.Context, work func()) error {
 	default:
 		return busy()
 	}
-	timer := time.NewTimer(g.patience)
-	defer timer.Stop()
 	select {
-	case g.slots <- struct{}{}:
+	case g.slots <- struct{}{}: // a channel serves those who wait in their order
 		defer func() { <-g.slots }()
 	case <-timer.C:
 		return busy()
@@ -279,11 +333,11 @@ func (g *gate) do(ctx context.Context, work func()) error {
 }
 
 // hash hashes a password, nil for none.
-func (s *Sessions) hash(ctx context.Context, secret *string) (hash *string, err error) {
+func (s *Sessions) hash(ctx context.Context, client string, secret *string) (hash *string, err error) {
 	if secret == nil {
 		return nil, nil
 	}
-	err = s.hashes.do(ctx, func() { h := password.Hash(*secret); hash = &h })
+	err = s.hashes.do(ctx, client, func() { h := password.Hash(*secret); hash = &h })
 	return hash, err
 }
 

@@ -67,7 +67,7 @@ func (p *Platform) createUser(ctx context.Context, c *edge.Caller, in *createUse
 	if err := store.MayMake(c.Role, in.Body.Role); err != nil {
 		return nil, err
 	}
-	hash, err := p.Sessions.hash(ctx, in.Body.Password)
+	hash, err := p.Sessions.hash(ctx, c.Tenant.String(), in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (p *Platform) getUser(ctx context.Context, c *edge.Caller, in *oneUser) (*a
 
 func (p *Platform) updateUser(ctx context.Context, c *edge.Caller, in *patchUser) (*api.User, error) {
 	b := &in.Body
-	hash, err := p.Sessions.hash(ctx, b.Password)
+	hash, err := p.Sessions.hash(ctx, c.Tenant.String(), b.Password)
 	if err != nil {
 		return nil, err
 	}
