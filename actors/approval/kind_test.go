@@ -464,7 +464,7 @@ func TestFrozenArgumentsThatDoNotOpen(t *testing.T) {
 	n := w.node(w.writer(), &ears{}, nil)
 	g := w.open(nil)
 	w.exec(`UPDATE approvals SET frozen = '\x0102' WHERE id = $1`, g.a)
-	if _, err := g.ask(n, vote("a", edit)); !isCode(err, problem.CodeInternal) {
+	if _, err := g.ask(n, vote("a", edit)); !isCode(err, problem.CodeInvalidArgs) || !strings.Contains(err.Error(), "decide with reject or respond") {
 		t.Errorf("edit: %v", err)
 	}
 	if got, err := g.ask(n, vote("a", reject)); err != nil || got != any(msg.Decided{Status: lifecycle.ApprovalRejected}) {

@@ -181,8 +181,8 @@ func check(m msg.Decide) error {
 // edited are the arguments that given stands for: where it says [redacted] the
 // frozen value stays, idempotency_key always does, and the tool's schema holds.
 func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
-	if s.Frozen == nil {
-		return nil, problem.New(problem.CodeInternal, "")
+	if s.Frozen == nil { // what kept them is damaged, or its key is gone
+		return nil, problem.New(problem.CodeInvalidArgs, "The arguments of this call cannot be read any more, so that they cannot be edited: decide with reject or respond.")
 	}
 	args, err := tool.Unmask(given, s.Frozen, s.Shown)
 	if err != nil {
