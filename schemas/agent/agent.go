@@ -53,7 +53,7 @@ type Model struct {
 	Name            string    `json:"name" minLength:"1" maxLength:"200" doc:"The model's name at its provider."`
 	Temperature     *float64  `json:"temperature,omitempty" minimum:"0" maximum:"2" nullable:"false" doc:"Omitted: the provider's default."`
 	MaxOutputTokens int       `json:"max_output_tokens,omitempty" minimum:"1" maximum:"10000000" doc:"Of one answer. Omitted: the provider's default."`
-	Thinking        *Thinking `json:"thinking,omitempty" doc:"Asks the model to think before it answers."`
+	Thinking        *Thinking `json:"thinking,omitempty" null:"true" doc:"Asks the model to think before it answers."`
 }
 
 // Thinking asks the model to think before it answers.

@@ -37,7 +37,7 @@ type AgentCreate struct {
 	Slug        *string    `json:"slug,omitempty" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"made from the name when omitted"`
 	Description string     `json:"description,omitempty" maxLength:"2000" doc:"For people."`
 	Emoji       string     `json:"emoji,omitempty" maxLength:"32" doc:"For people."`
-	NodeID      *id.NodeID `json:"node_id,omitempty" doc:"An org node of the tenant."`
+	NodeID      *id.NodeID `json:"node_id,omitempty" nullable:"true" doc:"An org node of the tenant."`
 	Manifest    Manifest   `json:"manifest,omitempty" doc:"of version 1"`
 }
 

@@ -36,7 +36,7 @@ type OrgNode struct {
 // OrgNodeCreate is the body of POST /v1/org-nodes.
 type OrgNodeCreate struct {
 	Name     string     `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
-	ParentID *id.NodeID `json:"parent_id,omitempty" doc:"The node above."`
+	ParentID *id.NodeID `json:"parent_id,omitempty" nullable:"true" doc:"The node above."`
 }
 
 // OrgNodePatch is the body of PATCH /v1/org-nodes/{id}.

@@ -90,7 +90,7 @@ type MCPServerUpdated struct {
 
 // MCPServerTest is the body of POST /v1/mcp-servers/{id}/test.
 type MCPServerTest struct {
-	ConnectionID *id.ConnectionID `json:"connection_id,omitempty" doc:"A connection of the server. Omitted: the newest that is tenant-wide."`
+	ConnectionID *id.ConnectionID `json:"connection_id,omitempty" nullable:"true" doc:"A connection of the server. Omitted: the newest that is tenant-wide."`
 }
 
 // MCPServerTested answers it.
@@ -133,7 +133,7 @@ type ConnectionCreate struct {
 	Name           string                `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 	Credentials    ConnectionCredentials `json:"credentials" doc:"Stored encrypted, never returned."`
 	CredentialMeta Object                `json:"credential_meta,omitempty" doc:"A label, not secret, at most 16384 bytes."`
-	NodeID         *id.NodeID            `json:"node_id,omitempty" doc:"An org node of the tenant, whose agents use it. Omitted: tenant-wide."`
+	NodeID         *id.NodeID            `json:"node_id,omitempty" nullable:"true" doc:"An org node of the tenant, whose agents use it. Omitted: tenant-wide."`
 }
 
 // ConnectionPatch is the body of PATCH /v1/connections/{id}.
@@ -169,12 +169,12 @@ type ToolGrant struct {
 // ToolGrantCreate is the body of POST /v1/tool-grants.
 type ToolGrantCreate struct {
 	Source       ToolSource       `json:"source" doc:"Where the tools come from. a2a and connector match nothing yet."`
-	MCPServerID  *id.ServerID     `json:"mcp_server_id,omitempty" doc:"Required with source mcp, and only there."`
+	MCPServerID  *id.ServerID     `json:"mcp_server_id,omitempty" nullable:"true" doc:"Required with source mcp, and only there."`
 	ToolPattern  string           `json:"tool_pattern" minLength:"1" maxLength:"200" doc:"A name, or one * at the end, alone or after . or :."`
 	Effect       tool.Effect      `json:"effect" doc:"Any deny that matches denies."`
-	AgentID      *id.AgentID      `json:"agent_id,omitempty" doc:"For this agent only."`
-	NodeID       *id.NodeID       `json:"node_id,omitempty" doc:"For the agents of this org node and below it. Not together with agent_id."`
-	ConnectionID *id.ConnectionID `json:"connection_id,omitempty" doc:"A connection of the server, to use always."`
+	AgentID      *id.AgentID      `json:"agent_id,omitempty" nullable:"true" doc:"For this agent only."`
+	NodeID       *id.NodeID       `json:"node_id,omitempty" nullable:"true" doc:"For the agents of this org node and below it. Not together with agent_id."`
+	ConnectionID *id.ConnectionID `json:"connection_id,omitempty" nullable:"true" doc:"A connection of the server, to use always."`
 }
 
 // ToolGrantPatch is the body of PATCH /v1/tool-grants/{id}.
@@ -208,13 +208,13 @@ type ApprovalPolicy struct {
 type ApprovalPolicyCreate struct {
 	Name              string          `json:"name" minLength:"1" maxLength:"120" doc:"For people; approvals show it."`
 	ToolPattern       string          `json:"tool_pattern" minLength:"1" maxLength:"200" doc:"A name, or one * at the end, alone or after . or :."`
-	Source            *ToolSource     `json:"source,omitempty" doc:"Omitted: any source. a2a and connector match nothing yet."`
-	AgentID           *id.AgentID     `json:"agent_id,omitempty" doc:"For this agent only."`
+	Source            *ToolSource     `json:"source,omitempty" nullable:"true" doc:"Omitted: any source. a2a and connector match nothing yet."`
+	AgentID           *id.AgentID     `json:"agent_id,omitempty" nullable:"true" doc:"For this agent only."`
 	Risk              *lifecycle.Risk `json:"risk,omitempty" default:"medium" doc:"Label on the approval. Omitted: medium."`
 	RequiredApprovals *int            `json:"required_approvals,omitempty" minimum:"1" maximum:"5" default:"1" doc:"Distinct approvers. Omitted: 1."`
 	ApproverRole      *lifecycle.Role `json:"approver_role,omitempty" default:"admin" doc:"The least role that decides. Omitted: admin."`
 	SLAMinutes        *float64        `json:"sla_minutes,omitempty" exclusiveMinimum:"0" maximum:"525600" default:"1440" doc:"Minutes until the approval expires, also fractions. Omitted: 1440."`
-	EscalateToRole    *lifecycle.Role `json:"escalate_to_role,omitempty" doc:"Who is asked when part of the time has passed. Omitted: nobody else."`
+	EscalateToRole    *lifecycle.Role `json:"escalate_to_role,omitempty" nullable:"true" doc:"Who is asked when part of the time has passed. Omitted: nobody else."`
 	Enabled           *bool           `json:"enabled,omitempty" default:"true" doc:"Omitted: true."`
 }
 

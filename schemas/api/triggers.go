@@ -50,7 +50,7 @@ type TriggerCreate struct {
 	Kind     lifecycle.TriggerKind `json:"kind" doc:"What fires it, besides a person. It stays."`
 	Target   TriggerTarget         `json:"target" doc:"What it starts."`
 	Enabled  *bool                 `json:"enabled,omitempty" default:"true" doc:"Omitted: true."`
-	Schedule *Schedule             `json:"schedule,omitempty" doc:"When it comes due: required for a schedule, refused for a hook."`
+	Schedule *Schedule             `json:"schedule,omitempty" null:"true" doc:"When it comes due: required for a schedule, refused for a hook."`
 	Input    Value                 `json:"input,omitempty" doc:"What its runs get, up to 64 KiB; of a hook a JSON object."`
 }
 

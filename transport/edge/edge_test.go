@@ -428,6 +428,8 @@ func TestValidation(t *testing.T) {
 		{"null for a required id", `{"agent_id":null}`, "agent_id: must not be null"},
 		{"null for a number, a list, an enum and a pattern", `{` + agent + `,"minutes":null,"attachment_ids":null,"deliverable":null,"slug":null}`,
 			"attachment_ids: must not be null; deliverable: must not be null; minutes: must not be null; slug: must not be null"},
+		{"null for what is optional", `{` + agent + `,"since":null,"emoji":null,"tags":null,"by":null,"part":null}`,
+			"by: must not be null; emoji: must not be null; part: must not be null; since: must not be null; tags: must not be null"},
 		{"null in a list", `{` + agent + `,"attachment_ids":[null]}`, "attachment_ids[0]: must not be null"},
 		{"null in an object", `{` + agent + `,"nested":{"name":null}}`, "nested.name: must not be null"},
 		{"several", `{"title":"","x":1}`, "agent_id: is required; title: expected length >= 1; x: unexpected property"},
@@ -461,7 +463,7 @@ func TestValidation(t *testing.T) {
 // open-parts.md, Errors: null is for fields that have it, and for free JSON.
 func TestNullWhereItIsAllowed(t *testing.T) {
 	w := newWorld(t)
-	for _, body := range []string{`"nested":null`, `"since":null`, `"node_id":null`, `"meta":null`, `"meta":{"a":null,"b":[null]}`, `"title":"null"`} {
+	for _, body := range []string{`"nested":null`, `"until":null`, `"node_id":null`, `"meta":null`, `"meta":{"a":null,"b":[null]}`, `"title":"null"`} {
 		if a := w.call("POST", "/v1/threads", `{"agent_id":"0198c0de-0000-7000-8000-000000000000",`+body+`}`); a.status != 200 {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}

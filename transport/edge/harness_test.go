@@ -235,9 +235,14 @@ type createThread struct {
 		Count       int                `json:"count,omitempty"`
 		Other       int                `json:"other_count,omitempty"`
 		Meta        json.RawMessage    `json:"meta,omitempty"`
-		Nested      *nested            `json:"nested,omitempty"`
+		Nested      *nested            `json:"nested,omitempty" null:"true"`
 		Node        api.Opt[id.NodeID] `json:"node_id,omitzero"`
 		Since       *time.Time         `json:"since,omitempty"`
+		Until       *time.Time         `json:"until,omitempty" nullable:"true"`
+		Emoji       *string            `json:"emoji,omitempty"`
+		Tags        *[]string          `json:"tags,omitempty"`
+		By          *id.NodeID         `json:"by,omitempty"`
+		Part        *nested            `json:"part,omitempty"`
 	}
 }
 

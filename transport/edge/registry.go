@@ -42,8 +42,8 @@ const schemaPrefix = "#/components/schemas/"
 const nullableRef = "x-nullable"
 
 // registry makes the schemas. It differs from huma's in typed ids, enums that
-// belong to a type, arrays that are never null, pointers to structs that may
-// be, and names that do not clash between packages.
+// belong to a type, arrays that are never null, required pointers to structs
+// that may be, and names that do not clash between packages.
 type registry struct {
 	schemas map[string]*huma.Schema
 	types   map[string]reflect.Type
@@ -99,6 +99,7 @@ func (r *registry) Schema(t reflect.Type, allowRef bool, hint string) *huma.Sche
 		r.names[base], r.types[name] = name, base
 		r.schemas[name] = &huma.Schema{}
 		*r.schemas[name] = *huma.SchemaFromType(r, base)
+		r.optional(base, r.schemas[name])
 	}
 	if !allowRef {
 		return r.schemas[name]
@@ -108,6 +109,19 @@ func (r *registry) Schema(t reflect.Type, allowRef bool, hint string) *huma.Sche
 		ref.Extensions = map[string]any{nullableRef: true}
 	}
 	return ref
+}
+
+// optional makes the members of a t that are optional structs not nullable, as huma
+// does with other optional members, unless they have the tag null:"true" (huma allows
+// nullable:"true" for scalars only).
+func (r *registry) optional(t reflect.Type, s *huma.Schema) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
+		of := s.Properties[name]
+		if of != nil && f.Type.Kind() == reflect.Pointer && strings.Contains(how, "omitempty") && f.Tag.Get("null") != "true" {
+			delete(of.Extensions, nullableRef)
+		}
+	}
 }
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
@@ -161,13 +175,13 @@ func (r *registry) RegisterTypeAlias(t, _ reflect.Type) {
 	panic(fmt.Sprintf("edge: no alias for %s: types have one schema", t))
 }
 
-// nulls adds a complaint for each null in v that neither the schema nor the type t can
-// hold: a pointer and raw JSON hold it, as a member that is missing. A schema without a
-// type takes any JSON. t is nil where it does not say what is inside.
+// nulls adds a complaint for each null in v that the schema does not have. A schema
+// without a type takes any JSON, and raw JSON of type t is null where it is missing.
+// t is nil where it does not say what is inside.
 func (r *registry) nulls(s *huma.Schema, t reflect.Type, v any, path string, errs *[]error) {
 	pointer := t != nil && t.Kind() == reflect.Pointer
 	if v == nil {
-		if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !pointer && !s.Nullable && s.Extensions[nullableRef] != true {
+		if free := s.Ref == "" && s.Type == "" || isRaw(t); !free && !s.Nullable && s.Extensions[nullableRef] != true {
 			*errs = append(*errs, &huma.ErrorDetail{Location: path, Message: "must not be null"})
 		}
 		return

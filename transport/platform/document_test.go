@@ -274,3 +274,42 @@ func TestTheManifestIsDescribedAsItIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// open-parts.md, Errors: null for a field that is not nullable is VALIDATION, and
+// changes nothing.
+func TestNullForAnOptionalField(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fill := w.a.fill()
+	for _, c := range []struct {
+		method, path, body string
+		fields             []string
+	}{
+		{"POST", "/v1/agents", `"name": "Null"`, []string{"slug", "description", "emoji"}},
+		{"PATCH", "/v1/agents/{agent}", ``, []string{"slug", "name", "description", "emoji"}},
+		{"PATCH", "/v1/model-providers/" + w.a.provider.String(), ``, []string{"slug", "kind", "base_url", "credentials"}},
+		{"POST", "/v1/mcp-servers", `"slug": "null", "name": "Null", "transport": "http", "endpoint": "https://null.example", "auth_kind": "none"`, []string{"enabled"}},
+		{"PATCH", "/v1/mcp-servers/{server}", ``, []string{"slug", "name", "transport", "endpoint", "auth_kind", "enabled"}},
+		{"PATCH", "/v1/connections/{connection}", ``, []string{"name", "credentials"}},
+		{"PATCH", "/v1/tool-grants/{grant}", ``, []string{"tool_pattern", "effect"}},
+		{"POST", "/v1/approval-policies", `"name": "Null", "tool_pattern": "*"`, []string{"risk", "required_approvals", "approver_role", "sla_minutes", "enabled"}},
+		{"PATCH", "/v1/approval-policies/{policy}", ``, []string{"name", "tool_pattern", "risk", "required_approvals", "approver_role", "sla_minutes", "enabled"}},
+		{"POST", "/v1/users", `"email": "null@example.com", "name": "Null", "role": "member"`, []string{"password"}},
+		{"PATCH", "/v1/tenant", ``, []string{"name"}},
+		{"POST", "/v1/threads", `"agent_id": "{agent}"`, []string{"title"}},
+		{"PATCH", "/v1/org-nodes/{node}", ``, []string{"name"}},
+		{"PATCH", "/v1/triggers/{hook}", ``, []string{"name", "kind", "target", "enabled", "schedule"}},
+		{"PATCH", "/v1/embed-keys/{embed_key}", ``, []string{"name", "allowed_origins", "enabled", "rate_limit_per_min", "identity_required", "theme", "config"}},
+	} {
+		for _, field := range c.fields {
+			body := `"` + field + `": null}`
+			if c.body != "" {
+				body = c.body + ", " + body
+			}
+			got := w.person("owner", c.method, fill.Replace(c.path), fill.Replace("{"+body))
+			if got.status != 400 || got.code() != "VALIDATION" || !strings.Contains(got.body, field+": must not be null") {
+				t.Errorf("%s %s, %s: %d %s", c.method, c.path, field, got.status, got.body)
+			}
+		}
+	}
+}

@@ -373,7 +373,7 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Summary: "Log in",
 		Description: "Answers the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only where e-mail and password fit " +
 			"users of several tenants: then the answer is TENANT_REQUIRED. " +
-			"Each user that it does not fit is an auth.login_failed in the tenant's audit log. Limited by address and by e-mail, over all tenants: 20 tries, one more every 10 seconds. Takes no Idempotency-Key.",
+			"Each user that it does not fit is an auth.login_failed in the tenant's audit log. Limited by address and by e-mail, over all tenants: 20 tries, one more every 10 seconds. Logins of one address are checked one after the other. Takes no Idempotency-Key.",
 		Tag: tag, MaxBody: 16 << 10, Bucket: edge.BucketNone, // it has its own: nothing else that comes from the address keeps people out
 		Codes:   []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeRateLimited, problem.CodeUnavailable, problem.CodeInternal},
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
