@@ -96,14 +96,10 @@ func keptSession(service, tenant string) (*kept, error) {
 		return nil, err
 	}
 	if tenant != "" {
-		known := make([]named, len(all))
-		for i, s := range all {
-			known[i] = named{ID: s.TenantID, Slug: slugOf(s.TenantName), label: visible(s.TenantName)}
-		}
 		if full, is := fullID(tenant); is {
 			tenant = full
 		} else if len(all) > 0 {
-			if tenant, err = pick("tenant", tenant, true, known); err != nil {
+			if tenant, err = pick("tenant", tenant, true, namesOf(all)); err != nil {
 				return nil, fmt.Errorf("SVC_TENANT: %w", err)
 			}
 		}
@@ -183,12 +179,13 @@ func loginCommand() *cobra.Command {
 		Short: "sign in as a person, so that decisions carry your name",
 		Long: "Keeps a session of the service at SVC_URL in a file of yours (mode 0600, below $XDG_CONFIG_HOME/svc or ~/.config/svc), one for each service and tenant.\n" +
 			"The other commands use it when SVC_API_KEY is not set: an explicit SVC_API_KEY wins. With sessions of several tenants SVC_TENANT says which.\n" +
+			"Without a session of the tenant --tenant needs its full id: nobody can look up a shorter one before you are signed in.\n" +
 			"The password is asked for and not shown; without a terminal it is the first line of the input. --link takes a link of svc user login-link instead.\n" +
 			"A session ends after 12 hours without use, after 7 days, and with svc logout.",
 		Args: cobra.NoArgs,
 	}
 	email := cmd.Flags().String("email", "", "your e-mail; asked for without it")
-	tenant := cmd.Flags().String("tenant", "", "full id of the tenant, where your e-mail and password fit several")
+	tenant := cmd.Flags().String("tenant", "", "full id of the tenant, where your e-mail and password fit several; of one that you have a session of also its slug or the last 8 digits of its id")
 	link := cmd.Flags().String("link", "", "a one-time login link, in place of e-mail and password")
 	cmd.MarkFlagsMutuallyExclusive("link", "email")
 	cmd.MarkFlagsMutuallyExclusive("link", "tenant")
@@ -251,6 +248,9 @@ func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (er
 			return err
 		}
 	}
+	if tenant, err = c.tenantID(tenant); err != nil {
+		return misuse{fmt.Errorf("--tenant: %w", err)}
+	}
 	secret, err := in.secret("Password: ")
 	if err != nil {
 		return err
@@ -267,17 +267,48 @@ func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (er
 		}
 		switch {
 		case refused.Code == "TENANT_REQUIRED" && tenant == "" && in.terminal:
-			if tenant, err = in.line("Your e-mail and password fit several tenants. Tenant ID: "); err != nil {
+			if tenant, err = in.line("Your e-mail and password fit several tenants. Full tenant ID: "); err != nil {
+				return err
+			}
+			if tenant, err = c.tenantID(tenant); err != nil {
 				return err
 			}
 			continue
 		case refused.Code == "TENANT_REQUIRED":
-			refused.Detail = "your e-mail and password fit several tenants: give one with --tenant"
+			refused.Detail = "your e-mail and password fit several tenants: give the full id of one with --tenant"
 		case refused.Status == http.StatusUnauthorized:
 			refused.Detail = "e-mail or password is wrong"
 		}
 		return refused
 	}
+}
+
+// tenantID is the full id of the tenant that text names, empty for none. There is
+// no session yet: only tenants with a kept session have other names than their id.
+func (c *client) tenantID(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	if full, is := fullID(text); is {
+		return full, nil
+	}
+	all, err := keptSessions(c.base)
+	if err != nil {
+		return "", err
+	}
+	if tenant, err := pick("tenant", text, true, namesOf(all)); err == nil {
+		return tenant, nil
+	}
+	return "", fmt.Errorf("%q names no tenant that you have a session of: login needs the full id of the tenant", visible(text))
+}
+
+// namesOf are the tenants of sessions, as commands name them.
+func namesOf(all []*kept) []named {
+	known := make([]named, len(all))
+	for i, s := range all {
+		known[i] = named{ID: s.TenantID, Slug: slugOf(s.TenantName), label: visible(s.TenantName)}
+	}
+	return known
 }
 
 // useLink begins a session by a one-time login link. Its token is used at the

@@ -82,8 +82,14 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 	if out, code := n.svc("user", "create", "--tenant", other.tenant, "--email", email, "--role", "member", "--password", passphrase); code != 0 {
 		t.Fatal(out)
 	}
-	cli(1, "TENANT_REQUIRED: your e-mail and password fit several tenants: give one with --tenant", env, passphrase, "login", "--email", email)
+	cli(1, "TENANT_REQUIRED: your e-mail and password fit several tenants: give the full id of one with --tenant", env, passphrase, "login", "--email", email)
+	for _, name := range []string{other.tenant[24:], "signs-in-too", "x"} { // nothing is known of it before
+		cli(2, "--tenant: \""+name+"\" names no tenant that you have a session of: login needs the full id of the tenant", env, passphrase, "login", "--email", email, "--tenant", name)
+	}
 	cli(0, "(member) in tenant "+other.tenant, env, passphrase, "login", "--email", email, "--tenant", other.tenant)
+	for _, name := range []string{other.tenant[24:], "signs-in-too", strings.ToUpper(other.tenant)} {
+		cli(0, "(member) in tenant "+other.tenant, env, passphrase, "login", "--email", email, "--tenant", name)
+	}
 	cli(2, "you are signed in to 2 tenants", env, "", "status")
 	cli(0, "in tenant "+other.tenant, append(env, "SVC_TENANT="+other.tenant), "", "status")
 	cli(0, "in tenant "+c.tenant, append(env, "SVC_TENANT=signs-in"), "", "status")
