@@ -25,11 +25,10 @@ const shortest = 4
 // is cleaned before or after; what is shown is still cleaned first.
 type Known struct {
 	secret string
-	forms  []string // longest first
-	runes  [][]rune // the forms without noise, longest first
-	first  [utf8.RuneSelf]bool
-	wide   bool // a form begins beyond ASCII
-	lines  bool // a line break is noise
+	forms  []string   // longest first
+	plain  []*pattern // the forms
+	clean  []*pattern // the forms without noise, longest first
+	lines  bool       // a line break is noise
 }
 
 // minBroken is the length from which a credential is found across line breaks:
@@ -77,22 +76,13 @@ func NewKnown(secret string) *Known {
 	}
 	slices.SortStableFunc(m.forms, func(a, b string) int { return len(b) - len(a) })
 	for _, f := range m.forms {
-		var runes []rune
-		for _, r := range f {
-			if !m.noise(r) {
-				runes = append(runes, r)
-			}
-		}
-		if len(runes) < shortest {
-			continue
-		}
-		m.runes = append(m.runes, runes)
-		if r := runes[0]; r < utf8.RuneSelf {
-			m.first[r] = true
-		} else {
-			m.wide = true
+		m.plain = append(m.plain, newPattern(f))
+		kept := m.read(f, raw)
+		if utf8.RuneCountInString(kept) >= shortest && !slices.ContainsFunc(m.clean, func(p *pattern) bool { return p.text == kept }) {
+			m.clean = append(m.clean, newPattern(kept))
 		}
 	}
+	slices.SortStableFunc(m.clean, func(a, b *pattern) int { return len(b.text) - len(a.text) })
 	return m
 }
 
@@ -148,16 +138,7 @@ func (m *Known) Text(s string) string {
 	if s == m.secret {
 		return Mark
 	}
-	for _, f := range m.forms {
-		if strings.Contains(s, f) {
-			pairs := make([]string, 0, 2*len(m.forms))
-			for _, f := range m.forms {
-				pairs = append(pairs, f, Mark)
-			}
-			s = strings.NewReplacer(pairs...).Replace(s)
-			break
-		}
-	}
+	s = m.replace(s)
 	if len(s) < 2*shortest && len(m.forms) == 0 { // a short one, as the whole
 		return m.short(s)
 	}
@@ -316,61 +297,70 @@ func digit(c rune) rune {
 	return -1
 }
 
-// hide replaces the credential where it is read by in.
-func (m *Known) hide(s string, in reader) string {
+// replace replaces the forms where they stand as they are.
+func (m *Known) replace(s string) string {
+	f := newFinder(m.plain, s)
 	var out strings.Builder
-	from := 0
-	for i := 0; i < len(s); {
-		b := s[i]
-		if b < utf8.RuneSelf && b != '\\' && b != '%' && !m.first[b] || b >= utf8.RuneSelf && !m.wide {
-			i++
-			continue
-		}
+	end := 0
+	for from, to, ok := f.next(); ok; from, to, ok = f.next() {
+		out.WriteString(s[end:from])
+		out.WriteString(Mark)
+		end = to
+	}
+	if end == 0 {
+		return s
+	}
+	out.WriteString(s[end:])
+	return out.String()
+}
+
+// hide replaces the credential where it is read by in. The text is read as a whole
+// first and searched then; a second reading tells where in s the finds are. So the
+// work grows with the length of the text, whatever stands in it.
+func (m *Known) hide(s string, in reader) string {
+	f := newFinder(m.clean, m.read(s, in))
+	from, to, ok := f.next()
+	if !ok {
+		return s
+	}
+	var out strings.Builder
+	end, start, at := 0, 0, 0 // at is where in the text that is searched
+	for i := 0; i < len(s) && ok; {
 		r, next := in(s, i)
-		if r >= utf8.RuneSelf || m.first[r] {
-			if end := m.reads(s, i, in); end > 0 {
-				out.WriteString(s[from:i])
+		if !m.noise(r) {
+			if at == from {
+				start = i
+			}
+			if at += utf8.RuneLen(r); at == to {
+				out.WriteString(s[end:start])
 				out.WriteString(Mark)
-				i, from = end, end
-				continue
+				end = next
+				from, to, ok = f.next()
 			}
 		}
 		i = next
 	}
-	if from == 0 {
-		return s
-	}
-	return out.String() + s[from:]
+	out.WriteString(s[end:])
+	return out.String()
 }
 
-// reads is where a form ends that is read from i on, 0 where none is. The longest
-// one wins.
-func (m *Known) reads(s string, i int, in reader) int {
-	for _, form := range m.runes {
-		if end := m.readsForm(s, i, in, form); end > 0 {
-			return end
+// read is s as in reads it, without noise.
+func (m *Known) read(s string, in reader) string {
+	var b strings.Builder
+	b.Grow(len(s)) // no reader makes a text longer
+	for i := 0; i < len(s); {
+		if c := s[i]; c >= ' ' && c < 0x7f && c != '\\' && c != '%' { // for every reader
+			b.WriteByte(c)
+			i++
+			continue
 		}
-	}
-	return 0
-}
-
-func (m *Known) readsForm(s string, i int, in reader, form []rune) int {
-	for _, want := range form {
-		for {
-			if i >= len(s) {
-				return 0
-			}
-			r, next := in(s, i)
-			i = next
-			if r == want {
-				break
-			}
-			if !m.noise(r) {
-				return 0
-			}
+		r, next := in(s, i)
+		if !m.noise(r) {
+			b.WriteRune(r)
 		}
+		i = next
 	}
-	return i
+	return b.String()
 }
 
 // JSON is v with the credential removed from its strings, keys too, and where it is a

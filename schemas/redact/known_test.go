@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -109,6 +111,101 @@ func TestKnownLeavesTheRest(t *testing.T) {
 	}
 	if got := (*Known)(nil).Text("x"); got != "x" {
 		t.Error(got)
+	}
+}
+
+// hostile are credentials, and texts that almost hold them at every place.
+func hostile(n int) map[string][2]string {
+	fill := func(s string) string { return strings.Repeat(s, n/len(s)+1)[:n] }
+	run, period := strings.Repeat("a", 8191)+"b", strings.Repeat("abcdefghijklmnop", 511)+"!"
+	return map[string][2]string{
+		"a run":            {run, fill("a")},
+		"a run, noise":     {run, fill("a\x00")},
+		"only noise":       {run, "a" + fill("\x00")},
+		"a run, broken":    {run, fill(strings.Repeat("a", 8190) + "c")},
+		"a period":         {period, fill("abcdefghijklmnop")},
+		"escapes":          {run, fill(`\u0061`)},
+		"escapes of noise": {run, fill(`a\u0000`)},
+		"percent":          {run, fill("%61")},
+		"percent, escaped": {run, fill(`\u002561`)},
+		"half characters":  {run, fill("%e2%80")},
+		"backslashes":      {run, fill(`\`)},
+		"of a short one":   {"aaab", fill("a")},
+	}
+}
+
+// TestWorkGrowsWithTheText: each reading reads a text a few times only, and each
+// search passes over it once.
+func TestWorkGrowsWithTheText(t *testing.T) {
+	for says, c := range hostile(20_000) {
+		m, text := NewKnown(c[0]), c[1]
+		reads := 0
+		counted := func(s string, i int) (rune, int) {
+			reads++
+			return raw(s, i)
+		}
+		for name, in := range map[string]reader{"raw": counted, "unescaped": unescaped(counted), "percents": percents(counted), "both": percents(unescaped(counted))} {
+			if reads = 0; m.hide(text, in) != text || reads > 40*len(text) {
+				t.Errorf("%s, %s: %d reads for %d bytes", says, name, reads, len(text))
+			}
+		}
+		for _, p := range m.clean {
+			s := search{pattern: p, in: text}
+			for s.next() {
+			}
+			if s.steps > 2*len(text) {
+				t.Errorf("%s, %.40s: %d steps for %d bytes", says, p.text, s.steps, len(text))
+			}
+		}
+	}
+	for says, c := range hostile(1 << 20) { // would take hours at the length of text by that of the credential
+		text := c[1] + "\x00\\%"
+		if got := NewKnown(c[0]).Text(text); got != text {
+			t.Errorf("%s: %d bytes of %d", says, len(got), len(text))
+		}
+		if got := NewKnown(c[0]).Text(text + c[0]); got != text+Mark {
+			t.Errorf("%s: ends with %q", says, got[max(0, len(got)-40):])
+		}
+	}
+}
+
+// TestFinder compares with a search that tries each pattern at each place.
+func TestFinder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	draw := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "ab"[r.IntN(2)]
+		}
+		return string(b)
+	}
+	for range 5_000 {
+		var texts []string
+		for range 1 + r.IntN(4) {
+			texts = append(texts, draw(1+r.IntN(6)))
+		}
+		slices.SortStableFunc(texts, func(a, b string) int { return len(b) - len(a) })
+		var patterns []*pattern
+		for _, s := range texts {
+			patterns = append(patterns, newPattern(s))
+		}
+		in := draw(r.IntN(60))
+		var want, got [][2]int
+		for i := 0; i < len(in); {
+			if k := slices.IndexFunc(texts, func(s string) bool { return strings.HasPrefix(in[i:], s) }); k >= 0 {
+				want = append(want, [2]int{i, i + len(texts[k])})
+				i += len(texts[k])
+			} else {
+				i++
+			}
+		}
+		f := newFinder(patterns, in)
+		for from, to, ok := f.next(); ok; from, to, ok = f.next() {
+			got = append(got, [2]int{from, to})
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q in %q: %v, want %v", texts, in, got, want)
+		}
 	}
 }
 
