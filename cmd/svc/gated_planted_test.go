@@ -82,7 +82,8 @@ func (k *kind) tooEarly(s *State, c *Call) {
 		{"actors/approval/planted.go", "", "package approval\n\nimport \"os\"\n\nfunc planted(name string) bool { return os.Getenv(\"" + plantedBy + "\") == name }\n"},
 	}, "", lawAfter},
 	{"one person counts twice", []edit{
-		{approvalFile, "if slices.ContainsFunc(s.Ledger,", `if !planted("one person counts twice") && slices.ContainsFunc(s.Ledger,`},
+		{approvalFile, "case e.Principal == m.Principal:", `case e.Principal == m.Principal && !planted("one person counts twice"):`},
+		{approvalFile, "case approver(e.Principal) == approver(m.Principal):", `case approver(e.Principal) == approver(m.Principal) && !planted("one person counts twice"):`},
 	}, "", lawAnswers},
 	{"what was cancelled can be decided", []edit{
 		{approvalFile, "if s.Status.Terminal() {\n\t\treturn decision{}, already(", "if s.Status.Terminal() && !planted(\"what was cancelled can be decided\") {\n\t\treturn decision{}, already("},
