@@ -19,10 +19,10 @@ import (
 type object = map[string]any
 
 // within is a test's own deadline: limit is long on a machine that has nothing
-// else to do, and a busy one gets four times that.
+// else to do, and a busy one gets eight times that: parallel subtests wait for theirs.
 func within(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*limit)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*limit)
 	t.Cleanup(cancel)
 	return ctx
 }
