@@ -80,7 +80,7 @@ main{padding:44px 48px;max-width:520px}h1{font:700 38px/1.15 "Liberation Serif",
 	p.open()
 	asks(p, 1, "Where is my order?", answer)
 	p.finished(1)
-	asks(p, 2, "Which tent for four?", "/delay 60ms\n/say For four people we would take the **Halden 4**: it has two entrances, stands up to a storm, and packs small enough for one rucksack. Its inner tent is light, dries overnight, and can be pitched alone when the weather is kind. If you carry it far, the Halden 4 Light saves a kilogram and costs a little room. Both are in stock, and both may come back within thirty days.")
+	asks(p, 2, "Which tent for four?", "/delay 200ms\n/say For four people we would take the **Halden 4**: it has two entrances, stands up to a storm, and packs small enough for one rucksack. Its inner tent is light, dries overnight, and can be pitched alone when the weather is kind. If you carry it far, the Halden 4 Light saves a kilogram and costs a little room. Both are in stock, and both may come back within thirty days.")
 	p.must(expect.Locator(p.answer()).ToContainText("stands up to a storm, and packs"))
 	save(p, "streaming")
 	p.must(p.button("Stop").Click())
