@@ -66,7 +66,6 @@ func (k *kind) tooEarly(s *State, c *Call) {
 	}, "run.tool_after_call", lawOnce},
 	{"a call that is repeated is written anew", []edit{
 		{"actors/run/approvals.go", "c.Plan.Args, c.Plan.Shown = v.Args, v.Shown\n", "c.Plan.Args, c.Plan.Shown = v.Args, v.Shown\n\tif planted(\"a call that is repeated is written anew\") && c.Status == lifecycle.StepRunning {\n\t\tvar args map[string]any\n\t\t_ = json.Unmarshal(v.Args, &args)\n\t\tc.Plan.Args, _ = json.Marshal(args)\n\t}\n"},
-		{"actors/run/approvals.go", "\t\"agentsvc/schemas/id\"\n", "\t\"agentsvc/schemas/id\"\n\t\"agentsvc/schemas/lifecycle\"\n"},
 	}, "run.tool_after_call", lawSame},
 	{"the edit is ignored", []edit{
 		{callsFile, "k.Plan.Args, k.Plan.Shown = a.Edited, ", "if !planted(\"the edit is ignored\") {\n\t\t\t\tk.Plan.Args = a.Edited\n\t\t\t}\n\t\t\tk.Plan.Shown = "},
