@@ -342,14 +342,15 @@ func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Ra
 		return nil, err
 	}
 	pending := lifecycle.ApprovalPending
-	waiting, err := v.Approvals(ctx, approver, store.ApprovalFilter{Status: &pending}, id.ApprovalID{}, maxShown+1)
+	bound := store.Bound{Bytes: api.MaxListBytes}
+	waiting, err := v.Bounded(&bound).Approvals(ctx, approver, store.ApprovalFilter{Status: &pending}, id.ApprovalID{}, maxShown+1)
 	if err != nil {
 		return nil, err
 	}
-	return p.html(http.StatusOK, signedInPage(user, tenant, waiting)), nil
+	return p.html(http.StatusOK, signedInPage(user, tenant, waiting, bound.Cut)), nil
 }
 
-func signedInPage(user *api.User, tenant *api.Tenant, waiting []api.Approval) string {
+func signedInPage(user *api.User, tenant *api.Tenant, waiting []api.Approval, cut bool) string {
 	var b strings.Builder
 	b.WriteString(pageTop + "Signed in" + pageBody + "<h1>Signed in</h1>\n")
 	fmt.Fprintf(&b, "<p>You are <bdi>%s</bdi> (%s) in <bdi>%s</bdi>.</p>\n<h2>What waits for you</h2>\n", html.EscapeString(user.Email), user.Role, html.EscapeString(tenant.Name))
@@ -358,14 +359,13 @@ func signedInPage(user *api.User, tenant *api.Tenant, waiting []api.Approval) st
 		return b.String()
 	}
 	b.WriteString("<ul>\n")
-	for i, a := range waiting {
-		if i == maxShown {
-			b.WriteString("<li>and more</li>\n")
-			break
-		}
+	for _, a := range waiting[:min(len(waiting), maxShown)] {
 		text := a.ID.String()
 		fmt.Fprintf(&b, "<li><bdi>%s</bdi>, %s risk, until %s<br><code>svc approvals approve %s</code></li>\n",
 			html.EscapeString(a.RequestedAction.Tool), a.Risk, a.ExpiresAt.UTC().Format("2006-01-02 15:04 UTC"), text[len(text)-8:])
+	}
+	if cut || len(waiting) > maxShown {
+		b.WriteString("<li>and more</li>\n")
 	}
 	b.WriteString("</ul>\n<p>To decide, sign in on the command line with <code>svc login</code>, or with <code>svc login --link</code> and another link.</p>\n" + pageEnd)
 	return b.String()

@@ -615,4 +615,10 @@ func TestThePageAfterALogin(t *testing.T) {
 	if got := page("late@example.com", lifecycle.RoleAdmin); strings.Count(got, "<li>") != maxShown+1 || !strings.Contains(got, "<li>and more</li>") {
 		t.Errorf("many: %s", got)
 	}
+	// The page reads no more than a list does, however large what waits is.
+	_, err = w.admin.Exec(t.Context(), "UPDATE approvals SET args = jsonb_build_object('text', repeat('x', 1000000)) WHERE tenant_id = $1", w.a.tenant)
+	w.must(err)
+	if got := page("large@example.com", lifecycle.RoleAdmin); strings.Count(got, "svc approvals approve") > 5 || !strings.Contains(got, "<li>and more</li>") {
+		t.Errorf("large: %s", got)
+	}
 }
