@@ -156,6 +156,10 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 		if out, stderr, code := n.run(nil, "", "user", "login-link", "--tenant", tenant, "--email", "nobody@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "NOT_FOUND") {
 			t.Errorf("%s: a link for nobody: code %d %s%s", when, code, out, stderr)
 		}
+		production := []string{"SVC_ENV=production", "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="}
+		if out, stderr, code := n.run(production, "", "user", "login-link", "--tenant", tenant, "--email", "o@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "SVC_PUBLIC_URL") {
+			t.Errorf("%s: a link to no address: code %d %s%s", when, code, out, stderr)
+		}
 		if out, stderr, code := n.run(nil, "", "user", "create", "--tenant", tenant, "--email", "O@example.com", "--role", "member"); code != 1 || out != "" || !strings.Contains(stderr, "EMAIL_TAKEN") {
 			t.Errorf("%s: a taken e-mail: code %d %s%s", when, code, out, stderr)
 		}

@@ -272,6 +272,9 @@ func loginLinkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := c.reachable(); err != nil {
+				return err // the link would lead nowhere
+			}
 			var made loginLink
 			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) error {
 				token, expires, err := tx.CreateLink(ctx, *email)
