@@ -74,7 +74,8 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 	return errors.Join(err, s.stop(stopping))
 }
 
-// warn logs what the environment probably means otherwise.
+// warn logs settings that are probably mistakes: unknown variables, and a public address
+// that only this machine can reach.
 func warn(c *Config, log zerolog.Logger) {
 	for _, text := range strangers(os.Environ()) {
 		log.Warn().Str("variable", text).Msg("an environment variable is ignored")

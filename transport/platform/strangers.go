@@ -40,10 +40,10 @@ func StrangeSessions(d *store.Directory) func(context.Context, id.TenantID, id.S
 	}
 }
 
-// strangers looks up what callers name of whom nothing is known. Anybody can make such
-// look-ups necessary, and some of them are of valid callers: so they are answered
-// together, one query at a time, with a pause after each. None of them is refused
-// because of the others.
+// strangers looks up keys or sessions that this node has not accepted lately. Anybody can
+// cause such a look-up by guessing, and valid callers cause them too. So look-ups are
+// batched: one query at a time answers all that wait, with a pause after each. No look-up
+// is refused because of the others.
 type strangers[K comparable, V any] struct {
 	read func(ctx context.Context, keys []K) (map[K]V, error)
 
