@@ -165,7 +165,7 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 	}
 	b.base = "http://" + addr
 	env = append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + b.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(b.dir, "data"),
-		"SVC_CONNS_PER_ADDRESS=0", "SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
+		"SVC_CONNS_PER_ADDRESS=0", "SVC_TRUSTED_PROXIES=127.0.0.0/8", "SVC_RATE_CAPACITY=1000000000", "SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn"}, env...)...)
 	if err := b.launch(ctx, env); err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (p *peers) join(ctx context.Context) error {
 		return err
 	}
 	n.base = "http://" + addr
-	env := append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + n.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(n.dir, "data"), "SVC_CONNS_PER_ADDRESS=0", "SVC_RATE_CAPACITY=1000000000",
+	env := append(os.Environ(), append([]string{"SVC_ADDR=" + addr, "SVC_DATABASE_URL=" + n.dsn("svc"), "SVC_DATA_DIR=" + filepath.Join(n.dir, "data"), "SVC_CONNS_PER_ADDRESS=0", "SVC_TRUSTED_PROXIES=127.0.0.0/8", "SVC_RATE_CAPACITY=1000000000",
 		"SVC_RATE_REFILL=100000000", "SVC_LOG_LEVEL=warn", "SVC_CLUSTER_ADDR=" + between}, p.env...)...)
 	if err := n.launch(ctx, env); err != nil {
 		return err
