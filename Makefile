@@ -6,7 +6,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PKGS    := ./...
 
-.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash storm storm-short golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
+.PHONY: help generate build run dev cluster test check race lint fmt fmt-check fuzz-short crash storm storm-short planted golden openapi bench bench-smoke sdkcheck webhookcheck widgetcheck browsercheck conformance cover migrate verify ci
 
 help: ## explain each target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,11 +53,14 @@ fuzz-short: ## each fuzz target for a few seconds
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
 	$(GO) test -tags failpoints -count=1 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc ./actors/thread ./persistence/journal ./persistence/failpoint
 
-storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three; two rolling restarts under slow tools (six minutes)
-	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
+	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+
+planted: ## each law of the storms finds a planted fault (two minutes)
+	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestClusterPlantedFaults$$' ./cmd/svc
 
 storm: ## the same and defects that are planted, twenty rolling restarts, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
