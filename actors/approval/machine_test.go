@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 		{"edited_args that are null", nil, with(`null`), problem.CodeInvalidArgs},
 		{"[redacted] where nothing was", nil, with(`{"order":8,"extra":"[redacted]"}`), problem.CodeInvalidArgs},
 		{"[redacted] where an open value was", nil, with(`{"order":"[redacted]"}`), problem.CodeInvalidArgs},
-		{"edit of arguments that cannot be opened", func(s *State) { s.Frozen = nil }, with(`{"order":8}`), problem.CodeInternal},
+		{"edit of arguments that cannot be opened", func(s *State) { s.Frozen = nil }, with(`{"order":8}`), problem.CodeInvalidArgs},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := pending(row.of)
