@@ -33,7 +33,9 @@ type overloadPoint struct {
 }
 
 // benchOverload posts from more and more clients. Each posts again as soon as it is
-// answered, or after Retry-After where it is refused.
+// answered, or after Retry-After where it is refused. The posts go to the same number of
+// threads at every point: a thread answers one message at a time, so fewer threads would
+// leave more runs waiting and the machine to the posts.
 func benchOverload(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
@@ -44,13 +46,13 @@ func benchOverload(ctx context.Context, b *bed) error {
 	}
 	b.http = newClient()
 	b.http.MaxConnsPerHost = 2 * overloadClients[len(overloadClients)-1]
-	if _, err := b.overload(ctx, threads[:256]); err != nil {
+	if _, err := b.overload(ctx, 256, threads); err != nil {
 		return err
 	}
 	var points []overloadPoint
 	peak := 0.0
 	for _, n := range overloadClients {
-		p, err := b.overload(ctx, threads[:n])
+		p, err := b.overload(ctx, n, threads)
 		if err != nil {
 			return err
 		}
@@ -78,10 +80,10 @@ func benchOverload(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// overload posts with one client for each thread, and counts what is answered after the
-// ramp.
-func (b *bed) overload(ctx context.Context, threads []string) (overloadPoint, error) {
-	p := overloadPoint{clients: len(threads)}
+// overload posts with so many clients, each to its share of the threads in turn, and
+// counts what is answered after the ramp.
+func (b *bed) overload(ctx context.Context, clients int, threads []string) (overloadPoint, error) {
+	p := overloadPoint{clients: clients}
 	var mu sync.Mutex // guards the fields below and p
 	var took []time.Duration
 	var failed error
@@ -90,10 +92,10 @@ func (b *bed) overload(ctx context.Context, threads []string) (overloadPoint, er
 	defer stop()
 	start := time.Now().Add(overloadRamp)
 	var wg sync.WaitGroup
-	for _, thread := range threads {
+	for client := range clients {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				code, after, took1, err := b.postOnce(thread)
+			for next := client; ctx.Err() == nil; next += clients {
+				code, after, took1, err := b.postOnce(threads[next%len(threads)])
 				mu.Lock()
 				switch {
 				case err != nil:
