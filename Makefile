@@ -83,7 +83,7 @@ openapi: build ## write docs/openapi.json from the route table
 golden: openapi ## rewrite docs/openapi.json, and see that a node serves it; review it as text (the others: go test ./actors/run ./schemas/webhook -update)
 	$(GO) test ./cmd/svc -run Golden -update
 
-bench: build ## the measured figures of the README but those of go test (half an hour)
+bench: build ## the measured figures of bench/RESULTS.md, without those of go test (half an hour)
 	cd bench && $(GO) run . -svc ../$(BIN) all
 
 cover: ## test coverage by package

@@ -1,4 +1,4 @@
-// Command bench measures the service against the budgets of the README: over
+// Command bench measures the service against the budgets of RESULTS.md: over
 // HTTP, in processes of its own, on a fresh Postgres with fsync on. Figures that
 // are compared are measured side by side in one run. Its module is separate so
 // that the peers' libraries stay out of the service.

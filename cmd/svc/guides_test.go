@@ -164,7 +164,7 @@ func TestTheGuidesCanBePasted(t *testing.T) {
 	if err := first.wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, document := range []string{"README.md", "docs/api-guide.md", "docs/embed.md", "docs/triggers.md", "docs/widget.md", "docs/operator-guide.md"} {
+	for _, document := range []string{"README.md", "docs/tutorial.md", "docs/api-guide.md", "docs/embed.md", "docs/triggers.md", "docs/widget.md", "docs/operator-guide.md"} {
 		ran, skipped := 0, 0
 		shell := newShell(t, dir, env)
 		for _, b := range shellBlocks(t, document) {
@@ -327,7 +327,7 @@ func TestAPasteThatFails(t *testing.T) {
 // why.
 func TestTheGuidesShellIsHarmless(t *testing.T) {
 	t.Parallel()
-	for _, document := range []string{"README.md", "docs/api-guide.md", "docs/embed.md", "docs/triggers.md", "docs/widget.md", "docs/operator-guide.md", "docs/scaling.md", "docs/webhooks.md"} {
+	for _, document := range []string{"README.md", "docs/tutorial.md", "docs/api-guide.md", "docs/embed.md", "docs/triggers.md", "docs/widget.md", "docs/operator-guide.md", "docs/scaling.md", "docs/webhooks.md"} {
 		for _, b := range shellBlocks(t, document) {
 			for _, word := range []string{"pkill", "killall"} {
 				if strings.Contains(b.text, word) {
