@@ -6,7 +6,7 @@
 // and one goroutine. A lane takes what is queued and writes it in one transaction: the
 // fence of the own process first, then one bulk statement per kind of row, then COMMIT.
 // All rows of a Commit are written or none. After a slow flush of some but not many
-// commits a lane rests for milliseconds, so that the next one has more (docs/adr/0032).
+// commits a lane rests for milliseconds, so that the next one has more (docs/adr/0025).
 //
 // Owner of what: the lane's goroutine owns its connection and the commits it has
 // taken; Start begins and Stop waits for them. A *Commit belongs to the writer
