@@ -19,11 +19,9 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// The README is short, and documents link only to files that exist.
-func TestDocumentsLinkToFiles(t *testing.T) {
-	if n := len(strings.Fields(read(t, "README.md"))); n > 1200 {
-		t.Errorf("README.md has %d words, more than 1,200", n)
-	}
+// documents returns the paths of the README and of all other documents.
+func documents(t *testing.T) []string {
+	t.Helper()
 	paths := []string{"README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/adr/*.md", "bench/*.md", "deploy/*.md"} {
 		found, err := filepath.Glob(pattern)
@@ -32,9 +30,17 @@ func TestDocumentsLinkToFiles(t *testing.T) {
 		}
 		paths = append(paths, found...)
 	}
+	return paths
+}
+
+// The README is short, and documents link only to files that exist.
+func TestDocumentsLinkToFiles(t *testing.T) {
+	if n := len(strings.Fields(read(t, "README.md"))); n > 1200 {
+		t.Errorf("README.md has %d words, more than 1,200", n)
+	}
 	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)\s]*)?\)`)
 	checked := 0
-	for _, path := range paths {
+	for _, path := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
 			checked++
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
@@ -79,6 +85,21 @@ func TestCommentsNameDecisionsThatExist(t *testing.T) {
 				if !strings.Contains(index, fmt.Sprintf("\n| %s | [", n)) {
 					t.Errorf("%s names decision %s, which has no file in docs/adr", f.path, n)
 				}
+			}
+		}
+	}
+}
+
+// Documents name the caller, the node or the row. These words hide it, or have a
+// shorter common form.
+func TestDocumentsArePlain(t *testing.T) {
+	riddle := regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|whomever|whom|whosever|is to be|comes to be|under way)\b`)
+	code := regexp.MustCompile("(?s)```.*?\n```|`[^`\n]*`")
+	for _, path := range documents(t) {
+		text := code.ReplaceAllStringFunc(read(t, path), func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+		for i, line := range strings.Split(text, "\n") {
+			if m := riddle.FindString(line); m != "" {
+				t.Errorf("%s:%d says %q: name what is meant", path, i+1, m)
 			}
 		}
 	}
