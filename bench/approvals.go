@@ -144,7 +144,7 @@ func benchApprovals(ctx context.Context, b *bed) error {
 	if err := b.gated(ctx, tools); err != nil {
 		return err
 	}
-	const n, commits = 300, 3
+	const n, commits = 300, 4
 	const pace = 20 * time.Millisecond
 	approvals, err := b.waiting(ctx, 0, n)
 	if err != nil {

@@ -45,6 +45,9 @@ type Context interface {
 	// an asker, and after the first call, it does nothing. An asker that was not
 	// answered when Receive returns gets nil.
 	Reply(v any)
+	// Later takes the message m, which is being received, out of Receive: its asker is
+	// answered when it is resumed, and not when Receive returns.
+	Later(m any) *Later
 	// Stop ends the activation after this message. Later messages go to the
 	// next activation.
 	Stop()
@@ -62,6 +65,37 @@ func (r Ref) Send(m any) bool { return r.a.post(own{m}) }
 
 // own is a message to one activation and to none that comes after it.
 type own struct{ msg any }
+
+// Later is a message whose Receive goes on once something else is known.
+type Later struct {
+	a   *activation
+	to  Address
+	msg any      // as it came
+	cur *request // nil: nobody asked
+}
+
+// Resume makes the activation receive m with the asker of the message, or without one
+// where the asker has left. An activation that has ended meanwhile hands the message
+// itself on to the next one. Resume is called once, from any goroutine.
+func (l *Later) Resume(m any) {
+	if !l.a.post(resumed{l, m}) {
+		l.a.node.deliver(l.to, l.message())
+	}
+}
+
+// message is what the next activation gets.
+func (l *Later) message() any {
+	if l.cur != nil {
+		return l.cur
+	}
+	return l.msg
+}
+
+// resumed is the message by which a Later goes on.
+type resumed struct {
+	of  *Later
+	msg any
+}
 
 // addressed is a message in a mailbox that several addresses share.
 type addressed struct {
@@ -154,6 +188,12 @@ func (a *activation) Node() *Node     { return a.node }
 func (a *activation) Ref() Ref        { return Ref{a} }
 func (a *activation) Stop()           { a.PostSystemMessage(&actor.Stop{}) }
 
+func (a *activation) Later(m any) *Later {
+	l := &Later{a: a, to: a.Self(), msg: m, cur: a.cur}
+	a.cur = nil
+	return l
+}
+
 // leave is the system message that ends an activation which keeps nothing.
 type leave struct{}
 
@@ -206,6 +246,14 @@ func (a *activation) Receive(c actor.Context) {
 		a.Reply(nil)
 	case own:
 		a.receive(m.msg)
+	case resumed:
+		if r := m.of.cur; r != nil && r.left() {
+			r.lapse()
+		} else {
+			a.cur = r
+		}
+		a.receive(m.msg)
+		a.Reply(nil)
 	default:
 		a.receive(m)
 	}
@@ -368,6 +416,13 @@ func (a *activation) close() {
 	a.batch, a.in, a.system = nil, nil, nil
 	a.mu.Unlock()
 	a.depth.Add(int64(-len(left)))
+	for i, m := range left {
+		if r, ok := m.(resumed); ok {
+			if left[i] = r.of.message(); r.of.to != a.addr {
+				left[i] = &addressed{r.of.to, left[i]}
+			}
+		}
+	}
 	left = slices.DeleteFunc(left, func(m any) bool {
 		_, m = a.unwrap(m)
 		switch m := m.(type) {

@@ -14,9 +14,9 @@ import (
 
 // Store reads an approval's row.
 type Store interface {
-	// Approval is the row with the status of its run, nil where there is none in
-	// the tenant named, and the run itself, as it stood at the same moment.
-	Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*engine.Approval, *engine.Run, error)
+	// Approval is the row with the status of its run; nil where there is none in the
+	// tenant named.
+	Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*engine.Approval, error)
 }
 
 // Vault opens the arguments that were frozen and seals those that replace them.

@@ -3,9 +3,7 @@ package approval
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,20 +17,14 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 )
 
-// Config is what approvals need. Everything but Join, Hears and Log is required.
+// Config is what approvals need. Everything but Hears and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
 	Tell  Teller
-	// Join, where set, has the run that waits commit the last decision it waits for
-	// in one with what it does by it. run is its row as it was read with the
-	// approval's, rows are what the decision makes durable, edited and shown the
-	// arguments to call where the decision is an edit. Not joined and no error:
-	// nothing was written, and nothing will be. The errors are those of package
-	// journal.
-	Join func(ctx context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (joined bool, err error)
 	// Seal seals an answer for the table idempotency (store.SealAnswer).
 	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
 	// Hears reports whether the tenant has an endpoint that may hear of something; it
@@ -45,8 +37,7 @@ type Config struct {
 // at its approvals.
 const resumeAfter = time.Second
 
-// pointDecided lies between a decision that was committed alone and its run's
-// hearing of it.
+// pointDecided lies between the commit of a decision and the message to its run.
 var pointDecided = failpoint.Declare("approval.decided")
 
 // bySystem is who expires and escalates, for the audit log.
@@ -62,7 +53,7 @@ func New(cfg Config) durable.Kind[State] {
 		Machine: Machine{},
 		Load:    k.load,
 		Rows:    k.rows,
-		Commit:  k.commit,
+		Read:    k.read,
 		After:   k.after,
 		// Not at all in memory: the run writes this row too, and a decision about a
 		// timer alone leaves the row's version as it is.
@@ -71,7 +62,7 @@ func New(cfg Config) durable.Kind[State] {
 }
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
-	r, run, err := k.cfg.Store.Approval(ctx, a.Tenant, id.ApprovalID{UUID: a.ID})
+	r, err := k.cfg.Store.Approval(ctx, a.Tenant, id.ApprovalID{UUID: a.ID})
 	if err != nil {
 		return durable.Loaded[State]{}, err
 	}
@@ -83,25 +74,15 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		return durable.Loaded[State]{}, err
 	}
 	s := State{
-		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, Risk: r.Risk, Waiting: run.Status == lifecycle.RunWaitingApproval,
+		Tenant: a.Tenant, ID: id.ApprovalID{UUID: a.ID}, Run: r.Run, Tool: r.Tool, Risk: r.Risk, Waiting: r.RunStatus == lifecycle.RunWaitingApproval,
 		Status: r.Status, Assignee: r.Assignee, Escalate: r.Escalate, Required: r.Required, SoFar: r.SoFar, Ledger: ledger,
 		Decision: r.Decision, Feedback: r.Feedback, ExpiresAt: r.ExpiresAt, EscalateAt: r.EscalateAt, EscalatedAt: r.EscalatedAt,
 		DecidedAt: r.DecidedAt, Shown: r.Shown, Schema: r.Schema, Digest: r.Digest,
 	}
 	if s.Status == lifecycle.ApprovalPending {
 		s.Frozen = k.frozen(&s, r)
-		if s.Waiting && waitsFor(run, s.ID) {
-			s.Row = run
-		}
 	}
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
-}
-
-// waitsFor reports whether a run waits for this approval alone.
-func waitsFor(run *engine.Run, approval id.ApprovalID) bool {
-	return !slices.ContainsFunc(run.Open, func(s engine.OpenStep) bool {
-		return s.Asked != nil && s.Asked.ID != approval && !s.Asked.Status.Terminal()
-	})
 }
 
 // frozen opens the arguments. Where they do not open the approval can still be
@@ -163,42 +144,20 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 // ends reports whether a decision is the one that ends the approval.
 func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Status.Terminal() }
 
-// commit has the run commit the decision that it waits for, or commits it alone,
-// and the run hears of it then. Where it is not known whether the run has, there is
-// no second way: the row says so to whoever asks again.
-func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], m any, rows *journal.Commit) error {
-	s := &d.Next
-	if run, waits := prev.State.Row.(*engine.Run); waits && k.cfg.Join != nil && ends(&prev.State, s) {
-		var shown json.RawMessage
-		if s.Edited != nil {
-			shown = s.Ledger[len(s.Ledger)-1].EditedArgs
+// read answers a question of the machine.
+func (k *kind) read(ctx context.Context, _ cluster.Address, question any) (any, error) {
+	switch q := question.(type) {
+	case CheckArgs:
+		err := tool.Check(ctx, q.Schema, q.Args)
+		switch {
+		case err == nil:
+			return ArgsChecked{}, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		}
-		switch joined, err := k.cfg.Join(ctx, run, rows, s.Edited, shown); {
-		case errors.Is(err, journal.ErrReplay):
-			return k.repeated(ctx, a, m, err)
-		case err != nil:
-			k.tell(s) // the run looks what became of it
-			return err
-		case joined:
-			d.Facts = append(d.Facts, Joined{})
-			return nil
-		}
+		return ArgsChecked{Reason: err.Error()}, nil
 	}
-	return k.repeated(ctx, a, m, w.Do(ctx, rows))
-}
-
-// repeated tells a decision that came twice from another one under the same
-// Idempotency-Key: it was its first coming that used the key while this one was
-// decided on an older row. The row moved on, and answers it.
-func (k *kind) repeated(ctx context.Context, a cluster.Address, m any, err error) error {
-	order, ok := m.(msg.Decide)
-	if !ok || !errors.Is(err, journal.ErrReplay) {
-		return err
-	}
-	if l, failed := k.load(ctx, a); failed == nil && l.State.taken(order) > 0 {
-		return fmt.Errorf("%w: the decision was taken before", journal.ErrConflict)
-	}
-	return err
+	panic(fmt.Sprintf("approval: unknown question %T", question))
 }
 
 func (s *State) timer(name string) journal.TimerKey {
@@ -251,8 +210,8 @@ func encode(v any) json.RawMessage {
 }
 
 // after tells the run at once what its timer would tell it a second later.
-func (k *kind) after(_ cluster.Address, prev, next State, d durable.Decision[State]) {
-	if ends(&prev, &next) && !slices.Contains(d.Facts, any(Joined{})) {
+func (k *kind) after(_ cluster.Address, prev, next State, _ durable.Decision[State]) {
+	if ends(&prev, &next) {
 		failpoint.Hit(pointDecided)
 		k.tell(&next)
 	}

@@ -43,9 +43,7 @@ type world struct {
 	pool   *pgxpool.Pool
 	tenant id.TenantID
 	vault  *vault.Vault
-	// join is what runs do when they are asked to commit a decision; nil: nobody asks.
-	join func(ctx context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error)
-	deaf bool // nobody hears of anything
+	deaf   bool // nobody hears of anything
 }
 
 func newWorld(t testing.TB) *world {
@@ -137,7 +135,7 @@ func (w *world) node(j durable.Writer, e *ears, change func(k *durable.Kind[Stat
 
 func (w *world) startNode(j durable.Writer, e *ears, change func(k *durable.Kind[State])) *cluster.Node {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Join: w.join, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop()})
+	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop()})
 	if change != nil {
 		change(&k)
 	}
@@ -340,67 +338,38 @@ func TestADecisionIsCommittedWithAllThatBelongsToIt(t *testing.T) {
 	w.is("0", `SELECT count(*)::text FROM approvals WHERE concat(decisions, args) LIKE '%s3cret%' OR position('s3cret'::bytea IN edited) > 0`)
 }
 
-// asked is a run that was asked to commit a decision.
-type asked struct {
-	run           *engine.Run
-	rows          *journal.Commit
-	edited, shown string
-}
-
-// A decision that ends the approval is the run's to commit, as far as it can.
-func TestTheRunIsAskedToCommit(t *testing.T) {
+// What a decision's commit ends with, and whether the run is told.
+func TestWhatADecisionEndsWith(t *testing.T) {
 	w := newWorld(t)
+	j := w.writer()
 	var (
 		mu    sync.Mutex
-		calls []asked
-		reply func(rows *journal.Commit) (bool, error)
+		write func(c *journal.Commit) error
 	)
-	w.join = func(_ context.Context, run *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
+	e := &ears{}
+	n := w.node(writerFunc(func(_ context.Context, c *journal.Commit) error {
 		mu.Lock()
 		defer mu.Unlock()
-		calls = append(calls, asked{run, rows, string(edited), string(shown)})
-		return reply(rows)
-	}
-	j := w.writer()
-	e := &ears{}
-	n := w.node(j, e, nil)
+		return write(c)
+	}), e, nil)
 	told := func(g gate) int { e.mu.Lock(); defer e.mu.Unlock(); return e.runs[g.run.UUID] }
-	second := func(g gate) { // a call that waits beside it
-		step, a := id.ApprovalID{UUID: id.New(g.run.Shard())}, g.a
-		w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 1, 'tool', 'a.b', 'waiting', 3, now())`, w.tenant, g.run)
-		w.exec(`UPDATE runs SET steps = 2 WHERE id = $1`, g.run)
-		w.exec(`INSERT INTO approvals (tenant_id, id, run_id, step_idx, agent_id, risk, assignee_role, required_approvals, tool, args, schema, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at)
-			SELECT tenant_id, $2, run_id, 1, agent_id, risk, assignee_role, 1, tool, args, schema, frozen, digest, policy, on_timeout, expires_at, created_at, updated_at FROM approvals WHERE id = $1`, a, step)
-	}
-	write := func(rows *journal.Commit) (bool, error) { // as a run does: with other rows
-		if err := j.Do(context.Background(), rows); err != nil {
-			return false, err
-		}
-		return true, nil
-	}
-	decline := func(*journal.Commit) (bool, error) { return false, nil }
+	written := func(c *journal.Commit) error { return j.Do(context.Background(), c) }
 	for _, c := range []struct {
 		name   string
 		change func(g gate)
 		m      any
-		reply  func(rows *journal.Commit) (bool, error)
-		asked  int
+		write  func(c *journal.Commit) error
 		status string
 		told   int
 		fails  bool
 	}{
-		{"it joins", nil, vote("a", approve), write, 1, "approved|2", 0, false},
-		{"an edit joins", nil, vote("a", edit), write, 1, "edited|2", 0, false},
-		{"an expiry joins", func(g gate) { w.exec(`UPDATE approvals SET expires_at = now() WHERE id = $1`, g.a) }, durable.TimerDue{Name: msg.TimerExpire}, write, 1, "expired|2", 0, false},
-		{"declined", nil, vote("a", approve), decline, 1, "approved|2", 1, false},
-		{"one more is needed", func(g gate) { w.exec(`UPDATE approvals SET required_approvals = 2 WHERE id = $1`, g.a) }, vote("a", approve), decline, 0, "pending|2", 0, false},
-		{"the run waits for another one", second, vote("a", approve), decline, 0, "approved|2", 1, false},
-		{"nobody knows", nil, vote("a", approve), func(*journal.Commit) (bool, error) { return false, journal.ErrUnsettled }, 1, "pending|1", 1, true},
-		{"nobody knows, and it was written", nil, vote("a", approve), func(rows *journal.Commit) (bool, error) {
-			_, err := write(rows)
-			return false, errors.Join(err, journal.ErrUnsettled)
-		}, 1, "approved|2", 1, true},
-		{"the key was used", nil, vote("a", approve), func(*journal.Commit) (bool, error) { return false, journal.ErrReplay }, 1, "pending|1", 0, true},
+		{"an approval", nil, vote("a", approve), written, "approved|2", 1, false},
+		{"an edit", nil, vote("a", edit), written, "edited|2", 1, false},
+		{"an expiry", func(g gate) { w.exec(`UPDATE approvals SET expires_at = now() WHERE id = $1`, g.a) }, durable.TimerDue{Name: msg.TimerExpire}, written, "expired|2", 1, false},
+		{"one more is needed", func(g gate) { w.exec(`UPDATE approvals SET required_approvals = 2 WHERE id = $1`, g.a) }, vote("a", approve), written, "pending|2", 0, false},
+		{"nobody knows", nil, vote("a", approve), func(*journal.Commit) error { return journal.ErrUnsettled }, "pending|1", 0, true},
+		{"nobody knows, and it was written", nil, vote("a", approve), func(c *journal.Commit) error { return errors.Join(written(c), journal.ErrUnsettled) }, "approved|2", 0, true},
+		{"the key was used", nil, vote("a", approve), func(*journal.Commit) error { return journal.ErrReplay }, "pending|1", 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := w.open(nil)
@@ -408,7 +377,7 @@ func TestTheRunIsAskedToCommit(t *testing.T) {
 				c.change(g)
 			}
 			mu.Lock()
-			calls, reply = nil, c.reply
+			write = c.write
 			mu.Unlock()
 			if got, err := g.ask(n, c.m); (err != nil) != c.fails {
 				t.Fatal(got, err)
@@ -420,27 +389,70 @@ func TestTheRunIsAskedToCommit(t *testing.T) {
 			if told(g) != c.told {
 				t.Errorf("told %d times, want %d", told(g), c.told)
 			}
-			if !strings.HasPrefix(c.status, "pending") && g.timers() != "run look" { // these rows were not a run's
+			if !strings.HasPrefix(c.status, "pending") && g.timers() != "run look" { // the run's, until it has looked
 				t.Errorf("timers %s", g.timers())
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if len(calls) != c.asked {
-				t.Fatalf("asked %d times, want %d", len(calls), c.asked)
-			}
-			for _, x := range calls {
-				if x.run.Version != 2 || len(x.run.Open) != 1 || x.run.Open[0].Asked.ID != g.a || x.rows.Approval.Run != g.run || len(x.rows.Audit) != 1 || x.rows.Tenant != w.tenant {
-					t.Errorf("asked with %+v", x)
-				}
-				args, show := "", ""
-				if m, ok := c.m.(msg.Decide); ok && m.Action == edit {
-					args, show = `{"order":8,"token":"s3cret","idempotency_key":"k1"}`, `{"order":8,"token":"[redacted]"}`
-				}
-				if x.edited != args || x.shown != show {
-					t.Errorf("asked to call with %s, shown as %s", x.edited, x.shown)
-				}
-			}
 		})
+	}
+}
+
+type writerFunc func(context.Context, *journal.Commit) error
+
+func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }
+
+// The check of edited arguments keeps nothing else of the approval waiting: another person
+// decides meanwhile, and the edit is told so.
+func TestADecisionDuringACheck(t *testing.T) {
+	w := newWorld(t)
+	checking, checked := make(chan struct{}), make(chan struct{})
+	n := w.node(w.writer(), &ears{}, func(k *durable.Kind[State]) {
+		read := k.Read
+		k.Read = func(ctx context.Context, a cluster.Address, q any) (any, error) {
+			close(checking)
+			<-checked
+			return read(ctx, a, q)
+		}
+	})
+	g := w.open(nil)
+	edited := make(chan error, 1)
+	go func() {
+		_, err := g.ask(n, vote("a", edit))
+		edited <- err
+	}()
+	<-checking
+	if got, err := g.ask(n, vote("b", reject)); err != nil || got != any(msg.Decided{Status: lifecycle.ApprovalRejected}) {
+		t.Fatalf("while the edit is checked: %v, %v", got, err)
+	}
+	close(checked)
+	if err := <-edited; !isCode(err, problem.CodeAlreadyDecided) {
+		t.Errorf("the edit: %v", err)
+	}
+	if got := g.row(`a.status, a.version`); got != "rejected|2" {
+		t.Error(got)
+	}
+}
+
+// An asker that leaves ends the check of what it has edited, and nothing is decided.
+func TestAnAskerLeavesDuringACheck(t *testing.T) {
+	w := newWorld(t)
+	checking := make(chan struct{})
+	n := w.node(w.writer(), &ears{}, func(k *durable.Kind[State]) {
+		k.Read = func(ctx context.Context, _ cluster.Address, _ any) (any, error) {
+			close(checking)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	g := w.open(nil)
+	ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer leave()
+	if got, err := n.Ask(ctx, g.address(), vote("a", edit)); err == nil {
+		t.Fatal(got)
+	}
+	<-checking
+	until(t, "the activation ends", func() bool { return !n.Active(g.address()) })
+	if got := g.row(`a.status, a.version`); got != "pending|1" {
+		t.Error(got)
 	}
 }
 
@@ -934,7 +946,7 @@ func TestCrashLaw(t *testing.T) {
 			}
 		}
 		kill()
-		r, _, err := engine.New(w.pool).Approval(context.Background(), w.tenant, g.a)
+		r, err := engine.New(w.pool).Approval(context.Background(), w.tenant, g.a)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -28,7 +29,9 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	now = now.UTC().Truncate(time.Microsecond) // as the database keeps it
 	switch m := m.(type) {
 	case msg.Decide:
-		return decide(s, m, now)
+		return decide(s, m, nil, now)
+	case durable.Answered:
+		return decide(s, m.Msg.(msg.Decide), &m, now)
 	case durable.TimerDue:
 		return due(s, m.Name, now), nil
 	case durable.Refused:
@@ -40,10 +43,11 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 // Owed is nothing: see doc.go, Loss.
 func (Machine) Owed(State) []durable.Effect { return nil }
 
-// decide takes a person's decision. What is wrong with it is looked for in the
-// order of issue and specification: who may not decide learns nothing else. A
-// decision that was taken before is answered as then, whatever came since.
-func decide(s State, m msg.Decide, now time.Time) (decision, error) {
+// decide takes a person's decision. Its faults are looked for in the order of the
+// specification: a principal who may not decide learns nothing else. A decision that
+// was taken before is answered as then, whatever came since. An edit is decided once
+// its arguments are checked: known is the answer to that question, if there is one.
+func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (decision, error) {
 	if n := s.taken(m); n > 0 {
 		if n == len(s.Ledger) && s.Decision == m.Action { // it decided
 			return decision{Next: s, Reply: msg.Decided{Status: s.Status, ApprovalsSoFar: s.SoFar}}, nil
@@ -83,6 +87,13 @@ func decide(s State, m msg.Decide, now time.Time) (decision, error) {
 		args, err := s.edited(m.EditedArgs)
 		if err != nil {
 			return decision{}, err
+		}
+		valid, checked := answer(known, args)
+		switch {
+		case !checked:
+			return decision{Question: CheckArgs{Schema: s.Schema, Args: args}}, nil
+		case valid.Reason != "":
+			return decision{}, problem.New(problem.CodeInvalidArgs, valid.Reason)
 		}
 		// What was sent is shown, not what it stands for: a value that was masked
 		// stays masked, whatever its key.
@@ -178,8 +189,21 @@ func check(m msg.Decide) error {
 	return nil
 }
 
-// edited are the arguments that given stands for: where it says [redacted] the
-// frozen value stays, idempotency_key always does, and the tool's schema holds.
+// answer is what the check of args came to; not ok where known is not about them.
+func answer(known *durable.Answered, args json.RawMessage) (valid ArgsChecked, ok bool) {
+	if known == nil {
+		return ArgsChecked{}, false
+	}
+	q, ok := known.Question.(CheckArgs)
+	if !ok || !bytes.Equal(q.Args, args) {
+		return ArgsChecked{}, false
+	}
+	valid, ok = known.Answer.(ArgsChecked)
+	return valid, ok
+}
+
+// edited returns the arguments that given stands for: where it says [redacted] the
+// frozen value stays, and idempotency_key always does.
 func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
 	if s.Frozen == nil { // what kept them is damaged, or its key is gone
 		return nil, problem.New(problem.CodeInvalidArgs, "The arguments of this call cannot be read any more, so that they cannot be edited: decide with reject or respond.")
@@ -188,11 +212,7 @@ func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
 	}
-	args = tool.KeepKey(args, s.Frozen)
-	if err := tool.CheckNow(s.Schema, args); err != nil {
-		return nil, problem.New(problem.CodeInvalidArgs, err.Error())
-	}
-	return args, nil
+	return tool.KeepKey(args, s.Frozen), nil
 }
 
 func already(detail string) *problem.Error { return problem.New(problem.CodeAlreadyDecided, detail) }

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"agentsvc/actors/durable"
+	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -63,7 +65,7 @@ func play(t testing.TB, s State, says ...said) (State, []decision, error) {
 	t.Helper()
 	var ds []decision
 	for _, say := range says {
-		d, err := Machine{}.Decide(s, say.m, t0.Add(say.at))
+		d, err := decideOn(s, say.m, t0.Add(say.at))
 		if err != nil {
 			return s, ds, err
 		}
@@ -272,7 +274,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := pending(row.of)
-			d, err := Machine{}.Decide(s, row.m, t0)
+			d, err := decideOn(s, row.m, t0)
 			var p *problem.Error
 			if !errors.As(err, &p) || p.Code != row.code {
 				t.Fatalf("%+v, %v, want %s", d, err, row.code)
@@ -282,7 +284,7 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Machine{}).Decide(pending(nil), durable.Refused{Msg: vote("a", approve)}, t0); !errors.Is(err, problem.New(problem.CodeInternal, "")) {
+	if _, err := decideOn(pending(nil), durable.Refused{Msg: vote("a", approve)}, t0); !errors.Is(err, problem.New(problem.CodeInternal, "")) {
 		t.Errorf("refused by storage: %v", err)
 	}
 }
@@ -347,19 +349,19 @@ func TestADecisionThatComesAgain(t *testing.T) {
 				s = row.then(t, s)
 			}
 			s = reload(s)
-			d, err := Machine{}.Decide(s, row.m, t0.Add(2*time.Minute))
+			d, err := decideOn(s, row.m, t0.Add(2*time.Minute))
 			if err != nil || d.Changed || d.Reply != any(row.want) || !reflect.DeepEqual(d.Next, s) {
 				t.Errorf("again: %+v, %v", d, err)
 			}
 			stranger := row.m
 			stranger.Principal = "z"
 			stranger.Role = lifecycle.RoleMember
-			if _, err := (Machine{}).Decide(s, stranger, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeForbidden, "")) {
+			if _, err := decideOn(s, stranger, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeForbidden, "")) {
 				t.Errorf("somebody else's with this operation: %v", err)
 			}
 			other := row.m
 			other.Op, other.Role = newOp(), lifecycle.RoleOwner
-			if _, err := (Machine{}).Decide(s, other, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeAlreadyDecided, "")) {
+			if _, err := decideOn(s, other, t0.Add(2*time.Minute)); !errors.Is(err, problem.New(problem.CodeAlreadyDecided, "")) {
 				t.Errorf("another decision of the same person: %v", err)
 			}
 		})
@@ -382,7 +384,7 @@ func TestWhoDecides(t *testing.T) {
 			"admin": {Role: lifecycle.RoleAdmin}, "owner": {Role: lifecycle.RoleOwner},
 		} {
 			m.Principal, m.Action = who, approve
-			_, err := Machine{}.Decide(pending(func(s *State) { s.Assignee = row.assignee }), m, t0)
+			_, err := decideOn(pending(func(s *State) { s.Assignee = row.assignee }), m, t0)
 			if may := strings.Contains(" "+row.may+" ", " "+who+" "); may != (err == nil) {
 				t.Errorf("%s on what %s decides: %v", who, row.assignee, err)
 			}
@@ -496,7 +498,7 @@ func TestLaws(t *testing.T) {
 					continue
 				}
 				i := rapid.IntRange(0, len(taken)-1).Draw(t, "again")
-				d, err := Machine{}.Decide(s, taken[i], now)
+				d, err := decideOn(s, taken[i], now)
 				if err != nil || d.Changed || d.Reply != answers[i] || !reflect.DeepEqual(d.Next, s) {
 					t.Fatalf("the decision of %s came to %+v, and again to %+v, %v", taken[i].Principal, answers[i], d, err)
 				}
@@ -513,7 +515,7 @@ func TestLaws(t *testing.T) {
 			}
 			before, copied := s, s
 			copied.Ledger = slices.Clone(s.Ledger)
-			d, err := Machine{}.Decide(s, m, now)
+			d, err := decideOn(s, m, now)
 			if !reflect.DeepEqual(before, copied) {
 				t.Fatalf("%T mutated the state", m)
 			}
@@ -598,11 +600,11 @@ func TestKeysOfAnOldLedgerCountOnce(t *testing.T) {
 	s := pending(nil)
 	s.Required, s.SoFar = 3, 2
 	s.Ledger = []Entry{{Principal: "apikey:a", Action: approve, At: t0}, {Principal: "apikey:b", Action: approve, At: t0}}
-	d, err := Machine{}.Decide(s, vote("user:c", approve), t0)
+	d, err := decideOn(s, vote("user:c", approve), t0)
 	if err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalPending, ApprovalsSoFar: 2}) {
 		t.Fatalf("%+v, %v", d.Reply, err)
 	}
-	d, err = Machine{}.Decide(d.Next, vote("user:d", approve), t0)
+	d, err = decideOn(d.Next, vote("user:d", approve), t0)
 	if err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 3}) {
 		t.Fatalf("%+v, %v", d.Reply, err)
 	}
@@ -612,7 +614,20 @@ func TestKeysOfAnOldLedgerCountOnce(t *testing.T) {
 	last.Op = newOp()
 	s.Required, s.SoFar, s.Status, s.Decision = 2, 2, lifecycle.ApprovalApproved, approve
 	s.Ledger = []Entry{{Principal: "apikey:a", Action: approve, At: t0}, {Op: last.Op, Principal: "apikey:b", Action: approve, At: t0}}
-	if d, err := (Machine{}).Decide(s, last, t0); err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 2}) {
+	if d, err := decideOn(s, last, t0); err != nil || d.Reply != any(msg.Decided{Status: lifecycle.ApprovalApproved, ApprovalsSoFar: 2}) {
 		t.Errorf("%+v, %v", d.Reply, err)
 	}
+}
+
+// decideOn is Decide, and again with the answer where it asks for the check of arguments.
+func decideOn(s State, m any, now time.Time) (decision, error) {
+	d, err := Machine{}.Decide(s, m, now)
+	if err != nil || d.Question == nil {
+		return d, err
+	}
+	answer, err := (&kind{}).read(context.Background(), cluster.Address{}, d.Question)
+	if err != nil {
+		return decision{}, err
+	}
+	return Machine{}.Decide(s, durable.Answered{Msg: m, Question: d.Question, Answer: answer}, now)
 }

@@ -1,9 +1,19 @@
 package approval
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // What I accept is in package msg, Decide, and in package durable, TimerDue. I
-// reply msg.Decided and tell my run msg.ApprovalsDecided, unless it knows.
+// reply msg.Decided and tell my run msg.ApprovalsDecided.
+
+// CheckArgs asks whether edited arguments fit the tool's schema; ArgsChecked answers.
+// A schema may be expensive to check against, so that is not done in a decision.
+type (
+	CheckArgs   struct{ Schema, Args json.RawMessage }
+	ArgsChecked struct{ Reason string } // why they do not fit; empty: they do
+)
 
 // Facts: what becomes true with a commit.
 type (
@@ -20,7 +30,4 @@ type (
 	}
 	// Disarmed deletes a timer that has nothing to do any more.
 	Disarmed struct{ Name string }
-	// Joined says that the run has committed the decision with what it does by it:
-	// it need not be told. It is no fact of a decision, but of its commit.
-	Joined struct{}
 )

@@ -18,9 +18,6 @@ type State struct {
 	Risk   lifecycle.Risk
 	// Waiting says that the run waits for its approvals.
 	Waiting bool
-	// Row is the run as it was read, where it waits for this approval and for no
-	// other one; else nil. It is passed on as it is.
-	Row any
 
 	Status   lifecycle.ApprovalStatus
 	Assignee lifecycle.Role

@@ -14,6 +14,15 @@
 //	   |                                    |
 //	   +--- idle, done, moved, no storage --+
 //
+// Question: a machine that needs to know more returns a question. The host reads the
+// answer outside of the mailbox, within the asker's deadline, and the machine decides
+// again with it; other messages may have been decided in between. An activation does
+// not leave memory for idleness while a question is open; where it ends all the same,
+// the next one decides on the message from the start.
+//
+// Memory: a decision without rows (Kind.Rows returns nil) changes what the activation
+// remembers. It is not committed, and the next activation does not know it.
+//
 // Claim: an activation decides Activated{Epoch} first, with the row's epoch plus
 // one. What that changes is committed, and the commit claims the epoch. Where it
 // changes nothing nothing is claimed, and the next commit carries the claim. Two
@@ -25,9 +34,8 @@
 // after a pause, behind others.
 //
 // Limits: Receive waits for its own load and its own commit, each at most
-// Config.CommitTimeout, and for nothing else (a kind's Commit may let another
-// actor write what it commits); effects run in goroutines bound to
-// the activation, at most Config.MaxEffects at a time and kind; further ones
+// Config.CommitTimeout, and for nothing else; effects and the reads of questions run in
+// goroutines bound to the activation, at most Config.MaxEffects at a time and kind; further ones
 // wait in a queue that the machines' Owed bounds.
 //
 // Loss: a message that was not replied to may or may not have been decided;
@@ -35,6 +43,7 @@
 // gets where nothing could be committed:
 //
 //	journal.ErrConflict     cluster.ErrMoved: nothing happened, Ask sends again
+//	journal.ErrExists       what the machine replies to Repeated: it happened before
 //	journal.ErrReplay       as it is: nothing happened, the first answer stands
 //	journal.ErrRefused      what the machine decides on Refused, else an internal error
 //	journal.ErrUnavailable  UNAVAILABLE: nothing happened

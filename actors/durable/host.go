@@ -32,6 +32,10 @@ type Host[S any] struct {
 	bell bool // an idle check is on its way
 	born bool // counted in metrics
 
+	reads  int             // questions under way
+	life   context.Context // of the questions; nil before the first
+	ending context.CancelFunc
+
 	held   atomic.Bool              // row is this activation's: from is not nowhere
 	used   time.Time                // of the last message
 	owed   map[string]*performed[S] // what the committed state owes, by key
@@ -93,8 +97,9 @@ var errOld = errors.New("durable: the row is not what the message says")
 // incoming is the message being received, and what to do when it cannot be.
 type incoming struct {
 	msg    any
-	n      int  // times it could not be committed before
-	result bool // of an effect: not repeated, the effect is
+	n      int       // times it could not be committed before
+	result bool      // of an effect: not repeated, the effect is
+	answer *Answered // with the answer to the machine's question on it; nil: it has had none
 }
 
 // Receive takes one message through decide, commit, act.
@@ -115,6 +120,19 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		in.msg, in.result = t.msg, true
 	case again:
 		in.msg, in.n = t.msg, t.n
+	case answered:
+		h.reads--
+		if in = t.in; t.asked && !c.HasSender() { // the asker has left
+			h.leaveIfIdle(c, h.k.cfg.Now())
+			h.busy = false
+			return
+		}
+		if t.err != nil {
+			h.unread(c, in, t.err)
+			h.leaveIfIdle(c, h.k.cfg.Now())
+			h.busy = false
+			return
+		}
 	}
 	if !h.born {
 		h.born, h.ref = true, c.Ref()
@@ -124,7 +142,7 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 	// Looked at once for each message: what this one begins is performed, whatever
 	// happens to the shard meanwhile.
 	h.goes = h.k.Finishes != nil && h.k.node.Leaves(h.addr)
-	if err := h.run(c, in, in.n == 0); errors.Is(err, errOld) {
+	if err := h.run(c, in, in.n == 0 && in.answer == nil); errors.Is(err, errOld) {
 		h.drop()
 		if err := h.run(c, in, false); err != nil {
 			h.fail(c, in, err)
@@ -164,6 +182,9 @@ func (h *Host[S]) Stopped() {
 	if h.cancel != nil {
 		h.cancel()
 	}
+	if h.ending != nil {
+		h.ending()
+	}
 	if h.born {
 		h.k.metrics.activations.Dec()
 	}
@@ -182,7 +203,7 @@ func (h *Host[S]) run(c cluster.Context, in incoming, trust bool) error {
 		}
 		unproven = h.from == seeded
 	}
-	changed, err := h.turn(c, in.msg, true)
+	changed, err := h.turn(c, in, true)
 	if err == nil && (changed || unproven) {
 		h.act()
 	}
@@ -218,7 +239,7 @@ func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 	if h.goes { // whoever owns the shard next takes up what was begun
 		return nil
 	}
-	if _, err := h.turn(c, Activated{Epoch: h.row.Guard.SetEpoch}, false); err != nil {
+	if _, err := h.turn(c, incoming{msg: Activated{Epoch: h.row.Guard.SetEpoch}}, false); err != nil {
 		return err
 	}
 	if h.from == known {
@@ -247,16 +268,16 @@ type loadError struct{ error }
 
 func (e loadError) Unwrap() error { return e.error }
 
-// turn decides on m, commits what it changes, and only then replies and
+// turn decides on a message, commits what it changes, and only then replies and
 // publishes. answer is false for what nobody asked. A machine that says no, or
 // nothing new, is no error of a turn.
-func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err error) {
-	now := h.k.cfg.Now()
+func (h *Host[S]) turn(c cluster.Context, in incoming, answer bool) (changed bool, err error) {
+	now, m := h.k.cfg.Now(), in.msg
 	given := m
-	if h.goes {
-		given = Leaving{Msg: m}
+	if in.answer != nil {
+		given = *in.answer
 	}
-	d, err := h.k.Machine.Decide(h.row.State, given, now)
+	d, err := h.decide(given, now)
 	if err != nil {
 		h.k.metrics.decided("refused")
 		if answer {
@@ -266,6 +287,14 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		}
 		return false, nil
 	}
+	if d.Question != nil {
+		if !answer || in.result {
+			panic(fmt.Sprintf("durable: the machine has a question on %T", m))
+		}
+		h.k.metrics.decided("asked")
+		h.ask(c, in, d.Question)
+		return false, nil
+	}
 	if !d.Changed {
 		h.k.metrics.decided("unchanged")
 		if answer {
@@ -273,7 +302,8 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		}
 		return false, nil
 	}
-	switch err := h.commit(c, m, &d, now); {
+	w := h.rows(c, m, d, now)
+	switch err := h.commit(w); {
 	case err == nil:
 	case errors.Is(err, journal.ErrWithdrawn) && answer && c.HasSender() && h.from != seeded:
 		// Nothing was sent: the row is as it was, and only this message came too late.
@@ -285,18 +315,26 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 		c.Reply(err)
 		return false, nil
 	case errors.Is(err, journal.ErrConflict) && h.from != known,
+		errors.Is(err, journal.ErrExists) && h.from != known,
 		errors.Is(err, journal.ErrRefused) && h.from == starting && !h.none: // most likely the row is there
 		return false, fmt.Errorf("%w: %w", errOld, err)
+	case errors.Is(err, journal.ErrExists):
+		return false, h.repeated(c, m, err, now)
 	case errors.Is(err, journal.ErrRefused):
-		if d, err = h.refused(c, m, err, now); err != nil {
+		if d, w, err = h.refused(c, m, err, now); err != nil {
 			return false, err
 		}
 	default:
 		return false, err
 	}
-	h.k.metrics.decided("committed")
 	prev := h.row.State
-	h.adopt(d)
+	if w == nil {
+		h.k.metrics.decided("remembered")
+		h.row.State = d.Next
+	} else {
+		h.k.metrics.decided("committed")
+		h.adopt(d)
+	}
 	failpoint.Hit(pointBeforeReply)
 	if answer {
 		c.Reply(d.Reply)
@@ -308,6 +346,28 @@ func (h *Host[S]) turn(c cluster.Context, m any, answer bool) (changed bool, err
 	return true, nil
 }
 
+// decide gives the machine a message.
+func (h *Host[S]) decide(m any, now time.Time) (Decision[S], error) {
+	if h.goes {
+		m = Leaving{Msg: m}
+	}
+	return h.k.Machine.Decide(h.row.State, m, now)
+}
+
+// repeated replies to a message that was carried out before what was replied then.
+func (h *Host[S]) repeated(c cluster.Context, m any, cause error, now time.Time) error {
+	d, err := h.decide(Repeated{Msg: m}, now)
+	switch {
+	case err != nil:
+		return refusal{err}
+	case d.Changed || d.Question != nil:
+		return refusal{fmt.Errorf("decide on a repeated %T: %w", m, cause)}
+	}
+	h.k.metrics.decided("repeated")
+	c.Reply(d.Reply)
+	return nil
+}
+
 // refusal is what is left when the machine cannot do without refused rows.
 type refusal struct{ error }
 
@@ -315,34 +375,42 @@ func (e refusal) Unwrap() error { return e.error }
 
 // refused tells the machine once that the rows of its decision on m are not to
 // be had, and commits what it decides instead.
-func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) (Decision[S], error) {
+func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) (Decision[S], *journal.Commit, error) {
 	h.log(h.k.cfg.Log.Warn()).Err(cause).Type("msg", m).Msg("rows refused, machine is told")
 	msg := Refused{Msg: m, Cause: cause.Error()}
 	d, err := h.k.Machine.Decide(h.row.State, msg, now)
 	if err != nil {
-		return d, refusal{err}
+		return d, nil, refusal{err}
 	}
 	if !d.Changed {
-		return d, refusal{cause}
+		return d, nil, refusal{cause}
 	}
-	if err = h.commit(c, msg, &d, now); errors.Is(err, journal.ErrRefused) {
-		return d, refusal{err}
+	w := h.rows(c, msg, d, now)
+	if err = h.commit(w); errors.Is(err, journal.ErrRefused) {
+		err = refusal{err}
 	}
-	return d, err
+	return d, w, err
 }
 
-// commit makes d durable. Not even a drain cuts it short: an outcome that is
-// known is worth the wait. New work that cannot be written before the asker's deadline is
-// not sent.
-func (h *Host[S]) commit(c cluster.Context, m any, d *Decision[S], now time.Time) error {
+// rows are the rows of a decision; nil: it has none. New work that cannot be written
+// before the asker's deadline is not sent.
+func (h *Host[S]) rows(c cluster.Context, m any, d Decision[S], now time.Time) *journal.Commit {
 	op := id.OpID{UUID: id.New(h.addr.Shard())}
-	w := h.k.Rows(h.addr, h.row, *d, m, op, now)
-	w.Op, w.Tenant, w.Shard, w.Until = op, h.addr.Tenant, h.addr.Shard(), c.Deadline()
+	w := h.k.Rows(h.addr, h.row, d, m, op, now)
+	if w != nil {
+		w.Op, w.Tenant, w.Shard, w.Until = op, h.addr.Tenant, h.addr.Shard(), c.Deadline()
+	}
+	return w
+}
+
+// commit makes w durable. Not even a drain cuts it short: an outcome that is
+// known is worth the wait.
+func (h *Host[S]) commit(w *journal.Commit) error {
+	if w == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
 	defer cancel()
-	if h.k.Commit != nil {
-		return h.k.Commit(ctx, h.k.writer, h.addr, h.row, d, m, w)
-	}
 	return h.k.writer.Do(ctx, w)
 }
 
@@ -395,7 +463,7 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 			h.repeat(Wake{}, in.n)
 		}
 		return
-	case errors.Is(err, journal.ErrConflict):
+	case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrExists):
 		h.k.metrics.decided("conflict")
 		h.k.metrics.conflicts.Inc()
 		c.Reply(ErrMoved)
@@ -534,6 +602,9 @@ func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
 		return
 	}
 	if len(h.owed) > 0 {
+		return
+	}
+	if h.reads > 0 && !h.goes { // looked at again with the answer
 		return
 	}
 	rest := h.k.Idle - now.Sub(h.used)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,13 +206,21 @@ func TestTheAskersDeadlineReachesTheWriter(t *testing.T) {
 	m.put(a, ledger{Orders: []order{}})
 	got := make(chan time.Time, 1)
 	k := toyKind(m, newWorld())
-	k.Commit = func(ctx context.Context, w Writer, _ cluster.Address, _ Loaded[ledger], _ *Decision[ledger], msg any, c *journal.Commit) error {
+	var adds sync.Map // the commits of orders
+	rows := k.Rows
+	k.Rows = func(a cluster.Address, prev Loaded[ledger], d Decision[ledger], msg any, op id.OpID, now time.Time) *journal.Commit {
+		c := rows(a, prev, d, msg, op, now)
 		if _, ok := msg.(add); ok {
+			adds.Store(c, true)
+		}
+		return c
+	}
+	n := node(t, host(k, writerFunc(func(ctx context.Context, c *journal.Commit) error {
+		if _, ok := adds.Load(c); ok {
 			got <- c.Until
 		}
-		return w.Do(ctx, c)
-	}
-	n := node(t, host(k, m, Config{}))
+		return m.Do(ctx, c)
+	}), Config{}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := n.Ask(ctx, a, add{ID: "x", N: 1}); err != nil {
@@ -239,56 +246,178 @@ func TestTheAskersDeadlineReachesTheWriter(t *testing.T) {
 	}
 }
 
-// A kind's own way to commit stands in the place of the writer: for every commit,
-// with what the writer would have got, and with what the writer would have said.
-func TestACommitOfTheKindsOwn(t *testing.T) {
+// A machine's question is answered outside of the mailbox: the actor goes on meanwhile, and
+// the message is decided on with the answer, by its asker's deadline.
+func TestAQuestionIsReadOutsideOfTheMailbox(t *testing.T) {
 	m, a := newMemory(), address()
 	m.put(a, ledger{Orders: []order{}})
-	type mark struct{}
-	var (
-		mu    sync.Mutex
-		fault error
-		seen  []any
-		after []any
-	)
+	asked, answer := make(chan any, 8), make(chan any)
 	k := toyKind(m, newWorld())
-	k.Commit = func(ctx context.Context, w Writer, at cluster.Address, prev Loaded[ledger], d *Decision[ledger], msg any, c *journal.Commit) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, ok := ctx.Deadline(); !ok || at != a || c.Op.IsZero() || c.Tenant != a.Tenant || c.Shard != a.Shard() || prev.Guard.SetEpoch != prev.Guard.Epoch+1 && prev.Guard.SetEpoch != prev.Guard.Epoch {
-			t.Errorf("%v %+v %+v", at, c, prev.Guard)
+	k.Read = func(ctx context.Context, at cluster.Address, q any) (any, error) {
+		if _, ok := ctx.Deadline(); !ok || at != a {
+			t.Errorf("%v without a deadline", at)
 		}
-		if seen = append(seen, msg); fault != nil {
-			return fault
+		asked <- q
+		select {
+		case v := <-answer:
+			if err, ok := v.(error); ok {
+				return nil, err
+			}
+			if v == any("panic") {
+				panic("the test says so")
+			}
+			return v, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		d.Facts = append(d.Facts, mark{})
-		return w.Do(ctx, c)
-	}
-	k.After = func(_ cluster.Address, _, _ ledger, d Decision[ledger]) {
-		mu.Lock()
-		defer mu.Unlock()
-		after = append(after, d.Facts...)
 	}
 	n := node(t, host(k, m, Config{}))
-	if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(1) {
+	type result struct {
+		v   any
+		err error
+	}
+	begin := func(ctx context.Context, id string) chan result {
+		done := make(chan result, 1)
+		go func() {
+			v, err := n.Ask(ctx, a, priced{ID: id})
+			done <- result{v, err}
+		}()
+		if q := <-asked; q != any(price{id}) {
+			t.Errorf("asked %v", q)
+		}
+		return done
+	}
+	first := begin(t.Context(), "x")
+	if got := ask(t, n, a, add{ID: "y", N: 1}); got != total(1) { // while the question is open
 		t.Fatal(got)
 	}
-	eventually(t, "what it added is there afterwards", func() bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(after, any(mark{})) })
-	for _, row := range []struct{ fault, want error }{
-		{journal.ErrReplay, journal.ErrReplay},
-		{journal.ErrUnsettled, problem.New(problem.CodeUnavailable, "")},
+	answer <- int64(5)
+	if got := <-first; got.err != nil || got.v != any(total(6)) {
+		t.Fatalf("%+v", got)
+	}
+	for name, row := range map[string]struct {
+		answer any
+		want   error
+	}{
+		"a refusal":  {problem.Invalid("id", "unknown"), problem.New(problem.CodeValidation, "")},
+		"no storage": {errors.New("down"), problem.New(problem.CodeUnavailable, "")},
+		"a panic":    {"panic", problem.New(problem.CodeUnavailable, "")},
 	} {
-		mu.Lock()
-		fault = row.fault
-		mu.Unlock()
-		if _, err := n.Ask(t.Context(), a, add{ID: "y", N: 1}); !errors.Is(err, row.want) {
-			t.Errorf("%v: %v", row.fault, err)
+		done := begin(t.Context(), name)
+		answer <- row.answer
+		if got := <-done; !errors.Is(got.err, row.want) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if _, s := m.row(a); s.Count != 1 || !slices.Contains(seen, any(add{ID: "y", N: 1})) {
-		t.Errorf("counted %d, seen %v", s.Count, seen)
+	ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer leave()
+	if got := <-begin(ctx, "late"); got.err == nil {
+		t.Errorf("after the asker's deadline: %+v", got)
+	}
+	if _, s := m.row(a); s.Count != 6 {
+		t.Errorf("counted %d", s.Count)
+	}
+	// What was told is decided on as well, also after an answer that could not be had.
+	n.Tell(a, priced{ID: "told"})
+	<-asked
+	answer <- errors.New("down")
+	if q := <-asked; q != any(price{"told"}) {
+		t.Errorf("asked %v", q)
+	}
+	answer <- int64(4)
+	eventually(t, "the told message counts", func() bool { _, s := m.row(a); return s.Count == 10 })
+}
+
+// An activation that ends while a question is open hands the message to the next one, which
+// asks anew.
+func TestAQuestionOutlivesItsActivation(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	asked, answer := make(chan struct{}), make(chan int64, 1)
+	k := toyKind(m, newWorld())
+	k.Read = func(ctx context.Context, _ cluster.Address, _ any) (any, error) {
+		asked <- struct{}{}
+		select {
+		case v := <-answer:
+			return v, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	n := node(t, host(k, m, Config{}))
+	done := make(chan error, 1)
+	go func() {
+		v, err := n.Ask(t.Context(), a, priced{ID: "x"})
+		if err == nil && v != any(total(7)) {
+			err = fmt.Errorf("replied %v", v)
+		}
+		done <- err
+	}()
+	<-asked
+	if _, err := n.Ask(t.Context(), a, boom{}); !errors.Is(err, cluster.ErrPanicked) {
+		t.Fatal(err)
+	}
+	<-asked
+	answer <- 7
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A decision without rows is remembered, and nothing is written; the next swap is of the
+// row as it is.
+func TestWhatIsOnlyRemembered(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Count: 2, Orders: []order{{ID: "x", N: 2, Status: "sent"}}})
+	k := toyKind(m, newWorld())
+	k.Idle = time.Minute
+	rows := k.Rows
+	k.Rows = func(a cluster.Address, prev Loaded[ledger], d Decision[ledger], msg any, op id.OpID, now time.Time) *journal.Commit {
+		if _, ok := msg.(drops); ok {
+			return nil
+		}
+		return rows(a, prev, d, msg, op, now)
+	}
+	n := node(t, host(k, m, Config{}))
+	status := func() string { _, s := m.row(a); return s.Orders[0].Status }
+	if got := ask(t, n, a, drops{ID: "x"}); got != total(2) || status() != "sent" {
+		t.Fatal(got, status())
+	}
+	if got := ask(t, n, a, add{ID: "y", N: 1}); got != total(3) || status() != "failed" {
+		t.Fatal(got, status())
+	}
+}
+
+// An order whose entity another activation has made is answered as then.
+func TestARepeatedOrder(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Count: 3, Orders: []order{}})
+	m.fault = func() (error, bool) { return journal.ErrExists, false }
+	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
+	if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(3) {
+		t.Error(got)
+	}
+	m.put(a, ledger{Count: 4, Orders: []order{}})
+	if _, err := n.Ask(t.Context(), a, quirk{}); err == nil {
+		t.Error("a machine that changes something on a repeated order is answered")
+	}
+}
+
+// A used key is replied, and the activation goes on.
+func TestAUsedKeyIsReplied(t *testing.T) {
+	m, a := newMemory(), address()
+	m.put(a, ledger{Orders: []order{}})
+	k := toyKind(m, newWorld())
+	k.Idle = time.Minute
+	n := node(t, host(k, m, Config{}))
+	ask(t, n, a, add{ID: "x", N: 1})
+	m.fault = func() (error, bool) { return journal.ErrReplay, false }
+	if _, err := n.Ask(t.Context(), a, add{ID: "y", N: 1}); !errors.Is(err, journal.ErrReplay) {
+		t.Error(err)
+	}
+	m.fault = nil
+	if got := ask(t, n, a, add{ID: "z", N: 1}); got != total(2) || m.loads != 1 {
+		t.Error(got, m.loads)
 	}
 }
 

@@ -64,17 +64,15 @@ type Kind[S any] struct {
 	// time. Nothing decided, nothing created: the activation ends.
 	Create func(a cluster.Address, msg any) (S, bool)
 
-	// Rows makes the commit of a decision. The host sets Op, Tenant and Shard.
+	// Rows makes the commit of a decision; nil where the decision only changes what the
+	// activation remembers. The host sets Op, Tenant, Shard and Until. msg is the message
+	// that led to the decision, also where it was decided on by Answered.
 	Rows func(a cluster.Address, prev Loaded[S], d Decision[S], msg any, op id.OpID, now time.Time) *journal.Commit
 
-	// Commit, where set, makes the rows of the decision d on msg durable in the
-	// place of w.Do, which it may call. It returns nil once they are, whoever wrote
-	// them, else what w.Do would have returned; ctx ends it. Where it returns nil it
-	// may have added to d.Facts, for After, and set d.Reply and d.Next: what is
-	// replied, and what is held for the row from then on, as where msg turns out to
-	// have been carried out before. It runs inside Receive: whoever it waits for must
-	// never wait for an actor of this kind.
-	Commit func(ctx context.Context, w Writer, a cluster.Address, prev Loaded[S], d *Decision[S], msg any, c *journal.Commit) error
+	// Read, where the machine has questions, answers one. A *problem.Error is replied to
+	// the asker. Every other error counts as no storage. It runs outside of the mailbox;
+	// ctx ends with the message's deadline and with the activation.
+	Read func(ctx context.Context, a cluster.Address, question any) (any, error)
 
 	// After, where set, runs when a decision is durable: publish frames, tell
 	// others. It runs inside Receive and must not block. It may be skipped by a

@@ -19,9 +19,14 @@ type Machine[S any] interface {
 // Decision is everything that one message causes.
 type Decision[S any] struct {
 	Next    S
-	Changed bool  // false: nothing to commit
+	Changed bool  // false: nothing to commit, and nothing to remember
 	Facts   []any // what becomes true with the commit; the kind makes rows and frames of them
 	Reply   any   // sent only after the commit
+	// Question, unless nil, is what the machine has to know before it can decide. Nothing
+	// else of the decision counts. The host answers it by Kind.Read, outside of the mailbox
+	// and within the message's deadline, and gives the machine Answered. Only messages
+	// from outside may lead to questions.
+	Question any
 }
 
 // Effect is a plain value that describes I/O; its result comes back as a
@@ -39,6 +44,14 @@ type (
 		Msg   any
 		Cause string
 	}
+	// Answered is Msg with the answer to the question that the machine had on it. Other
+	// messages may have been decided since: a machine that has another question now
+	// returns that one.
+	Answered struct{ Msg, Question, Answer any }
+	// Repeated says that the decision on Msg inserts an entity that is there: another
+	// activation has carried Msg out before. The machine returns the reply of the first
+	// time, and changes nothing.
+	Repeated struct{ Msg any }
 	// TimerDue says that the named timer of this actor is due. The machine
 	// checks the time again.
 	TimerDue struct{ Name string }

@@ -44,6 +44,9 @@ type (
 	drops struct{ ID string }  // gives an order up; replies total
 	boom  struct{}             // panics
 	quirk struct{ Then error } // its rows are refused, then Then or failed orders
+	// priced adds an order of a price that the machine asks for.
+	priced struct{ ID string }
+	price  struct{ ID string }
 )
 
 type send struct{ ID string }
@@ -105,6 +108,19 @@ func (toy) Decide(s ledger, m any, _ time.Time) (Decision[ledger], error) {
 			m.Status = "begun"
 		}
 		return change(append(slices.Clone(s.Orders), order(m)), s.Count+m.N)
+	case priced:
+		return Decision[ledger]{Question: price(m)}, nil
+	case Answered:
+		p := m.Msg.(priced)
+		if m.Question != any(price(p)) {
+			return Decision[ledger]{}, fmt.Errorf("answered %v on %v", m.Question, p)
+		}
+		return change(append(slices.Clone(s.Orders), order{ID: p.ID, N: m.Answer.(int64), Status: "sent"}), s.Count+m.Answer.(int64))
+	case Repeated:
+		if _, ok := m.Msg.(add); ok {
+			return Decision[ledger]{Reply: total(s.Count)}, nil
+		}
+		return change(s.Orders, s.Count+1)
 	case sent:
 		return set(m.ID, "sent")
 	case EffectFailed:

@@ -306,44 +306,6 @@ func (c *change) look() bool {
 	return true
 }
 
-// join applies a decision to the approval that it is about, as it will be read
-// once it is committed, and goes on. It reports false, and has changed nothing,
-// where the run does not wait for this decision alone, where the approval is not
-// the one that was decided on, and where its expiry ends the run.
-func (c *change) join(j *joint) bool {
-	if c.s.Status != lifecycle.RunWaitingApproval {
-		return false
-	}
-	u, at := j.rows.Approval, -1
-	for i, k := range c.s.Calls {
-		a := k.Approval
-		switch {
-		case k.Status != lifecycle.StepWaiting || a == nil:
-		case a.Status == lifecycle.ApprovalPending && k.Plan.Approval != nil && *k.Plan.Approval == u.ID && a.Version == u.Version && a.Epoch == u.Epoch:
-			at = i
-		case !a.Status.Terminal(), a.endsRun():
-			return false
-		}
-	}
-	if at < 0 {
-		return false
-	}
-	a := *c.s.Calls[at].Approval
-	a.Status, a.Decision, a.Digest, a.Version, a.Epoch = u.Status, u.Decision, u.Digest, u.Version+1, u.SetEpoch
-	if u.Feedback != nil {
-		a.Feedback = *u.Feedback
-	}
-	if j.edited != nil {
-		a.Edited, a.Shown = j.edited, j.shown
-	}
-	if a.endsRun() {
-		return false
-	}
-	c.call(at).Approval = &a
-	c.goOn()
-	return true
-}
-
 // endsRun reports whether the approval has expired and takes its run along.
 func (a *Approval) endsRun() bool {
 	return a.Status == lifecycle.ApprovalExpired && a.OnTimeout == agent.TimeoutCancelRun

@@ -27,12 +27,11 @@
 // sealed in it before it is sent: the number of its tool.called is the receipt.
 // Gated calls have none until people have decided: when the ungated calls of the
 // turn have ended, one commit opens all approvals together and I wait. That
-// commit is the checkpoint, and waiting I owe nothing and am not in memory. The
-// last decision that I wait for I commit myself, for its approval: the commit of
-// run.resumed holds the decision and the receipts of what is called (Join). Any
-// other leaves me a timer in its own commit and tells me after it; I am then read
-// anew with my approvals, and go on once all are decided. The arguments must be
-// those that were approved, to the byte.
+// commit is the checkpoint, and waiting I owe nothing and am not in memory. A
+// decision that ends an approval sets a timer of mine in its commit and tells me after
+// it; I am then read anew with my approvals, and go on once all are decided: the commit
+// of run.resumed holds the receipts of the calls. The arguments must be those that were
+// approved, to the byte.
 //
 // After a crash the open step has no owner. A model's is abandoned and asked
 // again as a new one, in the commit that claims the run. A call is sent again

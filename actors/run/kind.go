@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -85,7 +84,6 @@ func New(cfg Config) durable.Kind[State] {
 		Seed:    k.seed,
 		Create:  k.create,
 		Rows:    k.rows,
-		Commit:  k.commit,
 		After:   k.after,
 		Perform: k.perform,
 		Idle:    idle,
@@ -170,16 +168,9 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// seed starts from what was just committed by its thread, or from what was just
-// read with an approval. The first run of a version reads all the same: its
-// manifest.
+// seed returns the run as its thread has just committed it. The first run of a version
+// reads all the same: its manifest.
 func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
-	if j, ok := m.(*joint); ok {
-		ctx, cancel := context.WithTimeout(context.Background(), createTimeout)
-		defer cancel()
-		l, err := k.read(ctx, a, j.row)
-		return l, err == nil
-	}
 	p, ok := m.(msg.Proceed)
 	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
 		return durable.Loaded[State]{}, false
@@ -234,7 +225,6 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		failpoint.Hit(pointBeforeResult)
 	}
 	calls := false
-	j, _ := m.(*joint)
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
 			w.Marks = append(w.Marks, journal.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
@@ -249,9 +239,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Asked:
 			k.asks(w, s, f, op, now)
 		case Resumed:
-			if j == nil || j.rows.Approval.ID != f.Approval { // the joint one's timer is not set
-				w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
-			}
+			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
 		case Looked:
 			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
 		case Withdrawn:
@@ -275,9 +263,6 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 			}
 		}
-	}
-	if j != nil {
-		j.add(w)
 	}
 	if calls && k.cfg.Tools != nil {
 		k.cfg.Tools.Prepare(turnOf(s))
@@ -305,29 +290,6 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 		fired.TargetKind, fired.TargetID, fired.Detail = "trigger", s.Origin.ID, json.RawMessage(`{"run_id":"`+s.ID.String()+`"}`)
 		w.Audit = append(w.Audit, fired)
 	}
-}
-
-// repeated tells an order that came twice from another one under the same
-// Idempotency-Key: it was its first coming that used the key while this one was
-// decided on an older row, or on none. The row moved on, and answers it.
-func (k *kind) repeated(ctx context.Context, a cluster.Address, m any, err error) error {
-	if !errors.Is(err, journal.ErrReplay) {
-		return err
-	}
-	r, failed := k.cfg.Store.Run(ctx, a.Tenant, id.RunID{UUID: a.ID})
-	if failed != nil || r == nil {
-		return err
-	}
-	switch m.(type) {
-	case msg.StartOne: // nobody else begins this run
-	case msg.CancelRun:
-		if !r.Status.Terminal() {
-			return err
-		}
-	default:
-		return err
-	}
-	return fmt.Errorf("%w: the order was carried out before", journal.ErrConflict)
 }
 
 func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {

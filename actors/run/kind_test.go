@@ -121,7 +121,7 @@ func (r *reads) Run(ctx context.Context, t id.TenantID, x id.RunID) (*engine.Run
 	r.count("run")
 	return r.Store.Run(ctx, t, x)
 }
-func (r *reads) Approval(ctx context.Context, t id.TenantID, a id.ApprovalID) (*engine.Approval, *engine.Run, error) {
+func (r *reads) Approval(ctx context.Context, t id.TenantID, a id.ApprovalID) (*engine.Approval, error) {
 	r.count("approval")
 	return r.Store.Approval(ctx, t, a)
 }
@@ -399,15 +399,14 @@ func (w *world) start() {
 		cfg.Tools = w.tools
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
-	join := run.Join(w.node)
-	durable.Register(w.node, w.writer, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: w.log,
-		Join: func(ctx context.Context, row *engine.Run, rows *journal.Commit, edited, shown json.RawMessage) (bool, error) {
-			if w.between != nil {
-				w.between()
-			}
-			return join(ctx, row, rows, edited, shown)
-		}}), durable.Config{})
-	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Turn: run.Kept{Turn: true}.Encode()}, durable.Config{})
+	between := writerFunc(func(ctx context.Context, c *journal.Commit) error { // what happens between a decision's read and its commit
+		if w.between != nil {
+			w.between()
+		}
+		return w.writer.Do(ctx, c)
+	})
+	durable.Register(w.node, between, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: w.log}), durable.Config{CommitTimeout: w.commit})
+	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Turn: run.Kept{Turn: true}.Encode(), Published: func(id.TenantID, id.AgentID) int { return w.version }}, durable.Config{})
 	if err := w.node.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -486,7 +485,7 @@ func (w *world) message(th id.ThreadID, content string) msg.Post {
 		w.t.Fatal(err)
 	}
 	return msg.Post{
-		Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())}, AgentID: w.agent, AgentVersion: w.version,
+		Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())},
 		Content: content, Input: input, Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}, By: msg.By{Actor: "apikey:" + w.key.String(), IP: "127.0.0.1"},
 	}
 }
@@ -1187,7 +1186,7 @@ func TestAPlaceForARunThatHasEnded(t *testing.T) {
 	w.restart()
 	reads := w.store.total()
 	w.node.Tell(w.address(msg.KindRun, p.Run.UUID), msg.Proceed{Accepted: &msg.Accepted{
-		Run: p.Run, AgentID: p.AgentID, AgentVersion: p.AgentVersion, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Turn: true}.Encode(),
+		Run: p.Run, AgentID: w.agent, AgentVersion: w.version, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Turn: true}.Encode(),
 	}})
 	w.eventually("the row is read and the place is free", func() bool {
 		w.slots.mu.Lock()
@@ -1531,3 +1530,7 @@ func BenchmarkMessage(b *testing.B) {
 		}
 	})
 }
+
+type writerFunc func(context.Context, *journal.Commit) error
+
+func (f writerFunc) Do(ctx context.Context, c *journal.Commit) error { return f(ctx, c) }

@@ -555,11 +555,9 @@ func (w *lawWorld) receive(m any) {
 	}
 }
 
-// again repeats a message whose commit came too late; of a decision that joins it
-// is for its approval to say.
+// again repeats a message whose commit came too late.
 func (w *lawWorld) again(m any) {
-	_, decision := m.(*joint)
-	if !w.moved || decision {
+	if !w.moved {
 		return
 	}
 	w.moved = false
@@ -607,8 +605,7 @@ func (w *lawWorld) turn(m any) bool {
 		return true
 	}
 	if _, refused := m.(durable.Refused); !refused && w.roll(0, 40, "refused") == 0 {
-		_, cancel := m.(msg.CancelRun)
-		if _, decision := m.(*joint); !cancel && !decision {
+		if _, cancel := m.(msg.CancelRun); !cancel {
 			w.seen["refused"]++
 			m = durable.Refused{Msg: m}
 			if d = w.decide(m); !d.Changed {
@@ -847,11 +844,10 @@ func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 	return a
 }
 
-// decides is a person, or time, deciding an approval, in one commit with the run
-// where it joins, else in a commit of its own. The run is told then, unless the
-// process dies first; the timer is there.
+// decides is a person, or time, deciding an approval in a commit of its own. The run is
+// told then, unless the process dies first; the timer is there.
 func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
-	next, j := *a, &joint{}
+	next := *a
 	next.decision = action
 	next.version++
 	switch action {
@@ -864,7 +860,6 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 			panic(err)
 		}
 		next.edited, next.digest = sealed, tool.Digest(editedArgs(a.step))
-		j.edited, j.shown = editedArgs(a.step), json.RawMessage(`{"shown":true}`)
 	case lifecycle.ActionReject:
 		next.status, next.feedback = lifecycle.ApprovalRejected, "no"
 	case lifecycle.ActionRespond:
@@ -874,23 +869,6 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	}
 	if w.plans[a.step].Handoff && next.status == lifecycle.ApprovalEdited { // keeps to what it is
 		next.status, next.decision, next.digest = lifecycle.ApprovalApproved, lifecycle.ActionApprove, tool.Digest(w.plans[a.step].Args)
-	}
-	if w.roll(0, 2, "joint") > 0 {
-		j.rows = &journal.Commit{Approval: &journal.ApprovalUpdate{ID: a.id, Run: theRun, Guard: journal.Guard{Version: a.version, SetEpoch: 1}, Status: next.status,
-			Decision: next.decision, Feedback: &next.feedback, Edited: next.edited, Digest: next.digest, DropTimers: []string{msg.TimerExpire, msg.TimerEscalate}}}
-		data := webhook.Decided{Approval: webhook.Approval{ApprovalID: a.id.String(), AssigneeRole: string(a.assignee), ExpiresAt: a.expires}, Status: string(next.status)}
-		j.rows.Events = []journal.Event{journal.NewEvent(0, webhook.ApprovalDecided, data, w.now)}
-		crashes := w.seen["crash"]
-		w.receive(j)
-		if a.status.Terminal() {
-			w.seen["joined"]++
-			w.seen[string(a.status)]++
-			return
-		}
-		if w.seen["crash"] > crashes {
-			return // and the decision with it
-		}
-		w.seen["declined"]++
 	}
 	*a = next
 	w.seen[string(a.status)]++
@@ -1086,7 +1064,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, want := range []string{"succeeded", "failed", "cancelled", "crash", "refused", "approved", "edited", "rejected", "responded", "expired",
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
-		"joined", "declined", "repeated", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
+		"repeated", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
 			t.Errorf("no history had %q: void (%v)", want, seen)
 		}
@@ -1215,11 +1193,6 @@ var mutants = []mutant{
 	{name: "forgets who speaks", loaded: func(s *State) { s.Handoffs = 0 }},
 	{name: "reports nothing", rows: func(c *journal.Commit) { c.Events = nil }},
 	{name: "reports twice", rows: func(c *journal.Commit) { c.Events = append(c.Events, c.Events...) }},
-	{name: "reports nothing of a decision that joins", rows: func(c *journal.Commit) {
-		if c.Approval != nil {
-			c.Events = c.Events[:len(c.Events)-1]
-		}
-	}},
 	{name: "bills nothing", rows: func(c *journal.Commit) { c.Usage = nil }},
 }
 

@@ -65,17 +65,10 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		}
 		c.cancel()
 		return c.decided(msg.Status{Run: s.ID, Status: c.s.Status}), nil
-	case *joint:
-		if leaving || !c.join(m) {
-			return decision{Next: s, Reply: declined}, nil
-		}
-		return c.decided(joined), nil
 	case durable.Refused:
 		switch m.Msg.(type) {
 		case msg.CancelRun:
 			return decision{}, problem.New(problem.CodeInternal, "")
-		case *joint: // whoever decided may have said what cannot be stored
-			return decision{}, errNotJoined
 		}
 		if s.Status.Terminal() {
 			return decision{Next: s}, nil

@@ -6,8 +6,12 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 )
+
+// opened is an approval as it was opened.
+func opened(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalPending, Version: 1} }
 
 // endings are the commits of a run that succeeds and of one that is cancelled while
 // it waits, for a tenant that has an endpoint, that has none, and where nobody asks.

@@ -19,8 +19,10 @@ type Store interface {
 	// Thread is the row with its first open runs and the runs of its newest
 	// messages, newest first; nil where there is none.
 	Thread(ctx context.Context, tenant id.TenantID, thread id.ThreadID, window int) (*engine.Thread, error)
-	// Run is a run's row, nil where there is none.
-	Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Run, error)
+	// Accepted reports whether the run is one of the thread.
+	Accepted(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (bool, error)
+	// Standing is how the messages and runs of the thread stand.
+	Standing(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (engine.Standing, error)
 	// Audited reports whether the audit log has the row, about that action on that
 	// target.
 	Audited(ctx context.Context, tenant id.TenantID, row id.AuditID, action string, target id.UUID) (bool, error)

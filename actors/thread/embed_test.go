@@ -16,6 +16,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
+	"agentsvc/transport/platform"
 )
 
 // A new embed thread is its row, its message, its run and what is audited, in one
@@ -38,8 +39,11 @@ func TestAThreadBeginsWithItsFirstMessage(t *testing.T) {
 	w.is("user:"+said.Message.String()+"@1 assistant@2", `SELECT string_agg(role || CASE role WHEN 'user' THEN ':' || id ELSE '' END || '@' || seq, ' ' ORDER BY seq) FROM messages WHERE thread_id = $1 AND run_id = $2`, said.Thread, said.Run)
 	w.is(lines("embed_key", w.key.String(), user.String(), "1"), `SELECT concat_ws(E'\n', origin_kind, origin_id, end_user_id, thread_seq) FROM runs WHERE id = $1`, said.Run)
 	w.is("message.create "+said.Message.String()+" thread.create "+said.Thread.String(), `SELECT string_agg(action || ' ' || target_id, ' ' ORDER BY action) FROM audit_log WHERE actor = $1`, w.visitor.CreatedBy)
+	const row = `SELECT concat_ws(' ', version, owner_epoch) FROM threads WHERE id = $1`
+	w.is("1 0", row, said.Thread) // that its run has ended is remembered, and not written
 	// The next one goes on in it.
 	next := w.say(n, &said.Thread, "/say Again.")
+	w.is("2 1", row, said.Thread)
 	if got := w.end(next.Run); got != "succeeded" {
 		t.Fatal(got)
 	}
@@ -62,13 +66,8 @@ func TestOnlyAPostBeginsAThread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, _ := w.start()
-	post := func(th id.ThreadID) msg.Post {
-		return msg.Post{Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
-			Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}}
-	}
-	ask := func(th id.ThreadID, m any) (any, error) {
-		return n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, m)
-	}
+	post := func(th id.ThreadID) msg.Post { return w.post(th, "/say hi") }
+	ask := func(th id.ThreadID, m any) (any, error) { return w.ask(n, th, m) }
 	th := id.ThreadID{UUID: id.New(5)}
 	for _, m := range []any{post(th), msg.DeleteThread{}, msg.RunEnded{Run: id.RunID{UUID: id.New(5)}}} {
 		if _, err := ask(th, m); !errors.Is(err, problem.NotFound("")) {
@@ -76,7 +75,7 @@ func TestOnlyAPostBeginsAThread(t *testing.T) {
 		}
 	}
 	first := post(th)
-	first.New = &msg.NewThread{CreatedBy: w.visitor.CreatedBy}
+	first.New = true
 	for range 2 { // it may come twice
 		if got, err := ask(th, first); err != nil || got != any(msg.Posted{Run: first.Run, Message: first.Message}) {
 			t.Fatal(got, err)
@@ -84,10 +83,12 @@ func TestOnlyAPostBeginsAThread(t *testing.T) {
 	}
 	w.end(first.Run)
 	for _, theirs := range []id.ThreadID{th, w.filled(1)} {
-		other := post(theirs)
-		other.New = &msg.NewThread{CreatedBy: "embed:vid:other"}
-		if _, err := ask(theirs, other); !errors.Is(err, problem.NotFound("")) {
-			t.Errorf("begun again: %v", err)
+		for _, who := range []*msg.Visitor{w.posts(), {Agent: w.visitor.Agent, CreatedBy: "embed:vid:other"}} {
+			other := post(theirs)
+			other.New, other.Visitor = true, who
+			if _, err := ask(theirs, other); !errors.Is(err, problem.NotFound("")) {
+				t.Errorf("begun again: %v", err)
+			}
 		}
 	}
 	w.is("2 1 "+w.visitor.CreatedBy, `SELECT count(DISTINCT m.id) || ' ' || count(DISTINCT r.id) || ' ' || max(t.created_by) FROM threads t JOIN messages m ON m.thread_id = t.id JOIN runs r ON r.thread_id = t.id WHERE t.id = $1`, th)
@@ -95,7 +96,7 @@ func TestOnlyAPostBeginsAThread(t *testing.T) {
 	o, _ := w.start()
 	both := id.ThreadID{UUID: id.New(5)}
 	twice := post(both)
-	twice.New = &msg.NewThread{CreatedBy: w.visitor.CreatedBy}
+	twice.New = true
 	var wg sync.WaitGroup
 	for _, n := range []*node{n, o} {
 		wg.Go(func() {
@@ -334,9 +335,72 @@ func TestAForeignThread(t *testing.T) {
 	// The tenant's back end may, under the same rules.
 	s := w.saying(&th, "/say x")
 	s.Visitor = nil
+	w.models.hold()
 	said, err := n.Say(t.Context(), w.caller(), s)
 	w.must(err)
+	_, err = n.Say(t.Context(), w.caller(), s)
+	if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != said.Run.String() {
+		t.Errorf("%v, of run %s", err, run)
+	}
+	w.models.release()
 	w.end(said.Run)
+	full := w.filled(199)
+	s.Thread = &full
+	_, err = n.Say(t.Context(), w.caller(), s)
+	if code, _ := refused(err); code != problem.CodeEmbedThreadFull {
+		t.Error(err)
+	}
+	// A thread of the platform is no visitor's, and takes as many as come.
+	theirs := w.ofPlatform()
+	s = w.saying(&theirs, "/say x")
+	if _, err := n.Say(t.Context(), w.caller(), s); !errors.Is(err, problem.NotFound("")) || err.Error() != unknown.Error() {
+		t.Errorf("of the platform: %v", err)
+	}
+	s.Visitor = nil
+	w.models.hold()
+	for range 3 {
+		said, err = n.Say(t.Context(), w.caller(), s)
+		w.must(err)
+	}
+	w.models.release()
+	w.end(said.Run)
+}
+
+// An agent without a published version answers nobody, which is said after what is in
+// the way in the thread; once it has one, it answers.
+func TestAnAgentThatDoesNotSpeak(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, _ := w.start()
+	in, full, theirs := w.filled(2), w.filled(199), w.ofPlatform()
+	w.exec(`UPDATE agents SET published_version = NULL WHERE id = $1`, w.visitor.Agent)
+	for name, c := range map[string]struct {
+		to   *id.ThreadID
+		who  *store.Visitor
+		code problem.Code
+	}{
+		"a first message":             {nil, &w.visitor, problem.CodeAgentNotPublished},
+		"in a thread":                 {&in, &w.visitor, problem.CodeAgentNotPublished},
+		"in a thread of the platform": {&theirs, nil, problem.CodeAgentNotPublished},
+		"in a thread that is full":    {&full, &w.visitor, problem.CodeEmbedThreadFull},
+		"in another visitor's":        {&in, &store.Visitor{Agent: w.visitor.Agent, CreatedBy: "embed:vid:other"}, problem.CodeNotFound},
+	} {
+		s := w.saying(c.to, "/say x")
+		s.Visitor = c.who
+		_, err := n.Say(t.Context(), w.caller(), s)
+		if code, _ := refused(err); code != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.is("3 0", `SELECT count(*) || ' ' || (SELECT count(*) FROM runs WHERE finished_at IS NULL) FROM threads`)
+	w.exec(`UPDATE agents SET published_version = 1 WHERE id = $1`, w.visitor.Agent)
+	n.ForgetAgent(w.tenant, w.visitor.Agent)
+	first := w.say(n, nil, "/say x") // by a node that does not remember the version
+	w.end(first.Run)
+	n.ForgetAgent(w.tenant, w.visitor.Agent)
+	next := w.say(n, &first.Thread, "/say x")
+	w.end(next.Run)
+	w.is("1 1", `SELECT string_agg(agent_version::text, ' ') FROM runs WHERE thread_id = $1`, first.Thread)
 }
 
 // An activation that has lost its thread does not decide on what comes to it by what it
@@ -356,71 +420,235 @@ func TestAnOldActivation(t *testing.T) {
 	w.is("14", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 }
 
-// A node that does not know of Behind is not told that its message was accepted.
-func TestAPostThatSaysNotBehindWhat(t *testing.T) {
+// The swap of the row refuses an old activation; a message that the other activation
+// has accepted is answered as the first time, and one that nobody has is accepted.
+func TestARepeatToAnOldActivation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n, stop := w.start()
-	th := w.filled(2)
-	post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
-		Origin: msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.key}, By: msg.By{Actor: "apikey:x"}}
-	_, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post)
-	if code, _ := refused(err); code != problem.CodeUnavailable {
-		t.Error(err)
+	a, _ := w.start()
+	b, _ := w.start()
+	for name, th := range map[string]id.ThreadID{"of the embed API": w.filled(1), "of the platform": w.ofPlatform()} {
+		t.Run(name, func(t *testing.T) {
+			post := func(text string) msg.Post {
+				p := w.post(th, text)
+				if name == "of the platform" {
+					p.Visitor = nil
+				}
+				return p
+			}
+			first, second, third := post("/fail one"), post("/fail two"), post("/fail three")
+			w.posted(a, th, first) // a has the thread
+			w.end(first.Run)
+			w.posted(b, th, second) // b has it, and a does not know
+			w.end(second.Run)
+			w.posted(a, th, second)
+			w.posted(a, th, first)
+			w.is("3", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+			w.posted(b, th, third)
+			w.end(third.Run)
+			fourth := post("/fail four")
+			w.posted(a, th, fourth) // nobody has accepted it
+			w.end(fourth.Run)
+			for _, n := range []*node{a, b} {
+				for _, p := range []msg.Post{first, second, third, fourth} {
+					w.posted(n, th, p)
+				}
+			}
+			w.is("5 5", `SELECT count(*) || ' ' || (SELECT count(*) FROM runs WHERE thread_id = $1) FROM messages WHERE thread_id = $1`, th)
+			// Nor does it accept what the other one's deletion has ended.
+			late := post("/fail late")
+			if got, err := w.ask(b, th, msg.DeleteThread{}); err != nil || got != any(msg.Done{}) {
+				t.Fatal(got, err)
+			}
+			if _, err := w.ask(a, th, late); !errors.Is(err, problem.NotFound("")) {
+				t.Error(err)
+			}
+			w.posted(a, th, first)
+		})
 	}
-	stop()
-	w.is("2", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 }
 
 // A message that comes again is answered as the first time however long ago it was, and
-// whoever was first since.
+// whoever was first since: under another operation than the first time, by an activation
+// that remembers others only, and by one that has read the thread. It is accepted once.
 func TestAPostOfLongAgoComesAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, _ := w.start()
-	th := w.filled(1)
-	behind := id.RunID{UUID: w.newest(th)}
-	var posts []msg.Post
-	for range 66 { // more than are remembered; each fails, and leaves one message
-		post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/fail x", Input: []byte(`{"text":"/fail x"}`),
-			Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}, Behind: behind}
-		if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post); err != nil || got != any(msg.Posted{Run: post.Run, Message: post.Message}) {
-			t.Fatal(got, err)
-		}
-		posts, behind = append(posts, post), post.Run
+	o, _ := w.start()
+	begun := id.ThreadID{UUID: id.New(3)}
+	const count = `SELECT count(*) || ' ' || (SELECT count(*) FROM runs WHERE thread_id = $1) || ' ' || (SELECT next_seq FROM threads WHERE id = $1) FROM messages WHERE thread_id = $1`
+	for name, c := range map[string]struct {
+		th        id.ThreadID
+		inTurn    bool
+		had, next int // messages, and the place of the first
+		runs      int
+	}{
+		"of the embed API": {begun, true, 0, 1, 0},
+		"of the platform":  {w.ofPlatform(), false, 1, 1001, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var posts []msg.Post
+			for i := range 66 { // more than are remembered; each fails, and leaves one message
+				p := w.post(c.th, "/fail x")
+				if c.inTurn {
+					p.New = i == 0
+				} else {
+					p.Visitor = nil
+				}
+				if i == 0 {
+					p.Idempotency = &msg.Idempotency{Digest: [32]byte{1, byte(len(name))}, Status: 202, Response: []byte("{}")}
+				}
+				w.posted(n, c.th, p)
+				if posts = append(posts, p); c.inTurn {
+					w.end(p.Run)
+				}
+			}
+			w.end(posts[65].Run)
+			want := fmt.Sprintf("%d %d %d", c.had+66, c.runs+66, c.next+2*66)
+			w.is(want, count, c.th)
+			for _, node := range []*node{n, o} {
+				for _, p := range slices.Concat(posts[:2], posts[64:]) {
+					for range 2 {
+						w.posted(node, c.th, p)
+					}
+				}
+				w.is(want, count, c.th)
+			}
+			// What is remembered is not spoilt: the next one has its place.
+			late := w.post(c.th, "/fail x")
+			if !c.inTurn {
+				late.Visitor = nil
+			}
+			w.posted(n, c.th, late)
+			w.end(late.Run)
+			w.is(fmt.Sprintf("%d %d %d", c.had+67, c.runs+67, c.next+2*67), count, c.th)
+		})
 	}
-	for _, post := range slices.Concat(posts[:2], posts[64:]) {
-		if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, post); err != nil || got != any(msg.Posted{Run: post.Run, Message: post.Message}) {
-			t.Error(got, err)
-		}
-	}
-	late := posts[0]
-	late.Run, late.Message = id.RunID{UUID: id.New(3)}, id.MessageID{UUID: id.New(3)}
-	if got, err := n.Ask(t.Context(), msg.KindThread, w.tenant, th.UUID, late); err != nil || got != any(msg.Posted{Newest: behind}) {
-		t.Error(got, err)
-	}
-	w.is("67", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
-	w.end(behind)
 }
 
-// What a sender saw and what the thread has differ for a moment only.
-func TestWhoIsOvertakenLooksAgain(t *testing.T) {
+// Orders that come again after the deletion are answered as the first time, however long
+// ago it was; others are NOT_FOUND.
+func TestOrdersThatComeAgainAfterTheDeletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, _ := w.start()
-	th := w.filled(2)
-	var first atomic.Bool
-	between := &meddling{node: n, before: func() {
-		if first.CompareAndSwap(false, true) { // somebody is accepted, and answered, in between
-			w.end(w.say(n, &th, "/say first").Run)
+	o, _ := w.start()
+	th := w.ofPlatform()
+	var posts []msg.Post
+	for range 66 {
+		p := w.post(th, "/fail x")
+		p.Visitor = nil
+		w.posted(n, th, p)
+		posts = append(posts, p)
+	}
+	w.end(posts[65].Run)
+	deletion := msg.DeleteThread{Op: id.OpID{UUID: id.New(th.Shard())}, By: msg.By{Actor: "apikey:x"}}
+	for _, node := range []*node{n, n, o, n} {
+		if got, err := w.ask(node, th, deletion); err != nil || got != any(msg.Done{}) {
+			t.Fatal(got, err)
 		}
-	}}
-	said, err := between.platform(w).Say(t.Context(), w.caller(), w.saying(&th, "/say second"))
-	w.must(err)
-	w.end(said.Run)
-	w.is("6", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
-	if between.asked.Load() != 2 {
-		t.Errorf("asked %d times", between.asked.Load())
+		for _, p := range slices.Concat(posts[:2], posts[64:]) {
+			w.posted(node, th, p)
+		}
+		for name, m := range map[string]any{
+			"another deletion":            msg.DeleteThread{Op: id.OpID{UUID: id.New(th.Shard())}},
+			"a deletion without a name":   msg.DeleteThread{},
+			"a post":                      w.post(th, "/say x"),
+			"a post that begins a thread": func() msg.Post { p := w.post(th, "/say x"); p.New = true; return p }(),
+		} {
+			if _, err := w.ask(node, th, m); !errors.Is(err, problem.NotFound("")) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	w.is("0 1 67", `SELECT (SELECT count(*) FROM messages WHERE thread_id = $1) || ' ' || count(*) || ' ' || (SELECT count(*) FROM runs WHERE thread_id = $1)
+		FROM audit_log WHERE action = 'thread.delete' AND target_id = $1`, th)
+}
+
+// Two messages that were both admitted, as the thread stood when each looked, are not
+// both accepted: the one that is second looks again, and finds the run of the first.
+func TestTwoPostsThatSawTheSame(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprintf("over %d activations", nodes), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var over []*node
+			var looked atomic.Int64
+			var both sync.WaitGroup // have looked
+			both.Add(2)
+			w.stood = func(id.RunID) {
+				if looked.Add(1) <= 2 {
+					both.Done()
+					both.Wait()
+				}
+			}
+			for range nodes {
+				n, _ := w.start()
+				over = append(over, n)
+			}
+			th := w.filled(2)
+			w.models.hold()
+			var posts sync.WaitGroup
+			said, errs := make([]*platform.Said, 2), make([]error, 2)
+			for i := range 2 {
+				posts.Go(func() {
+					said[i], errs[i] = over[i%nodes].Say(context.Background(), w.caller(), w.saying(&th, "/say x"))
+				})
+			}
+			posts.Wait()
+			first := slices.Index(errs, nil)
+			if first < 0 {
+				t.Fatal(errs)
+			}
+			if code, run := refused(errs[1-first]); code != problem.CodeEmbedRunInFlight || run != said[first].Run.String() {
+				t.Errorf("%v, of run %s", errs, run)
+			}
+			if looked.Load() != 3 {
+				t.Errorf("looked %d times", looked.Load())
+			}
+			w.models.release()
+			w.end(said[first].Run)
+			w.is("4", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+		})
+	}
+}
+
+// What a message was admitted by and what the thread has differ for a moment only. A
+// thread that reads how it stands takes other messages meanwhile.
+func TestWhoIsOvertakenLooksAgain(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprintf("over %d activations", nodes), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var over []*node
+			var th id.ThreadID
+			var looked atomic.Int64
+			w.stood = func(id.RunID) {
+				if looked.Add(1) == 1 { // somebody is accepted, and answered, in between
+					said, err := over[nodes-1].Say(context.Background(), w.caller(), w.saying(&th, "/say first"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					w.end(said.Run)
+				}
+			}
+			for range nodes {
+				n, _ := w.start()
+				over = append(over, n)
+			}
+			th = w.filled(2)
+			said, err := over[0].Say(t.Context(), w.caller(), w.saying(&th, "/say second"))
+			w.must(err)
+			w.end(said.Run)
+			w.is("6", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
+			if looked.Load() != 3 { // twice for the second
+				t.Errorf("looked %d times", looked.Load())
+			}
+		})
 	}
 }
 

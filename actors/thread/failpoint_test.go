@@ -55,14 +55,13 @@ func TestKilledAtEachPoint(t *testing.T) {
 func killedAt(t *testing.T, name string, begins bool) {
 	w := newWorld(t)
 	th := id.ThreadID{UUID: id.New(3)}
-	post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, AgentID: w.visitor.Agent, AgentVersion: 1, Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
+	post := msg.Post{Message: id.MessageID{UUID: id.New(3)}, Run: id.RunID{UUID: id.New(3)}, Visitor: w.posts(), Content: "/say hi", Input: []byte(`{"text":"/say hi"}`),
 		Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}}
 	before := "0"
 	if begins {
-		post.New = &msg.NewThread{CreatedBy: w.visitor.CreatedBy}
+		post.New = true
 	} else {
 		th, before = w.filled(2), "2"
-		post.Behind = id.RunID{UUID: w.newest(th)}
 	}
 	todo, err := json.Marshal(job{w.db.URL, w.tenant, w.visitor, th, post})
 	w.must(err)

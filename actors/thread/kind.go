@@ -26,8 +26,10 @@ type Config struct {
 	Store Store
 	Tell  Teller
 	// Published is the version of an agent that answers messages, 0 where this node does
-	// not know: it does not block. nil: it never knows.
+	// not remember it: it does not block. nil: it never remembers.
 	Published func(t id.TenantID, a id.AgentID) int
+	// Version reads that version; AGENT_NOT_PUBLISHED where there is none.
+	Version func(ctx context.Context, t id.TenantID, a id.AgentID) (int, error)
 	// Turn is the state column of a run that keeps that its turn has come: one that is
 	// accepted while no other is open has nobody before it. nil: each is told.
 	Turn []byte
@@ -48,84 +50,58 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 		Load:    k.load,
 		Create:  create,
 		Rows:    rows,
-		Commit:  k.commit,
+		Read:    k.read,
 		Perform: k.perform,
 		Idle:    idle,
 		Done:    func(s State) bool { return s.Deleted && s.Queue.empty() },
 	}, host)
 }
 
-// commit makes a decision durable. What is only known and not written, and what
-// turns out to be written already, is.
-func (k *kind) commit(ctx context.Context, w durable.Writer, a cluster.Address, prev durable.Loaded[State], d *durable.Decision[State], m any, rows *journal.Commit) error {
-	if again, ok := again(d.Facts); ok {
-		done, err := k.done(ctx, a, m)
+// read answers a question of the machine.
+func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, error) {
+	thread := id.ThreadID{UUID: a.ID}
+	switch q := question.(type) {
+	case Accepted:
+		return k.cfg.Store.Accepted(ctx, a.Tenant, thread, q.Run)
+	case Erased:
+		return k.cfg.Store.Audited(ctx, a.Tenant, id.AuditID{UUID: q.Op.UUID}, deletes, a.ID)
+	case Admission:
+		return k.admitted(ctx, a.Tenant, thread, q)
+	}
+	panic(fmt.Sprintf("thread: unknown question %T", question))
+}
+
+func (k *kind) admitted(ctx context.Context, tenant id.TenantID, thread id.ThreadID, q Admission) (out Admitted, err error) {
+	if q.Embed {
+		s, err := k.cfg.Store.Standing(ctx, tenant, thread, q.Run)
 		if err != nil {
-			return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
+			return out, err
 		}
-		if done {
-			return nil
-		}
-		if again.Unheard {
-			if err := k.current(ctx, a, prev.State.Row); err != nil {
-				return err
-			}
-		}
-		d.Reply = again.Else
-		return nil
+		out.Before, out.Refusal = s.Before, refusal(s)
 	}
-	if rows.NewThread != nil {
-		return w.Do(ctx, rows) // who was second is told by the host: the row is read then
+	if q.Agent.IsZero() || out.Before || out.Refusal != nil {
+		return out, nil
 	}
-	if rows.Thread == nil {
-		return nil
+	var silent *problem.Error
+	if out.Version, err = k.cfg.Version(ctx, tenant, q.Agent); errors.As(err, &silent) {
+		out.Silent, err = silent, nil
 	}
-	err := w.Do(ctx, rows)
-	if !errors.Is(err, journal.ErrConflict) && !errors.Is(err, journal.ErrReplay) {
-		return err
-	}
-	if done, failed := k.done(ctx, a, m); failed == nil && done {
-		// It was carried out before, longer ago than is remembered, or by another
-		// activation: here nothing more is known of it than was.
-		d.Next = prev.State
-		return nil
-	}
-	return err
+	return out, err
 }
 
-// again is the fact Again among facts.
-func again(facts []any) (Again, bool) {
-	for _, f := range facts {
-		if a, ok := f.(Again); ok {
-			return a, true
-		}
-	}
-	return Again{}, false
-}
+// maxMessages is how many messages a thread of the embed API holds (service.md, Limits).
+const maxMessages = 200
 
-// done reports whether an order was carried out before, by what the rows say.
-func (k *kind) done(ctx context.Context, a cluster.Address, m any) (bool, error) {
-	switch m := m.(type) {
-	case msg.Post:
-		r, err := k.cfg.Store.Run(ctx, a.Tenant, m.Run)
-		return r != nil && r.ThreadID != nil && r.ThreadID.UUID == a.ID, err
-	case msg.DeleteThread:
-		if m.Op.IsZero() {
-			return false, nil
-		}
-		return k.cfg.Store.Audited(ctx, a.Tenant, id.AuditID{UUID: m.Op.UUID}, deletes, a.ID)
+// refusal is why a message is not accepted as the thread stands, nil where it is
+// (service.md, Embed rules; open-parts.md, Embed): EMBED_THREAD_FULL, then
+// EMBED_RUN_IN_FLIGHT with the run. Behind runs that wait for an approval it is queued.
+func refusal(s engine.Standing) error {
+	if s.Messages+s.Owed+2 > maxMessages {
+		return problem.New(problem.CodeEmbedThreadFull, "The conversation is full. Start a new one.")
 	}
-	return false, nil
-}
-
-// current is journal.ErrConflict where the row is not the one that this activation has.
-func (k *kind) current(ctx context.Context, a cluster.Address, row Row) error {
-	t, err := k.cfg.Store.Thread(ctx, a.Tenant, id.ThreadID{UUID: a.ID}, 1)
-	if err != nil {
-		return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
-	}
-	if t == nil || t.Version != row.Version || t.Epoch != row.Epoch {
-		return journal.ErrConflict
+	if s.Open != nil && *s.OpenStatus != lifecycle.RunWaitingApproval {
+		return &problem.Error{Code: problem.CodeEmbedRunInFlight, Detail: "The last message has no reply yet. Wait for the run to end, or cancel it.",
+			Extensions: map[string]any{"run_id": s.Open.String()}}
 	}
 	return nil
 }
@@ -136,11 +112,11 @@ const deletes = "thread.delete"
 // create is the thread before the Post that begins it.
 func create(a cluster.Address, m any) (State, bool) {
 	post, ok := m.(msg.Post)
-	if !ok || post.New == nil {
+	if !ok || !post.New || post.Visitor == nil {
 		return State{}, false
 	}
 	return State{
-		Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, Agent: post.AgentID, NextSeq: 1, Unborn: true, Embed: lifecycle.EmbedThread(post.New.CreatedBy),
+		Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, Agent: post.Visitor.Agent, CreatedBy: post.Visitor.CreatedBy, NextSeq: 1, Unborn: true,
 		EndUserID: post.EndUserID,
 	}, true
 }
@@ -159,28 +135,25 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	return durable.Loaded[State]{
 		State: State{
 			Tenant: a.Tenant, ID: id.ThreadID{UUID: a.ID}, Agent: t.AgentID, NextSeq: t.NextSeq, Deleted: t.DeletedAt != nil,
-			Embed: lifecycle.EmbedThread(t.CreatedBy), EndUserID: t.EndUserID,
-			Row: Row{Version: t.Version, Epoch: t.Epoch}, Queue: Queue{Open: open, More: more, Asked: asked},
+			CreatedBy: t.CreatedBy, EndUserID: t.EndUserID, Queue: Queue{Open: open, More: more, Asked: asked},
 		},
 		Guard: journal.Guard{Version: t.Version, Epoch: t.Epoch},
 	}, nil
 }
 
-// rows is everything that a decision makes durable, in one commit. Every fact but
-// Again changes the thread's row.
+// rows is everything that a decision makes durable, in one commit. Every fact changes
+// the thread's row; a decision without facts writes nothing.
 func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
-	w := &journal.Commit{}
-	if _, again := again(d.Facts); again || len(d.Facts) == 0 {
-		return w
+	if len(d.Facts) == 0 {
+		return nil
 	}
+	w := &journal.Commit{}
 	if prev.State.Unborn {
 		begun(w, &d.Next, m.(msg.Post), d.Facts[0].(Posted).Accepted, now)
 		return w
 	}
-	s, row := &d.Next, prev.State.Row
-	w.Thread = &journal.ThreadUpdate{
-		ID: s.ID, Guard: journal.Guard{Version: row.Version, Epoch: row.Epoch, SetEpoch: row.Claim}, NextSeq: s.NextSeq, UpdatedAt: now,
-	}
+	s := &d.Next
+	w.Thread = &journal.ThreadUpdate{ID: s.ID, Guard: prev.Guard, NextSeq: s.NextSeq, UpdatedAt: now}
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Posted:
@@ -203,7 +176,7 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 // begun is a thread with its first message.
 func begun(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.NewThread = &journal.ThreadInsert{
-		ID: s.ID, AgentID: m.AgentID, Title: title(m.Content), CreatedBy: m.New.CreatedBy, EndUserID: s.EndUserID, NextSeq: s.NextSeq, CreatedAt: now,
+		ID: s.ID, AgentID: s.Agent, Title: title(m.Content), CreatedBy: s.CreatedBy, EndUserID: s.EndUserID, NextSeq: s.NextSeq, CreatedAt: now,
 	}
 	posted(w, s, m, a, now)
 	w.Audit = append(w.Audit, audit(s.ID.Shard(), m.By, "thread.create", "thread", s.ID.UUID, now))

@@ -1,7 +1,6 @@
 package thread
 
 import (
-	"slices"
 	"time"
 
 	"agentsvc/actors/durable"
@@ -22,52 +21,20 @@ type decision = durable.Decision[State]
 // Decide returns what m changes.
 func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	same := decision{Next: s}
+	var known durable.Answered
+	if a, ok := m.(durable.Answered); ok {
+		known, m = a, a.Msg
+	}
 	switch m := m.(type) {
-	case durable.Activated:
-		same.Changed, same.Next.Row.Claim = true, m.Epoch
-		return same, nil
 	case msg.Post:
-		reply := msg.Posted{Run: m.Run, Message: m.Message}
-		if s.Queue.knows(m.Run) {
-			same.Reply = reply
-			return same, nil
-		}
-		if s.Deleted || m.New != nil && !s.Unborn {
-			return s.again(reply, problem.NotFound("thread")), nil
-		}
-		if m.AgentID.IsZero() {
-			if m.AgentID, m.AgentVersion = s.Agent, f.version(s); m.AgentVersion == 0 {
-				same.Reply = msg.Posted{Agent: s.Agent, Embed: s.Embed}
-				return same, nil
-			}
-			reply.Agent, reply.Embed = s.Agent, s.Embed
-		}
-		if newest := s.Queue.newest(); s.Embed && m.Behind != newest {
-			return s.overtaken(reply, m.Behind, newest)
-		}
-		a := &msg.Accepted{
-			Run: m.Run, AgentID: m.AgentID, AgentVersion: m.AgentVersion, ThreadID: &s.ID, ThreadSeq: s.NextSeq,
-			Input: m.Input, Origin: m.Origin, EndUserID: m.EndUserID, CreatedAt: now,
-		}
-		if s.Queue.empty() {
-			a.State = f.turn
-		}
-		next := s
-		next.Row = s.Row.written()
-		if s.Unborn {
-			next.Row, next.Unborn = first, false
-		}
-		next.NextSeq += 2
-		next.Queue = s.Queue.with(Turn{Run: m.Run, Seq: s.NextSeq}, a)
-		return decision{Next: next, Changed: true, Facts: []any{Posted{a}}, Reply: reply}, nil
+		return f.post(s, m, known, now)
 	case msg.DeleteThread:
-		if s.Deleted {
-			return s.again(msg.Done{}, problem.NotFound("thread")), nil
+		return remove(s, m, known)
+	case durable.Repeated:
+		if post, ok := m.Msg.(msg.Post); ok {
+			same.Reply = msg.Posted{Run: post.Run, Message: post.Message}
 		}
-		next := s
-		next.Row, next.Deleted = s.Row.written(), true
-		next.Queue.By, next.Queue.First, next.Queue.Purged = m.By, nil, s.Queue.empty()
-		return decision{Next: next, Changed: true, Facts: []any{Deleted{}}, Reply: msg.Done{}}, nil
+		return same, nil
 	case msg.RunEnded:
 		q := s.Queue.without(m.Run)
 		if q.Reading {
@@ -96,39 +63,97 @@ func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	return same, nil
 }
 
-// version is the version that answers a Post whose sender does not know the thread's
-// agent; 0 where that is not known here, or the thread is one whose sender has to know
-// more.
-func (f Machine) version(s State) int {
-	if f.published == nil || s.Embed {
-		return 0
+// post accepts a message and the run that answers it.
+func (f Machine) post(s State, m msg.Post, known durable.Answered, now time.Time) (decision, error) {
+	reply := msg.Posted{Run: m.Run, Message: m.Message}
+	if s.Queue.knows(m.Run) {
+		return decision{Next: s, Reply: reply}, nil
 	}
-	return f.published(s.Tenant, s.Agent)
+	if s.Deleted || m.New != s.Unborn || !s.belongs(m.Visitor) {
+		switch before, ok := told[bool](known, Accepted{m.Run}); {
+		case !ok:
+			return decision{Question: Accepted{m.Run}}, nil
+		case before:
+			return decision{Next: s, Reply: reply}, nil
+		}
+		return decision{}, problem.NotFound("thread")
+	}
+	version := 0
+	if f.published != nil {
+		version = f.published(s.Tenant, s.Agent)
+	}
+	if q := s.admission(m, version, known); q.Embed || !q.Agent.IsZero() {
+		a, ok := told[Admitted](known, q)
+		switch {
+		case !ok:
+			return decision{Question: q}, nil
+		case a.Before:
+			return decision{Next: s, Reply: reply}, nil
+		case a.Refusal != nil:
+			return decision{}, a.Refusal
+		case a.Silent != nil:
+			return decision{}, a.Silent
+		case version == 0:
+			version = a.Version
+		}
+	}
+	a := &msg.Accepted{
+		Run: m.Run, AgentID: s.Agent, AgentVersion: version, ThreadID: &s.ID, ThreadSeq: s.NextSeq,
+		Input: m.Input, Origin: m.Origin, EndUserID: m.EndUserID, CreatedAt: now,
+	}
+	if s.Queue.empty() {
+		a.State = f.turn
+	}
+	next := s
+	next.Unborn = false
+	next.NextSeq += 2
+	next.Queue = s.Queue.with(Turn{Run: m.Run, Seq: s.NextSeq}, a)
+	return decision{Next: next, Changed: true, Facts: []any{Posted{a}}, Reply: reply}, nil
 }
 
-// again is the decision on an order that is not carried out now: if it was before,
-// it is answered as then.
-func (s State) again(reply, otherwise any) decision {
-	return decision{Next: s, Changed: true, Facts: []any{Again{Else: otherwise}}, Reply: reply}
+// admission is what has to be known before m is accepted. An agent whose version was
+// asked for is in the question until the message is accepted: the node may remember the
+// version by then.
+func (s State) admission(m msg.Post, version int, known durable.Answered) Admission {
+	q := Admission{Run: m.Run}
+	if s.Embed() && !s.Unborn {
+		q.Embed, q.NextSeq = true, s.NextSeq
+	}
+	if asked, ok := known.Question.(Admission); version == 0 || ok && !asked.Agent.IsZero() {
+		q.Agent = s.Agent
+	}
+	return q
 }
 
-// overtaken is the decision on a post in an embed thread that was admitted behind
-// another run than the newest. Where that one is remembered here, others were accepted
-// since. Where it is not, it is the rows' to say who is behind: it was accepted by
-// another activation since, or so long ago that the post may be one that comes again.
-func (s State) overtaken(reply msg.Posted, behind, newest id.RunID) (decision, error) {
-	if behind.IsZero() {
-		// An embed thread is never without a run: the sender is a node that does not know
-		// of Behind, and would take Newest for a yes.
-		return decision{}, problem.Unavailable("The thread cannot take messages by this node yet.", time.Second)
+// told is the answer to q; not ok where known is about something else.
+func told[T any](known durable.Answered, q any) (answer T, ok bool) {
+	if known.Question != q {
+		return answer, false
 	}
-	look := msg.Posted{Newest: newest}
-	if slices.Contains(s.Queue.Asked, behind) {
-		return decision{Next: s, Reply: look}, nil
+	answer, ok = known.Answer.(T)
+	return answer, ok
+}
+
+// remove deletes the thread.
+func remove(s State, m msg.DeleteThread, known durable.Answered) (decision, error) {
+	if s.Unborn {
+		return decision{}, problem.NotFound("thread")
 	}
-	d := s.again(reply, look)
-	d.Facts = []any{Again{Else: look, Unheard: true}}
-	return d, nil
+	if !s.Deleted {
+		next := s
+		next.Deleted = true
+		next.Queue.By, next.Queue.First, next.Queue.Purged = m.By, nil, s.Queue.empty()
+		return decision{Next: next, Changed: true, Facts: []any{Deleted{}}, Reply: msg.Done{}}, nil
+	}
+	if !m.Op.IsZero() {
+		switch before, ok := told[bool](known, Erased{m.Op}); {
+		case !ok:
+			return decision{Question: Erased{m.Op}}, nil
+		case before:
+			return decision{Next: s, Reply: msg.Done{}}, nil
+		}
+	}
+	return decision{}, problem.NotFound("thread")
 }
 
 // knowing is the decision to know better how runs stand. A deleted thread commits
@@ -136,7 +161,7 @@ func (s State) overtaken(reply msg.Posted, behind, newest id.RunID) (decision, e
 func (s State) knowing(q Queue) decision {
 	d := decision{Next: s, Changed: true}
 	if s.Deleted && q.empty() && !q.Purged {
-		d.Next.Row, q.Purged = s.Row.written(), true
+		q.Purged = true
 		d.Facts = []any{Emptied{}}
 	}
 	d.Next.Queue = q

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"agentsvc/actors/durable"
+	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
@@ -24,71 +25,161 @@ var (
 )
 
 func fresh() State {
-	return State{Tenant: tenant, ID: it, Agent: agent, NextSeq: 1, Row: Row{Version: 1, Epoch: 0, Claim: 1}}
+	return State{Tenant: tenant, ID: it, Agent: agent, NextSeq: 1}
 }
 
 func newRun() id.RunID { return id.RunID{UUID: id.New(it.Shard())} }
 
 func post(run id.RunID) msg.Post {
-	return msg.Post{Run: run, Message: id.MessageID{UUID: id.New(it.Shard())}, AgentID: agent, AgentVersion: 1, Content: "hi", Input: json.RawMessage(`{"text":"hi"}`)}
+	return msg.Post{Run: run, Message: id.MessageID{UUID: id.New(it.Shard())}, Content: "hi", Input: json.RawMessage(`{"text":"hi"}`)}
+}
+
+// remembers is the machine of a node that remembers which version of the agent is
+// published; 0: it does not.
+func remembers(version int) Machine {
+	return Machine{published: func(t id.TenantID, a id.AgentID) int {
+		if t != tenant || a != agent {
+			return 99
+		}
+		return version
+	}}
 }
 
 func decide(t testing.TB, s State, m any) decision {
 	t.Helper()
-	d, err := Machine{}.Decide(s, m, t0)
+	d, err := remembers(1).Decide(s, m, t0)
 	if err != nil {
 		t.Fatalf("%T: %v", m, err)
 	}
 	return d
 }
 
-// A Post that names no agent is of the thread's, in the version that the node knows;
-// where it knows none, and in threads of the embed API, its sender judges it.
-func TestAPostWithoutAnAgent(t *testing.T) {
-	knows := func(n int) Machine {
-		return Machine{published: func(t id.TenantID, a id.AgentID) int {
-			if t != tenant || a != agent {
-				return 99
-			}
-			return n
-		}}
-	}
-	embed, deleted := fresh(), fresh()
-	embed.Embed, deleted.Deleted = true, true
+// A message is answered by the version of the thread's agent that is published. What the
+// node remembers is enough; else it is read, by the question that also asks how a thread
+// of the embed API stands.
+func TestTheVersionThatAnswers(t *testing.T) {
+	embed, unborn := embedded(), embedded()
+	unborn.Unborn = true
 	p := post(newRun())
-	p.AgentID, p.AgentVersion = id.AgentID{}, 0
-	taken := msg.Posted{Run: p.Run, Message: p.Message, Agent: agent}
+	taken := msg.Posted{Run: p.Run, Message: p.Message}
+	begins := p
+	begins.New, begins.Visitor = true, &msg.Visitor{Agent: agent, CreatedBy: embed.CreatedBy}
+	silent := problem.New(problem.CodeAgentNotPublished, "")
 	for _, c := range []struct {
-		name  string
-		by    Machine
-		in    State
-		reply any
-		facts int
+		name     string
+		by       Machine
+		in       State
+		m        msg.Post
+		question any // nil: it is accepted at once
+		version  int
 	}{
-		{"the version is known", knows(7), fresh(), taken, 1},
-		{"it is not", knows(0), fresh(), msg.Posted{Agent: agent}, 0},
-		{"nobody can know", Machine{}, fresh(), msg.Posted{Agent: agent}, 0},
-		{"a thread of the embed API", knows(7), embed, msg.Posted{Agent: agent, Embed: true}, 0},
-		{"a deleted thread", knows(7), deleted, msg.Posted{Run: p.Run, Message: p.Message}, 1}, // unless it came before
+		{"the version is known", remembers(7), fresh(), p, nil, 7},
+		{"it is not", remembers(0), fresh(), p, Admission{Run: p.Run, Agent: agent}, 5},
+		{"nobody can know", Machine{}, fresh(), p, Admission{Run: p.Run, Agent: agent}, 5},
+		{"a thread of the embed API", remembers(7), embed, p, Admission{Run: p.Run, Embed: true, NextSeq: 1}, 7},
+		{"one, and it is not known", remembers(0), embed, p, Admission{Run: p.Run, Embed: true, NextSeq: 1, Agent: agent}, 5},
+		{"one that begins", remembers(7), unborn, begins, nil, 7},
+		{"one that begins, and it is not known", remembers(0), unborn, begins, Admission{Run: p.Run, Agent: agent}, 5},
 	} {
-		d, err := c.by.Decide(c.in, p, t0)
-		if err != nil || d.Reply != c.reply || len(d.Facts) != c.facts {
-			t.Errorf("%s: %+v, %v", c.name, d, err)
+		t.Run(c.name, func(t *testing.T) {
+			d, err := c.by.Decide(c.in, c.m, t0)
+			if err != nil || d.Question != c.question {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			if c.question != nil {
+				if d.Changed || len(d.Facts) > 0 {
+					t.Errorf("it decides and asks: %+v", d)
+				}
+				asked := d.Question.(Admission)
+				answered := func(q any, a Admitted) (decision, error) {
+					return c.by.Decide(c.in, durable.Answered{Msg: c.m, Question: q, Answer: a}, t0)
+				}
+				// An answer to something else is none.
+				other := asked
+				other.Run = newRun()
+				for _, q := range []any{other, Accepted{p.Run}} {
+					if d, err := answered(q, Admitted{Version: 5}); err != nil || d.Question != c.question {
+						t.Errorf("with the answer to %+v: %+v, %v", q, d, err)
+					}
+				}
+				if _, err := answered(asked, Admitted{Silent: silent}); !errors.Is(err, silent) {
+					t.Errorf("no version is published: %v", err)
+				}
+				full := problem.New(problem.CodeEmbedThreadFull, "")
+				if _, err := answered(asked, Admitted{Refusal: full, Silent: silent}); !errors.Is(err, full) {
+					t.Errorf("the thread comes before the agent: %v", err)
+				}
+				if d, err := answered(asked, Admitted{Before: true, Refusal: full, Silent: silent}); err != nil || d.Changed || d.Question != nil || d.Reply != any(taken) {
+					t.Errorf("it was accepted before: %+v, %v", d, err)
+				}
+				a := Admitted{}
+				if !asked.Agent.IsZero() {
+					a.Version = 5
+				}
+				if d, err = answered(asked, a); err != nil || d.Question != nil {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				// The read makes the node remember: it is not asked again for that.
+				remembered := remembers(6)
+				if d, err := remembered.Decide(c.in, durable.Answered{Msg: c.m, Question: asked, Answer: a}, t0); err != nil || d.Question != nil || len(d.Facts) != 1 {
+					t.Errorf("it is remembered by then: %+v, %v", d, err)
+				}
+			}
+			if d.Reply != any(taken) || len(d.Facts) != 1 || d.Next.NextSeq != 3 || d.Next.Unborn {
+				t.Fatalf("%+v", d)
+			}
+			if a := d.Facts[0].(Posted).Accepted; a.AgentID != agent || a.AgentVersion != c.version {
+				t.Errorf("accepted %+v", a)
+			}
+			for _, by := range []Machine{c.by, remembers(0)} {
+				if again, err := by.Decide(d.Next, c.m, t0); err != nil || again.Changed || again.Question != nil || again.Reply != any(taken) {
+					t.Errorf("it comes again: %+v, %v", again, err)
+				}
+			}
+		})
+	}
+	// Nobody's version matters in a deleted thread, but to one that came before.
+	deleted := fresh()
+	deleted.Deleted = true
+	if d := decide(t, deleted, p); d.Question != any(Accepted{p.Run}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A thread is the visitor's whom a Post names, or it is not there for it.
+func TestAPostToAThreadOfAnotherVisitor(t *testing.T) {
+	embed, platform := embedded(), fresh()
+	platform.CreatedBy = "apikey:1"
+	his := msg.Visitor{Agent: agent, CreatedBy: embed.CreatedBy}
+	for _, c := range []struct {
+		name string
+		in   State
+		who  *msg.Visitor
+		ok   bool
+	}{
+		{"his", embed, &his, true},
+		{"the tenant's back end", embed, nil, true},
+		{"another visitor", embed, &msg.Visitor{Agent: agent, CreatedBy: "embed:vid:2"}, false},
+		{"of another agent", embed, &msg.Visitor{Agent: id.AgentID{UUID: id.NewAnywhere()}, CreatedBy: embed.CreatedBy}, false},
+		{"of the platform", platform, &his, false},
+		{"of the platform, by who claims to be its maker", platform, &msg.Visitor{Agent: agent, CreatedBy: platform.CreatedBy}, false},
+		{"of the platform, by the back end", platform, nil, true},
+	} {
+		p := post(newRun())
+		p.Visitor = c.who
+		d := decide(t, c.in, p)
+		if c.ok {
+			if _, asks := d.Question.(Admission); asks != c.in.Embed() || asks == d.Changed {
+				t.Errorf("%s: %+v", c.name, d)
+			}
 			continue
 		}
-		if c.facts == 0 && (d.Changed || !reflect.DeepEqual(d.Next, c.in)) {
-			t.Errorf("%s: changed to %+v", c.name, d.Next)
+		if d.Question != any(Accepted{p.Run}) || d.Changed {
+			t.Errorf("%s: %+v", c.name, d)
 		}
-		if posted, ok := append(d.Facts, nil)[0].(Posted); ok && (posted.Accepted.AgentID != agent || posted.Accepted.AgentVersion != 7) {
-			t.Errorf("%s: accepted %+v", c.name, posted.Accepted)
+		if _, err := remembers(1).Decide(c.in, durable.Answered{Msg: p, Question: d.Question, Answer: false}, t0); !isNotFound(err) {
+			t.Errorf("%s: %v", c.name, err)
 		}
-	}
-	d, err := knows(7).Decide(fresh(), p, t0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := knows(0).Decide(d.Next, p, t0); err != nil || again.Changed || again.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) {
-		t.Errorf("it comes again: %+v, %v", again, err)
 	}
 }
 
@@ -112,7 +203,8 @@ func TestAPostTakesTwoPlacesAndStartsItsRun(t *testing.T) {
 // A run that is accepted while no other is open, as far as can be known, has its turn
 // with that; any other is told.
 func TestWhoIsAcceptedWithTheTurn(t *testing.T) {
-	f := Machine{turn: []byte("its turn")}
+	f := remembers(1)
+	f.turn = []byte("its turn")
 	behind := fresh()
 	behind.Queue.Open = []Turn{{newRun(), 1}}
 	reading, more, unborn, ended := fresh(), fresh(), fresh(), decide(t, behind, msg.RunEnded{Run: behind.Queue.Open[0].Run}).Next
@@ -129,7 +221,9 @@ func TestWhoIsAcceptedWithTheTurn(t *testing.T) {
 		{"who is before it is being read", reading, ""},
 		{"there are more than were read", more, ""},
 	} {
-		d, err := f.Decide(c.in, post(newRun()), t0)
+		p := post(newRun())
+		p.New = c.in.Unborn
+		d, err := f.Decide(c.in, p, t0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +247,7 @@ func TestRunsGoOneAfterAnother(t *testing.T) {
 			t.Fatalf("turn %d: owes %+v", i, owed)
 		}
 		d := decide(t, s, msg.RunEnded{Run: r})
-		if len(d.Facts) != 0 || d.Next.Row != s.Row {
+		if len(d.Facts) != 0 || written(s, d, msg.RunEnded{Run: r}) {
 			t.Fatalf("the end of a run is written: %+v", d)
 		}
 		s = d.Next
@@ -193,12 +287,22 @@ func TestADeletedThread(t *testing.T) {
 	}
 	s = d.Next
 	// Whether what comes now came before the deletion, or was it, is for the rows to say.
-	late := post(newRun())
-	for _, c := range []struct{ m, reply any }{{late, msg.Posted{Run: late.Run, Message: late.Message}}, {msg.DeleteThread{}, msg.Done{}}} {
-		d := decide(t, s, c.m)
-		if otherwise, ok := again(d.Facts); !ok || !isNotFound(otherwise.Else) || d.Reply != c.reply || !reflect.DeepEqual(d.Next, s) {
+	late, deletion := post(newRun()), msg.DeleteThread{Op: id.OpID{UUID: id.New(it.Shard())}}
+	for _, c := range []struct{ m, question, reply any }{
+		{late, Accepted{late.Run}, msg.Posted{Run: late.Run, Message: late.Message}}, {deletion, Erased{deletion.Op}, msg.Done{}},
+	} {
+		if d := decide(t, s, c.m); d.Question != c.question || d.Changed {
 			t.Errorf("%T: %+v", c.m, d)
 		}
+		if d := decide(t, s, durable.Answered{Msg: c.m, Question: c.question, Answer: true}); d.Question != nil || d.Changed || d.Reply != c.reply || !reflect.DeepEqual(d.Next, s) {
+			t.Errorf("%T that came before: %+v", c.m, d)
+		}
+		if _, err := remembers(1).Decide(s, durable.Answered{Msg: c.m, Question: c.question, Answer: false}, t0); !isNotFound(err) {
+			t.Errorf("%T that did not: %v", c.m, err)
+		}
+	}
+	if _, err := remembers(1).Decide(s, msg.DeleteThread{By: by}, t0); !isNotFound(err) {
+		t.Errorf("a deletion that nobody can recognise: %v", err)
 	}
 	if d := decide(t, s, early); d.Changed || d.Reply != any(msg.Posted{Run: a, Message: early.Message}) {
 		t.Errorf("a post from before the deletion: %+v", d)
@@ -209,11 +313,43 @@ func TestADeletedThread(t *testing.T) {
 	}
 	s = decide(t, s, msg.RunEnded{Run: b}).Next
 	d = decide(t, s, msg.RunEnded{Run: a})
-	if len(d.Facts) != 1 || d.Facts[0] != any(Emptied{}) || d.Next.Row.Version != s.Row.Version+1 || !d.Next.Queue.empty() {
+	if len(d.Facts) != 1 || d.Facts[0] != any(Emptied{}) || !written(s, d, msg.RunEnded{Run: a}) || !d.Next.Queue.empty() {
 		t.Errorf("%+v: what the last run wrote stays", d)
 	}
-	if d := decide(t, d.Next, msg.RunEnded{Run: a}); len(d.Facts) != 0 {
+	if d := decide(t, d.Next, msg.RunEnded{Run: a}); len(d.Facts) != 0 || written(s, d, msg.RunEnded{Run: a}) {
 		t.Error("emptied twice")
+	}
+}
+
+// A thread that is deleted while a question on a Post is open does not accept it.
+func TestADeletionOvertakesAPost(t *testing.T) {
+	for name, c := range map[string]struct {
+		in State
+		by Machine
+	}{"of the embed API": {embedded(), remembers(1)}, "of the platform": {fresh(), remembers(0)}} {
+		p := post(newRun())
+		asked, err := c.by.Decide(c.in, p, t0)
+		if err != nil || asked.Question == nil {
+			t.Fatalf("%s: %+v, %v", name, asked, err)
+		}
+		s := decide(t, c.in, msg.DeleteThread{}).Next
+		d, err := c.by.Decide(s, durable.Answered{Msg: p, Question: asked.Question, Answer: Admitted{Version: 1}}, t0)
+		if err != nil || d.Question != any(Accepted{p.Run}) || d.Changed {
+			t.Fatalf("%s: %+v, %v", name, d, err)
+		}
+		if _, err := c.by.Decide(s, durable.Answered{Msg: p, Question: d.Question, Answer: false}, t0); !isNotFound(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A Post whose rows are there already was accepted before, and is answered as then.
+func TestARepeatedPostIsAnswered(t *testing.T) {
+	p := post(newRun())
+	for _, s := range []State{fresh(), embedded()} {
+		if d := decide(t, s, durable.Repeated{Msg: p}); d.Changed || d.Question != nil || d.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) || !reflect.DeepEqual(d.Next, s) {
+			t.Errorf("%+v", d)
+		}
 	}
 }
 
@@ -255,6 +391,11 @@ func TestALookFromBeforeAnEndDoesNotCount(t *testing.T) {
 	if d := decide(t, s, Line{Look: old.Look, NextSeq: old.NextSeq, Open: []Turn{{run, 1}}}); d.Changed {
 		t.Error("a run that has ended is open again")
 	}
+}
+
+// written reports whether the decision has rows.
+func written(s State, d decision, m any) bool {
+	return rows(cluster.Address{}, durable.Loaded[State]{State: s}, d, m, id.OpID{}, t0) != nil
 }
 
 // world is the table of runs behind a thread: what is true whatever the thread
@@ -307,12 +448,18 @@ func TestLaws(t *testing.T) {
 		}
 		hear := func(m any) {
 			before := s
-			d, err := Machine{}.Decide(s, m, t0)
+			d, err := remembers(1).Decide(s, m, t0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(before, s) {
 				t.Fatalf("%T mutated the state", m)
+			}
+			if d.Question != nil {
+				t.Fatalf("%T: a question: %+v", m, d.Question)
+			}
+			if _, accepts := m.(msg.Post); written(s, d, m) != accepts {
+				t.Fatalf("%T: written %v", m, !accepts)
 			}
 			if d.Changed {
 				s = d.Next
@@ -353,9 +500,9 @@ func TestLaws(t *testing.T) {
 				for _, p := range sent[max(0, len(sent)-window):] {
 					q.Asked = append(q.Asked, p.Run)
 				}
-				s = State{Tenant: s.Tenant, ID: s.ID, NextSeq: s.NextSeq, Row: s.Row, Queue: q}
+				s = State{Tenant: s.Tenant, ID: s.ID, Agent: s.Agent, NextSeq: s.NextSeq, Queue: q}
 				reading, done = nil, map[string]bool{}
-				hear(durable.Activated{Epoch: s.Row.Claim + 1})
+				hear(durable.Activated{Epoch: 1})
 			case 9:
 				if len(reading) > 0 {
 					line := reading[0]
@@ -365,7 +512,7 @@ func TestLaws(t *testing.T) {
 			case 10: // the answer of one was lost
 				if len(sent) > 0 {
 					p := sent[len(sent)-1-rapid.IntRange(0, min(len(sent), window)-1).Draw(t, "again")]
-					if d, err := (Machine{}).Decide(s, p, t0); err != nil || d.Changed || d.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) || !reflect.DeepEqual(d.Next, s) {
+					if d, err := remembers(1).Decide(s, p, t0); err != nil || d.Changed || d.Question != nil || d.Reply != any(msg.Posted{Run: p.Run, Message: p.Message}) || !reflect.DeepEqual(d.Next, s) {
 						t.Fatalf("a post that came again: %+v, %v", d, err)
 					}
 					repeated++

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 )
 
@@ -14,29 +15,25 @@ type State struct {
 	Agent   id.AgentID
 	NextSeq int64 // of the next message
 	Deleted bool
-	// Embed is whether it is a thread of the embed API.
-	Embed bool
+	// CreatedBy is the principal that began the thread.
+	CreatedBy string
 	// EndUserID is whose conversation it is, and all that is said in it.
 	EndUserID *id.EndUserID
 	// Unborn is a thread without a row: the Post that is decided on begins it.
 	Unborn bool
-	// Row is the swap that replaces the row: it follows the thread's own commits,
-	// where the host's counts also the decisions that write nothing.
-	Row Row
 	// Queue is the activation's knowledge of the open runs. It is no row of the
 	// thread: runs end by their own commits, and what is known here of that may
 	// be forgotten at any time.
 	Queue Queue
 }
 
-// Row is where the row stands, and the epoch of this activation.
-type Row struct{ Version, Epoch, Claim int64 }
+// Embed reports whether it is a thread of the embed API.
+func (s State) Embed() bool { return lifecycle.EmbedThread(s.CreatedBy) }
 
-// first is the row that a commit of this activation has made.
-var first = Row{Version: 1, Claim: 1}
-
-// written is the row after a commit of this activation.
-func (r Row) written() Row { return Row{Version: r.Version + 1, Epoch: r.Claim, Claim: r.Claim} }
+// belongs reports whether the thread is the visitor's. Nil: it is the tenant's.
+func (s State) belongs(to *msg.Visitor) bool {
+	return to == nil || s.Embed() && *to == msg.Visitor{Agent: s.Agent, CreatedBy: s.CreatedBy}
+}
 
 // window is how many open runs, and how many remembered posts, are in memory.
 const window = 64
@@ -103,14 +100,6 @@ func (q Queue) without(run id.RunID) Queue {
 // knows reports whether the run was accepted here not long ago.
 func (q Queue) knows(run id.RunID) bool {
 	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(t Turn) bool { return t.Run == run })
-}
-
-// newest is the run of the newest message, zero where there is none.
-func (q Queue) newest() id.RunID {
-	if len(q.Asked) == 0 {
-		return id.RunID{}
-	}
-	return q.Asked[len(q.Asked)-1]
 }
 
 // empty reports whether no run is open.

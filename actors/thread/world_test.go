@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,6 +113,22 @@ type world struct {
 	key     id.UUID // the embed key
 	visitor store.Visitor
 	app     string // what the writer calls itself; empty: as all tests do
+	// stood, where set, is called when a thread has read how it stands for a run.
+	stood func(id.RunID)
+}
+
+// reads is what threads read, and lets something happen between a read and its answer.
+type reads struct {
+	*engine.Store
+	w *world
+}
+
+func (r reads) Standing(ctx context.Context, t id.TenantID, th id.ThreadID, run id.RunID) (engine.Standing, error) {
+	s, err := r.Store.Standing(ctx, t, th, run)
+	if r.w.stood != nil {
+		r.w.stood(run)
+	}
+	return s, err
 }
 
 func newWorld(t testing.TB) *world {
@@ -145,9 +160,10 @@ func (w *world) start() (n *node, stop func()) {
 	n = &node{node: cluster.New(cluster.Config{Member: member})}
 	rows := engine.New(w.pool)
 	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: live{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
-	thread.Register(n.node, writer, thread.Config{Store: rows, Tell: n.node, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
+	versions := platform.NewVersions(w.tables, nil)
+	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: n.node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	w.must(n.node.Start(w.t.Context()))
-	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n})
+	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n, Versions: versions})
 	stop = sync.OnceFunc(func() {
 		w.models.release()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -223,7 +239,7 @@ func (w *world) caller() *edge.Caller {
 func (w *world) saying(to *id.ThreadID, text string) platform.Saying {
 	input, err := json.Marshal(map[string]string{"text": text})
 	w.must(err)
-	return platform.Saying{Thread: to, Visitor: &w.visitor, Agent: w.visitor.Agent, Content: text, Input: input,
+	return platform.Saying{Thread: to, Visitor: &w.visitor, Content: text, Input: input,
 		Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, Answer: func(s platform.Said) any { return s }}
 }
 
@@ -257,21 +273,38 @@ func refused(err error) (code problem.Code, run string) {
 	return p.Code, run
 }
 
+// posts is the visitor as threads know him.
+func (w *world) posts() *msg.Visitor {
+	return &msg.Visitor{Agent: w.visitor.Agent, CreatedBy: w.visitor.CreatedBy}
+}
+
+// post is a message of the visitor's to a thread.
+func (w *world) post(th id.ThreadID, text string) msg.Post {
+	input, err := json.Marshal(map[string]string{"text": text})
+	w.must(err)
+	return msg.Post{Message: id.MessageID{UUID: id.New(th.Shard())}, Run: id.RunID{UUID: id.New(th.Shard())}, Visitor: w.posts(), Content: text, Input: input,
+		Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: w.key}, By: msg.By{Actor: w.visitor.CreatedBy}}
+}
+
+// ask gives a thread an order.
+func (w *world) ask(n *node, th id.ThreadID, m any) (any, error) {
+	return n.Ask(context.Background(), msg.KindThread, w.tenant, th.UUID, m)
+}
+
+// posted asks a thread to accept a message, and is an error unless it says so.
+func (w *world) posted(n *node, th id.ThreadID, p msg.Post) {
+	w.t.Helper()
+	if got, err := w.ask(n, th, p); err != nil || got != any(msg.Posted{Run: p.Run, Message: p.Message}) {
+		w.t.Fatalf("%v, %v", got, err)
+	}
+}
+
+// ofPlatform is a thread of the platform that no node has in memory.
+func (w *world) ofPlatform() id.ThreadID {
+	w.t.Helper()
+	th := w.filled(1)
+	w.exec(`UPDATE threads SET created_by = 'apikey:x' WHERE id = $1`, th)
+	return th
+}
+
 func lines(s ...string) string { return strings.Join(s, "\n") }
-
-// meddling lets something happen before a thread is asked.
-type meddling struct {
-	*node
-	before func()
-	asked  atomic.Int64
-}
-
-func (m *meddling) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
-	m.asked.Add(1)
-	m.before()
-	return m.node.Ask(ctx, kind, t, to, order)
-}
-
-func (m *meddling) platform(w *world) *platform.Platform {
-	return platform.New(platform.Config{Store: w.tables, Actors: m})
-}

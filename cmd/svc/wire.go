@@ -224,9 +224,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	hubs := stream.New(watched)
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
-	versions := platform.NewVersions(trusted)
-	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Published: versions.Published, Turn: run.Kept{Turn: true}.Encode(), Log: log}, host)
-	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Join: run.Join(node), Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
+	versions := platform.NewVersions(tables, trusted)
+	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: log}, host)
+	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
 		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Hears: sent.hearers.Hears, Now: member.Now, Log: log}
 	if mesh != nil {

@@ -4,29 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
 
-// approvalSQL reads an approval, its run and that run's open steps in one
-// statement, which is one moment: a row for each step, one without a step where
-// none is open.
-var approvalSQL = "SELECT asked.*, r.*, s.* FROM (" + queries.Get("approval") + ") asked" +
-	" JOIN LATERAL (" + ofAsked(runSQL) + " OFFSET 0) r ON true" +
-	" LEFT JOIN LATERAL (" + ofAsked(openStepsSQL) + ") s ON true ORDER BY s.idx"
-
-// ofAsked makes a query about a run one about the run that an approval is of.
-func ofAsked(sql string) string { return strings.ReplaceAll(sql, "$2", "asked.run_id") }
+var approvalSQL = queries.Get("approval")
 
 // Approval is an approval's row as its actor needs it.
 type Approval struct {
 	Run         id.RunID
+	RunStatus   lifecycle.RunStatus
 	Status      lifecycle.ApprovalStatus
 	Tool        string
 	Risk        lifecycle.Risk
@@ -49,34 +38,21 @@ type Approval struct {
 	Epoch       int64
 }
 
-// Approval is the row, and its run with its open steps, all as they stood at one
-// moment; nil where there is none.
-func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*Approval, *Run, error) {
+// Approval is the row, with the status of its run; nil where there is none.
+func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*Approval, error) {
 	var (
 		a      Approval
-		r      Run
 		digest []byte
-		found  bool
 	)
-	rows, err := s.pool.Query(ctx, approvalSQL, tenant, approval)
-	if err == nil {
-		var step openRow
-		to := []any{&a.Run, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate, &a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions,
-			&a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt, &a.DecidedAt, &a.Version, &a.Epoch}
-		_, err = pgx.ForEachRow(rows, slices.Concat(to, r.columns(), step.columns()), func() error {
-			found = true
-			if step.idx == nil {
-				return nil
-			}
-			return r.began(&step)
-		})
-	}
+	found, err := one(s.pool.QueryRow(ctx, approvalSQL, tenant, approval).Scan(&a.Run, &a.RunStatus, &a.Status, &a.Tool, &a.Risk, &a.Assignee, &a.Escalate,
+		&a.Required, &a.SoFar, &a.Shown, &a.Schema, &a.Frozen, &digest, &a.Decisions, &a.Decision, &a.Feedback, &a.EscalatedAt, &a.EscalateAt, &a.ExpiresAt,
+		&a.DecidedAt, &a.Version, &a.Epoch))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read approval %s: %w", approval, err)
+		return nil, fmt.Errorf("read approval %s: %w", approval, err)
 	}
 	if !found {
-		return nil, nil, nil
+		return nil, nil
 	}
 	a.Digest = [32]byte(digest)
-	return &a, &r, nil
+	return &a, nil
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"reflect"
 	"testing"
 
 	"agentsvc/schemas/id"
@@ -17,19 +16,19 @@ func TestApproval(t *testing.T) {
 		on_timeout, expires_at, created_at, updated_at, version, owner_epoch)
 		VALUES ($1, $2, $3, 0, $4, 'low', 'admin', 2, 'a.b', '{"z":1, "a":2}', '{"type" : "object"}', '\x01', sha256('x'), '{}', 'reject', '2026-01-02T00:00:00Z', now(), now(), 5, 3)`,
 		w.tenant, a, run, w.agent)
-	got, its, err := w.store.Approval(t.Context(), w.tenant, a)
+	got, err := w.store.Approval(t.Context(), w.tenant, a)
 	if err != nil || got == nil {
 		t.Fatal(got, err)
 	}
-	if got.Run != run || got.Tool != "a.b" || got.Risk != lifecycle.RiskLow || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
+	if got.Run != run || got.RunStatus != lifecycle.RunWaitingApproval || got.Tool != "a.b" || got.Risk != lifecycle.RiskLow || got.Status != lifecycle.ApprovalPending || got.Assignee != lifecycle.RoleAdmin || got.Escalate != "" ||
 		got.Required != 2 || got.SoFar != 0 || string(got.Shown) != `{"z":1, "a":2}` || string(got.Schema) != `{"type" : "object"}` || string(got.Frozen) != "\x01" ||
 		got.Digest[0] != 0x2d || string(got.Decisions) != "[]" || got.Decision != "" || got.Feedback != nil || got.EscalatedAt != nil || got.EscalateAt != nil ||
 		got.ExpiresAt.Year() != 2026 || got.DecidedAt != nil || got.Version != 5 || got.Epoch != 3 {
 		t.Errorf("%+v", got)
 	}
-	if want, err := w.store.Run(t.Context(), w.tenant, run); err != nil || !reflect.DeepEqual(its, want) || len(its.Open) != 1 || its.Open[0].Asked == nil ||
+	if its, err := w.store.Run(t.Context(), w.tenant, run); err != nil || len(its.Open) != 1 || its.Open[0].Asked == nil ||
 		its.Open[0].Asked.ID != a || its.Open[0].Asked.Version != 5 || its.Open[0].Asked.Epoch != 3 {
-		t.Errorf("its run: %+v, read alone %+v, %v", its, want, err)
+		t.Errorf("its run: %+v, %v", its, err)
 	}
 	for _, name := range []string{"expire", "escalate"} {
 		w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'approval', $2, $3, '2027-01-02T00:00:00Z')`, w.tenant, a, name)
@@ -37,8 +36,8 @@ func TestApproval(t *testing.T) {
 	w.exec(`UPDATE approvals SET status = 'rejected', decision = 'reject', feedback = 'no', decided_at = now(), escalate_to_role = 'owner', escalated_at = now(), schema = NULL,
 		decisions = '[{"principal":"x"}]', approvals_so_far = 1`)
 	w.exec(`UPDATE runs SET status = 'running'`)
-	got, its, err = w.store.Approval(t.Context(), w.tenant, a)
-	if err != nil || its.Status != lifecycle.RunRunning || got.Status != lifecycle.ApprovalRejected || got.Decision != lifecycle.ActionReject || *got.Feedback != "no" ||
+	got, err = w.store.Approval(t.Context(), w.tenant, a)
+	if err != nil || got.RunStatus != lifecycle.RunRunning || got.Status != lifecycle.ApprovalRejected || got.Decision != lifecycle.ActionReject || *got.Feedback != "no" ||
 		got.DecidedAt == nil || got.Escalate != lifecycle.RoleOwner || got.EscalatedAt == nil || got.EscalateAt == nil || got.EscalateAt.Year() != 2027 ||
 		got.Schema != nil || string(got.Decisions) != `[{"principal":"x"}]` || got.SoFar != 1 {
 		t.Errorf("%+v, %v", got, err)
@@ -47,7 +46,7 @@ func TestApproval(t *testing.T) {
 		tenant   id.TenantID
 		approval id.ApprovalID
 	}{"another tenant's": {w.other, a}, "nobody's": {w.tenant, id.ApprovalID{UUID: id.NewAnywhere()}}} {
-		if got, its, err := w.store.Approval(t.Context(), c.tenant, c.approval); got != nil || its != nil || err != nil {
+		if got, err := w.store.Approval(t.Context(), c.tenant, c.approval); got != nil || err != nil {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

@@ -36,6 +36,8 @@ var (
 	openRunsSQL  = queries.Get("open_runs")
 	askedSQL     = queries.Get("asked")
 	auditedSQL   = queries.Get("audited")
+	acceptedSQL  = queries.Get("accepted")
+	standingSQL  = queries.Get("standing")
 )
 
 // Store reads for actors.
@@ -129,6 +131,16 @@ type Thread struct {
 	Epoch     int64
 	Open      []OpenRun  // in order, the first ones
 	Asked     []id.RunID // runs of the newest messages, newest first
+}
+
+// Standing is how the messages and runs of a thread stand at one moment.
+type Standing struct {
+	Messages int
+	Owed     int // replies: the runs that have not ended
+	// Open is the newest run that has not ended; nil: all have.
+	Open       *id.RunID
+	OpenStatus *lifecycle.RunStatus
+	Before     bool // the run asked about is one of the thread
 }
 
 // OpenRun is a run that has not ended and its place in the thread.
@@ -350,6 +362,22 @@ func (s *Store) OpenRuns(ctx context.Context, tenant id.TenantID, thread id.Thre
 		return nil, fmt.Errorf("read the open runs of thread %s: %w", thread, err)
 	}
 	return out, nil
+}
+
+// Accepted reports whether the run is one of the thread.
+func (s *Store) Accepted(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (is bool, err error) {
+	if err := s.pool.QueryRow(ctx, acceptedSQL, tenant, thread, run).Scan(&is); err != nil {
+		return false, fmt.Errorf("read run %s: %w", run, err)
+	}
+	return is, nil
+}
+
+// Standing is how the messages and runs of a thread stand, and whether the run is one of it.
+func (s *Store) Standing(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (st Standing, err error) {
+	if err := s.pool.QueryRow(ctx, standingSQL, tenant, thread, run).Scan(&st.Messages, &st.Owed, &st.Open, &st.OpenStatus, &st.Before); err != nil {
+		return st, fmt.Errorf("read how thread %s stands: %w", thread, err)
+	}
+	return st, nil
 }
 
 // Audited reports whether the audit log has the row, about that action on that

@@ -16,8 +16,12 @@ import (
 var (
 	// ErrConflict: the row moved on; another activation owns the id.
 	ErrConflict = errors.New("journal: the row moved on")
+	// ErrExists: an entity that this commit begins is there already, by another
+	// operation; nothing of this commit was written.
+	ErrExists = errors.New("journal: the entity exists")
 	// ErrReplay: a row of the same Idempotency-Key was there first; nothing of
-	// this commit was written.
+	// this commit was written. Where the row moved on as well it is ErrConflict, and
+	// where the entity exists ErrExists: they say whether it was this order.
 	ErrReplay = errors.New("journal: the idempotency key was used before")
 	// ErrRefused: the database refuses the rows of this commit whenever they
 	// are sent (a constraint, a value it cannot hold), and nobody else has moved

@@ -41,7 +41,7 @@ func repeats() map[string]func(x *world) (again *Commit, want error) {
 				return c
 			}
 			x.must(order())
-			return order(), ErrReplay
+			return order(), ErrConflict
 		},
 		"a post": func(x *world) (*Commit, error) {
 			thread, message := x.newThread(0), id.MessageID{UUID: id.New(0)}

@@ -54,7 +54,6 @@ const tries = 4
 
 // flush writes batch and answers each of its entries.
 func (l *lane) flush(batch []*entry) {
-	clear(l.written)
 	l.patience = l.w.cfg.patience
 	l.write(batch)
 }
@@ -198,9 +197,6 @@ func (l *lane) await(batch []*entry) []*entry {
 
 func (l *lane) answerWritten(batch []*entry) {
 	for _, e := range batch {
-		if e.c.Idempotency != nil {
-			l.written[idemKey{e.c.Tenant, e.c.Idempotency.Digest}] = e.c.Op
-		}
 		if l.w.cfg.OnEvent != nil {
 			for i := range e.c.Events {
 				l.w.cfg.OnEvent(e.c.Tenant, e.c.Events[i].Type)

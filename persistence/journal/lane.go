@@ -93,12 +93,11 @@ type lane struct {
 	entities map[id.UUID]struct{}
 	keys     map[idemKey]struct{}
 	filled   map[id.TenantID]int // whose commits the last flush had
-	written  map[idemKey]id.OpID // keys of the flush before
 }
 
 func newLane(w *Writer, n int) *lane {
 	return &lane{w: w, n: n, wake: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(), entities: map[id.UUID]struct{}{},
-		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}, written: map[idemKey]id.OpID{}}
+		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}}
 }
 
 func (l *lane) push(e *entry) error {
@@ -323,18 +322,6 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 	i, taken := 0, 0
 	for ; i < len(q) && taken < n && (*bytes < maxBytes || len(l.batch) == 0); i++ {
 		e := q[i]
-		if key := e.c.Idempotency; key != nil {
-			if op, used := l.written[idemKey{e.c.Tenant, key.Digest}]; used {
-				// The flush before wrote this key: no need to ask the database.
-				e.queued = false
-				if op == e.c.Op {
-					l.answer(e, nil)
-				} else {
-					l.answer(e, ErrReplay)
-				}
-				continue
-			}
-		}
 		if e.c.New && !e.fits || l.meets(e.c) {
 			l.later = append(l.later, e)
 			continue

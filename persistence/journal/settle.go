@@ -12,8 +12,9 @@ type fate int
 
 const (
 	open     fate = iota // nothing: it may be sent
+	replay               // another used its key
+	exists               // its entity was begun by another
 	conflict             // another moved its entity on
-	replay               // another used its key, whatever its entity does
 	done                 // its own rows are there, from an earlier call
 )
 
@@ -22,6 +23,8 @@ func (f fate) answer() error {
 	switch f {
 	case conflict:
 		return ErrConflict
+	case exists:
+		return ErrExists
 	case replay:
 		return ErrReplay
 	}
@@ -95,7 +98,7 @@ func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
 		rows *bulk
 		note func(int, bool)
 	}{
-		{begun, note(conflict)}, {threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(conflict)},
+		{begun, note(exists)}, {threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(exists)},
 		{keys, note(replay)},
 	} {
 		if err := l.ask(ctx, q.rows, q.note); err != nil {

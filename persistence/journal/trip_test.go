@@ -69,7 +69,7 @@ func TestAFlushEndsTheSameEitherWay(t *testing.T) {
 			"the thread moved on": {one(func() *Commit {
 				return &Commit{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
 			}), ErrConflict},
-			"the run exists":              {one(func() *Commit { return &Commit{Accept: x.begun().Accept} }), ErrConflict},
+			"the run exists":              {one(func() *Commit { return &Commit{Accept: x.begun().Accept} }), ErrExists},
 			"the run moved on":            {one(stale), ErrConflict},
 			"several runs moved on":       {func() []*Commit { return []*Commit{stale(), stale(), stale()} }, ErrConflict},
 			"a step to call is not there": {one(func() *Commit { return step(lifecycle.StepRunning) }), ErrRefused},

@@ -147,7 +147,7 @@ func TestAThreadBeginsWithItsRun(t *testing.T) {
 	begun := x.newborn(7)
 	one.Op, two.Op, one.NewThread, two.NewThread = newOp(), newOp(), begun, begun
 	one.Accept, two.Accept, one.Messages, two.Messages = nil, nil, nil, nil
-	if errs := x.all([]*Commit{&one, &two}); !errors.Is(errs[1], ErrConflict) || errs[0] != nil {
+	if errs := x.all([]*Commit{&one, &two}); !errors.Is(errs[1], ErrExists) || errs[0] != nil {
 		t.Error(errs)
 	}
 	// Nobody begins one with an agent that is not there.
@@ -174,14 +174,14 @@ func TestALoserLosesAllItsRowsAndNobodyElses(t *testing.T) {
 		"there is no such thread":        {&Commit{Thread: &ThreadUpdate{ID: id.ThreadID{UUID: id.New(2)}, Guard: Guard{Version: 1}, UpdatedAt: noon}}, ErrConflict},
 		"the run has another version":    {&Commit{Run: advance(run, 5).Run}, ErrConflict},
 		"the run has another epoch":      {&Commit{Run: &RunUpdate{ID: run.Accept.ID, Guard: Guard{Version: 1, Epoch: 3}, Status: lifecycle.RunQueued}}, ErrConflict},
-		"the run exists":                 {&Commit{Accept: run.Accept}, ErrConflict},
-		"the thread has begun":           {&Commit{NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrConflict},
+		"the run exists":                 {&Commit{Accept: run.Accept}, ErrExists},
+		"the thread has begun":           {&Commit{NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrExists},
 		"the thread has begun, with the key": {&Commit{Idempotency: key("used"),
-			NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrReplay},
+			NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrExists},
 		"the key was used":            {&Commit{Idempotency: key("used")}, ErrReplay},
 		"a statement missed its swap": {&Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE id = $1`, Args: []any{id.NewAnywhere()}, Swap: true}}}, ErrConflict},
 		"a key was used and the thread moved": {&Commit{Idempotency: key("used"),
-			Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrReplay},
+			Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			commits := make([]*Commit, 9)

@@ -7,7 +7,6 @@ import (
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 )
 
@@ -19,9 +18,7 @@ type Visitor struct {
 }
 
 const (
-	// EmbedMessages is how many messages an embed thread holds (service.md, Limits).
-	EmbedMessages = 200
-	// EmbedHistory is how many of them its visitor reads.
+	// EmbedHistory is how many messages of a thread its visitor reads.
 	EmbedHistory = 100
 )
 
@@ -56,39 +53,4 @@ func (v View) VisitorRun(ctx context.Context, who Visitor, run id.RunID) error {
 		err = problem.NotFound("run")
 	}
 	return err
-}
-
-// Standing is how an embed thread stands at one moment.
-type Standing struct {
-	Newest   *id.RunID // of the newest message, however it stands; nil: there is none
-	Messages int
-	Owed     int // replies: the runs that have not ended
-	// Open is the newest run that has not ended; nil: all have.
-	Open       *id.RunID
-	OpenStatus *lifecycle.RunStatus
-}
-
-// Standing reads how an embed thread stands; one that is gone, or not the visitor's,
-// is NOT_FOUND. Nil: whose it is does not matter.
-func (v View) Standing(ctx context.Context, thread id.ThreadID, who *Visitor) (*Standing, error) {
-	var agent *id.AgentID
-	var createdBy *string
-	if who != nil {
-		agent, createdBy = &who.Agent, &who.CreatedBy
-	}
-	return found[Standing]("thread")(one[Standing](ctx, v, "standing", v.tenant, thread, agent, createdBy))
-}
-
-// Refusal is why a message is not accepted as the thread stands, nil where it is
-// (service.md, Embed rules; open-parts.md, Embed): EMBED_THREAD_FULL, then
-// EMBED_RUN_IN_FLIGHT with the run. Behind runs that wait for an approval it is queued.
-func (s *Standing) Refusal() error {
-	if s.Messages+s.Owed+2 > EmbedMessages {
-		return problem.New(problem.CodeEmbedThreadFull, "The conversation is full. Start a new one.")
-	}
-	if s.Open != nil && *s.OpenStatus != lifecycle.RunWaitingApproval {
-		return &problem.Error{Code: problem.CodeEmbedRunInFlight, Detail: "The last message has no reply yet. Wait for the run to end, or cancel it.",
-			Extensions: map[string]any{"run_id": s.Open.String()}}
-	}
-	return nil
 }

@@ -114,8 +114,7 @@ func TestVisitorsReadTheirOwn(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			_, messages := row.view.VisitorMessages(t.Context(), row.who, row.thread)
 			asked := row.view.VisitorRun(t.Context(), row.who, row.run)
-			_, stands := row.view.Standing(t.Context(), row.thread, &row.who)
-			for what, err := range map[string]error{"messages": messages, "run": asked, "standing": stands} {
+			for what, err := range map[string]error{"messages": messages, "run": asked} {
 				if row.ok && err != nil || !row.ok && !errors.Is(err, problem.NotFound("")) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -186,71 +185,5 @@ func TestVisitorsHistory(t *testing.T) {
 			t.Errorf("%q behind %d", m.Content, last)
 		}
 		last = seq
-	}
-}
-
-// service.md, Embed rules; open-parts.md, Embed: row by row.
-func TestHowAThreadStands(t *testing.T) {
-	t.Parallel()
-	w := newVisitors(t)
-	const full, flight = problem.CodeEmbedThreadFull, problem.CodeEmbedRunInFlight
-	for _, row := range []struct {
-		name     string
-		before   int // messages of runs that have ended
-		runs     []lifecycle.RunStatus
-		messages int
-		owed     int
-		code     problem.Code
-		names    int // the run of the refusal
-	}{
-		{"nothing is open", 0, []lifecycle.RunStatus{"succeeded"}, 2, 0, "", 0},
-		{"the previous run is queued", 0, []lifecycle.RunStatus{"succeeded", "queued"}, 3, 1, flight, 1},
-		{"the previous run is running", 0, []lifecycle.RunStatus{"running"}, 1, 1, flight, 0},
-		{"the previous run waits for an approval", 0, []lifecycle.RunStatus{"waiting_approval"}, 1, 1, "", 0},
-		{"one is queued behind it", 0, []lifecycle.RunStatus{"waiting_approval", "queued"}, 2, 2, flight, 1},
-		{"which was cancelled", 0, []lifecycle.RunStatus{"waiting_approval", "cancelled"}, 2, 1, "", 0},
-		{"and the other one goes on", 0, []lifecycle.RunStatus{"running", "cancelled"}, 2, 1, flight, 0},
-		{"the previous run failed", 0, []lifecycle.RunStatus{"failed"}, 1, 0, "", 0},
-		{"198 messages", 196, []lifecycle.RunStatus{"succeeded"}, 198, 0, "", 0},
-		{"199 messages", 198, []lifecycle.RunStatus{"failed"}, 199, 0, full, 0},
-		{"200 messages", 198, []lifecycle.RunStatus{"succeeded"}, 200, 0, full, 0},
-		{"197 messages and a reply that is owed", 196, []lifecycle.RunStatus{"waiting_approval"}, 197, 1, "", 0},
-		{"198 messages and a reply that is owed", 197, []lifecycle.RunStatus{"waiting_approval"}, 198, 1, full, 0},
-		{"full comes before in flight", 197, []lifecycle.RunStatus{"running"}, 198, 1, full, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			th := w.thread(w.anonymous)
-			w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) SELECT $1, $2, n, gen_random_uuid(), 'user', 'x', now() FROM generate_series(1, $3) n`, w.a, th, row.before)
-			var runs []id.RunID
-			for i, status := range row.runs {
-				runs = append(runs, w.run(th, row.before+1+2*i, status))
-			}
-			for _, who := range []*Visitor{&w.anonymous, nil} {
-				s, err := w.View(w.a).Standing(t.Context(), th, who)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if s.Messages != row.messages || s.Owed != row.owed || s.Newest == nil || *s.Newest != runs[len(runs)-1] {
-					t.Errorf("%+v", s)
-				}
-				refusal := s.Refusal()
-				if row.code == "" {
-					if refusal != nil {
-						t.Error(refusal)
-					}
-					continue
-				}
-				var p *problem.Error
-				if !errors.As(refusal, &p) || p.Code != row.code || p.Detail == "" {
-					t.Fatalf("%v", refusal)
-				}
-				if named, _ := p.Extensions["run_id"].(string); row.code == flight && named != runs[row.names].String() || row.code == full && p.Extensions != nil {
-					t.Errorf("%+v", p.Extensions)
-				}
-			}
-		})
-	}
-	if s, err := w.View(w.a).Standing(t.Context(), w.thread(w.anonymous), nil); err != nil || s.Newest != nil || s.Messages != 0 || s.Owed != 0 || s.Refusal() != nil {
-		t.Errorf("%+v, %v", s, err)
 	}
 }

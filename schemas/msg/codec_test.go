@@ -97,7 +97,7 @@ func TestEveryTypeCrossesWithAllItsFields(t *testing.T) {
 // Whoever adds a message type and forgets the codec has a node that cannot send it.
 func TestEveryMessageTypeIsInTheCodec(t *testing.T) {
 	// Parts of messages, and what makes them cross.
-	parts := []string{"Origin", "Idempotency", "By", "Accepted", "NewThread", "Codec"}
+	parts := []string{"Origin", "Idempotency", "By", "Accepted", "Visitor", "Codec"}
 	known := map[string]bool{}
 	for typ := range NewCodec().names {
 		known[typ.Name()] = true
@@ -272,7 +272,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 // answer.
 func BenchmarkCodec(b *testing.B) {
 	post := Post{
-		Message: id.MessageID{UUID: id.NewAnywhere()}, Run: id.RunID{UUID: id.NewAnywhere()}, AgentID: id.AgentID{UUID: id.NewAnywhere()}, AgentVersion: 3,
+		Message: id.MessageID{UUID: id.NewAnywhere()}, Run: id.RunID{UUID: id.NewAnywhere()},
 		Content: "Where is my order 4711?", Input: json.RawMessage(`{"text":"Where is my order 4711?"}`),
 		Origin: Origin{Kind: "api", ID: id.NewAnywhere()}, By: By{Actor: "apikey:" + id.NewAnywhere().String(), IP: "127.0.0.1"},
 	}

@@ -52,51 +52,39 @@ type By struct {
 
 // Post appends a user's message to a thread and queues the run that answers it.
 // Ids are minted by the sender in the thread's shard: a Post that comes twice
-// with the same Run is accepted once. Replies Posted or an error.
+// with the same Run is accepted once. Replies Posted or an error: NOT_FOUND,
+// AGENT_NOT_PUBLISHED; in a thread of the embed API EMBED_THREAD_FULL and
+// EMBED_RUN_IN_FLIGHT (service.md, Embed rules).
 type Post struct {
 	Message id.MessageID `json:"message"`
 	Run     id.RunID     `json:"run"`
-	// AgentID is the thread's agent. Zero: the sender does not know it, and the thread
-	// finds the version.
-	AgentID      id.AgentID      `json:"agent_id,omitzero"`
-	AgentVersion int             `json:"agent_version,omitzero"` // published when the message was accepted
-	Content      string          `json:"content"`
-	Attachments  json.RawMessage `json:"attachments,omitempty"` // as the message shows them
-	Input        json.RawMessage `json:"input"`                 // as the run shows it
-	Origin       Origin          `json:"origin"`
-	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
-	By           By              `json:"by"`
-	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
-	// New is the thread that the message begins; nil: the thread is there.
-	New *NewThread `json:"new,omitempty"`
-	// Behind is the run that the sender saw to be the thread's newest, zero where it saw
-	// none. In a thread of the embed API, where each post is admitted by how the one before
-	// it stands (service.md, Embed thread), a Post that is behind another run than the
-	// newest is not accepted; elsewhere it means nothing.
-	Behind id.RunID `json:"behind,omitzero"`
+	// Visitor is the visitor of the embed API whose thread it has to be; nil: it may be
+	// any thread of the tenant.
+	Visitor *Visitor `json:"visitor,omitempty"`
+	// New says that the message begins a thread of Visitor.
+	New         bool            `json:"begins,omitempty"`
+	Content     string          `json:"content"`
+	Attachments json.RawMessage `json:"attachments,omitempty"` // as the message shows them
+	Input       json.RawMessage `json:"input"`                 // as the run shows it
+	Origin      Origin          `json:"origin"`
+	EndUserID   *id.EndUserID   `json:"end_user_id,omitempty"`
+	By          By              `json:"by"`
+	Idempotency *Idempotency    `json:"idempotency,omitempty"`
 }
 
 // Repeatable: the run says which Post it is, and its row whether it was accepted.
 func (Post) Repeatable() {}
 
-// NewThread is a thread that begins with its first message. Its agent and its end
-// user are those of the Post.
-type NewThread struct {
-	CreatedBy string `json:"created_by"` // embed:eu:<id> or embed:vid:<id>
+// Visitor is a visitor of the embed API, who talks to one agent.
+type Visitor struct {
+	Agent     id.AgentID `json:"agent"`
+	CreatedBy string     `json:"created_by"` // embed:eu:<id> or embed:vid:<id>
 }
 
-// Posted answers a Post.
+// Posted answers a Post that was accepted.
 type Posted struct {
 	Run     id.RunID     `json:"run"`
 	Message id.MessageID `json:"message"`
-	// Newest is set on a Post that was not accepted because the thread's newest run is this
-	// one: whoever posts looks again.
-	Newest id.RunID `json:"newest,omitzero"`
-	// Agent is set on a Post that named none: the thread's, and whether the thread is one
-	// of the embed API. Without a Run the Post was not accepted, because its sender has to
-	// judge it.
-	Agent id.AgentID `json:"agent,omitzero"`
-	Embed bool       `json:"embed,omitzero"`
 }
 
 // DeleteThread ends a thread: its messages are deleted, its open runs

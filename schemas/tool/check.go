@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -88,22 +87,6 @@ func Check(ctx context.Context, schema, args json.RawMessage) error {
 	default:
 		return unusable(ctx, err)
 	}
-}
-
-// decisionTime bounds a check that a decision waits for, with its wait for a place
-// among those who compile.
-const decisionTime = 3 * time.Second
-
-// CheckNow is Check for callers that have no context: decisions. What it takes is
-// bounded in steps and, for the wait, in time.
-func CheckNow(schema, args json.RawMessage) error {
-	ctx, cancel := context.WithTimeout(context.Background(), decisionTime)
-	defer cancel()
-	err := Check(ctx, schema, args)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: there was no time to check the arguments, try again", ErrSchema)
-	}
-	return err
 }
 
 // unusable tells a schema that cannot be used from a caller that has left.

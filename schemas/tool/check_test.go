@@ -274,7 +274,7 @@ func TestOneCallTakesLittle(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			var err error
-			n := checktest.Grows(func() { err = CheckNow(schema(c[0]), schema(c[1])) })
+			n := checktest.Grows(func() { err = Check(t.Context(), schema(c[0]), schema(c[1])) })
 			if n > checktest.Most {
 				t.Errorf("%d MB: %.200v", n>>20, err)
 			}
@@ -305,7 +305,7 @@ func TestComplaintsOfLongNamesTakeLittle(t *testing.T) {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := CheckNow(schema(c.schema), schema(c.args))
+			err := Check(t.Context(), schema(c.schema), schema(c.args))
 			runtime.ReadMemStats(&after)
 			if n := after.TotalAlloc - before.TotalAlloc; n > 50<<20 {
 				t.Errorf("%d MB: %.200v", n>>20, err)

@@ -64,7 +64,7 @@ func (e *Embed) post(ctx context.Context, c *edge.Caller, in *postMessage) (*api
 	if err != nil {
 		return nil, err
 	}
-	s := platform.Saying{Thread: in.Body.ThreadID, Visitor: &whose, Agent: key.Agent, Content: in.Body.Content, Input: input,
+	s := platform.Saying{Thread: in.Body.ThreadID, Visitor: &whose, Content: in.Body.Content, Input: input,
 		Origin: msg.Origin{Kind: lifecycle.OriginEmbedKey, ID: key.ID.UUID}, EndUserID: from.EndUserID,
 		Answer: func(said platform.Said) any { return posted(said) }}
 	said, err := e.host.Say(ctx, c, s)

@@ -229,9 +229,10 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	node := cluster.New(cluster.Config{Member: member})
 	hubs := stream.New(stream.Config{Node: node, Source: feed.New(db.API(t)), Heads: feed.NewSweep(system), Log: zerolog.Nop()})
 	rows := engine.New(system)
+	versions := platform.NewVersions(w.tables, nil)
 	durable.Register(node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: hubs, Sealer: keys, Tell: node, Tools: server{}, Log: zerolog.Nop()}), durable.Config{})
-	durable.Register(node, writer, approval.New(approval.Config{Store: rows, Vault: keys, Tell: node, Join: run.Join(node), Seal: w.tables.SealAnswer, Hears: func(id.TenantID) bool { return false }, Log: zerolog.Nop()}), durable.Config{})
-	thread.Register(node, writer, thread.Config{Store: rows, Tell: node, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
+	durable.Register(node, writer, approval.New(approval.Config{Store: rows, Vault: keys, Tell: node, Seal: w.tables.SealAnswer, Hears: func(id.TenantID) bool { return false }, Log: zerolog.Nop()}), durable.Config{})
+	thread.Register(node, writer, thread.Config{Store: rows, Tell: node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	rate := limit.PerSecond(1<<16, 1<<16)
 	keeper := limit.NewKeeper(limit.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Now: time.Now, Log: zerolog.Nop()})
 	node.RegisterShared(msg.KindLimit, keeper.Behavior)
@@ -264,7 +265,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	w.tokenTTL = cfg.TokenTTL
 	w.embed = embed.New(cfg)
 	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(w.tables)})
-	w.platform = platform.New(platform.Config{Store: w.tables, Auth: auth, Actors: actors{node}, Streams: relays{hubs}, Tools: tools{}, PublicURL: service, Embeds: w.embed,
+	w.platform = platform.New(platform.Config{Store: w.tables, Auth: auth, Versions: versions, Actors: actors{node}, Streams: relays{hubs}, Tools: tools{}, PublicURL: service, Embeds: w.embed,
 		EndVisits: func(t id.TenantID, key id.EmbedKeyID, user id.EndUserID) {
 			w.server.CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && (!key.IsZero() && o.EmbedKey == key || !user.IsZero() && o.EndUser == user)

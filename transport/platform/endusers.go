@@ -147,7 +147,6 @@ func (p *Platform) deleteEndUser(ctx context.Context, c *edge.Caller, in *oneEnd
 		return out, nil // it is deleted: the sweep sees to the threads
 	}
 	for _, t := range threads {
-		p.threads.Drop(threadKey{c.Tenant, t})
 		order := msg.DeleteThread{Op: id.OpID{UUID: id.New(t.Shard())}, By: sender(c)}
 		if _, err := ask[msg.Done](ctx, p, c, msg.KindThread, t.UUID, order); err != nil {
 			return out, nil // likewise

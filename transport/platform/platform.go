@@ -143,19 +143,19 @@ type Config struct {
 // Platform is the /v1 routes.
 type Platform struct {
 	Config
-	threads *store.Cache[threadKey, conversation]
 }
 
 // Versions remembers which version of an agent answers messages, for those routes that
 // need it and for the threads of this node. An agent that is archived has none.
 type Versions struct {
+	store *store.Store
 	cache *store.Cache[agentKey, int]
 }
 
 // NewVersions makes one that remembers nothing. valid says whether the node still holds
 // its lease; nil: it always does.
-func NewVersions(valid func() bool) *Versions {
-	return &Versions{store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: valid})}
+func NewVersions(s *store.Store, valid func() bool) *Versions {
+	return &Versions{s, store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: valid})}
 }
 
 // Published is the version of an agent that answers messages, 0 where none does or it is
@@ -165,25 +165,31 @@ func (v *Versions) Published(t id.TenantID, a id.AgentID) int {
 	return n
 }
 
+// Speaking reads the version of an agent that answers messages; AGENT_NOT_PUBLISHED where
+// none does.
+func (v *Versions) Speaking(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
+	n, ok, err := v.read(ctx, t, a)
+	if err == nil && (!ok || n == 0) { // archived, or never published
+		err = notPublished(problem.CodeAgentNotPublished, a)
+	}
+	return n, err
+}
+
+// read returns the published version, 0 where there is none; not ok where there is no
+// such agent.
+func (v *Versions) read(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
+	return v.cache.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
+		return v.store.View(t).Published(ctx, a)
+	})
+}
+
 type agentKey struct {
 	tenant id.TenantID
 	agent  id.AgentID
 }
 
-type threadKey struct {
-	tenant id.TenantID
-	thread id.ThreadID
-}
-
-// conversation is what never changes of a thread.
-type conversation struct {
-	agent id.AgentID
-	embed bool
-}
-
 const (
 	maxPublished = 1 << 14
-	maxThreads   = 1 << 13 // about half a KiB each
 	// publishedFor bounds how long what another process published past the API
 	// goes unseen.
 	publishedFor = 2 * time.Second
@@ -192,9 +198,9 @@ const (
 // New makes the routes; Register puts them into a table.
 func New(cfg Config) *Platform {
 	if cfg.Versions == nil {
-		cfg.Versions = NewVersions(cfg.Valid)
+		cfg.Versions = NewVersions(cfg.Store, cfg.Valid)
 	}
-	return &Platform{Config: cfg, threads: store.NewCache[threadKey, conversation](store.CacheConfig{Max: maxThreads})}
+	return &Platform{Config: cfg}
 }
 
 // Register adds every route.
@@ -263,9 +269,7 @@ func (p *Platform) ForgetAgent(t id.TenantID, a id.AgentID) { p.Versions.cache.D
 // version is the agent's published version, 0 when it has none; ok is false for
 // an agent that is unknown or archived.
 func (p *Platform) version(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
-	return p.Versions.cache.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
-		return p.Store.View(t).Published(ctx, a)
-	})
+	return p.Versions.read(ctx, t, a)
 }
 
 // by is the caller as the store and the audit log see it.

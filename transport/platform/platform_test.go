@@ -433,7 +433,7 @@ func TestWhatActorsAreTold(t *testing.T) {
 	}
 	orders := w.actors.orders()
 	post, ok := orders[0].(msg.Post)
-	if !ok || post.AgentVersion != 1 || post.AgentID != w.a.agent || post.Content != "hi" || post.Origin != (msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.a.key.UUID}) ||
+	if !ok || post.Visitor != nil || post.New || post.EndUserID != nil || post.Content != "hi" || post.Origin != (msg.Origin{Kind: lifecycle.OriginAPIKey, ID: w.a.key.UUID}) ||
 		post.By.Actor != "apikey:"+w.a.key.String() || post.By.IP != "127.0.0.1" || post.Run.Shard() != w.a.thread.Shard() || post.Message.Shard() != w.a.thread.Shard() {
 		t.Fatalf("%+v", orders)
 	}
@@ -509,33 +509,45 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	}
 }
 
-// A node reads nothing either for a thread that it has never seen: where the thread's
-// node knows the agent's version, one question is enough, and the next message names the
-// agent.
+// A node reads nothing either for a thread that it has never seen: the thread knows its
+// agent, and one question is enough.
 func TestAMessageToAThreadThatIsNewToTheNodeReadsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.actors.finds = true
+	w.call(w.a, "POST", "/v1/agents/"+w.a.agent.String()+"/runs", "") // key and version are remembered
 	path := "/v1/threads/" + w.a.thread.String() + "/messages"
-	before := w.pool.Stat().AcquireCount()
-	for i, named := range []bool{false, true} {
-		if !named {
-			w.call(w.a, "GET", "/v1/threads/"+w.a.thread.String(), "") // the key is remembered
-			before = w.pool.Stat().AcquireCount()
-		}
+	for range 2 {
+		asked, before := len(w.actors.orders()), w.pool.Stat().AcquireCount()
 		if got := w.call(w.a, "POST", path, `{"content": "x"}`); got.status != 202 {
 			t.Fatal(got)
 		}
-		post := w.actors.orders()[i].(msg.Post)
-		if !post.AgentID.IsZero() != named || named && (post.AgentID != w.a.agent || post.AgentVersion != 1) {
-			t.Errorf("message %d asked %+v", i+1, post)
+		if orders := w.actors.orders()[asked:]; len(orders) != 1 {
+			t.Errorf("asked %+v", orders)
 		}
-		if n := w.pool.Stat().AcquireCount() - before; !named && n != 0 {
+		if n := w.pool.Stat().AcquireCount() - before; n != 0 {
 			t.Errorf("read %d times", n)
 		}
 	}
 	if got := w.call(w.b, "POST", path, `{"content": "x"}`); got.status != 404 {
 		t.Errorf("another tenant's thread: %d", got.status)
+	}
+}
+
+// A node of an older version answers a message that it does not accept without a run: it
+// wants more of a Post than this version says. The message is not reported as posted.
+func TestAMessageThatANodeOfAnOlderVersionDoesNotAccept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.actors.refusePosts(true)
+	path := "/v1/threads/" + w.a.thread.String() + "/messages"
+	got := w.call(w.a, "POST", path, `{"content": "x"}`, "Idempotency-Key", "k")
+	if got.status != 503 || got.code() != "UNAVAILABLE" || got.header.Get("Retry-After") == "" || strings.Contains(got.body, "run_id") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	// No answer is kept: the same request is carried out when the node can.
+	w.actors.refusePosts(false)
+	if got := w.call(w.a, "POST", path, `{"content": "x"}`, "Idempotency-Key", "k"); got.status != 202 || got.header.Get("Idempotency-Replayed") != "" {
+		t.Errorf("once it accepts: %d %s", got.status, got.body)
 	}
 }
 

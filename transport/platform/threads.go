@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,7 +81,6 @@ func (p *Platform) getThread(ctx context.Context, c *edge.Caller, in *oneThread)
 }
 
 func (p *Platform) deleteThread(ctx context.Context, c *edge.Caller, in *oneThread) (*edge.Empty, error) {
-	defer p.threads.Drop(threadKey{c.Tenant, in.ID})
 	order := msg.DeleteThread{Op: id.OpID{UUID: id.New(in.ID.Shard())}, By: sender(c)}
 	_, err := ask[msg.Done](ctx, p, c, msg.KindThread, in.ID.UUID, order)
 	return nil, err
@@ -168,10 +168,9 @@ func clip(s string) string {
 	return s
 }
 
-// postMessage reads nothing when the agent was used lately, no tools are named and the
-// thread is none of the embed API: the thread itself answers whether it is there.
+// postMessage reads nothing where no tools and no attachments are named: the thread
+// answers whether it is there, and whether its agent speaks.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
-	thread, _ := p.threads.Get(threadKey{c.Tenant, in.ID})
 	b := &in.Body
 	if err := checkMessage(b); err != nil {
 		return nil, err
@@ -179,7 +178,7 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	if err := p.checkTools(ctx, c.Tenant, b.Tools); err != nil {
 		return nil, err
 	}
-	say := Saying{Thread: &in.ID, Agent: thread.agent, Content: b.Content, Origin: origin(c), Answer: func(s Said) any { return posted(s) }}
+	say := Saying{Thread: &in.ID, Content: b.Content, Origin: origin(c), Answer: func(s Said) any { return posted(s) }}
 	input := turn{Text: b.Content}
 	if len(b.AttachmentIDs) > 0 {
 		files, err := p.Store.View(c.Tenant).Attachments(ctx, b.AttachmentIDs)
@@ -200,7 +199,7 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 	if say.Input, err = json.Marshal(input); err != nil {
 		return nil, err
 	}
-	said, err := p.say(ctx, c, say, thread.embed)
+	said, err := p.Say(ctx, c, say)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +214,6 @@ type Saying struct {
 	Thread *id.ThreadID
 	// Visitor is whose thread it has to be; nil: anybody's.
 	Visitor     *store.Visitor
-	Agent       id.AgentID // the thread's; zero: the thread says
 	Content     string
 	Attachments json.RawMessage // as the message shows them
 	Input       json.RawMessage // of the run
@@ -232,25 +230,20 @@ type Said struct {
 	Message id.MessageID
 }
 
-// Say posts a message in a thread of the embed API, or begins one with it, under the
-// rules of such threads (service.md, Embed rules): NOT_FOUND, EMBED_THREAD_FULL,
-// EMBED_RUN_IN_FLIGHT; and AGENT_NOT_PUBLISHED.
+// Say posts a message in a thread, or begins one of the embed API with it. The thread
+// accepts it (msg.Post has the errors).
 func (p *Platform) Say(ctx context.Context, c *edge.Caller, s Saying) (*Said, error) {
-	return p.say(ctx, c, s, true)
-}
-
-// say posts s; ruled is whether the rules of embed threads hold.
-func (p *Platform) say(ctx context.Context, c *edge.Caller, s Saying, ruled bool) (*Said, error) {
 	post := msg.Post{
-		AgentID: s.Agent, Content: s.Content, Attachments: s.Attachments, Input: s.Input,
-		Origin: s.Origin, EndUserID: s.EndUserID, By: sender(c),
+		Content: s.Content, Attachments: s.Attachments, Input: s.Input, Origin: s.Origin, EndUserID: s.EndUserID, By: sender(c), New: s.Thread == nil,
+	}
+	if v := s.Visitor; v != nil {
+		post.Visitor = &msg.Visitor{Agent: v.Agent, CreatedBy: v.CreatedBy}
 	}
 	var said Said
 	if s.Thread != nil {
 		said.Thread = *s.Thread
 	} else {
 		said.Thread = id.ThreadID{UUID: id.New(p.Actors.MintShard())}
-		post.New = &msg.NewThread{CreatedBy: s.Visitor.CreatedBy}
 	}
 	shard := said.Thread.Shard()
 	post.Message, post.Run = id.MessageID{UUID: id.New(shard)}, id.RunID{UUID: id.New(shard)}
@@ -259,44 +252,17 @@ func (p *Platform) say(ctx context.Context, c *edge.Caller, s Saying, ruled bool
 	if post.Idempotency, err = p.keep(c, s.Answer(said)); err != nil {
 		return nil, err
 	}
-	if s.Agent.IsZero() {
-		err = p.sayWhereTold(ctx, c, said.Thread, post)
-	} else {
-		err = p.sayTo(ctx, c, said.Thread, s.Visitor, post, ruled && s.Thread != nil)
-	}
-	if err != nil {
+	accepted, err := ask[msg.Posted](ctx, p, c, msg.KindThread, said.Thread.UUID, post)
+	var refused *problem.Error
+	switch {
+	case errors.As(err, &refused) && (refused.Code == problem.CodeEmbedThreadFull || refused.Code == problem.CodeEmbedRunInFlight):
+		return nil, p.unlessKept(ctx, c, err)
+	case err != nil:
 		return nil, err
+	case accepted.Run.IsZero(): // a node of a version that wants more of a Post
+		return nil, problem.Unavailable("The thread cannot take messages by this node yet.", time.Second)
 	}
 	return &said, nil
-}
-
-// sayWhereTold posts in a thread of which this node does not know whose it is. The thread
-// says so; where it did not take the message, for want of the agent's version or because
-// it is one of the embed API, the message is judged here.
-func (p *Platform) sayWhereTold(ctx context.Context, c *edge.Caller, thread id.ThreadID, post msg.Post) error {
-	posted, err := ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
-	if err != nil || posted.Agent.IsZero() { // it came before, and was taken then
-		return err
-	}
-	p.threads.Keep(threadKey{c.Tenant, thread}, conversation{posted.Agent, posted.Embed})
-	if !posted.Run.IsZero() {
-		return nil
-	}
-	post.AgentID = posted.Agent
-	return p.sayTo(ctx, c, thread, nil, post, posted.Embed)
-}
-
-// sayTo posts in a thread of post's agent; inTurn is whether one message waits there for
-// the reply to the one before.
-func (p *Platform) sayTo(ctx context.Context, c *edge.Caller, thread id.ThreadID, who *store.Visitor, post msg.Post, inTurn bool) (err error) {
-	if inTurn {
-		return p.sayInTurn(ctx, c, thread, who, post)
-	}
-	if post.AgentVersion, err = p.speaks(ctx, c.Tenant, post.AgentID); err != nil {
-		return err
-	}
-	_, err = ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
-	return err
 }
 
 // notPublished refuses an agent without a published version, and names the call
@@ -304,15 +270,6 @@ func (p *Platform) sayTo(ctx context.Context, c *edge.Caller, thread id.ThreadID
 func notPublished(code problem.Code, a id.AgentID) error {
 	agent := "/v1/agents/" + a.String()
 	return problem.New(code, "The agent has no published version. Publish one with POST "+agent+"/versions/{version}/publish; GET "+agent+"/versions lists them.")
-}
-
-// speaks is the version of an agent that answers messages.
-func (p *Platform) speaks(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
-	version, ok, err := p.version(ctx, t, a)
-	if err == nil && (!ok || version == 0) { // archived, or never published
-		err = notPublished(problem.CodeAgentNotPublished, a)
-	}
-	return version, err
 }
 
 // unlessKept is refusal, unless what is in the way is the first request with the
@@ -329,35 +286,4 @@ func (p *Platform) unlessKept(ctx context.Context, c *edge.Caller, refusal error
 		return edge.ErrReplay
 	}
 	return refusal
-}
-
-// inTurn bounds how long a message is overtaken by others.
-const inTurn = 5 * time.Second
-
-// sayInTurn posts in a thread that is there, once it stands so that it may be (package
-// actors/thread says why the rules hold). A thread that says that another message was
-// first is looked at again: then that one's run is in the way, or has ended. The agent
-// is judged last: of a thread that is not the visitor's nothing else is said.
-func (p *Platform) sayInTurn(ctx context.Context, c *edge.Caller, thread id.ThreadID, who *store.Visitor, post msg.Post) error {
-	ctx, cancel := context.WithTimeout(ctx, inTurn)
-	defer cancel()
-	for {
-		standing, err := p.Store.View(c.Tenant).Standing(ctx, thread, who)
-		if err != nil {
-			return err
-		}
-		if refusal := standing.Refusal(); refusal != nil {
-			return p.unlessKept(ctx, c, refusal)
-		}
-		if post.AgentVersion, err = p.speaks(ctx, c.Tenant, post.AgentID); err != nil {
-			return err
-		}
-		if standing.Newest != nil {
-			post.Behind = *standing.Newest
-		}
-		posted, err := ask[msg.Posted](ctx, p, c, msg.KindThread, thread.UUID, post)
-		if err != nil || posted.Newest.IsZero() {
-			return err
-		}
-	}
 }

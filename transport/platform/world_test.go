@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
@@ -63,11 +62,12 @@ func (noLimits) RefundIP(netip.Addr) {}
 type actors struct {
 	pool *pgxpool.Pool // system
 
-	finds bool // the version for a Post that does not name its agent
+	versions *Versions // by which a thread finds the version of its agent
 
 	mu    sync.Mutex // guards the fields below
 	asked []any
 	fail  error
+	mute  bool // no Post is accepted: the node wants more of it
 }
 
 func (a *actors) MintShard() id.Shard { return 77 }
@@ -84,6 +84,13 @@ func (a *actors) failWith(err error) {
 	a.fail = err
 }
 
+// refusePosts says whether threads are those of a node that accepts no Post.
+func (a *actors) refusePosts(mute bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mute = mute
+}
+
 func (a *actors) keep(ctx context.Context, t id.TenantID, i *msg.Idempotency) error {
 	if i == nil {
 		return nil
@@ -97,20 +104,9 @@ func (a *actors) keep(ctx context.Context, t id.TenantID, i *msg.Idempotency) er
 }
 
 func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
-	if m, ok := order.(msg.Post); ok && m.AgentID.IsZero() {
-		posted, err := a.whose(ctx, t, to)
-		if err != nil || !a.finds {
-			return posted, err
-		}
-		posted.Run, posted.Message = m.Run, m.Message
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.asked = append(a.asked, order)
-		return posted, nil
-	}
 	a.mu.Lock()
 	a.asked = append(a.asked, order)
-	fail := a.fail
+	fail, mute := a.fail, a.mute
 	a.mu.Unlock()
 	if fail != nil {
 		return nil, fail
@@ -125,6 +121,12 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	}
 	switch m := order.(type) {
 	case msg.Post:
+		if mute {
+			return msg.Posted{}, nil
+		}
+		if err := a.speaks(ctx, t, to); err != nil {
+			return nil, err
+		}
 		return msg.Posted{Run: m.Run, Message: m.Message}, a.keep(ctx, t, m.Idempotency)
 	case msg.StartOne:
 		return msg.Started{Run: m.Run}, a.keep(ctx, t, m.Idempotency)
@@ -139,15 +141,18 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	return nil, fmt.Errorf("unexpected %T", order)
 }
 
-// whose is a thread's answer to a Post that does not name its agent.
-func (a *actors) whose(ctx context.Context, t id.TenantID, thread id.UUID) (out msg.Posted, err error) {
-	var by string
-	err = a.pool.QueryRow(ctx, "SELECT agent_id, created_by FROM threads WHERE deleted_at IS NULL AND tenant_id = $1 AND id = $2", t, thread).Scan(&out.Agent, &by)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return out, problem.NotFound(msg.KindThread)
+// speaks finds the version of a thread's agent as a thread does: it reads what its node
+// does not remember.
+func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) error {
+	var agent id.AgentID
+	if err := a.pool.QueryRow(ctx, "SELECT agent_id FROM threads WHERE tenant_id = $1 AND id = $2", t, thread).Scan(&agent); err != nil {
+		return err
 	}
-	out.Embed = lifecycle.EmbedThread(by)
-	return out, err
+	if a.versions.Published(t, agent) > 0 {
+		return nil
+	}
+	_, err := a.versions.Speaking(ctx, t, agent)
+	return err
 }
 
 // streams answers one terminal frame that says with which cursor it was opened.
@@ -263,6 +268,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
 	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
 		WebhookURLs: guard{}, Deliveries: w.sent})
+	w.actors.versions = w.Versions
 	w.table = edge.NewTable()
 	w.Register(w.table)
 	edge.HandleOpenAPI(w.table, "/v1/openapi.json", edge.Info{Title: "Test", Version: "1", Tags: Tags})

@@ -57,3 +57,17 @@ SELECT run_id FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND role = '
 
 -- name: audited
 SELECT EXISTS (SELECT FROM audit_log WHERE tenant_id = $1 AND id = $2 AND action = $3 AND target_id = $4)
+
+-- name: accepted
+SELECT EXISTS (SELECT FROM runs WHERE tenant_id = $1 AND thread_id = $2 AND id = $3)
+
+-- How a thread stands, in one statement and so at one moment.
+-- name: standing
+SELECT (SELECT count(*)::int FROM messages m WHERE m.tenant_id = $1 AND m.thread_id = $2),
+       coalesce(last.owed, 0), last.id, last.status,
+       EXISTS (SELECT FROM runs r WHERE r.tenant_id = $1 AND r.thread_id = $2 AND r.id = $3)
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN LATERAL (
+  SELECT r.id, r.status, count(*) OVER ()::int AS owed FROM runs r
+  WHERE r.tenant_id = $1 AND r.thread_id = $2 AND r.finished_at IS NULL ORDER BY r.thread_seq DESC LIMIT 1
+) last ON true

@@ -19,21 +19,3 @@ SELECT id, role, content, run_id, created_at FROM (
 -- name: visitor_run
 SELECT r.id FROM runs r JOIN threads t ON t.tenant_id = r.tenant_id AND t.id = r.thread_id
 WHERE r.tenant_id = $1 AND r.id = $2 AND t.created_by = $3 AND t.created_by LIKE 'embed:%' AND t.agent_id = $4 AND t.deleted_at IS NULL
-
--- How a thread stands, in one statement and so at one moment. Without an agent it may be
--- anybody's.
--- name: standing
-SELECT asked.run_id AS newest, held.messages, coalesce(last.owed, 0) AS owed, last.id AS open, last.status AS open_status
-FROM threads t
-CROSS JOIN LATERAL (
-  SELECT count(*)::int AS messages FROM messages m WHERE m.tenant_id = t.tenant_id AND m.thread_id = t.id
-) held
-LEFT JOIN LATERAL (
-  SELECT m.run_id FROM messages m WHERE m.tenant_id = t.tenant_id AND m.thread_id = t.id AND m.role = 'user' AND m.run_id IS NOT NULL
-  ORDER BY m.seq DESC LIMIT 1
-) asked ON true
-LEFT JOIN LATERAL (
-  SELECT r.id, r.status, count(*) OVER ()::int AS owed FROM runs r
-  WHERE r.tenant_id = t.tenant_id AND r.thread_id = t.id AND r.finished_at IS NULL ORDER BY r.thread_seq DESC LIMIT 1
-) last ON true
-WHERE t.tenant_id = $1 AND t.id = $2 AND t.deleted_at IS NULL AND t.created_by LIKE 'embed:%' AND ($3::uuid IS NULL OR t.agent_id = $3 AND t.created_by = $4)
