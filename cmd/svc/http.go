@@ -185,7 +185,7 @@ var apiInfo = edge.Info{
 	Title: "Agent platform service", Version: "1",
 	Description: "Runs agents for tenants: threads and runs that are streamed and durable.\n\n" +
 		"A call carries `Authorization: Bearer svc_…` and `X-Tenant-Id`. Ids are UUIDs, times RFC 3339 in UTC, bodies JSON in snake_case; unknown fields are refused. " +
-		"Lists take `cursor` and `limit` (25, at most 100) and answer `next_cursor`. A POST may carry an `Idempotency-Key`: a repeat within 24 hours answers the first answer again.\n\n" +
+		"Lists take `cursor` and `limit` (25, at most 100) and answer `next_cursor`. A POST may carry an `Idempotency-Key`: a repeat within 24 hours returns the first response.\n\n" +
 		"Errors are `application/problem+json` (RFC 9457) with a stable `code`. Beside those listed with an operation, HTTP itself may answer `METHOD_NOT_ALLOWED` (405), `REQUEST_TIMEOUT` (408), " +
 		"`HEADERS_TOO_LARGE` (431) and `HTTP_VERSION_NOT_SUPPORTED` (505).",
 	Tags: append(append([]edge.Tag{{Name: edge.TagService, Description: "The service itself."}}, platform.Tags...),

@@ -23,8 +23,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// plan says how an input struct is filled. It is made once, when its route is
-// added.
+// plan describes how an input struct is filled. It is made once, when its route is added.
 type plan struct {
 	reg    *registry
 	path   []param
@@ -38,7 +37,7 @@ type plan struct {
 	schema   *huma.Schema
 }
 
-// param is one field that is filled from path, query or header.
+// param is one field that is filled from the path, the query or a header.
 type param struct {
 	name     string
 	lower    string // for headers
@@ -49,12 +48,12 @@ type param struct {
 	typ      reflect.Type
 }
 
-// setter parses text into the field at p and answers the value that the schema
-// is checked against.
+// setter parses text into the field at p. It returns the value to check against the schema,
+// or a complaint.
 type setter func(p unsafe.Pointer, text string) (checked any, complaint string)
 
-// newPlan reads the tags of t. Whatever it does not understand is a
-// programmer's error and panics.
+// newPlan reads the tags of t. It panics on anything it does not understand: that is a
+// programmer's error.
 func newPlan(reg *registry, t reflect.Type, route string) *plan {
 	if t.Kind() != reflect.Struct {
 		panic(fmt.Sprintf("edge: %s: input %s is no struct", route, t))
@@ -190,8 +189,7 @@ type complaints struct {
 
 var complaintPool = sync.Pool{New: func() any { return new(complaints) }}
 
-// params fills the fields that do not come from the body. base points at the
-// input struct.
+// params fills the fields that do not come from the body. base points to the input struct.
 func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 	for i := range p.path {
 		f := &p.path[i]
@@ -203,7 +201,7 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 				continue
 			}
 		}
-		// An id that cannot exist is an id that does not (open-parts.md, Errors).
+		// An id that cannot exist is answered like an unknown id (open-parts.md, Errors).
 		return f.nothing(text)
 	}
 	var wrong []problem.Field
@@ -226,7 +224,7 @@ func (p *plan) params(rq *request, base unsafe.Pointer) *problem.Error {
 	return nil
 }
 
-// nothing is the answer to a path parameter that cannot name anything.
+// nothing returns the 404 for a path parameter that cannot name anything.
 func (f *param) nothing(text string) *problem.Error {
 	if !clean(text) {
 		return problem.New(problem.CodeNotFound, "There is nothing at this path.")
@@ -238,7 +236,7 @@ func (f *param) nothing(text string) *problem.Error {
 	return problem.New(problem.CodeNotFound, fmt.Sprintf("%s: %q is not a valid %s", what, cut(text, 64), kind))
 }
 
-// thing is what an id type names, in words: EndUserID is "end user".
+// thing returns in words what an id type names: EndUserID is "end user".
 func thing(idType string) string {
 	var b strings.Builder
 	for i, r := range strings.TrimSuffix(idType, "ID") {
@@ -265,7 +263,7 @@ func (p *plan) readQuery(query []byte, base unsafe.Pointer, wrong []problem.Fiel
 		}
 		name, ok := unescape(key, true)
 		if !ok {
-			continue // no name of ours; unknown parameters are ignored
+			continue // unknown parameters are ignored
 		}
 		for i := range p.query {
 			f := &p.query[i]
@@ -313,7 +311,7 @@ func (p *plan) fill(f *param, base unsafe.Pointer, text string, wrong []problem.
 	return append(wrong, p.check(f, checked)...)
 }
 
-// clean says that text is UTF-8 without U+0000, which no column can hold.
+// clean reports whether text is UTF-8 without U+0000, which no Postgres column can hold.
 func clean(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 func (p *plan) check(f *param, v any) []problem.Field {
@@ -326,7 +324,7 @@ func (p *plan) check(f *param, v any) []problem.Field {
 	return fieldsOf(c.result.Errors)
 }
 
-// maxComplaints bounds what a stranger can make us say.
+// maxComplaints bounds how many complaints one answer holds.
 const maxComplaints = 32
 
 func fieldsOf(errs []error) []problem.Field {
@@ -358,7 +356,7 @@ func fieldsOf(errs []error) []problem.Field {
 		fields = append(fields, f)
 	}
 	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Path < fields[j].Path })
-	// One complaint for each field: the last rule says most.
+	// Keep one complaint for each field: the last rule is the most specific.
 	kept := fields[:0]
 	for i, f := range fields {
 		if i+1 == len(fields) || fields[i+1].Path != f.Path {
@@ -368,14 +366,14 @@ func fieldsOf(errs []error) []problem.Field {
 	return kept
 }
 
-// noFields is the body of a route that takes none.
+// noFields is the schema of the body of a route that takes no body.
 var noFields = func() *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false}
 	s.PrecomputeMessages()
 	return s
 }()
 
-// decode checks the body b and fills the input's Body, if it has one.
+// decode validates the body b and fills the input's Body, if it has one.
 func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	v, bad := strictJSON(b)
 	if bad != nil {
@@ -391,7 +389,7 @@ func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 	c.result.Reset()
 	huma.Validate(p.reg, schema, &c.path, huma.ModeWriteToServer, v, &c.result)
 	if bytes.Contains(b, nullWord) && v != nil {
-		p.reg.nulls(schema, p.bodyType, v, "", &c.result.Errors) // huma lets them pass where a member may be missing
+		p.reg.nulls(schema, p.bodyType, v, "", &c.result.Errors) // huma accepts null for optional members
 	}
 	if fields := fieldsOf(c.result.Errors); fields != nil {
 		return problem.Validation(fields...)
@@ -408,9 +406,9 @@ func (p *plan) decode(b []byte, base unsafe.Pointer) *problem.Error {
 
 var nullWord = []byte("null")
 
-// misfits says what the schema lets pass and the type does not: an integer out of
-// range, a date that does not exist. A decoder ends at the first of them, so each member
-// of the body is decoded by itself.
+// misfits returns a complaint for what the schema accepts and the Go type does not, such as
+// an integer out of range or a date that does not exist. A decoder stops at the first misfit,
+// so each member of the body is decoded by itself.
 func (p *plan) misfits(b []byte, err error) *problem.Error {
 	var members map[string]json.RawMessage
 	if p.bodyType.Kind() != reflect.Struct || json.Unmarshal(b, &members) != nil {

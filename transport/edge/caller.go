@@ -10,7 +10,7 @@ import (
 	"agentsvc/schemas/quota"
 )
 
-// Identity is what authentication finds out.
+// Identity is the result of authentication.
 type Identity struct {
 	Tenant    id.TenantID
 	Role      lifecycle.Role
@@ -18,21 +18,21 @@ type Identity struct {
 	Key       id.KeyID
 	User      id.UserID
 	Session   id.SessionID // of a console session
-	Until     time.Time    // when a session ends unless it is used again; zero: never
+	Until     time.Time    // when a session ends unless it is used again; zero means never
 	Embed     Embedded     // of a call of the embed API
 }
 
-// Embedded is whose call of the embed API it is. Of a call with a publishable key
-// only Key is known.
+// Embedded identifies the caller of the embed API. For a call with a publishable key only Key
+// is set.
 type Embedded struct {
 	Key        id.EmbedKeyID
-	Generation int64 // of the key when the session was minted
+	Generation int64 // generation of the key when the session was minted
 	Visitor    id.VisitorID
-	EndUser    id.EndUserID // zero: nobody knows who the visitor is
-	Origin     string       // of the page, as it was judged
+	EndUser    id.EndUserID // zero for an anonymous visitor
+	Origin     string       // origin of the page, as it was checked
 }
 
-// Caller is who calls, for one request. A handler may keep it.
+// Caller is the authenticated caller of one request. A handler may keep it.
 type Caller struct {
 	Identity
 	IP        netip.Addr
@@ -40,27 +40,26 @@ type Caller struct {
 	Idem      *Idempotency // nil without an Idempotency-Key
 
 	headers []Header
-	quota   quota.Quota // the tightest of the limits that the call was charged to; no Limit: none
+	quota   quota.Quota // the tightest limit that the call was charged to; no Limit means none
 }
 
-// Charged implements quota.Noter. Of several limits the one that is nearest to its end
-// is shown.
+// Charged implements quota.Noter. Of several limits it keeps the one with the least left.
 func (c *Caller) Charged(q quota.Quota) {
 	if c.quota.Limit == 0 || q.Remaining < c.quota.Remaining {
 		c.quota = q
 	}
 }
 
-// Header is one header field of an answer.
+// Header is one header field of a response.
 type Header struct{ Name, Value string }
 
-// SetHeader adds a field to the answer, whatever becomes of the request.
+// SetHeader adds a header field to the response, whether the request succeeds or fails.
 func (c *Caller) SetHeader(name, value string) {
 	c.headers = append(c.headers, Header{name, value})
 }
 
-// Credentials are what a request carries to say who calls. The strings are the
-// receiver's to keep.
+// Credentials are the credentials of a request. The strings are copies: the receiver may keep
+// them.
 type Credentials struct {
 	Bearer   string
 	Tenant   string // X-Tenant-Id; a session needs none
@@ -74,32 +73,31 @@ type Credentials struct {
 	IP       netip.Addr
 }
 
-// Authenticator finds out who calls.
+// Authenticator authenticates requests.
 type Authenticator interface {
-	// Authenticate answers a *problem.Error for credentials that are not valid. It
-	// bounds by itself what look-ups of unknown credentials cost: a call is charged
-	// after it, when it is known whose call it is.
+	// Authenticate returns a *problem.Error for credentials that are not valid. It bounds the
+	// cost of look-ups of unknown credentials itself: the rate limit is charged after it,
+	// once the caller is known.
 	Authenticate(ctx context.Context, c Credentials) (Identity, error)
 }
 
-// Limiter holds the platform's token buckets. Each method notes the bucket in ctx
+// Limiter holds the platform's token buckets. Each method notes its bucket in ctx
 // (quota.Note).
 type Limiter interface {
-	// Tenant takes a token of a tenant. When there is none it says how long to
-	// wait for one. Where it cannot be known in time whether there is one, err is a
-	// *problem.Error.
+	// Tenant takes a token of a tenant. When none is left it returns the time until the next
+	// one. err is a *problem.Error when the bucket cannot be asked in time.
 	Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error)
 	// User takes a token of a user of a tenant, as Tenant does.
 	User(ctx context.Context, t id.TenantID, u id.UserID) (retry time.Duration, ok bool, err error)
 	// IP takes a token of a client address (IPv6: of its /64), as Tenant does.
 	IP(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool, err error)
-	// Public takes a token that a client address has for public routes.
+	// Public takes a token of a client address for public routes.
 	Public(ctx context.Context, ip netip.Addr) (retry time.Duration, ok bool, err error)
-	// RefundIP gives back a token that IP took.
+	// RefundIP returns a token that IP took.
 	RefundIP(ip netip.Addr)
 }
 
-// noLimits lets everything pass.
+// noLimits admits every call.
 type noLimits struct{}
 
 func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
@@ -114,7 +112,7 @@ func (noLimits) Public(context.Context, netip.Addr) (time.Duration, bool, error)
 }
 func (noLimits) RefundIP(netip.Addr) {}
 
-// callCtx is the context of a handler: that of the server, with the caller.
+// callCtx is the context of a handler: the server's context with the caller.
 type callCtx struct {
 	context.Context
 	caller *Caller
@@ -130,7 +128,7 @@ func (c *callCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// CallerOf is the caller on whose behalf ctx runs, nil outside a request.
+// CallerOf returns the caller of the request that ctx belongs to, nil outside a request.
 func CallerOf(ctx context.Context) *Caller {
 	c, _ := ctx.Value(callerKey{}).(*Caller)
 	return c

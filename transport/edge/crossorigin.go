@@ -5,22 +5,21 @@ import (
 	"net/http"
 )
 
-// SchemeEmbedKey is the Scheme of routes that a publishable key calls.
+// SchemeEmbedKey is the Scheme of routes that take a publishable key.
 const SchemeEmbedKey = "embed_key"
 
-// What browsers ask for before a call from another origin (open-parts.md,
-// Questions settled).
+// Answers to a CORS preflight (open-parts.md, Questions settled).
 const (
 	crossMethods = "GET, POST"
 	crossHeaders = "Authorization, Content-Type, X-Svc-Embed-Key, Idempotency-Key, Last-Event-ID"
 	crossExpose  = "Retry-After"
-	crossMaxAge  = "7200" // seconds; the most that browsers keep
+	crossMaxAge  = "7200" // seconds; browsers cap it at this value
 )
 
-// CrossOrigin says that browsers call what lies under prefix, "/…/", from pages of
-// other origins (service.md, Embed). OPTIONS of any path there is answered 204; who may
-// call is decided on the call itself. An answer that refuses the caller's origin
-// does not allow the page to read it; every other one does.
+// CrossOrigin declares that browsers call the paths below prefix, "/…/", from pages of other
+// origins (service.md, Embed). OPTIONS of any such path is answered 204; the call itself
+// decides who is allowed. Every response lets the page read it, except one that refuses the
+// caller's origin.
 func (t *Table) CrossOrigin(prefix string) { t.cross = append(t.cross, prefix) }
 
 func (t *Table) isCrossOrigin(path []byte) bool {
@@ -32,7 +31,7 @@ func (t *Table) isCrossOrigin(path []byte) bool {
 	return false
 }
 
-// crossOrigin are the header fields of an answer to a page of another origin.
+// crossOrigin returns the CORS header fields of a response.
 func (rq *request) crossOrigin() []Header {
 	if !rq.srv.cfg.Table.isCrossOrigin(rq.path) {
 		return nil
@@ -44,7 +43,7 @@ func (rq *request) crossOrigin() []Header {
 	return []Header{vary, {"Access-Control-Allow-Origin", string(rq.head.origin)}, {"Access-Control-Expose-Headers", crossExpose}}
 }
 
-// preflight answers what a browser asks before a call.
+// preflight answers a CORS preflight request.
 func (rq *request) preflight() {
 	h := &rq.fc.Response.Header
 	h.Set("Access-Control-Allow-Methods", crossMethods)

@@ -7,8 +7,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// head is what the edge reads from a request's head, in one pass over its raw
-// bytes. The slices die with the request.
+// head holds the parts of a request's head that the edge needs, read in one pass over its raw
+// bytes. The slices are valid only during the request.
 type head struct {
 	raw           []byte
 	host          []byte
@@ -30,7 +30,7 @@ type head struct {
 	hasAuth       bool
 }
 
-// tokenByte says which bytes a header name may hold (RFC 9110, token).
+// tokenByte marks the bytes that a header name may hold (RFC 9110, token).
 var tokenByte = func() (t [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		t[c] = true
@@ -40,16 +40,15 @@ var tokenByte = func() (t [256]bool) {
 
 func badRequest(detail string) *problem.Error { return problem.New(problem.CodeBadRequest, detail) }
 
-// read refuses what two readers of one request could understand differently:
-// fasthttp joins folded lines, and takes a Transfer-Encoding over a
-// Content-Length without a word.
+// read parses the head. It refuses anything that two HTTP parsers could read differently:
+// fasthttp joins folded lines, and silently prefers Transfer-Encoding to Content-Length.
 func (h *head) read(raw []byte) *problem.Error {
 	*h = head{raw: raw}
 	hosts, lengths, codings := 0, 0, 0
 	for rest := raw; ; {
 		end := bytes.IndexByte(rest, '\n')
 		if end < 0 {
-			break // the empty head of a request without any field
+			break // a head without any field
 		}
 		if end == 0 || rest[end-1] != '\r' {
 			return badRequest("A header line does not end with CR LF.")
@@ -87,7 +86,7 @@ func (h *head) read(raw []byte) *problem.Error {
 		case 6:
 			switch {
 			case fold(name, "accept"):
-				if h.accept != nil { // a list may come in several lines
+				if h.accept != nil { // a list may be spread over several lines
 					h.accept = append(append(bytes.Clone(h.accept), ','), value...)
 				} else {
 					h.accept = value
@@ -178,7 +177,7 @@ func (h *head) read(raw []byte) *problem.Error {
 	return nil
 }
 
-// value finds any header field by its name in lower case; several values are
+// value returns the header field with that name, given in lower case; several values are
 // joined as a list.
 func (h *head) value(name string) (string, bool) {
 	var found []byte
@@ -210,7 +209,7 @@ func trimSpace(b []byte) []byte {
 	return b
 }
 
-// fold compares b, in any ASCII case, with s in lower case.
+// fold reports whether b equals s, which is in lower case, in any ASCII case.
 func fold(b []byte, s string) bool {
 	if len(b) != len(s) {
 		return false
@@ -227,7 +226,7 @@ func fold(b []byte, s string) bool {
 	return true
 }
 
-// bearer is the token of the Authorization field.
+// bearer returns the token of the Authorization field.
 func (h *head) bearer() []byte {
 	a := h.authorization
 	if len(a) < 8 || !fold(a[:6], "bearer") || a[6] != ' ' {
@@ -236,7 +235,7 @@ func (h *head) bearer() []byte {
 	return trimSpace(a[7:])
 }
 
-// cookieValue finds one cookie.
+// cookieValue returns the value of one cookie.
 func (h *head) cookieValue(name string) []byte {
 	for rest := h.cookie; len(rest) > 0; {
 		var pair []byte
@@ -249,8 +248,8 @@ func (h *head) cookieValue(name string) []byte {
 	return nil
 }
 
-// target refuses the forms of a request target that only proxies speak, and
-// splits the rest into path and query.
+// target splits the request target into path and query. It refuses the forms that only
+// proxies use.
 func target(uri []byte) (path, query []byte, err *problem.Error) {
 	if len(uri) == 0 || uri[0] != '/' {
 		return nil, nil, badRequest("The request target is not a path.")
@@ -264,7 +263,7 @@ func target(uri []byte) (path, query []byte, err *problem.Error) {
 	return path, query, nil
 }
 
-// clientIP is the right-most hop that is no trusted proxy.
+// clientIP returns the right-most hop that is not a trusted proxy.
 func clientIP(remote netip.Addr, forwarded []byte, trusted []netip.Prefix) netip.Addr {
 	ip := remote.Unmap().WithZone("")
 	for len(forwarded) > 0 && within(ip, trusted) {
@@ -283,7 +282,7 @@ func clientIP(remote netip.Addr, forwarded []byte, trusted []netip.Prefix) netip
 	return ip
 }
 
-// parseHop reads an address, with or without a port.
+// parseHop parses an address, with or without a port.
 func parseHop(s string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.Unmap().WithZone(""), true
@@ -303,8 +302,8 @@ func within(ip netip.Addr, nets []netip.Prefix) bool {
 	return false
 }
 
-// bucketIP is the address whose bucket is charged: of IPv6 the /64, which is
-// what one client has.
+// bucketIP returns the address to charge: for IPv6 its /64, the usual size of one client's
+// network.
 func bucketIP(ip netip.Addr) netip.Addr {
 	if ip.Is6() {
 		if p, err := ip.Prefix(64); err == nil {

@@ -13,7 +13,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// IdemKey is what an Idempotency-Key is remembered under (open-parts.md).
+// IdemKey is the key under which a response to an Idempotency-Key is kept (open-parts.md).
 type IdemKey struct {
 	Tenant    id.TenantID
 	Principal string
@@ -22,31 +22,31 @@ type IdemKey struct {
 	Key       string
 }
 
-// Idempotency is what a handler's own commit stores beside what it changes, so
-// that a repeat finds either both or nothing. Body is what Encode makes of the
-// handler's answer. For uploads Fingerprint is set once the last file is read.
+// Idempotency is what a handler's commit stores beside its change, so that a repeat finds
+// both or neither. Body is the handler's result as Encode writes it. For uploads Fingerprint
+// is set once the last file is read.
 type Idempotency struct {
 	IdemKey
 	Fingerprint [sha256.Size]byte
-	Status      int // of the answer, if the handler succeeds
+	Status      int // status of the response, if the handler succeeds
 }
 
-// Stored is a kept answer.
+// Stored is a kept response.
 type Stored struct {
 	Fingerprint [sha256.Size]byte
 	Status      int
 	Body        []byte
 }
 
-// Replays finds kept answers.
+// Replays finds kept responses.
 type Replays interface {
-	// Find answers nil when there is none. It finds whatever was kept before it
-	// was called, on whichever node.
+	// Find returns nil when there is none. It sees everything that was kept before the call,
+	// on any node.
 	Find(ctx context.Context, key IdemKey) (*Stored, error)
 }
 
-// ErrReplay is answered by a handler whose commit found that another node was
-// first with the same key. The edge then looks for the kept answer.
+// ErrReplay is returned by a handler whose commit found that another node had already used
+// the same key. The edge then looks up the kept response.
 var ErrReplay = errors.New("another request with this idempotency key was first")
 
 const (
@@ -54,21 +54,20 @@ const (
 	replayTries = 3
 )
 
-// flights lets one request at a time go on for each key on this node.
+// flights admits one request at a time for each key on this node.
 type flights struct {
 	mu sync.Mutex // guards m
 	m  map[IdemKey]*flight
 }
 
-// flight is a request in progress. After done is closed, kept is its answer, if
-// it was one to keep.
+// flight is a request in progress. After done is closed, kept holds its response, if it is
+// one to keep.
 type flight struct {
 	done chan struct{}
 	kept *Stored
 }
 
-// join answers the flight that is under way, or a new one that is the caller's
-// to end.
+// join returns the flight in progress, or a new one that the caller must end.
 func (fs *flights) join(k IdemKey) (f *flight, mine bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -97,13 +96,12 @@ func inProgress() *problem.Error {
 		Detail: "The first request with this Idempotency-Key has not ended yet."}
 }
 
-// once runs do, or repeats the answer that was kept under the request's
-// Idempotency-Key.
+// once runs do, or replays the response kept under the request's Idempotency-Key.
 func (s *Server) once(rq *request, do call) error {
 	return s.single(rq, rq.fingerprint, false, do)
 }
 
-// fingerprint is that of the body and the query.
+// fingerprint returns the hash of the body and the query.
 func (rq *request) fingerprint() (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	h.Write(rq.body)
@@ -113,8 +111,7 @@ func (rq *request) fingerprint() (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-// onceUpload is once for a body that is known only when its handler has read
-// it.
+// onceUpload is once for a body whose hash is known only after its handler has read it.
 func (s *Server) onceUpload(rq *request, up *Upload, do call) error {
 	return s.single(rq, up.drain, true, do)
 }
@@ -130,7 +127,7 @@ func (s *Server) single(rq *request, fingerprint func() ([sha256.Size]byte, erro
 	return s.keyed(rq, IdemKey{Tenant: rq.caller.Tenant, Principal: rq.caller.Principal, Method: rq.method, Path: string(rq.path), Key: key}, fingerprint, late, do)
 }
 
-// plain runs do for a request that nobody repeats.
+// plain runs do for a request without an idempotency key.
 func (s *Server) plain(rq *request, do call) error {
 	status, body, err := do()
 	if err == nil {
@@ -139,8 +136,7 @@ func (s *Server) plain(rq *request, do call) error {
 	return err
 }
 
-// checkKey is the complaint about the value of a header field that makes repeats
-// known, if there is one.
+// checkKey validates the value of a header field that serves as an idempotency key.
 func checkKey(header, key string) *problem.Error {
 	if n := utf8.RuneCountInString(key); n < 1 || n > 255 || !clean(key) {
 		return problem.Invalid(header, "expected 1 to 255 characters")
@@ -148,7 +144,7 @@ func checkKey(header, key string) *problem.Error {
 	return nil
 }
 
-// keyed runs do, or repeats the answer that was kept under k.
+// keyed runs do, or replays the response kept under k.
 func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]byte, error), late bool, do call) error {
 	if s.cfg.Replays == nil {
 		return s.plain(rq, do)
@@ -210,7 +206,7 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 	}
 	defer s.flights.end(k, f)
 
-	// answered repeats the kept answer, if there is one.
+	// answered replays the kept response, if there is one.
 	answered := func() (bool, error) {
 		kept, err := s.cfg.Replays.Find(rq.ctx, k)
 		if err != nil || kept == nil {
@@ -228,9 +224,9 @@ func (s *Server) keyed(rq *request, k IdemKey, fingerprint func() ([sha256.Size]
 			continue
 		}
 		if err != nil {
-			// Another node may have committed the first one since the look above, and
-			// that may be all that the handler objects to. What it saw is committed,
-			// with its answer beside it.
+			// Another node may have committed the first request since the look-up above, and
+			// the handler may be refusing because of that commit. The commit includes its
+			// response, so look once more.
 			if p, _ := s.problemOf(err); p.Status() < http.StatusInternalServerError {
 				if found, failed := answered(); found || failed != nil {
 					return failed

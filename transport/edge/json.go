@@ -8,13 +8,13 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// maxDepth is how deep a body may nest.
+// maxDepth limits how deep a body may nest.
 const maxDepth = 64
 
-// strictJSON reads one JSON value as huma validates it: maps, slices, strings,
-// float64, bool and nil. Unlike encoding/json it refuses duplicate names,
-// invalid UTF-8, unpaired surrogates, U+0000 and anything behind the value, so
-// that nobody behind the edge reads a body differently.
+// strictJSON parses one JSON value into the types that huma validates: maps, slices, strings,
+// float64, bool and nil. Unlike encoding/json it refuses duplicate names, invalid UTF-8,
+// unpaired surrogates, U+0000 and trailing data, so that no later parser reads the body
+// differently.
 func strictJSON(b []byte) (any, *problem.Error) {
 	if !utf8.Valid(b) {
 		return nil, problem.Invalid("body", "is not valid UTF-8")
@@ -38,7 +38,7 @@ type parser struct {
 	err   *problem.Error
 }
 
-// step is a name or, where name is empty and index not negative, an index.
+// step is a name, or an index where name is empty and index is not negative.
 type step struct {
 	name  string
 	index int
@@ -76,7 +76,7 @@ func (p *parser) where() string {
 	return cut(string(b), 256)
 }
 
-// cut shortens text of strangers before it is repeated to them.
+// cut shortens a client's text before it is quoted in an answer.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -222,7 +222,7 @@ func (p *parser) array() any {
 	}
 }
 
-// at takes c if it is next.
+// at consumes c if it is the next byte.
 func (p *parser) at(c byte) bool {
 	if p.i < len(p.b) && p.b[p.i] == c {
 		p.i++
@@ -290,7 +290,7 @@ func (p *parser) text() string {
 	return ""
 }
 
-// escaped reads on where text has met the first escape.
+// escaped parses the rest of a string, from its first escape on.
 func (p *parser) escaped(start int) string {
 	out := append(make([]byte, 0, len(p.b[start:p.i])+64), p.b[start:p.i]...)
 	for p.i < len(p.b) {

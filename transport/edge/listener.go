@@ -15,11 +15,11 @@ import (
 	"agentsvc/transport/edge/sse"
 )
 
-// listener counts connections, as a whole and for each client address, and answers
-// those over the limit with a problem instead of serving them. An address holds at most
-// perIP connections, and at most as many as are still free: however small max is,
-// others find room beside it. That does not hold for trusted proxies, whose
-// connections are those of many clients.
+// listener counts connections, in total and for each client address. It answers a connection
+// over a limit with a problem instead of serving it. An address holds at most perIP
+// connections, and at most as many as are still free, so that with any max other clients find
+// room. Trusted proxies are exempt from the address limits: their connections belong to many
+// clients.
 type listener struct {
 	net.Listener
 	max, perIP int // 0: no limit
@@ -28,24 +28,24 @@ type listener struct {
 	mu    sync.Mutex // guards the fields below
 	total int
 	byIP  map[netip.Addr]int
-	asks  map[*conn]struct{} // what is served, and is no stream
+	asks  map[*conn]struct{} // connections that are served and are not streams
 
 	parting atomic.Int32
-	wg      sync.WaitGroup // of refused connections
+	wg      sync.WaitGroup // goroutines of refused connections
 }
 
 const (
-	maxParting = 256 // refused connections that are still being told, and at most a sixteenth of max
+	maxParting = 256 // refused connections that are still being answered; at most a sixteenth of max
 	lingering  = 500 * time.Millisecond
-	sending    = time.Second // left for what is being sent when nothing more is accepted
-	answering  = time.Second // left for the answers to what is cancelled because the time for stopping is over
+	sending    = time.Second // after accepting stops, the time left for requests that are being sent
+	answering  = time.Second // time left for the responses to requests that Shutdown cancels
 )
 
 const retryConn = 5 * time.Second
 
 var fullProblem = canned(problem.Unavailable("The node has too many connections.", retryConn), nil)
 
-// manyProblem is the answer to an address that has n connections and may have no more.
+// manyProblem is the response to an address that has n connections and may have no more.
 func manyProblem(n int) []byte {
 	return canned(problem.RateLimited("Rate limit of scope connections exceeded: "+strconv.Itoa(n)+" connections of this address are open.", retryConn),
 		&quota.Quota{Limit: int64(n), Reset: retryConn})
@@ -57,7 +57,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			var ne net.Error
 			if errors.As(err, &ne) && ne.Timeout() || isTooManyFiles(err) {
-				time.Sleep(5 * time.Millisecond) // the kernel has no descriptor to give: let some close
+				time.Sleep(5 * time.Millisecond) // out of file descriptors: wait until some close
 				continue
 			}
 			if errors.Is(err, net.ErrClosed) {
@@ -109,14 +109,14 @@ func (l *listener) admit(c *conn) (refusal []byte) {
 	return nil
 }
 
-// asked says that nothing more is asked on the connection.
+// asked marks that no further request is read from the connection.
 func (l *listener) asked(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.asks, c)
 }
 
-// hurry ends the reading of all that is asked: who has not said it yet is not heard.
+// hurry ends the reading of requests. Requests that are not complete by then are dropped.
 func (l *listener) hurry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,8 +135,8 @@ func (l *listener) release(ip netip.Addr) {
 	}
 }
 
-// part tells a client that it is not served, and closes. Those who are being told hold
-// descriptors, too: of more than a few at a time the connection is closed at once.
+// part sends a refused client its problem and closes the connection. These connections hold
+// descriptors too: past a small number the connection is closed without an answer.
 func (l *listener) part(c *net.TCPConn, refusal []byte) {
 	most := int32(maxParting)
 	if l.max > 0 {
@@ -164,14 +164,14 @@ type conn struct {
 	ip     netip.Addr
 	closed atomic.Bool
 
-	// Only the goroutine that serves the connection touches these.
-	linger  bool   // unread bytes are coming: do not let a reset eat the answer
-	kept    bool   // a stream goes on counting as this connection
-	abandon func() // for a stream that was promised and never began
+	// Only the goroutine that serves the connection touches the fields below.
+	linger  bool   // unread bytes are coming: read them, so that a reset does not destroy the response
+	kept    bool   // a stream still counts as this connection
+	abandon func() // ends a stream that was promised and never began
 }
 
-// Close ends the connection. With linger it first lets the client read the
-// answer while it still sends.
+// Close ends the connection. With linger it first lets the client read the response while it
+// is still sending.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
@@ -191,7 +191,7 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// counting keeps the place of a stream's connection until the stream has ended.
+// counting keeps a stream's connection counted until the stream has ended.
 type counting struct {
 	sse.Subscriber
 	l  *listener

@@ -15,14 +15,15 @@ import (
 	"agentsvc/transport/edge/sse"
 )
 
-// metrics of the edge: svc_edge_*. Routes and status codes are the only labels.
+// metrics are the metrics of the edge, svc_edge_*. The only labels are routes and status
+// codes.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	stray    counts // requests without a route
 }
 
-// counts are the counters of one route, looked up once for each status.
+// counts holds the counters of one route, looked up once for each status.
 type counts struct {
 	took     prometheus.Observer
 	mu       sync.RWMutex // guards byStatus
@@ -101,8 +102,8 @@ func (m *metrics) refused(status int) { m.counter(&m.stray, strayRoute, status).
 // TagService is the section of the document about the service itself.
 const TagService = "Service"
 
-// HandleMetrics adds GET path, which answers what g gathers in the text format
-// of Prometheus.
+// HandleMetrics adds GET path, which answers the metrics of g in the text format of
+// Prometheus.
 func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: "metrics", Summary: "Counters for Prometheus", Tag: TagService,
 		Bucket: BucketNone, Always: true, MediaType: "text/plain", Description: "In the text format of Prometheus. Needs no key; the deployment may serve it on another address only.",
@@ -124,13 +125,13 @@ func HandleMetrics(t *Table, path string, g prometheus.Gatherer) {
 		})
 }
 
-// Health is what a healthy node answers.
+// Health is the response of a healthy node.
 type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
-// HandleHealth adds GET path, which answers { "status": "ok" }, or UNAVAILABLE
-// with the reason that check gives.
+// HandleHealth adds GET path, which answers { "status": "ok" }, or UNAVAILABLE with the
+// reason that check returns.
 func HandleHealth(t *Table, path, id, summary string, check func(context.Context) error) {
 	HandleRaw(t, Route{Method: http.MethodGet, Path: path, ID: id, Summary: summary, Tag: TagService, Bucket: BucketNone, Always: true,
 		MediaType: "application/json", Codes: []problem.Code{problem.CodeUnavailable}, Answer: Health{"ok"}, Description: "Needs no key and is never limited."},

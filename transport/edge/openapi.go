@@ -24,7 +24,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Info heads the OpenAPI document.
+// Info is the head of the OpenAPI document.
 type Info struct {
 	Title       string
 	Version     string
@@ -38,8 +38,8 @@ type Info struct {
 // Tag describes one section of the document.
 type Tag struct{ Name, Description string }
 
-// OpenAPI is the OpenAPI 3.1 document of every row that is not hidden. The same
-// table makes the same bytes.
+// OpenAPI returns the OpenAPI 3.1 document of every row that is not hidden. The same table
+// gives the same bytes.
 func (t *Table) OpenAPI(info Info) ([]byte, error) {
 	if info.ServerURL == "" {
 		info.ServerURL = "/"
@@ -113,7 +113,7 @@ func (t *Table) OpenAPI(info Info) ([]byte, error) {
 		"securitySchemes": map[string]any{
 			"key":          map[string]any{"type": "http", "scheme": "bearer", "description": "An API key (svc_…). It needs X-Tenant-Id beside it."},
 			"tenant":       map[string]any{"type": "apiKey", "in": "header", "name": "X-Tenant-Id", "description": "The tenant of the key."},
-			"session":      map[string]any{"type": "apiKey", "in": "cookie", "name": "svc_session", "description": "A console session. What changes something needs X-Svc-CSRF: 1 or a matching Origin."},
+			"session":      map[string]any{"type": "apiKey", "in": "cookie", "name": "svc_session", "description": "A console session. Requests that change something need X-Svc-CSRF: 1 or a matching Origin."},
 			"embed":        map[string]any{"type": "http", "scheme": "bearer", "description": "An embed session token, from the origin that it was minted for."},
 			SchemeEmbedKey: map[string]any{"type": "apiKey", "in": "header", "name": "X-Svc-Embed-Key", "description": "A publishable key (svc_pk_…), from an origin that it allows."},
 		},
@@ -126,10 +126,10 @@ type docBuilder struct{ t *Table }
 
 const problemSchema = "Problem"
 
-// identityReasons are those of service.md, Authentication, Embed.
+// identityReasons are the reasons of service.md, Authentication, Embed.
 var identityReasons = []string{"malformed", "alg", "signature", "expired", "claims", "exp_too_far", "iat_in_future", "not_yet_valid"}
 
-// schemas are the components, with the problem format among them.
+// schemas returns the components, including the problem format.
 func (b *docBuilder) schemas() (map[string]any, error) {
 	all := map[string]any{problemSchema: map[string]any{
 		"type":        "object",
@@ -140,10 +140,10 @@ func (b *docBuilder) schemas() (map[string]any, error) {
 			"title":       map[string]any{"type": "string", "description": "For people; it may change."},
 			"status":      map[string]any{"type": "integer", "description": "The HTTP status."},
 			"code":        map[string]any{"type": "string", "enum": codes(), "description": "Stable."},
-			"detail":      map[string]any{"type": "string", "description": "What went wrong here. Of VALIDATION: <field path>: <message> pairs, separated by a semicolon and a space."},
+			"detail":      map[string]any{"type": "string", "description": "What went wrong here. For VALIDATION: <field path>: <message> pairs, separated by a semicolon and a space."},
 			"retry_after": map[string]any{"type": "integer", "description": "Seconds, as in Retry-After."},
-			"run_id":      map[string]any{"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36, "description": "Of EMBED_RUN_IN_FLIGHT: the run to wait for, or to cancel."},
-			"reason":      map[string]any{"type": "string", "enum": identityReasons, "description": "Of EMBED_IDENTITY_INVALID: why the identity token is refused."},
+			"run_id":      map[string]any{"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36, "description": "For EMBED_RUN_IN_FLIGHT: the run to wait for, or to cancel."},
+			"reason":      map[string]any{"type": "string", "enum": identityReasons, "description": "For EMBED_IDENTITY_INVALID: why the identity token is refused."},
 		},
 	}}
 	raw, err := json.Marshal(b.t.reg.schemas)
@@ -174,8 +174,8 @@ func codes() []string {
 	return all
 }
 
-// resolve puts in what the schemas of validation only hint at: components that
-// are shown instead, references that may be null, enums with null.
+// resolve replaces what the schemas of validation only hint at: components shown in place of
+// others, references that may be null, enums with null.
 func resolve(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -259,7 +259,7 @@ func (b *docBuilder) parameters(e *endpoint, op *huma.Operation) {
 		one, most := 1, 255
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header",
-			Description: "Repeating a request with the same key within 24 hours answers the first answer again and does nothing.",
+			Description: "Repeating a request with the same key within 24 hours returns the first response and does nothing.",
 			Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most},
 		})
 	}
@@ -306,7 +306,7 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 		describeLimit(r)
 	}
 	if e.Idempotent {
-		r.Headers["Idempotency-Replayed"] = &huma.Header{Description: "true when this is the first answer again.", Schema: &huma.Schema{Type: huma.TypeString}}
+		r.Headers["Idempotency-Replayed"] = &huma.Header{Description: "true when this is the first response, replayed.", Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	switch e.kind {
 	case kindJSON, kindUpload:
@@ -336,8 +336,8 @@ func (b *docBuilder) success(e *endpoint, op *huma.Operation) {
 	}
 }
 
-// frameSchema lists what a data line may hold. It is made when the route is
-// added: afterwards the registry must not change.
+// frameSchema lists what a data line may hold. It runs when the route is added: the registry
+// must not change afterwards.
 func frameSchema(reg *registry, frames []Frame) *huma.Schema {
 	if len(frames) == 0 {
 		return &huma.Schema{Type: huma.TypeString}
@@ -363,7 +363,7 @@ func frameSchema(reg *registry, frames []Frame) *huma.Schema {
 	return one
 }
 
-// frameExamples are the frames that the rows are described with.
+// frameExamples returns the example frames of the rows.
 func frameExamples(frames []Frame) map[string]*huma.Example {
 	all := map[string]*huma.Example{}
 	for _, f := range frames {
@@ -382,7 +382,7 @@ func (e *endpoint) limited() bool {
 	return e.Bucket != BucketNone || slices.Contains(e.Codes, problem.CodeRateLimited)
 }
 
-// describeLimit adds the fields that tell of the limit a call was charged to.
+// describeLimit adds the header fields that report the limit a call was charged to.
 func describeLimit(r *huma.Response) {
 	if r.Headers == nil {
 		r.Headers = map[string]*huma.Header{}
@@ -392,8 +392,7 @@ func describeLimit(r *huma.Response) {
 	}
 }
 
-// failures lists the problems a route can answer, by status, each code with an
-// example.
+// failures lists the problems of a route by status, each code with an example.
 func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 	codes := append([]problem.Code{problem.CodeBadRequest}, e.Codes...)
 	if e.limited() {
@@ -415,7 +414,7 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 	if e.Idempotent {
 		codes = append(codes, problem.CodeIdempotencyConflict, problem.CodeIdempotencyInProgress)
 	}
-	if e.Bucket != BucketNone || e.Auth != nil || e.Charge != nil || e.kind == kindStream { // what asks storage or a bucket
+	if e.Bucket != BucketNone || e.Auth != nil || e.Charge != nil || e.kind == kindStream { // routes that read storage or a bucket
 		codes = append(codes, problem.CodeUnavailable, problem.CodeInternal)
 	}
 	seen := map[problem.Code]bool{}
@@ -453,7 +452,7 @@ func (b *docBuilder) failures(e *endpoint, op *huma.Operation) {
 	}
 }
 
-// HandleOpenAPI adds GET path, which answers the document, without a key.
+// HandleOpenAPI adds GET path, which serves the document without a key.
 func HandleOpenAPI(t *Table, path string, info Info) {
 	document := sync.OnceValues(func() (*openapiFile, error) {
 		plain, err := t.OpenAPI(info)

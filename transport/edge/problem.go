@@ -15,8 +15,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// problemOf is the one place where an error becomes what the client is told. It
-// also answers the cause to log, nil when the client is told everything.
+// problemOf is the one place where an error becomes a problem for the client. It also returns
+// the cause to log, nil when the problem already tells everything.
 func (s *Server) problemOf(err error) (*problem.Error, error) {
 	var p *problem.Error
 	if errors.As(err, &p) {
@@ -33,7 +33,7 @@ func (s *Server) problemOf(err error) (*problem.Error, error) {
 	return problem.New(problem.CodeInternal, ""), err
 }
 
-// fail writes err as the answer.
+// fail writes err as the response.
 func (s *Server) fail(rq *request, err error) {
 	p, cause := s.problemOf(err)
 	rq.cause = cause
@@ -43,7 +43,7 @@ func (s *Server) fail(rq *request, err error) {
 
 func writeProblem(fc *fasthttp.RequestCtx, p *problem.Error) {
 	body, err := json.Marshal(p)
-	if err != nil { // extensions that have no JSON: a programmer's error
+	if err != nil { // extensions that cannot be encoded are a programmer's error
 		p = problem.New(problem.CodeInternal, "")
 		body, _ = json.Marshal(p)
 	}
@@ -59,8 +59,7 @@ func writeProblem(fc *fasthttp.RequestCtx, p *problem.Error) {
 	fc.Response.SetBodyRaw(body)
 }
 
-// refuse answers what fasthttp could not read. The connection is closed after
-// it.
+// refuse answers a request that fasthttp could not read. The connection is closed afterwards.
 func (s *Server) refuse(fc *fasthttp.RequestCtx, err error) {
 	p := readProblem(err)
 	fc.Response.Reset()
@@ -72,7 +71,7 @@ func (s *Server) refuse(fc *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// readProblem says what a failed read of a request means.
+// readProblem returns the problem for a failed read of a request.
 func readProblem(err error) *problem.Error {
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error
@@ -87,8 +86,8 @@ func readProblem(err error) *problem.Error {
 	return badRequest("The request is not well-formed HTTP.")
 }
 
-// canned is a whole answer for connections that are not served at all, with the limit
-// that refuses them, if there is one.
+// canned returns a complete response for a connection that is refused, with the limit that
+// refuses it, if there is one.
 func canned(p *problem.Error, q *quota.Quota) []byte {
 	body, _ := json.Marshal(p)
 	head := "HTTP/1.1 " + strconv.Itoa(p.Status()) + " " + http.StatusText(p.Status()) + "\r\n" +

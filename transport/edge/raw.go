@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Raw is a request as it came. Header and Param may be called until the handler
-// returns; the fields are the handler's to keep.
+// Raw is a request as it arrived. Header and Param may be called until the handler returns;
+// the handler may keep the fields.
 type Raw struct {
 	Method, Path, Query string
 	Body                []byte
@@ -19,13 +19,13 @@ type Raw struct {
 	rq *request
 }
 
-// Header is a request header field, empty when absent.
+// Header returns a request header field, empty when absent.
 func (r *Raw) Header(name string) string {
 	v, _ := r.rq.head.value(strings.ToLower(name))
 	return v
 }
 
-// Param is a decoded path parameter; it is empty when it cannot be decoded.
+// Param returns a decoded path parameter, empty when it cannot be decoded.
 func (r *Raw) Param(name string) string {
 	v, ok := unescape(r.rq.param(name), false)
 	if !ok || !clean(v) {
@@ -34,13 +34,13 @@ func (r *Raw) Param(name string) string {
 	return v
 }
 
-// Values are the query parameters.
+// Values returns the query parameters.
 func (r *Raw) Values() url.Values {
 	v, _ := url.ParseQuery(r.Query)
 	return v
 }
 
-// RawAnswer is an answer as it goes. Status 0 is the route's.
+// RawAnswer is a response that is sent as it is. Status 0 means the route's status.
 type RawAnswer struct {
 	Status      int
 	ContentType string
@@ -59,13 +59,13 @@ func (rq *request) raw(a *RawAnswer) {
 	rq.answer(status, a.ContentType, a.Body)
 }
 
-// Download is a file to answer. Body is closed by the edge.
+// Download is a file to send. The edge closes Body.
 type Download struct {
 	Name      string
 	MediaType string
-	Size      int64 // < 0 when unknown
+	Size      int64 // negative when unknown
 	Body      io.ReadCloser
-	Inline    bool // shown by a browser instead of saved: only for media types that cannot hold a script
+	Inline    bool // shown by the browser instead of saved: only for media types that cannot hold a script
 }
 
 func (rq *request) download(d *Download) {
@@ -88,7 +88,7 @@ func (rq *request) download(d *Download) {
 	rq.fc.SetBodyStream(&patient{ReadCloser: d.Body, conn: rq.fc.Conn(), each: rq.srv.cfg.WriteTimeout}, size)
 }
 
-// plainName is a file name without what a quoted string cannot hold.
+// plainName removes from a file name what a quoted string cannot hold.
 func plainName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {
@@ -98,8 +98,8 @@ func plainName(name string) string {
 	}, name)
 }
 
-// patient gives each part of a long answer its own time to be written, so that
-// a large file over a slow line is not cut and a reader that stopped is.
+// patient gives each part of a long response its own write deadline, so that a large file
+// over a slow line gets through and a stopped reader is cut.
 type patient struct {
 	io.ReadCloser
 	conn net.Conn

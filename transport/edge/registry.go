@@ -17,12 +17,12 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// requiredMark stands before the name of a missing member in huma's message, so
-// that the member can be named as the field path.
+// requiredMark stands before the name of a missing member in huma's message, so that the name
+// can be split off as the field path.
 const requiredMark = "\x00"
 
 func init() {
-	// Field names match exactly, in case too (open-parts.md, Questions settled).
+	// Field names match case-sensitively (open-parts.md, Questions settled).
 	huma.ValidateStrictCasing = true
 	validation.MsgExpectedRequiredProperty = requiredMark + "%s"
 	validation.MsgExpectedRFC4122UUID = "expected a UUID%.0v" // without the library's cause
@@ -38,12 +38,13 @@ var (
 
 const schemaPrefix = "#/components/schemas/"
 
-// nullableRef marks a reference that may also be null; the document says it in full.
+// nullableRef marks a reference that may also be null; resolve writes it out in full for the
+// document.
 const nullableRef = "x-nullable"
 
-// registry makes the schemas. It differs from huma's in typed ids, enums that
-// belong to a type, arrays that are never null, required pointers to structs
-// that may be, and names that do not clash between packages.
+// registry makes the schemas. It differs from huma's in typed ids, enums that belong to a
+// type, arrays that are never null, nullable required pointers to structs, and names that are
+// unique across packages.
 type registry struct {
 	schemas map[string]*huma.Schema
 	types   map[string]reflect.Type
@@ -111,9 +112,9 @@ func (r *registry) Schema(t reflect.Type, allowRef bool, hint string) *huma.Sche
 	return ref
 }
 
-// optional makes the members of a t that are optional structs not nullable, as huma
-// does with other optional members, unless they have the tag null:"true" (huma allows
-// nullable:"true" for scalars only).
+// optional makes the optional struct members of t not nullable, as huma does with other
+// optional members, unless they have the tag null:"true" (huma allows nullable:"true" for
+// scalars only).
 func (r *registry) optional(t reflect.Type, s *huma.Schema) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -126,8 +127,8 @@ func (r *registry) optional(t reflect.Type, s *huma.Schema) {
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// name is the type's own name; where two packages have the same one, the later
-// is told apart by its package.
+// name returns the type's own name. If two packages have the same name, the later one is
+// prefixed with its package.
 func (r *registry) name(t reflect.Type, hint string) string {
 	name := t.Name()
 	if name == "" {
@@ -175,9 +176,9 @@ func (r *registry) RegisterTypeAlias(t, _ reflect.Type) {
 	panic(fmt.Sprintf("edge: no alias for %s: types have one schema", t))
 }
 
-// nulls adds a complaint for each null in v that the schema does not have. A schema
-// without a type takes any JSON, and raw JSON of type t is null where it is missing.
-// t is nil where it does not say what is inside.
+// nulls adds a complaint for each null in v that the schema does not allow. A schema without
+// a type accepts any JSON, and raw JSON of type t is null where it is missing. t is nil where
+// the Go type is unknown.
 func (r *registry) nulls(s *huma.Schema, t reflect.Type, v any, path string, errs *[]error) {
 	pointer := t != nil && t.Kind() == reflect.Pointer
 	if v == nil {
@@ -226,12 +227,12 @@ func (r *registry) nulls(s *huma.Schema, t reflect.Type, v any, path string, err
 	}
 }
 
-// isRaw reports whether a t is JSON as it came.
+// isRaw reports whether t holds JSON as it arrived.
 func isRaw(t reflect.Type) bool {
 	return t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
 }
 
-// memberType is the type of the member of that name of a t, nil where t has none.
+// memberType returns the type of the member of t with that name, nil if there is none.
 func memberType(t reflect.Type, name string) reflect.Type {
 	switch {
 	case t == nil:
@@ -247,7 +248,7 @@ func memberType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// checkable panics on what huma cannot check without panicking on bad input.
+// checkable panics on a schema with which huma could panic on bad input.
 func (r *registry) checkable(s *huma.Schema, where string, seen map[*huma.Schema]bool) {
 	for s != nil && s.Ref != "" {
 		s = r.SchemaFromRef(s.Ref)

@@ -16,16 +16,16 @@ import (
 	"agentsvc/transport/edge/sse"
 )
 
-// Bucket says which token bucket a route is charged to.
+// Bucket is the token bucket that a route is charged to.
 type Bucket uint8
 
 // Buckets.
 const (
-	BucketPlatform Bucket = iota // the tenant's or user's; the address's for calls that are not accepted, its public one for public routes
-	BucketNone                   // never limited here: health, and routes with buckets of their own
+	BucketPlatform Bucket = iota // the tenant's or the user's; the address's for refused calls, the public one for public routes
+	BucketNone                   // not limited here: health, and routes with buckets of their own
 )
 
-// Sizes of open-parts.md, Sizes.
+// Size limits of open-parts.md, Sizes.
 const (
 	MaxJSON       = 2 << 20
 	MaxAttachment = 20 << 20
@@ -39,28 +39,28 @@ type Route struct {
 	Summary      string
 	Description  string
 	Tag          string
-	Role         lifecycle.Role // the least role; none = public, unless Auth is given
+	Role         lifecycle.Role // the least role required; none means public, unless Auth is set
 	Auth         Authenticator  // instead of the platform's, e.g. embed sessions
 	Scheme       string         // of Auth in the OpenAPI document; "" = embed
 	Bucket       Bucket
-	// Charge takes what a call costs from buckets of the route's own, once it is known who
-	// calls and before the body is read. Its error is the answer.
+	// Charge takes the cost of a call from buckets of the route's own, after authentication
+	// and before the body is read. Its error is the response.
 	Charge     func(ctx context.Context, c *Caller) error
-	Status     int            // of success; 0 = 200, or 204 for Empty
-	Codes      []problem.Code // besides those every route of its kind has
+	Status     int            // status of success; 0 = 200, or 204 for Empty
+	Codes      []problem.Code // besides the codes that every route of its kind has
 	Idempotent bool           // takes Idempotency-Key: every POST but login
 	MaxBody    int64          // 0 = MaxJSON; for uploads the sum of all files
 	MaxFile    int64          // for uploads, one file; 0 = MaxAttachment
 	MaxFiles   int            // for uploads; 0 = 1
 	Example    any            // of the request body
-	Answer     any            // example of the answer's body; of raw answers a struct is also its schema
+	Answer     any            // example of the response body; for raw responses a struct is also its schema
 	Frames     []Frame        // for streams: what a data line may hold
 	MediaType  string         // of downloads and raw answers, for the document
 	Hidden     bool           // not in the OpenAPI document
-	Always     bool           // served without the node's lease too: what says how the node is
-	// Again is called before an answer that was kept under an Idempotency-Key is
-	// given again, with the input of a route of Handle: the handler committed and may
-	// not have come to its end. Its error is the answer. nil: the commit was all.
+	Always     bool           // served also without the node's lease: health routes
+	// Again is called with the input before a response kept under an Idempotency-Key is
+	// replayed, on a route of Handle: the handler committed and may have stopped before its
+	// last step. Its error becomes the response. nil means that the commit was the last step.
 	Again func(ctx context.Context, c *Caller, in any) error
 }
 
@@ -71,17 +71,17 @@ type Frame struct {
 	Doc  string
 }
 
-// Empty is the answer without a body.
+// Empty is a response without a body.
 type Empty struct{}
 
-// Subscriber is who feeds a stream; Attach is called once its head is sent,
-// Gone exactly once when it has ended or never began.
+// Subscriber feeds a stream. Attach is called once its head is sent, Gone exactly once when
+// the stream has ended or did not begin.
 type Subscriber = sse.Subscriber
 
 // Conn is an open stream.
 type Conn = sse.Conn
 
-// Owner says on whose behalf a stream is open.
+// Owner is the caller on whose behalf a stream is open.
 type Owner = sse.Owner
 
 // Table holds the rows.
@@ -94,7 +94,7 @@ type Table struct {
 	cross     []string // see CrossOrigin
 }
 
-// kind says how an endpoint answers.
+// kind is the form in which an endpoint answers.
 type kind uint8
 
 const (
@@ -105,11 +105,11 @@ const (
 	kindRaw
 )
 
-// endpoint is a row with what was made of it.
+// endpoint is a row with everything compiled from it.
 type endpoint struct {
 	Route
 	kind   kind
-	signed bool // calls are charged by what their signature says
+	signed bool // calls are charged by their signature
 	params []string
 	plan   *plan
 	out    reflect.Type // nil without a body
@@ -118,7 +118,7 @@ type endpoint struct {
 	counts counts
 }
 
-// answers makes the example of a raw answer, where it is a struct, its schema.
+// answers makes the schema of a raw response from its example, if that is a struct.
 func (e *endpoint) answers(t *Table, example any) {
 	if out := reflect.TypeOf(example); out != nil && out.Kind() == reflect.Struct {
 		e.out = out
@@ -128,16 +128,15 @@ func (e *endpoint) answers(t *Table, example any) {
 
 func (e *endpoint) public() bool { return e.Role == "" && e.Auth == nil }
 
-// NewTable makes an empty table.
+// NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{ids: map[string]bool{}, reg: newRegistry(), docs: map[reflect.Type]string{}}
 }
 
-// Doc says what a type is, for the OpenAPI document.
+// Doc describes a type for the OpenAPI document.
 func Doc[T any](t *Table, text string) { t.docs[reflect.TypeFor[T]()] = text }
 
-// Enum says which values a type has, wherever it occurs. It comes before the
-// routes.
+// Enum declares the values of a type, wherever it occurs. Call it before adding routes.
 func Enum[T ~string](t *Table, values ...T) {
 	all := make([]any, len(values))
 	for i, v := range values {
@@ -146,7 +145,7 @@ func Enum[T ~string](t *Table, values ...T) {
 	t.reg.enums[reflect.TypeFor[T]()] = all
 }
 
-// Routes lists the rows, in the order in which they were added.
+// Routes returns the rows in the order in which they were added.
 func (t *Table) Routes() []Route {
 	rs := make([]Route, len(t.endpoints))
 	for i, e := range t.endpoints {
@@ -192,10 +191,10 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// Handle adds a route that answers JSON, or 204 when Out is Empty. In is a
-// struct whose fields are tagged path, query or header, with one field Body for
-// the body; the tag required:"false" on Body makes it optional. String fields
-// of Out tagged header are sent as header fields.
+// Handle adds a route that answers JSON, or 204 when Out is Empty. In is a struct whose
+// fields are tagged path, query or header, with one field Body for the body; the tag
+// required:"false" on Body makes it optional. String fields of Out tagged header are sent as
+// header fields.
 func Handle[In, Out any](t *Table, r Route, h func(ctx context.Context, c *Caller, in *In) (*Out, error)) {
 	e := &endpoint{Route: r, kind: kindJSON, plan: newPlan(t.reg, reflect.TypeFor[In](), r.ID)}
 	if reflect.TypeFor[Out]() != reflect.TypeFor[Empty]() {
@@ -255,8 +254,8 @@ func headerFields(t reflect.Type) (fields []headerField) {
 	return fields
 }
 
-// HandleStream adds a route that answers an event stream. The handler only says
-// who feeds it; its errors are answered as problems.
+// HandleStream adds a route that answers with an event stream. The handler only returns the
+// Subscriber; its errors are sent as problems.
 func HandleStream[In any](t *Table, r Route, h func(ctx context.Context, c *Caller, in *In) (Subscriber, error)) {
 	e := &endpoint{Route: r, kind: kindStream, plan: newPlan(t.reg, reflect.TypeFor[In](), r.ID), frames: frameSchema(t.reg, r.Frames)}
 	e.serve = func(s *Server, rq *request) error {
@@ -272,8 +271,8 @@ func HandleStream[In any](t *Table, r Route, h func(ctx context.Context, c *Call
 	t.add(e)
 }
 
-// HandleUpload adds a route that takes files: multipart/form-data with fields
-// named file. They are streamed to the handler.
+// HandleUpload adds a route that takes files: multipart/form-data with fields named file. The
+// files are streamed to the handler.
 func HandleUpload[In, Out any](t *Table, r Route, h func(ctx context.Context, c *Caller, in *In, up *Upload) (*Out, error)) {
 	if r.MaxFile == 0 {
 		r.MaxFile = MaxAttachment
@@ -298,7 +297,7 @@ func HandleUpload[In, Out any](t *Table, r Route, h func(ctx context.Context, c 
 		return s.onceUpload(rq, up, func() (int, []byte, error) {
 			out, err := h(rq.ctx, rq.caller, in, up)
 			if up.bad != nil {
-				err = up.bad // the cause, whatever the handler made of it
+				err = up.bad // report the cause, whatever error the handler returned
 			}
 			if err != nil {
 				return 0, nil, err
@@ -310,7 +309,7 @@ func HandleUpload[In, Out any](t *Table, r Route, h func(ctx context.Context, c 
 	t.add(e)
 }
 
-// HandleDownload adds a route that answers a file.
+// HandleDownload adds a route that answers with a file.
 func HandleDownload[In any](t *Table, r Route, h func(ctx context.Context, c *Caller, in *In) (*Download, error)) {
 	e := &endpoint{Route: r, kind: kindDownload, plan: newPlan(t.reg, reflect.TypeFor[In](), r.ID)}
 	e.serve = func(s *Server, rq *request) error {
@@ -328,8 +327,8 @@ func HandleDownload[In any](t *Table, r Route, h func(ctx context.Context, c *Ca
 	t.add(e)
 }
 
-// HandleRaw adds a route whose bytes mean something only to its handler: signed
-// hooks, metrics, health, assets.
+// HandleRaw adds a route whose bytes only its handler understands: signed hooks, metrics,
+// health, assets.
 func HandleRaw(t *Table, r Route, h func(ctx context.Context, c *Caller, in *Raw) (*RawAnswer, error)) {
 	e := &endpoint{Route: r, kind: kindRaw}
 	e.answers(t, r.Answer)

@@ -10,20 +10,20 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// maxParams is how many parameters a path has at most.
+// maxParams is the greatest number of parameters in a path.
 const maxParams = 4
 
-// paramKeys are the names that the router knows parameters by. A row's own names
-// stay with the row: so two rows that differ in names only are one route twice,
-// which the router refuses.
+// paramKeys are the router's own names for parameters; a row keeps its names to itself. Two
+// rows that differ only in parameter names are therefore the same route, which the router
+// refuses.
 var paramKeys = [maxParams]string{"0", "1", "2", "3"}
 
 type rowKey struct{}
 
-// router finds rows by method and path: a fixed segment goes before a parameter,
-// a parameter before the rest of a path. It only finds. What else a router can
-// do (redirects, cleaned paths, answers of its own) would let two readers take
-// one path for two resources, or answer without a bucket and a problem.
+// router finds rows by method and path. A fixed segment takes precedence over a parameter, a
+// parameter over the rest of a path. It does nothing else: redirects, cleaned paths or
+// answers of its own could map two paths to one resource, or answer without a bucket and a
+// problem.
 type router struct {
 	mux     *fasthttprouter.Router
 	allowed []string // every method, sorted
@@ -60,7 +60,7 @@ func (r *router) add(e *endpoint) {
 	r.mux.Handle(e.Method, strings.Join(segments, "/"), func(fc *fasthttp.RequestCtx) { fc.SetUserValue(rowKey{}, e) })
 }
 
-// find answers the row; its parameters are then user values of fc.
+// find returns the row and stores its parameters as user values of fc.
 func (r *router) find(method string, path []byte, fc *fasthttp.RequestCtx) *endpoint {
 	if r.mux == nil {
 		return nil
@@ -73,13 +73,13 @@ func (r *router) find(method string, path []byte, fc *fasthttp.RequestCtx) *endp
 	e, _ := fc.UserValue(rowKey{}).(*endpoint)
 	for i := range e.params {
 		if v, _ := fc.UserValue(paramKeys[i]).(string); v == "" {
-			return nil // a parameter is at least one character
+			return nil // a parameter has at least one character
 		}
 	}
 	return e
 }
 
-// methodsOf lists the methods that path has, nil for an unknown path.
+// methodsOf returns the methods of path, nil for an unknown path.
 func (r *router) methodsOf(path []byte) []string {
 	var have []string
 	for _, m := range r.allowed {
@@ -94,7 +94,7 @@ func (r *router) methodsOf(path []byte) []string {
 	return have
 }
 
-// unescape decodes percent-escapes; plus says whether + is a space.
+// unescape decodes percent-escapes; with plus it decodes + as a space.
 func unescape(b []byte, plus bool) (string, bool) {
 	if bytes.IndexByte(b, '%') < 0 && (!plus || bytes.IndexByte(b, '+') < 0) {
 		return string(b), true

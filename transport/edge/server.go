@@ -27,30 +27,30 @@ import (
 	"agentsvc/transport/edge/sse"
 )
 
-// Config joins the edge with the rest. A zero limit means the default beside
+// Config holds the server's dependencies and limits. A zero limit means the default beside
 // it.
 type Config struct {
 	Table    *Table
 	Auth     Authenticator              // may be nil when every route is public or has its own
 	Limits   Limiter                    // nil: nothing is limited
 	Replays  Replays                    // nil: Idempotency-Key is ignored
-	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; nil for the rest
+	Classify func(error) *problem.Error // e.g. storage errors as UNAVAILABLE; returns nil for others
 	Log      zerolog.Logger
 	Metrics  prometheus.Registerer // may be nil
-	// Live says whether the node holds its lease: while it does not, every route
-	// but those that are Always there is UNAVAILABLE at once, before anybody is
-	// authenticated. nil: always.
+	// Live reports whether the node holds its lease. Without it every route except those
+	// marked Always answers UNAVAILABLE at once, before authentication. nil means always
+	// live.
 	Live func() bool
 
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 	MaxConns       int            // 16384
-	MaxConnsPerIP  int            // 0: no limit but that an address leaves as many free as it has; trusted proxies have neither
+	MaxConnsPerIP  int            // 0: an address may only hold as many as are still free; trusted proxies are exempt
 	MaxStreams     int            // 0: no limit
-	ReadTimeout    time.Duration  // 10 s for a head and its body
+	ReadTimeout    time.Duration  // 10 s for a head with its body
 	IdleTimeout    time.Duration  // 60 s between requests
-	WriteTimeout   time.Duration  // 30 s for an answer
-	DrainNotice    time.Duration  // 0: how long a node that leaves goes on serving, see Shutdown
-	DrainWindow    time.Duration  // 5 s over which Shutdown cuts the streams
+	WriteTimeout   time.Duration  // 30 s for a response
+	DrainNotice    time.Duration  // 0: how long a draining node keeps accepting, see Shutdown
+	DrainWindow    time.Duration  // 5 s over which Shutdown spreads the cuts of streams
 	Slow           time.Duration  // 1 s: a slower request is logged
 	Streams        sse.Config
 }
@@ -88,7 +88,7 @@ type Server struct {
 
 	base      context.Context
 	cancel    context.CancelFunc
-	leaving   atomic.Pointer[time.Time] // since when Drain asked for it; nil: not
+	leaving   atomic.Pointer[time.Time] // since when Drain is on; nil means off
 	draining  atomic.Bool               // Shutdown has begun
 	idPrefix  string
 	idCounter atomic.Uint64
@@ -97,8 +97,8 @@ type Server struct {
 	listeners []*listener
 }
 
-// NewServer makes a server; Serve starts it, Shutdown ends it. The table must
-// not change any more.
+// NewServer returns a server; Serve starts it, Shutdown ends it. The table must not change
+// afterwards.
 func NewServer(cfg Config) (*Server, error) {
 	streams, err := sse.New(cfg.Streams)
 	if err != nil {
@@ -115,8 +115,8 @@ func NewServer(cfg Config) (*Server, error) {
 		IdleTimeout:                  s.cfg.IdleTimeout,
 		WriteTimeout:                 s.cfg.WriteTimeout,
 		ReadBufferSize:               16 << 10,
-		Concurrency:                  s.cfg.MaxConns + maxParting, // the listener refuses first, with a problem
-		MaxRequestBodySize:           8 << 10,                     // what is read ahead; readBody has the limits
+		Concurrency:                  s.cfg.MaxConns + maxParting, // the listener refuses earlier, with a problem
+		MaxRequestBodySize:           8 << 10,                     // how much is read ahead; readBody enforces the limits
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
@@ -129,7 +129,7 @@ func NewServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// quiet takes what fasthttp logs: complaints about clients.
+// quiet receives fasthttp's log lines, which are complaints about clients.
 type quiet struct{ log zerolog.Logger }
 
 func (q quiet) Printf(format string, args ...any) {
@@ -138,7 +138,7 @@ func (q quiet) Printf(format string, args ...any) {
 	}
 }
 
-// Serve answers requests on ln until Shutdown.
+// Serve serves requests on ln until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
 	l := &listener{Listener: ln, max: s.cfg.MaxConns, perIP: s.cfg.MaxConnsPerIP, trusted: s.cfg.TrustedProxies}
 	s.mu.Lock()
@@ -150,13 +150,13 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// Draining says whether clients are to go elsewhere, because of Drain or
-// Shutdown: the node is not ready any more.
+// Draining reports whether clients should use another node, because of Drain or Shutdown. The
+// node is then not ready.
 func (s *Server) Draining() bool { return s.leaving.Load() != nil || s.draining.Load() }
 
-// Drain asks clients to go elsewhere, or takes that back: everything is served as
-// before, streams too, but each answer closes its connection and Draining says
-// so, which is what balancers look at.
+// Drain asks clients to use another node, or takes that back. Requests and streams are served
+// as before, but each response closes its connection, and Draining is true, which load
+// balancers read as not ready.
 func (s *Server) Drain(on bool) {
 	if !on {
 		s.leaving.Store(nil)
@@ -166,25 +166,24 @@ func (s *Server) Drain(on bool) {
 	s.leaving.CompareAndSwap(nil, &now)
 }
 
-// Streams is the number of open streams.
+// Streams returns the number of open streams.
 func (s *Server) Streams() int { return s.streams.Count() }
 
-// CloseWhere cuts at once, without a terminal frame, the streams whose owner
-// matches.
+// CloseWhere cuts the streams whose owner matches, at once and without a terminal frame.
 func (s *Server) CloseWhere(match func(Owner) bool) int { return s.streams.CloseWhere(match) }
 
-// Recheck asks who of the owners of open streams may still watch and cuts the
-// streams of the others (sse.Streams.Recheck).
+// Recheck asks live which owners of open streams are still allowed and cuts the streams of
+// the others (sse.Streams.Recheck).
 func (s *Server) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, err error) {
 	return s.streams.Recheck(live)
 }
 
-// Shutdown goes on serving until Config.DrainNotice after the call, or after the
-// Drain before it, so that balancers notice; then it stops accepting, lets requests
-// finish that come within a second and cuts the streams, spread over Config.DrainWindow
-// or until ctx ends. Of a ctx that ends sooner the notice takes at most a third. What is
-// still being done a second before ctx ends is cancelled, and answered as its route
-// answers that.
+// Shutdown keeps serving until Config.DrainNotice has passed since the call, or since an
+// earlier Drain, so that load balancers notice. Then it stops accepting, lets requests finish
+// that arrive within a second, and cuts the streams, spread over Config.DrainWindow or until
+// ctx ends. If ctx ends sooner, the notice takes at most a third of the time. One second
+// before ctx ends the requests in flight are cancelled and answered as their routes answer a
+// cancellation.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain(true)
 	s.notice(ctx)
@@ -211,8 +210,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// hurry cuts clients off that are still sending, or never did: fasthttp would wait for
-// them until the time for stopping is over, and nothing else of the node would be ended
+// hurry cuts connections whose request is incomplete or never began. Otherwise fasthttp would
+// wait for them until the time for stopping is over, and the rest of the node could not stop
 // in order.
 func (s *Server) hurry(served <-chan struct{}) {
 	tick := time.NewTicker(sending)
@@ -221,7 +220,7 @@ func (s *Server) hurry(served <-chan struct{}) {
 		select {
 		case <-served:
 			return
-		case <-tick.C: // more than once: whoever reads sets a deadline of its own
+		case <-tick.C: // repeat: each reader sets a deadline of its own
 		}
 		s.mu.Lock()
 		for _, l := range s.listeners {
@@ -250,7 +249,7 @@ func (s *Server) notice(ctx context.Context) {
 	}
 }
 
-// request is one request under way. It goes back to a pool afterwards.
+// request is one request in progress. It returns to a pool afterwards.
 type request struct {
 	srv    *Server
 	fc     *fasthttp.RequestCtx
@@ -262,17 +261,17 @@ type request struct {
 	caller *Caller
 	ctx    context.Context
 	id     string
-	again  func() error // before a kept answer is given again; may be nil
+	again  func() error // called before a kept response is replayed; may be nil
 	body   []byte
-	buf    []byte // pooled, body lies in it
+	buf    []byte // pooled; body points into it
 	cause  error
-	denied bool // the answer says that the caller's origin may not
+	denied bool // the response refuses the caller's origin
 
-	began   bool // the body stream was read from
+	began   bool // the body was read from the stream
 	drained bool // and to its end
-	stolen  bool // the connection is a stream's now
+	stolen  bool // the connection now belongs to a stream
 
-	mark uint64 // of a stream: from before its caller was authenticated
+	mark uint64 // for a stream: the Mark from before authentication
 }
 
 func (s *Server) handle(fc *fasthttp.RequestCtx) {
@@ -284,7 +283,7 @@ func (s *Server) handle(fc *fasthttp.RequestCtx) {
 	}
 }
 
-// finish is what happens to every request, also to one whose handler panicked.
+// finish completes every request, also one whose handler panicked.
 func (s *Server) finish(rq *request) {
 	fc := rq.fc
 	if p := recover(); p != nil {
@@ -348,7 +347,7 @@ func (s *Server) log(rq *request, status int, took time.Duration) {
 	e.Str("req", rq.id).Int("status", status).Dur("took_ms", took).Msg("request")
 }
 
-// secure sets the fields of every answer.
+// secure sets the header fields of every response.
 func (s *Server) secure(fc *fasthttp.RequestCtx, requestID string) {
 	h := &fc.Response.Header
 	h.Set("X-Request-Id", requestID)
@@ -358,7 +357,7 @@ func (s *Server) secure(fc *fasthttp.RequestCtx, requestID string) {
 	}
 }
 
-// serve takes a request through the order of the package comment.
+// serve runs the steps of a request in the order of the package comment.
 func (s *Server) serve(rq *request) error {
 	fc := rq.fc
 	hdr := &fc.Request.Header
@@ -389,7 +388,7 @@ func (s *Server) serve(rq *request) error {
 	return rq.ep.serve(s, rq)
 }
 
-// strict refuses what is no plain HTTP/1 request.
+// strict refuses everything but plain HTTP/1 requests.
 func (rq *request) strict(hdr *fasthttp.RequestHeader) *problem.Error {
 	switch v := string(hdr.Protocol()); {
 	case v == "HTTP/1.1" || v == "HTTP/1.0":
@@ -413,9 +412,9 @@ var methods = map[string]string{"GET": "GET", "HEAD": "HEAD", "POST": "POST", "P
 
 func methodName(m []byte) string { return methods[string(m)] }
 
-// noRoute answers what the table does not have. It is charged like every other call,
-// so that nobody searches for routes without limit: with a valid key to its tenant,
-// else to the address.
+// noRoute answers a path that is not in the table. It is charged like every other call, so
+// that probing for routes is limited: with a valid key to its tenant, otherwise to the
+// address.
 func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 	if string(rq.path) == "*" {
 		rq.answer(http.StatusNoContent, "", nil)
@@ -441,8 +440,8 @@ func (s *Server) noRoute(rq *request, ip netip.Addr) error {
 	return problem.New(problem.CodeMethodNotAllowed, "")
 }
 
-// chargeAstray charges a call of no route. Where nobody can say whose key it carries
-// nobody is charged: there is nothing to keep from the caller.
+// chargeAstray charges a call without a route. If authentication cannot be completed, nothing
+// is charged: the answer reveals nothing.
 func (s *Server) chargeAstray(rq *request, ip netip.Addr) error {
 	creds := rq.credentials(ip)
 	if s.cfg.Auth == nil || !creds.present() {
@@ -463,8 +462,8 @@ func (s *Server) chargeAstray(rq *request, ip netip.Addr) error {
 
 func (s *Server) live() bool { return s.cfg.Live == nil || s.cfg.Live() }
 
-// refused reports whether err says that the caller is at fault. Every other error says
-// nothing about him.
+// refused reports whether err is the caller's fault. Every other error says nothing about the
+// caller.
 func refused(err error) bool {
 	var p *problem.Error
 	return errors.As(err, &p) && p.Status() < http.StatusInternalServerError
@@ -487,7 +486,7 @@ func (rq *request) credentials(ip netip.Addr) Credentials {
 	return c
 }
 
-// admit finds out who calls, whether the role is enough, and charges a bucket.
+// admit authenticates the caller, checks the role and charges a bucket.
 func (s *Server) admit(rq *request, ip netip.Addr) error {
 	e := rq.ep
 	if !e.Always && !s.live() {
@@ -507,7 +506,8 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	rq.caller.Identity = who
 	if e.Role != "" && !who.Role.Satisfies(e.Role) {
 		if e.Bucket != BucketNone {
-			// The key was accepted, so it is charged; the role comes before the verdict.
+			// The key is valid, so the call is charged to its tenant; the missing role is the
+			// error to report.
 			_ = s.chargeIdentity(rq.ctx, who)
 		}
 		return problem.New(problem.CodeForbidden, "This needs the role "+string(e.Role)+".")
@@ -523,8 +523,8 @@ func (s *Server) admit(rq *request, ip netip.Addr) error {
 	return s.chargeIdentity(rq.ctx, who)
 }
 
-// authenticate finds out who calls. Only a call that is refused is charged to its
-// address: nothing that others send from there can keep a valid key out.
+// authenticate identifies the caller. Only a refused call is charged to its address: other
+// clients behind that address cannot lock out a valid key.
 func (s *Server) authenticate(rq *request, creds Credentials) (Identity, error) {
 	if rq.ep.kind == kindStream {
 		rq.mark = s.streams.Mark()
@@ -565,8 +565,8 @@ func (s *Server) chargePublic(ctx context.Context, ip netip.Addr) error {
 	return charged("public", retry, ok, err)
 }
 
-// chargeIdentity charges a call that was accepted: a session's to its user, every
-// other one to its tenant.
+// chargeIdentity charges an accepted call: a session's call to its user, every other one to
+// its tenant.
 func (s *Server) chargeIdentity(ctx context.Context, who Identity) error {
 	if !who.User.IsZero() {
 		retry, ok, err := s.cfg.Limits.User(ctx, who.Tenant, who.User)
@@ -576,7 +576,7 @@ func (s *Server) chargeIdentity(ctx context.Context, who Identity) error {
 	return charged("tenant", retry, ok, err)
 }
 
-// charged is what the client is told of a bucket.
+// charged returns the problem for a bucket that refused, nil if it admitted the call.
 func charged(scope string, retry time.Duration, ok bool, err error) error {
 	if err == nil && !ok {
 		return problem.RateLimited("Rate limit of scope "+scope+" exceeded.", max(retry, time.Millisecond))
@@ -584,7 +584,7 @@ func charged(scope string, retry time.Duration, ok bool, err error) error {
 	return err
 }
 
-// rateFields tells the client of the limit that the request was charged to.
+// rateFields adds the header fields of the limit that the request was charged to.
 func (rq *request) rateFields() {
 	if rq.caller == nil || rq.caller.quota.Limit == 0 {
 		return
@@ -602,7 +602,7 @@ func rateValues(q quota.Quota) [3]int64 {
 	return [...]int64{q.Limit, q.Remaining, int64((q.Reset + time.Second - 1) / time.Second)}
 }
 
-// param is the raw path parameter called name.
+// param returns the raw path parameter called name.
 func (rq *request) param(name string) []byte {
 	for i, p := range rq.ep.params {
 		if p == name {
@@ -641,7 +641,7 @@ func (rq *request) bind(base unsafe.Pointer) error {
 	return nil
 }
 
-// jsonType accepts application/json, also with the one charset JSON has.
+// jsonType accepts application/json, with no charset other than UTF-8.
 func jsonType(t []byte) bool {
 	mediaType, rest := t, []byte(nil)
 	if i := indexByte(t, ';'); i >= 0 {
@@ -653,7 +653,7 @@ func jsonType(t []byte) bool {
 	return len(rest) == 0 || fold(rest, "charset=utf-8") || fold(rest, `charset="utf-8"`)
 }
 
-// length is the declared size of the body, -1 when it is chunked.
+// length returns the declared size of the body, -1 when it is chunked.
 func (rq *request) length() int64 {
 	n := rq.fc.Request.Header.ContentLength()
 	if n < -1 {
@@ -674,7 +674,7 @@ func (rq *request) tooLarge(limit int64) *problem.Error {
 	return problem.New(problem.CodePayloadTooLarge, "The limit is "+strconv.FormatInt(limit, 10)+" bytes.")
 }
 
-// readBody reads the whole body, which lives as long as the request.
+// readBody reads the whole body. The bytes are valid as long as the request.
 func (rq *request) readBody() ([]byte, error) {
 	limit := rq.ep.MaxBody
 	n := rq.length()
@@ -689,7 +689,7 @@ func (rq *request) readBody() ([]byte, error) {
 	buf := rq.buf[:0]
 	for {
 		if len(buf) == cap(buf) {
-			// Grow with what arrives, not with what was promised.
+			// Grow with the bytes that arrive, not with the declared length.
 			buf = append(buf, 0)[:len(buf)]
 		}
 		k, err := stream.Read(buf[len(buf):cap(buf)])
@@ -715,12 +715,12 @@ func (rq *request) readBody() ([]byte, error) {
 	return buf, nil
 }
 
-// settle keeps what is left of a body from being read as the next request:
-// fasthttp does not. A little is read away, otherwise the connection is closed.
+// settle keeps the rest of a body from being read as the next request, which fasthttp does
+// not do. A short rest is read and dropped; otherwise the connection is closed.
 func (rq *request) settle() {
 	n := rq.length()
 	if rq.drained || n == 0 || !rq.began && n > 0 && n <= 8<<10 {
-		return // all of a small body was read ahead
+		return // a small body was read ahead completely
 	}
 	fc := rq.fc
 	stream := fc.RequestBodyStream()
@@ -741,7 +741,7 @@ func (rq *request) settle() {
 	fc.SetConnectionClose()
 }
 
-// answer writes status, type and body.
+// answer writes status, content type and body.
 func (rq *request) answer(status int, contentType string, body []byte) {
 	resp := &rq.fc.Response
 	resp.SetStatusCode(status)
@@ -761,8 +761,8 @@ func (rq *request) json(status int, body []byte) {
 	rq.answer(status, "application/json", body)
 }
 
-// Encode is the JSON that the edge answers for v. A handler that keeps its
-// answer for a replay stores these bytes.
+// Encode returns the JSON that the edge sends for v. A handler that keeps its response for a
+// replay stores these bytes.
 func Encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -771,7 +771,7 @@ func Encode(v any) ([]byte, error) {
 	return b, nil
 }
 
-// requestID takes the client's id when it is sane.
+// requestID accepts the client's id if it is well-formed, and otherwise makes one.
 func (s *Server) requestID(given []byte) string {
 	if len(given) == 0 || len(given) > 64 {
 		return s.newRequestID()
@@ -786,7 +786,8 @@ func (s *Server) requestID(given []byte) string {
 	return string(given)
 }
 
-// newRequestID is unique to the process and its start, and cheap.
+// newRequestID returns an id that is unique to this process and its start. It is cheap to
+// make.
 func (s *Server) newRequestID() string {
 	var b [32]byte
 	return string(strconv.AppendUint(append(b[:0], s.idPrefix...), s.idCounter.Add(1), 36))
@@ -828,7 +829,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 		counted.abandon = sub.Gone
 	}
 	rq.stolen = true
-	rq.fc.HijackSetNoResponse(true) // else the handler never runs on Connection: close
+	rq.fc.HijackSetNoResponse(true) // otherwise the handler does not run with Connection: close
 	rq.fc.Hijack(func(c net.Conn) {
 		c = c.(interface{ UnsafeConn() net.Conn }).UnsafeConn()
 		if counted != nil {
@@ -848,7 +849,7 @@ func (s *Server) stream(rq *request, open func() (Subscriber, error)) error {
 	return nil
 }
 
-// acceptsStream says whether an Accept field permits an event stream.
+// acceptsStream reports whether an Accept field permits an event stream.
 func acceptsStream(accept []byte) bool {
 	if len(accept) == 0 {
 		return true

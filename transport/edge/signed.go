@@ -13,36 +13,34 @@ import (
 	"agentsvc/schemas/quota"
 )
 
-// Signed judges the calls of a route that authenticates by a signature of the raw
-// body (service.md, Hook endpoint).
+// Signed verifies the calls of a route that authenticates by a signature of the raw body
+// (service.md, Hook endpoint).
 type Signed interface {
-	// Known says, without waiting, whether what is called is there, Verify needs no
-	// look-up, and the call is signed, rightly or not. The body was not read yet.
+	// Known reports, without waiting, whether the target of the call is cached, so that
+	// Verify needs no look-up, and whether the call carries a signature, valid or not. The
+	// body was not read yet.
 	Known(in *Raw) bool
-	// Verify finds out on whose behalf the call is. Its *problem.Error is the answer
-	// to a call that is not accepted.
+	// Verify identifies the caller. Its *problem.Error is the response to a refused call.
 	Verify(ctx context.Context, in *Raw) (Identity, SignedCall, error)
 }
 
 // SignedCall is a call that was accepted.
 type SignedCall interface {
-	// Check says what is wrong with the body.
+	// Check validates the body.
 	Check() error
-	// Do carries the call out; what it commits is kept with c.Idem, where there is
-	// one.
+	// Do executes the call. Its commit is kept with c.Idem, if that is set.
 	Do(ctx context.Context, c *Caller) (any, error)
 }
 
-// deliveries are the header fields that name a delivery, beside Idempotency-Key and
-// after it: who sends a delivery once more may say more than the first time, and is
-// answered the same (open-parts.md, triggers and hooks).
+// deliveries are the header fields that serve as an idempotency key besides Idempotency-Key,
+// which takes precedence. A sender that repeats a delivery may send a different body and
+// still gets the first response (open-parts.md, triggers and hooks).
 var deliveries = []string{"svc-delivery-id", "x-github-delivery"}
 
-// HandleSigned adds a public route whose calls are signed. A call that is accepted
-// is charged to its tenant and to nobody else; one that is not is charged to its
-// client's address as a call with a bad key is, before it costs a look-up. An address
-// that had nothing left to pay with pays in advance for a moment, also for calls that
-// are accepted, which gives it back.
+// HandleSigned adds a public route whose calls are signed. An accepted call is charged to its
+// tenant only. A refused one is charged to the client's address before it costs a look-up, as
+// a call with a bad key is. For a moment after an address has run out of tokens, its calls
+// are charged in advance; accepted calls get the token back.
 func HandleSigned(t *Table, r Route, h Signed) {
 	e := &endpoint{Route: r, kind: kindRaw, signed: true}
 	e.answers(t, r.Answer)
@@ -54,7 +52,7 @@ func HandleSigned(t *Table, r Route, h Signed) {
 		if err != nil {
 			return err
 		}
-		in.Body = bytes.Clone(in.Body) // what is begun with it may outlast the request
+		in.Body = bytes.Clone(in.Body) // work that it starts may outlast the request
 		if err := s.chargeIdentity(rq.ctx, rq.caller.Identity); err != nil {
 			return err
 		}
@@ -69,8 +67,8 @@ func HandleSigned(t *Table, r Route, h Signed) {
 			body, err := Encode(out)
 			return e.Status, body, err
 		}
-		// Not the path as it was sent: an id may be spelled in more than one way, and the
-		// principal says which.
+		// The principal stands for the path: one id can be spelled in more than one way in a
+		// path.
 		k := IdemKey{Tenant: rq.caller.Tenant, Principal: rq.caller.Principal, Method: rq.method, Path: e.Path}
 		if rq.head.hasIdem {
 			k.Key = string(rq.head.idempotency)
@@ -87,7 +85,7 @@ func HandleSigned(t *Table, r Route, h Signed) {
 			if bad := checkKey(header, key); bad != nil {
 				return bad
 			}
-			k.Path, k.Key = e.Path+" "+header, key // a delivery's id is no Idempotency-Key
+			k.Path, k.Key = e.Path+" "+header, key // a delivery id does not share keys with Idempotency-Key
 			return s.keyed(rq, k, anyBody, false, do)
 		}
 		return s.plain(rq, do)
@@ -95,13 +93,13 @@ func HandleSigned(t *Table, r Route, h Signed) {
 	t.add(e)
 }
 
-// anyBody is the fingerprint of requests that are the same whatever they carry.
+// anyBody is a fingerprint that ignores the body: equal keys always mean the same request.
 func anyBody() ([sha256.Size]byte, error) { return [sha256.Size]byte{}, nil }
 
-// verify reads the body and has the call judged. Where nothing is known of what it
-// calls, its address pays first, and gets it back if the call is accepted: the
-// search for something to call has a limit before it reads anything. So has a flood
-// of wrong signatures, once it has emptied its address's bucket.
+// verify reads the body and verifies the call. If the target is not cached, the address pays
+// first and gets the token back when the call is accepted, so that probing for targets is
+// limited before anything is read. The same holds for a flood of wrong signatures once it has
+// emptied its address's bucket.
 func (s *Server) verify(rq *request, h Signed, in *Raw, b *broke) (SignedCall, error) {
 	ip := rq.caller.IP
 	first := !h.Known(in) || b.has(bucketIP(ip))
@@ -138,9 +136,8 @@ const (
 	maxBroke = 1 << 12
 )
 
-// broke are addresses that could not pay for a call a moment ago. Nobody's moment
-// gets longer: who signs correctly behind the same address as a flood is not kept
-// waiting for its end.
+// broke holds addresses that recently could not pay for a call. An entry's time is never
+// extended: a valid caller behind the same address as a flood waits no longer because of it.
 type broke struct {
 	now func() time.Time
 
@@ -159,7 +156,7 @@ func (b *broke) has(ip netip.Addr) bool {
 	return there
 }
 
-// add makes room by forgetting an address whose moment is over, or any.
+// add makes room by dropping an address whose time is over, or else any address.
 func (b *broke) add(ip netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,8 +179,8 @@ func (b *broke) add(ip netip.Addr) {
 	b.until[ip] = now.Add(brokeFor)
 }
 
-// Object is the complaint about a body that is not one JSON object, read as
-// strictly as every other body; nil is none.
+// Object returns the complaint about a body that is not one JSON object, parsed as strictly
+// as every other body; nil if it is one.
 func (r *Raw) Object() *problem.Error {
 	v, bad := strictJSON(r.Body)
 	if bad != nil {

@@ -15,9 +15,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Upload gives a handler the files of a request, one after the other, as they
-// arrive. The handler must call Next until io.EOF before it commits: only then
-// is the request known to be whole.
+// Upload hands a handler the files of a request one by one, as they arrive. The handler must
+// call Next until io.EOF before it commits: only then is the request complete.
 type Upload struct {
 	rq    *request
 	parts *multipart.Reader
@@ -28,8 +27,8 @@ type Upload struct {
 	done  bool
 }
 
-// File is one file of an upload. It ends with io.EOF, or with the problem that
-// the client is told.
+// File is one file of an upload. Reading ends with io.EOF, or with the problem for the
+// client.
 type File struct {
 	Name      string
 	MediaType string
@@ -57,7 +56,7 @@ func newUpload(rq *request) (*Upload, error) {
 	return up, nil
 }
 
-// Next is the next file, io.EOF after the last one.
+// Next returns the next file, io.EOF after the last one.
 func (u *Upload) Next() (*File, error) {
 	if u.bad != nil {
 		return nil, u.bad
@@ -104,7 +103,7 @@ func (u *Upload) Next() (*File, error) {
 	return f, nil
 }
 
-// Read reads on; past the size limit of one file it answers the problem.
+// Read reads from the file. Past the size limit of one file it returns the problem.
 func (f *File) Read(b []byte) (int, error) {
 	u := f.up
 	if u.bad != nil {
@@ -139,7 +138,7 @@ func (u *Upload) fail(p *problem.Error) *problem.Error {
 	return u.bad
 }
 
-// read says what a failed read of the body means.
+// read returns the problem for a failed read of the body.
 func (u *Upload) read(err error) *problem.Error {
 	var p *problem.Error
 	if errors.As(err, &p) {
@@ -151,7 +150,7 @@ func (u *Upload) read(err error) *problem.Error {
 	return problem.Invalid("body", "is no complete multipart body")
 }
 
-// drain reads what is left, to know the fingerprint.
+// drain reads the rest of the body, to complete the fingerprint.
 func (u *Upload) drain() ([sha256.Size]byte, error) {
 	for !u.done {
 		if _, err := u.Next(); err != nil && err != io.EOF {
@@ -163,8 +162,8 @@ func (u *Upload) drain() ([sha256.Size]byte, error) {
 	return sum, nil
 }
 
-// counted ends a body that is over its limit, and gives a client that still
-// sends more time.
+// counted fails a body that exceeds its limit, and extends the deadline of a client that is
+// still sending.
 type counted struct {
 	rq   *request
 	r    io.Reader

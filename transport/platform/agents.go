@@ -46,8 +46,8 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents", ID: "listAgents", Answer: listed(sampleAgent),
 		Summary: "List agents", Tag: tag, Role: lifecycle.RoleMember}, p.listAgents)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents", ID: "createAgent", Answer: api.AgentAnswer{Agent: &sampleAgent, Version: &sampleVersion},
-		Summary:     "Make an agent",
-		Description: "With a manifest also its version 1, as a draft. A slug that is omitted is made from the name.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Summary:     "Create an agent",
+		Description: "With a manifest it also creates version 1, as a draft. An omitted slug is made from the name.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"name": "Support", "manifest": manifest}}, p.createAgent)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}", ID: "getAgent", Answer: sampleAgentAnswer,
@@ -56,18 +56,18 @@ func (p *Platform) agentRoutes(t *edge.Table) {
 		Summary: "Change an agent", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeSlugTaken}, Example: map[string]any{"emoji": "🦉"}}, p.updateAgent)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/agents/{id}", ID: "archiveAgent", Summary: "Archive an agent",
-		Description: "It is not listed, read or started any more; its threads and runs stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveAgent)
+		Description: "It can no longer be listed, read or started; its threads and runs stay readable.", Tag: tag, Role: lifecycle.RoleAdmin}, p.archiveAgent)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions", ID: "listAgentVersions", Answer: listed(sampleVersion),
 		Summary: "List an agent's versions", Tag: tag, Role: lifecycle.RoleMember}, p.listVersions)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions", ID: "createAgentVersion", Answer: api.AgentVersionAnswer{Version: &sampleVersion, Warnings: []string{}},
 		Summary:     "Add a version",
-		Description: "It is a draft until it is published. warnings name what of the manifest does not exist or is not granted now; none of it is an error.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Description: "It is a draft until it is published. warnings list the parts of the manifest that do not exist or are not granted now; they are not errors.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"manifest": manifest}}, p.createVersion)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/versions/{version}", ID: "getAgentVersion", Answer: sampleVersion,
 		Summary: "Read a version", Tag: tag, Role: lifecycle.RoleMember}, p.getVersion)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/agents/{id}/versions/{version}/publish", ID: "publishAgentVersion", Answer: samplePublished,
 		Summary:     "Publish a version",
-		Description: "New runs take it; running ones keep theirs. Publishing an older version rolls back. warnings name what of the manifest does not exist or is not granted now: model provider, tool server, browser skill, knowledge base, handoff, tool. None of it is an error.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true, Again: again(p, published)}, p.publish)
+		Description: "New runs use it; running ones keep theirs. Publish an older version to roll back. warnings list the parts of the manifest that do not exist or are not granted now: model provider, tool server, browser skill, knowledge base, handoff, tool. They are not errors.", Tag: tag, Role: lifecycle.RoleAdmin, Idempotent: true, Again: again(p, published)}, p.publish)
 }
 
 func (p *Platform) listAgents(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.Agent], error) {
@@ -117,10 +117,10 @@ func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgen
 		r.EmbedKeys, err = tx.ArchiveAgent(ctx, in.ID)
 		return nil, err
 	})
-	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // perhaps a repeat: what ended then
+	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // possibly a repeat: return which embed keys ended then
 		var failed error
 		if r.EmbedKeys, failed = p.Store.View(c.Tenant).ArchivedEmbedKeys(ctx, in.ID); failed != nil {
-			err = failed // whose streams are to be cut is not known: another repeat will
+			err = failed // the streams to cut are not known: another repeat will find them
 		}
 	}
 	return removed(ctx, p, r, out, err)
@@ -161,8 +161,7 @@ func (p *Platform) getVersion(ctx context.Context, c *edge.Caller, in *oneVersio
 	return v.Version(ctx, in.ID, in.Version)
 }
 
-// publish answers when the next run of the agent takes the version, whichever
-// node accepts it.
+// publish returns once the agent's next run uses the version on every node.
 func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) (*api.AgentPublished, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.AgentPublished, error) {
 		a, v, err := tx.Publish(ctx, in.ID, in.Version)

@@ -41,12 +41,12 @@ func (p *Platform) approvalRoutes(t *edge.Table) {
 	describeApprovals(t)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approvals", ID: "listApprovals", Answer: api.All([]api.Approval{sampleApproval}),
 		Summary:     "List approvals",
-		Description: "Newest first: those that the caller's role satisfies. A key sees all but the owners'.", Tag: tag, Role: lifecycle.RoleMember}, p.listApprovals)
+		Description: "Newest first: the approvals that the caller's role may decide. A key sees all but those for owners.", Tag: tag, Role: lifecycle.RoleMember}, p.listApprovals)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approvals/{id}", ID: "getApproval", Answer: sampleApproval,
 		Summary: "Read an approval", Description: "Its arguments are redacted.", Tag: tag, Role: lifecycle.RoleMember}, p.getApproval)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/approvals/{id}/decision", ID: "decideApproval", Answer: sampleDecided,
 		Summary: "Decide an approval",
-		Description: "The call runs once enough distinct people have approved it; with edited_args, if somebody edited it. All API keys of a tenant count as one person: the decision of a second key is ALREADY_DECIDED. " +
+		Description: "The call runs once enough distinct people have approved it; with edited_args, if an approver edited it. All API keys of a tenant count as one person: the decision of a second key is ALREADY_DECIDED. " +
 			"reject and respond end the approval at once, and nothing runs.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Codes:   []problem.Code{problem.CodeAlreadyDecided, problem.CodeInvalidArgs},
 		Example: map[string]any{"action": "edit", "edited_args": map[string]any{"order": 1001, "amount": 15}, "feedback": "Half is enough."}}, p.decideApproval)
@@ -56,8 +56,8 @@ func (p *Platform) approvalRoutes(t *edge.Table) {
 		Example: map[string]any{"ids": []string{sampleApprovalID.String()}, "action": "approve"}}, p.decideApprovals)
 }
 
-// approver is what the caller satisfies. Who satisfies manager by the role in
-// the tenant needs no nodes.
+// approver returns which approvals the caller may decide. A caller whose role in the tenant
+// is manager needs no managed nodes.
 func (p *Platform) approver(ctx context.Context, c *edge.Caller) (store.Approver, error) {
 	a := store.Approver{Role: c.Role}
 	if c.Role.Satisfies(lifecycle.RoleManager) || c.User.IsZero() {
@@ -123,8 +123,7 @@ func (p *Platform) decide(ctx context.Context, c *edge.Caller, a id.ApprovalID, 
 	return &api.Decided{Status: d.Status, ApprovalsSoFar: d.ApprovalsSoFar}, nil
 }
 
-// managed are those of the approvals that are decided by managers of the
-// caller's nodes.
+// managed returns the approvals that the caller may decide as the manager of an org node.
 func (p *Platform) managed(ctx context.Context, c *edge.Caller, approvals []id.ApprovalID) ([]id.ApprovalID, error) {
 	who, err := p.approver(ctx, c)
 	if err != nil || len(who.Nodes) == 0 {
@@ -133,7 +132,7 @@ func (p *Platform) managed(ctx context.Context, c *edge.Caller, approvals []id.A
 	return p.Store.View(c.Tenant).ApprovalsOf(ctx, who.Nodes, approvals)
 }
 
-// bulkAtOnce is how many approvals of one request are decided at a time.
+// bulkAtOnce is how many approvals of one request are decided concurrently.
 const bulkAtOnce = 32
 
 func (p *Platform) decideApprovals(ctx context.Context, c *edge.Caller, in *decideApprovals) (*api.BulkDecided, error) {
@@ -167,15 +166,14 @@ func (p *Platform) decideApprovals(ctx context.Context, c *edge.Caller, in *deci
 			settled = false
 		}
 	}
-	if c.Idem == nil || !settled { // who repeats it hears better of the rest
+	if c.Idem == nil || !settled { // a client that repeats the request gets a better answer for the rest
 		return out, nil
 	}
 	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.BulkDecided, error) { return out, nil })
 }
 
-// decideOne decides one approval of several. Under an Idempotency-Key each has
-// an answer of its own: a repeat finds what was decided although the first
-// request never came to its end.
+// decideOne decides one approval of several. Under an Idempotency-Key each entry has its own
+// kept response: a repeat finds the decisions made even if the first request never completed.
 func (p *Platform) decideOne(ctx context.Context, c *edge.Caller, a id.ApprovalID, order msg.Decide) api.BulkResult {
 	var key [32]byte
 	if c.Idem != nil {
@@ -206,16 +204,15 @@ func (p *Platform) decideOne(ctx context.Context, c *edge.Caller, a id.ApprovalI
 	return r
 }
 
-// refused reports whether err is the client's to hear and to mend. An entry's own
-// first coming may be the cause: it was decided then, and perhaps has gone to a
-// higher role since.
+// refused reports whether err is the client's fault. The entry's own first request may be its
+// cause: the approval was decided then, and may have moved to a higher role since.
 func refused(err error) bool {
 	var known *problem.Error
 	return errors.As(err, &known) && known.Status() < http.StatusInternalServerError
 }
 
-// bulkError is an error as its entry shows it. What is internal was logged where
-// the approval lives.
+// bulkError returns err as the entry shows it. Internal errors were logged where the approval
+// lives.
 func bulkError(err error) *api.BulkError {
 	var known *problem.Error
 	if !errors.As(err, &known) {

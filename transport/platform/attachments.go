@@ -23,12 +23,12 @@ func (p *Platform) attachmentRoutes(t *edge.Table) {
 		Description: "One field `file`, up to 20 MiB. Messages name it by its id.", Tag: tag, Role: lifecycle.RoleMember, Status: 201, Idempotent: true,
 		Example: map[string]any{"file": "(the bytes of the file)"}}, p.createAttachment)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}", ID: "getAttachment", Answer: sampleAttachment,
-		Summary: "Read what is known of a file", Tag: tag, Role: lifecycle.RoleMember}, p.getAttachment)
+		Summary: "Read a file's metadata", Tag: tag, Role: lifecycle.RoleMember}, p.getAttachment)
 	edge.HandleDownload(t, edge.Route{Method: "GET", Path: "/v1/attachments/{id}/content", ID: "downloadAttachment", Summary: "Download a file", Tag: tag, Role: lifecycle.RoleMember}, p.download)
 }
 
-// createAttachment stores the file first: a row without its file would be a
-// broken promise, a file without its row is only lost room.
+// createAttachment stores the file before its row: a row without its file would break a
+// promise, a file without its row only wastes space.
 func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *nothing, up *edge.Upload) (_ *api.Attachment, err error) {
 	f, err := up.Next()
 	if err != nil {
@@ -40,7 +40,7 @@ func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *noth
 		return nil, err
 	}
 	defer func() {
-		// Of a commit whose outcome is not known the row may be there.
+		// After a commit with unknown outcome the row may exist.
 		known := !errors.Is(err, store.ErrUnavailable)
 		if err != nil && known {
 			err = errors.Join(err, p.Files.Delete(key))

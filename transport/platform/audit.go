@@ -39,10 +39,10 @@ const tagAudit = "Audit and usage"
 func (p *Platform) auditRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/audit", ID: "listAudit", Answer: listed(sampleAudit),
 		Summary:     "Read the audit log",
-		Description: "Every change by a person or a key, and what the service did by itself. Filters narrow together.", Tag: tagAudit, Role: lifecycle.RoleAdmin}, p.listAudit)
+		Description: "Every change by a person or a key, and what the service did automatically. All filters given must match.", Tag: tagAudit, Role: lifecycle.RoleAdmin}, p.listAudit)
 }
 
-// targetFilter reads an id or kind:id.
+// targetFilter parses an id, or kind:id.
 func targetFilter(f *store.AuditFilter, text string) error {
 	kind, rest, both := strings.Cut(text, ":")
 	if both {
@@ -72,13 +72,12 @@ func (p *Platform) usageRoutes(t *edge.Table) {
 	edge.Enum(t, lifecycle.UsageKinds...)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/usage", ID: "getUsage", Answer: api.Items[api.UsageGroup]{Items: []api.UsageGroup{sampleUsage}},
 		Summary:     "Sum up usage",
-		Description: "By day (UTC, newest first), agent, model or kind (dearest first). Without from and to: the last 30 days.", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usage)
+		Description: "By day (UTC, newest first), agent, model or kind (highest cost first). Without from and to: the last 30 days.", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usage)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/usage/records", ID: "listUsageRecords", Answer: listed(sampleUsageRecord),
-		Summary: "List what was billed", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usageRecords)
+		Summary: "List billed uses", Tag: tagAudit, Role: lifecycle.RoleMember}, p.usageRecords)
 }
 
-// usageDays is how far usage is summed up when nothing else is asked for
-// (open-parts.md, Audit, usage).
+// usageDays is how many days are summed up by default (open-parts.md, Audit, usage).
 const usageDays = 30
 
 func (p *Platform) usage(ctx context.Context, c *edge.Caller, in *listUsage) (*api.Items[api.UsageGroup], error) {

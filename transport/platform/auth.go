@@ -16,12 +16,12 @@ import (
 const (
 	maxKeys = 1 << 15
 	keysFor = 30 * time.Second
-	// renewAfter is the age at which what is remembered of a key or session in use is
-	// read anew, beside its calls, so that they never wait for it.
+	// renewAfter is the age at which a cached key or session in use is read again in the
+	// background, so that its calls never wait for the read.
 	renewAfter = keysFor * 2 / 3
 )
 
-// Keys looks API keys up; store.Store is the one.
+// Keys looks up API keys; StoredKeys reads them from the store.
 type Keys func(ctx context.Context, t id.TenantID, key id.KeyID) (h apikey.Hash, live bool, err error)
 
 // StoredKeys looks API keys up in the store.
@@ -31,24 +31,24 @@ func StoredKeys(s *store.Store) Keys {
 	}
 }
 
-// AuthConfig joins Auth with the rest. Keys is required.
+// AuthConfig holds Auth's dependencies. Keys is required.
 type AuthConfig struct {
 	Keys Keys
-	// Strangers looks up keys that this node has not accepted lately (StrangeKeys);
-	// nil: Keys does.
+	// Strangers looks up keys that this node has not accepted recently (StrangeKeys); nil
+	// means Keys.
 	Strangers Keys
-	// Touch notes that a key was used. It must not block.
+	// Touch records that a key was used. It must not block.
 	Touch func(t id.TenantID, key id.KeyID, at time.Time)
-	// Sessions authenticates console sessions; without it there are none.
+	// Sessions authenticates console sessions; nil means that sessions are not accepted.
 	Sessions edge.Authenticator
-	// Valid says whether this node still holds its lease; while it does not,
-	// nothing that is remembered counts.
+	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// counts as empty.
 	Valid func() bool
 	Now   func() time.Time
 }
 
-// Auth is the edge's Authenticator: API keys, and sessions where there are any.
-// What it remembers of a key is dropped by Forget, at once.
+// Auth is the edge's Authenticator for API keys and, where enabled, sessions. Forget drops a
+// cached key at once.
 type Auth struct {
 	cfg  AuthConfig
 	keys *store.Cache[keyAt, *liveKey]
@@ -66,16 +66,16 @@ type liveKey struct {
 	renewal
 }
 
-// renewal says when something that is remembered is read anew.
+// renewal is the time at which a cache entry is read again.
 type renewal struct {
 	at    time.Time
 	begun atomic.Bool
 }
 
-// due reports to one caller that the time has come.
+// due reports that the time has come, to one caller only.
 func (r *renewal) due(now time.Time) bool { return !now.Before(r.at) && !r.begun.Swap(true) }
 
-// NewAuth makes an Auth.
+// NewAuth returns an Auth.
 func NewAuth(cfg AuthConfig) *Auth {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -89,13 +89,12 @@ func NewAuth(cfg AuthConfig) *Auth {
 	return &Auth{cfg, store.NewCache[keyAt, *liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid}), newSeen[keyAt](maxKeys, cfg.Now)}
 }
 
-// nobody is the hash that a key is compared with where there is none: a miss
-// takes as long as a wrong secret.
+// nobody is compared when the key does not exist, so that a miss takes as long as a wrong
+// secret.
 var nobody = apikey.Hash{1}
 
-// unauthorized is the answer to credentials that are not valid. What it tells depends
-// on their form alone: a key that is foreign, unknown or revoked has one answer
-// (service.md, Authentication).
+// unauthorized is the error for invalid credentials. Its text depends on their form alone: a
+// foreign, an unknown and a revoked key get the same answer (service.md, Authentication).
 func unauthorized(detail string) error { return problem.New(problem.CodeUnauthorized, detail) }
 
 const (
@@ -103,10 +102,10 @@ const (
 	noSession = "The session has ended, or there is none: log in again."
 )
 
-// presented reads what a caller claims to be. Its error says what is wrong with the
-// form of the header fields.
+// presented parses the caller's key and tenant. Its error says which header field is
+// malformed.
 func presented(c *edge.Credentials) (at keyAt, hash apikey.Hash, err error) {
-	var text [36]byte // on the stack: this is every request's path
+	var text [36]byte // on the stack: every request passes here
 	if copy(text[:], c.Tenant) != len(c.Tenant) || at.tenant.UnmarshalText(text[:]) != nil {
 		return keyAt{}, apikey.Hash{}, unauthorized("The X-Tenant-Id header is not a UUID.")
 	}
@@ -153,7 +152,7 @@ func (a *Auth) Authenticate(ctx context.Context, c edge.Credentials) (edge.Ident
 	return edge.Identity{Tenant: at.tenant, Role: lifecycle.RoleAdmin, Principal: live.principal, Key: at.key}, nil
 }
 
-// read looks a key up with find.
+// read returns a function that looks up a key with find.
 func (a *Auth) read(at keyAt, find Keys) func(context.Context) (*liveKey, bool, error) {
 	return func(ctx context.Context) (*liveKey, bool, error) {
 		live := &liveKey{hash: nobody, principal: "apikey:" + at.key.String()}
@@ -166,15 +165,15 @@ func (a *Auth) read(at keyAt, find Keys) func(context.Context) (*liveKey, bool, 
 	}
 }
 
-// renew reads a key in use again before what is remembered of it ends. Where that
-// fails the next call behind that end looks it up.
+// renew reads a cached key again before the entry expires. If that fails, the first call
+// after expiry looks it up.
 func (a *Auth) renew(at keyAt) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	_, _, _ = a.keys.Renew(ctx, at, a.read(at, a.cfg.Keys))
 }
 
-// Cached reports whether a key is remembered as valid.
+// Cached reports whether a key is cached as valid.
 func (a *Auth) Cached(c edge.Credentials) bool {
 	at, hash, err := presented(&c)
 	if err != nil {
@@ -184,12 +183,12 @@ func (a *Auth) Cached(c edge.Credentials) bool {
 	return ok && live.hash.Equal(hash)
 }
 
-// Forget drops what is remembered of a key: when it returns, a request that
-// presents it is looked up anew, one that is being looked up as well.
+// Forget drops a cached key. After it returns, a request with that key is looked up again,
+// even if a look-up was already in progress.
 func (a *Auth) Forget(t id.TenantID, key id.KeyID) {
 	a.seen.hashes.Drop(keyAt{t, key})
 	a.keys.Drop(keyAt{t, key})
 }
 
-// ForgetAll drops everything, for a node that was cut off.
+// ForgetAll drops every cached key, for a node that was cut off.
 func (a *Auth) ForgetAll() { a.keys.Clear() }

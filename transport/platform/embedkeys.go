@@ -15,14 +15,14 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// Embeds is what this node remembers of embed keys and of end users.
+// Embeds is this node's cache of embed keys and end users.
 type Embeds interface {
-	// Forget drops what is remembered of an embed key: a call with it, or with one of
-	// its sessions, is judged by what the tables say from now on.
+	// Forget drops a cached embed key: later calls with it, or with one of its sessions, are
+	// checked against the tables.
 	Forget(t id.TenantID, k id.EmbedKeyID)
-	// ForgetEndUser drops what is remembered of an end user.
+	// ForgetEndUser drops a cached end user.
 	ForgetEndUser(t id.TenantID, u id.EndUserID)
-	// ForgetAll drops everything of which a change may not have been heard.
+	// ForgetAll drops every entry for which a change may have been missed.
 	ForgetAll()
 }
 
@@ -52,39 +52,39 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 		Description: "Newest first; revoked ones with include_revoked only. Without limit and cursor the whole list, without next_cursor.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.listEmbedKeys)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys", ID: "createEmbedKey",
 		Answer:  api.EmbedKeyCreated{EmbedKey: sampleEmbedKey, Key: samplePublishable, IdentitySecret: sampleIdentitySecret, Snippet: sampleSnippet},
-		Summary: "Make an embed key",
-		Description: "It lets a chat widget in a browser talk to one agent. The publishable key goes into the page, the identity secret into your back end; both are in this answer only. " +
+		Summary: "Create an embed key",
+		Description: "It lets a chat widget in a browser talk to one agent. The publishable key goes into the page, the identity secret into your back end; both are shown in this response only. " +
 			"Origins are https://host[:port], http:// for this machine only and outside production, or * for everywhere.",
 		Tag: embedKeys, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeNameTaken},
 		Example: map[string]any{"agent_id": sampleAgentID, "name": "Shop", "allowed_origins": []string{"https://shop.example.com"}, "with_identity_secret": true,
 			"theme": map[string]any{"accent": "#0f766e"}, "config": map[string]any{"greeting": "Hello! What may I do for you?", "starter_prompts": []string{"Where is my order?"}}}}, p.createEmbedKey)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/embed-keys/{id}", ID: "getEmbedKey", Answer: sampleEmbedKey,
-		Summary: "Read an embed key", Description: "A revoked one, too.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.getEmbedKey)
+		Summary: "Read an embed key", Description: "Revoked keys too.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.getEmbedKey)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/embed-keys/{id}", ID: "updateEmbedKey", Answer: sampleEmbedKey,
 		Summary: "Change, pause or resume an embed key",
-		Description: "theme and config take the place of the former ones. enabled: false ends its sessions and streams at once; so do allowed_origins for sessions that were begun from an origin that is not among them any more. " +
+		Description: "theme and config replace the former ones. enabled: false ends its sessions and streams at once; allowed_origins ends the sessions that began at an origin no longer listed. " +
 			"A revoked key is 404.",
 		Tag: embedKeys, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeNameTaken},
 		Example: map[string]any{"allowed_origins": []string{"https://shop.example.com", "https://www.example.com"}}}, p.updateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/rotate", ID: "rotateEmbedKey",
-		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable, Snippet: sampleSnippet}, Summary: "Give an embed key another value",
-		Description: "It is in this answer only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
+		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable, Snippet: sampleSnippet}, Summary: "Rotate an embed key",
+		Description: "The new value is shown in this response only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/identity-secret", ID: "makeEmbedIdentitySecret",
-		Answer: api.EmbedIdentitySecret{ID: sampleEmbedKey.ID, IdentitySecret: sampleIdentitySecret}, Summary: "Make or replace an embed key's identity secret",
-		Description: "Identity tokens that are signed with the former one are refused at once; sessions that were begun with them go on. The secret is in this answer only. A revoked key is 404.",
+		Answer: api.EmbedIdentitySecret{ID: sampleEmbedKey.ID, IdentitySecret: sampleIdentitySecret}, Summary: "Create or replace an embed key's identity secret",
+		Description: "Identity tokens signed with the former secret are refused at once; sessions that began with them continue. The secret is shown in this response only. A revoked key is 404.",
 		Tag:         embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return changedEmbedKey(c, in.ID) })}, p.makeIdentitySecret)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/embed-keys/{id}", ID: "revokeEmbedKey", Summary: "Revoke an embed key",
-		Description: "For good: its sessions and streams end at once, and its name is free. Revoking a revoked key changes nothing.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.revokeEmbedKey)
+		Description: "Permanent: its sessions and streams end at once, and its name is free. Revoking a revoked key changes nothing.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.revokeEmbedKey)
 }
 
-// changedEmbedKey is a change of an embed key whose sessions go on.
+// changedEmbedKey is the revocation for a change after which the key's sessions continue.
 func changedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
 	return Revoked{What: ChangedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
 }
 
-// endedEmbedKey is one that has ended sessions.
+// endedEmbedKey is the revocation for a change that ended sessions of the key.
 func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
 	return Revoked{What: RevokedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
 }
@@ -116,8 +116,8 @@ func (p *Platform) snippet(key string) string {
 	return fmt.Sprintf(`<script async src="%s/embed/v1/widget.js" data-key="%s"></script>`, html.EscapeString(strings.TrimSuffix(p.PublicURL, "/")), html.EscapeString(key))
 }
 
-// checkEmbedKey says what is wrong with what a request says, which may be nil, and
-// gives its origins the form that browsers send.
+// checkEmbedKey validates the fields of a request; each may be nil. It rewrites the origins
+// in the form that browsers send.
 func (p *Platform) checkEmbedKey(name *string, origins *[]string, theme *api.EmbedTheme, config *api.EmbedDisplayConfig) error {
 	var bad, wrong []problem.Field
 	if name != nil && embed.HasControl(*name, "") {
@@ -143,8 +143,9 @@ func (p *Platform) getEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbed
 	return p.Store.View(c.Tenant).EmbedKey(ctx, in.ID)
 }
 
-// updateEmbedKey answers when every node judges by the key as it is now. What says that
-// sessions may have ended is the request, and not the change: that of a repeat is none.
+// updateEmbedKey returns once every node applies the key as it is now. Whether sessions may
+// have ended follows from the request, not from the change: a repeated request changes
+// nothing.
 func (p *Platform) updateEmbedKey(ctx context.Context, c *edge.Caller, in *patchEmbedKey) (*api.EmbedKey, error) {
 	b := &in.Body
 	if err := p.checkEmbedKey(b.Name, b.AllowedOrigins, b.Theme, b.Config); err != nil {
@@ -179,8 +180,8 @@ func (p *Platform) makeIdentitySecret(ctx context.Context, c *edge.Caller, in *o
 	return told(ctx, p, changedEmbedKey(c, in.ID), out, err)
 }
 
-// revokeEmbedKey answers only when no call with the key is accepted any more, also when
-// it was revoked before: the first answer may not have been given.
+// revokeEmbedKey returns only once no node accepts the key any more. That also holds for a
+// key that was revoked before, since the first response may have been lost.
 func (p *Platform) revokeEmbedKey(ctx context.Context, c *edge.Caller, in *oneEmbedKey) (*edge.Empty, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.RevokeEmbedKey(ctx, in.ID)

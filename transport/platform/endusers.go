@@ -46,19 +46,19 @@ const (
 func (p *Platform) endUserRoutes(t *edge.Table) {
 	describeEndUsers(t)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/end-users", ID: "listEndUsers", Answer: listed(sampleEndUser),
-		Summary: "List end users", Description: "Newest first. Filters narrow together; tag is matched whole.", Tag: endUsers, Role: lifecycle.RoleMember}, p.listEndUsers)
+		Summary: "List end users", Description: "Newest first. All filters given must match; tag is matched exactly.", Tag: endUsers, Role: lifecycle.RoleMember}, p.listEndUsers)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/end-users/{id}", ID: "getEndUser", Answer: sampleEndUser,
 		Summary: "Read an end user", Tag: endUsers, Role: lifecycle.RoleMember}, p.getEndUser)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/end-users/{id}", ID: "updateEndUser", Answer: sampleEndUser,
 		Summary:     "Change an end user",
-		Description: "The next identity token goes over name, email, attributes.meta and attributes.groups again.", Tag: endUsers, Role: lifecycle.RoleAdmin,
+		Description: "The next identity token overwrites name, email, attributes.meta and attributes.groups again.", Tag: endUsers, Role: lifecycle.RoleAdmin,
 		Example: map[string]any{"tags": []string{"vip"}, "residency": "eu"}}, p.updateEndUser)
-	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/end-users/{id}", ID: "deleteEndUser", Summary: "Delete an end user with his data",
-		Description: "His sessions end at once. His threads and runs with all they hold are erased within minutes; what they cost stays, without saying whose it was. The same person may begin anew.",
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/end-users/{id}", ID: "deleteEndUser", Summary: "Delete an end user and their data",
+		Description: "The end user's sessions end at once. Their threads and runs with all contents are erased within minutes; the cost stays, without the person's id. The same person may start again as a new end user.",
 		Tag:         endUsers, Role: lifecycle.RoleAdmin}, p.deleteEndUser)
 }
 
-// revokedEndUser is an end user who was deleted.
+// revokedEndUser is the revocation for a deleted end user.
 func revokedEndUser(c *edge.Caller, u id.EndUserID) Revoked {
 	return Revoked{What: RevokedEndUser, Tenant: c.Tenant, EndUser: u}
 }
@@ -74,8 +74,7 @@ func (p *Platform) getEndUser(ctx context.Context, c *edge.Caller, in *oneEndUse
 	return p.Store.View(c.Tenant).EndUser(ctx, in.ID)
 }
 
-// updateEndUser needs to be told to nobody: nodes remember of an end user only that he
-// is there.
+// updateEndUser needs no broadcast: nodes cache only that an end user exists.
 func (p *Platform) updateEndUser(ctx context.Context, c *edge.Caller, in *patchEndUser) (*api.EndUser, error) {
 	if bad := checkEndUser(&in.Body); len(bad) > 0 {
 		return nil, problem.Validation(bad...)
@@ -85,7 +84,7 @@ func (p *Platform) updateEndUser(ctx context.Context, c *edge.Caller, in *patchE
 	})
 }
 
-// checkEndUser says what is wrong with a change of an end user.
+// checkEndUser validates a change of an end user.
 func checkEndUser(in *api.EndUserPatch) (bad []problem.Field) {
 	short := func(field, s string, most int) {
 		switch n := utf8.RuneCountInString(s); {
@@ -128,13 +127,13 @@ func checkEndUser(in *api.EndUserPatch) (bad []problem.Field) {
 	return bad
 }
 
-// threadsAtOnce is how many threads of an end user are deleted before the answer, those
-// in which something goes on first. The sweep deletes the rest.
+// threadsAtOnce is how many threads of an end user are deleted before the response, those
+// with open runs first. The sweep deletes the rest.
 const threadsAtOnce = 20
 
-// deleteEndUser answers when the person's sessions have ended on every node. What he
-// left behind is erased by the sweep (docs/adr/0027); his threads are told here already,
-// because that cancels what runs for him now.
+// deleteEndUser returns once the person's sessions have ended on every node. The sweep erases
+// the remaining data (docs/adr/0027). The threads are told here already, because that cancels
+// the runs in progress.
 func (p *Platform) deleteEndUser(ctx context.Context, c *edge.Caller, in *oneEndUser) (*edge.Empty, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteEndUser(ctx, in.ID)
@@ -144,12 +143,12 @@ func (p *Platform) deleteEndUser(ctx context.Context, c *edge.Caller, in *oneEnd
 	}
 	threads, err := p.Store.View(c.Tenant).ThreadsOfEndUser(ctx, in.ID, threadsAtOnce)
 	if err != nil {
-		return out, nil // it is deleted: the sweep sees to the threads
+		return out, nil // the end user is deleted: the sweep deletes the threads
 	}
 	for _, t := range threads {
 		order := msg.DeleteThread{Op: id.OpID{UUID: id.New(t.Shard())}, By: sender(c)}
 		if _, err := ask[msg.Done](ctx, p, c, msg.KindThread, t.UUID, order); err != nil {
-			return out, nil // likewise
+			return out, nil // the sweep deletes these too
 		}
 	}
 	return out, nil

@@ -11,8 +11,8 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// Examples of the OpenAPI document. They are values of the types that are
-// answered, so that they cannot show what is never answered.
+// Examples for the OpenAPI document. They are values of the response types, so they cannot
+// show a field that does not exist.
 
 func sample(n byte) id.UUID {
 	return id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, n}
@@ -60,42 +60,42 @@ var (
 	sampleThreadCreated = api.ThreadCreated{ID: sampleThreadID}
 )
 
-// listed is a page of one example.
+// listed returns a page with one example.
 func listed[T any](v T) api.List[T] { return api.List[T]{Items: []T{v}} }
 
-// describe says what the types of answers and bodies are.
+// describe adds the descriptions of request and response types.
 func describe(t *edge.Table) {
 	edge.Doc[api.Tenant](t, "A tenant.")
-	edge.Doc[api.TenantPatch](t, "A change of a tenant; what is left out stays.")
-	edge.Doc[api.Residency](t, "Limits the hosts that browser skills may meet.")
+	edge.Doc[api.TenantPatch](t, "A change of a tenant; omitted fields stay.")
+	edge.Doc[api.Residency](t, "Limits the hosts that browser skills may reach.")
 	edge.Doc[api.User](t, "A person of the tenant.")
 	edge.Doc[api.Me](t, "Who calls.")
 	edge.Doc[api.APIKey](t, "An API key, without its secret.")
-	edge.Doc[api.APIKeyCreated](t, "A new API key; the one answer with its secret.")
+	edge.Doc[api.APIKeyCreated](t, "A new API key; the only response with its secret.")
 	edge.Doc[api.APIKeyName](t, "The name of an API key.")
 	edge.Doc[api.Agent](t, "An agent.")
-	edge.Doc[api.AgentCreate](t, "An agent to be.")
-	edge.Doc[api.AgentPatch](t, "A change of an agent; what is left out stays.")
+	edge.Doc[api.AgentCreate](t, "An agent to create.")
+	edge.Doc[api.AgentPatch](t, "A change of an agent; omitted fields stay.")
 	edge.Doc[api.AgentAnswer](t, "An agent, with the version that the call made or published.")
 	edge.Doc[api.AgentVersion](t, "One version of an agent.")
-	edge.Doc[api.AgentVersionCreate](t, "A version to be.")
+	edge.Doc[api.AgentVersionCreate](t, "A version to create.")
 	edge.Doc[api.AgentPublished](t, "An agent, the version that was published, and warnings.")
 	edge.Doc[api.AgentVersionAnswer](t, "A version.")
 	edge.Doc[api.ModelProvider](t, "A model provider, without its credentials.")
 	edge.Doc[api.ModelProviderUpdated](t, "A model provider as it is now, and whether it lost its credentials.")
-	edge.Doc[api.ModelProviderCreate](t, "A model provider to be.")
-	edge.Doc[api.ModelProviderPatch](t, "A change of a model provider; what is left out stays.")
+	edge.Doc[api.ModelProviderCreate](t, "A model provider to create.")
+	edge.Doc[api.ModelProviderPatch](t, "A change of a model provider; omitted fields stay.")
 	edge.Doc[api.ProviderCredentials](t, "Credentials of a model provider.")
 	edge.Doc[api.Price](t, "US dollars for a million tokens.")
 	edge.Doc[api.Attachment](t, "A stored file.")
 	edge.Doc[api.Thread](t, "A conversation with an agent.")
-	edge.Doc[api.ThreadCreate](t, "A conversation to be.")
+	edge.Doc[api.ThreadCreate](t, "A conversation to start.")
 	edge.Doc[api.ThreadCreated](t, "A new conversation.")
 	edge.Doc[api.Message](t, "A message of a thread.")
 	edge.Doc[api.MessagePost](t, "A message to send. Its options only tighten what the agent may do.")
 	edge.Doc[api.MessagePosted](t, "A message that was accepted, and the run that answers it.")
 	edge.Doc[api.Run](t, "A run of an agent.")
-	edge.Doc[api.RunStart](t, "What a one-off run is given.")
+	edge.Doc[api.RunStart](t, "The input of a one-off run.")
 	edge.Doc[api.RunStarted](t, "A run that was accepted.")
 	edge.Doc[api.RunStatus](t, "A run and its status.")
 	edge.Doc[api.RunError](t, "Why a run failed or was cancelled.")
@@ -109,17 +109,17 @@ func describe(t *edge.Table) {
 	edge.Doc[api.List[api.Run]](t, "A page of runs.")
 	edge.Doc[api.Whole[api.APIKey]](t, "API keys: all of them, or a page.")
 	edge.Doc[api.Whole[api.Message]](t, "Messages: the newest 1,000, or a page.")
-	edge.Doc[agent.Manifest](t, "What an agent is made of. Unknown fields are refused.")
+	edge.Doc[agent.Manifest](t, "The definition of an agent. Unknown fields are refused.")
 	edge.Doc[agent.Model](t, "Who answers.")
 	edge.Doc[agent.Thinking](t, "Asks the model to think before it answers.")
-	edge.Doc[agent.Tools](t, "What the agent may ask for; grants decide what it gets.")
-	edge.Doc[agent.MCPTools](t, "A tool server and what of it.")
-	edge.Doc[agent.BrowserSkillUse](t, "A browser skill and what of it.")
+	edge.Doc[agent.Tools](t, "The tools that the agent requests; grants decide which it gets.")
+	edge.Doc[agent.MCPTools](t, "A tool server, and which of its tools.")
+	edge.Doc[agent.BrowserSkillUse](t, "A browser skill, and which of its tools.")
 	edge.Doc[agent.HITL](t, "The agent's own approval rules.")
 	edge.Doc[agent.Rule](t, "Asks for an approval of the tool calls that match.")
-	edge.Doc[agent.Guardrails](t, "Checks of what the agent says.")
+	edge.Doc[agent.Guardrails](t, "Checks of the agent's answers.")
 	edge.Doc[agent.Guardrail](t, "One check of the final answer.")
 	edge.Doc[agent.Limits](t, "Limits of one run.")
-	edge.Doc[agent.Memory](t, "How much of its thread an agent reads again.")
-	edge.Doc[edge.Health](t, "What a healthy node answers.")
+	edge.Doc[agent.Memory](t, "How much of its thread an agent rereads.")
+	edge.Doc[edge.Health](t, "The response of a healthy node.")
 }

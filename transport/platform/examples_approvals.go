@@ -25,17 +25,17 @@ var (
 	}}
 )
 
-// describeApprovals says what the types of approvals are.
+// describeApprovals adds the descriptions of the approval types.
 func describeApprovals(t *edge.Table) {
-	edge.Doc[api.Approval](t, "A tool call that waits for a person, or waited.")
-	edge.Doc[api.RequestedAction](t, "What will be done if it is approved.")
-	edge.Doc[api.MatchedPolicy](t, "What asked for the approval.")
-	edge.Doc[api.ApproverDecision](t, "What one approver decided.")
+	edge.Doc[api.Approval](t, "A tool call that waits, or waited, for a decision.")
+	edge.Doc[api.RequestedAction](t, "The action that runs if the approval is granted.")
+	edge.Doc[api.MatchedPolicy](t, "The rule that requires the approval.")
+	edge.Doc[api.ApproverDecision](t, "The decision of one approver.")
 	edge.Doc[api.Decision](t, "A decision.")
-	edge.Doc[api.Decided](t, "What a decision came to.")
+	edge.Doc[api.Decided](t, "The result of a decision.")
 	edge.Doc[api.BulkDecision](t, "One decision on many approvals.")
-	edge.Doc[api.BulkDecided](t, "What it came to.")
-	edge.Doc[api.BulkResult](t, "What it came to for one approval.")
+	edge.Doc[api.BulkDecided](t, "The results of a bulk decision.")
+	edge.Doc[api.BulkResult](t, "The result for one approval.")
 	edge.Doc[api.BulkError](t, "Why a decision does not count.")
 	edge.Doc[api.Whole[api.Approval]](t, "Approvals: all of them, or a page.")
 }

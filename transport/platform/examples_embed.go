@@ -24,26 +24,26 @@ var (
 		CreatedAt: sampleTime, UpdatedAt: sampleTime}
 )
 
-// describeEmbedKeys says what the types of this section are.
+// describeEmbedKeys adds the descriptions of this section's types.
 func describeEmbedKeys(t *edge.Table) {
 	edge.Enum(t, api.ColorSchemes...)
 	edge.Enum(t, api.Radii...)
 	edge.Enum(t, api.Densities...)
 	edge.Enum(t, api.Positions...)
-	edge.Doc[api.EmbedKey](t, "What lets a chat widget talk to one agent.")
+	edge.Doc[api.EmbedKey](t, "Lets a chat widget talk to one agent.")
 	edge.Doc[api.Whole[api.EmbedKey]](t, "Embed keys.")
-	edge.Doc[api.EmbedKeyCreate](t, "An embed key to be.")
-	edge.Doc[api.EmbedKeyPatch](t, "A change of an embed key; what is left out stays.")
-	edge.Doc[api.EmbedKeyCreated](t, "An embed key with what is shown once.")
+	edge.Doc[api.EmbedKeyCreate](t, "An embed key to create.")
+	edge.Doc[api.EmbedKeyPatch](t, "A change of an embed key; omitted fields stay.")
+	edge.Doc[api.EmbedKeyCreated](t, "An embed key with the secrets that are shown once.")
 	edge.Doc[api.EmbedKeyRotated](t, "An embed key with its new value.")
 	edge.Doc[api.EmbedIdentitySecret](t, "An embed key's new identity secret.")
-	edge.Doc[api.EmbedTheme](t, "How a widget looks.")
-	edge.Doc[api.EmbedDisplayConfig](t, "What a widget says and shows.")
+	edge.Doc[api.EmbedTheme](t, "The look of a widget.")
+	edge.Doc[api.EmbedDisplayConfig](t, "The texts and options of a widget.")
 }
 
-// describeEndUsers says what the types of this section are.
+// describeEndUsers adds the descriptions of this section's types.
 func describeEndUsers(t *edge.Table) {
 	edge.Doc[api.EndUser](t, "A person of the tenant's own product.")
 	edge.Doc[api.List[api.EndUser]](t, "A page of end users.")
-	edge.Doc[api.EndUserPatch](t, "A change of an end user; what is left out stays.")
+	edge.Doc[api.EndUserPatch](t, "A change of an end user; omitted fields stay.")
 }

@@ -19,19 +19,19 @@ var (
 		Model: "large", TokensIn: 212, TokensOut: 9, CostUSD: 0.00062}
 )
 
-// describePeople says what the types of people, audit and usage are.
+// describePeople adds the descriptions of the types of people, audit and usage.
 func describePeople(t *edge.Table) {
-	edge.Doc[api.UserCreate](t, "A user to be.")
-	edge.Doc[api.UserPatch](t, "A change of a user; what is left out stays.")
+	edge.Doc[api.UserCreate](t, "A user to create.")
+	edge.Doc[api.UserPatch](t, "A change of a user; omitted fields stay.")
 	edge.Doc[api.OrgNode](t, "A node of the tenant's organisation.")
-	edge.Doc[api.OrgNodeCreate](t, "An org node to be.")
-	edge.Doc[api.OrgNodePatch](t, "A change of an org node; what is left out stays.")
-	edge.Doc[api.Login](t, "Who logs in.")
-	edge.Doc[api.LoggedIn](t, "Who has logged in, and where. The session itself is in the cookie.")
+	edge.Doc[api.OrgNodeCreate](t, "An org node to create.")
+	edge.Doc[api.OrgNodePatch](t, "A change of an org node; omitted fields stay.")
+	edge.Doc[api.Login](t, "Credentials for a login.")
+	edge.Doc[api.LoggedIn](t, "The user and tenant of a new session. The session itself is in the cookie.")
 	edge.Doc[api.PasswordChange](t, "A new password.")
-	edge.Doc[api.AuditEntry](t, "Something that was done.")
-	edge.Doc[api.AuditTarget](t, "What it was done to.")
-	edge.Doc[api.UsageGroup](t, "Usage, summed up. Of day, agent_id, model and kind the one is there that was asked for.")
+	edge.Doc[api.AuditEntry](t, "An entry of the audit log.")
+	edge.Doc[api.AuditTarget](t, "The target of an audited change.")
+	edge.Doc[api.UsageGroup](t, "Usage, summed up. It has the one of day, agent_id, model and kind that was requested.")
 	edge.Doc[api.UsageRecord](t, "One billed use.")
 	edge.Doc[api.List[api.User]](t, "A page of users.")
 	edge.Doc[api.List[api.OrgNode]](t, "A page of org nodes.")

@@ -18,16 +18,16 @@ var (
 		LastFiredAt: &sampleTime, NextFireAt: &sampleTime, CreatedAt: sampleTime, UpdatedAt: sampleTime}
 )
 
-// describeTriggers says what the types of this section are.
+// describeTriggers adds the descriptions of this section's types.
 func describeTriggers(t *edge.Table) {
 	edge.Enum(t, lifecycle.TriggerKinds...)
-	edge.Doc[api.Trigger](t, "Something that starts runs by itself.")
+	edge.Doc[api.Trigger](t, "Starts runs automatically.")
 	edge.Doc[api.List[api.Trigger]](t, "A page of triggers.")
-	edge.Doc[api.TriggerCreated](t, "A trigger with what is shown once.")
-	edge.Doc[api.TriggerCreate](t, "A trigger to be.")
-	edge.Doc[api.TriggerPatch](t, "A change of a trigger; what is left out stays.")
-	edge.Doc[api.TriggerTarget](t, "What a trigger starts.")
-	edge.Doc[api.TriggerFire](t, "What a fire hands over.")
-	edge.Doc[api.Schedule](t, "When a schedule comes due.")
-	edge.Doc[api.SchedulePatch](t, "A change of a schedule; what is left out stays.")
+	edge.Doc[api.TriggerCreated](t, "A trigger with the secret that is shown once.")
+	edge.Doc[api.TriggerCreate](t, "A trigger to create.")
+	edge.Doc[api.TriggerPatch](t, "A change of a trigger; omitted fields stay.")
+	edge.Doc[api.TriggerTarget](t, "The run that a trigger starts.")
+	edge.Doc[api.TriggerFire](t, "The input of a manual fire.")
+	edge.Doc[api.Schedule](t, "The times of a schedule.")
+	edge.Doc[api.SchedulePatch](t, "A change of a schedule; omitted fields stay.")
 }

@@ -10,8 +10,8 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// What the frames of a run's stream hold (service.md, Run event stream), for the
-// OpenAPI document. The frames themselves are made by schemas/event.
+// Payloads of the frames of a run's stream (service.md, Run event stream), for the OpenAPI
+// document. Package schemas/event makes the frames themselves.
 type (
 	runStartedFrame struct {
 		RunID   id.RunID            `json:"run_id"`
@@ -91,7 +91,7 @@ var frames = []edge.Frame{
 	{Type: event.RunStarted, Data: runStartedFrame{sampleRunID, &sampleAgentID, lifecycle.RunRunning}, Doc: "A worker has picked the run up."},
 	{Type: event.StepStarted, Data: stepStartedFrame{0, lifecycle.StepLLM, "sim"}, Doc: "A step has begun."},
 	{Type: event.LLMDelta, Data: deltaFrame{0, "It left "}, Doc: "Live text of the model."},
-	{Type: event.LLMThinking, Data: thinkingFrame{Idx: 0, Text: "The order is on its way."}, Doc: "What the model thinks; replace says that the text so far is void."},
+	{Type: event.LLMThinking, Data: thinkingFrame{Idx: 0, Text: "Your order has shipped."}, Doc: "What the model thinks; replace says that the text so far is void."},
 	{Type: event.ToolCalled, Data: toolCalledFrame{1, "orders.read", `{"order":"1001"}`}, Doc: "A tool is called."},
 	{Type: event.ToolResult, Data: toolResultFrame{1, true, `{"status":"shipped"}`}, Doc: "A tool has answered."},
 	{Type: event.RetrievalResult, Data: retrievalFrame{1, sample(10), []api.Value{api.Value(`{"text":"We ship within two days."}`)}}, Doc: "What a search in a knowledge base has found."},

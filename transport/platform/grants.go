@@ -43,10 +43,10 @@ type explainTool struct {
 func (p *Platform) grantRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tool-grants", ID: "listToolGrants", Answer: listed(sampleGrant),
 		Summary:     "List tool grants",
-		Description: "Those of browser skills too.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listGrants)
+		Description: "Includes grants of browser skills.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listGrants)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/tool-grants", ID: "createToolGrant", Answer: sampleGrant,
 		Summary:     "Grant tools",
-		Description: "To one agent, to the agents of an org node and below it, or, with neither, to all. Any deny that matches denies; of the allows the most specific one wins and decides the connection. A manifest narrows what is granted.",
+		Description: "A grant is for one agent, for the agents of an org node and below it, or, with neither, for all. Any matching deny wins; among the allows the most specific one wins and selects the connection. A manifest narrows the grants.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *createGrant) Revoked { return access(c) }),
 		Example: map[string]any{"source": "mcp", "mcp_server_id": sampleServer.ID, "tool_pattern": "orders.*", "effect": "allow", "agent_id": sampleAgentID}}, p.createGrant)
@@ -54,16 +54,16 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Summary: "Read a tool grant", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getGrant)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/tool-grants/{id}", ID: "updateToolGrant", Answer: sampleGrant,
 		Summary:     "Change a tool grant",
-		Description: "Its source and tool server stay. One of a browser skill is changed with the skill.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Description: "Its source and tool server cannot change. The grant of a browser skill is changed with the skill.", Tag: toolServers, Role: lifecycle.RoleAdmin,
 		Example: map[string]any{"tool_pattern": "orders.read"}}, p.updateGrant)
-	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/tool-grants/{id}", ID: "deleteToolGrant", Summary: "Take a tool grant back",
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/tool-grants/{id}", ID: "deleteToolGrant", Summary: "Remove a tool grant",
 		Description: "The next call is refused already.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteGrant)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools", ID: "listAgentTools", Answer: api.All(sampleAgentTools),
 		Summary:     "List what an agent may call now",
-		Description: "Of its published version, or of the newest where none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
+		Description: "For its published version, or the newest if none is published.", Tag: "Agents", Role: lifecycle.RoleMember}, p.agentTools)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/agents/{id}/tools/explain", ID: "explainAgentTool", Answer: sampleExplanation,
 		Summary:     "Explain what decides on a tool",
-		Description: "Manifest, grants, rules, policies and connection, in the order in which they are looked at.", Tag: "Agents", Role: lifecycle.RoleAdmin}, p.explainTool)
+		Description: "Manifest, grants, rules, policies and connection, in the order in which they are checked.", Tag: "Agents", Role: lifecycle.RoleAdmin}, p.explainTool)
 }
 
 func (p *Platform) policyRoutes(t *edge.Table) {
@@ -71,8 +71,8 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approval-policies", ID: "listApprovalPolicies", Answer: listed(samplePolicy),
 		Summary: "List approval policies", Tag: tag, Role: lifecycle.RoleAdmin}, p.listPolicies)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/approval-policies", ID: "createApprovalPolicy", Answer: samplePolicy,
-		Summary:     "Make an approval policy",
-		Description: "Tool calls that match wait for people. The most specific policy applies: for one agent before for all, of one source before of any, an exact name before a prefix before *.",
+		Summary:     "Create an approval policy",
+		Description: "Matching tool calls wait for an approval. The most specific policy applies: for one agent before for all, of one source before of any, an exact name before a prefix before *.",
 		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, _ *createPolicy) Revoked { return access(c) }),
 		Example: map[string]any{"name": "Refunds", "tool_pattern": "orders.refund", "risk": "high", "required_approvals": 2, "approver_role": "manager", "sla_minutes": 120,
@@ -86,8 +86,8 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 		Description: "Open approvals stay as they are.", Tag: tag, Role: lifecycle.RoleAdmin}, p.deletePolicy)
 }
 
-// access is a change of who may call what: once it is answered, the next call is
-// decided by it on every node.
+// access is the revocation for a change of grants or policies: once the change is answered,
+// every node applies it to the next call.
 func access(c *edge.Caller) Revoked { return Revoked{What: ChangedAccess, Tenant: c.Tenant} }
 
 func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ToolGrant], error) {
@@ -154,7 +154,7 @@ func (p *Platform) agentTools(ctx context.Context, c *edge.Caller, in *listAgent
 		items = append(items, shown)
 	}
 	if paged {
-		// The list is as the servers tell it now.
+		// The list is read anew from the servers for each page.
 		i := slices.IndexFunc(items, func(a api.AgentTool) bool { return a.Tool == after })
 		if i < 0 {
 			return nil, problem.Invalid("cursor", "names a tool that is not in the list any more: begin anew without it")

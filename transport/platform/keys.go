@@ -27,8 +27,8 @@ func (p *Platform) keyRoutes(t *edge.Table) {
 		Summary:     "List API keys",
 		Description: "Revoked keys too, newest first. Without limit and cursor the whole list, without next_cursor.", Tag: tag, Role: lifecycle.RoleAdmin}, p.listKeys)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/api-keys", ID: "createApiKey", Answer: api.APIKeyCreated{APIKey: sampleKey, Secret: sampleSecret},
-		Summary:     "Make an API key",
-		Description: "The secret is in this answer only.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Summary:     "Create an API key",
+		Description: "The secret is shown in this response only.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"name": "backend"}}, p.createKey)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/api-keys/{id}", ID: "renameApiKey", Answer: sampleKey,
 		Summary:     "Rename an API key",
@@ -53,8 +53,8 @@ func (p *Platform) renameKey(ctx context.Context, c *edge.Caller, in *renameKey)
 	})
 }
 
-// revokeKey answers only when no request with the key is accepted any more, also
-// when it was revoked before: the first answer may not have been given.
+// revokeKey returns only once no node accepts the key any more. That also holds for a key
+// that was revoked before, since the first response may have been lost.
 func (p *Platform) revokeKey(ctx context.Context, c *edge.Caller, in *oneKey) (*edge.Empty, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.RevokeKey(ctx, in.ID)

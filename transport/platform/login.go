@@ -26,19 +26,19 @@ type loginInput struct{ Body api.Login }
 
 type passwordInput struct{ Body api.PasswordChange }
 
-// A login that names no tenant is compared with every user of its e-mail, the oldest
-// first. At least minFits comparisons are made, so that their number does not tell
-// in how many tenants an e-mail is known, and at most maxFits, which bounds the work.
+// A login without a tenant is compared with every user of the e-mail, the oldest first. At
+// least minFits comparisons are made, so that their number does not reveal in how many
+// tenants an e-mail is known, and at most maxFits, which bounds the work.
 const (
 	minFits = 2
 	maxFits = 32
 )
 
-// nobodys is the hash that a password is compared with where there is no user: a
-// miss is the same work as a wrong password.
+// nobodys is the hash to compare with when the user does not exist: a miss costs the same
+// work as a wrong password.
 var nobodys = sync.OnceValue(func() string { return password.Hash("the password of nobody") })
 
-// clientKey is the bucket of a client address: IPv6 clients count by /64.
+// clientKey returns the bucket of a client address: IPv6 clients count by /64.
 func clientKey(ip netip.Addr) string {
 	ip = ip.Unmap()
 	if ip.Is6() {
@@ -49,7 +49,7 @@ func clientKey(ip netip.Addr) string {
 	return ip.String()
 }
 
-// allowLogin takes a token of the client's bucket and one of the e-mail's.
+// allowLogin takes a token from the client's bucket and one from the e-mail's.
 func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, email string) error {
 	for _, key := range []string{"address " + clientKey(c.IP), "email " + strings.ToLower(email)} {
 		retry, ok, err := p.Logins.Allow(ctx, key)
@@ -63,8 +63,8 @@ func (p *Platform) allowLogin(ctx context.Context, c *edge.Caller, email string)
 	return nil
 }
 
-// refuse answers a login that fits nobody. It takes the same time whatever was
-// done before.
+// refuse answers a login that matches no user. The total time is the same, whatever was done
+// before.
 func (s *Sessions) refuse(ctx context.Context, began time.Time) error {
 	if rest := s.refusal - time.Since(began); rest > 0 {
 		timer := time.NewTimer(rest)
@@ -113,9 +113,10 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	}); err != nil {
 		return nil, err
 	}
-	// Whoever else it fits: a tenant that makes a user with another person's e-mail
-	// cannot try that person's password unseen. The address is told only to a tenant
-	// that the client named, the others have not proved that the e-mail is theirs.
+	// Record the failure in every tenant whose user has this e-mail, even if the login
+	// succeeded for another: a tenant that creates a user with another person's e-mail cannot
+	// test that person's password unnoticed. Only a tenant that the client named learns the
+	// address; the others have not proved that the e-mail is theirs.
 	for _, u := range failed {
 		if err := p.Store.LoginFailed(ctx, u.Tenant, u.ID, ip); err != nil {
 			return nil, err
@@ -130,7 +131,7 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	return nil, problem.New(problem.CodeTenantRequired, "E-mail and password fit users of several tenants: name one in tenant_id.")
 }
 
-// begin begins the session of a user whose password fitted.
+// begin starts the session of a user whose password matched.
 func (p *Platform) begin(ctx context.Context, c *edge.Caller, u store.LoginUser, began time.Time) (*api.LoggedIn, error) {
 	out := &api.LoggedIn{}
 	var token store.Token
@@ -149,7 +150,7 @@ func (p *Platform) begin(ctx context.Context, c *edge.Caller, u store.LoginUser,
 	if err != nil {
 		return nil, err
 	}
-	if !begun { // removed, or given another password, while this one was checked
+	if !begun { // the user was removed or got another password during the check
 		return nil, p.Sessions.refuse(ctx, began)
 	}
 	c.SetHeader("Set-Cookie", p.cookie(token.Text()))
@@ -204,7 +205,7 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 	}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		fits, err := tx.SetPassword(ctx, c.User, *old, hash)
-		if err == nil && !fits { // it was changed meanwhile
+		if err == nil && !fits { // it was changed in the meantime
 			err = wrong
 		}
 		return nil, err
@@ -241,7 +242,7 @@ const (
 	askPage      = pageHead + "<h1>Sign in</h1>\n<p>This link signs you in once.</p>\n<form method=\"post\"><button>Sign in</button></form>\n" + pageEnd
 	deadPage     = pageHead + "<h1>This link cannot be used</h1>\n<p>It was used already, is older than 15 minutes, or never was one. Ask for a new one.</p>\n" + pageEnd
 	strangerPage = pageHead + "<h1>Not signed in</h1>\n<p>Open your login link again, or ask for a new one.</p>\n" + pageEnd
-	bluntEnd     = pageHead + "<h1>Not from here</h1>\n<p>Another site sent this. Open the link itself to sign in.</p>\n" + pageEnd
+	bluntEnd     = pageHead + "<h1>Wrong origin</h1>\n<p>Another site sent this. Open the link itself to sign in.</p>\n" + pageEnd
 )
 
 var styleHash = func() string {
@@ -249,8 +250,7 @@ var styleHash = func() string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }()
 
-// html is one of the pages of a login: nothing in it runs, and what others wrote is
-// escaped.
+// html returns one of the login pages: it runs no script, and text from others is escaped.
 func (p *Platform) html(status int, page string) *edge.RawAnswer {
 	return &edge.RawAnswer{Status: status, ContentType: htmlType, Body: []byte(page), Headers: []edge.Header{
 		{Name: "Content-Security-Policy", Value: "default-src 'none'; style-src 'sha256-" + styleHash + "'; form-action 'self' " + p.Sessions.origin + "; base-uri 'none'; frame-ancestors 'none'"},
@@ -260,8 +260,8 @@ func (p *Platform) html(status int, page string) *edge.RawAnswer {
 	}}
 }
 
-// showLink shows the button and changes nothing: whoever looks at links in
-// messages before their reader does opens this too.
+// showLink shows the button and changes nothing: software that checks links in messages
+// before they are read opens it too.
 func (p *Platform) showLink(ctx context.Context, _ *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
 	k, ok := store.ParseToken(in.Param("token"))
 	if ok {
@@ -276,9 +276,9 @@ func (p *Platform) showLink(ctx context.Context, _ *edge.Caller, in *edge.Raw) (
 	return p.html(http.StatusOK, askPage), nil
 }
 
-// useLink begins a session. Another site must not log a visitor in as somebody
-// else; with this page's referrer policy a form's Origin is null, so that the
-// browser's Sec-Fetch-Site is what tells.
+// useLink begins a session. Another site must not log a visitor in as a different user; under
+// this page's referrer policy a form's Origin is null, so the browser's Sec-Fetch-Site
+// decides.
 func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
 	if site := in.Header("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return p.html(http.StatusForbidden, bluntEnd), nil
@@ -299,22 +299,22 @@ func (p *Platform) useLink(ctx context.Context, c *edge.Caller, in *edge.Raw) (*
 		return p.html(http.StatusUnauthorized, deadPage), nil
 	}
 	a := p.html(http.StatusSeeOther, "")
-	// Relative: the cookie is the browser's for the name under which the link was opened.
+	// The location is relative: the browser keeps the cookie for the host name under which
+	// the link was opened.
 	a.Headers = append(a.Headers, edge.Header{Name: "Location", Value: signedInPath}, edge.Header{Name: "Set-Cookie", Value: p.cookie(token.Text())})
 	return a, nil
 }
 
-// signedInPath is where a login link ends, from the link's own path.
+// signedInPath is where a login link redirects to, relative to the link's path.
 const signedInPath = "done"
 
-// maxShown is how many approvals the page after a login lists.
+// maxShown limits how many approvals the page after a login lists.
 const maxShown = 20
 
-// showSignedIn says who is signed in and lists the approvals that the person may
-// decide.
+// showSignedIn shows the signed-in user and the approvals that this user may decide.
 func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Raw) (*edge.RawAnswer, error) {
 	token := ""
-	cookies, _ := http.ParseCookie(in.Header("Cookie")) // what cannot be read is no session
+	cookies, _ := http.ParseCookie(in.Header("Cookie")) // an unreadable cookie counts as no session
 	for _, cookie := range cookies {
 		if cookie.Name == "svc_session" {
 			token = cookie.Value
@@ -353,7 +353,7 @@ func (p *Platform) showSignedIn(ctx context.Context, c *edge.Caller, in *edge.Ra
 func signedInPage(user *api.User, tenant *api.Tenant, waiting []api.Approval, cut bool) string {
 	var b strings.Builder
 	b.WriteString(pageTop + "Signed in" + pageBody + "<h1>Signed in</h1>\n")
-	fmt.Fprintf(&b, "<p>You are <bdi>%s</bdi> (%s) in <bdi>%s</bdi>.</p>\n<h2>What waits for you</h2>\n", html.EscapeString(user.Email), user.Role, html.EscapeString(tenant.Name))
+	fmt.Fprintf(&b, "<p>You are <bdi>%s</bdi> (%s) in <bdi>%s</bdi>.</p>\n<h2>Approvals waiting for you</h2>\n", html.EscapeString(user.Email), user.Role, html.EscapeString(tenant.Name))
 	if len(waiting) == 0 {
 		b.WriteString("<p>Nothing waits for your decision.</p>\n" + pageEnd)
 		return b.String()

@@ -38,61 +38,59 @@ type Streams interface {
 	Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error)
 }
 
-// Files keeps attachments.
+// Files stores attachments.
 type Files interface {
 	Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error)
 	Open(key string) (io.ReadSeekCloser, int64, error)
 	Delete(key string) error
-	// Settle says that the row of a stored file is committed, or never will be; known is
-	// false where nobody knows which.
+	// Settle reports that the row of a stored file is committed, or never will be; known is
+	// false if the outcome is unknown.
 	Settle(key string, known bool)
 }
 
-// URLGuard says whether the service may be sent to a URL. The text of a refusal
-// is shown to the caller.
+// URLGuard checks whether the service may send requests to a URL. The text of a refusal is
+// shown to the caller.
 type URLGuard interface {
 	CheckURL(ctx context.Context, url string) error
 }
 
-// Tools knows what tool servers offer.
+// Tools knows the tools that tool servers offer.
 type Tools interface {
-	// Offered is what the published version of an agent may call now, with what
-	// decides on each; without one it is the newest version.
+	// Offered returns the tools that the published version of an agent may call now, with the
+	// rules that decide on each. An agent without a published version counts with its newest.
 	Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]tool.Offer, error)
-	// Explain says what decides on a call of the tool named, by its qualified or
-	// bare name, by that agent.
+	// Explain returns what decides when this agent calls the named tool. The name may be
+	// qualified or bare.
 	Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error)
-	// Known says for each token of a message's tools whether it matches a tool of
-	// the tenant, whoever may call it.
+	// Known reports for each token of a message's tools whether it matches a tool of the
+	// tenant, regardless of grants.
 	Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error)
-	// Test lists a server's tools now, past every cache, with the connection
-	// named, or without one. A server that cannot be reached is MCP_UNREACHABLE.
+	// Test lists a server's tools now, without caches, with the named connection if there is
+	// one. A server that cannot be reached is MCP_UNREACHABLE.
 	Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.ConnectionID) ([]tool.Spec, error)
-	// Forget drops what is remembered of a server: it was changed or deleted, or
-	// one of its connections was.
+	// Forget drops the cached state of a server, after a change of the server or of one of
+	// its connections.
 	Forget(t id.TenantID, s id.ServerID)
-	// ForgetAccess drops what is remembered of who may call what: a call that asks
-	// from now on is decided by what the tables say then.
+	// ForgetAccess drops the cached grants and policies: later calls are decided by the
+	// tables.
 	ForgetAccess(t id.TenantID)
-	// ForgetAll drops everything of which a change may not have been heard.
+	// ForgetAll drops every entry for which a change may have been missed.
 	ForgetAll()
-	// CheckEndpoint says whether a server may have this endpoint; the error is
-	// the complaint.
+	// CheckEndpoint returns an error if a server may not have this endpoint.
 	CheckEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error
 }
 
-// Logins is what console sessions need beside the store.
+// Logins is what console sessions need besides the store.
 type Logins interface {
-	// Find finds the users of all tenants with this e-mail that can log in by a
-	// password.
+	// Find returns the users of all tenants with this e-mail that can log in with a password.
 	Find(ctx context.Context, email string) ([]store.LoginUser, error)
-	// Allow takes a token of the bucket of a login by key: an address or an
-	// e-mail. When there is none it says how long to wait for one.
+	// Allow takes a token from the login bucket of key: an address or an e-mail. When none is
+	// left it returns the time until the next one.
 	Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error)
 }
 
-// Config joins the routes with the rest. Everything but Provides, Revoker, Valid, Versions, Revoked,
-// Hooks, Fired, Embeds, EndVisits and Deliveries is required.
+// Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
+// Versions, Revoked, Hooks, Fired, Embeds, EndVisits and Deliveries is required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -102,51 +100,52 @@ type Config struct {
 	URLs    URLGuard
 	Tools   Tools
 	Logins  Logins
-	// Sessions are the console sessions that this node knows.
+	// Sessions are the console sessions cached on this node.
 	Sessions *Sessions
-	// Provides says whether the deployment has a model provider of that name; nil: none.
+	// Provides reports whether the deployment has a model provider of that name; nil means
+	// none.
 	Provides func(name string) bool
 	// Production turns on secure cookies.
 	Production bool
 	// PublicURL is the origin of the console.
 	PublicURL string
-	// Revoker reaches all nodes; nil: this one is the only one.
+	// Revoker broadcasts to all nodes; nil means a single node.
 	Revoker Revoker
-	// Valid says whether this node still holds its lease; while it does not,
-	// nothing that is remembered counts. nil: always.
+	// Valid reports whether this node still holds its lease; while it does not, caches count
+	// as empty. nil means always.
 	Valid func() bool
-	// Versions is what this node remembers of agents; nil: the routes have their own.
+	// Versions is this node's cache of agents; nil means a private one.
 	Versions *Versions
-	// Revoked is called when a key was revoked and this node accepts it no more: it
-	// closes the key's streams on this node.
+	// Revoked is called once this node no longer accepts a revoked key. It closes the key's
+	// streams on this node.
 	Revoked func(ctx context.Context, t id.TenantID, key id.KeyID) error
-	// WebhookURLs judges the URLs of webhook endpoints: https in every environment.
+	// WebhookURLs checks the URLs of webhook endpoints: https in every environment.
 	WebhookURLs URLGuard
-	// Deliveries is what this node sends to webhook endpoints; nil: nothing.
+	// Deliveries sends to webhook endpoints; nil means that nothing is sent.
 	Deliveries Deliveries
 	// Outbox holds the deliveries that listeners pull.
 	Outbox Outbox
 	// WebhookBackoff is the pause after the first failed attempt of a delivery.
 	WebhookBackoff time.Duration
-	// Hooks is what this node remembers of hooks; nil: nothing.
+	// Hooks is this node's cache of hooks; nil means none.
 	Hooks Hooks
-	// Fired is told of each run that a trigger started, by a hook or by a person. It
-	// must not block.
+	// Fired is called for each run that a trigger started, by a hook or by a person. It must
+	// not block.
 	Fired func(t id.TenantID, g id.TriggerID, by string)
-	// Embeds is what this node remembers of embed keys and end users; nil: nothing.
+	// Embeds is this node's cache of embed keys and end users; nil means none.
 	Embeds Embeds
-	// EndVisits closes the streams on this node of the visitors of an embed key, or of
-	// an end user: the other one is zero. nil: there are none.
+	// EndVisits closes this node's streams of the visitors of an embed key, or of an end
+	// user; the other id is zero. nil means that there are none.
 	EndVisits func(t id.TenantID, k id.EmbedKeyID, u id.EndUserID)
 }
 
-// Platform is the /v1 routes.
+// Platform implements the /v1 routes.
 type Platform struct {
 	Config
 }
 
-// Versions remembers which version of an agent answers messages, for those routes that
-// need it and for the threads of this node. An agent that is archived has none.
+// Versions caches which version of an agent answers messages, for the routes and for the
+// threads of this node. An archived agent has none.
 type Versions struct {
 	store *store.Store
 	cache *store.Cache[agentKey, int]
@@ -158,8 +157,8 @@ func NewVersions(s *store.Store, valid func() bool) *Versions {
 	return &Versions{s, store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: valid})}
 }
 
-// Published is the version of an agent that answers messages, 0 where none does or it is
-// not remembered.
+// Published returns the version of an agent that answers messages, 0 if there is none or it
+// is not cached.
 func (v *Versions) Published(t id.TenantID, a id.AgentID) int {
 	n, _ := v.cache.Get(agentKey{t, a})
 	return n
@@ -195,7 +194,7 @@ const (
 	publishedFor = 2 * time.Second
 )
 
-// New makes the routes; Register puts them into a table.
+// New returns the routes; Register adds them to a table.
 func New(cfg Config) *Platform {
 	if cfg.Versions == nil {
 		cfg.Versions = NewVersions(cfg.Store, cfg.Valid)
@@ -246,33 +245,33 @@ var Tags = []edge.Tag{
 	{Name: "Tenant", Description: "Who calls, and the tenant itself."},
 	{Name: "API keys", Description: "Keys of a tenant's back end. A key acts as admin."},
 	{Name: "Agents", Description: "Agents, their versions, and runs of them without a thread."},
-	{Name: "Model providers", Description: "A tenant's own model providers go before the deployment's."},
+	{Name: "Model providers", Description: "A tenant's own model providers take precedence over the deployment's."},
 	{Name: "Attachments", Description: "Files that messages name."},
 	{Name: "Threads", Description: "Conversations with an agent."},
 	{Name: "Runs", Description: "What agents do: status, steps, events."},
 	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
 	{Name: "Tool servers", Description: "MCP servers, their credentials, and who may call what."},
 	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
-	{Name: webhooks, Description: "What is sent when something happens: endpoints, deliveries, listeners."},
-	{Name: TriggersTag, Description: "What starts runs by itself: hooks and schedules."},
-	{Name: embedKeys, Description: "What lets a chat widget on your pages talk to one agent."},
+	{Name: webhooks, Description: "Notifications of events: endpoints, deliveries, listeners."},
+	{Name: TriggersTag, Description: "Start runs automatically: hooks and schedules."},
+	{Name: embedKeys, Description: "Let a chat widget on your pages talk to one agent."},
 	{Name: endUsers, Description: "The people of your own product, as identity tokens name them."},
 	{Name: "Sessions", Description: "Logging in and out of the console."},
 	{Name: "Users", Description: "The people of a tenant."},
 	{Name: "Org nodes", Description: "The tenant's organisation, as a tree with managers."},
-	{Name: "Audit and usage", Description: "Who did what, and what it cost."},
+	{Name: "Audit and usage", Description: "The audit log, and the cost of runs."},
 }
 
-// ForgetAgent makes the next run of the agent look up its published version.
+// ForgetAgent drops an agent's cached version: its next run looks up the published one.
 func (p *Platform) ForgetAgent(t id.TenantID, a id.AgentID) { p.Versions.cache.Drop(agentKey{t, a}) }
 
-// version is the agent's published version, 0 when it has none; ok is false for
-// an agent that is unknown or archived.
+// version returns the agent's published version, 0 if it has none; ok is false for an agent
+// that is unknown or archived.
 func (p *Platform) version(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
 	return p.Versions.read(ctx, t, a)
 }
 
-// by is the caller as the store and the audit log see it.
+// by returns the caller in the form that the store and the audit log use.
 func by(c *edge.Caller) store.By {
 	b := store.By{Tenant: c.Tenant, Actor: c.Principal}
 	if c.IP.IsValid() {
@@ -284,7 +283,7 @@ func by(c *edge.Caller) store.By {
 	return b
 }
 
-// change makes one change; its answer is kept under the caller's
+// change runs one change of the store; its response is kept under the caller's
 // Idempotency-Key.
 func change[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
 	var out *Out
@@ -304,7 +303,7 @@ func change[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(c
 	return out, nil
 }
 
-// digest is what an answer is kept under.
+// digest returns the hash under which a response is kept.
 func digest(k edge.IdemKey) [sha256.Size]byte {
 	var b []byte
 	for _, part := range []string{k.Principal, k.Method, k.Path, k.Key} {
@@ -314,7 +313,7 @@ func digest(k edge.IdemKey) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// keep seals the answer that an actor's commit is to keep.
+// keep seals the response that an actor's commit stores.
 func (p *Platform) keep(c *edge.Caller, answer any) (*msg.Idempotency, error) {
 	if c.Idem == nil {
 		return nil, nil
@@ -331,7 +330,7 @@ func (p *Platform) keep(c *edge.Caller, answer any) (*msg.Idempotency, error) {
 	return &msg.Idempotency{Digest: d, Fingerprint: c.Idem.Fingerprint, Status: c.Idem.Status, Response: sealed}, nil
 }
 
-// ask sends an order to an actor and reads its reply.
+// ask sends an order to an actor and returns its typed reply.
 func ask[Reply any](ctx context.Context, p *Platform, c *edge.Caller, kind string, actor id.UUID, order any) (Reply, error) {
 	var none Reply
 	v, err := p.Actors.Ask(ctx, kind, c.Tenant, actor, order)
@@ -353,7 +352,7 @@ func sender(c *edge.Caller) msg.By {
 	return msg.By{Actor: b.Actor, IP: b.IP}
 }
 
-// origin is the caller as what starts a run.
+// origin returns the caller as the origin of a run.
 func origin(c *edge.Caller) msg.Origin {
 	if !c.Key.IsZero() {
 		return msg.Origin{Kind: lifecycle.OriginAPIKey, ID: c.Key.UUID}
@@ -361,10 +360,10 @@ func origin(c *edge.Caller) msg.Origin {
 	return msg.Origin{Kind: lifecycle.OriginUser, ID: c.User.UUID}
 }
 
-// Replays finds kept answers for the edge.
+// Replays finds kept responses for the edge.
 type Replays struct{ Store *store.Store }
 
-// Find answers nil when there is none.
+// Find returns nil when there is none.
 func (r Replays) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error) {
 	kept, err := r.Store.Kept(ctx, k.Tenant, digest(k))
 	if err != nil || kept == nil {
@@ -373,8 +372,8 @@ func (r Replays) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error)
 	return &edge.Stored{Fingerprint: kept.Fingerprint, Status: kept.Status, Body: kept.Body}, nil
 }
 
-// Classify says which internal errors mean that storage cannot serve now; it is
-// the edge's.
+// Classify maps internal errors to UNAVAILABLE if storage cannot serve now. It is the edge's
+// Config.Classify.
 func Classify(err error) *problem.Error {
 	for _, down := range []error{store.ErrUnavailable, journal.ErrUnavailable, journal.ErrUnsettled, journal.ErrFenced, journal.ErrConflict,
 		outbox.ErrUnavailable, outbox.ErrFenced, context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
@@ -385,17 +384,17 @@ func Classify(err error) *problem.Error {
 	return nil
 }
 
-// page reads where a list goes on.
+// page parses the cursor of a list.
 func page[ID any](q api.Page, kind string) (at ID, err error) {
 	_, err = q.From(kind, &at)
 	return at, err
 }
 
-// reader reads entries of a list from behind at; one more than limit may come.
+// reader reads the entries of a list after at; it may return one more than limit.
 type reader[ID, T any] func(v store.View, ctx context.Context, at ID, limit int) ([]T, error)
 
-// list answers one page of a list; pos is where an entry stands in it. Every list
-// is read by it or by whole, within api.MaxListBytes.
+// list returns one page of a list; pos returns the position of an entry in it. Every list is
+// read by list or by whole, within api.MaxListBytes.
 func list[ID, T any](ctx context.Context, v store.View, in api.Page, kind string, read reader[ID, T], pos func(T) ID) (*api.List[T], error) {
 	at, err := page[ID](in, kind)
 	if err != nil {
@@ -410,12 +409,12 @@ func list[ID, T any](ctx context.Context, v store.View, in api.Page, kind string
 	return &l, nil
 }
 
-// The first read of a whole list takes as many rows as a page has; each further
-// one more of them, since the rows before it were small.
+// The first read of a whole list takes as many rows as a page has. Each further read takes
+// more, since the rows so far were small.
 const maxChunk = 1600
 
-// whole answers a list that is whole unless a page was asked for. It begins
-// behind from and has at most most entries; 0: no such limit.
+// whole returns the whole list unless a page was requested. It begins after from and has at
+// most most entries; 0 means no limit.
 func whole[ID, T any](ctx context.Context, v store.View, in api.Page, kind string, from ID, most int, read reader[ID, T], pos func(T) ID) (*api.Whole[T], error) {
 	if in.Given() {
 		l, err := list(ctx, v, in, kind, read, pos)

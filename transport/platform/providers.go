@@ -31,7 +31,7 @@ func (p *Platform) providerRoutes(t *edge.Table) {
 		Summary: "List model providers", Tag: tag, Role: lifecycle.RoleAdmin}, p.listProviders)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/model-providers", ID: "createModelProvider", Answer: sampleProvider,
 		Summary:     "Add a model provider",
-		Description: "Manifests name it by its slug. The slug openai or anthropic takes the place of the deployment's. Credentials are stored encrypted and never returned.",
+		Description: "Manifests name it by its slug. The slug openai or anthropic replaces the deployment's provider. Credentials are stored encrypted and never returned.",
 		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"slug": "local", "kind": "openai", "base_url": "https://models.example.com/v1", "credentials": map[string]any{"api_key": "…"},
 			"prices": map[string]any{"large": map[string]any{"input_per_mtok": 2.5, "output_per_mtok": 10}}}}, p.createProvider)
@@ -39,7 +39,7 @@ func (p *Platform) providerRoutes(t *edge.Table) {
 		Summary: "Read a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.getProvider)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/model-providers/{id}", ID: "updateModelProvider", Answer: api.ModelProviderUpdated{ModelProvider: sampleProvider},
 		Summary:     "Change a model provider",
-		Description: "With credentials it replaces them. A base_url at another origin (scheme, host, port) drops the stored ones unless the body has credentials; the answer then says credentials_dropped.", Tag: tag, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
+		Description: "Credentials in the body replace the stored ones. A base_url at another origin (scheme, host, port) drops the stored credentials unless the body has new ones; the response then has credentials_dropped.", Tag: tag, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"credentials": map[string]any{"api_key": "…"}}}, p.updateProvider)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/model-providers/{id}", ID: "deleteModelProvider", Summary: "Remove a model provider", Tag: tag, Role: lifecycle.RoleAdmin}, p.deleteProvider)
 }
@@ -65,13 +65,13 @@ func validHost(host string) bool {
 	return true
 }
 
-// checkProvider checks what the schema of a body cannot say.
+// checkProvider checks what the schema of a body cannot express.
 func (p *Platform) checkProvider(ctx context.Context, slug, baseURL *string) error {
 	if slug != nil && *slug == agent.ProviderSimulated {
 		return problem.Invalid("slug", "is the name of the built-in provider")
 	}
 	if baseURL != nil {
-		// Paths are appended to it.
+		// Request paths are appended to the base URL.
 		if strings.ContainsAny(*baseURL, "?#") {
 			return problem.Invalid("base_url", "must hold neither a query nor a fragment")
 		}

@@ -11,47 +11,47 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// What a Revoked is about.
+// What is the kind of a Revoked.
 type What string
 
-// Values of What. A value is never used for anything else again: nodes of two
-// versions may meet.
+// Values of What. Never reuse a value with another meaning: nodes of two versions may run
+// together.
 const (
 	// RevokedKey: the API key Key was revoked. Its streams are cut.
 	RevokedKey What = "key"
 	// RevokedSession: Session of User has ended. Its streams are cut.
 	RevokedSession What = "session"
-	// RevokedUser: User was removed or has another password; all his sessions have
-	// ended. His streams are cut.
+	// RevokedUser: User was removed or has a new password; all sessions of the user have
+	// ended. The user's streams are cut.
 	RevokedUser What = "user"
 	// ChangedUser: User has another role.
 	ChangedUser What = "user_changed"
-	// ChangedAgent: Agent has another published version, or is archived; EmbedKeys are
-	// those that ended with it, and their visitors' streams are cut.
+	// ChangedAgent: Agent has another published version, or is archived. EmbedKeys are the
+	// keys that ended with it; their visitors' streams are cut.
 	ChangedAgent What = "agent"
 	// ChangedServer: the tool server Server or one of its connections was changed or
 	// removed.
 	ChangedServer What = "server"
-	// ChangedAccess: what decides on tool calls was changed: grants, policies, the
-	// place of agents in the organisation.
+	// ChangedAccess: an input of tool-call decisions changed: grants, policies, the place of
+	// agents in the organisation.
 	ChangedAccess What = "access"
-	// ChangedWebhook: the webhook endpoint Webhook was changed or removed, or has
-	// another secret; zero: there is a new one.
+	// ChangedWebhook: the webhook endpoint Webhook was changed, removed, or got another
+	// secret; zero means that a new endpoint was added.
 	ChangedWebhook What = "webhook"
-	// ChangedTrigger: Trigger was changed or removed, or has another secret.
+	// ChangedTrigger: Trigger was changed, removed, or got another secret.
 	ChangedTrigger What = "trigger"
-	// ChangedEmbedKey: the embed key EmbedKey was changed, and its sessions go on.
+	// ChangedEmbedKey: the embed key EmbedKey was changed, and its sessions continue.
 	ChangedEmbedKey What = "embed_key"
-	// RevokedEmbedKey: sessions of EmbedKey have ended: it was rotated, paused or
-	// revoked, or has other origins. Its visitors' streams are cut; who may go on comes
-	// back and is judged anew.
+	// RevokedEmbedKey: sessions of EmbedKey have ended, because it was rotated, paused or
+	// revoked, or has other origins. Its visitors' streams are cut; visitors that are still
+	// allowed reconnect and are checked again.
 	RevokedEmbedKey What = "embed_key_ended"
-	// RevokedEndUser: EndUser was deleted; his sessions have ended. His streams are cut.
+	// RevokedEndUser: EndUser was deleted and its sessions have ended. Its streams are cut.
 	RevokedEndUser What = "end_user"
 )
 
-// Revoked says that what nodes remember of something is wrong from now on. It
-// goes to every node; what is not about What is zero.
+// Revoked tells every node that its cached state of something is stale. Fields that What does
+// not use are zero.
 type Revoked struct {
 	What   What        `json:"what"`
 	Tenant id.TenantID `json:"tenant"`
@@ -68,37 +68,36 @@ type Revoked struct {
 	EmbedKeys []id.EmbedKeyID `json:"embed_keys,omitempty"`
 	EndUser   id.EndUserID    `json:"end_user,omitzero"`
 
-	// Number is its place in the order of all revocations, where there are several
-	// nodes.
+	// Number is the position in the order of all revocations, in a cluster of several nodes.
 	Number int64 `json:"number,omitzero"`
 }
 
-// AddMessages lets the messages of this package cross nodes.
+// AddMessages registers the messages of this package for transport between nodes.
 func AddMessages(c *msg.Codec) { c.Add("revoked", Revoked{}) }
 
-// Revoker reaches all nodes.
+// Revoker broadcasts revocations to all nodes.
 type Revoker interface {
-	// Revoke makes every node Forget r. When it returns nil no node acts any more on
-	// what it remembered: each has said so or lost its lease. An error is
-	// UNAVAILABLE; the change that r is about stands then, and a repeat is harmless.
+	// Revoke makes every node Forget r. When it returns nil, no node uses its stale cache any
+	// more: each has acknowledged or lost its lease. An error is UNAVAILABLE; the change
+	// behind r stands then, and a repeat is harmless.
 	Revoke(ctx context.Context, r Revoked) error
-	// Suspect is for a change of which nobody knows whether it was made. It returns
-	// at once: this node forgets r now, the others in a moment.
+	// Suspect is for a change whose outcome is unknown. It returns at once: this node forgets
+	// r now, the others a moment later.
 	Suspect(ctx context.Context, r Revoked)
 }
 
-// alone is the Revoker of the only node.
+// alone is the Revoker of a single node.
 type alone struct{ p *Platform }
 
 func (a alone) Revoke(ctx context.Context, r Revoked) error { return a.p.Forget(ctx, r) }
 
-// Suspect has nobody to tell of an error: it could only be an unknown What.
+// Suspect drops the error: it could only be an unknown What.
 func (a alone) Suspect(ctx context.Context, r Revoked) { _ = a.p.Forget(ctx, r) }
 
-// Forget drops what this node remembers of r and cuts its streams: when it
-// returns, everything about r is looked up anew, also what is being looked up
-// meanwhile. An error says that it does not know what r is about, as that of a
-// newer node: then nothing short of ForgetAll and a look at every stream will do.
+// Forget drops this node's cached state of r and cuts its streams. After it returns,
+// everything about r is looked up again, including look-ups that were in progress. It returns
+// an error if it does not know r.What, for example from a newer node; then the caller must
+// use ForgetAll and recheck every stream.
 func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 	switch r.What {
 	case RevokedKey:
@@ -145,13 +144,13 @@ func (p *Platform) Forget(ctx context.Context, r Revoked) error {
 			p.EndVisits(r.Tenant, id.EmbedKeyID{}, r.EndUser)
 		}
 	default:
-		return fmt.Errorf("platform: nobody here knows what to forget of %q", r.What)
+		return fmt.Errorf("platform: unknown kind of revocation %q", r.What)
 	}
 	return nil
 }
 
-// forgetEmbedKey drops what is remembered of an embed key and, where its sessions have
-// ended, cuts their streams: a session that is judged meanwhile is cut as well.
+// forgetEmbedKey drops a cached embed key and, if its sessions have ended, cuts their
+// streams. A session that is being checked meanwhile is cut too.
 func (p *Platform) forgetEmbedKey(t id.TenantID, k id.EmbedKeyID, ended bool) {
 	if p.Embeds != nil {
 		p.Embeds.Forget(t, k)
@@ -161,8 +160,8 @@ func (p *Platform) forgetEmbedKey(t id.TenantID, k id.EmbedKeyID, ended bool) {
 	}
 }
 
-// ForgetAll drops everything that this node remembers and that may become wrong.
-// Open streams stay: who may still watch is asked by the edge's Recheck, after it.
+// ForgetAll drops everything that this node caches and that may become stale. Open streams
+// stay: the caller rechecks them afterwards with the edge's Recheck.
 func (p *Platform) ForgetAll() {
 	p.Auth.ForgetAll()
 	p.Sessions.ForgetAll()
@@ -179,7 +178,7 @@ func (p *Platform) ForgetAll() {
 	}
 }
 
-// revoke is what stands between a commit and its answer.
+// revoke broadcasts a change after its commit and before its response.
 func (p *Platform) revoke(ctx context.Context, r Revoked) error {
 	if p.Revoker == nil {
 		return alone{p}.Revoke(ctx, r)
@@ -187,8 +186,8 @@ func (p *Platform) revoke(ctx context.Context, r Revoked) error {
 	return p.Revoker.Revoke(ctx, r)
 }
 
-// told gives the answer of a change once every node knows of it. A problem and a
-// replay say that nothing was changed; of any other error nobody knows.
+// told returns the response of a change once every node knows of it. A problem or a replay
+// means that nothing was changed; any other error leaves the outcome unknown.
 func told[Out any](ctx context.Context, p *Platform, r Revoked, out *Out, err error) (*Out, error) {
 	var known *problem.Error
 	switch {
@@ -206,8 +205,8 @@ func told[Out any](ctx context.Context, p *Platform, r Revoked, out *Out, err er
 	return nil, err
 }
 
-// removed is told for a removal. NOT_FOUND may be the answer to a repeat of one
-// that was made and whose answer was never given: it is told as well.
+// removed is told for a removal. NOT_FOUND may answer the repeat of a removal whose first
+// response was lost, so it is broadcast as well.
 func removed[Out any](ctx context.Context, p *Platform, r Revoked, out *Out, err error) (*Out, error) {
 	if errors.Is(err, problem.New(problem.CodeNotFound, "")) {
 		if failed := p.revoke(ctx, r); failed != nil {
@@ -217,13 +216,13 @@ func removed[Out any](ctx context.Context, p *Platform, r Revoked, out *Out, err
 	return told(ctx, p, r, out, err)
 }
 
-// again is told before a kept answer is given a second time: the first may not
-// have been given because not every node knew.
+// again broadcasts once more before a kept response is replayed: the first response may have
+// been withheld because not every node had acknowledged.
 func again[In any](p *Platform, of func(c *edge.Caller, in *In) Revoked) func(context.Context, *edge.Caller, any) error {
 	return func(ctx context.Context, c *edge.Caller, in any) error {
 		typed, ok := in.(*In)
 		if !ok {
-			return fmt.Errorf("platform: %T is the input of another route", in)
+			return fmt.Errorf("platform: input %T belongs to another route", in)
 		}
 		return p.revoke(ctx, of(c, typed))
 	}

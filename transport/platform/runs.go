@@ -51,10 +51,10 @@ func (p *Platform) runRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs", ID: "listRuns", Answer: listed(sampleRun),
 		Summary: "List runs", Tag: tag, Role: lifecycle.RoleMember}, p.listRuns)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}", ID: "getRun", Answer: api.RunAnswer{Run: &sampleRun, Steps: []api.Step{sampleStep}},
-		Summary: "Read a run and its steps", Description: "Steps beyond 4 MiB of JSON are left out; next_cursor is there then, and leads to them.", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
+		Summary: "Read a run and its steps", Description: "Steps beyond 4 MiB of JSON are left out; next_cursor then leads to them.", Tag: tag, Role: lifecycle.RoleMember}, p.getRun)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/runs/{id}/cancel", ID: "cancelRun", Answer: api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled},
 		Summary:     "Cancel a run",
-		Description: "Answers the status the run has now; of one that had ended, the one it ended in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
+		Description: "Returns the run's status now; for a run that had already ended, its final status.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true}, p.cancelRun)
 	edge.HandleStream(t, edge.Route{Method: "GET", Path: "/v1/runs/{id}/events", ID: "watchRun", Summary: "Follow a run",
 		Description: "The stream ends after the terminal frame. A client that reconnects sends the last id it saw as Last-Event-ID.", Tag: tag, Role: lifecycle.RoleMember,
 		Frames: frames}, p.watchRun)
@@ -119,13 +119,12 @@ func (p *Platform) cancelRun(ctx context.Context, c *edge.Caller, in *oneRun) (*
 	return p.Cancel(ctx, c, in.ID)
 }
 
-// Cancel ends a run of the caller's tenant on the caller's behalf, and says how it
-// stands then.
+// Cancel cancels a run of the caller's tenant on the caller's behalf, and returns the run's
+// status afterwards.
 func (p *Platform) Cancel(ctx context.Context, c *edge.Caller, run id.RunID) (*api.RunStatus, error) {
 	order := msg.CancelRun{By: sender(c)}
 	var err error
-	// Only a cancel that changes something is committed and kept, and then this
-	// is its answer.
+	// Only a cancel that changes something is committed and kept; its response is this one.
 	if order.Idempotency, err = p.keep(c, &api.RunStatus{RunID: run, Status: lifecycle.RunCancelled}); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (p *Platform) serverRoutes(t *edge.Table) {
 		Summary: "List tool servers", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listServers)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/mcp-servers", ID: "createMcpServer", Answer: sampleServer,
 		Summary:     "Add a tool server",
-		Description: "An MCP server. Nothing of it is callable until it is granted.", Tag: toolServers, Role: lifecycle.RoleAdmin,
+		Description: "An MCP server. Its tools cannot be called until they are granted.", Tag: toolServers, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"slug": "orders", "name": "Orders", "transport": "http", "endpoint": "https://tools.example.com/mcp", "auth_kind": "bearer",
 			"meta": map[string]any{"team": "logistics"}}}, p.createServer)
@@ -57,13 +57,13 @@ func (p *Platform) serverRoutes(t *edge.Table) {
 		Summary: "Read a tool server", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getServer)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/mcp-servers/{id}", ID: "updateMcpServer", Answer: api.MCPServerUpdated{MCPServer: sampleServer},
 		Summary:     "Change a tool server",
-		Description: "Calls that have begun go on as they began. An endpoint at another origin (scheme, host, port) drops the credentials of the server's connections: the connections stay, calls fail with NO_CONNECTION until they have credentials again, and the answer says credentials_dropped.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
+		Description: "Calls in flight continue unchanged. An endpoint at another origin (scheme, host, port) drops the credentials of the server's connections: the connections stay, calls fail with NO_CONNECTION until they have credentials again, and the response has credentials_dropped.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeSlugTaken},
 		Example: map[string]any{"enabled": false}}, p.updateServer)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/mcp-servers/{id}", ID: "deleteMcpServer", Summary: "Remove a tool server",
-		Description: "With its connections and grants.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteServer)
+		Description: "Also removes its connections and grants.", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.deleteServer)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/mcp-servers/{id}/test", ID: "testMcpServer", Answer: sampleTested,
-		Summary:     "Ask a tool server for its tools",
-		Description: "Now, past every cache, with the connection named or the newest that is tenant-wide. MCP_UNREACHABLE says what went wrong in errors, a list of texts.",
+		Summary:     "Test a tool server",
+		Description: "Lists its tools now, without caches, with the named connection or else the newest tenant-wide one. MCP_UNREACHABLE lists what went wrong in errors.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Idempotent: true, Codes: []problem.Code{problem.CodeMCPUnreachable},
 		Example: map[string]any{"connection_id": sampleConnection.ID}}, p.testServer)
 }
@@ -73,7 +73,7 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Summary: "List connections", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.listConnections)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/connections", ID: "createConnection", Answer: sampleConnection,
 		Summary:     "Add a connection",
-		Description: "A credential of a tool server: token where its auth_kind is bearer or oauth, api_key where it is api_key. It is stored encrypted and never returned.",
+		Description: "A credential of a tool server: token if its auth_kind is bearer or oauth, api_key if it is api_key. It is stored encrypted and never returned.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *createConnection) Revoked { return changed(c, in.Body.MCPServerID) }),
 		Example: map[string]any{"mcp_server_id": sampleServer.ID, "name": "Warehouse account", "credentials": map[string]any{"token": "…"},
@@ -85,10 +85,10 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Description: "With credentials it rotates the secret in place: grants that pin the connection keep working.", Tag: toolServers, Role: lifecycle.RoleAdmin,
 		Example: map[string]any{"credentials": map[string]any{"token": "…"}}}, p.updateConnection)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/connections/{id}", ID: "deleteConnection", Summary: "Remove a connection",
-		Description: "One that a grant pins is IN_USE.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInUse}}, p.deleteConnection)
+		Description: "IN_USE while a grant pins it.", Tag: toolServers, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInUse}}, p.deleteConnection)
 }
 
-// changed is a change of a tool server or of one of its connections.
+// changed is the revocation for a change of a tool server or of one of its connections.
 func changed(c *edge.Caller, s id.ServerID) Revoked {
 	return Revoked{What: ChangedServer, Tenant: c.Tenant, Server: s}
 }
@@ -128,8 +128,8 @@ func (p *Platform) getServer(ctx context.Context, c *edge.Caller, in *oneServer)
 	return p.Store.View(c.Tenant).Server(ctx, in.ID)
 }
 
-// updateServer writes transport, kind and endpoint together, as they were
-// checked: two changes at once make no server that nobody checked.
+// updateServer writes transport, kind and endpoint together, as they were checked, so that
+// two concurrent changes cannot combine into a server that was never checked.
 func (p *Platform) updateServer(ctx context.Context, c *edge.Caller, in *patchServer) (*api.MCPServerUpdated, error) {
 	b := &in.Body
 	if err := small("meta", b.Meta.Value); err != nil {
@@ -195,7 +195,7 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 	}
 	specs, err := p.Tools.Test(ctx, c.Tenant, in.ID, with)
 	if err != nil {
-		return nil, cmp.Or(ctx.Err(), err) // a node that ends says nothing of the server
+		return nil, cmp.Or(ctx.Err(), err) // a node that is stopping reports nothing about the server
 	}
 	out := &api.MCPServerTested{OK: true, Tools: make([]api.MCPTool, len(specs))}
 	for i, s := range specs {
@@ -207,7 +207,7 @@ func (p *Platform) testServer(ctx context.Context, c *edge.Caller, in *testServe
 	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.MCPServerTested, error) { return out, nil })
 }
 
-// noCredential answers a test for which there is nothing to present.
+// noCredential is the problem of a test without a credential to present.
 func noCredential(detail, why string) *problem.Error {
 	return &problem.Error{Code: problem.CodeMCPUnreachable, Detail: detail, Extensions: map[string]any{"errors": []string{why}}}
 }

@@ -21,36 +21,34 @@ import (
 const (
 	maxSessions = 1 << 14
 	sessionsFor = 30 * time.Second
-	// touchEvery is how often the use of a session is written at most: it ends by
-	// idleness up to this long too early.
+	// touchEvery is the minimum time between writes of a session's last use. A session may
+	// expire by idleness this much too early.
 	touchEvery = time.Minute
-	// epochSlots is how many counters the tenants share. Two tenants of one slot
-	// only look sessions up a little more often.
+	// epochSlots is how many counters all tenants share. Two tenants that share one only look
+	// sessions up a little more often.
 	epochSlots = 1 << 10
 )
 
-// SessionsConfig joins Sessions with the rest. Store and PublicURL are required.
+// SessionsConfig holds the dependencies of Sessions. Store and PublicURL are required.
 type SessionsConfig struct {
 	Store *store.Store
-	// Strangers looks up sessions that this node has not accepted lately
-	// (StrangeSessions); nil: Store does.
+	// Strangers looks up sessions that this node has not accepted recently (StrangeSessions);
+	// nil means Store.
 	Strangers func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error)
-	// PublicURL is the origin of the console: a call from there needs no
-	// X-Svc-CSRF.
+	// PublicURL is the origin of the console: a call from this origin needs no X-Svc-CSRF.
 	PublicURL string
-	// Valid says whether this node still holds its lease; while it does not,
-	// nothing that is remembered counts.
+	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// counts as empty.
 	Valid func() bool
 	Now   func() time.Time
-	// Ended is called when a session, or with a zero id every session of a user,
-	// has ended and this node accepts it no more: it closes the streams of those
-	// sessions on this node.
+	// Ended is called once this node no longer accepts a session that has ended, or, with a
+	// zero id, every session of a user. It closes the streams of those sessions on this node.
 	Ended func(ctx context.Context, t id.TenantID, user id.UserID, session id.SessionID) error
 }
 
-// Sessions are the console sessions that this node knows: the edge's
-// Authenticator for cookies, and the bound on how many passwords are hashed at
-// once. What it remembers is dropped by Forget and ForgetUser, at once.
+// Sessions caches the console sessions of this node. It is the edge's Authenticator for
+// cookies, and limits how many passwords are hashed at once. Forget and ForgetUser drop
+// cached sessions at once.
 type Sessions struct {
 	cfg    SessionsConfig
 	origin string
@@ -58,13 +56,13 @@ type Sessions struct {
 	seen   seen[store.SessionRef]
 	epochs [epochSlots]atomic.Uint64
 	hashes *gate
-	// refusal is how long a refused login takes at least, so that the time does
-	// not tell how many users have the e-mail.
+	// refusal is the minimum time of a refused login, so that the time does not reveal how
+	// many users have the e-mail.
 	refusal time.Duration
 }
 
-// sessionAt names a session as it was read after the epoch-th change of a user
-// of its tenant.
+// sessionAt is the cache key of a session as read after the epoch-th change of a user of its
+// tenant.
 type sessionAt struct {
 	tenant  id.TenantID
 	session id.SessionID
@@ -80,7 +78,7 @@ type liveSession struct {
 	renewal
 }
 
-// NewSessions makes a Sessions.
+// NewSessions returns a Sessions.
 func NewSessions(cfg SessionsConfig) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -96,7 +94,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	}
 }
 
-// originOf is a URL's origin as browsers write it.
+// originOf returns a URL's origin as browsers write it.
 func originOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
@@ -119,8 +117,8 @@ func (s *Sessions) at(k *store.Token) sessionAt {
 	return sessionAt{k.Tenant, id.SessionID{UUID: k.ID}, s.epoch(k.Tenant).Load()}
 }
 
-// presentedSession reads the cookie. A session needs no X-Tenant-Id; another
-// tenant's makes it none.
+// presentedSession parses the cookie. A session needs no X-Tenant-Id; one that names another
+// tenant makes it invalid.
 func presentedSession(c *edge.Credentials) (store.Token, bool) {
 	k, ok := store.ParseToken(c.Cookie)
 	if ok && c.Tenant != "" {
@@ -154,13 +152,13 @@ func (s *Sessions) Authenticate(ctx context.Context, c edge.Credentials) (edge.I
 		Session: id.SessionID{UUID: k.ID}, Until: live.until}, nil
 }
 
-// safe says whether a call with a cookie was meant by the person whose cookie it
-// is: other sites can neither set the header nor choose the Origin.
+// safe reports whether the owner of the cookie meant this call: other sites can neither set
+// the header nor choose the Origin.
 func (s *Sessions) safe(c *edge.Credentials) bool {
 	return c.Method == "GET" || c.Method == "HEAD" || c.CSRF == "1" || c.Origin != "" && c.Origin == s.origin
 }
 
-// Cached reports whether a session is remembered as valid.
+// Cached reports whether a session is cached as valid.
 func (s *Sessions) Cached(c edge.Credentials) bool {
 	k, ok := presentedSession(&c)
 	if !ok {
@@ -170,8 +168,8 @@ func (s *Sessions) Cached(c edge.Credentials) bool {
 	return ok && k.Fits(live.hash[:]) && s.cfg.Now().Before(live.until)
 }
 
-// load finds a session, with the role of its user. A look-up that a change of
-// the user overtakes is repeated.
+// load reads a session with the role of its user. It repeats a look-up during which the user
+// changed.
 func (s *Sessions) load(ctx context.Context, k *store.Token) (*liveSession, bool, error) {
 	for {
 		at := s.at(k)
@@ -185,15 +183,15 @@ func (s *Sessions) load(ctx context.Context, k *store.Token) (*liveSession, bool
 	}
 }
 
-// renew reads a session in use again before what is remembered of it ends.
+// renew reads a cached session again before the entry expires.
 func (s *Sessions) renew(k store.Token) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	_, _, _ = s.live.Renew(ctx, s.at(&k), func(ctx context.Context) (*liveSession, bool, error) { return s.read(ctx, &k) })
 }
 
-// find reads the row of a session, without waiting for strangers' where the secret was
-// accepted lately.
+// find reads the row of a session. A secret that was accepted recently does not wait behind
+// the look-ups of unknown ones.
 func (s *Sessions) find(ctx context.Context, k *store.Token) (*store.Session, error) {
 	session := id.SessionID{UUID: k.ID}
 	if s.cfg.Strangers == nil || s.seen.knows(store.SessionRef{Tenant: k.Tenant, ID: session}, k.Hash()) {
@@ -214,7 +212,7 @@ func (s *Sessions) read(ctx context.Context, k *store.Token) (*liveSession, bool
 	}
 	s.seen.hashes.Keep(store.SessionRef{Tenant: k.Tenant, ID: session}, k.Hash())
 	if now.Sub(row.UsedAt) >= touchEvery {
-		// A use that is not noted is noted next time; it is no reason to refuse.
+		// A failed write of the last use does not refuse the call; the next use writes it.
 		if s.cfg.Store.UseSession(ctx, k.Tenant, session, now) == nil {
 			row.UsedAt = now
 		}
@@ -225,40 +223,39 @@ func (s *Sessions) read(ctx context.Context, k *store.Token) (*liveSession, bool
 	return live, true, nil
 }
 
-// Forget drops what is remembered of a session: when it returns, a request that
-// presents it is looked up anew, one that is being looked up as well.
+// Forget drops a cached session. After it returns, a request with that session is looked up
+// again, even if a look-up was already in progress.
 func (s *Sessions) Forget(t id.TenantID, session id.SessionID) {
 	s.live.Drop(sessionAt{t, session, s.epoch(t).Load()})
 }
 
-// ForgetUser does so with every session of a user. The others of the tenant are
-// looked up anew, too: nobody keeps a list of a user's sessions.
+// ForgetUser does the same for every session of a user. It also drops the tenant's other
+// sessions, since there is no list of a user's sessions.
 func (s *Sessions) ForgetUser(t id.TenantID, _ id.UserID) { s.epoch(t).Add(1) }
 
-// ForgetAll drops everything, for a node that was cut off.
+// ForgetAll drops every cached session, for a node that was cut off.
 func (s *Sessions) ForgetAll() { s.live.Clear() }
 
-// gate bounds how many passwords are hashed at once, and how many wait: a hash
-// takes a good part of a core and 64 MiB. Each client has one place, working or
-// waiting for a slot, and its further work waits behind it in a line of its own: a
-// client that sends much at once does not fill the gate. Slots are given in the
-// order in which clients came.
+// gate limits how many passwords are hashed at once and how many wait: a hash takes much of a
+// core and 64 MiB. Each client has one place, working or waiting for a slot, and its further
+// work queues behind it in a line of its own, so one client with much work does not fill the
+// gate. Clients get slots in order of arrival.
 type gate struct {
 	slots, queue chan struct{}
 	patience     time.Duration
 
 	mu    sync.Mutex
-	lines map[string]*line // of the clients that have work here
+	lines map[string]*line // the clients that have work here
 }
 
-// line is the work of one client. Whoever has put into place goes on to the slots.
+// line is the work of one client. The holder of the token in place may wait for a slot.
 type line struct {
 	place chan struct{}
 	count int // guarded by gate.mu
 }
 
 const (
-	maxHashQueue = 32 // how many clients wait for a slot, and how much work of one client waits
+	maxHashQueue = 32 // how many clients wait for a slot, and how many pieces of work of one client wait
 	hashPatience = 3 * time.Second
 )
 
@@ -266,7 +263,7 @@ func newGate(slots int) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: make(chan struct{}, slots+maxHashQueue), patience: hashPatience, lines: map[string]*line{}}
 }
 
-// join counts work of a client in, unless its line is full.
+// join adds work of a client, unless its line is full.
 func (g *gate) join(client string) (*line, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -290,8 +287,8 @@ func (g *gate) leave(client string, l *line) {
 	}
 }
 
-// do runs a client's work in a slot. It answers RATE_LIMITED where the client's own
-// work is in the way for too long, and UNAVAILABLE where that of others is.
+// do runs a client's work in a slot. It returns RATE_LIMITED if the client's own work blocks
+// it for too long, and UNAVAILABLE if the work of others does.
 func (g *gate) do(ctx context.Context, client string, work func()) error {
 	crowded := func() error {
 		return problem.RateLimited("Rate limit of scope login exceeded: too many passwords of this client are being checked at once.", time.Second)
@@ -321,7 +318,7 @@ func (g *gate) do(ctx context.Context, client string, work func()) error {
 		return busy()
 	}
 	select {
-	case g.slots <- struct{}{}: // a channel serves those who wait in their order
+	case g.slots <- struct{}{}: // a channel wakes its waiters in order
 		defer func() { <-g.slots }()
 	case <-timer.C:
 		return busy()
@@ -332,7 +329,7 @@ func (g *gate) do(ctx context.Context, client string, work func()) error {
 	return nil
 }
 
-// hash hashes a password, nil for none.
+// hash hashes a password, nil for no password.
 func (s *Sessions) hash(ctx context.Context, client string, secret *string) (hash *string, err error) {
 	if secret == nil {
 		return nil, nil
@@ -341,8 +338,7 @@ func (s *Sessions) hash(ctx context.Context, client string, secret *string) (has
 	return hash, err
 }
 
-// cookie is the header field that gives a browser its session, or with no text
-// takes it away.
+// cookie returns the header field that sets the session cookie; an empty text deletes it.
 func (p *Platform) cookie(text string) string {
 	b := "svc_session=" + text + "; Path=/; HttpOnly; SameSite=Lax; Max-Age="
 	if text == "" {
@@ -358,7 +354,7 @@ func (p *Platform) cookie(text string) string {
 
 const maxAge = "604800" // store.SessionLife
 
-// sessionOf is the caller's session; a key has none.
+// sessionOf returns the caller's session; a key has none.
 func sessionOf(c *edge.Caller) (id.SessionID, error) {
 	if c.Session.IsZero() {
 		return id.SessionID{}, problem.New(problem.CodeUnauthorized, "This is for console sessions.")
@@ -371,25 +367,25 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 	describePeople(t)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/login", ID: "login", Answer: api.LoggedIn{User: &sampleUser, Tenant: &sampleTenant},
 		Summary: "Log in",
-		Description: "Answers the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only where e-mail and password fit " +
-			"users of several tenants: then the answer is TENANT_REQUIRED. " +
-			"Each user that it does not fit is an auth.login_failed in the tenant's audit log. Limited by address and by e-mail, over all tenants: 20 tries, one more every 10 seconds. Logins of one address are checked one after the other. Takes no Idempotency-Key.",
-		Tag: tag, MaxBody: 16 << 10, Bucket: edge.BucketNone, // it has its own: nothing else that comes from the address keeps people out
+		Description: "Sets the cookie svc_session, which ends after 12 hours without use or after 7 days. tenant_id is needed only if e-mail and password match " +
+			"users of several tenants: then the response is TENANT_REQUIRED. " +
+			"Each user whose password does not match adds an auth.login_failed in the tenant's audit log. Limited by address and by e-mail, over all tenants: 20 attempts, one more every 10 seconds. Logins of one address are checked one after the other. Takes no Idempotency-Key.",
+		Tag: tag, MaxBody: 16 << 10, Bucket: edge.BucketNone, // login has its own bucket: other calls from the address cannot lock people out
 		Codes:   []problem.Code{problem.CodeUnauthorized, problem.CodeTenantRequired, problem.CodeRateLimited, problem.CodeUnavailable, problem.CodeInternal},
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
-	// A kept answer may be asked for by another session of the user: all of them
-	// are looked up anew.
+	// Another session of the user may request the kept response, so all of them are looked up
+	// again.
 	sessionsOf := func(c *edge.Caller) Revoked {
 		return Revoked{What: RevokedUser, Tenant: c.Tenant, User: c.User}
 	}
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
-		Description: "Ends the session and takes its cookie away. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
+		Description: "Ends the session and deletes its cookie. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, _ *nothing) Revoked { return sessionsOf(c) })}, p.logout)
-	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change the own password",
+	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change your own password",
 		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *passwordInput) Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
-	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/" + signedInPath, ID: "showSignedIn", Summary: "Show who has signed in and what waits", Tag: tag,
+	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/" + signedInPath, ID: "showSignedIn", Summary: "Show the signed-in user and waiting approvals", Tag: tag,
 		MediaType: htmlType, Hidden: true}, p.showSignedIn)
 	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/{token}", ID: "showLoginLink", Summary: "Show a one-time login link", Tag: tag,
 		MediaType: htmlType, Hidden: true}, p.showLink)

@@ -12,18 +12,16 @@ import (
 )
 
 const (
-	// strangersRest is the pause after each round of look-ups: guesses cost the database
-	// at most 40 queries a second, however many there are, and keep a valid key waiting
-	// no longer than this and two queries.
+	// strangersRest is the pause after each round of look-ups. It limits guesses to 40
+	// queries a second in total, and a valid key waits at most this long plus two queries.
 	strangersRest = 25 * time.Millisecond
-	// strangersMost is how many look-ups one query answers.
+	// strangersMost limits the look-ups that one query answers.
 	strangersMost = 1024
-	// seenFor is how long a key or session that was accepted is known by its secret.
+	// seenFor is how long the secret of an accepted key or session is recognised.
 	seenFor = 6 * time.Hour
 )
 
-// StrangeKeys looks up keys that this node has not seen, those of many callers with
-// one query.
+// StrangeKeys looks up keys that this node has not seen, many callers' keys with one query.
 func StrangeKeys(d *store.Directory) Keys {
 	s := newStrangers(d.KeyHashes)
 	return func(ctx context.Context, t id.TenantID, key id.KeyID) (apikey.Hash, bool, error) {
@@ -31,7 +29,7 @@ func StrangeKeys(d *store.Directory) Keys {
 	}
 }
 
-// StrangeSessions looks up sessions as StrangeKeys does keys.
+// StrangeSessions does the same for sessions.
 func StrangeSessions(d *store.Directory) func(context.Context, id.TenantID, id.SessionID) (*store.Session, error) {
 	s := newStrangers(d.Sessions)
 	return func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error) {
@@ -40,19 +38,18 @@ func StrangeSessions(d *store.Directory) func(context.Context, id.TenantID, id.S
 	}
 }
 
-// strangers looks up keys or sessions that this node has not accepted lately. Anybody can
-// cause such a look-up by guessing, and valid callers cause them too. So look-ups are
-// batched: one query at a time answers all that wait, with a pause after each. No look-up
-// is refused because of the others.
+// strangers looks up keys or sessions that this node has not accepted recently. Guessing
+// causes such look-ups, and so do valid callers, so they are batched: one query at a time
+// answers all that wait, with a pause after each. Others' look-ups never cause a refusal.
 type strangers[K comparable, V any] struct {
 	read func(ctx context.Context, keys []K) (map[K]V, error)
 
 	mu      sync.Mutex // guards the fields below
 	next    []*round[K, V]
-	running bool // a goroutine answers the rounds; it ends with the last one
+	running bool // a goroutine runs the rounds; it ends after the last one
 }
 
-// round is the look-ups that one query answers. found and err are written before done
+// round is a batch of look-ups that one query answers. found and err are written before done
 // is closed.
 type round[K comparable, V any] struct {
 	keys  map[K]struct{}
@@ -65,7 +62,7 @@ func newStrangers[K comparable, V any](read func(context.Context, []K) (map[K]V,
 	return &strangers[K, V]{read: read}
 }
 
-// find looks k up. The query begins after the call.
+// find looks up k. The query begins after the call.
 func (s *strangers[K, V]) find(ctx context.Context, k K) (v V, ok bool, err error) {
 	r := s.join(k)
 	select {
@@ -92,7 +89,7 @@ func (s *strangers[K, V]) join(k K) *round[K, V] {
 	return r
 }
 
-// run answers the rounds until there is none.
+// run answers rounds until none is left.
 func (s *strangers[K, V]) run() {
 	for {
 		s.mu.Lock()
@@ -120,8 +117,8 @@ func (s *strangers[K, V]) answer(r *round[K, V]) {
 	r.found, r.err = s.read(ctx, keys)
 }
 
-// seen are the hashes of secrets that were accepted lately. Whoever presents one of
-// them again does not wait behind the look-ups of strangers.
+// seen holds the hashes of recently accepted secrets. A caller that presents one of them
+// again does not wait behind the look-ups of strangers.
 type seen[K comparable] struct{ hashes *store.Cache[K, [32]byte] }
 
 func newSeen[K comparable](most int, now func() time.Time) seen[K] {

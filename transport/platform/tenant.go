@@ -10,19 +10,19 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// nothing is the input of a route that takes none.
+// nothing is the input of a route without input.
 type nothing struct{}
 
 type patchTenant struct{ Body api.TenantPatch }
 
 func (p *Platform) tenantRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/auth/me", ID: "getMe", Answer: api.Me{Principal: "apikey:" + sampleKeyID.String(), Role: lifecycle.RoleAdmin, Tenant: &sampleTenant},
-		Summary: "Say who calls", Tag: "Tenant", Role: lifecycle.RoleMember}, p.me)
+		Summary: "Identify the caller", Tag: "Tenant", Role: lifecycle.RoleMember}, p.me)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tenant", ID: "getTenant", Answer: sampleTenant,
 		Summary: "Read the tenant", Tag: "Tenant", Role: lifecycle.RoleMember}, p.tenant)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/tenant", ID: "updateTenant", Answer: sampleTenant,
 		Summary:     "Change the tenant",
-		Description: "For owners; an API key is none.", Tag: "Tenant", Role: lifecycle.RoleOwner,
+		Description: "For owners only; an API key is not an owner.", Tag: "Tenant", Role: lifecycle.RoleOwner,
 		Example: map[string]any{"residency": map[string]any{"allowed_hosts": []string{"*.example.com"}}}}, p.updateTenant)
 }
 

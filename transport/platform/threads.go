@@ -49,7 +49,7 @@ func (p *Platform) threadRoutes(t *edge.Table) {
 		Description: "Oldest first. Without limit and cursor the newest 1,000, without next_cursor.", Tag: tag, Role: lifecycle.RoleMember}, p.listMessages)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/threads/{id}/messages", ID: "postMessage", Answer: api.MessagePosted{RunID: sampleRunID, MessageID: sampleMessageID},
 		Summary:     "Send a message",
-		Description: "A run answers it. Runs of one thread go one after another, in the order in which their messages were accepted. In a thread of the embed API a message is accepted when the one before it is answered, or waits for an approval.", Tag: tag, Role: lifecycle.RoleMember,
+		Description: "A run answers it. Runs of one thread run one after another, in the order in which their messages were accepted. In a thread of the embed API a message is accepted once the previous one is answered or waits for an approval.", Tag: tag, Role: lifecycle.RoleMember,
 		Status: 202, Idempotent: true, Codes: []problem.Code{problem.CodeUnknownTool, problem.CodeAgentNotPublished, problem.CodeEmbedRunInFlight, problem.CodeEmbedThreadFull},
 		Example: map[string]any{"content": "Where is my order?"}}, p.postMessage)
 }
@@ -107,21 +107,20 @@ func (p *Platform) listMessages(ctx context.Context, c *edge.Caller, in *listMes
 	return api.MapWhole(l, func(m store.Placed) api.Message { return m.Message }), nil
 }
 
-// options are the per-turn options as the run's input shows them.
+// options are the per-message options in the form of the run's input.
 type options struct {
 	Autonomy string    `json:"autonomy,omitempty"`
 	Tools    *[]string `json:"tools,omitempty"`
 }
 
-// turn is the input of a run that answers a message (open-parts.md, Threads,
-// runs).
+// turn is the input of a run that answers a message (open-parts.md, Threads, runs).
 type turn struct {
 	Text          string            `json:"text"`
 	AttachmentIDs []id.AttachmentID `json:"attachment_ids,omitempty"`
 	Options       *options          `json:"options,omitempty"`
 }
 
-// checkMessage checks what the schema of the body cannot say.
+// checkMessage checks what the schema of the body cannot express.
 func checkMessage(b *api.MessagePost) error {
 	var bad []problem.Field
 	if b.Content == "" && len(b.AttachmentIDs) == 0 {
@@ -208,18 +207,18 @@ func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMess
 
 func posted(s Said) *api.MessagePosted { return &api.MessagePosted{RunID: s.Run, MessageID: s.Message} }
 
-// Saying is a message for a thread.
+// Saying is a message to post in a thread.
 type Saying struct {
-	// Thread is where it goes; nil: it begins a thread of the Visitor's.
+	// Thread is the thread to post in; nil begins a thread of the Visitor's.
 	Thread *id.ThreadID
-	// Visitor is whose thread it has to be; nil: anybody's.
+	// Visitor is the required owner of the thread; nil accepts any owner.
 	Visitor     *store.Visitor
 	Content     string
-	Attachments json.RawMessage // as the message shows them
-	Input       json.RawMessage // of the run
+	Attachments json.RawMessage // in the form that the message shows
+	Input       json.RawMessage // input of the run
 	Origin      msg.Origin
 	EndUserID   *id.EndUserID
-	// Answer is what is kept under the caller's Idempotency-Key.
+	// Answer returns the response to keep under the caller's Idempotency-Key.
 	Answer func(Said) any
 }
 

@@ -15,16 +15,15 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// Hooks is what this node remembers of hooks.
+// Hooks is this node's cache of hooks.
 type Hooks interface {
-	// Forget drops what is remembered of a trigger: a call of its hook from now on is
-	// judged by what the tables say then.
+	// Forget drops a cached trigger: later calls of its hook are checked against the tables.
 	Forget(g id.TriggerID)
-	// ForgetAll drops everything of which a change may not have been heard.
+	// ForgetAll drops every entry for which a change may have been missed.
 	ForgetAll()
 }
 
-// How a trigger fired, besides by its schedule.
+// How a trigger fired, other than by its schedule.
 const (
 	FiredByHook   = "hook"
 	FiredByPerson = "manual"
@@ -54,8 +53,8 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/triggers", ID: "listTriggers", Answer: listed(sampleSchedule),
 		Summary: "List triggers", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.listTriggers)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers", ID: "createTrigger", Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret},
-		Summary:     "Make a trigger",
-		Description: "A hook is called at its hook_url with a signature made with its secret, which is in this answer only. A schedule comes due once for each of its times over the whole cluster; times missed while everything was down are run once.",
+		Summary:     "Create a trigger",
+		Description: "A hook is called at its hook_url with a signature made with its secret, which is shown in this response only. A schedule fires once for each of its times in the whole cluster; all times missed during an outage fire once.",
 		Tag:         TriggersTag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Example: map[string]any{"name": "Every morning", "kind": "schedule", "target": map[string]any{"agent_id": sampleAgentID},
 			"schedule": map[string]any{"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin"}, "input": map[string]any{"text": "Sum up what happened."}}}, p.createTrigger)
@@ -63,12 +62,12 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 		Summary: "Read a trigger", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.getTrigger)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/triggers/{id}", ID: "updateTrigger", Answer: sampleHook,
 		Summary:     "Change, pause or resume a trigger",
-		Description: "Its kind stays. A run that was started goes on.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Example: map[string]any{"enabled": false}}, p.updateTrigger)
+		Description: "Its kind cannot change. Runs already started continue.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Example: map[string]any{"enabled": false}}, p.updateTrigger)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/triggers/{id}", ID: "deleteTrigger", Summary: "Remove a trigger",
 		Description: "Its runs stay.", Tag: TriggersTag, Role: lifecycle.RoleAdmin}, p.deleteTrigger)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/rotate-secret", ID: "rotateTriggerSecret",
-		Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret}, Summary: "Give a hook another secret",
-		Description: "It is in this answer only. Once it is given the old one is refused.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Idempotent: true,
+		Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret}, Summary: "Rotate a hook's secret",
+		Description: "The new secret is shown in this response only. The old one is refused from then on.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Again: again(p, func(c *edge.Caller, in *oneTrigger) Revoked { return trigger(c, in.ID) })}, p.rotateTrigger)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/fire", ID: "fireTrigger", Answer: api.RunStarted{RunID: sampleRunID},
 		Summary: "Fire a trigger now", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true,
@@ -76,12 +75,12 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 		Example: map[string]any{"input": map[string]any{"text": "Once more, please."}}}, p.fireTrigger)
 }
 
-// trigger is a change of a trigger.
+// trigger is the revocation for a change of a trigger.
 func trigger(c *edge.Caller, g id.TriggerID) Revoked {
 	return Revoked{What: ChangedTrigger, Tenant: c.Tenant, Trigger: g}
 }
 
-// withURL adds what storage does not know.
+// withURL adds the hook's URL, which storage does not hold.
 func (p *Platform) withURL(g *api.Trigger) {
 	if g.Kind == lifecycle.TriggerHook {
 		url := p.PublicURL + "/hooks/" + g.ID.String()
@@ -106,7 +105,7 @@ func (p *Platform) createTrigger(ctx context.Context, c *edge.Caller, in *create
 	})
 }
 
-// once adds the URL to an answer that has a secret.
+// once adds the URL to a response that shows a secret.
 func (p *Platform) once(made *api.TriggerCreated, err error) (*api.TriggerCreated, error) {
 	if err != nil {
 		return nil, err
@@ -143,8 +142,7 @@ func (p *Platform) deleteTrigger(ctx context.Context, c *edge.Caller, in *oneTri
 	return removed(ctx, p, trigger(c, in.ID), out, err)
 }
 
-// rotateTrigger answers when a call that is signed with the old secret is refused,
-// whichever node takes it.
+// rotateTrigger returns once every node refuses calls signed with the old secret.
 func (p *Platform) rotateTrigger(ctx context.Context, c *edge.Caller, in *oneTrigger) (*api.TriggerCreated, error) {
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.TriggerCreated, error) {
 		return p.once(tx.RotateTrigger(ctx, in.ID))
@@ -167,13 +165,13 @@ func (p *Platform) fireTrigger(ctx context.Context, c *edge.Caller, in *fireTrig
 type Firing struct {
 	Trigger id.TriggerID
 	Agent   id.AgentID
-	Input   json.RawMessage // the trigger's
-	Over    json.RawMessage // goes over it
+	Input   json.RawMessage // the trigger's own input
+	Over    json.RawMessage // fields that override it
 	By      string          // FiredByHook or FiredByPerson
 }
 
-// Fire starts the run of a firing, on the caller's behalf. An agent that is
-// archived is NOT_FOUND, one without a published version AGENT_NOT_PUBLISHED.
+// Fire starts the run of a firing, on the caller's behalf. An archived agent is NOT_FOUND,
+// one without a published version AGENT_NOT_PUBLISHED.
 func (p *Platform) Fire(ctx context.Context, c *edge.Caller, f Firing) (*api.RunStarted, error) {
 	input, err := over(f.Input, f.Over)
 	if err != nil {
@@ -186,16 +184,15 @@ func (p *Platform) Fire(ctx context.Context, c *edge.Caller, f Firing) (*api.Run
 	return out, err
 }
 
-// Starts says whether a trigger of the agent starts anything: it is not archived.
-// It reads nothing where that is known already.
+// Starts reports whether triggers of the agent may start runs: it is not archived. It reads
+// nothing if the answer is cached.
 func (p *Platform) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error) {
 	_, ok, err := p.version(ctx, t, a)
 	return ok, err
 }
 
-// over is upper with its fields over those of lower. Where one of them is no
-// object, or nothing, the upper one is it, and the lower one where that is nothing, as
-// null is.
+// over merges two JSON objects: the fields of upper replace those of lower. If one of them is
+// not an object, the upper value wins unless it is missing or null.
 func over(lower, upper json.RawMessage) (json.RawMessage, error) {
 	if upper = bytes.TrimSpace(upper); len(upper) == 0 || string(upper) == "null" {
 		return lower, nil
@@ -217,7 +214,7 @@ func over(lower, upper json.RawMessage) (json.RawMessage, error) {
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // values stay as they were sent
+	enc.SetEscapeHTML(false) // keep values as they were sent
 	if err := enc.Encode(fields); err != nil {
 		return nil, fmt.Errorf("join a trigger's input: %w", err)
 	}

@@ -44,15 +44,15 @@ func (p *Platform) userRoutes(t *edge.Table) {
 		Summary: "List users", Tag: tag, Role: lifecycle.RoleAdmin}, p.listUsers)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/users", ID: "createUser", Answer: sampleUser,
 		Summary:     "Add a user",
-		Description: "Only an owner adds an owner; an API key is none.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
+		Description: "Only an owner adds an owner; an API key is not an owner.", Tag: tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Codes:   []problem.Code{problem.CodeEmailTaken},
 		Example: map[string]any{"email": "kim@example.com", "name": "Kim", "role": "member", "password": "correct horse battery"}}, p.createUser)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/users/{id}", ID: "getUser", Answer: sampleUser,
 		Summary: "Read a user", Tag: tag, Role: lifecycle.RoleAdmin}, p.getUser)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/users/{id}", ID: "updateUser", Answer: sampleUser,
 		Summary: "Change a user",
-		Description: "A new role acts at once, a new password ends the user's sessions. Only an owner changes an owner or makes one; an API key is none. " +
-			"The last owner stays one.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Description: "A new role takes effect at once, a new password ends the user's sessions. Only an owner changes an owner or makes one; an API key is not an owner. " +
+			"The last owner must stay an owner.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeEmailTaken, problem.CodeLastOwner}, Example: map[string]any{"role": "admin"}}, p.updateUser)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/users/{id}", ID: "deleteUser", Summary: "Remove a user",
 		Description: "Ends the user's sessions at once. Only an owner removes an owner, and never the last one.", Tag: tag, Role: lifecycle.RoleAdmin,
@@ -117,15 +117,15 @@ func (p *Platform) nodeRoutes(t *edge.Table) {
 		Summary: "Read an org node", Tag: tag, Role: lifecycle.RoleAdmin}, p.getNode)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/org-nodes/{id}", ID: "updateOrgNode", Answer: sampleNode,
 		Summary:     "Change an org node",
-		Description: "A parent that is the node itself or below it is VALIDATION.", Tag: tag, Role: lifecycle.RoleAdmin,
+		Description: "A parent that is the node itself or below it answers VALIDATION.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Example: map[string]any{"parent_id": nil}}, p.updateNode)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/org-nodes/{id}", ID: "deleteOrgNode", Summary: "Remove an org node",
 		Description: "IN_USE while nodes, agents, connections or grants refer to it.", Tag: tag, Role: lifecycle.RoleAdmin,
 		Codes: []problem.Code{problem.CodeInUse}}, p.deleteNode)
 	edge.Handle(t, edge.Route{Method: "PUT", Path: "/v1/org-nodes/{id}/managers/{user_id}", ID: "addOrgNodeManager", Summary: "Make a user a manager",
-		Description: "Of the node and of all below it. A second time it changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.addManager)
-	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/org-nodes/{id}/managers/{user_id}", ID: "removeOrgNodeManager", Summary: "Take the role from a manager",
-		Description: "Of a user who is none it changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.removeManager)
+		Description: "For the node and all nodes below it. Repeating it changes nothing.", Tag: tag, Role: lifecycle.RoleAdmin}, p.addManager)
+	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/org-nodes/{id}/managers/{user_id}", ID: "removeOrgNodeManager", Summary: "Remove a manager",
+		Description: "Has no effect if the user is not a manager.", Tag: tag, Role: lifecycle.RoleAdmin}, p.removeManager)
 }
 
 func (p *Platform) listNodes(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.OrgNode], error) {

@@ -11,8 +11,8 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// warnings says what a manifest names that does not exist, or is not granted, as
-// things stand. None of it is an error: the parts may come later.
+// warnings lists what a manifest names that does not exist or is not granted now. These are
+// not errors: the missing parts may be added later.
 func (p *Platform) warnings(ctx context.Context, tx *store.Tx, a id.AgentID, m *agent.Manifest) ([]string, error) {
 	out := []string{}
 	known, err := tx.HasProvider(ctx, m.Model.Provider)

@@ -15,19 +15,19 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// Deliveries are what sends to webhook endpoints.
+// Deliveries sends to webhook endpoints.
 type Deliveries interface {
-	// Wake says that an endpoint has something to send. It does not wait, and may be
-	// lost: what is due is found without it, a little later.
+	// Wake reports that an endpoint has something to send. It does not wait, and the signal
+	// may be lost: the sweep finds due deliveries a little later.
 	Wake(t id.TenantID, w id.WebhookID)
-	// Forget drops what is remembered of an endpoint, and of which endpoints the tenant
-	// has: an attempt that begins from now on is made as the tables say then.
+	// Forget drops a cached endpoint and the tenant's list of endpoints: later attempts use
+	// the tables.
 	Forget(t id.TenantID, w id.WebhookID)
-	// ForgetAll drops everything of which a change may not have been heard.
+	// ForgetAll drops every entry for which a change may have been missed.
 	ForgetAll()
 }
 
-// Outbox settles deliveries that were begun, and begins those that are due.
+// Outbox settles attempts and claims due deliveries.
 type Outbox interface {
 	Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error)
 }
@@ -80,31 +80,31 @@ func (p *Platform) webhookRoutes(t *edge.Table) {
 		Description: "Newest first. Without limit and cursor the whole list, without next_cursor.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listWebhooks)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks", ID: "createWebhook", Answer: sampleWebhookCreated,
 		Summary:     "Add a webhook endpoint",
-		Description: "It hears of what happens from now on. The secret, which signs its deliveries, is in this answer only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
+		Description: "It receives events from now on. The secret, which signs its deliveries, is shown in this response only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeInvalidURL},
 		Again:   again(p, func(c *edge.Caller, _ *createWebhook) Revoked { return changedWebhook(c, id.WebhookID{}) }),
 		Example: map[string]any{"url": "https://shop.example.com/svc-events", "events": []string{"run.completed", "run.failed"}, "description": "Order desk"}}, p.createWebhook)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/webhooks/event-types", ID: "listWebhookEventTypes", Answer: eventTypes(),
-		Summary: "List the event types", Description: "What endpoints may name.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listEventTypes)
+		Summary: "List the event types", Description: "The types that endpoints may subscribe to.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listEventTypes)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/webhooks/{id}", ID: "getWebhook", Answer: sampleWebhook,
 		Summary: "Read a webhook endpoint", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.getWebhook)
 	edge.Handle(t, edge.Route{Method: "PATCH", Path: "/v1/webhooks/{id}", ID: "updateWebhook", Answer: sampleWebhook,
 		Summary:     "Change a webhook endpoint",
-		Description: "Attempts that begin after the answer are made as it is then. What is still to be sent to an endpoint that gets disabled fails; recover sends it once it is enabled again.",
+		Description: "Attempts that begin after the response use the new settings. Pending deliveries of an endpoint that gets disabled fail; recover sends them once it is enabled again.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Codes: []problem.Code{problem.CodeInvalidURL}, Example: map[string]any{"enabled": false}}, p.updateWebhook)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/webhooks/{id}", ID: "deleteWebhook", Summary: "Remove a webhook endpoint",
-		Description: "With its deliveries. Nothing is sent to it any more.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.deleteWebhook)
+		Description: "Also removes its deliveries. Nothing more is sent to it.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.deleteWebhook)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/rotate-secret", ID: "rotateWebhookSecret", Answer: sampleWebhookCreated,
-		Summary:     "Give a webhook endpoint a new secret",
-		Description: "Attempts that begin after the answer are signed with it, those of older deliveries too. It is in this answer only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
+		Summary:     "Rotate a webhook endpoint's secret",
+		Description: "Attempts that begin after the response are signed with the new secret, those of older deliveries too. It is shown in this response only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
 		Idempotent: true, Again: again(p, func(c *edge.Caller, in *oneWebhook) Revoked { return changedWebhook(c, in.ID) })}, p.rotateWebhook)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/test", ID: "testWebhook", Answer: sampleAccepted,
 		Summary:     "Send a webhook endpoint a test",
-		Description: "A webhook.test, whatever it hears of, signed and repeated like every other event. To a disabled endpoint nothing is sent: VALIDATION.",
+		Description: "Sends a webhook.test, whatever the endpoint subscribes to, signed and retried like every other event. A disabled endpoint is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true}, p.testWebhook)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/recover", ID: "recoverWebhook", Answer: api.WebhookRecovered{Deliveries: 17},
-		Summary:     "Send what has failed again",
-		Description: "Every failed delivery that was made at that time or later, with up to five attempts again. Deliveries are kept for 30 days. Of a disabled endpoint: VALIDATION.",
+		Summary:     "Send failed deliveries again",
+		Description: "Every failed delivery created at that time or later gets up to five new attempts. Deliveries are kept for 30 days. A disabled endpoint is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true, Example: map[string]any{"since": sampleTime}}, p.recoverWebhook)
 	p.deliveryRoutes(t)
 	p.listenerRoutes(t)
@@ -112,38 +112,38 @@ func (p *Platform) webhookRoutes(t *edge.Table) {
 
 func (p *Platform) deliveryRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/webhooks/{id}/deliveries", ID: "listWebhookDeliveries", Answer: listed(sampleDelivery),
-		Summary: "List the deliveries of a webhook endpoint", Description: "Newest first. Filters narrow together.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listDeliveries)
+		Summary: "List the deliveries of a webhook endpoint", Description: "Newest first. All filters given must match.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listDeliveries)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/webhooks/{id}/deliveries/{delivery_id}", ID: "getWebhookDelivery", Answer: sampleDeliveryWithEvent,
-		Summary: "Read a delivery", Description: "With its event.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.getDelivery)
+		Summary: "Read a delivery", Description: "Includes its event.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.getDelivery)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/deliveries/{delivery_id}/redeliver", ID: "redeliverWebhookDelivery", Answer: sampleAccepted,
 		Summary:     "Send a delivery again",
-		Description: "The same bytes with the same ids: one that has ended with up to five attempts again, one that is pending at once. Of a disabled endpoint: VALIDATION.",
+		Description: "Sends the same bytes with the same ids: a delivery that has ended gets up to five new attempts, a pending one is sent at once. A disabled endpoint is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true}, p.redeliver)
 }
 
 func (p *Platform) listenerRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/listeners", ID: "createWebhookListener", Answer: sampleListener,
 		Summary:     "Listen to events",
-		Description: "Without a URL: deliveries are pulled, with what became of those before. Made for svc listen. A listener that does not pull for a minute is gone. A tenant has at most 20: one more is VALIDATION.",
+		Description: "A listener has no URL: it pulls deliveries and reports the results of earlier ones. Made for svc listen. A listener that does not pull for a minute is removed. A tenant has at most 20: one more is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
 		Again:   again(p, func(c *edge.Caller, _ *createListener) Revoked { return changedWebhook(c, id.WebhookID{}) }),
 		Example: map[string]any{"events": []string{"*"}}}, p.createListener)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/listeners/{id}/pull", ID: "pullWebhookListener", Answer: samplePulled,
 		Summary:     "Pull the deliveries of a listener",
-		Description: "Reports what became of deliveries that were pulled before, and answers those that are due now, at once and signed. What is reported as failed, or not at all, comes again as an endpoint would get it.",
+		Description: "Reports the results of deliveries pulled before, and returns those that are due now, signed. Deliveries reported as failed, or not reported, are retried as for an endpoint.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Idempotent: true,
 		Example: map[string]any{"results": []any{map[string]any{"delivery_id": sampleDelivery.ID, "attempt": 1, "http_status": 200, "duration_ms": 12}}}}, p.pullListener)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/webhooks/listeners/{id}", ID: "deleteWebhookListener", Summary: "Stop listening",
-		Description: "What the listener did not fetch is gone with it.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.deleteListener)
+		Description: "Deliveries that it did not pull are removed with it.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.deleteListener)
 }
 
-// changedWebhook is a change of a webhook endpoint; of one whose id is not known it
-// is one of those that the tenant has.
+// changedWebhook is the revocation for a change of a webhook endpoint; a zero id means that
+// one was added.
 func changedWebhook(c *edge.Caller, w id.WebhookID) Revoked {
 	return Revoked{What: ChangedWebhook, Tenant: c.Tenant, Webhook: w}
 }
 
-// checkWebhookURL refuses what the outbound guard does.
+// checkWebhookURL refuses URLs that the outbound guard refuses.
 func (p *Platform) checkWebhookURL(ctx context.Context, url string) error {
 	if err := p.WebhookURLs.CheckURL(ctx, url); err != nil {
 		return problem.New(problem.CodeInvalidURL, err.Error())
@@ -195,9 +195,8 @@ func (p *Platform) deleteWebhook(ctx context.Context, c *edge.Caller, in *oneWeb
 	return p.removeWebhook(ctx, c, in.ID, (*store.Tx).StopWebhook, (*store.Tx).DeleteWebhook)
 }
 
-// removeWebhook stops an endpoint or a listener, takes its deliveries away, however
-// many they are, and then itself. A removal that is cut short goes on when it is
-// repeated.
+// removeWebhook stops an endpoint or a listener, deletes its deliveries in batches, and then
+// deletes it. If a removal is interrupted, a repeat continues it.
 func (p *Platform) removeWebhook(ctx context.Context, c *edge.Caller, w id.WebhookID, stop, remove func(*store.Tx, context.Context, id.WebhookID) error) (*edge.Empty, error) {
 	gone := changedWebhook(c, w)
 	err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) ([]byte, error) {
@@ -230,7 +229,7 @@ func (p *Platform) testWebhook(ctx context.Context, c *edge.Caller, in *oneWebho
 	return woken(p, c, in.ID, out, err)
 }
 
-// woken has what a change made due sent at once.
+// woken starts sending at once what a change made due.
 func woken[Out any](p *Platform, c *edge.Caller, w id.WebhookID, out *Out, err error) (*Out, error) {
 	if err == nil && p.Deliveries != nil {
 		p.Deliveries.Wake(c.Tenant, w)
@@ -242,19 +241,19 @@ func (p *Platform) listEventTypes(context.Context, *edge.Caller, *listEventTypes
 	return eventTypes(), nil
 }
 
-// eventTypes is the catalog (open-parts.md, Webhooks).
+// eventTypes returns the catalog (open-parts.md, Webhooks).
 func eventTypes() *api.Items[api.WebhookEventType] {
 	says := map[webhook.Type]string{
 		webhook.RunCompleted:       "A run has succeeded; its data is the run. Runs that other runs start are not reported.",
 		webhook.RunFailed:          "A run has failed or was cancelled; its data is the run.",
 		webhook.ApprovalRequested:  "A tool call waits for a person; its data is the approval.",
 		webhook.ApprovalDecided:    "An approval was decided, has expired or was cancelled; its data is the approval.",
-		webhook.ApprovalEscalated:  "An approval waits for a higher role now; its data is the approval.",
+		webhook.ApprovalEscalated:  "An approval has moved to a higher role; its data is the approval.",
 		webhook.SourceSynced:       "A source of a knowledge base was synced; its data is the source.",
 		webhook.SourceFailed:       "A source of a knowledge base could not be synced; its data is the source.",
 		webhook.BrowserRunFinished: "A run of a browser skill has ended; its data is that run.",
-		webhook.Test:               "Somebody asked for a test; its data is the endpoint.",
-		webhook.All:                "Every type. It stands alone.",
+		webhook.Test:               "A test was requested; its data is the endpoint.",
+		webhook.All:                "All types. It must be the only entry.",
 	}
 	out := &api.Items[api.WebhookEventType]{}
 	for _, t := range webhook.Catalog() {
@@ -285,8 +284,8 @@ func (p *Platform) redeliver(ctx context.Context, c *edge.Caller, in *oneDeliver
 	return woken(p, c, in.ID, out, err)
 }
 
-// recoverWebhook takes as many transactions as it needs: each stands for itself, and
-// a repeat of one that was cut short finds the rest. Only the answer is kept.
+// recoverWebhook takes as many transactions as it needs. Each one stands by itself, and the
+// repeat of an interrupted call finds the rest. Only the response is kept.
 func (p *Platform) recoverWebhook(ctx context.Context, c *edge.Caller, in *recoverWebhook) (*api.WebhookRecovered, error) {
 	out := &api.WebhookRecovered{}
 	unkept := by(c)
@@ -322,7 +321,8 @@ func (p *Platform) deleteListener(ctx context.Context, c *edge.Caller, in *oneWe
 	return p.removeWebhook(ctx, c, in.ID, (*store.Tx).StopListener, (*store.Tx).DeleteListener)
 }
 
-// pullListener signs what is claimed when it is answered: it is the sending.
+// pullListener signs the claimed deliveries while answering: for a listener the response is
+// the sending.
 func (p *Platform) pullListener(ctx context.Context, c *edge.Caller, in *pullListener) (*api.ListenerPulled, error) {
 	l, err := p.Store.ExtendListener(ctx, c.Tenant, in.ID)
 	if err != nil {
@@ -350,7 +350,7 @@ func (p *Platform) pullListener(ctx context.Context, c *edge.Caller, in *pullLis
 	return change(ctx, p, c, func(context.Context, *store.Tx) (*api.ListenerPulled, error) { return out, nil })
 }
 
-// reported is what a listener says of an attempt, as the outbox takes it.
+// reported converts a listener's report of an attempt for the outbox.
 func (p *Platform) reported(r api.ListenerResult, now time.Time) outbox.Result {
 	out := outbox.Result{Delivery: r.DeliveryID, N: r.Attempt, HTTPStatus: r.HTTPStatus, Error: r.Error, Duration: time.Duration(r.DurationMS) * time.Millisecond}
 	if r.HTTPStatus >= 200 && r.HTTPStatus <= 299 && r.Error == "" {

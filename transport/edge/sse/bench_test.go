@@ -27,8 +27,8 @@ func readers(b *testing.B, s *Streams, n int, drain bool) []*Conn {
 	return conns
 }
 
-// BenchmarkPublish sends one frame to n readers, on loopback: the time of the
-// readers' own goroutines is in it.
+// BenchmarkPublish sends one frame to n readers on loopback. The time includes the readers'
+// own goroutines.
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkPublish(b *testing.B) {
 			b.Cleanup(s.Stop)
 			conns := readers(b, s, n, true)
 			f := event.Delta(event.LLMDelta, event.Pos{Seq: 1, Offset: 5}, 0, "hello")
-			one := []*event.Frame{f} // a single reader is outrun: wait for it instead of cutting it
+			one := []*event.Frame{f} // publishing outruns a single reader: wait for it instead of cutting it
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, c := range conns {
@@ -53,8 +53,8 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleStream measures the heap that idle streams hold, clients
-// included: both ends are in this process.
+// BenchmarkIdleStream measures the heap of idle streams, clients included: both ends are in
+// this process.
 func BenchmarkIdleStream(b *testing.B) {
 	heap := func() uint64 {
 		debug.FreeOSMemory()

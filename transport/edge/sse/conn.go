@@ -7,21 +7,20 @@ import (
 	"agentsvc/schemas/event"
 )
 
-// socket is the writing end of a stream. Its methods are called with the
-// stream's lock held.
+// socket is the writing side of a stream. Its methods are called with the stream's lock held.
 type socket interface {
-	// send writes what fits without blocking; errFull when nothing more does.
+	// send writes as much as fits without blocking; errFull when the socket takes no more.
 	send(b []byte) (int, error)
-	// want asks for a call of flush once the socket takes more, or ends asking.
+	// want requests a call of flush once the socket takes more, or cancels the request.
 	want(on bool)
-	// close frees the socket. What the kernel has taken is still delivered.
+	// close frees the socket. Bytes that the kernel has accepted are still delivered.
 	close()
 }
 
 var errFull = errors.New("the socket is full")
 
-// Conn is one open stream. Its methods never block, except Backfill, and may be
-// called by any goroutine.
+// Conn is one open stream. Its methods never block, except Backfill, and are safe for
+// concurrent use.
 type Conn struct {
 	s     *Streams
 	owner Owner
@@ -43,8 +42,8 @@ type Conn struct {
 // Owner says on whose behalf the stream is open.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// Send sends f, or keeps it while the socket is full. It says false when the
-// stream has ended or ends by this frame.
+// Send sends f, or keeps it while the socket is full. It returns false when the stream has
+// ended, or ends because of this frame.
 func (c *Conn) Send(f *event.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +101,8 @@ func (c *Conn) SendAll(frames []*event.Frame) bool {
 		if n == len(b) {
 			c.s.sent(took, n)
 		} else {
-			// The chunk goes back to the pool: what is left of it is the tail of
-			// one frame and the whole frames behind that one.
+			// The chunk returns to the pool: the rest is the tail of one frame and the whole
+			// frames after it.
 			rest := len(b) - n
 			first := i
 			for size := 0; size < rest; {
@@ -125,9 +124,9 @@ func (c *Conn) SendAll(frames []*event.Frame) bool {
 	return true
 }
 
-// Backfill is SendAll for a client that catches up: it waits until the client
-// has taken the frames, instead of cutting it for being behind. Only Attach may
-// call it. A client that takes nothing is cut after Config.Stall.
+// Backfill is SendAll for a client that is catching up: it waits until the client has taken
+// the frames instead of cutting a slow client. Only Attach may call it. A client that takes
+// nothing is cut after Config.Stall.
 func (c *Conn) Backfill(frames []*event.Frame) bool {
 	for len(frames) > 0 {
 		size, n := 0, 0
@@ -158,8 +157,8 @@ func (c *Conn) Backfill(frames []*event.Frame) bool {
 	return true
 }
 
-// Close ends the stream once the client has taken what is pending: it is for
-// after the terminal frame. A client that does not take it is cut.
+// Close ends the stream once the client has taken what is pending. Use it after the terminal
+// frame. A client that does not take the rest is cut.
 func (c *Conn) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +184,8 @@ func (c *Conn) end(why Reason) bool {
 	return true
 }
 
-// keep adds f to the outbox. The first frame behind a full socket is always
-// kept, so that a frame larger than the bound can be delivered at all.
+// keep adds f to the outbox. The first frame after the socket filled is always kept, so that
+// a frame larger than the bound can be delivered.
 func (c *Conn) keep(f *event.Frame) bool {
 	if !c.out.add(f, c.s.cfg.MaxPending) {
 		c.kill(Overflow)
@@ -196,7 +195,7 @@ func (c *Conn) keep(f *event.Frame) bool {
 	return true
 }
 
-// block begins to keep frames: rest is what the full socket did not take.
+// block starts keeping frames; rest holds the bytes that the full socket did not take.
 func (c *Conn) block(rest []byte) {
 	c.out = outboxes.Get().(*outbox)
 	c.out.tail, c.out.size = rest, len(rest)
@@ -205,7 +204,7 @@ func (c *Conn) block(rest []byte) {
 	c.sock.want(true)
 }
 
-// flush sends what is kept until the socket is full again; mu is held.
+// flush sends kept bytes until the socket is full again; mu is held.
 func (c *Conn) flush() {
 	for {
 		b := c.out.next()
@@ -228,7 +227,7 @@ func (c *Conn) flush() {
 	}
 }
 
-// unblock ends the keeping: the client has taken everything.
+// unblock stops keeping frames: the client has taken everything.
 func (c *Conn) unblock() {
 	c.release()
 	c.sock.want(false)
@@ -258,7 +257,7 @@ func (c *Conn) kill(why Reason) {
 	c.s.died(c, why)
 }
 
-// beat sends the heartbeat, unless frames wait already.
+// beat sends a heartbeat, unless frames are already waiting.
 func (c *Conn) beat() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,8 +275,7 @@ func (c *Conn) beat() {
 	}
 }
 
-// age counts a sweep without progress and cuts the stream when it was one too
-// many.
+// age counts a sweep without progress and cuts the stream at the limit.
 func (c *Conn) age() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +287,7 @@ func (c *Conn) age() {
 	}
 }
 
-// settle says that Attach has returned.
+// settle records that Attach has returned.
 func (c *Conn) settle() {
 	c.mu.Lock()
 	c.attached = true
@@ -300,7 +298,7 @@ func (c *Conn) settle() {
 	}
 }
 
-// mourn tells the subscriber that the stream has ended, or leaves it to settle.
+// mourn notifies the subscriber that the stream has ended, or leaves that to settle.
 func (c *Conn) mourn() {
 	c.mu.Lock()
 	if !c.attached {

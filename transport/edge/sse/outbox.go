@@ -14,20 +14,20 @@ var (
 	chunks   = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 )
 
-// outbox holds what a full socket did not take: the rest of what was being
-// written and the frames behind it. Frames are shared, not copied.
+// outbox holds what a full socket did not take: the rest of the current write and the frames
+// after it. Frames are shared, not copied.
 type outbox struct {
 	tail   []byte
 	chunk  *[chunkSize]byte // pooled; tail points into it
-	lent   bool             // a write without the stream's lock reads the chunk
+	lent   bool             // a write outside the stream's lock is reading the chunk
 	frames []*event.Frame
 	size   int // bytes of tail and frames
 	fresh  int // bytes of frames added since the last merge
 }
 
-// add keeps f. It says false when that passes limit, also after live text was
-// merged. Merging waits for a sixteenth of the limit of fresh bytes, so that
-// its cost stays proportional to what is added.
+// add keeps f. It returns false if the size exceeds limit even after merging live text.
+// Merging waits until the fresh bytes reach a sixteenth of the limit, so that its cost stays
+// proportional to what is added.
 func (o *outbox) add(f *event.Frame, limit int) bool {
 	first := len(o.frames) == 0
 	o.frames = append(o.frames, f)
@@ -52,8 +52,8 @@ func (o *outbox) merge() {
 	o.size += after - before
 }
 
-// next is what to write now, empty when nothing is left. It stays the same
-// until took has covered it.
+// next returns the bytes to write now, empty when nothing is left. They stay the same until
+// took has covered them.
 func (o *outbox) next() []byte {
 	if len(o.tail) > 0 || len(o.frames) == 0 {
 		return o.tail
@@ -76,7 +76,7 @@ func (o *outbox) next() []byte {
 	return o.tail
 }
 
-// took says that n bytes of next were written.
+// took records that n bytes of next were written.
 func (o *outbox) took(n int) {
 	o.tail = o.tail[n:]
 	o.size -= n
@@ -94,8 +94,7 @@ func (o *outbox) reset() {
 	*o = outbox{frames: frames}
 }
 
-// fill puts as many whole frames into b as fit, one at least, which may then
-// lie elsewhere.
+// fill puts as many whole frames into b as fit, at least one, which may then lie elsewhere.
 func fill(b []byte, frames []*event.Frame) ([]byte, int) {
 	if len(frames[0].Bytes()) > cap(b) {
 		return frames[0].Bytes(), 1
@@ -108,8 +107,8 @@ func fill(b []byte, frames []*event.Frame) ([]byte, int) {
 	return b, n
 }
 
-// merge joins each row of neighbouring live text into one frame, as
-// event.Frame.Merged would two by two, but copies every text once.
+// merge joins each run of neighbouring live text into one frame, with the same result as
+// merging pairs by event.Frame.Merged, but copies every text once.
 func merge(frames []*event.Frame) []*event.Frame {
 	kept := frames[:0]
 	for i := 0; i < len(frames); {
@@ -137,8 +136,8 @@ func merge(frames []*event.Frame) []*event.Frame {
 	return kept
 }
 
-// follows says whether two frames may be one: live text of one kind of one
-// step, the second directly behind the first.
+// follows reports whether two frames may be merged: live text of the same kind and step, the
+// second directly after the first.
 func follows(f, next *event.Frame) bool {
 	return f.Type == next.Type && (f.Type == event.LLMDelta || f.Type == event.LLMThinking) &&
 		f.Text != "" && next.Text != "" && f.Idx == next.Idx && f.Pos.Seq == next.Pos.Seq &&

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollers watch the taken-over descriptors, one epoll set for each core.
+// pollers watch the descriptors taken over, with one epoll set for each core.
 type pollers struct {
 	all  []*poller
 	next atomic.Uint32
@@ -25,8 +25,8 @@ type poller struct {
 	gen  int32
 }
 
-// descriptor is the socket of one stream. Its generation tells a late event of
-// a closed descriptor from one of the next stream with the same number.
+// descriptor is the socket of one stream. Its generation distinguishes a late event of a
+// closed descriptor from an event of the next stream with the same number.
 type descriptor struct {
 	p     *poller
 	conn  *Conn
@@ -70,8 +70,8 @@ func (ps *pollers) stop() {
 	}
 }
 
-// take duplicates the descriptor of c for conn and closes c, so that the HTTP
-// server is rid of the connection. It says false where c has none.
+// take duplicates the descriptor of c for conn and closes c, which releases the connection
+// from the HTTP server. It returns false if c has no descriptor.
 func (ps *pollers) take(conn *Conn, c net.Conn) (bool, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
@@ -86,8 +86,8 @@ func (ps *pollers) take(conn *Conn, c net.Conn) (bool, error) {
 		if fd, err = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			return
 		}
-		// Bound what the kernel holds for a reader that does not read, and give
-		// up on a peer that vanished without a word.
+		// Bound the bytes that the kernel holds for a stalled reader, and detect a peer that
+		// vanished silently.
 		cfg := conn.s.cfg
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, cfg.Unsent)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(cfg.Stall.Milliseconds()))
@@ -151,8 +151,8 @@ func (d *descriptor) want(on bool) {
 	if on {
 		events = onOutput
 	}
-	// It can only fail for a descriptor that is not in the set; a stream that
-	// then never hears of room is cut as stalled.
+	// This fails only for a descriptor that is not in the set; a stream that gets no event is
+	// then cut as stalled.
 	_ = d.ctl(unix.EPOLL_CTL_MOD, events)
 }
 
@@ -160,12 +160,12 @@ func (d *descriptor) close() {
 	d.p.mu.Lock()
 	delete(d.p.byFD, d.fd)
 	d.p.mu.Unlock()
-	d.discard() // unread bytes would turn the close into a reset that eats the last frame
+	d.discard() // unread bytes would turn the close into a reset that destroys the last frame
 	_ = unix.Close(int(d.fd))
 }
 
-// discard reads what the client said. It says whether the client hung up and
-// whether it talked too much.
+// discard reads and drops the client's bytes. It reports whether the client hung up and
+// whether it sent too much.
 func (d *descriptor) discard() (gone, flooded bool) {
 	var junk [2048]byte
 	for d.said <= maxTalk {
@@ -195,7 +195,7 @@ func (p *poller) loop() {
 			continue
 		}
 		if err != nil {
-			panic(fmt.Sprintf("wait for epoll: %v", err)) // the set is ours: only a bug can close it
+			panic(fmt.Sprintf("wait for epoll: %v", err)) // only this package closes the set: this is a bug
 		}
 		for _, e := range events[:n] {
 			if e.Fd == int32(p.quit) {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// pump is the socket of a stream whose descriptor cannot be taken over: one
-// goroutine writes, one notices the hang-up.
+// pump is the socket of a stream whose descriptor cannot be taken over: one goroutine writes,
+// another detects the hang-up.
 type pump struct {
 	conn net.Conn
-	wake chan struct{} // at most one call waits
+	wake chan struct{} // holds at most one pending call
 	over chan struct{}
 }
 
@@ -26,14 +26,13 @@ func (p *pump) want(on bool) {
 
 func (p *pump) close() {
 	close(p.over)
-	// Closing a TLS connection may wait, so listen does it, not who holds the
-	// stream's lock: a deadline in the past wakes both goroutines.
+	// Closing a TLS connection may block, so listen closes it, not the holder of the stream's
+	// lock. A deadline in the past wakes both goroutines.
 	_ = p.conn.SetDeadline(time.Unix(1, 0))
 }
 
-// write sends what the stream keeps. The lock is not held while it waits; until
-// it is back nobody else touches the outbox's tail, nor gets its chunk when the
-// stream is cut meanwhile.
+// write sends what the stream keeps. It does not hold the lock while it waits; meanwhile no
+// other goroutine touches the outbox's tail, nor gets its chunk if the stream is cut.
 func (p *pump) write(c *Conn) {
 	for {
 		select {
@@ -68,7 +67,7 @@ func (p *pump) write(c *Conn) {
 	}
 }
 
-// listen discards what the client says and ends the stream when it hangs up.
+// listen discards the client's bytes and ends the stream when the client hangs up.
 func (p *pump) listen(c *Conn) {
 	defer p.conn.Close()
 	var junk [512]byte
@@ -85,5 +84,5 @@ func (p *pump) listen(c *Conn) {
 	}
 }
 
-// maxTalk is how much a client may say on a stream that is read only.
+// maxTalk limits the bytes that a client may send on a read-only stream.
 const maxTalk = 64 << 10

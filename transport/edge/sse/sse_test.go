@@ -58,8 +58,8 @@ func (r *reader) waitGone() {
 	}
 }
 
-// patience is how long a test waits for what must happen: far longer than it
-// takes on a machine that is busy with other things.
+// patience is how long a test waits for an expected event: far longer than it takes even on a
+// busy machine.
 const patience = time.Minute
 
 // both runs a test on taken-over descriptors and on goroutines.
@@ -81,8 +81,8 @@ func both(t *testing.T, cfg Config, test func(t *testing.T, s *Streams)) {
 	}
 }
 
-// pair is a loopback connection whose buffers are bounded, so that a client that
-// does not read is soon full.
+// pair returns a loopback connection with bounded buffers, so that a client that does not
+// read is soon full.
 func pair(t testing.TB) (server, client *net.TCPConn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -139,7 +139,7 @@ func fact(t testing.TB, seq int64, size int) *event.Frame {
 	return f
 }
 
-// frames parses what a client got.
+// parse splits a client's bytes into frame ids and text.
 func parse(t testing.TB, b string) (ids []string, text string) {
 	t.Helper()
 	for _, f := range strings.Split(strings.TrimSuffix(b, "\n\n"), "\n\n") {
@@ -166,7 +166,7 @@ func parse(t testing.TB, b string) (ids []string, text string) {
 	return ids, text
 }
 
-// pending is how much waits for c's socket.
+// pending returns the number of bytes that wait for c's socket.
 func pending(c *Conn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +176,8 @@ func pending(c *Conn) int {
 	return c.out.size
 }
 
-// fillUp sends live text until the socket seems to take no more or the stream
-// is cut, and says the offset reached.
+// fillUp sends live text until the socket appears full or the stream is cut, and returns the
+// offset reached.
 func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 	t.Helper()
 	text := strings.Repeat("y", 1000)
@@ -201,7 +201,7 @@ func fillUp(t testing.TB, c *Conn) (offset int64, frames int) {
 	return 0, 0
 }
 
-// fillOn sends live text for as long as the stream lives, never past its bound.
+// fillOn sends live text as long as the stream lives, never past its bound.
 func fillOn(t testing.TB, c *Conn) {
 	t.Helper()
 	text := strings.Repeat("y", 1000)
@@ -251,7 +251,7 @@ func TestFramesArriveInOrder(t *testing.T) {
 	})
 }
 
-// SendAll into a socket that fills somewhere inside of a frame.
+// SendAll into a socket that fills in the middle of a frame.
 func TestSendAllIntoAFullSocket(t *testing.T) {
 	both(t, Config{MaxPending: 16 << 20}, func(t *testing.T, s *Streams) {
 		r := newReader(t)
@@ -278,8 +278,7 @@ func TestSendAllIntoAFullSocket(t *testing.T) {
 	})
 }
 
-// Text of a slow reader is merged: nothing lost, nothing twice, far fewer
-// frames.
+// Text of a slow reader is merged: nothing is lost or repeated, and far fewer frames arrive.
 func TestLiveTextIsMerged(t *testing.T) {
 	both(t, Config{}, func(t *testing.T, s *Streams) {
 		r := newReader(t)
@@ -288,7 +287,7 @@ func TestLiveTextIsMerged(t *testing.T) {
 		offset, sent := fillUp(t, c)
 		var want strings.Builder
 		want.WriteString(strings.Repeat("y", int(offset)))
-		const n = 20_000 // unmerged these are 2 MB, merged 80 kB
+		const n = 20_000 // 2 MB unmerged, 80 kB merged
 		for i := range n {
 			word := fmt.Sprintf("w%03d", i%1000)
 			want.WriteString(word)
@@ -346,7 +345,7 @@ func TestMergeIsMerged(t *testing.T) {
 	}
 }
 
-// security.md, Invariant 12: a reader that never reads harms no one.
+// security.md, Invariant 12: a reader that never reads does not affect others.
 func TestSlowReaderIsCut(t *testing.T) {
 	t.Run("past the bound", func(t *testing.T) {
 		both(t, Config{MaxPending: 64 << 10}, func(t *testing.T, s *Streams) {
@@ -423,7 +422,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 	})
 }
 
-// A frame above the bound is delivered to a reader that reads.
+// A frame larger than the bound is delivered to a client that reads.
 func TestLargeFrame(t *testing.T) {
 	both(t, Config{MaxPending: 16 << 10}, func(t *testing.T, s *Streams) {
 		r := newReader(t)
@@ -456,15 +455,14 @@ func TestHeartbeat(t *testing.T) {
 				t.Fatalf("%v %q", err, b)
 			}
 		}
-		// Late beats are made up for, so only the start of the wheel tells how
-		// many were due.
+		// Late beats are caught up, so only the start of the wheel tells how many were due.
 		if took := time.Since(start); took < 3*every {
 			t.Fatalf("four heartbeats within %v", took)
 		}
 	})
 }
 
-// narrow is a socket that takes so many bytes and no more until there is room again.
+// narrow is a socket that takes a set number of bytes and no more until it has room again.
 type narrow struct {
 	room int
 	got  []byte
@@ -482,8 +480,8 @@ func (n *narrow) send(b []byte) (int, error) {
 func (*narrow) want(bool) {}
 func (*narrow) close()    {}
 
-// A heartbeat that meets a full socket is left out: frames wait there already, and none
-// of them is lost or cut in two.
+// A heartbeat is skipped when the socket is full: frames are already waiting, and none of
+// them is lost or cut in two.
 func TestAHeartbeatMeetsAFullSocket(t *testing.T) {
 	s, err := New(Config{Heartbeat: time.Hour})
 	if err != nil {
@@ -546,7 +544,7 @@ func TestHangups(t *testing.T) {
 	}
 }
 
-// Gone comes after Attach, also when the client left long before.
+// Gone is called after Attach, even if the client left long before.
 func TestGoneWaitsForAttach(t *testing.T) {
 	both(t, Config{}, func(t *testing.T, s *Streams) {
 		r := newReader(t)
@@ -597,8 +595,8 @@ func TestCloseWhereAndDrain(t *testing.T) {
 	})
 }
 
-// Each owner is asked about once, whatever the number of his streams, and the
-// streams of those who are gone are cut.
+// Recheck asks about each owner once, whatever the number of its streams, and cuts the
+// streams of owners that are no longer allowed.
 func TestRecheck(t *testing.T) {
 	both(t, Config{}, func(t *testing.T, s *Streams) {
 		none := func([]Owner) ([]bool, error) { t.Error("asked about nobody"); return nil, nil }
@@ -616,7 +614,7 @@ func TestRecheck(t *testing.T) {
 			if i < 2 {
 				o = gone
 			}
-			o.Until = o.Until.Add(time.Duration(i) * time.Second) // of one owner, and not the same
+			o.Until = o.Until.Add(time.Duration(i) * time.Second) // of one owner, but with different Until
 			readers[i] = newReader(t)
 			c, client, _ := open(t, s, o, readers[i])
 			defer client.Close()
@@ -649,12 +647,12 @@ func TestRecheck(t *testing.T) {
 	})
 }
 
-// A stream whose caller was authenticated before a Recheck and that opens behind
-// it is not in its list: it is cut. One whose caller came later is not.
+// A stream whose caller was authenticated before a Recheck and that opens after it is not in
+// its list: it is cut. A stream whose caller authenticated later is not.
 func TestAStreamThatOpensDuringARecheckIsCut(t *testing.T) {
 	both(t, Config{}, func(t *testing.T, s *Streams) {
 		o := Owner{Key: id.KeyID{UUID: id.NewAnywhere()}, Since: s.Mark()}
-		if _, err := s.Recheck(nil); err != nil { // nobody is there to be asked about
+		if _, err := s.Recheck(nil); err != nil { // there is no owner to ask about
 			t.Fatal(err)
 		}
 		early, late := newReader(t), newReader(t)
@@ -670,7 +668,7 @@ func TestAStreamThatOpensDuringARecheckIsCut(t *testing.T) {
 	})
 }
 
-// A session's streams end with it, although nobody cuts them.
+// A session's streams end when the session ends, without a call that cuts them.
 func TestAStreamEndsWithItsOwner(t *testing.T) {
 	both(t, Config{Heartbeat: 64 * time.Millisecond}, func(t *testing.T, s *Streams) {
 		over, lives, ever := newReader(t), newReader(t), newReader(t)
@@ -705,8 +703,8 @@ func TestDrainSpreads(t *testing.T) {
 	})
 }
 
-// Many publishers, closers and leavers at once: nothing is told twice, no
-// descriptor is closed for somebody else.
+// Many publishers, closers and leaving clients at once: no notification is repeated, and no
+// descriptor is closed that belongs to another stream.
 func TestStorm(t *testing.T) {
 	both(t, Config{Heartbeat: 64 * time.Millisecond, Stall: time.Second}, func(t *testing.T, s *Streams) {
 		var wg sync.WaitGroup
@@ -772,8 +770,8 @@ func TestNoDescriptor(t *testing.T) {
 	r.waitGone()
 }
 
-// slowConn is a connection whose Write takes its bytes only after the stream
-// was cut, as one may whose copy to the kernel or whose encryption is under way.
+// slowConn is a connection whose Write completes only after the stream was cut, like one
+// whose copy to the kernel or encryption is in progress.
 type slowConn struct {
 	net.Conn
 	writing chan struct{} // the first write of a chunk has begun
@@ -791,8 +789,8 @@ func (c *slowConn) Write(b []byte) (int, error) {
 	return 0, net.ErrClosed
 }
 
-// A write that is under way when its stream is cut sends that stream's bytes,
-// never those of the stream that is opened or filled next.
+// A write in progress when its stream is cut sends that stream's bytes, never those of the
+// next stream.
 func TestACutStreamsWriteKeepsItsBytes(t *testing.T) {
 	s, err := New(Config{Heartbeat: time.Hour, Goroutines: true})
 	if err != nil {
@@ -819,7 +817,7 @@ func TestACutStreamsWriteKeepsItsBytes(t *testing.T) {
 	<-slow.writing
 	c.Cut()
 	r.waitGone()
-	for range 100 { // the pool hands out at random under the race detector
+	for range 100 { // under the race detector the pool returns items at random
 		b := chunks.Get().(*[chunkSize]byte)
 		for i := range b {
 			b[i] = '!'

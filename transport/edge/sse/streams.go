@@ -15,54 +15,54 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Subscriber is who feeds a stream.
+// Subscriber feeds a stream.
 type Subscriber interface {
-	// Attach is called once, after the response head is sent, on a goroutine of
-	// its own: it may block, and should return when a Send says false.
+	// Attach is called once, after the response head is sent, on a goroutine of its own. It
+	// may block, and should return when a Send returns false.
 	Attach(c *Conn)
-	// Gone is called exactly once for every subscriber given to Open, after
-	// Attach has returned, when the stream has ended for whatever reason: also
-	// when it never began. It must not block.
+	// Gone is called exactly once for every subscriber given to Open, after Attach has
+	// returned and the stream has ended for whatever reason, also if the stream never began.
+	// It must not block.
 	Gone()
 }
 
-// Owner says on whose behalf a stream is open.
+// Owner is the caller on whose behalf a stream is open.
 type Owner struct {
 	Tenant   id.TenantID
 	Key      id.KeyID
 	User     id.UserID
 	Session  id.SessionID
-	EmbedKey id.EmbedKeyID // of a visitor's stream
-	EndUser  id.EndUserID  // who the visitor is, if that is known
-	KeyEpoch int64         // the embed key's generation when the visitor's session was minted
-	Origin   string        // of the visitor's page
-	Until    time.Time     // the stream is cut at the first heartbeat behind it; zero: never
-	// Since is the Mark from before the caller was authenticated: a CloseWhere or
-	// Recheck behind it is also about this stream.
+	EmbedKey id.EmbedKeyID // for a visitor's stream
+	EndUser  id.EndUserID  // the visitor's end user, if known
+	KeyEpoch int64         // generation of the embed key when the visitor's session was minted
+	Origin   string        // origin of the visitor's page
+	Until    time.Time     // the stream is cut at the first heartbeat after it; zero means never
+	// Since is the Mark from before authentication: any later CloseWhere or Recheck applies
+	// to this stream too.
 	Since uint64
 }
 
-// Reason says why a stream ended.
+// Reason is why a stream ended.
 type Reason uint8
 
-// Reasons. Closed is the only one that is no cut.
+// Reasons. All but Closed are cuts.
 const (
 	Closed   Reason = iota // the subscriber closed it
 	Hangup                 // the client went away
 	Overflow               // more than Config.MaxPending bytes waited for the client
 	Stalled                // the client took nothing for Config.Stall
-	Revoked                // cut by CloseWhere, Recheck or Cut, or behind Owner.Until
+	Revoked                // cut by CloseWhere, Recheck or Cut, or past Owner.Until
 	Drained                // cut by Drain
-	Flooded                // the client talked on a stream that is read only
+	Flooded                // the client sent too much on a read-only stream
 	reasons
 )
 
-// String is the label of metrics.
+// String returns the metric label.
 func (r Reason) String() string {
 	return [reasons]string{"closed", "hangup", "overflow", "stalled", "revoked", "drained", "flooded"}[r]
 }
 
-// Reasons lists every reason.
+// Reasons returns every reason.
 func Reasons() []Reason {
 	rs := make([]Reason, reasons)
 	for i := range rs {
@@ -76,7 +76,7 @@ type Config struct {
 	Heartbeat   time.Duration // 15 s
 	Stall       time.Duration // 30 s: a reader without progress is cut
 	MaxPending  int           // 256 KiB waiting for one reader
-	Unsent      int           // 64 KiB: what the kernel may hold unsent for one reader
+	Unsent      int           // 64 KiB: the bytes that the kernel may hold unsent for one reader
 	HeadTimeout time.Duration // 10 s to send the response head
 	Goroutines  bool          // never take over a descriptor
 }
@@ -101,10 +101,10 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	wheelSlots = 64 // heartbeats are spread over so many ticks
-	stallTicks = 8  // a stalled reader is looked at so often before it is cut
-	// maxCuts is how many calls of CloseWhere a stream may miss while it opens; one
-	// that missed more is cut.
+	wheelSlots = 64 // heartbeats are spread over this many ticks
+	stallTicks = 8  // a stalled reader is checked this many times before it is cut
+	// maxCuts limits how many calls of CloseWhere a stream may miss while it opens; past that
+	// the stream is cut.
 	maxCuts = 1024
 )
 
@@ -121,8 +121,8 @@ type Streams struct {
 	slots   [][]*Conn
 	next    int
 	drained bool
-	cuts    []func(Owner) bool // of the latest calls of CloseWhere and Recheck, the oldest first
-	made    uint64             // how many calls there were
+	cuts    []func(Owner) bool // the latest calls of CloseWhere and Recheck, the oldest first
+	made    uint64             // number of all such calls
 
 	stallMu sync.Mutex // guards stalled
 	stalled map[*Conn]struct{}
@@ -137,10 +137,10 @@ type Streams struct {
 	wg      sync.WaitGroup
 }
 
-// ErrDraining is answered by Open once Drain was called.
+// ErrDraining is returned by Open after Drain was called.
 var ErrDraining = errors.New("the streams are being drained")
 
-// New starts an empty set. Stop ends it.
+// New returns an empty set. Stop ends it.
 func New(cfg Config) (*Streams, error) {
 	s := &Streams{
 		cfg:     cfg.withDefaults(),
@@ -160,8 +160,8 @@ func New(cfg Config) (*Streams, error) {
 	return s, nil
 }
 
-// Open takes over c, sends head and lets sub feed the stream. It returns when
-// Attach does. On an error c is closed and sub is told.
+// Open takes over c, sends head and lets sub feed the stream. It returns when Attach does. On
+// an error c is closed and sub is notified.
 func (s *Streams) Open(c net.Conn, head []byte, owner Owner, sub Subscriber) error {
 	if err := s.begin(c, head); err != nil {
 		_ = c.Close()
@@ -208,8 +208,8 @@ func (s *Streams) begin(c net.Conn, head []byte) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// take gives conn its socket: a descriptor of its own where that can be had,
-// else a pair of goroutines around c.
+// take gives conn its socket: a descriptor of its own if possible, otherwise a pair of
+// goroutines around c.
 func (s *Streams) take(conn *Conn, c net.Conn) error {
 	if !s.cfg.Goroutines {
 		taken, err := s.pollers.take(conn, c)
@@ -225,7 +225,7 @@ func (s *Streams) take(conn *Conn, c net.Conn) error {
 	return nil
 }
 
-// Count is the number of open streams.
+// Count returns the number of open streams.
 func (s *Streams) Count() int { return int(s.open.Load()) }
 
 // Stats are counts since the start.
@@ -235,7 +235,7 @@ type Stats struct {
 	Ends                [reasons]int64
 }
 
-// Stats reads the counts.
+// Stats returns the counts.
 func (s *Streams) Stats() Stats {
 	st := Stats{Open: s.open.Load(), Frames: s.frames.Load(), Bytes: s.bytes.Load(), Full: s.full.Load()}
 	for i := range st.Ends {
@@ -244,15 +244,15 @@ func (s *Streams) Stats() Stats {
 	return st
 }
 
-// Mark is a moment in the order of the calls of CloseWhere and Recheck.
+// Mark returns the current position in the sequence of CloseWhere and Recheck calls.
 func (s *Streams) Mark() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// revoked reports whether a CloseWhere or Recheck since the owner's Mark is about it. s.mu is
-// held.
+// revoked reports whether a CloseWhere or Recheck after the owner's Mark applies to it. s.mu
+// is held.
 func (s *Streams) revoked(o Owner) bool {
 	missed := s.made - o.Since
 	if missed > uint64(len(s.cuts)) {
@@ -261,7 +261,7 @@ func (s *Streams) revoked(o Owner) bool {
 	return slices.ContainsFunc(s.cuts[uint64(len(s.cuts))-missed:], func(match func(Owner) bool) bool { return match(o) })
 }
 
-// keepCut keeps what is cut for streams that are being opened. s.mu is held.
+// keepCut records match for streams that are being opened. s.mu is held.
 func (s *Streams) keepCut(match func(Owner) bool) {
 	if len(s.cuts) == maxCuts {
 		s.cuts = slices.Delete(s.cuts, 0, maxCuts/2)
@@ -270,10 +270,9 @@ func (s *Streams) keepCut(match func(Owner) bool) {
 	s.made++
 }
 
-// CloseWhere cuts at once, without a terminal frame, the streams whose owner
-// matches, and says how many there were. A stream that is being opened for an
-// owner who was authenticated before is cut as soon as it is open. match is kept
-// for that and must stay callable.
+// CloseWhere cuts the streams whose owner matches, at once and without a terminal frame, and
+// returns their number. A stream that is being opened for an owner authenticated earlier is
+// cut as soon as it is open. match is kept for that and must stay callable.
 func (s *Streams) CloseWhere(match func(Owner) bool) int {
 	s.mu.Lock()
 	s.keepCut(match)
@@ -287,11 +286,11 @@ func (s *Streams) CloseWhere(match func(Owner) bool) int {
 	return n
 }
 
-// Recheck gives live the distinct owners of all open streams, without what differs
-// between an owner's streams (Until and Since), and cuts those of whom it says
-// no; it says how many streams that were. A stream that is being opened for an
-// owner who was authenticated before is cut as soon as it is open, because nobody
-// has asked about him: whoever authenticates reads anew by then.
+// Recheck passes the distinct owners of all open streams to live, without the fields that
+// differ between an owner's streams (Until and Since). It cuts the streams whose owner is no
+// longer allowed and returns their number. A stream that is being opened for an owner
+// authenticated earlier is cut as soon as it is open, because live was not asked about it:
+// its client authenticates again.
 func (s *Streams) Recheck(live func(owners []Owner) ([]bool, error)) (cut int, err error) {
 	s.mu.Lock()
 	s.keepCut(func(Owner) bool { return true })
@@ -333,7 +332,7 @@ func (s *Streams) all() []*Conn {
 	return s.allOpen()
 }
 
-// allOpen are the open streams. s.mu is held.
+// allOpen returns the open streams. s.mu is held.
 func (s *Streams) allOpen() []*Conn {
 	all := make([]*Conn, 0, s.open.Load())
 	for _, slot := range s.slots {
@@ -342,9 +341,8 @@ func (s *Streams) allOpen() []*Conn {
 	return all
 }
 
-// Drain refuses new streams and cuts the open ones in random order, spread over
-// window, so that their clients do not come back all at once. When ctx ends the
-// rest is cut at once.
+// Drain refuses new streams and cuts the open ones in random order, spread over window, so
+// that their clients do not all return at once. When ctx ends the rest is cut at once.
 func (s *Streams) Drain(ctx context.Context, window time.Duration) {
 	s.mu.Lock()
 	s.drained = true
@@ -367,8 +365,8 @@ func (s *Streams) Drain(ctx context.Context, window time.Duration) {
 	}
 }
 
-// Stop cuts what is still open and waits until every subscriber was told and
-// every goroutine has ended.
+// Stop cuts the streams still open and waits until every subscriber was notified and every
+// goroutine has ended.
 func (s *Streams) Stop() {
 	s.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -380,7 +378,7 @@ func (s *Streams) Stop() {
 	s.wg.Wait()
 }
 
-// beat sends the heartbeats, one slot of the wheel at each tick.
+// beat sends the heartbeats, one slot of the wheel per tick.
 func (s *Streams) beat() {
 	tick := time.NewTicker(max(s.cfg.Heartbeat/wheelSlots, time.Millisecond))
 	defer tick.Stop()
@@ -391,7 +389,7 @@ func (s *Streams) beat() {
 		case <-s.stop:
 			return
 		case now := <-tick.C:
-			// By the clock, so that a late tick makes no beat late for good.
+			// Count ticks by the clock, so that a late tick does not delay all later beats.
 			for want := int(now.Sub(start) * wheelSlots / s.cfg.Heartbeat); done < want; done++ {
 				s.mu.Lock()
 				due = append(due[:0], s.slots[done%wheelSlots]...)
@@ -409,7 +407,7 @@ func (s *Streams) beat() {
 	}
 }
 
-// sweep cuts the readers that take nothing.
+// sweep cuts readers that take nothing.
 func (s *Streams) sweep() {
 	tick := time.NewTicker(max(s.cfg.Stall/stallTicks, time.Millisecond))
 	defer tick.Stop()
@@ -433,8 +431,8 @@ func (s *Streams) sweep() {
 	}
 }
 
-// bury tells subscribers that their stream has ended. It is the only caller of
-// Gone for streams that were attached, and holds no lock while it calls.
+// bury notifies subscribers that their stream has ended. It is the only caller of Gone for
+// attached streams, and holds no lock while it calls.
 func (s *Streams) bury() {
 	for {
 		select {
@@ -477,7 +475,7 @@ func (s *Streams) died(c *Conn, why Reason) {
 	}
 }
 
-// watch adds c to the streams that sweep looks at.
+// watch adds c to the streams that sweep checks.
 func (s *Streams) watch(c *Conn) {
 	s.full.Add(1)
 	s.stallMu.Lock()
