@@ -13,17 +13,17 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// maxOrigin is how many bytes an origin has at most: a host has 253.
+// maxOrigin limits the length of an origin in bytes: a host has at most 253.
 const maxOrigin = 300
 
 // byKey authenticates calls that carry a publishable key.
 type byKey struct {
 	*Embed
-	scope string // of the address's bucket
+	scope string // scope of the address's bucket
 }
 
-// Authenticate implements edge.Authenticator: the address's bucket, the key, the
-// origin.
+// Authenticate implements edge.Authenticator. It checks the address's bucket, the key and the
+// origin, in this order.
 func (a byKey) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
 	if err := a.Limits.IP(ctx, a.scope, c.IP); err != nil {
 		return edge.Identity{}, err
@@ -40,14 +40,14 @@ func (a byKey) Authenticate(ctx context.Context, c edge.Credentials) (edge.Ident
 		Embed: edge.Embedded{Key: key.ID, Generation: key.Generation, Origin: origin}}, nil
 }
 
-// plausible reports whether a browser may have sent an origin. A key for everywhere
-// allows others, which are not to be repeated in answers, tokens and the audit log.
+// plausible reports whether a browser may have sent this origin. A key for all origins would
+// accept any text, which must not be repeated in answers, tokens and the audit log.
 func plausible(origin string) bool {
 	return len(origin) <= maxOrigin && !strings.ContainsFunc(origin, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
-// presented is the key that a call carries. One that was never issued and one that
-// was rotated away are not told apart.
+// presented looks up the key of a call. A value that was never issued and one that was
+// rotated away get the same error.
 func (e *Embed) presented(ctx context.Context, value string) (*store.EmbedAccess, error) {
 	invalid := problem.New(problem.CodeEmbedKeyInvalid, "There is no such publishable key, or it was rotated. It goes into the header X-Svc-Embed-Key.")
 	k, hash, err := apikey.ParsePublishable(value)
@@ -64,8 +64,8 @@ func (e *Embed) presented(ctx context.Context, value string) (*store.EmbedAccess
 	return key, disabled(key)
 }
 
-// disabled is the answer to a call with a key that is paused or revoked, or with a
-// token of one.
+// disabled returns the error for a call with a paused or revoked key, or with a session token
+// of one.
 func disabled(key *store.EmbedAccess) error {
 	switch {
 	case key.Revoked:
@@ -83,7 +83,7 @@ func unauthorized() error {
 // bySession authenticates calls that carry a session token.
 type bySession struct{ *Embed }
 
-// Authenticate implements edge.Authenticator: the token, then the origin.
+// Authenticate implements edge.Authenticator. It checks the token, then the origin.
 func (a bySession) Authenticate(ctx context.Context, c edge.Credentials) (edge.Identity, error) {
 	claims, err := a.Signer.Open(c.Bearer, a.Now())
 	if err != nil {
@@ -110,8 +110,9 @@ func (a bySession) Authenticate(ctx context.Context, c edge.Credentials) (edge.I
 	return edge.Identity{Tenant: key.Tenant, Principal: principal(who), Embed: who, Until: claims.Expires}, nil
 }
 
-// live says why a session has ended before its token does: its key was paused, revoked
-// or rotated, its end user deleted, or the key serves nobody any more who is not known.
+// live returns an error if a session has ended before its token expired: its key was paused,
+// revoked or rotated, its end user was deleted, or the key no longer serves anonymous
+// visitors.
 func (e *Embed) live(ctx context.Context, key *store.EmbedAccess, who edge.Embedded) error {
 	if err := disabled(key); err != nil {
 		return err
@@ -129,8 +130,8 @@ func (e *Embed) live(ctx context.Context, key *store.EmbedAccess, who edge.Embed
 	return err
 }
 
-// listed is the origin as it stands in the list, where it does: what is kept of many
-// sessions is one text.
+// listed returns the origin as stored in the list, if it is there, so that many sessions
+// share one string.
 func listed(origins []string, origin string) string {
 	if i := slices.Index(origins, origin); i >= 0 {
 		return origins[i]
@@ -138,7 +139,7 @@ func listed(origins []string, origin string) string {
 	return origin
 }
 
-// principal is who created a visitor's threads (service.md, Thread).
+// principal returns the created_by of a visitor's threads (service.md, Thread).
 func principal(who edge.Embedded) string {
 	if !who.EndUser.IsZero() {
 		return "embed:eu:" + who.EndUser.String()
@@ -146,10 +147,9 @@ func principal(who edge.Embedded) string {
 	return "embed:vid:" + who.Visitor.String()
 }
 
-// page is the origin that a call comes from, in normal form. A browser leaves
-// Origin out of a GET of its own origin: then it is that of the Referer, else the
-// service's own. It is never taken from Host, which the caller chooses. "" is a client
-// that is no browser.
+// page returns the normalised origin that a call comes from. A browser omits Origin on a
+// same-origin GET: then the Referer's origin counts, or else the service's own. Host is never
+// used, because the caller chooses it. "" means a client that is not a browser.
 func (e *Embed) page(c edge.Credentials) string {
 	switch {
 	case c.Origin != "":
@@ -170,7 +170,8 @@ func named(origin string) string {
 	return origin
 }
 
-// deniedOrigin says what to do: an origin that no list can name is not to be added.
+// deniedOrigin returns the error for an origin that is not allowed. It suggests adding the
+// origin only if a list can hold it.
 func deniedOrigin(origin string) error {
 	originsDenied.Inc()
 	const everywhere = "Only a key whose allowed_origins is [\"*\"] serves "

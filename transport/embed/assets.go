@@ -29,7 +29,7 @@ func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.R
 		{Name: "ETag", Value: bundle.ETag},
 		{Name: "Cache-Control", Value: "public, max-age=300, stale-while-revalidate=86400"},
 		{Name: "Vary", Value: "Accept-Encoding"},
-		{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin it by its hash
+		{Name: "Access-Control-Allow-Origin", Value: "*"}, // a page may pin the script by its hash
 		{Name: "Cross-Origin-Resource-Policy", Value: "cross-origin"},
 	}}
 	if matches(in.Header("If-None-Match"), bundle.ETag) {
@@ -43,7 +43,7 @@ func (e *Embed) script(_ context.Context, _ *edge.Caller, in *edge.Raw) (*edge.R
 	return a, nil
 }
 
-// matches reports whether an If-None-Match names the tag.
+// matches reports whether an If-None-Match field contains the tag.
 func matches(field, tag string) bool {
 	for one := range strings.SplitSeq(field, ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {

@@ -30,7 +30,7 @@ type watchRun struct {
 	LastEventID string   `header:"Last-Event-ID" doc:"The last id seen: every later frame follows, exactly once."`
 }
 
-// visitor says which threads are the caller's: those that it began with the key's
+// visitor returns the filter for the caller's threads: those that it began with the key's
 // agent.
 func (e *Embed) visitor(ctx context.Context, c *edge.Caller) (*store.EmbedAccess, store.Visitor, error) {
 	key, err := e.again(ctx, c)
@@ -40,8 +40,8 @@ func (e *Embed) visitor(ctx context.Context, c *edge.Caller) (*store.EmbedAccess
 	return key, store.Visitor{Agent: key.Agent, CreatedBy: c.Principal}, nil
 }
 
-// attributed is what an embed run's input says of where it came from (service.md,
-// Thread, run, step).
+// attributed is the origin of an embed run as its input shows it (service.md, Thread, run,
+// step).
 type attributed struct {
 	EmbedKeyID id.EmbedKeyID `json:"embed_key_id"`
 	VisitorID  id.VisitorID  `json:"visitor_id"`
@@ -143,7 +143,7 @@ func (e *Embed) watch(ctx context.Context, c *edge.Caller, in *watchRun) (edge.S
 	return held{sub, release}, nil
 }
 
-// held gives a stream's place back when it has ended.
+// held releases a stream's place when the stream has ended.
 type held struct {
 	edge.Subscriber
 	release func()

@@ -20,39 +20,40 @@ import (
 const (
 	maxKeys = 1 << 12
 	keysFor = 30 * time.Second
-	// What nobody knows is remembered for a moment: one that is asked for again and
-	// again is not looked up each time.
+	// Unknown ids are cached briefly, so that repeated calls with one do not cost a look-up
+	// each.
 	maxAbsent = 1 << 14
 	absentFor = 2 * time.Second
 	maxPeople = 1 << 16
 	peopleFor = 30 * time.Second
 )
 
-// Rows finds embed keys, revoked and paused ones too; nil is none (store.EmbedKeys).
+// Rows looks up embed keys, including revoked and paused ones; nil means none
+// (store.EmbedKeys).
 type Rows interface {
 	Find(ctx context.Context, k id.EmbedKeyID) (*store.EmbedAccess, error)
-	// Open opens a key's identity secret, zero where it has none.
+	// Open opens a key's identity secret; zero if it has none.
 	Open(key *store.EmbedAccess) (vault.Secret, error)
 }
 
-// Scopes of the buckets of addresses (service.md, Limits: Embed per IP).
+// Bucket scopes of client addresses (service.md, Limits: Embed per IP).
 const (
 	ScopeConfig  = "config"
 	ScopeSession = "session"
 )
 
-// Limits are the buckets and places of the embed API, over all nodes (service.md,
-// Limits). Each error is a *problem.Error.
+// Limits are the cluster-wide buckets and slots of the embed API (service.md, Limits). Each
+// error is a *problem.Error.
 type Limits interface {
-	// IP takes a token of a client's address.
+	// IP takes a token of a client address.
 	IP(ctx context.Context, scope string, ip netip.Addr) error
-	// Mint takes one of the sessions that a key of that rate may have a minute.
+	// Mint takes a token for a new session of a key with that rate per minute.
 	Mint(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int) error
-	// Post takes one of a visitor's messages and one of its key's.
+	// Post takes a token for a message from the visitor and one from its key.
 	Post(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int, visitor id.VisitorID) error
-	// Read takes one of a visitor's reads.
+	// Read takes a token for a read from the visitor.
 	Read(ctx context.Context, t id.TenantID, visitor id.VisitorID) error
-	// Stream takes one of a visitor's places for open streams, until release.
+	// Stream takes one of a visitor's slots for open streams, until release.
 	Stream(ctx context.Context, t id.TenantID, key id.EmbedKeyID, visitor id.VisitorID) (release func(), err error)
 }
 
@@ -61,15 +62,15 @@ type Streams interface {
 	OpenRelay(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error)
 }
 
-// Host carries out what visitors order (platform.Platform).
+// Host executes the visitors' requests (platform.Platform).
 type Host interface {
 	// Say posts a message under the rules of embed threads.
 	Say(ctx context.Context, c *edge.Caller, s platform.Saying) (*platform.Said, error)
-	// Cancel ends a run.
+	// Cancel cancels a run.
 	Cancel(ctx context.Context, c *edge.Caller, run id.RunID) (*api.RunStatus, error)
 }
 
-// Config joins the embed API with the rest. Everything but Production, Bundle, Valid
+// Config holds the dependencies of the embed API. Everything but Production, Bundle, Valid
 // and Now is required.
 type Config struct {
 	Rows    Rows
@@ -77,26 +78,26 @@ type Config struct {
 	Limits  Limits
 	Streams Streams
 	Signer  *session.Signer
-	// TokenTTL is how long a session token lives.
+	// TokenTTL is the lifetime of a session token.
 	TokenTTL time.Duration
-	// PublicURL is where the service is: the origin of a page that says none.
+	// PublicURL is the URL of the service: the origin of a page that sends none.
 	PublicURL string
 	// Production hides the demo page.
 	Production bool
-	// Bundle is the widget, if this build has it; nil: widget.Bundle.
+	// Bundle returns the widget, if this build has it; nil means widget.Bundle.
 	Bundle func() (widget.Asset, bool)
-	// Valid says whether this node still holds its lease; while it does not, nothing
-	// that is remembered counts. nil: always.
+	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// counts as empty. nil means always.
 	Valid func() bool
 	Now   func() time.Time
 }
 
-// Embed is the embed API of one node, and what it remembers of keys and end users; it
-// is the platform's Embeds. Register puts the routes into a table.
+// Embed is the embed API of one node with its cache of keys and end users. It implements
+// platform.Embeds. Register adds its routes to a table.
 type Embed struct {
 	Config
 	host   Host
-	public string // the origin of PublicURL
+	public string // origin of PublicURL
 	known  *store.Cache[id.EmbedKeyID, *store.EmbedAccess]
 	absent *store.Cache[id.EmbedKeyID, struct{}]
 	people *store.Cache[person, struct{}]
@@ -108,7 +109,7 @@ type person struct {
 	user   id.EndUserID
 }
 
-// New makes an Embed that remembers nothing.
+// New returns an Embed with an empty cache.
 func New(cfg Config) *Embed {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -146,8 +147,8 @@ func (e *Embed) ForgetAll() {
 	e.gone.Clear()
 }
 
-// find is a key, nil for none. Who asks for what is not there does so inside the
-// look-up of what is absent: a Forget meanwhile repeats both.
+// find returns a key, nil for none. The look-up of the key runs inside the look-up of the
+// absent entry, so that a Forget in the meantime repeats both.
 func (e *Embed) find(ctx context.Context, k id.EmbedKeyID) (*store.EmbedAccess, error) {
 	if key, ok := e.known.Get(k); ok {
 		return key, nil
@@ -163,8 +164,8 @@ func (e *Embed) find(ctx context.Context, k id.EmbedKeyID) (*store.EmbedAccess, 
 	return key, err
 }
 
-// there reports whether an end user has not been deleted. One that was is remembered
-// for a moment, as a key that nobody knows is: his token costs no look-up each time.
+// there reports whether an end user exists. A deleted one is cached briefly like an unknown
+// key, so that its tokens do not cost a look-up each.
 func (e *Embed) there(ctx context.Context, t id.TenantID, u id.EndUserID) (bool, error) {
 	who := person{t, u}
 	if _, ok := e.people.Get(who); ok {

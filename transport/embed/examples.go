@@ -10,7 +10,7 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// sample is an id for the OpenAPI document.
+// sample returns an id for the OpenAPI document.
 func sample(n byte) id.UUID {
 	return id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, n}
 }
@@ -32,8 +32,8 @@ var (
 	sampleCancelled = api.RunStatus{RunID: sampleRunID, Status: lifecycle.RunCancelled}
 )
 
-// What the frames of the relay hold (service.md, Embed relay), for the OpenAPI
-// document. The frames themselves are made by schemas/event.
+// Payloads of the relay's frames (service.md, Embed relay), for the OpenAPI document. Package
+// schemas/event makes the frames themselves.
 type (
 	relayStarted struct {
 		RunID  id.RunID            `json:"run_id"`
@@ -60,14 +60,14 @@ type (
 	relayNothing struct{}
 )
 
-// describe says what the types of this section are.
+// describe adds the descriptions of this section's types.
 func describe(t *edge.Table) {
-	edge.Doc[api.EmbedConfig](t, "What a widget needs to know before anybody speaks.")
-	edge.Doc[api.EmbedAgent](t, "What a visitor sees of an agent.")
-	edge.Doc[api.EmbedSessionCreate](t, "Who the visitor is.")
+	edge.Doc[api.EmbedConfig](t, "The configuration that a widget reads first.")
+	edge.Doc[api.EmbedAgent](t, "An agent as a visitor sees it.")
+	edge.Doc[api.EmbedSessionCreate](t, "The identity token of a visitor.")
 	edge.Doc[api.EmbedUserIdentity](t, "A visitor's identity.")
 	edge.Doc[api.EmbedSession](t, "A session of a visitor.")
-	edge.Doc[api.EmbedMessagePost](t, "What a visitor says.")
+	edge.Doc[api.EmbedMessagePost](t, "A message of a visitor.")
 	edge.Doc[api.EmbedMessagePosted](t, "A message that was accepted.")
 	edge.Doc[api.EmbedThread](t, "A conversation as its visitor sees it.")
 	edge.Doc[api.List[api.EmbedThread]](t, "A page of a visitor's conversations.")

@@ -4,17 +4,17 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	sessionsMinted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "svc_embed_sessions_total", Help: "Embed sessions that were minted, of visitors that were identified and of others.",
+		Name: "svc_embed_sessions_total", Help: "Embed sessions minted, by identified and anonymous visitors.",
 	}, []string{"identified"})
 	identitiesRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "svc_embed_identities_refused_total", Help: "Identity tokens that were refused, by reason.",
+		Name: "svc_embed_identities_refused_total", Help: "Identity tokens refused, by reason.",
 	}, []string{"reason"})
 	originsDenied = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_embed_origins_denied_total", Help: "Calls from origins that their embed key does not allow.",
 	})
 )
 
-// Collectors are the metrics of the package.
+// Collectors returns the metrics of the package.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{sessionsMinted, identitiesRefused, originsDenied}
 }

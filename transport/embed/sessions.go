@@ -22,8 +22,8 @@ type beginSession struct {
 	Body api.EmbedSessionCreate `required:"false"`
 }
 
-// again is the key that a call was authenticated by, which may have changed since: then
-// the answer is that to a call that begins now.
+// again returns the key that a call was authenticated with. If the key has changed since, it
+// returns the error that a new call would get.
 func (e *Embed) again(ctx context.Context, c *edge.Caller) (*store.EmbedAccess, error) {
 	key, err := e.find(ctx, c.Embed.Key)
 	if err != nil {
@@ -56,8 +56,8 @@ func (e *Embed) config(ctx context.Context, c *edge.Caller, _ *readConfig) (*api
 		Theme: embed.FilledTheme(key.Theme), Config: embed.FilledConfig(key.Config), IdentityRequired: key.IdentityRequired}, nil
 }
 
-// session mints a session: who the visitor is, the key's bucket, and then the one
-// transaction that knows the end user and says so in the audit log.
+// session mints a session. It verifies the visitor's identity, charges the key's bucket, and
+// then runs one transaction that stores the end user and the audit row.
 func (e *Embed) session(ctx context.Context, c *edge.Caller, in *beginSession) (*api.EmbedSession, error) {
 	key, err := e.again(ctx, c)
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *Embed) session(ctx context.Context, c *edge.Caller, in *beginSession) (
 	if err != nil {
 		return nil, err
 	}
-	expires := e.Now().Add(e.TokenTTL + time.Second - 1).Truncate(time.Second).UTC() // whole seconds, and never less
+	expires := e.Now().Add(e.TokenTTL + time.Second - 1).Truncate(time.Second).UTC() // rounded up to whole seconds
 	claims := session.Claims{Tenant: key.Tenant, Key: key.ID, Generation: key.Generation, Visitor: visitor, Origin: c.Embed.Origin, Expires: expires}
 	if user != nil {
 		claims.EndUser = *user
@@ -89,7 +89,8 @@ func (e *Embed) session(ctx context.Context, c *edge.Caller, in *beginSession) (
 		Visitor: e.Signer.MintVisitor(key.Tenant, key.ID, visitor), EndUserID: user}, nil
 }
 
-// identify is who the tenant's back end says that the visitor is, nil for nobody.
+// identify returns the visitor as the tenant's back end identifies it, nil for an anonymous
+// one.
 func (e *Embed) identify(key *store.EmbedAccess, user *api.EmbedUserIdentity) (*store.Person, error) {
 	switch {
 	case user == nil && key.IdentityRequired:

@@ -22,13 +22,13 @@ import (
 const (
 	maxHooks = 1 << 12 // up to 64 KiB of input each
 	hooksFor = 30 * time.Second
-	// What nobody knows is remembered for a moment: one that is asked for again and
-	// again is not looked up each time.
+	// Unknown ids are cached briefly, so that repeated calls of one do not cost a look-up
+	// each.
 	maxAbsent = 1 << 14
 	absentFor = 2 * time.Second
 )
 
-// Rows finds hooks that are enabled; nil is none (store.Hooks).
+// Rows looks up enabled hooks; nil means none (store.Hooks).
 type Rows interface {
 	Find(ctx context.Context, g id.TriggerID) (*store.Hook, error)
 }
@@ -39,24 +39,24 @@ type Firer interface {
 	Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error)
 }
 
-// Config joins hooks with the rest.
+// Config holds the dependencies of Hooks.
 type Config struct {
 	Rows Rows
-	// Valid says whether this node still holds its lease; while it does not, nothing
-	// that is remembered counts. nil: always.
+	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// counts as empty. nil means always.
 	Valid func() bool
 	Now   func() time.Time
 }
 
-// Hooks is what this node remembers of hooks; it is the platform's Hooks. Register
-// puts the endpoint into a table.
+// Hooks is this node's cache of hooks. It implements platform.Hooks. Register adds the
+// endpoint to a table.
 type Hooks struct {
 	rows   Rows
 	known  *store.Cache[id.TriggerID, *store.Hook]
 	absent *store.Cache[id.TriggerID, struct{}]
 }
 
-// New makes a Hooks that remembers nothing.
+// New returns a Hooks with an empty cache.
 func New(cfg Config) *Hooks {
 	return &Hooks{
 		rows:   cfg.Rows,
@@ -77,8 +77,8 @@ func (h *Hooks) ForgetAll() {
 	h.absent.Clear()
 }
 
-// find is a hook that is enabled, nil for none. Who asks for what is not there does
-// so inside the look-up of what is absent: a Forget meanwhile repeats both.
+// find returns an enabled hook, nil for none. The look-up of the hook runs inside the look-up
+// of the absent entry, so that a Forget in the meantime repeats both.
 func (h *Hooks) find(ctx context.Context, g id.TriggerID) (*store.Hook, error) {
 	if hook, ok := h.known.Get(g); ok {
 		return hook, nil
@@ -94,31 +94,32 @@ func (h *Hooks) find(ctx context.Context, g id.TriggerID) (*store.Hook, error) {
 	return hook, err
 }
 
-// Register adds the endpoint. Runs are started through f.
+// Register adds the endpoint. f starts the runs.
 func (h *Hooks) Register(t *edge.Table, f Firer) {
 	edge.HandleSigned(t, edge.Route{Method: "POST", Path: "/hooks/{trigger}", ID: "callHook", Tag: platform.TriggersTag, Status: 202, Idempotent: true,
 		Summary: "Call a hook",
 		Description: "Without a key: the raw body is signed with the trigger's secret, `X-Svc-Signature-256: sha256=<64 hex of its HMAC-SHA256>`; `X-Hub-Signature-256` is accepted too, so that a code host's webhook can point here unchanged. " +
-			"The content type is not looked at. The run's input is the trigger's with the body's fields over it. Within 24 hours a repeat with the same `Svc-Delivery-Id` or `X-GitHub-Delivery` is answered with the same run, " +
-			"and one with the same `Idempotency-Key` too, where its body is the same.",
+			"The content type is ignored. The run's input is the trigger's, overridden by the body's fields. Within 24 hours a repeat with the same `Svc-Delivery-Id` or `X-GitHub-Delivery` is answered with the same run, " +
+			"and one with the same `Idempotency-Key` too, if its body is the same.",
 		Codes:   []problem.Code{problem.CodeInvalidSignature, problem.CodeInvalidBody, problem.CodeAgentNotPublished, problem.CodeNotFound, problem.CodePayloadTooLarge, problem.CodeValidation},
 		Example: map[string]any{"text": "Sort this issue.", "issue": 42}, Answer: api.RunStarted{RunID: id.RunID{UUID: id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, 3}}},
 		MediaType: "application/json"}, endpoint{h, f})
 }
 
-// endpoint judges calls.
+// endpoint implements edge.Signed.
 type endpoint struct {
 	hooks *Hooks
 	fire  Firer
 }
 
-// trigger is the id that the path names; nothing else than an id is one.
+// trigger parses the id in the path.
 func trigger(in *edge.Raw) (id.TriggerID, bool) {
 	u, err := id.Parse(in.Param("trigger"))
 	return id.TriggerID{UUID: u}, err == nil
 }
 
-// Known implements edge.Signed. What carries no signature is not worth its body.
+// Known implements edge.Signed. A call without a signature is refused before its body is
+// read.
 func (e endpoint) Known(in *edge.Raw) bool {
 	g, ok := trigger(in)
 	if ok {
@@ -127,8 +128,8 @@ func (e endpoint) Known(in *edge.Raw) bool {
 	return ok && signature(in) != nil
 }
 
-// unknown is the one answer to whatever is not there, so that nobody learns which
-// triggers there are.
+// unknown is the one answer for everything that is not found, so that callers cannot probe
+// which triggers exist.
 func unknown() error { return problem.New(problem.CodeNotFound, "There is no such hook.") }
 
 // Verify implements edge.Signed.
@@ -144,13 +145,13 @@ func (e endpoint) Verify(ctx context.Context, in *edge.Raw) (edge.Identity, edge
 	if hook == nil {
 		return edge.Identity{}, nil, unknown()
 	}
-	// A hook whose target was archived is paused, though it is remembered.
+	// A hook whose target was archived counts as paused, even while it is cached.
 	starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Agent)
 	if err != nil {
 		return edge.Identity{}, nil, err
 	}
 	if !starts {
-		e.hooks.known.Drop(g) // from here on it is absent, and costs as little
+		e.hooks.known.Drop(g) // cached as absent from now on, at the same cost
 		return edge.Identity{}, nil, unknown()
 	}
 	if !signed(in, hook.Secret) {
@@ -159,15 +160,15 @@ func (e endpoint) Verify(ctx context.Context, in *edge.Raw) (edge.Identity, edge
 	return edge.Identity{Tenant: hook.Tenant, Principal: "trigger:" + g.String()}, &call{hook, in, e.fire}, nil
 }
 
-// The header fields that a signature may stand in; where both do, the first counts.
+// Header fields that may hold the signature; the first one present counts.
 const (
 	signatureHeader    = "X-Svc-Signature-256"
 	hubSignatureHeader = "X-Hub-Signature-256"
 	signatureScheme    = "sha256="
 )
 
-// signature is what the call says that it is signed with, nil where it says nothing
-// that could be.
+// signature returns the decoded signature of the call, nil if there is none or it is
+// malformed.
 func signature(in *edge.Raw) []byte {
 	given := in.Header(signatureHeader)
 	if given == "" {
@@ -184,7 +185,7 @@ func signature(in *edge.Raw) []byte {
 	return sum
 }
 
-// signed reports whether the call's signature is that of its raw body.
+// signed reports whether the call's signature matches its raw body.
 func signed(in *edge.Raw, secret vault.Secret) bool {
 	sum := signature(in)
 	if sum == nil {
@@ -195,7 +196,7 @@ func signed(in *edge.Raw, secret vault.Secret) bool {
 	return hmac.Equal(sum, mac.Sum(nil))
 }
 
-// call is one that was signed.
+// call is a verified call.
 type call struct {
 	hook *store.Hook
 	in   *edge.Raw
@@ -213,7 +214,7 @@ func (c *call) Check() error {
 // Do implements edge.SignedCall.
 func (c *call) Do(ctx context.Context, caller *edge.Caller) (any, error) {
 	out, err := c.fire.Fire(ctx, caller, platform.Firing{Trigger: c.hook.ID, Agent: c.hook.Agent, Input: json.RawMessage(c.hook.Input), Over: c.in.Body, By: platform.FiredByHook})
-	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // archived, and so paused
+	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // archived, which counts as paused
 		return nil, unknown()
 	}
 	return out, err

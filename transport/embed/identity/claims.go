@@ -11,15 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-// How far ahead of the clock a token's times may be (service.md, Authentication, Embed).
+// How far in the future a token's times may lie (service.md, Authentication, Embed).
 const (
 	maxExp = 24 * time.Hour
 	maxIat = 5 * time.Minute
 	maxNbf = time.Minute
 )
 
-// What claims hold at most, in characters. name and email are bounded as in
-// PATCH /v1/end-users/{id}, sub is an external_id.
+// Maximum lengths of claims, in characters. name and email are bounded as in PATCH
+// /v1/end-users/{id}, sub as an external_id.
 const (
 	maxSub   = 255
 	maxName  = 120
@@ -28,7 +28,7 @@ const (
 	maxMeta  = 16 // members
 )
 
-// read judges the payload of a token that is known to be signed.
+// read validates the payload of a token whose signature was verified.
 func read(payload []byte, now time.Time) (Claims, *Error) {
 	members, err := object(payload)
 	switch {
@@ -74,13 +74,13 @@ func read(payload []byte, now time.Time) (Claims, *Error) {
 	return c, nil
 }
 
-// person reads the claims that say who the visitor is.
+// person reads the claims that describe the visitor.
 func person(members map[string]json.RawMessage) (c Claims, refused *Error) {
 	var ok bool
 	if c.Subject, ok = line(members["sub"], maxSub); !ok || c.Subject == "" {
 		return c, bad("The claim sub is required: a string of 1 to 255 characters without control characters.")
 	}
-	// Back ends whose user has no name write null.
+	// Back ends send null for a user without a name.
 	if raw, given := members["name"]; given && string(raw) != "null" {
 		if c.Name, c.HasName = line(raw, maxName); !c.HasName {
 			return c, bad("The claim name must be a string of up to 120 characters without control characters.")
@@ -107,7 +107,7 @@ func person(members map[string]json.RawMessage) (c Claims, refused *Error) {
 	return c, nil
 }
 
-// groups are the strings of an array; what is no array is no list of groups.
+// groups returns the strings of an array; anything but an array is ignored.
 func groups(raw json.RawMessage) (list []string, ok bool) {
 	if len(raw) == 0 || raw[0] != '[' {
 		return nil, true
@@ -125,7 +125,7 @@ func groups(raw json.RawMessage) (list []string, ok bool) {
 	return list, true
 }
 
-// line is text of at most so many characters, and no control character.
+// line reads text of at most most characters without control characters.
 func line(raw json.RawMessage, most int) (s string, ok bool) {
 	if s, ok = text(raw); !ok || utf8.RuneCountInString(s) > most {
 		return "", false
@@ -138,7 +138,7 @@ func line(raw json.RawMessage, most int) (s string, ok bool) {
 	return s, true
 }
 
-// endOfTime is past every limit: a number beyond it is as far away as any.
+// endOfTime is past every limit: numbers beyond it are clamped to it.
 var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // date reads a NumericDate (RFC 7519, 2): seconds since 1970, perhaps with a fraction.

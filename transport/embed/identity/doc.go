@@ -1,8 +1,8 @@
-// Package identity checks the tokens by which a tenant's back end says who a visitor
-// is (service.md, Authentication, Embed; security.md, Embed): JWTs, signed by HS256
-// with the identity secret of the embed key. It is the one door of jwx.
+// Package identity checks the tokens by which a tenant's back end identifies a visitor
+// (service.md, Authentication, Embed; security.md, Embed): JWTs, signed with HS256 and the
+// identity secret of the embed key. It is the only package that imports jwx.
 //
-// A token is judged in this order, and the first that applies is its reason:
+// A token is checked in this order, and the first failure gives the reason:
 //
 //	malformed      over 8 KiB; not three parts joined by dots; a part that is no strict
 //	               base64url without padding; no payload; a header that is no JSON object,
@@ -19,11 +19,11 @@
 //	iat_in_future  iat more than 5 min ahead
 //	not_yet_valid  nbf more than 60 s ahead
 //
-// Limits are inclusive: exactly 24 h, 5 min and 60 s ahead pass. Nothing of the payload is
-// read before its signature is known to be right, and nothing in the header chooses a key or how
-// to verify.
+// Limits are inclusive: exactly 24 h, 5 min and 60 s ahead pass. No part of the payload is
+// read before its signature is verified, and the header chooses neither the key nor how to
+// verify.
 //
-// The claims, of which the others are not looked at:
+// The claims; others are ignored:
 //
 //	sub    required, a string of 1 to 255 characters
 //	exp    required, a number
@@ -34,9 +34,9 @@
 //	iat    a number
 //	nbf    a number
 //
-// Characters are Unicode code points; sub, name, email and groups hold no control
-// characters. The times are seconds since 1970, not negative, and may have fractions (RFC 7519,
-// 2, NumericDate). Names match exactly, in case too.
+// Characters are Unicode code points; sub, name, email and groups hold no control characters.
+// Times are seconds since 1970, not negative, and may have fractions (RFC 7519, 2,
+// NumericDate). Names match case-sensitively.
 //
-// It keeps nothing and has no clock of its own.
+// The package keeps no state and has no clock of its own.
 package identity

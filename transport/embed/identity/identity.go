@@ -11,7 +11,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jws"
 )
 
-// maxToken is how many bytes a token has at most (open-parts.md, Embed).
+// maxToken limits the size of a token in bytes (open-parts.md, Embed).
 const maxToken = 8 << 10
 
 // Reason is why a token is refused (service.md, Authentication, Embed).
@@ -29,26 +29,26 @@ const (
 	NotYetValid Reason = "not_yet_valid"
 )
 
-// Error says why a token is refused.
+// Error is the refusal of a token.
 type Error struct {
 	Reason Reason
-	Detail string // a sentence for who made the token, as a problem's detail; it repeats nothing of it
+	Detail string // a sentence for the token's author, used as a problem's detail; it quotes nothing of the token
 }
 
-// Error is the detail.
+// Error returns the detail.
 func (e *Error) Error() string { return e.Detail }
 
-// Claims are what a token says of a visitor.
+// Claims are the claims of a token about a visitor.
 type Claims struct {
-	Subject           string // sub, the external_id of the end user
+	Subject           string // sub, which is the external_id of the end user
 	Name, Email       string
-	HasName, HasEmail bool            // whether the token says them; they may be empty
-	Meta              json.RawMessage // the object as it was sent, without white space; nil: the token has none
-	Groups            []string        // the array meta.groups; nil: there is no such array
+	HasName, HasEmail bool            // whether the token has these claims; they may be empty
+	Meta              json.RawMessage // the object as sent, without white space; nil if the token has none
+	Groups            []string        // the array meta.groups; nil if there is no such array
 }
 
-// Verify answers the claims of a token that was signed with secret and holds at now. The
-// error is an *Error, see the package's comment.
+// Verify returns the claims of a token that was signed with secret and is valid at now. The
+// error is an *Error, see the package comment.
 func Verify(token string, secret []byte, now time.Time) (Claims, error) {
 	raw, refused := verify(token, secret)
 	if refused != nil {
@@ -61,7 +61,7 @@ func Verify(token string, secret []byte, now time.Time) (Claims, error) {
 	return c, nil
 }
 
-// verify answers the payload of a token that was signed with secret.
+// verify returns the payload of a token that was signed with secret.
 func verify(token string, secret []byte) ([]byte, *Error) {
 	if len(token) > maxToken {
 		return nil, malformed("The token is longer than 8,192 bytes.")
@@ -73,7 +73,7 @@ func verify(token string, secret []byte) ([]byte, *Error) {
 	}
 	for i, part := range parts {
 		decoded[i], err = base64.RawURLEncoding.Strict().AppendDecode(nil, part)
-		if err != nil || bytes.ContainsAny(part, "\r\n") { // which Go's decoder passes over
+		if err != nil || bytes.ContainsAny(part, "\r\n") { // Go's decoder ignores line breaks
 			return nil, malformed("A part of the token is not strict base64url without padding.")
 		}
 	}
@@ -83,7 +83,7 @@ func verify(token string, secret []byte) ([]byte, *Error) {
 	if refused := header(decoded[0]); refused != nil {
 		return nil, refused
 	}
-	// Of what was signed as it was received: jws.Verify writes the header anew.
+	// Verify the text as received: jws.Verify would encode the header anew.
 	text := []byte(token[:len(parts[0])+1+len(parts[1])])
 	if err := hs256.Verify(text, decoded[2], secret); err != nil {
 		return nil, &Error{Signature, "The token was not signed with the embed key's current identity secret."}
@@ -100,12 +100,12 @@ var hs256 = func() jws.Verifier {
 	return v
 }()
 
-// foreign are the members of a header that name a key or change what a token is. There is
-// one key, and it comes from here.
+// foreign are the header members that name a key or change the token's meaning. There is only
+// one key, and it is passed in.
 var foreign = []string{"jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256", "crit", "b64", "zip", "enc"}
 
-// header is what must be so before a signature is worth looking at. jwx reads more than
-// this: a member that is given twice, keys in the header.
+// header checks a header before the signature is verified. jwx is more lenient: it accepts a
+// member given twice, and keys in the header.
 func header(b []byte) *Error {
 	members, err := object(b)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"agentsvc/schemas/model"
 )
 
-// maxDepth is how deep a document may nest, the document itself being the first level.
+// maxDepth limits how deep a document may nest; the document is the first level.
 const maxDepth = 32
 
 var errNoJSON = errors.New("is not JSON")
 
-// object reads the members of a JSON object. Unlike encoding/json it refuses, at any
-// depth, a member that is given twice, a number that no double can hold, U+0000, half a surrogate
-// pair and what is no UTF-8: whoever reads on reads the same. The error goes on after
-// the name of what was read.
+// object reads the members of a JSON object. Unlike encoding/json it refuses, at any depth, a
+// member given twice, a number that no double can hold, U+0000, half a surrogate pair and
+// invalid UTF-8, so that later parsers read the same. The error text continues a sentence
+// that begins with the name of the input.
 func object(b []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(b) || !json.Valid(b) {
 		return nil, errNoJSON

@@ -1,18 +1,18 @@
-// Package session makes and reads the two values by which a browser is known to the
-// embed API (service.md, Embed; open-parts.md, Embed). Nothing is stored of either: they carry what they
-// say, signed by HMAC-SHA256 under keys that are derived from the master keys, another
-// one for each of the two.
+// Package session makes and reads the two values that identify a browser to the embed API
+// (service.md, Embed; open-parts.md, Embed). Neither is stored: each carries its claims,
+// signed with HMAC-SHA256 under keys derived from the master keys, a different key for each
+// of the two.
 //
-// A session token, svc_es_…, says under which embed key, from which origin and as whom a
-// browser speaks, and until when. It is looked at on every call. That the key and the end user are
-// still there, and that the call comes from that origin, its reader has to check.
+// A session token, svc_es_…, holds the embed key, origin and visitor of a session, and its
+// expiry. It is read on every call. The reader must check that the key and the end user still
+// exist, and that the call comes from that origin.
 //
-// A visitor value, svc_vi_…, says that a browser is a certain visitor of one embed key. It
-// does not expire: who sends it back stays the same visitor.
+// A visitor value, svc_vi_…, identifies a browser as one visitor of one embed key. It does
+// not expire: a browser that sends it back stays the same visitor.
 //
-// Both are two parts of unpadded base64url behind their prefix, a payload that begins with
-// its version and a MAC, joined by a dot. The MAC is of the text before the dot, prefix
-// included, and, in a visitor value, of the tenant and the embed key, which are not in the text. So
-// exactly one text is accepted for each value. What was signed under a previous master
-// key is accepted as well; without it every session and every visitor begins anew.
+// Both are a prefix and two parts of unpadded base64url joined by a dot: a payload that
+// begins with its version, and a MAC. The MAC covers the text before the dot, prefix
+// included. In a visitor value it also covers the tenant and the embed key, which are not in
+// the text. So exactly one text is accepted for each value. Values signed under a previous
+// master key are accepted too; without that key every session and every visitor starts anew.
 package session

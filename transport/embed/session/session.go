@@ -31,37 +31,37 @@ const (
 	sumLen = (sha256.Size*8 + 5) / 6
 )
 
-// Purposes of the keys that are derived. Who changes one ends what was signed.
+// Purposes of the derived keys. Changing one invalidates everything that was signed for it.
 const (
 	tokenPurpose   = "embed session token"
 	visitorPurpose = "embed visitor value"
 )
 
-// ErrInvalid is answered for what is no token of ours, or one that has expired
-// (service.md, Errors: EMBED_UNAUTHORIZED). It does not say which.
+// ErrInvalid is returned for a malformed, foreign or expired token, without telling which
+// (service.md, Errors: EMBED_UNAUTHORIZED).
 var ErrInvalid = errors.New("not a valid session token")
 
-// Claims are what a session token says.
+// Claims are the contents of a session token.
 type Claims struct {
 	Tenant     id.TenantID
 	Key        id.EmbedKeyID
-	Generation int64 // of the key, when the session began
+	Generation int64 // generation of the key when the session began
 	Visitor    id.VisitorID
-	EndUser    id.EndUserID // zero: nobody knows who the visitor is
-	Origin     string       // as it was normalised; the session is bound to it
-	Expires    time.Time    // in UTC; a fraction of a second is dropped
+	EndUser    id.EndUserID // zero for an anonymous visitor
+	Origin     string       // normalised; the session is bound to it
+	Expires    time.Time    // in UTC; fractions of a second are dropped
 }
 
 // Signer makes and reads session tokens and visitor values. It is safe for concurrent
 // use.
 type Signer struct{ tokens, visitors ring }
 
-// NewSigner makes a Signer whose keys are derived from the vault's master keys.
+// NewSigner returns a Signer with keys derived from the vault's master keys.
 func NewSigner(v *vault.Vault) *Signer {
 	return &Signer{newRing(v.Derive(tokenPurpose)), newRing(v.Derive(visitorPurpose))}
 }
 
-// Mint makes a session token.
+// Mint returns a session token.
 func (s *Signer) Mint(c Claims) string {
 	b := make([]byte, 0, originAt+len(c.Origin))
 	b = append(b, version)
@@ -74,14 +74,14 @@ func (s *Signer) Mint(c Claims) string {
 	return s.tokens.sign(nil, tokenPrefix, b)
 }
 
-// Open reads a session token. It accepts exactly what Mint made and has not expired at
-// now; anything else is ErrInvalid.
+// Open reads a session token. It accepts exactly the tokens that Mint made and that have not
+// expired at now; anything else is ErrInvalid.
 func (s *Signer) Open(token string, now time.Time) (Claims, error) {
 	text, ok := s.tokens.open(nil, tokenPrefix, token)
 	if !ok {
 		return Claims{}, ErrInvalid
 	}
-	// Most payloads fit, and then nothing but the origin is allocated.
+	// Most payloads fit, and then only the origin is allocated.
 	var stack, decoded [256]byte
 	b, err := base64.RawURLEncoding.AppendDecode(decoded[:0], append(stack[:0], text...))
 	if err != nil || len(b) < originAt || b[0] != version {
@@ -100,13 +100,13 @@ func (s *Signer) Open(token string, now time.Time) (Claims, error) {
 	return c, nil
 }
 
-// MintVisitor makes the visitor value of a visitor of an embed key.
+// MintVisitor returns the visitor value of a visitor of an embed key.
 func (s *Signer) MintVisitor(t id.TenantID, k id.EmbedKeyID, v id.VisitorID) string {
 	return s.visitors.sign(placeOf(t, k), visitorPrefix, append([]byte{version}, v.UUID[:]...))
 }
 
-// OpenVisitor reads a visitor value. It accepts exactly what MintVisitor made for this
-// tenant and embed key.
+// OpenVisitor reads a visitor value. It accepts exactly the values that MintVisitor made for
+// this tenant and embed key.
 func (s *Signer) OpenVisitor(value string, t id.TenantID, k id.EmbedKeyID) (id.VisitorID, bool) {
 	text, ok := s.visitors.open(placeOf(t, k), visitorPrefix, value)
 	if !ok {
@@ -119,15 +119,15 @@ func (s *Signer) OpenVisitor(value string, t id.TenantID, k id.EmbedKeyID) (id.V
 	return id.VisitorID{UUID: id.UUID(b[1:])}, true
 }
 
-// placeOf is what a visitor value is bound to beside its text; its length is fixed.
+// placeOf returns what a visitor value is bound to besides its text; its length is fixed.
 func placeOf(t id.TenantID, k id.EmbedKeyID) []byte {
 	return append(t.UUID[:], k.UUID[:]...)
 }
 
-// ring are the keys of one purpose, the one that signs first.
+// ring holds the keys of one purpose, the signing key first.
 type ring []*sync.Pool // of *mac
 
-// mac is reused, since every request needs one.
+// mac is pooled, since every request needs one.
 type mac struct {
 	hash.Hash
 	buf []byte
@@ -142,7 +142,7 @@ func newRing(keys []vault.Secret32) ring {
 	return r
 }
 
-// sign answers prefix, payload and MAC as one text.
+// sign returns prefix, payload and MAC as one text.
 func (r ring) sign(place []byte, prefix string, payload []byte) string {
 	b := make([]byte, 0, len(prefix)+base64.RawURLEncoding.EncodedLen(len(payload))+1+sumLen)
 	b = base64.RawURLEncoding.AppendEncode(append(b, prefix...), payload)
@@ -150,7 +150,7 @@ func (r ring) sign(place []byte, prefix string, payload []byte) string {
 	return string(append(append(b, '.'), sum[:]...))
 }
 
-// open answers the text of the payload, if one of the keys signed it.
+// open returns the text of the payload if one of the keys signed it.
 func (r ring) open(place []byte, prefix, value string) (payload string, ok bool) {
 	dot := len(value) - 1 - sumLen
 	if dot < len(prefix) || value[:len(prefix)] != prefix || value[dot] != '.' {
@@ -159,7 +159,7 @@ func (r ring) open(place []byte, prefix, value string) (payload string, ok bool)
 	var got [sumLen]byte
 	copy(got[:], value[dot+1:])
 	for _, key := range r {
-		// Comparing texts leaves no second way to write a MAC.
+		// Comparing texts, not decoded bytes, accepts only one spelling of a MAC.
 		want := sumOf(key, place, value[:dot])
 		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
 			return value[len(prefix):dot], true
@@ -168,7 +168,7 @@ func (r ring) open(place []byte, prefix, value string) (payload string, ok bool)
 	return "", false
 }
 
-// sumOf is the text of the MAC of place and text.
+// sumOf returns the text of the MAC of place and text.
 func sumOf(key *sync.Pool, place []byte, text string) (out [sumLen]byte) {
 	m := key.Get().(*mac)
 	defer key.Put(m)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ScriptPath is where the widget is served.
+// ScriptPath is the path of the widget.
 const ScriptPath = "/embed/v1/widget.js"
 
 //go:embed demo.html
@@ -20,8 +20,8 @@ var (
 	tag  = template.Must(template.New("tag").Parse(`<script async src="{{.Script}}" data-key="{{.Key}}"></script>`))
 )
 
-// DemoPolicy is the Content-Security-Policy of the demo page, where it comes from the
-// origin that the widget comes from. It is also what the widget needs of any page.
+// DemoPolicy is the Content-Security-Policy of the demo page, which is served from the
+// widget's origin. A page elsewhere must allow the same for the widget.
 var DemoPolicy = policy()
 
 func policy() string {
@@ -31,15 +31,14 @@ func policy() string {
 	return "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// DemoPage is a page with the widget of an embed key on it, and with what to paste
-// into one's own (open-parts.md, Embed). It is served with DemoPolicy; there is no
-// script on it but the widget's, which it takes from its own origin, under whatever
-// name the service was called. key and base, where the service is, may be anything
-// that a stranger wrote.
+// DemoPage returns a page with the widget of an embed key, and the snippet to paste into
+// one's own page (open-parts.md, Embed). It is served with DemoPolicy. The widget is its only
+// script, loaded from the page's own origin, under whatever host name the service was called.
+// key and base, the URL of the service, may be untrusted text.
 func DemoPage(key, base string) []byte {
 	var snippet, page bytes.Buffer
 	data := struct{ Script, Key, Snippet string }{Script: base + ScriptPath, Key: key}
-	// Neither can fail: a buffer takes everything, and the templates are constants.
+	// Neither can fail: a buffer accepts every write, and the templates are constants.
 	if err := tag.Execute(&snippet, data); err != nil {
 		panic(err)
 	}

@@ -1,11 +1,10 @@
 // Package widget holds the chat widget: one JavaScript file for other people's
 // pages (open-parts.md, Embed), and the page that shows it.
 //
-// The sources are TypeScript in src. The build in build makes dist/widget.js of
-// them, which is embedded and not kept in the repository: go generate (which make
-// build begins with) writes it, and a binary that was built without it says so
-// (Bundle). The widget needs nothing at run time but its one file: no framework,
-// no font, no picture from anywhere else.
+// The sources are TypeScript in src. The program in build compiles them into dist/widget.js,
+// which is embedded and not kept in the repository. go generate runs it (make build begins
+// with that), and Bundle reports a binary that was built without it. At run time the widget
+// needs only its one file: no framework, font or picture from elsewhere.
 //
 //	src/index.ts      the script tag, window.SvcWidget and <svc-chat>
 //	src/element.ts    the custom element

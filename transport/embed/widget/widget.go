@@ -15,18 +15,18 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// Asset is the bundle as GET /embed/v1/widget.js serves it. Its bytes are shared:
-// nobody changes them.
+// Asset is the bundle as GET /embed/v1/widget.js serves it. Its bytes are shared and must not
+// be changed.
 type Asset struct {
 	JS   []byte
 	Gzip []byte // JS, compressed once
-	ETag string // quoted, made of the content
+	ETag string // quoted, derived from the content
 }
 
 var bundle = sync.OnceValues(func() (Asset, bool) { return load(dist) })
 
-// Bundle is the widget; ok is false in a binary that was built without it, where
-// the route answers EMBED_BUNDLE_UNAVAILABLE.
+// Bundle returns the widget; ok is false in a binary that was built without it. The route
+// then answers EMBED_BUNDLE_UNAVAILABLE.
 func Bundle() (Asset, bool) { return bundle() }
 
 func load(from fs.FS) (Asset, bool) {
