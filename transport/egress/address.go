@@ -10,9 +10,8 @@ func prefixes(list ...string) []netip.Prefix {
 	return ps
 }
 
-// special4 is what IANA lists as special-purpose IPv4 (RFC 6890 and later),
-// multicast and reserved space, and one public address that answers only inside
-// a cloud.
+// special4 lists special-purpose IPv4 ranges (IANA, RFC 6890 and later), multicast and
+// reserved space, and one public address that answers only inside a cloud.
 var special4 = prefixes(
 	"0.0.0.0/8",        // this network
 	"10.0.0.0/8",       // private
@@ -35,9 +34,9 @@ var special4 = prefixes(
 	"240.0.0.0/4",      // reserved, and broadcast
 )
 
-// global6 is all of IPv6 that is handed out as public unicast. Loopback, mapped,
-// NAT64 (64:ff9b::/96, 64:ff9b:1::/48), discard, unique local, link-local and
-// multicast addresses lie outside of it.
+// global6 is all IPv6 space allocated as public unicast. Loopback, mapped, NAT64
+// (64:ff9b::/96, 64:ff9b:1::/48), discard, unique local, link-local and multicast addresses
+// lie outside it.
 var global6 = netip.MustParsePrefix("2000::/3")
 
 var special6 = prefixes(
@@ -48,8 +47,8 @@ var special6 = prefixes(
 	"3fff::/20",         // documentation
 )
 
-// Public reports whether a is public unicast. A mapped IPv4 address is judged as
-// the IPv4 address; an address with a zone is never public.
+// Public reports whether a is public unicast. A mapped IPv4 address counts as the IPv4
+// address; an address with a zone is never public.
 func Public(a netip.Addr) bool {
 	if !a.IsValid() || a.Zone() != "" {
 		return false

@@ -10,37 +10,36 @@ import (
 	"time"
 )
 
-// A connection of HTTP/2 carries many requests, and one that has died silently would
-// fail each of them by its own time-out: who hears nothing for a while asks, and gives
-// the connection up when there is no answer. Together they are less than what an
-// attempt of a delivery may take.
+// An HTTP/2 connection carries many requests. If it dies silently, each of them would wait
+// for its own time-out. So a connection that is silent for a while is pinged, and closed if
+// no answer comes. Both times together are shorter than one attempt of a delivery may take.
 const (
 	pingAfter   = 5 * time.Second
 	pingTimeout = 3 * time.Second
 )
 
-// Options of one kind of client.
+// Options configure one kind of client.
 type Options struct {
 	// RequireTLS refuses plain http except to an allowed range.
 	RequireTLS bool
-	// MaxBody caps an answer after decompression; reading on fails with
-	// ErrTooLarge. 0 is 1 MiB.
+	// MaxBody caps a response after decompression; reading past it fails with ErrTooLarge. 0
+	// means 1 MiB.
 	MaxBody int64
-	// HeaderTimeout is how long an answer may take to begin. 0 is 10 s.
+	// HeaderTimeout limits the wait for the response's head. 0 means 10 s.
 	HeaderTimeout time.Duration
-	// IdleTimeout, if set, breaks off an answer that stays silent for so long
-	// while somebody reads it.
+	// IdleTimeout, if set, aborts a response that sends nothing for this long while it is
+	// being read.
 	IdleTimeout time.Duration
-	// Redirects is how many redirects are followed, each hop judged like the
-	// first; headers stay behind when the host changes. 0 is none: the redirect
-	// itself is the answer.
+	// Redirects is how many redirects are followed. Each hop is checked like the first;
+	// credentials are dropped when the host changes. 0 means none: the redirect itself is the
+	// response.
 	Redirects int
-	// IdlePerHost is how many idle connections are kept to one host. 0 is 8.
+	// IdlePerHost is how many idle connections are kept per host. 0 means 8.
 	IdlePerHost int
 }
 
-// Client makes an HTTP client with connections of its own. Make one per purpose
-// and keep it; give a request its deadline by its context.
+// Client returns an HTTP client with connections of its own. Make one per purpose and keep
+// it; set a request's deadline through its context.
 func (g *Guard) Client(o Options) *http.Client {
 	if o.MaxBody == 0 {
 		o.MaxBody = 1 << 20
@@ -82,7 +81,7 @@ func redirect(most int) func(*http.Request, []*http.Request) error {
 				switch name {
 				case "Accept", "Accept-Language", "User-Agent":
 				default:
-					r.Header.Del(name) // net/http knows Authorization and Cookie, not X-Api-Key
+					r.Header.Del(name) // net/http drops Authorization and Cookie, but not X-Api-Key
 				}
 			}
 		}
@@ -98,7 +97,7 @@ type roundTripper struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.guard.suspended() { // before a kept connection is spoilt by a write that fails
+	if t.guard.suspended() { // check first: a failed write would spoil a kept connection
 		if r.Body != nil {
 			r.Body.Close()
 		}
@@ -128,7 +127,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+// CloseIdleConnections closes idle connections. http.Client.CloseIdleConnections calls it.
 func (t *roundTripper) CloseIdleConnections() { t.base.CloseIdleConnections() }
 
 func hasKey(h http.Header) bool {
@@ -137,15 +136,15 @@ func hasKey(h http.Header) bool {
 	return a || b
 }
 
-// ErrSilent is what reading an answer returns that said nothing for the
-// client's IdleTimeout.
+// ErrSilent is returned by a read of a response that sent nothing for the client's
+// IdleTimeout.
 var ErrSilent = errors.New("the other side fell silent")
 
-// body caps an answer, watches its silence and ends its context with it.
+// body caps a response, detects silence, and cancels the request's context when it ends.
 type body struct {
 	rc     io.ReadCloser
 	left   int64
-	cancel context.CancelFunc // of this one request
+	cancel context.CancelFunc // cancels this one request
 	idle   time.Duration
 	watch  *time.Timer
 	silent atomic.Bool
@@ -161,7 +160,7 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 		defer b.watch.Stop()
 	}
-	// One byte more than allowed is asked for, to tell a full answer from one too
+	// Ask for one byte more than allowed, to distinguish a full response from one that is too
 	// large.
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]

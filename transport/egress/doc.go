@@ -1,21 +1,20 @@
-// Package egress is the one way out: every connection that leaves the service
-// because a tenant asked for it (tool servers, webhooks, models, crawls, object
-// stores, the browser) is dialled here.
+// Package egress is the one way out: every connection that leaves the service because a
+// tenant asked for it (tool servers, webhooks, models, crawls, object stores, the browser) is
+// dialled here.
 //
-// The Guard decides on the address a connection is about to be made to, after
-// the name was resolved, so that a name that changes its mind between check and
-// use (rebinding) gains nothing. It refuses everything that is not public
-// unicast and our own listeners; SVC_OUTBOUND_ALLOW lifts named ranges, never
-// our own listeners. CheckURL gives the same verdict early, when a URL is saved;
-// it is courtesy, the dialler is the law.
+// The Guard checks the address of a connection after the name was resolved, just before
+// dialling, so that a name that resolves differently at use than at the check (DNS rebinding)
+// gains nothing. It refuses everything that is not public unicast, and our own listeners.
+// SVC_OUTBOUND_ALLOW permits named ranges, but never our own listeners. CheckURL gives the
+// same verdict early, when a URL is saved, as a courtesy; only the check at dialling
+// protects.
 //
-// Clients made by a Guard use no proxy, follow no redirect unless told to, carry
-// no cookies, bound the time of each phase and the size of each answer, and
-// never send an Idempotency-Key header, because net/http would silently send
-// such a request again.
+// Clients made by a Guard use no proxy, follow no redirect unless told to, carry no cookies,
+// and limit the time of each phase and the size of each response. They never send an
+// Idempotency-Key header, because net/http would silently send such a request again.
 //
-// A process that lost its lease must not act: another one may be doing its work
-// already. With Config.Live each write asks for the lease immediately before the
-// system call, on kept connections and below TLS too, so that a process that was
-// stopped for a while and goes on in the middle of a request sends no more of it.
+// A process that lost its lease must not act: another one may already have taken over its
+// work. With Config.Live the lease is checked before every write, immediately before the
+// system call, also on kept connections and below TLS. A process that was stopped in the
+// middle of a request and continues later sends no more of it.
 package egress

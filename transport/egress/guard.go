@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// ErrRefused is in every error that says that the guard refused a URL or an
-// address; the error's text says why and may be shown to the tenant.
+// ErrRefused is wrapped by every error for a URL or address that the guard refused. The
+// error's text gives the reason and may be shown to the tenant.
 var ErrRefused = errors.New("refused by the outbound guard")
 
-// ErrSuspended is in every error that says that this process does not hold its
-// lease: it sends nothing, because another one may have taken its work over. It
-// is no failure of the other side, and counts as context.Canceled: whoever asked
-// is to give up without trying again.
+// ErrSuspended is wrapped by every error that occurs because this process does not hold its
+// lease. It sends nothing, because another process may have taken over its work. It is not a
+// failure of the other side and matches context.Canceled: the caller should stop without a
+// retry.
 var ErrSuspended = fmt.Errorf("this node has lost its lease and sends nothing: %w", context.Canceled)
 
-// ErrTooLarge is what reading an answer beyond its cap returns.
+// ErrTooLarge is returned by a read past a response's cap.
 var ErrTooLarge = errors.New("answer larger than allowed")
 
 const (
@@ -28,42 +28,41 @@ const (
 	tlsTimeout  = 5 * time.Second
 )
 
-// Resolver looks names up; net.Resolver is one.
+// Resolver looks up names, as net.Resolver does.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Config of a Guard.
+// Config holds the settings of a Guard.
 type Config struct {
-	// Allow are ranges that may be reached although they are not public
-	// (SVC_OUTBOUND_ALLOW), and with plain http whatever the rules say.
+	// Allow are ranges that may be reached although they are not public (SVC_OUTBOUND_ALLOW),
+	// also with plain http, whatever the rules say.
 	Allow []netip.Prefix
-	// Own are our own listeners, refused even inside of Allow. An unspecified
-	// address stands for every address of this machine.
+	// Own are our own listeners, refused even inside Allow. An unspecified address stands for
+	// every address of this machine.
 	Own []netip.AddrPort
-	// Resolver is the system's if nil.
+	// Resolver resolves names; nil means the system's resolver.
 	Resolver Resolver
-	// Observe, if set, hears the verdict on each address about to be dialled, nil
-	// for let through, and may refuse by an error of its own.
+	// Observe, if set, receives the verdict on each address about to be dialled, nil if
+	// allowed, and may refuse it by returning an error.
 	Observe func(to netip.AddrPort, verdict error) error
-	// Live, if set, says whether this process still holds its lease. While it does
-	// not, no connection is made and nothing is written on any: what was asked for
-	// before fails with ErrSuspended. It is called before every write and must be
-	// cheap.
+	// Live, if set, reports whether this process still holds its lease. While it does not, no
+	// connection is made and nothing is written: pending requests fail with ErrSuspended. It
+	// is called before every write and must be cheap.
 	Live func() bool
 }
 
-// Guard decides what may be dialled. It is safe for concurrent use and has no
+// Guard decides which addresses may be dialled. It is safe for concurrent use and has no
 // goroutines.
 type Guard struct {
 	allow   []netip.Prefix
 	own     []netip.AddrPort
-	lookup  Resolver // nil: net.Dialer resolves by itself, racing the families
+	lookup  Resolver // nil: net.Dialer resolves names itself, racing the address families
 	observe func(netip.AddrPort, error) error
 	live    func() bool // nil: always
 }
 
-// New makes a Guard.
+// New returns a Guard.
 func New(c Config) *Guard {
 	g := &Guard{lookup: c.Resolver, observe: c.Observe, live: c.Live}
 	for _, p := range c.Allow {
@@ -78,8 +77,8 @@ func New(c Config) *Guard {
 	return g
 }
 
-// CheckAddr says whether a connection to this address may be made; a refusal
-// wraps ErrRefused. Port 0 stands for no port in particular.
+// CheckAddr returns an error wrapping ErrRefused if a connection to this address is not
+// allowed. Port 0 means any port.
 func (g *Guard) CheckAddr(to netip.AddrPort) error {
 	a := to.Addr()
 	switch {
@@ -104,7 +103,7 @@ func (g *Guard) isOwn(a netip.Addr, port uint16) bool {
 		if o.Port() != port {
 			continue
 		}
-		// To dial the unspecified address is to dial this machine.
+		// Dialling the unspecified address reaches this machine.
 		if o.Addr() == a || a.IsUnspecified() || o.Addr().IsUnspecified() && (a.IsLoopback() || ofThisMachine(a)) {
 			return true
 		}
@@ -112,8 +111,8 @@ func (g *Guard) isOwn(a netip.Addr, port uint16) bool {
 	return false
 }
 
-// ofThisMachine is asked only when the port is one of ours, so that reading the
-// interfaces each time costs nothing and follows addresses that come and go.
+// ofThisMachine reports whether a is an address of this machine. It is called only if the
+// port is one of ours, so it can read the interfaces each time and follow changing addresses.
 func ofThisMachine(a netip.Addr) bool {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -129,8 +128,7 @@ func ofThisMachine(a netip.Addr) bool {
 	return false
 }
 
-// plainKey marks the context of a request in plain text that must reach an
-// allowed range or nothing.
+// plainKey marks the context of a plain-text request, which may only reach an allowed range.
 type plainKey struct{}
 
 func (g *Guard) control(ctx context.Context, network, address string, _ syscall.RawConn) error {
@@ -141,7 +139,7 @@ func (g *Guard) control(ctx context.Context, network, address string, _ syscall.
 	if err = g.CheckAddr(to); err == nil && ctx.Value(plainKey{}) != nil && !g.allowed(to.Addr()) {
 		err = fmt.Errorf("%w: https is required", ErrRefused)
 	}
-	if err == nil && g.suspended() { // the look-up of the name may have taken long
+	if err == nil && g.suspended() { // resolving the name may have taken long
 		return ErrSuspended
 	}
 	countVerdict(err)
@@ -153,8 +151,8 @@ func (g *Guard) control(ctx context.Context, network, address string, _ syscall.
 	return err
 }
 
-// Dial connects to host:port over TCP within 3 s if the guard lets it; it is a
-// DialContext for whoever speaks something else than HTTP.
+// Dial connects to host:port over TCP within 3 s if the guard allows it. It is a DialContext
+// for protocols other than HTTP.
 func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if g.suspended() {
 		return nil, ErrSuspended

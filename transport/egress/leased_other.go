@@ -4,7 +4,7 @@ package egress
 
 import "net"
 
-// leasedConn is a connection on which nothing is written without the lease.
+// leasedConn is a connection that writes only while the lease is held.
 type leasedConn struct {
 	net.Conn
 	live func() bool

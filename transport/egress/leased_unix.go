@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// leasedConn is a connection on which nothing is written without the lease. It
-// has no ReadFrom on purpose: every byte passes Write.
+// leasedConn is a connection that writes only while the lease is held. It has no ReadFrom on
+// purpose: every byte passes Write.
 type leasedConn struct {
 	net.Conn
 	raw  syscall.RawConn
 	live func() bool
 }
 
-// leased takes c over; on an error it is closed.
+// leased takes over c; on an error c is closed.
 func leased(c net.Conn, live func() bool) (net.Conn, error) {
 	var raw syscall.RawConn
 	err := fmt.Errorf("a %T has no descriptor", c)
@@ -30,9 +30,8 @@ func leased(c net.Conn, live func() bool) (net.Conn, error) {
 	return &leasedConn{Conn: c, raw: raw, live: live}, nil
 }
 
-// Write implements net.Conn. What does not fit into the socket at once is asked
-// about again when there is room: the wait may have been as long as the process
-// was stopped.
+// Write implements net.Conn. If the socket is full, it checks the lease again once there is
+// room: the process may have been stopped during the wait.
 func (c *leasedConn) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		var k int
@@ -46,7 +45,7 @@ func (c *leasedConn) Write(b []byte) (n int, err error) {
 			return failed != syscall.EAGAIN
 		})
 		switch {
-		case err != nil: // closed, or its deadline has passed
+		case err != nil: // closed, or past its deadline
 			return n, err
 		case failed == nil:
 			n += k

@@ -13,7 +13,7 @@ var verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 var allowedCount, refusedCount = verdicts.WithLabelValues("allowed"), verdicts.WithLabelValues("refused")
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{verdicts} }
 
 func countVerdict(err error) {

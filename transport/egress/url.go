@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// Rules of one kind of URL.
+// Rules apply to one kind of URL.
 type Rules struct {
 	// HTTPSOnly refuses plain http except to an allowed range.
 	HTTPSOnly bool
 }
 
-// CheckURL says whether a URL may be saved (open-parts.md, Questions settled:
-// "Refused when saved"). A refusal wraps ErrRefused and its text may be shown. A
-// name that does not resolve passes: it is judged at each use.
+// CheckURL returns an error if a URL may not be saved (open-parts.md, Questions settled:
+// "Refused when saved"). The error wraps ErrRefused and its text may be shown. A name that
+// does not resolve passes: it is checked at each use.
 func (g *Guard) CheckURL(ctx context.Context, raw string, rules Rules) error {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return fmt.Errorf("%w: not a URL", ErrRefused) // url's own error repeats the whole input
+		return fmt.Errorf("%w: not a URL", ErrRefused) // the error of package url quotes the whole input
 	}
 	if u.Scheme != "https" && u.Scheme != "http" {
 		return fmt.Errorf("%w: the scheme must be %s", ErrRefused, schemes(rules))
@@ -60,10 +60,10 @@ func (g *Guard) CheckURL(ctx context.Context, raw string, rules Rules) error {
 	}
 	for _, a := range addrs {
 		if lifted && a.IsLoopback() && !g.isOwn(a.Unmap(), port) {
-			continue // localhost has two addresses, and an allowed 127.0.0.0/8 means it
+			continue // localhost has two addresses, and an allowed 127.0.0.0/8 covers it
 		}
 		if g.CheckAddr(netip.AddrPortFrom(a, port)) != nil {
-			// The address is not named: a tenant may not map our network by asking.
+			// The address is not named, so that a tenant cannot map our network.
 			return fmt.Errorf("%w: %q resolves to an address that is not public", ErrRefused, host)
 		}
 		if plain && !g.allowed(a) {
@@ -94,9 +94,8 @@ func portOf(u *url.URL) (uint16, error) {
 	return uint16(n), nil
 }
 
-// checkName refuses what is no host name in letters, digits, hyphens and
-// underscores, and what some resolvers read as an IPv4 address in disguise
-// (127.1, 0x7f.0.0.1, 2130706433).
+// checkName refuses everything but host names of letters, digits, hyphens and underscores,
+// and names that some resolvers read as an IPv4 address (127.1, 0x7f.0.0.1, 2130706433).
 func checkName(host string) error {
 	if host == "" || len(host) > 253 {
 		return fmt.Errorf("%w: no host", ErrRefused)
@@ -119,7 +118,7 @@ func checkName(host string) error {
 	return nil
 }
 
-// local reports whether a name is one that no public resolver should know.
+// local reports whether public resolvers should not know this name.
 func local(host string) bool {
 	if !strings.Contains(host, ".") {
 		return true
