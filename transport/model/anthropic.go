@@ -12,12 +12,12 @@ import (
 const (
 	anthropicBase      = "https://api.anthropic.com"
 	anthropicVersion   = "2023-06-01"
-	anthropicMaxTokens = 4096 // the protocol has no default of its own
-	minThinkingBudget  = 1024 // the least that the protocol takes
-	maxBlocks          = 512  // of one turn
+	anthropicMaxTokens = 4096 // the protocol has no default
+	minThinkingBudget  = 1024 // the protocol's minimum
+	maxBlocks          = 512  // per turn
 )
 
-// anthropic speaks POST {base_url}/v1/messages, streamed.
+// anthropic is a client of POST {base_url}/v1/messages, streamed.
 type anthropic struct{ upstream }
 
 func newAnthropic(hc *http.Client, p Provider) *anthropic {
@@ -85,11 +85,11 @@ func (c *anthropic) encode(req *schema.Request, n names) ([]byte, *schema.Error)
 	ms := schema.Repair(req.Messages)
 	if req.ThinkingBudget > 0 && mayThink(ms) {
 		budget := max(req.ThinkingBudget, minThinkingBudget)
-		if q.MaxTokens <= budget { // thinking counts as output: leave room for the answer
+		if q.MaxTokens <= budget { // thinking counts as output: leave room for the reply
 			q.MaxTokens += budget
 		}
 		q.Thinking = &anthropicBudget{"enabled", budget}
-		q.Temperature = nil // refused together with thinking
+		q.Temperature = nil // not allowed together with thinking
 	}
 	if len(req.JSONSchema) > 0 {
 		if q.System != "" {
@@ -105,7 +105,8 @@ func (c *anthropic) encode(req *schema.Request, n names) ([]byte, *schema.Error)
 	return encode(&q)
 }
 
-// messages makes the roles alternate and the user begin, as the protocol wants.
+// messages converts the history so that roles alternate and the user begins, as the protocol
+// requires.
 func (c *anthropic) messages(ms []schema.Message, n names) []anthropicMessage {
 	out := make([]anthropicMessage, 0, len(ms)+1)
 	add := func(role string, blocks ...anthropicBlock) {
@@ -135,7 +136,7 @@ func (c *anthropic) messages(ms []schema.Message, n names) []anthropicMessage {
 					blocks = append(blocks, anthropicBlock{Type: "thinking", Thinking: &t.Text, Signature: t.Signature})
 				}
 			}
-			if s := strings.TrimRight(m.Text, " \t\r\n"); s != "" { // white space at its end is refused
+			if s := strings.TrimRight(m.Text, " \t\r\n"); s != "" { // trailing white space is refused
 				blocks = append(blocks, anthropicBlock{Type: "text", Text: s})
 			}
 			for _, call := range m.Calls {
@@ -156,9 +157,9 @@ func (c *anthropic) messages(ms []schema.Message, n names) []anthropicMessage {
 	return out
 }
 
-// mayThink reports whether the turn that goes on began with thinking, or is new:
-// the protocol refuses thinking in the middle of a turn whose calls came without
-// (from another model, or from before the manifest asked for it).
+// mayThink reports whether the current turn is new or began with thinking. The protocol
+// refuses thinking in the middle of a turn whose calls came without it (from another model,
+// or from before the manifest enabled it).
 func mayThink(ms []schema.Message) bool {
 	first := -1
 	for i := len(ms) - 1; i >= 0 && ms[i].Role != schema.User; i-- {
@@ -188,18 +189,18 @@ func (c *anthropic) Stream(ctx context.Context, req *schema.Request, sink schema
 	return c.stream(ctx, body, t, blocks.event)
 }
 
-// anthropicBlocks knows what each content block of the answer is.
+// anthropicBlocks holds the content blocks of a response.
 type anthropicBlocks struct {
 	list []blockState
 }
 
 type blockState struct {
 	call   int    // number + 1 of a tool_use
-	input  []byte // that came with the start; deltas go before it
+	input  []byte // from the block's start; deltas take precedence
 	deltas bool
 }
 
-// piece is what one event says, whatever its type.
+// piece holds the fields of one event, whatever its type.
 type piece struct {
 	kind               []byte
 	index              int64
@@ -276,7 +277,7 @@ func (a *anthropicBlocks) event(t *turn, data []byte) (done bool, err error) {
 	return false, nil
 }
 
-// read takes the fields of a content_block or a delta.
+// read reads the fields of a content_block or a delta.
 func (p *piece) read(w *walk) {
 	if !w.object() {
 		return
@@ -309,8 +310,8 @@ func (p *piece) read(w *walk) {
 	}
 }
 
-// usage reads the counts so far; output is cumulative, and what was read from or
-// written to the provider's cache was input too.
+// usage reads the counts so far. Output is cumulative; tokens read from or written to the
+// provider's cache count as input.
 func (t *turn) usage(w *walk) {
 	if !w.object() {
 		return

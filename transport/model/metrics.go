@@ -12,7 +12,7 @@ import (
 var (
 	turns = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_model_turns_total",
-		Help: "Turns asked of models, by kind of provider and outcome, tries counted as one.",
+		Help: "Turns requested of models, by kind of provider and outcome; retries count as one turn.",
 	}, []string{"kind", "outcome"})
 	tokens = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_model_tokens_total",
@@ -20,15 +20,15 @@ var (
 	}, []string{"kind", "direction"})
 	firstToken = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "svc_model_first_token_seconds",
-		Help:    "Time from asking a provider to its first token, of the try that got one.",
+		Help:    "Time from the request to the first token, of the attempt that succeeded.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 	}, []string{"kind"})
 )
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{turns, tokens, firstToken} }
 
-// counted counts the turns of a client.
+// counted counts a client's turns.
 type counted struct {
 	kind string
 	schema.Client

@@ -7,13 +7,12 @@ import (
 	schema "agentsvc/schemas/model"
 )
 
-// names maps the names of tools to what both protocols take, [a-zA-Z0-9_-]{1,64},
-// and back. A name that needs no change keeps it; orders.refund becomes
-// orders_refund, with a hash of the name behind it where that is another tool's.
-// The mapping depends on the set of names only, so that a conversation reads the
-// same turn after turn.
+// names maps tool names to the form that both protocols accept, [a-zA-Z0-9_-]{1,64}, and
+// back. A valid name stays as it is; orders.refund becomes orders_refund, with a hash
+// appended if another tool has that name. The mapping depends only on the set of names, so it
+// stays the same from turn to turn.
 type names struct {
-	out, in map[string]string // nil where no name needs a change
+	out, in map[string]string // nil if no name needs a change
 }
 
 const maxName = 64
@@ -33,7 +32,7 @@ func newNames(req *schema.Request) names {
 		return names{}
 	}
 	n.out = make(map[string]string, len(odd))
-	wanted := make(map[string]int, len(odd)) // how many different names want it
+	wanted := make(map[string]int, len(odd)) // number of different names that map to it
 	for _, name := range odd {
 		if _, seen := n.out[name]; !seen {
 			p := flat(name)
@@ -96,7 +95,7 @@ func flat(s string) string {
 	return string(b)
 }
 
-// wire is the name as the provider hears it.
+// wire returns the name to send to the provider.
 func (n names) wire(name string) string {
 	if p, ok := n.out[name]; ok {
 		return p
@@ -104,8 +103,8 @@ func (n names) wire(name string) string {
 	return name
 }
 
-// qualified is the name of the tool the provider means; a name made up by the
-// model stays what it is.
+// qualified returns the tool name for a name from the provider; a name made up by the model
+// is returned as it is.
 func (n names) qualified(p string) string {
 	if name, ok := n.in[p]; ok {
 		return name

@@ -12,10 +12,10 @@ import (
 
 const openAIBase = "https://api.openai.com/v1"
 
-// openAI speaks POST {base_url}/chat/completions, streamed.
+// openAI is a client of POST {base_url}/chat/completions, streamed.
 type openAI struct {
 	upstream
-	ownLimit bool // api.openai.com itself, which wants max_completion_tokens
+	ownLimit bool // api.openai.com itself, which requires max_completion_tokens
 }
 
 func newOpenAI(hc *http.Client, p Provider) *openAI {
@@ -145,7 +145,7 @@ func (c *openAI) Stream(ctx context.Context, req *schema.Request, sink schema.Si
 	return c.stream(ctx, body, t, at.event)
 }
 
-// openAIIndex knows which call of the turn a tool_calls index means.
+// openAIIndex maps the index of a tool_calls entry to the turn's call.
 type openAIIndex struct {
 	call [maxCalls]int16 // number + 1
 }
@@ -224,7 +224,7 @@ func (x *openAIIndex) choice(t *turn, w *walk) error {
 				t.finish = openAIFinish(string(s))
 			}
 		case "index":
-			if w.int() != 0 { // one choice was asked for
+			if w.int() != 0 { // only one choice was requested
 				for _, ok := w.key(); ok; _, ok = w.key() {
 					w.skip()
 				}
@@ -255,7 +255,7 @@ func (x *openAIIndex) delta(t *turn, w *walk) error {
 	if !w.object() {
 		return nil
 	}
-	thought := false // some servers say the same under both names
+	thought := false // some servers send the same text under both names
 	for k, ok := w.key(); ok; k, ok = w.key() {
 		var err error
 		switch string(k) {
@@ -282,8 +282,8 @@ func (x *openAIIndex) delta(t *turn, w *walk) error {
 	return nil
 }
 
-// toolCall adds a piece of a call. The first piece has id and name, the others
-// only the index; where a server numbers all its calls 0, a new id is a new call.
+// toolCall adds a piece of a call. The first piece has id and name, the others only the
+// index. Some servers number all calls 0: there a new id starts a new call.
 func (x *openAIIndex) toolCall(t *turn, w *walk) error {
 	if !w.object() {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"agentsvc/transport/model/simulated"
 )
 
-// Kinds of providers: the protocols, and the model that is built in.
+// Kinds of providers: the two protocols, and the built-in model.
 const (
 	Simulated = "simulated"
 	OpenAI    = "openai"
 	Anthropic = "anthropic"
 )
 
-// Secret is a key in the clear. It prints and marshals as "[redacted]".
+// Secret is an API key in plain text. It prints and marshals as "[redacted]".
 type Secret string
 
 // String implements fmt.Stringer.
@@ -29,41 +29,41 @@ func (Secret) GoString() string { return "[redacted]" }
 // MarshalText implements encoding.TextMarshaler.
 func (Secret) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
 
-// Provider is where a model is asked and with which key. An empty BaseURL is the
-// protocol's own provider; an empty APIKey sends none.
+// Provider is the endpoint and key of a model provider. An empty BaseURL means the protocol's
+// own provider; with an empty APIKey no key is sent.
 type Provider struct {
 	Kind    string
 	BaseURL string
 	APIKey  Secret
 }
 
-// Config of a Registry.
+// Config holds the settings of a Registry.
 type Config struct {
 	Guard *egress.Guard
-	// OpenAI and Anthropic are the deployment's own (OPENAI_API_KEY,
-	// OPENAI_BASE_URL and so on); with neither key nor URL there is none.
+	// OpenAI and Anthropic are the deployment's own providers (OPENAI_API_KEY,
+	// OPENAI_BASE_URL and so on); without key and URL a provider is not configured.
 	OpenAI, Anthropic Provider
-	// RequireTLS refuses plain http to providers outside of the allowed ranges.
+	// RequireTLS refuses plain http to providers outside the allowed ranges.
 	RequireTLS bool
-	// Sleep and Rand are those of Retrying.
+	// Sleep and Rand are passed to Retrying.
 	Sleep func(ctx context.Context, d time.Duration) error
 	Rand  func() float64
 }
 
 const (
-	headerTimeout = 2 * time.Minute // a long prompt is read before the answer begins
+	headerTimeout = 2 * time.Minute // the provider reads a long prompt before the response begins
 	idleTimeout   = 2 * time.Minute
-	maxStream     = 128 << 20 // of one answer on the wire: some 200 bytes a token
+	maxStream     = 128 << 20 // per response on the wire: about 200 bytes a token
 	idlePerHost   = 64
 )
 
-// Registry makes the clients of a node. They share its connections.
+// Registry makes the model clients of a node. They share its connections.
 type Registry struct {
 	c  Config
 	hc *http.Client
 }
 
-// NewRegistry makes a Registry.
+// NewRegistry returns a Registry.
 func NewRegistry(c Config) *Registry {
 	c.OpenAI.Kind, c.Anthropic.Kind = OpenAI, Anthropic
 	return &Registry{c: c, hc: c.Guard.Client(egress.Options{
@@ -75,9 +75,9 @@ func NewRegistry(c Config) *Registry {
 	})}
 }
 
-// Builtin is the provider that a manifest's model.provider names without a row
-// of its own: simulated, openai or anthropic. Another name is not ok. A tenant's
-// own provider of the same slug goes before it.
+// Builtin returns the provider that a manifest's model.provider names without a row of its
+// own: simulated, openai or anthropic. For other names ok is false. A tenant's own provider
+// with the same slug takes precedence.
 func (r *Registry) Builtin(name string) (p Provider, ok bool) {
 	switch name {
 	case Simulated:
@@ -90,9 +90,8 @@ func (r *Registry) Builtin(name string) (p Provider, ok bool) {
 	return Provider{}, false
 }
 
-// Client is the client of a provider, the deployment's or a tenant's. It is
-// cheap: make one for each turn and keep none, so that a key lives no longer
-// than its turn.
+// Client returns the client of a provider, the deployment's or a tenant's. It is cheap: make
+// one for each turn and do not keep it, so that the key lives no longer than the turn.
 func (r *Registry) Client(p Provider) schema.Client {
 	var c schema.Client
 	switch {
@@ -110,10 +109,10 @@ func (r *Registry) Client(p Provider) schema.Client {
 	return counted{p.Kind, &Retrying{Client: c, Sleep: r.c.Sleep, Rand: r.c.Rand}}
 }
 
-// Close closes the connections that are idle; turns under way go on.
+// Close closes idle connections; turns in progress continue.
 func (r *Registry) Close() { r.hc.CloseIdleConnections() }
 
-// refusing is a client that says why there is none.
+// refusing is a client whose turns fail with this message.
 type refusing string
 
 // Stream implements schema.Client.

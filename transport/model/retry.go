@@ -16,16 +16,16 @@ const (
 	maxRetryAfter = time.Minute
 )
 
-// Retrying tries a turn three times in all if it fails before its first token by
-// connection, 429 or 5xx (open-parts.md, Questions settled), pausing longer each
-// time and at least as long as the provider asks, up to a minute.
+// Retrying tries a turn three times in all if it fails before its first token because of the
+// connection, 429 or 5xx (open-parts.md, Questions settled). The pauses grow, and are at
+// least as long as the provider requests, up to a minute.
 type Retrying struct {
 	Client schema.Client
 	Sleep  func(ctx context.Context, d time.Duration) error // nil: a timer
-	Rand   func() float64                                   // in [0,1); nil: the runtime's
+	Rand   func() float64                                   // in [0,1); nil: math/rand
 }
 
-// Stream implements schema.Client. The sink hears only the try that worked, or
+// Stream implements schema.Client. The sink receives only the attempt that succeeded, or that
 // broke after its first token.
 func (r *Retrying) Stream(ctx context.Context, req *schema.Request, sink schema.Sink) (*schema.Result, error) {
 	sleep, random := r.Sleep, r.Rand

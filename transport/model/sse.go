@@ -12,18 +12,17 @@ const maxLine = 1 << 20
 
 var errLineTooLong = errors.New("a line of the stream is too long")
 
-// sseReader cuts a stream into the data of its events. Event names and ids are
-// not looked at: both protocols repeat in the data what they say. Lines end in
-// LF or CRLF.
+// sseReader splits a stream into the data of its events. It ignores event names and ids: both
+// protocols repeat them in the data. Lines end in LF or CRLF.
 type sseReader struct {
 	br    *bufio.Reader
-	data  []byte // of the event so far, reused
+	data  []byte // data of the current event, reused
 	long  []byte // a line longer than br's buffer, reused
 	begun bool
 }
 
-// next returns the data of the next event, valid until the next call; at the end
-// of the stream what is left and then io.EOF.
+// next returns the data of the next event, valid until the next call. At the end of the
+// stream it returns the rest, and then io.EOF.
 func (r *sseReader) next() ([]byte, error) {
 	r.data = r.data[:0]
 	some := false
@@ -64,7 +63,7 @@ func (r *sseReader) next() ([]byte, error) {
 
 var dataField, byteOrderMark = []byte("data:"), []byte("\uFEFF")
 
-// line returns one line without its end; the last one may come with io.EOF.
+// line returns one line without its line end; the last one may come with io.EOF.
 func (r *sseReader) line() ([]byte, error) {
 	line, err := r.br.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {

@@ -6,16 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// text gathers one kind of what a model says. What goes in are pieces cut
-// anywhere, inside a character too; what comes out is valid UTF-8 without
-// U+0000, and a cut character waits for its rest.
+// text collects one kind of a model's output. Input pieces may be cut anywhere, also inside a
+// character. The output is valid UTF-8 without U+0000; an incomplete character waits for its
+// rest.
 type text struct {
 	b    strings.Builder
-	tail []byte // the beginning of a character
+	tail []byte // the beginning of an incomplete character
 }
 
-// add takes a piece and returns what the text gained, which is part of the text
-// and no copy.
+// add appends a piece and returns the text gained, which shares memory with the whole text.
 func (t *text) add(p []byte) string {
 	start := t.b.Len()
 	if len(t.tail) == 0 && utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 {
@@ -37,7 +36,7 @@ func (t *text) add(p []byte) string {
 	return t.b.String()[start:]
 }
 
-// flush gives up waiting for the rest of a cut character.
+// flush stops waiting for the rest of an incomplete character.
 func (t *text) flush() string {
 	if len(t.tail) == 0 {
 		return ""
@@ -48,8 +47,8 @@ func (t *text) flush() string {
 	return t.b.String()[start:]
 }
 
-// character is the first one of b, not whole if its rest may still come. Two
-// halves of a surrogate pair in three bytes each are one character.
+// character returns the first character of b; whole is false if its rest may still come. A
+// surrogate pair encoded as two times three bytes is one character.
 func character(b []byte) (size int, r rune, whole bool) {
 	if len(b) < 2 || b[0] != 0xED || b[1] < 0xA0 {
 		if !utf8.FullRune(b) {
@@ -68,7 +67,7 @@ func character(b []byte) (size int, r rune, whole bool) {
 	switch {
 	case !ok:
 		return 1, utf8.RuneError, true
-	case high >= 0xDC00: // the second half first
+	case high >= 0xDC00: // the low half came first
 		return 3, utf8.RuneError, true
 	}
 	low := b[3:]
@@ -82,7 +81,7 @@ func character(b []byte) (size int, r rune, whole bool) {
 	return 3, utf8.RuneError, !waits
 }
 
-// half reads half a surrogate pair from three bytes.
+// half decodes half a surrogate pair from three bytes.
 func half(b []byte) (r rune, ok bool) {
 	if b[0] != 0xED || b[1] < 0xA0 || b[1] > 0xBF || b[2]&0xC0 != 0x80 {
 		return 0, false

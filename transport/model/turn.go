@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	maxAnswer = 8 << 20 // bytes of text, thinking and arguments of one turn
-	maxCalls  = 128     // of one turn
+	maxAnswer = 8 << 20 // bytes of text, thinking and arguments per turn
+	maxCalls  = 128     // per turn
 )
 
 var (
@@ -17,7 +17,7 @@ var (
 	errMalformed     = errors.New("the stream holds what is no JSON")
 )
 
-// turn is what has been said so far.
+// turn collects what the model has sent so far.
 type turn struct {
 	sink    schema.Sink
 	req     *schema.Request
@@ -28,14 +28,14 @@ type turn struct {
 	calls   []call
 	size    int
 	begun   bool   // the first token has arrived
-	onBegin func() // told once of it
+	onBegin func() // called once, at the first token
 	finish  schema.Finish
 	in, out int64
 	counted bool
 	w       walk
 }
 
-// thinking is a block: a part of turn.thought.
+// thinking is a block of thinking: a part of turn.thought.
 type thinking struct {
 	from, to            int // to < 0: still open
 	signature, redacted string
@@ -118,7 +118,7 @@ func (t *turn) args(n int, p []byte) error {
 	return t.begin(len(p))
 }
 
-// result ends the turn.
+// result completes the turn.
 func (t *turn) result() *schema.Result {
 	t.closeThinking()
 	if s := t.said.flush(); s != "" {
@@ -139,7 +139,7 @@ func (t *turn) result() *schema.Result {
 			c := &t.calls[i]
 			c.args.flush()
 			id := c.id
-			if id == "" || ids[id] { // some servers give none, or one for all
+			if id == "" || ids[id] { // some servers send no id, or the same for all
 				id = "call_" + strconv.Itoa(len(t.req.Messages)) + "_" + strconv.Itoa(i)
 			}
 			ids[id] = true

@@ -33,18 +33,18 @@ var readers = sync.Pool{New: func() any {
 	return &sseReader{br: bufio.NewReaderSize(nil, 16<<10), data: make([]byte, 0, 4<<10)}
 }}
 
-// event hands the data of one event to the turn; done says that it was the last.
+// event adds the data of one event to the turn; done means that it was the last.
 type event func(t *turn, data []byte) (done bool, err error)
 
-// errorEvent is what a provider says in place of going on.
+// errorEvent is an error that a provider sends within its stream.
 type errorEvent struct {
-	status  int // as if it had come as an answer; 0: unknown
+	status  int // the status it would have had as a response; 0: unknown
 	message string
 }
 
 func (e *errorEvent) Error() string { return e.message }
 
-// stream posts body and reads the answer into t until its end.
+// stream posts body and reads the whole response into t.
 func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (*schema.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,15 +93,15 @@ func (u *upstream) stream(ctx context.Context, body []byte, t *turn, on event) (
 	}
 }
 
-// drain reads the few bytes between the last event and the end of the answer, so
-// that the connection can be used again, and gives up soon where they are late.
+// drain reads the few bytes between the last event and the end of the response, so that the
+// connection can be reused. It gives up soon if they are late.
 func drain(body io.Reader, cancel context.CancelFunc) {
 	late := time.AfterFunc(100*time.Millisecond, cancel)
 	defer late.Stop()
 	_, _ = io.CopyN(io.Discard, body, 4<<10)
 }
 
-// failed says what an error means that is no answer of the provider.
+// failed returns the error for a request without a usable response.
 func (u *upstream) failed(ctx context.Context, t *turn, err error) *schema.Error {
 	e := &schema.Error{Kind: schema.Broken, BeforeFirstToken: !t.begun, Err: err}
 	var said *errorEvent
@@ -116,7 +116,7 @@ func (u *upstream) failed(ctx context.Context, t *turn, err error) *schema.Error
 		e.Kind = kindOf(said.status)
 	case ctx.Err() != nil:
 		e.Kind, e.Message, e.Err = schema.Cancelled, "the turn was cancelled", context.Cause(ctx)
-	case errors.Is(err, egress.ErrSuspended): // no failure of the provider, and not worth a try before the lease is back
+	case errors.Is(err, egress.ErrSuspended): // not a failure of the provider, and not worth a retry before the lease is back
 		e.Kind, e.Message = schema.Cancelled, "the turn was cancelled: this node is cut off and sends nothing"
 	case errors.Is(err, egress.ErrRefused):
 		e.Kind, e.Message = schema.Refused, "the outbound guard refuses the provider's address"
@@ -139,7 +139,7 @@ func kindOf(status int) schema.Kind {
 	return schema.Refused
 }
 
-// refused reads an answer that is no stream.
+// refused returns the error for a response that is not a stream.
 func (u *upstream) refused(ctx context.Context, resp *http.Response) *schema.Error {
 	e := &schema.Error{Kind: kindOf(resp.StatusCode), Status: resp.StatusCode, BeforeFirstToken: true}
 	e.RetryAfter = retryAfter(resp.Header)
@@ -154,7 +154,7 @@ func (u *upstream) refused(ctx context.Context, resp *http.Response) *schema.Err
 	return e
 }
 
-// errorMessage finds the message in the shapes that providers use.
+// errorMessage finds the message in the formats that providers use.
 func errorMessage(b []byte) string {
 	if !json.Valid(b) {
 		return string(b)
@@ -183,8 +183,8 @@ func errorMessage(b []byte) string {
 	return found
 }
 
-// readError reads { type, code, message } at the walk's place; for an error
-// event, type and code tell what status it would have been.
+// readError reads { type, code, message } at the walk's position; for an error event it
+// derives the status from type and code.
 func readError(w *walk) *errorEvent {
 	e := &errorEvent{}
 	if w.peek() == '"' {
@@ -227,7 +227,7 @@ var errorTypes = map[string]int{
 
 const maxMessage = 500
 
-// visible drops control characters but white space, and what is no UTF-8.
+// visible removes invalid UTF-8 and control characters other than white space.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) {
@@ -237,9 +237,8 @@ func visible(s string) string {
 	}, schema.Clean(s))
 }
 
-// show makes a provider's message fit to be shown: one line of text without
-// control characters, then without the key, should the provider repeat it in any
-// of its shapes, then short.
+// show makes a provider's message safe to show: it becomes one line without control
+// characters; then the API key is removed, in any encoding; then it is cut short.
 func (u *upstream) show(s string) string {
 	s = redact.NewKnown(string(u.key)).Text(visible(s))
 	s = strings.Join(strings.Fields(s), " ")
@@ -253,8 +252,8 @@ func (u *upstream) show(s string) string {
 	return s
 }
 
-// retryAfter reads the header in seconds or as a date, which is compared with the
-// provider's own clock.
+// retryAfter reads the header in seconds or as a date; a date is compared with the provider's
+// own clock.
 func retryAfter(h http.Header) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {
@@ -277,7 +276,7 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, min(at.Sub(now), 24*time.Hour))
 }
 
-// encode makes a request's body.
+// encode encodes a request body.
 func encode(v any) ([]byte, *schema.Error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// walk reads a JSON text that is known to be valid, without allocating: a stream
-// has hundreds of small objects of which three fields matter. A value of another
-// type than asked for is skipped and reads as nothing.
+// walk reads JSON that is known to be valid, without allocating: a stream has hundreds of
+// small objects with three interesting fields each. A value of another type than requested is
+// skipped and reads as zero.
 type walk struct {
 	b   []byte
 	i   int
-	buf []byte // the strings of this text that had escapes, one after the other
+	buf []byte // the unescaped strings of this text, one after the other
 }
 
-// reset begins another text in the same memory; strings of the last one are gone.
+// reset begins another text in the same memory; earlier strings become invalid.
 func (w *walk) reset(b []byte) { w.b, w.i, w.buf = b, 0, w.buf[:0] }
 
-// peek is the first byte of the next value, key or bracket.
+// peek returns the first byte of the next value, key or bracket.
 func (w *walk) peek() byte {
 	for ; w.i < len(w.b); w.i++ {
 		switch c := w.b[w.i]; c {
@@ -45,8 +45,8 @@ func (w *walk) enter(c byte) bool {
 	return false
 }
 
-// key is the next key of the object entered; at its end it leaves the object.
-// The caller must take or skip the value.
+// key returns the next key of the current object; at its end it leaves the object. The caller
+// must read or skip the value.
 func (w *walk) key() (k []byte, ok bool) {
 	if w.peek() != '"' {
 		w.i++
@@ -55,8 +55,8 @@ func (w *walk) key() (k []byte, ok bool) {
 	return w.str(), true
 }
 
-// elem reports whether the array entered has another element; at its end it
-// leaves the array. The caller must take or skip the element.
+// elem reports whether the current array has another element; at its end it leaves the array.
+// The caller must read or skip the element.
 func (w *walk) elem() bool {
 	if w.peek() == ']' || w.i >= len(w.b) {
 		w.i++
@@ -65,7 +65,7 @@ func (w *walk) elem() bool {
 	return true
 }
 
-// raw is the next value as it is written.
+// raw returns the next value as written.
 func (w *walk) raw() []byte {
 	w.peek()
 	start := w.i
@@ -73,7 +73,7 @@ func (w *walk) raw() []byte {
 	return w.b[start:w.i]
 }
 
-// skip passes over the next value.
+// skip skips the next value.
 func (w *walk) skip() {
 	depth := 0
 	for {
@@ -110,7 +110,7 @@ func isEnd(c byte) bool {
 	return c == ',' || c == ']' || c == '}' || c == ':' || c == ' ' || c == '\n' || c == '\t' || c == '\r'
 }
 
-// int is the next value as a whole number, 0 if it is none.
+// int returns the next value as an integer, 0 if it is not a number.
 func (w *walk) int() int64 {
 	if c := w.peek(); c != '-' && (c < '0' || c > '9') {
 		w.skip()
@@ -123,10 +123,9 @@ func (w *walk) int() int64 {
 	return n
 }
 
-// str is the next value as the bytes of a string, nil if it is none. They are
-// good until the next reset. Bytes that are no UTF-8
-// are kept and so is half a surrogate pair, in the three bytes that UTF-8 would
-// give it: the other half may be on its way (see text).
+// str returns the next value as the bytes of a string, nil if it is not a string. They are
+// valid until the next reset. Invalid UTF-8 is kept, and so is half a surrogate pair, encoded
+// in three bytes: its other half may follow (see text).
 func (w *walk) str() []byte {
 	if w.peek() != '"' {
 		w.skip()

@@ -1,9 +1,8 @@
-// Package fake is a model provider for tests: it speaks the OpenAI chat
-// completions and the Anthropic messages protocol over real HTTP on loopback,
-// says what its script tells it to, in all the ways a provider can misbehave,
-// and keeps what it was asked. The official client libraries understand it and
-// its record of our clients (bench/sdkcheck), so that our clients are tested
-// against the protocols and not against themselves.
+// Package fake is a model provider for tests. It serves the OpenAI chat completions and the
+// Anthropic messages protocol over real HTTP on loopback, answers by a script, misbehaves in
+// all the ways a provider can, and records the requests. The official client libraries
+// understand it and its record of our clients (bench/sdkcheck), so that our clients are
+// tested against the protocols and not against themselves.
 package fake
 
 import (
@@ -18,14 +17,14 @@ import (
 // Ending is how an answer ends.
 type Ending int
 
-// Values of Ending.
+// Endings.
 const (
-	Whole      Ending = iota // as it should
+	Whole      Ending = iota // complete
 	Drop                     // the connection is closed in the middle
 	Early                    // the stream ends in order, but without a finish
-	Malformed                // an event is no JSON
-	ErrorEvent               // the provider reports Message and goes
-	Silence                  // nothing more comes until the client is gone
+	Malformed                // an event is not JSON
+	ErrorEvent               // the provider sends Message as an error and closes
+	Silence                  // nothing more is sent until the client leaves
 )
 
 // Call is a tool call to make, its arguments cut into pieces.
@@ -34,43 +33,43 @@ type Call struct {
 	Args     []string
 }
 
-// Reply is one answer. The zero Reply says nothing and ends well.
+// Reply is one response. The zero Reply is empty and complete.
 type Reply struct {
-	// Status other than 0 and 200 makes the answer an error with Message.
+	// Status other than 0 and 200 makes the response an error with Message.
 	Status     int
 	Message    string
 	RetryAfter string
 	ErrorType  string
 
 	Thinking  []string // deltas
-	Signature string   // of the thinking (Anthropic)
+	Signature string   // signature of the thinking (Anthropic)
 	Redacted  string   // a redacted thinking block (Anthropic)
 	Text      []string // deltas
 	Calls     []Call
-	Finish    string // in the protocol's own words; "" is the fitting one
+	Finish    string // in the protocol's own words; "" chooses one that fits
 	In, Out   int
 	NoUsage   bool
 
 	Delay  time.Duration // before each delta
 	Ending Ending
-	After  int // deltas before an Ending other than Whole
+	After  int // number of deltas before an Ending other than Whole
 }
 
-// Request is what a client sent.
+// Request is a request from a client.
 type Request struct {
 	Path   string
 	Header http.Header
 	Body   json.RawMessage
-	Done   <-chan error // hears once why the answer ended, nil unless the client went away
+	Done   <-chan error // receives once why the response ended; nil unless the client left
 }
 
-// Server is the provider. Its zero value is not usable; see New.
+// Server is a fake provider. Its zero value is not usable; see New.
 type Server struct {
 	http *http.Server
 	url  string
 	end  chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	answer    func(*Request) Reply
 	queue     []Reply
 	otherwise Reply
@@ -78,8 +77,8 @@ type Server struct {
 	arrived   chan struct{} // closed and renewed at each request
 }
 
-// New starts a provider that gives the replies in order, one a request, and then
-// for ever the last one.
+// New starts a provider that gives the replies in order, one per request, and repeats the
+// last one.
 func New(replies ...Reply) (*Server, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,19 +97,19 @@ func New(replies ...Reply) (*Server, error) {
 	return s, nil
 }
 
-// OpenAI is the base_url for the OpenAI protocol.
+// OpenAI returns the base_url for the OpenAI protocol.
 func (s *Server) OpenAI() string { return s.url + "/v1" }
 
-// Anthropic is the base_url for the Anthropic protocol.
+// Anthropic returns the base_url for the Anthropic protocol.
 func (s *Server) Anthropic() string { return s.url }
 
-// Close stops the provider and cuts what is open.
+// Close stops the provider and cuts open responses.
 func (s *Server) Close() {
 	_ = s.http.Close()
 	<-s.end
 }
 
-// Script replaces the replies still to be given.
+// Script replaces the remaining replies.
 func (s *Server) Script(replies ...Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,22 +120,22 @@ func (s *Server) Script(replies ...Reply) {
 	}
 }
 
-// Answer makes f say what each request is answered with, from now on and instead
-// of a script: a model that does what it reads. f may be called concurrently.
+// Answer makes f produce the reply to each request, instead of a script. f may be called
+// concurrently.
 func (s *Server) Answer(f func(*Request) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = f
 }
 
-// Requests are the requests so far.
+// Requests returns the requests so far.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Request(nil), s.requests...)
 }
 
-// Arrived is closed at the next request.
+// Arrived returns a channel that is closed at the next request.
 func (s *Server) Arrived() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +164,7 @@ func (s *Server) next(r *Request) (Reply, func(*Request) Reply) {
 	return reply, nil
 }
 
-// protocol is how a reply is put on the wire. An item is one event's data.
+// protocol encodes replies. An item is one event's data.
 type protocol interface {
 	begin(w *stream)
 	delta(w *stream, kind kind, n int, s string)
@@ -191,7 +190,7 @@ type stream struct {
 	w      http.ResponseWriter
 	model  string
 	reply  *Reply
-	usage  bool // asked for, in the protocol that asks
+	usage  bool // requested, in the protocol that has such a request
 	err    error
 	buffer []byte
 }
@@ -375,7 +374,7 @@ func (openAI) body(message, kind string) any {
 // anthropic is the messages protocol.
 type anthropic struct {
 	index int
-	open  string // the type of the block that is open
+	open  string // type of the open block
 }
 
 func (p *anthropic) begin(w *stream) {

@@ -1,7 +1,6 @@
-// Package simulated is the built-in model (open-parts.md, Agents): deterministic,
-// without a network, cheap, and honest about being no real model. Its answer
-// quotes the user's text; lines of the last user message that start with a
-// directive script it, in order:
+// Package simulated is the built-in model (open-parts.md, Agents): deterministic, cheap and
+// without a network. It says that it is not a real model. Its answer quotes the user's text;
+// lines of the last user message that start with a directive script it, in order:
 //
 //	/say TEXT           says TEXT
 //	/tokens N           says N words, at most 100,000
@@ -11,10 +10,10 @@
 //	/json VALUE         says VALUE, which must be JSON
 //	/fail MESSAGE       fails
 //
-// Calls that follow each other are one turn's parallel calls; the lines behind
-// them are the turn after their results. Where nothing is said behind the last
-// calls, the answer quotes their results. A directive that makes no sense is
-// answered with a sentence that says why. An unknown /word is the user's text.
+// Consecutive calls are parallel calls of one turn; the lines after them are the turn after
+// their results. If no text follows the last calls, the answer quotes their results. An
+// invalid directive is answered with a sentence that explains it. An unknown /word is part of
+// the user's text.
 package simulated
 
 import (
@@ -88,8 +87,8 @@ func (Client) Stream(ctx context.Context, req *schema.Request, sink schema.Sink)
 	return &res, nil
 }
 
-// state is the last thing the user said, how many turns with calls came after it
-// and the results of the last of them.
+// state returns the user's last message, the number of turns with calls since, and the
+// results of the last of them.
 func state(req *schema.Request) (asked string, turn int, results []schema.CallResult) {
 	for i := len(req.Messages) - 1; i >= 0; i-- {
 		m := &req.Messages[i]
@@ -105,7 +104,7 @@ func state(req *schema.Request) (asked string, turn int, results []schema.CallRe
 	return "", turn, results
 }
 
-// parse takes the directives out of a message; rest is what remains of it.
+// parse splits a message into directives and the rest.
 func parse(s string) (script []directive, rest string) {
 	if !strings.HasPrefix(s, "/") && !strings.Contains(s, "\n/") {
 		return nil, s
@@ -180,7 +179,7 @@ func parseLine(line string) (d directive, ok bool) {
 
 func complain(why string) directive { return directive{verb: say, text: introduction + " " + why} }
 
-// speaker says one turn.
+// speaker produces one turn.
 type speaker struct {
 	sink    schema.Sink
 	res     schema.Result
@@ -193,8 +192,7 @@ type speaker struct {
 	began   bool
 }
 
-// play performs the directives of one turn: turn is how many turns with calls the
-// script has behind it.
+// play performs the directives of one turn; turn is the number of turns with calls so far.
 func (s *speaker) play(ctx context.Context, req *schema.Request, script []directive, rest string, turn int, results []schema.CallResult) error {
 	at := 0 // the turn that the directive belongs to
 	for i := 0; i < len(script) && at <= turn; i++ {
@@ -225,8 +223,7 @@ func (s *speaker) play(ctx context.Context, req *schema.Request, script []direct
 	return s.speak(ctx, quoteUser(rest), false)
 }
 
-// lastOfTurn reports whether no further call follows before something else is
-// said or thought.
+// lastOfTurn reports whether no further call follows before other output.
 func lastOfTurn(script []directive) bool {
 	for _, d := range script {
 		if d.verb != delay {
@@ -269,7 +266,7 @@ func (s *speaker) perform(ctx context.Context, req *schema.Request, d *directive
 	return nil
 }
 
-// resolve finds the qualified name that a bare one means, if only one does.
+// resolve returns the qualified name for a bare one, if it is unambiguous.
 func resolve(tools []schema.ToolSpec, name string) string {
 	found := ""
 	for i := range tools {
@@ -289,7 +286,7 @@ func resolve(tools []schema.ToolSpec, name string) string {
 	return found
 }
 
-// line says or thinks a text on a line of its own.
+// line outputs a text or thinking on a line of its own.
 func (s *speaker) line(ctx context.Context, text string, thinking bool) error {
 	if !thinking && len(s.said) > 0 || thinking && len(s.thought) > 0 {
 		text = "\n" + text
@@ -297,7 +294,7 @@ func (s *speaker) line(ctx context.Context, text string, thinking bool) error {
 	return s.speak(ctx, text, thinking)
 }
 
-// speak says or thinks a text token by token: words with the space behind them.
+// speak outputs a text or thinking token by token: words with the space after them.
 func (s *speaker) speak(ctx context.Context, text string, thinking bool) error {
 	from := 0
 	for from < len(text) {
@@ -332,8 +329,7 @@ func (s *speaker) speak(ctx context.Context, text string, thinking bool) error {
 	return nil
 }
 
-// wait pauses between two tokens and looks up now and then whether the turn is
-// still wanted.
+// wait pauses between two tokens and checks now and then whether the turn was cancelled.
 func (s *speaker) wait(ctx context.Context) error {
 	if s.pause == 0 || !s.began {
 		if s.count&63 == 63 && ctx.Err() != nil {
