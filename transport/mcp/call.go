@@ -13,8 +13,8 @@ import (
 
 // Calls, and the sessions they share.
 
-// session gives the client's session, begun by one of all who need it. It is held
-// until release.
+// session returns the client's session. If there is none, one of the waiting callers begins
+// it. The session is held until release.
 func (g *Gateway) session(ctx context.Context, e *entry, t Target) (*session, error) {
 	for range 3 {
 		if s := g.current(e); s != nil {
@@ -46,7 +46,7 @@ func (g *Gateway) session(ctx context.Context, e *entry, t Target) (*session, er
 		e.mu.Unlock()
 		g.mu.Unlock()
 		if f == nil {
-			continue // somebody else's has just begun
+			continue // another caller's session has just begun
 		}
 		if _, err := f.wait(ctx); err != nil {
 			return nil, err
@@ -55,8 +55,7 @@ func (g *Gateway) session(ctx context.Context, e *entry, t Target) (*session, er
 	return nil, &Error{Kind: Unreachable, Message: "the tool server ends each session at once"}
 }
 
-// current takes hold of the session that the client has, nil if there is none
-// that is alive.
+// current takes hold of the client's live session, nil if there is none.
 func (g *Gateway) current(e *entry) *session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +81,7 @@ func (g *Gateway) release(e *entry, s *session) {
 	}
 }
 
-// lost retires a session that the server has forgotten, and says so.
+// lost retires a session that the server has forgotten, and reports whether it had.
 func (g *Gateway) lost(e *entry, s *session, err error) bool {
 	if !errors.Is(err, errForgotten) && s.alive() {
 		return false
@@ -96,8 +95,8 @@ func (g *Gateway) lost(e *entry, s *session, err error) bool {
 	return errors.Is(err, errForgotten)
 }
 
-// Call calls a tool with exactly these arguments, an object. Whether they fit the
-// tool's schema is the caller's to check.
+// Call calls a tool with exactly these arguments, a JSON object. The caller must validate
+// them against the tool's schema.
 func (g *Gateway) Call(parent context.Context, t Target, name string, args json.RawMessage) (Answer, error) {
 	began := time.Now()
 	a, err := g.call(parent, t, name, args)
@@ -142,9 +141,9 @@ func (g *Gateway) call(parent context.Context, t Target, name string, args json.
 	}
 }
 
-// repeatable says whether a call that met a forgotten session is made once more.
-// After a 404 nothing was processed, the protocol says; after a 400 that only
-// looks like it, the tool has to say that a repeat does no harm.
+// repeatable reports whether a call that met a forgotten session may be repeated once. A 404
+// means, by the protocol, that nothing was processed. A 400 that looks like it is repeated
+// only if the tool is annotated as repeatable.
 func (g *Gateway) repeatable(err error, s tool.Spec) bool {
 	return errors.Is(err, errProcessedNothing) || s.ReadOnly || s.Idempotent
 }
@@ -174,12 +173,12 @@ func (g *Gateway) once(parent, ctx context.Context, s *session, t Target, name s
 	case err != nil:
 		return Answer{}, &Error{Kind: Protocol, Message: "the tool server's answer could not be understood", MaybeRan: true, Err: o.cause(err)}
 	}
-	a.Content = o.hide(a.Content) // hide sees through all that is cleaned after this
+	a.Content = o.hide(a.Content) // hide also matches a credential broken up by characters that are removed later
 	return a, nil
 }
 
-// Mask replaces the connection's credential in the strings of v, and in parts of
-// them, by "[redacted]".
+// Mask replaces the connection's credential by "[redacted]" in the strings of v, also inside
+// longer strings.
 func (g *Gateway) Mask(ctx context.Context, t Target, v json.RawMessage) (json.RawMessage, error) {
 	o, err := g.newOp(ctx, t, 0)
 	if err != nil {

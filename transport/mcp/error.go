@@ -12,7 +12,7 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// Kind says what kept a tool server from answering.
+// Kind is why a tool server gave no usable response.
 type Kind string
 
 // Values of Kind.
@@ -20,29 +20,28 @@ const (
 	Unreachable  Kind = "unreachable"   // no connection, a broken one, or a 5xx
 	Unauthorized Kind = "unauthorized"  // 401 or 403
 	Timeout      Kind = "timeout"       // the call's time ran out
-	TooLarge     Kind = "too_large"     // the answer is over a cap
-	Redirect     Kind = "redirect"      // the server points elsewhere; nobody goes there
-	Protocol     Kind = "protocol"      // the server refused the request or its answer is not MCP
-	Refused      Kind = "refused"       // by the outbound guard, or a command nobody allowed
+	TooLarge     Kind = "too_large"     // the response is over a cap
+	Redirect     Kind = "redirect"      // the server redirects; redirects are not followed
+	Protocol     Kind = "protocol"      // the server refused the request, or its response is not MCP
+	Refused      Kind = "refused"       // by the outbound guard, or a command that is not allowed
 	UnknownTool  Kind = "unknown_tool"  // the server lists no tool of this name
-	Cancelled    Kind = "cancelled"     // the caller went away, the gateway closed, or this node lost its lease
-	NoCredential Kind = "no_credential" // the server takes one and there is none that can be sent
+	Cancelled    Kind = "cancelled"     // the caller left, the gateway closed, or this node lost its lease
+	NoCredential Kind = "no_credential" // the server requires a credential and none can be sent
 )
 
 // Kinds lists every value.
 var Kinds = []Kind{Unreachable, Unauthorized, Timeout, TooLarge, Redirect, Protocol, Refused, UnknownTool, Cancelled, NoCredential}
 
-// Error is how every method of a Gateway fails.
+// Error is the error type of every method of a Gateway.
 type Error struct {
 	Kind Kind
-	// Message may be shown to the tenant. It may quote the server, shortened and
-	// without the credential.
+	// Message may be shown to the tenant. It may quote the server, shortened and without the
+	// credential.
 	Message string
-	// MaybeRan says that the call was sent and nobody knows what became of it; false
-	// says that it was not sent, or turned away before any work.
+	// MaybeRan means that the call was sent and its outcome is unknown; false means that it
+	// was not sent, or was refused before any work.
 	MaybeRan bool
-	// Err is the cause for logs, without credential and URL; nil where Message says
-	// it all.
+	// Err is the cause for logs, without credential and URL; nil if Message is complete.
 	Err error
 }
 
@@ -54,11 +53,11 @@ func (e *Error) Error() string {
 	return "tool server: " + e.Message + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// opaque is a cause whose text is safe and which keeps nothing of the original
-// but what it is.
+// opaque is a cause with a safe text. It matches the original by errors.Is but keeps nothing
+// else of it.
 type opaque struct {
 	text string
 	is   error
@@ -67,8 +66,8 @@ type opaque struct {
 func (o *opaque) Error() string { return o.text }
 func (o *opaque) Unwrap() error { return o.is }
 
-// cause makes an error safe to keep: no URL (a query may hold a key), no
-// credential, no length without end.
+// cause makes an error safe to keep: without URL (a query may hold a key) and credential, and
+// of limited length.
 func (o *op) cause(err error) error {
 	if err == nil {
 		return nil
@@ -87,8 +86,8 @@ func (o *op) cause(err error) error {
 	return c
 }
 
-// ended is the error of a call whose context has ended. The caller's cancellation
-// is told from time running out.
+// ended returns the error of a call whose context has ended. It distinguishes the caller's
+// cancellation from a time-out.
 func ended(parent context.Context, maybeRan bool) *Error {
 	if errors.Is(parent.Err(), context.Canceled) {
 		return &Error{Kind: Cancelled, Message: "the call was cancelled", MaybeRan: maybeRan, Err: context.Canceled}
@@ -96,13 +95,13 @@ func ended(parent context.Context, maybeRan bool) *Error {
 	return &Error{Kind: Timeout, Message: "the tool server did not answer in time", MaybeRan: maybeRan, Err: context.DeadlineExceeded}
 }
 
-// suspended is the error of an exchange that ended because this process does not
-// hold its lease. It is nobody's failure but ours.
+// suspended returns the error of an exchange that ended because this process does not hold
+// its lease. The server is not to blame.
 func suspended(maybeRan bool) *Error {
 	return &Error{Kind: Cancelled, Message: "the call was cancelled: this node is cut off and sends nothing", MaybeRan: maybeRan, Err: egress.ErrSuspended}
 }
 
-// dialError names why a request found no connection, or lost it.
+// dialError describes why a request got no connection, or lost it.
 func dialError(err error) string {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -124,8 +123,8 @@ func dialError(err error) string {
 	return "the connection to the tool server broke"
 }
 
-// clean makes hostile text fit for one line: control, bidirectional and invisible
-// characters go, and it ends after most characters.
+// clean makes hostile text fit for one line: it removes control, bidirectional and invisible
+// characters, and cuts after most characters.
 func clean(s string, most int) string {
 	s = strings.TrimSpace(visible(strings.Join(strings.Fields(s), " ")))
 	n := 0
@@ -138,8 +137,8 @@ func clean(s string, most int) string {
 	return s
 }
 
-// visible drops what can't be seen but can be read: NUL and other control
-// characters but line feed and tab, bidirectional overrides and isolates, and
+// visible removes characters that are invisible to people but not to a model: NUL and other
+// control characters except line feed and tab, bidirectional overrides and isolates, and
 // Unicode tags.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -19,27 +19,27 @@ const (
 	maxListBytes = 256 << 20 // all cached lists
 )
 
-// Config of a Gateway.
+// Config holds the settings of a Gateway.
 type Config struct {
 	Guard *egress.Guard
 	// RequireTLS refuses plain http except to ranges that the guard allows.
 	RequireTLS bool
-	Timeout    time.Duration // of one call; 0 is 60 s
-	TTL        time.Duration // of a cached list and an idle client; 0 is 5 min
-	// Stdio are the commands that the operator allows (SVC_STDIO_SERVERS), by name.
+	Timeout    time.Duration // per call; 0 means 60 s
+	TTL        time.Duration // of a cached list and an idle client; 0 means 5 min
+	// Stdio holds the commands that the operator allows (SVC_STDIO_SERVERS), by name.
 	Stdio map[string][]string
-	// Env is all that a stdio server gets of our environment, beside its credential:
-	// PATH and HOME, usually. Nil is a plain PATH.
+	// Env is the whole environment of a stdio server besides its credential, usually PATH and
+	// HOME. Nil means a plain PATH.
 	Env []string
-	// Live says whether this process still holds its lease, as egress.Config.Live
-	// does for the Guard's connections: while it does not, no stdio server is started
-	// and nothing is written to one. It must be cheap. Nil is always.
+	// Live reports whether this process still holds its lease, like egress.Config.Live for
+	// connections. While it does not, no stdio server is started and nothing is written to
+	// one. It must be cheap. nil means always.
 	Live func() bool
 	Log  zerolog.Logger
 	Now  func() time.Time // nil is time.Now
 }
 
-// Target says which server is spoken to and as whom.
+// Target identifies a server and the credential to use.
 type Target struct {
 	Tenant    id.TenantID
 	Server    id.ServerID
@@ -47,17 +47,16 @@ type Target struct {
 	Transport tool.Transport
 	Endpoint  string
 	AuthKind  tool.AuthKind
-	// Version is of the server's row and its connection; another one is another
-	// client.
+	// Version is the version of the server's row and its connection; another version gets
+	// another client.
 	Version    time.Time
 	Connection *id.ConnectionID // nil: none
-	// Credential opens the connection's secret. It is called for each exchange, the
-	// end of a session that is long idle included, and what it gives is dropped after
-	// it. nil where there is none.
+	// Credential opens the connection's secret. It is called for each exchange, also for
+	// ending an idle session, and its result is dropped afterwards. nil if there is none.
 	Credential func(ctx context.Context) (string, error)
 }
 
-// key is what has a client of its own.
+// key identifies a pooled client.
 type key struct {
 	tenant     id.TenantID
 	server     id.ServerID
@@ -73,16 +72,15 @@ func (t *Target) key() key {
 	return k
 }
 
-// Gateway speaks to tool servers. It is safe for concurrent use; Close ends its
-// goroutines.
+// Gateway calls tool servers. It is safe for concurrent use; Close ends its goroutines.
 type Gateway struct {
 	cfg  Config
 	http *http.Client
 
-	ctx  context.Context // of everything that outlives a caller
+	ctx  context.Context // of work that outlives its caller
 	stop context.CancelFunc
 	work sync.WaitGroup // flights, closing sessions, the sweeper
-	ops  sync.WaitGroup // callers inside
+	ops  sync.WaitGroup // callers inside a method
 
 	mu      sync.Mutex // guards the fields below; taken before an entry's mu
 	closed  bool
@@ -92,7 +90,7 @@ type Gateway struct {
 	forks forker
 }
 
-// New makes a Gateway and starts its sweeper.
+// New returns a Gateway and starts its sweeper.
 func New(cfg Config) *Gateway {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = time.Minute
@@ -116,20 +114,20 @@ func New(cfg Config) *Gateway {
 // entry is one pooled client.
 type entry struct {
 	key    key
-	places chan struct{} // one of each call in flight
+	places chan struct{} // one for each call in flight
 
 	busy int       // callers and flights inside; guarded by the gateway's mu, as are the next two
-	used time.Time // when the last one left
-	gone bool      // no longer in the pool: closed when nobody is inside
+	used time.Time // when the last caller left
+	gone bool      // removed from the pool: closed when the last caller leaves
 
 	mu         sync.Mutex // guards the fields below, and refs and retired of sessions
 	cur        *session   // nil: none yet, or lost
 	connecting *flight[*session]
 	list       *catalog          // nil: none, or dropped
-	listing    *flight[*catalog] // the one whose list will be kept
+	listing    *flight[*catalog] // the flight whose list will be kept
 }
 
-// flight is work that several wait for.
+// flight is work that several callers wait for.
 type flight[T any] struct {
 	done chan struct{}
 	val  T
@@ -174,7 +172,7 @@ func (g *Gateway) enter(t *Target) (*entry, error) {
 }
 
 func (g *Gateway) leave(e *entry) {
-	defer g.ops.Done() // last: Close goes on to wait for what is begun here
+	defer g.ops.Done() // deferred last: Close also waits for work begun here
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.letGo(e)
@@ -189,7 +187,7 @@ func (g *Gateway) letGo(e *entry) {
 	}
 }
 
-// drop takes a client out of the pool. g.mu is held.
+// drop removes a client from the pool. g.mu is held.
 func (g *Gateway) drop(e *entry) {
 	if e.gone {
 		return
@@ -202,7 +200,7 @@ func (g *Gateway) drop(e *entry) {
 	}
 }
 
-// empty ends what a client holds. g.mu is held.
+// empty releases what a client holds. g.mu is held.
 func (g *Gateway) empty(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -237,7 +235,7 @@ func (g *Gateway) dropLongestIdle() {
 	}
 }
 
-// retire closes a session once nobody uses it. Its entry's mu is held.
+// retire closes a session once it is unused. Its entry's mu is held.
 func (g *Gateway) retire(s *session) {
 	if s.retired {
 		return
@@ -262,7 +260,7 @@ func (g *Gateway) sweeper() {
 	}
 }
 
-// sweep drops clients that nobody used for the TTL.
+// sweep drops clients that were idle for the TTL.
 func (g *Gateway) sweep() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -285,10 +283,9 @@ func (g *Gateway) Forget(tenant id.TenantID, server id.ServerID) {
 	}
 }
 
-// ForgetAll drops the lists of all servers, for a node that was cut off: those who
-// ask from now on hear what servers say from now on. A list that is being asked
-// for goes to those who wait for it and to nobody else. Clients and sessions stay.
-// It does not wait for any server.
+// ForgetAll drops the lists of all servers, for a node that was cut off: later callers get
+// lists that were requested afterwards. A list that is being fetched goes only to the callers
+// that already wait for it. Clients and sessions stay. It does not wait for any server.
 func (g *Gateway) ForgetAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -300,8 +297,8 @@ func (g *Gateway) ForgetAll() {
 	}
 }
 
-// Close refuses new calls, waits for those under way until ctx ends, then cancels
-// them, and ends every session and process.
+// Close refuses new calls, waits for calls in flight until ctx ends, then cancels them, and
+// ends every session and process.
 func (g *Gateway) Close(ctx context.Context) {
 	g.mu.Lock()
 	g.closed = true
@@ -319,7 +316,7 @@ func (g *Gateway) Close(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	g.stop()
-	<-left // cancelled, they leave at once
+	<-left // cancelled calls return at once
 	g.work.Wait()
 	g.forks.close()
 	g.http.CloseIdleConnections()
@@ -359,15 +356,15 @@ func sendable(s string) bool {
 	return s != ""
 }
 
-// life gives an operation its time: the call's, the caller's and the gateway's
-// own, whichever ends first.
+// life returns a context that ends with the call's time-out, the caller or the gateway,
+// whichever comes first.
 func (g *Gateway) life(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Timeout)
 	unhook := context.AfterFunc(g.ctx, cancel)
 	return ctx, func() { unhook(); cancel() }
 }
 
-// ended tells apart why a caller's operation stopped.
+// ended returns the error of a caller's operation that stopped, by its cause.
 func (g *Gateway) ended(parent context.Context, maybeRan bool) *Error {
 	if g.ctx.Err() != nil {
 		return &Error{Kind: Cancelled, Message: "the tool gateway is closed", MaybeRan: maybeRan, Err: context.Canceled}

@@ -18,16 +18,16 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// errForgotten says that the session is over and that the server turned the
-// request away for it.
+// errForgotten means that the session is over and that the server refused the request because
+// of it.
 var errForgotten = errors.New("the tool server has forgotten the session")
 
-// errProcessedNothing is errForgotten where it is certain that the request was not
-// processed: the protocol says so (404), or it was not sent.
+// errProcessedNothing is errForgotten if the request was certainly not processed: the
+// protocol says so (404), or it was not sent.
 var errProcessedNothing = fmt.Errorf("%w and processed nothing", errForgotten)
 
-// client makes the one HTTP client of a gateway. Its answers may take as long as
-// a call to begin; the context ends them.
+// httpBase returns the HTTP client of a gateway. A response may take as long to begin as a
+// call; the context ends it.
 func (g *Gateway) httpBase() *http.Client {
 	return g.cfg.Guard.Client(egress.Options{
 		RequireTLS:    g.cfg.RequireTLS,
@@ -37,13 +37,13 @@ func (g *Gateway) httpBase() *http.Client {
 	})
 }
 
-// tripper carries one session's requests: it adds the credential, reads statuses
-// before the library does, and bounds what comes back.
+// tripper sends the requests of one session: it adds the credential, checks the status before
+// the library does, and bounds the response.
 type tripper struct {
 	base http.RoundTripper
 	to   *url.URL
-	// farewell gives the op of a request that the library makes by itself, which is
-	// the one that ends the session.
+	// farewell returns the op of the request that the library sends on its own to end the
+	// session.
 	farewell func(context.Context) *op
 }
 
@@ -76,7 +76,7 @@ func (t *tripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// tripped says what a request without an answer came to.
+// tripped returns the error for a request without a response.
 func (o *op) tripped(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -103,17 +103,16 @@ func mediaType(resp *http.Response) string {
 	return m
 }
 
-// status reads what a status means. The library goes on with the rest: answers,
-// forgotten sessions, and whatever is said to server/discover, because a server
-// that predates it may say anything.
+// status checks the status of a response. It leaves to the library: results, forgotten
+// sessions, and every response to server/discover, because servers that predate it may answer
+// anything.
 func (o *op) status(r *http.Request, resp *http.Response) error {
 	code := resp.StatusCode
 	probing := o.exchange() == string(mcp.MethodServerDiscover)
 	session := r.Header.Get(transport.HeaderKeySessionID) != ""
 	switch {
 	case code >= 300 && code < 400:
-		// 307 and 308 ask for the request elsewhere; the older ones may stand behind work
-		// that was done.
+		// 307 and 308 redirect before any work; the older codes may come after work was done.
 		undone := code == http.StatusTemporaryRedirect || code == http.StatusPermanentRedirect
 		return &Error{Kind: Redirect, Message: fmt.Sprintf("the tool server answered with a redirect (%d), which is not followed", code), MaybeRan: !undone}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
@@ -126,7 +125,7 @@ func (o *op) status(r *http.Request, resp *http.Response) error {
 		return &Error{Kind: Unreachable, Message: fmt.Sprintf("the tool server answered with status %d", code), MaybeRan: true}
 	case code >= 400:
 		rpc := o.rejection(resp)
-		// Some servers answer 400 where the protocol wants 404.
+		// Some servers answer 400 where the protocol requires 404.
 		if rpc != nil && session && code == http.StatusBadRequest && rpc.code == -32000 {
 			return &Error{Kind: Protocol, Message: "the tool server no longer takes the session", Err: errForgotten}
 		}
@@ -143,7 +142,7 @@ func (o *op) status(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// rpcError is what a server said in a JSON-RPC error, fit to be shown.
+// rpcError is a server's JSON-RPC error, safe to show.
 type rpcError struct {
 	code int
 	text string
@@ -152,7 +151,7 @@ type rpcError struct {
 // String implements fmt.Stringer.
 func (e *rpcError) String() string { return fmt.Sprintf("%s (%d)", e.text, e.code) }
 
-// undone reports whether the error is one that comes before any work.
+// undone reports whether the error occurs before any work.
 func (e *rpcError) undone() bool {
 	switch e.code {
 	case mcp.PARSE_ERROR, mcp.INVALID_REQUEST, mcp.METHOD_NOT_FOUND, mcp.INVALID_PARAMS:
@@ -161,7 +160,7 @@ func (e *rpcError) undone() bool {
 	return false
 }
 
-// rejection reads the JSON-RPC error of a failed status; nil if there is none.
+// rejection reads the JSON-RPC error of a failed response; nil if there is none.
 func (o *op) rejection(resp *http.Response) *rpcError {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
@@ -179,11 +178,11 @@ func (o *op) rejection(resp *http.Response) *rpcError {
 	return &rpcError{m.Error.Code, o.said(m.Error.Message)}
 }
 
-// answerBody bounds an answer, and keeps what went wrong with it where the
-// library would say only that it ended.
+// answerBody bounds a response and keeps its error, of which the library would report only
+// that the response ended.
 type answerBody struct {
 	rc   io.ReadCloser
-	ctx  context.Context // of this one request
+	ctx  context.Context // the context of this one request
 	o    *op
 	scan scanner
 }

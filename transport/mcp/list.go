@@ -11,9 +11,9 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Lists of tools: asked for once for all who want them, and remembered.
+// Lists of tools: concurrent requests share one exchange, and results are cached.
 
-// catalog is one answer of tools/list.
+// catalog is one response of tools/list.
 type catalog struct {
 	specs []tool.Spec
 	index map[string]int
@@ -21,13 +21,13 @@ type catalog struct {
 	bytes int
 }
 
-// Tools lists what the server offers, at most TTL old. The slice is shared: it
+// Tools returns the tools that the server offers, at most TTL old. The slice is shared and
 // must not be changed.
 func (g *Gateway) Tools(ctx context.Context, t Target) ([]tool.Spec, error) {
 	return g.tools(ctx, t, false)
 }
 
-// Fresh lists what the server offers now, past the cache, and refreshes it.
+// Fresh fetches the tools that the server offers now, and refreshes the cache.
 func (g *Gateway) Fresh(ctx context.Context, t Target) ([]tool.Spec, error) {
 	return g.tools(ctx, t, true)
 }
@@ -47,11 +47,11 @@ func (g *Gateway) tools(parent context.Context, t Target, fresh bool) ([]tool.Sp
 	return c.specs, nil
 }
 
-// outside makes what a caller hears of a failure before its call was sent.
+// outside returns the error for a failure before the call was sent.
 func (g *Gateway) outside(parent, ctx context.Context, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
-		before := *e // shared by all who waited
+		before := *e // shared by all waiting callers
 		before.MaybeRan = false
 		return &before
 	}
@@ -61,7 +61,7 @@ func (g *Gateway) outside(parent, ctx context.Context, err error) error {
 	return &Error{Kind: Protocol, Message: "the tool server's answer could not be understood"}
 }
 
-// catalog gives the list, cached or asked for, by one of all who want it.
+// catalog returns the list, cached or fetched; concurrent callers share one fetch.
 func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (*catalog, error) {
 	if !fresh {
 		e.mu.Lock()
@@ -77,7 +77,7 @@ func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (
 	if c := e.list; f == nil && c != nil && !fresh && g.young(c) {
 		e.mu.Unlock()
 		g.mu.Unlock()
-		return c, nil // it has just landed
+		return c, nil // it has just arrived
 	}
 	if f == nil {
 		f = &flight[*catalog]{done: make(chan struct{})}
@@ -93,7 +93,7 @@ func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (
 	return f.wait(ctx)
 }
 
-// cached is the list while it is young. e.mu is held.
+// cached returns the list while it is fresh. e.mu is held.
 func (g *Gateway) cached(e *entry) *catalog {
 	if e.list == nil || !g.young(e.list) {
 		return nil
@@ -104,7 +104,7 @@ func (g *Gateway) cached(e *entry) *catalog {
 
 func (g *Gateway) young(c *catalog) bool { return g.cfg.Now().Before(c.at.Add(g.cfg.TTL)) }
 
-// keep lands a listing.
+// keep stores the result of a flight.
 func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
 	outcome := "asked"
 	if f.err != nil {
@@ -114,7 +114,7 @@ func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.mu.Lock()
-	if e.listing == f { // else it was begun before ForgetAll
+	if e.listing == f { // otherwise the flight began before ForgetAll
 		e.listing = nil
 		if f.err == nil {
 			g.account(e, f.val)
@@ -127,17 +127,17 @@ func (g *Gateway) keep(e *entry, f *flight[*catalog]) {
 		before := len(g.entries)
 		g.dropLongestIdle()
 		if len(g.entries) == before {
-			break // all of them are in use
+			break // all clients are in use
 		}
 	}
 }
 
-// flightTime bounds work that belongs to no one caller.
+// flightTime bounds work that several callers share.
 func (g *Gateway) flightTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(g.ctx, min(g.cfg.Timeout, helloTimeout))
 }
 
-// ask lists the tools page by page.
+// ask fetches the list page by page.
 func (g *Gateway) ask(e *entry, t Target) (*catalog, error) {
 	ctx, cancel := g.flightTime()
 	defer cancel()
@@ -183,8 +183,8 @@ func (g *Gateway) pages(ctx context.Context, s *session, t Target, o *op) (*cata
 				continue
 			}
 			spec := l.spec(t, o.mask)
-			// The schema comes from the server: what is wrong with it, or too expensive, is
-			// found here, once for all calls.
+			// The schema comes from the server. Check it here, once for all calls, for errors
+			// and for cost.
 			err := tool.CheckSchema(ctx, spec.Schema)
 			if ctx.Err() != nil {
 				return nil, g.ended(g.ctx, false)

@@ -2,7 +2,7 @@ package mcp
 
 import "agentsvc/schemas/redact"
 
-// redacted is what a person may leave in edited arguments: see tool.Unmask.
+// redacted is the text that an approver may leave in edited arguments: see tool.Unmask.
 const redacted = redact.Mark
 
 // mask hides one credential.

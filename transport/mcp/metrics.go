@@ -10,20 +10,20 @@ import (
 var (
 	calls = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_mcp_calls_total",
-		Help: "Tool calls by outcome: ok, tool_error (the tool said so) or what kept the server from answering.",
+		Help: "Tool calls by outcome: ok, tool_error (reported by the tool) or the kind of failure.",
 	}, []string{"outcome"})
 	callSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "svc_mcp_call_seconds",
-		Help:    "Time from a tool call to its answer or failure.",
+		Help:    "Time from a tool call to its result or failure.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	})
 	lists = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_mcp_lists_total",
-		Help: "Lists of tools by outcome: cached, asked or failed.",
+		Help: "Lists of tools by outcome: cached, asked (fetched) or failed.",
 	}, []string{"outcome"})
 	unusableTools = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_mcp_unusable_tools_total",
-		Help: "Listed tools that cannot be called, because their inputSchema is none or takes too much to check.",
+		Help: "Listed tools that cannot be called, because their inputSchema is invalid or too expensive to check.",
 	})
 	sessions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_mcp_sessions_total",
@@ -43,7 +43,7 @@ var (
 	})
 )
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{calls, callSeconds, lists, unusableTools, sessions, clients, listBytes, processes}
 }

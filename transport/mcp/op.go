@@ -8,29 +8,29 @@ import (
 	"sync/atomic"
 )
 
-// op is one operation on a server (beginning a session, a list, a call): its
-// credential, what it may still spend, and what its exchanges came to. The
-// library hands only a context through to where requests are made, so an op
-// travels in it, from Gateway to tripper, and nowhere else.
+// op is one operation on a server (beginning a session, a list, a call): its credential, its
+// remaining budget, and the results of its exchanges. The library passes only a context to
+// the code that sends requests, so an op travels in the context, from Gateway to tripper, and
+// nowhere else.
 type op struct {
-	header, value string // the credential's header; empty: none
+	header, value string // the credential's header; empty if there is none
 	mask          *mask
 
 	left     atomic.Int64 // bytes of answers
 	requests atomic.Int32 // HTTP requests left
-	asked    atomic.Int32 // server requests left that are answered
+	asked    atomic.Int32 // server requests that may still be answered
 
 	mu      sync.Mutex // guards the fields below
 	dropped int        // tools left out of the list
-	// Of the exchange under way:
+	// The current exchange:
 	method string
 	sent   bool
 	raw    json.RawMessage
-	broke  *Error // what the library would swallow
+	broke  *Error // an error that the library would swallow
 }
 
 const (
-	maxRequests = 256 // of one op: list pages, resumed streams
+	maxRequests = 256 // per op: list pages, resumed streams
 	maxAsked    = 16
 )
 
@@ -76,7 +76,7 @@ func (o *op) exchange() string {
 	return o.method
 }
 
-// fail keeps the first thing that broke the exchange.
+// fail keeps the first error of the exchange.
 func (o *op) fail(e *Error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,10 +115,10 @@ func (o *op) answer() json.RawMessage {
 	return o.raw
 }
 
-// hide removes the credential.
+// hide removes the credential from s.
 func (o *op) hide(s string) string { return o.mask.Text(s) }
 
-// said quotes the server in a message.
+// said quotes a server's text for a message.
 func (o *op) said(s string) string {
 	return strings.ReplaceAll(clean(o.hide(s), 500), "\u0000", "")
 }

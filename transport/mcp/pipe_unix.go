@@ -9,10 +9,9 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// writeLive writes to a pipe as long as live says so, and fails with
-// egress.ErrSuspended when it does not; n bytes were written. What does not fit
-// into the pipe at once is asked about again when there is room: the wait may have
-// been as long as this process was stopped.
+// writeLive writes to a pipe as long as live returns true, and otherwise fails with
+// egress.ErrSuspended; n bytes were written. If the pipe is full, it checks the lease again
+// once there is room: the process may have been stopped during the wait.
 func writeLive(to *os.File, b []byte, live func() bool) (n int, err error) {
 	raw, err := to.SyscallConn()
 	if err != nil {

@@ -6,4 +6,4 @@ import "os/exec"
 
 func ownGroup(*exec.Cmd) {}
 
-func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // gone already: fine
+func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // an error means that it is gone already

@@ -19,13 +19,12 @@ const (
 	maxSchema      = 256 << 10
 )
 
-// Answer is what a tool said.
+// Answer is the result of a tool call.
 type Answer struct {
-	// Content is text for a model: the text parts, one below the other; other parts
-	// as JSON, binary ones without their bytes; the structured result where there is
-	// nothing else.
+	// Content is text for a model: the text parts, one per line; other parts as JSON, binary
+	// ones without their bytes; the structured result if there is nothing else.
 	Content string
-	// IsError says that the tool itself calls this a failure.
+	// IsError means that the tool itself reports a failure.
 	IsError bool
 }
 
@@ -64,14 +63,13 @@ func decodeResult(raw json.RawMessage) (Answer, error) {
 	if len(parts) == 0 && !absent(r.Structured) {
 		parts = append(parts, compact(r.Structured))
 	}
-	// Databases and terminals do not take NUL.
+	// Databases and terminals do not accept NUL.
 	return Answer{strings.ReplaceAll(strings.Join(parts, "\n"), "\x00", "\uFFFD"), r.IsError}, nil
 }
 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// each decodes an array element by element, so that a long one costs no more than
-// its longest element.
+// each decodes an array element by element, so that memory is bounded by its longest element.
 func each(raw json.RawMessage, f func(json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
@@ -97,7 +95,7 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// part is one block of content as text.
+// part returns one block of content as text.
 func part(raw json.RawMessage) (string, error) {
 	var b struct {
 		Type     string `json:"type"`
@@ -146,7 +144,7 @@ type listed struct {
 	} `json:"annotations"`
 }
 
-// accept reads one entry of tools/list; false leaves the tool out.
+// accept reads one entry of tools/list; false means that the tool is left out.
 func accept(raw json.RawMessage) (listed, bool) {
 	var l listed
 	if json.Unmarshal(raw, &l) != nil || !nameFits(l.Name) || len(l.Schema) > maxSchema {
@@ -155,16 +153,16 @@ func accept(raw json.RawMessage) (listed, bool) {
 	if absent(l.Schema) {
 		l.Schema = json.RawMessage(`{"type":"object"}`)
 	}
-	// NUL in a schema could not be stored with an approval.
+	// A schema with NUL could not be stored with an approval.
 	if l.Schema[0] != '{' || bytes.Contains(l.Schema, []byte(`\u0000`)) {
 		return listed{}, false
 	}
 	return l, true
 }
 
-// accepted is a page of tools/list as the library is shown it, and how many tools
-// are left out of it. The library reads schemas into Go values and fails where one
-// of them cannot be read; it is shown names alone, and none of the schemas.
+// accepted rewrites a page of tools/list for the library, and counts the tools left out. The
+// library decodes schemas into Go values and fails on one that it cannot read, so it gets
+// only the names.
 func accepted(raw json.RawMessage) (json.RawMessage, int, error) {
 	page, err := readPage(raw)
 	if err != nil {
@@ -174,7 +172,7 @@ func accepted(raw json.RawMessage) (json.RawMessage, int, error) {
 	kept := page.Tools[:0]
 	for _, t := range page.Tools {
 		if l, ok := accept(t); ok {
-			kept = append(kept, json.RawMessage(`{"name":"`+l.Name+`","inputSchema":{"type":"object"}}`)) // the name needs no escapes
+			kept = append(kept, json.RawMessage(`{"name":"`+l.Name+`","inputSchema":{"type":"object"}}`)) // the name has no characters to escape
 		}
 	}
 	page.Tools = kept
@@ -187,7 +185,7 @@ type page struct {
 	Next  string            `json:"nextCursor,omitempty"`
 }
 
-// readPage reads a page of tools/list, at most maxTools of it.
+// readPage reads a page of tools/list, at most maxTools entries.
 func readPage(raw json.RawMessage) (page, error) {
 	var r struct {
 		Tools json.RawMessage `json:"tools"`
@@ -221,7 +219,7 @@ func nameFits(name string) bool {
 	return true
 }
 
-// spec is the tool as the rest of the service sees it.
+// spec returns the tool in the form that the rest of the service uses.
 func (l listed) spec(t Target, m *mask) tool.Spec {
 	d := l.Description
 	if d == "" {

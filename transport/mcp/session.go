@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// helloTimeout bounds beginning a session or listing tools; both stand before a
-	// model's turn, which must not wait for a dead server as long as for a slow tool.
+	// helloTimeout bounds beginning a session or listing tools. A model's turn waits for
+	// both, and must not wait for a dead server as long as for a slow tool.
 	helloTimeout   = 15 * time.Second
 	probeTimeout   = 3 * time.Second // servers that predate server/discover may ignore it
 	goodbyeTimeout = 5 * time.Second
@@ -39,13 +39,13 @@ type session struct {
 
 func (s *session) alive() bool { return s.proc == nil || !s.proc.dead() }
 
-// close ends the session, politely where it can.
+// close ends the session, gracefully if possible.
 func (s *session) close() {
 	s.wire.cancelling.Wait()
 	if s.proc != nil {
-		s.proc.stop() // its input closes, which is its goodbye
+		s.proc.stop() // closing its input is the protocol's goodbye
 	}
-	_ = s.client.Close() // what the other side says to it is of no interest
+	_ = s.client.Close() // its error does not matter
 }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -75,7 +75,7 @@ func (g *Gateway) connect(ctx context.Context, t Target) (*session, error) {
 	return s, err
 }
 
-// open makes the client without speaking to the server.
+// open makes the client without contacting the server.
 func (g *Gateway) open(t Target, o *op) (*session, error) {
 	s := &session{}
 	var conn transport.Interface
@@ -110,12 +110,12 @@ func (g *Gateway) open(t Target, o *op) (*session, error) {
 		s.wire = &wire{gateway: g, inner: inner}
 		conn = &httpWire{s.wire, inner}
 	}
-	// One round trip: a call that the server wants input for is not sent again.
+	// One round trip: a call for which the server wants input is not sent again.
 	s.client = client.NewClient(conn, client.WithDiscoverTimeout(probeTimeout), client.WithMaxInputRoundTrips(1))
 	return s, nil
 }
 
-// initialize shakes hands. The transport keeps life, the exchange is over with ctx.
+// initialize performs the handshake. life bounds the transport, ctx the exchange.
 func (s *session) initialize(life, ctx context.Context) error {
 	if err := s.client.Start(life); err != nil {
 		return err
@@ -130,20 +130,20 @@ func (s *session) initialize(life, ctx context.Context) error {
 	return nil
 }
 
-// farewell opens the credential once more to end a session, which the library
-// does on its own.
+// farewell returns a function that opens the credential again to end a session, which the
+// library does on its own.
 func (g *Gateway) farewell(t Target) func(context.Context) *op {
 	return func(ctx context.Context) *op {
 		o, err := g.newOp(ctx, t, 64<<10)
 		if err != nil {
-			o = newOp(64 << 10) // without: the server ends the session by itself in time
+			o = newOp(64 << 10) // without a credential: the server ends the session itself in time
 		}
 		return o
 	}
 }
 
-// refuse answers what a server asks of its client: ping, as the protocol wants,
-// and nothing else. Past a few requests of one call it stays silent.
+// refuse answers a server's requests to its client: ping, as the protocol requires, and an
+// error for everything else. After a few requests per call it stops answering.
 func refuse(ctx context.Context, r transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if o := opOf(ctx); o != nil && o.asked.Add(-1) < 0 {
 		return nil, nil
@@ -154,9 +154,9 @@ func refuse(ctx context.Context, r transport.JSONRPCRequest) (*transport.JSONRPC
 	return transport.NewJSONRPCErrorResponse(r.ID, mcp.METHOD_NOT_FOUND, "not offered by this client", nil), nil
 }
 
-// wire stands between the library's client and its transport. It keeps answers as
-// they came, so that they are decoded once and by bounded code, and keeps the
-// client from taking server requests.
+// wire stands between the library's client and its transport. It keeps raw results, so that
+// they are decoded once, by code with limits, and it keeps server requests away from the
+// client.
 type wire struct {
 	gateway    *Gateway
 	inner      transport.Interface
@@ -164,7 +164,7 @@ type wire struct {
 	cancelling sync.WaitGroup
 }
 
-// httpWire is the wire of Streamable HTTP, which has to hear the version.
+// httpWire is the wire of Streamable HTTP, which must know the protocol version.
 type httpWire struct {
 	*wire
 	inner transport.HTTPConnection
@@ -182,8 +182,7 @@ func (w *wire) Close() error { return w.inner.Close() }
 // GetSessionId implements transport.Interface.
 func (w *wire) GetSessionId() string { return w.inner.GetSessionId() }
 
-// SetNotificationHandler implements transport.Interface. Notifications are not
-// listened to.
+// SetNotificationHandler implements transport.Interface. It ignores notifications.
 func (w *wire) SetNotificationHandler(func(mcp.JSONRPCNotification)) {}
 
 // SendNotification implements transport.Interface.
@@ -215,7 +214,7 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 		if resp.Error == nil && !discovered(resp.Result) {
 			return transport.NewJSONRPCErrorResponse(r.ID, mcp.METHOD_NOT_FOUND, "no answer to server/discover", nil), nil
 		}
-		return resp, nil // the client falls back by itself
+		return resp, nil // the client falls back automatically
 	}
 	if resp.Error != nil {
 		e := &rpcError{resp.Error.Code, o.said(resp.Error.Message)}
@@ -240,9 +239,8 @@ func (w *wire) SendRequest(ctx context.Context, r transport.JSONRPCRequest) (*tr
 	return resp, nil
 }
 
-// discovered reports whether a result really answers server/discover. Servers that
-// predate it are known to answer {} to whatever they do not know, and the library
-// would take them for modern ones.
+// discovered reports whether a result really answers server/discover. Servers that predate it
+// may answer {} to any unknown method, and the library would take them for modern ones.
 func discovered(raw json.RawMessage) bool {
 	var d struct {
 		Versions []string `json:"supportedVersions"`
@@ -250,8 +248,8 @@ func discovered(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &d) == nil && slices.Contains(d.Versions, mcp.LATEST_PROTOCOL_VERSION)
 }
 
-// cancel tells a server with sessions that nobody waits for the answer any more;
-// there, a closed request alone does not say so. For stdio the library does it.
+// cancel tells a server with sessions that the caller no longer waits; closing the request
+// alone does not tell it. For stdio the library does it.
 func (w *wire) cancel(o *op, id mcp.RequestId) {
 	if w.proc != nil || w.inner.GetSessionId() == "" {
 		return
@@ -265,14 +263,14 @@ func (w *wire) cancel(o *op, id mcp.RequestId) {
 			JSONRPC: mcp.JSONRPC_VERSION,
 			Notification: mcp.Notification{
 				Method: string(mcp.MethodNotificationCancelled),
-				Params: mcp.NotificationParams{AdditionalFields: map[string]any{"requestId": id, "reason": "nobody waits for the answer"}},
+				Params: mcp.NotificationParams{AdditionalFields: map[string]any{"requestId": id, "reason": "the caller no longer waits"}},
 			},
 		})
 	})
 }
 
-// toError turns what the library says into ours. parent is the caller's context,
-// ctx the operation's own.
+// toError converts an error of the library. parent is the caller's context, ctx the
+// operation's own.
 func (o *op) toError(parent, ctx context.Context, err error) *Error {
 	if e := o.failed(); e != nil {
 		return e

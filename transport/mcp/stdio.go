@@ -23,7 +23,7 @@ import (
 
 const (
 	maxProcesses = 64
-	maxQueued    = 512      // messages that a process has not read
+	maxQueued    = 512      // messages that the process has not read
 	maxUnread    = 32 << 20 // and their bytes
 	stderrTail   = 8 << 10
 	graceful     = time.Second // between closing its input and killing it
@@ -31,18 +31,18 @@ const (
 
 var errDead = errors.New("the process has ended")
 
-// process is a running stdio tool server, the leader of a process group of its
-// own that dies with it, with us, or when it breaks the rules: a line over 8 MiB,
-// or not reading what it is sent. One that was not told something because the
-// lease was lost is not asked again, and ends when nobody waits for it any more.
+// process is a running stdio tool server. It leads a process group of its own, which dies
+// with it, with us, or when it breaks a rule: it sends a line over 8 MiB, or does not read
+// its input. A process that missed a message because the lease was lost is not used again,
+// and ends when no caller waits for it.
 type process struct {
 	cmd *exec.Cmd
 	in  *inbox
 	out *lines
 	err *tail
 
-	ended chan struct{} // closed when it has ended and its group is dead
-	kill  func()        // once
+	ended chan struct{} // closed when the process has ended and its group is dead
+	kill  func()        // called once
 	files []*os.File    // our ends of the pipes
 	live  *atomic.Int32 // the gateway's count
 
@@ -136,7 +136,7 @@ func (g *Gateway) spawn(command []string, t Target, o *op) (*process, error) {
 	return p, nil
 }
 
-// wait reaps the process and what it left behind.
+// wait reaps the process and its children.
 func (p *process) wait() error {
 	err := p.cmd.Wait()
 	p.kill()
@@ -146,15 +146,15 @@ func (p *process) wait() error {
 	return err
 }
 
-// dead reports whether the process is of no more use: its output has ended, a
-// moment before it is reaped, or it has missed something.
+// dead reports whether the process is unusable: its output has ended, shortly before it is
+// reaped, or it has missed a message.
 func (p *process) dead() bool { return p.out.ended.Load() || p.in.missed.Load() }
 
-// ask sends a request by the library, and lets o know whether it was written, or
-// may have been.
+// ask sends a request through the library, and records in o whether it was written, or may
+// have been.
 func (p *process) ask(ctx context.Context, o *op, r transport.JSONRPCRequest, by transport.Interface) (*transport.JSONRPCResponse, error) {
 	switch {
-	case p.in.cutOff.Load(), !p.in.live(): // before the process misses it, and is lost to others
+	case p.in.cutOff.Load(), !p.in.live(): // before the process misses a message and becomes unusable for others
 		return nil, suspended(false)
 	case p.dead():
 		return nil, &Error{Kind: Unreachable, Message: "the tool server's process ended", Err: errProcessedNothing}
@@ -179,7 +179,7 @@ func (p *process) ask(ctx context.Context, o *op, r transport.JSONRPCRequest, by
 	return resp, err
 }
 
-// stop ends the process: its input first, itself a second later.
+// stop ends the process: it closes the input, and kills the process a second later.
 func (p *process) stop() {
 	p.stopping.Store(true)
 	p.in.Close()
@@ -192,11 +192,11 @@ func (p *process) stop() {
 		<-p.ended
 	}
 	for _, f := range p.files {
-		f.Close() // ends readers even where a grandchild that left the group holds the other end
+		f.Close() // ends readers even if a grandchild outside the group holds the other end
 	}
 }
 
-// explain adds the process's last words to a failure to begin.
+// explain adds the last line of stderr to a failure to begin.
 func (p *process) explain(o *op, err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Err == nil {
@@ -207,8 +207,8 @@ func (p *process) explain(o *op, err error) error {
 	return err
 }
 
-// request is one that waits for its answer. Either it is written, or its caller
-// leaves before and it never is.
+// request is a request whose caller waits for a response. Either it is written, or its caller
+// leaves first and it is never written.
 type request struct {
 	cancel context.CancelFunc
 	state  atomic.Int32
@@ -217,15 +217,15 @@ type request struct {
 // Values of request.state.
 const (
 	queued  = iota
-	written // or a part of it
+	written // completely or in part
 	unwritten
 )
 
-// take claims the request for being written, nil included, which is a message
-// that nobody waits for. It fails when the caller has left.
+// take claims the request for writing; nil is a message without a waiting caller. It fails if
+// the caller has left.
 func (q *request) take() bool { return q == nil || q.state.CompareAndSwap(queued, written) }
 
-// failed says that no more than n bytes of it are written.
+// failed records that at most n bytes of it are written.
 func (q *request) failed(n int) {
 	if q == nil {
 		return
@@ -236,19 +236,19 @@ func (q *request) failed(n int) {
 	q.cancel()
 }
 
-// leave says that nobody waits any more, and reports whether it was written.
+// leave records that the caller has left, and reports whether the request was written.
 func (q *request) leave() bool {
 	return !q.state.CompareAndSwap(queued, unwritten) && q.state.Load() == written
 }
 
-// inbox is the process's standard input: writing to it never waits for the process.
+// inbox is the process's standard input: writers never wait for the process.
 type inbox struct {
 	to     *os.File
 	live   func() bool
 	queue  chan letter
 	kill   func()
-	missed atomic.Bool // something was not written, and nothing will be any more
-	cutOff atomic.Bool // and that because the lease was lost
+	missed atomic.Bool // a message was not written, and none will be written from now on
+	cutOff atomic.Bool // the reason is the lost lease
 
 	mu     sync.Mutex // guards the fields below
 	asked  map[string]*request
@@ -259,14 +259,14 @@ type inbox struct {
 // letter is one message.
 type letter struct {
 	text []byte
-	of   *request // nil: nobody waits for an answer
+	of   *request // nil: no caller waits for a response
 }
 
 func newInbox(to *os.File, live func() bool, kill func()) *inbox {
 	return &inbox{to: to, live: live, queue: make(chan letter, maxQueued), kill: kill, asked: map[string]*request{}}
 }
 
-// expect says who waits for the request of this id, which is about to come.
+// expect registers the caller of the request with this id, which is written next.
 func (b *inbox) expect(id string, q *request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,8 +300,8 @@ func (b *inbox) Write(p []byte) (int, error) {
 	return 0, errDead
 }
 
-// requestID is the id, as JSON, of a message that is a request; else it is empty.
-// It reads no further than it must: arguments come last.
+// requestID returns the id, as JSON, of a message that is a request, else "". It reads no
+// further than necessary: arguments come last.
 func requestID(p []byte) string {
 	d := json.NewDecoder(bytes.NewReader(p))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -321,7 +321,7 @@ func requestID(p []byte) string {
 		switch name {
 		case "id":
 			id = v
-		case "method": // the answer to a request of the server has an id too, and none of ours
+		case "method": // the response to a request of the server has an id too, but not one of ours
 			asks = true
 		}
 	}
@@ -342,8 +342,8 @@ func (b *inbox) Close() error {
 	return nil
 }
 
-// pump writes until the inbox closes. What is left behind a message that could
-// not be written is not written either.
+// pump writes until the inbox closes. After a message that could not be written, nothing more
+// is written.
 func (b *inbox) pump() {
 	var broken error
 	for m := range b.queue {
@@ -355,10 +355,10 @@ func (b *inbox) pump() {
 					b.missed.Store(true)
 				}
 			}
-			if broken != nil && b.cutOff.Load() { // else the process is about to end
+			if broken != nil && b.cutOff.Load() { // otherwise the process is about to end
 				m.of.failed(n)
 				if n > 0 {
-					b.kill() // at the end of its input it could take the part for the whole
+					b.kill() // at the end of its input it might take the part for the whole
 				}
 			}
 		}
@@ -369,18 +369,18 @@ func (b *inbox) pump() {
 	b.to.Close()
 }
 
-// lines is the process's standard output. It ends where a line is longer or
-// richer than an answer may be. The process ends with it.
+// lines is the process's standard output. It ends at a line that exceeds the limits of a
+// response. The process ends with it.
 type lines struct {
 	r     *bufio.Reader
 	kill  func()
 	size  int
 	scan  scanner
-	broke atomic.Bool // by a line that is too much
+	broke atomic.Bool // ended by a line over the limits
 	ended atomic.Bool
 }
 
-// Read implements io.Reader. Every end is io.EOF: the library would log another.
+// Read implements io.Reader. Every error becomes io.EOF: the library would log others.
 func (l *lines) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
@@ -399,7 +399,7 @@ func (l *lines) Read(p []byte) (int, error) {
 	if err != nil {
 		err = io.EOF
 		l.ended.Store(true)
-		l.kill() // who can say nothing more is of no use
+		l.kill() // a process that can send nothing more is of no use
 	}
 	return n, err
 }
@@ -426,7 +426,7 @@ func (t *tail) drain(r io.Reader) {
 	}
 }
 
-// last is the last line.
+// last returns the last line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -434,8 +434,8 @@ func (t *tail) last() string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// forker starts processes on one thread that lives as long as the gateway,
-// because a parent-death signal follows the thread that forked.
+// forker starts processes on one thread that lives as long as the gateway, because a
+// parent-death signal follows the thread that forked.
 type forker struct {
 	live atomic.Int32
 

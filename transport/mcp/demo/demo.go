@@ -1,7 +1,7 @@
-// Package demo is a small tool server for `svc dev` and for tests: an order desk
-// in memory that can list, look up and refund orders. It speaks MCP over
-// Streamable HTTP like a tenant's own server would, keeps its word of the tool
-// server contract (service.md), and forgets everything with the process.
+// Package demo is a small tool server for `svc dev` and for tests: an order desk in memory
+// that lists, looks up and refunds orders. It serves MCP over Streamable HTTP like a tenant's
+// own server, follows the tool server contract (service.md), and keeps its data in memory
+// only.
 package demo
 
 import (
@@ -36,7 +36,7 @@ type Item struct {
 	Price    float64 `json:"price"`
 }
 
-// Refund is one refund that was paid out. A replay is none.
+// Refund is one refund that was paid out. A replay pays nothing.
 type Refund struct {
 	ID      string  `json:"refund_id"`
 	OrderID string  `json:"order_id"`
@@ -45,8 +45,8 @@ type Refund struct {
 	Key     string  `json:"-"`
 }
 
-// maxKeys bounds the remembered idempotency keys; past it refunds are refused,
-// because a forgotten key would pay twice.
+// maxKeys bounds the stored idempotency keys. Past it refunds are refused, because a dropped
+// key could pay twice.
 const maxKeys = 100_000
 
 // Server is the order desk.
@@ -60,8 +60,8 @@ type Server struct {
 	replays map[string]*mcp.CallToolResult
 }
 
-// New makes a desk with a few orders. Callers show the token as a bearer token;
-// with an empty one everybody may call.
+// New returns a desk with a few orders. Callers send the token as a bearer token; an empty
+// token admits every caller.
 func New(token string) *Server {
 	s := &Server{token: token, replays: map[string]*mcp.CallToolResult{}, orders: []*Order{
 		{ID: "1001", Customer: "Ada Lovelace", Status: "delivered", Items: []Item{{"lamp-brass", 1, 89}, {"bulb-e27", 4, 3.5}}, Total: 103, Currency: "EUR"},
@@ -84,7 +84,7 @@ func New(token string) *Server {
 		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithOpenWorldHintAnnotation(false),
 	), s.get)
 	m.AddTool(mcp.NewTool("orders.refund",
-		mcp.WithDescription("Pay back an amount of an order to the customer. Repeating a call with the same idempotency_key pays once and answers the same."),
+		mcp.WithDescription("Pay back an amount of an order to the customer. Repeating a call with the same idempotency_key pays once and returns the same result."),
 		mcp.WithString("order_id", mcp.Required(), mcp.MinLength(1)),
 		mcp.WithNumber("amount", mcp.Required(), mcp.Description("In the order's currency."), func(p map[string]any) { p["exclusiveMinimum"] = 0 }),
 		mcp.WithString("reason", mcp.Required(), mcp.MinLength(1), mcp.MaxLength(500)),
@@ -111,7 +111,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// Refunds lists what was paid out, the oldest first.
+// Refunds returns the refunds paid out, the oldest first.
 func (s *Server) Refunds() []Refund {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *Server) find(id string) *Order {
 	return s.orders[i]
 }
 
-// refund pays and remembers under one lock, so that a key pays once however many
-// calls carry it at the same time.
+// refund pays and stores the key under one lock, so that concurrent calls with one key pay
+// once.
 func (s *Server) refund(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) refund(_ context.Context, r mcp.CallToolRequest) (*mcp.CallTool
 		return first, nil
 	}
 	if k != "" && len(s.replays) >= maxKeys {
-		return failure("BUSY", "the desk remembers too many refunds")
+		return failure("BUSY", "the desk holds too many refunds")
 	}
 	res, err := s.pay(r, k)
 	if err == nil && k != "" {
@@ -176,7 +176,7 @@ func (s *Server) pay(r mcp.CallToolRequest, k string) (*mcp.CallToolResult, erro
 	amount := r.GetFloat("amount", 0)
 	switch {
 	case amount <= 0:
-		return failure("INVALID_AMOUNT", "the amount must be more than nothing")
+		return failure("INVALID_AMOUNT", "the amount must be greater than 0")
 	case amount > o.Total-o.Refunded:
 		return failure("AMOUNT_TOO_HIGH", fmt.Sprintf("%.2f %s of the order are left", o.Total-o.Refunded, o.Currency))
 	}
@@ -194,7 +194,7 @@ func answer(v any) (*mcp.CallToolResult, error) {
 	return mcp.NewToolResultText(string(b)), nil
 }
 
-// failure is a business failure as the tool server contract wants it.
+// failure returns a business failure in the form of the tool server contract.
 func failure(code, message string) (*mcp.CallToolResult, error) {
 	b, err := json.Marshal(map[string]string{"error": code, "message": message})
 	if err != nil {
