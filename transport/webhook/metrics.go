@@ -9,14 +9,14 @@ var (
 	}, []string{"outcome"})
 	seconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "svc_webhook_attempt_seconds",
-		Help:    "Time of an attempt, to the head of the answer or its failure.",
+		Help:    "Duration of an attempt, to the head of the response or the failure.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_webhook_attempts_in_flight",
-		Help: "Attempts under way.",
+		Help: "Attempts in flight.",
 	})
 )
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{attempts, seconds, inFlight} }

@@ -18,27 +18,27 @@ const (
 	defaultTimeout = 10 * time.Second
 	defaultGrace   = 2 * time.Second
 	idlePerHost    = 32
-	// drainMost and drainFor are how much of an answer's body is read, and for how
-	// long, so that its connection can be used again.
+	// drainMost and drainFor limit how much of a response body is read, and for how long, so
+	// that the connection can be reused.
 	drainMost = 4 << 10
 	drainFor  = 50 * time.Millisecond
-	// anyBody lets an answer say that it is as long as it likes: it is not read.
+	// anyBody permits a response to declare any length: its body is not read.
 	anyBody = 1 << 62
 )
 
-// Config is what a Sender needs. Guard is required.
+// Config holds the settings of a Sender. Guard is required.
 type Config struct {
 	Guard *egress.Guard
-	// Timeout is for a whole attempt, from the look-up of the name to the head of the
-	// answer; 0: 10 s.
+	// Timeout covers a whole attempt, from resolving the name to the head of the response; 0
+	// means 10 s.
 	Timeout time.Duration
-	// Grace is how long the answer to what was sent is awaited when the attempt is
-	// called off; 0: 2 s.
+	// Grace is how long a cancelled attempt waits for the response to a request already sent;
+	// 0 means 2 s.
 	Grace time.Duration
-	// RequireTLS refuses plain http except to a range that the guard's allow list names.
+	// RequireTLS refuses plain http except to ranges on the guard's allow list.
 	RequireTLS bool
-	Version    string           // of the service, for User-Agent
-	Now        func() time.Time // the time of signatures; nil: time.Now
+	Version    string           // version of the service, for User-Agent
+	Now        func() time.Time // clock for signatures; nil: time.Now
 }
 
 // Message is one attempt.
@@ -48,12 +48,12 @@ type Message struct {
 	Body        []byte
 }
 
-// Outcome is what became of an attempt.
+// Outcome is the result of an attempt.
 type Outcome struct {
-	HTTPStatus int           // 0: there was no answer
-	Error      string        // "" for a success; else why not, fit to be shown
-	Duration   time.Duration // until the head of the answer, or the failure
-	Unsent     bool          // the endpoint cannot have the whole of the body
+	HTTPStatus int           // 0: there was no response
+	Error      string        // "" for a success; otherwise the reason, safe to show
+	Duration   time.Duration // until the head of the response, or the failure
+	Unsent     bool          // the endpoint cannot have the whole body
 }
 
 // Sender sends attempts. It is safe for concurrent use.
@@ -62,7 +62,7 @@ type Sender struct {
 	hc  *http.Client
 }
 
-// New makes a Sender. Close it in the end.
+// New returns a Sender. Close it when done.
 func New(cfg Config) *Sender {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
@@ -81,10 +81,10 @@ func New(cfg Config) *Sender {
 	})}
 }
 
-// Close drops the connections that are kept.
+// Close closes idle connections.
 func (s *Sender) Close() { s.hc.CloseIdleConnections() }
 
-// Send makes one attempt. The end of ctx calls it off.
+// Send makes one attempt. The end of ctx cancels it.
 func (s *Sender) Send(ctx context.Context, m Message) Outcome {
 	inFlight.Inc()
 	defer inFlight.Dec()
@@ -110,8 +110,8 @@ func (s *Sender) send(ctx context.Context, m Message) (out Outcome, class string
 	if err != nil {
 		return Outcome{Error: "the endpoint's URL cannot be used", Duration: time.Since(began)}, "refused"
 	}
-	// The transport and not the client: it follows nothing, and reads no Location that
-	// might be malformed.
+	// Use the transport, not the client: it follows no redirect and does not parse Location,
+	// which might be malformed.
 	resp, err := s.hc.Transport.RoundTrip(r)
 	took := time.Since(began)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Sender) send(ctx context.Context, m Message) (out Outcome, class string
 	return out, class
 }
 
-// request makes the signed request of m, of which t is told how it goes.
+// request returns the signed request of m; t tracks its progress.
 func (s *Sender) request(ctx context.Context, t *trip, m Message) (*http.Request, error) {
 	ctx = httptrace.WithClientTrace(ctx, t.hooks())
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, nil)
@@ -145,8 +145,7 @@ func (s *Sender) request(ctx context.Context, t *trip, m Message) (*http.Request
 	return r, nil
 }
 
-// drain reads the little that may stand behind a head, and gives up on what is
-// long or late: its connection is closed.
+// drain reads a short body, and gives up on a long or late one, which closes its connection.
 func drain(resp *http.Response, cancel context.CancelFunc) {
 	defer resp.Body.Close()
 	late := time.AfterFunc(drainFor, cancel)
@@ -154,7 +153,7 @@ func drain(resp *http.Response, cancel context.CancelFunc) {
 	_, _ = io.CopyN(io.Discard, resp.Body, drainMost)
 }
 
-// answered is the outcome of an answer.
+// answered returns the outcome of a response.
 func answered(resp *http.Response) (Outcome, string) {
 	out, code := Outcome{HTTPStatus: resp.StatusCode}, resp.StatusCode
 	switch {

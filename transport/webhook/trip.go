@@ -16,29 +16,29 @@ import (
 	"agentsvc/transport/egress"
 )
 
-// trip is how far an attempt has come.
+// trip tracks the progress of an attempt.
 type trip struct {
 	state     atomic.Int32
-	broken    atomic.Bool // the request was not written to its end, and will not be
-	answers   atomic.Bool // the first byte of an answer has come
-	tlsFailed atomic.Bool // at its handshake
+	broken    atomic.Bool // the request was not written completely, and will not be
+	answers   atomic.Bool // the first byte of a response has arrived
+	tlsFailed atomic.Bool // during its handshake
 }
 
-// Values of trip.state. It leaves resting once.
+// Values of trip.state. It leaves resting only once.
 const (
-	resting   int32 = iota // no byte of the body was taken
-	begun                  // the endpoint may have all of it
-	calledOff              // no byte of the body will be taken
+	resting   int32 = iota // no byte of the body was read
+	begun                  // the endpoint may have the whole body
+	calledOff              // no byte of the body will be read
 )
 
-// errCalledOff is what reading the body of an attempt returns that was called off.
+// errCalledOff is returned by reading the body of a cancelled attempt.
 var errCalledOff = fmt.Errorf("the attempt was called off: %w", context.Canceled)
 
-// callOff reports whether the attempt can still be kept from being sent; it is, then.
+// callOff cancels the attempt if nothing was sent yet, and reports whether it did.
 func (t *trip) callOff() bool { return t.state.CompareAndSwap(resting, calledOff) }
 
-// body is what is sent. The transport may take it anew where it is certain that
-// nothing of it was received.
+// body returns the request body. The transport may read it again if it is certain that
+// nothing was received.
 func (t *trip) body(b []byte) io.ReadCloser {
 	t.broken.Store(false)
 	return &payload{t: t, r: bytes.NewReader(b)}
@@ -60,7 +60,7 @@ func (p *payload) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (p *payload) Close() error { return nil }
 
-// hooks tell the trip how its request goes.
+// hooks returns the trace that keeps the trip up to date.
 func (t *trip) hooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		WroteRequest:         func(i httptrace.WroteRequestInfo) { t.broken.Store(i.Err != nil) },
@@ -69,8 +69,8 @@ func (t *trip) hooks() *httptrace.ClientTrace {
 	}
 }
 
-// failed is the outcome of a request without an answer. Its text is our own: what
-// an error says may name the URL, or quote the other side.
+// failed returns the outcome of a request without a response. Its text is our own: an error
+// may name the URL, or quote the other side.
 func (t *trip) failed(err error) (Outcome, string) {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -78,7 +78,7 @@ func (t *trip) failed(err error) (Outcome, string) {
 	var late net.Error
 	fail := func(class, text string) (Outcome, string) { return Outcome{Error: text}, class }
 	switch {
-	// Nobody but the caller, and the lost lease, cancels.
+	// Only the caller and the lost lease cancel.
 	case errors.Is(err, context.Canceled) && (t.state.Load() != begun || t.broken.Load()):
 		return Outcome{Error: "the node ended before it sent anything", Unsent: true}, "unsent"
 	case errors.Is(err, context.Canceled):
