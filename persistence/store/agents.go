@@ -13,19 +13,19 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Agents lists agents, newest first, without archived ones.
+// Agents returns agents, newest first, without archived ones.
 func (v View) Agents(ctx context.Context, at id.AgentID, limit int) ([]api.Agent, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.Agent](ctx, v, "agents", v.tenant, from, n)
 }
 
-// Agent is one agent; an archived one is NOT_FOUND.
+// Agent returns one agent; an archived one is NOT_FOUND.
 func (v View) Agent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
 	return found[api.Agent]("agent")(one[api.Agent](ctx, v, "agent", v.tenant, a))
 }
 
-// Published is the agent's published version, 0 when it has none. ok is false
-// for an agent that is unknown or archived.
+// Published returns the agent's published version, 0 if it has none. ok is false for an agent
+// that is unknown or archived.
 func (v View) Published(ctx context.Context, a id.AgentID) (version int, ok bool, err error) {
 	rows, err := scalars[*int](ctx, v, "agent_published", v.tenant, a)
 	if err != nil || len(rows) == 0 {
@@ -37,7 +37,7 @@ func (v View) Published(ctx context.Context, a id.AgentID) (version int, ok bool
 	return version, true, nil
 }
 
-// Versions lists the versions of an agent, newest first, from behind at.
+// Versions returns the versions of an agent, newest first, after at.
 func (v View) Versions(ctx context.Context, a id.AgentID, at, limit int) ([]api.AgentVersion, error) {
 	_, n := before(id.UUID{}, limit)
 	if at == 0 {
@@ -46,7 +46,7 @@ func (v View) Versions(ctx context.Context, a id.AgentID, at, limit int) ([]api.
 	return listed[api.AgentVersion](ctx, v, "versions", v.tenant, a, at, n)
 }
 
-// Version is one version of an agent.
+// Version returns one version of an agent.
 func (v View) Version(ctx context.Context, a id.AgentID, version int) (*api.AgentVersion, error) {
 	if version < 1 || version > math.MaxInt32 {
 		return nil, problem.NotFound("version")
@@ -58,8 +58,8 @@ func slugTaken() error {
 	return problem.New(problem.CodeSlugTaken, "This slug exists in the tenant.")
 }
 
-// CreateAgent makes an agent. A slug that was asked for and is taken is
-// SLUG_TAKEN, without one the name makes it.
+// CreateAgent creates an agent. A requested slug that is taken is SLUG_TAKEN; without one the
+// slug is made from the name.
 func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, error) {
 	refer := &references{t: t}
 	refer.node(ctx, in.NodeID)
@@ -71,8 +71,8 @@ func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, 
 		base = *in.Slug
 	}
 	slug := base
-	// A conflict after the look at what is taken is another create's commit in
-	// between; it is looked at again.
+	// A conflict here means that another create committed after the free slug was chosen:
+	// choose again.
 	for range 10 {
 		if in.Slug == nil {
 			taken, err := scalars[string](ctx, t.View, "agent_slugs", t.tenant, base)
@@ -95,8 +95,8 @@ func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, 
 	return nil, slugTaken()
 }
 
-// slugOf makes a slug of a name. Names without a single Latin letter or digit
-// all make the same one.
+// slugOf makes a slug from a name. Names without a Latin letter or digit all give the same
+// slug.
 func slugOf(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -116,7 +116,7 @@ func slugOf(name string) string {
 	return "agent"
 }
 
-// free is base, or base with the smallest number that nobody has.
+// free returns base, or base with the smallest number that is not taken.
 func free(base string, taken []string) string {
 	has := make(map[string]bool, len(taken))
 	for _, s := range taken {
@@ -129,7 +129,7 @@ func free(base string, taken []string) string {
 	return slug
 }
 
-// AgentSlugs are those of the slugs that agents have which are not archived.
+// AgentSlugs returns the slugs among slugs that belong to agents that are not archived.
 func (v View) AgentSlugs(ctx context.Context, slugs []string) ([]string, error) {
 	if len(slugs) == 0 {
 		return nil, nil
@@ -137,7 +137,7 @@ func (v View) AgentSlugs(ctx context.Context, slugs []string) ([]string, error) 
 	return scalars[string](ctx, v, "agents_of_slugs", v.tenant, slugs)
 }
 
-// UpdateAgent changes what the patch names.
+// UpdateAgent changes the fields set in the patch.
 func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (*api.Agent, error) {
 	row, err := t.lockAgent(ctx, a)
 	if err != nil {
@@ -170,9 +170,9 @@ func (t *Tx) lockAgent(ctx context.Context, a id.AgentID) (*api.Agent, error) {
 	return found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_lock", t.tenant, a))
 }
 
-// ArchiveAgent takes an agent out of sight, pauses its triggers and revokes its embed
-// keys, which it answers. Its runs and threads stay readable. Rows are locked in this order, and nobody
-// who has one of them waits for one before it.
+// ArchiveAgent archives an agent, pauses its triggers and revokes its embed keys, which it
+// returns. Its runs and threads stay readable. Every transaction locks the rows in this
+// order, so that none deadlocks.
 func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) (ended []id.EmbedKeyID, err error) {
 	n, err := t.exec(ctx, "agent_archive", t.tenant, a)
 	if err != nil {
@@ -190,7 +190,7 @@ func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) (ended []id.EmbedKe
 	return ended, t.Audit(ctx, "agent.delete", "agent", a.UUID, nil)
 }
 
-// CreateVersion adds a draft. The manifest must have been checked.
+// CreateVersion adds a draft. The caller must have checked the manifest.
 func (t *Tx) CreateVersion(ctx context.Context, a id.AgentID, manifest json.RawMessage) (*api.Agent, *api.AgentVersion, error) {
 	row, err := found[api.Agent]("agent")(one[api.Agent](ctx, t.View, "agent_latest", t.tenant, a))
 	if err != nil {
@@ -203,8 +203,8 @@ func (t *Tx) CreateVersion(ctx context.Context, a id.AgentID, manifest json.RawM
 	return row, version, t.Audit(ctx, "agent.version.create", "agent", a.UUID, map[string]int{"version": version.Version})
 }
 
-// Publish makes a version the one that new runs take; an older one is a
-// rollback. What is published already stays as it is.
+// Publish makes a version the one that new runs use; publishing an older one is a rollback.
+// Publishing the published version changes nothing.
 func (t *Tx) Publish(ctx context.Context, a id.AgentID, version int) (*api.Agent, *api.AgentVersion, error) {
 	row, err := t.lockAgent(ctx, a)
 	if err != nil {
@@ -217,7 +217,7 @@ func (t *Tx) Publish(ctx context.Context, a id.AgentID, version int) (*api.Agent
 	if row.PublishedVersion != nil && *row.PublishedVersion == version {
 		return row, v, nil
 	}
-	// The one that is published steps down first: there is never a second one.
+	// Supersede the published version first: there must never be two.
 	if _, err := t.exec(ctx, "version_supersede", t.tenant, a); err != nil {
 		return nil, nil, err
 	}

@@ -10,20 +10,20 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Approver is who looks at approvals: a role in the tenant, and the org nodes
-// that the person manages, with everything below them.
+// Approver is a caller that reads or decides approvals: a role in the tenant, and the org
+// nodes that the person manages, including all nodes below them.
 type Approver struct {
 	Role  lifecycle.Role
 	Nodes []id.NodeID
 }
 
-// Decides reports whether the approver satisfies what an approval asks for
-// (service.md, Approval policy, approver_role).
+// Decides reports whether the approver may decide an approval with this assignee (service.md,
+// Approval policy, approver_role).
 func (a Approver) Decides(assignee lifecycle.Role, node *id.NodeID) bool {
 	return a.Role.Satisfies(assignee) || assignee == lifecycle.RoleManager && node != nil && slices.Contains(a.Nodes, *node)
 }
 
-// roles are those that the approver satisfies by the role in the tenant.
+// roles returns the assignee roles that the approver's role in the tenant satisfies.
 func (a Approver) roles() []string {
 	out := []string{}
 	for _, r := range lifecycle.ApproverRoles {
@@ -34,7 +34,7 @@ func (a Approver) roles() []string {
 	return out
 }
 
-// ApprovalFilter narrows a list of approvals; nil fields say nothing.
+// ApprovalFilter narrows a list of approvals; nil fields match all.
 type ApprovalFilter struct {
 	Status *lifecycle.ApprovalStatus
 	Run    *id.RunID
@@ -42,8 +42,7 @@ type ApprovalFilter struct {
 	Risk   *lifecycle.Risk
 }
 
-// Approval is an approval and the org node at which its chain of managers
-// begins.
+// Approval is an approval with the org node at which its chain of managers begins.
 type Approval struct {
 	api.Approval
 	Node *id.NodeID
@@ -80,7 +79,7 @@ func (r *approvalRow) approval() api.Approval {
 		CreatedAt: r.CreatedAt, DecidedAt: r.DecidedAt}
 }
 
-// Approvals lists the approvals that the approver satisfies, newest first.
+// Approvals returns the approvals that the approver may decide, newest first.
 func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at id.ApprovalID, limit int) ([]api.Approval, error) {
 	from, n := before(at.UUID, limit)
 	rows, err := listed[approvalRow](ctx, v, "approvals", v.tenant, from, n, by.roles(), by.Nodes, (*string)(f.Status), f.Run, f.Agent, (*string)(f.Risk))
@@ -91,7 +90,7 @@ func (v View) Approvals(ctx context.Context, by Approver, f ApprovalFilter, at i
 	return out, err
 }
 
-// Approval is one approval, whoever decides it.
+// Approval returns one approval, whatever its assignee.
 func (v View) Approval(ctx context.Context, a id.ApprovalID) (*Approval, error) {
 	row, err := found[approvalRow]("approval")(one[approvalRow](ctx, v, "approval", v.tenant, a))
 	if err != nil {
@@ -100,8 +99,8 @@ func (v View) Approval(ctx context.Context, a id.ApprovalID) (*Approval, error) 
 	return &Approval{Approval: row.approval(), Node: row.NodeID}, nil
 }
 
-// ApprovalsOf are those of the approvals whose chain of managers begins at one
-// of the nodes.
+// ApprovalsOf returns those of the approvals whose chain of managers begins at one of the
+// nodes.
 func (v View) ApprovalsOf(ctx context.Context, nodes []id.NodeID, approvals []id.ApprovalID) ([]id.ApprovalID, error) {
 	return scalars[id.ApprovalID](ctx, v, "approvals_of_nodes", v.tenant, approvals, nodes)
 }

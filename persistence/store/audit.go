@@ -8,7 +8,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// AuditFilter narrows the audit log; what is zero does not.
+// AuditFilter narrows the audit log; zero fields match all.
 type AuditFilter struct {
 	Actor, Action *string
 	TargetKind    *string
@@ -17,8 +17,8 @@ type AuditFilter struct {
 	Until         *time.Time // before
 }
 
-// AuditLog reads the audit log, newest first, from behind at; one more than
-// limit may come.
+// AuditLog returns rows of the audit log, newest first, after at; there may be one more than
+// limit.
 func (v View) AuditLog(ctx context.Context, f AuditFilter, at id.AuditID, limit int) ([]api.AuditEntry, error) {
 	from, n := before(at.UUID, limit)
 	rows, err := listed[struct {

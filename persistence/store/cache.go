@@ -9,22 +9,22 @@ import (
 
 const cacheShards = 64
 
-// Cache keeps what was read, bounded, for at most a time to live. Drop takes
-// effect at once, also on a Load whose read was under way: no value that was
-// read before a Drop is answered or kept after it.
+// Cache caches values with a bounded number of entries and a time to live. Drop takes effect
+// at once, also for a Load in progress: a value that was read before a Drop is neither
+// returned nor kept after it.
 type Cache[K comparable, V any] struct {
 	cfg    CacheConfig
 	seed   maphash.Seed
 	shards [cacheShards]cacheShard[K, V]
 }
 
-// CacheConfig bounds a Cache.
+// CacheConfig holds the bounds of a Cache.
 type CacheConfig struct {
 	Max int           // entries
-	TTL time.Duration // 0: as long as there is room
+	TTL time.Duration // 0: no time limit
 	Now func() time.Time
-	// Valid, where set, says whether the node still holds its lease; while it
-	// does not the cache counts as empty.
+	// Valid, if set, reports whether the node still holds its lease; while it does not, the
+	// cache counts as empty.
 	Valid func() bool
 }
 
@@ -36,10 +36,10 @@ type cacheShard[K comparable, V any] struct {
 
 type cacheEntry[V any] struct {
 	value   V
-	expires int64 // UnixNano; 0: never
+	expires int64 // UnixNano; 0 means never
 }
 
-// NewCache makes an empty cache.
+// NewCache returns an empty cache.
 func NewCache[K comparable, V any](cfg CacheConfig) *Cache[K, V] {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -51,7 +51,7 @@ func (c *Cache[K, V]) shard(k K) *cacheShard[K, V] {
 	return &c.shards[maphash.Comparable(c.seed, k)%cacheShards]
 }
 
-// Get is the kept value.
+// Get returns the cached value.
 func (c *Cache[K, V]) Get(k K) (V, bool) {
 	s := c.shard(k)
 	s.mu.RLock()
@@ -64,8 +64,8 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 	return e.value, true
 }
 
-// Load is the kept value or what read finds; ok false, which is not kept, says
-// that there is nothing. A read that a Drop overtook is repeated.
+// Load returns the cached value, or else the value that read finds. If read returns ok false,
+// Load does too and caches nothing. A read during which k was dropped is repeated.
 func (c *Cache[K, V]) Load(ctx context.Context, k K, read func(context.Context) (v V, ok bool, err error)) (V, bool, error) {
 	if v, ok := c.Get(k); ok {
 		return v, true, nil
@@ -73,8 +73,8 @@ func (c *Cache[K, V]) Load(ctx context.Context, k K, read func(context.Context) 
 	return c.read(ctx, k, read, false)
 }
 
-// Renew is Load for a value that is kept already: it is read anew, and forgotten
-// where there is nothing any more. An error changes nothing.
+// Renew reads a cached value again and replaces it, or drops it if read returns ok false. An
+// error changes nothing.
 func (c *Cache[K, V]) Renew(ctx context.Context, k K, read func(context.Context) (v V, ok bool, err error)) (V, bool, error) {
 	return c.read(ctx, k, read, true)
 }
@@ -107,7 +107,7 @@ func (c *Cache[K, V]) read(ctx context.Context, k K, read func(context.Context) 
 	}
 }
 
-// Keep keeps what never changes.
+// Keep caches a value that never changes.
 func (c *Cache[K, V]) Keep(k K, v V) {
 	s := c.shard(k)
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (c *Cache[K, V]) Keep(k K, v V) {
 	s.mu.Unlock()
 }
 
-// put makes room by taking out an old entry, or any.
+// put stores a value; if the cache is full it removes an expired entry, or else any.
 func (c *Cache[K, V]) put(s *cacheShard[K, V], k K, v V) {
 	now := c.cfg.Now()
 	if s.m == nil {
@@ -129,7 +129,7 @@ func (c *Cache[K, V]) put(s *cacheShard[K, V], k K, v V) {
 				break
 			}
 		}
-		if len(s.m) >= max(c.cfg.Max/cacheShards, 1) { // fewer than eight, none of them old
+		if len(s.m) >= max(c.cfg.Max/cacheShards, 1) { // fewer than eight, none of them expired
 			for old := range s.m {
 				delete(s.m, old)
 				break
@@ -143,7 +143,7 @@ func (c *Cache[K, V]) put(s *cacheShard[K, V], k K, v V) {
 	s.m[k] = e
 }
 
-// Drop forgets k. When it returns nobody gets a value that was read before.
+// Drop removes k. After it returns, no caller gets a value that was read before.
 func (c *Cache[K, V]) Drop(k K) {
 	s := c.shard(k)
 	s.mu.Lock()
@@ -152,7 +152,7 @@ func (c *Cache[K, V]) Drop(k K) {
 	s.mu.Unlock()
 }
 
-// Clear forgets everything.
+// Clear removes every entry.
 func (c *Cache[K, V]) Clear() {
 	for i := range c.shards {
 		s := &c.shards[i]

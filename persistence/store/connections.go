@@ -13,19 +13,19 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Connections lists the credentials of tool servers, newest first.
+// Connections returns the connections of tool servers, newest first.
 func (v View) Connections(ctx context.Context, at id.ConnectionID, limit int) ([]api.Connection, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.Connection](ctx, v, "connections", v.tenant, from, n)
 }
 
-// Connection is one credential of a tool server, without the credential.
+// Connection returns one connection, without its credential.
 func (v View) Connection(ctx context.Context, c id.ConnectionID) (*api.Connection, error) {
 	return found[api.Connection]("connection")(one[api.Connection](ctx, v, "connection", v.tenant, c))
 }
 
-// TenantWide is the newest tenant-wide connection of a server, nil when there is
-// none or it has no credential.
+// TenantWide returns the newest tenant-wide connection of a server, nil if there is none or
+// it has no credential.
 func (v View) TenantWide(ctx context.Context, s id.ServerID) (*id.ConnectionID, error) {
 	rows, err := scalars[id.ConnectionID](ctx, v, "connection_tenant_wide", v.tenant, s)
 	if err != nil || len(rows) == 0 {
@@ -34,28 +34,28 @@ func (v View) TenantWide(ctx context.Context, s id.ServerID) (*id.ConnectionID, 
 	return &rows[0], nil
 }
 
-// SealedConnection is a connection with its credential as it is stored.
+// SealedConnection is a connection with its sealed credential.
 type SealedConnection struct {
 	ID          id.ConnectionID
 	Server      id.ServerID
-	Transport   tool.Transport // of the server, read together with the credential
+	Transport   tool.Transport // of the server, from the same read as the credential
 	Endpoint    string
-	Credentials vault.Sealed // ConnectionAt: exactly the text that is presented; empty: none
+	Credentials vault.Sealed // sealed at ConnectionAt: exactly the text to present; empty if there is none
 	UpdatedAt   time.Time
 }
 
-// SealedConnection finds a connection, nil when there is none.
+// SealedConnection returns a connection, nil if there is none.
 func (v View) SealedConnection(ctx context.Context, c id.ConnectionID) (*SealedConnection, error) {
 	return one[SealedConnection](ctx, v, "connection_sealed", v.tenant, c)
 }
 
-// ConnectionAt is the place that a connection's credential is sealed to.
+// ConnectionAt returns the AAD of a connection's credential.
 func ConnectionAt(t id.TenantID, c id.ConnectionID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "connections", Row: c.String(), Column: "credentials"}
 }
 
-// credential is the text that a server of this kind is shown. The complaints
-// never repeat it.
+// credential returns the text to present to a server of this kind. Its complaints never quote
+// the text.
 func credential(kind tool.AuthKind, c *api.ConnectionCredentials) (string, error) {
 	given := []struct {
 		name  string
@@ -84,7 +84,7 @@ func credential(kind tool.AuthKind, c *api.ConnectionCredentials) (string, error
 		}
 	case kind == tool.AuthAPIKey:
 		bad = append(bad, problem.Field{Path: "credentials.api_key", Message: "is required"})
-	case kind == tool.AuthNone: // it may take credentials one day: every kind of them is kept
+	case kind == tool.AuthNone: // the server may require credentials one day: accept every kind
 		bad = append(bad, problem.Field{Path: "credentials", Message: "token or api_key is required"})
 	default:
 		bad = append(bad, problem.Field{Path: "credentials.token", Message: "is required"})
@@ -95,7 +95,7 @@ func credential(kind tool.AuthKind, c *api.ConnectionCredentials) (string, error
 	return text, nil
 }
 
-// presentable says that text can be sent as a header field, and arrives as it is.
+// presentable reports whether text can be sent unchanged as a header field.
 func presentable(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == ' ' && (i == 0 || i == len(text)-1) {
@@ -117,7 +117,7 @@ func (t *Tx) sealConnection(c id.ConnectionID, kind tool.AuthKind, in *api.Conne
 	return sealed, nil
 }
 
-// CreateConnection makes a connection and seals its credential.
+// CreateConnection creates a connection and seals its credential.
 func (t *Tx) CreateConnection(ctx context.Context, in *api.ConnectionCreate) (*api.Connection, error) {
 	refer := &references{t: t}
 	refer.server(ctx, &in.MCPServerID)
@@ -141,8 +141,8 @@ func (t *Tx) CreateConnection(ctx context.Context, in *api.ConnectionCreate) (*a
 	return row, t.Audit(ctx, "connection.create", "connection", c.UUID, nil)
 }
 
-// UpdateConnection changes what the patch names; a new credential takes the
-// place of the old one.
+// UpdateConnection changes the fields set in the patch; a new credential replaces the old
+// one.
 func (t *Tx) UpdateConnection(ctx context.Context, c id.ConnectionID, in *api.ConnectionPatch) (*api.Connection, error) {
 	row, err := found[api.Connection]("connection")(one[api.Connection](ctx, t.View, "connection_lock", t.tenant, c))
 	if err != nil {
@@ -176,14 +176,14 @@ func (t *Tx) UpdateConnection(ctx context.Context, c id.ConnectionID, in *api.Co
 	return row, t.Audit(ctx, "connection.update", "connection", c.UUID, nil)
 }
 
-// DeleteConnection removes a connection with its credential; one that a grant
-// pins is IN_USE.
+// DeleteConnection deletes a connection with its credential; IN_USE while a grant pins it.
 func (t *Tx) DeleteConnection(ctx context.Context, c id.ConnectionID) error {
 	row, err := t.Connection(ctx, c)
 	if err != nil {
 		return err
 	}
-	// The server first, as who deletes it does: the two never wait for each other.
+	// Lock the server first, as the deletion of a server does, so that the two cannot
+	// deadlock.
 	if _, err := scalars[id.ServerID](ctx, t.View, "refer_server", t.tenant, row.MCPServerID); err != nil {
 		return err
 	}

@@ -20,12 +20,11 @@ const embedKeyWord = "embed key"
 
 // EmbedKeyFilter narrows a list of embed keys.
 type EmbedKeyFilter struct {
-	Agent   *id.AgentID // nil: of all agents
-	Revoked bool        // revoked ones, too
+	Agent   *id.AgentID // nil: all agents
+	Revoked bool        // include revoked keys
 }
 
-// EmbedKeys lists embed keys, newest first, from behind at; one more than limit may
-// come.
+// EmbedKeys returns embed keys, newest first, after at; there may be one more than limit.
 func (v View) EmbedKeys(ctx context.Context, f EmbedKeyFilter, at id.EmbedKeyID, limit int) ([]api.EmbedKey, error) {
 	from, n := before(at.UUID, limit)
 	rows, err := listed[api.EmbedKey](ctx, v, "embed_keys", v.tenant, from, f.Agent, f.Revoked, n)
@@ -35,7 +34,7 @@ func (v View) EmbedKeys(ctx context.Context, f EmbedKeyFilter, at id.EmbedKeyID,
 	return rows, err
 }
 
-// EmbedKey is one embed key, revoked ones too.
+// EmbedKey returns one embed key, revoked ones too.
 func (v View) EmbedKey(ctx context.Context, k id.EmbedKeyID) (*api.EmbedKey, error) {
 	return v.embedKey(ctx, "embed_key", v.tenant, k)
 }
@@ -50,45 +49,45 @@ func (v View) embedKey(ctx context.Context, query string, args ...any) (*api.Emb
 	return row, nil
 }
 
-// shownKey gives the lists of a key their empty form.
+// shownKey replaces the nil lists of a key by empty ones.
 func shownKey(k *api.EmbedKey) {
 	if k.Config.StarterPrompts == nil {
 		k.Config.StarterPrompts = []string{}
 	}
 }
 
-// EmbedKeys finds embed keys by their ids alone, over all tenants: a browser's call
-// names none.
+// EmbedKeys looks up embed keys by id alone, across tenants: a browser's call does not name
+// the tenant.
 type EmbedKeys struct {
 	view  View
 	vault *vault.Vault
 }
 
-// NewEmbedKeys makes an EmbedKeys over a pool of the role svc_system.
+// NewEmbedKeys returns an EmbedKeys over a pool of the role svc_system.
 func NewEmbedKeys(pool *pgxpool.Pool, v *vault.Vault) *EmbedKeys {
 	return &EmbedKeys{View{q: single{pool, id.TenantID{}}}, v}
 }
 
-// EmbedAccess is an embed key as a visitor's call is judged by it.
+// EmbedAccess holds the fields of an embed key that decide on a visitor's call.
 type EmbedAccess struct {
 	Tenant           id.TenantID
 	ID               id.EmbedKeyID
 	Agent            id.AgentID
 	AgentName        string
 	AgentEmoji       string
-	Hash             apikey.Hash // of the value that is accepted now
+	Hash             apikey.Hash // hash of the current value
 	Origins          []string    // see embed.Allowed
 	Enabled          bool
-	Revoked          bool  // the key was, or its agent is archived
-	Generation       int64 // sessions of another one have ended
+	Revoked          bool  // the key was revoked, or its agent is archived
+	Generation       int64 // sessions with another generation have ended
 	RateLimitPerMin  int
 	IdentityRequired bool
-	IdentitySecret   vault.Sealed // none: there is no secret; see EmbedKeys.Open
+	IdentitySecret   vault.Sealed // empty without a secret; see EmbedKeys.Open
 	Theme            api.EmbedTheme
 	Config           api.EmbedDisplayConfig
 }
 
-// Find finds an embed key, paused and revoked ones too; nil where the id is unknown.
+// Find returns an embed key, paused and revoked ones too; nil if the id is unknown.
 func (e *EmbedKeys) Find(ctx context.Context, k id.EmbedKeyID) (*EmbedAccess, error) {
 	row, err := one[struct {
 		Tenant           id.TenantID
@@ -118,8 +117,8 @@ func (e *EmbedKeys) Find(ctx context.Context, k id.EmbedKeyID) (*EmbedAccess, er
 	return a, nil
 }
 
-// Open opens the identity secret of a key, zero where it has none. Only who has an
-// identity to judge asks: a secret that does not open concerns nobody else.
+// Open opens the identity secret of a key, zero if it has none. Only calls with an identity
+// token need it, so that a secret that fails to open breaks no other call.
 func (e *EmbedKeys) Open(a *EmbedAccess) (vault.Secret, error) {
 	if len(a.IdentitySecret) == 0 {
 		return vault.Secret{}, nil
@@ -131,12 +130,12 @@ func (e *EmbedKeys) Open(a *EmbedAccess) (vault.Secret, error) {
 	return vault.NewSecret(secret), nil
 }
 
-// identityAt is the place that an identity secret is sealed to.
+// identityAt returns the AAD of an identity secret.
 func identityAt(t id.TenantID, k id.EmbedKeyID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "embed_keys", Row: k.String(), Column: "identity_secret"}
 }
 
-// newIdentitySecret makes an identity secret and seals it.
+// newIdentitySecret returns a new identity secret and its sealed form.
 func (t *Tx) newIdentitySecret(k id.EmbedKeyID) (secret string, sealed []byte, err error) {
 	secret = embed.NewIdentitySecret()
 	sealed, err = t.vault.Seal(identityAt(t.tenant, k), []byte(secret))
@@ -146,7 +145,7 @@ func (t *Tx) newIdentitySecret(k id.EmbedKeyID) (secret string, sealed []byte, e
 	return secret, sealed, nil
 }
 
-// newPublishable makes a publishable key.
+// newPublishable returns a new publishable key and its hash.
 func newPublishable(k id.EmbedKeyID) (key string, hash apikey.Hash, err error) {
 	key = apikey.MintPublishable(k)
 	_, hash, err = apikey.ParsePublishable(key)
@@ -159,9 +158,9 @@ func embedNameTaken() error {
 
 var noIdentitySecret = problem.Field{Path: "identity_required", Message: "needs an identity secret"}
 
-// CreateEmbedKey makes an embed key, with its publishable key and, where one is asked
-// for, its identity secret, which are shown now and never again. Origins, theme and
-// config must have been checked.
+// CreateEmbedKey creates an embed key with its publishable key and, if requested, its
+// identity secret. Both are shown only now. The caller must have checked origins, theme and
+// config.
 func (t *Tx) CreateEmbedKey(ctx context.Context, in *api.EmbedKeyCreate) (*api.EmbedKeyCreated, error) {
 	refer := &references{t: t}
 	refer.look(ctx, "agent_id", "there is no such agent", "embed_key_agent", in.AgentID)
@@ -205,7 +204,7 @@ func (t *Tx) CreateEmbedKey(ctx context.Context, in *api.EmbedKeyCreate) (*api.E
 	return &api.EmbedKeyCreated{EmbedKey: *row, Key: key, IdentitySecret: secret}, t.Audit(ctx, "embed_key.create", "embed_key", k.UUID, nil)
 }
 
-// displayArgs are a theme and a config as they are stored.
+// displayArgs returns a theme and a config in stored form.
 func displayArgs(theme *api.EmbedTheme, config *api.EmbedDisplayConfig) (look, says any, err error) {
 	a, err := json.Marshal(theme)
 	if err != nil {
@@ -218,8 +217,8 @@ func displayArgs(theme *api.EmbedTheme, config *api.EmbedDisplayConfig) (look, s
 	return jsonArg(a), jsonArg(b), nil
 }
 
-// UpdateEmbedKey changes what the patch names; a revoked key is NOT_FOUND. One that is
-// paused ends its sessions. Origins, theme and config must have been checked.
+// UpdateEmbedKey changes the fields set in the patch; a revoked key is NOT_FOUND. Pausing a
+// key ends its sessions. The caller must have checked origins, theme and config.
 func (t *Tx) UpdateEmbedKey(ctx context.Context, k id.EmbedKeyID, in *api.EmbedKeyPatch) (*api.EmbedKey, error) {
 	row, err := t.embedKey(ctx, "embed_key_lock", t.tenant, k)
 	if err != nil {
@@ -257,8 +256,8 @@ func (t *Tx) UpdateEmbedKey(ctx context.Context, k id.EmbedKeyID, in *api.EmbedK
 	return row, t.Audit(ctx, "embed_key.update", "embed_key", k.UUID, detail)
 }
 
-// RotateEmbedKey gives a key another value in place of the former one, whose sessions
-// end; a revoked key is NOT_FOUND.
+// RotateEmbedKey gives a key a new value, which ends its sessions; a revoked key is
+// NOT_FOUND.
 func (t *Tx) RotateEmbedKey(ctx context.Context, k id.EmbedKeyID) (*api.EmbedKeyRotated, error) {
 	key, hash, err := newPublishable(k)
 	if err != nil {
@@ -271,8 +270,8 @@ func (t *Tx) RotateEmbedKey(ctx context.Context, k id.EmbedKeyID) (*api.EmbedKey
 	return &api.EmbedKeyRotated{EmbedKey: *row, Key: key}, t.Audit(ctx, "embed_key.rotate", "embed_key", k.UUID, nil)
 }
 
-// SetIdentitySecret makes or replaces a key's identity secret, which is shown now and
-// never again; a revoked key is NOT_FOUND. Sessions go on.
+// SetIdentitySecret creates or replaces a key's identity secret, which is shown only now; a
+// revoked key is NOT_FOUND. Sessions continue.
 func (t *Tx) SetIdentitySecret(ctx context.Context, k id.EmbedKeyID) (*api.EmbedIdentitySecret, error) {
 	secret, sealed, err := t.newIdentitySecret(k)
 	if err != nil {
@@ -288,7 +287,7 @@ func (t *Tx) SetIdentitySecret(ctx context.Context, k id.EmbedKeyID) (*api.Embed
 	return &api.EmbedIdentitySecret{ID: k, IdentitySecret: secret}, t.Audit(ctx, "embed_key.identity_secret", "embed_key", k.UUID, nil)
 }
 
-// RevokeEmbedKey revokes a key; a second time it changes nothing.
+// RevokeEmbedKey revokes a key. Idempotent.
 func (t *Tx) RevokeEmbedKey(ctx context.Context, k id.EmbedKeyID) error {
 	changed, err := scalars[bool](ctx, t.View, "embed_key_revoke", t.tenant, k)
 	switch {
@@ -302,7 +301,7 @@ func (t *Tx) RevokeEmbedKey(ctx context.Context, k id.EmbedKeyID) error {
 	return t.Audit(ctx, "embed_key.revoke", "embed_key", k.UUID, nil)
 }
 
-// revokeEmbedKeys revokes the keys of an agent that is archived, and says which.
+// revokeEmbedKeys revokes the keys of an agent that is being archived, and returns them.
 func (t *Tx) revokeEmbedKeys(ctx context.Context, a id.AgentID) ([]id.EmbedKeyID, error) {
 	keys, err := scalars[id.EmbedKeyID](ctx, t.View, "embed_keys_revoke", t.tenant, a)
 	if err != nil {
@@ -319,8 +318,8 @@ func (t *Tx) revokeEmbedKeys(ctx context.Context, a id.AgentID) ([]id.EmbedKeyID
 	return keys, nil
 }
 
-// ArchivedEmbedKeys are the embed keys that ended with their agent, none where it is
-// not archived.
+// ArchivedEmbedKeys returns the embed keys that ended with their agent, none if it is not
+// archived.
 func (v View) ArchivedEmbedKeys(ctx context.Context, a id.AgentID) ([]id.EmbedKeyID, error) {
 	keys, err := scalars[id.EmbedKeyID](ctx, v, "embed_keys_archived", v.tenant, a)
 	if len(keys) == 0 {

@@ -13,33 +13,33 @@ import (
 
 const endUserWord = "end user"
 
-// EndUserFilter narrows a list of end users; nil fields say nothing.
+// EndUserFilter narrows a list of end users; nil fields match all.
 type EndUserFilter struct {
 	ExternalID *string
 	Tag        *string
 }
 
-// EndUsers lists end users, newest first, from behind at; one more than limit may come.
+// EndUsers returns end users, newest first, after at; there may be one more than limit.
 func (v View) EndUsers(ctx context.Context, f EndUserFilter, at id.EndUserID, limit int) ([]api.EndUser, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.EndUser](ctx, v, "end_users", v.tenant, from, f.ExternalID, f.Tag, n)
 }
 
-// EndUser is one end user.
+// EndUser returns one end user.
 func (v View) EndUser(ctx context.Context, u id.EndUserID) (*api.EndUser, error) {
 	return found[api.EndUser](endUserWord)(one[api.EndUser](ctx, v, "end_user", v.tenant, u))
 }
 
-// EndUserLive reports whether there is such an end user who has not been deleted.
+// EndUserLive reports whether the end user exists and was not deleted.
 func (v View) EndUserLive(ctx context.Context, u id.EndUserID) (bool, error) {
 	rows, err := scalars[id.EndUserID](ctx, v, "end_user_live", v.tenant, u)
 	return len(rows) > 0, err
 }
 
-// UpsertEndUser is the end user whom the tenant calls externalID: as an identity token
-// says (open-parts.md, End users). What it does not say (nil) stays as it was, an empty
-// name or email is none; meta goes into attributes.meta, and an array meta.groups into
-// attributes.groups. Who is known like that already is not written.
+// UpsertEndUser returns the end user with this external id, created or updated from an
+// identity token (open-parts.md, End users). Nil values leave a field unchanged, an empty
+// name or email clears it. meta goes into attributes.meta, and an array meta.groups into
+// attributes.groups. If nothing changes, nothing is written.
 func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *string, meta json.RawMessage) (id.EndUserID, error) {
 	said := identified{name, email, meta}
 	for {
@@ -59,7 +59,7 @@ func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *
 			if len(made) == 1 {
 				return u.ID, nil
 			}
-			continue // somebody else was first
+			continue // another transaction created it first
 		}
 		if news, err := said.over(known); err != nil || !news {
 			return known.ID, err
@@ -68,7 +68,7 @@ func (t *Tx) UpsertEndUser(ctx context.Context, externalID string, name, email *
 			return id.EndUserID{}, err
 		}
 		if known == nil {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if news, err := said.over(known); err != nil || !news {
 			return known.ID, err
@@ -86,13 +86,13 @@ func (t *Tx) putEndUser(ctx context.Context, u *api.EndUser) (*api.EndUser, erro
 	return row, nil
 }
 
-// identified is what an identity token says of a person.
+// identified holds the data of an identity token about a person.
 type identified struct {
-	name, email *string         // nil: nothing
-	meta        json.RawMessage // an object; nil: nothing
+	name, email *string         // nil: not given
+	meta        json.RawMessage // an object; nil: not given
 }
 
-// over puts what is said over what is known, and reports whether that is news.
+// over applies the token's data to u, and reports whether it changed anything.
 func (s identified) over(u *api.EndUser) (news bool, err error) {
 	for _, f := range []struct {
 		known **string
@@ -146,7 +146,7 @@ func (s identified) over(u *api.EndUser) (news bool, err error) {
 	return true, nil
 }
 
-// encoded is a value whose texts stay as they were sent.
+// encoded encodes a value without escaping HTML in its texts.
 func encoded(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -157,7 +157,7 @@ func encoded(v any) ([]byte, error) {
 	return bytes.TrimSpace(out.Bytes()), nil
 }
 
-// UpdateEndUser changes what the patch names. It must have been checked.
+// UpdateEndUser changes the fields set in the patch. The caller must have checked it.
 func (t *Tx) UpdateEndUser(ctx context.Context, u id.EndUserID, in *api.EndUserPatch) (*api.EndUser, error) {
 	row, err := found[api.EndUser](endUserWord)(one[api.EndUser](ctx, t.View, "end_user_lock", t.tenant, u))
 	if err != nil {
@@ -176,8 +176,8 @@ func (t *Tx) UpdateEndUser(ctx context.Context, u id.EndUserID, in *api.EndUserP
 	return row, t.Audit(ctx, "end_user.update", "end_user", u.UUID, nil)
 }
 
-// DeleteEndUser removes an end user: from the commit on nobody finds him, and his
-// external id is free. What he left behind is erased afterwards (feed.Sweep).
+// DeleteEndUser deletes an end user. After the commit no query finds it, and its external id
+// is free. Its data is erased afterwards (feed.Sweep).
 func (t *Tx) DeleteEndUser(ctx context.Context, u id.EndUserID) error {
 	n, err := t.exec(ctx, "end_user_delete", t.tenant, u)
 	if err == nil && n == 0 {
@@ -189,8 +189,8 @@ func (t *Tx) DeleteEndUser(ctx context.Context, u id.EndUserID) error {
 	return t.Audit(ctx, "end_user.delete", "end_user", u.UUID, nil)
 }
 
-// ThreadsOfEndUser are up to limit threads of an end user, deleted or not, that are to be
-// deleted: those in which something goes on first, then the newest.
+// ThreadsOfEndUser returns up to limit threads of an end user, deleted or not, that are still
+// to be deleted: those with open runs first, then the newest.
 func (v View) ThreadsOfEndUser(ctx context.Context, u id.EndUserID, limit int) ([]id.ThreadID, error) {
 	return scalars[id.ThreadID](ctx, v, "end_user_threads", v.tenant, u, limit)
 }

@@ -18,12 +18,12 @@ var (
 
 const attachmentFiles = "attachments"
 
-// AttachmentFile is the key of an attachment's file.
+// AttachmentFile returns the key of an attachment's file.
 func AttachmentFile(t id.TenantID, a id.AttachmentID) string {
 	return attachmentFiles + "/" + t.String() + "/" + a.String()
 }
 
-// readAttachmentFile reads such a key.
+// readAttachmentFile parses such a key.
 func readAttachmentFile(key string) (t, a id.UUID, ok bool) {
 	parts := strings.Split(key, "/")
 	if len(parts) != 3 || parts[0] != attachmentFiles {
@@ -37,14 +37,14 @@ func readAttachmentFile(key string) (t, a id.UUID, ok bool) {
 	return t, a, err == nil
 }
 
-// Files knows which stored files are wanted, over all tenants.
+// Files knows which stored files are still needed, across tenants.
 type Files struct{ pool *pgxpool.Pool }
 
-// NewFiles makes a Files over a pool of the role svc_system.
+// NewFiles returns a Files over a pool of the role svc_system.
 func NewFiles(pool *pgxpool.Pool) *Files { return &Files{pool} }
 
-// Dead returns those of the owners, which are ids of members, that have ended: their
-// rows say so, or are gone. A member that lost its lease and is not marked is not dead.
+// Dead returns those of the owners, which are member ids, that are dead: marked so in their
+// rows, or without a row. A member that lost its lease but is not marked is not dead.
 func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 	if len(owners) == 0 {
 		return nil, nil
@@ -56,9 +56,8 @@ func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Orphans returns those of the keys of attachments that no row names. A key of a tenant
-// that this database does not know is not among them: the directory may be another
-// database's.
+// Orphans returns the attachment keys that no row refers to. Keys of tenants unknown to this
+// database are left out: the directory may belong to another database.
 func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
 	var tenants, attachments []id.UUID
 	for _, key := range keys {

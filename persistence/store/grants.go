@@ -13,20 +13,20 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Grants lists tool grants, newest first.
+// Grants returns tool grants, newest first.
 func (v View) Grants(ctx context.Context, at id.GrantID, limit int) ([]api.ToolGrant, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.ToolGrant](ctx, v, "grants", v.tenant, from, n)
 }
 
-// Grant is one tool grant.
+// Grant returns one tool grant.
 func (v View) Grant(ctx context.Context, g id.GrantID) (*api.ToolGrant, error) {
 	return found[api.ToolGrant](grantWord)(one[api.ToolGrant](ctx, v, "grant", v.tenant, g))
 }
 
 const grantWord = "tool grant"
 
-// patternField is the complaint about a pattern, if there is one.
+// patternField returns the complaint about a pattern, if it is invalid.
 func patternField(pattern string) []problem.Field {
 	if agent.ValidPattern(pattern) {
 		return nil
@@ -34,8 +34,8 @@ func patternField(pattern string) []problem.Field {
 	return []problem.Field{{Path: "tool_pattern", Message: "must be a tool pattern: a name, or one * at the end, alone or after . or :"}}
 }
 
-// refer says what is wrong with a grant and holds what its body, named, refers
-// to: what the grant referred to before may be an agent that was archived.
+// refer validates a grant and locks what its body, named, refers to. The grant's previous
+// references are not checked: their agent may have been archived.
 func (t *Tx) refer(ctx context.Context, g, named *api.ToolGrant) error {
 	r := &references{t: t, bad: patternField(g.ToolPattern)}
 	if g.AgentID != nil && g.NodeID != nil {
@@ -59,7 +59,7 @@ func (t *Tx) refer(ctx context.Context, g, named *api.ToolGrant) error {
 	return r.problem()
 }
 
-// CreateGrant makes a tool grant.
+// CreateGrant creates a tool grant.
 func (t *Tx) CreateGrant(ctx context.Context, in *api.ToolGrantCreate) (*api.ToolGrant, error) {
 	row := &api.ToolGrant{ID: id.GrantID{UUID: id.NewAnywhere()}, Source: tool.Source(in.Source), MCPServerID: in.MCPServerID, ToolPattern: in.ToolPattern,
 		Effect: in.Effect, AgentID: in.AgentID, NodeID: in.NodeID, ConnectionID: in.ConnectionID}
@@ -74,8 +74,8 @@ func (t *Tx) CreateGrant(ctx context.Context, in *api.ToolGrantCreate) (*api.Too
 	return row, t.Audit(ctx, "tool_grant.create", "tool_grant", row.ID.UUID, nil)
 }
 
-// UpdateGrant changes what the patch names. A grant of a browser skill belongs
-// to the skill.
+// UpdateGrant changes the fields set in the patch. A grant of a browser skill is changed with
+// the skill.
 func (t *Tx) UpdateGrant(ctx context.Context, g id.GrantID, in *api.ToolGrantPatch) (*api.ToolGrant, error) {
 	row, err := found[api.ToolGrant](grantWord)(one[api.ToolGrant](ctx, t.View, "grant_lock", t.tenant, g))
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *Tx) UpdateGrant(ctx context.Context, g id.GrantID, in *api.ToolGrantPat
 	return row, t.Audit(ctx, "tool_grant.update", "tool_grant", g.UUID, nil)
 }
 
-// DeleteGrant removes a tool grant.
+// DeleteGrant deletes a tool grant.
 func (t *Tx) DeleteGrant(ctx context.Context, g id.GrantID) error {
 	n, err := t.exec(ctx, "grant_delete", t.tenant, g)
 	if err != nil {
@@ -110,9 +110,9 @@ func (t *Tx) DeleteGrant(ctx context.Context, g id.GrantID) error {
 	return t.Audit(ctx, "tool_grant.delete", "tool_grant", g.UUID, nil)
 }
 
-// Access is everything that decides what an agent may call, as it stood at one
-// moment, read in one round trip; nil when there is no such agent. An archived
-// one has its access still: its runs go on.
+// Access returns everything that decides what an agent may call, as of one moment, read in
+// one round trip; nil if the agent does not exist. An archived agent still has its access:
+// its runs continue.
 func (v View) Access(ctx context.Context, a id.AgentID) (*tool.Access, error) {
 	access := &tool.Access{Agent: a}
 	var chain []*id.NodeID
@@ -127,7 +127,7 @@ func (v View) Access(ctx context.Context, a id.AgentID) (*tool.Access, error) {
 		return nil, err
 	}
 	for _, n := range chain {
-		if n != nil { // the agent's own row, where it is on no node
+		if n != nil { // the agent's own row, if it is on no node
 			access.Chain = append(access.Chain, *n)
 		}
 	}
@@ -153,13 +153,13 @@ func (s single) together(ctx context.Context, queue func(*pgx.Batch)) error {
 		b.Queue(setTenant, s.tenant.String())
 		queue(b)
 		b.Queue("COMMIT")
-		// A transaction that a failure left open dies with its connection: the pool
-		// keeps none that is inside one.
+		// A transaction left open by a failure ends with its connection: the pool does not
+		// keep one that is in a transaction.
 		return c.SendBatch(ctx, b).Close()
 	}))
 }
 
-// together in a change sees what the change did, each query at its own moment.
+// together runs the queries within the change: each sees the change, at its own moment.
 func (t *Tx) together(ctx context.Context, queue func(*pgx.Batch)) error {
 	b := &pgx.Batch{}
 	queue(b)

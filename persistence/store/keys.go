@@ -17,15 +17,15 @@ func checkName(field, name string) error {
 	return nil
 }
 
-// Keys lists API keys, revoked ones too, newest first, from behind at; one more
-// than limit may come.
+// Keys returns API keys, revoked ones too, newest first, after at; there may be one more than
+// limit.
 func (v View) Keys(ctx context.Context, at id.KeyID, limit int) ([]api.APIKey, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.APIKey](ctx, v, "keys", v.tenant, from, n)
 }
 
-// KeyHash is what a live key's secret hashes to; ok is false for a key that is
-// unknown or revoked.
+// KeyHash returns the hash of a live key's secret; ok is false for a key that is unknown or
+// revoked.
 func (v View) KeyHash(ctx context.Context, key id.KeyID) (h apikey.Hash, ok bool, err error) {
 	rows, err := scalars[[]byte](ctx, v, "key_hash", v.tenant, key)
 	if err != nil || len(rows) == 0 || len(rows[0]) != len(h) {
@@ -35,7 +35,7 @@ func (v View) KeyHash(ctx context.Context, key id.KeyID) (h apikey.Hash, ok bool
 	return h, true, nil
 }
 
-// KeyRef names a key.
+// KeyRef identifies a key.
 type KeyRef struct {
 	Tenant id.TenantID
 	Key    id.KeyID
@@ -46,8 +46,8 @@ type keyHashRow struct {
 	SecretHash []byte
 }
 
-// KeyHashes is KeyHash for keys of any tenants, in one query. Keys that are unknown or
-// revoked are missing in the answer.
+// KeyHashes does the same for keys of any tenants, in one query. Unknown and revoked keys are
+// missing from the result.
 func (d *Directory) KeyHashes(ctx context.Context, keys []KeyRef) (map[KeyRef]apikey.Hash, error) {
 	tenants, ids := make([]id.TenantID, len(keys)), make([]id.KeyID, len(keys))
 	for i, k := range keys {
@@ -67,12 +67,12 @@ func (d *Directory) KeyHashes(ctx context.Context, keys []KeyRef) (map[KeyRef]ap
 	return found, nil
 }
 
-// CreateKey makes an API key, with its secret.
+// CreateKey creates an API key, with its secret.
 func (t *Tx) CreateKey(ctx context.Context, name string) (*api.APIKeyCreated, error) {
 	return t.addKey(ctx, name, apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}))
 }
 
-// addKey makes the API key of a secret that was minted before.
+// addKey creates the API key for a secret that was minted before.
 func (t *Tx) addKey(ctx context.Context, name, secret string) (*api.APIKeyCreated, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (t *Tx) RenameKey(ctx context.Context, key id.KeyID, name string) (*api.API
 	return row, t.Audit(ctx, "api_key.rename", "api_key", key.UUID, nil)
 }
 
-// RevokeKey revokes a key; a second time it changes nothing.
+// RevokeKey revokes a key. Idempotent.
 func (t *Tx) RevokeKey(ctx context.Context, key id.KeyID) error {
 	changed, err := scalars[bool](ctx, t.View, "key_revoke", t.tenant, key)
 	switch {

@@ -8,24 +8,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Bound bounds the bytes that the lists of a View read.
+// Bound limits the bytes that the lists of a View read.
 type Bound struct {
-	Bytes int  // how many are left, as JSON; a list reads at least one row
-	Cut   bool // the last list left rows out because of their size
+	Bytes int  // bytes left, as JSON; a list reads at least one row
+	Cut   bool // the last list omitted rows because of their size
 }
 
-// Bounded is the view with lists that end early: Postgres sends no row behind
-// the one at which b is used up, so that memory does not follow the size of rows.
+// Bounded returns the view with lists bounded by b: Postgres sends no row after the one that
+// uses up b, so that memory does not grow with the size of rows.
 func (v View) Bounded(b *Bound) View {
 	v.bound = b
 	return v
 }
 
-// listColumns are what bounded adds to a row.
+// listColumns is how many columns bounded adds to a row.
 const listColumns = 3
 
-// size is the size of a row of a list, as SQL: of all of it, or cheaper of the
-// columns named, where rows are large or read often.
+// size returns an SQL expression for the size of a list's row: the whole row, or, for large
+// or frequently read rows, cheaper the named columns only.
 func size(query string) string {
 	columns := wide[query]
 	if columns == nil {
@@ -48,8 +48,8 @@ var wide = map[string][]string{
 	"versions":          {"manifest"},
 }
 
-// bounded wraps a query that ends in ORDER BY and LIMIT. A window over a
-// subquery without a key of its own keeps the subquery's order.
+// bounded wraps a query that ends in ORDER BY and LIMIT. A window without an order of its own
+// keeps the order of its subquery.
 func bounded(name string, budget int) string {
 	return `SELECT * FROM (
   SELECT s.*, sum(s.list_bytes) OVER (ROWS UNBOUNDED PRECEDING) - s.list_bytes AS list_before, count(*) OVER () AS list_rows
@@ -58,7 +58,7 @@ func bounded(name string, budget int) string {
 ) l WHERE list_before < $` + strconv.Itoa(budget) + `::bigint`
 }
 
-// listed is all for a list, within the view's bound.
+// listed runs a query for a list, within the view's bound.
 func listed[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
 	if v.bound == nil {
 		return all[T](ctx, v, name, args...)

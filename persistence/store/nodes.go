@@ -10,30 +10,29 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Manages says whether the user is a manager of the node or of one above it.
+// Manages reports whether the user manages the node or one above it.
 func (v View) Manages(ctx context.Context, user id.UserID, node id.NodeID) (bool, error) {
 	rows, err := scalars[bool](ctx, v, "node_manages", v.tenant, node, user)
 	return err == nil && rows[0], err
 }
 
-// ManagedNodes are the nodes that the user manages, with everything below them.
+// ManagedNodes returns the nodes that the user manages, including all nodes below them.
 func (v View) ManagedNodes(ctx context.Context, user id.UserID) ([]id.NodeID, error) {
 	return scalars[id.NodeID](ctx, v, "nodes_managed", v.tenant, user)
 }
 
-// Nodes lists org nodes, newest first, from behind at; one more than limit may
-// come.
+// Nodes returns org nodes, newest first, after at; there may be one more than limit.
 func (v View) Nodes(ctx context.Context, at id.NodeID, limit int) ([]api.OrgNode, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.OrgNode](ctx, v, "nodes", v.tenant, from, n)
 }
 
-// Node is one org node.
+// Node returns one org node.
 func (v View) Node(ctx context.Context, n id.NodeID) (*api.OrgNode, error) {
 	return found[api.OrgNode]("org node")(one[api.OrgNode](ctx, v, "node", v.tenant, n))
 }
 
-// CreateNode makes an org node.
+// CreateNode creates an org node.
 func (t *Tx) CreateNode(ctx context.Context, in *api.OrgNodeCreate) (*api.OrgNode, error) {
 	n := id.NodeID{UUID: id.NewAnywhere()}
 	_, err := t.exec(ctx, "node_insert", t.tenant, n, in.Name, in.ParentID)
@@ -51,7 +50,7 @@ func (t *Tx) CreateNode(ctx context.Context, in *api.OrgNodeCreate) (*api.OrgNod
 
 func noParent() error { return problem.Invalid("parent_id", "there is no such org node") }
 
-// UpdateNode changes what the patch names; a parent below the node itself is
+// UpdateNode changes the fields set in the patch; a parent below the node itself is
 // VALIDATION.
 func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) (*api.OrgNode, error) {
 	if _, err := t.exec(ctx, "nodes_lock", t.tenant); err != nil {
@@ -87,8 +86,7 @@ func (t *Tx) UpdateNode(ctx context.Context, n id.NodeID, in *api.OrgNodePatch) 
 	return t.Node(ctx, n)
 }
 
-// DeleteNode removes an org node with its managers; one that something else
-// refers to is IN_USE.
+// DeleteNode deletes an org node with its managers; IN_USE while something refers to it.
 func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
 	gone, err := t.exec(ctx, "node_delete", t.tenant, n)
 	switch {
@@ -102,8 +100,7 @@ func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
 	return t.Audit(ctx, "org_node.delete", "org_node", n.UUID, nil)
 }
 
-// AddManager makes a user a manager of an org node; a second time it changes
-// nothing.
+// AddManager makes a user a manager of an org node. Idempotent.
 func (t *Tx) AddManager(ctx context.Context, n id.NodeID, u id.UserID) error {
 	if _, err := t.Node(ctx, n); err != nil {
 		return err
@@ -113,7 +110,7 @@ func (t *Tx) AddManager(ctx context.Context, n id.NodeID, u id.UserID) error {
 	}
 	added, err := t.exec(ctx, "node_manager_insert", t.tenant, n, u)
 	switch {
-	case pg.IsForeignKey(err, "org_node_managers_tenant_id_node_id_fkey"): // both were there a moment ago
+	case pg.IsForeignKey(err, "org_node_managers_tenant_id_node_id_fkey"): // both existed a moment ago
 		return problem.NotFound("org node")
 	case pg.IsForeignKey(err):
 		return problem.NotFound("user")
@@ -125,8 +122,7 @@ func (t *Tx) AddManager(ctx context.Context, n id.NodeID, u id.UserID) error {
 	return t.Audit(ctx, "org_node.manager.create", "org_node", n.UUID, map[string]id.UserID{"user_id": u})
 }
 
-// RemoveManager takes the role from a user; of one who does not have it nothing
-// changes.
+// RemoveManager removes a user as a manager; it changes nothing if the user is not one.
 func (t *Tx) RemoveManager(ctx context.Context, n id.NodeID, u id.UserID) error {
 	if _, err := t.Node(ctx, n); err != nil {
 		return err

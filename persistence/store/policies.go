@@ -9,20 +9,20 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Policies lists approval policies, newest first.
+// Policies returns approval policies, newest first.
 func (v View) Policies(ctx context.Context, at id.PolicyID, limit int) ([]api.ApprovalPolicy, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.ApprovalPolicy](ctx, v, "policies", v.tenant, from, n)
 }
 
-// Policy is one approval policy.
+// Policy returns one approval policy.
 func (v View) Policy(ctx context.Context, p id.PolicyID) (*api.ApprovalPolicy, error) {
 	return found[api.ApprovalPolicy](policyWord)(one[api.ApprovalPolicy](ctx, v, "policy", v.tenant, p))
 }
 
 const policyWord = "approval policy"
 
-// CreatePolicy makes an approval policy; what it leaves out has its default.
+// CreatePolicy creates an approval policy; omitted fields get their defaults.
 func (t *Tx) CreatePolicy(ctx context.Context, in *api.ApprovalPolicyCreate) (*api.ApprovalPolicy, error) {
 	row := &api.ApprovalPolicy{ID: id.PolicyID{UUID: id.NewAnywhere()}, Name: in.Name, ToolPattern: in.ToolPattern, Source: (*tool.Source)(in.Source),
 		AgentID: in.AgentID, Risk: tool.DefaultRisk, RequiredApprovals: tool.DefaultRequired, ApproverRole: tool.DefaultRole,
@@ -35,8 +35,7 @@ func (t *Tx) CreatePolicy(ctx context.Context, in *api.ApprovalPolicyCreate) (*a
 	return t.putPolicy(ctx, "policy_insert", "approval_policy.create", row, in.AgentID)
 }
 
-// UpdatePolicy changes what the patch names. Approvals that are open stay as
-// they are.
+// UpdatePolicy changes the fields set in the patch. Open approvals stay as they are.
 func (t *Tx) UpdatePolicy(ctx context.Context, p id.PolicyID, in *api.ApprovalPolicyPatch) (*api.ApprovalPolicy, error) {
 	row, err := found[api.ApprovalPolicy](policyWord)(one[api.ApprovalPolicy](ctx, t.View, "policy_lock", t.tenant, p))
 	if err != nil {
@@ -55,7 +54,7 @@ func (t *Tx) UpdatePolicy(ctx context.Context, p id.PolicyID, in *api.ApprovalPo
 	return t.putPolicy(ctx, "policy_update", "approval_policy.update", row, in.AgentID.OrPtr(nil))
 }
 
-// putPolicy writes a policy; named is the agent that the body names.
+// putPolicy writes a policy; named is the agent in the request body.
 func (t *Tx) putPolicy(ctx context.Context, query, action string, p *api.ApprovalPolicy, named *id.AgentID) (*api.ApprovalPolicy, error) {
 	r := &references{t: t, bad: patternField(p.ToolPattern)}
 	r.agent(ctx, named)
@@ -70,7 +69,7 @@ func (t *Tx) putPolicy(ctx context.Context, query, action string, p *api.Approva
 	return row, t.Audit(ctx, action, "approval_policy", p.ID.UUID, nil)
 }
 
-// text is a value as the driver takes it for a domain of text.
+// text converts a value to the form in which the driver accepts a domain of text.
 func text[T ~string](v *T) *string {
 	if v == nil {
 		return nil
@@ -79,8 +78,7 @@ func text[T ~string](v *T) *string {
 	return &s
 }
 
-// DeletePolicy removes an approval policy. Approvals that are open stay as they
-// are.
+// DeletePolicy deletes an approval policy. Open approvals stay as they are.
 func (t *Tx) DeletePolicy(ctx context.Context, p id.PolicyID) error {
 	n, err := t.exec(ctx, "policy_delete", t.tenant, p)
 	if err != nil {

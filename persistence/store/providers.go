@@ -12,39 +12,39 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Providers lists model providers, newest first.
+// Providers returns model providers, newest first.
 func (v View) Providers(ctx context.Context, at id.ProviderID, limit int) ([]api.ModelProvider, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.ModelProvider](ctx, v, "providers", v.tenant, from, n)
 }
 
-// Provider is one model provider.
+// Provider returns one model provider.
 func (v View) Provider(ctx context.Context, p id.ProviderID) (*api.ModelProvider, error) {
 	return found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, v, "provider", v.tenant, p))
 }
 
-// HasProvider says whether the tenant has a model provider of that slug.
+// HasProvider reports whether the tenant has a model provider with that slug.
 func (v View) HasProvider(ctx context.Context, slug string) (bool, error) {
 	rows, err := scalars[id.ProviderID](ctx, v, "provider_slug", v.tenant, slug)
 	return len(rows) > 0, err
 }
 
-// SealedProvider is a model provider with its credentials as they are stored.
+// SealedProvider is a model provider with its sealed credentials.
 type SealedProvider struct {
 	ID          id.ProviderID
 	Kind        string
 	BaseURL     string
 	Prices      map[string]api.Price
-	Credentials vault.Sealed // empty: dropped with the old origin
+	Credentials vault.Sealed // empty if dropped with the old origin
 }
 
-// SealedProvider finds a tenant's provider by its slug, nil when there is none.
+// SealedProvider returns a tenant's provider by its slug, nil if there is none.
 func (v View) SealedProvider(ctx context.Context, slug string) (*SealedProvider, error) {
 	return one[SealedProvider](ctx, v, "provider_sealed", v.tenant, slug)
 }
 
-// CredentialsAt is the place that a provider's credentials are sealed to: the
-// JSON of api.ProviderCredentials.
+// CredentialsAt returns the AAD of a provider's credentials, which are the JSON of
+// api.ProviderCredentials.
 func CredentialsAt(t id.TenantID, p id.ProviderID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "model_providers", Row: p.String(), Column: "credentials"}
 }
@@ -69,7 +69,7 @@ func pricesArg(p map[string]api.Price) (any, error) {
 	return jsonArg(doc), err
 }
 
-// CreateProvider makes a model provider and seals its credentials.
+// CreateProvider creates a model provider and seals its credentials.
 func (t *Tx) CreateProvider(ctx context.Context, in *api.ModelProviderCreate) (*api.ModelProvider, error) {
 	p := id.ProviderID{UUID: id.NewAnywhere()}
 	sealed, err := t.sealCredentials(p, in.Credentials)
@@ -90,9 +90,8 @@ func (t *Tx) CreateProvider(ctx context.Context, in *api.ModelProviderCreate) (*
 	return row, t.Audit(ctx, "model_provider.create", "model_provider", p.UUID, nil)
 }
 
-// UpdateProvider changes what the patch names; new credentials replace the old.
-// A provider that moves to another origin keeps only credentials that the same
-// patch gives it.
+// UpdateProvider changes the fields set in the patch; new credentials replace the old ones. A
+// provider that moves to another origin keeps only credentials from the same patch.
 func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelProviderPatch) (*api.ModelProviderUpdated, error) {
 	row, err := found[api.ModelProvider]("model provider")(one[api.ModelProvider](ctx, t.View, "provider_lock", t.tenant, p))
 	if err != nil {
@@ -136,7 +135,7 @@ func (t *Tx) UpdateProvider(ctx context.Context, p id.ProviderID, in *api.ModelP
 	return out, t.Audit(ctx, "model_provider.update", "model_provider", p.UUID, detail)
 }
 
-// DeleteProvider removes a model provider with its credentials.
+// DeleteProvider deletes a model provider with its credentials.
 func (t *Tx) DeleteProvider(ctx context.Context, p id.ProviderID) error {
 	n, err := t.exec(ctx, "provider_delete", t.tenant, p)
 	if err != nil {

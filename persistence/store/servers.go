@@ -12,13 +12,13 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Servers lists tool servers, newest first.
+// Servers returns tool servers, newest first.
 func (v View) Servers(ctx context.Context, at id.ServerID, limit int) ([]api.MCPServer, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.MCPServer](ctx, v, "servers", v.tenant, from, n)
 }
 
-// Server is one tool server.
+// Server returns one tool server.
 func (v View) Server(ctx context.Context, s id.ServerID) (*api.MCPServer, error) {
 	return found[api.MCPServer](serverWord)(one[api.MCPServer](ctx, v, "server", v.tenant, s))
 }
@@ -30,8 +30,8 @@ type lastTools struct {
 	Tools []byte
 }
 
-// LastTools are the tools that the tenant's enabled servers listed last, by
-// slug. A server that was never reached is not among them.
+// LastTools returns, by slug, the tools that the tenant's enabled servers last listed,
+// without servers that were never reached.
 func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
 	rows, err := all[lastTools](ctx, v, "server_tools", v.tenant)
 	if err != nil {
@@ -51,8 +51,8 @@ func (v View) LastTools(ctx context.Context) (map[string][]tool.Spec, error) {
 	return last, nil
 }
 
-// SaveTools remembers what a server listed, for LastTools. Of a server that is
-// gone nothing is remembered.
+// SaveTools stores the tools that a server listed, for LastTools. For a deleted server it
+// stores nothing.
 func (s *Store) SaveTools(ctx context.Context, t id.TenantID, server id.ServerID, specs []tool.Spec) error {
 	if specs == nil {
 		specs = []tool.Spec{}
@@ -65,7 +65,7 @@ func (s *Store) SaveTools(ctx context.Context, t id.TenantID, server id.ServerID
 	return err
 }
 
-// CreateServer makes a tool server.
+// CreateServer creates a tool server.
 func (t *Tx) CreateServer(ctx context.Context, in *api.MCPServerCreate) (*api.MCPServer, error) {
 	row, err := one[api.MCPServer](ctx, t.View, "server_insert", t.tenant, id.ServerID{UUID: id.NewAnywhere()}, in.Slug, in.Name,
 		string(in.Transport), in.Endpoint, string(in.AuthKind), in.Enabled == nil || *in.Enabled, in.Meta.Text())
@@ -78,11 +78,11 @@ func (t *Tx) CreateServer(ctx context.Context, in *api.MCPServerCreate) (*api.MC
 	return row, t.Audit(ctx, "mcp_server.create", "mcp_server", row.ID.UUID, nil)
 }
 
-// UpdateServer changes what the patch names. A server that moves to another
-// origin takes no credential along: its connections stay, without one.
+// UpdateServer changes the fields set in the patch. If the server moves to another origin,
+// its connections stay but lose their credentials.
 func (t *Tx) UpdateServer(ctx context.Context, s id.ServerID, in *api.MCPServerPatch) (*api.MCPServerUpdated, error) {
-	// The lock makes a connection that is being created wait: it is there before
-	// credentials are dropped, or it is made for the new origin.
+	// The lock makes a concurrent creation of a connection wait: either the connection exists
+	// before the credentials are dropped, or it is created for the new origin.
 	row, err := t.lockServer(ctx, s)
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ type moved struct {
 	CredentialsDropped bool   `json:"credentials_dropped"`
 }
 
-// set is what a patch does to one field.
+// set applies a patch to one field.
 func set[T any](field *T, value *T) {
 	if value != nil {
 		*field = *value
@@ -133,9 +133,9 @@ func (t *Tx) lockServer(ctx context.Context, s id.ServerID) (*api.MCPServer, err
 	return found[api.MCPServer](serverWord)(one[api.MCPServer](ctx, t.View, "server_lock", t.tenant, s))
 }
 
-// DeleteServer removes a tool server with its connections and grants.
+// DeleteServer deletes a tool server with its connections and grants.
 func (t *Tx) DeleteServer(ctx context.Context, s id.ServerID) error {
-	// Who makes one of them holds the server: none comes in between.
+	// Creating one of them locks the server: none can appear in between.
 	if _, err := t.lockServer(ctx, s); err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (t *Tx) DeleteServer(ctx context.Context, s id.ServerID) error {
 	return t.Audit(ctx, "mcp_server.delete", "mcp_server", s.UUID, gone)
 }
 
-// references looks at what a body refers to and holds it until the change is
-// committed. What the tenant does not have is one complaint.
+// references looks up what a body refers to and locks it until the change is committed. Each
+// reference that the tenant does not have is a complaint.
 type references struct {
 	t   *Tx
 	bad []problem.Field

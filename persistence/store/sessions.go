@@ -14,15 +14,15 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Lives of sessions and login links (open-parts.md, Org nodes, users, sessions).
+// Lifetimes of sessions and login links (open-parts.md, Org nodes, users, sessions).
 const (
 	SessionIdle = 12 * time.Hour
 	SessionLife = 7 * 24 * time.Hour
 	LinkLife    = 15 * time.Minute
 )
 
-// Token is what a session's cookie or a login link holds. Only the hash of its
-// secret is stored.
+// Token is the content of a session's cookie or a login link. Only the hash of its secret is
+// stored.
 type Token struct {
 	Tenant id.TenantID
 	ID     id.UUID
@@ -30,7 +30,7 @@ type Token struct {
 }
 
 // tokenText is the length of a token's text.
-const tokenText = (16 + 16 + 32) * 8 / 6 // and a rest of two bits
+const tokenText = (16 + 16 + 32) * 8 / 6 // two bits remain
 
 func mintToken(t id.TenantID) Token {
 	k := Token{Tenant: t, ID: id.NewAnywhere()}
@@ -40,7 +40,7 @@ func mintToken(t id.TenantID) Token {
 	return k
 }
 
-// Text is the token as a cookie or a path carries it.
+// Text returns the token as it stands in a cookie or a path.
 func (k Token) Text() string {
 	var b [64]byte
 	copy(b[:], k.Tenant.UUID[:])
@@ -52,7 +52,7 @@ func (k Token) Text() string {
 // String keeps the secret out of logs.
 func (k Token) String() string { return "[redacted]" }
 
-// ParseToken reads what Text wrote, and nothing else.
+// ParseToken parses exactly the output of Text.
 func ParseToken(text string) (k Token, ok bool) {
 	if len(text) != tokenText+1 {
 		return Token{}, false
@@ -67,17 +67,16 @@ func ParseToken(text string) (k Token, ok bool) {
 	return k, true
 }
 
-// Hash is what is stored of the token's secret.
+// Hash returns the stored hash of the token's secret.
 func (k Token) Hash() [32]byte { return sha256.Sum256(k.secret[:]) }
 
-// Fits says, in a time that does not depend on the answer, whether hash is that
-// of the token's secret.
+// Fits compares hash with the hash of the token's secret, in constant time.
 func (k Token) Fits(hash []byte) bool {
 	own := k.Hash()
 	return subtle.ConstantTimeCompare(own[:], hash) == 1
 }
 
-// Session is a console session, with the role that its user has now.
+// Session is a console session, with its user's current role.
 type Session struct {
 	User       id.UserID
 	Role       lifecycle.Role
@@ -86,7 +85,7 @@ type Session struct {
 	UsedAt     time.Time
 }
 
-// Until is when the session ends unless it is used again.
+// Until returns when the session ends unless it is used again.
 func (s *Session) Until() time.Time {
 	idle, old := s.UsedAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if old.Before(idle) {
@@ -95,12 +94,12 @@ func (s *Session) Until() time.Time {
 	return idle
 }
 
-// Session finds a session, also one that ended by itself; nil when there is none.
+// Session returns a session, also one that expired; nil if there is none.
 func (v View) Session(ctx context.Context, s id.SessionID) (*Session, error) {
 	return one[Session](ctx, v, "session", v.tenant, s)
 }
 
-// SessionRef names a session.
+// SessionRef identifies a session.
 type SessionRef struct {
 	Tenant id.TenantID
 	ID     id.SessionID
@@ -111,8 +110,8 @@ type sessionRow struct {
 	Session
 }
 
-// Sessions is Session for sessions of any tenants, in one query. Those that there are
-// not are missing in the answer.
+// Sessions does the same for sessions of any tenants, in one query. Sessions that do not
+// exist are missing from the result.
 func (d *Directory) Sessions(ctx context.Context, sessions []SessionRef) (map[SessionRef]*Session, error) {
 	tenants, ids := make([]id.TenantID, len(sessions)), make([]id.SessionID, len(sessions))
 	for i, s := range sessions {
@@ -129,7 +128,7 @@ func (d *Directory) Sessions(ctx context.Context, sessions []SessionRef) (map[Se
 	return found, nil
 }
 
-// UseSession notes that a session was used.
+// UseSession records that a session was used.
 func (s *Store) UseSession(ctx context.Context, t id.TenantID, session id.SessionID, at time.Time) error {
 	return s.Change(ctx, By{Tenant: t}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		_, err := tx.exec(ctx, "session_use", t, session, at)
@@ -137,8 +136,9 @@ func (s *Store) UseSession(ctx context.Context, t id.TenantID, session id.Sessio
 	})
 }
 
-// CreateSession begins a session of a user. With a hash the user's password must still be that one; ok is false when it is
-// not, or when there is no such user any more. How says how he logged in.
+// CreateSession begins a session of a user. If hash is given, the user's password must still
+// have that hash; ok is false if it has not, or if the user no longer exists. how is the
+// login method.
 func (t *Tx) CreateSession(ctx context.Context, u id.UserID, hash *string, how string, now time.Time) (k Token, ok bool, err error) {
 	k = mintToken(t.tenant)
 	own := k.Hash()
@@ -171,7 +171,7 @@ func (t *Tx) endSessions(ctx context.Context, u id.UserID) error {
 	return nil
 }
 
-// CreateLink makes a one-time login link for the user with that e-mail.
+// CreateLink creates a one-time login link for the user with that e-mail.
 func (t *Tx) CreateLink(ctx context.Context, email string) (k Token, expires time.Time, err error) {
 	u, err := found[api.User]("user")(one[api.User](ctx, t.View, "user_by_email", t.tenant, email))
 	if err != nil {
@@ -196,14 +196,14 @@ func (l *link) usable(k Token, now time.Time) bool {
 	return l != nil && k.Fits(l.SecretHash) && now.Before(l.ExpiresAt)
 }
 
-// LinkUsable says whether a login link can still be used.
+// LinkUsable reports whether a login link can still be used.
 func (v View) LinkUsable(ctx context.Context, k Token, now time.Time) (bool, error) {
 	l, err := one[link](ctx, v, "link", v.tenant, k.ID)
 	return l.usable(k, now), err
 }
 
-// UseLink uses a login link up and begins a session of its user; ok is false for
-// a link that was used, is too old or never was.
+// UseLink uses a login link and begins a session of its user; ok is false for a link that was
+// used, has expired or never existed.
 func (t *Tx) UseLink(ctx context.Context, k Token, now time.Time) (session Token, ok bool, err error) {
 	l, err := one[link](ctx, t.View, "link_lock", t.tenant, k.ID)
 	if err != nil || !l.usable(k, now) {
@@ -216,7 +216,7 @@ func (t *Tx) UseLink(ctx context.Context, k Token, now time.Time) (session Token
 	return t.CreateSession(ctx, l.User, nil, "link", now)
 }
 
-// LoginFailed notes that somebody tried to log in as the user.
+// LoginFailed records a failed login as the user.
 func (s *Store) LoginFailed(ctx context.Context, t id.TenantID, u id.UserID, ip string) error {
 	return s.Change(ctx, By{Tenant: t, Actor: "system", IP: ip}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		return nil, tx.Audit(ctx, "auth.login_failed", "user", u.UUID, nil)

@@ -1,15 +1,14 @@
-// Package store reads and changes the tables that no actor owns, and reads the
-// ones that actors own (threads, messages, runs, steps).
+// Package store reads and changes the tables that no actor owns, and reads the ones that
+// actors own (threads, messages, runs, steps).
 //
-// Everything happens in one tenant: each query names the tenant first, and the
-// role of the connections sees the rows of the setting svc.tenant only, so that
-// another tenant's id is no row by construction. A change is one transaction
-// with its audit rows and, where the request had an Idempotency-Key, with the
-// kept answer: all of it or nothing.
+// Every operation belongs to one tenant: each query names the tenant first, and the role of
+// the connections sees only the rows of the tenant in the setting svc.tenant, so that another
+// tenant's id matches no row by construction. A change is one transaction with its audit rows
+// and, if the request had an Idempotency-Key, the kept response: all of it or nothing.
 //
-// It has no memory but the bounded Caches it is asked for. Limits: every
-// call ends within Timeout. Loss: none; a call that ends with ErrUnavailable may
-// have committed, and its Idempotency-Key tells.
+// The package keeps nothing in memory except the bounded Caches that callers create. Limits:
+// every call ends within Timeout. Loss: none; a call that ends with ErrUnavailable may have
+// committed, and its Idempotency-Key tells.
 package store
 
 import (
@@ -39,28 +38,28 @@ var files embed.FS
 
 var queries = pg.Queries(files)
 
-// Timeout bounds one read or one change, the wait for a connection included.
+// Timeout bounds one read or one change, including the wait for a connection.
 const Timeout = 5 * time.Second
 
-// Outcomes that are no *problem.Error.
+// Outcomes that are not a *problem.Error.
 var (
-	// ErrReplay: an answer is kept under the request's Idempotency-Key already;
-	// nothing was changed.
+	// ErrReplay: a response is already kept under the request's Idempotency-Key; nothing was
+	// changed.
 	ErrReplay = errors.New("store: the idempotency key was used before")
 	// ErrUnavailable: the database cannot serve now.
 	ErrUnavailable = errors.New("store: storage is not available")
 )
 
-// Store is the door to the tables, safe for concurrent use.
+// Store gives access to the tables. It is safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
 	vault *vault.Vault
 }
 
-// New makes a Store over a pool of the role svc_api.
+// New returns a Store over a pool of the role svc_api.
 func New(pool *pgxpool.Pool, v *vault.Vault) *Store { return &Store{pool, v} }
 
-// By is on whose behalf a change is made.
+// By is the caller on whose behalf a change is made.
 type By struct {
 	Tenant id.TenantID
 	Actor  string // apikey:<id>, user:<id>, system
@@ -68,22 +67,21 @@ type By struct {
 	Idem   *Idem // nil without an Idempotency-Key
 }
 
-// Idem is what the answer of a change is kept under.
+// Idem is the key under which the response of a change is kept.
 type Idem struct {
-	Digest      [32]byte // of principal, method, path and key
-	Fingerprint [32]byte // of the request
+	Digest      [32]byte // hash of principal, method, path and key
+	Fingerprint [32]byte // hash of the request
 	Status      int
 }
 
-// Kept is an answer that was kept.
+// Kept is a kept response.
 type Kept struct {
 	Fingerprint [32]byte
 	Status      int
 	Body        []byte
 }
 
-// runner runs one query, or several that see one moment. The rows are valid
-// inside of scan only.
+// runner runs one query, or several at one moment. The rows are valid only inside scan.
 type runner interface {
 	run(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error
 	together(ctx context.Context, queue func(*pgx.Batch)) error
@@ -93,14 +91,14 @@ type runner interface {
 type View struct {
 	q      runner
 	tenant id.TenantID
-	bound  *Bound // of lists; nil: none
+	bound  *Bound // bound of lists; nil: none
 }
 
-// View reads the tenant, each call by itself and in one round trip.
+// View returns a reader of the tenant; each call is one round trip of its own.
 func (s *Store) View(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
 
-// single runs each query in a transaction of its own: the setting and the query
-// travel in one pipeline, which Postgres treats as one transaction.
+// single runs each query in a transaction of its own: the setting and the query travel in one
+// pipeline, which Postgres treats as one transaction.
 type single struct {
 	pool   *pgxpool.Pool
 	tenant id.TenantID
@@ -132,7 +130,7 @@ func (s single) run(ctx context.Context, sql string, args []any, scan func(pgx.R
 	}))
 }
 
-// Tx is one change under way. It reads what it has changed.
+// Tx is one change in progress. Its reads see its own writes.
 type Tx struct {
 	View
 	by    By
@@ -153,16 +151,16 @@ func (t *Tx) exec(ctx context.Context, name string, args ...any) (int64, error) 
 	return tag.RowsAffected(), err
 }
 
-// Change runs fn in one transaction and keeps what it answers, sealed, under
-// by.Idem. Of two changes with one key the second waits for the first and then
-// ends with ErrReplay; an error of fn changes nothing.
+// Change runs fn in one transaction and keeps the response that fn returns, sealed, under
+// by.Idem. Of two changes with one key the second waits for the first and then ends with
+// ErrReplay. An error of fn changes nothing.
 func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, tx *Tx) (answer []byte, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout+lockPatience)
 	defer cancel()
 	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())
-		// One round trip: without arguments the statements travel as one text. A
-		// tenant's text form holds nothing but hexadecimal digits and dashes.
+		// One round trip: without arguments the statements travel as one text. The text form
+		// of a tenant id holds only hexadecimal digits and dashes.
 		begin := "BEGIN; SELECT set_config('svc.tenant', '" + by.Tenant.String() + "', true)"
 		if by.Idem != nil {
 			lock := int64(binary.BigEndian.Uint64(by.Idem.Digest[:8]))
@@ -184,7 +182,7 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 			return tx.keep(ctx, answer)
 		})
 		var pgErr *pgconn.PgError
-		if errors.As(err, &pgErr) && pgErr.Code == "55P03" && by.Idem != nil { // lock not available
+		if errors.As(err, &pgErr) && pgErr.Code == "55P03" && by.Idem != nil { // lock_not_available
 			return &problem.Error{Code: problem.CodeIdempotencyInProgress, RetryAfter: time.Second,
 				Detail: "The first request with this Idempotency-Key has not ended yet."}
 		}
@@ -192,8 +190,8 @@ func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, 
 	}))
 }
 
-// lockPatience is how long a change waits for the first one with its key
-// (open-parts.md: up to 5 s).
+// lockPatience is how long a change waits for the first request with its key (open-parts.md:
+// up to 5 s).
 const lockPatience = 5 * time.Second
 
 func onlyIf(yes bool, err error) error {
@@ -203,12 +201,12 @@ func onlyIf(yes bool, err error) error {
 	return nil
 }
 
-// place is where a kept answer is sealed to.
+// place returns the AAD of a kept response.
 func place(t id.TenantID, digest [32]byte) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "idempotency", Row: hex.EncodeToString(digest[:]), Column: "response"}
 }
 
-// SealAnswer seals the answer that another writer keeps in table idempotency.
+// SealAnswer seals a response that another writer stores in table idempotency.
 func (s *Store) SealAnswer(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error) {
 	return s.vault.Seal(place(t, digest), answer)
 }
@@ -220,15 +218,15 @@ type keptRow struct {
 	Expired     bool
 }
 
-// Kept finds the answer kept under digest, nil when there is none. What is older
-// than 24 h is forgotten.
+// Kept returns the response kept under digest, nil if there is none. Responses older than 24
+// h are deleted.
 func (s *Store) Kept(ctx context.Context, t id.TenantID, digest [32]byte) (*Kept, error) {
 	row, err := one[keptRow](ctx, s.View(t), "idempotency", t, digest[:])
 	if err != nil || row == nil {
 		return nil, err
 	}
 	if row.Expired {
-		// Deleted and not only ignored: the row would stop the next one.
+		// Delete it, not just ignore it: the row would block the next request with this key.
 		return nil, s.Change(ctx, By{Tenant: t}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 			_, err := tx.exec(ctx, "idempotency_forget", t, digest[:])
 			return nil, err
@@ -259,13 +257,13 @@ func (t *Tx) keep(ctx context.Context, answer []byte) error {
 	}
 	n, err := t.exec(ctx, "idempotency_insert", t.tenant, idem.Digest[:], idem.Fingerprint[:], idem.Status, []byte(sealed))
 	if err == nil && n == 0 {
-		return ErrReplay // an actor's commit was first; it takes no lock
+		return ErrReplay // an actor's commit was first; actors take no lock
 	}
 	return err
 }
 
-// Audit writes a row of the audit log; detail may be nil and never holds a
-// credential or content.
+// Audit writes a row of the audit log; detail may be nil and must not hold a credential or
+// content.
 func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, detail any) error {
 	var doc []byte
 	if detail != nil {
@@ -278,7 +276,7 @@ func (t *Tx) Audit(ctx context.Context, action, kind string, target id.UUID, det
 	return err
 }
 
-// jsonArg is a document as the driver takes it: as text, and NULL for none.
+// jsonArg returns a document in the form that the driver accepts: as text, NULL for none.
 func jsonArg(doc []byte) any {
 	if len(doc) == 0 {
 		return nil
@@ -286,7 +284,7 @@ func jsonArg(doc []byte) any {
 	return string(doc)
 }
 
-// all runs a query of T's columns.
+// all returns the rows of a query of T's columns.
 func all[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
 	var out []T
 	err := v.q.run(ctx, queries.Get(name), args, func(rows pgx.Rows) (err error) {
@@ -296,7 +294,7 @@ func all[T any](ctx context.Context, v View, name string, args ...any) ([]T, err
 	return out, err
 }
 
-// one is the first row, nil when there is none.
+// one returns the first row, nil if there is none.
 func one[T any](ctx context.Context, v View, name string, args ...any) (*T, error) {
 	rows, err := all[T](ctx, v, name, args...)
 	if err != nil || len(rows) == 0 {
@@ -305,7 +303,7 @@ func one[T any](ctx context.Context, v View, name string, args ...any) (*T, erro
 	return &rows[0], nil
 }
 
-// scalars runs a query of one column.
+// scalars returns the values of a query of one column.
 func scalars[T any](ctx context.Context, v View, name string, args ...any) ([]T, error) {
 	var out []T
 	err := v.q.run(ctx, queries.Get(name), args, func(rows pgx.Rows) (err error) {
@@ -315,7 +313,7 @@ func scalars[T any](ctx context.Context, v View, name string, args ...any) ([]T,
 	return out, err
 }
 
-// found turns no row into NOT_FOUND.
+// found turns nil into NOT_FOUND.
 func found[T any](what string) func(*T, error) (*T, error) {
 	return func(row *T, err error) (*T, error) {
 		if err == nil && row == nil {
@@ -325,7 +323,7 @@ func found[T any](what string) func(*T, error) (*T, error) {
 	}
 }
 
-// named marks the errors that say that the database cannot serve.
+// named wraps the errors that mean that the database cannot serve in ErrUnavailable.
 func named(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
@@ -340,14 +338,14 @@ func named(err error) error {
 	return err
 }
 
-// givenUp reports whether the database ended a change in favour of another one:
-// nothing was changed, and a repeat may succeed.
+// givenUp reports whether the database aborted a change in favour of another one: nothing was
+// changed, and a retry may succeed.
 func givenUp(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && (pgErr.Code == "40P01" || pgErr.Code == "40001") // deadlock, serialization failure
+	return errors.As(err, &pgErr) && (pgErr.Code == "40P01" || pgErr.Code == "40001") // deadlock_detected, serialization_failure
 }
 
-// inUTC makes a connection read times in UTC, as the boundary shows them.
+// inUTC makes a connection read times in UTC, as the API shows them.
 func inUTC(c *pgx.Conn) {
 	const mark = "store.utc"
 	if custom := c.PgConn().CustomData(); custom[mark] == nil {
@@ -357,11 +355,11 @@ func inUTC(c *pgx.Conn) {
 	}
 }
 
-// last is behind every id: the place where a list of newest first begins.
+// last is greater than every id: a newest-first list begins there.
 var last = id.UUID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// before is where a page begins, and how many rows to read: one more than the
-// page has, to know whether there is a next one. All stands for no limit.
+// before returns where a page begins, and how many rows to read: one more than the page has,
+// to know whether there is a next one. All means no limit.
 func before(at id.UUID, limit int) (id.UUID, *int) {
 	if at.IsZero() {
 		at = last

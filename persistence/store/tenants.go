@@ -16,24 +16,24 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// SystemStore is a Store that sees every tenant: for management commands only.
+// SystemStore is a Store that sees every tenant. Only management commands may use it.
 type SystemStore struct{ Store }
 
-// System makes a SystemStore over a pool of the role svc_system.
+// System returns a SystemStore over a pool of the role svc_system.
 func System(pool *pgxpool.Pool, v *vault.Vault) *SystemStore { return &SystemStore{Store{pool, v}} }
 
-// NewTenant says what a tenant begins with.
+// NewTenant describes a tenant to create.
 type NewTenant struct {
-	ID           id.TenantID // zero: a new one
+	ID           id.TenantID // zero: a new id
 	Secret       string      // of the first API key, as apikey.Mint makes it; empty: a new one
 	Name         string
 	OwnerEmail   string
 	OwnerName    string
-	PasswordHash *string // of the owner, argon2id; nil: cannot sign in
+	PasswordHash *string // of the owner, argon2id; nil: the owner cannot sign in
 	KeyName      string
 }
 
-// Created is what CreateTenant made. Secret is shown once.
+// Created is the result of CreateTenant. Secret is shown once.
 type Created struct {
 	Tenant id.TenantID
 	Owner  id.UserID
@@ -41,7 +41,7 @@ type Created struct {
 	Secret string
 }
 
-// CreateTenant makes a tenant with its owner and a first API key, all or nothing.
+// CreateTenant creates a tenant with its owner and a first API key, all or nothing.
 func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, error) {
 	c := &Created{Tenant: n.ID}
 	if c.Tenant.IsZero() {
@@ -75,10 +75,9 @@ func (s *SystemStore) CreateTenant(ctx context.Context, n NewTenant) (*Created, 
 	return c, err
 }
 
-// EnsureTenant makes what is missing of a tenant whose ID and Secret were chosen
-// before, and reports whether it made the tenant. It is idempotent: a caller that
-// keeps both before the call ends with one tenant and one key, whatever happens.
-// A revoked key stays revoked.
+// EnsureTenant creates what is missing of a tenant with the given ID and Secret, and reports
+// whether it created the tenant. It is idempotent: a caller that stores both before the call
+// ends up with one tenant and one key, whatever happens. A revoked key stays revoked.
 func (s *SystemStore) EnsureTenant(ctx context.Context, n NewTenant) (made bool, err error) {
 	key, _, err := apikey.Parse(n.Secret)
 	if err != nil {
@@ -101,17 +100,17 @@ func (s *SystemStore) EnsureTenant(ctx context.Context, n NewTenant) (made bool,
 	})
 }
 
-// Tenants lists every tenant, oldest first.
+// Tenants returns every tenant, oldest first.
 func (s *SystemStore) Tenants(ctx context.Context) ([]api.Tenant, error) {
 	return all[api.Tenant](ctx, s.View(id.TenantID{}), "tenants")
 }
 
-// Tenant is the tenant of the view.
+// Tenant returns the tenant of the view.
 func (v View) Tenant(ctx context.Context) (*api.Tenant, error) {
 	return found[api.Tenant]("tenant")(one[api.Tenant](ctx, v, "tenant", v.tenant))
 }
 
-// UpdateTenant changes what the patch names.
+// UpdateTenant changes the fields set in the patch.
 func (t *Tx) UpdateTenant(ctx context.Context, p *api.TenantPatch) (*api.Tenant, error) {
 	old, err := t.Tenant(ctx)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Attachment is what is known of one attachment.
+// Attachment returns the metadata of one attachment.
 func (v View) Attachment(ctx context.Context, a id.AttachmentID) (*api.Attachment, error) {
 	return found[api.Attachment]("attachment")(one[api.Attachment](ctx, v, "attachment", v.tenant, a))
 }
 
-// Attachments are those of the ids, in their order, each once; one that is
-// unknown makes NOT_FOUND of all.
+// Attachments returns the attachments with these ids, in their order, each once; an unknown
+// id makes the whole call NOT_FOUND.
 func (v View) Attachments(ctx context.Context, ids []id.AttachmentID) ([]api.Attachment, error) {
 	rows, err := all[api.Attachment](ctx, v, "attachments", v.tenant, ids)
 	if err != nil {
@@ -43,7 +43,7 @@ func (v View) Attachments(ctx context.Context, ids []id.AttachmentID) ([]api.Att
 	return out, nil
 }
 
-// NewAttachment is a file that is stored under its id.
+// NewAttachment describes a file that is stored under its id.
 type NewAttachment struct {
 	ID              id.AttachmentID
 	Name, MediaType string
@@ -51,7 +51,7 @@ type NewAttachment struct {
 	SHA256          [32]byte
 }
 
-// CreateAttachment makes a stored file known.
+// CreateAttachment creates the row of a stored file.
 func (t *Tx) CreateAttachment(ctx context.Context, a NewAttachment) (*api.Attachment, error) {
 	row, err := one[api.Attachment](ctx, t.View, "attachment_insert", t.tenant, a.ID, a.Name, a.MediaType, a.SizeBytes, a.SHA256[:], t.by.Actor)
 	if err != nil {
@@ -60,18 +60,18 @@ func (t *Tx) CreateAttachment(ctx context.Context, a NewAttachment) (*api.Attach
 	return row, t.Audit(ctx, "attachment.create", "attachment", a.ID.UUID, nil)
 }
 
-// Threads lists threads, newest first.
+// Threads returns threads, newest first.
 func (v View) Threads(ctx context.Context, at id.ThreadID, limit int) ([]api.Thread, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.Thread](ctx, v, "threads", v.tenant, from, n)
 }
 
-// Thread is one thread; a deleted one is NOT_FOUND.
+// Thread returns one thread; a deleted one is NOT_FOUND.
 func (v View) Thread(ctx context.Context, t id.ThreadID) (*api.Thread, error) {
 	return found[api.Thread]("thread")(one[api.Thread](ctx, v, "thread", v.tenant, t))
 }
 
-// CreateThread makes an empty thread.
+// CreateThread creates an empty thread.
 func (t *Tx) CreateThread(ctx context.Context, thread id.ThreadID, a id.AgentID, title *string) error {
 	if _, err := t.exec(ctx, "thread_insert", t.tenant, thread, a, title, t.by.Actor); err != nil {
 		return err
@@ -79,11 +79,10 @@ func (t *Tx) CreateThread(ctx context.Context, thread id.ThreadID, a id.AgentID,
 	return t.Audit(ctx, "thread.create", "thread", thread.UUID, nil)
 }
 
-// NewestMessages is how many messages a thread shows that is not paged
-// (open-parts.md).
+// NewestMessages is how many messages a thread shows without paging (open-parts.md).
 const NewestMessages = 1000
 
-// Placed is a message with its place in the thread.
+// Placed is a message with its position in the thread.
 type Placed struct {
 	Seq int64
 	api.Message
@@ -106,7 +105,7 @@ func (r messageRow) placed() Placed {
 	return Placed{r.Seq, api.Message{ID: r.ID, Role: r.Role, Content: r.Content, Attachments: r.Attachments, RunID: r.RunID, CreatedAt: r.CreatedAt}}
 }
 
-// BeforeNewest is the place before the thread's newest messages.
+// BeforeNewest returns the position before the thread's newest messages.
 func (v View) BeforeNewest(ctx context.Context, thread id.ThreadID) (int64, error) {
 	rows, err := scalars[int64](ctx, v, "messages_newest", v.tenant, thread, NewestMessages)
 	if err != nil || len(rows) == 0 {
@@ -115,8 +114,8 @@ func (v View) BeforeNewest(ctx context.Context, thread id.ThreadID) (int64, erro
 	return rows[0], nil
 }
 
-// Messages are the messages behind the place after, oldest first; one more than
-// limit may come.
+// Messages returns the messages after the position after, oldest first; there may be one more
+// than limit.
 func (v View) Messages(ctx context.Context, thread id.ThreadID, after int64, limit int) ([]Placed, error) {
 	rows, err := listed[messageRow](ctx, v, "messages_after", v.tenant, thread, after, limit+1)
 	return placed(rows), err
@@ -130,7 +129,7 @@ func placed(rows []messageRow) []Placed {
 	return out
 }
 
-// RunFilter narrows a list of runs; nil fields say nothing.
+// RunFilter narrows a list of runs; nil fields match all.
 type RunFilter struct {
 	Agent    *id.AgentID
 	Workflow *id.WorkflowID
@@ -173,7 +172,7 @@ func (r *runRow) run() *api.Run {
 	return out
 }
 
-// Runs lists runs, newest first.
+// Runs returns runs, newest first.
 func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]api.Run, error) {
 	from, n := before(at.UUID, limit)
 	var status *string
@@ -188,8 +187,8 @@ func (v View) Runs(ctx context.Context, f RunFilter, at id.RunID, limit int) ([]
 	return out, err
 }
 
-// RunAndSteps is one run with its steps behind the step after in their order, as
-// they are at one moment; -1 stands for all.
+// RunAndSteps returns a run with its steps after the step after, in order, as of one moment;
+// -1 means all.
 func (v View) RunAndSteps(ctx context.Context, r id.RunID, after int) (*api.Run, []api.Step, error) {
 	var rows []runRow
 	var steps []api.Step

@@ -22,7 +22,7 @@ import (
 
 const triggerWord = "trigger"
 
-// trigger is a row as it is listed.
+// trigger is a listed row.
 type trigger struct {
 	ID          id.TriggerID
 	Name        string
@@ -39,7 +39,7 @@ type trigger struct {
 	UpdatedAt   time.Time
 }
 
-// shown is the trigger without the URL of a hook, which storage does not know.
+// shown returns the trigger without a hook's URL, which storage does not hold.
 func (r *trigger) shown() *api.Trigger {
 	t := &api.Trigger{ID: r.ID, Name: r.Name, Kind: r.Kind, Target: api.TriggerTarget{AgentID: r.AgentID, WorkflowID: r.WorkflowID}, Enabled: r.Enabled,
 		Input: r.Input, LastFiredAt: r.LastFiredAt, NextFireAt: r.NextFireAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
@@ -49,7 +49,7 @@ func (r *trigger) shown() *api.Trigger {
 	return t
 }
 
-// Triggers lists triggers, newest first, without their URLs.
+// Triggers returns triggers, newest first, without their URLs.
 func (v View) Triggers(ctx context.Context, at id.TriggerID, limit int) ([]api.Trigger, error) {
 	from, n := before(at.UUID, limit)
 	rows, err := listed[trigger](ctx, v, "triggers", v.tenant, from, n)
@@ -63,7 +63,7 @@ func (v View) Triggers(ctx context.Context, at id.TriggerID, limit int) ([]api.T
 	return out, nil
 }
 
-// Trigger is one trigger, without its URL.
+// Trigger returns one trigger, without its URL.
 func (v View) Trigger(ctx context.Context, g id.TriggerID) (*api.Trigger, error) {
 	row, err := found[trigger](triggerWord)(one[trigger](ctx, v, "trigger", v.tenant, g))
 	if err != nil {
@@ -72,8 +72,7 @@ func (v View) Trigger(ctx context.Context, g id.TriggerID) (*api.Trigger, error)
 	return row.shown(), nil
 }
 
-// CreateTrigger makes a trigger; that of a hook has a secret, which is shown now
-// and never again.
+// CreateTrigger creates a trigger. A hook has a secret, which is shown only now.
 func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.TriggerCreated, error) {
 	row := &trigger{ID: id.TriggerID{UUID: id.NewAnywhere()}, Name: in.Name, Kind: in.Kind, AgentID: in.Target.AgentID, Enabled: in.Enabled == nil || *in.Enabled,
 		Input: in.Input}
@@ -111,12 +110,12 @@ func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.Tri
 	return &api.TriggerCreated{Trigger: *made.shown(), Secret: secret}, t.Audit(ctx, "trigger.create", "trigger", made.ID.UUID, nil)
 }
 
-// UpdateTrigger changes what the patch names. A schedule whose times changed, or
-// that goes on after a pause, awaits its next time from now.
+// UpdateTrigger changes the fields set in the patch. A schedule whose times changed, or that
+// is resumed, is next due counted from now.
 func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerPatch) (*api.Trigger, error) {
 	var bad []problem.Field
 	var err error
-	if in.Target != nil { // the agent before the trigger, as who archives it does
+	if in.Target != nil { // lock the agent before the trigger, as ArchiveAgent does
 		if bad, err = t.holdTarget(ctx, in.Target); err != nil {
 			return nil, err
 		}
@@ -132,7 +131,7 @@ func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerP
 	if in.Target != nil {
 		row.AgentID = in.Target.AgentID
 	} else if resumed && row.AgentID != nil {
-		// Who archives the agent now waits for this row, and pauses it again.
+		// A transaction that archives the agent now waits for this row, and pauses it again.
 		if _, ok, err := t.Published(ctx, *row.AgentID); err != nil {
 			return nil, err
 		} else if !ok {
@@ -169,14 +168,14 @@ func (t *Tx) lockTrigger(ctx context.Context, g id.TriggerID) (*trigger, error) 
 	return found[trigger](triggerWord)(one[trigger](ctx, t.View, "trigger_lock", t.tenant, g))
 }
 
-// Complaints of several places.
+// Complaints used in several places.
 var (
 	noSchedule = problem.Field{Path: "schedule", Message: "belongs to the kind schedule only"}
 	noAgent    = problem.Field{Path: "target.agent_id", Message: "there is no such agent"}
 )
 
-// holdTarget says what is wrong with a target, and keeps its agent from being
-// archived until the change is committed.
+// holdTarget validates a target, and locks its agent against archiving until the change is
+// committed.
 func (t *Tx) holdTarget(ctx context.Context, target *api.TriggerTarget) ([]problem.Field, error) {
 	switch {
 	case target.WorkflowID != nil:
@@ -189,7 +188,7 @@ func (t *Tx) holdTarget(ctx context.Context, target *api.TriggerTarget) ([]probl
 	return refer.bad, refer.err
 }
 
-// plan sets when a schedule comes due.
+// plan sets the times of a schedule.
 func (r *trigger) plan(cron, zone string) {
 	if zone == "" {
 		zone = "UTC"
@@ -197,11 +196,11 @@ func (r *trigger) plan(cron, zone string) {
 	r.Cron, r.Timezone = &cron, &zone
 }
 
-// everyMinute stands for an expression where only the time zone is in question.
+// everyMinute is a placeholder expression for checking only the time zone.
 const everyMinute = "* * * * *"
 
-// settle says what is wrong with a trigger to be, beside bad, and decides when it
-// is due next: where anew, counted from now.
+// settle validates a trigger, in addition to the complaints in bad, and sets its next due
+// time; with anew it is counted from now.
 func (t *Tx) settle(ctx context.Context, r *trigger, bad []problem.Field, anew bool) error {
 	var times *schedule.Schedule
 	if r.Kind == lifecycle.TriggerSchedule && r.Cron != nil {
@@ -238,7 +237,7 @@ func (t *Tx) settle(ctx context.Context, r *trigger, bad []problem.Field, anew b
 	return nil
 }
 
-// setTimer makes the timer say what the row says.
+// setTimer brings the timer in line with the row.
 func (t *Tx) setTimer(ctx context.Context, r *trigger) error {
 	var err error
 	if r.NextFireAt != nil {
@@ -252,7 +251,7 @@ func (t *Tx) setTimer(ctx context.Context, r *trigger) error {
 	return nil
 }
 
-// RotateTrigger gives a hook another secret.
+// RotateTrigger gives a hook a new secret.
 func (t *Tx) RotateTrigger(ctx context.Context, g id.TriggerID) (*api.TriggerCreated, error) {
 	row, err := t.lockTrigger(ctx, g)
 	if err != nil {
@@ -272,7 +271,7 @@ func (t *Tx) RotateTrigger(ctx context.Context, g id.TriggerID) (*api.TriggerCre
 	return &api.TriggerCreated{Trigger: *row.shown(), Secret: secret}, t.Audit(ctx, "trigger.rotate", "trigger", g.UUID, nil)
 }
 
-// DeleteTrigger removes a trigger; its runs stay.
+// DeleteTrigger deletes a trigger; its runs stay.
 func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
 	n, err := t.exec(ctx, "trigger_delete", t.tenant, g)
 	if err == nil && n == 0 {
@@ -287,7 +286,7 @@ func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
 	return t.Audit(ctx, "trigger.delete", "trigger", g.UUID, nil)
 }
 
-// pauseTriggers pauses what starts the agent.
+// pauseTriggers pauses the triggers of the agent.
 func (t *Tx) pauseTriggers(ctx context.Context, a id.AgentID) error {
 	for _, step := range []string{"triggers_pause", "triggers_pause_timers"} {
 		if _, err := t.exec(ctx, step, t.tenant, a); err != nil {
@@ -297,7 +296,7 @@ func (t *Tx) pauseTriggers(ctx context.Context, a id.AgentID) error {
 	return nil
 }
 
-// newHookSecret makes what a hook's calls are signed with.
+// newHookSecret returns a new secret for signing a hook's calls.
 func newHookSecret() string {
 	var b [32]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -306,7 +305,7 @@ func newHookSecret() string {
 	return "hksec_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// hookAt is the place that a hook's secret is sealed to.
+// hookAt returns the AAD of a hook's secret.
 func hookAt(t id.TenantID, g id.TriggerID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "triggers", Row: g.String(), Column: "secret"}
 }
@@ -319,27 +318,27 @@ func (t *Tx) sealHook(g id.TriggerID, secret string) ([]byte, error) {
 	return sealed, nil
 }
 
-// Hooks finds hooks by their ids alone, over all tenants: a hook's URL names none.
+// Hooks looks up hooks by id alone, across tenants: a hook's URL does not name the tenant.
 type Hooks struct {
 	view  View
 	vault *vault.Vault
 }
 
-// NewHooks makes a Hooks over a pool of the role svc_system.
+// NewHooks returns a Hooks over a pool of the role svc_system.
 func NewHooks(pool *pgxpool.Pool, v *vault.Vault) *Hooks {
 	return &Hooks{View{q: single{pool, id.TenantID{}}}, v}
 }
 
-// Hook is a hook that is enabled.
+// Hook is an enabled hook.
 type Hook struct {
 	Tenant id.TenantID
 	ID     id.TriggerID
 	Agent  id.AgentID
-	Input  api.Value // an object, or nothing
+	Input  api.Value // an object, or nil
 	Secret vault.Secret
 }
 
-// Find finds a hook; nil where the id is unknown, a schedule's, or paused.
+// Find returns a hook; nil if the id is unknown, a schedule's, or paused.
 func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
 	row, err := one[struct {
 		Tenant id.TenantID
@@ -358,13 +357,13 @@ func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
 	return &Hook{Tenant: row.Tenant, ID: row.ID, Agent: row.Agent, Input: row.Input, Secret: vault.NewSecret(secret)}, nil
 }
 
-// Schedules is what the actors of triggers need of the tables.
+// Schedules gives the trigger actors access to the tables.
 type Schedules struct{ pool *pgxpool.Pool }
 
-// NewSchedules makes a Schedules over a pool of the role svc_system.
+// NewSchedules returns a Schedules over a pool of the role svc_system.
 func NewSchedules(pool *pgxpool.Pool) *Schedules { return &Schedules{pool} }
 
-// Schedule is a schedule that is enabled.
+// Schedule is an enabled schedule.
 type Schedule struct {
 	Agent          id.AgentID
 	Cron, Timezone string
@@ -374,21 +373,20 @@ type Schedule struct {
 
 func (s *Schedules) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
 
-// Schedule reads a schedule; nil where it is unknown, a hook, or paused.
+// Schedule returns a schedule; nil if it is unknown, a hook, or paused.
 func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*Schedule, error) {
 	return one[Schedule](ctx, s.view(t), "schedule", t, g)
 }
 
-// Published is the published version of an agent, 0 when it has none or is
-// archived.
+// Published returns the published version of an agent, 0 if it has none or is archived.
 func (s *Schedules) Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
 	version, _, err := s.view(t).Published(ctx, a)
 	return version, err
 }
 
-// Move takes a schedule from the time it was due to its next one, with its timer.
-// fired is when it fired for it, nil where it did not. A schedule that is not due
-// then any more stays as it is.
+// Move moves a schedule and its timer from the time it was due to its next one. fired is when
+// it fired for that time, nil if it did not. A schedule that is no longer due at that time
+// stays as it is.
 func (s *Schedules) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due, next time.Time, fired *time.Time) error {
 	return s.view(t).q.run(ctx, queries.Get("schedule_move"), []any{t, g, due, next, fired}, func(rows pgx.Rows) error {
 		rows.Close()
@@ -396,8 +394,8 @@ func (s *Schedules) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due
 	})
 }
 
-// Align makes the timer of a trigger say what its row says, and free to be claimed:
-// without a row that is due one day there is no timer.
+// Align brings the timer of a trigger in line with its row, and releases its claim. A row
+// without a due time has no timer.
 func (s *Schedules) Align(ctx context.Context, t id.TenantID, g id.TriggerID) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -411,15 +409,15 @@ func (s *Schedules) Align(ctx context.Context, t id.TenantID, g id.TriggerID) er
 	}))
 }
 
-// Firing is when a trigger started a run.
+// Firing is the time at which a trigger started a run.
 type Firing struct {
 	Tenant  id.TenantID
 	Trigger id.TriggerID
 	At      time.Time
 }
 
-// NoteFired moves last_fired_at of many triggers, which never goes back. It waits
-// for nobody: those that somebody changes just now it skips, and answers.
+// NoteFired advances last_fired_at of many triggers; the value never goes back. It does not
+// wait for locks: it skips the rows that another transaction is changing, and returns them.
 func (s *Schedules) NoteFired(ctx context.Context, fired []Firing) (skipped []Firing, err error) {
 	n := len(fired)
 	tenants, triggers, at := make([]id.TenantID, n), make([]id.TriggerID, n), make([]time.Time, n)

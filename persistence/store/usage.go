@@ -10,14 +10,13 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// UsageFilter narrows usage records; what is nil does not.
+// UsageFilter narrows usage records; nil fields match all.
 type UsageFilter struct {
 	Kind *lifecycle.UsageKind
 	Run  *id.RunID
 }
 
-// UsageRecords lists what was billed, newest first, from behind at; one more
-// than limit may come.
+// UsageRecords returns billed uses, newest first, after at; there may be one more than limit.
 func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, limit int) ([]api.UsageRecord, error) {
 	from, n := before(at.UUID, limit)
 	rows, err := listed[struct {
@@ -43,7 +42,7 @@ func (v View) UsageRecords(ctx context.Context, f UsageFilter, at id.UsageID, li
 	return out, nil
 }
 
-// UsageGroup says by what usage is summed up.
+// UsageGroup is the field by which usage is summed up.
 type UsageGroup string
 
 // Values of UsageGroup (open-parts.md, Audit and usage).
@@ -66,8 +65,8 @@ func (u usageSums) group() api.UsageGroup {
 	return api.UsageGroup{Runs: u.Runs, TokensIn: u.TokensIn, TokensOut: u.TokensOut, CostUSD: u.CostUSD, BrowserSkillRuns: u.BrowserSkillRuns}
 }
 
-// Usage sums up what was billed from a time until before another: the newest
-// day, or the dearest agent, model or kind, first.
+// Usage sums up billed uses in the time from until before to: by day, newest first, or by
+// agent, model or kind, highest cost first.
 func (v View) Usage(ctx context.Context, by UsageGroup, from, to time.Time) ([]api.UsageGroup, error) {
 	switch by {
 	case UsageByDay:

@@ -14,14 +14,14 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// NewUser is a person to be.
+// NewUser describes a user to create.
 type NewUser struct {
 	Email, Name  string
 	Role         lifecycle.Role
 	PasswordHash *string
 }
 
-// UserChange is a change of a person; nil leaves a member as it is.
+// UserChange is a change of a user; nil leaves a field as it is.
 type UserChange struct {
 	Email, Name  *string
 	Role         *lifecycle.Role
@@ -39,7 +39,7 @@ func emailTaken() error {
 	return problem.New(problem.CodeEmailTaken, "A user of this tenant has this e-mail address.")
 }
 
-// CreateUser makes a person; a taken e-mail is EMAIL_TAKEN.
+// CreateUser creates a user; a taken e-mail is EMAIL_TAKEN.
 func (t *Tx) CreateUser(ctx context.Context, n NewUser) (*api.User, error) {
 	if err := checkEmail(n.Email); err != nil {
 		return nil, err
@@ -54,25 +54,25 @@ func (t *Tx) CreateUser(ctx context.Context, n NewUser) (*api.User, error) {
 	return row, t.Audit(ctx, "user.create", "user", row.ID.UUID, map[string]any{"role": n.Role})
 }
 
-// User is one person of the tenant.
+// User returns one user of the tenant.
 func (v View) User(ctx context.Context, u id.UserID) (*api.User, error) {
 	return found[api.User]("user")(one[api.User](ctx, v, "user", v.tenant, u))
 }
 
-// Users lists the people of the tenant, newest first, from behind at; one more
-// than limit may come.
+// Users returns the users of the tenant, newest first, after at; there may be one more than
+// limit.
 func (v View) Users(ctx context.Context, at id.UserID, limit int) ([]api.User, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.User](ctx, v, "users", v.tenant, from, n)
 }
 
-// onlyOwners says that the caller may not touch an owner.
+// onlyOwners is the error for a caller that may not change an owner.
 func onlyOwners() error {
 	return problem.New(problem.CodeForbidden, "Only an owner makes, changes or removes an owner.")
 }
 
-// MayMake says whether a caller of a role may make a user of another; the error
-// is FORBIDDEN.
+// MayMake returns FORBIDDEN if a caller with the first role may not create a user with the
+// second.
 func MayMake(caller, role lifecycle.Role) error {
 	if role == lifecycle.RoleOwner && caller != lifecycle.RoleOwner {
 		return onlyOwners()
@@ -80,8 +80,8 @@ func MayMake(caller, role lifecycle.Role) error {
 	return nil
 }
 
-// lockUser reads a user whom a caller of that role may touch and leave with role
-// next, none when he is removed. Others who change an owner wait.
+// lockUser reads and locks a user for a change by a caller of that role. next returns the
+// user's new role, none for a removal. Other changes of owners wait.
 func (t *Tx) lockUser(ctx context.Context, u id.UserID, caller lifecycle.Role, next func(lifecycle.Role) lifecycle.Role) (*api.User, error) {
 	rows, err := all[api.User](ctx, t.View, "users_lock", t.tenant, u)
 	if err != nil {
@@ -110,8 +110,8 @@ func (t *Tx) lockUser(ctx context.Context, u id.UserID, caller lifecycle.Role, n
 	return user, nil
 }
 
-// UpdateUser changes a person on behalf of a caller of that role. A new password
-// ends the person's sessions and login links.
+// UpdateUser changes a user on behalf of a caller of that role. A new password ends the
+// user's sessions and login links.
 func (t *Tx) UpdateUser(ctx context.Context, u id.UserID, caller lifecycle.Role, c UserChange) (*api.User, error) {
 	if c.Email != nil {
 		if err := checkEmail(*c.Email); err != nil {
@@ -154,8 +154,8 @@ func (t *Tx) UpdateUser(ctx context.Context, u id.UserID, caller lifecycle.Role,
 	return row, t.Audit(ctx, "user.update", "user", u.UUID, map[string]any{"changed": changed, "role": role})
 }
 
-// DeleteUser removes a person on behalf of a caller of that role, with his
-// sessions, login links and places as a manager.
+// DeleteUser deletes a user on behalf of a caller of that role, with all sessions, login
+// links and manager roles.
 func (t *Tx) DeleteUser(ctx context.Context, u id.UserID, caller lifecycle.Role) error {
 	if _, err := t.lockUser(ctx, u, caller, func(lifecycle.Role) lifecycle.Role { return "" }); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (t *Tx) DeleteUser(ctx context.Context, u id.UserID, caller lifecycle.Role)
 	return t.Audit(ctx, "user.delete", "user", u.UUID, nil)
 }
 
-// PasswordHash is the hash of a user's password, nil when he has none.
+// PasswordHash returns the hash of a user's password, nil if there is none.
 func (v View) PasswordHash(ctx context.Context, u id.UserID) (*string, error) {
 	rows, err := scalars[*string](ctx, v, "user_password", v.tenant, u)
 	if err != nil || len(rows) == 0 {
@@ -175,8 +175,8 @@ func (v View) PasswordHash(ctx context.Context, u id.UserID) (*string, error) {
 	return rows[0], nil
 }
 
-// SetPassword changes the password of a user whose hash is still old, and ends
-// his sessions and login links; ok is false when it is not.
+// SetPassword changes the password of a user whose hash is still old, and ends the user's
+// sessions and login links; ok is false if it is not.
 func (t *Tx) SetPassword(ctx context.Context, u id.UserID, old, hash string) (ok bool, err error) {
 	n, err := t.exec(ctx, "user_password_set", t.tenant, u, hash, old)
 	if err != nil || n == 0 {
@@ -188,7 +188,7 @@ func (t *Tx) SetPassword(ctx context.Context, u id.UserID, old, hash string) (ok
 	return true, t.Audit(ctx, "user.update", "user", u.UUID, map[string]any{"changed": []string{"password"}})
 }
 
-// LoginUser is a user of some tenant as a login needs it.
+// LoginUser holds the fields of a user that a login needs.
 type LoginUser struct {
 	Tenant       id.TenantID
 	ID           id.UserID
@@ -196,18 +196,16 @@ type LoginUser struct {
 	PasswordHash string
 }
 
-// Directory reads over all tenants, for callers of whom it is not known yet who they
-// are: users by their e-mail, for a login that names no tenant, and keys and sessions
-// by their ids, many callers' at a time.
+// Directory reads across tenants, for callers that are not authenticated yet: users by
+// e-mail, for a login without a tenant, and keys and sessions by id, in batches.
 type Directory struct{ view View }
 
-// NewDirectory makes a Directory over a pool of the role svc_system.
+// NewDirectory returns a Directory over a pool of the role svc_system.
 func NewDirectory(pool *pgxpool.Pool) *Directory {
 	return &Directory{View{q: single{pool, id.TenantID{}}}}
 }
 
-// Find finds the users with this e-mail, in any case, who can log in by a
-// password.
+// Find returns the users with this e-mail, in any case, that can log in with a password.
 func (d *Directory) Find(ctx context.Context, email string) ([]LoginUser, error) {
 	return all[LoginUser](ctx, d.view, "users_login", email)
 }

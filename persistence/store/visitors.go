@@ -10,10 +10,10 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Visitor is who talks to an agent through an embed key. Threads are a visitor's that
-// it began, with that agent; whatever else there is is no row.
+// Visitor identifies a visitor that talks to an agent through an embed key. A visitor has the
+// threads that it began with that agent; queries find no others.
 type Visitor struct {
-	Agent     id.AgentID // of the key
+	Agent     id.AgentID // agent of the key
 	CreatedBy string     // embed:eu:<end_user_id> or embed:vid:<visitor_id>
 }
 
@@ -22,14 +22,14 @@ const (
 	EmbedHistory = 100
 )
 
-// VisitorThreads lists the visitor's threads, newest first.
+// VisitorThreads returns the visitor's threads, newest first.
 func (v View) VisitorThreads(ctx context.Context, who Visitor, at id.ThreadID, limit int) ([]api.EmbedThread, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.EmbedThread](ctx, v, "visitor_threads", v.tenant, who.CreatedBy, who.Agent, from, n)
 }
 
-// VisitorMessages are the newest EmbedHistory messages of a thread of the visitor,
-// oldest first.
+// VisitorMessages returns the newest EmbedHistory messages of a visitor's thread, oldest
+// first.
 func (v View) VisitorMessages(ctx context.Context, who Visitor, thread id.ThreadID) ([]api.EmbedMessage, error) {
 	var own []id.ThreadID
 	items := []api.EmbedMessage{}
@@ -46,7 +46,7 @@ func (v View) VisitorMessages(ctx context.Context, who Visitor, thread id.Thread
 	return items, nil
 }
 
-// VisitorRun is NOT_FOUND unless the run is of a thread of the visitor.
+// VisitorRun returns NOT_FOUND unless the run belongs to a thread of the visitor.
 func (v View) VisitorRun(ctx context.Context, who Visitor, run id.RunID) error {
 	own, err := scalars[id.RunID](ctx, v, "visitor_run", v.tenant, run, who.CreatedBy, who.Agent)
 	if err == nil && len(own) == 0 {

@@ -7,23 +7,23 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Person is who a tenant's back end says that a visitor is.
+// Person is a visitor as identified by the tenant's back end.
 type Person struct {
 	ExternalID  string
-	Name, Email *string         // nil: not said
-	Meta        json.RawMessage // an object; nil: not said
+	Name, Email *string         // nil: not given
+	Meta        json.RawMessage // an object; nil: not given
 }
 
-// Visit is a session of the embed API that begins.
+// Visit is a new session of the embed API.
 type Visit struct {
 	Key     id.EmbedKeyID
 	Visitor id.VisitorID
 	Origin  string
-	Person  *Person // nil: nobody knows
+	Person  *Person // nil for an anonymous visitor
 }
 
-// BeginVisit knows the person as an end user, and says in the audit log that a session
-// begins: on behalf of the end user, or else of by.
+// BeginVisit creates or updates the person's end user and writes the session's audit row,
+// with the end user, or else by, as its actor.
 func (s *Store) BeginVisit(ctx context.Context, by By, v Visit) (user *id.EndUserID, err error) {
 	err = s.Change(ctx, by, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		if p := v.Person; p != nil {

@@ -21,49 +21,47 @@ const (
 	listenerWord = "listener"
 )
 
-// What a delivery ends with that was not attempted to its end.
+// Errors of deliveries whose last attempt has no result.
 const (
 	wasDisabled = "the endpoint was disabled"
 	notKnown    = "the outcome of this attempt is not known"
 )
 
-// ListenerLife is how long a listener lives on after it was made or pulled from.
+// ListenerLife is how long a listener lives after it was created or last pulled.
 const ListenerLife = time.Minute
 
-// Webhooks lists webhook endpoints, newest first, from behind at; one more than
-// limit may come. Listeners are not among them.
+// Webhooks returns webhook endpoints, newest first, without listeners; there may be one more
+// than limit.
 func (v View) Webhooks(ctx context.Context, at id.WebhookID, limit int) ([]api.Webhook, error) {
 	from, n := before(at.UUID, limit)
 	return listed[api.Webhook](ctx, v, "webhooks", v.tenant, from, n)
 }
 
-// Webhook is one webhook endpoint; a listener is NOT_FOUND.
+// Webhook returns one webhook endpoint; a listener is NOT_FOUND.
 func (v View) Webhook(ctx context.Context, w id.WebhookID) (*api.Webhook, error) {
 	return found[api.Webhook](webhookWord)(one[api.Webhook](ctx, v, "webhook", v.tenant, w))
 }
 
-// Hearing is an endpoint that something may be sent to, or a listener that is not
-// gone, and what it hears of.
+// Hearing is an enabled endpoint or a live listener, with the event types it subscribes to.
 type Hearing struct {
 	ID       id.WebhookID
 	Events   []webhook.Type
-	Listener bool // what it hears of is fetched: nobody sends it
+	Listener bool // a listener pulls: nothing is sent to it
 }
 
-// Hearing lists them, enabled ones only.
+// Hearing returns the tenant's subscribers, enabled ones only.
 func (v View) Hearing(ctx context.Context) ([]Hearing, error) {
 	return all[Hearing](ctx, v, "webhooks_hearing", v.tenant)
 }
 
-// Endpoint is what an attempt needs of a webhook endpoint, as it is now.
+// Endpoint holds the current data of a webhook endpoint that an attempt needs.
 type Endpoint struct {
-	URL     string // "": a listener, to which nothing is sent
+	URL     string // "" for a listener, to which nothing is sent
 	Secret  vault.Secret
 	Enabled bool
 }
 
-// Endpoint finds an endpoint or a listener and opens its secret; nil when there is
-// none.
+// Endpoint returns an endpoint or a listener with its opened secret; nil if there is none.
 func (s *Store) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (*Endpoint, error) {
 	row, err := one[struct {
 		URL     string
@@ -80,7 +78,7 @@ func (s *Store) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (*E
 	return &Endpoint{URL: row.URL, Secret: secret, Enabled: row.Enabled}, nil
 }
 
-// webhookAt is the place that an endpoint's secret is sealed to.
+// webhookAt returns the AAD of an endpoint's secret.
 func webhookAt(t id.TenantID, w id.WebhookID) vault.AAD {
 	return vault.AAD{Tenant: t, Table: "webhooks", Row: w.String(), Column: "secret"}
 }
@@ -93,7 +91,7 @@ func (s *Store) openWebhook(t id.TenantID, w id.WebhookID, sealed vault.Sealed) 
 	return vault.NewSecret(plain), nil
 }
 
-// newWebhookSecret makes a secret and seals it.
+// newWebhookSecret returns a new secret and its sealed form.
 func (t *Tx) newWebhookSecret(w id.WebhookID) (secret string, sealed []byte, err error) {
 	secret = webhook.NewSecret()
 	sealed, err = t.vault.Seal(webhookAt(t.tenant, w), []byte(secret))
@@ -103,7 +101,7 @@ func (t *Tx) newWebhookSecret(w id.WebhookID) (secret string, sealed []byte, err
 	return secret, sealed, nil
 }
 
-// CreateWebhook makes a webhook endpoint, with its secret.
+// CreateWebhook creates a webhook endpoint, with its secret.
 func (t *Tx) CreateWebhook(ctx context.Context, in *api.WebhookCreate) (*api.WebhookWithSecret, error) {
 	w := id.WebhookID{UUID: id.NewAnywhere()}
 	secret, sealed, err := t.newWebhookSecret(w)
@@ -117,8 +115,7 @@ func (t *Tx) CreateWebhook(ctx context.Context, in *api.WebhookCreate) (*api.Web
 	return &api.WebhookWithSecret{Webhook: *row, Secret: secret}, t.Audit(ctx, "webhook.create", "webhook", w.UUID, nil)
 }
 
-// lockWebhook is an endpoint, or a listener, that nobody else changes before the end
-// of the change.
+// lockWebhook returns an endpoint, or a listener, locked until the end of the change.
 func (t *Tx) lockWebhook(ctx context.Context, query string, w id.WebhookID, listener bool) (*api.Webhook, error) {
 	word := webhookWord
 	if listener {
@@ -127,9 +124,9 @@ func (t *Tx) lockWebhook(ctx context.Context, query string, w id.WebhookID, list
 	return found[api.Webhook](word)(one[api.Webhook](ctx, t.View, query, t.tenant, w, listener))
 }
 
-// UpdateWebhook changes what the patch names. What is pending of an endpoint that
-// gets disabled is ended afterwards (EndPending): from the commit on no more comes
-// but from commits that are under way.
+// UpdateWebhook changes the fields set in the patch. EndPending then fails the pending
+// deliveries of an endpoint that was disabled: after the commit, only commits already in
+// progress can add more.
 func (t *Tx) UpdateWebhook(ctx context.Context, w id.WebhookID, in *api.WebhookPatch) (*api.Webhook, error) {
 	row, err := t.lockWebhook(ctx, "webhook_lock", w, false)
 	if err != nil {
@@ -152,12 +149,13 @@ func (t *Tx) UpdateWebhook(ctx context.Context, w id.WebhookID, in *api.WebhookP
 	return row, t.Audit(ctx, "webhook.update", "webhook", w.UUID, detail)
 }
 
-// EndPending fails what is pending of a disabled endpoint, also what commits put there
-// that were under way while it was disabled: it waits for them. It takes as many
-// transactions as it needs, and what an error leaves over is ended by a repeat, or by
-// the sweep. Of an endpoint that is enabled, or gone, it ends nothing.
+// EndPending fails the pending deliveries of a disabled endpoint, including those of commits
+// that were in progress when it was disabled: it waits for these commits. It takes as many
+// transactions as it needs. If it ends with an error, a repeat or the sweep fails the rest.
+// For an enabled or deleted endpoint it does nothing.
 func (s *Store) EndPending(ctx context.Context, tenant id.TenantID, w id.WebhookID) error {
-	// In a transaction of its own: commits wait for this lock, and not for deliveries.
+	// In a transaction of its own: commits wait for this lock, and should not wait for the
+	// deliveries too.
 	err := s.Change(ctx, By{Tenant: tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		_, err := tx.exec(ctx, "webhook_close", tenant, w)
 		return nil, err
@@ -173,8 +171,8 @@ func (s *Store) EndPending(ctx context.Context, tenant id.TenantID, w id.Webhook
 	})
 }
 
-// inBatches repeats a change, each time in a transaction of its own and from behind
-// the last delivery it took, until one takes fewer than Batch.
+// inBatches repeats a change, each time in a transaction of its own and after the last
+// delivery of the previous one, until one takes fewer than Batch.
 func (s *Store) inBatches(ctx context.Context, tenant id.TenantID, fn func(ctx context.Context, tx *Tx, after id.DeliveryID) (int, id.DeliveryID, error)) error {
 	var last id.DeliveryID
 	for n := Batch; n == Batch; {
@@ -189,7 +187,7 @@ func (s *Store) inBatches(ctx context.Context, tenant id.TenantID, fn func(ctx c
 	return nil
 }
 
-// RotateWebhook gives an endpoint a new secret in place of the old one.
+// RotateWebhook replaces the secret of an endpoint.
 func (t *Tx) RotateWebhook(ctx context.Context, w id.WebhookID) (*api.WebhookWithSecret, error) {
 	secret, sealed, err := t.newWebhookSecret(w)
 	if err != nil {
@@ -202,7 +200,7 @@ func (t *Tx) RotateWebhook(ctx context.Context, w id.WebhookID) (*api.WebhookWit
 	return &api.WebhookWithSecret{Webhook: *row, Secret: secret}, t.Audit(ctx, "webhook.rotate", "webhook", w.UUID, nil)
 }
 
-// StopWebhook begins the removal of an endpoint: it is disabled.
+// StopWebhook begins the removal of an endpoint by disabling it.
 func (t *Tx) StopWebhook(ctx context.Context, w id.WebhookID) error {
 	row, err := t.lockWebhook(ctx, "webhook_lock", w, false)
 	if err != nil || !row.Enabled {
@@ -212,8 +210,8 @@ func (t *Tx) StopWebhook(ctx context.Context, w id.WebhookID) error {
 	return err
 }
 
-// StopListener begins the removal of a listener: it hears nothing more, and goes as
-// one that has expired if nobody removes it.
+// StopListener begins the removal of a listener: it gets no more events. If the removal does
+// not complete, it goes like an expired listener.
 func (t *Tx) StopListener(ctx context.Context, w id.WebhookID) error {
 	if _, err := t.lockWebhook(ctx, "webhook_lock", w, true); err != nil {
 		return err
@@ -222,13 +220,13 @@ func (t *Tx) StopListener(ctx context.Context, w id.WebhookID) error {
 	return err
 }
 
-// DeleteWebhook removes an endpoint that was stopped and trimmed, with the
-// deliveries that are left.
+// DeleteWebhook deletes an endpoint that was stopped and trimmed, with its remaining
+// deliveries.
 func (t *Tx) DeleteWebhook(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook", false)
 }
 
-// DeleteListener is DeleteWebhook for a listener.
+// DeleteListener does the same for a listener.
 func (t *Tx) DeleteListener(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook.listener", true)
 }
@@ -246,20 +244,19 @@ func (t *Tx) deleteWebhook(ctx context.Context, w id.WebhookID, kind string, lis
 	return t.Audit(ctx, kind+".delete", kind, w.UUID, nil)
 }
 
-// Batch is how many deliveries one transaction takes, where there may be a month of
-// them.
+// Batch is how many deliveries one transaction takes; there may be a month of them.
 const Batch = 5_000
 
-// TrimDeliveries removes the deliveries of an endpoint or a listener that was stopped,
-// whatever has become of them, in as many transactions as it needs: they may be more
-// than one has time for. What an error leaves over is removed by a repeat.
+// TrimDeliveries deletes the deliveries of a stopped endpoint or listener, whatever their
+// status, in as many transactions as it needs: there may be more than one transaction has
+// time for. If it ends with an error, a repeat deletes the rest.
 func (s *Store) TrimDeliveries(ctx context.Context, tenant id.TenantID, w id.WebhookID) error {
 	return s.inBatches(ctx, tenant, func(ctx context.Context, tx *Tx, after id.DeliveryID) (int, id.DeliveryID, error) {
 		return tx.batch(ctx, after, "deliveries_trim", w, after, Batch)
 	})
 }
 
-// batch runs a query that answers the ids of the deliveries it took.
+// batch runs a query that returns the ids of the deliveries it took.
 func (t *Tx) batch(ctx context.Context, last id.DeliveryID, query string, args ...any) (int, id.DeliveryID, error) {
 	taken, err := scalars[id.DeliveryID](ctx, t.View, query, append([]any{t.tenant}, args...)...)
 	for _, d := range taken {
@@ -270,14 +267,14 @@ func (t *Tx) batch(ctx context.Context, last id.DeliveryID, query string, args .
 	return len(taken), last, err
 }
 
-// DeliveryFilter narrows a list of deliveries; nil fields say nothing.
+// DeliveryFilter narrows a list of deliveries; nil fields match all.
 type DeliveryFilter struct {
 	Status *lifecycle.DeliveryStatus
 	Type   *api.EventType
 }
 
-// Deliveries lists the deliveries of an endpoint, newest first, from behind at; one
-// more than limit may come.
+// Deliveries returns the deliveries of an endpoint, newest first, after at; there may be one
+// more than limit.
 func (v View) Deliveries(ctx context.Context, w id.WebhookID, f DeliveryFilter, at id.DeliveryID, limit int) ([]api.Delivery, error) {
 	from, n := before(at.UUID, limit)
 	if f.Status != nil && *f.Status == lifecycle.DeliveryFailed {
@@ -286,13 +283,13 @@ func (v View) Deliveries(ctx context.Context, w id.WebhookID, f DeliveryFilter, 
 	return listed[api.Delivery](ctx, v, "deliveries", v.tenant, w, from, n, (*string)(f.Status), (*string)(f.Type))
 }
 
-// Delivery is one delivery of an endpoint, with its event.
+// Delivery returns one delivery of an endpoint, with its event.
 func (v View) Delivery(ctx context.Context, w id.WebhookID, d id.DeliveryID) (*api.DeliveryWithEvent, error) {
 	return found[api.DeliveryWithEvent](deliveryWord)(one[api.DeliveryWithEvent](ctx, v, "delivery", v.tenant, w, d))
 }
 
-// holdWebhook keeps an endpoint from being disabled or removed until the change is
-// committed; one that is disabled is VALIDATION, because nothing is sent to it.
+// holdWebhook locks an endpoint against being disabled or removed until the change is
+// committed. A disabled one is VALIDATION, because nothing is sent to it.
 func (t *Tx) holdWebhook(ctx context.Context, w id.WebhookID) error {
 	rows, err := scalars[bool](ctx, t.View, "webhook_hold", t.tenant, w)
 	switch {
@@ -306,7 +303,7 @@ func (t *Tx) holdWebhook(ctx context.Context, w id.WebhookID) error {
 	return nil
 }
 
-// TestWebhook has a webhook.test sent to an endpoint, whatever it hears of.
+// TestWebhook queues a webhook.test for an endpoint, whatever it subscribes to.
 func (t *Tx) TestWebhook(ctx context.Context, w id.WebhookID) (id.DeliveryID, error) {
 	if err := t.holdWebhook(ctx, w); err != nil {
 		return id.DeliveryID{}, err
@@ -321,8 +318,8 @@ func (t *Tx) TestWebhook(ctx context.Context, w id.WebhookID) (id.DeliveryID, er
 	return d, t.Audit(ctx, "webhook.test", "webhook", w.UUID, map[string]id.DeliveryID{"delivery_id": d})
 }
 
-// Redeliver has a delivery sent again: one that has ended from its first attempt
-// on, one that is pending at once.
+// Redeliver queues a delivery again: one that has ended restarts at its first attempt, a
+// pending one is due at once.
 func (t *Tx) Redeliver(ctx context.Context, w id.WebhookID, d id.DeliveryID) error {
 	if err := t.holdWebhook(ctx, w); err != nil {
 		return err
@@ -337,9 +334,8 @@ func (t *Tx) Redeliver(ctx context.Context, w id.WebhookID, d id.DeliveryID) err
 	return t.Audit(ctx, "webhook.redeliver", "webhook", w.UUID, map[string]id.DeliveryID{"delivery_id": d})
 }
 
-// Recover has up to Batch deliveries of an endpoint sent again that have failed and
-// were made at since or later, oldest first, from behind after; last is the last
-// one.
+// Recover queues up to Batch failed deliveries of an endpoint that were created at since or
+// later, oldest first, after after; last is the last of them.
 func (t *Tx) Recover(ctx context.Context, w id.WebhookID, since time.Time, after id.DeliveryID) (rows int, last id.DeliveryID, err error) {
 	if err := t.holdWebhook(ctx, w); err != nil {
 		return 0, after, err
@@ -353,8 +349,8 @@ func (t *Tx) Recover(ctx context.Context, w id.WebhookID, since time.Time, after
 	return rows, last, t.Audit(ctx, "webhook.recover", "webhook", w.UUID, map[string]any{"since": since, "deliveries": rows})
 }
 
-// firstAt is before every id that is made at that time or later, and spares a look
-// at all that were made earlier.
+// firstAt returns an id smaller than every id made at that time or later, so that a query
+// skips all earlier ones.
 func firstAt(at time.Time) (u id.UUID) {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(max(at.UnixMilli(), 0)))
@@ -362,12 +358,11 @@ func firstAt(at time.Time) (u id.UUID) {
 	return u
 }
 
-// MaxListeners is how many listeners of a tenant live at a time: each is paid for by
-// every commit that has an event.
+// MaxListeners is how many live listeners a tenant may have: each adds a cost to every commit
+// with an event.
 const MaxListeners = 20
 
-// CreateListener makes a listener, with its secret; one beyond MaxListeners is
-// VALIDATION.
+// CreateListener creates a listener, with its secret; one beyond MaxListeners is VALIDATION.
 func (t *Tx) CreateListener(ctx context.Context, events []webhook.Type) (*api.Listener, error) {
 	if _, err := t.exec(ctx, "listeners_lock", t.tenant); err != nil {
 		return nil, err
@@ -392,14 +387,14 @@ func (t *Tx) CreateListener(ctx context.Context, events []webhook.Type) (*api.Li
 	return l, t.Audit(ctx, "webhook.listener.create", "webhook.listener", l.ID.UUID, nil)
 }
 
-// Listening is a listener that is not gone.
+// Listening is a live listener.
 type Listening struct {
 	Secret    vault.Secret
 	ExpiresAt time.Time
 }
 
-// ExtendListener puts off a listener's end; one that is gone, and what is none, is
-// NOT_FOUND. It is nobody's change: the audit log does not tell of it.
+// ExtendListener postpones a listener's expiry. An expired listener and an endpoint are
+// NOT_FOUND. It writes no audit row.
 func (s *Store) ExtendListener(ctx context.Context, t id.TenantID, w id.WebhookID) (*Listening, error) {
 	row, err := found[sealedListener](listenerWord)(one[sealedListener](ctx, s.View(t), "listener_extend", t, w, ListenerLife))
 	if err != nil {

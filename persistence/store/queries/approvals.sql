@@ -1,4 +1,4 @@
--- What the asker's role satisfies ($4), and what managers of its nodes ($5) decide.
+-- Approvals that the caller's role may decide ($4), and those for managers of its nodes ($5).
 -- name: approvals
 SELECT id, run_id, agent_id, node_id, step_idx, status, risk, assignee_role, required_approvals, approvals_so_far, tool, args, schema,
   reasoning_summary, policy, decisions, escalated_at, expires_at, created_at, decided_at FROM approvals

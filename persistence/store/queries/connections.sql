@@ -30,6 +30,6 @@ RETURNING id, mcp_server_id, name, credentials <> '' AS has_credential, credenti
 -- name: connection_delete
 DELETE FROM connections WHERE tenant_id = $1 AND id = $2
 
--- The empty value stands for no credential.
+-- The empty value means no credential.
 -- name: connections_empty
 UPDATE connections SET credentials = '', updated_at = now() WHERE tenant_id = $1 AND mcp_server_id = $2 AND credentials <> ''

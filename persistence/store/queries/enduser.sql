@@ -27,13 +27,13 @@ UPDATE end_users SET name = $3, email = $4, attributes = $5, tags = $6, residenc
 WHERE tenant_id = $1 AND id = $2
 RETURNING id, external_id, name, email, attributes, tags, residency, created_at, updated_at
 
--- Nothing of the person stays in the row.
+-- No data of the person stays in the row.
 -- name: end_user_delete
 UPDATE end_users SET deleted_at = now(), updated_at = now(), external_id = id::text, name = NULL, email = NULL, attributes = '{}', tags = '{}', residency = NULL
 WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
 
--- Those in which something goes on come first. The tenant is compared so that it is
--- runs_person and threads_end_user that are gone by.
+-- Threads with open runs come first. The comparison of the tenant makes the planner use
+-- runs_person and threads_end_user.
 -- name: end_user_threads
 WITH open AS MATERIALIZED (
   SELECT DISTINCT thread_id AS id FROM runs

@@ -1,4 +1,4 @@
--- Which stored files are wanted, over all tenants.
+-- Stored files that are still needed, across tenants.
 
 -- name: file_owners
 SELECT o.id FROM unnest($1::text[]) AS o (id)

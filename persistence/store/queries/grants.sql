@@ -22,7 +22,7 @@ RETURNING id, source, mcp_server_id, browser_skill_id, tool_pattern, effect, age
 -- name: grant_delete
 DELETE FROM tool_grants WHERE tenant_id = $1 AND id = $2
 
--- What a body refers to is held until the change is committed.
+-- What a body refers to is locked until the change is committed.
 
 -- name: refer_agent
 SELECT id FROM agents WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL FOR KEY SHARE
@@ -36,8 +36,8 @@ SELECT id FROM mcp_servers WHERE tenant_id = $1 AND id = $2 FOR KEY SHARE
 -- name: refer_connection
 SELECT id FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2 AND id = $3 FOR KEY SHARE
 
--- What decides on the tools of one agent. The chain of its org nodes begins with
--- a row for the agent itself; each query finds it anew, so that all of them go in
+-- The inputs of decisions on the tools of one agent. The chain of its org nodes begins with a
+-- row for the agent itself. Each query computes the chain again, so that all of them go in
 -- one round trip.
 
 -- name: access_chain

@@ -1,4 +1,4 @@
--- The node and everything above it. UNION ends at a node that was met before.
+-- The node and everything above it. UNION stops at a node that was already visited.
 -- name: node_manages
 WITH RECURSIVE chain AS (
   SELECT id, parent_id FROM org_nodes WHERE tenant_id = $1 AND id = $2
@@ -26,8 +26,8 @@ SELECT id, name, parent_id, ARRAY(SELECT m.user_id FROM org_node_managers m WHER
   created_at, updated_at FROM org_nodes n
 WHERE tenant_id = $1 AND id = $2
 
--- Changes of a tenant's tree go one after another: two that are no cycle each
--- could be one together.
+-- Changes of a tenant's tree are serialised: two changes that are each free of cycles could
+-- form one together.
 -- name: nodes_lock
 SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
 

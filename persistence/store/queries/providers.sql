@@ -23,7 +23,7 @@ UPDATE model_providers SET slug = $3, kind = $4, base_url = $5, credentials = co
 WHERE tenant_id = $1 AND id = $2
 RETURNING id, slug, kind, base_url, credentials <> '' AS has_credentials, coalesce(prices, '{}') AS prices, created_at, updated_at
 
--- The empty value stands for no credentials.
+-- The empty value means no credentials.
 -- name: provider_empty
 UPDATE model_providers SET credentials = '' WHERE tenant_id = $1 AND id = $2 AND credentials <> ''
 

@@ -20,7 +20,7 @@ RETURNING id, slug, name, transport, endpoint, auth_kind, enabled, meta, created
 -- name: server_delete
 DELETE FROM mcp_servers WHERE tenant_id = $1 AND id = $2
 
--- What a server holds goes before it does, to be counted.
+-- Connections and grants are deleted before their server, to be counted.
 
 -- name: server_delete_grants
 DELETE FROM tool_grants WHERE tenant_id = $1 AND mcp_server_id = $2
@@ -28,7 +28,7 @@ DELETE FROM tool_grants WHERE tenant_id = $1 AND mcp_server_id = $2
 -- name: server_delete_connections
 DELETE FROM connections WHERE tenant_id = $1 AND mcp_server_id = $2
 
--- Nobody's change: neither updated_at nor the audit log tells of it.
+-- Not a change by a caller: it touches neither updated_at nor the audit log.
 
 -- name: server_tools_save
 UPDATE mcp_servers SET tools = $3, listed_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING id

@@ -9,9 +9,9 @@ FROM unnest($1::uuid[], $2::uuid[]) AS k (tenant_id, id)
 JOIN sessions s ON s.tenant_id = k.tenant_id AND s.id = k.id
 JOIN users u ON u.tenant_id = s.tenant_id AND u.id = s.user_id
 
--- Begins a session of a user whose password is still the one that was checked.
--- The lock makes a change of the user wait: it ends this session too, or this
--- statement sees what it changed.
+-- Begins a session of a user whose password is still the one that was checked. A concurrent
+-- change of the user waits for the lock and then ends this session too, or this statement
+-- sees the change.
 -- name: session_insert
 INSERT INTO sessions (tenant_id, id, user_id, secret_hash, created_at, used_at)
 SELECT tenant_id, $3, id, $4, $5, $5 FROM users

@@ -26,7 +26,7 @@ SELECT seq - 1 FROM messages WHERE tenant_id = $1 AND thread_id = $2 ORDER BY se
 SELECT seq, id, role, content, attachments, run_id, created_at FROM messages
 WHERE tenant_id = $1 AND thread_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 
--- What a status implies is said as well, so that the small indexes serve.
+-- Conditions that a status implies are repeated, so that the small indexes are used.
 -- name: runs
 SELECT id, status, agent_id, agent_version, workflow_id, thread_id, parent_run_id, input, output, error_code, error_message,
   origin_kind, origin_id, end_user_id, tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at FROM runs

@@ -10,8 +10,8 @@ WHERE tenant_id = $1 AND id = $2
 SELECT id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at FROM triggers
 WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
--- Held against being archived until the change is committed: who archives an agent
--- pauses the triggers that he sees.
+-- Locks the agent against archiving until the change is committed: archiving pauses the
+-- triggers that it sees.
 -- name: trigger_agent
 SELECT id FROM agents WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL FOR SHARE
 
@@ -42,8 +42,8 @@ ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.d
 -- name: trigger_timer_drop
 DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 AND name = 'due'
 
--- Those that are paused too: one of them may be on its way back. Here and where
--- last_fired_at is moved many rows are locked in the order of their ids.
+-- Includes paused triggers: one of them may just be being resumed. Here and where
+-- last_fired_at is advanced, rows are locked in the order of their ids.
 -- name: triggers_pause
 WITH own AS MATERIALIZED (
   SELECT id FROM triggers WHERE tenant_id = $1 AND agent_id = $2 ORDER BY id FOR NO KEY UPDATE
@@ -51,7 +51,7 @@ WITH own AS MATERIALIZED (
 UPDATE triggers t SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
 FROM own WHERE t.tenant_id = $1 AND t.id = own.id
 
--- A statement of its own: it sees the timer of one that was on its way.
+-- A separate statement: it sees the timer of a trigger that was just being resumed.
 -- name: triggers_pause_timers
 WITH own AS MATERIALIZED (
   SELECT t.entity_id, t.name FROM timers t JOIN triggers g ON g.tenant_id = t.tenant_id AND g.id = t.entity_id
@@ -59,18 +59,18 @@ WITH own AS MATERIALIZED (
 )
 DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = own.entity_id AND t.name = own.name
 
--- A hook's URL names no tenant.
+-- A hook's URL does not name the tenant.
 -- name: hook
 SELECT tenant_id AS tenant, id, agent_id AS agent, input, secret FROM triggers
 WHERE id = $1 AND kind = 'hook' AND enabled AND agent_id IS NOT NULL
 
--- What a schedule starts, and when it is due next.
+-- The target of a schedule, and its next due time.
 -- name: schedule
 SELECT agent_id AS agent, cron, timezone, input, next_fire_at AS due FROM triggers
 WHERE tenant_id = $1 AND id = $2 AND kind = 'schedule' AND enabled AND agent_id IS NOT NULL
 
--- From one due time to the next, once, with the timer; $5 is when it fired, if it
--- did.
+-- Moves a schedule and its timer from one due time to the next, once; $5 is when it fired, if
+-- it did.
 -- name: schedule_move
 WITH moved AS (
   UPDATE triggers SET next_fire_at = $4, last_fired_at = greatest(last_fired_at, $5::timestamptz) WHERE tenant_id = $1 AND id = $2 AND next_fire_at = $3
@@ -79,7 +79,7 @@ WITH moved AS (
 INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) SELECT $1, 'trigger', id, 'due', $4 FROM moved
 ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
 
--- Whoever changes the trigger waits until the timer says the same as its row.
+-- A change of the trigger waits until timer and row agree.
 -- name: schedule_hold
 SELECT id FROM triggers WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
@@ -91,7 +91,7 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2
 UPDATE timers t SET due_at = g.next_fire_at, claimed_until = NULL FROM triggers g
 WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = $2 AND g.tenant_id = $1 AND g.id = $2
 
--- Who changes a trigger now is not waited for; the answer is what was skipped for it.
+-- Rows locked by another change are skipped and returned.
 -- name: triggers_fired
 WITH fired AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS f (tenant, trigger, at)

@@ -2,7 +2,7 @@
 SELECT id, email, name, role, created_at, updated_at FROM users
 WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
 
--- The user and every owner: changes of owners go one after another.
+-- The user and every owner: changes of owners are serialised.
 -- name: users_lock
 SELECT id, email, name, role, created_at, updated_at FROM users
 WHERE tenant_id = $1 AND (id = $2 OR role = 'owner') ORDER BY id FOR NO KEY UPDATE
@@ -24,7 +24,7 @@ SELECT password_hash FROM users WHERE tenant_id = $1 AND id = $2
 -- name: user_password_set
 UPDATE users SET password_hash = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2 AND password_hash = $4
 
--- Over all tenants: a login may name none.
+-- Across tenants: a login may name none.
 -- name: users_login
 SELECT tenant_id AS tenant, id, role, password_hash FROM users
 WHERE lower(email) = lower($1) AND password_hash IS NOT NULL ORDER BY id

@@ -7,7 +7,7 @@ ORDER BY id DESC LIMIT $5
 SELECT id FROM threads
 WHERE tenant_id = $1 AND id = $2 AND created_by = $3 AND created_by LIKE 'embed:%' AND agent_id = $4 AND deleted_at IS NULL
 
--- The newest that together have at most $4 bytes, and the one that goes beyond.
+-- The newest messages up to a total of $4 bytes, and the one that exceeds it.
 -- name: visitor_messages
 SELECT id, role, content, run_id, created_at FROM (
   SELECT newest.*, sum(octet_length(content)) OVER (ORDER BY seq DESC) - octet_length(content) AS newer FROM (

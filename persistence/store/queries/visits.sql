@@ -1,5 +1,5 @@
--- When a key was last used, to some seconds: of many sessions that begin at once one
--- says so, and nobody waits.
+-- The last use of a key, to within some seconds: of many sessions that begin at once only one
+-- writes it, and none waits.
 -- name: visit_used
 WITH due AS (
   SELECT id FROM embed_keys WHERE tenant_id = $1 AND id = $2 AND (last_used_at IS NULL OR last_used_at < now() - interval '5 seconds')

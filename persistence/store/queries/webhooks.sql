@@ -1,5 +1,4 @@
--- An endpoint with expires_at is a listener, which is none of the endpoints that
--- people see.
+-- An endpoint with expires_at is a listener, which lists of endpoints leave out.
 
 -- name: webhooks
 SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
@@ -8,13 +7,13 @@ WHERE tenant_id = $1 AND id < $2 AND expires_at IS NULL ORDER BY id DESC LIMIT $
 -- name: webhook
 SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL
 
--- The lock lets commits that have an event for the endpoint pass.
+-- This lock does not block commits that have an event for the endpoint.
 -- name: webhook_lock
 SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
 WHERE tenant_id = $1 AND id = $2 AND (expires_at IS NOT NULL) = $3 FOR NO KEY UPDATE
 
--- The lock waits for the commits that have an event for the endpoint. Of a disabled one
--- no more come, so it does not wait for ever.
+-- This lock waits for the commits that have an event for the endpoint. A disabled endpoint
+-- gets no new ones, so the wait ends.
 -- name: webhook_close
 SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 AND NOT enabled FOR UPDATE
 
@@ -22,8 +21,8 @@ SELECT id FROM webhooks WHERE tenant_id = $1 AND id = $2 AND NOT enabled FOR UPD
 SELECT id, url, events, description, enabled, created_at, updated_at FROM webhooks
 WHERE tenant_id = $1 AND id = $2 AND (expires_at IS NOT NULL) = $3 FOR UPDATE
 
--- Who changes deliveries holds their endpoint first, and so never waits for who is
--- about to change both.
+-- A change of deliveries locks their endpoint first, so that it cannot deadlock with a change
+-- of both.
 -- name: webhook_hold
 SELECT enabled FROM webhooks WHERE tenant_id = $1 AND id = $2 AND expires_at IS NULL FOR SHARE
 
@@ -58,7 +57,7 @@ RETURNING expires_at
 -- name: listener_extend
 UPDATE webhooks SET expires_at = now() + $3::interval WHERE tenant_id = $1 AND id = $2 AND expires_at > now() RETURNING secret, expires_at
 
--- Listeners of a tenant are made one after another: so they are counted.
+-- Listeners of a tenant are created one at a time, so that they can be counted.
 -- name: listeners_lock
 SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
 
@@ -68,7 +67,7 @@ SELECT count(*)::int FROM webhooks WHERE tenant_id = $1 AND expires_at > now()
 -- name: listener_stop
 UPDATE webhooks SET enabled = false, expires_at = least(expires_at, now()) WHERE tenant_id = $1 AND id = $2
 
--- What is shown of the fifth attempt while it is on its way is that no other follows.
+-- While the fifth attempt is in flight, no next attempt is shown.
 
 -- name: deliveries
 SELECT id, event_id, type, status, attempts, last_http_status, last_error, created_at, attempt_log,
@@ -77,7 +76,7 @@ FROM webhook_deliveries
 WHERE tenant_id = $1 AND webhook_id = $2 AND id < $3 AND ($5::text IS NULL OR status = $5) AND ($6::text IS NULL OR type = $6)
 ORDER BY id DESC LIMIT $4
 
--- The status is written out: only then it is by webhook_deliveries_failed in every plan.
+-- The status is a literal: only then every plan uses webhook_deliveries_failed.
 -- name: deliveries_failed
 SELECT id, event_id, type, status, attempts, last_http_status, last_error, created_at, attempt_log, next_attempt_at
 FROM webhook_deliveries
@@ -93,9 +92,9 @@ WHERE d.tenant_id = $1 AND d.webhook_id = $2 AND d.id = $3
 -- name: delivery_insert
 INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at) VALUES ($1, $2, $3, $4, $5, $6, now(), $7)
 
--- An attempt that is on its way stays the one there is: the next would be a second
--- at the same time. Of one that has ended with its endpoint's disabling, and of which
--- nobody has said what became of it, the outcome is not known.
+-- An attempt in flight stays the current one: another would run at the same time. If the
+-- delivery ended because its endpoint was disabled and its attempt has no result, the
+-- attempt's outcome is logged as unknown.
 -- name: delivery_redeliver
 UPDATE webhook_deliveries SET
   next_attempt_at = CASE WHEN status = 'pending' AND begun_at IS NOT NULL THEN next_attempt_at ELSE now() END,
@@ -105,7 +104,7 @@ UPDATE webhook_deliveries SET
   status = 'pending'
 WHERE tenant_id = $1 AND webhook_id = $2 AND id = $3 RETURNING id
 
--- Rows are locked in the order of their ids, wherever several are.
+-- Several rows are always locked in the order of their ids.
 
 -- name: deliveries_recover
 WITH lost AS MATERIALIZED (
@@ -116,7 +115,7 @@ UPDATE webhook_deliveries d SET status = 'pending', attempts = 0, begun_at = NUL
   attempt_log = CASE WHEN d.begun_at IS NULL THEN d.attempt_log ELSE with_attempt(d.attempt_log, d.begun_at, NULL, $6, NULL) END
 FROM lost WHERE d.tenant_id = $1 AND d.id = lost.id RETURNING d.id
 
--- An attempt that is on its way may succeed still, and is settled by who makes it.
+-- An attempt in flight may still succeed; its sender settles it.
 -- name: deliveries_fail
 WITH open AS MATERIALIZED (
   SELECT id FROM webhook_deliveries WHERE tenant_id = $1 AND webhook_id = $2 AND id > $3 AND status = 'pending' ORDER BY id LIMIT $4 FOR UPDATE
