@@ -97,11 +97,11 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 
 // proceed asks the next turn, or rests, or leaves.
 func (d *actor) proceed(c cluster.Context, now time.Time) {
-	suspended := d.h.Suspended()
-	if d.w.wants(!suspended) {
-		d.ask(c, suspended)
+	live := d.h.Live()
+	if d.w.wants(live) {
+		d.ask(c, live)
 	}
-	if d.w.empty() || suspended && !d.w.busy() {
+	if d.w.empty() || !live && !d.w.busy() {
 		c.Stop()
 		return
 	}
@@ -113,9 +113,9 @@ func (d *actor) proceed(c cluster.Context, now time.Time) {
 }
 
 // ask asks a turn, unless it would neither settle nor claim anything.
-func (d *actor) ask(c cluster.Context, suspended bool) {
+func (d *actor) ask(c cluster.Context, live bool) {
 	want := 0
-	if !suspended {
+	if live {
 		want = d.h.take(d.w.room(), d.w.inFlight == 0)
 	}
 	if want == 0 && len(d.w.ended) == 0 {

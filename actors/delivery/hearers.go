@@ -44,7 +44,7 @@ type Teller interface {
 type HearersConfig struct {
 	Reader Reader
 	Tell   Teller
-	Valid  func() bool      // the node holds its lease; nil: always
+	Live   func() bool      // the node holds its lease; nil: always
 	Now    func() time.Time // nil: time.Now
 	Log    zerolog.Logger
 }
@@ -72,7 +72,7 @@ type Hearers struct {
 func NewHearers(cfg HearersConfig) *Hearers {
 	return &Hearers{
 		cfg:       cfg,
-		cache:     store.NewCache[id.TenantID, []Hearing](store.CacheConfig{Max: maxHearers, TTL: hearersFor, Now: cfg.Now, Valid: cfg.Valid}),
+		cache:     store.NewCache[id.TenantID, []Hearing](store.CacheConfig{Max: maxHearers, TTL: hearersFor, Now: cfg.Now, Live: cfg.Live}),
 		bell:      make(chan struct{}, 1),
 		committed: map[id.TenantID][]webhook.Type{},
 		unknown:   map[id.TenantID][]webhook.Type{},

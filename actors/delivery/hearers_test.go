@@ -119,7 +119,7 @@ func newTenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
 func newHearers(t *testing.T, r Reader, valid func() bool) (*Hearers, *told) {
 	t.Helper()
 	w := &told{t: t}
-	h := NewHearers(HearersConfig{Reader: r, Tell: w, Valid: valid, Log: zerolog.Nop()})
+	h := NewHearers(HearersConfig{Reader: r, Tell: w, Live: valid, Log: zerolog.Nop()})
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestTargets(t *testing.T) {
 	at := endpointAt{newTenant(), id.WebhookID{UUID: id.NewAnywhere()}}
 	rows := &rowsOf{to: Target{URL: "https://a.example/", Secret: "first", Enabled: true}}
 	valid := true
-	s := NewTargets(TargetsConfig{Endpoints: rows, Valid: func() bool { return valid }})
+	s := NewTargets(TargetsConfig{Endpoints: rows, Live: func() bool { return valid }})
 	get := func(want string, reads int) {
 		t.Helper()
 		to, ok, err := s.Endpoint(t.Context(), at.tenant, at.webhook)

@@ -43,11 +43,12 @@ type Config struct {
 	// Places is how many attempts the node has under way at a time, where each 64 KiB
 	// of a body that are begun count as one; 0: 4096, which is 256 MiB.
 	Places int
-	// Suspended, where set, says that nothing is to be begun now. Who has something
-	// due is woken by the sweep when that is over.
-	Suspended func() bool
-	Now       func() time.Time // the clock of the outbox; nil: time.Now
-	Log       zerolog.Logger
+	// Live reports whether this node still holds its lease; while it does not, no attempt
+	// begins, and the sweep wakes the endpoints with due deliveries afterwards. nil means
+	// always.
+	Live func() bool
+	Now  func() time.Time // the clock of the outbox; nil: time.Now
+	Log  zerolog.Logger
 }
 
 // Register makes n host the deliveries of endpoints. It is called before n starts;
@@ -64,8 +65,8 @@ func register(n *cluster.Node, cfg Config) *hosting {
 	if cfg.Places <= 0 {
 		cfg.Places = defaultPlaces
 	}
-	if cfg.Suspended == nil {
-		cfg.Suspended = func() bool { return false }
+	if cfg.Live == nil {
+		cfg.Live = func() bool { return true }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

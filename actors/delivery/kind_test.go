@@ -265,12 +265,12 @@ func TestAStopBeforeWhatHasComeIsReceived(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	p := x.process(func(c *Config) {
 		f.Outbox, c.Outbox = c.Outbox, f
-		c.Suspended = func() bool {
+		c.Live = func() bool {
 			if receives.CompareAndSwap(true, false) {
 				close(waits)
 				<-goOn
 			}
-			return false
+			return true
 		}
 	})
 	wake(p.Node, e)
@@ -521,15 +521,14 @@ func TestWithoutTheLease(t *testing.T) {
 	v := newReceiver(t, nil)
 	e := x.endpoint(v.url)
 	d := x.pending(e, 1)[0]
-	var suspended atomic.Bool
-	suspended.Store(true)
-	p := x.process(func(c *Config) { c.Suspended = suspended.Load })
+	var live atomic.Bool
+	p := x.process(func(c *Config) { c.Live = live.Load })
 	wake(p.Node, e)
 	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 	if r := x.row(d); r.Attempts != 0 || r.Begun || len(v.heard()) != 0 {
 		t.Errorf("%+v", r)
 	}
-	suspended.Store(false)
+	live.Store(true)
 	wake(p.Node, e)
 	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 }

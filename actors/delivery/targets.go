@@ -16,7 +16,7 @@ const (
 // TargetsConfig is what Targets need.
 type TargetsConfig struct {
 	Endpoints Endpoints        // the rows
-	Valid     func() bool      // the node holds its lease; nil: always
+	Live      func() bool      // the node holds its lease; nil: always
 	Now       func() time.Time // nil: time.Now
 }
 
@@ -35,7 +35,7 @@ type endpointAt struct {
 // NewTargets makes Targets that remember nothing yet.
 func NewTargets(cfg TargetsConfig) *Targets {
 	return &Targets{cfg.Endpoints, store.NewCache[endpointAt, Target](store.CacheConfig{
-		Max: maxTargets, TTL: targetsFor, Now: cfg.Now, Valid: cfg.Valid,
+		Max: maxTargets, TTL: targetsFor, Now: cfg.Now, Live: cfg.Live,
 	})}
 }
 

@@ -89,19 +89,19 @@ type joined struct {
 // openHTTP makes the edge, and the other listener for metrics where one is
 // asked for.
 func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Valid: h.trusted, Strangers: platform.StrangeSessions(h.users),
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Live: h.trusted, Strangers: platform.StrangeSessions(h.users),
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
 			})
 			return nil
 		}})
-	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Strangers: platform.StrangeKeys(h.users), Touch: h.writer.Touch, Sessions: sessions, Valid: h.trusted})
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Strangers: platform.StrangeKeys(h.users), Touch: h.writer.Touch, Sessions: sessions, Live: h.trusted})
 	table := edge.NewTable()
 	p := platform.New(platform.Config{
 		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
 		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
-		Revoker: h.revoker, Valid: h.trusted, Versions: h.versions, Provides: c.provides,
+		Revoker: h.revoker, Live: h.trusted, Versions: h.versions, Provides: c.provides,
 		WebhookURLs: urls{h.guard, true}, Deliveries: h.sent, Outbox: h.out, WebhookBackoff: c.WebhookBackoff, Hooks: h.hooks, Fired: h.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })

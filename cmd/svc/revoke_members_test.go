@@ -80,9 +80,9 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 	var server *edge.Server
 	gateway := mcp.New(mcp.Config{Guard: egress.New(egress.Config{}), Log: log})
 	t.Cleanup(func() { gateway.Close(context.WithoutCancel(t.Context())) })
-	sessions := platform.NewSessions(platform.SessionsConfig{Store: tables, Valid: trusted})
-	n.auth = platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(tables), Sessions: sessions, Valid: trusted})
-	p := platform.New(platform.Config{Store: tables, Auth: n.auth, Sessions: sessions, Tools: &toolbox{gateway: gateway}, Valid: trusted, Revoker: n.r,
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: tables, Live: trusted})
+	n.auth = platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(tables), Sessions: sessions, Live: trusted})
+	p := platform.New(platform.Config{Store: tables, Auth: n.auth, Sessions: sessions, Tools: &toolbox{gateway: gateway}, Live: trusted, Revoker: n.r,
 		Revoked: func(_ context.Context, tenant id.TenantID, key id.KeyID) error {
 			server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == tenant && o.Key == key })
 			return nil

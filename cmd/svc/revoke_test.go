@@ -609,7 +609,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 		if f == leaseIsIgnored {
 			valid = nil
 		}
-		n.Auth = platform.NewAuth(platform.AuthConfig{Keys: table.find, Valid: valid})
+		n.Auth = platform.NewAuth(platform.AuthConfig{Keys: table.find, Live: valid})
 		n.r.bind(n)
 		n.r.join(d, d)
 		nodes[i] = n

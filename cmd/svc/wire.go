@@ -182,8 +182,8 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	trusted := trusts(member, c.Lease)
 	sent := deliveries{
 		node:    node,
-		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{tables}, Valid: trusted}),
-		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{tables}, Tell: node, Valid: trusted, Log: log}),
+		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{tables}, Live: trusted}),
+		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{tables}, Tell: node, Live: trusted, Log: log}),
 	}
 	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost, OnEvent: sent.hearers.Committed})
 	if err := writer.Start(ctx); err != nil {
@@ -243,7 +243,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		s.onStop(func(context.Context) error { queue.Stop(); return nil })
 	}
 	durable.Register(node, writer, run.New(runs), host)
-	delivery.Register(node, delivery.Config{Outbox: out, Endpoints: sent.targets, Sender: sender{attempts}, Backoff: c.WebhookBackoff, Suspended: member.Suspended, Now: member.Now, Log: log})
+	delivery.Register(node, delivery.Config{Outbox: out, Endpoints: sent.targets, Sender: sender{attempts}, Backoff: c.WebhookBackoff, Live: live, Now: member.Now, Log: log})
 	schedules := store.NewSchedules(pools.system)
 	trigger.Register(node, trigger.Config{Rows: schedules, Runs: actors{node, writer, member}, Now: member.Now, Log: log})
 	fired := trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: member.Now, Log: log})
@@ -305,10 +305,10 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	if err := s.openHTTP(c, joined{
 		node: node, writer: writer, tables: tables, hubs: hubs, holds: holds, blobs: blobs, guard: guard, ledger: ledger, member: member, tools: tools,
 		users: store.NewDirectory(pools.system), revoker: rev, pools: pools, live: live, trusted: trusted, clustered: mesh != nil,
-		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Valid: trusted}), fired: fired, versions: versions,
+		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Live: trusted}), fired: fired, versions: versions,
 		embed: embed.New(embed.Config{
 			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
-			TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Valid: trusted,
+			TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Live: trusted,
 		}),
 	}, metrics); err != nil {
 		return nil, err

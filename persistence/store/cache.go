@@ -23,9 +23,9 @@ type CacheConfig struct {
 	Max int           // entries
 	TTL time.Duration // 0: no time limit
 	Now func() time.Time
-	// Valid, if set, reports whether the node still holds its lease; while it does not, the
+	// Live, if set, reports whether the node still holds its lease; while it does not, the
 	// cache counts as empty.
-	Valid func() bool
+	Live func() bool
 }
 
 type cacheShard[K comparable, V any] struct {
@@ -57,7 +57,7 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 	s.mu.RLock()
 	e, ok := s.m[k]
 	s.mu.RUnlock()
-	if !ok || e.expires != 0 && e.expires <= c.cfg.Now().UnixNano() || c.cfg.Valid != nil && !c.cfg.Valid() {
+	if !ok || e.expires != 0 && e.expires <= c.cfg.Now().UnixNano() || c.cfg.Live != nil && !c.cfg.Live() {
 		var none V
 		return none, false
 	}

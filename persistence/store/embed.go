@@ -163,7 +163,7 @@ var noIdentitySecret = problem.Field{Path: "identity_required", Message: "needs 
 // config.
 func (t *Tx) CreateEmbedKey(ctx context.Context, in *api.EmbedKeyCreate) (*api.EmbedKeyCreated, error) {
 	refer := &references{t: t}
-	refer.look(ctx, "agent_id", "there is no such agent", "embed_key_agent", in.AgentID)
+	refer.require(ctx, "agent_id", "there is no such agent", "embed_key_agent", in.AgentID)
 	if in.IdentityRequired && !in.WithIdentitySecret {
 		refer.bad = append(refer.bad, problem.Field{Path: noIdentitySecret.Path, Message: noIdentitySecret.Message + ": set with_identity_secret as well"})
 	}

@@ -161,7 +161,8 @@ type references struct {
 	err error
 }
 
-func (r *references) look(ctx context.Context, field, message, query string, args ...any) {
+// require locks the row that query finds; if there is none, message becomes a complaint about field.
+func (r *references) require(ctx context.Context, field, message, query string, args ...any) {
 	if r.err != nil {
 		return
 	}
@@ -173,25 +174,25 @@ func (r *references) look(ctx context.Context, field, message, query string, arg
 
 func (r *references) agent(ctx context.Context, a *id.AgentID) {
 	if a != nil {
-		r.look(ctx, "agent_id", "there is no such agent", "refer_agent", a)
+		r.require(ctx, "agent_id", "there is no such agent", "refer_agent", a)
 	}
 }
 
 func (r *references) node(ctx context.Context, n *id.NodeID) {
 	if n != nil {
-		r.look(ctx, "node_id", "there is no such org node", "refer_node", n)
+		r.require(ctx, "node_id", "there is no such org node", "refer_node", n)
 	}
 }
 
 func (r *references) server(ctx context.Context, s *id.ServerID) {
 	if s != nil {
-		r.look(ctx, "mcp_server_id", "there is no such tool server", "refer_server", s)
+		r.require(ctx, "mcp_server_id", "there is no such tool server", "refer_server", s)
 	}
 }
 
 func (r *references) connection(ctx context.Context, s *id.ServerID, c *id.ConnectionID) {
 	if c != nil {
-		r.look(ctx, "connection_id", "the tool server has no such connection", "refer_connection", s, c)
+		r.require(ctx, "connection_id", "the tool server has no such connection", "refer_connection", s, c)
 	}
 }
 

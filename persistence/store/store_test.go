@@ -609,7 +609,7 @@ func TestACacheIsExactUnderDrops(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	valid := true
-	c := NewCache[string, int](CacheConfig{Max: 100, TTL: time.Minute, Now: func() time.Time { return now }, Valid: func() bool { return valid }})
+	c := NewCache[string, int](CacheConfig{Max: 100, TTL: time.Minute, Now: func() time.Time { return now }, Live: func() bool { return valid }})
 	load := func(v int, during func()) int {
 		t.Helper()
 		got, ok, err := c.Load(t.Context(), "k", func(context.Context) (int, bool, error) {

@@ -184,7 +184,7 @@ func (t *Tx) holdTarget(ctx context.Context, target *api.TriggerTarget) ([]probl
 		return []problem.Field{{Path: "target.agent_id", Message: "is required"}}, nil
 	}
 	refer := &references{t: t}
-	refer.look(ctx, noAgent.Path, noAgent.Message, "trigger_agent", target.AgentID)
+	refer.require(ctx, noAgent.Path, noAgent.Message, "trigger_agent", target.AgentID)
 	return refer.bad, refer.err
 }
 

@@ -86,10 +86,10 @@ type Config struct {
 	Production bool
 	// Bundle returns the widget, if this build has it; nil means widget.Bundle.
 	Bundle func() (widget.Asset, bool)
-	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// Live reports whether this node still holds its lease; while it does not, the cache
 	// counts as empty. nil means always.
-	Valid func() bool
-	Now   func() time.Time
+	Live func() bool
+	Now  func() time.Time
 }
 
 // Embed is the embed API of one node with its cache of keys and end users. It implements
@@ -120,10 +120,10 @@ func New(cfg Config) *Embed {
 	return &Embed{
 		Config: cfg,
 		public: embed.OfURL(cfg.PublicURL),
-		known:  store.NewCache[id.EmbedKeyID, *store.EmbedAccess](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid}),
-		absent: store.NewCache[id.EmbedKeyID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
-		people: store.NewCache[person, struct{}](store.CacheConfig{Max: maxPeople, TTL: peopleFor, Now: cfg.Now, Valid: cfg.Valid}),
-		gone:   store.NewCache[person, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
+		known:  store.NewCache[id.EmbedKeyID, *store.EmbedAccess](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Live: cfg.Live}),
+		absent: store.NewCache[id.EmbedKeyID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Live: cfg.Live}),
+		people: store.NewCache[person, struct{}](store.CacheConfig{Max: maxPeople, TTL: peopleFor, Now: cfg.Now, Live: cfg.Live}),
+		gone:   store.NewCache[person, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Live: cfg.Live}),
 	}
 }
 

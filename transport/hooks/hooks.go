@@ -42,10 +42,10 @@ type Firer interface {
 // Config holds the dependencies of Hooks.
 type Config struct {
 	Rows Rows
-	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// Live reports whether this node still holds its lease; while it does not, the cache
 	// counts as empty. nil means always.
-	Valid func() bool
-	Now   func() time.Time
+	Live func() bool
+	Now  func() time.Time
 }
 
 // Hooks is this node's cache of hooks. It implements platform.Hooks. Register adds the
@@ -60,8 +60,8 @@ type Hooks struct {
 func New(cfg Config) *Hooks {
 	return &Hooks{
 		rows:   cfg.Rows,
-		known:  store.NewCache[id.TriggerID, *store.Hook](store.CacheConfig{Max: maxHooks, TTL: hooksFor, Now: cfg.Now, Valid: cfg.Valid}),
-		absent: store.NewCache[id.TriggerID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Valid: cfg.Valid}),
+		known:  store.NewCache[id.TriggerID, *store.Hook](store.CacheConfig{Max: maxHooks, TTL: hooksFor, Now: cfg.Now, Live: cfg.Live}),
+		absent: store.NewCache[id.TriggerID, struct{}](store.CacheConfig{Max: maxAbsent, TTL: absentFor, Now: cfg.Now, Live: cfg.Live}),
 	}
 }
 

@@ -41,10 +41,10 @@ type AuthConfig struct {
 	Touch func(t id.TenantID, key id.KeyID, at time.Time)
 	// Sessions authenticates console sessions; nil means that sessions are not accepted.
 	Sessions edge.Authenticator
-	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// Live reports whether this node still holds its lease; while it does not, the cache
 	// counts as empty.
-	Valid func() bool
-	Now   func() time.Time
+	Live func() bool
+	Now  func() time.Time
 }
 
 // Auth is the edge's Authenticator for API keys and, where enabled, sessions. Forget drops a
@@ -86,7 +86,7 @@ func NewAuth(cfg AuthConfig) *Auth {
 	if cfg.Strangers == nil {
 		cfg.Strangers = cfg.Keys
 	}
-	return &Auth{cfg, store.NewCache[keyAt, *liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Valid: cfg.Valid}), newSeen[keyAt](maxKeys, cfg.Now)}
+	return &Auth{cfg, store.NewCache[keyAt, *liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Live: cfg.Live}), newSeen[keyAt](maxKeys, cfg.Now)}
 }
 
 // nobody is compared when the key does not exist, so that a miss takes as long as a wrong

@@ -51,7 +51,7 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 	now := time.Unix(1000, 0)
 	valid := true
 	var touched []time.Time
-	a := NewAuth(AuthConfig{Keys: k.find, Now: func() time.Time { return now }, Valid: func() bool { return valid },
+	a := NewAuth(AuthConfig{Keys: k.find, Now: func() time.Time { return now }, Live: func() bool { return valid },
 		Touch: func(_ id.TenantID, _ id.KeyID, at time.Time) { touched = append(touched, at) }})
 	try := func(wantReads int, wantOK bool) {
 		t.Helper()

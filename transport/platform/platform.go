@@ -111,9 +111,9 @@ type Config struct {
 	PublicURL string
 	// Revoker broadcasts to all nodes; nil means a single node.
 	Revoker Revoker
-	// Valid reports whether this node still holds its lease; while it does not, caches count
+	// Live reports whether this node still holds its lease; while it does not, caches count
 	// as empty. nil means always.
-	Valid func() bool
+	Live func() bool
 	// Versions is this node's cache of agents; nil means a private one.
 	Versions *Versions
 	// Revoked is called once this node no longer accepts a revoked key. It closes the key's
@@ -151,10 +151,10 @@ type Versions struct {
 	cache *store.Cache[agentKey, int]
 }
 
-// NewVersions makes one that remembers nothing. valid says whether the node still holds
-// its lease; nil: it always does.
-func NewVersions(s *store.Store, valid func() bool) *Versions {
-	return &Versions{s, store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Valid: valid})}
+// NewVersions returns an empty cache. live reports whether the node still holds its lease;
+// nil means always.
+func NewVersions(s *store.Store, live func() bool) *Versions {
+	return &Versions{s, store.NewCache[agentKey, int](store.CacheConfig{Max: maxPublished, TTL: publishedFor, Live: live})}
 }
 
 // Published returns the version of an agent that answers messages, 0 if there is none or it
@@ -197,7 +197,7 @@ const (
 // New returns the routes; Register adds them to a table.
 func New(cfg Config) *Platform {
 	if cfg.Versions == nil {
-		cfg.Versions = NewVersions(cfg.Store, cfg.Valid)
+		cfg.Versions = NewVersions(cfg.Store, cfg.Live)
 	}
 	return &Platform{Config: cfg}
 }

@@ -408,7 +408,7 @@ func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 	w := newWorld(t)
 	live := true
 	cfg := w.Config
-	cfg.Valid, cfg.Versions = func() bool { return live }, nil // its own
+	cfg.Live, cfg.Versions = func() bool { return live }, nil // its own
 	other := New(cfg)
 	w.Revoker = nodes{w.Platform, other}
 	version := func() int {

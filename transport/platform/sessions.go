@@ -37,10 +37,10 @@ type SessionsConfig struct {
 	Strangers func(ctx context.Context, t id.TenantID, session id.SessionID) (*store.Session, error)
 	// PublicURL is the origin of the console: a call from this origin needs no X-Svc-CSRF.
 	PublicURL string
-	// Valid reports whether this node still holds its lease; while it does not, the cache
+	// Live reports whether this node still holds its lease; while it does not, the cache
 	// counts as empty.
-	Valid func() bool
-	Now   func() time.Time
+	Live func() bool
+	Now  func() time.Time
 	// Ended is called once this node no longer accepts a session that has ended, or, with a
 	// zero id, every session of a user. It closes the streams of those sessions on this node.
 	Ended func(ctx context.Context, t id.TenantID, user id.UserID, session id.SessionID) error
@@ -88,7 +88,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	}
 	return &Sessions{
 		cfg: cfg, origin: originOf(cfg.PublicURL), refusal: 250 * time.Millisecond,
-		live:   store.NewCache[sessionAt, *liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Valid: cfg.Valid}),
+		live:   store.NewCache[sessionAt, *liveSession](store.CacheConfig{Max: maxSessions, TTL: sessionsFor, Now: cfg.Now, Live: cfg.Live}),
 		seen:   newSeen[store.SessionRef](maxSessions, cfg.Now),
 		hashes: newGate(max(runtime.GOMAXPROCS(0)/2, 1)),
 	}

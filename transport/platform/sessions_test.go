@@ -381,7 +381,7 @@ func TestSessionsWithoutALease(t *testing.T) {
 	w := newWorld(t)
 	cookie := w.enter(w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember))
 	valid := true
-	s := NewSessions(SessionsConfig{Store: w.Store, PublicURL: console, Valid: func() bool { return valid }})
+	s := NewSessions(SessionsConfig{Store: w.Store, PublicURL: console, Live: func() bool { return valid }})
 	creds := edge.Credentials{Cookie: cookie, Method: "GET"}
 	who, err := s.Authenticate(t.Context(), creds)
 	if err != nil || !s.Cached(creds) || who.Session.IsZero() || who.Until.IsZero() || !who.Key.IsZero() {
