@@ -12,7 +12,7 @@ import (
 
 var approvalSQL = queries.Get("approval")
 
-// Approval is an approval's row as its actor needs it.
+// Approval holds the columns of an approval that its actor needs.
 type Approval struct {
 	Run         id.RunID
 	RunStatus   lifecycle.RunStatus
@@ -20,7 +20,7 @@ type Approval struct {
 	Tool        string
 	Risk        lifecycle.Risk
 	Assignee    lifecycle.Role
-	Escalate    lifecycle.Role // empty: nobody
+	Escalate    lifecycle.Role // empty: no escalation
 	Required    int
 	SoFar       int
 	Shown       json.RawMessage // the arguments, redacted
@@ -31,7 +31,7 @@ type Approval struct {
 	Decision    lifecycle.Action // empty while pending
 	Feedback    *string
 	EscalatedAt *time.Time
-	EscalateAt  *time.Time // of the timer; nil: there is none
+	EscalateAt  *time.Time // from the timer; nil: there is none
 	ExpiresAt   time.Time
 	DecidedAt   *time.Time
 	Version     int64

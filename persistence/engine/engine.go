@@ -40,10 +40,10 @@ var (
 	standingSQL  = queries.Get("standing")
 )
 
-// Store reads for actors.
+// Store reads rows for actors.
 type Store struct{ pool *pgxpool.Pool }
 
-// New reads through a pool of the role system.
+// New returns a Store over a pool of the role system.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
 // Run is a run's row with its open steps.
@@ -83,24 +83,24 @@ type OpenStep struct {
 	Status   lifecycle.StepStatus // running or waiting
 	BeganSeq int64
 	Sealed   []byte
-	Asked    *Asked // of a step that waits, once its approval is open
+	Asked    *Asked // for a waiting step, once its approval is open
 }
 
-// Asked is what became of the approval of a step so far.
+// Asked is the state of a step's approval.
 type Asked struct {
 	ID       id.ApprovalID
 	Status   lifecycle.ApprovalStatus
 	Decision lifecycle.Action // empty while pending
 	Feedback string
-	// Edited are sealed: the arguments to call where the status is edited. Of a
-	// pending one they are the latest edit, where there is one.
+	// Edited are the sealed arguments to call if the status is edited. In a pending approval
+	// they are the latest edit, if there is one.
 	Edited []byte
 	// Shown are the edited arguments as their editor sent them, without secrets.
 	Shown     json.RawMessage
-	Digest    []byte // of the arguments to call
+	Digest    []byte // digest of the arguments to call
 	OnTimeout string
 	Risk      lifecycle.Risk
-	Assignee  lifecycle.Role // since it was escalated the higher one
+	Assignee  lifecycle.Role // after an escalation the higher role
 	ExpiresAt time.Time
 	Version   int64
 	Epoch     int64
@@ -120,7 +120,7 @@ type Message struct {
 	Attachments json.RawMessage
 }
 
-// Thread is a thread's row with what is open in it.
+// Thread is a thread's row with its open runs.
 type Thread struct {
 	AgentID   id.AgentID
 	CreatedBy string
@@ -129,7 +129,7 @@ type Thread struct {
 	DeletedAt *time.Time
 	Version   int64
 	Epoch     int64
-	Open      []OpenRun  // in order, the first ones
+	Open      []OpenRun  // the first ones, in order
 	Asked     []id.RunID // runs of the newest messages, newest first
 }
 
@@ -149,8 +149,7 @@ type OpenRun struct {
 	Seq int64
 }
 
-// Run is the row and its open steps, as they stood at one moment; nil where there
-// is none.
+// Run returns the run and its open steps, as of one moment; nil if there is none.
 func (s *Store) Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*Run, error) {
 	var (
 		r     Run
@@ -176,7 +175,7 @@ func (r *Run) scan(found *bool) func(pgx.Row) error {
 	}
 }
 
-// columns are where the query run puts what it reads.
+// columns returns the scan targets of the query run.
 func (r *Run) columns() []any {
 	return []any{&r.Status, &r.AgentID, &r.AgentVersion, &r.ThreadID, &r.ThreadSeq, &r.ParentRunID, &r.Input, &r.Output,
 		&r.ErrorCode, &r.ErrorMessage, &r.OriginKind, &r.OriginID, &r.EndUserID, &r.TokensIn, &r.TokensOut, &r.CostUSD,
@@ -197,7 +196,7 @@ func (r *Run) began(row *openRow) error {
 	return err
 }
 
-// openRow is a row of the query open_steps, or none.
+// openRow is a row of the query open_steps; its columns are NULL if no step is open.
 type openRow struct {
 	idx              *int
 	kind             *lifecycle.StepKind
@@ -223,7 +222,7 @@ func (o *openRow) columns() []any {
 		&o.approval, &o.decided, &o.decision, &o.feedback, &o.edited, &o.decisions, &o.digest, &o.expiry, &o.risk, &o.assignee, &o.expires, &o.version, &o.epoch}
 }
 
-// step is the step of a row that has one.
+// step returns the step of a row that has one.
 func (o *openRow) step() (OpenStep, error) {
 	step := OpenStep{Idx: *o.idx, Kind: *o.kind, Name: *o.name, Status: *o.status, BeganSeq: *o.began, Sealed: o.sealed}
 	if o.approval == nil {
@@ -243,7 +242,7 @@ func (o *openRow) step() (OpenStep, error) {
 	return step, err
 }
 
-// lastEdit is what the last editor among decisions sent.
+// lastEdit returns the arguments that the last editor among decisions sent.
 func lastEdit(decisions json.RawMessage) (json.RawMessage, error) {
 	if len(decisions) == 0 {
 		return nil, nil
@@ -263,8 +262,7 @@ func lastEdit(decisions json.RawMessage) (json.RawMessage, error) {
 	return nil, nil
 }
 
-// Sealed are the sealed values of a run's ended steps, in order. Steps that were
-// abandoned said nothing.
+// Sealed returns the sealed values of a run's ended steps, in order, without abandoned steps.
 func (s *Store) Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]Sealed, error) {
 	rows, err := s.pool.Query(ctx, sealedSQL, tenant, run)
 	if err != nil {
@@ -277,7 +275,7 @@ func (s *Store) Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([
 	return out, nil
 }
 
-// Manifest is that of a version of an agent; nil where there is none.
+// Manifest returns the manifest of a version of an agent; nil if there is none.
 func (s *Store) Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error) {
 	var doc json.RawMessage
 	found, err := one(s.pool.QueryRow(ctx, manifestSQL, tenant, agent, version).Scan(&doc))
@@ -287,7 +285,7 @@ func (s *Store) Manifest(ctx context.Context, tenant id.TenantID, agent id.Agent
 	return doc, nil
 }
 
-// Published is the agent of a slug and its published version; not ok where there
+// Published returns the agent with that slug and its published version; ok is false if there
 // is none.
 func (s *Store) Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error) {
 	ok, err = one(s.pool.QueryRow(ctx, publishedSQL, tenant, slug).Scan(&agent, &version))
@@ -297,7 +295,7 @@ func (s *Store) Published(ctx context.Context, tenant id.TenantID, slug string) 
 	return agent, version, ok, err
 }
 
-// Slug is that of an agent, archived ones included; empty where there is none.
+// Slug returns the slug of an agent, archived ones included; empty if there is none.
 func (s *Store) Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) (string, error) {
 	var slug string
 	if _, err := one(s.pool.QueryRow(ctx, slugSQL, tenant, agent).Scan(&slug)); err != nil {
@@ -306,8 +304,8 @@ func (s *Store) Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) 
 	return slug, nil
 }
 
-// Messages are the last limit messages of a thread up to and including the place
-// upTo, oldest first.
+// Messages returns the last limit messages of a thread up to and including the position upTo,
+// oldest first.
 func (s *Store) Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]Message, error) {
 	rows, err := s.pool.Query(ctx, messagesSQL, tenant, thread, upTo, limit)
 	if err != nil {
@@ -321,8 +319,8 @@ func (s *Store) Messages(ctx context.Context, tenant id.TenantID, thread id.Thre
 	return out, nil
 }
 
-// Thread is the row, its first open runs and the runs of its newest messages, at
-// most window of each, as they stood at one moment; nil where there is none.
+// Thread returns the thread, its first open runs and the runs of its newest messages, at most
+// window of each, as of one moment; nil if there is none.
 func (s *Store) Thread(ctx context.Context, tenant id.TenantID, thread id.ThreadID, window int) (*Thread, error) {
 	var (
 		t     Thread
@@ -351,7 +349,7 @@ func (s *Store) Thread(ctx context.Context, tenant id.TenantID, thread id.Thread
 	return &t, nil
 }
 
-// OpenRuns are the first limit open runs of a thread behind a place, in order.
+// OpenRuns returns the first limit open runs of a thread after a position, in order.
 func (s *Store) OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]OpenRun, error) {
 	rows, err := s.pool.Query(ctx, openRunsSQL, tenant, thread, after, limit)
 	if err != nil {
@@ -389,14 +387,14 @@ func (s *Store) Audited(ctx context.Context, tenant id.TenantID, row id.AuditID,
 	return there, err
 }
 
-// together sends queries in one round trip and lets them see one moment.
+// together sends queries in one round trip and reads them at one moment.
 func (s *Store) together(ctx context.Context, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
 	b.Queue(beginSQL)
 	queue(&b)
 	b.Queue(commitSQL)
-	// A transaction that a failure left open dies with its connection: the pool
-	// keeps none that is inside one.
+	// A transaction left open by a failure ends with its connection: the pool does not keep
+	// one that is in a transaction.
 	return s.pool.SendBatch(ctx, &b).Close()
 }
 

@@ -1,5 +1,5 @@
--- An approval, and when it is to be escalated. The timer is looked up, not joined:
--- without statistics a join would read all of the tenant's.
+-- An approval, and when it escalates. The timer is a subquery, not a join: without statistics
+-- a join would read all timers of the tenant.
 -- name: approval
 SELECT a.run_id, r.status, a.status, a.tool, a.risk, a.assignee_role, coalesce(a.escalate_to_role, ''), a.required_approvals, a.approvals_so_far,
        a.args, a.schema, a.frozen, a.digest, a.decisions, coalesce(a.decision, ''), a.feedback, a.escalated_at,

@@ -9,10 +9,10 @@ SELECT status, agent_id, agent_version, thread_id, thread_seq, parent_run_id, in
        tokens_in, tokens_out, cost_usd, created_at, started_at, finished_at, seq, steps, version, owner_epoch, state
 FROM runs WHERE tenant_id = $1 AND id = $2
 
--- What has begun and not ended, in order, and what was asked about it. A turn has
--- at most 128 calls, and nothing begins before its last one has ended. An edit
--- counts where it was decided, and may count where more has to be decided. No index
--- is to take the tenant of the approvals: see approvals_step_key.
+-- Open steps in order, with their approvals. A turn has at most 128 calls, and no step begins
+-- before its last one has ended. An edit takes effect once it is decided, and may take effect
+-- if further decisions are needed. No index may be used for the tenant of the approvals: see
+-- approvals_step_key.
 -- name: open_steps
 SELECT s.idx, s.kind, s.name, s.status, s.began_seq, s.sealed,
        a.id, a.status, a.decision, a.feedback, CASE WHEN a.status IN ('pending', 'edited') THEN a.edited END,
@@ -30,7 +30,7 @@ SELECT idx, sealed FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND seale
 -- name: manifest
 SELECT manifest FROM agent_versions WHERE tenant_id = $1 AND agent_id = $2 AND version = $3
 
--- An agent that is archived has no slug any more.
+-- An archived agent no longer has a slug.
 -- name: published
 SELECT id, published_version FROM agents
 WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version IS NOT NULL
@@ -38,7 +38,7 @@ WHERE tenant_id = $1 AND slug = $2 AND archived_at IS NULL AND published_version
 -- name: slug
 SELECT slug FROM agents WHERE tenant_id = $1 AND id = $2
 
--- The last messages up to a place, newest first.
+-- The last messages up to a position, newest first.
 -- name: messages
 SELECT seq, role, content, attachments FROM messages
 WHERE tenant_id = $1 AND thread_id = $2 AND seq <= $3 ORDER BY seq DESC LIMIT $4
@@ -51,7 +51,7 @@ SELECT id, thread_seq FROM runs
 WHERE tenant_id = $1 AND thread_id = $2 AND thread_seq > $3 AND finished_at IS NULL
 ORDER BY thread_seq LIMIT $4
 
--- The runs that the newest messages asked for, newest first.
+-- The runs of the newest messages, newest first.
 -- name: asked
 SELECT run_id FROM messages WHERE tenant_id = $1 AND thread_id = $2 AND role = 'user' AND run_id IS NOT NULL ORDER BY seq DESC LIMIT $3
 
