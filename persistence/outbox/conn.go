@@ -19,11 +19,10 @@ var queryFiles embed.FS
 
 var queries = pg.Queries(queryFiles)
 
-// prefix keeps the names of the outbox's prepared statements apart from those that
-// the driver makes.
+// prefix separates the outbox's prepared statements from those of the driver.
 const prefix = "outbox_"
 
-// connect takes a connection out of the pool for good and prepares the statements.
+// connect takes a connection out of the pool permanently and prepares the statements.
 func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
@@ -49,19 +48,18 @@ func setUp(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// closeTime bounds the good-bye to a server that may not answer.
+// closeTime limits closing a connection to a server that may not answer.
 const closeTime = time.Second
 
 func hangUp(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	_ = conn.Close(ctx) // nothing depends on it
+	_ = conn.Close(ctx) // an error does not matter
 	<-conn.PgConn().CleanupDone()
 }
 
-// sortFailure says how a flush ended whose round trip over conn answered err. What
-// the database has refused, or what was never sent, has left no trace; of all else it
-// is not known.
+// sortFailure classifies the error of a flush's round trip over conn. A refused or unsent
+// flush has changed nothing; after any other error the outcome is unknown.
 func sortFailure(conn *pgx.Conn, err error) verdict {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -82,7 +80,7 @@ func sortFailure(conn *pgx.Conn, err error) verdict {
 	return refused
 }
 
-// pause waits for d, or answers false when ctx ends before.
+// pause waits for d; it returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,20 +15,20 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// verdict is how one transaction ended.
+// verdict is the outcome of a transaction.
 type verdict string
 
 const (
 	committed verdict = ""
-	refused   verdict = "refused" // the database will not have these rows
-	busy      verdict = "busy"    // locks were in the way
-	gone      verdict = "gone"    // no database: it may have committed or not
-	fenced    verdict = "fenced"  // the own process is dead
+	refused   verdict = "refused" // the database rejects these rows
+	busy      verdict = "busy"    // rows or locks were held by others
+	gone      verdict = "gone"    // no database: the outcome is unknown
+	fenced    verdict = "fenced"  // this process was declared dead
 )
 
 const (
 	flushTimeout = 10 * time.Second
-	tries        = 4 // of a flush that meets locks; then it is halved
+	tries        = 4 // attempts of a flush that meets locks; then it is halved
 )
 
 var (
@@ -36,19 +36,18 @@ var (
 	pointAfterCommit = failpoint.Declare("outbox.after_commit")
 )
 
-// lostWords are what an attempt's log entry says of which no result came.
+// lostWords is the attempt log's text for an attempt without a result.
 const lostWords = "the outcome of this attempt is not known"
 
-// flush writes batch and answers its entries, except those that have to be tried
-// again: they are queued.
+// flush writes batch and answers its entries, except those to retry, which it queues.
 func (o *Outbox) flush(batch []*entry) {
 	for again := 0; len(batch) > 0; {
 		if o.conn == nil && !o.reconnect() {
 			o.answerAll(batch, fmt.Errorf("%w: it was stopped", ErrUnavailable))
 			return
 		}
-		// While there was no database callers may have left, with results that they
-		// know nothing of.
+		// While the database was down callers may have left, and their results may be
+		// outdated.
 		if batch = o.withoutAbandoned(batch); len(batch) == 0 {
 			return
 		}
@@ -66,8 +65,8 @@ func (o *Outbox) flush(batch []*entry) {
 			o.fence()
 			return
 		case gone:
-			// Results are written again. Of claims that were committed nobody knows: they
-			// come due by themselves.
+			// Results are written again. Claims that were committed are lost: their
+			// deliveries come due again automatically.
 			o.broken(err)
 			continue
 		case busy:
@@ -91,14 +90,14 @@ func (o *Outbox) flush(batch []*entry) {
 	}
 }
 
-// findings are what a transaction has found, by the places of the Turns in it.
+// findings are the results of a transaction, indexed by the positions of its Turns.
 type findings struct {
 	attempts [][]Attempt
 	next     []time.Time
-	locked   map[int][]int // places of results whose rows somebody holds, by Turn
+	locked   map[int][]int // positions of results whose rows are locked by others, by Turn
 }
 
-// settled answers a flush that was committed.
+// settled answers the entries of a flush that was committed.
 func (o *Outbox) settled(batch []*entry, f *findings) {
 	var held []*entry
 	for i, e := range batch {
@@ -115,7 +114,7 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 		}
 		next := f.next[i]
 		if !next.IsZero() && !next.After(o.began) && len(e.claimed) == 0 && e.Want > 0 {
-			// Somebody holds what is due: to ask again at once would find the same.
+			// Another session holds the due rows: asking again at once would find the same.
 			next = o.began.Add(lockedLater)
 		}
 		o.answer(e, reply{claimed: Claimed{Attempts: e.claimed, Next: next}})
@@ -123,7 +122,7 @@ func (o *Outbox) settled(batch []*entry, f *findings) {
 	o.putBack(held)
 }
 
-// claimedNow takes what was claimed from what e wants.
+// claimedNow moves claimed attempts out of what e still wants.
 func (e *entry) claimedNow(attempts []Attempt) {
 	e.Want = max(0, e.Want-len(attempts))
 	if e.Bytes == 0 {
@@ -137,7 +136,7 @@ func (e *entry) claimedNow(attempts []Attempt) {
 	}
 }
 
-// transact writes batch in one transaction, which is one round trip.
+// transact writes batch in one transaction, in one round trip.
 func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
 	ctx, cancel := context.WithTimeout(o.hard, flushTimeout)
 	defer cancel()
@@ -159,8 +158,8 @@ func (o *Outbox) transact(batch []*entry) (*findings, verdict, error) {
 	return f, committed, nil
 }
 
-// tick is the time of a flush, as the database keeps it: by it the flush knows what
-// it has claimed itself.
+// tick returns the time of a flush with the database's precision, so that the flush
+// recognises its own claims by it.
 func (o *Outbox) tick() time.Time {
 	now := o.cfg.Now().UTC().Truncate(time.Microsecond)
 	if !now.After(o.began) {
@@ -169,7 +168,7 @@ func (o *Outbox) tick() time.Time {
 	return now
 }
 
-// tally is what a flush has done, for the metrics.
+// tally counts a flush's work for the metrics.
 type tally struct {
 	settled                map[string]int
 	results, locked        int
@@ -192,11 +191,11 @@ func (t *tally) count(m *Metrics) {
 	}
 }
 
-// place is where a result stands in the batch.
+// place is the position of a result in the batch.
 type place struct{ turn, result int }
 
-// queueResults adds the statements that write the results, in one order for all
-// processes.
+// queueResults adds the statements that write the results, in the same order in every
+// process.
 func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tally) {
 	var places []place
 	for i, e := range batch {
@@ -267,7 +266,7 @@ func (o *Outbox) queueResults(b *pgx.Batch, batch []*entry, f *findings, t *tall
 	})
 }
 
-// queueClaims adds the statements that claim what is wanted and look what is due next.
+// queueClaims adds the statements that claim deliveries and read when the next one is due.
 func (o *Outbox) queueClaims(b *pgx.Batch, batch []*entry, f *findings, t *tally) {
 	n := len(batch)
 	ords, tenants, webhooks, wants, bytes := make([]int32, n), make([]id.TenantID, n), make([]id.WebhookID, n), make([]int32, n), make([]int64, n)
@@ -292,21 +291,21 @@ func (o *Outbox) queueClaims(b *pgx.Batch, batch []*entry, f *findings, t *tally
 	})
 }
 
-// maxWant bounds what a Turn claims.
+// maxWant limits the claims of a Turn.
 const maxWant = 1000
 
-// begunAgain is, for each attempt that is begun now, when its delivery is begun again
-// should nobody say what became of it: when the next attempt would have come.
+// begunAgain returns, by attempt number, when a delivery whose attempt begins now is
+// attempted again if no result arrives: at the time of the next attempt.
 func (o *Outbox) begunAgain() []time.Time {
 	at := make([]time.Time, webhook.Attempts)
 	for i := range at {
-		wait, _ := webhook.Pause(o.cfg.Backoff, i+1) // none after the last: it is ended then
+		wait, _ := webhook.Pause(o.cfg.Backoff, i+1) // none after the last attempt: the delivery ends then
 		at[i] = o.began.Add(o.cfg.Timeout + Grace + wait)
 	}
 	return at
 }
 
-// readClaims reads what was claimed, in the order in which it was due.
+// readClaims reads the claimed attempts, in the order in which they were due.
 func (o *Outbox) readClaims(rows pgx.Rows, f *findings, t *tally) error {
 	type claim struct {
 		Attempt
@@ -329,7 +328,7 @@ func (o *Outbox) readClaims(rows pgx.Rows, f *findings, t *tally) error {
 			found[ord] = append(found[ord], c)
 			t.claimed++
 		}
-		c.Body = nil // the next one has its own
+		c.Body = nil // the next one gets its own
 		return nil
 	})
 	if err != nil {

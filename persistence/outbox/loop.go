@@ -19,14 +19,14 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// What a Turn can end with besides success. After ErrUnavailable its results may be
-// durable or not: to send them again is harmless.
+// Errors of a Turn. After ErrUnavailable its results may or may not be durable; sending them
+// again is harmless.
 var (
-	// ErrFenced: this process was declared dead. Nothing more is claimed or settled.
+	// ErrFenced: this process was declared dead. It claims and settles nothing more.
 	ErrFenced = errors.New("outbox: this process was declared dead")
-	// ErrUnavailable: the caller left before there was an answer, or the outbox stops.
+	// ErrUnavailable: the caller left before there was an answer, or the outbox is stopping.
 	ErrUnavailable = errors.New("outbox: not available")
-	// ErrRefused: the Turn is not one that can be written, now or later.
+	// ErrRefused: the Turn cannot be written, now or later.
 	ErrRefused = errors.New("outbox: refused")
 )
 
@@ -37,20 +37,20 @@ const (
 	maxError       = 1000 // bytes of a Result's
 	minPause       = 5 * time.Millisecond
 	maxPause       = 500 * time.Millisecond
-	lockPause      = 20 * time.Millisecond // until a result is tried again whose row is locked
+	lockPause      = 20 * time.Millisecond // pause before a result whose row is locked is retried
 	lockedLater    = 100 * time.Millisecond
 	connectTimeout = 5 * time.Second
 )
 
-// Config says who sends what from where.
+// Config holds the settings of an Outbox.
 type Config struct {
 	Pool     *pgxpool.Pool    // of the system role; the outbox takes one connection out of it for good
-	Member   id.MemberID      // the own process: nothing is claimed or settled without its living row
+	Member   id.MemberID      // this process: without its live row nothing is claimed or settled
 	Timeout  time.Duration    // of an attempt
 	Backoff  time.Duration    // pause after the first failed attempt, doubled by each further one; 0: webhook.FirstPause
-	Now      func() time.Time // nil: time.Now; the database's clock, as the rows' times are
+	Now      func() time.Time // nil: time.Now. It must follow the database's clock, like the rows' times
 	Log      zerolog.Logger
-	Metrics  *Metrics // nil: counted nowhere
+	Metrics  *Metrics // nil: not counted
 	OnFenced func()   // called once when this process was declared dead; must not wait for the outbox
 }
 
@@ -60,7 +60,7 @@ type Outbox struct {
 	metrics *Metrics
 	wake    chan struct{} // capacity 1
 
-	hard  context.Context // ends when Stop's patience does
+	hard  context.Context // ends when Stop's context does
 	cut   context.CancelFunc
 	owned sync.WaitGroup
 
@@ -69,18 +69,18 @@ type Outbox struct {
 	running bool
 	fenced  bool
 
-	// Of the loop's goroutine alone.
+	// Used only by the loop's goroutine.
 	conn     *pgx.Conn
-	failures int       // since the last flush that the database answered
-	began    time.Time // of the last flush: no two have the same
-	again    time.Time // when results are tried again whose rows were locked
+	failures int       // since the database last answered a flush
+	began    time.Time // time of the last flush: no two flushes have the same
+	again    time.Time // when results whose rows were locked are retried
 }
 
-// entry is a Turn on its way.
+// entry is a queued Turn.
 type entry struct {
-	Turn                 // without the results that are durable
-	claimed   []Attempt  // by a flush after which some results were not durable
-	held      bool       // some were not: their rows are locked
+	Turn                 // without the results that are already durable
+	claimed   []Attempt  // claimed by a flush after which some results were not durable
+	held      bool       // some results are not durable: their rows are locked
 	done      chan reply // capacity 1: the loop never waits for a caller
 	abandoned bool       // its caller has left
 }
@@ -90,7 +90,7 @@ type reply struct {
 	err     error
 }
 
-// New makes an outbox; nothing happens before Start.
+// New returns an outbox; it does nothing before Start.
 func New(cfg Config) *Outbox {
 	if cfg.Backoff <= 0 {
 		cfg.Backoff = webhook.FirstPause
@@ -106,8 +106,7 @@ func New(cfg Config) *Outbox {
 	return o
 }
 
-// Start connects, and fails when that cannot be done within ctx. An outbox is
-// started once.
+// Start connects, and fails if it cannot within ctx. An outbox is started once.
 func (o *Outbox) Start(ctx context.Context) error {
 	conn, err := connect(ctx, o.cfg.Pool)
 	if err != nil {
@@ -121,8 +120,8 @@ func (o *Outbox) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop takes no further Turns, writes those that are queued, and answers what it
-// cannot write until ctx ends with ErrUnavailable. It returns when the loop has ended.
+// Stop refuses new Turns and writes the queued ones. When ctx ends it answers the rest with
+// ErrUnavailable. It returns when the loop has ended.
 func (o *Outbox) Stop(ctx context.Context) error {
 	o.mu.Lock()
 	was := o.running
@@ -148,9 +147,9 @@ func (o *Outbox) Stop(ctx context.Context) error {
 	}
 }
 
-// Turn makes t's results durable and claims what t wants. It answers when both are
-// durable, and waits for the database until ctx ends. t's results may be sent again
-// after any error but ErrRefused; then they are not such as an attempt can have.
+// Turn makes t's results durable and claims the deliveries that t wants. It returns when both
+// are durable, and waits for the database until ctx ends. After any error but ErrRefused the
+// results may be sent again; ErrRefused means that no attempt can have such results.
 func (o *Outbox) Turn(ctx context.Context, t Turn) (Claimed, error) {
 	if err := check(t); err != nil {
 		return Claimed{}, err
@@ -174,11 +173,11 @@ func (o *Outbox) Turn(ctx context.Context, t Turn) (Claimed, error) {
 	}
 }
 
-// check answers ErrRefused for what no attempt can have come to.
+// check returns ErrRefused for results that no attempt can have.
 func check(t Turn) error {
 	refuse := func(why string) error { return fmt.Errorf("%w: %s", ErrRefused, why) }
 	if t.Want < 0 || t.Bytes < 0 {
-		return refuse("less than nothing is wanted")
+		return refuse("want must not be negative")
 	}
 	for _, r := range t.Results {
 		switch {
@@ -186,17 +185,17 @@ func check(t Turn) error {
 			return refuse(fmt.Sprintf("there is no attempt %d", r.N))
 		case r.Unsent:
 		case !slices.Contains(lifecycle.DeliveryStatuses, r.Status):
-			return refuse(fmt.Sprintf("%q is no status of a delivery", r.Status))
+			return refuse(fmt.Sprintf("%q is not a status of a delivery", r.Status))
 		case r.Status == lifecycle.DeliveryPending && (r.N == webhook.Attempts || r.NextAt.IsZero()):
-			return refuse("it says that another attempt follows, and not when")
+			return refuse("a pending result needs the time of the next attempt")
 		case r.HTTPStatus < 0 || r.HTTPStatus > 999:
-			return refuse(fmt.Sprintf("%d is no HTTP status", r.HTTPStatus))
+			return refuse(fmt.Sprintf("%d is not an HTTP status", r.HTTPStatus))
 		}
 	}
 	return nil
 }
 
-// storable is s as the database takes it: valid, without NUL, and not long.
+// storable makes s acceptable to the database: valid UTF-8, without NUL, and cut to length.
 func storable(s string) string {
 	if len(s) > maxError {
 		cut := maxError
@@ -215,7 +214,7 @@ func (o *Outbox) push(e *entry) error {
 	case o.fenced:
 		return ErrFenced
 	case !o.running:
-		return fmt.Errorf("%w: it does not run", ErrUnavailable)
+		return fmt.Errorf("%w: it is not running", ErrUnavailable)
 	}
 	o.queue = append(o.queue, e)
 	o.signal()
@@ -229,8 +228,8 @@ func (o *Outbox) signal() {
 	}
 }
 
-// leave is for a caller whose patience has ended. What was claimed for it is given
-// back when it is known.
+// leave handles a caller that no longer waits. Deliveries claimed for it are given back as
+// soon as they are known.
 func (o *Outbox) leave(e *entry, cause error) (Claimed, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -243,8 +242,8 @@ func (o *Outbox) leave(e *entry, cause error) (Claimed, error) {
 	return Claimed{}, fmt.Errorf("%w: %w", ErrUnavailable, cause)
 }
 
-// answer tells e's caller how its Turn ended. Where that has left, what was claimed
-// for it is given back: it was not sent.
+// answer replies to e's caller. If the caller has left, the deliveries claimed for it are
+// given back: they were not sent.
 func (o *Outbox) answer(e *entry, r reply) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -255,7 +254,7 @@ func (o *Outbox) answer(e *entry, r reply) {
 	o.giveBack(e.Endpoint, r.claimed.Attempts)
 }
 
-// giveBack queues unsent attempts whose caller has left; the caller holds mu.
+// giveBack queues unsent attempts whose caller has left. The caller of giveBack holds mu.
 func (o *Outbox) giveBack(of Endpoint, unsent []Attempt) {
 	if len(unsent) == 0 {
 		return
@@ -286,7 +285,7 @@ func (o *Outbox) loop() {
 			o.flush(batch)
 			continue
 		}
-		var again <-chan time.Time // none
+		var again <-chan time.Time // nil: no retry is pending
 		switch {
 		case left > 0:
 			again = time.After(time.Until(o.again))
@@ -309,9 +308,8 @@ func (o *Outbox) stopping() bool {
 	return !o.running && len(o.queue) == 0
 }
 
-// take takes the next flush's Turns out of the queue, and says how many it left. Of
-// two of an endpoint the later stays, and those that have met a locked row stay until
-// their time.
+// take removes the next flush's Turns from the queue, and returns how many stay. Of two Turns
+// of one endpoint the later stays; those that met a locked row stay until their retry time.
 func (o *Outbox) take() (batch []*entry, left int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -342,7 +340,7 @@ func (o *Outbox) putBack(held []*entry) {
 	o.queue = append(held, o.queue...)
 }
 
-// withoutAbandoned are those of batch whose callers are there.
+// withoutAbandoned returns the entries of batch whose callers still wait.
 func (o *Outbox) withoutAbandoned(batch []*entry) []*entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -354,7 +352,7 @@ func (o *Outbox) withoutAbandoned(batch []*entry) []*entry {
 	})
 }
 
-// refuseAll answers everything that is still queued when the loop ends.
+// refuseAll answers everything still queued when the loop ends.
 func (o *Outbox) refuseAll() {
 	o.mu.Lock()
 	queue := o.queue
@@ -363,7 +361,7 @@ func (o *Outbox) refuseAll() {
 	o.answerAll(queue, fmt.Errorf("%w: it was stopped", ErrUnavailable))
 }
 
-// fence ends the outbox's work for good.
+// fence ends the outbox's work permanently.
 func (o *Outbox) fence() {
 	o.mu.Lock()
 	was := o.fenced
@@ -375,7 +373,7 @@ func (o *Outbox) fence() {
 	if was {
 		return
 	}
-	o.cfg.Log.Error().Str("member", o.cfg.Member.String()).Msg("this process was declared dead, no deliveries are claimed")
+	o.cfg.Log.Error().Str("member", o.cfg.Member.String()).Msg("this process was declared dead and claims no more deliveries")
 	if o.cfg.OnFenced != nil {
 		o.cfg.OnFenced()
 	}
@@ -402,8 +400,8 @@ func (o *Outbox) up() {
 	}
 }
 
-// reconnect tries until it has a connection, with growing pauses; false: Stop's
-// patience has ended.
+// reconnect retries with growing pauses until it has a connection; false means that Stop's
+// context has ended.
 func (o *Outbox) reconnect() bool {
 	for {
 		if !pause(o.hard, min(maxPause, minPause<<min(o.failures-1, 10))) {

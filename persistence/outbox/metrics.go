@@ -17,8 +17,8 @@ type Metrics struct {
 	down      prometheus.Gauge
 }
 
-// NewMetrics registers the outbox's metrics with reg; with nil they are counted and
-// shown nowhere.
+// NewMetrics registers the outbox's metrics with reg; with nil they are counted but not
+// exported.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		flushSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "svc_webhook_flush_turns",
@@ -26,13 +26,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		flushTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "svc_webhook_flush_seconds",
 			Help: "Time of one flush's transaction.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14)}),
 		redone: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "svc_webhook_flushes_redone_total",
-			Help: "Flushes that did not commit at once, by why."}, []string{"why"}),
+			Help: "Flushes that did not commit at once, by reason."}, []string{"why"}),
 		claimed: prometheus.NewCounter(prometheus.CounterOpts{Name: "svc_webhook_claimed_total",
 			Help: "Attempts that were begun."}),
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "svc_webhook_settled_total",
-			Help: "Results of attempts by what their delivery became; unsent ones do not count as attempts, stale ones came too late."}, []string{"status"}),
+			Help: "Results of attempts by the delivery's new status; unsent ones do not count as attempts, stale ones came too late."}, []string{"status"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "svc_webhook_lost_attempts_total",
-			Help: "Attempts of which no result came, mostly because their process died."}),
+			Help: "Attempts without a result, mostly because their process died."}),
 		down: prometheus.NewGauge(prometheus.GaugeOpts{Name: "svc_webhook_outbox_down_count",
 			Help: "1 while the outbox has no database."}),
 	}

@@ -1,9 +1,9 @@
--- What one flush consists of, in this order, after the fence. No statement waits
--- for a row that another session has locked.
+-- The statements of one flush, in this order, after the fence. None waits for a row that
+-- another session has locked.
 
--- The shapes of the statements never change with their arrays: one plan for all,
--- which has to be the one by webhook_deliveries_due, also where the planner knows
--- nothing of the table yet. Only the fence can meet a lock, of who marks this process.
+-- One plan serves all array sizes. It must use webhook_deliveries_due, even while the planner
+-- has no statistics of the table yet. Only the fence can wait for a lock, that of a session
+-- which marks this process dead.
 -- name: setup
 SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('lock_timeout', '2s', false),
        set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
@@ -16,10 +16,10 @@ WITH own AS MATERIALIZED (
 )
 SELECT FROM own HAVING CASE WHEN count(*) = 0 THEN svc_missed() END
 
--- An attempt is known by its number and, where it is given, by when it was begun: a
--- delivery that was sent again by hand begins anew with the first.
--- A delivery that is not pending any more while its attempt is under way was ended
--- by who disabled its endpoint: only a success changes that.
+-- An attempt is identified by its number and, if given, by when it began: a delivery sent
+-- again by hand starts again at the first attempt. A delivery that stopped being pending
+-- while its attempt was in flight was ended by the disabling of its endpoint: only a success
+-- changes it.
 -- name: settle
 WITH own AS MATERIALIZED (
   SELECT u.*
@@ -41,18 +41,17 @@ FROM own u
 WHERE d.tenant_id = u.tenant_id AND d.id = u.id AND d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
 RETURNING CASE WHEN u.unsent THEN 'unsent' ELSE d.status::text END
 
--- Results whose attempts are under way all the same: somebody holds their rows.
+-- Results whose attempts are still in flight: other sessions hold their rows.
 -- name: unsettled
 SELECT u.ord
 FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::timestamptz[]) AS u (ord, tenant_id, webhook_id, id, n, begun_at)
 JOIN webhook_deliveries d ON d.tenant_id = u.tenant_id AND d.id = u.id
 WHERE d.webhook_id = u.webhook_id AND d.attempts = u.n AND d.begun_at = coalesce(u.begun_at, d.begun_at)
 
--- $6 is when an attempt is begun again, by how many were begun before it: the
--- parameter has one time for each attempt there may be. A delivery whose begun_at is
--- set was under way in a process of which nothing was heard; after the last attempt
--- that is its end. $7 bounds the bytes of each endpoint: the one that goes beyond it
--- is the last.
+-- $6 is when a delivery is attempted again, by how many attempts began before: the parameter
+-- has one time for each possible attempt. A delivery whose begun_at is set was in flight in a
+-- process that reported no result; after the last attempt the delivery ends. $7 limits the
+-- bytes of each endpoint: the delivery that exceeds it is the last.
 -- name: claim
 WITH turn AS MATERIALIZED (
   SELECT u.ord, u.tenant_id, u.webhook_id, u.want, u.bytes
