@@ -23,15 +23,15 @@ type Cache struct {
 }
 
 func init() {
-	redis.SetLogger(quiet{}) // what goes wrong comes back as an error
+	redis.SetLogger(quiet{}) // failures are returned as errors
 }
 
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// Open reads a URL (redis://, rediss:// or unix://). It does not connect: Redis
-// may come later. Its errors do not repeat the URL.
+// Open parses a URL (redis://, rediss:// or unix://). It does not connect: Redis may come up
+// later. Its errors do not quote the URL.
 func Open(rawURL string) (*Cache, error) {
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {
@@ -39,7 +39,7 @@ func Open(rawURL string) (*Cache, error) {
 	}
 	o.Protocol = 2
 	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize = 4, 0, -1
-	o.MaxRetries = -1 // what is lost is lost: nothing is sent twice
+	o.MaxRetries = -1 // messages may be lost: nothing is sent twice
 	o.DialTimeout, o.DialerRetries, o.ReadTimeout, o.WriteTimeout = dialTimeout, 1, ioTimeout, ioTimeout
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
@@ -47,7 +47,7 @@ func Open(rawURL string) (*Cache, error) {
 	return &Cache{options: *o, client: connect(*o)}, nil
 }
 
-// connect makes a client with options of its own: the library writes into them.
+// connect returns a client with its own copy of the options: the library writes into them.
 func connect(o redis.Options) *redis.Client { return redis.NewClient(&o) }
 
 // Ping reports whether Redis answers.
@@ -58,5 +58,5 @@ func (c *Cache) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Cache) Close() error { return c.client.Close() }

@@ -17,28 +17,28 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Bounds of a feed. A stream that nobody reads holds at most maxLen entries for
-// at most keyLife.
+// Limits of a feed. A stream that is not read holds at most maxLen entries for at most
+// keyLife.
 const (
 	MaxMessage = 128 << 10 // a longer message is not sent
-	maxEntry   = 64 << 10  // an entry is not made longer by another message
-	maxLen     = 2048      // entries of a stream
-	maxQueue   = 4 << 20   // bytes that wait for one member
-	maxTargets = 256       // members with something waiting
-	maxFlush   = 1 << 20   // bytes of one exchange
+	maxEntry   = 64 << 10  // an entry that has reached this size takes no further message
+	maxLen     = 2048      // entries per stream
+	maxQueue   = 4 << 20   // bytes queued for one member
+	maxTargets = 256       // members with queued messages
+	maxFlush   = 1 << 20   // bytes per exchange
 	keyLife    = time.Minute
 )
 
 // Times of the feed's loops.
 const (
-	block        = time.Second // one read waits so long for an entry
+	block        = time.Second // how long one read waits for an entry
 	firstBackoff = 50 * time.Millisecond
 	lastBackoff  = time.Second
 	trimEvery    = time.Second
 	logEvery     = time.Minute
 )
 
-// field is the one field of an entry: messages, each behind its length.
+// field is the only field of an entry: messages, each preceded by its length.
 const field = "m"
 
 // Feed sends messages to members and receives those to this one.
@@ -51,8 +51,8 @@ type Feed struct {
 	lost   func()
 
 	wake    chan struct{}
-	writing atomic.Bool // the last flush went well
-	reading atomic.Bool // so did the last read
+	writing atomic.Bool // the last flush succeeded
+	reading atomic.Bool // the last read succeeded
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -61,13 +61,13 @@ type Feed struct {
 	queues map[id.MemberID]*queue
 }
 
-// queue is what waits for a member.
+// queue holds the messages for one member.
 type queue struct {
 	messages [][]byte
 	bytes    int
 }
 
-// NewFeed is the feed of a member. Call Receive, then Start.
+// NewFeed returns the feed of a member. Call Receive, then Start.
 func (c *Cache) NewFeed(self id.MemberID, log zerolog.Logger) *Feed {
 	o := c.options
 	o.PoolSize = 1
@@ -77,11 +77,11 @@ func (c *Cache) NewFeed(self id.MemberID, log zerolog.Logger) *Feed {
 
 func keyOf(m id.MemberID) string { return "svc:feed:" + m.String() }
 
-// Receive says who takes the messages, one at a time, each its own to keep, and
-// who is told that some may be missing because Redis did not answer.
+// Receive sets the callbacks: take gets the messages, one at a time, and may keep them; lost
+// is called when some may be missing because Redis did not answer.
 func (f *Feed) Receive(take func(m []byte), lost func()) { f.take, f.lost = take, lost }
 
-// Start begins to send and to receive. Redis need not be there.
+// Start begins sending and receiving. Redis need not be up.
 func (f *Feed) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
@@ -90,28 +90,28 @@ func (f *Feed) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends both and takes this member's stream away. A feed that never began
-// has nothing to end.
+// Stop ends both and deletes this member's stream. It does nothing on a feed that was not
+// started.
 func (f *Feed) Stop() {
 	if f.cancel == nil {
 		f.reader.Close()
 		return
 	}
 	f.cancel()
-	f.reader.Close() // wakes a read that waits
+	f.reader.Close() // wakes a waiting read
 	f.wg.Wait()
 	f.writing.Store(false)
 	f.reading.Store(false)
 	f.state()
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	f.cache.client.Del(ctx, f.self) // else it expires
+	f.cache.client.Del(ctx, f.self) // on an error it expires
 }
 
-// Up reports whether messages come and go, as far as is known.
+// Up reports whether messages are sent and received, as far as is known.
 func (f *Feed) Up() bool { return f.writing.Load() && f.reading.Load() }
 
-// state shows Up.
+// state exports Up as a metric.
 func (f *Feed) state() {
 	if f.Up() {
 		up.Set(1)
@@ -120,8 +120,8 @@ func (f *Feed) state() {
 	}
 }
 
-// Send queues a message for a member. It never blocks; m is not to be changed
-// any more.
+// Send queues a message for a member. It never blocks; the caller must not change m
+// afterwards.
 func (f *Feed) Send(to id.MemberID, m []byte) {
 	if !f.writing.Load() {
 		dropped.WithLabelValues("down").Inc()
@@ -151,7 +151,7 @@ func (f *Feed) Send(to id.MemberID, m []byte) {
 	}
 }
 
-// queued takes everything that waits.
+// queued removes and returns everything queued.
 func (f *Feed) queued() map[id.MemberID]*queue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +163,7 @@ func (f *Feed) queued() map[id.MemberID]*queue {
 	return q
 }
 
-// write sends what is queued, as it is queued.
+// write sends messages as they are queued.
 func (f *Feed) write(ctx context.Context) {
 	var logged time.Time
 	f.connected(ctx)
@@ -180,10 +180,10 @@ func (f *Feed) write(ctx context.Context) {
 			}
 			if now := time.Now(); now.Sub(logged) > logEvery {
 				logged = now
-				f.log.Warn().Err(err).Msg("messages to other members are not sent")
+				f.log.Warn().Err(err).Msg("cannot send messages to other members")
 			}
-			// A command that Redis refused (no memory, a key of another type) is no
-			// lost connection.
+			// An error reply of Redis (out of memory, a key of another type) is not a lost
+			// connection.
 			if refusal := redis.Error(nil); !errors.As(err, &refusal) {
 				f.writing.Store(false)
 				f.state()
@@ -205,14 +205,14 @@ func (f *Feed) connected(ctx context.Context) {
 	f.state()
 }
 
-// drop forgets what was queued before it was known that Redis is away.
+// drop discards what was queued before the failure of Redis was noticed.
 func (f *Feed) drop() {
 	for _, q := range f.queued() {
 		dropped.WithLabelValues("failed").Add(float64(len(q.messages)))
 	}
 }
 
-// flush sends queues. After an error it is not known what arrived.
+// flush sends queues. After an error it is unknown which messages arrived.
 func (f *Feed) flush(ctx context.Context, queues map[id.MemberID]*queue) error {
 	p := f.cache.client.Pipeline()
 	waiting, carried := 0, 0
@@ -256,7 +256,7 @@ func (f *Feed) flush(ctx context.Context, queues map[id.MemberID]*queue) error {
 	return failed
 }
 
-// join makes an entry of the first messages and says how many they are.
+// join makes an entry from the first messages and returns how many it took.
 func join(messages [][]byte) (entry []byte, n int) {
 	size := 0
 	for n < len(messages) && (n == 0 || size+len(messages[n])+binary.MaxVarintLen32 <= maxEntry) {
@@ -271,7 +271,7 @@ func join(messages [][]byte) (entry []byte, n int) {
 	return entry, n
 }
 
-// split calls take with each message of an entry, as far as it is one.
+// split calls take with each message of an entry, up to the first malformed one.
 func split(entry string, take func([]byte)) {
 	b := []byte(entry)
 	for len(b) > 0 {
@@ -292,7 +292,7 @@ func (f *Feed) read(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		err := r.once(ctx)
 		if err != nil && redis.HasErrorPrefix(err, "WRONGTYPE") {
-			err = f.reader.Del(ctx, f.self).Err() // it is ours alone
+			err = f.reader.Del(ctx, f.self).Err() // the stream belongs to this member alone
 		}
 		if err == nil {
 			failures, back = 0, firstBackoff
@@ -301,14 +301,14 @@ func (f *Feed) read(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// A connection that broke may have lost nothing: the entries wait. One that
-		// cannot be made anew is another matter.
+		// A broken connection may have lost nothing: the entries wait in the stream. Only a
+		// failed reconnect means loss.
 		if failures++; failures == 1 {
 			continue
 		}
 		if f.reading.Swap(false) {
 			f.state()
-			f.log.Warn().Err(err).Msg("messages of other members are not received")
+			f.log.Warn().Err(err).Msg("cannot receive messages from other members")
 			f.lost()
 		}
 		if !pause(ctx, back) {
@@ -318,17 +318,17 @@ func (f *Feed) read(ctx context.Context) {
 	}
 }
 
-// start is before every entry: a member's stream is as old as the member.
+// start precedes every entry: a member's stream is as old as the member.
 const start = "0-0"
 
-// reading is where the reader of the own stream is.
+// reading is the reader's position in its own stream.
 type reading struct {
 	feed    *Feed
 	last    string // the entry that was read last
 	trimmed time.Time
 }
 
-// once reads what there is, or waits a moment for something.
+// once reads the available entries, or waits a moment for some.
 func (r *reading) once(ctx context.Context) error {
 	f := r.feed
 	ctx, cancel := context.WithTimeout(ctx, block+ioTimeout)
@@ -364,8 +364,8 @@ func (r *reading) once(ctx context.Context) error {
 	return nil
 }
 
-// idle looks whether the stream was made anew by a server whose clock is behind
-// the former one's: its entries would never come after the last one read.
+// idle detects a stream that was recreated by a server whose clock is behind the previous
+// one's: its entries would never sort after the last one read.
 func (r *reading) idle(ctx context.Context) error {
 	if r.last == start {
 		return nil
@@ -391,7 +391,7 @@ func less(a, b string) bool {
 	return x < y
 }
 
-// pause waits about d; false says that ctx has ended.
+// pause waits about d; false means that ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d/2 + rand.N(d))
 	defer t.Stop()

@@ -1,5 +1,5 @@
-// Package cachetest gives a test a Redis of its own: a redis-server on a unix
-// socket in a directory of the test, which ends with the test.
+// Package cachetest gives a test a Redis of its own: a redis-server on a unix socket in a
+// test directory. It ends with the test.
 package cachetest
 
 import (
@@ -26,13 +26,13 @@ type Server struct {
 	cmd    *exec.Cmd
 }
 
-// Password is what the server asks for.
+// Password is the server's password.
 const Password = "not-to-be-logged"
 
 // New starts a server.
 func New(t testing.TB) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "svc-redis-") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "svc-redis-") // the path of a unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *Server) Start() {
 	for {
 		if conn, err := net.Dial("unix", s.socket); err == nil {
 			conn.Close()
-			break // before that every attempt of the client makes its next one later
+			break // otherwise each failed attempt would make the client's next one later
 		}
 		if ctx.Err() != nil {
 			s.t.Fatal("redis-server does not listen")
@@ -85,12 +85,12 @@ func (s *Server) Start() {
 	}
 }
 
-// Kill ends the server at once, with all that it holds.
+// Kill ends the server at once; its data is lost.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	s.Signal(syscall.SIGCONT) // where it was paused
+	s.Signal(syscall.SIGCONT) // in case it was paused
 	s.Signal(syscall.SIGKILL)
 	s.cmd.Wait()
 	s.cmd = nil
