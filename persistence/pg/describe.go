@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Describe names the database of a connection string for people, such as
+// Describe returns a description of a connection string's database for people, such as
 // `database "svc" at db.example.com:5432`, without user and password.
 func Describe(url string) string {
 	cfg, err := pgx.ParseConfig(url)

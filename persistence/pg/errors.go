@@ -12,20 +12,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// IsUnique reports whether err is the violation of the unique constraint or
-// index of that name; with no name, of any; with several, of one of them.
+// IsUnique reports whether err is the violation of a unique constraint or index: of any if no
+// name is given, else of one of the names.
 func IsUnique(err error, constraint ...string) bool {
 	return violates(err, "23505", constraint)
 }
 
-// IsForeignKey reports whether err is the violation of the foreign key of that
-// name; with no name, of any.
+// IsForeignKey reports whether err is the violation of the foreign key of that name, or of
+// any if no name is given.
 func IsForeignKey(err error, constraint ...string) bool {
 	return violates(err, "23503", constraint)
 }
 
-// IsCheck reports whether err is the violation of the CHECK of that name; with
-// no name, of any.
+// IsCheck reports whether err is the violation of the CHECK of that name, or of any if no
+// name is given.
 func IsCheck(err error, constraint ...string) bool {
 	return violates(err, "23514", constraint)
 }
@@ -36,10 +36,10 @@ func violates(err error, code string, constraint []string) bool {
 		(len(constraint) == 0 || slices.Contains(constraint, pgErr.ConstraintName))
 }
 
-// IsUnavailable reports whether err says that the database cannot serve now, and
-// that the same call may succeed later: no connection, shutting down or starting,
-// out of disk, memory or connections, read-only. A deadline of the caller's
-// context is not among these: only the caller knows what it meant.
+// IsUnavailable reports whether err means that the database cannot serve now, and that the
+// same call may succeed later: no connection, shutting down or starting, out of disk, memory
+// or connections, read-only. A deadline of the caller's context is not included: only the
+// caller knows its meaning.
 func IsUnavailable(err error) bool {
 	if err == nil {
 		return false
@@ -54,9 +54,9 @@ func IsUnavailable(err error) bool {
 		switch pgErr.Code {
 		case "57P01", "57P02", "57P03", // admin shutdown, crash shutdown, cannot connect now
 			"57P05", // idle session time-out
-			"25006", // read-only transaction: a standby, or an operator's brake
+			"25006", // read-only transaction: a standby, or set by an operator
 			"58030", // I/O error
-			"58P01": // a file of the server's is missing
+			"58P01": // one of the server's files is missing
 			return true
 		}
 		return false

@@ -11,15 +11,15 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// The doors of schemas/id: every typed id has them through its id.UUID.
+// The methods of schemas/id that the codecs use: every typed id has them through its id.UUID.
 type (
 	reads  interface{ Bytes16() [16]byte }
 	writes interface{ SetBytes16([16]byte) }
 )
 
-// RegisterIDs teaches m to carry the typed ids of schemas/id as uuid, alone,
-// behind a pointer (nil is NULL) and in slices. NULL into an id that is not
-// behind a pointer is an error. What the driver could carry before, it still can.
+// RegisterIDs teaches m to encode the typed ids of schemas/id as uuid: alone, behind a
+// pointer (nil is NULL) and in slices. NULL for an id that is not a pointer is an error.
+// Types that the driver could encode before still work.
 func RegisterIDs(m *pgtype.Map) {
 	scalar := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}}
 	m.RegisterType(scalar)
@@ -27,7 +27,7 @@ func RegisterIDs(m *pgtype.Map) {
 		Codec: uuidArrayCodec{&pgtype.ArrayCodec{ElementType: scalar}}})
 }
 
-// uuidCodec is the driver's codec, with typed ids read and written in place.
+// uuidCodec is the driver's codec with typed ids encoded and decoded in place.
 type uuidCodec struct{ pgtype.UUIDCodec }
 
 func (c uuidCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
@@ -50,7 +50,7 @@ func (c uuidCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any)
 	return c.UUIDCodec.PlanScan(m, oid, format, target)
 }
 
-// encodeBinary never sees a nil pointer: the driver makes NULL of it before.
+// encodeBinary never sees a nil pointer: the driver has already made it NULL.
 type encodeBinary struct{}
 
 func (encodeBinary) Encode(value any, buf []byte) ([]byte, error) {
@@ -93,7 +93,7 @@ func (scanText) Scan(src []byte, dst any) error {
 	return nil
 }
 
-// uuidArrayCodec is the driver's array codec, with slices of typed ids written
+// uuidArrayCodec is the driver's array codec, except that slices of typed ids are encoded
 // without an allocation per element: the writer sends hundreds per flush.
 type uuidArrayCodec struct{ *pgtype.ArrayCodec }
 
@@ -114,7 +114,7 @@ func (c uuidArrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, valu
 	return c.ArrayCodec.PlanEncode(m, oid, format, value)
 }
 
-// encodeSlice writes the wire form of a one-dimensional array without NULLs.
+// encodeSlice writes the wire format of a one-dimensional array without NULLs.
 type encodeSlice struct{ wrapped bool }
 
 func (e encodeSlice) Encode(value any, buf []byte) ([]byte, error) {

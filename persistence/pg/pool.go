@@ -9,26 +9,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Role is the database role that the connections of a pool work under.
+// Role is the database role of a pool's connections.
 type Role string
 
-// The two roles (house.md, Storage). Neither can log in, bypass row-level
-// security or is a superuser.
+// The two roles (house.md, Storage). Neither can log in, bypasses row-level security or is a
+// superuser.
 const (
 	API    Role = "svc_api"
 	System Role = "svc_system"
 )
 
-// connectTimeout bounds one attempt to connect where the URL names no bound.
+// connectTimeout limits one attempt to connect if the URL sets no limit.
 const connectTimeout = 5 * time.Second
 
-// Pool is what Open makes; whoever only hands pools on names it by this.
+// Pool is the type that Open returns, for callers that only pass pools on.
 type Pool = pgxpool.Pool
 
-// Conn is a connection of a Pool that somebody holds.
+// Conn is a connection acquired from a Pool.
 type Conn = pgxpool.Conn
 
-// Options say what a pool is for.
+// Options configure a pool.
 type Options struct {
 	Role     Role
 	MaxConns int    // 0: the driver's default
@@ -36,8 +36,8 @@ type Options struct {
 	AppName  string // shown in pg_stat_activity
 }
 
-// Open makes a pool and proves that it can connect and take its role. The
-// connection must be a direct one or a session pool (see migrate.Check).
+// Open returns a pool, after checking that it can connect and take its role. The URL must
+// lead to a direct connection or a session pool (see migrate.Check).
 func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	if o.Role != API && o.Role != System {
 		panic("pg: a pool needs a role")
@@ -55,13 +55,13 @@ func Open(ctx context.Context, url string, o Options) (*pgxpool.Pool, error) {
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	// SET and not start-up parameters: a session pool refuses or, worse, ignores
-	// parameters it does not know.
+	// SET, not start-up parameters: a session pool refuses or, worse, ignores parameters that
+	// it does not know.
 	setup := "SET ROLE " + string(o.Role)
 	if o.Writer {
-		// On a fresh table the planner else scans it whole on every flush, and
-		// keeps scanning it in the plans of the foreign keys' checks, which a
-		// connection makes once.
+		// On a fresh table the planner would otherwise scan the whole table on every flush,
+		// and keep doing so in the plans of foreign key checks, which a connection makes
+		// once.
 		setup += "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off"
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

@@ -9,8 +9,8 @@ import (
 // QueryMap holds the queries of one package by name.
 type QueryMap map[string]string
 
-// Get is the query of that name. It panics on an unknown one: call it when the
-// package is initialised.
+// Get returns the query of that name. It panics on an unknown one: call it when the package
+// is initialised.
 func (q QueryMap) Get(name string) string {
 	sql, ok := q[name]
 	if !ok {
@@ -19,13 +19,13 @@ func (q QueryMap) Get(name string) string {
 	return sql
 }
 
-// Queries reads the files queries/*.sql of files. Each query begins with a line
-// `-- name: x`. It panics, at start, on a name given twice, a query without a
-// name, a name without a query, and where no file is found.
+// Queries reads the files queries/*.sql of files. Each query begins with a line `-- name: x`.
+// It panics, at start, on a duplicate name, a query without a name, a name without a query,
+// or if there is no file.
 func Queries(files fs.FS) QueryMap {
 	paths, err := fs.Glob(files, "queries/*.sql")
 	if err != nil {
-		panic(err) // the pattern is well formed
+		panic(err) // the pattern is valid
 	}
 	if len(paths) == 0 {
 		panic("pg: no files queries/*.sql")
@@ -52,7 +52,7 @@ func parseQueries(text string, all QueryMap) error {
 		body.Reset()
 		switch {
 		case !named && sql == "":
-			return nil // what stands before the first name is a comment
+			return nil // text before the first name is a comment
 		case !named:
 			return fmt.Errorf("a query without a name: %.40q", sql)
 		case sql == "":
@@ -76,7 +76,7 @@ func parseQueries(text string, all QueryMap) error {
 			continue
 		}
 		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, "--") {
-			continue // comments are for the reader of the file, not for the server
+			continue // comments are not sent to the server
 		}
 		body.WriteString(line)
 	}
