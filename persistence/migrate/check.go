@@ -9,15 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrPooled is answered where the database URL leads to a pool that gives each
+// ErrPooled is returned for a database URL that leads to a transaction pool, which gives each
 // transaction another connection.
 var ErrPooled = errors.New("SVC_DATABASE_URL must be a direct connection or a session pool, and it is a transaction pool: " +
 	"the service relies on session settings, prepared statements and LISTEN")
 
-// Check proves that the connections of url are sessions: what one statement sets
-// the next one sees, while another client works beside it. A pool with one
-// server connection to spare would hand it to either client in turn, so two
-// clients are needed to tell.
+// Check proves that the connections of url are sessions: a setting made by one statement is
+// visible to the next, while another client is active. Two clients are needed because a pool
+// with a single server connection would hand it to either in turn.
 func Check(ctx context.Context, url string) error {
 	first, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -38,7 +37,7 @@ func Check(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("check the session: %w", err)
 	}
-	// The open transaction takes whatever server connection is free.
+	// The open transaction occupies whatever server connection is free.
 	if _, err := simple(ctx, second, "BEGIN"); err != nil {
 		return fmt.Errorf("check the session: %w", err)
 	}
@@ -61,8 +60,8 @@ func Check(ctx context.Context, url string) error {
 	return nil
 }
 
-// simple runs one statement in the simple protocol and answers its first row: a
-// prepared statement would itself fail in a transaction pool, less clearly.
+// simple runs one statement in the simple protocol and returns its first row: a prepared
+// statement would itself fail in a transaction pool, with a less clear error.
 func simple(ctx context.Context, conn *pgx.Conn, sql string) ([]string, error) {
 	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
 	if err != nil {

@@ -1,8 +1,7 @@
 // Package migrate brings a database to the schema of this binary.
 //
-// It owns the files sql/NNNN_name.up.sql and .down.sql, the table
-// schema_migrations and the two roles that connections work under. Migrations
-// run in order, each in a transaction of its own, under an advisory lock: any
-// number of nodes may start at once. A database that is ahead of the binary, or
-// whose migrations had another text, is refused and left as it is.
+// It owns the files sql/NNNN_name.up.sql and .down.sql, the table schema_migrations and the
+// two roles of the connections. Migrations run in order, each in a transaction of its own,
+// under an advisory lock: any number of nodes may start at once. A database that is newer
+// than the binary, or was migrated by different files, is refused and not changed.
 package migrate

@@ -23,13 +23,13 @@ type migration struct {
 	checksum [sha256.Size]byte // of up
 }
 
-// String is the migration as its files are named.
+// String returns the migration's file name without suffix.
 func (m migration) String() string { return fmt.Sprintf("%04d_%s", m.version, m.name) }
 
 var fileName = regexp.MustCompile(`^(\d{4})_([a-z0-9_]+)\.(up|down)\.sql$`)
 
-// load reads the migrations in the directory sql of files: 1, 2, 3, … without a
-// gap, each with its way up and its way down.
+// load reads the migrations in the directory sql of files: 1, 2, 3, … without a gap, each
+// with its up and down file.
 func load(files fs.FS) ([]migration, error) {
 	entries, err := fs.ReadDir(files, "sql") // sorted by name
 	if err != nil {
@@ -70,7 +70,7 @@ func load(files fs.FS) ([]migration, error) {
 	}
 	for _, m := range all {
 		if m.up == "" || m.down == "" {
-			return nil, fmt.Errorf("%s needs both ways, up and down", m)
+			return nil, fmt.Errorf("%s needs both files, up and down", m)
 		}
 	}
 	if len(all) == 0 {
@@ -79,10 +79,10 @@ func load(files fs.FS) ([]migration, error) {
 	return all, nil
 }
 
-// Latest is the schema version of this binary.
+// Latest returns the schema version of this binary.
 func Latest() int { return len(known) }
 
-// Hash names the schema of this binary: it changes with any migration.
+// Hash identifies the schema of this binary: it changes with any migration.
 func Hash() [sha256.Size]byte {
 	h := sha256.New()
 	for _, m := range known {

@@ -18,8 +18,8 @@ func TestLoadRefusesFilesThatDoNotFitTogether(t *testing.T) {
 		{"a gap", fstest.MapFS{"sql/0001_a.up.sql": file("x"), "sql/0001_a.down.sql": file("x"), "sql/0003_c.up.sql": file("x")}, "comes after version 1"},
 		{"not from one", fstest.MapFS{"sql/0002_a.up.sql": file("x")}, "comes after version 0"},
 		{"a number twice", fstest.MapFS{"sql/0001_a.up.sql": file("x"), "sql/0001_b.up.sql": file("x")}, "has the number of"},
-		{"no way down", fstest.MapFS{"sql/0001_a.up.sql": file("x")}, "needs both ways"},
-		{"no way up", fstest.MapFS{"sql/0001_a.down.sql": file("x")}, "needs both ways"},
+		{"no way down", fstest.MapFS{"sql/0001_a.up.sql": file("x")}, "needs both files"},
+		{"no way up", fstest.MapFS{"sql/0001_a.down.sql": file("x")}, "needs both files"},
 		{"empty", fstest.MapFS{"sql/0001_a.up.sql": file(" \n")}, "is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,23 +9,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lockKey is the advisory lock under which one process of a cluster migrates.
+// lockKey is the advisory lock that lets one process of a cluster migrate at a time.
 const lockKey = 0x7376635f6d696772 // "svc_migr"
 
 // Errors that an operator must resolve.
 var (
 	ErrNewer   = errors.New("the database is newer than this program")
-	ErrChanged = errors.New("the database was migrated by another text of the same migration")
+	ErrChanged = errors.New("the database was migrated by a different version of the same migration")
 )
 
-// Up makes the two roles where they are missing and applies every migration that
-// the database lacks. It answers the names of those it applied. The login of url
-// must own the database.
+// Up creates the two roles if they are missing and applies every migration that the database
+// lacks. It returns the names of those it applied. The login of url must own the database.
 func Up(ctx context.Context, url string) (applied []string, err error) {
 	return upTo(ctx, url, known, len(known))
 }
 
-// Down undoes the migrations above version, newest first, and answers their names.
+// Down reverts the migrations above version, newest first, and returns their names.
 func Down(ctx context.Context, url string, version int) (undone []string, err error) {
 	err = locked(ctx, url, func(conn *pgx.Conn) error {
 		have, err := inspect(ctx, conn, known)
@@ -44,7 +43,7 @@ func Down(ctx context.Context, url string, version int) (undone []string, err er
 	return undone, err
 }
 
-// Version is the schema version of the database, 0 for an empty one.
+// Version returns the schema version of the database, 0 for an empty one.
 func Version(ctx context.Context, url string) (int, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -89,7 +88,7 @@ func locked(ctx context.Context, url string, f func(*pgx.Conn) error) error {
 	return f(conn)
 }
 
-// step runs one migration and its note in one transaction.
+// step runs one migration and records it, in one transaction.
 func step(ctx context.Context, conn *pgx.Conn, sql, note string, args ...any) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -99,14 +98,14 @@ func step(ctx context.Context, conn *pgx.Conn, sql, note string, args ...any) er
 	if _, err := tx.Exec(ctx, createTable); err != nil {
 		return err
 	}
-	// The simple protocol takes many statements at once.
+	// The simple protocol accepts many statements at once.
 	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, note, args...); err != nil {
 		return err
 	}
-	// A migration may grant on all tables; this one is not the service's to change.
+	// A migration may grant rights on all tables; the service must not change this one.
 	if _, err := tx.Exec(ctx, "REVOKE ALL ON schema_migrations FROM "+roleAPI+", "+roleSystem); err != nil {
 		return err
 	}
@@ -120,8 +119,8 @@ const createTable = `CREATE TABLE IF NOT EXISTS schema_migrations (
   checksum   bytea NOT NULL
 )`
 
-// inspect answers how many of all the database has, after proving that they are
-// the same ones.
+// inspect returns how many of the migrations the database has, after checking that they are
+// the same.
 func inspect(ctx context.Context, conn *pgx.Conn, all []migration) (int, error) {
 	var exists bool
 	if err := conn.QueryRow(ctx, "SELECT to_regclass('schema_migrations') IS NOT NULL").Scan(&exists); err != nil {

@@ -15,12 +15,12 @@ const (
 	roleSystem = "svc_system"
 )
 
-// ErrRoles is answered where a role is missing or too powerful and the login
-// cannot put it right. The message holds the statements to run.
+// ErrRoles is returned if a role is missing or has too many rights and the login cannot fix
+// it. The message contains the statements to run.
 var ErrRoles = errors.New("the database roles are not as they must be")
 
-// ensureRoles makes the two roles and lets the login take them. Roles belong to
-// the whole server, so another database's migration may do the same right now.
+// ensureRoles creates the two roles and lets the login take them. Roles belong to the whole
+// server, so another database's migration may do the same concurrently.
 func ensureRoles(ctx context.Context, conn *pgx.Conn) error {
 	const attempts = 10
 	var err error
@@ -32,7 +32,7 @@ func ensureRoles(ctx context.Context, conn *pgx.Conn) error {
 	return fmt.Errorf("make the database roles: %w", err)
 }
 
-// raced reports whether another session did the same at the same time.
+// raced reports whether another session did the same concurrently.
 func raced(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -74,7 +74,7 @@ func tryRoles(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// run turns a lack of rights into what the operator has to do.
+// run turns a lack of rights into instructions for the operator.
 func run(ctx context.Context, conn *pgx.Conn, sql string) error {
 	_, err := conn.Exec(ctx, sql)
 	var pgErr *pgconn.PgError
