@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// oldest is the oldest major version that is taken for a new cluster.
+// oldest is the oldest major version accepted for a new cluster.
 const oldest = 14
 
 // binaries is one installation of Postgres.
@@ -21,8 +21,7 @@ type binaries struct {
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 
-// installed lists the directories in which packages put the server's binaries,
-// best first.
+// installed lists the directories where packages install the server's binaries, best first.
 func installed() []string {
 	var dirs []string
 	for _, pattern := range []string{
@@ -30,7 +29,7 @@ func installed() []string {
 		"/usr/pgsql-*/bin",
 		"/usr/libexec/postgresql*",
 	} {
-		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		found, _ := filepath.Glob(pattern) // the patterns are valid
 		dirs = append(dirs, found...)
 	}
 	if p, err := exec.LookPath("initdb"); err == nil {
@@ -70,8 +69,7 @@ func inspect(ctx context.Context, dir string) (binaries, bool) {
 	return binaries{dir: dir, major: major}, err == nil
 }
 
-// pick chooses among dirs: the version a cluster was made with, or, with major 0,
-// the newest.
+// pick chooses among dirs: the version that made the cluster or, with major 0, the newest.
 func pick(ctx context.Context, dirs []string, major int) (binaries, bool) {
 	var best binaries
 	for _, dir := range dirs {
@@ -87,7 +85,7 @@ func pick(ctx context.Context, dirs []string, major int) (binaries, bool) {
 	return best, best.major != 0
 }
 
-// missing says which package to install.
+// missing returns an error that names the package to install.
 func missing(major int, cause error) error {
 	if major == 0 {
 		return fmt.Errorf("no PostgreSQL server (version %d or newer) found on this machine: install the package postgresql "+

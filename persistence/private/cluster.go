@@ -18,19 +18,19 @@ import (
 	"syscall"
 )
 
-// socketMax bounds the path of the socket's directory: the name of a unix socket
-// has at most 103 bytes on the strictest system, and Postgres appends 14.
+// socketMax limits the path of the socket's directory: the name of a unix socket has at most
+// 103 bytes on the strictest system, and Postgres appends 14.
 const socketMax = 103 - len("/.s.PGSQL.5432")
 
-// childEnv is all that the server's processes see of our environment, which
-// holds keys.
+// childEnv is the whole environment of the server's processes. Ours holds keys and is not
+// passed on.
 var childEnv = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 
-// cluster is the place of one private Postgres.
+// cluster is the location of one private Postgres.
 type cluster struct {
 	home string
-	hash string // of the data directory: names what lies outside it
-	// uid and gid run the server; -1 is ourselves.
+	hash string // hash of the data directory: names paths outside it
+	// uid and gid run the server; -1 means this process's own.
 	uid, gid int
 }
 
@@ -43,13 +43,13 @@ func (c *cluster) socket() string {
 	if len(dir) <= socketMax {
 		return dir
 	}
-	if c.uid >= 0 { // root: a place where nobody else can make directories
+	if c.uid >= 0 { // root: a place where no other user can create directories
 		return "/run/svc-" + c.hash
 	}
 	return "/tmp/svc-" + c.hash
 }
 
-// locate finds the place of the cluster without changing anything.
+// locate finds the location of the cluster without changing anything.
 func locate(cfg Config) (*cluster, error) {
 	sum := sha256.Sum256([]byte(cfg.DataDir))
 	c := &cluster{home: filepath.Join(cfg.DataDir, "postgres"), hash: hex.EncodeToString(sum[:8]), uid: -1, gid: -1}
@@ -86,8 +86,8 @@ func locate(cfg Config) (*cluster, error) {
 		"install the package postgresql, which makes one, or run svc under another user")
 }
 
-// settle makes the cluster's directory, finds the binaries that fit, and moves
-// the cluster out of the data directory where the server's user cannot reach it.
+// settle creates the cluster's directory, finds the binaries that fit, and places the cluster
+// outside the data directory if the server's user cannot reach that.
 func (c *cluster) settle(ctx context.Context, cfg Config) (binaries, error) {
 	if err := c.makeDir(c.home); err != nil {
 		return binaries{}, err
@@ -111,7 +111,7 @@ func (c *cluster) settle(ctx context.Context, cfg Config) (binaries, error) {
 		return binaries{}, err
 	}
 	if err := os.MkdirAll(cfg.fallback, 0o755); err != nil {
-		return binaries{}, fmt.Errorf("make a place for the private Postgres: %w", err)
+		return binaries{}, fmt.Errorf("make the directory of the private Postgres: %w", err)
 	}
 	c.home = filepath.Join(cfg.fallback, c.hash)
 	if err := c.makeDir(c.home); err != nil {
@@ -126,8 +126,8 @@ func (c *cluster) settle(ctx context.Context, cfg Config) (binaries, error) {
 	return bin, writeFile(filepath.Join(cfg.DataDir, "postgres.location"), []byte(c.home+"\n"), 0o644, -1, -1)
 }
 
-// binaries finds the server that fits the cluster: among the installed ones,
-// among those fetched before, at last over the network.
+// binaries finds the server that fits the cluster: first among the installed ones, then among
+// those downloaded before, at last by downloading.
 func (c *cluster) binaries(ctx context.Context, cfg Config) (binaries, error) {
 	major := 0
 	text, err := os.ReadFile(filepath.Join(c.data(), "PG_VERSION"))
@@ -158,8 +158,8 @@ func (c *cluster) binaries(ctx context.Context, cfg Config) (binaries, error) {
 	return b, nil
 }
 
-// reach runs the server's --version as the server's user in the cluster's
-// directory, which proves both the way there and the right to the binary.
+// reach runs the server's --version as the server's user in the cluster's directory. This
+// proves that the user can reach the directory and run the binary.
 func (c *cluster) reach(ctx context.Context, bin binaries) error {
 	cmd := c.command(ctx, bin.path("postgres"), "--version")
 	return cmd.Run()
@@ -177,9 +177,8 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// initialise makes the database files unless they exist. They appear under
-// their name only when complete, so a kill in the middle leaves nothing to
-// repair.
+// initialise creates the database files unless they exist. They get their final name only
+// when complete, so a kill in the middle needs no repair.
 func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) error {
 	if _, err := os.Stat(c.data()); err == nil {
 		return nil
@@ -217,13 +216,13 @@ func (c *cluster) initialise(ctx context.Context, bin binaries, cfg Config) erro
 }
 
 func (c *cluster) initdb(ctx context.Context, bin binaries, dir, locale string) ([]byte, error) {
-	// No parent-death signal: this runs on any thread. An initdb that outlives us
-	// writes into a directory that nobody takes for a cluster.
+	// No parent-death signal: this runs on any thread. An initdb that outlives us writes into
+	// a directory that is never used as a cluster.
 	return c.command(ctx, bin.path("initdb"), "-D", dir, "-U", admin, "-A", "scram-sha-256", "--pwfile="+c.password(),
 		"--no-sync", "--locale="+locale, "-E", "UTF8").CombinedOutput()
 }
 
-// makeDir makes a directory that only the server's user (and root) may enter.
+// makeDir creates a directory that only the server's user (and root) may enter.
 func (c *cluster) makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
@@ -252,14 +251,14 @@ func (c *cluster) makeDir(dir string) error {
 
 func (c *cluster) makeSocketDir() error { return c.makeDir(c.socket()) }
 
-// removeSocket takes away a socket directory that lies outside the cluster.
+// removeSocket removes a socket directory outside the cluster.
 func (c *cluster) removeSocket() {
 	if filepath.Dir(c.socket()) != c.home {
 		os.Remove(c.socket())
 	}
 }
 
-// logTail is the end of the server's log, for an error.
+// logTail returns the end of the server's log, for an error.
 func (c *cluster) logTail() string {
 	b, err := os.ReadFile(c.logFile())
 	if err != nil {
@@ -277,7 +276,7 @@ func tail(b []byte) string {
 	return string(b)
 }
 
-// writeFile makes a file appear whole, owned by uid and gid (-1: ourselves).
+// writeFile creates a file atomically, owned by uid and gid (-1: this process's own).
 func writeFile(path string, content []byte, mode fs.FileMode, uid, gid int) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// fetchable are the builds the library knows, by major version.
+// fetchable maps major versions to the builds that the library knows.
 var fetchable = map[int]embeddedpostgres.PostgresVersion{
 	14: embeddedpostgres.V14, 15: embeddedpostgres.V15, 16: embeddedpostgres.V16,
 	17: embeddedpostgres.V17, 18: embeddedpostgres.V18,
 }
 
-// fetchedMajor is taken for a new cluster.
+// fetchedMajor is the version downloaded for a new cluster.
 const fetchedMajor = 17
 
-// download puts binaries of the major version (0: any) into the directory into,
-// with the server at into/bin/postgres.
+// download puts binaries of the major version (0: any) into the directory into, with the
+// server at into/bin/postgres.
 func download(ctx context.Context, major int, into string) error {
 	if major == 0 {
 		major = fetchedMajor
@@ -31,8 +31,8 @@ func download(ctx context.Context, major int, into string) error {
 	}
 	cache := into + ".cache"
 	defer os.RemoveAll(cache)
-	// The library cannot only unpack: it goes on to make a cluster. A data path
-	// that cannot exist ends it there, before initdb and before any process.
+	// The library cannot only unpack: it goes on to create a cluster. A data path that cannot
+	// exist stops it there, before initdb and before any process.
 	lib := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(version).
 		Port(0).
@@ -42,7 +42,7 @@ func download(ctx context.Context, major int, into string) error {
 		DataPath(filepath.Join(os.DevNull, "none")).
 		Logger(io.Discard))
 	ended := make(chan error, 1)
-	go func() { ended <- lib.Start() }() // it knows no context; it ends with its download
+	go func() { ended <- lib.Start() }() // it takes no context; it ends with its download
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent has the kernel stop the server, at once and without a
-// checkpoint, when the thread that starts it ends.
+// dieWithParent makes the kernel stop the server, at once and without a checkpoint, when the
+// thread that started it ends.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
 
-// serversOf lists the postgres processes that work in the directory data.
+// serversOf returns the postgres processes that work in the directory data.
 func serversOf(data string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -25,7 +25,7 @@ func serversOf(data string) []int {
 		if err != nil {
 			continue
 		}
-		// Every server process stays in its data directory.
+		// Every server process has its data directory as working directory.
 		if cwd, err := os.Readlink("/proc/" + e.Name() + "/cwd"); err != nil || cwd != data {
 			continue
 		}

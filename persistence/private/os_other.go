@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent does nothing where the kernel has no parent-death signal: a
-// survivor is stopped by the next owner.
+// dieWithParent does nothing if the kernel has no parent-death signal: the next owner stops a
+// survivor.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// serversOf lists the server that works in the directory data.
+// serversOf returns the server that works in the directory data.
 func serversOf(data string) []int {
 	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	if err != nil {

@@ -15,19 +15,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ErrInUse is answered when another process owns the data directory.
+// ErrInUse is returned when another process owns the data directory.
 var ErrInUse = errors.New("the data directory is in use by another process")
 
-// ErrNotRunning is answered when no server of the data directory accepts
-// connections.
+// ErrNotRunning is returned when no server of the data directory accepts connections.
 var ErrNotRunning = errors.New("the private Postgres is not running")
 
-// ErrNoData is answered with Config.Existing where the data directory holds no
-// cluster.
+// ErrNoData is returned with Config.Existing if the data directory holds no cluster.
 var ErrNoData = errors.New("there is no data")
 
-// Names inside the cluster. The login owns the database and may create roles; it
-// is no superuser. The administrator is the cluster's superuser.
+// Names inside the cluster. The login owns the database and may create roles, but is not a
+// superuser. The administrator is the cluster's superuser.
 const (
 	login    = "svc"
 	database = "svc"
@@ -37,41 +35,41 @@ const (
 const (
 	lockPoll     = 25 * time.Millisecond
 	readyTimeout = 2 * time.Minute // a start after a crash replays the log first
-	haste        = 5 * time.Second // what an impatient stop leaves the server
+	haste        = 5 * time.Second // time that a forced stop leaves the server
 )
 
-// Config says where the cluster lies and how to get at it.
+// Config says where the cluster lies and how to open it.
 type Config struct {
 	DataDir string
 	Log     zerolog.Logger
-	// Wait is how long to wait for another owner to go away (or, with Share, to
-	// be ready) before giving up with ErrInUse.
+	// Wait is how long to wait for another owner to leave (or, with Share, to be ready)
+	// before failing with ErrInUse.
 	Wait time.Duration
-	// Share accepts a server that another process runs: Open only connects.
+	// Share accepts a server that another process runs: Open then only connects.
 	Share bool
-	// Existing makes no cluster: where there is none, Open returns ErrNoData and
-	// leaves the file system as it is.
+	// Existing forbids creating a cluster: if there is none, Open returns ErrNoData and does
+	// not change the file system.
 	Existing bool
-	// Unsafe turns off everything that makes commits survive a power cut. Tests only.
+	// Unsafe turns off everything that makes commits survive a power cut. For tests only.
 	Unsafe bool
-	// Settings are further server settings; they win over the package's own.
+	// Settings are further server settings; they override the package's own.
 	Settings map[string]string
 
 	search   func() []string                                         // directories that may hold binaries
-	fetch    func(ctx context.Context, major int, into string) error // obtains binaries where none are found
-	fallback string                                                  // where clusters lie that the data directory cannot hold
+	fetch    func(ctx context.Context, major int, into string) error // obtains binaries if none are found
+	fallback string                                                  // where clusters go that the data directory cannot hold
 }
 
-// Server is a running private Postgres, or the way to one.
+// Server is a running private Postgres, run by this process or another.
 type Server struct {
 	url, adminURL string
 	cluster       *cluster
-	proc          *process // nil where another process runs the server
+	proc          *process // nil if another process runs the server
 	lock          *os.File
 }
 
-// Open starts the private Postgres of cfg.DataDir and returns when it accepts
-// connections. The first Open makes the cluster.
+// Open starts the private Postgres of cfg.DataDir and returns when it accepts connections.
+// The first Open creates the cluster.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.search == nil {
 		cfg.search = installed
@@ -126,16 +124,16 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 }
 
-// URL is the connection string of the service's own login. It holds a password.
+// URL returns the connection string of the service's own login. It holds a password.
 func (s *Server) URL() string { return s.url }
 
-// AdminURL is the connection string of the superuser. It holds a password.
+// AdminURL returns the connection string of the superuser. It holds a password.
 func (s *Server) AdminURL() string { return s.adminURL }
 
 // Owner reports whether this process runs the server.
 func (s *Server) Owner() bool { return s.proc != nil }
 
-// Pid is the server's process, 0 while it is down or not ours.
+// Pid returns the server's process id, 0 while it is down or not ours.
 func (s *Server) Pid() int {
 	if s.proc == nil {
 		return 0
@@ -143,9 +141,9 @@ func (s *Server) Pid() int {
 	return s.proc.currentPid()
 }
 
-// Stop ends the server and gives the data directory back. Open connections are
-// cut. When ctx ends first the server is stopped without its last checkpoint,
-// which loses nothing. Stop of a server that another process runs does nothing.
+// Stop stops the server and releases the data directory. Open connections are cut. If ctx
+// ends first, the server is stopped without its last checkpoint, which loses nothing. Stop
+// does nothing to a server that another process runs.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.proc == nil {
 		return nil
@@ -156,7 +154,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// own makes and starts the cluster; the caller holds the lock.
+// own creates and starts the cluster; the caller holds the lock.
 func own(ctx context.Context, cfg Config) (*Server, error) {
 	c, err := locate(cfg)
 	if err != nil {
@@ -193,8 +191,8 @@ func own(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// exists returns ErrNoData, with the directory that it looked in, unless the data
-// directory holds a cluster. Nothing is made.
+// exists returns ErrNoData, with the directory that it checked, unless the data directory
+// holds a cluster. It creates nothing.
 func exists(cfg Config) error {
 	dir, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
@@ -208,16 +206,15 @@ func exists(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	// The directory of the cluster may belong to another user, who alone may look
-	// into it: only a missing one says that there is no data.
+	// The directory of the cluster may belong to another user and be unreadable: only a
+	// missing one means that there is no data.
 	if _, err := os.Stat(filepath.Join(c.data(), "PG_VERSION")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w in %s", ErrNoData, dir)
 	}
 	return nil
 }
 
-// Connect answers the way to a server that another process runs, and never
-// starts one: ErrNotRunning.
+// Connect returns a Server that another process runs. It never starts one: ErrNotRunning.
 func Connect(ctx context.Context, dataDirectory string) (*Server, error) {
 	dir, err := filepath.Abs(dataDirectory)
 	if err != nil {
@@ -245,7 +242,7 @@ func connectOnly(ctx context.Context, cfg Config) (*Server, error) {
 	return s, conn.Close(ctx)
 }
 
-// server is the way to the cluster, without a process.
+// server returns the connection strings of the cluster, without a process.
 func (c *cluster) server() (*Server, error) {
 	password, err := os.ReadFile(c.password())
 	if err != nil {
@@ -279,8 +276,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// bootstrap makes the login and the database where they are missing, which is
-// after initdb, and after a kill between initdb and here.
+// bootstrap creates the login and the database if they are missing: after initdb, or after a
+// kill between initdb and here.
 func (s *Server) bootstrap(ctx context.Context) error {
 	conn, err := connect(ctx, s.url)
 	if err == nil {
@@ -322,7 +319,7 @@ func connect(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, dsn)
 }
 
-// tryLock is nil without an error when another process holds the lock.
+// tryLock returns nil without an error if another process holds the lock.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -339,9 +336,9 @@ func tryLock(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// dataDir makes the data directory and answers its real absolute path. Others
-// may pass through it, since the server may run under another user; what lies in
-// it guards itself.
+// dataDir creates the data directory and returns its real absolute path. Other users may pass
+// through it, since the server may run under another user; the files in it are protected
+// individually.
 func dataDir(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("private Postgres: no data directory given")

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-const logMax = 16 << 20 // the server's log is started anew above this size
+const logMax = 16 << 20 // above this size the server's log is started anew
 
 // process keeps one server running until it is stopped.
 type process struct {
@@ -30,7 +30,7 @@ type process struct {
 	mu      sync.Mutex // guards the fields below
 	running *os.Process
 	halted  bool
-	ready   bool // it has accepted a connection: from now on it is started again when it dies
+	ready   bool // it has accepted a connection: from now on it is restarted when it dies
 	err     error
 }
 
@@ -45,10 +45,10 @@ func newProcess(c *cluster, bin binaries, cfg Config) *process {
 		"log_timezone":            "UTC",
 		"log_destination":         "stderr",
 		"logging_collector":       "off",
-		// What a statement carried is a tenant's: it stays out of the log.
+		// Statements may hold a tenant's data: keep them out of the log.
 		"log_min_error_statement": "panic",
 		"log_error_verbosity":     "terse",
-		// There is no replica to write for.
+		// There is no replica.
 		"wal_level":       "minimal",
 		"max_wal_senders": "0",
 	}
@@ -68,9 +68,8 @@ func newProcess(c *cluster, bin binaries, cfg Config) *process {
 	return p
 }
 
-// run owns the server process. The parent-death signal follows the thread that
-// forked, so run keeps its thread to itself for as long as a server lives; the
-// thread ends with it.
+// run owns the server process. The parent-death signal follows the thread that forked, so run
+// keeps its thread to itself as long as a server lives; the thread ends with it.
 func (p *process) run() {
 	runtime.LockOSThread()
 	defer close(p.done)
@@ -81,7 +80,7 @@ func (p *process) run() {
 		p.mu.Lock()
 		halted, ready := p.halted, p.ready
 		if err == nil {
-			err = errors.New("it ended by itself")
+			err = errors.New("it ended unexpectedly")
 		}
 		p.err = err
 		p.mu.Unlock()
@@ -106,7 +105,7 @@ func (p *process) run() {
 	}
 }
 
-// runOnce starts the server and waits for its end.
+// runOnce starts the server and waits until it ends.
 func (p *process) runOnce() error {
 	log, err := p.openLog()
 	if err != nil {
@@ -119,7 +118,8 @@ func (p *process) runOnce() error {
 	}
 	cmd := p.cluster.command(context.Background(), p.bin.path("postgres"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Its own group: the terminal's interrupt is for us, who stop it in order.
+	// A process group of its own: the terminal's interrupt goes to us, and we stop it in
+	// order.
 	cmd.SysProcAttr.Setpgid = true
 	dieWithParent(cmd.SysProcAttr)
 	if err := p.start(cmd); err != nil {
@@ -132,7 +132,7 @@ func (p *process) runOnce() error {
 	return err
 }
 
-// start refuses once stop was called, so that stop's signal reaches whatever runs.
+// start fails once stop was called, so that stop's signal reaches whatever runs.
 func (p *process) start(cmd *exec.Cmd) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *process) markReady() {
 	p.ready = true
 }
 
-// failure is how the last server ended.
+// failure returns how the last server ended.
 func (p *process) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,11 +182,11 @@ func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running != nil {
-		p.running.Signal(sig) // a process that has just ended is what we want
+		p.running.Signal(sig) // a process that has just ended is fine
 	}
 }
 
-// stop ends the server: fast, at once when ctx ends, by force after that.
+// stop ends the server: fast; at once when ctx ends; by force after that.
 func (p *process) stop(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.halted {

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// stopSurvivors ends every process that still works on the cluster's files, and
-// removes what would keep a new server from starting. The caller holds the lock,
-// so whatever runs is the survivor of a kill: its owner is gone.
+// stopSurvivors ends every process that still works on the cluster's files, and removes what
+// would keep a new server from starting. The caller holds the lock, so any such process
+// survived a kill of its owner.
 func (c *cluster) stopSurvivors(ctx context.Context) error {
 	alive := serversOf(c.data())
 	if len(alive) > 0 {
 		if postmaster := c.postmaster(); slices.Contains(alive, postmaster) {
-			// Fast: cut the connections, write a checkpoint, end.
+			// Fast shutdown: cut the connections, write a checkpoint, end.
 			if err := signal(postmaster, syscall.SIGINT); err != nil {
 				return err
 			}
-		} // without a postmaster its children end by themselves
+		} // without a postmaster its children end on their own
 		begun := time.Now()
 		harder := []struct {
 			after time.Duration
@@ -53,8 +53,8 @@ func (c *cluster) stopSurvivors(ctx context.Context) error {
 			}
 		}
 	}
-	// Nobody is left, so these are stale, whatever now runs under the process
-	// numbers in them. Postgres itself would take a reused number for a live server.
+	// No process is left, so these files are stale, whatever now runs under the process ids
+	// in them. Postgres would take a reused id for a live server.
 	for _, path := range []string{
 		filepath.Join(c.data(), "postmaster.pid"),
 		filepath.Join(c.socket(), ".s.PGSQL.5432"),
@@ -67,7 +67,7 @@ func (c *cluster) stopSurvivors(ctx context.Context) error {
 	return nil
 }
 
-// postmaster is the process number in postmaster.pid, 0 without one.
+// postmaster returns the process id in postmaster.pid, 0 without one.
 func (c *cluster) postmaster() int {
 	b, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
 	if err != nil {
