@@ -18,7 +18,7 @@ type Cluster struct {
 	server *private.Server
 }
 
-// PrivateOptions say what a test's own server is like.
+// PrivateOptions configure a test's own server.
 type PrivateOptions struct {
 	Fsync bool // on a disk and durable, as in production
 	Empty bool // without the service's schema and roles
@@ -26,9 +26,8 @@ type PrivateOptions struct {
 	Settings map[string]string
 }
 
-// Private starts a server for t and removes it at t's end. A server that is
-// killed by its Pid is started again, as the service does; after Stop it stays
-// down until Start.
+// Private starts a server for t and removes it at t's end. A server killed by its Pid is
+// restarted, as in the service; after Stop it stays down until Start.
 func Private(t testing.TB, o PrivateOptions) *Cluster {
 	t.Helper()
 	parent := memory()
@@ -40,7 +39,7 @@ func Private(t testing.TB, o PrivateOptions) *Cluster {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	// The server may run under another user, who must get there.
+	// The server may run under another user, which must reach the directory.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -55,7 +54,7 @@ func Private(t testing.TB, o PrivateOptions) *Cluster {
 	return c
 }
 
-// Pid is the server's process, 0 while it is down.
+// Pid returns the server's process id, 0 while it is down.
 func (c *Cluster) Pid() int { return c.server.Pid() }
 
 // Start starts the server after a Stop; the URLs stay the same.
@@ -81,11 +80,10 @@ func (c *Cluster) Stop(t testing.TB) {
 	}
 }
 
-// Crash stops the server as a crash does, without a checkpoint, and leaves it
-// down until Start.
+// Crash stops the server without a checkpoint, as in a crash, and leaves it down until Start.
 func (c *Cluster) Crash(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	c.server.Stop(ctx) // it answers that it could not wait, which is what we want
+	c.server.Stop(ctx) // it returns an error that it could not wait, as intended
 }

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// asDaemon names the shared directory to a test binary that is to be the daemon.
+	// asDaemon tells a test binary to run as the daemon; it holds the shared directory.
 	asDaemon = "SVC_PGTEST_DAEMON"
 
 	idleTime   = 10 * time.Second
 	idlePoll   = 250 * time.Millisecond
 	lockPoll   = 5 * time.Millisecond
-	patience   = time.Minute // for a daemon that starts or ends
+	patience   = time.Minute // limit for a daemon to start or end
 	memoryRoom = 2 << 30     // what /dev/shm must have free
 )
 
@@ -52,7 +52,7 @@ func daemon(s shared) int {
 
 	server, err := openServer(ctx, s, log)
 	if errors.Is(err, private.ErrInUse) {
-		return 0 // another daemon is at work
+		return 0 // another daemon is running
 	}
 	if err != nil {
 		log.Error().Err(err).Msg("shared postgres does not start")
@@ -74,7 +74,7 @@ func daemon(s shared) int {
 			continue
 		}
 		if time.Since(last) > idleTime {
-			// The lock is held to the end: a test that comes now waits, and starts
+			// The lock is held until the end: a test that arrives now waits, and then starts
 			// a daemon of its own.
 			server.Stop(context.Background())
 			os.RemoveAll(s.cluster())
@@ -104,7 +104,7 @@ func openServer(ctx context.Context, s shared, log zerolog.Logger) (*private.Ser
 	return private.Open(ctx, cfg)
 }
 
-// place is the directory of the shared server: in memory where there is room.
+// place returns the directory of the shared server: in memory if there is room.
 func place() (shared, error) {
 	dir := filepath.Join(memory(), "svc-pgtest-"+strconv.Itoa(os.Geteuid()))
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -120,7 +120,7 @@ func place() (shared, error) {
 	return shared(dir), nil
 }
 
-// memory is a directory that lies in memory, or the one for temporary files.
+// memory returns a directory in memory, or the one for temporary files.
 func memory() string {
 	const shm = "/dev/shm"
 	var st syscall.Statfs_t
@@ -134,8 +134,8 @@ func memory() string {
 	return os.TempDir()
 }
 
-// join takes part in the shared server, which it has started where none runs.
-// The lock it answers must be kept for as long as the server is used.
+// join connects to the shared server and starts it if none runs. The caller must keep the
+// returned lock as long as it uses the server.
 func join(ctx context.Context, s shared) (*private.Server, *os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -151,7 +151,7 @@ func join(ctx context.Context, s shared) (*private.Server, *os.File, error) {
 	return server, using, nil
 }
 
-// startOnce makes sure that of the processes that need the server one starts it.
+// startOnce lets exactly one of the processes that need the server start it.
 func startOnce(ctx context.Context, s shared) (*private.Server, error) {
 	if server, err := private.Connect(ctx, s.cluster()); err == nil {
 		return server, nil
@@ -189,8 +189,8 @@ func startOnce(ctx context.Context, s shared) (*private.Server, error) {
 	}
 }
 
-// spawn starts the daemon and leaves it to itself: `go test` waits for whoever
-// holds the test's output, so the daemon writes into a file.
+// spawn starts the daemon and detaches it: `go test` waits for every process that holds the
+// test's output, so the daemon writes to a file.
 func spawn(s shared) (pid int, err error) {
 	self, err := os.Executable()
 	if err != nil {

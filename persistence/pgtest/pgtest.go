@@ -22,11 +22,11 @@ import (
 type DB struct {
 	// URL is the connection string of the service's login, which owns the database.
 	URL string
-	// AdminURL is that of the server's superuser.
+	// AdminURL is the connection string of the server's superuser.
 	AdminURL string
 }
 
-// New makes a database for t and drops it at t's end.
+// New creates a migrated database for t and drops it at t's end.
 func New(t testing.TB) *DB {
 	t.Helper()
 	db, err := newDatabase(t, "TEMPLATE "+template())
@@ -36,7 +36,7 @@ func New(t testing.TB) *DB {
 	return db
 }
 
-// Empty makes a database without the service's schema.
+// Empty creates a database without the service's schema.
 func Empty(t testing.TB) *DB {
 	t.Helper()
 	db, err := newDatabase(t, "")
@@ -73,8 +73,8 @@ func (db *DB) Pool(t testing.TB, o pg.Options) *pgxpool.Pool {
 	return pool
 }
 
-// Admin opens a pool of the superuser, who sees everything and may do anything;
-// it is closed at t's end.
+// Admin opens a pool of the superuser, which sees everything and may do anything; it is
+// closed at t's end.
 func (db *DB) Admin(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(db.AdminURL)
@@ -93,7 +93,7 @@ func (db *DB) Admin(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// Prepare has the server parse every query against the migrated schema.
+// Prepare makes the server parse every query against the migrated schema.
 func Prepare(t *testing.T, queries map[string]string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), New(t).URL)
@@ -108,8 +108,8 @@ func Prepare(t *testing.T, queries map[string]string) {
 	}
 }
 
-// process is this test process's part in the shared server. It lasts as long as
-// the process: no test may find the server gone because another one ended.
+// process is this test process's use of the shared server. It lasts as long as the process,
+// so that the server does not go when a single test ends.
 var process struct {
 	sync.Mutex // guards the fields, and the one administrator's connection
 	url        string
@@ -118,7 +118,7 @@ var process struct {
 	using      *os.File
 }
 
-// enter joins the shared server and has the template made; the caller holds
+// enter joins the shared server and makes sure that the template exists; the caller holds
 // process.
 func enter(ctx context.Context) error {
 	if process.admin != nil && !process.admin.IsClosed() {
@@ -148,14 +148,14 @@ func enter(ctx context.Context) error {
 	return nil
 }
 
-// template is the database that has this binary's schema.
+// template returns the name of the database with this binary's schema.
 func template() string {
 	h := migrate.Hash()
 	return "template_" + hex.EncodeToString(h[:8])
 }
 
-// makeTemplate lets one process of all make the template. It gets its name when
-// it is complete.
+// makeTemplate lets one process create the template. The template gets its name when it is
+// complete.
 func makeTemplate(ctx context.Context, admin *pgx.Conn, loginURL string) error {
 	const lock = 0x7067_7465_7374 // "pgtest"
 	if _, err := admin.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(lock)); err != nil {
@@ -182,7 +182,7 @@ func makeTemplate(ctx context.Context, admin *pgx.Conn, loginURL string) error {
 		return err
 	}
 	return run(ctx, admin,
-		// Nobody connects to a template: CREATE DATABASE would refuse to copy it.
+		// Forbid connections to the template: CREATE DATABASE cannot copy one in use.
 		"ALTER DATABASE "+unfinished+" ALLOW_CONNECTIONS false",
 		"ALTER DATABASE "+unfinished+" RENAME TO "+name,
 	)
@@ -233,15 +233,15 @@ func run(ctx context.Context, conn *pgx.Conn, statements ...string) error {
 	return nil
 }
 
-// withDatabase is dsn for another database of the same server.
+// withDatabase returns dsn for another database of the same server.
 func withDatabase(dsn, name string) string {
 	u, err := url.Parse(dsn)
 	if err != nil {
-		panic(err) // we made it
+		panic(err) // dsn was made here
 	}
 	u.Path = "/" + name
 	return u.String()
 }
 
-// deadline bounds what a test waits for.
+// deadline limits what a test waits for.
 const deadline = 30 * time.Second

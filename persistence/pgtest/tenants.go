@@ -12,17 +12,18 @@ import (
 )
 
 // Beyond says why a query crosses tenants, and with which scans, by their aliases in the
-// plan. Its other scans must name the tenant of these, or of what the query was given.
+// plan. Its other scans must compare their tenant with that of these scans, or with a value
+// given to the query.
 type Beyond struct {
 	Why   string
 	Scans []string
 }
 
-// Tenants fails t for every query that reads or changes rows of a table of tenants
-// without comparing their tenant with a parameter, with the tenant of rows that are
-// compared, or with the tenant of what the query was given. It looks at the server's plan
-// under a login that row-level security does not bind, so that nothing but the query's
-// own predicates counts. beyond are the queries that cross tenants.
+// Tenants fails t for every query that reads or changes rows of a tenant table without
+// comparing their tenant with a parameter, with the tenant of rows that are compared, or with
+// a tenant given to the query. It inspects the server's plan under a login that row-level
+// security does not bind, so that only the query's own predicates count. beyond lists the
+// queries that cross tenants.
 func Tenants(t *testing.T, queries map[string]string, beyond map[string]Beyond) {
 	t.Helper()
 	conn, tables := tenantTables(t)
@@ -56,15 +57,15 @@ func Tenants(t *testing.T, queries map[string]string, beyond map[string]Beyond) 
 		}
 	}
 	if looked == 0 {
-		t.Error("no query was looked at")
+		t.Error("no query was checked")
 	}
 }
 
-// planned is what the server makes a plan of.
+// planned matches the statements for which the server makes a plan.
 var planned = regexp.MustCompile(`(?i)^(SELECT|INSERT|UPDATE|DELETE|WITH)\b`)
 
-// tenantTables are the tables whose rows belong to tenants, each with the column that says
-// to which, and a connection to ask about queries.
+// tenantTables returns the tables whose rows belong to tenants, each with its tenant column,
+// and a connection for explaining queries.
 func tenantTables(t *testing.T) (*pgx.Conn, map[string]string) {
 	t.Helper()
 	pool := New(t).Admin(t)
@@ -92,8 +93,8 @@ func tenantTables(t *testing.T) (*pgx.Conn, map[string]string) {
 	return conn, tables
 }
 
-// crosses looks at the plan of a query.
-func crosses(t *testing.T, conn *pgx.Conn, tables map[string]string, sql string) (*look, error) {
+// crosses inspects the plan of a query.
+func crosses(t *testing.T, conn *pgx.Conn, tables map[string]string, sql string) (*findings, error) {
 	if _, err := conn.PgConn().Exec(t.Context(), "DEALLOCATE ALL; PREPARE looked AS "+sql).ReadAll(); err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func crosses(t *testing.T, conn *pgx.Conn, tables map[string]string, sql string)
 	if err := json.Unmarshal([]byte(text), &top); err != nil {
 		return nil, err
 	}
-	l := &look{tables: tables, scans: map[string]string{}}
+	l := &findings{tables: tables, scans: map[string]string{}}
 	l.find(&top[0].Plan)
 	l.read(&top[0].Plan)
 	return l, nil
@@ -136,19 +137,19 @@ type plan struct {
 	Plans      []plan
 }
 
-// look is what was found in a plan.
-type look struct {
-	tables map[string]string // to the column of the tenant
-	scans  map[string]string // alias to table, of the scans of such tables
+// findings holds what was read from a plan.
+type findings struct {
+	tables map[string]string // table to its tenant column
+	scans  map[string]string // alias to table, for the scans of such tables
 	rules  []rule
 }
 
-// rule says that the tenant of an alias is that of another one, or, where that is empty,
-// what the query was given.
+// rule says that the tenant of alias equals that of the alias as, or, if as is empty, a value
+// given to the query.
 type rule struct{ alias, as string }
 
-// find adds the scans of a node and of what is below it.
-func (l *look) find(p *plan) {
+// find adds the scans of a node and its children.
+func (l *findings) find(p *plan) {
 	if _, ok := l.tables[p.Relation]; ok && p.NodeType != "ModifyTable" {
 		l.scans[p.Alias] = p.Relation
 	}
@@ -157,8 +158,8 @@ func (l *look) find(p *plan) {
 	}
 }
 
-// read adds the rules of a node and of what is below it, and returns its aliases.
-func (l *look) read(p *plan) (aliases []string) {
+// read adds the rules of a node and its children, and returns its aliases.
+func (l *findings) read(p *plan) (aliases []string) {
 	var outer, inner []string
 	for i := range p.Plans {
 		below := l.read(&p.Plans[i])
@@ -176,7 +177,7 @@ func (l *look) read(p *plan) (aliases []string) {
 			l.conditions(cond, func(alias string) bool { return alias == p.Alias })
 		}
 	}
-	// What an outer join compares binds the side that may be missing alone.
+	// The condition of an outer join restricts only the nullable side.
 	binds := aliases
 	switch p.JoinType {
 	case "Left", "Anti":
@@ -199,8 +200,8 @@ var (
 	anyOf = regexp.MustCompile(`^(\S+) = ANY \(\$\d+\)$`)
 )
 
-// conditions notes what a condition says of tenants, for the aliases that it binds.
-func (l *look) conditions(cond string, binds func(alias string) bool) {
+// conditions adds the rules of a condition, for the aliases that it restricts.
+func (l *findings) conditions(cond string, binds func(alias string) bool) {
 	for _, term := range conjuncts(cond) {
 		if m := anyOf.FindStringSubmatch(term); m != nil {
 			term = m[1] + " = $0"
@@ -223,7 +224,7 @@ func (l *look) conditions(cond string, binds func(alias string) bool) {
 	}
 }
 
-// conjuncts are the terms of a condition that all have to hold, without parentheses and
+// conjuncts returns the terms of a condition that must all hold, without parentheses and
 // without IS TRUE.
 func conjuncts(cond string) []string {
 	cond = strings.TrimSpace(cond)
@@ -255,7 +256,7 @@ func conjuncts(cond string) []string {
 	return []string{cond}
 }
 
-// closing is where the first parenthesis ends.
+// closing returns the index of the first parenthesis's end.
 func closing(s string) int {
 	depth, quoted := 0, false
 	for i, c := range []byte(s) {
@@ -274,9 +275,9 @@ func closing(s string) int {
 	return -1
 }
 
-// open are the scans whose tenant is neither given nor that of one that is, nor that of
-// the scans that may be of all tenants.
-func (l *look) open(all ...string) (found []string) {
+// open returns the scans whose tenant is neither given, nor equal to a given one, nor equal
+// to that of the scans in all.
+func (l *findings) open(all ...string) (found []string) {
 	named := map[string]bool{}
 	for _, alias := range all {
 		named[alias] = true
@@ -284,7 +285,8 @@ func (l *look) open(all ...string) (found []string) {
 	for changed := true; changed; {
 		changed = false
 		for _, r := range l.rules {
-			// What is no scan of such a table is an argument, or made of scans that are looked at.
+			// An alias that is not a scan of such a table is an argument, or derived from
+			// scans that are checked.
 			if !named[r.alias] && (r.as == "" || named[r.as] || l.scans[r.as] == "") {
 				named[r.alias], changed = true, true
 			}
