@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// ErrKey is answered for text that is no key. No error repeats the text.
+// ErrKey is returned for text that is not a key. No error quotes the text.
 var ErrKey = errors.New("not a key")
 
-// ParseKey reads a key: 32 bytes in standard base64, as `openssl rand -base64 32`
-// prints them.
+// ParseKey parses a key: 32 bytes in standard base64, as `openssl rand -base64 32` prints
+// them.
 func ParseKey(text string) (Secret32, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -35,7 +35,7 @@ func ParseKey(text string) (Secret32, error) {
 	return key, nil
 }
 
-// ParseKeys reads keys that are separated by commas; there may be none.
+// ParseKeys parses keys separated by commas; the list may be empty.
 func ParseKeys(list string) ([]Secret32, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -51,12 +51,11 @@ func ParseKeys(list string) ([]Secret32, error) {
 	return keys, nil
 }
 
-// KeyFile is the file of a development installation's master key in its data
-// directory.
+// KeyFile returns the path of a development installation's master key in its data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, "master.key") }
 
-// Exists reports whether dir holds a master key, or something that only looks
-// like one: whatever is there is never replaced.
+// Exists reports whether dir holds a file at the master key's path, valid or not: an existing
+// file is never replaced.
 func Exists(dir string) bool {
 	_, err := os.Lstat(KeyFile(dir))
 	return !errors.Is(err, fs.ErrNotExist)
@@ -65,8 +64,8 @@ func Exists(dir string) bool {
 // Load reads the master key of a development installation from dir.
 func Load(dir string) (Secret32, error) { return loadKey(KeyFile(dir)) }
 
-// LoadOrCreate reads the master key of a development installation from dir, and
-// makes one the first time. Processes that come at once agree on one key.
+// LoadOrCreate reads the master key of a development installation from dir, and creates it
+// the first time. Concurrent processes agree on one key.
 func LoadOrCreate(dir string) (Secret32, error) {
 	path := KeyFile(dir)
 	key, err := loadKey(path)
@@ -98,9 +97,9 @@ func loadKey(path string) (Secret32, error) {
 	return key, nil
 }
 
-// createKey puts a new key at path unless one is there: a link never replaces.
+// createKey creates a new key at path unless one exists: a link never replaces a file.
 func createKey(dir, path string) error {
-	// Others may pass through the data directory: the private Postgres runs under
+	// Other users may pass through the data directory: the private Postgres runs under
 	// another user.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err

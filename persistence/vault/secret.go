@@ -9,32 +9,32 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is text or bytes that must not be seen: it prints, logs and marshals as
-// "[redacted]". Reveal is the one way to its content.
+// Secret is text or bytes that must not be shown: it prints, logs and marshals as
+// "[redacted]". Only Reveal returns its content.
 type Secret struct{ content []byte }
 
 // NewSecret takes ownership of content.
 func NewSecret(content []byte) Secret { return Secret{content} }
 
-// Reveal answers the content, which the caller must not change, log or keep.
+// Reveal returns the content, which the caller must not change, log or keep.
 func (s Secret) Reveal() []byte { return s.content }
 
-// IsZero reports whether there is nothing to hide.
+// IsZero reports whether the secret is empty.
 func (s Secret) IsZero() bool { return len(s.content) == 0 }
 
-// String is "[redacted]".
+// String returns "[redacted]".
 func (Secret) String() string { return redacted }
 
-// GoString is "[redacted]".
+// GoString returns "[redacted]".
 func (Secret) GoString() string { return redacted }
 
 // Format writes "[redacted]" for every verb.
 func (Secret) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
 
-// MarshalText is "[redacted]".
+// MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON is "[redacted]".
+// MarshalJSON returns "[redacted]".
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
 // MarshalZerologObject logs "[redacted]".
@@ -43,25 +43,25 @@ func (Secret) MarshalZerologObject(e *zerolog.Event) { e.Str("secret", redacted)
 // Secret32 is a key of 32 bytes. Like a Secret it cannot be printed.
 type Secret32 struct{ key [32]byte }
 
-// NewSecret32 is the key of these bytes.
+// NewSecret32 returns the key with these bytes.
 func NewSecret32(key [32]byte) Secret32 { return Secret32{key} }
 
-// Reveal answers the bytes.
+// Reveal returns the bytes.
 func (s Secret32) Reveal() [32]byte { return s.key }
 
-// String is "[redacted]".
+// String returns "[redacted]".
 func (Secret32) String() string { return redacted }
 
-// GoString is "[redacted]".
+// GoString returns "[redacted]".
 func (Secret32) GoString() string { return redacted }
 
 // Format writes "[redacted]" for every verb.
 func (Secret32) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
 
-// MarshalText is "[redacted]".
+// MarshalText returns "[redacted]".
 func (Secret32) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON is "[redacted]".
+// MarshalJSON returns "[redacted]".
 func (Secret32) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
 // MarshalZerologObject logs "[redacted]".

@@ -14,8 +14,8 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// The layout of a sealed value. The key name and the version are public and
-// bound to both encryptions.
+// Layout of a sealed value. The key name and the version are public and bound to both
+// encryptions.
 const (
 	version   = 1
 	nameSize  = 4
@@ -32,17 +32,17 @@ const (
 	Overhead = dataAt + tagSize
 )
 
-// ErrOpen is answered for whatever does not open: another place, another master
-// key, damage. It does not say which.
+// ErrOpen is returned for a value that does not open, because of another place, another
+// master key, or damage. It does not tell which.
 var ErrOpen = errors.New("the sealed value does not open")
 
-// Sealed is an encrypted value as it stands in a bytea column.
+// Sealed is an encrypted value in the form of a bytea column.
 type Sealed []byte
 
-// String is "[sealed]".
+// String returns "[sealed]".
 func (Sealed) String() string { return "[sealed]" }
 
-// AAD is the place a value belongs to.
+// AAD is the place that a value belongs to.
 type AAD struct {
 	Tenant id.TenantID
 	Table  string
@@ -50,8 +50,8 @@ type AAD struct {
 	Column string
 }
 
-// append writes the place unambiguously: parts of varying length follow their
-// length. Purpose keeps the two encryptions of a value apart.
+// append encodes the place unambiguously: parts of varying length are preceded by their
+// length. purpose separates the two encryptions of a value.
 func (a AAD) append(b []byte, purpose byte) []byte {
 	b = append(b, version, purpose)
 	b = append(b, a.Tenant.UUID[:]...)
@@ -76,10 +76,10 @@ type Vault struct {
 type master struct {
 	name [nameSize]byte // of the key, to find it among several
 	aead cipher.AEAD
-	root []byte // what other keys are derived from (HKDF-Extract)
+	root []byte // from which other keys are derived (HKDF-Extract)
 }
 
-// New makes a vault that seals under current and also opens what was sealed under
+// New returns a vault that seals under current and opens values sealed under current or
 // previous keys.
 func New(current Secret32, previous ...Secret32) *Vault {
 	v := &Vault{}
@@ -90,16 +90,16 @@ func New(current Secret32, previous ...Secret32) *Vault {
 	return v
 }
 
-// Derive answers keys for one purpose, one of each master key: first the one to sign
-// with, then those that what was signed under previous master keys is checked with. They
-// are the same on every node, and those of two purposes say nothing of each other, nor of
-// the master key (HKDF-SHA256, RFC 5869).
+// Derive returns keys for one purpose, one per master key: first the one to sign with, then
+// those that verify signatures made under previous master keys. They are the same on every
+// node. Keys of different purposes reveal nothing about each other, nor about the master key
+// (HKDF-SHA256, RFC 5869).
 func (v *Vault) Derive(purpose string) []Secret32 {
 	keys := make([]Secret32, len(v.masters))
 	for i, m := range v.masters {
 		key, err := hkdf.Expand(sha256.New, m.root, purpose, len(keys[i].key))
 		if err != nil {
-			panic(err) // 32 bytes are not too long
+			panic(err) // 32 bytes are a valid length
 		}
 		copy(keys[i].key[:], key)
 	}
@@ -114,8 +114,8 @@ func newRoot(key []byte) []byte {
 	return root
 }
 
-// Names are those of the master keys, the one that is sealed under first. They say
-// nothing of the keys.
+// Names returns the names of the master keys, the sealing one first. They reveal nothing
+// about the keys.
 func (v *Vault) Names() []string {
 	names := make([]string, len(v.masters))
 	for i, m := range v.masters {
@@ -139,8 +139,8 @@ func newGCM(key []byte) cipher.AEAD {
 // Seal encrypts plain for the place aad.
 func (v *Vault) Seal(aad AAD, plain []byte) (Sealed, error) {
 	m := &v.masters[0]
-	// One draw serves both nonces and the data key, whose place in out is then
-	// taken by its wrapped form.
+	// One draw serves both nonces and the data key; the wrapped form of the data key then
+	// takes its place in out.
 	out := make([]byte, dataAt, Overhead+len(plain))
 	if _, err := rand.Read(out[wrapAt:]); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (v *Vault) Seal(aad AAD, plain []byte) (Sealed, error) {
 	return newGCM(key[:]).Seal(out, out[bodyAt:dataAt], plain, aad.append(place[:0], forData)), nil
 }
 
-// Open decrypts what was sealed for the place aad.
+// Open decrypts a value that was sealed for the place aad.
 func (v *Vault) Open(aad AAD, s Sealed) ([]byte, error) {
 	var key [keySize]byte
 	defer clear(key[:])
@@ -174,8 +174,8 @@ func (v *Vault) Open(aad AAD, s Sealed) ([]byte, error) {
 	return plain, nil
 }
 
-// Rewrap answers s with its data key wrapped by the current master key. changed
-// is false, and s answered as it is, where that is so already.
+// Rewrap returns s with its data key wrapped by the current master key. If it already is,
+// changed is false and s is returned as it is.
 func (v *Vault) Rewrap(aad AAD, s Sealed) (rewrapped Sealed, changed bool, err error) {
 	var key [keySize]byte
 	defer clear(key[:])
@@ -197,7 +197,7 @@ func (v *Vault) Rewrap(aad AAD, s Sealed) (rewrapped Sealed, changed bool, err e
 	return out, true, nil
 }
 
-// unwrap finds the master key of s and opens the data key with it.
+// unwrap finds the master key of s and decrypts the data key with it.
 func (v *Vault) unwrap(aad AAD, s Sealed, key *[keySize]byte) (*master, error) {
 	if len(s) < Overhead || s[0] != version {
 		return nil, ErrOpen
