@@ -1,15 +1,14 @@
-// Package blob keeps files in a directory of the machine: attachments, artifacts,
+// Package blob stores files in a directory of the machine: attachments, artifacts,
 // screenshots.
 //
-// It owns the directory. A blob appears under its key whole and durable or not
-// at all. Keys cannot lead out of the directory, whatever is in it. There is no index and
-// no lock: the database says who may read which key, and of two concurrent Puts to one
-// key one wins.
+// It owns the directory. A blob appears under its key complete and durable, or not at all.
+// Keys cannot lead out of the directory, whatever is in it. There is no index and no lock:
+// the database says who may read which key, and of two concurrent Puts to one key one wins.
 //
-// Several processes may share the directory. Each writes under .tmp in files that carry
-// its name: what it has not finished, and for each blob whose row may not be committed yet
-// a note with the blob's key. So Sweep can tell what dead processes left from what living
-// ones are about to commit, without clocks and without a look at all blobs.
+// Several processes may share the directory. Each writes under .tmp, in files that carry its
+// name: its unfinished files, and, for each blob whose row may not be committed yet, a note
+// with the blob's key. So Sweep can distinguish the leftovers of dead processes from blobs
+// that living ones are about to commit, without clocks and without reading all blobs.
 package blob
 
 import (
@@ -29,7 +28,7 @@ import (
 	"time"
 )
 
-// Errors a caller tells apart.
+// Errors that callers distinguish.
 var (
 	ErrTooLarge = errors.New("the file is larger than allowed")
 	ErrNotFound = errors.New("there is no such file")
@@ -50,19 +49,19 @@ type Dir struct {
 	owner string
 
 	mu      sync.Mutex          // guards the fields below
-	writing map[string]bool     // files under .tmp that Puts write now
+	writing map[string]bool     // files under .tmp that Puts are writing
 	notes   map[string][]string // by key: notes of blobs whose row may not be committed yet
-	doubts  []doubt             // blobs of which nobody knows whether the row was committed
+	doubts  []doubt             // blobs whose commits have an unknown outcome
 }
 
-// doubt is a blob whose row may or may not be committed, since a moment.
+// doubt is a blob whose row may or may not be committed.
 type doubt struct {
 	key   string
 	since time.Time
 }
 
-// New opens the directory and makes it where it is missing. owner names this process
-// among all that share the directory, in letters, digits and dashes.
+// New opens the directory and creates it if it is missing. owner names this process among all
+// that share the directory, in letters, digits and dashes.
 func New(dir, owner string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of files: %w", err)
@@ -78,7 +77,8 @@ func New(dir, owner string) (*Dir, error) {
 	return &Dir{root: root, owner: owner, writing: map[string]bool{}, notes: map[string][]string{}}, nil
 }
 
-// ID names the directory, whoever opens it: the first call gives it a name.
+// ID returns the name of the directory, the same for every process; the first call creates
+// it.
 func (d *Dir) ID() (string, error) {
 	name, err := d.root.ReadFile(identity)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +94,7 @@ func (d *Dir) ID() (string, error) {
 		return "", fmt.Errorf("name the directory of files: %w", err)
 	}
 	defer d.root.Remove(unfinished)
-	// A link never replaces: of several that begin at once one is first.
+	// A link never replaces a file: of several concurrent callers one is first.
 	if err := d.root.Link(unfinished, identity); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("name the directory of files: %w", err)
 	}
@@ -102,13 +102,12 @@ func (d *Dir) ID() (string, error) {
 	return string(name), err
 }
 
-// Close gives the directory back; no other call may follow.
+// Close releases the directory; no other call may follow.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Put stores what r gives under key, replacing what was there, and answers its
-// size and SHA-256. More than max bytes are ErrTooLarge; after any error the key
-// holds what it held before. After a success the caller commits the row that names the
-// key, and calls Settle.
+// Put stores the content of r under key, replacing any previous content, and returns its size
+// and SHA-256. More than max bytes are ErrTooLarge; after any error the key has its previous
+// content. After a success the caller commits the row that names the key, and calls Settle.
 func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
 	if err := check(key); err != nil {
 		return 0, sum, err
@@ -142,7 +141,7 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size
 	if err := d.makeParents(parent); err != nil {
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
-	if err := d.note(key); err != nil { // before anybody can see the blob
+	if err := d.note(key); err != nil { // before the blob is visible
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
 	err = d.root.Rename(unfinished, key)
@@ -156,8 +155,8 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size
 	return size, [sha256.Size]byte(hash.Sum(nil)), nil
 }
 
-// Open answers the file and its size. The caller closes it; it stays readable
-// when it is replaced or deleted meanwhile.
+// Open returns the file and its size. The caller closes it; it stays readable if it is
+// replaced or deleted in the meantime.
 func (d *Dir) Open(key string) (file io.ReadSeekCloser, size int64, err error) {
 	if err := check(key); err != nil {
 		return nil, 0, err
@@ -177,13 +176,13 @@ func (d *Dir) Open(key string) (file io.ReadSeekCloser, size int64, err error) {
 	return f, info.Size(), nil
 }
 
-// Delete removes the file of that key; there may be none.
+// Delete removes the file of that key, if there is one.
 func (d *Dir) Delete(key string) error {
 	if err := check(key); err != nil {
 		return err
 	}
 	info, err := d.root.Lstat(key)
-	if err == nil && info.IsDir() { // the beginning of other keys
+	if err == nil && info.IsDir() { // a prefix of other keys
 		return nil
 	}
 	if err == nil {
@@ -195,7 +194,7 @@ func (d *Dir) Delete(key string) error {
 	return nil
 }
 
-// makeParents makes the directories of a key, each durably.
+// makeParents creates the directories of a key, each durably.
 func (d *Dir) makeParents(dir string) error {
 	if dir == "." {
 		return nil
@@ -249,8 +248,7 @@ func missing(key string, err error) error {
 	return fmt.Errorf("open %s: %w", key, err)
 }
 
-// absent reports whether a path does not exist, one that leads through a file
-// included.
+// absent reports whether a path does not exist, or leads through a file.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, ErrNotFound)
 }

@@ -19,25 +19,24 @@ import (
 const mark = "~"
 
 const (
-	// doubtful is how long a commit of unknown outcome may still become true.
+	// doubtful is how long a commit of unknown outcome may still take effect.
 	doubtful = 10 * time.Minute
 	// young is the age up to which Walk leaves a blob alone, and Sweep a file without an
-	// owner: listings of a directory on another machine may be as old as that.
+	// owner: a directory listing on another machine may be that old.
 	young = 40 * time.Second
-	// walkPage is how many blobs Walk asks about at a time.
+	// walkPage is how many blobs Walk checks at a time.
 	walkPage = 1000
 )
 
-// Rows tell which blobs are wanted (store.Files).
+// Rows tells which blobs are needed (store.Files).
 type Rows interface {
 	// Dead returns those of the owners that have ended and write nothing any more.
 	Dead(ctx context.Context, owners []string) ([]string, error)
-	// Orphans returns those of the keys that no row names. Keys of which the database
-	// knows nothing are not among them.
+	// Orphans returns the keys that no row names, without keys unknown to the database.
 	Orphans(ctx context.Context, keys []string) ([]string, error)
 }
 
-// begin names a file under .tmp that this process writes.
+// begin returns a name under .tmp for a file that this process writes.
 func (d *Dir) begin() (string, error) {
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -56,8 +55,8 @@ func (d *Dir) done(name string) {
 	d.mu.Unlock()
 }
 
-// note makes a note that the row of a key may not be committed yet. It is durable
-// before the blob is.
+// note writes a note that the row of a key may not be committed yet. It is durable before the
+// blob is.
 func (d *Dir) note(key string) error {
 	name, err := d.begin()
 	if err != nil {
@@ -75,7 +74,7 @@ func (d *Dir) note(key string) error {
 	}
 	err = errors.Join(err, f.Close())
 	d.mu.Lock()
-	d.notes[key] = append(d.notes[key], note) // before it is there: Sweep takes it for ours
+	d.notes[key] = append(d.notes[key], note) // before the file exists, so that Sweep recognises it as ours
 	d.mu.Unlock()
 	if err == nil {
 		err = d.root.Rename(name, note)
@@ -90,8 +89,8 @@ func (d *Dir) note(key string) error {
 	return err
 }
 
-// Settle says that the row of a blob that was Put is committed, or never will be. known
-// is false where nobody knows which: a later Sweep looks then.
+// Settle reports that the row of a stored blob is committed, or never will be. known is false
+// if the outcome is unknown: then a later Sweep checks.
 func (d *Dir) Settle(key string, known bool) {
 	d.mu.Lock()
 	if !known {
@@ -103,13 +102,13 @@ func (d *Dir) Settle(key string, known bool) {
 	delete(d.notes, key)
 	d.mu.Unlock()
 	for _, n := range notes {
-		d.root.Remove(n) // one that stays is looked at when this process has ended
+		d.root.Remove(n) // a note that stays is checked after this process has ended
 	}
 }
 
-// Sweep removes what dead processes left: files that they did not finish, and blobs
-// whose row they did not commit. It also looks at the doubts of this process. It costs by
-// what is under way, not by the blobs there are.
+// Sweep removes what dead processes left: unfinished files, and blobs whose row was not
+// committed. It also checks the doubts of this process. Its cost depends on the work in
+// progress, not on the number of blobs.
 func (d *Dir) Sweep(ctx context.Context, rows Rows) (removed int, err error) {
 	removed, err = d.resolve(ctx, rows)
 	if err != nil {
@@ -125,7 +124,7 @@ func (d *Dir) Sweep(ctx context.Context, rows Rows) (removed int, err error) {
 			owners = append(owners, owner)
 		}
 	}
-	// Asked after the files were listed: an owner that begins later has none of them.
+	// Ask after listing the files: an owner that starts later has none of them.
 	dead, err := rows.Dead(ctx, owners)
 	if err != nil {
 		return removed, fmt.Errorf("look for owners of unfinished files: %w", err)
@@ -134,7 +133,7 @@ func (d *Dir) Sweep(ctx context.Context, rows Rows) (removed int, err error) {
 	for name, info := range files {
 		owner, _, owned := strings.Cut(name, mark)
 		switch {
-		case owner == d.owner: // a Put that could not clean up after itself
+		case owner == d.owner: // left by a Put that could not clean up
 		case owned:
 			if !slices.Contains(dead, owner) {
 				continue
@@ -159,14 +158,14 @@ func (d *Dir) Sweep(ctx context.Context, rows Rows) (removed int, err error) {
 		switch err := d.root.Remove(at); {
 		case err == nil:
 			removed++
-		case !absent(err): // another node was faster where it is
+		case !absent(err): // another node removed it first
 			return removed, fmt.Errorf("remove an unfinished file: %w", err)
 		}
 	}
 	return removed, nil
 }
 
-// foreign are the files under .tmp that no Put of this process is using.
+// foreign returns the files under .tmp that no Put of this process is using.
 func (d *Dir) foreign() (map[string]fs.FileInfo, error) {
 	entries, err := fs.ReadDir(d.root.FS(), temporary)
 	if err != nil {
@@ -182,7 +181,7 @@ func (d *Dir) foreign() (map[string]fs.FileInfo, error) {
 		}
 		info, err := e.Info()
 		if err != nil || !info.Mode().IsRegular() {
-			continue // just finished, or none of ours
+			continue // just finished, or not one of ours
 		}
 		files[e.Name()] = info
 	}
@@ -204,14 +203,14 @@ func (d *Dir) unwanted(ctx context.Context, rows Rows, note string) (removed int
 	key, err := d.root.ReadFile(note)
 	if err != nil {
 		if absent(err) {
-			return 0, nil // another node was faster
+			return 0, nil // another node was first
 		}
 		return 0, fmt.Errorf("read a note: %w", err)
 	}
 	return d.drop(ctx, rows, []string{string(key)})
 }
 
-// drop removes those of the blobs that no row names.
+// drop removes the blobs that no row names.
 func (d *Dir) drop(ctx context.Context, rows Rows, keys []string) (removed int, err error) {
 	gone, err := rows.Orphans(ctx, keys)
 	if err != nil {
@@ -226,7 +225,7 @@ func (d *Dir) drop(ctx context.Context, rows Rows, keys []string) (removed int, 
 	return removed, nil
 }
 
-// resolve looks at the doubts of this process whose commits have ended by now.
+// resolve checks the doubts of this process whose commits must have ended by now.
 func (d *Dir) resolve(ctx context.Context, rows Rows) (removed int, err error) {
 	d.mu.Lock()
 	var due []string
@@ -239,7 +238,7 @@ func (d *Dir) resolve(ctx context.Context, rows Rows) (removed int, err error) {
 	for _, key := range due {
 		n, err := d.drop(ctx, rows, []string{key})
 		if removed += n; err != nil {
-			return removed, err // the next Sweep looks again
+			return removed, err // the next Sweep retries
 		}
 		d.mu.Lock()
 		d.doubts = slices.DeleteFunc(d.doubts, func(o doubt) bool { return o.key == key })
@@ -249,9 +248,9 @@ func (d *Dir) resolve(ctx context.Context, rows Rows) (removed int, err error) {
 	return removed, nil
 }
 
-// Walk looks at all blobs and removes those that no row names and no process is about to
-// commit. Such blobs have no note: they were restored, or their rows were deleted. It
-// reads the names of all blobs and is called seldom.
+// Walk checks all blobs and removes those that no row names and no process is about to
+// commit. Such blobs have no note: they were restored, or their rows were deleted. It reads
+// the names of all blobs and is called rarely.
 func (d *Dir) Walk(ctx context.Context, rows Rows) (removed int, err error) {
 	err = d.walk(ctx, ".", func(keys []string) error {
 		orphans, err := rows.Orphans(ctx, keys)
@@ -270,7 +269,7 @@ func (d *Dir) Walk(ctx context.Context, rows Rows) (removed int, err error) {
 			info, err := d.root.Lstat(key)
 			return err != nil || now.Sub(info.ModTime()) < young || pending[key]
 		})
-		// Asked again, after the notes were read: a blob that lost its note has its row.
+		// Ask again after reading the notes: a blob whose note is gone has its row.
 		n, err := d.drop(ctx, rows, orphans)
 		removed += n
 		return err
@@ -278,7 +277,7 @@ func (d *Dir) Walk(ctx context.Context, rows Rows) (removed int, err error) {
 	return removed, err
 }
 
-// walk calls page with the keys below a directory, some at a time.
+// walk calls page with the keys below a directory, in batches.
 func (d *Dir) walk(ctx context.Context, dir string, page func(keys []string) error) error {
 	f, err := d.root.Open(dir)
 	if err != nil {
@@ -297,7 +296,7 @@ func (d *Dir) walk(ctx context.Context, dir string, page func(keys []string) err
 		for _, e := range entries {
 			key := path.Join(dir, e.Name())
 			switch {
-			case check(key) != nil: // none of ours
+			case check(key) != nil: // not one of ours
 			case e.IsDir():
 				if err := d.walk(ctx, key, page); err != nil {
 					return err
@@ -320,7 +319,7 @@ func (d *Dir) walk(ctx context.Context, dir string, page func(keys []string) err
 	}
 }
 
-// pending are the keys of all notes.
+// pending returns the keys of all notes.
 func (d *Dir) pending() (map[string]bool, error) {
 	entries, err := fs.ReadDir(d.root.FS(), temporary)
 	if err != nil {
@@ -340,7 +339,7 @@ func (d *Dir) pending() (map[string]bool, error) {
 	return keys, nil
 }
 
-// clock is the time of the directory, which may be on another machine.
+// clock returns the time of the directory, which may be on another machine.
 func (d *Dir) clock() (time.Time, error) {
 	name, err := d.begin()
 	if err != nil {
