@@ -1,10 +1,10 @@
-// Package failpoint names the moments at which a crash test kills the process:
-// the boundaries of every commit.
+// Package failpoint names the moments at which a crash test kills the process: the boundaries
+// of every commit.
 //
-// A package declares its points in variables and hits them where they lie. In a
-// build without the tag failpoints Hit is empty and inlined. With the tag,
-// SVC_FAILPOINT=name[:n] makes the n-th hit (default: the first) of that point
-// end the own process by SIGKILL: nothing is flushed, closed or said good-bye to.
+// A package declares its points in variables and calls Hit where they lie. In a build without
+// the tag failpoints Hit is empty and inlined. With the tag, SVC_FAILPOINT=name[:n] makes the
+// n-th hit (default: the first) of that point kill the process with SIGKILL: nothing is
+// flushed or closed.
 package failpoint
 
 import (
@@ -20,8 +20,7 @@ var declared struct {
 	names []string
 }
 
-// Declare makes a point known, for a package variable. It panics when the name
-// is taken.
+// Declare registers a point, for a package variable. It panics if the name is taken.
 func Declare(name string) Point {
 	declared.Lock()
 	defer declared.Unlock()

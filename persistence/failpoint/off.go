@@ -2,7 +2,7 @@
 
 package failpoint
 
-// Enabled says whether this build can be killed at its points.
+// Enabled reports whether this build can be killed at its points.
 const Enabled = false
 
 // Hit does nothing in this build.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Enabled says whether this build can be killed at its points.
+// Enabled reports whether this build can be killed at its points.
 const Enabled = true
 
 var (
@@ -20,7 +20,7 @@ var (
 
 func init() { countdown.Store(left) }
 
-// parse reads name[:n]; n is 1 when it is missing or no number.
+// parse parses name[:n]; n is 1 if it is missing or not a number.
 func parse(s string) (Point, int64) {
 	name, count, _ := strings.Cut(s, ":")
 	n, err := strconv.ParseInt(count, 10, 64)
@@ -30,11 +30,11 @@ func parse(s string) (Point, int64) {
 	return Point(name), n
 }
 
-// Hit kills the process when it is the hit that SVC_FAILPOINT asks for.
+// Hit kills the process if this is the hit that SVC_FAILPOINT selects.
 func Hit(p Point) {
 	if p != target || countdown.Add(-1) != 0 {
 		return
 	}
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way: nothing more of this goroutine
+	select {} // the signal is on its way: this goroutine must not continue
 }
