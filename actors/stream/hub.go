@@ -12,53 +12,53 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// shards spread the look-up of hubs; their number is a power of two.
+// shards is how many shelves hold the hubs; it is a power of two.
 const shards = 64
 
-// splitAbove is how many readers one goroutine serves alone.
+// splitAbove is how many readers one goroutine serves.
 const splitAbove = 256
 
-// key names a run on a hub's shelf.
+// key identifies a run's hub.
 type key struct {
 	tenant id.TenantID
 	run    id.RunID
 }
 
-// shelf is one shard of the hubs.
+// shelf is one shard of the map of hubs.
 type shelf struct {
 	mu   sync.Mutex // guards hubs
 	hubs map[key]*hub
 }
 
-// hub is one run on this node.
+// hub represents one run on this node.
 type hub struct {
 	all *Hubs
 	key key
 
 	mu      sync.Mutex // guards the fields below and those of its readers
 	readers []*Reader
-	pos     event.Pos // everything up to here was published by the present owner
-	live    *speech   // the step that is being spoken, as far as it was
-	owned   bool      // somebody publishes whatever is committed
+	pos     event.Pos // everything up to here was published by the current owner
+	live    *speech   // the step in progress and its text so far
+	owned   bool      // a publisher publishes everything that is committed
 	term    uint32    // counts the publishers
-	left    uint32    // Hubs.left of its shard when it began to be owned
-	seen    event.Pos // pos when it was last looked whether anything is said
-	quiet   bool      // nothing was said between the last two looks
-	outlet  *outlet   // the feed to other nodes that read the run; nil for none
+	left    uint32    // Hubs.left of its shard when the publisher began
+	seen    event.Pos // pos when the publisher's silence was last checked
+	quiet   bool      // nothing was published between the last two checks
+	outlet  *outlet   // the feed to other nodes that read the run; nil if there are none
 	mirror  *mirror   // the publisher is on another node; nil when it is here or nowhere
-	asked   time.Time // when a mirror was last asked for
+	asked   time.Time // when a mirror was last requested
 	pause   time.Duration
-	reading *shared // the read of facts that is under way
+	reading *shared // the read of facts in progress
 	next    *shared // the one after it
-	gone    bool    // off the shelf; nobody may use it any more
+	gone    bool    // off the shelf; it must not be used any more
 	stale   atomic.Bool
 }
 
-// shelf of a run: ids are random in their last bytes.
+// shelf returns the shelf of a run: ids are random in their last bytes.
 func (hs *Hubs) shelf(k key) *shelf { return &hs.shelves[int(k.run.UUID[15])%shards] }
 
-// hold is the run's hub with its lock held, or nil where there is none and it is
-// not to be made.
+// hold returns the run's hub with its lock held. If there is none it returns nil, or makes
+// one if make is set.
 func (hs *Hubs) hold(k key, make bool) *hub {
 	s := hs.shelf(k)
 	for {
@@ -82,7 +82,7 @@ func (hs *Hubs) hold(k key, make bool) *hub {
 	}
 }
 
-// unshelve takes a hub that is gone off its shelf.
+// unshelve removes a hub that is gone from its shelf.
 func (hs *Hubs) unshelve(h *hub) {
 	s := hs.shelf(h.key)
 	s.mu.Lock()
@@ -93,8 +93,8 @@ func (hs *Hubs) unshelve(h *hub) {
 	s.mu.Unlock()
 }
 
-// release ends a hold. A hub that nobody owns or watches goes, and a mirror that
-// nobody reads.
+// release ends a hold. It removes a hub without owner and readers, and drops a mirror without
+// readers.
 func (h *hub) release() {
 	if len(h.readers) == 0 {
 		if h.mirror != nil {
@@ -111,10 +111,9 @@ func (h *hub) release() {
 	}
 }
 
-// Publish tells the readers of a run frames of facts that are committed, in
-// their order. The caller thereby is the run's publisher until Abandon or the
-// terminal frame, after which the readers are closed: every fact that it commits
-// it publishes, and it publishes nothing that is not committed.
+// Publish sends frames of committed facts to the run's readers, in order. The caller becomes
+// the run's publisher until Abandon or the terminal frame, which closes the readers. A
+// publisher publishes every fact that it commits, and nothing that is not committed.
 func (hs *Hubs) Publish(tenant id.TenantID, run id.RunID, frames ...*event.Frame) {
 	if len(frames) == 0 {
 		return
@@ -123,8 +122,8 @@ func (hs *Hubs) Publish(tenant id.TenantID, run id.RunID, frames ...*event.Frame
 	hs.publish(key{tenant, run}, last.Pos.Seq, last.Type.Terminal(), func() []*event.Frame { return frames })
 }
 
-// PublishFunc is Publish for frames that are made only if somebody watches. last
-// is the number of the last of them, terminal says that it ends the run.
+// PublishFunc is Publish for frames that are made only if the run has readers. last is the
+// number of the last frame; terminal means that it ends the run.
 func (hs *Hubs) PublishFunc(tenant id.TenantID, run id.RunID, last int64, terminal bool, frames func() []*event.Frame) {
 	hs.publish(key{tenant, run}, last, terminal, frames)
 }
@@ -132,11 +131,11 @@ func (hs *Hubs) PublishFunc(tenant id.TenantID, run id.RunID, last int64, termin
 func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event.Frame) {
 	h := hs.hold(k, !terminal)
 	if h == nil {
-		return // it ended unseen
+		return // it ended without readers
 	}
 	defer h.release()
 	if h.mirror != nil {
-		h.unmirror() // the run has come here
+		h.unmirror() // the run has moved here
 	}
 	h.reach(last)
 	if len(h.readers) > 0 || h.outlet != nil {
@@ -151,63 +150,63 @@ func (hs *Hubs) publish(k key, last int64, terminal bool, frames func() []*event
 	case terminal:
 		h.end()
 	case !hs.mine(k):
-		h.yield() // the run moves away: this was the last that is said here
+		h.yield() // the run moves away: this was the last publication here
 	}
 }
 
-// mine reports whether a run lives on this node, because the node owns it or because
-// it finishes what it began. A hub without a mirror is owned
-// only while that is so: whoever publishes looks after it has spoken, and each
-// new member list is followed by a review.
+// mine reports whether a run lives on this node, because the node owns it or because it is
+// finishing work that it began. A hub without a mirror may have an owner only while that is
+// true: a publisher checks it after each publication, and a review follows each new member
+// list.
 func (hs *Hubs) mine(k key) bool {
 	return hs.peers == nil || hs.peers.Owner(k.run.Shard()) == hs.self || hs.finishes(k)
 }
 
-// finishes reports whether a run is still at work on this node, whoever owns it.
+// finishes reports whether a run is still working on this node, whichever node owns it.
 func (hs *Hubs) finishes(k key) bool {
 	return hs.holds != nil && hs.holds(cluster.Address{Kind: msg.KindRun, Tenant: k.tenant, ID: k.run.UUID})
 }
 
-// reach says that the publisher has come to the fact with the number last.
+// reach records that the publisher has reached the fact with number last.
 func (h *hub) reach(last int64) {
 	h.own()
 	if at := (event.Pos{Seq: last}); h.pos.Before(at) {
 		h.pos = at
 	}
 	if h.live != nil && h.live.seq < last {
-		h.live = nil // what comes after a step says that it is over
+		h.live = nil // anything after a step means that the step is over
 	}
 }
 
-// own says that somebody publishes.
+// own records that the hub has a publisher.
 func (h *hub) own() {
 	left := h.all.left[h.key.run.Shard()].Load()
 	if !h.owned || h.mirror == nil && h.left != left {
 		h.owned, h.quiet, h.left = true, false, left
-		h.seen = event.Pos{} // it is not doubted before it had its time
+		h.seen = event.Pos{} // the check for silence starts anew
 		h.term++
 	}
 }
 
-// end says that the terminal frame was sent. A reader that is catching up has it
-// in its queue, or finds it among the facts.
+// end records that the terminal frame was sent. A reader that is catching up has it in its
+// queue, or finds it among the facts.
 func (h *hub) end() {
 	h.closeOutlet()
 	h.owned, h.gone = false, true
 }
 
-// rest says that nobody publishes now.
+// rest records that the hub has no publisher now.
 func (h *hub) rest() {
 	h.owned, h.live = false, nil
 	if len(h.readers) > 0 {
 		h.all.watch(h.key)
-		h.all.kick() // a commit whose outcome the owner did not hear may stand
+		h.all.kick() // a commit whose outcome the owner did not learn may stand
 	}
 }
 
-// Abandon says that the caller publishes no more for the run, although it has
-// not ended: its activation rests, has failed or moves. Readers wait for the
-// next one, or for what the facts will say.
+// Abandon records that the caller publishes no more for the run, although it has not ended:
+// its activation rests, has failed or moves. Readers wait for the next publisher, or for new
+// facts.
 func (hs *Hubs) Abandon(tenant id.TenantID, run id.RunID) {
 	h := hs.hold(key{tenant, run}, false)
 	if h == nil {
@@ -215,21 +214,21 @@ func (hs *Hubs) Abandon(tenant id.TenantID, run id.RunID) {
 	}
 	defer h.release()
 	if h.mirror != nil {
-		return // somebody else does
+		return // another activation publishes
 	}
 	h.yield()
 }
 
-// yield says that nobody publishes here now; the lock is held.
+// yield ends publishing here; the lock is held.
 func (h *hub) yield() {
 	h.rest()
 	if h.outlet != nil {
 		h.feedRested()
 	}
-	h.want() // the run may go on elsewhere
+	h.want() // the run may continue elsewhere
 }
 
-// Watched reports whether somebody reads the run, on this node or through it.
+// Watched reports whether the run has readers, on this node or on others through it.
 func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
 	h := hs.hold(key{tenant, run}, false)
 	if h == nil {
@@ -239,16 +238,16 @@ func (hs *Hubs) Watched(tenant id.TenantID, run id.RunID) bool {
 	return len(h.readers) > 0 || h.outlet != nil
 }
 
-// Begin opens the live text of a model's step that was committed with the number
-// seq, after its step.started was published. The text ends with the next
-// published frame, the next Begin or Abandon; what is written later is dropped.
-// relayed says that readers of the embed relay are sent the text too.
+// Begin opens the live text of a model's step that was committed with the number seq, after
+// its step.started was published. The text ends with the next published frame, the next Begin
+// or Abandon; text written later is dropped. With relayed the text is also sent to readers of
+// the embed relay.
 func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int, relayed bool) model.Sink {
 	h := hs.hold(key{tenant, run}, true)
 	defer h.release()
 	l := &speech{hub: h, seq: seq, idx: idx, relayed: relayed}
 	if h.pos.Seq > seq || !hs.mine(h.key) {
-		return l // the run has gone on, or away: nobody hears it
+		return l // the run has moved on, or away: the text is dropped
 	}
 	if h.mirror != nil {
 		h.unmirror()
@@ -261,23 +260,23 @@ func (hs *Hubs) Begin(tenant id.TenantID, run id.RunID, seq int64, idx int, rela
 	return l
 }
 
-// speech takes the text of one unfinished step.
+// speech receives the text of one unfinished step.
 type speech struct {
 	hub     *hub
 	seq     int64
 	idx     int
-	relayed bool // the relay is sent the text; false, too, where nobody has said
+	relayed bool // the relay gets the text; false also if unknown
 
-	// Guarded by hub.mu. said only grows, so that parts of it can be shared;
-	// segments are the byte lengths of thinking and text by turns.
+	// Guarded by hub.mu. said only grows, so parts of it can be shared; segments are the byte
+	// lengths of thinking and text in turn.
 	said     []byte
 	segments []int32
 }
 
-// Text writes what the model answers.
+// Text appends text of the model's reply.
 func (l *speech) Text(s string) { l.say(event.LLMDelta, s) }
 
-// Thinking writes what the model thinks.
+// Thinking appends the model's thinking.
 func (l *speech) Thinking(s string) { l.say(event.LLMThinking, s) }
 
 func (l *speech) say(t event.Type, s string) {
@@ -347,7 +346,7 @@ func (h *hub) deliver(readers []*Reader, f *event.Frame) {
 	}
 }
 
-// job is one worker's share of a frame.
+// job is one worker's part of sending a frame.
 type job struct {
 	hub     *hub
 	readers []*Reader
@@ -355,8 +354,8 @@ type job struct {
 	done    *sync.WaitGroup
 }
 
-// split shares the readers among the workers and the caller, who holds the lock
-// for all of them.
+// split spreads the readers over the workers and the caller, which holds the lock for all of
+// them.
 func (h *hub) split(f *event.Frame) {
 	n, parts := len(h.readers), h.all.workers
 	var done sync.WaitGroup
@@ -379,8 +378,8 @@ func (j job) run() {
 	j.done.Done()
 }
 
-// add and remove keep each reader's place, so that leaving costs the same
-// however many there are. The lock is held.
+// add and remove keep each reader's place, so that leaving costs the same for any number of
+// readers. The lock is held.
 func (h *hub) add(r *Reader) {
 	r.place = len(h.readers)
 	h.readers = append(h.readers, r)

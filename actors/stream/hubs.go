@@ -23,12 +23,12 @@ type Source interface {
 	Facts(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*event.Facts, error)
 }
 
-// Heads says how far runs have come.
+// Heads returns how far runs have come.
 type Heads interface {
 	Heads(ctx context.Context, keys []feed.Key) ([]feed.Head, error)
 }
 
-// Node is where Readers live.
+// Node hosts the Readers.
 type Node interface {
 	RegisterLocal(kind string, produce func(cluster.Address) cluster.Behavior)
 	Tell(a cluster.Address, m any)
@@ -36,29 +36,29 @@ type Node interface {
 	After(d time.Duration, f func())
 }
 
-// Config is what the hubs need. Zero bounds mean the default beside them.
+// Config holds the hubs' dependencies and limits. A zero limit means the default beside it.
 type Config struct {
 	Node   Node
 	Source Source
 	Heads  Heads
 	Log    zerolog.Logger
-	Reads  int           // 16 reads of facts at a time
-	Watch  time.Duration // 1 s between two looks at runs that nobody publishes for
+	Reads  int           // 16 concurrent reads of facts
+	Watch  time.Duration // 1 s between two checks of runs without a publisher
 
-	// Peers and Carrier join the hubs of a cluster; without a Carrier, runs that
-	// live elsewhere are followed by what is committed.
+	// Peers and Carrier connect the hubs of a cluster. Without a Carrier, readers of runs on
+	// other nodes follow the committed facts.
 	Peers   Peers
 	Carrier Carrier
 	Now     func() time.Time // default time.Now; monotonic
 
-	// Holds reports whether an actor is at work on this node although another one
-	// owns it, and Lives whether a member may have such actors: it has not ended.
-	// nil: nobody has.
+	// Holds reports whether an actor still works on this node although another node owns it.
+	// Lives reports whether a member may have such actors because it has not ended. nil means
+	// none.
 	Holds func(a cluster.Address) bool
 	Lives func(m id.MemberID) bool
 }
 
-// Hubs are the runs of this node that somebody publishes or reads.
+// Hubs holds the hubs of this node: the runs with a publisher or readers.
 type Hubs struct {
 	node    Node
 	source  Source
@@ -76,12 +76,12 @@ type Hubs struct {
 	lives   func(m id.MemberID) bool
 	now     func() time.Time
 	silence time.Duration // after which a member that does not answer is given up
-	grace   time.Duration // for messages that are under way
+	grace   time.Duration // for messages in flight
 	forget  time.Duration // after which a watch that is not renewed ends
-	doubt   int           // looks at the watched runs for one at all others that are read
-	moved   chan struct{} // there is a new member list
-	// left counts for each shard the member lists by which it is elsewhere, so that
-	// one that leaves and comes back at once is noticed.
+	doubt   int           // rounds of the watch per check of all other runs with readers
+	moved   chan struct{} // the member list has changed
+	// left counts, per shard, the member lists that place it elsewhere, so that a shard that
+	// leaves and returns at once is noticed.
 	left [id.Shards]atomic.Uint32
 
 	workers int
@@ -93,7 +93,7 @@ type Hubs struct {
 
 	mu       sync.Mutex // guards the fields below
 	born     map[id.UUID]*Reader
-	watching map[key]struct{} // runs with readers and, so far as is known, without a publisher
+	watching map[key]struct{} // runs with readers and, as far as known, without a publisher
 	outlets  map[uint64]*hub
 	stopped  bool
 	wg       sync.WaitGroup
@@ -102,13 +102,13 @@ type Hubs struct {
 	links   map[id.MemberID]*link
 }
 
-// facts are read for so long at most.
+// readTimeout limits a read of facts.
 const readTimeout = 10 * time.Second
 
-// headsPage is how many runs one query asks about.
+// headsPage is how many runs one query checks.
 const headsPage = 500
 
-// New makes the hubs and registers their kind; call it before the node starts.
+// New returns the hubs and registers their kind; call it before the node starts.
 func New(cfg Config) *Hubs {
 	if cfg.Reads <= 0 {
 		cfg.Reads = 16
@@ -125,7 +125,7 @@ func New(cfg Config) *Hubs {
 	if hs.now == nil {
 		hs.now = time.Now
 	}
-	hs.jobs = make(chan job) // a worker takes it at once or the publisher does it
+	hs.jobs = make(chan job) // a worker takes the job at once, or the publisher does it
 	for i := range hs.shelves {
 		hs.shelves[i].hubs = map[key]*hub{}
 	}
@@ -163,8 +163,8 @@ func (hs *Hubs) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the watch and the workers and waits for them. Readers end with their
-// connections or with the node.
+// Stop ends the watch and the workers and waits for them. Readers end with their connections
+// or with the node.
 func (hs *Hubs) Stop() {
 	hs.mu.Lock()
 	hs.stopped = true
@@ -188,14 +188,13 @@ func (hs *Hubs) loop() {
 			return
 		}
 		if _, err := hs.runOnce(hs.life, doubted); err != nil && hs.life.Err() == nil {
-			hs.log.Warn().Err(err).Msg("cannot look where watched runs stand")
+			hs.log.Warn().Err(err).Msg("cannot read the state of watched runs")
 		}
 	}
 }
 
-// doubted are the runs that have a publisher who has said nothing for a while. It
-// is asked whether that is true: however a publisher was lost, its readers learn
-// of it.
+// doubted returns the runs whose publisher has been silent for a while. The watch then checks
+// them against the facts: however a publisher was lost, its readers catch up.
 func (hs *Hubs) doubted() []feed.Key {
 	var keys []feed.Key
 	for _, h := range hs.allHubs() {
@@ -210,7 +209,7 @@ func (hs *Hubs) doubted() []feed.Key {
 	return keys
 }
 
-// allHubs are those on the shelves.
+// allHubs returns the hubs on all shelves.
 func (hs *Hubs) allHubs() []*hub {
 	var out []*hub
 	for i := range hs.shelves {
@@ -224,9 +223,8 @@ func (hs *Hubs) allHubs() []*hub {
 	return out
 }
 
-// runOnce makes the readers of runs without a publisher, or with one that is
-// doubted, catch up with what was committed all the same, and says how many it
-// found behind.
+// runOnce makes the readers catch up whose run has no publisher, or a doubted one, and was
+// committed further. It returns how many runs it found behind.
 func (hs *Hubs) runOnce(ctx context.Context, doubted []feed.Key) (int, error) {
 	hs.mu.Lock()
 	keys := doubted
@@ -255,10 +253,10 @@ func (hs *Hubs) runOnce(ctx context.Context, doubted []feed.Key) (int, error) {
 	return n, nil
 }
 
-// compare tells the readers of a run where it stands. A run that has a publisher
-// again, or no readers any more, is not watched further.
+// compare tells a run's readers how far the run has come. A run that has a publisher again,
+// or no readers any more, is no longer watched.
 func (hs *Hubs) compare(k key, head feed.Head) int {
-	h := hs.hold(k, true) // under its lock nobody begins to watch
+	h := hs.hold(k, true) // under its lock no reader can begin to watch
 	defer h.release()
 	if h.owned && h.quiet && h.pos == h.seen && (head.Ended || h.pos.Seq < head.Seq) {
 		lostPublishers.Inc()
@@ -298,7 +296,7 @@ func (hs *Hubs) unwatch(k key) {
 	hs.mu.Unlock()
 }
 
-// kick has the watch look now.
+// kick makes the watch run now.
 func (hs *Hubs) kick() {
 	select {
 	case hs.wake <- struct{}{}:
@@ -306,7 +304,7 @@ func (hs *Hubs) kick() {
 	}
 }
 
-// read is one read of facts, when its turn has come.
+// read reads facts, once one of the limited reads is free.
 func (hs *Hubs) read(ctx context.Context, k key, c event.Cursor) (*event.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -323,18 +321,17 @@ func (hs *Hubs) read(ctx context.Context, k key, c event.Cursor) (*event.Facts, 
 	return facts, nil
 }
 
-// shared is a read of facts for all readers of a run that fell behind and came
-// before it began.
+// shared is one read of facts for all readers of a run that fell behind before it began.
 type shared struct {
-	from  event.Pos // the earliest position of one of them; guarded by the hub's lock
+	from  event.Pos // the earliest position of these readers; guarded by the hub's lock
 	done  chan struct{}
 	facts *event.Facts
 	err   error
 }
 
-// readShared is read for a Reader that has everything up to a position. However
-// many readers of a run ask, two reads at most answer them: the one that is
-// under way, for those who came before it, and the next one.
+// readShared is read for a Reader that has everything up to from. However many readers of a
+// run ask, at most two reads serve them: the one in progress, for the readers that joined
+// before it began, and the next one.
 func (hs *Hubs) readShared(h *hub, from event.Pos) (*event.Facts, error) {
 	h.mu.Lock()
 	s := h.next
@@ -355,7 +352,7 @@ func (hs *Hubs) readShared(h *hub, from event.Pos) (*event.Facts, error) {
 	}
 	h.mu.Lock()
 	c := event.Cursor{Full: true, Since: -1, After: s.from}
-	h.next, h.reading = nil, s // whoever comes now has fallen after what this reads
+	h.next, h.reading = nil, s // readers that ask from now on fell behind after this read
 	h.mu.Unlock()
 	s.facts, s.err = hs.read(hs.life, h.key, c)
 	close(s.done)
@@ -367,7 +364,7 @@ func (hs *Hubs) readShared(h *hub, from event.Pos) (*event.Facts, error) {
 	return s.facts, s.err
 }
 
-// unavailable is what a client is told when the facts cannot be read.
+// unavailable returns the problem for facts that cannot be read.
 func unavailable(err error) error {
 	var p *problem.Error
 	if errors.As(err, &p) || errors.Is(err, context.Canceled) {
@@ -376,8 +373,8 @@ func unavailable(err error) error {
 	return errors.Join(err, problem.Unavailable("The run's events cannot be read now.", time.Second))
 }
 
-// spawn runs f beside everything else; Stop waits for it. It reports false, and
-// does nothing, after Stop. It may be called with any lock but hs.mu held.
+// spawn runs f in a goroutine that Stop waits for. After Stop it does nothing and returns
+// false. It may be called with any lock except hs.mu held.
 func (hs *Hubs) spawn(f func()) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -388,14 +385,14 @@ func (hs *Hubs) spawn(f func()) bool {
 	return true
 }
 
-// adopt keeps a Reader until its actor is made.
+// adopt keeps a Reader until its actor exists.
 func (hs *Hubs) adopt(r *Reader) {
 	hs.mu.Lock()
 	hs.born[r.id] = r
 	hs.mu.Unlock()
 }
 
-// disown is adopt undone, for a Reader whose actor was never made.
+// disown reverts adopt, for a Reader whose actor was never made.
 func (hs *Hubs) disown(r *Reader) {
 	hs.mu.Lock()
 	delete(hs.born, r.id)
@@ -412,7 +409,7 @@ func (hs *Hubs) produce(a cluster.Address) cluster.Behavior {
 	return nobody{}
 }
 
-// nobody receives what comes too late for a Reader.
+// nobody drops messages that arrive too late for a Reader.
 type nobody struct{}
 
 func (nobody) Receive(c cluster.Context, _ any) { c.Stop() }

@@ -18,42 +18,42 @@ type Peers interface {
 	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
 }
 
-// Carrier brings messages to other members. Messages of one sender to one member
-// keep their order; any of them may be lost or come twice.
+// Carrier sends messages to other members. Messages of one sender to one member keep their
+// order; any may be lost or repeated.
 type Carrier interface {
-	// Send does not block. m is shared: nobody changes it.
+	// Send does not block. m is shared and must not be changed.
 	Send(to id.MemberID, m []byte)
-	// Receive says who takes what is sent to this member, and who is told when
-	// some of that may be missing. It is called once, before anything else.
+	// Receive sets the callbacks: take gets the messages for this member, and lost is called
+	// when some may be missing. It is called once, before anything else.
 	Receive(take func(m []byte), lost func())
-	// Up reports whether messages come and go.
+	// Up reports whether messages can be sent and received.
 	Up() bool
 }
 
-// Bounds of one Watch.
+// Limits of one Watch.
 const (
 	maxBegin    = 256
 	maxRenew    = 4096
 	callTimeout = 2 * time.Second
 )
 
-// link is what this node mirrors of one member. At most one call is under way.
+// link holds this node's mirrors of one member. At most one call is in flight.
 type link struct {
 	all *Hubs
 	to  id.MemberID
 
 	mu      sync.Mutex // guards the fields below; taken with a hub's lock held
-	want    []*mirror  // to be asked for
-	due     []*mirror  // to be renewed
-	end     []uint64   // feeds to be ended
+	want    []*mirror  // to request
+	due     []*mirror  // to renew
+	end     []uint64   // feeds to end
 	have    map[*mirror]struct{}
-	heard   time.Time // of the last answer
+	heard   time.Time // when the member last answered
 	failing bool
 	busy    bool
 }
 
-// ask asks a member for m; it may be called with a hub's lock held, like all
-// below. A link that has something to do stays.
+// ask requests m from a member. Like the functions below, it may be called with a hub's lock
+// held. A link with work to do stays.
 func (hs *Hubs) ask(to id.MemberID, m *mirror) {
 	hs.linking.Lock()
 	defer hs.linking.Unlock()
@@ -69,7 +69,7 @@ func (hs *Hubs) ask(to id.MemberID, m *mirror) {
 	l.work()
 }
 
-// work has the link's work done, unless that is under way; l.mu is held.
+// work starts the link's goroutine unless it is running; l.mu is held.
 func (l *link) work() {
 	if !l.busy {
 		l.busy = l.all.spawn(l.run)
@@ -84,7 +84,7 @@ func (l *link) attach(m *mirror) {
 	watchesOut.Inc()
 }
 
-// forget is attach undone.
+// forget reverts attach.
 func (l *link) forget(m *mirror) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *link) forget(m *mirror) {
 	}
 }
 
-// stopFeed has the member stop a feed.
+// stopFeed asks the member to stop a feed.
 func (l *link) stopFeed(feed uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *link) stopFeed(feed uint64) {
 	l.work()
 }
 
-// tick renews what the link has, and gives up what was not renewed for long.
+// tick renews the link's mirrors, and drops those that were not renewed for long.
 func (l *link) tick(now time.Time) {
 	l.mu.Lock()
 	var silent []*mirror
@@ -124,14 +124,14 @@ func (l *link) tick(now time.Time) {
 	}
 }
 
-// idle reports whether nothing is left to do, so that the link can go.
+// idle reports whether the link has no work left and can go.
 func (l *link) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.busy && len(l.have) == 0 && len(l.want) == 0 && len(l.end) == 0
 }
 
-// mirrors are those the link has.
+// mirrors returns the link's mirrors.
 func (l *link) mirrors() []*mirror {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +142,7 @@ func (l *link) mirrors() []*mirror {
 	return out
 }
 
-// run does the link's work until there is none.
+// run does the link's work until none is left.
 func (l *link) run() {
 	for {
 		l.mu.Lock()
@@ -157,7 +157,7 @@ func (l *link) run() {
 	}
 }
 
-// first takes up to n elements off s.
+// first removes up to n elements from the front of s.
 func first[T any](s *[]T, n int) []T {
 	n = min(n, len(*s))
 	out := (*s)[:n:n]
@@ -167,7 +167,7 @@ func first[T any](s *[]T, n int) []T {
 	return out
 }
 
-// exchange is one call.
+// exchange makes one call.
 func (l *link) exchange(want, due []*mirror, end []uint64) {
 	ask := Watch{End: end}
 	for _, m := range want {
@@ -181,7 +181,7 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 	cancel()
 	got, ok := v.(Watched)
 	if err == nil && (!ok || len(got.Renewed) != len(due) || len(got.Begun) > len(want) || len(want) > 0 && len(got.Begun) == 0) {
-		err = fmt.Errorf("%T is no answer to what was asked", v)
+		err = fmt.Errorf("%T is not an answer to a watch", v)
 	}
 	l.mu.Lock()
 	fails := err != nil && !l.failing
@@ -197,7 +197,7 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 		for _, m := range want {
 			m.refused()
 		}
-		return // what was not renewed is asked again, or given up, by tick
+		return // tick requests again, or drops, what was not renewed
 	}
 	for i, m := range want[:len(got.Begun)] {
 		m.install(got.Begun[i])
@@ -224,7 +224,7 @@ func (l *link) exchange(want, due []*mirror, end []uint64) {
 	}
 }
 
-// changed follows a new member list.
+// changed handles a new member list.
 func (hs *Hubs) changed(cluster.Change) {
 	for s := range id.Shard(id.Shards) {
 		if hs.peers.Owner(s) != hs.self {
@@ -237,7 +237,7 @@ func (hs *Hubs) changed(cluster.Change) {
 	}
 }
 
-// lost gives every mirror up: messages to this node may be missing.
+// lost drops every mirror: messages to this node may be missing.
 func (hs *Hubs) lost() {
 	for _, l := range hs.allLinks() {
 		for _, m := range l.mirrors() {
@@ -246,10 +246,10 @@ func (hs *Hubs) lost() {
 	}
 }
 
-// review has every hub follow the present owner of its run: a mirror of another
-// node is given up, unless the run is finishing something there; a run that has moved away has no publisher here any more (its
-// activation ends without a word to the hub), and whatever is read without one is
-// asked for at once.
+// review brings every hub in line with the current owner of its run. A mirror of another node
+// is dropped, unless the run is finishing work there. A run that has moved away has no
+// publisher here any more (its activation ends without telling the hub). For every run with
+// readers and without a publisher a mirror is requested at once.
 func (hs *Hubs) review() {
 	for _, h := range hs.allHubs() {
 		h.mu.Lock()
@@ -267,7 +267,7 @@ func (hs *Hubs) review() {
 	}
 }
 
-// tend keeps mirrors and outlets, whatever the database does.
+// tend keeps mirrors and outlets up to date, independent of the database.
 func (hs *Hubs) tend() {
 	tick := time.NewTicker(hs.every)
 	defer tick.Stop()
@@ -283,7 +283,7 @@ func (hs *Hubs) tend() {
 	}
 }
 
-// renew keeps up what is mirrored and ends what nobody keeps up.
+// renew renews the mirrors and ends the watches that were not renewed.
 func (hs *Hubs) renew() {
 	now := hs.now()
 	for _, l := range hs.allLinks() {

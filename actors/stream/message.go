@@ -8,28 +8,28 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// maxMessage is the longest message that is sent to the nodes that watch a run.
-// Of a longer one they are told that it was left out.
+// maxMessage limits the messages to nodes that watch a run. Instead of a longer one they get
+// opLeftOut.
 const maxMessage = 64 << 10
 
-// messageVersion is the version of a message's head.
+// messageVersion is the version of a message's header.
 const messageVersion = 1
 
-// op is what a message says.
+// op is the type of a message.
 type op byte
 
 const (
 	opFrame   op = 1 // the frame in the body was published
-	opBegan   op = 2 // the live text of a step begins; the body is its number, its idx, and 1 where the relay is sent the text
-	opRested  op = 3 // nobody publishes for the run now
-	opLeftOut op = 4 // something too long for a message was said
+	opBegan   op = 2 // the live text of a step begins; the body is its number, its idx, and 1 if the relay gets the text
+	opRested  op = 3 // the run has no publisher now
+	opLeftOut op = 4 // a message was too long to send
 )
 
-// headLen is the length of a message without number and body.
+// headLen is the length of a message's fixed header, without number and body.
 const headLen = 2 + 16 + 16 + 8
 
-// message is what a hub tells the hubs that mirror it. Numbers of one feed count
-// from 1 without a gap.
+// message is sent by a hub to the hubs that mirror it. The numbers of one feed start at 1 and
+// have no gaps.
 type message struct {
 	op     op
 	key    key
@@ -47,8 +47,7 @@ func (m *message) appendHead(b []byte) []byte {
 	return binary.AppendUvarint(b, m.number)
 }
 
-// readMessage reads a message; what is of another version is not ok. The body
-// is part of b.
+// readMessage parses a message; ok is false for another version. The body is part of b.
 func readMessage(b []byte) (m message, ok bool) {
 	if len(b) <= headLen || b[0] != messageVersion {
 		return message{}, false
@@ -65,10 +64,10 @@ func readMessage(b []byte) (m message, ok bool) {
 	return m, true
 }
 
-// appendBegan and readBegan are the body of opBegan. A node of the version before
-// the embed relay ends it after the idx and reads it to there. What it does not say
-// of the text counts as withheld: a reader of the relay has it later, in
-// run.completed, and is never sent what output guardrails were to see first.
+// appendBegan and readBegan encode and decode the body of opBegan. A node of the version
+// before the embed relay ends it after the idx. Without the last byte the text counts as
+// withheld: a relay reader gets it later, in run.completed, and never before the output
+// guardrails have seen it.
 func appendBegan(b []byte, l *speech) []byte {
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.seq)), uint64(l.idx))
 	if l.relayed {
@@ -90,18 +89,18 @@ func readBegan(b []byte) (l *speech, ok bool) {
 	return &speech{seq: int64(seq), idx: int(idx), relayed: len(rest) > 0 && rest[0] == 1}, true
 }
 
-// Service is the name under which a node answers Watch (Hubs.ServeWatch).
+// Service is the name of the service that answers Watch (Hubs.ServeWatch).
 const Service = "watch"
 
-// Watch is what a node asks another about runs that it reads and the other one
-// publishes for. The parts are done in the order End, Begin, Renew.
+// Watch is a node's request about runs that it reads and another node publishes. The parts
+// are handled in the order End, Begin, Renew.
 type Watch struct {
-	End   []uint64     `json:"end,omitempty"`   // feeds that it does not read any more
+	End   []uint64     `json:"end,omitempty"`   // feeds that it no longer reads
 	Begin []WatchedRun `json:"begin,omitempty"` // runs that it reads from now on
 	Renew []uint64     `json:"renew,omitempty"` // feeds that it still reads
 }
 
-// WatchedRun names a run.
+// WatchedRun identifies a run.
 type WatchedRun struct {
 	Tenant id.TenantID `json:"tenant"`
 	Run    id.RunID    `json:"run"`
@@ -109,36 +108,35 @@ type WatchedRun struct {
 
 // Watched is the answer to Watch.
 type Watched struct {
-	// Begun are the snapshots of the first runs of Begin; the rest is to be asked
-	// for again.
+	// Begun has the snapshots of the first runs of Begin; the others must be requested again.
 	Begun []Snapshot `json:"begun,omitempty"`
-	// Renewed has for each of Renew the number of its last message plus one, or 0
-	// where there is no such feed any more.
+	// Renewed has, for each of Renew, the number of its last message plus one, or 0 if the
+	// feed no longer exists.
 	Renewed []uint64 `json:"renewed,omitempty"`
 }
 
-// Snapshot is a run's hub at one moment: everything that is said later is sent
-// as the messages of Feed after Number.
+// Snapshot is the state of a run's hub at one moment: everything later is sent as the
+// messages of Feed after Number.
 type Snapshot struct {
 	Feed   uint64    `json:"feed"`
 	Number uint64    `json:"number"`
-	Owned  bool      `json:"owned,omitempty"` // somebody publishes for the run
+	Owned  bool      `json:"owned,omitempty"` // the run has a publisher
 	Pos    event.Pos `json:"pos"`
 	Live   *LiveStep `json:"live,omitempty"`
 }
 
-// LiveStep is a step that is being spoken.
+// LiveStep is a step in progress.
 type LiveStep struct {
 	Seq      int64   `json:"seq"`
 	Idx      int     `json:"idx"`
 	Said     []byte  `json:"said,omitempty"`
 	Segments []int32 `json:"segments,omitempty"`
-	// Relayed says that the relay is sent the text: as in opBegan, not unless the
-	// node says so.
+	// Relayed says that the relay gets the text. As in opBegan, it counts as withheld unless
+	// the node says so.
 	Relayed bool `json:"relayed,omitempty"`
 }
 
-// AddTo lets Watch and its answer cross nodes.
+// AddTo registers Watch and its answer for transport between nodes.
 func AddTo(c *msg.Codec) {
 	c.Add("watch", Watch{})
 	c.Add("watched", Watched{})

@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	hubsOpen = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "svc_stream_hubs", Help: "Runs of this node that somebody publishes or reads."})
+		Name: "svc_stream_hubs", Help: "Runs of this node with a publisher or readers."})
 	readersOpen = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_stream_readers", Help: "Event streams of this node."})
 	framesSent = prometheus.NewCounter(prometheus.CounterOpts{
@@ -22,14 +22,14 @@ var (
 	lostPublishers = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_stream_lost_publishers_total", Help: "Runs that had gone on or ended while their publisher was silent."})
 	strays = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "svc_stream_strays_total", Help: "Messages of other nodes that nobody here waited for."})
+		Name: "svc_stream_strays_total", Help: "Messages of other nodes without a mirror here."})
 	feedMessages = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_stream_feed_messages_total", Help: "Messages to nodes that watch runs of this one."})
 	feedBytes = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_stream_feed_bytes_total", Help: "Bytes of the messages to nodes that watch."})
 )
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{hubsOpen, readersOpen, framesSent, refills,
 		watchesIn, watchesOut, rewatches, gaps, lostPublishers, strays, feedMessages, feedBytes}

@@ -6,34 +6,33 @@ import (
 	"agentsvc/schemas/event"
 )
 
-// maxEarly is how many messages wait for the snapshot that they come after.
+// maxEarly limits the messages that wait for the snapshot which precedes them.
 const maxEarly = 1024
 
-// joinWait is how long a Reader waits for the mirror of its run before it begins
-// with what is committed.
+// joinWait is how long a Reader waits for its run's mirror before it starts with the
+// committed facts.
 const joinWait = 250 * time.Millisecond
 
-// mirror is a hub's part in another node's feed: while it stands, the hub acts
-// as if the publisher were here. All but hub, link and ready is guarded by the
-// hub's lock.
+// mirror connects a hub to another node's feed: while it stands, the hub acts as if the
+// publisher were here. All fields but hub, link and ready are guarded by the hub's lock.
 type mirror struct {
 	hub   *hub
 	link  *link
-	ready chan struct{} // closed when it is no longer asked for
+	ready chan struct{} // closed when the request has ended
 
-	asking bool // the snapshot is under way; what comes waits in early
+	asking bool // the snapshot is on its way; messages wait in early
 	early  []message
-	missed bool // early ran over
+	missed bool // early overflowed
 
 	feed   uint64 // does not change once the mirror stands
-	number uint64 // of the last message
-	owed   uint64 // the number that the other node was at when it was last asked
-	had    uint64 // and the one that had come by then
+	number uint64 // number of the last message
+	owed   uint64 // the other node's number at the last renewal
+	had    uint64 // the number received by then
 	since  time.Time
 }
 
-// want asks the run's owner for a mirror where one is of use; the lock is held.
-// It asks again after a pause, which grows while mirrors do not last.
+// want requests a mirror from the run's owner if one is useful; the lock is held. Requests
+// are repeated after a pause, which grows while mirrors do not last.
 func (h *hub) want() {
 	hs := h.all
 	if hs.carrier == nil || h.owned || h.mirror != nil || h.gone || len(h.readers) == 0 || !hs.carrier.Up() {
@@ -52,26 +51,26 @@ func (h *hub) want() {
 	hs.ask(to, h.mirror)
 }
 
-// unmirror ends the mirror, and with it what it said; the lock is held.
+// unmirror ends the mirror and the speech that came through it; the lock is held.
 func (h *hub) unmirror() {
 	m := h.mirror
 	h.mirror = nil
 	if m.asking {
 		m.done()
-		return // install finds that it is not wanted
+		return // install finds that it is no longer wanted
 	}
 	h.owned, h.live = false, nil
 	m.link.forget(m)
 	m.link.stopFeed(m.feed)
 }
 
-// done ends the asking.
+// done marks the request as ended.
 func (m *mirror) done() {
 	m.asking, m.early = false, nil
 	close(m.ready)
 }
 
-// lose gives the mirror up: what it was told has a gap, or may have one.
+// lose drops the mirror: its messages have a gap, or may have one.
 func (m *mirror) lose() {
 	m.hub.mu.Lock()
 	defer m.hub.release()
@@ -90,7 +89,7 @@ func (m *mirror) fail() {
 	h.rest()
 }
 
-// backOff makes the next mirror wait; one that stood for long was no failure.
+// backOff delays the next mirror; a mirror that stood for long does not count as a failure.
 func (h *hub) backOff(m *mirror) {
 	every := h.all.every
 	if h.all.now().Sub(m.since) > h.all.forget {
@@ -100,7 +99,7 @@ func (h *hub) backOff(m *mirror) {
 	h.pause = min(max(2*h.pause, every), 4*every)
 }
 
-// refused says that there is no snapshot to be had now.
+// refused records that no snapshot is available now.
 func (m *mirror) refused() {
 	h := m.hub
 	h.mu.Lock()
@@ -111,13 +110,13 @@ func (m *mirror) refused() {
 	}
 }
 
-// install begins to mirror from a snapshot.
+// install starts mirroring from a snapshot.
 func (m *mirror) install(s Snapshot) {
 	h := m.hub
 	h.mu.Lock()
 	defer h.release()
 	if h.mirror != m {
-		m.link.stopFeed(s.Feed) // nobody wants it any more
+		m.link.stopFeed(s.Feed) // it is no longer wanted
 		return
 	}
 	early, missed := m.early, m.missed
@@ -140,9 +139,9 @@ func (m *mirror) install(s Snapshot) {
 	}
 }
 
-// aim gives a mirror up that is another node's than the run's owner, and asks the
-// owner; the lock is held. A former owner that still publishes is believed until it
-// rests: it finishes what it began.
+// aim drops a mirror whose node is no longer the run's owner, and requests one from the
+// owner; the lock is held. A former owner that still publishes is followed until it rests: it
+// is finishing its work.
 func (h *hub) aim() {
 	m := h.mirror
 	switch {
@@ -160,19 +159,19 @@ func (h *hub) aim() {
 	h.want()
 }
 
-// lead brings the readers that are there already to the position of a publisher
-// whose frames so far they have not heard.
+// lead brings existing readers to the position of a publisher whose earlier frames they have
+// not received.
 func (h *hub) lead() {
-	var parts []*event.Frame // what is missing of the live step for a reader at from
+	var parts []*event.Frame // the missing part of the live step for a reader at from
 	var from event.Pos
 	for _, r := range h.readers {
 		switch {
 		case r.state == catching:
-			r.mark.queue, r.mark.overflow = nil, true // its mark says nothing of this publisher
+			r.mark.queue, r.mark.overflow = nil, true // its mark does not apply to this publisher
 		case r.state != live:
 		case r.pos == h.pos:
 			r.term = h.term
-		case h.pos.Before(r.pos): // this publisher has said less: it may have missed the rest
+		case h.pos.Before(r.pos): // this publisher is behind the reader: it may have missed the rest
 		case h.live == nil || r.pos.Seq != h.live.seq:
 			r.fall()
 		default:
@@ -189,8 +188,8 @@ func (h *hub) lead() {
 	}
 }
 
-// renewed is told the number, plus one, that the feed has come to, 0 where it has
-// ended, and reports whether messages are under way or lost.
+// renewed handles the answer to a renewal: the feed's number plus one, or 0 if the feed has
+// ended. It reports whether messages are in flight or lost.
 func (m *mirror) renewed(next uint64) (behind bool) {
 	h := m.hub
 	h.mu.Lock()
@@ -206,8 +205,8 @@ func (m *mirror) renewed(next uint64) (behind bool) {
 	return false
 }
 
-// overdue gives the mirror up if nothing of what was under way has come. If some
-// has, the next renewal sees further: a node that is slow has lost nothing.
+// overdue drops the mirror if none of the expected messages has arrived. If some have, the
+// next renewal checks again: a slow node has lost nothing.
 func (m *mirror) overdue() {
 	h := m.hub
 	h.mu.Lock()
@@ -217,11 +216,11 @@ func (m *mirror) overdue() {
 	}
 }
 
-// take brings a message to the hub that it is for.
+// take passes a message to its hub.
 func (hs *Hubs) take(b []byte) {
 	m, ok := readMessage(b)
 	if !ok {
-		strays.Inc() // of another version: its number will be missed
+		strays.Inc() // of another version: its number will be missing
 		return
 	}
 	h := hs.hold(m.key, false)
@@ -242,12 +241,12 @@ func (hs *Hubs) take(b []byte) {
 	}
 }
 
-// follow does what the publisher's hub did; the lock is held.
+// follow applies a message of the publisher's hub; the lock is held.
 func (h *hub) follow(m message) {
 	own := h.mirror
 	switch {
 	case own == nil || m.feed != own.feed || m.number <= own.number:
-		return // of another time, or told already
+		return // of an earlier feed, or a repeat
 	case m.number > own.number+1:
 		own.fail()
 		return
@@ -266,7 +265,7 @@ func (h *hub) follow(m message) {
 	case opRested:
 		h.rest()
 		h.aim()
-	default: // left out, or not known to this version
+	default: // left out, or unknown to this version
 		ok = false
 	}
 	if !ok {
@@ -274,8 +273,8 @@ func (h *hub) follow(m message) {
 	}
 }
 
-// repeat sends a frame of the publisher to the readers here. It is not ok where
-// something before it is missing.
+// repeat sends a frame of the publisher to the readers here. ok is false if an earlier frame
+// is missing.
 func (h *hub) repeat(body []byte) (ok bool) {
 	f, err := event.Carried(body)
 	if err != nil {

@@ -11,35 +11,35 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Bounds of one answer to Watch and of the nodes that one run feeds.
+// Limits of one answer to Watch and of the nodes that one run feeds.
 const (
 	maxSaid     = 4 << 20
 	maxWatchers = 64
 )
 
-// outlet is a hub's feed to the nodes that read the run too. Its fields are
-// guarded by the hub's lock.
+// outlet is a hub's feed to other nodes that read the run. Its fields are guarded by the
+// hub's lock.
 type outlet struct {
 	feed     uint64
-	number   uint64 // of the last message
+	number   uint64 // number of the last message
 	watchers []watcher
 }
 
-// watcher is a node that is fed until it ends its watch or does not renew it.
+// watcher is a node that receives the feed until it ends its watch or stops renewing it.
 type watcher struct {
 	member id.MemberID
 	until  time.Time
 }
 
-var errStopped = errors.New("stream: this node stops")
+var errStopped = errors.New("stream: this node is stopping")
 
-var errNoCarrier = errors.New("stream: this node has nothing to carry messages with now")
+var errNoCarrier = errors.New("stream: this node's carrier is down")
 
 // ServeWatch answers a member's Watch.
 func (hs *Hubs) ServeWatch(_ context.Context, from id.MemberID, m any) (any, error) {
 	w, ok := m.(Watch)
 	if !ok {
-		return nil, fmt.Errorf("stream: %T is no Watch", m)
+		return nil, fmt.Errorf("stream: %T is not a Watch", m)
 	}
 	for _, f := range w.End {
 		hs.endWatch(f, from)
@@ -68,9 +68,8 @@ func (hs *Hubs) ServeWatch(_ context.Context, from id.MemberID, m any) (any, err
 	return out, nil
 }
 
-// beginWatch feeds a member from this moment on and says how the run's hub is
-// now. A run that nobody publishes for here gets a hub all the same: what begins
-// later is to be heard.
+// beginWatch feeds a member from now on and returns a snapshot of the run's hub. A run
+// without a publisher here gets a hub too, since one may begin later.
 func (hs *Hubs) beginWatch(k key, from id.MemberID) (Snapshot, error) {
 	h := hs.hold(k, true)
 	defer h.release()
@@ -90,7 +89,7 @@ func (hs *Hubs) beginWatch(k key, from id.MemberID) (Snapshot, error) {
 		watchesIn.Inc()
 	}
 	s := Snapshot{Feed: o.feed, Number: o.number}
-	if h.owned && h.mirror == nil { // what it mirrors itself it does not pass on
+	if h.owned && h.mirror == nil { // it does not pass on what it mirrors itself
 		s.Owned, s.Pos = true, h.pos
 		if l := h.live; l != nil {
 			s.Live = &LiveStep{Seq: l.seq, Idx: l.idx, Said: l.said[:len(l.said):len(l.said)], Segments: append([]int32(nil), l.segments...), Relayed: l.relayed}
@@ -109,7 +108,7 @@ func (o *outlet) renew(member id.MemberID, until time.Time) bool {
 	return false
 }
 
-// fed is the hub of a feed with its lock held, or nil.
+// fed returns the hub of a feed with its lock held, or nil.
 func (hs *Hubs) fed(feed uint64) *hub {
 	hs.mu.Lock()
 	h := hs.outlets[feed]
@@ -160,7 +159,7 @@ func (hs *Hubs) expireWatches(now time.Time) {
 	}
 }
 
-// dropWatchers ends some watches, and with the last one the feed.
+// dropWatchers ends the matching watches, and with the last one the feed.
 func (h *hub) dropWatchers(ends func(watcher) bool) {
 	o := h.outlet
 	kept := o.watchers[:0]
@@ -201,10 +200,10 @@ func (hs *Hubs) unshelveOutlet(feed uint64) {
 	hs.mu.Unlock()
 }
 
-// The hub's lock is held in all of the following; h.outlet is set.
+// All functions below require the hub's lock and a non-nil h.outlet.
 
-// feedFrame, feedBegan and feedRested send what just happened to those who watch.
-// The message is made once for all of them.
+// feedFrame, feedBegan and feedRested send an event to the watching nodes. The message is
+// made once for all of them.
 func (h *hub) feedFrame(f *event.Frame) {
 	m := h.message(opFrame)
 	h.feed(f.Carry(m.appendHead(make([]byte, 0, headLen+16+len(f.Bytes())))))
@@ -220,7 +219,7 @@ func (h *hub) feedRested() {
 	h.feed(m.appendHead(nil))
 }
 
-// message is the head of the next one.
+// message returns the header of the next message.
 func (h *hub) message(o op) message {
 	h.outlet.number++
 	return message{op: o, key: h.key, feed: h.outlet.feed, number: h.outlet.number}

@@ -12,26 +12,25 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// maxQueue is how many frames wait for a Reader that catches up; past it the
-// queue is dropped and the Reader catches up once more.
+// maxQueue limits the frames queued for a Reader that is catching up. Past it the queue is
+// dropped and the Reader catches up once more.
 const maxQueue = 256
 
 // Conn is the connection of a Reader.
 type Conn interface {
-	// Send and SendAll never block; false says that the connection has ended.
+	// Send and SendAll never block; false means that the connection has ended.
 	Send(*event.Frame) bool
 	SendAll([]*event.Frame) bool
-	// Backfill is SendAll that waits for a slow client. Only Attach calls it.
+	// Backfill is SendAll, but waits for a slow client. Only Attach calls it.
 	Backfill([]*event.Frame) bool
-	// Close ends the connection after what was sent, Cut at once.
+	// Close ends the connection after the frames already sent, Cut at once.
 	Close()
 	Cut()
 }
 
-// relayConn is the connection of a client of the embed relay. It is sent every
-// frame, as any other is, and sends on what the relay makes of it: the Reader goes
-// from position to position and misses nothing between two frames that are relayed,
-// and no way to the client leads past this one.
+// relayConn is the connection of an embed relay client. It gets every frame and forwards
+// those that the relay shows. So the Reader moves from position to position without gaps, and
+// every path to the client goes through this type.
 type relayConn struct{ Conn }
 
 func (c relayConn) Send(f *event.Frame) bool {
@@ -59,9 +58,9 @@ func sendRelayed(frames []*event.Frame, send func([]*event.Frame) bool) bool {
 type state uint8
 
 const (
-	catching state = iota // what the hub says waits in the queue
-	live                  // what the hub says is sent
-	over                  // nothing is sent any more
+	catching state = iota // frames of the hub wait in the queue
+	live                  // frames of the hub are sent
+	over                  // nothing more is sent
 )
 
 // Reader is one open event stream and the actor that controls its life.
@@ -69,32 +68,32 @@ type Reader struct {
 	all *Hubs
 	hub *hub
 	id  id.UUID
-	// Between Open and Attach only.
+	// Used only between Open and Attach.
 	facts *event.Facts
 
 	// Guarded by hub.mu.
 	conn   Conn         // nil before Attach
-	cursor event.Cursor // what is still owed from the facts, while catching up
-	pos    event.Pos    // everything up to here was sent, or is not owed
+	cursor event.Cursor // while catching up: what the client still misses from the facts
+	pos    event.Pos    // everything up to here was sent, or need not be
 	mark   *mark        // set while catching up
 	place  int          // among the hub's readers
-	term   uint32       // the publisher since whom nothing can have been missed; 0 for none
+	term   uint32       // the publisher since which nothing can have been missed; 0: none
 	state  state
-	// open says that pos may be inside of a step of which there is more to hear.
+	// open means that pos may lie inside a step with more text to come.
 	open bool
-	// counted says that it is among the open readers.
+	// counted means that it is in the count of open readers.
 	counted bool
-	// relay, which never changes, says that its client is one of the embed relay: conn
-	// is a relayConn.
+	// relay, which never changes, means that the client is one of the embed relay: conn is a
+	// relayConn.
 	relay bool
 }
 
-// mark is what a Reader that catches up has agreed with its hub.
+// mark is the position at which a catching-up Reader switches from facts to its hub's frames.
 type mark struct {
-	known bool      // the hub has an owner, who publishes whatever comes after at
-	at    event.Pos // the position up to which nothing will be in the queue
+	known bool      // the hub has an owner, which publishes everything after at
+	at    event.Pos // frames up to this position are not queued
 
-	// The unfinished step as far as it was spoken; said is nil where there is none.
+	// The unfinished step's text so far; said is nil if there is none.
 	seq      int64
 	idx      int
 	said     []byte
@@ -102,29 +101,27 @@ type mark struct {
 	relayed  bool
 
 	queue    []*event.Frame
-	term     uint32 // of the publisher who filled it
+	term     uint32 // of the publisher that filled it
 	overflow bool
 }
 
 // Messages to a Reader.
 type (
-	opened struct{}            // makes the actor
-	behind struct{}            // it has missed something
+	opened struct{}            // starts the actor
+	behind struct{}            // frames were missed
 	missed struct{ err error } // the facts could not be read
-	gone   struct{}            // its connection has ended
+	gone   struct{}            // the connection has ended
 )
 
-// Open begins to read a run for a client that has what c says. The run's facts
-// are read before Open returns, so that a run which the tenant does not have is
-// NOT_FOUND. A Reader that is returned is owed a call of Gone, after Attach if
-// that is called.
+// Open starts reading a run for a client at cursor c. It reads the run's facts first, so that
+// a run that the tenant does not have is NOT_FOUND. The caller must call Gone on the returned
+// Reader, after Attach if that is called.
 func (hs *Hubs) Open(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
 	return hs.open(ctx, tenant, run, c, false)
 }
 
-// OpenRelay is Open for a client of the embed relay (service.md, Embed relay).
-// What is relayed of the run is replayed whole; Since leaves out the steps up to
-// it (event.ReplayRelay).
+// OpenRelay is Open for a client of the embed relay (service.md, Embed relay). It replays
+// everything relayed of the run; Since omits the steps up to it (event.ReplayRelay).
 func (hs *Hubs) OpenRelay(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*Reader, error) {
 	c.Full = true
 	return hs.open(ctx, tenant, run, c, true)
@@ -141,7 +138,7 @@ func (hs *Hubs) open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 	if asked == nil || !asked.asking {
 		asked = nil
 	}
-	h.mu.Unlock() // it has a reader: it stays
+	h.mu.Unlock() // it has a reader and therefore stays
 	if asked != nil {
 		hs.await(ctx, r, asked)
 	}
@@ -159,8 +156,8 @@ func (hs *Hubs) open(ctx context.Context, tenant id.TenantID, run id.RunID, c ev
 	return r, nil
 }
 
-// await gives the node that publishes for the run a moment to say where that is,
-// so that what is read of the run meets it.
+// await gives the node that publishes the run a moment to send its position, so that the
+// facts read next meet it.
 func (hs *Hubs) await(ctx context.Context, r *Reader, m *mirror) {
 	late := time.NewTimer(joinWait)
 	defer late.Stop()
@@ -182,15 +179,15 @@ func (r *Reader) address() cluster.Address {
 	return cluster.Address{Kind: msg.KindStream, Tenant: r.hub.key.tenant, ID: r.id}
 }
 
-// Attach sends the client what it has missed and from then on whatever comes.
-// It is called once, and returns when the client has caught up.
+// Attach sends the client what it has missed, and live frames from then on. It is called
+// once, and returns when the client has caught up.
 func (r *Reader) Attach(c Conn) {
 	if r.relay {
 		c = relayConn{c}
 	}
 	r.hub.mu.Lock()
 	r.conn = c
-	if r.state == over { // the node stops
+	if r.state == over { // the node is stopping
 		r.hub.mu.Unlock()
 		c.Cut()
 		return
@@ -210,8 +207,8 @@ func (r *Reader) Attach(c Conn) {
 	}
 }
 
-// refill is Attach for a Reader that was live before. It does not wait for a
-// slow client: one that has not room for what it missed is cut.
+// refill is Attach for a Reader that was live before. It does not wait for a slow client: a
+// client without room for the missed frames is cut.
 func (r *Reader) refill() {
 	for {
 		r.hub.mu.Lock()
@@ -237,8 +234,7 @@ func (r *Reader) refill() {
 	}
 }
 
-// Gone says that the connection has ended. The Reader is off its hub and out of
-// memory at once.
+// Gone reports that the connection has ended. The Reader leaves its hub and memory at once.
 func (r *Reader) Gone() {
 	if !r.all.node.Send(r.address(), gone{}) {
 		r.Stopped() // its actor never began, or has ended
@@ -251,8 +247,8 @@ func (r *Reader) Receive(c cluster.Context, m any) {
 	case behind:
 		r.all.spawn(r.refill)
 	case missed:
-		// The database is not there now: the client keeps its connection and gets
-		// what it has missed when that is back.
+		// The database is down: the client keeps its connection and gets the missed frames
+		// when it is back.
 		r.all.log.Warn().Err(m.err).Stringer("tenant", r.hub.key.tenant).Stringer("run", r.hub.key.run).Msg("reader cannot catch up yet")
 		ref := c.Ref()
 		r.all.node.After(r.all.retry, func() { ref.Send(behind{}) })
@@ -262,7 +258,7 @@ func (r *Reader) Receive(c cluster.Context, m any) {
 	}
 }
 
-// Stopped cuts what is still open: a node that stops takes its streams along.
+// Stopped cuts a connection that is still open: a stopping node ends its streams.
 func (r *Reader) Stopped() {
 	r.all.disown(r)
 	if conn := r.leave(); conn != nil {
@@ -270,7 +266,7 @@ func (r *Reader) Stopped() {
 	}
 }
 
-// leave takes the Reader off its hub and says which connection it has.
+// leave removes the Reader from its hub and returns its connection.
 func (r *Reader) leave() Conn {
 	h := r.hub
 	h.mu.Lock()
@@ -285,7 +281,7 @@ func (r *Reader) leave() Conn {
 	return conn
 }
 
-// begin makes the Reader catch up from here; the hub's lock is held.
+// begin makes the Reader catch up from its position; the hub's lock is held.
 func (r *Reader) begin() {
 	h := r.hub
 	m := &mark{known: h.owned, at: h.pos, term: h.term}
@@ -301,7 +297,7 @@ func (r *Reader) begin() {
 	}
 }
 
-// take is given each frame of the hub, with the hub's lock held.
+// take receives each frame of the hub, with the hub's lock held.
 func (r *Reader) take(f *event.Frame) {
 	switch r.state {
 	case catching:
@@ -329,10 +325,9 @@ func (r *Reader) take(f *event.Frame) {
 	}
 }
 
-// next is what of f, published in a term, the Reader has not had, nil for nothing.
-// It is not ok when something before f is missing, or may be: text has no number
-// of its own, so that the end of a step which another publisher spoke is not
-// missed by its numbers.
+// next returns the part of f, published in a term, that the Reader has not sent, nil for
+// nothing. ok is false if something before f is missing, or may be. Text has no number of its
+// own: if another publisher spoke the step, numbers do not reveal a missing end.
 func (r *Reader) next(f *event.Frame, term uint32) (next *event.Frame, ok bool) {
 	if !r.pos.Before(f.Pos) {
 		if r.pos == f.Pos {
@@ -360,12 +355,12 @@ func (r *Reader) fall() {
 	r.begin()
 	refills.Inc()
 	if !r.all.node.Send(r.address(), behind{}) {
-		r.conn.Cut() // its actor has ended: so will it
+		r.conn.Cut() // its actor has ended: end the connection too
 		r.finish()
 	}
 }
 
-// here is the cursor of a client that has everything up to r.pos.
+// here returns the cursor of a client that has everything up to r.pos.
 func (r *Reader) here() event.Cursor { return event.Cursor{Full: true, Since: -1, After: r.pos} }
 
 // finish ends the sending; the hub's lock is held.
@@ -374,10 +369,9 @@ func (r *Reader) finish() {
 	r.hub.stale.Store(true)
 }
 
-// catchUp sends what the facts, the hub's text and the queue have for the
-// Reader. ok is false when its connection has ended; again says that its queue
-// ran over, or that the facts were older than the queue: the caller reads the
-// facts anew.
+// catchUp sends the Reader what it misses, from the facts, the hub's text and the queue. ok
+// is false if its connection has ended. again means that its queue overflowed, or that the
+// facts were older than the queue: the caller must read the facts again.
 func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (again, ok bool) {
 	h := r.hub
 	h.mu.Lock()
@@ -392,10 +386,10 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 		first = m.queue[0]
 	}
 	if first != nil || m.overflow {
-		ended = false // whoever publishes again says the end
+		ended = false // a new publisher will publish the end
 	}
 	if !m.known && (m.overflow || first != nil && first.Pos.Seq > facts.Seq+1) {
-		// Somebody publishes since: now there is a mark to be had.
+		// There is a publisher by now: take a mark.
 		r.begin()
 		h.mu.Unlock()
 		return true, true
@@ -405,7 +399,7 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 
 	frames, pos := m.owed(facts, cursor, first, r.relay)
 	if n := len(frames); n > 0 && frames[n-1].Type.Terminal() {
-		ended = true // it fell at the terminal frame itself
+		ended = true // it fell behind at the terminal frame itself
 	}
 	if len(frames) > 0 && !send(frames) {
 		h.mu.Lock()
@@ -420,7 +414,7 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 		return false, false
 	}
 	r.pos, r.term, r.open = pos, 0, pos.Offset != math.MaxInt64
-	if m.known && pos == m.at { // else the client has heard more than this publisher has said
+	if m.known && pos == m.at { // otherwise the client has received more than this publisher has published
 		r.term = m.term
 	}
 	switch {
@@ -462,9 +456,8 @@ func (r *Reader) catchUp(facts *event.Facts, send func([]*event.Frame) bool) (ag
 	return again, true
 }
 
-// owed is what of the facts and of the unfinished step a Reader with cursor c is
-// to be sent, and the position it has reached then. first is the first frame of
-// its queue.
+// owed returns the frames from the facts and the unfinished step that a Reader with cursor c
+// has not received, and the position after them. first is the first frame of its queue.
 func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame, relay bool) ([]*event.Frame, event.Pos) {
 	replay, speak := event.Replay, m.spoken
 	if relay {
@@ -492,15 +485,15 @@ func (m *mark) owed(facts *event.Facts, c event.Cursor, first *event.Frame, rela
 		}
 		frames = append(frames, f)
 	}
-	frames = append(frames, spoken...) // of the last number there is: behind all others
+	frames = append(frames, spoken...) // it has the last number: it sorts after all others
 	if pos.Before(c.After) {
-		pos = c.After // the client has more than this hub has said yet
+		pos = c.After // the client has more than this hub has published yet
 	}
 	return frames, pos
 }
 
-// rest is the position of a run that nobody publishes for: behind everything the
-// facts say, but not behind text that a step still has to say.
+// rest returns the position of a run without a publisher: after all facts, but before further
+// text of an open step.
 func rest(f *event.Facts) event.Pos {
 	pos := event.Pos{Seq: f.Seq, Offset: math.MaxInt64}
 	for _, s := range f.Steps {
@@ -511,9 +504,9 @@ func rest(f *event.Facts) event.Pos {
 	return pos
 }
 
-// spoken is the unfinished step for a client with cursor c: the rest behind its
-// position, part for part; else, unless c names this step or a later one, the
-// thinking and then the text as one frame each.
+// spoken returns the unfinished step for a client with cursor c. If c lies in the step or
+// after it, it returns the parts after c's position, else the thinking and then the text as
+// one frame each.
 func (m *mark) spoken(c event.Cursor) []*event.Frame {
 	if len(m.said) == 0 || !c.Exact() && int64(m.idx) <= c.Since || c.After.Seq > m.seq {
 		return nil
@@ -544,9 +537,9 @@ func (m *mark) spoken(c event.Cursor) []*event.Frame {
 	if c.Exact() || texts < 2 || parts[0].Type != event.LLMThinking {
 		return parts
 	}
-	// Thinking and text took turns. The thinking goes first, at the position of
-	// its first part: a client that is cut between the two hears some of it again
-	// when it resumes, and misses nothing.
+	// Thinking and text alternated. The thinking goes first, at the position of its first
+	// part: a client cut between the two gets some of it again when it resumes, and misses
+	// nothing.
 	var thinking, text []byte
 	for _, f := range parts {
 		if f.Type == event.LLMThinking {
@@ -558,8 +551,8 @@ func (m *mark) spoken(c event.Cursor) []*event.Frame {
 	return []*event.Frame{event.Delta(event.LLMThinking, parts[0].Pos, m.idx, string(thinking)), event.Delta(event.LLMDelta, pos, m.idx, string(text))}
 }
 
-// relayedText is spoken for a Reader of the relay: the text that it is owed as one
-// frame, unless it is withheld.
+// relayedText is spoken for a Reader of the relay: its missing text as one frame, unless the
+// text is withheld.
 func (m *mark) relayedText(c event.Cursor) []*event.Frame {
 	if !m.relayed || c.After == (event.Pos{}) && int64(m.idx) <= c.Since {
 		return nil
