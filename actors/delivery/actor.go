@@ -9,18 +9,18 @@ import (
 	"agentsvc/persistence/outbox"
 )
 
-// Messages of an actor to itself. Every other message, durable.Wake as a rule, asks
-// it to look whether something is due.
+// Messages of an actor to itself. Every other message, usually durable.Wake, makes it check
+// for due deliveries.
 type (
-	// nudge says that there is something in the inbox.
+	// nudge reports that the inbox holds something.
 	nudge struct{}
 	// ring is an alarm that was set for a time.
 	ring struct{ at time.Time }
 )
 
-// What comes by the inbox.
+// Entries of the inbox.
 type (
-	// turned is the answer to the turn under way, which was asked to settle results.
+	// turned is the result of the turn in flight and the results that it settled.
 	turned struct {
 		results []outbox.Result
 		claimed outbox.Claimed
@@ -30,23 +30,23 @@ type (
 	ended struct{ outbox.Result }
 )
 
-// minAlarm is how soon an alarm rings at the soonest.
+// minAlarm is the shortest time until an alarm.
 const minAlarm = time.Millisecond
 
-// actor is the deliveries of one endpoint.
+// actor handles the deliveries of one endpoint.
 type actor struct {
 	h  *hosting
 	at outbox.Endpoint
 
 	in     inbox
 	w      window
-	set    time.Time // the alarm that was set last and has not rung; zero: none
+	set    time.Time // the earliest alarm that has not rung; zero: none
 	born   bool      // counted in metrics
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// Receive takes one message and begins what follows.
+// Receive handles one message and starts the work that follows.
 func (d *actor) Receive(c cluster.Context, m any) {
 	if !d.born {
 		d.born = true
@@ -79,9 +79,9 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 	if m.err != nil {
 		turnFailures.Inc()
 		if d.w.failures == 0 {
-			d.h.log(d.h.Log.Warn(), d.at).Err(m.err).Msg("deliveries cannot go on")
+			d.h.log(d.h.Log.Warn(), d.at).Err(m.err).Msg("turn failed, deliveries are delayed")
 		}
-		if errors.Is(m.err, outbox.ErrRefused) { // to ask again with the same would come to the same
+		if errors.Is(m.err, outbox.ErrRefused) { // the same request would be refused again
 			d.h.lost(d.at, d.w.asked, m.err)
 			d.w.asked = nil
 		}
@@ -95,7 +95,7 @@ func (d *actor) turned(c cluster.Context, m turned, now time.Time) {
 	}
 }
 
-// proceed asks the next turn, or rests, or leaves.
+// proceed requests the next turn, waits, or leaves memory.
 func (d *actor) proceed(c cluster.Context, now time.Time) {
 	live := d.h.Live()
 	if d.w.wants(live) {
@@ -112,31 +112,31 @@ func (d *actor) proceed(c cluster.Context, now time.Time) {
 	}
 }
 
-// ask asks a turn, unless it would neither settle nor claim anything.
+// ask requests a turn, unless it would neither settle nor claim anything.
 func (d *actor) ask(c cluster.Context, live bool) {
 	want := 0
 	if live {
 		want = d.h.take(d.w.room(), d.w.inFlight == 0)
 	}
 	if want == 0 && len(d.w.ended) == 0 {
-		return // an attempt that ends makes room
+		return // an attempt that ends frees a place
 	}
 	t := outbox.Turn{Endpoint: d.at, Results: d.w.ask(), Want: want, Bytes: want * placeBytes}
 	ref := c.Ref()
 	d.h.wg.Go(func() { d.h.turn(d, ref, t) })
 }
 
-// post brings m from a goroutine of the actor into its inbox, or sees to it where the
-// actor has ended.
+// post puts m, from a goroutine of the actor, into its inbox. If the actor has ended, post
+// handles m itself.
 func (d *actor) post(ref cluster.Ref, m any) {
 	if d.in.put(m) {
-		ref.Send(nudge{}) // where it does not arrive, Stopped finds m
+		ref.Send(nudge{}) // if it does not arrive, Stopped finds m
 		return
 	}
 	d.h.finish(d.at, nil, []any{m})
 }
 
-// Stopped calls off what was not sent, settles what has ended, and gives back what was
+// Stopped cancels unsent attempts, settles those that have ended, and gives back what was
 // claimed.
 func (d *actor) Stopped() {
 	came := d.in.close()

@@ -8,37 +8,37 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Outbox is where deliveries come from and results go (outbox.Outbox). An error of
-// Turn says that the results may not be durable, and that nothing is to be sent:
-// what was claimed all the same comes due again by itself. Claimed.Next has passed
-// only where there was more than was wanted.
+// Outbox claims deliveries and settles results (outbox.Outbox). An error of Turn means that
+// the results may not be durable, and that nothing may be sent: deliveries that were claimed
+// all the same come due again automatically. Claimed.Next lies in the past only if more was
+// due than was wanted.
 type Outbox interface {
 	Turn(ctx context.Context, t outbox.Turn) (outbox.Claimed, error)
 }
 
-// Target is what an attempt needs of an endpoint now.
+// Target holds the current data of an endpoint that an attempt needs.
 type Target struct {
-	URL     string // "": a listener, which fetches
+	URL     string // "" for a listener, which pulls
 	Secret  string
 	Enabled bool
 }
 
-// Endpoints reads an endpoint as it is now; ok is false where there is none. A
-// change of it that was answered is seen: see Targets.
+// Endpoints reads an endpoint as it is now; ok is false if there is none. It sees every
+// change that was already answered: see Targets.
 type Endpoints interface {
 	Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (to Target, ok bool, err error)
 }
 
-// Outcome is what became of an attempt.
+// Outcome is the result of sending an attempt.
 type Outcome struct {
-	HTTPStatus int           // 0: there was no answer
+	HTTPStatus int           // 0: there was no response
 	Error      string        // "" for a success
 	Duration   time.Duration // of the attempt
-	Unsent     bool          // the endpoint cannot have the whole of the body
+	Unsent     bool          // the endpoint cannot have the whole body
 }
 
-// Sender signs and sends. The end of ctx calls the attempt off: what has not been
-// sent then is not, what has been ends soon.
+// Sender signs and sends. The end of ctx cancels the attempt: an unsent one is not sent, one
+// already sent ends soon.
 type Sender interface {
 	Send(ctx context.Context, to Target, a outbox.Attempt) Outcome
 }

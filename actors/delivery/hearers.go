@@ -18,16 +18,16 @@ import (
 const (
 	maxHearers   = 1 << 16 // tenants
 	hearersFor   = 30 * time.Second
-	maxCommitted = 1 << 16 // tenants that were committed for and not told yet
+	maxCommitted = 1 << 16 // tenants with commits not yet handled
 	loaders      = 4
 	loadTimeout  = 5 * time.Second
 )
 
-// Hearing is an endpoint and what it hears of.
+// Hearing is an endpoint and the event types it subscribes to.
 type Hearing struct {
 	ID       id.WebhookID
 	Events   []webhook.Type
-	Listener bool // it fetches: there is nobody to be woken
+	Listener bool // it pulls: there is no actor to wake
 }
 
 // Reader reads the enabled endpoints of a tenant, and its listeners.
@@ -40,7 +40,7 @@ type Teller interface {
 	Tell(a cluster.Address, m any)
 }
 
-// HearersConfig is what Hearers need. Reader and Tell are required.
+// HearersConfig holds the dependencies of Hearers. Reader and Tell are required.
 type HearersConfig struct {
 	Reader Reader
 	Tell   Teller
@@ -49,26 +49,25 @@ type HearersConfig struct {
 	Log    zerolog.Logger
 }
 
-// Hearers know which endpoints of a tenant hear of what, and wake them when it was
-// committed. Who is unknown is read in the background; where that fails nobody is
-// woken, and the sweep finds what is due. None of its methods but Start and Stop
-// blocks.
+// Hearers caches which endpoints of a tenant subscribe to which events, and wakes them when
+// such an event was committed. Unknown tenants are read in the background; if that fails no
+// endpoint is woken, and the sweep finds the due deliveries. Only Start and Stop block.
 type Hearers struct {
 	cfg    HearersConfig
 	cache  *store.Cache[id.TenantID, []Hearing]
-	bell   chan struct{} // capacity 1: there is something in committed
+	bell   chan struct{} // capacity 1: committed has entries
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
 	committed map[id.TenantID][]webhook.Type
-	unknown   map[id.TenantID][]webhook.Type // to be read, and then told
+	unknown   map[id.TenantID][]webhook.Type // to be read, and then handled
 	reading   map[id.TenantID]bool           // being read, each by one loader
-	loading   int                            // goroutines that do
-	failing   bool                           // the last read failed, and it was logged
+	loading   int                            // number of loaders
+	failing   bool                           // the last read failed, and that was logged
 }
 
-// NewHearers makes Hearers that know nobody yet.
+// NewHearers returns Hearers with an empty cache.
 func NewHearers(cfg HearersConfig) *Hearers {
 	return &Hearers{
 		cfg:       cfg,
@@ -80,7 +79,7 @@ func NewHearers(cfg HearersConfig) *Hearers {
 	}
 }
 
-// Start begins to wake endpoints.
+// Start starts waking endpoints.
 func (h *Hearers) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel = cancel
@@ -97,7 +96,7 @@ func (h *Hearers) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that.
+// Stop stops it and waits.
 func (h *Hearers) Stop() {
 	if h.cancel != nil {
 		h.cancel()
@@ -105,8 +104,8 @@ func (h *Hearers) Stop() {
 	h.wg.Wait()
 }
 
-// Hears reports whether a tenant has any endpoint or listener. Who is not known may have one:
-// true, and the next answer knows better.
+// Hears reports whether a tenant has any endpoint or listener. For a tenant that is not
+// cached it returns true and starts a read.
 func (h *Hearers) Hears(t id.TenantID) bool {
 	if hearing, ok := h.cache.Get(t); ok {
 		return len(hearing) > 0
@@ -115,18 +114,17 @@ func (h *Hearers) Hears(t id.TenantID) bool {
 	return true
 }
 
-// Committed says that an event of a tenant is durable. Those who hear of it are
-// told durable.Wake soon, once for many.
+// Committed records that an event of a tenant is durable. Its subscribers are sent
+// durable.Wake soon, once for many events.
 func (h *Hearers) Committed(t id.TenantID, of webhook.Type) { h.note(t, of) }
 
-// Forget drops what is known of a tenant's endpoints: one was made, changed or
-// removed.
+// Forget drops a tenant's cached endpoints, after one was created, changed or deleted.
 func (h *Hearers) Forget(t id.TenantID) { h.cache.Drop(t) }
 
 // ForgetAll drops everything.
 func (h *Hearers) ForgetAll() { h.cache.Clear() }
 
-// note adds to what runOnce goes over; without a type the tenant becomes known.
+// note adds to what runOnce handles; without a type it only loads the tenant.
 func (h *Hearers) note(t id.TenantID, types ...webhook.Type) {
 	h.mu.Lock()
 	fits := merge(h.committed, t, types)
@@ -156,7 +154,7 @@ func merge(into map[id.TenantID][]webhook.Type, t id.TenantID, types []webhook.T
 	return true
 }
 
-// runOnce wakes who hears of what was committed since the last time.
+// runOnce wakes the subscribers of the events committed since the last time.
 func (h *Hearers) runOnce(ctx context.Context) {
 	h.mu.Lock()
 	committed := h.committed
@@ -179,7 +177,7 @@ func (h *Hearers) wake(t id.TenantID, hearing []Hearing, types []webhook.Type) {
 	}
 }
 
-// load has a tenant read by one of the loaders.
+// load makes a loader read a tenant.
 func (h *Hearers) load(ctx context.Context, t id.TenantID, types []webhook.Type) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,8 +191,8 @@ func (h *Hearers) load(ctx context.Context, t id.TenantID, types []webhook.Type)
 	}
 }
 
-// loadAll reads who is unknown until nobody is. What is noted of a tenant while it
-// is read waits for that read.
+// loadAll reads unknown tenants until none is left. Events noted for a tenant during its read
+// wait for that read.
 func (h *Hearers) loadAll(ctx context.Context) {
 	for {
 		t, types, ok := h.nextUnknown(ctx)
@@ -230,9 +228,8 @@ func (h *Hearers) nextUnknown(ctx context.Context) (id.TenantID, []webhook.Type,
 	return id.TenantID{}, nil, false
 }
 
-// loaded ends the read of a tenant and answers what was noted of it meanwhile,
-// which after a failure waits for another read. It counts a failure, and logs the
-// first of several.
+// loaded ends the read of a tenant and returns the events noted meanwhile; after a failure
+// they wait for another read. It counts failures, and logs the first of several.
 func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) (meanwhile []webhook.Type) {
 	h.mu.Lock()
 	delete(h.reading, t)
@@ -246,7 +243,7 @@ func (h *Hearers) loaded(ctx context.Context, t id.TenantID, err error) (meanwhi
 	if err != nil && ctx.Err() == nil {
 		loadFailures.Inc()
 		if first {
-			h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read who hears of events")
+			h.cfg.Log.Warn().Err(err).Stringer("tenant", t).Msg("cannot read the subscribers of a tenant's events")
 		}
 	}
 	return meanwhile

@@ -2,16 +2,16 @@ package delivery
 
 import "sync"
 
-// inbox is what the goroutines of an actor have for it. Unlike its mailbox, which
-// drops what is for nobody else when the actor ends, it keeps everything until
-// somebody takes it: the actor, or who closes it.
+// inbox receives the results of an actor's goroutines. The mailbox drops its messages when
+// the actor ends; the inbox keeps its entries until the actor takes them, or the caller of
+// close.
 type inbox struct {
 	mu     sync.Mutex // guards the fields below
 	all    []any      // turned, ended
 	closed bool
 }
 
-// put reports whether the actor will see m.
+// put adds m and reports whether the actor will see it.
 func (b *inbox) put(m any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -21,7 +21,7 @@ func (b *inbox) put(m any) bool {
 	return !b.closed
 }
 
-// next takes the oldest; false: there is none.
+// next removes the oldest entry; false means that there is none.
 func (b *inbox) next() (any, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,7 +35,7 @@ func (b *inbox) next() (any, bool) {
 	return m, true
 }
 
-// close takes all that is left, and lets nothing more in.
+// close returns the remaining entries, and refuses new ones.
 func (b *inbox) close() []any {
 	b.mu.Lock()
 	defer b.mu.Unlock()

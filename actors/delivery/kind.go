@@ -22,9 +22,9 @@ import (
 
 const (
 	defaultPlaces = 4096
-	placeBytes    = 64 << 10 // of a body; a larger one takes several
-	// What an attempt takes beside its time-out.
-	readTimeout = 2 * time.Second // of an endpoint
+	placeBytes    = 64 << 10 // of a body; a larger one takes several places
+	// Time that an attempt takes besides its time-out.
+	readTimeout = 2 * time.Second // to read an endpoint
 	turnTimeout = outbox.Grace - readTimeout
 )
 
@@ -33,15 +33,15 @@ var (
 	pointAfterSend  = failpoint.Declare("delivery.after_send")
 )
 
-// Config is what the kind needs. Outbox, Endpoints and Sender are required.
+// Config holds the kind's dependencies. Outbox, Endpoints and Sender are required.
 type Config struct {
 	Outbox    Outbox
 	Endpoints Endpoints
 	Sender    Sender
 	// Backoff is the pause after the first failed attempt; 0: webhook.FirstPause.
 	Backoff time.Duration
-	// Places is how many attempts the node has under way at a time, where each 64 KiB
-	// of a body that are begun count as one; 0: 4096, which is 256 MiB.
+	// Places limits the attempts in flight on the node; each 64 KiB of a body, rounded up,
+	// count as one. 0 means 4096, which is 256 MiB.
 	Places int
 	// Live reports whether this node still holds its lease; while it does not, no attempt
 	// begins, and the sweep wakes the endpoints with due deliveries afterwards. nil means
@@ -51,13 +51,13 @@ type Config struct {
 	Log  zerolog.Logger
 }
 
-// Register makes n host the deliveries of endpoints. It is called before n starts;
-// what is under way when n stops is waited for by n's Stop.
+// Register makes n host the kind. Call it before n starts; n's Stop waits for the attempts in
+// flight.
 func Register(n *cluster.Node, cfg Config) { register(n, cfg) }
 
 func register(n *cluster.Node, cfg Config) *hosting {
 	if cfg.Outbox == nil || cfg.Endpoints == nil || cfg.Sender == nil {
-		panic("delivery: Outbox, Endpoints and Sender are needed")
+		panic("delivery: Outbox, Endpoints and Sender are required")
 	}
 	if cfg.Backoff <= 0 {
 		cfg.Backoff = webhook.FirstPause
@@ -79,20 +79,20 @@ func register(n *cluster.Node, cfg Config) *hosting {
 	return h
 }
 
-// Address is where the deliveries of an endpoint live.
+// Address returns the address of an endpoint's actor.
 func Address(t id.TenantID, w id.WebhookID) cluster.Address {
 	return cluster.Address{Kind: msg.KindDelivery, Tenant: t, ID: w.UUID}
 }
 
-// hosting is what all endpoints of a node share.
+// hosting is the state shared by all endpoints of a node.
 type hosting struct {
 	Config
 	node  *cluster.Node
-	taken atomic.Int64 // places
+	taken atomic.Int64 // places taken
 	wg    sync.WaitGroup
 }
 
-// wait returns when no goroutine of an endpoint is left, or with ctx.
+// wait returns when all goroutines of endpoints have ended, or with ctx.
 func (h *hosting) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { h.wg.Wait(); close(done) }()
@@ -104,8 +104,8 @@ func (h *hosting) wait(ctx context.Context) error {
 	}
 }
 
-// take takes up to want places for an endpoint: no more than a quarter of what is
-// left, but one for who has none.
+// take takes up to want places for an endpoint: at most a quarter of the free ones, but at
+// least one for an endpoint with none.
 func (h *hosting) take(want int, none bool) int {
 	for {
 		taken := h.taken.Load()
@@ -123,11 +123,11 @@ func (h *hosting) take(want int, none bool) int {
 
 func (h *hosting) giveBack(places int) { h.taken.Add(int64(-places)) }
 
-// placesOf is how many places an attempt takes.
+// placesOf returns how many places an attempt takes.
 func placesOf(a outbox.Attempt) int { return max(1, (len(a.Body)+placeBytes-1)/placeBytes) }
 
-// turn asks a turn for an actor and brings it the answer. Of the places that were taken
-// for it those are kept that its claims need, which may be more by those of one body.
+// turn runs a turn for an actor and posts the result. It returns the places that its claims
+// do not need; claims may need more than were taken, by at most those of one body.
 func (h *hosting) turn(d *actor, ref cluster.Ref, t outbox.Turn) {
 	c, err := h.ask(t)
 	spare := t.Want
@@ -138,8 +138,8 @@ func (h *hosting) turn(d *actor, ref cluster.Ref, t outbox.Turn) {
 	d.post(ref, turned{results: t.Results, claimed: c, err: err})
 }
 
-// finish sees to what an actor that has ended has left: results that no turn was asked
-// for, and what came by its inbox. Claims are given back.
+// finish settles the results that an ended actor left, those without a turn and those from
+// its inbox. It gives claims back.
 func (h *hosting) finish(at outbox.Endpoint, left []outbox.Result, came []any) {
 	for _, m := range came {
 		switch m := m.(type) {
@@ -158,7 +158,7 @@ func (h *hosting) finish(at outbox.Endpoint, left []outbox.Result, came []any) {
 	h.settle(at, left)
 }
 
-// ask asks a turn. It claims nothing for an endpoint to which nothing can be sent.
+// ask runs a turn. It claims nothing for an endpoint that nothing can be sent to.
 func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
@@ -181,7 +181,7 @@ func (h *hosting) ask(t outbox.Turn) (outbox.Claimed, error) {
 	return c, nil
 }
 
-// target is where to send to; open is false where nothing is to be sent.
+// target returns where to send to; open is false if nothing may be sent.
 func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, open bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -192,7 +192,7 @@ func (h *hosting) target(ctx context.Context, at outbox.Endpoint) (to Target, op
 	return to, ok && to.Enabled && to.URL != "", nil
 }
 
-// attempt makes one attempt and brings its result to the actor that claimed it.
+// attempt makes one attempt and posts its result to the actor that claimed it.
 func (h *hosting) attempt(ctx context.Context, d *actor, ref cluster.Ref, a outbox.Attempt) {
 	r := h.perform(ctx, d.at, a)
 	h.giveBack(placesOf(a))
@@ -219,7 +219,7 @@ func (h *hosting) perform(ctx context.Context, at outbox.Endpoint, a outbox.Atte
 	return h.result(a, sent)
 }
 
-// result is what an outcome means for the delivery (service.md, Events, Webhooks).
+// result converts an outcome into the delivery's result (service.md, Events, Webhooks).
 func (h *hosting) result(a outbox.Attempt, o Outcome) outbox.Result {
 	r := outbox.Result{
 		Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliverySucceeded,
@@ -242,9 +242,9 @@ func unsent(a outbox.Attempt) outbox.Result {
 	return outbox.Result{Delivery: a.Delivery, N: a.N, BegunAt: a.BegunAt, Status: lifecycle.DeliveryPending, Unsent: true}
 }
 
-// settle makes results durable whose actor has ended, and wakes the one that has come
-// after it: of when they are due it knows nothing. What cannot be made durable is
-// given up: its rows come due again by themselves.
+// settle makes results durable whose actor has ended, and wakes its successor, which does not
+// know when they are due. Results that cannot be made durable are dropped: their rows come
+// due again automatically.
 func (h *hosting) settle(at outbox.Endpoint, results []outbox.Result) {
 	if len(results) == 0 {
 		return

@@ -5,11 +5,11 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	endpoints = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_delivery_endpoints",
-		Help: "Endpoints of this node with deliveries pending or under way.",
+		Help: "Endpoints of this node with deliveries pending or in flight.",
 	})
 	turnFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_delivery_turn_failures_total",
-		Help: "Turns of endpoints that failed and were asked again: no storage, or the endpoint could not be read.",
+		Help: "Turns that failed and were retried: storage was not available, or the endpoint could not be read.",
 	})
 	unsettled = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_delivery_results_lost_total",
@@ -17,11 +17,11 @@ var (
 	})
 	loadFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_delivery_hearers_failures_total",
-		Help: "Reads of who hears of a tenant's events that failed, or had no room; the sweep wakes the endpoints instead.",
+		Help: "Reads of a tenant's subscribers that failed, or had no room; the sweep wakes the endpoints instead.",
 	})
 )
 
-// Collectors are the metrics of this package.
+// Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{endpoints, turnFailures, unsettled, loadFailures}
 }

@@ -13,15 +13,14 @@ const (
 	targetsFor = 30 * time.Second
 )
 
-// TargetsConfig is what Targets need.
+// TargetsConfig holds the dependencies of Targets.
 type TargetsConfig struct {
-	Endpoints Endpoints        // the rows
+	Endpoints Endpoints        // reads the rows
 	Live      func() bool      // the node holds its lease; nil: always
 	Now       func() time.Time // nil: time.Now
 }
 
-// Targets are Endpoints that remember. After Forget nobody gets what was read
-// before it.
+// Targets caches Endpoints. After Forget no caller gets a value that was read before it.
 type Targets struct {
 	rows  Endpoints
 	cache *store.Cache[endpointAt, Target]
@@ -32,7 +31,7 @@ type endpointAt struct {
 	webhook id.WebhookID
 }
 
-// NewTargets makes Targets that remember nothing yet.
+// NewTargets returns Targets with an empty cache.
 func NewTargets(cfg TargetsConfig) *Targets {
 	return &Targets{cfg.Endpoints, store.NewCache[endpointAt, Target](store.CacheConfig{
 		Max: maxTargets, TTL: targetsFor, Now: cfg.Now, Live: cfg.Live,
