@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lookEvery is the time between two looks of a member that has peers.
-const lookEvery = 250 * time.Millisecond
+// refreshEvery is the time between two reads of the list by a member with peers.
+const refreshEvery = 250 * time.Millisecond
 
-// beat is what the loop remembers of its beats.
+// beat is the loop's state.
 type beat struct {
-	forgot  int64     // the last revocation that was acted on
-	sent    time.Time // when the last one that succeeded was sent
-	outage  bool      // none has succeeded since one failed
-	failing error     // what the last one failed with
-	quiet   time.Time // until then nobody is marked dead
+	forgot  int64     // the last revocation that was handled
+	sent    time.Time // when the last successful beat was sent
+	outage  bool      // no beat has succeeded since one failed
+	failing error     // the last beat's error
+	quiet   time.Time // until then no member is marked dead
 }
 
-// renewed notes a success. fresh: it is the first one, or the first after an
-// outage, or one that an outage has held up.
+// renewed records a success. fresh means the first one, the first after an outage, or one
+// that an outage delayed.
 func (b *beat) renewed(sent time.Time, lease time.Duration, fresh bool) {
 	now := time.Now()
 	if fresh || b.outage {
@@ -32,13 +32,13 @@ func (b *beat) renewed(sent time.Time, lease time.Duration, fresh bool) {
 	b.sent, b.outage = sent, false
 }
 
-// mayMark reports whether what a look saw, sent and received then, may be acted
-// on: Postgres was there for the others as it was for us.
+// mayMark reports whether members may be marked dead by a read of the list that was sent and
+// received at these times: Postgres must have been available to the others as it was to us.
 func (b *beat) mayMark(sent, received time.Time, lease time.Duration) bool {
 	return !b.outage && !received.Before(b.quiet) && received.Sub(sent) <= lease/3 && received.Sub(b.sent) <= lease/2
 }
 
-// loop beats and looks.
+// loop sends the beats and reads the list.
 func (m *Membership) loop(ctx context.Context) {
 	beats := time.NewTicker(m.cfg.Lease / 3)
 	defer beats.Stop()
@@ -56,10 +56,10 @@ func (m *Membership) loop(ctx context.Context) {
 		case <-looks.C:
 			looks.Reset(m.pause())
 			select {
-			case <-beats.C: // goes first
+			case <-beats.C: // takes precedence
 				due = true
 			default:
-				if !m.beat.outage { // a server that hangs is asked by the beat alone
+				if !m.beat.outage { // during an outage only the beat queries the server
 					m.survey(ctx)
 				}
 			}
@@ -70,17 +70,18 @@ func (m *Membership) loop(ctx context.Context) {
 	}
 }
 
-// pause is the time to the next look. Members spread their looks.
+// pause returns the time until the next read of the list. It varies, so that members spread
+// their reads.
 func (m *Membership) pause() time.Duration {
 	every := m.cfg.Lease / 3
 	if m.cfg.Address != "" {
-		every = min(lookEvery, every)
+		every = min(refreshEvery, every)
 	}
 	return time.Duration(float64(every) * (0.8 + 0.3*rand.Float64()))
 }
 
-// renew beats, and beats again where the first one has acted on revocations, so
-// that the row says so. It returns false when there is nothing left to renew.
+// renew beats. If the beat handled revocations it beats once more, so that the row says so.
+// It returns false if the lease is lost.
 func (m *Membership) renew(ctx context.Context) bool {
 	for range 2 {
 		acted, err := m.beatOnce(ctx)
@@ -116,8 +117,8 @@ func (m *Membership) renew(ctx context.Context) bool {
 	return true
 }
 
-// beatOnce renews the lease once. It has half a lease, so that after one that
-// hung there is time for another.
+// beatOnce renews the lease once. It has half a lease, so that after a beat that hung there
+// is time for another.
 func (m *Membership) beatOnce(ctx context.Context) (acted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Lease/2)
 	defer cancel()
@@ -146,14 +147,14 @@ func (m *Membership) beatOnce(ctx context.Context) (acted bool, err error) {
 	return acted, nil
 }
 
-// extend moves the deadline by a renewal that was sent at sent.
+// extend moves the deadline after a renewal that was sent at sent.
 func (m *Membership) extend(sent time.Time) {
 	until := sent.Add(m.cfg.Lease)
 	m.deadline.Store(&until)
 	signal(m.renewals)
 }
 
-// watch looks at the deadline when it has come.
+// watch checks the deadline when it is reached.
 func (m *Membership) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Until(m.Deadline()))
 	defer timer.Stop()
@@ -165,10 +166,10 @@ func (m *Membership) watch(ctx context.Context) {
 			timer.Reset(time.Until(m.Deadline()))
 		case <-timer.C:
 			if !m.Suspended() {
-				continue // a renewal is about to say so
+				continue // a renewal has just moved the deadline
 			}
 			suspensions.Inc()
-			m.cfg.Log.Warn().Stringer("member", m.cfg.Member).Msg("lease has run out, what was begun is stopped")
+			m.cfg.Log.Warn().Stringer("member", m.cfg.Member).Msg("lease has expired, work in flight is stopped")
 			if m.cfg.OnSuspended != nil {
 				m.cfg.OnSuspended()
 			}

@@ -403,7 +403,7 @@ func TestWhenALookMayBeActedOn(t *testing.T) {
 		{"within a lease after the first renewal, or the first after an outage", beat{sent: at(0), quiet: at(2 * time.Second)}, time.Second, time.Second, false},
 		{"since the last beat failed", beat{sent: at(0), outage: true}, time.Second, time.Second, false},
 		{"the own last renewal is old: Postgres may have stood still", beat{sent: at(0)}, 1600 * time.Millisecond, 1600 * time.Millisecond, false},
-		{"the look took long: Postgres may have stood still", beat{sent: at(0)}, 0, 1100 * time.Millisecond, false},
+		{"the refresh took long: Postgres may have stood still", beat{sent: at(0)}, 0, 1100 * time.Millisecond, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.b.mayMark(at(tt.sent), at(tt.received), lease); got != tt.want {
@@ -565,14 +565,14 @@ func TestTheRowSaysWhatWasForgottenByTheSameBeat(t *testing.T) {
 	}
 }
 
-// What a look finds is in the list when it has come back, not a quarter of a second later.
+// What a refresh finds is in the list when it has come back, not a quarter of a second later.
 func TestALookKnowsWhoHasJustJoined(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
 	a, _ := peer(t, pool, Config{Lease: long})
 	for range 5 {
 		b, _ := peer(t, pool, Config{Lease: long})
-		if err := a.Look(t.Context()); err != nil {
+		if err := a.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Contains(ids(a.Members()), b.Member()) {
@@ -813,7 +813,7 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// What a look costs with 50 members, four times a second each.
+// What a refresh costs with 50 members, four times a second each.
 func BenchmarkLookOfFifty(b *testing.B) {
 	pool := pgtest.New(b).System(b)
 	m, err := Join(context.Background(), pool, Config{Member: member(), Address: "here", Lease: long})
@@ -827,7 +827,7 @@ func BenchmarkLookOfFifty(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if _, err := m.look(context.Background()); err != nil {
+		if _, err := m.refresh(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,21 +10,21 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Why a member is marked dead.
+// Reasons for marking a member dead.
 const (
 	whyLapsed  = "lease_lapsed"
 	whyRefuses = "refuses_and_missed_a_beat"
 )
 
-// death is a member that is to be marked dead, as it was seen.
+// death is a member to mark dead, in the state in which it was read.
 type death struct {
 	seen
 	why string
 }
 
-// doomed are those of one look that are to be marked dead. refused says when, by
-// Postgres' clock, a member's port last refused a connection. A member that has
-// renewed since lives: it is only not reached from here.
+// doomed returns the members of one read that must be marked dead. refused says when, by
+// Postgres' clock, a member's port last refused a connection. A member that has renewed since
+// is alive, just not reachable from here.
 func doomed(all []seen, self id.MemberID, refused map[id.MemberID]time.Time) []death {
 	var out []death
 	for _, s := range all {
@@ -42,7 +42,7 @@ func doomed(all []seen, self id.MemberID, refused map[id.MemberID]time.Time) []d
 	return out
 }
 
-// marker marks those whom the looks found.
+// marker marks the members that were found dead.
 func (m *Membership) marker(ctx context.Context) {
 	for {
 		select {
@@ -52,16 +52,16 @@ func (m *Membership) marker(ctx context.Context) {
 			for _, d := range due {
 				m.bury(ctx, d)
 			}
-			// What follows from it is not to wait for the next look.
+			// Publish the new list without waiting for the next read.
 			ctx, cancel := context.WithTimeout(ctx, m.cfg.Lease/3)
-			_, _ = m.look(ctx) // the next one does
+			_, _ = m.refresh(ctx) // if it fails, the next read does it
 			cancel()
 		}
 	}
 }
 
-// bury marks one member dead and logs it, where nobody else was faster and it has
-// not renewed. A row that stays locked is left to the next look.
+// bury marks one member dead and logs it, unless another member was first or the member has
+// renewed. If the row stays locked, the next read tries again.
 func (m *Membership) bury(ctx context.Context, d death) {
 	patience := m.cfg.Lease / 3
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
@@ -99,8 +99,8 @@ func (m *Membership) bury(ctx context.Context, d death) {
 	}
 }
 
-// cut ends the commits of a stopped process that a mark waits for: their fence is
-// passed and they would hold their rows, and what they changed, for ever.
+// cut ends the commits of a stopped process that block its mark: they have passed their fence
+// and would hold their rows, and the rows that they changed, indefinitely.
 func (m *Membership) cut(ctx context.Context, waiting int32) {
 	var ended int
 	err := pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
@@ -116,7 +116,7 @@ func (m *Membership) cut(ctx context.Context, waiting int32) {
 	}
 }
 
-// milliseconds is d as Postgres' settings want it, at least 1: 0 is no bound.
+// milliseconds formats d for Postgres' settings; it is at least 1, since 0 means no limit.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Milliseconds()), 10)
 }

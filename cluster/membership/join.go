@@ -11,7 +11,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// other is another member's lease, as Postgres' clock sees it.
+// other is another member's lease by Postgres' clock.
 type other struct {
 	ID         id.MemberID
 	Address    string
@@ -21,8 +21,8 @@ type other struct {
 
 func (o other) left() time.Duration { return o.LeaseUntil.Sub(o.Clock) }
 
-// join enters the row, after the leases of those beside whom it cannot be have
-// lapsed. A lease seen twice with another end is alive.
+// join inserts the row, after the leases of incompatible members have expired. A lease whose
+// end has changed between two reads belongs to a living process.
 func (m *Membership) join(ctx context.Context) error {
 	seen := map[id.MemberID]time.Time{}
 	for {
@@ -36,7 +36,7 @@ func (m *Membership) join(ctx context.Context) error {
 	}
 }
 
-// sleep waits, and fails with ctx.
+// sleep waits, and returns the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -48,7 +48,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// try makes one attempt; wait > 0 says when the next one makes sense.
+// try makes one attempt; wait > 0 says when to make the next one.
 func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
 	err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.Get("lock_joins")); err != nil {
@@ -76,14 +76,14 @@ func (m *Membership) try(ctx context.Context, seen map[id.MemberID]time.Time) (w
 		m.clock.measured(sent, time.Now(), clock, true)
 		m.beat.renewed(sent, m.cfg.Lease, true)
 		m.extend(sent)
-		_, err = m.lookBy(ctx, tx)
+		_, err = m.refreshFrom(ctx, tx)
 		return err
 	})
 	return wait, err
 }
 
-// shares makes sure that the new process opens what the others seal and finds the
-// files that they keep, and they its own.
+// shares checks that this process and the other members can open each other's sealed values
+// and find each other's files.
 func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
 	if m.cfg.Address == "" {
 		return nil
@@ -116,12 +116,12 @@ func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// opens reports whether who has keys opens what is sealed under the first one of
+// opens reports whether a process with keys can open values sealed under the first key of
 // other.
 func opens(keys, other []string) bool { return len(other) == 0 || slices.Contains(keys, other[0]) }
 
-// alone makes sure that nobody serves the database beside whom this process
-// cannot: without an address nobody else, with one nobody who has none.
+// alone checks the one-node rule: without an address no other process may serve the database,
+// with one none that has no address.
 func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]time.Time) (time.Duration, error) {
 	others, err := m.read(ctx, tx, "others")
 	if err != nil {
@@ -130,7 +130,7 @@ func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]
 	if wait, err := m.lapsed(others, seen); err != nil || wait > 0 {
 		return wait, err
 	}
-	// A renewal may have slipped in before the lock.
+	// A renewal may have been committed before the lock.
 	if others, err = m.read(ctx, tx, "lock_others"); err != nil {
 		return 0, err
 	}
@@ -149,7 +149,7 @@ func (m *Membership) alone(ctx context.Context, tx pgx.Tx, seen map[id.MemberID]
 	return 0, err
 }
 
-// lapsed says how long the longest lease still holds, 0 for none.
+// lapsed returns how long the longest lease still holds, 0 if none does.
 func (m *Membership) lapsed(others []other, seen map[id.MemberID]time.Time) (wait time.Duration, err error) {
 	if m.cfg.Exclusive {
 		return 0, nil
@@ -164,8 +164,8 @@ func (m *Membership) lapsed(others []other, seen map[id.MemberID]time.Time) (wai
 		}
 		seen[o.ID] = o.LeaseUntil
 		if left := o.left(); left > 0 {
-			// A living process renews within a third of its lease, which we may
-			// not know: look twice before the end.
+			// A living process renews within a third of its lease, whose length we may not
+			// know: read twice before its end.
 			wait = max(wait, min(left/2, m.cfg.Lease)+5*time.Millisecond)
 		}
 	}

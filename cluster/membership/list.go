@@ -10,7 +10,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// seen is a row of members as one look saw it.
+// seen is a row of members as one read saw it.
 type seen struct {
 	ID         id.MemberID
 	Address    string
@@ -24,32 +24,33 @@ type seen struct {
 
 func (s seen) renewed() time.Time { return s.LeaseUntil.Add(-s.Lease) }
 
-// told is what was told of the list.
+// told is the state last reported to the callbacks.
 type told struct {
 	members  []Member
 	draining bool
 }
 
-// look reads the rows and keeps the list of the living. One look is under way at
-// a time, so a later list is a newer one.
-func (m *Membership) look(ctx context.Context) ([]seen, error) {
-	if err := enter(ctx, m.looking); err != nil {
+// refresh reads the rows and updates the list of living members. Only one read runs at a time,
+// so that a later list is a newer one.
+func (m *Membership) refresh(ctx context.Context) ([]seen, error) {
+	if err := enter(ctx, m.refreshing); err != nil {
 		return nil, err
 	}
-	defer leave(m.looking)
-	return m.lookBy(ctx, m.pool)
+	defer leave(m.refreshing)
+	return m.refreshFrom(ctx, m.pool)
 }
 
-// Look reads the list anew: Members has whoever had joined when it was called.
-func (m *Membership) Look(ctx context.Context) error {
-	_, err := m.look(ctx)
+// Refresh reads the list again: afterwards Members includes every member that had joined before
+// the call.
+func (m *Membership) Refresh(ctx context.Context) error {
+	_, err := m.refresh(ctx)
 	return err
 }
 
-// lookBy looks through db; nobody else looks meanwhile. A look that does not find
-// the own row changes nothing: the beat finds out why.
-func (m *Membership) lookBy(ctx context.Context, db querier) ([]seen, error) {
-	rows, err := db.Query(ctx, queries.Get("look"))
+// refreshFrom reads the list through db, while the caller holds refreshing. If its own row is missing
+// it changes nothing: the beat finds out why.
+func (m *Membership) refreshFrom(ctx context.Context, db querier) ([]seen, error) {
+	rows, err := db.Query(ctx, queries.Get("living"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func (m *Membership) lookBy(ctx context.Context, db querier) ([]seen, error) {
 	return all, nil
 }
 
-// same reports whether two lists differ in nothing but when leases end.
+// same reports whether two lists are equal except for the ends of leases.
 func same(a, b []Member) bool {
 	return slices.EqualFunc(a, b, func(x, y Member) bool {
 		x.LeaseUntil, y.LeaseUntil = time.Time{}, time.Time{}
@@ -86,7 +87,7 @@ func same(a, b []Member) bool {
 	})
 }
 
-// drop forgets refusals of who is no member any more.
+// drop deletes the refusals of processes that are no longer members.
 func (m *Membership) drop(list []Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,15 +98,15 @@ func (m *Membership) drop(list []Member) {
 	}
 }
 
-// survey looks, and hands on whom to mark dead. It also reads Postgres' clock, closer
-// than a beat can, which waits for a commit.
+// survey reads the list, and passes the members to mark dead to the marker. It also measures
+// Postgres' clock, more precisely than a beat, which includes a commit.
 func (m *Membership) survey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Lease/3)
 	defer cancel()
 	sent := time.Now()
-	all, err := m.look(ctx)
+	all, err := m.refresh(ctx)
 	if err != nil {
-		return // the beat says what is wrong; the list stays
+		return // the beat reports the error; the list stays
 	}
 	received := time.Now()
 	m.clock.measured(sent, received, all[0].Clock, false)
@@ -120,11 +121,11 @@ func (m *Membership) survey(ctx context.Context) {
 	}
 	select {
 	case m.deaths <- due:
-	default: // the marker is at work; the next look finds them again
+	default: // the marker is busy; the next read finds them again
 	}
 }
 
-// teller tells the changes, one at a time.
+// teller calls the callbacks, one at a time.
 func (m *Membership) teller(ctx context.Context) {
 	for {
 		select {
@@ -136,7 +137,7 @@ func (m *Membership) teller(ctx context.Context) {
 	}
 }
 
-// tell tells what has changed since the last time.
+// tell reports what has changed since the last call.
 func (m *Membership) tell() {
 	list := m.Members()
 	i := slices.IndexFunc(list, func(o Member) bool { return o.ID == m.cfg.Member })

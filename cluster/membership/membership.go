@@ -15,14 +15,13 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// DefaultLease is the lease where Config has none.
+// DefaultLease is the lease if Config has none.
 const DefaultLease = 3 * time.Second
 
 var (
 	// ErrOccupied: another process serves the database.
 	ErrOccupied = errors.New("another process serves this database, and one without a cluster address serves it alone: stop one of them")
-	// ErrStranger: the others keep something with each other that this process has
-	// not.
+	// ErrStranger: this process does not share the secret, keys or files of the other nodes.
 	ErrStranger = errors.New("this process does not share what the nodes of the cluster share")
 	// ErrUnknown: no living member has this id.
 	ErrUnknown = errors.New("no living member has this id")
@@ -30,15 +29,14 @@ var (
 	errFenced = errors.New("this process was declared dead")
 )
 
-// Config is what a member says of itself.
+// Config describes a member.
 type Config struct {
 	Member  id.MemberID
-	Address string // what peers reach; empty: the one-node rule holds
+	Address string // where peers connect; empty: the one-node rule holds
 	Version string // of the program, shown to operators
-	// Secret names the cluster's secret, Uploads the directory of files, and Keys the
-	// master keys, the one that is sealed under first. In a cluster all members must
-	// have the same secret and directory, and each the key that another one seals
-	// under.
+	// Secret identifies the cluster's secret, Uploads the directory of files, and Keys the
+	// master keys, the sealing one first. All members of a cluster must have the same secret
+	// and directory, and each must hold every key that another one seals under.
 	Secret  string
 	Uploads string
 	Keys    []string
@@ -47,28 +45,28 @@ type Config struct {
 	// OnFenced is called once, from the beat, when this process was declared
 	// dead. It must not wait for Leave.
 	OnFenced func()
-	// OnSuspended, where set, is called each time the lease has run out: what this
-	// process is doing is to be stopped. It must not block.
+	// OnSuspended, if set, is called each time the lease expires: it must stop the process's
+	// work in flight. It must not block.
 	OnSuspended func()
-	// OnMembers, where set, is called with all living members, this one included
-	// and sorted by id, when their list has changed: who joined, left, died, drains
-	// or does not any more. Calls come one at a time, the first one before Join
-	// returns; of changes that come faster than it returns it sees the last.
+	// OnMembers, if set, is called with all living members, including this one, sorted by id,
+	// when their list has changed: a member joined, left, died, started draining or stopped.
+	// Calls come one at a time, the first one before Join returns; if changes come faster
+	// than it returns, it sees only the latest.
 	OnMembers func([]Member)
-	// OnDrain, where set, is called when the own row's draining flag has changed,
-	// before the OnMembers that shows it and never at the same time.
+	// OnDrain, if set, is called when the draining flag of this process's row has changed,
+	// before the OnMembers that shows it and never concurrently with it.
 	OnDrain func(on bool)
-	// OnRevoked, where set, empties the caches of what anybody may have revoked up
-	// to that number, and checks anew what is open. What is being read into a cache
-	// meanwhile must not get there. Until it has returned nil the lease is not
-	// extended. It is called from the beat and must return when ctx ends.
+	// OnRevoked, if set, empties the caches of everything that may have been revoked up to
+	// that number, and checks open streams again. A read in progress must not fill a cache
+	// afterwards. The lease is not extended until it has returned nil. It is called from the
+	// beat and must return when ctx ends.
 	OnRevoked func(ctx context.Context, upTo int64) error
-	// Exclusive says that nobody else can be alive, because this process holds
-	// the lock of the private Postgres: former members are marked dead at once.
+	// Exclusive says that no other process can be alive, because this one holds the lock of
+	// the private Postgres: former members are marked dead at once.
 	Exclusive bool
 }
 
-// Member is one who holds a lease, as the last look saw it.
+// Member is a process that holds a lease, as of the last read of the list.
 type Member struct {
 	ID         id.MemberID
 	Address    string
@@ -88,27 +86,26 @@ type Membership struct {
 	failing  atomic.Bool // the last renewal failed
 	members  atomic.Pointer[[]Member]
 
-	renewals chan struct{} // capacity 1: the deadline has moved
-	gone     chan struct{} // capacity 1: a look has not found the own row
-	changes  chan struct{} // capacity 1: the list has changed
-	deaths   chan []death  // capacity 1: what the last look has found
-	looking  chan struct{} // capacity 1: held by the look under way
-	asking   chan struct{} // capacity 1: held by the caller's question under way
+	renewals   chan struct{} // capacity 1: the deadline has moved
+	gone       chan struct{} // capacity 1: a read did not find the own row
+	changes    chan struct{} // capacity 1: the list has changed
+	deaths     chan []death  // capacity 1: the findings of the last read
+	refreshing chan struct{} // capacity 1: held by the read in progress
+	asking     chan struct{} // capacity 1: held by the caller's question in progress
 
 	mu      sync.Mutex // guards refused
 	refused map[id.MemberID]time.Time
 
-	beat beat   // the loop's alone
-	told told   // what OnMembers and OnDrain know: Join's, then the teller's
-	quit func() // ends the goroutines
+	beat beat   // used only by the loop
+	told told   // the state that OnMembers and OnDrain know: set by Join, then by the teller
+	quit func() // stops the goroutines
 	wg   sync.WaitGroup
 	once sync.Once
 }
 
-// Join takes the lease and keeps renewing it. The pool sees all tenants, carries
-// typed ids, as package pg's pools of the system role do, and has at least four
-// connections. Join fails with ErrOccupied by the one-node rule, with ErrStranger,
-// and with ctx.
+// Join takes the lease and keeps renewing it. The pool must see all tenants, encode typed
+// ids, as package pg's pools of the system role do, and have at least four connections. Join
+// fails with ErrOccupied by the one-node rule, with ErrStranger, or with ctx.
 func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, error) {
 	if cfg.Member.IsZero() {
 		panic("membership: a member needs an id")
@@ -119,7 +116,7 @@ func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, err
 	m := &Membership{
 		cfg: cfg, pool: pool, clock: newClock(),
 		renewals: make(chan struct{}, 1), gone: make(chan struct{}, 1), changes: make(chan struct{}, 1),
-		deaths: make(chan []death, 1), looking: make(chan struct{}, 1), asking: make(chan struct{}, 1),
+		deaths: make(chan []death, 1), refreshing: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 		refused: map[id.MemberID]time.Time{},
 	}
 	if err := m.join(ctx); err != nil {
@@ -131,7 +128,7 @@ func Join(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Membership, err
 	return m, nil
 }
 
-// start starts what a held lease needs.
+// start starts the goroutines of a held lease.
 func (m *Membership) start() {
 	ctx, quit := context.WithCancel(context.Background())
 	m.quit = quit
@@ -141,32 +138,32 @@ func (m *Membership) start() {
 	m.wg.Go(func() { m.marker(ctx) })
 }
 
-// Member is the id that holds the lease.
+// Member returns the id that holds the lease.
 func (m *Membership) Member() id.MemberID { return m.cfg.Member }
 
-// Members are the living, this one included, sorted by id: never empty.
+// Members returns the living members, including this one, sorted by id. The list is never
+// empty.
 func (m *Membership) Members() []Member { return slices.Clone(*m.members.Load()) }
 
-// Deadline is until when the own lease certainly holds. It is monotonic, and
+// Deadline returns until when this process's lease certainly holds. It is monotonic, and
 // counted from before the renewal was sent.
 func (m *Membership) Deadline() time.Time { return *m.deadline.Load() }
 
-// Suspended reports whether the own lease may have run out, or is lost.
+// Suspended reports whether this process's lease may have expired, or is lost.
 func (m *Membership) Suspended() bool {
 	return m.fenced.Load() || !time.Now().Before(m.Deadline())
 }
 
-// Renews reports whether the last try to renew the lease succeeded.
+// Renews reports whether the last attempt to renew the lease succeeded.
 func (m *Membership) Renews() bool { return !m.fenced.Load() && !m.failing.Load() }
 
 // Fenced reports whether this process was declared dead.
 func (m *Membership) Fenced() bool { return m.fenced.Load() }
 
-// Now is Postgres' clock, by this process's monotonic one.
+// Now returns Postgres' clock, based on this process's monotonic one.
 func (m *Membership) Now() time.Time { return m.clock.now() }
 
-// Refused says that the port of a member has just refused a connection. It does
-// not block.
+// Refused reports that the port of a member has just refused a connection. It does not block.
 func (m *Membership) Refused(who id.MemberID) {
 	at := m.Now()
 	known := slices.ContainsFunc(*m.members.Load(), func(o Member) bool { return o.ID == who })
@@ -178,9 +175,8 @@ func (m *Membership) Refused(who id.MemberID) {
 	m.refused[who] = at
 }
 
-// Leave stops the beat and gives the lease back; peers see it at their next look.
-// From its begin on this process counts as suspended, without OnSuspended. Later
-// calls do nothing.
+// Leave stops the beat and gives the lease back; peers see it at their next read. From the
+// call on this process counts as suspended, without OnSuspended. Later calls do nothing.
 func (m *Membership) Leave(ctx context.Context) error {
 	var err error
 	m.once.Do(func() {
@@ -194,7 +190,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	return err
 }
 
-// halt ends the goroutines and leaves the row, as a crash does.
+// halt stops the goroutines and leaves the row, as a crash does.
 func (m *Membership) halt() {
 	m.quit()
 	m.wg.Wait()
@@ -209,7 +205,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// enter takes a place of capacity 1; the caller gives it back with leave.
+// enter takes a slot of capacity 1; the caller releases it with leave.
 func enter(ctx context.Context, place chan struct{}) error {
 	select {
 	case place <- struct{}{}:

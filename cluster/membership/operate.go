@@ -11,8 +11,8 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// querier and execer are what this package needs of a connection or pool of a
-// process that is no member.
+// querier and execer are the methods of a connection or pool that a process without
+// membership needs.
 type (
 	querier interface {
 		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -22,20 +22,20 @@ type (
 	}
 )
 
-// Listed is a member as an operator sees it.
+// Listed is a member in an operator's list.
 type Listed struct {
 	ID        id.MemberID
 	Address   string
 	Version   string
 	StartedAt time.Time
-	LeaseLeft time.Duration // by Postgres' clock; negative when it ran out
+	LeaseLeft time.Duration // by Postgres' clock; negative when it has expired
 	Draining  bool
-	DeadAt    time.Time // zero: nobody has marked it dead
-	Forgot    int64     // the last revocation that it has acted on
+	DeadAt    time.Time // zero: not marked dead
+	Forgot    int64     // the last revocation that it has handled
 }
 
-// List reads all members, those marked dead in the last day or so among them, in
-// the order in which they started.
+// List returns all members, including those marked dead in the last day or so, in the order
+// in which they started.
 func List(ctx context.Context, db querier) ([]Listed, error) {
 	rows, err := db.Query(ctx, queries.Get("list"))
 	if err != nil {
@@ -57,9 +57,8 @@ func List(ctx context.Context, db querier) ([]Listed, error) {
 	return all, nil
 }
 
-// Drain sets a living member's draining flag, in whichever process: it owns
-// nothing while it drains, and stays a member. ErrUnknown where no such member
-// lives.
+// Drain sets a living member's draining flag, from any process: while it drains it owns
+// nothing, and stays a member. ErrUnknown if there is no such living member.
 func Drain(ctx context.Context, db execer, who id.MemberID, on bool) error {
 	tag, err := db.Exec(ctx, queries.Get("drain"), who, on)
 	if err != nil {

@@ -10,12 +10,11 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Announce numbers a revocation that is committed: every node's beat sees the
-// number. When it returns, Members lists everybody who may have read what the
-// revocation changed before it was committed; who joins later has read nothing
-// older. A member marked dead before its lease ran out, because its port refuses,
-// may live on unreached until then: Announce waits for that, at most about half a
-// lease after the last one was marked.
+// Announce assigns a number to a committed revocation; every node's beat sees the number.
+// When it returns, Members includes every node that may have read the revoked state before
+// the commit; a node that joins later has read nothing older. A member that was marked dead
+// before its lease expired, because its port refuses connections, may live on unreached until
+// then: Announce waits for that, at most about half a lease after the last one was marked.
 func (m *Membership) Announce(ctx context.Context) (int64, error) {
 	n, wait, err := m.announce(ctx)
 	for err == nil && wait > 0 {
@@ -23,7 +22,7 @@ func (m *Membership) Announce(ctx context.Context) (int64, error) {
 			err = fmt.Errorf("wait for the lease of a dead member: %w", err)
 			break
 		}
-		wait, err = m.relook(ctx) // another one may have been marked meanwhile
+		wait, err = m.askLongest(ctx) // another member may have been marked meanwhile
 	}
 	if err != nil {
 		return 0, fmt.Errorf("announce a revocation: %w", err)
@@ -43,7 +42,7 @@ func (m *Membership) announce(ctx context.Context) (n int64, wait time.Duration,
 	return n, wait, err
 }
 
-func (m *Membership) relook(ctx context.Context) (time.Duration, error) {
+func (m *Membership) askLongest(ctx context.Context) (time.Duration, error) {
 	if err := enter(ctx, m.asking); err != nil {
 		return 0, err
 	}
@@ -51,9 +50,9 @@ func (m *Membership) relook(ctx context.Context) (time.Duration, error) {
 	return m.longest(ctx)
 }
 
-// longest looks, and says how long the leases of those marked dead still hold.
+// longest reads the list, and returns how long the leases of members marked dead still hold.
 func (m *Membership) longest(ctx context.Context) (wait time.Duration, err error) {
-	all, err := m.look(ctx)
+	all, err := m.refresh(ctx)
 	for _, s := range all {
 		if s.Dead && s.ID != m.cfg.Member {
 			wait = max(wait, s.LeaseUntil.Sub(s.Clock))
@@ -62,11 +61,10 @@ func (m *Membership) longest(ctx context.Context) (wait time.Duration, err error
 	return wait, err
 }
 
-// Forgotten says which of the members may still rely on what revocation n
-// changed: their row does not say that they have forgotten it, and their lease,
-// be they marked dead or not, has not run out by Postgres' clock. Asked about a
-// member again and again it answers for at most about one lease. Members that
-// left, and ids of no member, are not missing.
+// Forgotten returns the members that may still use what revocation n changed: their row does
+// not say that they have handled it, and their lease, whether they are marked dead or not,
+// has not expired by Postgres' clock. Called repeatedly, it returns a member for at most
+// about one lease. Members that left, and unknown ids, are not returned.
 func (m *Membership) Forgotten(ctx context.Context, n int64, members []id.MemberID) ([]id.MemberID, error) {
 	if len(members) == 0 {
 		return nil, nil
@@ -75,8 +73,8 @@ func (m *Membership) Forgotten(ctx context.Context, n int64, members []id.Member
 		return nil, fmt.Errorf("ask who has forgotten revocation %d: %w", n, err)
 	}
 	defer leave(m.asking)
-	// The second question locks rows: it is put only when it may be the last one,
-	// so that it holds up no beat of a member that renews.
+	// The second query locks rows: it runs only when it may be the last one, so that it
+	// delays no beat of a member that renews.
 	for _, name := range []string{"mindful", "lapsed_mindful"} {
 		rows, err := m.pool.Query(ctx, queries.Get(name), n, members)
 		if err != nil {

@@ -252,7 +252,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
 		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
-			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Look
+			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Refresh
 		}
 		keeper := limit.NewKeeper(buckets)
 		node.RegisterShared(kind, keeper.Behavior)
@@ -262,7 +262,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	held := limit.HoldsConfig{Node: node}
 	if mesh != nil {
-		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Look
+		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Refresh
 	}
 	holds := limit.NewHolds(held)
 	node.RegisterShared(limit.KindHolds, holds.Behavior)
