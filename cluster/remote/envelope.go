@@ -13,34 +13,32 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// The protocol that this process speaks. Members of one major version understand
-// each other.
+// Version of the protocol. Members with the same major version are compatible.
 const (
 	protocolMajor = 2
 	protocolMinor = 0
 )
 
-// Bounds. They are part of what doc.go promises.
+// Limits, as promised in doc.go.
 const (
 	maxBody       = 32 << 20
 	maxBatch      = 64
 	maxBatchBytes = 1 << 20
-	maxFrame      = maxBody + 1<<20 // of gRPC: one body and what is around it
+	maxFrame      = maxBody + 1<<20 // of gRPC: one body and its envelope
 	maxQueued     = 1 << 16
 	maxQueuedSize = 64 << 20
 	maxCalls      = 256
 	maxCallsWait  = 4096
 )
 
-// overhead is about what an envelope weighs beside its body.
+// overhead is the approximate size of an envelope without its body.
 const overhead = 128
 
-// ErrTooLarge says that a message or an answer is larger than a frame may be.
+// ErrTooLarge means that a message or an answer exceeds the size of a frame.
 var ErrTooLarge = fmt.Errorf("remote: a message has more than %d bytes", maxBody)
 
-// crossing are the errors of the layers below the codec that the other side
-// compares. ErrUnknownMember and ErrLost are not among them: they are said of one's
-// own stream only.
+// crossing holds the errors of lower layers that callers on other nodes compare.
+// ErrUnknownMember and ErrLost are not included: they concern only a node's own stream.
 var crossing = map[string]error{
 	"cluster/moved":        cluster.ErrMoved,
 	"cluster/not_owner":    cluster.ErrNotOwner,
@@ -50,7 +48,7 @@ var crossing = map[string]error{
 	"cluster/too_large":    ErrTooLarge,
 }
 
-// said is an error of crossing with what the other side said of it.
+// said is an error of crossing with the other side's text.
 type said struct {
 	text string
 	is   error
@@ -59,16 +57,16 @@ type said struct {
 func (e *said) Error() string { return e.text }
 func (e *said) Unwrap() error { return e.is }
 
-// encode is the codec's Encode with the errors of crossing and the bound of a body.
+// encode encodes v with the codec, maps the errors of crossing, and limits the body.
 func (r *Remote) encode(v any) (name string, body []byte, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a MarshalCBOR of the message's own
+		if p := recover(); p != nil { // a panic in the message's MarshalCBOR
 			r.log.Error().Interface("panic", p).Bytes("stack", debug.Stack()).Msg("message could not be encoded")
 			name, body, err = "", nil, cluster.ErrPanicked
 		}
 	}()
 	if e, ok := v.(error); ok {
-		// A problem is the codec's: it says more.
+		// A problem is encoded by the codec: it has more detail.
 		if p := (*problem.Error)(nil); !errors.As(e, &p) {
 			for name, known := range crossing {
 				if errors.Is(e, known) {
@@ -83,7 +81,7 @@ func (r *Remote) encode(v any) (name string, body []byte, err error) {
 	return name, body, err
 }
 
-// decode undoes encode. A panic of a message's UnmarshalCBOR is an error.
+// decode decodes a body. A panic in a message's UnmarshalCBOR becomes an error.
 func (r *Remote) decode(name string, body []byte) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -100,11 +98,11 @@ func (r *Remote) decode(name string, body []byte) (v any, err error) {
 	return r.codec.Decode(name, body)
 }
 
-// reply is the envelope that answers one with id n.
+// reply returns the envelope that answers message n.
 func (r *Remote) reply(n uint64, v any) *wire.Envelope {
 	name, body, err := r.encode(v)
 	if err != nil {
-		// Errors of this kind are short texts: they can always be encoded.
+		// Such errors are short texts: they can always be encoded.
 		name, body, _ = r.encode(fmt.Errorf("encode the answer: %w", err))
 	}
 	return &wire.Envelope{Id: n, Kind: wire.Kind_REPLY, Type: name, Body: body}
@@ -114,7 +112,7 @@ func wireAddress(a cluster.Address) *wire.Address {
 	return &wire.Address{Kind: a.Kind, Tenant: a.Tenant.UUID[:], Id: a.ID[:]}
 }
 
-// address reads what wireAddress wrote.
+// address decodes the result of wireAddress.
 func address(w *wire.Address) (a cluster.Address, ok bool) {
 	tenant, okTenant := uuid(w.GetTenant())
 	entity, okEntity := uuid(w.GetId())
@@ -126,12 +124,12 @@ func uuid(b []byte) (u id.UUID, ok bool) {
 	return u, len(b) == len(u)
 }
 
-// remaining is d in whole milliseconds, not less.
+// remaining returns d in milliseconds, rounded up.
 func remaining(d time.Duration) uint64 {
 	return uint64(max(0, (d+time.Millisecond-1)/time.Millisecond))
 }
 
-// deadline is when an asker gives up that does so in ms milliseconds.
+// deadline returns when the asker gives up, ms milliseconds from now.
 func deadline(now time.Time, ms uint64) time.Time {
 	const most = uint64(time.Hour / time.Millisecond)
 	return now.Add(time.Duration(min(ms, most)) * time.Millisecond)

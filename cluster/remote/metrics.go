@@ -17,11 +17,11 @@ var (
 	refusedTotal = counter("svc_cluster_remote_refused_total", "Connections that a member's address refused.")
 	droppedTotal = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_cluster_remote_dropped_total",
-		Help: "Messages dropped, by why.",
+		Help: "Messages dropped, by reason.",
 	}, []string{"why"})
 	inflight = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_cluster_remote_inflight",
-		Help: "Messages that were sent to other members and wait for their answer.",
+		Help: "Messages sent to other members that wait for an answer.",
 	})
 	batchSizes = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name:    "svc_cluster_remote_batch_messages",
@@ -33,10 +33,10 @@ var (
 		Help: "1 while a stream to the member at the address is open.",
 	}, []string{"addr"})
 
-	droppedFull     = droppedTotal.WithLabelValues("full")      // too much waits for the member
+	droppedFull     = droppedTotal.WithLabelValues("full")      // too much is queued for the member
 	droppedGone     = droppedTotal.WithLabelValues("gone")      // the member left the list
-	droppedSent     = droppedTotal.WithLabelValues("broken")    // told with a batch whose stream broke on it
-	droppedNotTaken = droppedTotal.WithLabelValues("not_taken") // told to a member that does not own the shard, or stops
-	droppedUnread   = droppedTotal.WithLabelValues("unread")    // told in a type that is unknown here
-	droppedLate     = droppedTotal.WithLabelValues("late")      // a reply that nobody waits for any more
+	droppedSent     = droppedTotal.WithLabelValues("broken")    // a Tell in a batch on which the stream broke
+	droppedNotTaken = droppedTotal.WithLabelValues("not_taken") // a Tell to a member that does not own the shard, or is stopping
+	droppedUnread   = droppedTotal.WithLabelValues("unread")    // a Tell of a type that is unknown here
+	droppedLate     = droppedTotal.WithLabelValues("late")      // a reply without a waiting caller
 )

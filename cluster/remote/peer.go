@@ -20,49 +20,49 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// How a stream is opened.
+// Parameters for opening a stream.
 const (
 	connectTimeout   = time.Second
-	handshakeTimeout = 2 * time.Second // from the connection to the other side's hello
+	handshakeTimeout = 2 * time.Second // from the connection until the other side's hello
 	firstBackoff     = 5 * time.Millisecond
 	lastBackoff      = 200 * time.Millisecond
-	window           = 4 << 20 // what may be under way unread
+	window           = 4 << 20 // bytes in flight that the receiver has not read
 )
 
-// peer is another member as one to send to. Its loop lives from the first message
-// until the member leaves the list.
+// peer sends to another member. Its loop lives from the first message until the member leaves
+// the list.
 type peer struct {
 	r      *Remote
 	member id.MemberID
 	addr   string
-	wake   chan struct{}   // something was queued
+	wake   chan struct{}   // messages were queued
 	ctx    context.Context // ends with leave
 	cancel context.CancelFunc
 	warned sometimes
 
 	mu      sync.Mutex // guards the fields below
-	queue   []item     // not handed to a stream yet
-	queued  int        // bytes of queue
+	queue   []item     // not yet handed to a stream
+	queued  int        // size of queue in bytes
 	asked   map[uint64]*waiter
 	lastID  uint64
-	running bool // the loop
+	running bool // the loop is running
 	sending bool // a batch is being handed to the stream
 	up      bool
-	failed  bool // the last attempt to open a stream
-	closing bool // what is queued is sent, then the stream ends
+	failed  bool // the last attempt to open a stream failed
+	closing bool // the stream ends after the queue is sent
 	left    bool
 }
 
 type item struct {
 	e *wire.Envelope
-	w *waiter // nil: told
+	w *waiter // nil for a Tell
 }
 
-// waiter is one who waits for an answer. Its fields but out are the peer's lock's.
+// waiter is a caller that waits for an answer. The peer's lock guards its fields except out.
 type waiter struct {
 	id    uint64
 	until time.Time
-	over  bool // answered, or nobody waits any more
+	over  bool // answered, or the caller has left
 	out   chan answer
 }
 
@@ -109,7 +109,7 @@ func (p *peer) enqueue(e *wire.Envelope, w *waiter) error {
 	return nil
 }
 
-// forget says that nobody waits for w's answer any more.
+// forget removes a waiter whose caller has left.
 func (p *peer) forget(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,14 +120,14 @@ func (p *peer) forget(w *waiter) {
 	}
 }
 
-// owes reports whether something that was told can still be sent.
+// owes reports whether Tells can still be sent.
 func (p *peer) owes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.failed && (len(p.queue) > 0 || p.sending) || p.up && p.closing
 }
 
-// finish lets the stream end once the member has got everything.
+// finish lets the stream end once the member has received everything.
 func (p *peer) finish() {
 	p.mu.Lock()
 	p.closing = true
@@ -138,7 +138,7 @@ func (p *peer) finish() {
 	}
 }
 
-// leave ends the peer for good.
+// leave ends the peer permanently.
 func (p *peer) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ func (p *peer) leave() {
 	connected.DeleteLabelValues(p.addr)
 }
 
-// broken takes note of the end of a stream, or of one that could not be opened. It
-// reports whether that was to be the last one.
+// broken records that a stream ended or could not be opened. It reports whether no further
+// stream is wanted.
 func (p *peer) broken() (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +166,7 @@ func (p *peer) broken() (last bool) {
 	return p.closing
 }
 
-// fail tells everybody who waits what became of his message. What was told stays.
-// The lock is held.
+// fail tells every waiter what became of its message. Queued Tells stay. The lock is held.
 func (p *peer) fail() {
 	for _, w := range p.asked {
 		w.over = true
@@ -192,15 +191,14 @@ func (p *peer) fail() {
 	p.queue = told
 }
 
-// take moves what one batch may hold from the queue into b. What is asked counts
-// as sent from here on. It returns how many were told, and whether nothing will
-// come any more.
+// take moves as much as one batch may hold from the queue into b. Asks count as sent from
+// here on. It returns the number of Tells, and whether this is the last batch.
 func (p *peer) take(b *wire.Batch, now time.Time) (told int, last bool) {
 	clear(b.Envelopes)
 	b.Envelopes = b.Envelopes[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.up { // it broke: what is queued has not been sent
+	if !p.up { // it broke: the queue has not been sent
 		return 0, false
 	}
 	bytes, n := 0, 0
@@ -237,10 +235,10 @@ func (p *peer) sent() {
 	p.mu.Unlock()
 }
 
-// answered brings a reply to whoever waits for it.
+// answered passes a reply to its waiter.
 func (p *peer) answered(e *wire.Envelope) {
 	if e.Kind != wire.Kind_REPLY {
-		return // of a later version
+		return // from a later version
 	}
 	p.mu.Lock()
 	w := p.asked[e.Id]
@@ -256,7 +254,7 @@ func (p *peer) answered(e *wire.Envelope) {
 	w.out <- answer{reply: e}
 }
 
-// loop opens a stream, keeps it, and opens it again.
+// loop keeps a stream open, and reopens it when it breaks.
 func (p *peer) loop() {
 	defer p.r.wg.Done()
 	back := firstBackoff
@@ -289,8 +287,8 @@ func (p *peer) loop() {
 
 var errElsewhere = errors.New("remote: another member answers at the address")
 
-// link opens one stream and sends on it until it breaks. opened says that the
-// member was reached.
+// link opens one stream and sends on it until it breaks. opened means that the member was
+// reached.
 func (p *peer) link(ctx context.Context) (opened bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -305,8 +303,8 @@ func (p *peer) link(ctx context.Context) (opened bool, err error) {
 	}
 	heard := newHeardConn(raw)
 	defer heard.Close()
-	// gRPC would dial again by itself, with its own back-off; this client has one
-	// connection and dies with it.
+	// gRPC would redial on its own, with its own back-off; this client has one connection and
+	// ends with it.
 	once := make(chan net.Conn, 1)
 	once <- heard
 	conn, err := grpc.NewClient("passthrough:///"+p.addr,
@@ -327,7 +325,7 @@ func (p *peer) link(ctx context.Context) (opened bool, err error) {
 		return false, fmt.Errorf("make a client: %w", err)
 	}
 	defer conn.Close()
-	defer heard.Close() // before conn's, which would wait for a goodbye to be written
+	defer heard.Close() // runs before conn's Close, which would wait until a goodbye is written
 
 	late := time.AfterFunc(handshakeTimeout, func() { cancel(); heard.Close() })
 	defer late.Stop()
@@ -348,8 +346,8 @@ func (p *peer) link(ctx context.Context) (opened bool, err error) {
 	return true, p.converse(ctx, cancel, stream, heard)
 }
 
-// greet exchanges hellos. Nothing else is sent before: a process that got the
-// member's address must not take what is not for it.
+// greet exchanges hellos. Nothing else is sent before: another process at the member's
+// address must not receive messages that are not for it.
 func (p *peer) greet(stream grpc.BidiStreamingClient[wire.Batch, wire.Batch]) error {
 	err := stream.Send(&wire.Batch{Hello: &wire.Hello{
 		From: p.r.cfg.Self.UUID[:], To: p.member.UUID[:], Major: protocolMajor, Minor: protocolMinor, Build: p.r.cfg.Build,
@@ -375,7 +373,7 @@ func (p *peer) greet(stream grpc.BidiStreamingClient[wire.Batch, wire.Batch]) er
 	return nil
 }
 
-// converse sends what is queued and brings answers until the stream breaks.
+// converse sends what is queued and passes on answers until the stream breaks.
 func (p *peer) converse(ctx context.Context, cancel context.CancelFunc, stream grpc.BidiStreamingClient[wire.Batch, wire.Batch], heard *heardConn) error {
 	p.mu.Lock()
 	p.failed = false
@@ -393,7 +391,7 @@ func (p *peer) converse(ctx context.Context, cancel context.CancelFunc, stream g
 		for {
 			b, err := stream.Recv()
 			if err != nil {
-				// At once, and not when the sender has noticed: it may be blocked.
+				// Do this at once, before the sender notices: it may be blocked.
 				p.broken()
 				cancel()
 				heard.Close()
@@ -423,7 +421,7 @@ func (p *peer) send(ctx context.Context, stream grpc.BidiStreamingClient[wire.Ba
 				if err := stream.CloseSend(); err != nil {
 					return err
 				}
-				<-ctx.Done() // the member ends the stream when it has read all
+				<-ctx.Done() // the member ends the stream when it has read everything
 				return ctx.Err()
 			}
 			select {
@@ -443,7 +441,7 @@ func (p *peer) send(ctx context.Context, stream grpc.BidiStreamingClient[wire.Ba
 	}
 }
 
-// heardConn remembers when something last came.
+// heardConn is a connection that records when data last arrived.
 type heardConn struct {
 	net.Conn
 	last  atomic.Int64 // nanoseconds since begun
@@ -453,7 +451,7 @@ type heardConn struct {
 
 func newHeardConn(c net.Conn) *heardConn { return &heardConn{Conn: c, begun: time.Now()} }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (c *heardConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
@@ -462,13 +460,13 @@ func (c *heardConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close is net.Conn's. Whoever comes later changes nothing.
+// Close implements net.Conn. Later calls change nothing.
 func (c *heardConn) Close() (err error) {
 	c.once.Do(func() { err = c.Conn.Close() })
 	return err
 }
 
-// silenceWatch calls a function once nothing was heard for so long.
+// silenceWatch calls a function once nothing was received for a given time.
 type silenceWatch struct {
 	mu    sync.Mutex // guards the fields below
 	timer *time.Timer

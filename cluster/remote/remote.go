@@ -21,32 +21,31 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Node is what Remote needs of a cluster.Node.
+// Node is the part of cluster.Node that Remote uses.
 type Node interface {
 	Receive(a cluster.Address, msg any, until time.Time, reply func(any))
 	ReceiveTold(a cluster.Address, msg any) error
 	Served(ctx context.Context, from id.MemberID, service string, msg any) (any, error)
 }
 
-// Config is what a Remote needs. Self, Listen, Secret and Codec are required.
+// Config holds the settings of a Remote. Self, Listen, Secret and Codec are required.
 type Config struct {
 	Self   id.MemberID
-	Build  string // for the other side's log
+	Build  string // shown in the other side's log
 	Listen net.Listener
 	Secret string // at least MinSecret characters, the same on all members
 	Codec  *msg.Codec
 	Log    zerolog.Logger
 	Now    func() time.Time // default time.Now
-	// OnRefused is called each time a member turns out not to be at its address:
-	// its port refuses connections, or another member answers there. It must not
-	// block.
+	// OnRefused is called each time a member is found not to be at its address: its port
+	// refuses connections, or another member answers there. It must not block.
 	OnRefused func(id.MemberID)
-	// Beat is how often a stream shows life; two and a half beats without make a
-	// broken one. Default 1 s. All members should have the same.
+	// Beat is the interval of signs of life on a stream; two and a half beats of silence
+	// break it. Default 1 s. All members should have the same.
 	Beat time.Duration
 }
 
-// Remote is this member's side of its streams to and from the others.
+// Remote holds this member's side of its streams to and from the others.
 type Remote struct {
 	cfg    Config
 	log    zerolog.Logger
@@ -54,7 +53,7 @@ type Remote struct {
 	client credentials.TransportCredentials
 	server *grpc.Server
 	listen *boundedListener
-	served chan error // of the server's loop
+	served chan error // result of the server's loop
 	links  atomic.Uint64
 
 	node   atomic.Pointer[Node]
@@ -66,14 +65,14 @@ type Remote struct {
 
 	mu       sync.RWMutex // guards the fields below; never taken under a peer's or a session's
 	peers    map[id.MemberID]*peer
-	sessions map[id.MemberID]*session // the newest of each member
+	sessions map[id.MemberID]*session // the newest session of each member
 	state    int
 }
 
 const (
 	stateNew = iota
 	stateRunning
-	stateDraining // answers what it got, sends what waits, takes nothing new
+	stateDraining // answers requests in progress, sends what is queued, accepts nothing new
 	stateStopped
 )
 
@@ -82,17 +81,17 @@ var (
 	_ Node          = (*cluster.Node)(nil)
 
 	errStopping = problem.Unavailable("The node is stopping.", time.Second)
-	errFull     = problem.Unavailable("Too much waits for another node.", time.Second)
+	errFull     = problem.Unavailable("Too many messages wait for another node.", time.Second)
 )
 
-// goodbyeTimeout is how long the last answers have to be written.
+// goodbyeTimeout limits writing the last answers.
 const goodbyeTimeout = 500 * time.Millisecond
 
-// maxConnections bounds what strangers can hold open: a connection costs memory
-// before its other side has shown that it is a member.
+// maxConnections limits the connections of strangers: a connection costs memory before its
+// other side has proved to be a member.
 const maxConnections = 1024
 
-// New makes a Remote that neither serves nor sends yet.
+// New returns a Remote that neither serves nor sends yet.
 func New(cfg Config) (*Remote, error) {
 	if cfg.Self.IsZero() || cfg.Listen == nil || cfg.Codec == nil {
 		return nil, errors.New("remote: Self, Listen and Codec are required")
@@ -119,11 +118,11 @@ func New(cfg Config) (*Remote, error) {
 		grpc.Creds(credentials.NewTLS(server)),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(maxFrame), grpc.MaxSendMsgSize(maxFrame),
-		grpc.MaxConcurrentStreams(1), // a member has one per connection
+		grpc.MaxConcurrentStreams(1), // a member has one stream per connection
 		grpc.MaxHeaderListSize(8<<10),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-		// A member that does not answer for four beats is gone; its own side notices by
-		// the missing beats. (gRPC makes less than a second a second.)
+		// A member that does not answer for four beats is gone; its own side notices by the
+		// missing beats. (gRPC's minimum is one second.)
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * cfg.Beat, Timeout: 2 * cfg.Beat}),
 		grpc.WaitForHandlers(true),
 	)
@@ -131,7 +130,7 @@ func New(cfg Config) (*Remote, error) {
 	return r, nil
 }
 
-// Start serves what other members send to node. ctx bounds nothing after it.
+// Start passes messages of other members to node. ctx bounds nothing afterwards.
 func (r *Remote) Start(_ context.Context, node Node) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,10 +143,10 @@ func (r *Remote) Start(_ context.Context, node Node) error {
 	return nil
 }
 
-// Stop ends all streams. Before, until ctx ends, it answers what it was asked,
-// sends what was told to members that can be reached, and refuses everything new.
-// Whoever waits for an answer then gets ErrLost. Stop the Node first: what it hands
-// on while it drains leaves through here.
+// Stop ends all streams. Until ctx ends it first answers requests in progress, sends queued
+// Tells to members that can be reached, and refuses everything new. Callers still waiting for
+// an answer then get ErrLost. Stop the Node first: the messages that it forwards while
+// draining leave through the Remote.
 func (r *Remote) Stop(ctx context.Context) error {
 	r.mu.Lock()
 	if r.state >= stateDraining {
@@ -172,8 +171,8 @@ func (r *Remote) Stop(ctx context.Context) error {
 	}
 	stopped := make(chan struct{})
 	go func() { r.server.GracefulStop(); close(stopped) }()
-	// The last answers are being written. A connection that is no member's yet would
-	// be waited for too.
+	// The last answers are being written. Do not wait for connections that have not proved to
+	// be a member's.
 	goodbye, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
 	select {
@@ -187,13 +186,13 @@ func (r *Remote) Stop(ctx context.Context) error {
 	if started {
 		<-r.served
 	} else {
-		_ = r.cfg.Listen.Close() // nobody else will; an error would change nothing
+		_ = r.cfg.Listen.Close() // not closed elsewhere; an error would change nothing
 	}
 	r.wg.Wait()
 	return err
 }
 
-// drain waits until nothing is owed to anybody who can be reached.
+// drain waits until nothing is outstanding to any reachable member.
 func (r *Remote) drain(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -233,9 +232,8 @@ func (r *Remote) owes() bool {
 	return false
 }
 
-// SetPeers says which members there are, and where. Streams to members that are
-// not in the list any more end at once, and so does the waiting for their answers.
-// This member's own entry is ignored.
+// SetPeers sets the members and their addresses. Streams to members that are no longer listed
+// end at once, and so does waiting for their answers. This member's own entry is ignored.
 func (r *Remote) SetPeers(members map[id.MemberID]string) {
 	var gone []*peer
 	r.mu.Lock()
@@ -258,7 +256,7 @@ func (r *Remote) SetPeers(members map[id.MemberID]string) {
 	}
 }
 
-// peer is the member's, or an error for the sender.
+// peer returns the member's peer, or an error for the sender.
 func (r *Remote) peer(to id.MemberID) (*peer, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -271,8 +269,7 @@ func (r *Remote) peer(to id.MemberID) (*peer, error) {
 	return nil, cluster.ErrUnknownMember
 }
 
-// Ask implements cluster.Peers. Without a deadline of ctx it waits for
-// cluster.DefaultTimeout.
+// Ask implements cluster.Peers. If ctx has no deadline it waits for cluster.DefaultTimeout.
 func (r *Remote) Ask(ctx context.Context, to id.MemberID, a cluster.Address, m any) (any, error) {
 	asksTotal.Inc()
 	return r.ask(ctx, to, m, &wire.Envelope{Kind: wire.Kind_ASK, Address: wireAddress(a)})
@@ -322,7 +319,7 @@ func (r *Remote) ask(ctx context.Context, to id.MemberID, m any, e *wire.Envelop
 	}
 }
 
-// Tell implements cluster.Peers. An error says that msg will not be sent.
+// Tell implements cluster.Peers. An error means that m will not be sent.
 func (r *Remote) Tell(to id.MemberID, a cluster.Address, m any) error {
 	tellsTotal.Inc()
 	p, err := r.peer(to)
@@ -343,16 +340,16 @@ func (r *Remote) Tell(to id.MemberID, a cluster.Address, m any) error {
 	return err
 }
 
-// sometimes keeps what may happen often from filling the log.
+// sometimes limits how often a frequent event is logged.
 type sometimes struct{ last atomic.Int64 }
 
-// now reports whether ten seconds have passed since it last said so.
+// now reports whether ten seconds have passed since it last returned true.
 func (s *sometimes) now() bool {
 	now, last := time.Now().Unix(), s.last.Load()
 	return now-last >= 10 && s.last.CompareAndSwap(last, now)
 }
 
-// boundedListener closes what comes while maxConnections are open.
+// boundedListener closes new connections while maxConnections are open.
 type boundedListener struct {
 	net.Listener
 
@@ -360,7 +357,7 @@ type boundedListener struct {
 	open map[net.Conn]struct{}
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -376,17 +373,17 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if room {
 			return &boundedConn{c, l}, nil
 		}
-		_ = c.Close() // a stranger's: nobody is told
+		_ = c.Close() // a stranger's connection gets no answer
 	}
 }
 
-// cut closes the connections that are meant.
+// cut closes the connections that match.
 func (l *boundedListener) cut(meant func(net.Conn) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
 		if meant(c) {
-			_ = c.Close() // it is closed again, and checked, by its owner
+			_ = c.Close() // its owner closes it again and checks the error
 		}
 	}
 }
@@ -396,7 +393,7 @@ type boundedConn struct {
 	l *boundedListener
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *boundedConn) Close() error {
 	c.l.mu.Lock()
 	delete(c.l.open, c.Conn)

@@ -20,7 +20,7 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// errEOF is what gRPC's Send says when the stream is over; why, Recv says.
+// errEOF is what gRPC's Send returns when the stream is over; Recv returns the reason.
 var errEOF = io.EOF
 
 // service is the gRPC server of a Remote.
@@ -34,27 +34,27 @@ type session struct {
 	r      *Remote
 	from   id.MemberID
 	number uint64
-	addr   string          // of the other side's connection
+	addr   string          // address of the other side
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 	wake   chan struct{}
 
-	receiving sync.Mutex // held while a batch is handed to the node; guards cut
-	cut       bool       // nothing more is handed on
+	receiving sync.Mutex // held while a batch is passed to the node; guards cut
+	cut       bool       // nothing more is passed on
 
 	mu      sync.Mutex // guards the fields below; taken under locks of the node
 	out     []*wire.Envelope
 	outSize int
 	sending bool
-	pending int // asked and not answered
+	pending int // requests without an answer
 	calls   int // goroutines
 	waiting []func()
 	over    bool
 	why     error
 }
 
-// Link serves a stream until it breaks, a newer one of the same member comes, or
-// the Remote stops.
+// Link serves a stream until it breaks, a newer one of the same member arrives, or the Remote
+// stops.
 func (v *service) Link(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch]) error {
 	r := v.remote
 	first, err := stream.Recv()
@@ -66,7 +66,7 @@ func (v *service) Link(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch]) 
 	to, okTo := uuid(hello.GetTo())
 	switch {
 	case !okFrom || !okTo:
-		return status.Error(codes.InvalidArgument, "the first frame is no hello")
+		return status.Error(codes.InvalidArgument, "the first frame is not a hello")
 	case hello.Major != protocolMajor:
 		if r.warned.now() {
 			r.log.Warn().Stringer("from", id.MemberID{UUID: from}).Str("build", hello.Build).Uint32("protocol", hello.Major).Msg("a member speaks another protocol")
@@ -96,8 +96,8 @@ func (v *service) Link(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch]) 
 	return s.send(stream)
 }
 
-// open makes s the session of its member. Nothing that the former ones received is
-// handed to the node after it, so that the order holds.
+// open makes s the session of its member. After it, nothing that earlier sessions received is
+// passed to the node, so that the order holds.
 func (r *Remote) open(s *session) bool {
 	r.mu.Lock()
 	former := r.sessions[s.from]
@@ -105,10 +105,10 @@ func (r *Remote) open(s *session) bool {
 		r.mu.Unlock()
 		return false
 	}
-	s.receiving.Lock() // who replaces s meanwhile waits for those before it too
+	s.receiving.Lock() // a session that replaces s meanwhile waits for its predecessors too
 	defer s.receiving.Unlock()
 	r.sessions[s.from] = s
-	r.wg.Add(1) // receive's
+	r.wg.Add(1) // for receive
 	r.mu.Unlock()
 	if former != nil {
 		former.end(status.Error(codes.Aborted, "a newer stream"))
@@ -125,8 +125,7 @@ func (r *Remote) close(s *session) {
 	}
 }
 
-// end ends the session with what its member is told. Replies that are queued are
-// still sent.
+// end ends the session with a reason for its member. Queued replies are still sent.
 func (s *session) end(why error) {
 	s.receiving.Lock()
 	s.cut = true
@@ -214,19 +213,19 @@ func (s *session) answer(n uint64, v any) {
 		s.out = append(s.out, e)
 		s.outSize += size(e)
 		full = len(s.out) > maxQueued || s.outSize > maxQueuedSize+maxBody
-		if full { // the member does not read: its side fails and asks again
-			s.over, s.why = true, status.Error(codes.ResourceExhausted, "the answers were not read")
+		if full { // the member does not read: its side fails and retries
+			s.over, s.why = true, status.Error(codes.ResourceExhausted, "the member does not read its answers")
 			s.out, s.outSize = nil, 0
 		}
 	}
 	s.mu.Unlock()
 	s.nudge()
-	if full { // what is being sent would wait for the member for ever
+	if full { // the batch being sent could wait for the member indefinitely
 		s.r.listen.cut(func(c net.Conn) bool { return c.RemoteAddr().String() == s.addr })
 	}
 }
 
-// admit counts a message that has to be answered.
+// admit counts a message that needs an answer.
 func (s *session) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +251,7 @@ func (s *session) receive(stream grpc.BidiStreamingServer[wire.Batch, wire.Batch
 	}
 }
 
-// hand gives a batch to the node. It reports false when the session is over.
+// hand passes a batch to the node. It returns false when the session is over.
 func (s *session) hand(b *wire.Batch) bool {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
@@ -273,7 +272,7 @@ func (s *session) hand(b *wire.Batch) bool {
 	return true
 }
 
-// one handles one envelope; false says that it is malformed.
+// one handles one envelope; false means that it is malformed.
 func (s *session) one(e *wire.Envelope, now time.Time) (ok bool) {
 	node := *s.r.node.Load()
 	answered := e.Kind != wire.Kind_ASK && e.Kind != wire.Kind_CALL
@@ -324,17 +323,17 @@ func (s *session) one(e *wire.Envelope, now time.Time) (ok bool) {
 			return true
 		}
 		until := deadline(now, e.RemainingMs)
-		answered = true // whatever happens from here on, the node answers
+		answered = true // from here on the node always answers
 		if e.Kind == wire.Kind_CALL {
 			s.call(e.Id, e.Service, m, until)
 			return true
 		}
 		node.Receive(a, m, until, func(v any) { s.answer(e.Id, v) })
 		return true
-	default: // of a later version
+	default: // from a later version
 		if e.Id != 0 && e.Kind != wire.Kind_REPLY {
 			s.admit()
-			s.answer(e.Id, errors.New("remote: the member does not know this kind of message"))
+			s.answer(e.Id, errors.New("remote: unknown kind of message"))
 		}
 		return true
 	}
@@ -346,7 +345,7 @@ func (s *session) warn(err error) {
 	}
 }
 
-// call runs a service's answer on one of the session's goroutines.
+// call runs a service in one of the session's goroutines.
 func (s *session) call(n uint64, service string, m any, until time.Time) {
 	job := func() {
 		ctx, cancel := context.WithDeadline(s.ctx, until)
@@ -376,7 +375,7 @@ func (s *session) call(n uint64, service string, m any, until time.Time) {
 	}
 }
 
-// served is what the node answers.
+// served returns the node's answer; a panic becomes an error.
 func (s *session) served(ctx context.Context, service string, m any) (reply any) {
 	defer func() {
 		if p := recover(); p != nil {

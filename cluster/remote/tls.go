@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// MinSecret is the least number of characters of a cluster's secret.
+// MinSecret is the minimum length of a cluster's secret in characters.
 const MinSecret = 32
 
-// keyInfo separates the key from others that may once be derived from the secret.
+// keyInfo separates the key from other keys derived from the secret.
 const keyInfo = "agentsvc cluster transport key 1"
 
 var errStranger = errors.New("remote: the other side does not hold the cluster's key")
 
-// NameOf names a secret, so that members can compare theirs. It says no more of it
-// than that.
+// NameOf returns a name of a secret, so that members can compare theirs. It reveals nothing
+// else about the secret.
 func NameOf(secret string) (string, error) {
 	name, err := hkdf.Key(sha256.New, []byte(secret), nil, "agentsvc cluster secret name 1", 8)
 	if err != nil {
@@ -34,8 +34,8 @@ func NameOf(secret string) (string, error) {
 	return hex.EncodeToString(name), nil
 }
 
-// configs are the TLS configurations of both sides. The key is all that counts: a
-// certificate is only the envelope that TLS wants, made anew by each process.
+// configs returns the TLS configurations of both sides. Only the key matters: each process
+// makes its own certificate, because TLS requires one.
 func configs(secret string) (server, client *tls.Config, err error) {
 	if len(secret) < MinSecret {
 		return nil, nil, fmt.Errorf("remote: the cluster's secret has fewer than %d characters", MinSecret)
@@ -62,7 +62,7 @@ func configs(secret string) (server, client *tls.Config, err error) {
 		Certificates:           []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		NextProtos:             []string{"h2"},
 		SessionTicketsDisabled: true,
-		// TLS proves that the other side holds the key of its certificate; this, that
+		// TLS proves that the other side holds the key of its certificate; this checks that
 		// the key is ours.
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
@@ -77,6 +77,6 @@ func configs(secret string) (server, client *tls.Config, err error) {
 	}
 	server, client = base.Clone(), base.Clone()
 	server.ClientAuth = tls.RequireAnyClientCert
-	client.InsecureSkipVerify = true // names and authorities say nothing here; VerifyConnection decides
+	client.InsecureSkipVerify = true // names and authorities do not matter; VerifyConnection decides
 	return server, client, nil
 }
