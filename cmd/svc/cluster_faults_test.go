@@ -64,16 +64,16 @@ var defects = []defect{
 			"\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n"},
 	}, does: (*shaker).rollAndKill, laws: []string{lawStream, lawText, lawEnds}}, // a step is lost, text, or the approval that a client waits for
 	{name: "a bucket begins full wherever it moves", patches: []patch{
-		{"actors/limit/keeper.go", "\t\tb.merge(c, now)\n", "\t\tif !planted(\"a bucket begins full wherever it moves\") {\n\t\t\tb.merge(c, now)\n\t\t}\n"},
+		{"actors/limit/bucket/keeper.go", "\t\tb.merge(c, now)\n", "\t\tif !planted(\"a bucket begins full wherever it moves\") {\n\t\t\tb.merge(c, now)\n\t\t}\n"},
 	}, env: smallBucket, does: (*shaker).drainAndRoll, laws: []string{lawBucket}},
 	{name: "a leased token stays in its bucket", patches: []patch{
-		{"actors/limit/machine.go", "\tb.credit -= l.worth()\n\tb.out += l.worth()\n\treturn ", "\tif !planted(\"a leased token stays in its bucket\") {\n\t\tb.credit -= l.worth()\n\t}\n\tb.out += l.worth()\n\treturn "},
+		{"actors/limit/bucket/machine.go", "\tb.credit -= l.worth()\n\tb.out += l.worth()\n\treturn ", "\tif !planted(\"a leased token stays in its bucket\") {\n\t\tb.credit -= l.worth()\n\t}\n\tb.out += l.worth()\n\treturn "},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, laws: []string{lawAdmits}},
 	{name: "half of what flows into a bucket is lost", patches: []patch{
-		{"actors/limit/machine.go", "\t\tb.credit += d\n", "\t\tif planted(\"half of what flows into a bucket is lost\") {\n\t\t\tb.credit -= d / 2\n\t\t}\n\t\tb.credit += d\n"},
+		{"actors/limit/bucket/machine.go", "\t\tb.credit += d\n", "\t\tif planted(\"half of what flows into a bucket is lost\") {\n\t\t\tb.credit -= d / 2\n\t\t}\n\t\tb.credit += d\n"},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, laws: []string{lawFlows}},
 	{name: "Retry-After is half of what it takes", patches: []patch{
-		{"actors/limit/machine.go", "\ta.retry = (max(a.retry, 1) + ", "\tif planted(\"Retry-After is half of what it takes\") {\n\t\ta.retry /= 2\n\t}\n\ta.retry = (max(a.retry, 1) + "},
+		{"actors/limit/bucket/machine.go", "\ta.retry = (max(a.retry, 1) + ", "\tif planted(\"Retry-After is half of what it takes\") {\n\t\ta.retry /= 2\n\t}\n\ta.retry = (max(a.retry, 1) + "},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 10*time.Second) }, laws: []string{lawRetry}},
 	{name: "a revocation waits for no other node", patches: []patch{
 		{"cmd/svc/revoke.go", "\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n", "\tif planted(\"a revocation waits for no other node\") {\n\t\tothers = nil\n\t}\n\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n"},

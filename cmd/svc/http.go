@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
+	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
@@ -63,10 +64,10 @@ type joined struct {
 	writer *journal.Writer
 	tables *store.Store
 	hubs   *stream.Hubs
-	holds  *limit.Holds
+	holds  *hold.Semaphores
 	blobs  *blob.Dir
 	guard  *egress.Guard
-	ledger *limit.Ledger
+	ledger *bucket.Ledger
 	member *membership.Membership
 	tools  *toolbox
 	users  *store.Directory
@@ -236,11 +237,17 @@ func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor 
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
 }
 
+// embedLimits are the limits of the embed API.
+type embedLimits struct {
+	bucket.Embed
+	hold.EmbedStreams
+}
+
 // streams gives the edge's connections to the readers of runs, at most so many of
 // a tenant at a time over all nodes.
 type streams struct {
 	hubs  *stream.Hubs
-	holds *limit.Holds
+	holds *hold.Semaphores
 	most  int // 0: no bound
 }
 
@@ -252,7 +259,7 @@ func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, fro
 func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*stream.Reader, error)) (edge.Subscriber, error) {
 	release := func() {}
 	if s.most > 0 {
-		free, ok, err := s.holds.Hold(ctx, limit.HoldsAddress(tenant, "streams", ""), s.most)
+		free, ok, err := s.holds.Hold(ctx, hold.Address(tenant, "streams", ""), s.most)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
+	"agentsvc/actors/limit/hold"
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -94,22 +95,22 @@ func (p limitPeers) Call(ctx context.Context, to id.MemberID, service string, m 
 }
 
 // embedNodes are nodes with buckets and holders, joined as in wire.go.
-func embedNodes(t *testing.T, count int) (*limitHall, []limit.Embed) {
+func embedNodes(t *testing.T, count int) (*limitHall, []embedLimits) {
 	t.Helper()
 	h := &limitHall{nodes: map[id.MemberID]*cluster.Node{}}
-	var all []limit.Embed
+	var all []embedLimits
 	for range count {
 		self := id.MemberID{UUID: id.NewAnywhere()}
 		n := cluster.New(cluster.Config{Member: self, Log: zerolog.Nop(), Peers: limitPeers{h, self}})
-		rate := limit.Rate{Capacity: 1, Every: time.Hour}
-		k := limit.NewKeeper(limit.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: n, Living: h.living, Now: h.now})
-		holds := limit.NewHolds(limit.HoldsConfig{Node: n, Living: h.living, Now: h.now})
-		ledger := limit.NewLedger(limit.LedgerConfig{Node: n, Rate: rate})
+		rate := bucket.Rate{Capacity: 1, Every: time.Hour}
+		k := bucket.NewKeeper(bucket.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: n, Living: h.living, Now: h.now})
+		holds := hold.New(hold.Config{Node: n, Living: h.living, Now: h.now})
+		ledger := bucket.NewLedger(bucket.LedgerConfig{Node: n, Rate: rate})
 		n.RegisterShared(msg.KindLimit, k.Behavior)
-		n.RegisterShared(limit.KindHolds, holds.Behavior)
+		n.RegisterShared(hold.Kind, holds.Behavior)
 		n.Serve(k.Service(), k.Served)
-		n.Serve(limit.ServiceHolds, holds.Served)
-		n.Serve(limit.ServiceRecall, ledger.Served)
+		n.Serve(hold.Service, holds.Served)
+		n.Serve(bucket.ServiceRecall, ledger.Served)
 		n.OnChange(k.Changed)
 		n.OnChange(holds.Changed)
 		if err := n.Start(t.Context()); err != nil {
@@ -128,7 +129,7 @@ func embedNodes(t *testing.T, count int) (*limitHall, []limit.Embed) {
 		h.nodes[self] = n
 		h.mu.Unlock()
 		h.all = append(h.all, self)
-		all = append(all, limit.Embed{Ledger: ledger, Holds: holds})
+		all = append(all, embedLimits{bucket.Embed{Ledger: ledger}, hold.EmbedStreams{Semaphores: holds}})
 	}
 	h.know(t)
 	return h, all
@@ -181,22 +182,22 @@ func TestEmbedLimits(t *testing.T) {
 		ip      netip.Addr
 	}
 	addr := netip.MustParseAddr
-	post := func(l limit.Embed, w who) error { return l.Post(ctx, w.tenant, w.key, 15, w.visitor) }
-	postFree := func(l limit.Embed, w who) error { return l.Post(ctx, w.tenant, w.key, 10000, w.visitor) }
+	post := func(l embedLimits, w who) error { return l.Post(ctx, w.tenant, w.key, 15, w.visitor) }
+	postFree := func(l embedLimits, w who) error { return l.Post(ctx, w.tenant, w.key, 10000, w.visitor) }
 	for _, c := range []struct {
 		scope  string
 		most   int
-		call   func(limit.Embed, who) error
+		call   func(embedLimits, who) error
 		same   func(who) who   // who shares the bucket
 		others []func(who) who // who do not
 	}{
-		{"embed_ip_config", 60, func(l limit.Embed, w who) error { return l.IP(ctx, "config", w.ip) },
+		{"embed_ip_config", 60, func(l embedLimits, w who) error { return l.IP(ctx, "config", w.ip) },
 			func(w who) who { w.ip = addr("2001:db8:1:2:ffff::1"); return w },
 			[]func(who) who{func(w who) who { w.ip = addr("2001:db8:1:3::1"); return w }, func(w who) who { w.ip = addr("192.0.2.1"); return w }}},
-		{"embed_ip_session", 30, func(l limit.Embed, w who) error { return l.IP(ctx, "session", w.ip) },
+		{"embed_ip_session", 30, func(l embedLimits, w who) error { return l.IP(ctx, "session", w.ip) },
 			func(w who) who { w.ip = addr("2001:db8:1:2::9"); return w },
 			[]func(who) who{func(w who) who { w.ip = addr("2001:db8:1:3::1"); return w }, func(w who) who { w.ip = addr("192.0.2.1"); return w }}},
-		{"embed_key_mint", 70, func(l limit.Embed, w who) error { return l.Mint(ctx, w.tenant, w.key, 7) },
+		{"embed_key_mint", 70, func(l embedLimits, w who) error { return l.Mint(ctx, w.tenant, w.key, 7) },
 			func(w who) who { w.ip = addr("192.0.2.1"); w.visitor = anyVisitor(); return w },
 			[]func(who) who{func(w who) who { w.key = anyEmbedKey(); return w }, func(w who) who { w.tenant = anyTenant(); return w }}},
 		{"embed_key_messages", 15, post,
@@ -205,7 +206,7 @@ func TestEmbedLimits(t *testing.T) {
 		{"embed_visitor_messages", 20, postFree,
 			func(w who) who { w.key = anyEmbedKey(); return w },
 			[]func(who) who{func(w who) who { w.visitor = anyVisitor(); return w }, func(w who) who { w.tenant = anyTenant(); return w }}},
-		{"embed_visitor_reads", 60, func(l limit.Embed, w who) error { return l.Read(ctx, w.tenant, w.visitor) },
+		{"embed_visitor_reads", 60, func(l embedLimits, w who) error { return l.Read(ctx, w.tenant, w.visitor) },
 			func(w who) who { w.ip = addr("192.0.2.1"); return w },
 			[]func(who) who{func(w who) who { w.visitor = anyVisitor(); return w }, func(w who) who { w.tenant = anyTenant(); return w }}},
 	} {

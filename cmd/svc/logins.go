@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
 	"agentsvc/cluster"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
@@ -22,7 +22,7 @@ const (
 	loginRefill = 0.1
 )
 
-var loginRate = limit.PerSecond(loginTries, loginRefill)
+var loginRate = bucket.PerSecond(loginTries, loginRefill)
 
 // logins finds who may log in, and bounds the tries.
 type logins struct {
@@ -39,20 +39,20 @@ func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, erro
 // refused: err is UNAVAILABLE then.
 func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error) {
 	sum := sha256.Sum256([]byte(key))
-	bucket := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
-	bucket.ID[6] = bucket.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
-	v, err := l.node.Ask(ctx, bucket, limit.Take{})
+	at := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
+	at.ID[6] = at.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
+	v, err := l.node.Ask(ctx, at, bucket.Take{})
 	if errors.Is(err, cluster.ErrLost) { // the token may be taken: it is for the client to try again
 		return 0, false, problem.Unavailable("The login was not answered.", time.Second)
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	leased, is := v.(limit.Leased)
+	leased, is := v.(bucket.Leased)
 	if !is {
 		return 0, false, fmt.Errorf("a bucket of logins answered %T", v)
 	}
-	limit.NoteTake(ctx, loginRate, leased)
+	bucket.NoteTake(ctx, loginRate, leased)
 	if leased.Granted == 0 {
 		return leased.RetryAfter, false, nil
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
+	"agentsvc/actors/limit/hold"
+	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/stream"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
@@ -108,7 +110,9 @@ func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 func wireCodec() *msg.Codec {
 	c := msg.NewCodec()
 	durable.AddTo(c)
-	limit.AddTo(c)
+	bucket.AddTo(c)
+	slot.AddTo(c)
+	hold.AddTo(c)
 	stream.AddTo(c)
 	platform.AddMessages(c)
 	c.AddError("replay", journal.ErrReplay)

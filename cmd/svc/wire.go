@@ -17,7 +17,9 @@ import (
 	"agentsvc/actors/approval"
 	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
+	"agentsvc/actors/limit/hold"
+	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/run"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
@@ -126,7 +128,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
-		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), limit.Collectors(), sweep.Collectors(), cache.Collectors(),
+		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
 		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), embed.Collectors(), revocationCollectors(),
 	} {
 		metrics.MustRegister(cs...)
@@ -233,9 +235,9 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		runs.Holder = durable.Holder(node, func() []id.MemberID { return living(member) })
 	}
 	if c.RunConcurrency > 0 {
-		queue := limit.NewQueue(node)
+		queue := slot.NewQueue(node)
 		runs.Slots, runs.TakeSlot = queue, queue.Take
-		node.Register(limit.KindSlots, limit.Slots(limit.SlotsConfig{Limit: c.RunConcurrency, Running: sweeps, Agreed: 5 * c.Lease, Log: log}))
+		node.Register(slot.Kind, slot.New(slot.Config{Limit: c.RunConcurrency, Running: sweeps, Agreed: 5 * c.Lease, Log: log}))
 		node.OnChange(queue.Changed)
 		if err := queue.Start(ctx); err != nil {
 			return nil, err
@@ -248,29 +250,29 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	trigger.Register(node, trigger.Config{Rows: schedules, Runs: actors{node, writer, member}, Now: member.Now, Log: log})
 	fired := trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: member.Now, Log: log})
 	s.onStop(mesh.stop) // after the node: what it hands on while it ends leaves through here
-	rate := limit.PerSecond(int64(c.RateCapacity), c.RateRefill)
-	for kind, rate := range map[string]limit.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
-		buckets := limit.KeeperConfig{Kind: kind, Rate: rate, Lapse: limit.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
+	rate := bucket.PerSecond(int64(c.RateCapacity), c.RateRefill)
+	for kind, rate := range map[string]bucket.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
+		buckets := bucket.KeeperConfig{Kind: kind, Rate: rate, Lapse: bucket.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
 			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Refresh
 		}
-		keeper := limit.NewKeeper(buckets)
+		keeper := bucket.NewKeeper(buckets)
 		node.RegisterShared(kind, keeper.Behavior)
 		node.Serve(keeper.Service(), keeper.Served)
 		node.OnChange(keeper.Changed)
 		s.onStop(keeper.Stop)
 	}
-	held := limit.HoldsConfig{Node: node}
+	held := hold.Config{Node: node}
 	if mesh != nil {
 		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Refresh
 	}
-	holds := limit.NewHolds(held)
-	node.RegisterShared(limit.KindHolds, holds.Behavior)
-	node.Serve(limit.ServiceHolds, holds.Served)
+	holds := hold.New(held)
+	node.RegisterShared(hold.Kind, holds.Behavior)
+	node.Serve(hold.Service, holds.Served)
 	node.OnChange(holds.Changed)
 	s.onStop(func(context.Context) error { holds.Stop(); return nil })
-	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: rate})
-	node.Serve(limit.ServiceRecall, ledger.Served)
+	ledger := bucket.NewLedger(bucket.LedgerConfig{Node: node, Rate: rate})
+	node.Serve(bucket.ServiceRecall, ledger.Served)
 	node.Serve(stream.Service, hubs.ServeWatch)
 	node.Serve(serviceRevoked, rev.serve)
 	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Files: files{blobs, store.NewFiles(pools.system)}, Log: log})
@@ -307,7 +309,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		users: store.NewDirectory(pools.system), revoker: rev, pools: pools, live: live, trusted: trusted, clustered: mesh != nil,
 		sent: sent, out: out, hooks: hooks.New(hooks.Config{Rows: store.NewHooks(pools.system, keys), Live: trusted}), fired: fired, versions: versions,
 		embed: embed.New(embed.Config{
-			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
+			Rows: store.NewEmbedKeys(pools.system, keys), Store: tables, Limits: embedLimits{bucket.Embed{Ledger: ledger}, hold.EmbedStreams{Semaphores: holds}}, Streams: relays{streams{hubs, holds, c.TenantStreams}}, Signer: session.NewSigner(keys),
 			TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Live: trusted,
 		}),
 	}, metrics); err != nil {

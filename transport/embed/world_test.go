@@ -23,7 +23,8 @@ import (
 
 	"agentsvc/actors/approval"
 	"agentsvc/actors/durable"
-	"agentsvc/actors/limit"
+	"agentsvc/actors/limit/bucket"
+	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/run"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/thread"
@@ -83,6 +84,12 @@ type world struct {
 	bundle   atomic.Pointer[widget.Asset] // nil: there is none
 	down     atomic.Bool                  // the node has no lease
 	a, b     party
+}
+
+// limits are the limits of the embed API.
+type limits struct {
+	bucket.Embed
+	hold.EmbedStreams
 }
 
 // party is a tenant with an agent.
@@ -233,19 +240,19 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	durable.Register(node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: hubs, Sealer: keys, Tell: node, Tools: server{}, Log: zerolog.Nop()}), durable.Config{})
 	durable.Register(node, writer, approval.New(approval.Config{Store: rows, Vault: keys, Tell: node, Seal: w.tables.SealAnswer, Hears: func(id.TenantID) bool { return false }, Log: zerolog.Nop()}), durable.Config{})
 	thread.Register(node, writer, thread.Config{Store: rows, Tell: node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
-	rate := limit.PerSecond(1<<16, 1<<16)
-	keeper := limit.NewKeeper(limit.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Now: time.Now, Log: zerolog.Nop()})
+	rate := bucket.PerSecond(1<<16, 1<<16)
+	keeper := bucket.NewKeeper(bucket.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Now: time.Now, Log: zerolog.Nop()})
 	node.RegisterShared(msg.KindLimit, keeper.Behavior)
 	node.Serve(keeper.Service(), keeper.Served)
 	node.OnChange(keeper.Changed)
 	stop(t, keeper.Stop)
-	holds := limit.NewHolds(limit.HoldsConfig{Node: node, Now: time.Now})
-	node.RegisterShared(limit.KindHolds, holds.Behavior)
-	node.Serve(limit.ServiceHolds, holds.Served)
+	holds := hold.New(hold.Config{Node: node, Now: time.Now})
+	node.RegisterShared(hold.Kind, holds.Behavior)
+	node.Serve(hold.Service, holds.Served)
 	node.OnChange(holds.Changed)
 	stop(t, func(context.Context) error { holds.Stop(); return nil })
-	ledger := limit.NewLedger(limit.LedgerConfig{Node: node, Rate: rate})
-	node.Serve(limit.ServiceRecall, ledger.Served)
+	ledger := bucket.NewLedger(bucket.LedgerConfig{Node: node, Rate: rate})
+	node.Serve(bucket.ServiceRecall, ledger.Served)
 	w.must(node.Start(t.Context()))
 	stop(t, node.Stop)
 	w.must(hubs.Start(t.Context()))
@@ -254,7 +261,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	stop(t, func(context.Context) error { ledger.Stop(); return nil })
 	stop(t, func(context.Context) error { w.models.release(); return nil })
 
-	cfg := embed.Config{Rows: store.NewEmbedKeys(system, keys), Store: w.tables, Limits: limit.Embed{Ledger: ledger, Holds: holds}, Streams: relays{hubs}, Signer: w.signer,
+	cfg := embed.Config{Rows: store.NewEmbedKeys(system, keys), Store: w.tables, Limits: limits{bucket.Embed{Ledger: ledger}, hold.EmbedStreams{Semaphores: holds}}, Streams: relays{hubs}, Signer: w.signer,
 		TokenTTL: time.Hour, PublicURL: service, Now: w.clock.now, Bundle: func() (widget.Asset, bool) {
 			if b := w.bundle.Load(); b != nil {
 				return *b, true

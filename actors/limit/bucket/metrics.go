@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import "github.com/prometheus/client_golang/prometheus"
 
@@ -17,14 +17,10 @@ var (
 		Name: "svc_limit_emptied_total", Help: "Shards whose buckets began empty, because a node that lives did not answer."})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_failures_total", Help: "Leases that no owner answered in time."})
-	healed = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "svc_limit_healed_total", Help: "Holders that nobody released and that hold no more."})
 	sharing = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_limit_sharing_total", Help: "Requests of clients that had to share a bucket because too many were here."})
 	accounts = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_limit_accounts", Help: "Buckets that this node's edge knows."})
-	runsWaiting = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "svc_limit_runs_waiting", Help: "Runs that wait for one of their tenant's places, with slots that live on this node."})
 	bucketsKept = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "svc_limit_buckets", Help: "Buckets that live on this node and are not full."})
 )
@@ -39,5 +35,5 @@ var refusals = func() (c [scopes]prometheus.Counter) {
 
 // Collectors are the metrics of this package.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{asks, refused, unavailable, recalls, carried, emptied, failures, healed, sharing, accounts, runsWaiting, bucketsKept}
+	return []prometheus.Collector{asks, refused, unavailable, recalls, carried, emptied, failures, sharing, accounts, bucketsKept}
 }

@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import (
 	"net/netip"
@@ -44,48 +44,48 @@ const (
 	visitorReads    = 60
 )
 
-// Bucket is one of the embed API's buckets: it holds as many tokens as come back in
+// Spec is one of the embed API's buckets: it holds as many tokens as come back in
 // a minute.
-type Bucket struct {
-	holder
+type Spec struct {
+	name
 	perMinute uint32 // 0: what the Ledger's and the Keeper's config say
 	scope     Scope
 }
 
 // Scope says what the bucket bounds.
-func (b Bucket) Scope() Scope { return b.scope }
+func (b Spec) Scope() Scope { return b.scope }
 
 // EmbedConfig bounds a client's reads of embed configs. IPv6 clients count by /64.
-func EmbedConfig(addr netip.Addr) Bucket {
-	return Bucket{client(ScopeEmbedIPConfig, addr), configReads, ScopeEmbedIPConfig}
+func EmbedConfig(addr netip.Addr) Spec {
+	return Spec{client(ScopeEmbedIPConfig, addr), configReads, ScopeEmbedIPConfig}
 }
 
 // EmbedSession bounds a client's mints of embed sessions.
-func EmbedSession(addr netip.Addr) Bucket {
-	return Bucket{client(ScopeEmbedIPSession, addr), sessionMints, ScopeEmbedIPSession}
+func EmbedSession(addr netip.Addr) Spec {
+	return Spec{client(ScopeEmbedIPSession, addr), sessionMints, ScopeEmbedIPSession}
 }
 
 // EmbedKeyMints bounds the sessions of an embed key: ten for each message that its
 // rate_limit_per_min allows. The rate is the key's as it is now: the owner goes by
 // the last one it was asked with.
-func EmbedKeyMints(t id.TenantID, key id.EmbedKeyID, rate int) Bucket {
-	return Bucket{of(ScopeEmbedKeyMint, t, key.UUID), mintsPerMessage * atLeastOne(rate), ScopeEmbedKeyMint}
+func EmbedKeyMints(t id.TenantID, key id.EmbedKeyID, rate int) Spec {
+	return Spec{of(ScopeEmbedKeyMint, t, key.UUID), mintsPerMessage * atLeastOne(rate), ScopeEmbedKeyMint}
 }
 
 // EmbedKeyMessages bounds the messages of all visitors of an embed key, as
 // EmbedKeyMints its sessions.
-func EmbedKeyMessages(t id.TenantID, key id.EmbedKeyID, rate int) Bucket {
-	return Bucket{of(ScopeEmbedKeyMessages, t, key.UUID), atLeastOne(rate), ScopeEmbedKeyMessages}
+func EmbedKeyMessages(t id.TenantID, key id.EmbedKeyID, rate int) Spec {
+	return Spec{of(ScopeEmbedKeyMessages, t, key.UUID), atLeastOne(rate), ScopeEmbedKeyMessages}
 }
 
 // EmbedVisitorMessages bounds a visitor's messages.
-func EmbedVisitorMessages(t id.TenantID, visitor id.VisitorID) Bucket {
-	return Bucket{of(ScopeEmbedVisitorMessages, t, visitor.UUID), visitorMessages, ScopeEmbedVisitorMessages}
+func EmbedVisitorMessages(t id.TenantID, visitor id.VisitorID) Spec {
+	return Spec{of(ScopeEmbedVisitorMessages, t, visitor.UUID), visitorMessages, ScopeEmbedVisitorMessages}
 }
 
 // EmbedVisitorReads bounds what a visitor reads, cancels and opens.
-func EmbedVisitorReads(t id.TenantID, visitor id.VisitorID) Bucket {
-	return Bucket{of(ScopeEmbedVisitorReads, t, visitor.UUID), visitorReads, ScopeEmbedVisitorReads}
+func EmbedVisitorReads(t id.TenantID, visitor id.VisitorID) Spec {
+	return Spec{of(ScopeEmbedVisitorReads, t, visitor.UUID), visitorReads, ScopeEmbedVisitorReads}
 }
 
 // atLeastOne keeps a rate within what a bucket can have. A key's is 1 to 10000.
@@ -93,7 +93,7 @@ func atLeastOne(rate int) uint32 { return uint32(min(max(rate, 1), 1<<20)) }
 
 // of is the bucket of a scope of a tenant's thing. Ids that the service minted are of
 // version 7: the scope in its place names a bucket that no other thing or scope has.
-func of(s Scope, t id.TenantID, u id.UUID) holder {
+func of(s Scope, t id.TenantID, u id.UUID) name {
 	u[6] = u[6]&0x0f | byte(s-ScopeEmbedKeyMint)<<4 | version8
-	return holder{t, u}
+	return name{t, u}
 }

@@ -1,4 +1,4 @@
-package limit
+package slot
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// KindSlots is the kind of the actors that hand out running places.
-const KindSlots = "slots"
+// Kind is the kind of the actors that hand out running places.
+const Kind = "slots"
 
-// TenantSlots is the address of a tenant's slots.
-func TenantSlots(t id.TenantID) cluster.Address {
-	return cluster.Address{Kind: KindSlots, Tenant: t, ID: t.UUID}
+// Address is the address of a tenant's slots.
+func Address(t id.TenantID) cluster.Address {
+	return cluster.Address{Kind: Kind, Tenant: t, ID: t.UUID}
 }
 
 const (
@@ -43,18 +43,18 @@ type Running interface {
 	Running(ctx context.Context, t id.TenantID) ([]id.RunID, error)
 }
 
-// SlotsConfig is what slots need.
-type SlotsConfig struct {
+// Config is what slots need.
+type Config struct {
 	Limit   int // SVC_RUN_CONCURRENCY
 	Running Running
 	Agreed  time.Duration    // how long after a change of the member list no member acts by the former one any more: leases have run out; 0: 15 s
 	Rest    time.Duration    // how long slots that nobody holds or wants stay in memory; 0: 10 s
-	Now     func() time.Time // as in KeeperConfig
+	Now     func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
 	Log     zerolog.Logger
 }
 
-// Slots makes the kind, for node.Register(KindSlots, …).
-func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
+// New makes the kind, for node.Register(Kind, …).
+func New(cfg Config) func(cluster.Address) cluster.Behavior {
 	if cfg.Agreed <= 0 {
 		cfg.Agreed = defaultAgreed
 	}
@@ -65,15 +65,15 @@ func Slots(cfg SlotsConfig) func(cluster.Address) cluster.Behavior {
 		cfg.Now = time.Now
 	}
 	return func(cluster.Address) cluster.Behavior {
-		s := &slotsActor{cfg: cfg, slots: newSlots(cfg.Limit)}
+		s := &slotActor{cfg: cfg, slots: newSlots(cfg.Limit)}
 		s.slots.unknown = true
 		return s
 	}
 }
 
-// slotsActor owns the running places of one tenant.
-type slotsActor struct {
-	cfg     SlotsConfig
+// slotActor owns the running places of one tenant.
+type slotActor struct {
+	cfg     Config
 	slots   slots
 	cancel  context.CancelFunc // of the read under way
 	reading bool
@@ -99,7 +99,7 @@ type (
 	rest struct{}
 )
 
-func (s *slotsActor) Receive(c cluster.Context, m any) {
+func (s *slotActor) Receive(c cluster.Context, m any) {
 	if _, ok := m.(rest); ok {
 		s.resting = false
 	} else {
@@ -147,7 +147,7 @@ func (s *slotsActor) Receive(c cluster.Context, m any) {
 
 // rest ends slots that nobody has used for so long, and looks again later at
 // others: to know who is running takes a read, which not each run shall wait for.
-func (s *slotsActor) rest(c cluster.Context) {
+func (s *slotActor) rest(c cluster.Context) {
 	left := s.cfg.Rest - s.cfg.Now().Sub(s.used)
 	if left <= 0 {
 		c.Stop()
@@ -160,7 +160,7 @@ func (s *slotsActor) rest(c cluster.Context) {
 	}
 }
 
-func (s *slotsActor) order(c cluster.Context, m any) {
+func (s *slotActor) order(c cluster.Context, m any) {
 	switch m := m.(type) {
 	case msg.AcquireSlot:
 		s.tell(c, s.slots.acquire(s.cfg.Now(), m.Run, m.CreatedAt))
@@ -192,21 +192,21 @@ func (s *slotsActor) order(c cluster.Context, m any) {
 	}
 }
 
-func (s *slotsActor) release(c cluster.Context, run id.RunID) {
+func (s *slotActor) release(c cluster.Context, run id.RunID) {
 	if s.reading {
 		s.ended = append(s.ended, run)
 	}
 	s.tell(c, s.slots.release(s.cfg.Now(), run))
 }
 
-func (s *slotsActor) tell(c cluster.Context, granted []id.RunID) {
+func (s *slotActor) tell(c cluster.Context, granted []id.RunID) {
 	for _, run := range granted {
 		c.Node().Tell(cluster.Address{Kind: msg.KindRun, Tenant: c.Self().Tenant, ID: run.UUID}, msg.SlotGranted{})
 	}
 }
 
 // read asks Postgres beside the mailbox; at most one read is under way.
-func (s *slotsActor) read(c cluster.Context) {
+func (s *slotActor) read(c cluster.Context) {
 	if s.reading {
 		return
 	}
@@ -221,7 +221,7 @@ func (s *slotsActor) read(c cluster.Context) {
 	})
 }
 
-func (s *slotsActor) later(c cluster.Context, d time.Duration) {
+func (s *slotActor) later(c cluster.Context, d time.Duration) {
 	if s.armed {
 		return
 	}
@@ -231,12 +231,12 @@ func (s *slotsActor) later(c cluster.Context, d time.Duration) {
 }
 
 // count says that n runs wait here.
-func (s *slotsActor) count(n int) {
+func (s *slotActor) count(n int) {
 	runsWaiting.Add(float64(n - s.counted))
 	s.counted = n
 }
 
-func (s *slotsActor) Stopped() {
+func (s *slotActor) Stopped() {
 	s.count(0)
 	if s.cancel != nil {
 		s.cancel()

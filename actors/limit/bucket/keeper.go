@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 )
@@ -21,10 +22,6 @@ const (
 	// longest that a node with a lease of three seconds may be paused and go on, and
 	// what a Ledger may hold or wait for beside that.
 	DefaultLapse = 3*time.Second + askTimeout + holdTicks*tickEvery
-	// fetchTimeout bounds one Fetch, and a node that does not answer for patience
-	// is not waited for.
-	fetchTimeout = 250 * time.Millisecond
-	patience     = time.Second
 	// fetchMost is how many buckets one Fetched brings.
 	fetchMost = 4096
 	// recallsMost is how many recalls are under way at a time.
@@ -71,7 +68,7 @@ type KeeperConfig struct {
 // have its shard fetches it from all who live, and what it got is there no more.
 type Keeper struct {
 	cfg   KeeperConfig
-	list  list
+	list  *handover.List
 	slots chan struct{} // of recalls under way
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -92,7 +89,7 @@ type Keeper struct {
 type shard struct {
 	held    bool      // all who live were asked for it
 	emptied time.Time // not zero: somebody did not answer; unknown buckets count as empty since then
-	buckets map[holder]*bucket
+	buckets map[name]*bucket
 }
 
 // want is a shard that is being fetched.
@@ -117,15 +114,15 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 		cfg.Now = time.Now
 	}
 	return &Keeper{
-		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
+		cfg: cfg, list: &handover.List{Living: cfg.Living, Look: cfg.Look}, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
 		wanted: map[id.Shard]*want{}, numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{},
 	}
 }
 
 // Answers of a Keeper that changes nothing.
 var (
-	errStopped = errors.New("limit: the keeper has stopped")
-	errLate    = errors.New("limit: a later fetch was answered")
+	errStopped = errors.New("bucket: the keeper has stopped")
+	errLate    = errors.New("bucket: a later fetch was answered")
 )
 
 // Service is the name under which a node serves the Keeper's Served.
@@ -174,7 +171,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	k.wg.Wait()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, handover.Patience)
 	defer cancel()
 	var errs []error
 	for to, p := range pushes {
@@ -196,7 +193,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 // push brings buckets to a node. What comes twice is there once.
 func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 	for {
-		one, done := context.WithTimeout(ctx, fetchTimeout)
+		one, done := context.WithTimeout(ctx, handover.CallTimeout)
 		_, err := k.cfg.Peers.Call(one, to, k.Service(), p)
 		done()
 		if err == nil {
@@ -216,7 +213,7 @@ func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	switch m := m.(type) {
 	case Fetch:
-		k.list.heard(from)
+		k.list.Heard(from)
 		return k.give(from, m)
 	case Push:
 		k.mu.Lock()
@@ -232,7 +229,7 @@ func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error)
 
 // receive is what a bucket does with a message, and its reply, if it has one.
 func (k *Keeper) receive(a cluster.Address, m any) any {
-	h := holderOf(a)
+	h := nameOf(a)
 	switch m := m.(type) {
 	case Lease:
 		b, now, err := k.open(a, m.PerMinute)
@@ -278,7 +275,7 @@ func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, erro
 		k.mu.Unlock()
 		return nil, time.Time{}, cluster.ErrMoved
 	}
-	now, h := k.cfg.Now(), holderOf(a)
+	now, h := k.cfg.Now(), nameOf(a)
 	b := sh.buckets[h]
 	if b == nil {
 		b = k.bucket(minute, now)
@@ -300,9 +297,9 @@ func (k *Keeper) bucket(n int64, now time.Time) *bucket {
 	return b
 }
 
-func (k *Keeper) keep(sh *shard, h holder, b *bucket) {
+func (k *Keeper) keep(sh *shard, h name, b *bucket) {
 	if sh.buckets == nil {
-		sh.buckets = map[holder]*bucket{}
+		sh.buckets = map[name]*bucket{}
 	}
 	sh.buckets[h] = b
 	k.count(1)
@@ -405,7 +402,7 @@ func (k *Keeper) want(s id.Shard) {
 	if k.stopped || k.wanted[s] != nil {
 		return
 	}
-	if len(k.elsewhere()) == 0 && !k.list.isStale() {
+	if len(k.elsewhere()) == 0 && !k.list.Stale() {
 		k.shards[s].held = true
 		return
 	}
@@ -428,11 +425,11 @@ func (k *Keeper) elsewhere() []id.MemberID {
 // fetch asks for what is wanted until nothing is.
 func (k *Keeper) fetch() {
 	for {
-		anew := k.list.read()
+		anew := k.list.Read()
 		k.mu.Lock()
-		if k.list.isStale() && !k.stopped {
+		if k.list.Stale() && !k.stopped {
 			k.mu.Unlock()
-			uneven(k.stop)
+			handover.Pause(k.stop)
 			continue
 		}
 		if anew { // nobody was asked while it was read, and who is new in it never was
@@ -451,7 +448,7 @@ func (k *Keeper) fetch() {
 		var wg sync.WaitGroup
 		for to, f := range asks {
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+				ctx, cancel := context.WithTimeout(context.Background(), handover.CallTimeout)
 				defer cancel()
 				v, err := k.cfg.Peers.Call(ctx, to, k.Service(), f)
 				if got, ok := v.(Fetched); ok && err == nil {
@@ -463,7 +460,7 @@ func (k *Keeper) fetch() {
 		if k.answered() {
 			continue
 		}
-		uneven(k.stop)
+		handover.Pause(k.stop)
 	}
 }
 
@@ -473,7 +470,7 @@ func (k *Keeper) answered() bool {
 	defer k.mu.Unlock()
 	others := k.elsewhere()
 	for _, w := range k.wanted {
-		if len(missing(others, w.asked)) > 0 {
+		if len(handover.Missing(others, w.asked)) > 0 {
 			return false
 		}
 	}
@@ -489,9 +486,9 @@ func (k *Keeper) round() map[id.MemberID]Fetch {
 			delete(k.wanted, s)
 			continue
 		}
-		open := missing(others, w.asked)
+		open := handover.Missing(others, w.asked)
 		maps.DeleteFunc(w.unsure, func(m id.MemberID, _ bool) bool { return !slices.Contains(others, m) })
-		if len(open) > 0 && now.Sub(w.since) < patience {
+		if len(open) > 0 && now.Sub(w.since) < handover.Patience {
 			for _, m := range open {
 				w.unsure[m] = true
 				f := asks[m]
@@ -547,7 +544,7 @@ func (k *Keeper) accept(p Push, now time.Time) {
 		}
 	}
 	for _, c := range p.Buckets {
-		h := holder{c.Tenant, c.ID}
+		h := name{c.Tenant, c.ID}
 		sh := &k.shards[h.id.Shard()]
 		b := sh.buckets[h]
 		if b == nil {

@@ -1,4 +1,4 @@
-package limit
+package hold
 
 import (
 	"context"
@@ -10,17 +10,47 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
+	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func memberID(n byte) id.MemberID { return id.MemberID{UUID: id.UUID{15: n}} }
+
+func tenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
+
+// A lost answer to Hold is asked for again.
+var _ cluster.Repeatable = Hold{}
+
+// world is the nodes of a cluster with their semaphores.
+type (
+	world = clustertest.World[*Semaphores]
+	site  = clustertest.Site[*Semaphores]
+)
+
+func newWorld(t *testing.T, seed uint64) *world {
+	codec := msg.NewCodec()
+	AddTo(codec)
+	return clustertest.New(t, seed, codec, func(p *site) {
+		p.Part = New(Config{Node: p, Living: p.Living, Look: p.Look, Now: time.Now})
+		p.Actors[Kind] = p.Part.receive
+		p.Services[Service] = p.Part.Served
+		p.Changed = append(p.Changed, p.Part.Changed)
+		p.Quit = func(context.Context) error { p.Part.Stop(); return nil }
+	})
+}
+
 // somewhere is what the tests hold.
-func somewhere() cluster.Address { return HoldsAddress(tenant(), "stream", "visitor") }
+func somewhere() cluster.Address { return Address(tenant(), "stream", "visitor") }
 
 func TestCountRefusesAfterACheckOnly(t *testing.T) {
-	c := &count{}
+	c := &semaphore{}
 	who := func(n byte) id.UUID { return id.UUID{n} }
 	hold := func(n byte, m id.MemberID) (ok, wait bool) { return c.hold(Hold{Holder: who(n), Member: m, Max: 2}) }
 	a, b := memberID(1), memberID(2)
@@ -77,7 +107,7 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 // he asked for.
 func TestACountForgetsWhoGaveUp(t *testing.T) {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	h, at := NewHolds(HoldsConfig{Node: n, Now: time.Now}), somewhere()
+	h, at := New(Config{Node: n, Now: time.Now}), somewhere()
 	h.counted[at.Shard()] = true
 	for i := range byte(3) { // the first holds
 		h.receive(at, Hold{Holder: id.UUID{i}, Member: n.Member(), Max: 1})
@@ -86,7 +116,7 @@ func TestACountForgetsWhoGaveUp(t *testing.T) {
 	h.Stop() // the check is over
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.rest(holderOf(at), true) || len(h.counts[at.Shard()]) != 0 {
+	if !h.rest(nameOf(at), true) || len(h.counts[at.Shard()]) != 0 {
 		t.Error("it is remembered")
 	}
 }
@@ -98,16 +128,14 @@ func TestLawOfHolds(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 8))
-			w := newWorld(t, Rate{1, time.Second}, seed)
-			defer w.stop()
+			w := newWorld(t, seed)
+			defer w.Stop()
 			most, at := 1+r.IntN(4), somewhere()
-			w.join()
-			w.join()
-			w.join()
+			w.Join()
+			w.Join()
+			w.Join()
 			time.Sleep(time.Second)
-			w.mu.Lock()
-			w.lossy = seed%3 > 0
-			w.mu.Unlock()
+			w.Lossy(seed%3 > 0)
 			var mu sync.Mutex
 			holds := map[*int]*site{} // who holds on which node
 			stop := make(chan struct{})
@@ -116,10 +144,10 @@ func TestLawOfHolds(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, r.Uint64()))
 				wg.Go(func() {
 					for {
-						living := w.members()
-						p := w.node(living[r.IntN(len(living))])
-						release, ok, err := p.holds.Hold(t.Context(), at, most)
-						if ok && !p.gone() {
+						living := w.Members()
+						p := w.Site(living[r.IntN(len(living))])
+						release, ok, err := p.Part.Hold(t.Context(), at, most)
+						if ok && !p.Gone() {
 							me := new(int)
 							mu.Lock()
 							holdings++
@@ -148,12 +176,11 @@ func TestLawOfHolds(t *testing.T) {
 			}
 			for range 4 {
 				time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
-				living := w.members()
-				p := w.node(living[r.IntN(len(living))])
+				living := w.Members()
+				p := w.Site(living[r.IntN(len(living))])
 				switch n := r.IntN(3); {
 				case len(living) > 2 && n == 0:
-					w.mu.Lock()
-					w.killed = func(p *site) {
+					w.OnKilled(func(p *site) {
 						mu.Lock()
 						defer mu.Unlock()
 						for who, on := range holds {
@@ -161,22 +188,19 @@ func TestLawOfHolds(t *testing.T) {
 								delete(holds, who)
 							}
 						}
-					}
-					w.mu.Unlock()
-					w.kill(p)
+					})
+					w.Kill(p)
 				default:
-					w.join()
+					w.Join()
 				}
 			}
 			close(stop)
 			wg.Wait()
-			w.mu.Lock()
-			w.lossy = false
-			w.mu.Unlock()
+			w.Lossy(false)
 			time.Sleep(time.Second)
 			var all []func()
 			for i := range most + 1 { // those of who were killed, and lost releases, are not counted any more
-				release, ok, err := w.node(w.members()[i%len(w.members())]).holds.Hold(t.Context(), at, most)
+				release, ok, err := w.Site(w.Members()[i%len(w.Members())]).Part.Hold(t.Context(), at, most)
 				if ok != (i < most) || err != nil {
 					t.Errorf("seed %d: holder %d of %d: %v %v", seed, i+1, most, ok, err)
 				}
@@ -198,25 +222,21 @@ func TestLawOfHolds(t *testing.T) {
 // A place is free as soon as its holder let go of it, also where nobody heard it.
 func TestALostReleaseRefusesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Rate{1, time.Second}, 1)
-		defer w.stop()
-		a, b := w.join(), w.join()
+		w := newWorld(t, 1)
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
 		time.Sleep(time.Second)
 		at := somewhere()
 		for range 20 {
 			for _, p := range []*site{a, b} {
-				release, ok, err := p.holds.Hold(t.Context(), at, 1)
+				release, ok, err := p.Part.Hold(t.Context(), at, 1)
 				if !ok || err != nil {
 					t.Fatalf("%v %v", ok, err)
 				}
-				w.mu.Lock()
-				w.mute = true
-				w.mu.Unlock()
+				w.Mute(true)
 				release()
 				time.Sleep(10 * time.Millisecond)
-				w.mu.Lock()
-				w.mute = false
-				w.mu.Unlock()
+				w.Mute(false)
 			}
 		}
 	})
@@ -225,24 +245,22 @@ func TestALostReleaseRefusesNobody(t *testing.T) {
 // A node that does not answer holds what it held.
 func TestHoldersOnASilentNodeCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Rate{1, time.Second}, 1)
-		defer w.stop()
-		a, b := w.join(), w.join()
+		w := newWorld(t, 1)
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
 		time.Sleep(time.Second)
 		at := somewhere()
-		for a.Owner(at.Shard()) != a.member {
+		for a.Owner(at.Shard()) != a.Member() {
 			at = somewhere()
 		}
-		release, ok, err := b.holds.Hold(t.Context(), at, 1)
+		release, ok, err := b.Part.Hold(t.Context(), at, 1)
 		if !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		defer release()
-		w.mu.Lock()
-		w.cut[[2]id.MemberID{a.member, b.member}] = true
-		w.mu.Unlock()
+		w.Cut(a.Member(), b.Member(), true)
 		begin := time.Now()
-		if _, ok, err := a.holds.Hold(t.Context(), at, 1); ok || err != nil || time.Since(begin) > 2*recallWait {
+		if _, ok, err := a.Part.Hold(t.Context(), at, 1); ok || err != nil || time.Since(begin) > 2*checkWait {
 			t.Errorf("%v %v after %v", ok, err, time.Since(begin))
 		}
 	})
@@ -251,10 +269,10 @@ func TestHoldersOnASilentNodeCount(t *testing.T) {
 // On one node, with its real mailbox.
 func TestHoldsOnANode(t *testing.T) {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	h := NewHolds(HoldsConfig{Node: n, Now: time.Now})
-	n.RegisterShared(KindHolds, h.Behavior)
-	n.Serve(ServiceHolds, h.Served)
-	startNode(t, n)
+	h := New(Config{Node: n, Now: time.Now})
+	n.RegisterShared(Kind, h.Behavior)
+	n.Serve(Service, h.Served)
+	clustertest.Start(t, n)
 	t.Cleanup(h.Stop)
 	at := somewhere()
 	first, ok, err := h.Hold(t.Context(), at, 2)
@@ -288,30 +306,28 @@ func TestHoldsOnANode(t *testing.T) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if left := h.own[holderOf(at)]; left == nil || left.next != nil { // the one of the higher bound
+	if left := h.own[nameOf(at)]; left == nil || left.next != nil { // the one of the higher bound
 		t.Errorf("%+v is remembered", left)
 	}
 }
 
 func TestAHoldThatNobodyAnswersIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Rate{1, time.Second}, 1)
-		defer w.stop()
-		a, b := w.join(), w.join()
+		w := newWorld(t, 1)
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
 		time.Sleep(time.Second)
 		at := somewhere()
-		for a.Owner(at.Shard()) != a.member {
+		for a.Owner(at.Shard()) != a.Member() {
 			at = somewhere()
 		}
-		w.mu.Lock()
-		w.cut[[2]id.MemberID{b.member, a.member}] = true
-		w.mu.Unlock()
-		if _, ok, err := b.holds.Hold(t.Context(), at, 1); ok || err == nil {
+		w.Cut(b.Member(), a.Member(), true)
+		if _, ok, err := b.Part.Hold(t.Context(), at, 1); ok || err == nil {
 			t.Errorf("%v %v", ok, err)
 		}
-		b.holds.mu.Lock()
-		defer b.holds.mu.Unlock()
-		if len(b.holds.own) != 0 {
+		b.Part.mu.Lock()
+		defer b.Part.mu.Unlock()
+		if len(b.Part.own) != 0 {
 			t.Error("it is remembered")
 		}
 	})
@@ -322,8 +338,7 @@ func TestMessagesCrossNodes(t *testing.T) {
 	c := msg.NewCodec()
 	AddTo(c)
 	for _, m := range []any{
-		Lease{memberID(1), 2, 3, 4, 5, 6}, Leased{1, 2, true, 3}, GiveBack{memberID(1), 2, 3, 4}, Recall{somewhere()},
-		Hold{id.UUID{1}, memberID(2), 3}, Held{true, true}, Release{id.UUID{1}}, Granted{[]id.RunID{runID(1)}},
+		Hold{id.UUID{1}, memberID(2), 3}, Held{true, true}, Release{id.UUID{1}},
 	} {
 		name, body, err := c.Encode(m)
 		if err != nil {
@@ -333,15 +348,8 @@ func TestMessagesCrossNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch m := m.(type) {
-		case Granted:
-			if !slices.Equal(v.(Granted).Running, m.Running) {
-				t.Errorf("%+v", v)
-			}
-		default:
-			if v != m {
-				t.Errorf("%+v, want %+v", v, m)
-			}
+		if v != m {
+			t.Errorf("%+v, want %+v", v, m)
 		}
 	}
 }
@@ -350,27 +358,85 @@ func TestMessagesCrossNodes(t *testing.T) {
 // is found, and a count of nobody is forgotten.
 func TestCountsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Rate{1, time.Second}, 1)
-		defer w.stop()
-		a := w.join()
+		w := newWorld(t, 1)
+		defer w.Stop()
+		a := w.Join()
 		time.Sleep(time.Second)
 		gone, stays := somewhere(), somewhere()
 		for _, at := range []cluster.Address{gone, stays} {
-			if _, ok, err := a.holds.Hold(t.Context(), at, 1); !ok || err != nil {
+			if _, ok, err := a.Part.Hold(t.Context(), at, 1); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 		}
-		a.holds.mu.Lock()
-		delete(a.holds.own, holderOf(gone))
-		a.holds.mu.Unlock()
+		a.Part.mu.Lock()
+		delete(a.Part.own, nameOf(gone))
+		a.Part.mu.Unlock()
 		time.Sleep(2*checkEvery + checkEvery/8)
-		a.holds.mu.Lock()
-		defer a.holds.mu.Unlock()
-		if c := a.holds.counts[gone.Shard()][holderOf(gone)]; c != nil {
+		a.Part.mu.Lock()
+		defer a.Part.mu.Unlock()
+		if c := a.Part.counts[gone.Shard()][nameOf(gone)]; c != nil {
 			t.Errorf("who is gone is counted: %+v", c)
 		}
-		if c := a.holds.counts[stays.Shard()][holderOf(stays)]; c == nil || len(c.holders) != 1 {
+		if c := a.Part.counts[stays.Shard()][nameOf(stays)]; c == nil || len(c.holders) != 1 {
 			t.Errorf("who holds is not counted: %+v", c)
 		}
 	})
+}
+
+// A member has its time to answer after the list was read, also where reading it takes
+// longer than that.
+func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		hinder func(w *world, a, b *site)
+	}{
+		{"the list is late", func(w *world, _, _ *site) {
+			w.Readable(false)
+			time.Sleep(2 * handover.Patience)
+			w.Readable(true)
+		}},
+		{"the list is late, and then the node and its shards", late},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, a, b := unheardOf(t)
+				defer w.Stop()
+				at := somewhere()
+				for b.Owner(at.Shard()) != b.Member() {
+					at = somewhere()
+				}
+				if _, ok, err := b.Part.Hold(t.Context(), at, 1); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				a.Go(func() { c.hinder(w, a, b) })
+				synctest.Wait()
+				if _, ok, err := a.Part.Hold(t.Context(), at, 1); ok || err != nil {
+					t.Errorf("two hold, at most one may: %v %v", ok, err)
+				}
+			})
+		})
+	}
+}
+
+// unheardOf is a world of a, and of b, which has joined and of which a has not heard:
+// both think that they own what b owns.
+func unheardOf(t *testing.T) (w *world, a, b *site) {
+	w = newWorld(t, 1)
+	a = w.Join()
+	time.Sleep(time.Second)
+	return w, a, w.Enter()
+}
+
+// late is what may hinder a node to learn of another: the list cannot be read for longer
+// than a node that does not answer is waited for, then that node cannot be asked for a
+// while, and in that while the list is followed.
+func late(w *world, a, b *site) {
+	w.Readable(false)
+	w.Cut(a.Member(), b.Member(), true)
+	time.Sleep(2 * handover.Patience)
+	w.Readable(true)
+	time.Sleep(handover.Patience / 2)
+	a.See()
+	time.Sleep(handover.Patience / 4)
+	w.Cut(a.Member(), b.Member(), false)
 }

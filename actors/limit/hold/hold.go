@@ -1,4 +1,4 @@
-package limit
+package hold
 
 import (
 	"context"
@@ -11,39 +11,63 @@ import (
 	"time"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
 const (
-	// KindHolds is the kind of the actors that count holders.
-	KindHolds = "holds"
-	// ServiceHolds is the name under which a node serves Holds.Served.
-	ServiceHolds = "holds"
+	// Kind is the kind of the actors that count holders.
+	Kind = "holds"
+	// Service is the name under which a node serves Holds.Served.
+	Service = "holds"
 	// checkEvery is how often holders that nobody asks about are looked at: who holds
 	// no more and was not released is forgotten then.
 	checkEvery = time.Minute
+	// checkWait is how long a node has to say who still holds there.
+	checkWait = 50 * time.Millisecond
+	// askTimeout bounds one message to a semaphore, and askFor all of them for one Hold:
+	// the semaphore may be on the move, or its owner dead and not known to be yet.
+	askTimeout = time.Second
+	askFor     = 3500 * time.Millisecond
+	// askPause is the pause before a semaphore is asked again.
+	askPause = 5 * time.Millisecond
 )
 
-// HoldsAddress is where holders of something of a tenant are counted; scope and
-// key say of what.
-func HoldsAddress(t id.TenantID, scope, key string) cluster.Address {
+// Address is the address of one of a tenant's semaphores, which scope and key name.
+func Address(t id.TenantID, scope, key string) cluster.Address {
 	sum := sha256.Sum256(append(t.UUID[:], scope+"\x00"+key...))
-	a := cluster.Address{Kind: KindHolds, Tenant: t, ID: id.UUID(sum[:16])}
-	a.ID[6] = a.ID[6]&0x0f | version8
+	a := cluster.Address{Kind: Kind, Tenant: t, ID: id.UUID(sum[:16])}
+	a.ID[6] = a.ID[6]&0x0f | 0x80
 	return a
 }
 
-// HoldsNode is what Holds need of the cluster (cluster.Node).
-type HoldsNode interface {
-	Peers
-	Node
+// Node is what Holds need of the cluster (cluster.Node).
+type Node interface {
+	Member() id.MemberID
+	Owner(s id.Shard) id.MemberID
+	Ask(ctx context.Context, a cluster.Address, m any) (any, error)
+	Tell(a cluster.Address, m any)
+	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
 }
 
-// HoldsConfig is what Holds need.
-type HoldsConfig struct {
-	Node HoldsNode
+// name identifies a semaphore.
+type name struct {
+	tenant id.TenantID
+	id     id.UUID
+}
+
+func nameOf(a cluster.Address) name { return name{a.Tenant, a.ID} }
+
+// address is the semaphore's address.
+func (n name) address() cluster.Address {
+	return cluster.Address{Kind: Kind, Tenant: n.tenant, ID: n.id}
+}
+
+// Config is what Holds need.
+type Config struct {
+	Node Node
 	// Living are the members that live, as in KeeperConfig; nil: this node alone.
 	Living func() []id.MemberID
 	// Look reads anew who lives: Living lacks who joined since it was read. nil:
@@ -55,18 +79,18 @@ type HoldsConfig struct {
 // Holds are a node's side of what at most so many may hold at a time: its own
 // holders, and the counts that live here. The holders are the truth, a count
 // follows from them: who begins to count asks every node.
-type Holds struct {
-	cfg  HoldsConfig
-	list list
+type Semaphores struct {
+	cfg  Config
+	list *handover.List
 	made time.Time
 	stop chan struct{}
 	wg   sync.WaitGroup
 
 	mu       sync.Mutex        // guards the fields below
-	own      map[holder]*held  // this node's holders, the newest of each
+	own      map[name]*held    // this node's holders, the newest of each
 	claims   [id.Shards]uint64 // how often who counts a shard has asked who holds here
 	counted  [id.Shards]bool   // here, and all who live were asked
-	counts   [id.Shards]map[holder]*count
+	counts   [id.Shards]map[name]*semaphore
 	wanted   map[id.Shard]*claim
 	claiming bool // a goroutine asks for what is wanted
 	calling  bool // it waits for answers
@@ -76,8 +100,8 @@ type Holds struct {
 
 // held is one of a node's own holders: a place that is held, or asked for.
 type held struct {
-	all  *Holds
-	at   holder
+	all  *Semaphores
+	at   name
 	who  id.UUID
 	gone atomic.Bool // it was released
 	// Guarded by all.mu.
@@ -86,7 +110,7 @@ type held struct {
 }
 
 // add makes p one of this node's holders. The lock is held.
-func (h *Holds) add(p *held) {
+func (h *Semaphores) add(p *held) {
 	if p.next = h.own[p.at]; p.next != nil {
 		p.next.prev = p
 	}
@@ -94,7 +118,7 @@ func (h *Holds) add(p *held) {
 }
 
 // remove undoes add. The lock is held.
-func (h *Holds) remove(p *held) {
+func (h *Semaphores) remove(p *held) {
 	if p.next != nil {
 		p.next.prev = p.prev
 	}
@@ -114,23 +138,23 @@ type claim struct {
 	stopped, told map[id.MemberID]bool // those who have answered its steps
 }
 
-// NewHolds makes Holds of which nobody holds any.
-func NewHolds(cfg HoldsConfig) *Holds {
+// New makes Holds of which nobody holds any.
+func New(cfg Config) *Semaphores {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Holds{
-		cfg: cfg, list: list{living: cfg.Living, look: cfg.Look}, made: cfg.Now(), stop: make(chan struct{}), own: map[holder]*held{},
+	return &Semaphores{
+		cfg: cfg, list: &handover.List{Living: cfg.Living, Look: cfg.Look}, made: cfg.Now(), stop: make(chan struct{}), own: map[name]*held{},
 		wanted: map[id.Shard]*claim{},
 	}
 }
 
 // Behavior makes the actor of a shard's counts, for
-// node.RegisterShared(KindHolds, …).
-func (h *Holds) Behavior(cluster.Address) cluster.Behavior { return holdsActor{h} }
+// node.RegisterShared(Kind, …).
+func (h *Semaphores) Behavior(cluster.Address) cluster.Behavior { return holdsActor{h} }
 
 // Changed asks for the holders of what this node gained, for node.OnChange.
-func (h *Holds) Changed(c cluster.Change) {
+func (h *Semaphores) Changed(c cluster.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range c.Gained {
@@ -140,7 +164,7 @@ func (h *Holds) Changed(c cluster.Change) {
 }
 
 // Stop ends what is under way.
-func (h *Holds) Stop() {
+func (h *Semaphores) Stop() {
 	h.mu.Lock()
 	if !h.stopped {
 		h.stopped = true
@@ -153,9 +177,9 @@ func (h *Holds) Stop() {
 // Hold makes the caller one of at most most holders until it calls release, which
 // does not block. Where there are as many already, ok is false: all of them hold,
 // or live on a node that does not answer.
-func (h *Holds) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
+func (h *Semaphores) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
 	s := at.Shard()
-	p := &held{all: h, at: holderOf(at), who: id.NewAnywhere()}
+	p := &held{all: h, at: nameOf(at), who: id.NewAnywhere()}
 	h.mu.Lock()
 	h.add(p)
 	h.mu.Unlock()
@@ -205,17 +229,17 @@ func (p *held) release() {
 	h.mu.Lock()
 	h.remove(p)
 	h.mu.Unlock()
-	h.cfg.Node.Tell(p.at.actor(KindHolds), Release{Holder: p.who})
+	h.cfg.Node.Tell(p.at.address(), Release{Holder: p.who})
 }
 
 // Served answers what other nodes' counts ask, for node.Serve.
-func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) {
+func (h *Semaphores) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch m := m.(type) {
 	case Holders:
 		var here HeldHere
-		for o := h.own[holderOf(m.Of)]; o != nil; o = o.next {
+		for o := h.own[nameOf(m.Of)]; o != nil; o = o.next {
 			here.Holders = append(here.Holders, o.who)
 		}
 		return here, nil
@@ -226,7 +250,7 @@ func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) 
 		case from == h.cfg.Node.Member():
 			return Claimed{}, nil
 		}
-		h.list.heard(from)
+		h.list.Heard(from)
 		return h.yield(m.Shards), nil
 	}
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
@@ -234,7 +258,7 @@ func (h *Holds) Served(_ context.Context, from id.MemberID, m any) (any, error) 
 
 // yield stops counting. A shard that is being claimed here has to be asked for
 // again, unless nothing is under way.
-func (h *Holds) yield(shards []id.Shard) Claimed {
+func (h *Semaphores) yield(shards []id.Shard) Claimed {
 	var out Claimed
 	for _, s := range shards {
 		w := h.wanted[s]
@@ -252,7 +276,7 @@ func (h *Holds) yield(shards []id.Shard) Claimed {
 }
 
 // tell says who holds here. Those who ask and were not answered ask again.
-func (h *Holds) tell(shards []id.Shard) Claimed {
+func (h *Semaphores) tell(shards []id.Shard) Claimed {
 	asked := map[id.Shard]bool{}
 	for _, s := range shards {
 		h.claims[s]++
@@ -263,7 +287,7 @@ func (h *Holds) tell(shards []id.Shard) Claimed {
 		if !asked[at.id.Shard()] {
 			continue
 		}
-		held := HeldAt{Of: at.actor(KindHolds)}
+		held := HeldAt{Of: at.address()}
 		for o := first; o != nil; o = o.next {
 			if o.holds {
 				held.Holders = append(held.Holders, o.who)
@@ -277,12 +301,12 @@ func (h *Holds) tell(shards []id.Shard) Claimed {
 }
 
 // drop forgets what is counted of a shard.
-func (h *Holds) drop(s id.Shard) {
+func (h *Semaphores) drop(s id.Shard) {
 	h.counted[s], h.counts[s] = false, nil
 }
 
 // receive is what a count does with a message, and its reply, if it has one.
-func (h *Holds) receive(a cluster.Address, m any) any {
+func (h *Semaphores) receive(a cluster.Address, m any) any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch m := m.(type) {
@@ -296,30 +320,30 @@ func (h *Holds) receive(a cluster.Address, m any) any {
 		if !h.counted[a.Shard()] {
 			return Held{Wait: true}
 		}
-		c := h.count(holderOf(a))
+		c := h.count(nameOf(a))
 		ok, wait := c.hold(m)
 		if wait {
-			h.check(holderOf(a), c)
+			h.check(nameOf(a), c)
 		}
-		h.rest(holderOf(a), false)
+		h.rest(nameOf(a), false)
 		return Held{OK: ok, Wait: wait}
 	case Release:
-		if c := h.counts[a.Shard()][holderOf(a)]; c != nil {
+		if c := h.counts[a.Shard()][nameOf(a)]; c != nil {
 			c.release(m.Holder)
-			h.rest(holderOf(a), false)
+			h.rest(nameOf(a), false)
 		}
 	}
 	return nil
 }
 
-func (h *Holds) count(a holder) *count {
+func (h *Semaphores) count(a name) *semaphore {
 	s := a.id.Shard()
 	if h.counts[s] == nil {
-		h.counts[s] = map[holder]*count{}
+		h.counts[s] = map[name]*semaphore{}
 	}
 	c := h.counts[s][a]
 	if c == nil {
-		c = &count{looked: h.age()}
+		c = &semaphore{looked: h.age()}
 		h.counts[s][a] = c
 		if !h.looking && !h.stopped {
 			h.looking = true
@@ -331,7 +355,7 @@ func (h *Holds) count(a holder) *count {
 
 // look looks again and again at counts that nobody has asked about for checkEvery,
 // until there is none.
-func (h *Holds) look() {
+func (h *Semaphores) look() {
 	tick := time.NewTicker(checkEvery / 16)
 	defer tick.Stop()
 	for {
@@ -347,7 +371,7 @@ func (h *Holds) look() {
 }
 
 // lookOnce looks at the counts that are due, and reports whether any is left.
-func (h *Holds) lookOnce() bool {
+func (h *Semaphores) lookOnce() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	due := h.age() - checkEvery
@@ -365,7 +389,7 @@ func (h *Holds) lookOnce() bool {
 
 // rest forgets the count of a if nobody holds, and else looks whether they do. It
 // reports whether there is nothing left. Called with the lock held.
-func (h *Holds) rest(a holder, look bool) bool {
+func (h *Semaphores) rest(a name, look bool) bool {
 	c := h.counts[a.id.Shard()][a]
 	if c == nil {
 		return true
@@ -384,9 +408,9 @@ func (h *Holds) rest(a holder, look bool) bool {
 	return false
 }
 
-func (h *Holds) age() time.Duration { return h.cfg.Now().Sub(h.made) }
+func (h *Semaphores) age() time.Duration { return h.cfg.Now().Sub(h.made) }
 
-func (h *Holds) living() []id.MemberID {
+func (h *Semaphores) living() []id.MemberID {
 	if h.cfg.Living == nil {
 		return []id.MemberID{h.cfg.Node.Member()}
 	}
@@ -395,7 +419,7 @@ func (h *Holds) living() []id.MemberID {
 
 // check asks the nodes of the holders of a whether they still hold, and forgets those
 // whose node lives no more. Who is not in the list may have joined since it was read.
-func (h *Holds) check(a holder, c *count) {
+func (h *Semaphores) check(a name, c *semaphore) {
 	members := c.begin()
 	if members == nil {
 		return
@@ -403,14 +427,14 @@ func (h *Holds) check(a holder, c *count) {
 	living := h.living()
 	unknown := h.cfg.Look != nil && slices.ContainsFunc(members, func(m id.MemberID) bool { return !slices.Contains(living, m) })
 	h.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), recallWait)
+		ctx, cancel := context.WithTimeout(context.Background(), checkWait)
 		defer cancel()
 		if !unknown || h.cfg.Look(ctx) == nil {
 			h.mu.Lock()
 			c.forget(h.living())
 			h.mu.Unlock()
 		}
-		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.actor(KindHolds)} })
+		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.address()} })
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		still := map[id.MemberID][]id.UUID{}
@@ -427,13 +451,13 @@ func (h *Holds) check(a holder, c *count) {
 }
 
 // ask asks each of members in parallel; who does not answer is not in the result.
-func (h *Holds) ask(ctx context.Context, members []id.MemberID, what func(id.MemberID) any) map[id.MemberID]any {
+func (h *Semaphores) ask(ctx context.Context, members []id.MemberID, what func(id.MemberID) any) map[id.MemberID]any {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	out := map[id.MemberID]any{}
 	for _, m := range members {
 		wg.Go(func() {
-			if v, err := h.cfg.Node.Call(ctx, m, ServiceHolds, what(m)); err == nil {
+			if v, err := h.cfg.Node.Call(ctx, m, Service, what(m)); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				out[m] = v
@@ -445,7 +469,7 @@ func (h *Holds) ask(ctx context.Context, members []id.MemberID, what func(id.Mem
 }
 
 // wantAll begins to ask for the holders of what this node owns and does not count.
-func (h *Holds) wantAll() {
+func (h *Semaphores) wantAll() {
 	for s := range id.Shard(id.Shards) {
 		if !h.counted[s] && h.cfg.Node.Owner(s) == h.cfg.Node.Member() {
 			h.want(s)
@@ -454,7 +478,7 @@ func (h *Holds) wantAll() {
 }
 
 // want begins to ask for the holders of a shard.
-func (h *Holds) want(s id.Shard) {
+func (h *Semaphores) want(s id.Shard) {
 	if h.stopped || h.wanted[s] != nil {
 		return
 	}
@@ -466,13 +490,13 @@ func (h *Holds) want(s id.Shard) {
 }
 
 // claim asks for what is wanted until nothing is.
-func (h *Holds) claim() {
+func (h *Semaphores) claim() {
 	for {
-		anew := h.list.read()
+		anew := h.list.Read()
 		h.mu.Lock()
-		if h.list.isStale() && !h.stopped {
+		if h.list.Stale() && !h.stopped {
 			h.mu.Unlock()
-			uneven(h.stop)
+			handover.Pause(h.stop)
 			continue
 		}
 		if anew { // nobody was asked while it was read, and who is new in it never was
@@ -497,12 +521,12 @@ func (h *Holds) claim() {
 		if smooth {
 			continue
 		}
-		uneven(h.stop)
+		handover.Pause(h.stop)
 	}
 }
 
 // round closes what has been answered and says whom to ask what for the rest.
-func (h *Holds) round() (stops, tells map[id.MemberID][]id.Shard) {
+func (h *Semaphores) round() (stops, tells map[id.MemberID][]id.Shard) {
 	stops, tells = map[id.MemberID][]id.Shard{}, map[id.MemberID][]id.Shard{}
 	now, living, self := h.cfg.Now(), h.living(), h.cfg.Node.Member()
 	for s, w := range h.wanted {
@@ -511,11 +535,11 @@ func (h *Holds) round() (stops, tells map[id.MemberID][]id.Shard) {
 			h.drop(s)
 			continue
 		}
-		to, open := stops, missing(living, w.stopped)
+		to, open := stops, handover.Missing(living, w.stopped)
 		if len(open) == 0 {
-			to, open = tells, missing(living, w.told)
+			to, open = tells, handover.Missing(living, w.told)
 		}
-		if len(open) == 0 || now.Sub(w.since) > patience {
+		if len(open) == 0 || now.Sub(w.since) > handover.Patience {
 			delete(h.wanted, s)
 			h.counted[s] = true
 			continue
@@ -527,14 +551,9 @@ func (h *Holds) round() (stops, tells map[id.MemberID][]id.Shard) {
 	return stops, tells
 }
 
-// missing are those of members who have not answered.
-func missing(members []id.MemberID, answered map[id.MemberID]bool) []id.MemberID {
-	return slices.DeleteFunc(slices.Clone(members), func(m id.MemberID) bool { return answered[m] })
-}
-
 // step asks for one step of a claim. It reports whether all is answered.
-func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+func (h *Semaphores) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), handover.CallTimeout)
 	defer cancel()
 	answers := h.ask(ctx, slices.Collect(maps.Keys(asks)), func(m id.MemberID) any { return Claim{Shards: asks[m], Stop: stop} })
 	h.mu.Lock()
@@ -562,7 +581,7 @@ func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
 		}
 		for _, held := range c.Holding {
 			for _, who := range held.Holders {
-				h.count(holderOf(held.Of)).add(who, m)
+				h.count(nameOf(held.Of)).add(who, m)
 			}
 		}
 	}
@@ -570,7 +589,7 @@ func (h *Holds) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
 }
 
 // holdsActor is the mailbox of the counts of a shard, which are with the node's Holds.
-type holdsActor struct{ holds *Holds }
+type holdsActor struct{ holds *Semaphores }
 
 func (a holdsActor) Receive(c cluster.Context, m any) {
 	if v := a.holds.receive(c.Self(), m); v != nil {

@@ -1,11 +1,10 @@
-package limit
+package bucket
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,413 +12,57 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"agentsvc/cluster"
-	"agentsvc/cluster/placement"
+	"agentsvc/cluster/clustertest"
+	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 )
 
-// world is some nodes and what lies between them: messages take their time, and
-// are lost; nodes learn of who is there one after another.
+// world is the nodes of a cluster with their ledgers and keepers, and the tokens that
+// they took.
 type world struct {
-	t     *testing.T
-	rate  Rate
-	codec *msg.Codec
+	*clustertest.World[parts]
+	t *testing.T
 
 	mu         sync.Mutex // guards the fields below
-	rand       *rand.Rand
-	nodes      map[id.MemberID]*site
-	living     []id.MemberID
-	owners     []id.MemberID
-	lossy      bool
-	cut        map[[2]id.MemberID]bool
-	hangs      bool // what is asked where it is cut is not answered, else it fails at once
 	taken      []time.Time
 	unanswered int
-	mute       bool        // nothing that is told is heard
-	blind      bool        // who looks gets no answer
-	killed     func(*site) // when the others know
 }
 
-// site is one node of the world.
-type site struct {
-	w      *world
-	member id.MemberID
+type site = clustertest.Site[parts]
+
+type parts struct {
 	ledger *Ledger
 	keeper *Keeper
-	holds  *Holds
-	wg     sync.WaitGroup
-
-	seeing sync.Mutex // one change after another
-
-	mu    sync.Mutex // guards the fields below
-	view  *placement.Table
-	lives []id.MemberID // as it last saw, or looked
-	dead  bool
-}
-
-// living is the site's list: as old as its last look.
-func (p *site) living() []id.MemberID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.lives
-}
-
-// look reads the list anew; the view follows later.
-func (p *site) look(ctx context.Context) error {
-	p.w.mu.Lock()
-	blind := p.w.blind
-	p.w.mu.Unlock()
-	if blind {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	time.Sleep(p.w.some(5 * time.Millisecond))
-	if p.w.chance(10) {
-		return errors.New("no database")
-	}
-	members := p.w.members()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lives = members
-	return nil
 }
 
 func newWorld(t *testing.T, rate Rate, seed uint64) *world {
-	w := &world{t: t, rate: rate, rand: rand.New(rand.NewPCG(seed, 9)), nodes: map[id.MemberID]*site{}, codec: msg.NewCodec(), cut: map[[2]id.MemberID]bool{}}
-	AddTo(w.codec)
-	w.codec.AddError("moved", cluster.ErrMoved)
-	return w
-}
-
-func (w *world) chance(n int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.lossy && w.rand.IntN(n) == 0
-}
-
-func (w *world) some(d time.Duration) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Duration(w.rand.Int64N(int64(d)))
-}
-
-func (w *world) members() []id.MemberID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.living)
-}
-
-// join adds a node, and tells the others soon.
-func (w *world) join() *site {
-	p := w.enter()
-	w.spread()
-	return p
-}
-
-// enter adds a node of which the others have not heard yet.
-func (w *world) enter() *site {
-	p := &site{w: w, member: id.MemberID{UUID: id.NewAnywhere()}}
-	p.keeper = NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: w.rate, Peers: p, Living: p.living, Look: p.look, Now: time.Now})
-	p.ledger = NewLedger(LedgerConfig{Node: p, Rate: w.rate})
-	p.holds = NewHolds(HoldsConfig{Node: p, Living: p.living, Look: p.look, Now: time.Now})
-	w.mu.Lock()
-	w.nodes[p.member] = p
-	w.living = append(w.living, p.member)
-	w.owners = append(w.owners, p.member)
-	w.mu.Unlock()
-	p.see()
-	if err := p.ledger.Start(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	return p
-}
-
-// spread lets every node see who is there, at its time.
-func (w *world) spread() {
-	for _, m := range w.members() {
-		p := w.node(m)
-		p.wg.Go(func() {
-			time.Sleep(w.some(250 * time.Millisecond))
-			p.see()
-		})
-	}
-}
-
-func (w *world) node(m id.MemberID) *site {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.nodes[m]
-}
-
-// see takes the members as they are now.
-func (p *site) see() {
-	p.seeing.Lock()
-	defer p.seeing.Unlock()
-	p.w.mu.Lock()
-	owners, living := slices.Clone(p.w.owners), slices.Clone(p.w.living)
-	p.w.mu.Unlock()
-	p.follow(owners, living)
-}
-
-// follow takes a list of members. p.seeing is held.
-func (p *site) follow(owners, living []id.MemberID) {
-	next, err := placement.New(owners)
-	if err != nil {
-		p.w.t.Error(err)
-		return
-	}
-	p.mu.Lock()
-	before := p.view
-	p.view, p.lives = next, living
-	p.mu.Unlock()
-	c := cluster.Change{Members: owners}
-	if before != nil {
-		for _, s := range next.Shards(p.member) {
-			if before.Owner(s) != p.member {
-				c.Gained = append(c.Gained, s)
-			}
+	codec := msg.NewCodec()
+	AddTo(codec)
+	return &world{t: t, World: clustertest.New(t, seed, codec, func(p *site) {
+		k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: p, Living: p.Living, Look: p.Look, Now: time.Now})
+		l := NewLedger(LedgerConfig{Node: p, Rate: rate})
+		p.Part = parts{l, k}
+		p.Actors[msg.KindLimit] = k.receive
+		p.Services[ServiceRecall], p.Services[k.Service()] = l.Served, k.Served
+		p.Changed = append(p.Changed, k.Changed)
+		p.Halt, p.Quit = l.Stop, k.Stop
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		for _, m := range before.Members() {
-			if !next.Has(m) {
-				c.Left = append(c.Left, m)
-			}
-		}
-	}
-	p.keeper.Changed(c)
-	p.holds.Changed(c)
-}
-
-// leave ends a node as planned: it owns nothing, and later it is gone.
-func (w *world) leave(p *site) {
-	w.mu.Lock()
-	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
-	w.mu.Unlock()
-	w.spread()
-	time.Sleep(250*time.Millisecond + w.some(500*time.Millisecond))
-	p.ledger.Stop()
-	time.Sleep(10 * time.Millisecond) // what it says at last is sent
-	if err := p.keeper.Stop(w.t.Context()); err != nil && !w.lossy {
-		w.t.Error(err)
-	}
-	p.end()
-	w.spread() // its row is gone
-}
-
-// kill ends a node at once; the others notice later.
-func (w *world) kill(p *site) {
-	p.mu.Lock()
-	p.dead = true
-	p.mu.Unlock()
-	time.Sleep(time.Second + w.some(2*time.Second))
-	w.mu.Lock()
-	w.owners = slices.DeleteFunc(w.owners, func(m id.MemberID) bool { return m == p.member })
-	w.mu.Unlock()
-	if w.killed != nil {
-		w.killed(p)
-	}
-	p.end()
-	w.spread()
-	p.ledger.Stop()
-	_ = p.keeper.Stop(context.Background()) // of its ghost: nobody hears it
-}
-
-func (p *site) end() {
-	p.mu.Lock()
-	p.dead = true
-	p.mu.Unlock()
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	p.w.living = slices.DeleteFunc(p.w.living, func(m id.MemberID) bool { return m == p.member })
-}
-
-// stop ends the world.
-func (w *world) stop() {
-	w.mu.Lock()
-	w.lossy, w.blind = false, false
-	clear(w.cut)
-	w.mu.Unlock()
-	for _, p := range w.nodes {
-		p.ledger.Stop()
-		p.holds.Stop()
-	}
-	for _, p := range w.nodes {
-		p.wg.Wait()
-	}
-	for _, p := range w.nodes {
-		_ = p.keeper.Stop(context.Background())
-		p.wg.Wait()
-	}
-}
-
-func (p *site) gone() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.dead
-}
-
-func (p *site) Member() id.MemberID { return p.member }
-
-func (p *site) Owner(s id.Shard) id.MemberID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.view.Owner(s)
-}
-
-// reach is the node of a member, when a message has come there.
-func (p *site) reach(to id.MemberID) (*site, error) {
-	if to != p.member {
-		time.Sleep(p.w.some(5 * time.Millisecond))
-	}
-	p.w.mu.Lock()
-	o, cut := p.w.nodes[to], p.w.cut[[2]id.MemberID{p.member, to}]
-	p.w.mu.Unlock()
-	if o == nil || o.gone() || p.gone() || cut {
-		return nil, cluster.ErrUnknownMember
-	}
-	return o, nil
-}
-
-// wire is what a message is on the other side.
-func (w *world) wire(v any) any {
-	name, body, err := w.codec.Encode(v)
-	if err != nil {
-		w.t.Error(err)
-		return nil
-	}
-	out, err := w.codec.Decode(name, body)
-	if err != nil {
-		w.t.Error(err)
-	}
-	return out
-}
-
-func (p *site) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
-	back := 5 * time.Millisecond
-	for {
-		v, err := p.attempt(ctx, a, m)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err == nil {
-			return v, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(back):
-		}
-		back = min(2*back, 200*time.Millisecond)
-	}
-}
-
-// hang waits where nothing answers, as long as the owner is thought to be there.
-func (p *site) hang(ctx context.Context, a cluster.Address, to id.MemberID) {
-	p.w.mu.Lock()
-	hangs := p.w.hangs
-	p.w.mu.Unlock()
-	for hangs && ctx.Err() == nil && p.Owner(a.Shard()) == to {
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func (p *site) attempt(ctx context.Context, a cluster.Address, m any) (any, error) {
-	to := p.Owner(a.Shard())
-	o, err := p.reach(to)
-	if err != nil {
-		p.hang(ctx, a, to)
-		return nil, cluster.ErrUnknownMember
-	}
-	if p.w.chance(10) {
-		return nil, cluster.ErrUnknownMember
-	}
-	if o.Owner(a.Shard()) != to {
-		return nil, cluster.ErrNotOwner
-	}
-	var v any
-	if a.Kind == msg.KindLimit {
-		v = p.w.wire(o.keeper.receive(a, p.w.wire(m)))
-	} else {
-		v = p.w.wire(o.holds.receive(a, p.w.wire(m)))
-	}
-	if to != p.member {
-		time.Sleep(p.w.some(5 * time.Millisecond))
-	}
-	if o.gone() && to != p.member || p.w.chance(10) {
-		return nil, cluster.ErrLost
-	}
-	if e, ok := v.(error); ok {
-		return nil, e
-	}
-	return v, nil
-}
-
-func (p *site) Tell(a cluster.Address, m any) {
-	p.wg.Go(func() {
-		to := p.Owner(a.Shard())
-		p.w.mu.Lock()
-		mute := p.w.mute
-		p.w.mu.Unlock()
-		if o, err := p.reach(to); err == nil && !mute && !p.w.chance(5) && o.Owner(a.Shard()) == to {
-			if a.Kind == msg.KindLimit {
-				o.keeper.receive(a, p.w.wire(m))
-			} else {
-				o.holds.receive(a, p.w.wire(m))
-			}
-		}
-	})
-}
-
-func (p *site) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
-	type result struct {
-		v   any
-		err error
-	}
-	out := make(chan result, 1)
-	p.wg.Go(func() {
-		o, err := p.reach(to)
-		if err != nil || p.w.chance(10) {
-			out <- result{nil, cluster.ErrUnknownMember}
-			return
-		}
-		var v any
-		switch service {
-		case ServiceRecall:
-			v, err = o.ledger.Served(ctx, p.member, p.w.wire(m))
-		case o.keeper.Service():
-			v, err = o.keeper.Served(ctx, p.member, p.w.wire(m))
-		default:
-			v, err = o.holds.Served(ctx, p.member, p.w.wire(m))
-		}
-		if err == nil {
-			v = p.w.wire(v)
-		}
-		if to != p.member {
-			time.Sleep(p.w.some(5 * time.Millisecond))
-		}
-		if o.gone() || p.w.chance(10) {
-			v, err = nil, cluster.ErrLost
-		}
-		out <- result{v, err}
-	})
-	select {
-	case r := <-out:
-		return r.v, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	})}
 }
 
 // request takes a token at a node.
 func (w *world) request(p *site, who id.TenantID) (time.Duration, bool) {
-	retry, ok, err := p.ledger.Tenant(w.t.Context(), who)
+	retry, ok, err := p.Part.ledger.Tenant(w.t.Context(), who)
 	return w.note(p, retry, ok, err)
 }
 
 // take takes a token of an embed bucket at a node.
-func (w *world) take(p *site, b Bucket) (time.Duration, bool) {
-	_, retry, ok, err := p.ledger.Take(w.t.Context(), b)
+func (w *world) take(p *site, b Spec) (time.Duration, bool) {
+	_, retry, ok, err := p.Part.ledger.Take(w.t.Context(), b)
 	return w.note(p, retry, ok, err)
 }
 
@@ -430,7 +73,7 @@ func (w *world) note(p *site, retry time.Duration, ok bool, err error) (time.Dur
 	case err != nil:
 		w.unanswered++
 	case ok:
-		if !p.gone() {
+		if !p.Gone() {
 			w.taken = append(w.taken, time.Now())
 		}
 	}
@@ -449,7 +92,7 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			rate := Rate{1 + r.Int64N(40), time.Duration(5+r.IntN(200)) * time.Millisecond}
 			w := newWorld(t, rate, seed)
-			defer w.stop()
+			defer w.Stop()
 			who, key := tenant(), id.EmbedKeyID{UUID: id.NewAnywhere()}
 			gap := rate.Every * 8
 			request := func(p *site, _ time.Time) (time.Duration, bool) { return w.request(p, who) }
@@ -459,7 +102,7 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 				changed := time.Now().Add(time.Duration(1+r.IntN(8)) * time.Second)
 				rate = perMinute(int64(max(before, after)))
 				gap = 60 * time.Millisecond
-				bucket := func(heard time.Time) Bucket {
+				bucket := func(heard time.Time) Spec {
 					if heard.After(changed) {
 						return EmbedKeyMessages(who, key, after)
 					}
@@ -467,31 +110,29 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 				}
 				request = func(p *site, heard time.Time) (time.Duration, bool) { return w.take(p, bucket(heard)) }
 				refund = func(p *site, heard time.Time, needed time.Duration) {
-					if taken, _, ok, _ := p.ledger.Take(w.t.Context(), bucket(heard)); ok {
+					if taken, _, ok, _ := p.Part.ledger.Take(w.t.Context(), bucket(heard)); ok {
 						time.Sleep(needed)
-						p.ledger.Refund(taken)
+						p.Part.ledger.Refund(taken)
 						w.mu.Lock()
 						refunded++
 						w.mu.Unlock()
 					}
 				}
 			}
-			w.join()
-			w.join()
-			w.join()
+			w.Join()
+			w.Join()
+			w.Join()
 			time.Sleep(time.Second)
-			w.mu.Lock()
-			w.lossy = seed%3 == 0
-			w.mu.Unlock()
+			w.Lossy(seed%3 == 0)
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			for range 6 {
 				r := rand.New(rand.NewPCG(seed, r.Uint64()))
 				wg.Go(func() {
 					for {
-						living := w.members()
+						living := w.Members()
 						heard := time.Now().Add(-time.Duration(r.Int64N(int64(300 * time.Millisecond))))
-						p := w.node(living[r.IntN(len(living))])
+						p := w.Site(living[r.IntN(len(living))])
 						if r.IntN(3) == 0 {
 							refund(p, heard, time.Duration(r.Int64N(int64(150*time.Millisecond))))
 						}
@@ -511,25 +152,23 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			crashes := int64(0)
 			for range 4 {
 				time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
-				living := w.members()
-				p := w.node(living[r.IntN(len(living))])
+				living := w.Members()
+				p := w.Site(living[r.IntN(len(living))])
 				switch n := r.IntN(4); {
 				case len(living) > 2 && n == 0 && seed%2 == 0:
 					crashes++
 					kills++
-					w.kill(p)
+					w.Kill(p)
 				case len(living) > 2 && n == 1:
 					moved++
-					w.leave(p)
+					w.Leave(p)
 				default:
 					moved++
-					w.join()
+					w.Join()
 				}
 			}
 			time.Sleep(time.Second)
-			w.mu.Lock()
-			w.lossy = false
-			w.mu.Unlock()
+			w.Lossy(false)
 			close(stop)
 			wg.Wait()
 			admitted += len(w.taken)
@@ -540,14 +179,14 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 			if seed >= 60 {
 				time.Sleep(10 * time.Second) // all have heard of the rate
 			}
-			p := w.node(w.members()[0])
+			p := w.Site(w.Members()[0])
 			for {
 				retry, ok := request(p, time.Now())
 				if ok {
 					continue
 				}
 				time.Sleep(retry)
-				if again, ok := request(w.node(w.members()[1]), time.Now()); !ok {
+				if again, ok := request(w.Site(w.Members()[1]), time.Now()); !ok {
 					t.Errorf("seed %d: refused after Retry-After %v: %v", seed, retry, again)
 				}
 				break
@@ -568,16 +207,16 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 			t.Run(fmt.Sprint(planned, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t, Rate{100, time.Hour}, seed)
-					defer w.stop()
+					defer w.Stop()
 					who := tenant()
-					bucket := Bucket{holder{who, who.UUID}, 0, ScopeTenant}
+					bucket := Spec{name{who, who.UUID}, 0, ScopeTenant}
 					came := func() int { return 0 }
 					if seed >= 30 {
 						began := time.Now()
 						bucket = EmbedKeyMessages(who, embedKey(), 100)
 						came = func() int { return int(time.Since(began) / perMinute(100).Every) }
 					}
-					a, b := w.join(), w.join()
+					a, b := w.Join(), w.Join()
 					time.Sleep(time.Second)
 					for i := range 60 {
 						if _, ok := w.take([]*site{a, b}[i%2], bucket); !ok {
@@ -585,11 +224,11 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 						}
 					}
 					if planned == "join" {
-						w.join()
-						w.join()
+						w.Join()
+						w.Join()
 					} else {
-						owner := w.node(a.Owner(bucket.address().Shard()))
-						w.leave(owner)
+						owner := w.Site(a.Owner(bucket.address().Shard()))
+						w.Leave(owner)
 						if owner == a {
 							a = b
 						}
@@ -612,7 +251,7 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 					}
 					empty(a) // at once: some nodes do not know of the move yet
 					time.Sleep(time.Second)
-					empty(w.node(w.members()[0]))
+					empty(w.Site(w.Members()[0]))
 				})
 			})
 		}
@@ -624,20 +263,18 @@ func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{100, 100 * time.Millisecond}
 		w := newWorld(t, rate, 1)
-		defer w.stop()
-		a := w.join()
+		defer w.Stop()
+		a := w.Join()
 		who := tenant()
 		for range 100 {
 			w.request(a, who)
 		}
 		b := &site{}
-		for b = w.join(); a.Owner(TenantBucket(who).Shard()) == a.member; time.Sleep(300 * time.Millisecond) {
-			if w.node(w.members()[len(w.members())-1]).Owner(TenantBucket(who).Shard()) == a.member {
-				b = w.join()
+		for b = w.Join(); a.Owner(tenantBucket(who).Shard()) == a.Member(); time.Sleep(300 * time.Millisecond) {
+			if w.Site(w.Members()[len(w.Members())-1]).Owner(tenantBucket(who).Shard()) == a.Member() {
+				b = w.Join()
 			}
-			w.mu.Lock()
-			w.cut[[2]id.MemberID{b.member, a.member}] = true
-			w.mu.Unlock()
+			w.Cut(b.Member(), a.Member(), true)
 		}
 		time.Sleep(2 * time.Second)
 		passed := 0
@@ -684,17 +321,13 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 // a has.
 func apart(t *testing.T, hangs bool) (w *world, a, b *site, who id.TenantID, cut func(bool)) {
 	w = newWorld(t, Rate{100, time.Hour}, 1)
-	a, b = w.join(), w.join()
+	a, b = w.Join(), w.Join()
 	time.Sleep(time.Second)
-	for who = tenant(); b.Owner(TenantBucket(who).Shard()) != a.member; {
+	for who = tenant(); b.Owner(tenantBucket(who).Shard()) != a.Member(); {
 		who = tenant()
 	}
-	w.hangs = hangs
-	cut = func(on bool) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.cut[[2]id.MemberID{b.member, a.member}] = on
-	}
+	w.Hangs(hangs)
+	cut = func(on bool) { w.Cut(b.Member(), a.Member(), on) }
 	cut(true)
 	return w, a, b, who, cut
 }
@@ -706,7 +339,7 @@ func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w, _, b, who, cut := apart(t, hangs)
-			defer w.stop()
+			defer w.Stop()
 			refused, unanswered := counted(t, refusals[ScopeTenant]), counted(t, unavailable)
 			var wg sync.WaitGroup
 			for _, c := range []struct {
@@ -730,7 +363,7 @@ func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 						defer cancel()
 					}
 					began := time.Now()
-					_, ok, err := b.ledger.Tenant(ctx, who)
+					_, ok, err := b.Part.ledger.Tenant(ctx, who)
 					took := time.Since(began)
 					var p *problem.Error
 					if ok || !errors.As(err, &p) || p.Code != problem.CodeUnavailable || p.RetryAfter != time.Second {
@@ -760,7 +393,7 @@ func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 					t.Fatalf("hangs %v: refused while there are tokens", hangs)
 				}
 			}
-			if retry, ok, err := b.ledger.Tenant(t.Context(), who); ok || err != nil || retry <= 0 {
+			if retry, ok, err := b.Part.ledger.Tenant(t.Context(), who); ok || err != nil || retry <= 0 {
 				t.Errorf("hangs %v: 101: %v %v %v", hangs, retry, ok, err)
 			}
 		})
@@ -772,21 +405,21 @@ func TestARequestOutlivesTheOwnerOfItsBucket(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, Rate{100, time.Hour}, seed)
-			defer w.stop()
-			w.hangs = seed%2 == 0
-			a, b, _ := w.join(), w.join(), w.join()
+			defer w.Stop()
+			w.Hangs(seed%2 == 0)
+			a, b, _ := w.Join(), w.Join(), w.Join()
 			time.Sleep(time.Second)
 			who := tenant()
-			for b.Owner(TenantBucket(who).Shard()) != a.member {
+			for b.Owner(tenantBucket(who).Shard()) != a.Member() {
 				who = tenant()
 			}
 			var wg sync.WaitGroup
-			wg.Go(func() { w.kill(a) })
+			wg.Go(func() { w.Kill(a) })
 			time.Sleep(time.Millisecond)
 			for i := range 30 {
 				wg.Go(func() {
 					time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-					if _, ok, err := b.ledger.Tenant(t.Context(), who); !ok || err != nil {
+					if _, ok, err := b.Part.ledger.Tenant(t.Context(), who); !ok || err != nil {
 						t.Errorf("seed %d, request %d: %v %v", seed, i, ok, err)
 					}
 				})
@@ -801,19 +434,19 @@ func TestARequestOutlivesTheOwnerOfItsBucket(t *testing.T) {
 func TestAKeeperThatStopsBringsItsBucketsToTheirOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
-		defer w.stop()
-		a, b := w.join(), w.join()
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
 		time.Sleep(time.Second)
 		var mine []id.TenantID // of a
 		for len(mine) < 50 {
-			if who := tenant(); a.Owner(who.UUID.Shard()) == a.member {
+			if who := tenant(); a.Owner(who.UUID.Shard()) == a.Member() {
 				mine = append(mine, who)
 				for range 7 {
 					w.request(b, who)
 				}
 			}
 		}
-		w.leave(a)
+		w.Leave(a)
 		for _, who := range mine {
 			for i := range 4 {
 				if _, ok := w.request(b, who); ok != (i < 3) {
@@ -827,34 +460,34 @@ func TestAKeeperThatStopsBringsItsBucketsToTheirOwners(t *testing.T) {
 func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
-		defer w.stop()
-		a := w.join()
+		defer w.Stop()
+		a := w.Join()
 		var all []id.TenantID
 		for range 9 * fetchMost / 4 {
 			all = append(all, tenant())
 			w.request(a, all[len(all)-1])
 		}
 		for range 5 {
-			a.ledger.runOnce()
+			a.Part.ledger.runOnce()
 		}
-		b := w.join()
+		b := w.Join()
 		time.Sleep(time.Second)
 		for who := tenant(); ; who = tenant() {
-			if b.Owner(who.UUID.Shard()) == b.member {
+			if b.Owner(who.UUID.Shard()) == b.Member() {
 				w.request(b, who) // the first fetches all
 				break
 			}
 		}
 		time.Sleep(time.Second)
 		has := -1 // the last one's
-		b.keeper.mu.Lock()
-		defer b.keeper.mu.Unlock()
-		for s := range b.keeper.shards {
-			has += len(b.keeper.shards[s].buckets)
+		b.Part.keeper.mu.Lock()
+		defer b.Part.keeper.mu.Unlock()
+		for s := range b.Part.keeper.shards {
+			has += len(b.Part.keeper.shards[s].buckets)
 		}
 		owned := 0
 		for _, who := range all {
-			if b.Owner(who.UUID.Shard()) == b.member {
+			if b.Owner(who.UUID.Shard()) == b.Member() {
 				owned++
 			}
 		}
@@ -869,31 +502,27 @@ func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
-		defer w.stop()
-		a, b, c := w.join(), w.join(), w.join()
+		defer w.Stop()
+		a, b, c := w.Join(), w.Join(), w.Join()
 		time.Sleep(time.Second)
 		s := id.Shard(0)
-		for b.Owner(s) != b.member {
+		for b.Owner(s) != b.Member() {
 			s++
 		}
-		w.mu.Lock()
-		w.cut[[2]id.MemberID{b.member, a.member}] = true
-		w.mu.Unlock()
-		b.keeper.mu.Lock()
-		b.keeper.want(s)
-		b.keeper.mu.Unlock()
+		w.Cut(b.Member(), a.Member(), true)
+		b.Part.keeper.mu.Lock()
+		b.Part.keeper.want(s)
+		b.Part.keeper.mu.Unlock()
 		for _, wait := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} { // also between two rounds
 			time.Sleep(wait)
-			got, err := b.keeper.give(c.member, Fetch{No: 1, Shards: []id.Shard{s}})
+			got, err := b.Part.keeper.give(c.Member(), Fetch{No: 1, Shards: []id.Shard{s}})
 			if err != nil || len(got.Later) != 1 {
 				t.Errorf("%+v %v", got, err)
 			}
 		}
-		w.mu.Lock()
-		clear(w.cut)
-		w.mu.Unlock()
+		w.Mend()
 		time.Sleep(300 * time.Millisecond)
-		if got, err := b.keeper.give(c.member, Fetch{No: 1, Shards: []id.Shard{s}}); err != nil || len(got.Later) != 0 {
+		if got, err := b.Part.keeper.give(c.Member(), Fetch{No: 1, Shards: []id.Shard{s}}); err != nil || len(got.Later) != 0 {
 			t.Errorf("%+v %v", got, err)
 		}
 	})
@@ -903,35 +532,23 @@ func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 // both think that they own what b owns.
 func unheardOf(t *testing.T) (w *world, a, b *site) {
 	w = newWorld(t, Rate{10, time.Hour}, 1)
-	a = w.join()
+	a = w.Join()
 	time.Sleep(time.Second)
-	return w, a, w.enter()
-}
-
-// readable lets the world's list be read by those who look, or not.
-func (w *world) readable(on bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.blind = !on
+	return w, a, w.Enter()
 }
 
 // late is what may hinder a node to learn of another: the list cannot be read for longer
 // than a node that does not answer is waited for, then that node cannot be asked for a
 // while, and in that while the list is followed.
-func (w *world) late(a, b *site) {
-	way := [2]id.MemberID{a.member, b.member}
-	w.readable(false)
-	w.mu.Lock()
-	w.cut[way] = true
-	w.mu.Unlock()
-	time.Sleep(2 * patience)
-	w.readable(true)
-	time.Sleep(patience / 2)
-	a.see()
-	time.Sleep(patience / 4)
-	w.mu.Lock()
-	delete(w.cut, way)
-	w.mu.Unlock()
+func late(w *world, a, b *site) {
+	w.Readable(false)
+	w.Cut(a.Member(), b.Member(), true)
+	time.Sleep(2 * handover.Patience)
+	w.Readable(true)
+	time.Sleep(handover.Patience / 2)
+	a.See()
+	time.Sleep(handover.Patience / 4)
+	w.Cut(a.Member(), b.Member(), false)
 }
 
 // Who waits for the list does not wait for the nodes: these have their time to answer
@@ -942,47 +559,29 @@ func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
 		hinder func(w *world, a, b *site)
 	}{
 		{"the list is late", func(w *world, _, _ *site) {
-			w.readable(false)
-			time.Sleep(2 * patience)
-			w.readable(true)
+			w.Readable(false)
+			time.Sleep(2 * handover.Patience)
+			w.Readable(true)
 		}},
-		{"the list is late, and then the node and its shards", (*world).late},
+		{"the list is late, and then the node and its shards", late},
 	} {
 		t.Run("buckets, "+c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, a, b := unheardOf(t)
-				defer w.stop()
+				defer w.Stop()
 				who := tenant()
-				for b.Owner(TenantBucket(who).Shard()) != b.member {
+				for b.Owner(tenantBucket(who).Shard()) != b.Member() {
 					who = tenant()
 				}
 				for range 4 {
 					w.request(b, who)
 				}
-				w.node(a.member).wg.Go(func() { c.hinder(w, a, b) })
+				a.Go(func() { c.hinder(w, a, b) })
 				synctest.Wait()
 				for i := range 7 {
 					if _, ok := w.request(a, who); ok != (i < 6) || w.unanswered > 0 {
 						t.Errorf("request %d: %v, %d not answered", i+5, ok, w.unanswered)
 					}
-				}
-			})
-		})
-		t.Run("holders, "+c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, a, b := unheardOf(t)
-				defer w.stop()
-				at := somewhere()
-				for b.Owner(at.Shard()) != b.member {
-					at = somewhere()
-				}
-				if _, ok, err := b.holds.Hold(t.Context(), at, 1); !ok || err != nil {
-					t.Fatal(ok, err)
-				}
-				w.node(a.member).wg.Go(func() { c.hinder(w, a, b) })
-				synctest.Wait()
-				if _, ok, err := a.holds.Hold(t.Context(), at, 1); ok || err != nil {
-					t.Errorf("two hold, at most one may: %v %v", ok, err)
 				}
 			})
 		})
@@ -994,17 +593,15 @@ func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
 func TestAListThatIsBeingReadIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
-		defer w.stop()
-		a, b := w.join(), w.join()
+		defer w.Stop()
+		a, b := w.Join(), w.Join()
 		time.Sleep(time.Second)
-		w.mu.Lock()
-		w.owners = []id.MemberID{a.member}
-		w.mu.Unlock()
-		b.end()
-		n := w.enter()
+		w.Own(a.Member())
+		b.End()
+		n := w.Enter()
 		owned := func(by *site) id.TenantID { // by a or b, and n does not know of a change
 			for {
-				if who := tenant(); a.Owner(TenantBucket(who).Shard()) == by.member && n.Owner(TenantBucket(who).Shard()) == n.member {
+				if who := tenant(); a.Owner(tenantBucket(who).Shard()) == by.Member() && n.Owner(tenantBucket(who).Shard()) == n.Member() {
 					return who
 				}
 			}
@@ -1015,13 +612,11 @@ func TestAListThatIsBeingReadIsStale(t *testing.T) {
 				t.Fatal("refused")
 			}
 		}
-		w.readable(false)
-		a.wg.Go(func() { w.request(a, mine) }) // n has it: a begins to look
-		time.Sleep(patience / 4)
-		a.seeing.Lock()
-		a.follow([]id.MemberID{a.member}, []id.MemberID{a.member})
-		a.seeing.Unlock()
-		w.readable(true)
+		w.Readable(false)
+		a.Go(func() { w.request(a, mine) }) // n has it: a begins to look
+		time.Sleep(handover.Patience / 4)
+		a.Follow([]id.MemberID{a.Member()}, []id.MemberID{a.Member()})
+		w.Readable(true)
 		if _, ok := w.request(a, theirs); ok || w.unanswered > 0 {
 			t.Errorf("request 11: %v, %d not answered", ok, w.unanswered)
 		}

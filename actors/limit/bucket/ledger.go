@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import (
 	"context"
@@ -82,7 +82,7 @@ type Ledger struct {
 
 type book struct {
 	mu       sync.Mutex // guards accounts and what they hold
-	accounts map[holder]*account
+	accounts map[name]*account
 }
 
 // account is what this node holds of one bucket. What every request touches comes
@@ -93,7 +93,7 @@ type account struct {
 	since    uint32        // the tick that spent[0] is of
 	used     uint32        // the tick of the last touch
 	lot      uint64        // the number of the Lease whose tokens these are; 0: what was spent of them is said
-	minute   uint32        // the bucket's rate as in Bucket
+	minute   uint32        // the bucket's rate as in Spec
 	leased   uint32        // the tick of the last grant
 	said     uint32        // the tick in which something was given back
 	left     uint32        // what the owner held beside, at the last grant
@@ -124,7 +124,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	full := time.Duration(cfg.Rate.Capacity) * cfg.Rate.Every
 	l.rest = uint32(min(full/tickEvery+2, 1<<30))
 	for i := range l.books {
-		l.books[i].accounts = map[holder]*account{}
+		l.books[i].accounts = map[name]*account{}
 	}
 	return l
 }
@@ -167,7 +167,7 @@ func (l *Ledger) Stop() {
 // one, err is UNAVAILABLE. The request of ctx is told of the bucket (quota.Note), by
 // this method and the others that take a token.
 func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error) {
-	_, retry, ok, err = l.take(ctx, holder{t, t.UUID}, 0, ScopeTenant)
+	_, retry, ok, err = l.take(ctx, name{t, t.UUID}, 0, ScopeTenant)
 	return retry, ok, err
 }
 
@@ -204,15 +204,15 @@ func (l *Ledger) RefundIP(addr netip.Addr) {
 
 // Taken is a token that was taken, for Refund.
 type Taken struct {
-	from holder
+	from name
 	lot  uint64
 }
 
 // Take takes a token of a bucket, as Tenant does. A bucket's rate is that of the
 // last Take: when it was lowered to n, no more than n are in the bucket, beside what
 // other nodes spend of what they have leased.
-func (l *Ledger) Take(ctx context.Context, b Bucket) (t Taken, retry time.Duration, ok bool, err error) {
-	t.from = l.own(b.holder, b.scope)
+func (l *Ledger) Take(ctx context.Context, b Spec) (t Taken, retry time.Duration, ok bool, err error) {
+	t.from = l.own(b.name, b.scope)
 	t.lot, retry, ok, err = l.take(ctx, t.from, b.perMinute, b.scope)
 	return t, retry, ok, err
 }
@@ -236,7 +236,7 @@ func (l *Ledger) unspend(a *account) {
 
 // own is the bucket itself, or that which its client shares when too many strangers
 // are here.
-func (l *Ledger) own(h holder, s Scope) holder {
+func (l *Ledger) own(h name, s Scope) name {
 	if !h.stranger() || l.guests(h).Load() < l.max {
 		return h
 	}
@@ -252,9 +252,9 @@ func (l *Ledger) own(h holder, s Scope) holder {
 }
 
 // guests is how many accounts there are of strangers of h's scope.
-func (l *Ledger) guests(h holder) *atomic.Int64 { return &l.strangers[h.id[7]>>4] }
+func (l *Ledger) guests(h name) *atomic.Int64 { return &l.strangers[h.id[7]>>4] }
 
-func (l *Ledger) book(h holder) *book {
+func (l *Ledger) book(h name) *book {
 	return &l.books[(binary.LittleEndian.Uint64(h.id[:8])^binary.LittleEndian.Uint64(h.id[8:]))*0x9e3779b97f4a7c15>>58%books]
 }
 
@@ -272,7 +272,7 @@ func (l *Ledger) turn(a *account) {
 }
 
 // take takes a token of a bucket of that rate, and says of which Lease it is.
-func (l *Ledger) take(ctx context.Context, h holder, minute uint32, s Scope) (lot uint64, retry time.Duration, ok bool, err error) {
+func (l *Ledger) take(ctx context.Context, h name, minute uint32, s Scope) (lot uint64, retry time.Duration, ok bool, err error) {
 	b := l.book(h)
 	b.mu.Lock()
 	a := b.accounts[h]
@@ -316,7 +316,7 @@ func (l *Ledger) rateOf(a *account) Rate {
 
 // reprice has the bucket's new rate hold at once: what was leased by the former one
 // goes back.
-func (l *Ledger) reprice(h holder, a *account, minute uint32) {
+func (l *Ledger) reprice(h name, a *account, minute uint32) {
 	a.minute = minute
 	if a.tokens > 0 {
 		l.node.Tell(h.address(), l.giveBack(a, a.tokens))
@@ -325,7 +325,7 @@ func (l *Ledger) reprice(h holder, a *account, minute uint32) {
 
 // wait takes a token that the owner is asked for. It is called with b.mu held and
 // unlocks it.
-func (l *Ledger) wait(ctx context.Context, h holder, s Scope, b *book, a *account) (uint64, time.Duration, bool, error) {
+func (l *Ledger) wait(ctx context.Context, h name, s Scope, b *book, a *account) (uint64, time.Duration, bool, error) {
 	a.waiting++
 	defer func() {
 		a.waiting--
@@ -391,7 +391,7 @@ func (b *book) await(ctx context.Context, until time.Time, ask *asking) bool {
 
 // lease asks the owner, without the lock, for those who wait and for those who are
 // expected.
-func (l *Ledger) lease(ctx context.Context, until time.Time, h holder, b *book, a *account) *asking {
+func (l *Ledger) lease(ctx context.Context, until time.Time, h name, b *book, a *account) *asking {
 	ask := &asking{done: make(chan struct{}), minute: a.minute}
 	a.asking, a.lot = ask, 0
 	lately := max(a.spent[0]+a.spent[1], 0)
@@ -443,7 +443,7 @@ func (l *Ledger) idle(a *account) time.Duration {
 // ask leases tokens. An owner that does not answer admits nobody: else the bound
 // would not hold. What was not answered may have been granted: the next Lease has
 // the same number.
-func (l *Ledger) ask(ctx context.Context, until time.Time, h holder, lease Lease) (leased Leased, answered bool) {
+func (l *Ledger) ask(ctx context.Context, until time.Time, h name, lease Lease) (leased Leased, answered bool) {
 	for {
 		asks.Inc()
 		one, done := context.WithTimeout(ctx, min(askTimeout, time.Until(until)))
@@ -475,7 +475,7 @@ func (l *Ledger) Served(ctx context.Context, _ id.MemberID, m any) (any, error) 
 	if !ok {
 		return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
 	}
-	h := holder{r.Bucket.Tenant, r.Bucket.ID}
+	h := name{r.Bucket.Tenant, r.Bucket.ID}
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import (
 	"context"
@@ -8,23 +8,12 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/quota"
 )
 
-const (
-	// embedStreams is how many live streams a visitor has of a key (service.md,
-	// Limits), and embedStreamRetry the Retry-After of one more (Errors).
-	embedStreams     = 2
-	embedStreamRetry = 5 * time.Second
-)
-
-// Embed is the buckets and places of the embed API (service.md, Limits), over all
-// nodes. Each error is a *problem.Error: UNAVAILABLE where nobody can say whether
-// there is a token or a place.
-type Embed struct {
-	Ledger *Ledger
-	Holds  *Holds
-}
+// Embed takes tokens from the buckets of the embed API (service.md, Limits), over all
+// nodes. Each error is a *problem.Error: UNAVAILABLE where the bucket's owner could not
+// be asked.
+type Embed struct{ Ledger *Ledger }
 
 // IP takes a token of a client: of its config reads (scope "config"), or of its
 // session mints ("session").
@@ -64,32 +53,13 @@ func (l Embed) Read(ctx context.Context, t id.TenantID, visitor id.VisitorID) er
 	return l.take(ctx, EmbedVisitorReads(t, visitor))
 }
 
-// Stream takes one of a visitor's places for live streams of a key until release,
-// which may be called twice and does not block. The place of a node that died is
-// free within its lease.
-func (l Embed) Stream(ctx context.Context, t id.TenantID, key id.EmbedKeyID, visitor id.VisitorID) (release func(), err error) {
-	at := HoldsAddress(t, "embed_streams", key.String()+visitor.String())
-	release, ok, err := l.Holds.Hold(ctx, at, embedStreams)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		quota.Note(ctx, quota.Quota{Limit: embedStreams, Reset: embedStreamRetry})
-		return nil, &problem.Error{
-			Code: problem.CodeEmbedTooManyStreams, RetryAfter: embedStreamRetry,
-			Detail: fmt.Sprintf("The visitor has %d live streams of this key already. Close one first.", embedStreams),
-		}
-	}
-	return release, nil
-}
-
-func (l Embed) take(ctx context.Context, b Bucket) error {
+func (l Embed) take(ctx context.Context, b Spec) error {
 	_, retry, ok, err := l.Ledger.Take(ctx, b)
 	return spent(b, retry, ok, err)
 }
 
 // spent is what the client is told of a Take.
-func spent(b Bucket, retry time.Duration, ok bool, err error) error {
+func spent(b Spec, retry time.Duration, ok bool, err error) error {
 	switch {
 	case err != nil:
 		return err

@@ -1,4 +1,4 @@
-package limit
+package slot
 
 import (
 	"context"
@@ -20,9 +20,10 @@ const (
 	wishesAtOnce = 8
 )
 
-// QueueNode is what a Queue needs of the cluster (cluster.Node).
-type QueueNode interface {
-	Node
+// Node is what a Queue needs of the cluster (cluster.Node).
+type Node interface {
+	Ask(ctx context.Context, a cluster.Address, m any) (any, error)
+	Tell(a cluster.Address, m any)
 	Owns(s id.Shard) bool
 }
 
@@ -30,7 +31,7 @@ type QueueNode interface {
 // repeated until it is known to have been heard: wishes and places may be lost
 // between nodes, and with the node that has the tenant's slots.
 type Queue struct {
-	node QueueNode
+	node Node
 	stop chan struct{}
 	wake chan struct{}
 	once sync.Once
@@ -48,7 +49,7 @@ type wishes struct {
 }
 
 // NewQueue makes an empty Queue.
-func NewQueue(n QueueNode) *Queue {
+func NewQueue(n Node) *Queue {
 	return &Queue{node: n, stop: make(chan struct{}), wake: make(chan struct{}, 1), tenants: map[id.TenantID]*wishes{}}
 }
 
@@ -98,7 +99,7 @@ func (q *Queue) Acquire(t id.TenantID, wish msg.AcquireSlot) {
 	delete(w.released, wish.Run)
 	w.waiting[wish.Run] = wish.CreatedAt
 	q.mu.Unlock()
-	q.node.Tell(TenantSlots(t), wish)
+	q.node.Tell(Address(t), wish)
 }
 
 // Take tells that a run goes on after it waited for people.
@@ -111,7 +112,7 @@ func (q *Queue) Take(t id.TenantID, taken msg.TakeSlot) {
 		w.taken[taken.Run] = true
 	}
 	q.mu.Unlock()
-	q.node.Tell(TenantSlots(t), taken)
+	q.node.Tell(Address(t), taken)
 }
 
 // Release tells that a run needs no place any more.
@@ -124,7 +125,7 @@ func (q *Queue) Release(t id.TenantID, done msg.ReleaseSlot) {
 		w.released[done.Run] = true
 	}
 	q.mu.Unlock()
-	q.node.Tell(TenantSlots(t), done)
+	q.node.Tell(Address(t), done)
 }
 
 func (q *Queue) of(t id.TenantID) *wishes {
@@ -166,7 +167,7 @@ func (q *Queue) runOnce(ctx context.Context) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if v, err := q.node.Ask(ctx, TenantSlots(t), m); err == nil {
+			if v, err := q.node.Ask(ctx, Address(t), m); err == nil {
 				if g, ok := v.(Granted); ok {
 					q.heard(t, m, g)
 				}

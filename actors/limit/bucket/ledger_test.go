@@ -1,11 +1,9 @@
-package limit
+package bucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/quota"
@@ -88,7 +87,7 @@ func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *led
 	k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: all, Now: c.now})
 	all.keeper = k
 	n.RegisterShared(msg.KindLimit, k.Behavior)
-	startNode(t, n)
+	clustertest.Start(t, n)
 	t.Cleanup(func() {
 		if err := k.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -105,30 +104,10 @@ func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *led
 	return c, ls, ds, all
 }
 
-func startNode(t testing.TB, n *cluster.Node) {
-	t.Helper()
-	if err := n.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func tenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
+
+// tenantBucket is the address of a tenant's bucket.
+func tenantBucket(t id.TenantID) cluster.Address { return name{t, t.UUID}.address() }
 
 func TestATenantsBucketAndRetryAfter(t *testing.T) {
 	c, ls, _, _ := setUp(t, PerSecond(120, 20), 1)
@@ -246,7 +225,7 @@ func TestTokensThatAreRecalledOnTheirWayComeBack(t *testing.T) {
 	go func() { _, ok, _ := ls[0].Tenant(t.Context(), who); second <- ok }()
 	<-late.answered // with a token beyond the one that it asked for
 	go func() { _, ok, _ := ls[1].Tenant(t.Context(), who); third <- ok }()
-	eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
+	clustertest.Eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
 	close(late.goOn)
 	if !<-second || !<-third {
 		t.Error("refused while a token was idle")
@@ -275,7 +254,7 @@ func TestANodeThatDoesNotAnswerIsWaitedForShortly(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "the recall", func() bool { return all.heard.Load() > 0 })
+	clustertest.Eventually(t, "the recall", func() bool { return all.heard.Load() > 0 })
 	c.advance(recallWait)
 	<-done
 	if passed == 0 || passed >= 60 {
@@ -292,12 +271,12 @@ func TestIdleTokensAreBackWithinThreeTicks(t *testing.T) {
 	for range 3 {
 		ls[0].runOnce()
 	}
-	h := holder{who, who.UUID}
+	h := name{who, who.UUID}
 	if a := ls[0].book(h).accounts[h]; a.tokens != 0 || !a.reported {
 		t.Fatalf("%+v", a)
 	}
 	// The owner has them: it grants the rest without a recall.
-	v, err := ds[1].Ask(t.Context(), TenantBucket(who), Lease{Node: ds[1].member, Seq: 1, Want: 100})
+	v, err := ds[1].Ask(t.Context(), tenantBucket(who), Lease{Node: ds[1].member, Seq: 1, Want: 100})
 	if err != nil || v.(Leased).Granted != 60 {
 		t.Errorf("%v %v", v, err)
 	}
@@ -435,7 +414,7 @@ func TestStrangersCannotFillMemory(t *testing.T) {
 	if n, _ := count(); n != 0 || l.strangers[0].Load() != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	eventually(t, "full buckets leave memory", func() bool { c.advance(time.Second); return all.buckets(t) == 0 })
+	clustertest.Eventually(t, "full buckets leave memory", func() bool { c.advance(time.Second); return all.buckets(t) == 0 })
 }
 
 // embedKey, visitor and host are new ones.
@@ -449,7 +428,7 @@ func TestTheBucketsOfTheEmbedAPI(t *testing.T) {
 	who, key := tenant(), embedKey()
 	v := visitor()
 	for _, c := range []struct {
-		bucket Bucket
+		bucket Spec
 		scope  string
 		most   int
 		retry  time.Duration
@@ -512,8 +491,8 @@ func TestEmbedBucketsAreApart(t *testing.T) {
 	who, key, v := tenant(), embedKey(), visitor()
 	other := tenant()
 	six := netip.MustParseAddr
-	apart := []Bucket{
-		{holder{who, who.UUID}, 0, ScopeTenant}, {client(ScopeIP, host(1)), 0, ScopeIP}, {client(ScopeIP, six("2001:db8::1")), 0, ScopeIP},
+	apart := []Spec{
+		{name{who, who.UUID}, 0, ScopeTenant}, {client(ScopeIP, host(1)), 0, ScopeIP}, {client(ScopeIP, six("2001:db8::1")), 0, ScopeIP},
 		EmbedConfig(host(1)), EmbedConfig(host(2)), EmbedSession(host(1)), EmbedSession(host(2)),
 		EmbedConfig(six("2001:db8::1")), EmbedConfig(six("2001:db8:0:1::1")), EmbedSession(six("2001:db8::1")), EmbedConfig(six("::c000:201")),
 		EmbedKeyMints(who, key, 1), EmbedKeyMessages(who, key, 1), EmbedKeyMints(other, key, 1), EmbedKeyMessages(other, key, 1), EmbedKeyMints(who, embedKey(), 1),
@@ -529,7 +508,7 @@ func TestEmbedBucketsAreApart(t *testing.T) {
 		}
 		seen[b.address()] = i
 	}
-	for _, same := range [][2]Bucket{
+	for _, same := range [][2]Spec{
 		{EmbedConfig(six("2001:db8::1")), EmbedConfig(six("2001:db8::ffff:2"))},
 		{EmbedSession(six("2001:db8::1")), EmbedSession(six("2001:db8::ffff:2"))},
 		{EmbedSession(host(1)), EmbedSession(six("::ffff:192.0.2.1"))},
@@ -563,7 +542,7 @@ func TestAKeysNewRateHoldsAtOnce(t *testing.T) {
 	if n := passed(ls[0], 6000, 3000); n != 3000 {
 		t.Fatalf("%d of 3000 pass", n)
 	}
-	h := EmbedKeyMessages(who, key, 1).holder
+	h := EmbedKeyMessages(who, key, 1).name
 	if a := ls[0].book(h).accounts[h]; a.tokens == 0 {
 		t.Error("nothing was leased ahead: void")
 	}
@@ -589,7 +568,7 @@ func TestOfASlowBucketNothingIsIdle(t *testing.T) {
 			if _, _, ok, _ := ls[0].Take(t.Context(), b); !ok {
 				t.Fatal("refused")
 			}
-			most = max(most, ls[0].book(b.holder).accounts[b.holder].tokens)
+			most = max(most, ls[0].book(b.name).accounts[b.name].tokens)
 		}
 		if most != c.ahead {
 			t.Errorf("%d a minute: %d were idle, want %d", c.rate, most, c.ahead)
@@ -647,7 +626,7 @@ func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 	l := ls[0]
 	for i := range 100 {
 		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		for _, b := range []Bucket{EmbedConfig(addr), EmbedSession(addr), EmbedVisitorReads(tenant(), visitor())} {
+		for _, b := range []Spec{EmbedConfig(addr), EmbedSession(addr), EmbedVisitorReads(tenant(), visitor())} {
 			if _, _, ok, _ := l.Take(t.Context(), b); !ok {
 				t.Fatal("refused")
 			}
@@ -689,7 +668,7 @@ func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 			}
 		}
 	}
-	if l.book(lent.holder).accounts[lent.holder] == nil {
+	if l.book(lent.name).accounts[lent.name] == nil {
 		t.Error("one that gave something back is gone")
 	}
 	if n := all.buckets(t); n < 100 {
@@ -701,174 +680,7 @@ func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 	if n := accounts(); n != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	eventually(t, "full buckets leave memory", func() bool { clock.advance(time.Minute); return all.buckets(t) == 0 })
-}
-
-// table is Postgres for slots, runs are the actors that are told.
-type table struct {
-	mu      sync.Mutex
-	running []id.RunID
-	err     error
-}
-
-func (t *table) Running(context.Context, id.TenantID) ([]id.RunID, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.running), t.err
-}
-
-type runActor struct {
-	id  id.RunID
-	out chan id.RunID
-}
-
-func (r *runActor) Receive(_ cluster.Context, m any) {
-	if _, ok := m.(msg.SlotGranted); ok {
-		r.out <- r.id
-	}
-}
-func (r *runActor) Stopped() {}
-
-func TestSlotsOnANode(t *testing.T) {
-	rows := &table{running: []id.RunID{runID(9)}}
-	granted := make(chan id.RunID, 100)
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	n.Register(KindSlots, Slots(SlotsConfig{Limit: 2, Running: rows, Rest: time.Millisecond, Now: time.Now, Log: zerolog.Nop()}))
-	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
-		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
-	})
-	startNode(t, n)
-	who := tenant()
-	at := TenantSlots(who)
-	rows.err = errors.New("the database is away")
-	for i := byte(1); i <= 3; i++ {
-		n.Tell(at, msg.AcquireSlot{Run: runID(i), CreatedAt: epoch.Add(time.Duration(i))})
-	}
-	rows.mu.Lock()
-	rows.err = nil
-	rows.mu.Unlock()
-	next := func(want id.RunID) {
-		t.Helper()
-		select {
-		case got := <-granted:
-			if got != want {
-				t.Errorf("granted %v, want %v", got, want)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%v is not granted", want)
-		}
-	}
-	next(runID(1)) // 9 ran before and holds the other place
-	rows.mu.Lock()
-	rows.running = nil
-	rows.mu.Unlock()
-	n.Tell(at, msg.ReleaseSlot{Run: runID(9)})
-	next(runID(2))
-	n.Tell(at, msg.AcquireSlot{Run: runID(2)})
-	next(runID(2)) // told again
-	n.Tell(at, msg.ReleaseSlot{Run: runID(1)})
-	next(runID(3))
-	n.Tell(at, msg.TakeSlot{Run: runID(4)}) // goes on after an approval
-	n.Tell(at, msg.AcquireSlot{Run: runID(5)})
-	n.Tell(at, msg.ReleaseSlot{Run: runID(2)}) // 3 and 4 run
-	n.Tell(at, msg.ReleaseSlot{Run: runID(4)})
-	next(runID(5))
-	n.Tell(at, msg.ReleaseSlot{Run: runID(5)})
-	n.Tell(at, msg.ReleaseSlot{Run: runID(3)})
-	eventually(t, "slots that nobody holds leave memory", func() bool { return !n.Active(at) })
-	if len(granted) != 0 {
-		t.Error("granted too much")
-	}
-}
-
-// gate is a table that answers one read each time it is opened.
-type gate struct {
-	table
-	open chan struct{}
-}
-
-func (g *gate) Running(ctx context.Context, t id.TenantID) ([]id.RunID, error) {
-	select {
-	case <-g.open:
-		return g.table.Running(ctx, t)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func gatedSlots(t *testing.T) (n *cluster.Node, rows *gate, granted chan id.RunID) {
-	rows, granted = &gate{open: make(chan struct{}, 1)}, make(chan id.RunID, 100)
-	n = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
-	n.Register(KindSlots, Slots(SlotsConfig{Limit: 1, Running: rows, Rest: time.Hour, Now: time.Now, Log: zerolog.Nop()}))
-	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
-		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
-	})
-	startNode(t, n)
-	return n, rows, granted
-}
-
-// Whatever came before it is known who runs, the oldest is served first. A place
-// that was given back meanwhile is free, though the read still saw it taken.
-func TestSlotsThatDoNotKnowWhoRuns(t *testing.T) {
-	for _, seen := range [][]id.RunID{nil, {runID(4)}} {
-		n, rows, granted := gatedSlots(t)
-		rows.running = seen
-		at := TenantSlots(tenant())
-		wish := func(run byte) msg.AcquireSlot {
-			return msg.AcquireSlot{Run: runID(run), CreatedAt: epoch.Add(time.Duration(run))}
-		}
-		n.Tell(at, wish(3))
-		for range 2 { // said again
-			v, err := n.Ask(t.Context(), at, Wishes{Waiting: []msg.AcquireSlot{wish(1), wish(2)}, Released: []id.RunID{runID(4)}})
-			if g, ok := v.(Granted); err != nil || !ok || len(g.Running) != 0 {
-				t.Fatal(v, err)
-			}
-		}
-		n.Tell(at, msg.ReleaseSlot{Run: runID(2)})
-		if _, err := n.Ask(t.Context(), at, Wishes{}); err != nil {
-			t.Fatal(err)
-		}
-		if len(granted) != 0 {
-			t.Error("granted before it is known who runs")
-		}
-		rows.open <- struct{}{}
-		var order []id.RunID
-		for range 2 {
-			select {
-			case run := <-granted:
-				order = append(order, run)
-				n.Tell(at, msg.ReleaseSlot{Run: run})
-			case <-time.After(time.Minute):
-				t.Fatalf("nobody is granted a place after %v", order)
-			}
-		}
-		if !slices.Equal(order, []id.RunID{runID(1), runID(3)}) {
-			t.Errorf("granted %v", order)
-		}
-	}
-}
-
-// Slots that nobody uses for a moment still know who runs: the next run waits for
-// no read.
-func TestSlotsRest(t *testing.T) {
-	n, rows, granted := gatedSlots(t)
-	at := TenantSlots(tenant())
-	rows.open <- struct{}{} // one read and no other
-	for run := range byte(3) {
-		n.Tell(at, msg.AcquireSlot{Run: runID(run)})
-		select {
-		case got := <-granted:
-			if got != runID(run) {
-				t.Errorf("granted %v", got)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%v is not granted", runID(run))
-		}
-		n.Tell(at, msg.ReleaseSlot{Run: runID(run)})
-		if _, err := n.Ask(t.Context(), at, Wishes{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	clustertest.Eventually(t, "full buckets leave memory", func() bool { clock.advance(time.Minute); return all.buckets(t) == 0 })
 }
 
 func BenchmarkLedgerTake(b *testing.B) {

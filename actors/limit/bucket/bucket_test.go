@@ -1,4 +1,4 @@
-package limit
+package bucket
 
 import (
 	"encoding/json"
@@ -429,7 +429,7 @@ func TestABucketIsCarriedAsItIs(t *testing.T) {
 	c.lease(b, epoch, 2, 0)
 	c.giveBack(b, epoch, 1, 0)
 	now := epoch.Add(500 * time.Millisecond)
-	wire, err := json.Marshal(b.carried(holder{id: id.UUID{1}}, now))
+	wire, err := json.Marshal(b.carried(name{id: id.UUID{1}}, now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +486,7 @@ func TestBucketsAreCarriedWithoutATimeOfDay(t *testing.T) {
 		b.take(now, all)
 	}
 	for i := range 20 {
-		h := holderOf(somewhere())
+		h := nameOf(tenantBucket(tenant()))
 		from, to := now, ahead
 		if i%2 == 1 {
 			from, to = to, from
@@ -509,7 +509,7 @@ func TestARateIsCarried(t *testing.T) {
 	a.PerMinute = 15
 	a.lease(b, epoch, 10, 0)
 	b.reprice(epoch, 30)
-	wire, err := json.Marshal(b.carried(holder{id: id.UUID{6: version8}}, epoch))
+	wire, err := json.Marshal(b.carried(name{id: id.UUID{6: version8}}, epoch))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -522,7 +522,7 @@ func TestARateIsCarried(t *testing.T) {
 	arrive := func(c Carried) *bucket {
 		k.shards = [id.Shards]shard{}
 		k.accept(Push{Buckets: []Carried{c}}, epoch)
-		return k.shards[c.ID.Shard()].buckets[holder{id: c.ID}]
+		return k.shards[c.ID.Shard()].buckets[name{id: c.ID}]
 	}
 	n := arrive(c)
 	if n.rate != perMinute(30) || n.out != 10*perMinute(15).Every {
@@ -545,4 +545,4 @@ func TestARateIsCarried(t *testing.T) {
 }
 
 // What is asked is asked again when its answer was lost.
-var _ = []cluster.Repeatable{Lease{}, Wishes{}, Hold{}}
+var _ = []cluster.Repeatable{Lease{}}

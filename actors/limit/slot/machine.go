@@ -1,0 +1,117 @@
+package slot
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"agentsvc/schemas/id"
+)
+
+// slots are the running places of one tenant.
+type slots struct {
+	limit   int // 0: as many as ask
+	running map[id.RunID]place
+	waiting []waiter // the oldest first
+	unknown bool     // who runs, until it is reconciled: nobody is granted a place
+}
+
+// place is a running place that is taken.
+type place struct {
+	since time.Time
+	seen  bool // Postgres has said that the run is running
+}
+
+type waiter struct {
+	run     id.RunID
+	created time.Time
+}
+
+func (w waiter) compare(o waiter) int {
+	return cmp.Or(w.created.Compare(o.created), slices.Compare(w.run.UUID[:], o.run.UUID[:]))
+}
+
+func newSlots(limit int) slots { return slots{limit: limit, running: map[id.RunID]place{}} }
+
+// acquire notes the wish of a run and returns the runs that may run now. A run
+// that holds a place is told again, unless it is known to run.
+func (s *slots) acquire(now time.Time, run id.RunID, created time.Time) []id.RunID {
+	if p, ok := s.running[run]; ok {
+		if p.seen || s.unknown {
+			return nil
+		}
+		return []id.RunID{run}
+	}
+	w := waiter{run, created}
+	if i, found := slices.BinarySearchFunc(s.waiting, w, waiter.compare); !found {
+		s.waiting = slices.Insert(s.waiting, i, w)
+	}
+	return s.grant(now)
+}
+
+// runs reports whether a run is known to run.
+func (s *slots) runs(run id.RunID) bool { return s.running[run].seen }
+
+// starting reports whether a run has a place and is not known to run.
+func (s *slots) starting() bool {
+	for _, p := range s.running {
+		if !p.seen {
+			return true
+		}
+	}
+	return false
+}
+
+// release takes the place, or the wish for one, and returns the runs that may
+// run now.
+func (s *slots) release(now time.Time, run id.RunID) []id.RunID {
+	delete(s.running, run)
+	s.withdraw(run)
+	return s.grant(now)
+}
+
+// take counts a run that goes on after it waited for people, also beyond the
+// limit: it has waited long enough.
+func (s *slots) take(now time.Time, run id.RunID) {
+	s.running[run] = place{since: now}
+	s.withdraw(run)
+}
+
+func (s *slots) withdraw(run id.RunID) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(w waiter) bool { return w.run == run })
+}
+
+func (s *slots) grant(now time.Time) []id.RunID {
+	var granted []id.RunID
+	for !s.unknown && len(s.waiting) > 0 && (s.limit <= 0 || len(s.running) < s.limit) {
+		run := s.waiting[0].run
+		s.waiting = s.waiting[1:]
+		s.running[run] = place{since: now}
+		granted = append(granted, run)
+	}
+	return granted
+}
+
+// reconcile takes what Postgres says is running, as it was read after asked. A
+// run that was running and is not has lost its place, and so has one that got it
+// longer than grace before and is not running yet: nobody is left to give it back.
+func (s *slots) reconcile(asked time.Time, running []id.RunID, grace time.Duration) []id.RunID {
+	for run, p := range s.running {
+		if held := asked.Sub(p.since); (held > grace || p.seen && held > 0) && !slices.Contains(running, run) {
+			delete(s.running, run)
+		}
+	}
+	for _, run := range running {
+		p, ok := s.running[run]
+		if !ok {
+			p.since = asked
+			s.withdraw(run)
+		}
+		p.seen = true
+		s.running[run] = p
+	}
+	s.unknown = false
+	return s.grant(asked)
+}
+
+func (s *slots) idle() bool { return len(s.running) == 0 && len(s.waiting) == 0 }
