@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +21,8 @@ const (
 	// longest that a node with a lease of three seconds may be paused and go on, and
 	// what a Ledger may hold or wait for beside that.
 	DefaultLapse = 3*time.Second + askTimeout + holdTicks*tickEvery
+	// pushTimeout bounds one Push.
+	pushTimeout = 250 * time.Millisecond
 	// fetchMost is how many buckets one Fetched brings.
 	fetchMost = 4096
 	// recallsMost is how many recalls are under way at a time.
@@ -42,19 +43,13 @@ type Peers interface {
 	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
 }
 
-// KeeperConfig is what a Keeper needs.
+// KeeperConfig is what a Keeper needs. Living and Look are as in handover.Config.
 type KeeperConfig struct {
-	Kind string // of its actors
-	Rate Rate   // of the buckets whose rate who asks does not say
-	// Peers are the other nodes; nil where there are never any.
-	Peers Peers
-	// Living are the members that live, this one too, and also those that own
-	// nothing while they drain. It must not be older than what Changed was told.
-	// nil: this node alone.
+	Kind   string // of its actors
+	Rate   Rate   // of buckets whose rate the Lease does not say
+	Peers  Peers  // the other nodes; nil where there are never any
 	Living func() []id.MemberID
-	// Look reads anew who lives: Living lacks who joined since it was read. nil:
-	// nothing has to be read.
-	Look func(context.Context) error
+	Look   func(context.Context) error
 	// Now is a clock that never steps, for tests; nil: this machine's monotonic one. No
 	// time of day is ever compared here or sent to another node.
 	Now   func() time.Time
@@ -62,44 +57,33 @@ type KeeperConfig struct {
 	Log   zerolog.Logger
 }
 
-// Keeper has the buckets of one kind that live on this node. The shards' owners
-// follow from member lists, which nodes learn of one after another; who has the
-// buckets of a shard does not: a node that is asked for a bucket and does not
-// have its shard fetches it from all who live, and what it got is there no more.
+// Keeper has the buckets of one kind that live on this node. Its shards are handed over
+// when they move (package handover).
 type Keeper struct {
-	cfg   KeeperConfig
-	list  *handover.List
-	slots chan struct{} // of recalls under way
-	stop  chan struct{}
-	wg    sync.WaitGroup
+	cfg     KeeperConfig
+	recalls chan struct{} // a token for each recall in flight
+	stop    chan struct{}
+	wg      sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below
-	shards   [id.Shards]shard
-	wanted   map[id.Shard]*want
-	fetching bool // a goroutine fetches what is wanted
-	buckets  int  // of all shards
-	looking  bool // a goroutine looks which of them may leave memory
-	stopped  bool
-	brought  bool                   // what was here when it stopped is with its owners
-	numbers  map[id.MemberID]uint64 // of the Fetch that each was asked last
-	given    map[id.MemberID]*given
+	mu      sync.Mutex       // guards the fields below
+	has     *handover.Shards // those whose buckets are here
+	shards  [id.Shards]shard
+	buckets int  // of all shards
+	looking bool // a goroutine looks for buckets that may leave memory
+	stopped bool
+	pushed  bool                   // after Stop: the buckets are with their owners
+	numbers map[id.MemberID]uint64 // of the next Fetch to each member
+	given   map[id.MemberID]*given
 }
 
 // shard is what the Keeper knows of a shard.
 type shard struct {
-	held    bool      // all who live were asked for it
-	emptied time.Time // not zero: somebody did not answer; unknown buckets count as empty since then
+	emptied time.Time // not zero: a member did not answer; unknown buckets count as empty since then
 	buckets map[name]*bucket
 }
 
-// want is a shard that is being fetched.
-type want struct {
-	since  time.Time            // when the asking began: patience with who does not answer
-	asked  map[id.MemberID]bool // those who have answered
-	unsure map[id.MemberID]bool // what they gave may have been lost: they are asked for it again
-}
-
-// given is what a node took last: it may not have received it.
+// given is the last answer to a member's Fetch. It is repeated until a later number
+// acknowledges it.
 type given struct {
 	no uint64
 	Push
@@ -113,10 +97,9 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Keeper{
-		cfg: cfg, list: &handover.List{Living: cfg.Living, Look: cfg.Look}, slots: make(chan struct{}, recallsMost), stop: make(chan struct{}),
-		wanted: map[id.Shard]*want{}, numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{},
-	}
+	k := &Keeper{cfg: cfg, recalls: make(chan struct{}, recallsMost), stop: make(chan struct{}), numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{}}
+	k.has = handover.New(&k.mu, handover.Config{Node: cfg.Peers, Living: cfg.Living, Look: cfg.Look, Now: cfg.Now, Steps: 1, Ask: k.fetch, Silent: k.silent})
+	return k
 }
 
 // Answers of a Keeper that changes nothing.
@@ -135,10 +118,7 @@ func (k *Keeper) Behavior(cluster.Address) cluster.Behavior { return bucketActor
 func (k *Keeper) Changed(c cluster.Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, s := range c.Gained {
-		k.shards[s].held = false
-		k.want(s)
-	}
+	k.has.Changed(c)
 	living := k.others().living
 	for m := range k.given {
 		if !living(m) {
@@ -157,6 +137,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	}
 	k.stopped = true
 	close(k.stop)
+	k.has.Stop()
 	pushes := map[id.MemberID]*Push{}
 	if k.cfg.Peers != nil {
 		now := k.cfg.Now()
@@ -170,6 +151,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 		}
 	}
 	k.mu.Unlock()
+	k.has.Wait()
 	k.wg.Wait()
 	ctx, cancel := context.WithTimeout(ctx, handover.Patience)
 	defer cancel()
@@ -185,7 +167,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 		}
 	}
 	k.mu.Lock()
-	k.brought = true
+	k.pushed = true
 	k.mu.Unlock()
 	return errors.Join(errs...)
 }
@@ -193,7 +175,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 // push brings buckets to a node. What comes twice is there once.
 func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 	for {
-		one, done := context.WithTimeout(ctx, handover.CallTimeout)
+		one, done := context.WithTimeout(ctx, pushTimeout)
 		_, err := k.cfg.Peers.Call(one, to, k.Service(), p)
 		done()
 		if err == nil {
@@ -213,7 +195,7 @@ func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	switch m := m.(type) {
 	case Fetch:
-		k.list.Heard(from)
+		k.has.Heard(from)
 		return k.give(from, m)
 	case Push:
 		k.mu.Lock()
@@ -267,14 +249,11 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 // here yet is on the move: who asks it asks again.
 func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, error) {
 	k.mu.Lock()
-	sh := &k.shards[a.Shard()]
-	if !sh.held && k.wanted[a.Shard()] == nil {
-		k.wantAll()
-	}
-	if !sh.held || k.stopped {
+	if !k.has.Here(a.Shard()) || k.stopped {
 		k.mu.Unlock()
 		return nil, time.Time{}, cluster.ErrMoved
 	}
+	sh := &k.shards[a.Shard()]
 	now, h := k.cfg.Now(), nameOf(a)
 	b := sh.buckets[h]
 	if b == nil {
@@ -370,13 +349,13 @@ func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
 			return
 		}
 		select {
-		case k.slots <- struct{}{}:
+		case k.recalls <- struct{}{}:
 		default: // it counts as silent
 			continue
 		}
 		recalls.Inc()
 		k.wg.Go(func() {
-			defer func() { <-k.slots }()
+			defer func() { <-k.recalls }()
 			ctx, cancel := context.WithTimeout(context.Background(), recallWait)
 			defer cancel()
 			if v, err := k.cfg.Peers.Call(ctx, to, ServiceRecall, Recall{a}); err == nil {
@@ -388,150 +367,35 @@ func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
 	}
 }
 
-// wantAll begins to fetch what this node owns and does not have.
-func (k *Keeper) wantAll() {
-	for s := range id.Shard(id.Shards) {
-		if !k.shards[s].held && (k.cfg.Peers == nil || k.cfg.Peers.Owner(s) == k.cfg.Peers.Member()) {
-			k.want(s)
-		}
+// fetch takes the buckets of shards from a member.
+func (k *Keeper) fetch(ctx context.Context, from id.MemberID, _ int, shards []id.Shard) (later []id.Shard, err error) {
+	k.mu.Lock()
+	no := k.numbers[from]
+	k.mu.Unlock()
+	v, err := k.cfg.Peers.Call(ctx, from, k.Service(), Fetch{No: no, Shards: shards})
+	if err != nil {
+		return nil, err
 	}
-}
-
-// want begins to fetch a shard. k.mu is held.
-func (k *Keeper) want(s id.Shard) {
-	if k.stopped || k.wanted[s] != nil {
-		return
+	got, ok := v.(Fetched)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, v)
 	}
-	if len(k.elsewhere()) == 0 && !k.list.Stale() {
-		k.shards[s].held = true
-		return
-	}
-	k.wanted[s] = &want{since: k.cfg.Now(), asked: map[id.MemberID]bool{}, unsure: map[id.MemberID]bool{}}
-	if !k.fetching {
-		k.fetching = true
-		k.wg.Go(k.fetch)
-	}
-}
-
-// elsewhere are the other nodes that live.
-func (k *Keeper) elsewhere() []id.MemberID {
-	if k.cfg.Peers == nil || k.cfg.Living == nil {
-		return nil
-	}
-	self := k.cfg.Peers.Member()
-	return slices.DeleteFunc(slices.Clone(k.cfg.Living()), func(m id.MemberID) bool { return m == self })
-}
-
-// fetch asks for what is wanted until nothing is.
-func (k *Keeper) fetch() {
-	for {
-		anew := k.list.Read()
-		k.mu.Lock()
-		if k.list.Stale() && !k.stopped {
-			k.mu.Unlock()
-			handover.Pause(k.stop)
-			continue
-		}
-		if anew { // nobody was asked while it was read, and who is new in it never was
-			now := k.cfg.Now()
-			for _, w := range k.wanted {
-				w.since = now
-			}
-		}
-		asks := k.round()
-		if len(asks) == 0 {
-			k.fetching = false
-			k.mu.Unlock()
-			return
-		}
-		k.mu.Unlock()
-		var wg sync.WaitGroup
-		for to, f := range asks {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), handover.CallTimeout)
-				defer cancel()
-				v, err := k.cfg.Peers.Call(ctx, to, k.Service(), f)
-				if got, ok := v.(Fetched); ok && err == nil {
-					k.got(to, f, got)
-				}
-			})
-		}
-		wg.Wait()
-		if k.answered() {
-			continue
-		}
-		handover.Pause(k.stop)
-	}
-}
-
-// answered reports whether every node that lives has given what is wanted.
-func (k *Keeper) answered() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	others := k.elsewhere()
-	for _, w := range k.wanted {
-		if len(handover.Missing(others, w.asked)) > 0 {
-			return false
-		}
-	}
-	return true
+	k.numbers[from] = no + 1
+	k.accept(Push{Buckets: got.Buckets, Emptied: got.Emptied}, k.cfg.Now())
+	return got.Later, nil
 }
 
-// round closes what has been answered and says whom to ask for the rest.
-func (k *Keeper) round() map[id.MemberID]Fetch {
-	now, others, self := k.cfg.Now(), k.elsewhere(), k.cfg.Peers.Member()
-	asks, silent := map[id.MemberID]Fetch{}, 0
-	for s, w := range k.wanted {
-		if k.stopped {
-			delete(k.wanted, s)
-			continue
-		}
-		open := handover.Missing(others, w.asked)
-		maps.DeleteFunc(w.unsure, func(m id.MemberID, _ bool) bool { return !slices.Contains(others, m) })
-		if len(open) > 0 && now.Sub(w.since) < handover.Patience {
-			for _, m := range open {
-				w.unsure[m] = true
-				f := asks[m]
-				f.Shards = append(f.Shards, s)
-				asks[m] = f
-			}
-			continue
-		}
-		delete(k.wanted, s)
-		if k.cfg.Peers.Owner(s) != self { // who owns it now takes from here what came
-			continue
-		}
-		sh := &k.shards[s]
-		sh.held = true
-		if len(open) > 0 {
-			// Who lives and does not answer may have admitted all that there was.
-			sh.emptied = now
-			silent++
-		}
+// silent notes shards of which a living member did not answer. It may have admitted
+// everything, so buckets that no other member knew begin empty.
+func (k *Keeper) silent(shards []id.Shard) {
+	now := k.cfg.Now()
+	for _, s := range shards {
+		k.shards[s].emptied = now
 	}
-	if silent > 0 {
-		emptied.Add(float64(silent))
-		k.cfg.Log.Warn().Str("kind", k.cfg.Kind).Int("shards", silent).Msg("buckets begin empty: a member does not answer")
-	}
-	for m, f := range asks {
-		f.No = k.numbers[m]
-		asks[m] = f
-	}
-	return asks
-}
-
-// got takes what a node gave.
-func (k *Keeper) got(from id.MemberID, f Fetch, v Fetched) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.numbers[from] = f.No + 1
-	k.accept(Push{Buckets: v.Buckets, Emptied: v.Emptied}, k.cfg.Now())
-	for _, s := range f.Shards {
-		if w := k.wanted[s]; w != nil {
-			delete(w.unsure, from)
-			w.asked[from] = !slices.Contains(v.Later, s)
-		}
-	}
+	emptied.Add(float64(len(shards)))
+	k.cfg.Log.Warn().Str("kind", k.cfg.Kind).Int("shards", len(shards)).Msg("buckets begin empty: a member does not answer")
 }
 
 // accept adds buckets that come from another node.
@@ -570,8 +434,7 @@ func (k *Keeper) pack(s id.Shard, now time.Time, to *Push) {
 	*sh = shard{}
 }
 
-// give hands shards over. What is being fetched here may be on its way: it is to
-// be asked for again.
+// give hands shards over. The answer to a repeated Fetch is the same.
 func (k *Keeper) give(to id.MemberID, f Fetch) (Fetched, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -583,19 +446,15 @@ func (k *Keeper) give(to id.MemberID, f Fetch) (Fetched, error) {
 	switch {
 	case f.No < g.no:
 		return Fetched{}, errLate
-	case k.stopped && !k.brought:
+	case k.stopped && !k.pushed:
 		return Fetched{Later: f.Shards}, nil
 	}
 	now := k.cfg.Now()
 	var out Fetched
 	for _, s := range f.Shards {
-		w := k.wanted[s]
-		if w != nil && len(w.unsure) > 0 || len(g.Buckets) > fetchMost {
+		if len(g.Buckets) > fetchMost || !k.has.Yield(s) {
 			out.Later = append(out.Later, s)
 			continue
-		}
-		if w != nil {
-			clear(w.asked)
 		}
 		k.pack(s, now, &g.Push)
 	}

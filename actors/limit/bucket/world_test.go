@@ -297,7 +297,7 @@ func TestThatBucketsBeginEmptyGoesAlongWithTheirShard(t *testing.T) {
 		goes  bool
 	}{{59 * time.Second, true}, {2 * time.Minute, false}} {
 		k := NewKeeper(KeeperConfig{Rate: Rate{120, 50 * time.Millisecond}, Now: func() time.Time { return epoch.Add(c.after) }})
-		k.shards[7] = shard{held: true, emptied: epoch}
+		k.shards[7] = shard{emptied: epoch}
 		got, err := k.give(memberID(1), Fetch{Shards: []id.Shard{7}})
 		if err != nil || (len(got.Emptied) == 1) != c.goes {
 			t.Errorf("after %v: %+v %v", c.after, got, err)
@@ -511,7 +511,7 @@ func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 		}
 		w.Cut(b.Member(), a.Member(), true)
 		b.Part.keeper.mu.Lock()
-		b.Part.keeper.want(s)
+		b.Part.keeper.has.Here(s)
 		b.Part.keeper.mu.Unlock()
 		for _, wait := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} { // also between two rounds
 			time.Sleep(wait)

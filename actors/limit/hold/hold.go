@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,15 +64,12 @@ func (n name) address() cluster.Address {
 	return cluster.Address{Kind: Kind, Tenant: n.tenant, ID: n.id}
 }
 
-// Config is what Holds need.
+// Config is what Semaphores need. Living and Look are as in handover.Config.
 type Config struct {
-	Node Node
-	// Living are the members that live, as in KeeperConfig; nil: this node alone.
+	Node   Node
 	Living func() []id.MemberID
-	// Look reads anew who lives: Living lacks who joined since it was read. nil:
-	// nothing has to be read.
-	Look func(context.Context) error
-	Now  func() time.Time // as in KeeperConfig
+	Look   func(context.Context) error
+	Now    func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
 }
 
 // Holds are a node's side of what at most so many may hold at a time: its own
@@ -81,21 +77,17 @@ type Config struct {
 // follows from them: who begins to count asks every node.
 type Semaphores struct {
 	cfg  Config
-	list *handover.List
 	made time.Time
 	stop chan struct{}
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex        // guards the fields below
-	own      map[name]*held    // this node's holders, the newest of each
-	claims   [id.Shards]uint64 // how often who counts a shard has asked who holds here
-	counted  [id.Shards]bool   // here, and all who live were asked
-	counts   [id.Shards]map[name]*semaphore
-	wanted   map[id.Shard]*claim
-	claiming bool // a goroutine asks for what is wanted
-	calling  bool // it waits for answers
-	looking  bool // a goroutine looks at the counts
-	stopped  bool
+	mu      sync.Mutex        // guards the fields below
+	has     *handover.Shards  // those that are counted here
+	own     map[name]*held    // this node's holders, the newest of each
+	claims  [id.Shards]uint64 // how often a member that begins to count the shard has asked for the holders here
+	counts  [id.Shards]map[name]*semaphore
+	looking bool // a goroutine checks the semaphores now and then
+	stopped bool
 }
 
 // held is one of a node's own holders: a place that is held, or asked for.
@@ -132,21 +124,17 @@ func (h *Semaphores) remove(p *held) {
 	}
 }
 
-// claim is a shard whose holders are being asked for.
-type claim struct {
-	since         time.Time            // when the asking began: patience with who does not answer
-	stopped, told map[id.MemberID]bool // those who have answered its steps
-}
-
 // New makes Holds of which nobody holds any.
 func New(cfg Config) *Semaphores {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Semaphores{
-		cfg: cfg, list: &handover.List{Living: cfg.Living, Look: cfg.Look}, made: cfg.Now(), stop: make(chan struct{}), own: map[name]*held{},
-		wanted: map[id.Shard]*claim{},
-	}
+	h := &Semaphores{cfg: cfg, made: cfg.Now(), stop: make(chan struct{}), own: map[name]*held{}}
+	h.has = handover.New(&h.mu, handover.Config{
+		Node: cfg.Node, Living: cfg.Living, Look: cfg.Look, Now: cfg.Now, Self: true, Steps: 2, Ask: h.claim,
+		Dropped: func(s id.Shard) { h.counts[s] = nil },
+	})
+	return h
 }
 
 // Behavior makes the actor of a shard's counts, for
@@ -157,10 +145,7 @@ func (h *Semaphores) Behavior(cluster.Address) cluster.Behavior { return holdsAc
 func (h *Semaphores) Changed(c cluster.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range c.Gained {
-		h.drop(s)
-		h.want(s)
-	}
+	h.has.Changed(c)
 }
 
 // Stop ends what is under way.
@@ -169,8 +154,10 @@ func (h *Semaphores) Stop() {
 	if !h.stopped {
 		h.stopped = true
 		close(h.stop)
+		h.has.Stop()
 	}
 	h.mu.Unlock()
+	h.has.Wait()
 	h.wg.Wait()
 }
 
@@ -244,35 +231,19 @@ func (h *Semaphores) Served(_ context.Context, from id.MemberID, m any) (any, er
 		}
 		return here, nil
 	case Claim:
-		switch {
-		case !m.Stop:
+		if !m.Stop {
 			return h.tell(m.Shards), nil
-		case from == h.cfg.Node.Member():
-			return Claimed{}, nil
 		}
-		h.list.Heard(from)
-		return h.yield(m.Shards), nil
+		h.has.Heard(from)
+		var out Claimed
+		for _, s := range m.Shards {
+			if !h.has.Yield(s) {
+				out.Later = append(out.Later, s)
+			}
+		}
+		return out, nil
 	}
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
-}
-
-// yield stops counting. A shard that is being claimed here has to be asked for
-// again, unless nothing is under way.
-func (h *Semaphores) yield(shards []id.Shard) Claimed {
-	var out Claimed
-	for _, s := range shards {
-		w := h.wanted[s]
-		if w != nil && h.calling {
-			out.Later = append(out.Later, s)
-			continue
-		}
-		if w != nil {
-			clear(w.stopped)
-			clear(w.told)
-		}
-		h.drop(s)
-	}
-	return out
 }
 
 // tell says who holds here. Those who ask and were not answered ask again.
@@ -300,11 +271,6 @@ func (h *Semaphores) tell(shards []id.Shard) Claimed {
 	return out
 }
 
-// drop forgets what is counted of a shard.
-func (h *Semaphores) drop(s id.Shard) {
-	h.counted[s], h.counts[s] = false, nil
-}
-
 // receive is what a count does with a message, and its reply, if it has one.
 func (h *Semaphores) receive(a cluster.Address, m any) any {
 	h.mu.Lock()
@@ -314,10 +280,7 @@ func (h *Semaphores) receive(a cluster.Address, m any) any {
 		if h.stopped {
 			return cluster.ErrMoved
 		}
-		if !h.counted[a.Shard()] && h.wanted[a.Shard()] == nil {
-			h.wantAll()
-		}
-		if !h.counted[a.Shard()] {
+		if !h.has.Here(a.Shard()) {
 			return Held{Wait: true}
 		}
 		c := h.count(nameOf(a))
@@ -410,13 +373,6 @@ func (h *Semaphores) rest(a name, look bool) bool {
 
 func (h *Semaphores) age() time.Duration { return h.cfg.Now().Sub(h.made) }
 
-func (h *Semaphores) living() []id.MemberID {
-	if h.cfg.Living == nil {
-		return []id.MemberID{h.cfg.Node.Member()}
-	}
-	return h.cfg.Living()
-}
-
 // check asks the nodes of the holders of a whether they still hold, and forgets those
 // whose node lives no more. Who is not in the list may have joined since it was read.
 func (h *Semaphores) check(a name, c *semaphore) {
@@ -424,14 +380,14 @@ func (h *Semaphores) check(a name, c *semaphore) {
 	if members == nil {
 		return
 	}
-	living := h.living()
+	living := h.has.Members()
 	unknown := h.cfg.Look != nil && slices.ContainsFunc(members, func(m id.MemberID) bool { return !slices.Contains(living, m) })
 	h.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), checkWait)
 		defer cancel()
 		if !unknown || h.cfg.Look(ctx) == nil {
 			h.mu.Lock()
-			c.forget(h.living())
+			c.forget(h.has.Members())
 			h.mu.Unlock()
 		}
 		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.address()} })
@@ -468,124 +424,28 @@ func (h *Semaphores) ask(ctx context.Context, members []id.MemberID, what func(i
 	return out
 }
 
-// wantAll begins to ask for the holders of what this node owns and does not count.
-func (h *Semaphores) wantAll() {
-	for s := range id.Shard(id.Shards) {
-		if !h.counted[s] && h.cfg.Node.Owner(s) == h.cfg.Node.Member() {
-			h.want(s)
-		}
+// claim asks a member one step of a Claim.
+func (h *Semaphores) claim(ctx context.Context, to id.MemberID, step int, shards []id.Shard) (later []id.Shard, err error) {
+	stop := step == 0
+	if stop && to == h.cfg.Node.Member() {
+		return nil, nil
 	}
-}
-
-// want begins to ask for the holders of a shard.
-func (h *Semaphores) want(s id.Shard) {
-	if h.stopped || h.wanted[s] != nil {
-		return
+	v, err := h.cfg.Node.Call(ctx, to, Service, Claim{Shards: shards, Stop: stop})
+	if err != nil {
+		return nil, err
 	}
-	h.wanted[s] = &claim{since: h.cfg.Now(), stopped: map[id.MemberID]bool{}, told: map[id.MemberID]bool{}}
-	if !h.claiming {
-		h.claiming = true
-		h.wg.Go(h.claim)
+	c, ok := v.(Claimed)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, v)
 	}
-}
-
-// claim asks for what is wanted until nothing is.
-func (h *Semaphores) claim() {
-	for {
-		anew := h.list.Read()
-		h.mu.Lock()
-		if h.list.Stale() && !h.stopped {
-			h.mu.Unlock()
-			handover.Pause(h.stop)
-			continue
-		}
-		if anew { // nobody was asked while it was read, and who is new in it never was
-			now := h.cfg.Now()
-			for _, w := range h.wanted {
-				w.since = now
-			}
-		}
-		stops, tells := h.round()
-		if len(stops)+len(tells) == 0 {
-			h.claiming = false
-			h.mu.Unlock()
-			return
-		}
-		h.calling = true
-		h.mu.Unlock()
-		smooth := h.step(stops, true)
-		smooth = h.step(tells, false) && smooth
-		h.mu.Lock()
-		h.calling = false
-		h.mu.Unlock()
-		if smooth {
-			continue
-		}
-		handover.Pause(h.stop)
-	}
-}
-
-// round closes what has been answered and says whom to ask what for the rest.
-func (h *Semaphores) round() (stops, tells map[id.MemberID][]id.Shard) {
-	stops, tells = map[id.MemberID][]id.Shard{}, map[id.MemberID][]id.Shard{}
-	now, living, self := h.cfg.Now(), h.living(), h.cfg.Node.Member()
-	for s, w := range h.wanted {
-		if h.stopped || h.cfg.Node.Owner(s) != self {
-			delete(h.wanted, s)
-			h.drop(s)
-			continue
-		}
-		to, open := stops, handover.Missing(living, w.stopped)
-		if len(open) == 0 {
-			to, open = tells, handover.Missing(living, w.told)
-		}
-		if len(open) == 0 || now.Sub(w.since) > handover.Patience {
-			delete(h.wanted, s)
-			h.counted[s] = true
-			continue
-		}
-		for _, m := range open {
-			to[m] = append(to[m], s)
-		}
-	}
-	return stops, tells
-}
-
-// step asks for one step of a claim. It reports whether all is answered.
-func (h *Semaphores) step(asks map[id.MemberID][]id.Shard, stop bool) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), handover.CallTimeout)
-	defer cancel()
-	answers := h.ask(ctx, slices.Collect(maps.Keys(asks)), func(m id.MemberID) any { return Claim{Shards: asks[m], Stop: stop} })
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	smooth := len(answers) == len(asks)
-	for m, v := range answers {
-		c, ok := v.(Claimed)
-		if !ok {
-			smooth = false
-			continue
-		}
-		smooth = smooth && len(c.Later) == 0
-		later := map[id.Shard]bool{}
-		for _, s := range c.Later {
-			later[s] = true
-		}
-		for _, s := range asks[m] {
-			if w := h.wanted[s]; w != nil && !later[s] {
-				if stop {
-					w.stopped[m] = true
-				} else {
-					w.told[m] = true
-				}
-			}
-		}
-		for _, held := range c.Holding {
-			for _, who := range held.Holders {
-				h.count(nameOf(held.Of)).add(who, m)
-			}
+	for _, held := range c.Holding {
+		for _, who := range held.Holders {
+			h.count(nameOf(held.Of)).add(who, to)
 		}
 	}
-	return smooth
+	return c.Later, nil
 }
 
 // holdsActor is the mailbox of the counts of a shard, which are with the node's Holds.

@@ -108,7 +108,8 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 func TestACountForgetsWhoGaveUp(t *testing.T) {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
 	h, at := New(Config{Node: n, Now: time.Now}), somewhere()
-	h.counted[at.Shard()] = true
+	n.Serve(Service, h.Served)
+	clustertest.Eventually(t, "this node counts", func() bool { return h.receive(at, Hold{Member: n.Member(), Max: 1}) == Held{OK: true} })
 	for i := range byte(3) { // the first holds
 		h.receive(at, Hold{Holder: id.UUID{i}, Member: n.Member(), Max: 1})
 	}
