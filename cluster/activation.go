@@ -12,41 +12,41 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// Behavior is what an actor does. One message at a time is received; Stopped
-// comes after the last one, and nothing comes after Stopped.
+// Behavior is what an actor does. It receives one message at a time. Stopped is called
+// after the last one, and nothing is called after Stopped.
 type Behavior interface {
 	Receive(c Context, m any)
 	Stopped()
 }
 
-// Keeper is a Behavior that finishes what it has begun before it leaves a node
-// that does not own its shard any more, or that finishes (Node.Finish). Such a
-// Behavior looks at Node.Leaves after each message and stops by itself once nothing
-// is left; until then its activation receives what is asked and told here.
+// Keeper is a Behavior that finishes its work in flight before it leaves a node that
+// does not own its shard any more, or that finishes (Node.Finish). Such a Behavior checks
+// Node.Leaves after each message and stops by itself once it has no work in flight. Until
+// then its activation receives the messages that are asked and told on this node.
 type Keeper interface {
 	Behavior
-	// Keeps reports whether something is under way. It is called between messages.
+	// Keeps reports whether work is in flight. It is called between messages.
 	Keeps() bool
-	// Holds reports whether this activation is at work on the actor's state, rather
-	// than on its way to it. It may be called at any time, by anybody.
+	// Holds reports whether this activation has loaded the actor's state and works on it.
+	// It may be called at any time and from any goroutine.
 	Holds() bool
 }
 
-// Context is what a Behavior has of its activation and of the message it is
-// receiving. Reply and HasSender hold for the running Receive only.
+// Context gives a Behavior its activation and the message that it is receiving. Reply
+// and HasSender are valid during the running Receive only.
 type Context interface {
-	// Self is the actor's address; of a shared kind, that which the message is for.
+	// Self is the actor's address. For a shared kind it is the address of the message.
 	Self() Address
-	// HasSender reports whether somebody waits for a reply.
+	// HasSender reports whether a caller waits for a reply.
 	HasSender() bool
 	// Deadline is when the asker stops waiting; zero without an asker.
 	Deadline() time.Time
-	// Reply answers the asker; an error is returned to it as the error. Without
-	// an asker, and after the first call, it does nothing. An asker that was not
-	// answered when Receive returns gets nil.
+	// Reply answers the asker. If v is an error, the Ask returns it as its error.
+	// Without an asker, and after the first call, Reply does nothing. An asker without
+	// an answer when Receive returns gets nil.
 	Reply(v any)
-	// Later takes the message m, which is being received, out of Receive: its asker is
-	// answered when it is resumed, and not when Receive returns.
+	// Later defers the message m that is being received: its asker is answered after
+	// Later.Resume, and not when Receive returns.
 	Later(m any) *Later
 	// Stop ends the activation after this message. Later messages go to the
 	// next activation.
@@ -56,34 +56,34 @@ type Context interface {
 	Node() *Node
 }
 
-// Ref is one activation, for what belongs to it and not to its successor.
+// Ref is one activation. Messages sent to it never reach its successor.
 type Ref struct{ a *activation }
 
 // Send delivers m to the activation. It reports false, and does nothing, when
 // the activation has ended.
 func (r Ref) Send(m any) bool { return r.a.post(own{m}) }
 
-// own is a message to one activation and to none that comes after it.
+// own is a message to one activation and to none of its successors.
 type own struct{ msg any }
 
-// Later is a message whose Receive goes on once something else is known.
+// Later is a message whose Receive continues when other data has been read.
 type Later struct {
 	a   *activation
 	to  Address
-	msg any      // as it came
-	cur *request // nil: nobody asked
+	msg any      // as it arrived
+	cur *request // nil: it was told
 }
 
-// Resume makes the activation receive m with the asker of the message, or without one
-// where the asker has left. An activation that has ended meanwhile hands the message
-// itself on to the next one. Resume is called once, from any goroutine.
+// Resume makes the activation receive m, with the asker of the message, or without one if
+// the asker has left. If the activation has ended meanwhile, the message itself goes to
+// the next activation. Resume is called once, from any goroutine.
 func (l *Later) Resume(m any) {
 	if !l.a.post(resumed{l, m}) {
 		l.a.node.deliver(l.to, l.message())
 	}
 }
 
-// message is what the next activation gets.
+// message returns the message for the next activation.
 func (l *Later) message() any {
 	if l.cur != nil {
 		return l.cur
@@ -91,7 +91,7 @@ func (l *Later) message() any {
 	return l.msg
 }
 
-// resumed is the message by which a Later goes on.
+// resumed is the message that continues a Later.
 type resumed struct {
 	of  *Later
 	msg any
@@ -103,9 +103,9 @@ type addressed struct {
 	msg any
 }
 
-// request is one Ask under way. It is answered exactly once: by Receive, by the
-// mailbox that cannot deliver it, or, when the asker left, by lapse, after which
-// it is not used again.
+// request is one Ask in flight. It is answered exactly once: by Receive, by the mailbox
+// that cannot deliver it, or by lapse if the asker has left. After lapse it is not used
+// again.
 type request struct {
 	msg   any
 	until time.Time // when the asker gives up at the latest
@@ -113,7 +113,7 @@ type request struct {
 	timer *time.Timer
 	gone  atomic.Bool // the asker gave up
 
-	// Of an asker on another member, instead of out, timer and gone.
+	// reply answers an asker on another member, instead of out, timer and gone.
 	reply func(any)
 }
 
@@ -125,12 +125,12 @@ func (r *request) resolve(v any) {
 	r.out <- v
 }
 
-// left reports whether nobody waits for the reply any more.
+// left reports whether the asker has stopped waiting for the reply.
 func (r *request) left() bool {
 	return r.gone.Load() || r.reply != nil && !time.Now().Before(r.until)
 }
 
-// lapse ends a request that nobody waits for and that is not received.
+// lapse ends a request whose asker has left and that is not received.
 func (r *request) lapse() {
 	if r.reply != nil {
 		r.reply(context.DeadlineExceeded)
@@ -149,9 +149,9 @@ const throughput = 300
 // maxIdleQueue is the queue capacity that an idle mailbox keeps.
 const maxIdleQueue = 16
 
-// activation is one living actor: protoactor's actor and mailbox and our
-// Context in one object, so that an idle one stays small. Its mailbox loses
-// nothing: once closed it hands everything on to the next activation.
+// activation is one live actor. It is protoactor's actor and mailbox and our Context in
+// one object, so that an idle activation stays small. Its mailbox loses nothing: when it
+// is closed, it passes everything on to the next activation.
 type activation struct {
 	node     *Node
 	placer   *placer
@@ -165,8 +165,8 @@ type activation struct {
 
 	// Touched by the running goroutine only.
 	cur   *request
-	to    *addressed // what is being received, if the mailbox is shared
-	batch []any      // taken from in, from next on not yet received
+	to    *addressed // the message being received, if the mailbox is shared
+	batch []any      // taken from in; not yet received from index next on
 	next  int
 	over  bool
 
@@ -194,10 +194,10 @@ func (a *activation) Later(m any) *Later {
 	return l
 }
 
-// leave is the system message that ends an activation which keeps nothing.
+// leave is the system message that ends an activation without work in flight.
 type leave struct{}
 
-// leave ends the activation, unless it has something to finish.
+// leave ends the activation, unless it has work to finish.
 func (a *activation) leave() {
 	if a.keeper() == nil {
 		a.Stop()
@@ -206,7 +206,7 @@ func (a *activation) leave() {
 	}
 }
 
-// keeper is the Behavior if it may have something to finish, else nil.
+// keeper returns the Behavior if it is a Keeper, else nil.
 func (a *activation) keeper() Keeper {
 	k, _ := a.behavior.(Keeper)
 	return k
@@ -269,8 +269,9 @@ func (a *activation) guarded(f func()) {
 	f()
 }
 
-// rescue answers the asker, who would wait for its whole deadline otherwise, and
-// ends the activation: its memory is not to be trusted any more.
+// rescue recovers a panic of the Behavior. It answers the asker, which would wait until
+// its deadline otherwise, and ends the activation, because its memory cannot be trusted
+// any more.
 func (a *activation) rescue() {
 	if r := recover(); r != nil {
 		self := a.Self()
@@ -282,7 +283,7 @@ func (a *activation) rescue() {
 	}
 }
 
-// post queues m unless the mailbox is closed.
+// post queues m and returns true, unless the mailbox is closed.
 func (a *activation) post(m any) bool {
 	a.mu.Lock()
 	if a.closed {
@@ -305,14 +306,14 @@ func (a *activation) wake() {
 	}
 }
 
-// PostUserMessage is protoactor's way in.
+// PostUserMessage is called by protoactor.
 func (a *activation) PostUserMessage(m any) {
 	if !a.post(m) {
 		a.node.deliver(a.addr, m)
 	}
 }
 
-// PostSystemMessage is the way in of the life cycle. A closed mailbox has none.
+// PostSystemMessage queues a message of the life cycle. A closed mailbox drops it.
 func (a *activation) PostSystemMessage(m any) {
 	a.mu.Lock()
 	if a.closed {
@@ -393,8 +394,8 @@ func (a *activation) run() {
 	}
 }
 
-// inherit puts what a former activation left before everything else. The
-// placer's lock is held, so nobody has found a yet.
+// inherit puts the messages that a former activation left before all others. The
+// placer's lock is held, so no other goroutine has found a yet.
 func (a *activation) inherit(left []any) {
 	a.mu.Lock()
 	a.in = left
@@ -402,9 +403,9 @@ func (a *activation) inherit(left []any) {
 	a.wake()
 }
 
-// close ends the activation for good. What it did not receive goes to the next
-// one, here or at the new owner, before anybody else can reach that one from
-// here, so the order is kept.
+// close ends the activation. The messages that it did not receive go to the next
+// activation, here or at the new owner, before any other message from this node can
+// reach that one. So the order is kept.
 func (a *activation) close() {
 	p := a.placer
 	p.mu.Lock()
@@ -454,7 +455,7 @@ func (a *activation) close() {
 	a.node.ended(a.addr.Kind)
 }
 
-// unwrap is what lay in the mailbox, and for whom.
+// unwrap returns a message from the mailbox and its address.
 func (a *activation) unwrap(m any) (to Address, msg any) {
 	if x, ok := m.(*addressed); ok {
 		return x.to, x.msg

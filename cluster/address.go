@@ -18,30 +18,31 @@ func (a Address) String() string {
 	return a.Kind + "/" + a.Tenant.String() + "/" + a.ID.String()
 }
 
-// Shard is where the actor lives.
+// Shard is the shard of the actor.
 func (a Address) Shard() id.Shard { return a.ID.Shard() }
 
 // Replies that make Ask send again.
 var (
-	// ErrMoved: another activation owns the address; nothing was done.
+	// ErrMoved says that another activation owns the address; nothing was done.
 	ErrMoved = errors.New("cluster: another activation owns the address")
-	// ErrNotOwner: the node that got the message does not own its shard.
+	// ErrNotOwner says that the node that got the message does not own its shard.
 	ErrNotOwner = errors.New("cluster: the node does not own the shard")
-	// ErrUnknownMember: the owner cannot be reached from here.
+	// ErrUnknownMember says that the owner cannot be reached from here.
 	ErrUnknownMember = errors.New("cluster: the owner is not known here")
-	// ErrLost: the way to the owner broke while the message was under way. It may
-	// have been received; only a Repeatable one is sent again.
+	// ErrLost says that the connection to the owner broke while the message was in flight.
+	// It may have been received; only a Repeatable message is sent again.
 	ErrLost = errors.New("cluster: the connection to the owner was lost")
 )
 
 // Failures that are final.
 var (
-	// ErrUnknownKind: nothing is registered for the address's kind.
+	// ErrUnknownKind says that the address's kind, or a service, is not registered.
 	ErrUnknownKind = errors.New("cluster: unknown kind")
-	// ErrPanicked: the actor panicked on the message and was stopped.
+	// ErrPanicked says that the actor panicked on the message and was stopped.
 	ErrPanicked = errors.New("cluster: the actor panicked")
 )
 
+// retried reports whether an Ask of msg that failed with err is sent again.
 func retried(err error, msg any) bool {
 	if errors.Is(err, ErrLost) {
 		_, ok := msg.(Repeatable)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// alarms calls functions later, all of them from one goroutine with one timer:
-// activations are too many for a runtime timer each.
+// alarms calls functions later, from one goroutine with one timer: there are too many
+// activations for a runtime timer each.
 type alarms struct {
 	mu     sync.Mutex // guards the fields below
 	queue  alarmHeap
@@ -86,7 +86,7 @@ func (q *alarms) loop() {
 	}
 }
 
-// ring calls what is due and returns how long nothing will be.
+// ring calls the functions that are due and returns the time until the next one.
 func (q *alarms) ring() time.Duration {
 	for {
 		q.mu.Lock()

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxIdleWorkers is how many goroutines of a node at most wait for a mailbox that has
-	// something to do; further ones end.
+	// maxIdleWorkers is how many idle goroutines a node keeps; further ones end.
 	maxIdleWorkers = 256
-	// workersStay is how long one may have nothing to do, up to twice that.
+	// workersStay is how long a goroutine may be idle before it ends; it may take up to
+	// twice as long.
 	workersStay = 5 * time.Second
 )
 
-// crew runs mailboxes in goroutines that stay for the next one. A new goroutine begins
-// with a small stack, and it grew by copies to what a turn needs, for each message that
-// met an idle mailbox.
+// crew is a pool of goroutines that run mailboxes. A new goroutine begins with a small
+// stack, which grows by copying; without the pool this happened for each message to an
+// idle mailbox.
 type crew struct {
-	mu      sync.Mutex // guards the fields below
-	idle    []worker   // who was last at work is at the end, and is next
-	unused  int        // so many of the first were not needed since the last look
-	looking bool       // a look is due
-	closed  bool       // nobody stays
+	mu       sync.Mutex // guards the fields below
+	idle     []worker   // the last one was busy most recently, and is taken next
+	unused   int        // how many of the first ones were not needed since the last trim
+	trimming bool       // a trim is due
+	closed   bool       // no goroutine stays
 }
 
 // worker is an idle goroutine: it runs what it is sent and ends when it is closed.
@@ -32,7 +32,7 @@ type worker chan func()
 
 var _ actor.Dispatcher = (*crew)(nil)
 
-// Throughput is protoactor's; our mailboxes have theirs.
+// Throughput is asked by protoactor. Our mailboxes use the constant.
 func (c *crew) Throughput() int { return throughput }
 
 // Schedule runs a mailbox.
@@ -61,7 +61,7 @@ func (c *crew) work(w worker, run func()) {
 	}
 }
 
-// stay makes w one of the idle, if there is room.
+// stay adds w to the idle workers if there is room, and reports whether it did.
 func (c *crew) stay(w worker) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,25 +69,25 @@ func (c *crew) stay(w worker) bool {
 		return false
 	}
 	c.idle = append(c.idle, w)
-	if !c.looking {
-		c.looking, c.unused = true, 0
-		time.AfterFunc(workersStay, c.look)
+	if !c.trimming {
+		c.trimming, c.unused = true, 0
+		time.AfterFunc(workersStay, c.trim)
 	}
 	return true
 }
 
-// look ends those that were not needed since the last one.
-func (c *crew) look() {
+// trim ends the workers that were not needed since the last trim.
+func (c *crew) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(c.unused)
 	c.unused = len(c.idle)
-	if c.looking = c.unused > 0; c.looking {
-		time.AfterFunc(workersStay, c.look)
+	if c.trimming = c.unused > 0; c.trimming {
+		time.AfterFunc(workersStay, c.trim)
 	}
 }
 
-// close ends the idle; who is at work ends after it.
+// close ends the idle workers. A busy one ends after its mailbox.
 func (c *crew) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *crew) close() {
 	c.end(len(c.idle))
 }
 
-// end ends the first n of the idle. The lock is held.
+// end ends the first n idle workers. The lock is held.
 func (c *crew) end(n int) {
 	for _, w := range c.idle[:n] {
 		close(w)

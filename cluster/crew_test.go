@@ -77,12 +77,12 @@ func TestACrewComesAndGoes(t *testing.T) {
 		if n := idle(); n != maxIdleWorkers {
 			t.Errorf("%d stay after a crowd", n)
 		}
-		time.Sleep(workersStay + time.Second) // they are to end at the next look
+		time.Sleep(workersStay + time.Second) // the next trim ends them
 		c.close()
 		together(5)
 		if n := idle(); n != 0 {
 			t.Errorf("%d stay at the end", n)
 		}
-		time.Sleep(2 * workersStay) // a look was due
+		time.Sleep(2 * workersStay) // a trim was due
 	})
 }

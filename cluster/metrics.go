@@ -29,8 +29,8 @@ var (
 	actors = newKindCollector("svc_cluster_actors", "Activations that live on this node.")
 )
 
-// kindCollector exports a number of each registered kind, also where it is 0. Who
-// changes one pays an atomic addition.
+// kindCollector exports a number for each registered kind, also where it is 0. A change
+// costs an atomic addition.
 type kindCollector struct {
 	desc  *prometheus.Desc
 	kinds sync.Map // string -> *atomic.Int64
@@ -42,7 +42,7 @@ func newKindCollector(name, help string) *kindCollector {
 	return c
 }
 
-// of is the number of a kind.
+// of returns the number of a kind.
 func (c *kindCollector) of(kind string) *atomic.Int64 {
 	v, _ := c.kinds.LoadOrStore(kind, new(atomic.Int64))
 	return v.(*atomic.Int64)

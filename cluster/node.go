@@ -22,7 +22,7 @@ import (
 // DefaultTimeout bounds an Ask whose context has no deadline.
 const DefaultTimeout = 5 * time.Second
 
-// The back-off of an Ask that has to be sent again.
+// Pauses before an Ask is sent again: doubled from firstBackoff to lastBackoff.
 const (
 	firstBackoff = 5 * time.Millisecond
 	lastBackoff  = 200 * time.Millisecond
@@ -31,8 +31,8 @@ const (
 // Peers sends to members other than this one. Its methods are called under locks
 // of the Node: Tell in particular neither blocks nor calls the Node.
 type Peers interface {
-	// Ask returns what the actor replied, or an error; ErrUnknownMember, ErrNotOwner
-	// and ErrMoved make the Node try again, and ErrLost too where msg is Repeatable.
+	// Ask returns the actor's reply, or an error. The Node tries again after
+	// ErrUnknownMember, ErrNotOwner and ErrMoved, and after ErrLost if msg is Repeatable.
 	Ask(ctx context.Context, to id.MemberID, a Address, msg any) (any, error)
 	// Tell does not block; msg is delivered at most once.
 	Tell(to id.MemberID, a Address, msg any) error
@@ -40,8 +40,8 @@ type Peers interface {
 	Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error)
 }
 
-// Repeatable is a message that may be received twice and then changes and
-// answers what it did the first time: an Ask whose answer was lost is sent again.
+// Repeatable is a message that is idempotent: received twice it changes nothing more and
+// gets the same answer. An Ask of it whose answer was lost is sent again.
 type Repeatable interface{ Repeatable() }
 
 // alone is the Peers of a node without a cluster address.
@@ -57,19 +57,19 @@ func (alone) Call(context.Context, id.MemberID, string, any) (any, error) {
 	return nil, ErrUnknownMember
 }
 
-// Wrapped is a message with what only this node needs of it. Another member gets
-// the message alone.
+// Wrapped is a message with data that only this node needs. Another member gets the
+// message alone.
 type Wrapped interface{ Message() any }
 
-// Service answers calls to a member as such, not to one of its actors. It may
-// block; ctx ends with the caller's deadline.
+// Service answers calls to a member, not to one of its actors. It may block. ctx ends at
+// the caller's deadline.
 type Service func(ctx context.Context, from id.MemberID, msg any) (any, error)
 
-// Change is what a new member list brings.
+// Change is the difference that a new member list makes.
 type Change struct {
-	Members []id.MemberID // who owns shards now
-	Gained  []id.Shard    // of this node
-	Left    []id.MemberID // owned shards before and does not any more
+	Members []id.MemberID // the members that own shards now
+	Gained  []id.Shard    // the shards that this node owns now and did not own before
+	Left    []id.MemberID // the members that owned shards before and own none now
 }
 
 // Config is what a Node needs. Member is required.
@@ -96,7 +96,7 @@ type Node struct {
 	state   atomic.Int32
 	finish  atomic.Bool // Finish was called
 	alive   atomic.Int64
-	swept   atomic.Bool // Stop has told everybody: alive only falls from here
+	swept   atomic.Bool // Stop has told every activation: alive only falls from here
 	drained chan struct{}
 	once    sync.Once
 	warned  atomic.Int64 // when a dropped message was last logged, in Unix seconds
@@ -108,11 +108,11 @@ type Node struct {
 	onChange []func(Change)
 }
 
-// kind is what is registered for a kind of actors.
+// kind is the registration of a kind of actors.
 type kind struct {
 	produce func(Address) Behavior
-	local   bool          // its actors live here, whoever owns their shards
-	shared  bool          // one activation has the mailbox of all of a shard
+	local   bool          // its actors live on this node, regardless of their shards' owners
+	shared  bool          // one activation is the mailbox of all its actors of a shard
 	depth   *atomic.Int64 // messages in its mailboxes
 	living  *atomic.Int64 // its activations
 }
@@ -124,22 +124,22 @@ const (
 	stateStopped
 )
 
-// view is a member list and what follows from it for this node.
+// view is a member list and the placement that follows from it.
 type view struct {
 	table *placement.Table
 	own   []id.Shard
-	since time.Time // when the first list of these members came
+	since time.Time // when this node first got a list with these members
 }
 
 // placer holds the live activations of some shards.
 type placer struct {
 	mu       sync.Mutex // guards the fields below
 	live     map[Address]*activation
-	spawning *activation // what props' producers hand out; set for the time of a spawn
+	spawning *activation // the activation that props' producers return; set during a spawn
 	props    *actor.Props
 }
 
-// New makes a node whose member list is itself alone.
+// New makes a node whose member list has only itself.
 func New(cfg Config) *Node {
 	if cfg.Member.IsZero() {
 		panic("cluster: a node needs a member id")
@@ -157,8 +157,8 @@ func New(cfg Config) *Node {
 	}
 	for range cfg.Placers {
 		p := &placer{live: map[Address]*activation{}}
-		// Both producers run synchronously inside a spawn, under p.mu. Props are
-		// shared, because per-activation ones would be most of its memory.
+		// Both producers run synchronously inside a spawn, under p.mu. Props are shared,
+		// because props of its own would be most of an activation's memory.
 		p.props = actor.PropsFromProducer(
 			func() actor.Actor { return p.spawning },
 			actor.WithMailbox(func() actor.Mailbox { return p.spawning }), actor.WithDispatcher(n.crew))
@@ -170,21 +170,21 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// Register says how activations of a kind are made. produce runs under a lock:
-// it only makes the Behavior and does not call the node.
+// Register registers a kind. produce makes the Behavior of an activation. It runs under a
+// lock and must not call the node.
 func (n *Node) Register(name string, produce func(Address) Behavior) {
 	n.register(name, kind{produce: produce})
 }
 
-// RegisterLocal is Register for a kind whose actors live where they are told, and
-// stay there: on each node that has one, whoever owns its shard.
+// RegisterLocal is Register for a kind whose actors live on the node that sends to them
+// and stay there, regardless of their shards' owners.
 func (n *Node) RegisterLocal(name string, produce func(Address) Behavior) {
 	n.register(name, kind{produce: produce, local: true})
 }
 
-// RegisterShared is Register for a kind of which there are many whose state is
-// elsewhere: one activation receives what is for any of a shard, and Self says for
-// which. It stays until the shard moves.
+// RegisterShared is Register for a kind with many actors whose state is elsewhere. One
+// activation receives the messages for all of them in a shard, and Self is the address of
+// the message. The activation stays until the shard moves.
 func (n *Node) RegisterShared(name string, produce func(Address) Behavior) {
 	n.register(name, kind{produce: produce, shared: true})
 }
@@ -200,7 +200,7 @@ func (n *Node) register(name string, k kind) {
 	n.kinds[name] = k
 }
 
-// Serve says who answers calls of a service on this node.
+// Serve registers the function that answers calls of a service on this node.
 func (n *Node) Serve(service string, f Service) {
 	if n.state.Load() != stateNew {
 		panic("cluster: Serve after Start")
@@ -211,8 +211,8 @@ func (n *Node) Serve(service string, f Service) {
 	n.serves[service] = f
 }
 
-// Call asks a service of a member, which may be this one. It is sent once: after
-// ErrLost it is not known whether it was received.
+// Call asks a service of a member, which may be this one. It is sent once: after ErrLost
+// it may or may not have been received.
 func (n *Node) Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error) {
 	if to == n.self {
 		return n.Served(ctx, to, service, msg)
@@ -220,8 +220,7 @@ func (n *Node) Call(ctx context.Context, to id.MemberID, service string, msg any
 	return n.peers.Call(ctx, to, service, msg)
 }
 
-// Served answers a call that came from a member. A service that panics answers
-// ErrPanicked.
+// Served answers a call from a member. If the service panics, it returns ErrPanicked.
 func (n *Node) Served(ctx context.Context, from id.MemberID, service string, msg any) (reply any, err error) {
 	f := n.serves[service]
 	if f == nil {
@@ -237,15 +236,16 @@ func (n *Node) Served(ctx context.Context, from id.MemberID, service string, msg
 	return f(ctx, from, msg)
 }
 
-// OnChange adds what is called after each change of the member list, one change
-// after the other. It must not block and must not call SetMembers.
+// OnChange adds a function that is called after each change of the member list, one
+// change after another. f must not block and must not call SetMembers.
 func (n *Node) OnChange(f func(Change)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.onChange = append(n.onChange, f)
 }
 
-// OnStop adds what Stop calls, last one first, after the last activation ended.
+// OnStop adds a function that Stop calls after the last activation has ended. The last
+// function added is called first.
 func (n *Node) OnStop(f func(context.Context) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -261,9 +261,9 @@ func (n *Node) Start(context.Context) error {
 	return nil
 }
 
-// Finish has the activations of this node begin nothing new, and waits until those
-// that are Keepers have finished what they began, or until ctx ends. Messages are
-// received as before. It is called once, before Stop.
+// Finish makes the Keepers of this node begin nothing new, and waits until they have
+// finished their work in flight or ctx ends. Messages are received as before. It is
+// called once, before Stop.
 func (n *Node) Finish(ctx context.Context) error {
 	n.finish.Store(true)
 	var left sync.WaitGroup
@@ -288,15 +288,15 @@ func (n *Node) Finish(ctx context.Context) error {
 	}
 }
 
-// Leaves reports whether the activation of a is to leave this node: another member
-// owns it, or the node finishes.
+// Leaves reports whether the activation of a has to leave this node, because another
+// member owns it or the node finishes.
 func (n *Node) Leaves(a Address) bool { return n.finish.Load() || n.ownerOf(a) != n.self }
 
 // Finishing reports whether Finish was called.
 func (n *Node) Finishing() bool { return n.finish.Load() }
 
-// Holds reports whether a lives here, whoever owns its shard: its activation is a
-// Keeper and at work.
+// Holds reports whether the activation of a on this node is a Keeper that works on the
+// actor's state (Keeper.Holds), regardless of its shard's owner.
 func (n *Node) Holds(a Address) bool {
 	act := n.peek(a)
 	if act == nil {
@@ -307,7 +307,7 @@ func (n *Node) Holds(a Address) bool {
 }
 
 // AskAt is Ask at a member that holds a without owning it (Holds). It is sent once.
-// ErrMoved says that the member has let a go, or may have: the owner knows.
+// ErrMoved says that the member may not hold a any more; then the owner must be asked.
 func (n *Node) AskAt(ctx context.Context, at id.MemberID, a Address, msg any) (any, error) {
 	v, err := n.peers.Ask(ctx, at, a, msg)
 	if retried(err, msg) {
@@ -316,16 +316,16 @@ func (n *Node) AskAt(ctx context.Context, at id.MemberID, a Address, msg any) (a
 	return v, err
 }
 
-// Stop drains the node: new messages are refused, every activation ends after
-// the message it is receiving, then the OnStop functions run. What has not
-// ended when ctx does is reported as its error.
+// Stop drains the node: it refuses new messages, ends every activation after the message
+// that it is receiving, and then calls the OnStop functions. It returns an error if
+// activations have not ended when ctx ends.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.state.CompareAndSwap(stateRunning, stateDraining) {
 		n.state.CompareAndSwap(stateNew, stateStopped)
 		return nil
 	}
-	// A spawn that saw the node running holds its placer's lock, so after this
-	// loop nothing new comes to life.
+	// A spawn that saw the node running holds its placer's lock, so after this loop there
+	// are no new activations.
 	for _, p := range n.placers {
 		p.mu.Lock()
 		for _, a := range p.live {
@@ -363,10 +363,11 @@ func (n *Node) ended(kind string) {
 	}
 }
 
-// SetMembers changes the member list. Activations of shards that move away end
-// after the message they are receiving, Keepers once they have finished what they
-// began, and what they leave goes to the new owner. A list without this node is refused unless it yields: it could only come
-// from a failed or partial read, and following it would stop everything.
+// SetMembers changes the member list. Activations of shards that move away end after the
+// message that they are receiving, and Keepers once they have finished their work in
+// flight. Their remaining messages go to the new owner. A list without this node is an
+// error unless the node yields: it could only come from a failed or partial read, and
+// following it would stop every activation.
 func (n *Node) SetMembers(members []id.MemberID) error {
 	t, err := placement.New(members)
 	if err != nil {
@@ -385,7 +386,7 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 		next.since = v.since
 	}
 	before := n.view.Swap(next)
-	// A spawn by the former view holds its placer's lock, so the loop sees it.
+	// A spawn by the former view holds its placer's lock, so the loop sees its activation.
 	for _, p := range n.placers {
 		p.mu.Lock()
 		for addr, a := range p.live {
@@ -416,23 +417,23 @@ func (n *Node) SetMembers(members []id.MemberID) error {
 	return nil
 }
 
-// Yield says that this node may own nothing: a list without it is followed.
+// Yield sets whether this node may own no shard, so that it follows a list without it.
 func (n *Node) Yield(yields bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.yields = yields
 }
 
-// Members are those who own shards.
+// Members returns the members that own shards.
 func (n *Node) Members() []id.MemberID { return n.view.Load().table.Members() }
 
-// Since is when the member list became what it is.
+// Since returns when this node first got a list with the present members.
 func (n *Node) Since() time.Time { return n.view.Load().since }
 
-// Shards are those of this node. The slice is shared: it is not to be changed.
+// Shards returns the shards that this node owns. The caller must not change the slice.
 func (n *Node) Shards() []id.Shard { return n.view.Load().own }
 
-// ownerOf is the member where a lives.
+// ownerOf returns the member that owns a: this node for a local kind.
 func (n *Node) ownerOf(a Address) id.MemberID {
 	if n.kinds[a.Kind].local {
 		return n.self
@@ -440,11 +441,11 @@ func (n *Node) ownerOf(a Address) id.MemberID {
 	return n.Owner(a.Shard())
 }
 
-// Owner is the member that owns s.
+// Owner returns the member that owns s.
 func (n *Node) Owner(s id.Shard) id.MemberID { return n.view.Load().table.Owner(s) }
 
-// Rest ends the activations of a kind after the message they are receiving. What
-// they leave, and what comes later, goes to the next ones.
+// Rest ends the activations of a kind after the message that they are receiving. Their
+// remaining messages, and later ones, go to the next activations.
 func (n *Node) Rest(kind string) {
 	for _, p := range n.placers {
 		p.mu.Lock()
@@ -457,27 +458,27 @@ func (n *Node) Rest(kind string) {
 	}
 }
 
-// Member is this node's id.
+// Member returns this node's id.
 func (n *Node) Member() id.MemberID { return n.self }
 
-// Owns reports whether s lives on this node.
+// Owns reports whether this node owns s.
 func (n *Node) Owns(s id.Shard) bool { return n.view.Load().table.Owner(s) == n.self }
 
-// MintShard is a random shard of this node, for new entities that nothing ties
-// to another place.
+// MintShard returns a random shard of this node, for new entities that may live
+// anywhere.
 func (n *Node) MintShard() id.Shard {
 	own := n.view.Load().own
-	if len(own) == 0 { // more members than shards, or very bad luck
+	if len(own) == 0 { // possible with nearly as many members as shards
 		return id.Shard(rand.IntN(id.Shards))
 	}
 	return own[rand.IntN(len(own))]
 }
 
-// Active reports whether a lives in this node's memory.
+// Active reports whether a has an activation on this node.
 func (n *Node) Active(a Address) bool { return n.peek(a) != nil }
 
-// Send delivers msg to a's activation on this node. It reports false, and does
-// nothing, when there is none.
+// Send delivers msg to a's activation on this node. If there is none, it does nothing and
+// returns false.
 func (n *Node) Send(a Address, msg any) bool {
 	act := n.peek(a)
 	if act != nil && act.addr != a {
@@ -486,19 +487,19 @@ func (n *Node) Send(a Address, msg any) bool {
 	return act != nil && act.post(msg)
 }
 
-// After calls f in about d, on the node's one timer goroutine: f must not block.
-// A node that stops forgets it.
+// After calls f after about d, on the node's only timer goroutine: f must not block. If
+// the node stops before, f is not called.
 func (n *Node) After(d time.Duration, f func()) { n.alarms.after(d, f) }
 
-// Tell sends msg to a. It never blocks. On this node msg is received by a's
-// activation or the next one, as long as the node lives; to another member it
-// is delivered at most once.
+// Tell sends msg to a. It never blocks. On this node a's activation or its successor
+// receives msg, as long as the node lives. To another member it is delivered at most
+// once.
 func (n *Node) Tell(a Address, msg any) { n.deliver(a, msg) }
 
-// Ask sends msg to a and waits for the reply; a reply that is an error is
-// returned as the error. It is sent again while the address is on the move,
-// until ctx's deadline, or DefaultTimeout where ctx has none; a deadline leaves
-// open whether msg was received. It must not be called inside Receive.
+// Ask sends msg to a and waits for the reply. A reply that is an error is returned as the
+// error. Ask sends again while the shard moves, until ctx's deadline, or for
+// DefaultTimeout if ctx has none. After a deadline msg may or may not have been received.
+// Ask must not be called inside Receive.
 func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 	r := requests.Get().(*request)
 	r.msg = msg
@@ -512,7 +513,7 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 	back := firstBackoff
 	for {
 		v, waiting, err := n.attempt(ctx, expired, until, a, r)
-		if waiting { // somebody may still hold r: it is not pooled
+		if waiting { // a mailbox may still hold r: it is not pooled
 			r.gone.Store(true)
 			r.timer.Stop()
 			return nil, err
@@ -539,8 +540,8 @@ func (n *Node) Ask(ctx context.Context, a Address, msg any) (any, error) {
 	}
 }
 
-// attempt sends r once. waiting says that the asker left before the answer.
-// expired and until are the deadline where ctx has none.
+// attempt sends r once. waiting says that the asker left before the answer. If ctx has
+// no deadline, expired and until are the deadline.
 func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, until time.Time, a Address, r *request) (v any, waiting bool, err error) {
 	if owner := n.ownerOf(a); owner != n.self {
 		if expired != nil {
@@ -568,8 +569,8 @@ func (n *Node) attempt(ctx context.Context, expired <-chan time.Time, until time
 	return v, false, nil
 }
 
-// gaveUp is UNAVAILABLE to clients where a deadline passed; a caller that left
-// needs no answer.
+// gaveUp returns the error of an Ask without an answer: UNAVAILABLE if a deadline passed.
+// A caller that left needs no answer.
 func gaveUp(a Address, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("ask %s: %w: %w", a, err, problem.Unavailable("The request was not answered in time.", time.Second))
@@ -577,30 +578,30 @@ func gaveUp(a Address, err error) error {
 	return fmt.Errorf("ask %s: %w", a, err)
 }
 
-// Receive takes a message that a member sent to a's activation on this node, and
-// calls reply once with what was replied, which may be an error; ErrNotOwner says
-// that nothing was done. What waits in a mailbox until after its deadline is not
-// received, and reply is called with context.DeadlineExceeded. reply runs in the
-// actor's goroutine or under a lock: it neither blocks nor calls the node.
+// Receive takes a message that a member sent to a's activation on this node. It calls
+// reply once with the actor's reply, which may be an error. ErrNotOwner says that nothing
+// was done. A message whose deadline passes in the mailbox is not received, and reply is
+// called with context.DeadlineExceeded. reply runs in the actor's goroutine or under a
+// lock: it must neither block nor call the node.
 func (n *Node) Receive(a Address, msg any, until time.Time, reply func(any)) {
 	n.deliver(a, &request{msg: msg, until: until, reply: reply})
 }
 
-// ReceiveTold takes a message that a member told. ErrNotOwner says that it is not
-// for this node.
+// ReceiveTold takes a message that a member told. It returns ErrNotOwner if this node
+// does not own a.
 func (n *Node) ReceiveTold(a Address, msg any) error {
 	_, err := n.post(a, msg)
 	return err
 }
 
-// deliver brings m, a message or a *request, to the owner of a.
+// deliver sends m, a message or a *request, to the owner of a.
 func (n *Node) deliver(a Address, m any) {
 	if owner, err := n.post(a, m); err != nil {
 		n.turnAway(a, m, owner, err)
 	}
 }
 
-// post puts m into the mailbox of a's activation here. Where err is ErrNotOwner,
+// post puts m into the mailbox of a's activation on this node. If err is ErrNotOwner,
 // owner is another member.
 func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	p := n.placer(a)
@@ -613,9 +614,9 @@ func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 		p.mu.Lock()
 		act, owner, err := n.locate(p, at)
 		if here := p.live[at]; errors.Is(err, ErrNotOwner) && here != nil && (told || here.keeper() != nil) {
-			// What an activation that has to end leaves goes to the new owner: behind
-			// it, so that nothing told overtakes. One that still finishes something
-			// answers too.
+			// The remaining messages of an activation that is ending go to the new owner. m
+			// goes behind them, so that no told message overtakes another. A Keeper that
+			// is still finishing its work answers requests too.
 			act, err = here, nil
 		}
 		p.mu.Unlock()
@@ -628,12 +629,12 @@ func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	}
 }
 
-// turnAway deals with a message that this node cannot receive because of err: an
-// asker hears it, and what was told goes to the owner.
+// turnAway handles a message that this node cannot receive because of err. An asker gets
+// the error; a told message goes to the owner.
 func (n *Node) turnAway(a Address, m any, owner id.MemberID, err error) {
 	if r, ok := m.(*request); ok {
 		if r.reply != nil && errors.Is(err, errStopping) {
-			err = ErrNotOwner // nothing was done: an asker elsewhere finds the next owner
+			err = ErrNotOwner // nothing was done: an asker on another node asks the next owner
 		}
 		r.resolve(err)
 		return
@@ -648,7 +649,7 @@ func (n *Node) turnAway(a Address, m any, owner id.MemberID, err error) {
 	}
 	drops.WithLabelValues(a.Kind).Inc()
 	if errors.Is(err, errStopping) {
-		return // the process ends; what matters is in the rows
+		return // the process ends; everything that matters is in the rows
 	}
 	if now := time.Now().Unix(); n.warned.Swap(now) != now {
 		n.log.Warn().Err(err).Str("kind", a.Kind).Stringer("tenant", a.Tenant).Stringer("id", a.ID).Msg("message dropped")
@@ -669,7 +670,7 @@ func (n *Node) peek(a Address) *activation {
 	return p.live[at]
 }
 
-// mailbox is the address of the activation that receives what is for a.
+// mailbox returns the address of the activation that receives the messages for a.
 func (n *Node) mailbox(a Address) Address {
 	if n.kinds[a.Kind].shared {
 		return Address{Kind: a.Kind, ID: a.Shard().ID()}
@@ -677,11 +678,11 @@ func (n *Node) mailbox(a Address) Address {
 	return a
 }
 
-// errStopping is the answer of a node that drains.
+// errStopping is the answer of a draining node.
 var errStopping = problem.Unavailable("The node is stopping.", time.Second)
 
-// locate finds or makes the activation of a, and says who owns it. The placer's
-// lock is held.
+// locate finds or makes the activation of a, and returns its owner. The placer's lock is
+// held.
 func (n *Node) locate(p *placer, a Address) (*activation, id.MemberID, error) {
 	owner := n.ownerOf(a)
 	if owner != n.self {

@@ -9,12 +9,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The runtime registers its actors in 1,024 maps of so many parts each. Of the
-// library's default, 32, nearly every one of ten thousand actors has a part of its
-// own, with room for eight: a quarter of a kilobyte.
+// The runtime registers its actors in 1,024 maps of SHARD_COUNT parts each. With the
+// default of 32, nearly each of ten thousand actors has a part of its own with room for
+// eight, a quarter of a kilobyte.
 func init() { cmap.SHARD_COUNT = 1 }
 
-// newSystem starts protoactor's runtime with its log in ours.
+// newSystem starts protoactor's runtime. Its log records go to log.
 func newSystem(log zerolog.Logger) *actor.ActorSystem {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(bridge{log})
@@ -39,8 +39,8 @@ func (b bridge) Enabled(_ context.Context, l slog.Level) bool {
 	return b.log.GetLevel() <= b.level(l)
 }
 
-// Handle keeps the message and the attributes' names: values may be messages,
-// whose content does not belong into a log.
+// Handle writes the message and the names of the attributes. Values may be messages,
+// whose content must not be logged.
 func (b bridge) Handle(_ context.Context, r slog.Record) error {
 	names := zerolog.Arr()
 	r.Attrs(func(a slog.Attr) bool {
