@@ -82,6 +82,10 @@ func underAny(path string, dirs ...string) bool {
 // outbound are the transport packages through which bytes leave.
 var outbound = []string{"transport/egress", "transport/model", "transport/mcp", "transport/webhook", "transport/browser", "transport/connector"}
 
+// toolboxJoins are what the toolbox may import. It joins storage with outbound transport
+// for runs and routes, and imports neither of these.
+var toolboxJoins = []string{"schemas", "persistence/store", "persistence/vault", "transport/egress", "transport/mcp"}
+
 // schemas <- persistence, cluster <- actors, transport <- cmd.
 func TestImportsGoOneWay(t *testing.T) {
 	for _, f := range files {
@@ -114,6 +118,10 @@ func TestImportsGoOneWay(t *testing.T) {
 			case underAny(f.dir, outbound...):
 				if underAny(to, "actors", "cluster") || under(to, "transport") && !underAny(to, append(outbound, f.dir)...) {
 					bad = "outbound transport imports neither actors nor inbound transport"
+				}
+			case under(f.dir, "transport/toolbox"):
+				if !underAny(to, toolboxJoins...) {
+					bad = "the toolbox joins the tables that grant tools with the gateway to tool servers, and nothing else"
 				}
 			case under(f.dir, "transport"):
 				if underAny(to, append(outbound, "actors")...) {

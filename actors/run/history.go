@@ -52,7 +52,7 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	}
 	if k.hasTools(s) {
 		var err error
-		if req.Tools, err = k.cfg.Tools.Offer(ctx, turnOf(s)); err != nil {
+		if req.Tools, err = k.cfg.Tools.Offer(ctx, callerOf(s)); err != nil {
 			return nil, fmt.Errorf("read the agent's tools: %w", err)
 		}
 	}

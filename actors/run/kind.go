@@ -265,7 +265,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		}
 	}
 	if calls && k.cfg.Tools != nil {
-		k.cfg.Tools.Prepare(turnOf(s))
+		k.cfg.Tools.Prepare(callerOf(s))
 	}
 	return w
 }

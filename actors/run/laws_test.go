@@ -258,13 +258,15 @@ func (w *lawWorld) replayed() (out []string) {
 
 type noTools struct{}
 
-func (noTools) Prepare(Turn) {}
+func (noTools) Prepare(tool.Caller) {}
 
-func (noTools) Offer(context.Context, Turn) ([]model.ToolSpec, error) { return nil, nil }
-func (noTools) Plan(context.Context, Turn, int, []model.Call) ([]tool.Planned, error) {
+func (noTools) Offer(context.Context, tool.Caller) ([]model.ToolSpec, error) { return nil, nil }
+func (noTools) Plan(context.Context, tool.Caller, int, []model.Call) ([]tool.Planned, error) {
 	return nil, nil
 }
-func (noTools) Call(context.Context, Turn, int, tool.Planned) tool.Outcome { return tool.Outcome{} }
+func (noTools) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcome {
+	return tool.Outcome{}
+}
 
 // cancels is what a commit cancels: of the approvals that are pending by then all,
 // in the versions that were read; nil for none.

@@ -9,21 +9,10 @@ import (
 	"time"
 
 	"agentsvc/persistence/failpoint"
-	"agentsvc/schemas/agent"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/tool"
 )
-
-// Turn is whose turn it is and what narrows it.
-type Turn struct {
-	Tenant   id.TenantID
-	Run      id.RunID
-	Agent    id.AgentID // who speaks; after a handoff not the run's own agent
-	Manifest *agent.Manifest
-	Options  tool.Options
-}
 
 // Tools offers tools to models and carries calls out. A run asks for nothing
 // here as long as its manifest names neither tools nor handoffs.
@@ -31,19 +20,19 @@ type Tools interface {
 	// Offer lists what the agent may call now, by qualified name; the tool
 	// handoff is among it where the manifest names handoffs. The error is the
 	// storage's.
-	Offer(ctx context.Context, t Turn) ([]model.ToolSpec, error)
+	Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, error)
 	// Plan says what becomes of each call; calls[i] will be step first+i, from
 	// which its idempotency_key is derived. Nothing is called. The id of an
 	// approval is minted here, in the run's shard. The error is the storage's.
-	Plan(ctx context.Context, t Turn, first int, calls []model.Call) ([]tool.Planned, error)
-	// Prepare says that calls of this turn are carried out as soon as the commit
+	Plan(ctx context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error)
+	// Prepare says that calls of this caller are carried out as soon as the commit
 	// under way is durable: what decides on them may be read meanwhile. It does not
 	// wait.
-	Prepare(t Turn)
+	Prepare(t tool.Caller)
 	// Call carries out the planned call of step idx: its grant is looked at
 	// again, the credential opened and closed. It always answers; that ctx ended
 	// is the only reason to drop the answer. Handoffs do not come here.
-	Call(ctx context.Context, t Turn, idx int, p tool.Planned) tool.Outcome
+	Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome
 }
 
 // Effects of calls.
@@ -120,16 +109,16 @@ func (k *kind) hasTools(s *State) bool {
 	return len(m.Tools.MCP)+len(m.Tools.Builtin)+len(m.Tools.BrowserSkills)+len(m.Handoffs) > 0
 }
 
-// turnOf is the turn of the agent that speaks in s.
-func turnOf(s *State) Turn {
+// callerOf returns the agent that speaks in s, as the caller of tools.
+func callerOf(s *State) tool.Caller {
 	speaker, _ := s.speaker()
-	return Turn{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
+	return tool.Caller{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
 }
 
 // plan asks what becomes of the calls. It says why there is no plan.
 func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []tool.Planned, unplanned lifecycle.Failure) {
 	err := retry(ctx, func() (err error) {
-		plan, err = k.cfg.Tools.Plan(ctx, turnOf(s), s.Steps, calls)
+		plan, err = k.cfg.Tools.Plan(ctx, callerOf(s), s.Steps, calls)
 		return err
 	})
 	if err == nil && !complete(plan, calls) {
@@ -164,7 +153,7 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 		failpoint.Hit(pointBeforeCall)
 		c.start.make()
 		if k.cfg.Tools != nil {
-			out = k.cfg.Tools.Call(bounded, turnOf(s), c.Idx, c.Plan)
+			out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
 		}
 		failpoint.Hit(pointAfterCall)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
-	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
@@ -38,8 +37,8 @@ import (
 //	builtin:handoff, builtin:handoff?  a handoff, and a gated one
 type toolbox struct {
 	mu      sync.Mutex
-	offered []run.Turn
-	planned []run.Turn
+	offered []tool.Caller
+	planned []tool.Caller
 	failing int                                                     // of Plan, with storage that is away
 	broken  error                                                   // of Plan
 	calls   []string                                                // "idx tool args"
@@ -47,14 +46,14 @@ type toolbox struct {
 	answer  func(ctx context.Context, p tool.Planned) *tool.Outcome // nil, or a nil answer: {"ok":true}
 }
 
-func (b *toolbox) Offer(_ context.Context, t run.Turn) ([]model.ToolSpec, error) {
+func (b *toolbox) Offer(_ context.Context, t tool.Caller) ([]model.ToolSpec, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.offered = append(b.offered, t)
 	return []model.ToolSpec{{Name: "gate.send", Description: "sends", Schema: json.RawMessage(`{"type":"object"}`)}}, nil
 }
 
-func (b *toolbox) Plan(_ context.Context, t run.Turn, first int, calls []model.Call) ([]tool.Planned, error) {
+func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.planned = append(b.planned, t)
@@ -97,9 +96,9 @@ func (b *toolbox) Plan(_ context.Context, t run.Turn, first int, calls []model.C
 	return out, nil
 }
 
-func (b *toolbox) Prepare(run.Turn) {}
+func (b *toolbox) Prepare(tool.Caller) {}
 
-func (b *toolbox) Call(ctx context.Context, t run.Turn, idx int, p tool.Planned) tool.Outcome {
+func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome {
 	b.mu.Lock()
 	b.calls = append(b.calls, fmt.Sprint(idx, " ", p.Tool, " ", string(p.Args)))
 	b.by = append(b.by, t.Agent)

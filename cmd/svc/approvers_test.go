@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/transport/mcp/leak"
 )
 
 // asSession carries a client's requests under a session's cookie instead of a
@@ -248,7 +249,7 @@ func TestSecretsInApprovals(t *testing.T) {
 				t.Errorf("the model does not hear what it said itself: %s", body)
 			}
 			text := c.everything(t, ctx, run)
-			if strings.Contains(text, pass) || leak(canary, text) != "" {
+			if strings.Contains(text, pass) || leak.Find(canary, text) != "" {
 				t.Errorf("shown: %s", text)
 			}
 		})
@@ -266,7 +267,7 @@ func TestSecretsInApprovals(t *testing.T) {
 		if called := s.called(); len(called) != 1 || !strings.Contains(called[0], canary) {
 			t.Errorf("called %v", called)
 		}
-		if text := c.everything(t, ctx, run); leak(canary, text) != "" {
+		if text := c.everything(t, ctx, run); leak.Find(canary, text) != "" {
 			t.Errorf("shown: %s", text)
 		}
 	})
@@ -278,7 +279,7 @@ func TestSecretsInApprovals(t *testing.T) {
 			s.slug+"_nothing", fmt.Sprintf(`{"x":%q}`, canary)), says("done"))
 		run := c.runOnce(t, ctx, c.clerk(t, provider, nil, s), "go")
 		c.poll(t, ctx, run, "succeeded")
-		if text := c.everything(t, ctx, run); leak(canary, text) != "" {
+		if text := c.everything(t, ctx, run); leak.Find(canary, text) != "" {
 			t.Errorf("shown: %s", text)
 		}
 	})
@@ -292,7 +293,7 @@ func TestSecretsInApprovals(t *testing.T) {
 		_, provider := modelled(t, ctx, c, "openai", asks(open.slug+"_admin_delete", fmt.Sprintf(`{"x":%q}`, canary)), says("done"))
 		run := c.runOnce(t, ctx, c.clerk(t, provider, nil, s, open), "go")
 		c.poll(t, ctx, run, "succeeded")
-		if text := c.everything(t, ctx, run); leak(canary, text) != "" {
+		if text := c.everything(t, ctx, run); leak.Find(canary, text) != "" {
 			t.Errorf("shown: %s", text)
 		}
 	})

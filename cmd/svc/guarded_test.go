@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentsvc/transport/mcp/leak"
 )
 
 // The outbound guard looks at a tool server's address when it is saved and again
@@ -75,7 +77,7 @@ func TestToolChangesAreAudited(t *testing.T) {
 	for target, kind := range map[string]string{s.id: "mcp_server", s.connection: "connection", s.grant: "tool_grant", policy: "approval_policy"} {
 		var got []string
 		for _, row := range c.audited(t, ctx, target) {
-			if leak(canary, row) != "" {
+			if leak.Find(canary, row) != "" {
 				t.Errorf("the audit log shows the credential: %s", row)
 			}
 			actor, rest, _ := strings.Cut(row, " ")

@@ -33,6 +33,7 @@ import (
 	"agentsvc/transport/embed"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/platform"
+	"agentsvc/transport/toolbox"
 )
 
 // drainWindow is over which the streams of a stopping node are cut, so that
@@ -69,7 +70,7 @@ type joined struct {
 	guard  *egress.Guard
 	ledger *bucket.Ledger
 	member *membership.Membership
-	tools  *toolbox
+	tools  *toolbox.Toolbox
 	users  *store.Directory
 
 	revoker   *revoker

@@ -24,6 +24,7 @@ import (
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/platform"
+	"agentsvc/transport/toolbox"
 )
 
 // revokingNode is what of a node has to do with revocations: its lease, its
@@ -82,7 +83,7 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 	t.Cleanup(func() { gateway.Close(context.WithoutCancel(t.Context())) })
 	sessions := platform.NewSessions(platform.SessionsConfig{Store: tables, Live: trusted})
 	n.auth = platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(tables), Sessions: sessions, Live: trusted})
-	p := platform.New(platform.Config{Store: tables, Auth: n.auth, Sessions: sessions, Tools: &toolbox{gateway: gateway}, Live: trusted, Revoker: n.r,
+	p := platform.New(platform.Config{Store: tables, Auth: n.auth, Sessions: sessions, Tools: toolbox.New(toolbox.Config{Gateway: gateway}), Live: trusted, Revoker: n.r,
 		Revoked: func(_ context.Context, tenant id.TenantID, key id.KeyID) error {
 			server.CloseWhere(func(o sse.Owner) bool { return o.Tenant == tenant && o.Key == key })
 			return nil

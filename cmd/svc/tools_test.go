@@ -18,33 +18,12 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/private"
+	"agentsvc/transport/mcp/leak"
 )
 
 // canary is a credential that must never be seen anywhere but in the header of
 // a request to its own server.
 const canary = "cAnArY/7f3a+9b==qZ"
-
-// disguises are the forms in which a canary is looked for.
-func disguises(secret string) []string {
-	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
-		strings.ReplaceAll(secret, "/", `\/`), strings.ReplaceAll(secret, "/", `\u002f`), strings.ReplaceAll(secret, "a", `\u0061`)}
-	for before, skip := range []int{0, 2, 3} { // within the base64 of something longer
-		padded := append(make([]byte, before), secret...)
-		core := base64.RawStdEncoding.EncodeToString(padded)[skip : len(padded)*8/6]
-		forms = append(forms, core, strings.NewReplacer("+", "-", "/", "_").Replace(core))
-	}
-	return forms
-}
-
-// leak is the first disguise of the secret that text holds.
-func leak(secret, text string) string {
-	for _, f := range disguises(secret) {
-		if strings.Contains(text, f) {
-			return f
-		}
-	}
-	return ""
-}
 
 // dataDir is where the process keeps its data.
 func (p *process) dataDir() string {
@@ -90,7 +69,7 @@ func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret strin
 		var all, found int
 		// What is text in a bytea shows as its hex.
 		if err := pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE EXISTS (SELECT 1 FROM unnest($1::text[]) f WHERE strpos(replace(t::text, '\\', '\'), f) > 0)) FROM `+table+` t`,
-			disguises(secret)).Scan(&all, &found); err != nil {
+			leak.Forms(secret)).Scan(&all, &found); err != nil {
 			t.Fatalf("%s: %v", table, err)
 		}
 		if seen += all; found > 0 {
@@ -276,7 +255,7 @@ func TestBadToolServers(t *testing.T) {
 					row.after(t, ctx)
 				}
 				for what, text := range map[string]string{"the API": c.everything(t, ctx, run), "the model": string(model.fake.Requests()[1].Body)} {
-					if f := leak(canary, text); f != "" {
+					if f := leak.Find(canary, text); f != "" {
 						t.Errorf("%s shows the credential as %q", what, f)
 					}
 				}
@@ -320,7 +299,7 @@ func TestBadToolServers(t *testing.T) {
 				if p.Code != "MCP_UNREACHABLE" || len(p.Errors) != 1 || p.Errors[0] != row.errors || p.Detail == "" {
 					t.Errorf("%s, want errors %q", a, row.errors)
 				}
-				if f := leak(canary, string(a.body)); f != "" {
+				if f := leak.Find(canary, string(a.body)); f != "" {
 					t.Errorf("the answer shows the credential as %q", f)
 				}
 			})
@@ -342,7 +321,7 @@ func TestBadToolServers(t *testing.T) {
 
 	ctx := within(t, 10*time.Second)
 	noLeakInStorage(t, ctx, n.process, canary)
-	if f := leak(canary, n.logged()); f != "" {
+	if f := leak.Find(canary, n.logged()); f != "" {
 		t.Errorf("the log shows the credential as %q", f)
 	}
 	mu.Lock()

@@ -46,6 +46,7 @@ import (
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
 	"agentsvc/transport/platform"
+	"agentsvc/transport/toolbox"
 	"agentsvc/transport/webhook"
 )
 
@@ -215,7 +216,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	attempts := webhook.New(webhook.Config{Guard: guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: member.Now})
 	s.onStop(func(context.Context) error { attempts.Close(); return nil })
 
-	tools := newToolbox(tables, keys, gateway, guard, c, log)
+	tools := toolbox.New(toolbox.Config{Tables: tables, Vault: keys, Gateway: gateway, Guard: guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: log})
 	sweeps := feed.NewSweep(pools.system)
 	watched := stream.Config{Node: node, Source: feed.New(pools.api), Heads: sweeps, Log: log}
 	if mesh != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 )
@@ -149,6 +150,15 @@ type Access struct {
 type Options struct {
 	RequireApproval bool      // autonomy
 	Tools           *[]string // nil: not narrowed
+}
+
+// Caller is the agent of a run for which tools are offered, planned and called.
+type Caller struct {
+	Tenant   id.TenantID
+	Run      id.RunID
+	Agent    id.AgentID // the agent that speaks; after a handoff not the run's own agent
+	Manifest *agent.Manifest
+	Options  Options // the options of the turn
 }
 
 // PolicyKind says what asked for an approval.

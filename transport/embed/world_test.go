@@ -171,11 +171,11 @@ func (tools) ForgetAccess(id.TenantID) {}
 // server is a tool server: of what it has, CANARY_gated needs a person's approval.
 type server struct{}
 
-func (server) Offer(context.Context, run.Turn) ([]model.ToolSpec, error) {
+func (server) Offer(context.Context, tool.Caller) ([]model.ToolSpec, error) {
 	return []model.ToolSpec{{Name: "CANARY_tool"}, {Name: "CANARY_gated"}}, nil
 }
 
-func (server) Plan(_ context.Context, t run.Turn, _ int, calls []model.Call) (plan []tool.Planned, err error) {
+func (server) Plan(_ context.Context, t tool.Caller, _ int, calls []model.Call) (plan []tool.Planned, err error) {
 	for _, c := range calls {
 		p := tool.Planned{CallID: c.ID, Tool: c.Name, Args: c.Args, Shown: c.Args}
 		if c.Name == "CANARY_gated" {
@@ -188,9 +188,9 @@ func (server) Plan(_ context.Context, t run.Turn, _ int, calls []model.Call) (pl
 	return plan, nil
 }
 
-func (server) Prepare(run.Turn) {}
+func (server) Prepare(tool.Caller) {}
 
-func (server) Call(context.Context, run.Turn, int, tool.Planned) tool.Outcome {
+func (server) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcome {
 	return tool.Outcome{Content: "CANARY output", Shown: json.RawMessage(`"CANARY output"`)}
 }
 

@@ -1,4 +1,4 @@
-package main
+package toolbox
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
+	"agentsvc/transport/mcp/leak"
 )
 
 // TestADisguisedCredentialIsHidden: what a tool answers goes through all that cleans
@@ -127,7 +128,7 @@ func TestADisguisedCredentialIsHidden(t *testing.T) {
 				}
 				return r
 			}, model.Clean(r))
-			if l := leak(secret, seen); l != "" {
+			if l := leak.Find(secret, seen); l != "" {
 				t.Errorf("%s: %q shows %q", what, s, l)
 			}
 		}

@@ -1,8 +1,11 @@
-package main
+package toolbox
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -20,20 +23,40 @@ import (
 // those that were down before their time.
 func TestTheToolboxForgetsAll(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	var lists atomic.Int32
-	h := newToolHost(t)
-	h.set(func(h *toolHost) {
-		h.list = func(w http.ResponseWriter, _ *http.Request, m rpc) {
-			lists.Add(1)
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`, m.ID, lookupTool)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
 		}
-	})
+		var asked struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		answer := ""
+		switch asked.Method {
+		case "initialize":
+			answer = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"shop","version":"1"}}`
+		case "tools/list":
+			lists.Add(1)
+			answer = `{"tools":[{"name":"orders.lookup","inputSchema":{"type":"object"}}]}`
+		default: // a notification
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, asked.ID, answer)
+	}))
+	t.Cleanup(h.Close)
 	guard := egress.New(egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	gateway := mcp.New(mcp.Config{Guard: guard, Log: zerolog.Nop()})
-	t.Cleanup(func() { gateway.Close(ctx) })
-	b := newToolbox(nil, nil, gateway, guard, &Config{}, zerolog.Nop())
+	t.Cleanup(func() { gateway.Close(context.WithoutCancel(t.Context())) })
+	b := New(Config{Gateway: gateway, Guard: guard, Log: zerolog.Nop()})
 	to := mcp.Target{
 		Tenant: id.TenantID{UUID: id.NewAnywhere()}, Server: id.ServerID{UUID: id.NewAnywhere()}, Slug: "shop",
 		Transport: tool.HTTP, Endpoint: h.URL, AuthKind: tool.AuthNone,

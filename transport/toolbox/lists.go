@@ -1,4 +1,4 @@
-package main
+package toolbox
 
 import (
 	"context"
@@ -64,8 +64,8 @@ type view struct {
 // look reads what an agent may call: access from the tables, lists from the
 // servers that its manifest names and a grant allows. Unless only is empty, no
 // other server than that of this slug is asked.
-func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
-	access, err := b.tables.View(t).Access(ctx, a)
+func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
+	access, err := b.Tables.View(t).Access(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (b *toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 }
 
 // seen is look where access is known.
-func (b *toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
+func (b *Toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
 	if access == nil { // the agent is gone: nothing is granted to it
 		access = &tool.Access{Agent: a}
 	}
@@ -99,7 +99,7 @@ func (b *toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access 
 	}
 	v.specs = b.lists(ctx, t, targets)
 	if len(locked) > 0 {
-		last, err := b.tables.View(t).LastTools(ctx)
+		last, err := b.Tables.View(t).LastTools(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (b *toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access 
 
 // targets are a server as whom its tools are listed: with each credential that a
 // grant of the agent could choose. without says that a grant finds none.
-func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (out []mcp.Target, without bool) {
+func (b *Toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (out []mcp.Target, without bool) {
 	seen := map[id.ConnectionID]bool{}
 	for i := range access.Grants {
 		g := &access.Grants[i]
@@ -144,14 +144,14 @@ func (b *toolbox) targets(t id.TenantID, access *tool.Access, s *tool.Server) (o
 var errNoCredential = errors.New("the connection has no credential for this address")
 
 // target is a server with a credential that is opened for each call.
-func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.Target {
+func (b *Toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.Target {
 	out := mcp.Target{
 		Tenant: t, Server: s.ID, Slug: s.Slug, Transport: s.Transport, Endpoint: s.Endpoint, AuthKind: s.AuthKind, Version: s.UpdatedAt, Connection: c,
 	}
 	if c != nil {
 		connection := *c
 		out.Credential = func(ctx context.Context) (string, error) {
-			row, err := b.tables.View(t).SealedConnection(ctx, connection)
+			row, err := b.Tables.View(t).SealedConnection(ctx, connection)
 			if err != nil {
 				return "", err
 			}
@@ -162,7 +162,7 @@ func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 			if len(row.Credentials) == 0 || api.ServerOrigin(row.Transport, row.Endpoint) != api.ServerOrigin(s.Transport, s.Endpoint) {
 				return "", errNoCredential
 			}
-			plain, err := b.vault.Open(store.ConnectionAt(t, connection), row.Credentials)
+			plain, err := b.Vault.Open(store.ConnectionAt(t, connection), row.Credentials)
 			if err != nil {
 				return "", fmt.Errorf("open the credentials of connection %s: %w", connection, err)
 			}
@@ -174,7 +174,7 @@ func (b *toolbox) target(t id.TenantID, s *tool.Server, c *id.ConnectionID) mcp.
 
 // lists asks all servers at once. A server that does not answer counts with its
 // last known list.
-func (b *toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target) []tool.Spec {
+func (b *Toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target) []tool.Spec {
 	if len(targets) == 1 { // no goroutine for the common case
 		return slices.Clip(b.list(ctx, t, targets[0])) // it is shared: who appends must copy
 	}
@@ -197,7 +197,7 @@ func (b *toolbox) lists(ctx context.Context, t id.TenantID, targets []mcp.Target
 	return out
 }
 
-func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []tool.Spec {
+func (b *Toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []tool.Spec {
 	now := time.Now()
 	b.mu.Lock()
 	was, out := b.down[asked(&target)]
@@ -207,7 +207,7 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	}
 	bounded, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
-	specs, err := b.gateway.Tools(bounded, target)
+	specs, err := b.Gateway.Tools(bounded, target)
 	if err == nil {
 		if out {
 			b.mu.Lock()
@@ -221,10 +221,10 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 		return nil
 	}
 	suspended := errors.Is(err, egress.ErrSuspended) // then it is not the server that is down
-	b.log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
-	last, err := b.tables.View(t).LastTools(ctx)
+	b.Log.Warn().Err(err).Stringer("tenant", t).Stringer("server", target.Server).Msg("tool server cannot be listed")
+	last, err := b.Tables.View(t).LastTools(ctx)
 	if err != nil {
-		b.log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
+		b.Log.Warn().Err(err).Stringer("tenant", t).Msg("last known tools cannot be read")
 	}
 	list := last[target.Slug]
 	if suspended {
@@ -241,7 +241,7 @@ func (b *toolbox) list(ctx context.Context, t id.TenantID, target mcp.Target) []
 	return list
 }
 
-func (b *toolbox) forgetDowntime(s id.ServerID) {
+func (b *Toolbox) forgetDowntime(s id.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.down, func(l listedAs, _ downtime) bool { return l.server == s })
@@ -249,7 +249,7 @@ func (b *toolbox) forgetDowntime(s id.ServerID) {
 
 // remember keeps a list that a server has given, for when it is down. The
 // gateway hands the same list out until it asks again.
-func (b *toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
+func (b *Toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec) {
 	if len(specs) == 0 {
 		return
 	}
@@ -264,7 +264,7 @@ func (b *toolbox) remember(ctx context.Context, t *mcp.Target, specs []tool.Spec
 	if known {
 		return
 	}
-	if err := b.tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
-		b.log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
+	if err := b.Tables.SaveTools(ctx, t.Tenant, t.Server, specs); err != nil {
+		b.Log.Warn().Err(err).Stringer("tenant", t.Tenant).Stringer("server", t.Server).Msg("the list of tools cannot be kept")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package toolbox
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 // The toolbox as the routes use it (platform.Tools).
 
 // manifest is the one that an agent's next run has, or its newest version's.
-func (b *toolbox) manifest(ctx context.Context, t id.TenantID, a id.AgentID) (*agent.Manifest, error) {
-	v := b.tables.View(t)
+func (b *Toolbox) manifest(ctx context.Context, t id.TenantID, a id.AgentID) (*agent.Manifest, error) {
+	v := b.Tables.View(t)
 	row, err := v.Agent(ctx, a)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (b *toolbox) manifest(ctx context.Context, t id.TenantID, a id.AgentID) (*a
 }
 
 // Offered implements platform.Tools.
-func (b *toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]tool.Offer, error) {
+func (b *Toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]tool.Offer, error) {
 	m, err := b.manifest(ctx, t, a)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (b *toolbox) Offered(ctx context.Context, t id.TenantID, a id.AgentID) ([]t
 
 // Explain implements platform.Tools. Tools of servers that the manifest does not
 // name are explained as well.
-func (b *toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error) {
+func (b *Toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name string) (*tool.Explanation, error) {
 	m, err := b.manifest(ctx, t, a)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (b *toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 	if err != nil {
 		return nil, err
 	}
-	last, err := b.tables.View(t).LastTools(ctx)
+	last, err := b.Tables.View(t).LastTools(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (b *toolbox) Explain(ctx context.Context, t id.TenantID, a id.AgentID, name
 
 // Known implements platform.Tools: the last known lists first, then, where a
 // token matches none of them, what the servers offer now.
-func (b *toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error) {
-	last, err := b.tables.View(t).LastTools(ctx)
+func (b *Toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]bool, error) {
+	last, err := b.Tables.View(t).LastTools(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (b *toolbox) Known(ctx context.Context, t id.TenantID, tokens []string) ([]
 	if !slices.Contains(known, false) {
 		return known, nil
 	}
-	servers, err := b.tables.View(t).Servers(ctx, id.ServerID{}, store.All)
+	servers, err := b.Tables.View(t).Servers(ctx, id.ServerID{}, store.All)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func matched(tokens []string, specs []tool.Spec) []bool {
 }
 
 // Test implements platform.Tools.
-func (b *toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.ConnectionID) ([]tool.Spec, error) {
-	row, err := b.tables.View(t).Server(ctx, s)
+func (b *Toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.ConnectionID) ([]tool.Spec, error) {
+	row, err := b.Tables.View(t).Server(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (b *toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 		return nil, unreachable("There is no connection with a credential for this server.")
 	}
 	target := b.target(t, server(row), c)
-	specs, err := b.gateway.Fresh(ctx, target)
+	specs, err := b.Gateway.Fresh(ctx, target)
 	var e *mcp.Error
 	if errors.As(err, &e) {
 		return nil, unreachable(e.Message)
@@ -157,11 +157,11 @@ func (b *toolbox) Test(ctx context.Context, t id.TenantID, s id.ServerID, c *id.
 
 // tenantWide is the credential that a server is listed with for nobody in
 // particular, nil where it takes none.
-func (b *toolbox) tenantWide(ctx context.Context, t id.TenantID, s *api.MCPServer) (*id.ConnectionID, error) {
+func (b *Toolbox) tenantWide(ctx context.Context, t id.TenantID, s *api.MCPServer) (*id.ConnectionID, error) {
 	if s.AuthKind == tool.AuthNone {
 		return nil, nil
 	}
-	return b.tables.View(t).TenantWide(ctx, s.ID)
+	return b.Tables.View(t).TenantWide(ctx, s.ID)
 }
 
 // server is a tool server's row as resolution sees it.
@@ -174,15 +174,15 @@ func unreachable(why string) *problem.Error {
 }
 
 // Forget implements platform.Tools.
-func (b *toolbox) Forget(t id.TenantID, s id.ServerID) {
-	b.gateway.Forget(t, s)
+func (b *Toolbox) Forget(t id.TenantID, s id.ServerID) {
+	b.Gateway.Forget(t, s)
 	b.forgetDowntime(s)
 }
 
 // CheckEndpoint implements platform.Tools.
-func (b *toolbox) CheckEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error {
+func (b *Toolbox) CheckEndpoint(ctx context.Context, transport tool.Transport, auth tool.AuthKind, endpoint string) error {
 	if transport == tool.Stdio {
-		if _, ok := b.stdio[endpoint]; !ok {
+		if _, ok := b.Stdio[endpoint]; !ok {
 			return errors.New("must name a command that the operator allows (SVC_STDIO_SERVERS)")
 		}
 		if auth != tool.AuthNone {
@@ -193,5 +193,5 @@ func (b *toolbox) CheckEndpoint(ctx context.Context, transport tool.Transport, a
 	if strings.Contains(endpoint, "#") {
 		return errors.New("must hold no fragment")
 	}
-	return b.guard.CheckURL(ctx, endpoint, egress.Rules{HTTPSOnly: b.https})
+	return b.Guard.CheckURL(ctx, endpoint, egress.Rules{HTTPSOnly: b.HTTPSOnly})
 }

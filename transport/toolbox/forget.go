@@ -1,4 +1,4 @@
-package main
+package toolbox
 
 import "agentsvc/schemas/id"
 
@@ -6,7 +6,7 @@ import "agentsvc/schemas/id"
 
 // ForgetAccess implements platform.Tools: a call whose receipt is being committed
 // reads anew what decides on it. Those of all tenants do; there are few.
-func (b *toolbox) ForgetAccess(id.TenantID) {
+func (b *Toolbox) ForgetAccess(id.TenantID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.ahead)
@@ -14,10 +14,10 @@ func (b *toolbox) ForgetAccess(id.TenantID) {
 
 // ForgetAll implements platform.Tools. Lists of tools grant nothing, and a
 // credential is opened for each call; but servers are asked anew what they offer.
-func (b *toolbox) ForgetAll() {
+func (b *Toolbox) ForgetAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.ahead)
 	clear(b.down)
-	b.gateway.ForgetAll()
+	b.Gateway.ForgetAll()
 }

@@ -1,4 +1,7 @@
-package main
+// Package toolbox says what an agent may call and carries the calls out: it joins the
+// tables that grant tools with the gateway to tool servers. Runs offer, plan and call
+// through it; the routes list and explain by it.
+package toolbox
 
 import (
 	"bytes"
@@ -15,7 +18,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"agentsvc/actors/run"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
@@ -26,23 +28,27 @@ import (
 	"agentsvc/transport/mcp"
 )
 
-// toolbox joins what decides on tool calls with the gateway that makes them: the
-// run actor's Tools and the routes'. What may be called is read anew for every
-// turn and for every call, so that a grant that was taken back is gone at once;
-// what servers offer is what the gateway remembers of them.
-type toolbox struct {
-	tables  *store.Store
-	vault   *vault.Vault
-	gateway *mcp.Gateway
-	guard   *egress.Guard
-	https   bool                // plain http is refused
-	stdio   map[string][]string // commands that the operator allows
-	timeout time.Duration       // of one call
-	log     zerolog.Logger
+// Config is what a Toolbox is made of.
+type Config struct {
+	Tables    *store.Store
+	Vault     *vault.Vault
+	Gateway   *mcp.Gateway
+	Guard     *egress.Guard
+	HTTPSOnly bool                // tool servers by plain http are refused
+	Stdio     map[string][]string // commands that the operator allows
+	Timeout   time.Duration       // of one call
+	Log       zerolog.Logger
+}
+
+// Toolbox implements run.Tools for runs and platform.Tools for the routes. Access is
+// read again for every turn and for every call, so a grant that was withdrawn no
+// longer counts. What a server offers is the list that the gateway remembers.
+type Toolbox struct {
+	Config
 
 	mu    sync.Mutex              // guards the maps below
-	down  map[listedAs]downtime   // who did not get a list lately
-	saved map[listedAs]*tool.Spec // the first of the list that was kept last
+	down  map[listedAs]downtime   // servers that did not answer a list lately
+	saved map[listedAs]*tool.Spec // the first entry of the list that was kept last
 	ahead map[id.RunID]*accessAhead
 }
 
@@ -66,15 +72,13 @@ type accessAhead struct {
 	err    error
 }
 
-func newToolbox(tables *store.Store, keys *vault.Vault, gateway *mcp.Gateway, guard *egress.Guard, c *Config, log zerolog.Logger) *toolbox {
-	return &toolbox{
-		tables: tables, vault: keys, gateway: gateway, guard: guard, https: c.Production, stdio: c.StdioServers, timeout: c.ToolTimeout, log: log,
-		down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}, ahead: map[id.RunID]*accessAhead{},
-	}
+// New returns a Toolbox that has read nothing yet.
+func New(c Config) *Toolbox {
+	return &Toolbox{Config: c, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}, ahead: map[id.RunID]*accessAhead{}}
 }
 
 // Offer implements run.Tools.
-func (b *toolbox) Offer(ctx context.Context, t run.Turn) ([]model.ToolSpec, error) {
+func (b *Toolbox) Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, error) {
 	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
 	if err != nil {
 		return nil, err
@@ -89,7 +93,7 @@ func (b *toolbox) Offer(ctx context.Context, t run.Turn) ([]model.ToolSpec, erro
 }
 
 // Plan implements run.Tools.
-func (b *toolbox) Plan(ctx context.Context, t run.Turn, firstIdx int, calls []model.Call) ([]tool.Planned, error) {
+func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls []model.Call) ([]tool.Planned, error) {
 	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
 	if err != nil {
 		return nil, err
@@ -108,7 +112,7 @@ func (b *toolbox) Plan(ctx context.Context, t run.Turn, firstIdx int, calls []mo
 
 // hide takes the credentials out of what is shown of calls. What cannot be
 // compared with a credential is not shown.
-func (b *toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Planned) {
+func (b *Toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Planned) {
 	if len(secrets) == 0 {
 		return
 	}
@@ -123,12 +127,12 @@ func (b *toolbox) hide(ctx context.Context, secrets []mcp.Target, plan []tool.Pl
 		}
 	}
 	if err != nil {
-		b.log.Warn().Err(err).Stringer("tenant", secrets[0].Tenant).Msg("arguments are not shown: a credential cannot be opened")
+		b.Log.Warn().Err(err).Stringer("tenant", secrets[0].Tenant).Msg("arguments are not shown: a credential cannot be opened")
 	}
 }
 
 // masked opens each credential once for all values, which are JSON or nothing.
-func (b *toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
+func (b *Toolbox) masked(ctx context.Context, secrets []mcp.Target, values []json.RawMessage) ([]json.RawMessage, error) {
 	all := []byte{'['}
 	for i, v := range values {
 		if i > 0 {
@@ -142,7 +146,7 @@ func (b *toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 	all = append(all, ']')
 	for _, s := range secrets {
 		var err error
-		if all, err = b.gateway.Mask(ctx, s, all); err != nil {
+		if all, err = b.Gateway.Mask(ctx, s, all); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +155,7 @@ func (b *toolbox) masked(ctx context.Context, secrets []mcp.Target, values []jso
 	return out, err
 }
 
-func plan(ctx context.Context, t run.Turn, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
+func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx int, call *model.Call) tool.Planned {
 	p := tool.Planned{CallID: call.ID, Tool: call.Name, Args: call.Args, Shown: redact.JSON(call.Args)}
 	refuse := func(code, message string) tool.Planned {
 		o := tool.FailedResult(code, message)
@@ -199,7 +203,7 @@ func clipName(s string) string {
 	return s
 }
 
-func (b *toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (mcp.Target, error) {
+func (b *Toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (mcp.Target, error) {
 	for i := range access.Servers {
 		if s := &access.Servers[i]; s.Slug == o.Owner {
 			return b.target(t, s, o.Connection), nil
@@ -209,7 +213,7 @@ func (b *toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 }
 
 // Prepare implements run.Tools.
-func (b *toolbox) Prepare(t run.Turn) {
+func (b *Toolbox) Prepare(t tool.Caller) {
 	r := &accessAhead{agent: t.Agent, began: time.Now(), done: make(chan struct{})}
 	b.mu.Lock()
 	full := len(b.ahead) >= maxKept
@@ -223,7 +227,7 @@ func (b *toolbox) Prepare(t run.Turn) {
 	go func() { // it ends within aheadFor, and at most maxKept are there
 		ctx, cancel := context.WithTimeout(context.Background(), aheadFor)
 		defer cancel()
-		r.access, r.err = b.tables.View(t.Tenant).Access(ctx, t.Agent)
+		r.access, r.err = b.Tables.View(t.Tenant).Access(ctx, t.Agent)
 		close(r.done)
 	}()
 	time.AfterFunc(aheadFor, func() {
@@ -237,7 +241,7 @@ func (b *toolbox) Prepare(t run.Turn) {
 
 // again is look for a call that was planned before: from what was read while its
 // receipt was committed, else read now.
-func (b *toolbox) again(ctx context.Context, t run.Turn, owner string) (*view, error) {
+func (b *Toolbox) again(ctx context.Context, t tool.Caller, owner string) (*view, error) {
 	b.mu.Lock()
 	r := b.ahead[t.Run]
 	b.mu.Unlock()
@@ -253,8 +257,8 @@ func (b *toolbox) again(ctx context.Context, t run.Turn, owner string) (*view, e
 // Call implements run.Tools. What decides is read again, at the earliest while
 // the receipt was committed: what was granted when the call was planned, and is
 // not any more, is not called.
-func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned) tool.Outcome {
-	ctx, cancel := context.WithTimeout(caller, b.timeout)
+func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Planned) tool.Outcome {
+	ctx, cancel := context.WithTimeout(caller, b.Timeout)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		out, err := b.call(ctx, caller, t, p)
@@ -274,12 +278,12 @@ func (b *toolbox) Call(caller context.Context, t run.Turn, _ int, p tool.Planned
 
 // call is one attempt; the error is what the gateway said, of which the outcome
 // tells the model.
-func (b *toolbox) call(ctx, caller context.Context, t run.Turn, p tool.Planned) (tool.Outcome, error) {
+func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
 	v, err := persist(ctx, func() (*view, error) { return b.again(ctx, t, owner) })
 	if err != nil {
 		if caller.Err() == nil {
-			b.log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
+			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
 		}
 		return tool.FailedResult(tool.ErrToolFailed, "The call could not be prepared. Nothing was run."), nil
 	}
@@ -297,7 +301,7 @@ func (b *toolbox) call(ctx, caller context.Context, t run.Turn, p tool.Planned) 
 	if err != nil {
 		return tool.FailedResult(tool.ErrToolFailed, "The tool server is gone. Nothing was run."), nil
 	}
-	answer, failed := b.gateway.Call(ctx, target, o.Name, p.Args)
+	answer, failed := b.Gateway.Call(ctx, target, o.Name, p.Args)
 	out := outcome(answer)
 	if failed != nil {
 		out = failedCall(failed)
@@ -313,6 +317,18 @@ func (b *toolbox) call(ctx, caller context.Context, t run.Turn, p tool.Planned) 
 		}
 	}
 	return out, failed
+}
+
+// slept waits for d; it returns false when ctx ended before.
+func slept(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // The pause before what could not be done yet is tried again.
