@@ -76,7 +76,7 @@ var defects = []defect{
 		{"actors/limit/bucket/machine.go", "\ta.retry = (max(a.retry, 1) + ", "\tif planted(\"Retry-After is half of what it takes\") {\n\t\ta.retry /= 2\n\t}\n\ta.retry = (max(a.retry, 1) + "},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 10*time.Second) }, laws: []string{lawRetry}},
 	{name: "a revocation waits for no other node", patches: []patch{
-		{"cmd/svc/revoke.go", "\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n", "\tif planted(\"a revocation waits for no other node\") {\n\t\tothers = nil\n\t}\n\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n"},
+		{"cluster/revocation/revocation.go", "\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n", "\tif planted(\"a revocation waits for no other node\") {\n\t\tothers = nil\n\t}\n\tif missing := r.collect(ctx, f, what, others); len(missing) > 0 {\n"},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, time.Second) }, laws: []string{lawRevoked}},
 }
 

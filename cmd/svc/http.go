@@ -17,6 +17,7 @@ import (
 	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
+	"agentsvc/cluster/revocation"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/outbox"
@@ -73,7 +74,7 @@ type joined struct {
 	tools  *toolbox.Toolbox
 	users  *store.Directory
 
-	revoker   *revoker
+	revoker   *revocation.Revoker
 	pools     pools
 	live      func() bool // the lease holds
 	trusted   func() bool // so does what is remembered
@@ -145,7 +146,7 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 		return err
 	}
 	s.opened(server)
-	h.revoker.bind(remembered{p, server, h.pools.lease})
+	h.revoker.Bind(remembered{p, server, h.pools.lease})
 	s.onStop(func(ctx context.Context) error {
 		// Whoever waits for something foreign that hangs is not waited for so long that the
 		// lease could not be given back.

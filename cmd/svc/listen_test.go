@@ -51,7 +51,7 @@ func TestListenHearsARun(t *testing.T) {
 	cmd.SetErr(out)
 	ended := make(chan error, 1)
 	go func() { ended <- listen(cmd, c, object{"events": []string{"run.completed"}}, local.URL) }()
-	untilSo(t, "it listens", func() bool { return secret.MatchString(out.String()) })
+	eventually(t, within(t, 8*time.Second), "it listens", func() bool { return secret.MatchString(out.String()) })
 	run := c.say(t, ctx, c.thread(t, ctx, agent), "Hello")
 	var e envelope
 	select {
@@ -62,7 +62,7 @@ func TestListenHearsARun(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatalf("nothing was heard\n%s", out.String())
 	}
-	untilSo(t, "it is shown", func() bool { return strings.Contains(out.String(), " → 200 ") })
+	eventually(t, within(t, 8*time.Second), "it is shown", func() bool { return strings.Contains(out.String(), " → 200 ") })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

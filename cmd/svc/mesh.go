@@ -22,7 +22,6 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
-	"agentsvc/transport/platform"
 )
 
 // mesh is what a node of several has beside what a single one has: its port for
@@ -114,7 +113,6 @@ func wireCodec() *msg.Codec {
 	slot.AddTo(c)
 	hold.AddTo(c)
 	stream.AddTo(c)
-	platform.AddMessages(c)
 	c.AddError("replay", journal.ErrReplay)
 	return c
 }

@@ -239,7 +239,7 @@ func TestListenForwards(t *testing.T) {
 	}))
 	defer local.Close()
 	r := listensTo(t, "--events", "run.failed,run.completed", "--forward", local.URL+"/in?a=b")
-	untilSo(t, "four reports", func() bool { return len(f.reports()) == 4 })
+	eventually(t, within(t, 8*time.Second), "four reports", func() bool { return len(f.reports()) == 4 })
 	r.stop()
 	if code := <-r.ended; code != 0 || r.errs.String() != "" {
 		t.Errorf("code %d %s", code, r.errs.String())
@@ -286,7 +286,7 @@ func TestListenShows(t *testing.T) {
 			args = append(args, "--json")
 		}
 		r := listensTo(t, args...)
-		untilSo(t, "a report", func() bool { return len(f.reports()) == 1 })
+		eventually(t, within(t, 8*time.Second), "a report", func() bool { return len(f.reports()) == 1 })
 		r.stop()
 		if code := <-r.ended; code != 0 || r.errs.String() != "" {
 			t.Errorf("code %d %s", code, r.errs.String())
@@ -326,7 +326,7 @@ func TestListenWhenTheServiceIsAway(t *testing.T) {
 	busy := object{"status": 429, "code": "RATE_LIMITED"}
 	f := newFakeHooks(t, []pulled{item(1, 1)}, away, busy, away, []pulled{}, []pulled{item(2, 1)})
 	r := listensTo(t)
-	untilSo(t, "two reports", func() bool { return len(f.reports()) == 2 })
+	eventually(t, within(t, 8*time.Second), "two reports", func() bool { return len(f.reports()) == 2 })
 	r.stop()
 	if code := <-r.ended; code != 0 || f.reports()[0].DeliveryID != item(1, 1).DeliveryID || f.reports()[1].DeliveryID != item(2, 1).DeliveryID {
 		t.Errorf("code %d %s, reported %+v", code, r.errs.String(), f.reports())

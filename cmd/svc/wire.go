@@ -28,6 +28,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/remote"
+	"agentsvc/cluster/revocation"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
 	"agentsvc/persistence/engine"
@@ -130,7 +131,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), embed.Collectors(), revocationCollectors(),
+		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), embed.Collectors(), revocation.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}
@@ -144,7 +145,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		placed.Peers = mesh.remote
 	}
 	node := cluster.New(placed)
-	rev := newRevoker(self, c.Lease, log)
+	rev := revocation.New(self, c.Lease, log)
 	lost := sync.OnceFunc(func() { close(s.fenced) })
 	// Without a lease nothing is performed: runs, threads, approvals, deliveries and
 	// triggers leave memory, and the sweep wakes what has something to do when the database is back.
@@ -177,12 +178,12 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	s.onStop(member.Leave)
 	if mesh != nil {
 		mesh.member.Store(member)
-		rev.join(member, node)
+		rev.Join(member, node)
 	}
 	live := func() bool { return !member.Suspended() }
 
 	tables := store.New(pools.api, keys)
-	trusted := trusts(member, c.Lease)
+	trusted := revocation.Trusts(member, c.Lease)
 	sent := deliveries{
 		node:    node,
 		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{tables}, Live: trusted}),
@@ -275,7 +276,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	ledger := bucket.NewLedger(bucket.LedgerConfig{Node: node, Rate: rate})
 	node.Serve(bucket.ServiceRecall, ledger.Served)
 	node.Serve(stream.Service, hubs.ServeWatch)
-	node.Serve(serviceRevoked, rev.serve)
+	node.Serve(revocation.Service, rev.Serve)
 	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Files: files{blobs, store.NewFiles(pools.system)}, Log: log})
 	node.OnChange(func(c cluster.Change) { sweeper.Gained(c.Gained) })
 	if err := node.Start(ctx); err != nil {

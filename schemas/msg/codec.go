@@ -61,7 +61,7 @@ func NewCodec() *Codec {
 		"post": Post{}, "posted": Posted{}, "delete_thread": DeleteThread{}, "run_ended": RunEnded{}, "done": Done{},
 		"start_one": StartOne{}, "started": Started{}, "proceed": Proceed{}, "cancel_run": CancelRun{}, "status": Status{},
 		"acquire_slot": AcquireSlot{}, "slot_granted": SlotGranted{}, "release_slot": ReleaseSlot{}, "take_slot": TakeSlot{},
-		"decide": Decide{}, "decided": Decided{}, "approvals_decided": ApprovalsDecided{},
+		"decide": Decide{}, "decided": Decided{}, "approvals_decided": ApprovalsDecided{}, "revoked": Revoked{},
 	} {
 		c.Add(name, v)
 	}

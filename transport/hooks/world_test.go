@@ -35,6 +35,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/model"
+	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/model/simulated"
@@ -132,7 +133,7 @@ func (tools) ForgetAccess(id.TenantID) {}
 // revoker tells both nodes.
 type revoker struct{ w *world }
 
-func (r revoker) Revoke(ctx context.Context, what platform.Revoked) error {
+func (r revoker) Revoke(ctx context.Context, what msg.Revoked) error {
 	var errs []error
 	for _, n := range r.w.nodes {
 		errs = append(errs, n.platform.Forget(ctx, what))
@@ -140,7 +141,7 @@ func (r revoker) Revoke(ctx context.Context, what platform.Revoked) error {
 	return errors.Join(errs...)
 }
 
-func (r revoker) Suspect(ctx context.Context, what platform.Revoked) { _ = r.Revoke(ctx, what) }
+func (r revoker) Suspect(ctx context.Context, what msg.Revoked) { _ = r.Revoke(ctx, what) }
 
 type models struct{}
 

@@ -10,6 +10,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
@@ -112,7 +113,7 @@ func (p *Platform) updateAgent(ctx context.Context, c *edge.Caller, in *patchAge
 }
 
 func (p *Platform) archiveAgent(ctx context.Context, c *edge.Caller, in *oneAgent) (*edge.Empty, error) {
-	r := Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
+	r := msg.Revoked{What: msg.ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
 		r.EmbedKeys, err = tx.ArchiveAgent(ctx, in.ID)
 		return nil, err
@@ -178,6 +179,6 @@ func (p *Platform) publish(ctx context.Context, c *edge.Caller, in *oneVersion) 
 	return told(ctx, p, published(c, in), out, err)
 }
 
-func published(c *edge.Caller, in *oneVersion) Revoked {
-	return Revoked{What: ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
+func published(c *edge.Caller, in *oneVersion) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedAgent, Tenant: c.Tenant, Agent: in.ID}
 }

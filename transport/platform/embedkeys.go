@@ -11,6 +11,7 @@ import (
 	"agentsvc/schemas/embed"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
@@ -69,24 +70,24 @@ func (p *Platform) embedKeyRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/rotate", ID: "rotateEmbedKey",
 		Answer: api.EmbedKeyRotated{EmbedKey: sampleEmbedKey, Key: samplePublishable, Snippet: sampleSnippet}, Summary: "Rotate an embed key",
 		Description: "The new value is shown in this response only. The former value is refused at once, and its sessions and streams end. A revoked key is 404.", Tag: embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
+		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) msg.Revoked { return endedEmbedKey(c, in.ID) })}, p.rotateEmbedKey)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/embed-keys/{id}/identity-secret", ID: "makeEmbedIdentitySecret",
 		Answer: api.EmbedIdentitySecret{ID: sampleEmbedKey.ID, IdentitySecret: sampleIdentitySecret}, Summary: "Create or replace an embed key's identity secret",
 		Description: "Identity tokens signed with the former secret are refused at once; sessions that began with them continue. The secret is shown in this response only. A revoked key is 404.",
 		Tag:         embedKeys, Role: lifecycle.RoleAdmin, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) Revoked { return changedEmbedKey(c, in.ID) })}, p.makeIdentitySecret)
+		Again: again(p, func(c *edge.Caller, in *oneEmbedKey) msg.Revoked { return changedEmbedKey(c, in.ID) })}, p.makeIdentitySecret)
 	edge.Handle(t, edge.Route{Method: "DELETE", Path: "/v1/embed-keys/{id}", ID: "revokeEmbedKey", Summary: "Revoke an embed key",
 		Description: "Permanent: its sessions and streams end at once, and its name is free. Revoking a revoked key changes nothing.", Tag: embedKeys, Role: lifecycle.RoleAdmin}, p.revokeEmbedKey)
 }
 
 // changedEmbedKey is the revocation for a change after which the key's sessions continue.
-func changedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
-	return Revoked{What: ChangedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
+func changedEmbedKey(c *edge.Caller, k id.EmbedKeyID) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
 }
 
 // endedEmbedKey is the revocation for a change that ended sessions of the key.
-func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) Revoked {
-	return Revoked{What: RevokedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
+func endedEmbedKey(c *edge.Caller, k id.EmbedKeyID) msg.Revoked {
+	return msg.Revoked{What: msg.RevokedEmbedKey, Tenant: c.Tenant, EmbedKey: k}
 }
 
 func (p *Platform) listEmbedKeys(ctx context.Context, c *edge.Caller, in *listEmbedKeys) (*api.Whole[api.EmbedKey], error) {

@@ -59,8 +59,8 @@ func (p *Platform) endUserRoutes(t *edge.Table) {
 }
 
 // revokedEndUser is the revocation for a deleted end user.
-func revokedEndUser(c *edge.Caller, u id.EndUserID) Revoked {
-	return Revoked{What: RevokedEndUser, Tenant: c.Tenant, EndUser: u}
+func revokedEndUser(c *edge.Caller, u id.EndUserID) msg.Revoked {
+	return msg.Revoked{What: msg.RevokedEndUser, Tenant: c.Tenant, EndUser: u}
 }
 
 func (p *Platform) listEndUsers(ctx context.Context, c *edge.Caller, in *listEndUsers) (*api.List[api.EndUser], error) {

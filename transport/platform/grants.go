@@ -8,6 +8,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
@@ -48,7 +49,7 @@ func (p *Platform) grantRoutes(t *edge.Table) {
 		Summary:     "Grant tools",
 		Description: "A grant is for one agent, for the agents of an org node and below it, or, with neither, for all. Any matching deny wins; among the allows the most specific one wins and selects the connection. A manifest narrows the grants.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
-		Again:   again(p, func(c *edge.Caller, _ *createGrant) Revoked { return access(c) }),
+		Again:   again(p, func(c *edge.Caller, _ *createGrant) msg.Revoked { return access(c) }),
 		Example: map[string]any{"source": "mcp", "mcp_server_id": sampleServer.ID, "tool_pattern": "orders.*", "effect": "allow", "agent_id": sampleAgentID}}, p.createGrant)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/tool-grants/{id}", ID: "getToolGrant", Answer: sampleGrant,
 		Summary: "Read a tool grant", Tag: toolServers, Role: lifecycle.RoleAdmin}, p.getGrant)
@@ -74,7 +75,7 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 		Summary:     "Create an approval policy",
 		Description: "Matching tool calls wait for an approval. The most specific policy applies: for one agent before for all, of one source before of any, an exact name before a prefix before *.",
 		Tag:         tag, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, _ *createPolicy) Revoked { return access(c) }),
+		Again: again(p, func(c *edge.Caller, _ *createPolicy) msg.Revoked { return access(c) }),
 		Example: map[string]any{"name": "Refunds", "tool_pattern": "orders.refund", "risk": "high", "required_approvals": 2, "approver_role": "manager", "sla_minutes": 120,
 			"escalate_to_role": "admin"}}, p.createPolicy)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/approval-policies/{id}", ID: "getApprovalPolicy", Answer: samplePolicy,
@@ -88,7 +89,9 @@ func (p *Platform) policyRoutes(t *edge.Table) {
 
 // access is the revocation for a change of grants or policies: once the change is answered,
 // every node applies it to the next call.
-func access(c *edge.Caller) Revoked { return Revoked{What: ChangedAccess, Tenant: c.Tenant} }
+func access(c *edge.Caller) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedAccess, Tenant: c.Tenant}
+}
 
 func (p *Platform) listGrants(ctx context.Context, c *edge.Caller, in *api.Page) (*api.List[api.ToolGrant], error) {
 	return list(ctx, p.Store.View(c.Tenant), *in, "tool-grants", store.View.Grants, func(g api.ToolGrant) id.GrantID { return g.ID })

@@ -7,6 +7,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 )
 
@@ -59,5 +60,5 @@ func (p *Platform) revokeKey(ctx context.Context, c *edge.Caller, in *oneKey) (*
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.RevokeKey(ctx, in.ID)
 	})
-	return told(ctx, p, Revoked{What: RevokedKey, Tenant: c.Tenant, Key: in.ID}, out, err)
+	return told(ctx, p, msg.Revoked{What: msg.RevokedKey, Tenant: c.Tenant, Key: in.ID}, out, err)
 }

@@ -17,6 +17,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
@@ -165,7 +166,7 @@ func (p *Platform) logout(ctx context.Context, c *edge.Caller, _ *nothing) (*edg
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.EndSession(ctx, s, c.User)
 	})
-	if out, err = told(ctx, p, Revoked{What: RevokedSession, Tenant: c.Tenant, User: c.User, Session: s}, out, err); err != nil {
+	if out, err = told(ctx, p, msg.Revoked{What: msg.RevokedSession, Tenant: c.Tenant, User: c.User, Session: s}, out, err); err != nil {
 		return nil, err
 	}
 	c.SetHeader("Set-Cookie", p.cookie(""))
@@ -210,7 +211,7 @@ func (p *Platform) changePassword(ctx context.Context, c *edge.Caller, in *passw
 		}
 		return nil, err
 	})
-	if out, err = told(ctx, p, Revoked{What: RevokedUser, Tenant: c.Tenant, User: c.User}, out, err); err != nil {
+	if out, err = told(ctx, p, msg.Revoked{What: msg.RevokedUser, Tenant: c.Tenant, User: c.User}, out, err); err != nil {
 		return nil, err
 	}
 	c.SetHeader("Set-Cookie", p.cookie(""))

@@ -23,12 +23,12 @@ import (
 type teller struct {
 	p         *Platform
 	mu        sync.Mutex // guards the fields below
-	revoked   []Revoked
-	suspected []Revoked
+	revoked   []msg.Revoked
+	suspected []msg.Revoked
 	refuse    error
 }
 
-func (f *teller) Revoke(ctx context.Context, r Revoked) error {
+func (f *teller) Revoke(ctx context.Context, r msg.Revoked) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revoked = append(f.revoked, r)
@@ -38,7 +38,7 @@ func (f *teller) Revoke(ctx context.Context, r Revoked) error {
 	return f.refuse
 }
 
-func (f *teller) Suspect(_ context.Context, r Revoked) {
+func (f *teller) Suspect(_ context.Context, r msg.Revoked) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.suspected = append(f.suspected, r)
@@ -51,7 +51,7 @@ func (f *teller) with(set func(f *teller)) {
 }
 
 // take empties the lists.
-func (f *teller) take() (revoked, suspected []Revoked) {
+func (f *teller) take() (revoked, suspected []msg.Revoked) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	revoked, suspected = f.revoked, f.suspected
@@ -81,33 +81,37 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 	f.take()
 	fill := a.fill()
 	tenant := a.tenant
-	user := func(what What) *Revoked { return &Revoked{What: what, Tenant: tenant, User: kim.id} }
-	agent := &Revoked{What: ChangedAgent, Tenant: tenant, Agent: a.agent}
-	archived := &Revoked{What: ChangedAgent, Tenant: tenant, Agent: a.agent, EmbedKeys: []id.EmbedKeyID{a.embedKey}}
-	embed := func(what What) *Revoked { return &Revoked{What: what, Tenant: tenant, EmbedKey: a.embedKey} }
-	endUser := &Revoked{What: RevokedEndUser, Tenant: tenant, EndUser: a.endUser}
-	server := &Revoked{What: ChangedServer, Tenant: tenant, Server: a.server}
-	access := &Revoked{What: ChangedAccess, Tenant: tenant}
-	hook := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.webhook}
-	newHook := &Revoked{What: ChangedWebhook, Tenant: tenant}
-	listener := &Revoked{What: ChangedWebhook, Tenant: tenant, Webhook: a.listener}
-	trigger := func(g id.TriggerID) *Revoked { return &Revoked{What: ChangedTrigger, Tenant: tenant, Trigger: g} }
+	user := func(what msg.RevokedWhat) *msg.Revoked { return &msg.Revoked{What: what, Tenant: tenant, User: kim.id} }
+	agent := &msg.Revoked{What: msg.ChangedAgent, Tenant: tenant, Agent: a.agent}
+	archived := &msg.Revoked{What: msg.ChangedAgent, Tenant: tenant, Agent: a.agent, EmbedKeys: []id.EmbedKeyID{a.embedKey}}
+	embed := func(what msg.RevokedWhat) *msg.Revoked {
+		return &msg.Revoked{What: what, Tenant: tenant, EmbedKey: a.embedKey}
+	}
+	endUser := &msg.Revoked{What: msg.RevokedEndUser, Tenant: tenant, EndUser: a.endUser}
+	server := &msg.Revoked{What: msg.ChangedServer, Tenant: tenant, Server: a.server}
+	access := &msg.Revoked{What: msg.ChangedAccess, Tenant: tenant}
+	hook := &msg.Revoked{What: msg.ChangedWebhook, Tenant: tenant, Webhook: a.webhook}
+	newHook := &msg.Revoked{What: msg.ChangedWebhook, Tenant: tenant}
+	listener := &msg.Revoked{What: msg.ChangedWebhook, Tenant: tenant, Webhook: a.listener}
+	trigger := func(g id.TriggerID) *msg.Revoked {
+		return &msg.Revoked{What: msg.ChangedTrigger, Tenant: tenant, Trigger: g}
+	}
 	who := "/v1/users/" + kim.id.String()
 	for _, c := range []struct {
 		as, method, path, body string
 		status                 int
-		told                   *Revoked // nil: nothing
+		told                   *msg.Revoked // nil: nothing
 	}{
 		{"", "POST", "/v1/api-keys", `{"name": "x"}`, 201, nil},
 		{"owner", "PATCH", who, `{"name": "Kim"}`, 200, nil},
-		{"owner", "PATCH", who, `{"role": "admin"}`, 200, user(ChangedUser)},
-		{"owner", "PATCH", who, `{"role": "member", "password": "battery horse correct"}`, 200, user(RevokedUser)},
+		{"owner", "PATCH", who, `{"role": "admin"}`, 200, user(msg.ChangedUser)},
+		{"owner", "PATCH", who, `{"role": "member", "password": "battery horse correct"}`, 200, user(msg.RevokedUser)},
 		{"owner", "PATCH", who, `{"role": "nonsense"}`, 400, nil},
-		{"owner", "DELETE", who, "", 204, user(RevokedUser)},
-		{"owner", "DELETE", who, "", 404, user(RevokedUser)}, // the first may not have been answered
+		{"owner", "DELETE", who, "", 204, user(msg.RevokedUser)},
+		{"owner", "DELETE", who, "", 404, user(msg.RevokedUser)}, // the first may not have been answered
 		{"owner", "DELETE", "/v1/users/" + a.owner.String(), "", 409, nil},
 		{cookie, "POST", "/v1/auth/password", `{"current": "wrong wrong wrong", "new": "battery horse correct"}`, 400, nil},
-		{cookie, "POST", "/v1/auth/logout", "", 204, &Revoked{What: RevokedSession, Tenant: tenant, User: lee.id, Session: id.SessionID{UUID: token.ID}}},
+		{cookie, "POST", "/v1/auth/logout", "", 204, &msg.Revoked{What: msg.RevokedSession, Tenant: tenant, User: lee.id, Session: id.SessionID{UUID: token.ID}}},
 		{"", "PATCH", "/v1/agents/{agent}", `{"name": "y"}`, 200, nil},
 		{"", "PATCH", "/v1/agents/{agent}", `{"node_id": null}`, 200, access},
 		{"", "POST", "/v1/agents/{agent}/versions", `{"manifest": ` + manifest + `}`, 201, nil},
@@ -136,15 +140,15 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "DELETE", "/v1/triggers/{hook}", "", 204, trigger(a.hook)},
 		{"", "DELETE", "/v1/triggers/{hook}", "", 404, trigger(a.hook)},
 		{"", "POST", "/v1/embed-keys", `{"agent_id": "{draft}", "name": "x", "allowed_origins": []}`, 201, nil},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"name": "y"}`, 200, embed(ChangedEmbedKey)},
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"name": "y"}`, 200, embed(msg.ChangedEmbedKey)},
 		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"theme": {"accent": "red"}}`, 400, nil},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"allowed_origins": ["https://a.example"]}`, 200, embed(RevokedEmbedKey)},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": true}`, 200, embed(ChangedEmbedKey)},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(RevokedEmbedKey)},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(RevokedEmbedKey)}, // the first may not have been confirmed
-		{"", "POST", "/v1/embed-keys/{embed_key}/rotate", "", 200, embed(RevokedEmbedKey)},
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"allowed_origins": ["https://a.example"]}`, 200, embed(msg.RevokedEmbedKey)},
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": true}`, 200, embed(msg.ChangedEmbedKey)},
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(msg.RevokedEmbedKey)},
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(msg.RevokedEmbedKey)}, // the first may not have been confirmed
+		{"", "POST", "/v1/embed-keys/{embed_key}/rotate", "", 200, embed(msg.RevokedEmbedKey)},
 		{"", "POST", "/v1/embed-keys/{unknown}/rotate", "", 404, nil},
-		{"", "POST", "/v1/embed-keys/{embed_key}/identity-secret", "", 200, embed(ChangedEmbedKey)},
+		{"", "POST", "/v1/embed-keys/{embed_key}/identity-secret", "", 200, embed(msg.ChangedEmbedKey)},
 		{"", "POST", "/v1/embed-keys/{unknown}/identity-secret", "", 404, nil},
 		{"", "DELETE", "/v1/embed-keys/{unknown}", "", 404, nil},
 		{"", "PATCH", "/v1/end-users/{end_user}", `{"tags": ["x"]}`, 200, nil},
@@ -152,7 +156,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "DELETE", "/v1/end-users/{end_user}", "", 404, endUser},
 		{"", "DELETE", "/v1/agents/{agent}", "", 204, archived},
 		{"", "DELETE", "/v1/agents/{agent}", "", 404, archived},
-		{"", "DELETE", "/v1/embed-keys/{embed_key}", "", 204, embed(RevokedEmbedKey)},
+		{"", "DELETE", "/v1/embed-keys/{embed_key}", "", 204, embed(msg.RevokedEmbedKey)},
 		{"", "POST", "/v1/webhooks", `{"url": "https://o.example", "events": "*"}`, 201, newHook},
 		{"", "POST", "/v1/webhooks", `{"url": "https://localhost", "events": "*"}`, 422, nil},
 		{"", "PATCH", "/v1/webhooks/{webhook}", `{"enabled": false}`, 200, hook},
@@ -167,7 +171,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "POST", "/v1/webhooks/listeners", "", 201, newHook},
 		{"", "DELETE", "/v1/webhooks/listeners/{listener}", "", 204, listener},
 		{"", "DELETE", "/v1/webhooks/listeners/{listener}", "", 404, listener},
-		{"", "DELETE", "/v1/api-keys/" + a.key.String(), "", 204, &Revoked{What: RevokedKey, Tenant: tenant, Key: a.key}},
+		{"", "DELETE", "/v1/api-keys/" + a.key.String(), "", 204, &msg.Revoked{What: msg.RevokedKey, Tenant: tenant, Key: a.key}},
 	} {
 		path, body := fill.Replace(c.path), fill.Replace(c.body)
 		var got answer
@@ -180,9 +184,9 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 			got = w.person(c.as, c.method, path, body)
 		}
 		told, suspected := f.take()
-		var want []Revoked
+		var want []msg.Revoked
 		if c.told != nil {
-			want = []Revoked{*c.told}
+			want = []msg.Revoked{*c.told}
 		}
 		if got.status != c.status || !reflect.DeepEqual(told, want) || len(suspected) > 0 {
 			t.Errorf("%s %s: %d %s, told %+v, suspected %+v", c.method, c.path, got.status, got.body, told, suspected)
@@ -207,7 +211,7 @@ func TestWhatEndsWithAnAgentIsKnownWithTheCommit(t *testing.T) {
 	f.take()
 	got := w.call(w.a, "DELETE", "/v1/agents/"+w.a.agent.String(), "")
 	told, suspected := f.take()
-	want := []Revoked{{What: ChangedAgent, Tenant: w.a.tenant, Agent: w.a.agent, EmbedKeys: []id.EmbedKeyID{w.a.embedKey}}}
+	want := []msg.Revoked{{What: msg.ChangedAgent, Tenant: w.a.tenant, Agent: w.a.agent, EmbedKeys: []id.EmbedKeyID{w.a.embedKey}}}
 	if got.status != 204 || !reflect.DeepEqual(told, want) || len(suspected) > 0 {
 		t.Errorf("%d %s, told %+v, suspected %+v", got.status, got.body, told, suspected)
 	}
@@ -271,7 +275,7 @@ func TestWhatIsToldOfAnOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.withTeller()
-	r := Revoked{What: ChangedAccess, Tenant: w.a.tenant}
+	r := msg.Revoked{What: msg.ChangedAccess, Tenant: w.a.tenant}
 	for _, c := range []struct {
 		err                       error
 		told, suspected, whenGone int
@@ -319,19 +323,19 @@ func TestForget(t *testing.T) {
 	keyCreds := edge.Credentials{Bearer: a.secret, Tenant: a.tenant.String()}
 	sessionCreds := edge.Credentials{Cookie: cookie, Method: "GET"}
 	for _, c := range []struct {
-		r                               Revoked
+		r                               msg.Revoked
 		key, session, agent             bool // is forgotten
 		server, access                  bool
 		keysStreamsCut, sessionsEndings string
 	}{
-		{Revoked{What: RevokedKey, Key: a.key}, true, false, false, false, false, "key " + a.key.String(), ""},
-		{Revoked{What: RevokedKey, Key: w.b.key}, false, false, false, false, false, "key " + w.b.key.String(), ""},
-		{Revoked{What: RevokedSession, User: kim.id, Session: session}, false, true, false, false, false, "", "one of " + kim.id.String()},
-		{Revoked{What: RevokedUser, User: kim.id}, false, true, false, false, false, "", "all of " + kim.id.String()},
-		{Revoked{What: ChangedUser, User: kim.id}, false, true, false, false, false, "", ""},
-		{Revoked{What: ChangedAgent, Agent: a.agent}, false, false, true, false, true, "", ""},
-		{Revoked{What: ChangedServer, Server: a.server}, false, false, false, true, true, "", ""},
-		{Revoked{What: ChangedAccess}, false, false, false, false, true, "", ""},
+		{msg.Revoked{What: msg.RevokedKey, Key: a.key}, true, false, false, false, false, "key " + a.key.String(), ""},
+		{msg.Revoked{What: msg.RevokedKey, Key: w.b.key}, false, false, false, false, false, "key " + w.b.key.String(), ""},
+		{msg.Revoked{What: msg.RevokedSession, User: kim.id, Session: session}, false, true, false, false, false, "", "one of " + kim.id.String()},
+		{msg.Revoked{What: msg.RevokedUser, User: kim.id}, false, true, false, false, false, "", "all of " + kim.id.String()},
+		{msg.Revoked{What: msg.ChangedUser, User: kim.id}, false, true, false, false, false, "", ""},
+		{msg.Revoked{What: msg.ChangedAgent, Agent: a.agent}, false, false, true, false, true, "", ""},
+		{msg.Revoked{What: msg.ChangedServer, Server: a.server}, false, false, false, true, true, "", ""},
+		{msg.Revoked{What: msg.ChangedAccess}, false, false, false, false, true, "", ""},
 	} {
 		c.r.Tenant = a.tenant
 		for _, creds := range []edge.Credentials{keyCreds, sessionCreds} {
@@ -358,13 +362,13 @@ func TestForget(t *testing.T) {
 	}
 	// An endpoint is forgotten alone.
 	w.sent.take()
-	if err := w.Forget(t.Context(), Revoked{What: ChangedWebhook, Tenant: a.tenant, Webhook: a.webhook}); err != nil {
+	if err := w.Forget(t.Context(), msg.Revoked{What: msg.ChangedWebhook, Tenant: a.tenant, Webhook: a.webhook}); err != nil {
 		t.Fatal(err)
 	}
 	if _, forgot := w.sent.take(); !slices.Equal(forgot, []id.WebhookID{a.webhook}) || w.sent.anew != 0 {
 		t.Errorf("of a changed endpoint %v is forgotten, %d times everything", forgot, w.sent.anew)
 	}
-	if err := w.Forget(t.Context(), Revoked{What: "tomorrow", Tenant: a.tenant}); err == nil {
+	if err := w.Forget(t.Context(), msg.Revoked{What: "tomorrow", Tenant: a.tenant}); err == nil {
 		t.Error("a newer node's word is said to be acted on")
 	}
 	for _, creds := range []edge.Credentials{keyCreds, sessionCreds} {
@@ -387,7 +391,7 @@ func TestForget(t *testing.T) {
 // nodes is a Revoker over two nodes in one process.
 type nodes []*Platform
 
-func (n nodes) Revoke(ctx context.Context, r Revoked) error {
+func (n nodes) Revoke(ctx context.Context, r msg.Revoked) error {
 	var errs []error
 	for _, p := range n {
 		errs = append(errs, p.Forget(ctx, r))
@@ -395,7 +399,7 @@ func (n nodes) Revoke(ctx context.Context, r Revoked) error {
 	return errors.Join(errs...)
 }
 
-func (n nodes) Suspect(context.Context, Revoked) {
+func (n nodes) Suspect(context.Context, msg.Revoked) {
 	for _, p := range n {
 		p.ForgetAll()
 	}
@@ -440,36 +444,5 @@ func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 	live = false
 	if v := version(); v != 1 {
 		t.Errorf("without the lease it uses version %d, which it remembers", v)
-	}
-}
-
-func TestARevocationCrossesNodes(t *testing.T) {
-	t.Parallel()
-	c := msg.NewCodec()
-	AddMessages(c)
-	full := Revoked{Number: 7, What: RevokedSession}
-	for i, v := 0, reflect.ValueOf(&full).Elem(); i < v.NumField(); i++ {
-		if u, ok := v.Field(i).Addr().Interface().(interface{ SetBytes16([16]byte) }); ok {
-			u.SetBytes16(id.NewAnywhere())
-		}
-		if v.Field(i).Kind() == reflect.Slice {
-			v.Field(i).Set(reflect.ValueOf([]id.EmbedKeyID{{UUID: id.NewAnywhere()}}))
-		}
-		if v.Field(i).IsZero() {
-			t.Fatalf("%s is not set", v.Type().Field(i).Name)
-		}
-	}
-	for _, r := range []Revoked{full, {What: ChangedAccess, Tenant: full.Tenant}} {
-		name, body, err := c.Encode(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := c.Decode(name, body)
-		if err != nil || !reflect.DeepEqual(back, any(r)) {
-			t.Errorf("%x: %+v, %v", body, back, err)
-		}
-	}
-	if _, body, _ := c.Encode(Revoked{What: ChangedAccess, Tenant: full.Tenant}); body[0] != 0xa0+2 { // a map of two
-		t.Errorf("what it is not about is sent: %x", body)
 	}
 }

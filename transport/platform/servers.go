@@ -9,6 +9,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
@@ -75,7 +76,7 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 		Summary:     "Add a connection",
 		Description: "A credential of a tool server: token if its auth_kind is bearer or oauth, api_key if it is api_key. It is stored encrypted and never returned.",
 		Tag:         toolServers, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, in *createConnection) Revoked { return changed(c, in.Body.MCPServerID) }),
+		Again: again(p, func(c *edge.Caller, in *createConnection) msg.Revoked { return changed(c, in.Body.MCPServerID) }),
 		Example: map[string]any{"mcp_server_id": sampleServer.ID, "name": "Warehouse account", "credentials": map[string]any{"token": "…"},
 			"credential_meta": map[string]any{"account": "warehouse@example.com"}}}, p.createConnection)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/connections/{id}", ID: "getConnection", Answer: sampleConnection,
@@ -89,8 +90,8 @@ func (p *Platform) connectionRoutes(t *edge.Table) {
 }
 
 // changed is the revocation for a change of a tool server or of one of its connections.
-func changed(c *edge.Caller, s id.ServerID) Revoked {
-	return Revoked{What: ChangedServer, Tenant: c.Tenant, Server: s}
+func changed(c *edge.Caller, s id.ServerID) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedServer, Tenant: c.Tenant, Server: s}
 }
 
 // small refuses a free-form object that is too large.

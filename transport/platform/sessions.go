@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/password"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
@@ -375,15 +376,15 @@ func (p *Platform) sessionRoutes(t *edge.Table) {
 		Example: map[string]any{"email": "kim@example.com", "password": "correct horse battery"}}, p.login)
 	// Another session of the user may request the kept response, so all of them are looked up
 	// again.
-	sessionsOf := func(c *edge.Caller) Revoked {
-		return Revoked{What: RevokedUser, Tenant: c.Tenant, User: c.User}
+	sessionsOf := func(c *edge.Caller) msg.Revoked {
+		return msg.Revoked{What: msg.RevokedUser, Tenant: c.Tenant, User: c.User}
 	}
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/logout", ID: "logout", Summary: "Log out",
 		Description: "Ends the session and deletes its cookie. For sessions: a key is UNAUTHORIZED.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, _ *nothing) Revoked { return sessionsOf(c) })}, p.logout)
+		Again: again(p, func(c *edge.Caller, _ *nothing) msg.Revoked { return sessionsOf(c) })}, p.logout)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/auth/password", ID: "changePassword", Summary: "Change your own password",
 		Description: "Ends every session of the user, this one too. For sessions: a key is UNAUTHORIZED. Limited like logging in.", Tag: tag, Role: lifecycle.RoleMember, Idempotent: true,
-		Again:   again(p, func(c *edge.Caller, _ *passwordInput) Revoked { return sessionsOf(c) }),
+		Again:   again(p, func(c *edge.Caller, _ *passwordInput) msg.Revoked { return sessionsOf(c) }),
 		Example: map[string]any{"current": "correct horse battery", "new": "battery horse correct"}}, p.changePassword)
 	edge.HandleRaw(t, edge.Route{Method: "GET", Path: "/login/" + signedInPath, ID: "showSignedIn", Summary: "Show the signed-in user and waiting approvals", Tag: tag,
 		MediaType: htmlType, Hidden: true}, p.showSignedIn)

@@ -68,7 +68,7 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/rotate-secret", ID: "rotateTriggerSecret",
 		Answer: api.TriggerCreated{Trigger: sampleHook, Secret: sampleHookSecret}, Summary: "Rotate a hook's secret",
 		Description: "The new secret is shown in this response only. The old one is refused from then on.", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Idempotent: true,
-		Again: again(p, func(c *edge.Caller, in *oneTrigger) Revoked { return trigger(c, in.ID) })}, p.rotateTrigger)
+		Again: again(p, func(c *edge.Caller, in *oneTrigger) msg.Revoked { return trigger(c, in.ID) })}, p.rotateTrigger)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/fire", ID: "fireTrigger", Answer: api.RunStarted{RunID: sampleRunID},
 		Summary: "Fire a trigger now", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true,
 		Codes:   []problem.Code{problem.CodeTriggerDisabled, problem.CodeAgentNotPublished},
@@ -76,8 +76,8 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 }
 
 // trigger is the revocation for a change of a trigger.
-func trigger(c *edge.Caller, g id.TriggerID) Revoked {
-	return Revoked{What: ChangedTrigger, Tenant: c.Tenant, Trigger: g}
+func trigger(c *edge.Caller, g id.TriggerID) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedTrigger, Tenant: c.Tenant, Trigger: g}
 }
 
 // withURL adds the hook's URL, which storage does not hold.

@@ -166,7 +166,7 @@ func TestWhatIsForgottenOfHooks(t *testing.T) {
 	w := newWorld(t)
 	h := &hooks{}
 	w.Hooks = h
-	w.must(w.Forget(t.Context(), Revoked{What: ChangedTrigger, Tenant: w.a.tenant, Trigger: w.a.hook}))
+	w.must(w.Forget(t.Context(), msg.Revoked{What: msg.ChangedTrigger, Tenant: w.a.tenant, Trigger: w.a.hook}))
 	w.ForgetAll()
 	if fmt.Sprint(h.forgot) != fmt.Sprint([]string{w.a.hook.String(), "all"}) {
 		t.Errorf("%v", h.forgot)

@@ -7,6 +7,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
@@ -89,10 +90,10 @@ func (p *Platform) updateUser(ctx context.Context, c *edge.Caller, in *patchUser
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.User, error) {
 		return tx.UpdateUser(ctx, in.ID, c.Role, store.UserChange{Email: b.Email, Name: b.Name, Role: b.Role, PasswordHash: hash})
 	})
-	r := Revoked{What: ChangedUser, Tenant: c.Tenant, User: in.ID}
+	r := msg.Revoked{What: msg.ChangedUser, Tenant: c.Tenant, User: in.ID}
 	switch {
 	case hash != nil:
-		r.What = RevokedUser
+		r.What = msg.RevokedUser
 	case b.Role == nil:
 		return out, err
 	}
@@ -103,7 +104,7 @@ func (p *Platform) deleteUser(ctx context.Context, c *edge.Caller, in *oneUser) 
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteUser(ctx, in.ID, c.Role)
 	})
-	return removed(ctx, p, Revoked{What: RevokedUser, Tenant: c.Tenant, User: in.ID}, out, err)
+	return removed(ctx, p, msg.Revoked{What: msg.RevokedUser, Tenant: c.Tenant, User: in.ID}, out, err)
 }
 
 func (p *Platform) nodeRoutes(t *edge.Table) {

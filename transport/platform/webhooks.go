@@ -10,6 +10,7 @@ import (
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
 	"agentsvc/transport/edge"
@@ -82,7 +83,7 @@ func (p *Platform) webhookRoutes(t *edge.Table) {
 		Summary:     "Add a webhook endpoint",
 		Description: "It receives events from now on. The secret, which signs its deliveries, is shown in this response only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
 		Status: 201, Idempotent: true, Codes: []problem.Code{problem.CodeInvalidURL},
-		Again:   again(p, func(c *edge.Caller, _ *createWebhook) Revoked { return changedWebhook(c, id.WebhookID{}) }),
+		Again:   again(p, func(c *edge.Caller, _ *createWebhook) msg.Revoked { return changedWebhook(c, id.WebhookID{}) }),
 		Example: map[string]any{"url": "https://shop.example.com/svc-events", "events": []string{"run.completed", "run.failed"}, "description": "Order desk"}}, p.createWebhook)
 	edge.Handle(t, edge.Route{Method: "GET", Path: "/v1/webhooks/event-types", ID: "listWebhookEventTypes", Answer: eventTypes(),
 		Summary: "List the event types", Description: "The types that endpoints may subscribe to.", Tag: webhooks, Role: lifecycle.RoleAdmin}, p.listEventTypes)
@@ -97,7 +98,7 @@ func (p *Platform) webhookRoutes(t *edge.Table) {
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/rotate-secret", ID: "rotateWebhookSecret", Answer: sampleWebhookCreated,
 		Summary:     "Rotate a webhook endpoint's secret",
 		Description: "Attempts that begin after the response are signed with the new secret, those of older deliveries too. It is shown in this response only.", Tag: webhooks, Role: lifecycle.RoleAdmin,
-		Idempotent: true, Again: again(p, func(c *edge.Caller, in *oneWebhook) Revoked { return changedWebhook(c, in.ID) })}, p.rotateWebhook)
+		Idempotent: true, Again: again(p, func(c *edge.Caller, in *oneWebhook) msg.Revoked { return changedWebhook(c, in.ID) })}, p.rotateWebhook)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/{id}/test", ID: "testWebhook", Answer: sampleAccepted,
 		Summary:     "Send a webhook endpoint a test",
 		Description: "Sends a webhook.test, whatever the endpoint subscribes to, signed and retried like every other event. A disabled endpoint is VALIDATION.",
@@ -126,7 +127,7 @@ func (p *Platform) listenerRoutes(t *edge.Table) {
 		Summary:     "Listen to events",
 		Description: "A listener has no URL: it pulls deliveries and reports the results of earlier ones. Made for svc listen. A listener that does not pull for a minute is removed. A tenant has at most 20: one more is VALIDATION.",
 		Tag:         webhooks, Role: lifecycle.RoleAdmin, Status: 201, Idempotent: true,
-		Again:   again(p, func(c *edge.Caller, _ *createListener) Revoked { return changedWebhook(c, id.WebhookID{}) }),
+		Again:   again(p, func(c *edge.Caller, _ *createListener) msg.Revoked { return changedWebhook(c, id.WebhookID{}) }),
 		Example: map[string]any{"events": []string{"*"}}}, p.createListener)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/webhooks/listeners/{id}/pull", ID: "pullWebhookListener", Answer: samplePulled,
 		Summary:     "Pull the deliveries of a listener",
@@ -139,8 +140,8 @@ func (p *Platform) listenerRoutes(t *edge.Table) {
 
 // changedWebhook is the revocation for a change of a webhook endpoint; a zero id means that
 // one was added.
-func changedWebhook(c *edge.Caller, w id.WebhookID) Revoked {
-	return Revoked{What: ChangedWebhook, Tenant: c.Tenant, Webhook: w}
+func changedWebhook(c *edge.Caller, w id.WebhookID) msg.Revoked {
+	return msg.Revoked{What: msg.ChangedWebhook, Tenant: c.Tenant, Webhook: w}
 }
 
 // checkWebhookURL refuses URLs that the outbound guard refuses.

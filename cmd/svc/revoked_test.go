@@ -13,12 +13,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/cluster/membership"
+	"agentsvc/cluster/revocation"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -31,7 +33,7 @@ import (
 // caches and its open streams.
 type revokingNode struct {
 	t      *testing.T
-	r      *revoker
+	r      *revocation.Revoker
 	auth   *platform.Auth
 	member *membership.Membership
 	lease  *pg.Pool
@@ -54,17 +56,17 @@ type nextDoor struct {
 }
 
 func (w *nextDoor) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
-	if w.lost.Load() || w.to == nil || to != w.to.member.Member() || service != serviceRevoked {
+	if w.lost.Load() || w.to == nil || to != w.to.member.Member() || service != revocation.Service {
 		return nil, errors.New("lost")
 	}
-	return w.to.r.serve(ctx, to, m)
+	return w.to.r.Serve(ctx, to, m)
 }
 
 func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor) *revokingNode {
 	t.Helper()
 	self := id.MemberID{UUID: id.NewAnywhere()}
 	log := zerolog.New(zerolog.NewTestWriter(t))
-	n := &revokingNode{t: t, r: newRevoker(self, revokingLease, log), lease: db.System(t), opened: make(chan struct{}, 1)}
+	n := &revokingNode{t: t, r: revocation.New(self, revokingLease, log), lease: db.System(t), opened: make(chan struct{}, 1)}
 	var err error
 	n.member, err = membership.Join(t.Context(), n.lease, membership.Config{Member: self, Address: "127.0.0.1:1", Lease: revokingLease, Log: log, OnRevoked: n.r.OnRevoked})
 	if err != nil {
@@ -75,9 +77,9 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 		t.Fatal(err)
 	}
 	t.Cleanup(n.r.Stop)
-	n.r.join(n.member, w)
+	n.r.Join(n.member, w)
 
-	tables, trusted := store.New(db.API(t), keys), trusts(n.member, revokingLease)
+	tables, trusted := store.New(db.API(t), keys), revocation.Trusts(n.member, revokingLease)
 	var server *edge.Server
 	gateway := mcp.New(mcp.Config{Guard: egress.New(egress.Config{}), Log: log})
 	t.Cleanup(func() { gateway.Close(context.WithoutCancel(t.Context())) })
@@ -111,7 +113,7 @@ func newRevokingNode(t *testing.T, db *pgtest.DB, keys *vault.Vault, w *nextDoor
 			t.Error(err)
 		}
 	})
-	n.r.bind(remembered{p, server, n.lease})
+	n.r.Bind(remembered{p, server, n.lease})
 	return n
 }
 
@@ -142,11 +144,11 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 		streams bool          // are cut by then
 	}{
 		"the word arrives": {func(*nextDoor, *revokingNode) {}, time.Minute, true},
-		"the word is lost": {func(w *nextDoor, _ *revokingNode) { w.lost.Store(true) }, 2*revokingLease + slackTime, true},
+		"the word is lost": {func(w *nextDoor, _ *revokingNode) { w.lost.Store(true) }, revocation.AtMost(revokingLease), true},
 		"the other node is cut off from everybody": {func(w *nextDoor, other *revokingNode) {
 			w.lost.Store(true)
 			other.lease.Close()
-		}, 2*revokingLease + slackTime, false},
+		}, revocation.AtMost(revokingLease), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +165,7 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			untilSo(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
+			eventually(t, within(t, 8*time.Second), "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
 			stream := b.get("/watch", party)
 			<-b.opened
 			b.get("/watch", spare)
@@ -176,7 +178,7 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 				}
 			}
 			creds := edge.Credentials{Bearer: party.Secret, Tenant: party.Tenant.String()}
-			untilSo(t, "the other node remembers the key", func() bool {
+			eventually(t, within(t, 8*time.Second), "the other node remembers the key", func() bool {
 				_, err := b.auth.Authenticate(t.Context(), creds)
 				return err == nil && b.auth.Cached(creds)
 			})
@@ -188,7 +190,7 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if err := a.r.Revoke(t.Context(), platform.Revoked{What: platform.RevokedKey, Tenant: party.Tenant, Key: party.Key}); err != nil {
+			if err := a.r.Revoke(t.Context(), msg.Revoked{What: msg.RevokedKey, Tenant: party.Tenant, Key: party.Key}); err != nil {
 				t.Fatal(err)
 			}
 			took := time.Since(began)

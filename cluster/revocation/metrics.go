@@ -1,4 +1,4 @@
-package main
+package revocation
 
 import "github.com/prometheus/client_golang/prometheus"
 
@@ -15,7 +15,7 @@ var (
 	})
 )
 
-// revocationCollectors are the metrics of revocations.
-func revocationCollectors() []prometheus.Collector {
+// Collectors returns the metrics of revocations.
+func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{revocationSeconds, revocationsUnconfirmed, forgetsAll}
 }

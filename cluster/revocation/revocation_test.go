@@ -1,4 +1,4 @@
-package main
+package revocation
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type roster struct {
 	number int64
 	rows   map[id.MemberID]*rosterRow
 	down   bool // the database
-	call   func(ctx context.Context, to id.MemberID, what platform.Revoked) error
+	call   func(ctx context.Context, to id.MemberID, what msg.Revoked) error
 	polls  int
 }
 
@@ -90,10 +90,10 @@ func (d *roster) Forgotten(_ context.Context, n int64, of []id.MemberID) (missin
 }
 
 func (d *roster) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
-	if service != serviceRevoked {
+	if service != Service {
 		return nil, fmt.Errorf("no service %q", service)
 	}
-	if err := d.call(ctx, to, m.(platform.Revoked)); err != nil {
+	if err := d.call(ctx, to, m.(msg.Revoked)); err != nil {
 		return nil, err
 	}
 	return msg.Done{}, nil
@@ -102,14 +102,14 @@ func (d *roster) Call(ctx context.Context, to id.MemberID, service string, m any
 // noted is a memory that notes what it is told.
 type noted struct {
 	mu       sync.Mutex // guards the fields below
-	forgot   []platform.Revoked
+	forgot   []msg.Revoked
 	all      int
 	rechecks int
 	fail     error // of Forget
 	failed   error // of Recheck
 }
 
-func (n *noted) Forget(_ context.Context, r platform.Revoked) error {
+func (n *noted) Forget(_ context.Context, r msg.Revoked) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail == nil {
@@ -143,41 +143,41 @@ func isUnavailable(err error) bool {
 
 // aRevoker is the one of the node that makes the change, with a table that knows
 // it and n others.
-func aRevoker(t *testing.T, lease time.Duration, n int) (r *revoker, d *roster, own *noted, others []id.MemberID) {
+func aRevoker(t *testing.T, lease time.Duration, n int) (r *Revoker, d *roster, own *noted, others []id.MemberID) {
 	t.Helper()
 	d = newRoster()
-	r = newRevoker(d.add(), lease, zerolog.New(zerolog.NewTestWriter(t)))
+	r = New(d.add(), lease, zerolog.New(zerolog.NewTestWriter(t)))
 	for range n {
 		others = append(others, d.add())
 	}
 	own = &noted{}
-	r.bind(own)
+	r.Bind(own)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Stop)
-	r.join(d, d)
+	r.Join(d, d)
 	return r, d, own, others
 }
 
-func aKey() platform.Revoked {
-	return platform.Revoked{What: platform.RevokedKey, Tenant: id.TenantID{UUID: id.NewAnywhere()}, Key: id.KeyID{UUID: id.NewAnywhere()}}
+func aKey() msg.Revoked {
+	return msg.Revoked{What: msg.RevokedKey, Tenant: id.TenantID{UUID: id.NewAnywhere()}, Key: id.KeyID{UUID: id.NewAnywhere()}}
 }
 
 // A revocation is over when each node has answered, or acted by its row, or lost
 // its lease: one row, one way to get there.
 func TestARevocationIsOver(t *testing.T) {
 	t.Parallel()
-	silent := func(context.Context, id.MemberID, platform.Revoked) error { return errors.New("no way there") }
+	silent := func(context.Context, id.MemberID, msg.Revoked) error { return errors.New("no way there") }
 	for name, c := range map[string]struct {
 		nodes int
-		call  func(r *revoker, d *roster) func(context.Context, id.MemberID, platform.Revoked) error
+		call  func(r *Revoker, d *roster) func(context.Context, id.MemberID, msg.Revoked) error
 		then  func(d *roster, m id.MemberID) // behind the first call of a node, with the table in hand
 		polls bool
 	}{
 		"alone": {0, nil, nil, false},
-		"both answer": {2, func(*revoker, *roster) func(context.Context, id.MemberID, platform.Revoked) error {
-			return func(context.Context, id.MemberID, platform.Revoked) error { return nil }
+		"both answer": {2, func(*Revoker, *roster) func(context.Context, id.MemberID, msg.Revoked) error {
+			return func(context.Context, id.MemberID, msg.Revoked) error { return nil }
 		}, nil, false},
 		"the beat of a node that cannot be reached acts": {2, nil, func(d *roster, m id.MemberID) { d.rows[m].forgot = d.number }, true},
 		"the lease of a node that does nothing ends":     {2, nil, func(d *roster, m id.MemberID) { d.rows[m].until = time.Now().Add(80 * time.Millisecond) }, true},
@@ -190,11 +190,11 @@ func TestARevocationIsOver(t *testing.T) {
 			r, d, own, others := aRevoker(t, 30*time.Second, c.nodes)
 			tries := map[id.MemberID]int{}
 			answered := c.call
-			d.call = func(ctx context.Context, to id.MemberID, what platform.Revoked) error {
+			d.call = func(ctx context.Context, to id.MemberID, what msg.Revoked) error {
 				if to == r.self {
 					t.Error("it called itself")
 				}
-				if what.Number == 0 || what.What != platform.RevokedKey {
+				if what.Number == 0 || what.What != msg.RevokedKey {
 					t.Errorf("told %+v", what)
 				}
 				if answered != nil {
@@ -233,7 +233,7 @@ func TestARevocationWaits(t *testing.T) {
 	t.Parallel()
 	r, d, _, others := aRevoker(t, 30*time.Second, 1)
 	called := make(chan struct{}, 1)
-	d.call = func(ctx context.Context, _ id.MemberID, _ platform.Revoked) error {
+	d.call = func(ctx context.Context, _ id.MemberID, _ msg.Revoked) error {
 		select {
 		case called <- struct{}{}:
 		default:
@@ -291,7 +291,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 	t.Run("it cannot be announced", func(t *testing.T) {
 		t.Parallel()
 		r, d, own, _ := aRevoker(t, 30*time.Second, 1)
-		d.call = func(context.Context, id.MemberID, platform.Revoked) error {
+		d.call = func(context.Context, id.MemberID, msg.Revoked) error {
 			t.Error("told without a number")
 			return nil
 		}
@@ -316,7 +316,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 	t.Run("a node neither answers nor loses its lease", func(t *testing.T) {
 		t.Parallel()
 		r, d, _, _ := aRevoker(t, 10*time.Millisecond, 2)
-		d.call = func(ctx context.Context, _ id.MemberID, _ platform.Revoked) error { return errors.New("no") }
+		d.call = func(ctx context.Context, _ id.MemberID, _ msg.Revoked) error { return errors.New("no") }
 		began := time.Now()
 		if err := r.Revoke(t.Context(), aKey()); !isUnavailable(err) || time.Since(began) < slackTime {
 			t.Fatalf("%v after %v", err, time.Since(began))
@@ -326,7 +326,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 		t.Parallel()
 		r, d, _, _ := aRevoker(t, 30*time.Second, 1)
 		ctx, leave := context.WithCancel(t.Context())
-		d.call = func(context.Context, id.MemberID, platform.Revoked) error { leave(); return errors.New("no") }
+		d.call = func(context.Context, id.MemberID, msg.Revoked) error { leave(); return errors.New("no") }
 		if err := r.Revoke(ctx, aKey()); err == nil {
 			t.Fatal("confirmed by nobody")
 		}
@@ -334,7 +334,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 	t.Run("nobody here knows what it is", func(t *testing.T) {
 		t.Parallel()
 		r, d, own, _ := aRevoker(t, 30*time.Second, 1)
-		d.call = func(context.Context, id.MemberID, platform.Revoked) error { t.Error("told"); return nil }
+		d.call = func(context.Context, id.MemberID, msg.Revoked) error { t.Error("told"); return nil }
 		own.fail = errors.New("what is this")
 		if err := r.Revoke(t.Context(), aKey()); !errors.Is(err, own.fail) {
 			t.Fatal(err)
@@ -361,12 +361,12 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 // A node with nobody beside it asks nobody.
 func TestARevocationOfTheOnlyNode(t *testing.T) {
 	t.Parallel()
-	r := newRevoker(id.MemberID{UUID: id.NewAnywhere()}, time.Second, zerolog.Nop())
+	r := New(id.MemberID{UUID: id.NewAnywhere()}, time.Second, zerolog.Nop())
 	own := &noted{}
 	if err := r.Revoke(t.Context(), aKey()); err != nil {
 		t.Fatalf("before anything is remembered: %v", err)
 	}
-	r.bind(own)
+	r.Bind(own)
 	r.Suspect(t.Context(), aKey())
 	if err := r.Revoke(t.Context(), aKey()); err != nil || own.counts() != [3]int{2, 0, 0} || len(r.owed) != 0 {
 		t.Fatal(err, own.counts())
@@ -378,16 +378,16 @@ func TestARevocationOfTheOnlyNode(t *testing.T) {
 func TestWhatTheBeatForgets(t *testing.T) {
 	t.Parallel()
 	own := &noted{}
-	r := newRevoker(id.MemberID{UUID: id.NewAnywhere()}, time.Second, zerolog.Nop())
+	r := New(id.MemberID{UUID: id.NewAnywhere()}, time.Second, zerolog.Nop())
 	if err := r.OnRevoked(t.Context(), 6); err != nil {
 		t.Fatalf("before anything is remembered: %v", err)
 	}
-	r.bind(own)
+	r.Bind(own)
 	told := func(n int64) {
 		t.Helper()
 		what := aKey()
 		what.Number = n
-		if v, err := r.serve(t.Context(), id.MemberID{}, what); err != nil || v != any(msg.Done{}) {
+		if v, err := r.Serve(t.Context(), id.MemberID{}, what); err != nil || v != any(msg.Done{}) {
 			t.Fatal(v, err)
 		}
 	}
@@ -432,13 +432,13 @@ func TestWhatTheBeatForgets(t *testing.T) {
 	own.fail = errors.New("a word of a newer node")
 	what := aKey()
 	what.Number = 21
-	if _, err := r.serve(t.Context(), id.MemberID{}, what); !errors.Is(err, own.fail) {
+	if _, err := r.Serve(t.Context(), id.MemberID{}, what); !errors.Is(err, own.fail) {
 		t.Fatal(err)
 	}
 	if err := r.OnRevoked(t.Context(), 21); err != nil || own.counts()[1] != 9 {
 		t.Fatal("what was not understood counts as heard")
 	}
-	if _, err := r.serve(t.Context(), id.MemberID{}, msg.Done{}); err == nil {
+	if _, err := r.Serve(t.Context(), id.MemberID{}, msg.Done{}); err == nil {
 		t.Error("it took another message")
 	}
 	own.fail = nil
@@ -476,7 +476,7 @@ func TestWhatIsRememberedCountsUntilShortOfTheLease(t *testing.T) {
 		"a long lease, before it":     {30 * time.Second, lent{until: now.Add(20 * time.Second)}, true},
 		"a short lease, before it":    {60 * time.Second / 100, lent{until: now.Add(time.Minute)}, true},
 	} {
-		if got := trusts(c.l, c.lease)(); got != c.want {
+		if got := Trusts(c.l, c.lease)(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -504,7 +504,7 @@ func (k *keyTable) find(_ context.Context, t id.TenantID, key id.KeyID) (apikey.
 type keyNode struct {
 	*platform.Auth
 	id    id.MemberID
-	r     *revoker
+	r     *Revoker
 	lease time.Duration
 
 	until atomic.Pointer[time.Time]
@@ -516,7 +516,7 @@ func (n *keyNode) Deadline() time.Time { return *n.until.Load() }
 func (n *keyNode) Fenced() bool        { return false }
 
 // Forget, ForgetAll and Recheck make a node its own memory: it has no streams.
-func (n *keyNode) Forget(_ context.Context, r platform.Revoked) error {
+func (n *keyNode) Forget(_ context.Context, r msg.Revoked) error {
 	n.Auth.Forget(r.Tenant, r.Key)
 	return nil
 }
@@ -602,16 +602,16 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 	defer stop()
 	for i := range nodes {
 		n := &keyNode{id: d.add(), lease: lease}
-		n.r = newRevoker(n.id, lease, zerolog.Nop())
+		n.r = New(n.id, lease, zerolog.Nop())
 		now := time.Now().Add(lease)
 		n.until.Store(&now)
-		valid := trusts(n, lease)
+		valid := Trusts(n, lease)
 		if f == leaseIsIgnored {
 			valid = nil
 		}
 		n.Auth = platform.NewAuth(platform.AuthConfig{Keys: table.find, Live: valid})
-		n.r.bind(n)
-		n.r.join(d, d)
+		n.r.Bind(n)
+		n.r.Join(d, d)
 		nodes[i] = n
 		wg.Go(func() {
 			tick := time.NewTicker(lease / 3)
@@ -626,7 +626,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 			}
 		})
 	}
-	d.call = func(ctx context.Context, to id.MemberID, what platform.Revoked) error {
+	d.call = func(ctx context.Context, to id.MemberID, what msg.Revoked) error {
 		n := nodes[slices.IndexFunc(nodes, func(n *keyNode) bool { return n.id == to })]
 		manner := n.deaf.Load()
 		switch manner {
@@ -638,7 +638,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		if _, err := n.r.serve(ctx, to, what); err != nil || manner == wordUnanswered {
+		if _, err := n.r.Serve(ctx, to, what); err != nil || manner == wordUnanswered {
 			return errors.Join(err, errors.New("lost"))
 		}
 		return nil
@@ -696,7 +696,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 		if other.Cached(creds) {
 			cached++
 		}
-		what := platform.Revoked{What: platform.RevokedKey, Tenant: table.tenant, Key: key}
+		what := msg.Revoked{What: msg.RevokedKey, Tenant: table.tenant, Key: key}
 		if f == answersEarly {
 			err = nodes[0].r.forget(ctx, what)
 		} else {

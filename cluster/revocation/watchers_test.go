@@ -1,4 +1,4 @@
-package main
+package revocation
 
 import (
 	"testing"
@@ -7,7 +7,6 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
-	"agentsvc/transport/edge"
 )
 
 // Who may still watch: one row, one owner of a stream.
@@ -68,39 +67,39 @@ func TestWhoMayStillWatch(t *testing.T) {
 	exec("UPDATE embed_keys SET identity_required = true, identity_secret = 'x' WHERE id = $1", known)
 	rows := []struct {
 		name string
-		o    edge.Owner
+		o    Watcher
 		want bool
 	}{
-		{"a live key", edge.Owner{Tenant: a, Key: live}, true},
-		{"a revoked key", edge.Owner{Tenant: a, Key: newKey(a, true)}, false},
-		{"a key that never was", edge.Owner{Tenant: a, Key: id.KeyID{UUID: id.NewAnywhere()}}, false},
-		{"another tenant's key", edge.Owner{Tenant: a, Key: theirs}, false},
-		{"that key with its tenant", edge.Owner{Tenant: b, Key: theirs}, true},
-		{"a session", edge.Owner{Tenant: a, User: kim, Session: kims}, true},
-		{"a session that has ended", edge.Owner{Tenant: a, User: kim, Session: ended}, false},
-		{"the session of a user who was removed", edge.Owner{Tenant: a, User: gone, Session: orphaned}, false},
-		{"another user's session", edge.Owner{Tenant: a, User: lee, Session: kims}, false},
-		{"another tenant's session", edge.Owner{Tenant: b, User: kim, Session: kims}, false},
-		{"a visitor", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page}, true},
-		{"a visitor of before the key was rotated or paused", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 6, Origin: page}, false},
-		{"a visitor of a paused key", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(false, false), KeyEpoch: 7, Origin: page}, false},
-		{"a visitor of a revoked key", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, true), KeyEpoch: 7, Origin: page}, false},
-		{"a visitor of another tenant's key", edge.Owner{Tenant: b, EmbedKey: embed, KeyEpoch: 7, Origin: page}, false},
-		{"a visitor who is known", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
-		{"a visitor who was deleted", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(true)}, false},
-		{"a visitor whose row is gone", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: id.EndUserID{UUID: id.NewAnywhere()}}, false},
-		{"a visitor of a page whose origin is not allowed any more", edge.Owner{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: "https://old.example.com"}, false},
-		{"a visitor of a key for every page", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7, Origin: "https://old.example.com"}, true},
-		{"a visitor without a page", edge.Owner{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7}, true},
-		{"a visitor whom nobody knows, of a key for those who are known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page}, false},
-		{"one who is known", edge.Owner{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
-		{"nobody", edge.Owner{Tenant: a}, false},
+		{"a live key", Watcher{Tenant: a, Key: live}, true},
+		{"a revoked key", Watcher{Tenant: a, Key: newKey(a, true)}, false},
+		{"a key that never was", Watcher{Tenant: a, Key: id.KeyID{UUID: id.NewAnywhere()}}, false},
+		{"another tenant's key", Watcher{Tenant: a, Key: theirs}, false},
+		{"that key with its tenant", Watcher{Tenant: b, Key: theirs}, true},
+		{"a session", Watcher{Tenant: a, User: kim, Session: kims}, true},
+		{"a session that has ended", Watcher{Tenant: a, User: kim, Session: ended}, false},
+		{"the session of a user who was removed", Watcher{Tenant: a, User: gone, Session: orphaned}, false},
+		{"another user's session", Watcher{Tenant: a, User: lee, Session: kims}, false},
+		{"another tenant's session", Watcher{Tenant: b, User: kim, Session: kims}, false},
+		{"a visitor", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page}, true},
+		{"a visitor of before the key was rotated or paused", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 6, Origin: page}, false},
+		{"a visitor of a paused key", Watcher{Tenant: a, EmbedKey: newEmbedKey(false, false), KeyEpoch: 7, Origin: page}, false},
+		{"a visitor of a revoked key", Watcher{Tenant: a, EmbedKey: newEmbedKey(true, true), KeyEpoch: 7, Origin: page}, false},
+		{"a visitor of another tenant's key", Watcher{Tenant: b, EmbedKey: embed, KeyEpoch: 7, Origin: page}, false},
+		{"a visitor who is known", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
+		{"a visitor who was deleted", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: newEndUser(true)}, false},
+		{"a visitor whose row is gone", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: page, EndUser: id.EndUserID{UUID: id.NewAnywhere()}}, false},
+		{"a visitor of a page whose origin is not allowed any more", Watcher{Tenant: a, EmbedKey: embed, KeyEpoch: 7, Origin: "https://old.example.com"}, false},
+		{"a visitor of a key for every page", Watcher{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7, Origin: "https://old.example.com"}, true},
+		{"a visitor without a page", Watcher{Tenant: a, EmbedKey: newEmbedKey(true, false, "*"), KeyEpoch: 7}, true},
+		{"a visitor whom nobody knows, of a key for those who are known", Watcher{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page}, false},
+		{"one who is known", Watcher{Tenant: a, EmbedKey: known, KeyEpoch: 7, Origin: page, EndUser: newEndUser(false)}, true},
+		{"nobody", Watcher{Tenant: a}, false},
 	}
-	var owners []edge.Owner
+	var owners []Watcher
 	for _, r := range rows {
 		owners = append(owners, r.o)
 	}
-	got, err := liveOwners(t.Context(), pool, owners)
+	got, err := MayWatch(t.Context(), pool, owners)
 	if err != nil || len(got) != len(rows) {
 		t.Fatal(got, err)
 	}
@@ -109,7 +108,7 @@ func TestWhoMayStillWatch(t *testing.T) {
 			t.Errorf("%s: %v", r.name, got[i])
 		}
 	}
-	if _, err := liveOwners(t.Context(), closed(t, db), owners); err == nil {
+	if _, err := MayWatch(t.Context(), closed(t, db), owners); err == nil {
 		t.Error("without a database everybody may watch")
 	}
 }
@@ -123,12 +122,12 @@ func closed(t *testing.T, db *pgtest.DB) *pgxpool.Pool {
 // One question for all of them has to fit into a beat.
 func BenchmarkWhoMayStillWatch(b *testing.B) {
 	pool := pgtest.New(b).System(b)
-	owners := make([]edge.Owner, 10_000)
+	owners := make([]Watcher, 10_000)
 	for i := range owners {
-		owners[i] = edge.Owner{Tenant: id.TenantID{UUID: id.NewAnywhere()}, Key: id.KeyID{UUID: id.NewAnywhere()}}
+		owners[i] = Watcher{Tenant: id.TenantID{UUID: id.NewAnywhere()}, Key: id.KeyID{UUID: id.NewAnywhere()}}
 	}
 	for b.Loop() {
-		if _, err := liveOwners(b.Context(), pool, owners); err != nil {
+		if _, err := MayWatch(b.Context(), pool, owners); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,7 @@
-package main
+// Package revocation makes every node of a cluster forget what was revoked, before the
+// change is answered: commit, announce, then wait until each other node has confirmed or
+// lost its lease (security.md, invariant 17).
+package revocation
 
 import (
 	"context"
@@ -15,12 +18,11 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/transport/platform"
 )
 
-// serviceRevoked is the node service that takes a platform.Revoked and answers
-// msg.Done once this node has forgotten what it says.
-const serviceRevoked = "revoked"
+// Service is the node service that takes a msg.Revoked and answers msg.Done once this
+// node has forgotten what it names (Revoker.Serve).
+const Service = "revoked"
 
 // Times of a revocation. How long it may take at most follows from the lease.
 const (
@@ -36,53 +38,52 @@ const (
 	maxHeard  = 1 << 14         // revocations that a node was told of between two beats
 )
 
-// members are the nodes as revocations see them; membership.Membership is one.
-type members interface {
+// Members are the nodes of a cluster; membership.Membership implements it.
+type Members interface {
 	// Announce takes the next number of the order of revocations. A node whose beat
-	// sees a number that it was not told of forgets everything (revoker.OnRevoked).
+	// sees a number that it was not told of forgets everything (Revoker.OnRevoked).
 	Announce(ctx context.Context) (number int64, err error)
-	// Members are, after an Announce, all who may have read what was true before it:
-	// one that joined a moment ago too.
+	// Members returns, after an Announce, all nodes that may have read what was true
+	// before it, those that joined a moment ago too.
 	Members() []membership.Member
-	// Forgotten are those of the members that may still rely on what they read
-	// before number: they hold a lease and have not acted on it.
+	// Forgotten returns the given members that may still rely on what they read before
+	// number: they hold a lease and have not acted on the number.
 	Forgotten(ctx context.Context, number int64, of []id.MemberID) (missing []id.MemberID, err error)
 }
 
-// caller asks services of members; cluster.Node is one.
-type caller interface {
+// Caller calls services of members; cluster.Node implements it.
+type Caller interface {
 	Call(ctx context.Context, to id.MemberID, service string, msg any) (any, error)
 }
 
-// memory is what this node remembers of what may be revoked.
-type memory interface {
-	// Forget drops what is remembered of r and cuts its streams; the error says that
-	// it does not know what r is about.
-	Forget(ctx context.Context, r platform.Revoked) error
+// Memory is what this node remembers of what may be revoked.
+type Memory interface {
+	// Forget drops what is remembered of r and cuts its streams. It fails if this build
+	// does not know what r is about.
+	Forget(ctx context.Context, r msg.Revoked) error
 	// ForgetAll drops everything.
 	ForgetAll()
-	// Recheck asks the database who of those with open streams may still watch, and
-	// cuts the streams of the others.
+	// Recheck asks the database which owners of open streams may still watch, and cuts
+	// the streams of the others.
 	Recheck(ctx context.Context) error
 }
 
 // fellows are the other nodes.
 type fellows struct {
-	members members
-	caller  caller
+	members Members
+	caller  Caller
 }
 
-// revoker makes all nodes forget (house.md, Cluster: Revocation): it is the
-// platform's Revoker on the node that made the change, and what answers on the
-// others. A revocation is over when each living node has said so, or by its row
-// acted on its number, or lost its lease.
-type revoker struct {
+// Revoker tells the other nodes of revocations that this node made, and answers those of
+// the other nodes. It implements platform.Revoker. A revocation is over when each live
+// node has answered, or its row shows that it acted on the number, or its lease ended.
+type Revoker struct {
 	self  id.MemberID
 	lease time.Duration
 	log   zerolog.Logger
 
 	fellows atomic.Pointer[fellows] // nil: this node is alone
-	memory  atomic.Pointer[memory]  // nil: nothing is remembered yet
+	memory  atomic.Pointer[Memory]  // nil: nothing is remembered yet
 	heard   heard
 
 	owed chan struct{} // capacity 1: an announcement is to be made
@@ -90,19 +91,20 @@ type revoker struct {
 	wg   sync.WaitGroup
 }
 
-func newRevoker(self id.MemberID, lease time.Duration, log zerolog.Logger) *revoker {
-	return &revoker{self: self, lease: lease, log: log, owed: make(chan struct{}, 1), quit: func() {}}
+// New returns the Revoker of a node that is alone (Join) and remembers nothing (Bind).
+func New(self id.MemberID, lease time.Duration, log zerolog.Logger) *Revoker {
+	return &Revoker{self: self, lease: lease, log: log, owed: make(chan struct{}, 1), quit: func() {}}
 }
 
-// join says how the other nodes are reached. It comes before the first request.
-func (r *revoker) join(m members, c caller) { r.fellows.Store(&fellows{m, c}) }
+// Join sets how the other nodes are reached. Call it before the first request.
+func (r *Revoker) Join(m Members, c Caller) { r.fellows.Store(&fellows{m, c}) }
 
-// bind says what this node remembers. Before that it remembers nothing, and says
-// yes to everything.
-func (r *revoker) bind(m memory) { r.memory.Store(&m) }
+// Bind sets what this node remembers. Before that it remembers nothing, and confirms
+// every revocation.
+func (r *Revoker) Bind(m Memory) { r.memory.Store(&m) }
 
 // Start begins to make owed announcements.
-func (r *revoker) Start(context.Context) error {
+func (r *Revoker) Start(context.Context) error {
 	ctx, quit := context.WithCancel(context.Background())
 	r.quit = quit
 	r.wg.Go(func() { r.pay(ctx) })
@@ -111,13 +113,16 @@ func (r *revoker) Start(context.Context) error {
 
 // Stop ends it. What is owed then is not announced: what other nodes remember
 // ends by its time to live.
-func (r *revoker) Stop() {
+func (r *Revoker) Stop() {
 	r.quit()
 	r.wg.Wait()
 }
 
+// AtMost is how long a revocation may take on nodes with the given lease.
+func AtMost(lease time.Duration) time.Duration { return 2*lease + slackTime }
+
 // Revoke implements platform.Revoker.
-func (r *revoker) Revoke(ctx context.Context, what platform.Revoked) error {
+func (r *Revoker) Revoke(ctx context.Context, what msg.Revoked) error {
 	began := time.Now()
 	if err := r.forget(ctx, what); err != nil {
 		return err
@@ -128,7 +133,7 @@ func (r *revoker) Revoke(ctx context.Context, what platform.Revoked) error {
 	}
 	// A node that is not reached has acted within two beats, or its lease is over: one
 	// lease. An announcement waits for half of one where a node has just died.
-	ctx, cancel := context.WithTimeout(ctx, 2*r.lease+slackTime)
+	ctx, cancel := context.WithTimeout(ctx, AtMost(r.lease))
 	defer cancel()
 	number, err := r.announce(ctx, f)
 	if err != nil {
@@ -152,7 +157,7 @@ func (r *revoker) Revoke(ctx context.Context, what platform.Revoked) error {
 
 // Suspect implements platform.Revoker: every node forgets everything, in place of
 // what may have been revoked.
-func (r *revoker) Suspect(ctx context.Context, what platform.Revoked) {
+func (r *Revoker) Suspect(ctx context.Context, what msg.Revoked) {
 	if err := r.forget(ctx, what); err != nil {
 		r.log.Error().Err(err).Msg("what may have been revoked is not forgotten")
 	}
@@ -161,11 +166,11 @@ func (r *revoker) Suspect(ctx context.Context, what platform.Revoked) {
 	}
 }
 
-// serve answers serviceRevoked.
-func (r *revoker) serve(ctx context.Context, _ id.MemberID, m any) (any, error) {
-	what, ok := m.(platform.Revoked)
+// Serve answers Service.
+func (r *Revoker) Serve(ctx context.Context, _ id.MemberID, m any) (any, error) {
+	what, ok := m.(msg.Revoked)
 	if !ok {
-		return nil, fmt.Errorf("the service %s takes no %T", serviceRevoked, m)
+		return nil, fmt.Errorf("the service %s takes no %T", Service, m)
 	}
 	// Of a newer node's word that this one does not know nothing is noted as heard:
 	// the beat sees its number, and forgets everything.
@@ -176,7 +181,7 @@ func (r *revoker) serve(ctx context.Context, _ id.MemberID, m any) (any, error) 
 	return msg.Done{}, nil
 }
 
-func (r *revoker) forget(ctx context.Context, what platform.Revoked) error {
+func (r *Revoker) forget(ctx context.Context, what msg.Revoked) error {
 	m := r.memory.Load()
 	if m == nil {
 		return nil
@@ -188,7 +193,7 @@ func (r *revoker) forget(ctx context.Context, what platform.Revoked) error {
 // called by nobody else, and not twice at a time. When it returns nil this node
 // has acted on all of them: it was told of each, or has forgotten everything and
 // asked about every stream.
-func (r *revoker) OnRevoked(ctx context.Context, upTo int64) error {
+func (r *Revoker) OnRevoked(ctx context.Context, upTo int64) error {
 	if r.heard.all(upTo) {
 		r.heard.passed(upTo)
 		return nil
@@ -206,7 +211,7 @@ func (r *revoker) OnRevoked(ctx context.Context, upTo int64) error {
 
 // collect tells each of the members and waits until none is missing; those that
 // still are when ctx ends are returned.
-func (r *revoker) collect(ctx context.Context, f *fellows, what platform.Revoked, missing []id.MemberID) []id.MemberID {
+func (r *Revoker) collect(ctx context.Context, f *fellows, what msg.Revoked, missing []id.MemberID) []id.MemberID {
 	telling, stop := context.WithCancel(ctx)
 	done := make(chan id.MemberID, len(missing))
 	var wg sync.WaitGroup
@@ -244,10 +249,10 @@ func (r *revoker) collect(ctx context.Context, f *fellows, what platform.Revoked
 }
 
 // tell tells one member until it has answered; false when ctx ended before.
-func tell(ctx context.Context, c caller, to id.MemberID, what platform.Revoked) bool {
+func tell(ctx context.Context, c Caller, to id.MemberID, what msg.Revoked) bool {
 	for pause := firstCall; ; pause = min(2*pause, lastCall) {
 		once, cancel := context.WithTimeout(ctx, callTime)
-		v, err := c.Call(once, to, serviceRevoked, what)
+		v, err := c.Call(once, to, Service, what)
 		cancel()
 		if _, ok := v.(msg.Done); ok && err == nil {
 			return true
@@ -270,7 +275,7 @@ func slept(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (r *revoker) announce(ctx context.Context, f *fellows) (int64, error) {
+func (r *Revoker) announce(ctx context.Context, f *fellows) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.lease+queryTime)
 	defer cancel()
 	return f.members.Announce(ctx)
@@ -278,7 +283,7 @@ func (r *revoker) announce(ctx context.Context, f *fellows) (int64, error) {
 
 // unconfirmed is the answer to a change that was made and of which not every node
 // is known to know.
-func (r *revoker) unconfirmed(what platform.Revoked, doing string, err error) error {
+func (r *Revoker) unconfirmed(what msg.Revoked, doing string, err error) error {
 	revocationsUnconfirmed.Inc()
 	if !errors.Is(err, context.Canceled) { // who asked is gone
 		r.log.Warn().Err(err).Stringer("tenant", what.Tenant).Str("what", string(what.What)).Str("doing", doing).Msg("a revocation is not confirmed by every node")
@@ -289,14 +294,14 @@ func (r *revoker) unconfirmed(what platform.Revoked, doing string, err error) er
 
 // owe makes an announcement later, until it succeeds. One is enough for whatever
 // is owed: who was not told forgets everything.
-func (r *revoker) owe() {
+func (r *Revoker) owe() {
 	select {
 	case r.owed <- struct{}{}:
 	default:
 	}
 }
 
-func (r *revoker) pay(ctx context.Context) {
+func (r *Revoker) pay(ctx context.Context) {
 	for {
 		select {
 		case <-r.owed:
@@ -316,6 +321,19 @@ func (r *revoker) pay(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// Leased is a node's lease; membership.Membership implements it.
+type Leased interface {
+	Deadline() time.Time
+	Fenced() bool
+}
+
+// Trusts returns whether a node may act on what it remembers: until half a second before
+// its lease ends, or a sixth of a lease that is shorter than three seconds.
+func Trusts(m Leased, lease time.Duration) func() bool {
+	margin := min(500*time.Millisecond, lease/6)
+	return func() bool { return !m.Fenced() && time.Until(m.Deadline()) > margin }
 }
 
 // heard are the numbers of the revocations that this node was told of, and has
