@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // agentView is an agent as the API shows it.
@@ -32,7 +34,7 @@ func (a *agentView) published() string {
 }
 
 func agentsCommand() *cobra.Command {
-	cmd := group("agents", "list, read, make and publish agents")
+	cmd := cli.Group("agents", "list, read, make and publish agents")
 	cmd.Long = idHelp
 	cmd.AddCommand(agentsListCommand(), onOne(agentKind, "get", "one agent", show), agentsCreateCommand(), agentsPublishCommand())
 	return cmd
@@ -41,13 +43,13 @@ func agentsCommand() *cobra.Command {
 func agentsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list agents, newest first", Args: cobra.NoArgs}
 	most := limitFlag(cmd, 100)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		items, next, err := listed(cmd, agentKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", func(w io.Writer, a *agentView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", visible(a.Slug), shortID(a.ID), shorten(visible(a.Name), 40), a.published(), a.Latest, moment(&a.UpdatedAt))
+		return cli.PrintList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", func(w io.Writer, a *agentView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", cli.Visible(a.Slug), cli.ShortID(a.ID), cli.Shorten(cli.Visible(a.Name), 40), a.published(), a.Latest, cli.Moment(&a.UpdatedAt))
 		})
 	})
 	return cmd
@@ -66,11 +68,11 @@ func agentsCreateCommand() *cobra.Command {
 	description := cmd.Flags().String("description", "", "for people")
 	manifest := cmd.Flags().String("manifest", "", manifestHelp)
 	publish := cmd.Flags().Bool("publish", false, "publish the version")
-	required(cmd, "name", "manifest")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cli.Required(cmd, "name", "manifest")
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		read, err := readArgs(cmd.InOrStdin(), *manifest)
 		if err != nil {
-			return misuse{fmt.Errorf("--manifest: %w", err)}
+			return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -104,17 +106,17 @@ type versionAnswer struct {
 }
 
 func (v *versionAnswer) print(cmd *cobra.Command, raw json.RawMessage) error {
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), raw)
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), raw)
 	}
 	for _, w := range v.Warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", visible(w))
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", cli.Visible(w))
 	}
 	state := fmt.Sprintf("version %s is published", v.Agent.published())
 	if v.Agent.Published == nil {
-		state = fmt.Sprintf("version %d is a draft: svc agents publish %s", v.Agent.Latest, visible(v.Agent.Slug))
+		state = fmt.Sprintf("version %d is a draft: svc agents publish %s", v.Agent.Latest, cli.Visible(v.Agent.Slug))
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s\n", visible(v.Agent.Slug), shortID(v.Agent.ID), state)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s\n", cli.Visible(v.Agent.Slug), cli.ShortID(v.Agent.ID), state)
 	return err
 }
 
@@ -140,7 +142,7 @@ func agentsPublishCommand() *cobra.Command {
 		case cmd.Flags().Changed("manifest"):
 			read, err := readArgs(cmd.InOrStdin(), *manifest)
 			if err != nil {
-				return misuse{fmt.Errorf("--manifest: %w", err)}
+				return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
 			}
 			var made struct{ Version struct{ Version int } }
 			if err := c.call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{"manifest": read}, &made); err != nil {
@@ -173,7 +175,7 @@ type threadView struct {
 }
 
 func threadsCommand() *cobra.Command {
-	cmd := group("threads", "list and read conversations")
+	cmd := cli.Group("threads", "list and read conversations")
 	cmd.Long = idHelp
 	cmd.AddCommand(threadsListCommand(), threadsGetCommand())
 	return cmd
@@ -182,7 +184,7 @@ func threadsCommand() *cobra.Command {
 func threadsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list threads, newest first", Args: cobra.NoArgs}
 	most := limitFlag(cmd, 25)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		items, next, err := listed(cmd, threadKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
@@ -191,8 +193,8 @@ func threadsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "threads", "THREAD\tAGENT\tTITLE\tBY\tCREATED", func(w io.Writer, t *threadView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shortID(t.ID), slugs.of(t.AgentID), dash(shorten(visible(t.Title), 60)), principal(t.CreatedBy), moment(&t.CreatedAt))
+		return cli.PrintList(cmd, items, next, *most, "threads", "THREAD\tAGENT\tTITLE\tBY\tCREATED", func(w io.Writer, t *threadView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cli.ShortID(t.ID), slugs.of(t.AgentID), cli.Dash(cli.Shorten(cli.Visible(t.Title), 60)), principal(t.CreatedBy), cli.Moment(&t.CreatedAt))
 		})
 	})
 	return cmd
@@ -201,9 +203,9 @@ func threadsListCommand() *cobra.Command {
 // principal is who did something, with a short id.
 func principal(p string) string {
 	if i := strings.LastIndexByte(p, ':'); i >= 0 {
-		return visible(p[:i+1]) + shortID(p[i+1:])
+		return cli.Visible(p[:i+1]) + cli.ShortID(p[i+1:])
 	}
-	return visible(p)
+	return cli.Visible(p)
 }
 
 func threadsGetCommand() *cobra.Command {
@@ -219,14 +221,14 @@ func threadsGetCommand() *cobra.Command {
 			return err
 		}
 		out := cmd.OutOrStdout()
-		if wantsJSON(cmd) {
-			return printJSON(out, map[string]any{"thread": thread, "messages": list.Items})
+		if cli.WantsJSON(cmd) {
+			return cli.PrintJSON(out, map[string]any{"thread": thread, "messages": list.Items})
 		}
 		var t threadView
 		if err := json.Unmarshal(thread, &t); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s  %s  by %s, %s\n", t.ID, dash(visible(t.Title)), principal(t.CreatedBy), moment(&t.CreatedAt))
+		fmt.Fprintf(out, "%s  %s  by %s, %s\n", t.ID, cli.Dash(cli.Visible(t.Title)), principal(t.CreatedBy), cli.Moment(&t.CreatedAt))
 		if len(list.Items) == 0 {
 			_, err := fmt.Fprintln(out, "no messages")
 			return err
@@ -236,7 +238,7 @@ func threadsGetCommand() *cobra.Command {
 			if err := json.Unmarshal(item, &m); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(out, "%s: %s\n", visible(m.Role), harmless(m.Content)); err != nil {
+			if _, err := fmt.Fprintf(out, "%s: %s\n", cli.Visible(m.Role), cli.Harmless(m.Content)); err != nil {
 				return err
 			}
 		}
@@ -256,7 +258,7 @@ type serverView struct {
 }
 
 func serversCommand() *cobra.Command {
-	cmd := group("servers", "list, read and test tool servers")
+	cmd := cli.Group("servers", "list, read and test tool servers")
 	cmd.Long = idHelp
 	cmd.AddCommand(serversListCommand(), onOne(serverKind, "get", "one tool server", show), serversTestCommand())
 	return cmd
@@ -265,13 +267,13 @@ func serversCommand() *cobra.Command {
 func serversListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list tool servers, newest first", Args: cobra.NoArgs}
 	most := limitFlag(cmd, 100)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		items, next, err := listed(cmd, serverKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "tool servers", "SERVER\tID\tNAME\tENABLED\tAUTH\tENDPOINT", func(w io.Writer, s *serverView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(s.Slug), shortID(s.ID), shorten(visible(s.Name), 40), yesNo(s.Enabled), visible(s.AuthKind), dash(shorten(visible(s.Endpoint), 80)))
+		return cli.PrintList(cmd, items, next, *most, "tool servers", "SERVER\tID\tNAME\tENABLED\tAUTH\tENDPOINT", func(w io.Writer, s *serverView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.Visible(s.Slug), cli.ShortID(s.ID), cli.Shorten(cli.Visible(s.Name), 40), yesNo(s.Enabled), cli.Visible(s.AuthKind), cli.Dash(cli.Shorten(cli.Visible(s.Endpoint), 80)))
 		})
 	})
 	return cmd
@@ -288,7 +290,7 @@ func serversTestCommand() *cobra.Command {
 				return err
 			}
 			for _, one := range t.Tools {
-				fmt.Fprintln(w, strings.TrimRight(visible(one.Name)+"  "+shorten(visible(one.Description), 100), " "))
+				fmt.Fprintln(w, strings.TrimRight(cli.Visible(one.Name)+"  "+cli.Shorten(cli.Visible(one.Description), 100), " "))
 			}
 			return nil
 		})
@@ -296,7 +298,7 @@ func serversTestCommand() *cobra.Command {
 		if errors.As(err, &refused) && len(refused.Errors) > 0 && refused.Detail == "" {
 			var said []string
 			for _, e := range refused.Errors {
-				said = append(said, visible(fmt.Sprint(e)))
+				said = append(said, cli.Visible(fmt.Sprint(e)))
 			}
 			refused.Detail = strings.Join(said, "; ")
 		}
@@ -317,11 +319,11 @@ type policyView struct {
 }
 
 func policiesCommand() *cobra.Command {
-	cmd := group("policies", "list and read approval policies: which calls wait for a person")
+	cmd := cli.Group("policies", "list and read approval policies: which calls wait for a person")
 	cmd.Long = idHelp
 	ls := &cobra.Command{Use: "ls", Short: "list approval policies, newest first", Args: cobra.NoArgs}
 	most := limitFlag(ls, 100)
-	ls.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	ls.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		items, next, err := listed(cmd, policyKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
@@ -330,12 +332,12 @@ func policiesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "policies", "POLICY\tNAME\tTOOL\tAGENT\tRISK\tAPPROVALS\tWITHIN", func(w io.Writer, p *policyView) {
+		return cli.PrintList(cmd, items, next, *most, "policies", "POLICY\tNAME\tTOOL\tAGENT\tRISK\tAPPROVALS\tWITHIN", func(w io.Writer, p *policyView) {
 			agent := "any"
 			if p.AgentID != nil {
 				agent = slugs.of(*p.AgentID)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d by %s\t%g min\n", shortID(p.ID), shorten(visible(p.Name), 40), visible(p.Pattern), agent, visible(p.Risk), p.Required, visible(p.Role), p.SLA)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d by %s\t%g min\n", cli.ShortID(p.ID), cli.Shorten(cli.Visible(p.Name), 40), cli.Visible(p.Pattern), agent, cli.Visible(p.Risk), p.Required, cli.Visible(p.Role), p.SLA)
 		})
 	})
 	cmd.AddCommand(ls, onOne(policyKind, "get", "one approval policy", show))

@@ -20,6 +20,8 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // approvalView is an approval as the API shows it.
@@ -74,7 +76,7 @@ func (d decided) String() string {
 const maxBulk = 200
 
 func approvalsCommand() *cobra.Command {
-	cmd := group("approvals", "list and decide what waits for a person")
+	cmd := cli.Group("approvals", "list and decide what waits for a person")
 	cmd.Long = idHelp + "\nA decision shows the tool, its arguments and the asker, and asks before it is sent; without a terminal it needs --yes."
 	cmd.AddCommand(approvalsListCommand(), approvalsGetCommand(), approvalsWatchCommand(),
 		decideCommand("approve", "approve calls as they were asked for", false),
@@ -91,7 +93,7 @@ func approvalsListCommand() *cobra.Command {
 	agent := agentFlag(cmd, "approvals")
 	risk := cmd.Flags().String("risk", "", "only approvals of this risk: low, medium, high or critical")
 	most := cmd.Flags().Int("limit", 100, "how many at most")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -118,17 +120,17 @@ func approvalsListCommand() *cobra.Command {
 			q.Set("risk", *risk)
 		}
 		if *most < 1 {
-			return misuse{errors.New("--limit must be at least 1")}
+			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
 		items, next, err := c.pages(cmd.Context(), "/v1/approvals", q, *most)
 		if err != nil {
 			return err
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), jsonList{items, next})
+		if cli.WantsJSON(cmd) {
+			return cli.PrintJSON(cmd.OutOrStdout(), cli.JSONList{Items: items, Next: next})
 		}
 		if len(items) == 0 {
-			return printNone(cmd, map[bool]string{true: "pending approvals", false: "approvals"}[*status == "pending"])
+			return cli.PrintNone(cmd, map[bool]string{true: "pending approvals", false: "approvals"}[*status == "pending"])
 		}
 		views := make([]approvalView, len(items))
 		for i, item := range items {
@@ -139,7 +141,7 @@ func approvalsListCommand() *cobra.Command {
 		if err := printApprovals(cmd.OutOrStdout(), views, time.Now()); err != nil || next == nil {
 			return err
 		}
-		return printMore(cmd, *most)
+		return cli.PrintMore(cmd, *most)
 	})
 	return cmd
 }
@@ -149,11 +151,11 @@ func approvalsListCommand() *cobra.Command {
 func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
 	rows := [][]string{{"APPROVAL", "RISK", "LEFT", "TOOL", "ASSIGNEE", "LEDGER"}}
 	for _, a := range items {
-		left := visible(a.Status)
+		left := cli.Visible(a.Status)
 		if a.Status == "pending" {
 			left = timeLeft(a.ExpiresAt.Sub(now))
 		}
-		rows = append(rows, []string{shortID(a.ID), visible(a.Risk), left, visible(a.RequestedAction.Tool), visible(a.AssigneeRole), a.ledger()})
+		rows = append(rows, []string{cli.ShortID(a.ID), cli.Visible(a.Risk), left, cli.Visible(a.RequestedAction.Tool), cli.Visible(a.AssigneeRole), a.ledger()})
 	}
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -172,12 +174,12 @@ func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
 			continue
 		}
 		a := items[i-1]
-		fmt.Fprintln(out, "    args     ", shorten(visible(compact(a.RequestedAction.Args)), 200))
+		fmt.Fprintln(out, "    args     ", cli.Shorten(cli.Visible(compact(a.RequestedAction.Args)), 200))
 		if a.Reasoning != "" {
-			fmt.Fprintln(out, "    reasoning", shorten(visible(a.Reasoning), 200))
+			fmt.Fprintln(out, "    reasoning", cli.Shorten(cli.Visible(a.Reasoning), 200))
 		}
 		for _, d := range a.Decisions {
-			fmt.Fprintln(out, "    decided  ", visible(d.Principal)+": "+d.Action+feedbackOf(d.Feedback))
+			fmt.Fprintln(out, "    decided  ", cli.Visible(d.Principal)+": "+d.Action+feedbackOf(d.Feedback))
 		}
 	}
 	return out.Flush()
@@ -189,7 +191,7 @@ func feedbackOf(text *string) string {
 	if text == nil || *text == "" {
 		return ""
 	}
-	return ", " + shorten(visible(*text), 120)
+	return ", " + cli.Shorten(cli.Visible(*text), 120)
 }
 
 // timeLeft is a duration in the one or two units that matter.
@@ -213,13 +215,13 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
 	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal")
 	if needsFeedback {
-		required(cmd, "feedback")
+		cli.Required(cmd, "feedback")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if needsFeedback && *feedback == "" {
 			return errors.New("--feedback: is what the model hears, it must not be empty")
 		}
-		return does(func(cmd *cobra.Command, args []string) error {
+		return cli.Does(func(cmd *cobra.Command, args []string) error {
 			if !*yes && !isTerminal(cmd.InOrStdin()) {
 				return errNobody
 			}
@@ -248,7 +250,7 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 }
 
 // errNobody is a decision that no person can confirm.
-var errNobody = misuse{errors.New("--yes: is required where nobody can be asked")}
+var errNobody = cli.WrongUse(errors.New("--yes: is required where nobody can be asked"))
 
 // confirm asks on the terminal, beside the output.
 func confirm(cmd *cobra.Command, yes bool, question string) error {
@@ -286,12 +288,12 @@ func (c *client) present(cmd *cobra.Command, approval string, alone bool) (*appr
 
 // outcome says how an approval was decided.
 func (a *approvalView) outcome() string {
-	s := fmt.Sprintf("the approval %s of %s is decided: %s", shortID(a.ID), visible(a.RequestedAction.Tool), visible(a.Status))
+	s := fmt.Sprintf("the approval %s of %s is decided: %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Status))
 	if a.DecidedAt != nil {
 		s += " at " + a.DecidedAt.UTC().Format(time.RFC3339)
 	}
 	for _, d := range a.Decisions {
-		s += fmt.Sprintf("; %s by %s%s", visible(d.Action), visible(d.Principal), feedbackOf(d.Feedback))
+		s += fmt.Sprintf("; %s by %s%s", cli.Visible(d.Action), cli.Visible(d.Principal), feedbackOf(d.Feedback))
 	}
 	return s
 }
@@ -299,7 +301,7 @@ func (a *approvalView) outcome() string {
 // describe is what a person decides by: the tool, its arguments, who asks and
 // why. Who began the run is looked up only where whole is set.
 func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]string, error) {
-	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", shortID(a.ID), visible(a.RequestedAction.Tool), visible(a.Risk), a.ledger(), visible(a.AssigneeRole), a.standing(time.Now()))}
+	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk), a.ledger(), cli.Visible(a.AssigneeRole), a.standing(time.Now()))}
 	lines = append(lines, a.argLines()...)
 	asker := "a workflow"
 	if a.AgentID != nil {
@@ -308,14 +310,14 @@ func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]s
 		var gone *apiError
 		switch {
 		case err == nil:
-			asker = "the agent " + visible(got.Agent.Slug)
+			asker = "the agent " + cli.Visible(got.Agent.Slug)
 		case errors.As(err, &gone) && gone.Status < 500: // archived, or not ours to read
-			asker = "the agent " + shortID(*a.AgentID)
+			asker = "the agent " + cli.ShortID(*a.AgentID)
 		default:
 			return nil, err
 		}
 	}
-	asker += " in run " + shortID(a.RunID)
+	asker += " in run " + cli.ShortID(a.RunID)
 	if whole {
 		var got struct {
 			Run struct {
@@ -332,21 +334,21 @@ func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]s
 			return nil, err
 		}
 		if from := got.Run.Origin; from.Kind != "" {
-			asker += ", begun by " + visible(strings.ReplaceAll(from.Kind, "_", " ")) + " " + shortOr(from.ID)
+			asker += ", begun by " + cli.Visible(strings.ReplaceAll(from.Kind, "_", " ")) + " " + cli.ShortOr(from.ID)
 		}
 		if got.Run.EndUserID != nil {
-			asker += ", for end user " + shortID(*got.Run.EndUserID)
+			asker += ", for end user " + cli.ShortID(*got.Run.EndUserID)
 		}
 	}
 	lines = append(lines, "    asked by  "+asker)
 	if a.Reasoning != "" {
-		lines = append(lines, "    because   "+visible(a.Reasoning))
+		lines = append(lines, "    because   "+cli.Visible(a.Reasoning))
 	}
 	if a.Policy.Name != "" {
-		lines = append(lines, "    policy    "+visible(a.Policy.Name))
+		lines = append(lines, "    policy    "+cli.Visible(a.Policy.Name))
 	}
 	for _, d := range a.Decisions {
-		lines = append(lines, "    decided   "+visible(d.Principal)+": "+visible(d.Action)+feedbackOf(d.Feedback))
+		lines = append(lines, "    decided   "+cli.Visible(d.Principal)+": "+cli.Visible(d.Action)+feedbackOf(d.Feedback))
 	}
 	return lines, nil
 }
@@ -354,7 +356,7 @@ func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]s
 // standing is the time left, or how it ended.
 func (a *approvalView) standing(now time.Time) string {
 	if a.Status != "pending" {
-		return visible(a.Status)
+		return cli.Visible(a.Status)
 	}
 	return timeLeft(a.ExpiresAt.Sub(now)) + " left"
 }
@@ -367,7 +369,7 @@ func (a *approvalView) argLines() (lines []string) {
 		args.Write(a.RequestedAction.Args)
 	}
 	for line := range strings.Lines("    " + args.String()) {
-		lines = append(lines, visible(strings.TrimSuffix(line, "\n")))
+		lines = append(lines, cli.Visible(strings.TrimSuffix(line, "\n")))
 	}
 	return lines
 }
@@ -377,10 +379,10 @@ func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error
 	if err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), got)
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), got)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", shortID(approval), got)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", cli.ShortID(approval), got)
 	return err
 }
 
@@ -444,20 +446,20 @@ func decideMany(cmd *cobra.Command, c *client, ids []string, d decision, yes boo
 	if failed > 0 {
 		stopped = errors.Join(fmt.Errorf("%d of %d could not be decided", failed, len(ids)), stopped)
 	}
-	if wantsJSON(cmd) {
-		return errors.Join(printJSON(cmd.OutOrStdout(), all), stopped)
+	if cli.WantsJSON(cmd) {
+		return errors.Join(cli.PrintJSON(cmd.OutOrStdout(), all), stopped)
 	}
 	for _, r := range all.Results {
 		said := "waits for further approvals"
 		switch {
 		case r.Error != nil:
-			said = visible(r.Error.Code + ": " + r.Error.Detail)
+			said = cli.Visible(r.Error.Code + ": " + r.Error.Detail)
 		case !r.OK:
 			said = "failed"
 		case r.Terminal != "":
-			said = visible(r.Terminal)
+			said = cli.Visible(r.Terminal)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", shortID(r.ID), said)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", cli.ShortID(r.ID), said)
 	}
 	return stopped
 }
@@ -473,14 +475,14 @@ func approvalsEditCommand() *cobra.Command {
 	text := cmd.Flags().String("args", "", "the arguments, a JSON object: itself, @ and a file, or - for the input")
 	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
 	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal, and with --args -")
-	required(cmd, "args")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cli.Required(cmd, "args")
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		if !*yes && (*text == "-" || !isTerminal(cmd.InOrStdin())) {
 			return errNobody
 		}
 		edited, err := readArgs(cmd.InOrStdin(), *text)
 		if err != nil {
-			return misuse{fmt.Errorf("--args: %w", err)}
+			return cli.WrongUse(fmt.Errorf("--args: %w", err))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -583,8 +585,8 @@ func approvalsGetCommand() *cobra.Command {
 		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &raw); err != nil {
 			return err
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), raw)
+		if cli.WantsJSON(cmd) {
+			return cli.PrintJSON(cmd.OutOrStdout(), raw)
 		}
 		var a approvalView
 		if err := json.Unmarshal(raw, &a); err != nil {
@@ -608,7 +610,7 @@ func approvalsWatchCommand() *cobra.Command {
 		Short: "show approvals as they come and as they are decided; with an ID wait until that one is decided",
 		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: completes(pendingKind, 1),
 	}
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -734,7 +736,7 @@ func (w *approvalWatch) one(ctx context.Context, id string) (*watched, error) {
 
 func (w *approvalWatch) show(ctx context.Context, a *watched) error {
 	out := w.cmd.OutOrStdout()
-	if wantsJSON(w.cmd) {
+	if cli.WantsJSON(w.cmd) {
 		_, err := fmt.Fprintln(out, compact(a.raw))
 		return err
 	}
@@ -780,7 +782,7 @@ func differ(lines []string, path string, before, after any) []string {
 		}
 		slices.Sort(keys)
 		for _, k := range keys {
-			at := strings.TrimPrefix(path+"."+visible(k), ".")
+			at := strings.TrimPrefix(path+"."+cli.Visible(k), ".")
 			was, had := b[k]
 			is, has := a[k]
 			switch {
@@ -829,7 +831,7 @@ func inline(v any) string {
 	if err := enc.Encode(v); err != nil {
 		return err.Error()
 	}
-	return visible(strings.TrimSuffix(b.String(), "\n"))
+	return cli.Visible(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // compact is a JSON document on one line.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 func chatCommand() *cobra.Command {
@@ -22,7 +24,7 @@ func chatCommand() *cobra.Command {
 		Long: "Each line of the input is one message; the answer streams as it is written. An empty line or the end of the input ends the talk.\n" +
 			"On a terminal, calls that wait for an approval can be decided in place. In a pipe the exit code is 1 if an answer failed.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {
 				return err
@@ -42,7 +44,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 	if err := c.call(ctx, "POST", "/v1/threads", map[string]any{"agent_id": agentID}, &thread); err != nil {
 		return err
 	}
-	t := &talk{cmd: cmd, client: c, in: newTyped(cmd.InOrStdin()), out: &display{w: cmd.OutOrStdout()}, json: wantsJSON(cmd)}
+	t := &talk{cmd: cmd, client: c, in: newTyped(cmd.InOrStdin()), out: &display{w: cmd.OutOrStdout()}, json: cli.WantsJSON(cmd)}
 	t.asks = !t.json && isTerminal(cmd.InOrStdin())
 	if !t.json {
 		fmt.Fprintf(cmd.OutOrStdout(), "thread %s; an empty line ends the talk\n", thread.ID)
@@ -74,7 +76,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 				return err
 			}
 			failed++ // the talk goes on
-			report(cmd.ErrOrStderr(), t.json, err, exitFailed)
+			cli.Report(cmd.ErrOrStderr(), t.json, err, cli.ExitFailed)
 		}
 	}
 }
@@ -213,7 +215,7 @@ func (t *talk) next(ctx context.Context) error {
 			continue
 		}
 		if q.approval.Status != "pending" {
-			if err := t.out.line("[approval %s: %s]", visible(approval), visible(q.approval.Status)); err != nil {
+			if err := t.out.line("[approval %s: %s]", cli.Visible(approval), cli.Visible(q.approval.Status)); err != nil {
 				return err
 			}
 			continue
@@ -229,14 +231,14 @@ func (t *talk) next(ctx context.Context) error {
 
 // describe shows what a person decides by.
 func (t *talk) describe(a *approvalView) error {
-	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", visible(a.RequestedAction.Tool), visible(a.Risk),
-		a.ledger(), visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
+	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk),
+		a.ledger(), cli.Visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
 	lines = append(lines, a.argLines()...)
 	if a.Reasoning != "" {
-		lines = append(lines, "  because: "+visible(a.Reasoning))
+		lines = append(lines, "  because: "+cli.Visible(a.Reasoning))
 	}
 	for _, d := range a.Decisions {
-		lines = append(lines, "  "+visible(d.Principal)+": "+visible(d.Action)+feedbackOf(d.Feedback))
+		lines = append(lines, "  "+cli.Visible(d.Principal)+": "+cli.Visible(d.Action)+feedbackOf(d.Feedback))
 	}
 	for _, line := range lines {
 		if err := t.out.line("%s", line); err != nil {
@@ -254,7 +256,7 @@ func (t *talk) prompt(wants answerTo) error {
 // leave says how an approval is decided elsewhere; why may be nil.
 func (t *talk) leave(approval string, why error) error {
 	if why != nil {
-		if err := t.out.line("[%s]", visible(why.Error())); err != nil {
+		if err := t.out.line("[%s]", cli.Visible(why.Error())); err != nil {
 			return err
 		}
 		var refused *apiError
@@ -356,7 +358,7 @@ func (t *talk) decide(ctx context.Context, d decision) error {
 		}
 		return t.next(ctx)
 	}
-	if err := t.out.line("[%s]", visible(err.Error())); err != nil {
+	if err := t.out.line("[%s]", cli.Visible(err.Error())); err != nil {
 		return err
 	}
 	return t.prompt(toChoice)

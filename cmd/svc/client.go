@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // client calls the HTTP API as a tenant's back end would.
@@ -36,16 +38,16 @@ func newClient() (*client, error) {
 	c := &client{base: cfg.URL, key: cfg.APIKey, tenant: cfg.Tenant, http: &http.Client{}}
 	if c.key != "" {
 		if c.tenant == "" {
-			return nil, misuse{errors.New("SVC_API_KEY is set and SVC_TENANT is not: set both (svc dev prints them)")}
+			return nil, cli.WrongUse(errors.New("SVC_API_KEY is set and SVC_TENANT is not: set both (svc dev prints them)"))
 		}
 		return c, nil
 	}
 	s, err := keptSession(cfg.URL, cfg.Tenant)
 	if err != nil {
-		return nil, misuse{err}
+		return nil, cli.WrongUse(err)
 	}
 	if s == nil {
-		return nil, misuse{errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them), or run svc login")}
+		return nil, cli.WrongUse(errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them), or run svc login"))
 	}
 	c.session, c.tenant = s.Cookie, s.TenantID
 	return c, nil
@@ -67,6 +69,14 @@ func (e *apiError) Error() string {
 		return fmt.Sprintf("%s: %s", e.Code, e.Detail)
 	}
 	return fmt.Sprintf("%s: %s", e.Code, e.Title)
+}
+
+// Explain completes an error as --json shows it.
+func (e *apiError) Explain(r *cli.Reported) {
+	r.Code, r.Status, r.Title, r.Errors, r.RetryAfter = e.Code, e.Status, e.Title, e.Errors, e.RetryAfter
+	if r.Detail == e.Error() {
+		r.Detail = cmp.Or(e.Detail, e.Title)
+	}
 }
 
 // authorize says who calls. A session's changes carry the header that no foreign
@@ -305,21 +315,14 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	}
 }
 
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
 // callAndShow calls and shows what is answered: as it came with --json, else by show.
 func callAndShow[V any](cmd *cobra.Command, c *client, method, path string, body any, show func(w io.Writer, v *V) error) error {
 	var raw json.RawMessage
 	if err := c.call(cmd.Context(), method, path, body, &raw); err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), raw)
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), raw)
 	}
 	v := new(V)
 	if err := json.Unmarshal(raw, v); err != nil {
@@ -333,8 +336,8 @@ func remove(cmd *cobra.Command, c *client, path string) error {
 	if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), map[string]bool{"removed": true})
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), "removed")
 	return err

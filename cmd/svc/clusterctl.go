@@ -11,6 +11,7 @@ import (
 
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/placement"
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/pg"
 	"agentsvc/schemas/id"
 )
@@ -19,12 +20,12 @@ import (
 // cannot be reached can be seen and drained too.
 
 func clusterCommand() *cobra.Command {
-	cmd := group("cluster", "see and drain the nodes of the cluster")
-	status := &cobra.Command{Use: "status", Short: "the nodes, their leases and their share of the shards", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	cmd := cli.Group("cluster", "see and drain the nodes of the cluster")
+	status := &cobra.Command{Use: "status", Short: "the nodes, their leases and their share of the shards", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		return onMembers(cmd, func(_ context.Context, _ *pg.Pool, all []membership.Listed) error {
 			nodes := describeNodes(all)
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"items": nodes})
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"items": nodes})
 			}
 			return printNodes(cmd.OutOrStdout(), nodes)
 		})
@@ -37,7 +38,7 @@ func clusterCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	undo := drain.Flags().Bool("undo", false, "give it work again")
-	drain.RunE = does(func(cmd *cobra.Command, args []string) error {
+	drain.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		return onMembers(cmd, func(ctx context.Context, pool *pg.Pool, all []membership.Listed) error {
 			node, err := pickNode(all, args[0])
 			if err != nil {
@@ -50,8 +51,8 @@ func clusterCommand() *cobra.Command {
 			if *undo {
 				state = stateServing
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"id": node.ID.String(), "state": state})
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"id": node.ID.String(), "state": state})
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s) is %s\n", shownAddress(node.Address), node.ID, state)
 			return err
@@ -148,7 +149,7 @@ func printNodes(out io.Writer, nodes []nodeInfo) error {
 		if n.State == stateDead {
 			lease = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", shortID(n.ID.String()), shownAddress(n.Address), n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", cli.ShortID(n.ID.String()), shownAddress(n.Address), n.State, n.Shards, lease, n.Version, n.StartedAt.Format(time.RFC3339))
 	}
 	return w.Flush()
 }
@@ -164,7 +165,7 @@ func shownAddress(a string) string {
 // pickNode is the one living node that name means: its address, its id, or the
 // end of its id.
 func pickNode(all []membership.Listed, name string) (*membership.Listed, error) {
-	var living []named
+	var living []cli.Named
 	byID := map[string]*membership.Listed{}
 	for i := range all {
 		l := &all[i]
@@ -174,12 +175,12 @@ func pickNode(all []membership.Listed, name string) (*membership.Listed, error) 
 		if l.Address == name && name != "" {
 			return l, nil
 		}
-		living = append(living, named{ID: l.ID.String(), label: shownAddress(l.Address)})
+		living = append(living, cli.Named{ID: l.ID.String(), Label: shownAddress(l.Address)})
 		byID[l.ID.String()] = l
 	}
-	found, err := pick("node", name, false, living)
+	found, err := cli.Pick("node", name, false, living)
 	if err != nil {
-		return nil, misuse{err}
+		return nil, cli.WrongUse(err)
 	}
 	return byID[found], nil
 }

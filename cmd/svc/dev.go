@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -90,7 +91,7 @@ func devCommand() *cobra.Command {
 		if !cmd.Flags().Changed("log-level") && os.Getenv("SVC_LOG_LEVEL") == "" {
 			c.LogLevel = zerolog.WarnLevel // the output is the calls to paste
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			kept, err := openSample(c.DataDir)
 			if err != nil {
 				return err
@@ -109,7 +110,7 @@ func devCommand() *cobra.Command {
 				if f != nil {
 					s.Nodes = f.addrs()
 				}
-				if wantsJSON(cmd) {
+				if cli.WantsJSON(cmd) {
 					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
 				}
 				return s.print(cmd.OutOrStdout(), &c)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/migrate"
 	"agentsvc/persistence/pg"
@@ -31,7 +32,7 @@ func doctorCommand() *cobra.Command {
 		Short: "is everything in order: configuration, database, schema, runs",
 		Long:  "Looks at the configuration, the database and what is stored in it, while the server runs and while it is down. It names the database that it looks at, and changes nothing.",
 		Args:  cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			found := diagnose(cmd)
 			sick := 0
 			for _, f := range found {
@@ -40,8 +41,8 @@ func doctorCommand() *cobra.Command {
 				}
 			}
 			var err error
-			if wantsJSON(cmd) {
-				err = printJSON(cmd.OutOrStdout(), map[string]any{"ok": sick == 0, "findings": found})
+			if cli.WantsJSON(cmd) {
+				err = cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"ok": sick == 0, "findings": found})
 			} else {
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, f := range found {

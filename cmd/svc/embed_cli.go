@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // embedKeyShown is an embed key as the API shows it.
@@ -59,13 +61,13 @@ func (k *embedKeyShown) origins() string {
 	}
 	shown := make([]string, len(k.AllowedOrigins))
 	for i, o := range k.AllowedOrigins {
-		shown[i] = visible(o)
+		shown[i] = cli.Visible(o)
 	}
 	return strings.Join(shown, " ")
 }
 
 func embedKeysCommand() *cobra.Command {
-	cmd := group("embed-keys", "what lets chat widgets on your pages talk to an agent")
+	cmd := cli.Group("embed-keys", "what lets chat widgets on your pages talk to an agent")
 	cmd.Long = idHelp
 	cmd.AddCommand(embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
 		embedKeysRotateCommand(), embedKeysSecretCommand(), embedKeysRevokeCommand())
@@ -77,9 +79,9 @@ func embedKeysListCommand() *cobra.Command {
 	most := cmd.Flags().Int("limit", 100, "how many at most")
 	agent := agentFlag(cmd, "keys")
 	revoked := cmd.Flags().Bool("revoked", false, "revoked ones, too")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
-			return misuse{errors.New("--limit must be at least 1")}
+			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -100,8 +102,8 @@ func embedKeysListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "embed keys", "EMBED KEY\tNAME\tPREFIX\tSTATE\tIDENTITY\tRATE\tUSED\tORIGINS", func(w io.Writer, k *embedKeyShown) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", shortID(k.ID), shorten(visible(k.Name), 40), visible(k.KeyPrefix), k.state(), k.identity(), k.RateLimitPerMin, moment(k.LastUsedAt), k.origins())
+		return cli.PrintList(cmd, items, next, *most, "embed keys", "EMBED KEY\tNAME\tPREFIX\tSTATE\tIDENTITY\tRATE\tUSED\tORIGINS", func(w io.Writer, k *embedKeyShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", cli.ShortID(k.ID), cli.Shorten(cli.Visible(k.Name), 40), cli.Visible(k.KeyPrefix), k.state(), k.identity(), k.RateLimitPerMin, cli.Moment(k.LastUsedAt), k.origins())
 		})
 	})
 	return cmd
@@ -143,7 +145,7 @@ func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
 			continue
 		}
 		if err := set(); err != nil {
-			return nil, misuse{fmt.Errorf("--%s: %w", flag, err)}
+			return nil, cli.WrongUse(fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
 	return body, nil
@@ -170,8 +172,8 @@ func embedKeysCreateCommand() *cobra.Command {
 	f := &embedKeyFlags{}
 	f.add(cmd)
 	secret := cmd.Flags().Bool("identity-secret", false, "make an identity secret as well")
-	required(cmd, "name", "origin")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cli.Required(cmd, "name", "origin")
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		body, err := f.body(cmd)
 		if err != nil {
 			return err
@@ -193,11 +195,11 @@ func embedKeysCreateCommand() *cobra.Command {
 
 // printOnce shows what is shown once, with the line for a page.
 func printOnce(w io.Writer, k *embedKeyShown) error {
-	fmt.Fprintf(w, "embed key  %s\norigins    %s\nkey        %s\n", visible(k.ID), k.origins(), visible(k.Key))
+	fmt.Fprintf(w, "embed key  %s\norigins    %s\nkey        %s\n", cli.Visible(k.ID), k.origins(), cli.Visible(k.Key))
 	if k.IdentitySecret != "" {
-		fmt.Fprintf(w, "identity   %s\n", visible(k.IdentitySecret))
+		fmt.Fprintf(w, "identity   %s\n", cli.Visible(k.IdentitySecret))
 	}
-	_, err := fmt.Fprintf(w, "\nThis is not shown again. For your page:\n\n%s\n", visible(k.Snippet))
+	_, err := fmt.Fprintf(w, "\nThis is not shown again. For your page:\n\n%s\n", cli.Visible(k.Snippet))
 	return err
 }
 
@@ -213,10 +215,10 @@ func embedKeysUpdateCommand() *cobra.Command {
 			body["enabled"] = *resume
 		}
 		if len(body) == 0 {
-			return misuse{errors.New("nothing to change: give a flag")}
+			return cli.WrongUse(errors.New("nothing to change: give a flag"))
 		}
 		return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, k *embedKeyShown) error {
-			_, err := fmt.Fprintf(w, "%s  %s, identity %s, %d a minute, %s\n", visible(k.ID), k.state(), k.identity(), k.RateLimitPerMin, k.origins())
+			_, err := fmt.Fprintf(w, "%s  %s, identity %s, %d a minute, %s\n", cli.Visible(k.ID), k.state(), k.identity(), k.RateLimitPerMin, k.origins())
 			return err
 		})
 	})
@@ -236,7 +238,7 @@ func embedKeysRotateCommand() *cobra.Command {
 func embedKeysSecretCommand() *cobra.Command {
 	return onOne(embedKeyKind, "identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *client, path string) error {
 		return callAndShow(cmd, c, http.MethodPost, path+"/identity-secret", nil, func(w io.Writer, k *embedKeyShown) error {
-			_, err := fmt.Fprintf(w, "%s\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", visible(k.IdentitySecret))
+			_, err := fmt.Fprintf(w, "%s\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", cli.Visible(k.IdentitySecret))
 			return err
 		})
 	})
@@ -257,7 +259,7 @@ type endUserShown struct {
 }
 
 func endUsersCommand() *cobra.Command {
-	cmd := group("end-users", "the people of your own product")
+	cmd := cli.Group("end-users", "the people of your own product")
 	cmd.Long = idHelp
 	cmd.AddCommand(endUsersListCommand(), onOne(endUserKind, "get", "one end user", show), endUsersUpdateCommand(),
 		onOne(endUserKind, "rm", "delete an end user with all data", remove))
@@ -269,9 +271,9 @@ func endUsersListCommand() *cobra.Command {
 	most := cmd.Flags().Int("limit", 100, "how many at most")
 	external := cmd.Flags().String("external-id", "", "the one that you call so")
 	tag := cmd.Flags().String("tag", "", "those with this tag")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
-			return misuse{errors.New("--limit must be at least 1")}
+			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -288,8 +290,8 @@ func endUsersListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "end users", "END USER\tEXTERNAL ID\tNAME\tEMAIL\tTAGS\tSINCE", func(w io.Writer, u *endUserShown) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shortID(u.ID), shorten(visible(u.ExternalID), 40), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")), moment(&u.CreatedAt))
+		return cli.PrintList(cmd, items, next, *most, "end users", "END USER\tEXTERNAL ID\tNAME\tEMAIL\tTAGS\tSINCE", func(w io.Writer, u *endUserShown) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(u.ID), cli.Shorten(cli.Visible(u.ExternalID), 40), known(u.Name), known(u.Email), cli.Visible(strings.Join(u.Tags, " ")), cli.Moment(&u.CreatedAt))
 		})
 	})
 	return cmd
@@ -300,7 +302,7 @@ func known(s *string) string {
 	if s == nil {
 		return "-"
 	}
-	return shorten(visible(*s), 40)
+	return cli.Shorten(cli.Visible(*s), 40)
 }
 
 func endUsersUpdateCommand() *cobra.Command {
@@ -323,15 +325,15 @@ func endUsersUpdateCommand() *cobra.Command {
 		if cmd.Flags().Changed("attributes") {
 			read, err := readArgs(cmd.InOrStdin(), attributes)
 			if err != nil {
-				return misuse{fmt.Errorf("--attributes: %w", err)}
+				return cli.WrongUse(fmt.Errorf("--attributes: %w", err))
 			}
 			body["attributes"] = read
 		}
 		if len(body) == 0 {
-			return misuse{errors.New("nothing to change: give a flag")}
+			return cli.WrongUse(errors.New("nothing to change: give a flag"))
 		}
 		return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, u *endUserShown) error {
-			_, err := fmt.Fprintf(w, "%s  %s  %s  %s  %s\n", visible(u.ID), visible(u.ExternalID), known(u.Name), known(u.Email), visible(strings.Join(u.Tags, " ")))
+			_, err := fmt.Fprintf(w, "%s  %s  %s  %s  %s\n", cli.Visible(u.ID), cli.Visible(u.ExternalID), known(u.Name), known(u.Email), cli.Visible(strings.Join(u.Tags, " ")))
 			return err
 		})
 	})

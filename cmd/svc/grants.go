@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/tool"
 )
 
 func grantsCommand() *cobra.Command {
-	cmd := group("grants", "why an agent may call a tool, or may not")
+	cmd := cli.Group("grants", "why an agent may call a tool, or may not")
 	cmd.AddCommand(grantsExplainCommand())
 	return cmd
 }
@@ -23,7 +24,7 @@ func grantsExplainCommand() *cobra.Command {
 		Use:   "explain AGENT TOOL",
 		Short: "which grant or policy decides on a tool, for an agent by its slug or id",
 		Args:  cobra.ExactArgs(2), ValidArgsFunction: completes(agentKind, 1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()
 			if err != nil {
 				return err
@@ -36,8 +37,8 @@ func grantsExplainCommand() *cobra.Command {
 			if err := c.call(cmd.Context(), "GET", "/v1/agents/"+url.PathEscape(agent)+"/tools/explain?"+url.Values{"tool": {args[1]}}.Encode(), nil, &raw); err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), raw)
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), raw)
 			}
 			var e tool.Explanation
 			if err := json.Unmarshal(raw, &e); err != nil {
@@ -59,9 +60,9 @@ func printExplanation(cmd *cobra.Command, e *tool.Explanation) error {
 	out := cmd.OutOrStdout()
 	words, known := verdicts[e.Verdict]
 	if !known {
-		words = visible(string(e.Verdict))
+		words = cli.Visible(string(e.Verdict))
 	}
-	fmt.Fprintf(out, "%s %s: %s.\n", visible(e.Tool), words, strings.TrimSuffix(visible(e.Why), "."))
+	fmt.Fprintf(out, "%s %s: %s.\n", cli.Visible(e.Tool), words, strings.TrimSuffix(cli.Visible(e.Why), "."))
 	if e.GrantID != nil {
 		fmt.Fprintf(out, "grant       %s\n", e.GrantID)
 	}
@@ -78,7 +79,7 @@ func printExplanation(cmd *cobra.Command, e *tool.Explanation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tID\tPATTERN\tMATCHED\tDECIDED\tNOTE")
 	for _, s := range e.Steps {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(s.What), dash(visible(s.ID)), dash(visible(s.Pattern)), yesNo(s.Matched), yesNo(s.Decided), visible(s.Note))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.Visible(s.What), cli.Dash(cli.Visible(s.ID)), cli.Dash(cli.Visible(s.Pattern)), yesNo(s.Matched), yesNo(s.Decided), cli.Visible(s.Note))
 	}
 	return w.Flush()
 }
@@ -89,7 +90,7 @@ func termsOf(t *tool.Terms) string {
 	if t.Escalate != "" {
 		s += fmt.Sprintf(", escalated to %s", t.Escalate)
 	}
-	return s + fmt.Sprintf(", on timeout %s; asked for by the %s %s", t.OnTimeout, t.Policy.Kind, visible(t.Policy.Name))
+	return s + fmt.Sprintf(", on timeout %s; asked for by the %s %s", t.OnTimeout, t.Policy.Kind, cli.Visible(t.Policy.Name))
 }
 
 func yesNo(b bool) string {
@@ -97,11 +98,4 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // healthTime bounds the question of a health check.
@@ -21,7 +23,7 @@ func healthCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ready := cmd.Flags().Bool("ready", false, "can it serve now: the database is there, and it is not draining")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(cmd)
 		if err != nil {
 			return err
@@ -48,8 +50,8 @@ func healthCommand() *cobra.Command {
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s answered %s: %s", req.URL, resp.Status, body)
 		}
-		if wantsJSON(cmd) {
-			return printJSON(cmd.OutOrStdout(), map[string]bool{"ok": true})
+		if cli.WantsJSON(cmd) {
+			return cli.PrintJSON(cmd.OutOrStdout(), map[string]bool{"ok": true})
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 		return err

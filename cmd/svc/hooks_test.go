@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 )
@@ -560,6 +561,6 @@ func median(all []time.Duration) time.Duration {
 }
 
 func isFullID(s string) bool {
-	_, is := fullID(s)
+	_, is := cli.FullID(s)
 	return is
 }

@@ -18,6 +18,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cluster/revocation"
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/outbox"
@@ -197,7 +198,7 @@ var apiInfo = edge.Info{
 
 // openapiCommand prints the description that GET /v1/openapi.json serves.
 func openapiCommand() *cobra.Command {
-	return &cobra.Command{Use: "openapi", Short: "print the OpenAPI document", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "openapi", Short: "print the OpenAPI document", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		table := edge.NewTable()
 		p := platform.New(platform.Config{})
 		p.Register(table)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/webhook"
@@ -58,10 +59,10 @@ func listenCommand() *cobra.Command {
 	}
 	events := eventsFlag(cmd)
 	forward := cmd.Flags().String("forward", "", "a server to send them to, as http://localhost:3000/hooks")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		to, err := forwardURL(*forward)
 		if err != nil {
-			return misuse{fmt.Errorf("--forward: %w", err)}
+			return cli.WrongUse(fmt.Errorf("--forward: %w", err))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -110,13 +111,13 @@ func listen(cmd *cobra.Command, c *client, body any, to string) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), "the listener could not be removed, it goes in a minute:", err)
 		}
 	}()
-	l := &listening{c: c, path: path, to: to, out: cmd.OutOrStdout(), json: wantsJSON(cmd), http: forwarder()}
+	l := &listening{c: c, path: path, to: to, out: cmd.OutOrStdout(), json: cli.WantsJSON(cmd), http: forwarder()}
 	defer l.http.CloseIdleConnections()
 	if l.json {
 		if err := l.line(made); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(l.out, "listening to %s\nsecret  %s\n", visible(strings.Join(made.Events, ", ")), visible(made.Secret)); err != nil {
+	} else if _, err := fmt.Fprintf(l.out, "listening to %s\nsecret  %s\n", cli.Visible(strings.Join(made.Events, ", ")), cli.Visible(made.Secret)); err != nil {
 		return err
 	}
 	err := l.follow(ctx)
@@ -299,7 +300,7 @@ func plainError(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v", listenPatience)
 	}
-	return shorten(visible(err.Error()), 500)
+	return cli.Shorten(cli.Visible(err.Error()), 500)
 }
 
 // show prints an attempt: a line, and the event where nobody else gets it.
@@ -314,13 +315,13 @@ func (l *listening) show(now time.Time, item pulled, out attempted) error {
 		}{now.UTC(), item.Type, item.EventID, out, json.RawMessage(item.Body)}
 		return l.line(line)
 	}
-	line := fmt.Sprintf("%s %s %s", now.Format(time.TimeOnly), visible(item.Type), visible(item.DeliveryID))
+	line := fmt.Sprintf("%s %s %s", now.Format(time.TimeOnly), cli.Visible(item.Type), cli.Visible(item.DeliveryID))
 	if item.Attempt > 1 {
 		line += fmt.Sprintf(" (attempt %d)", item.Attempt)
 	}
 	switch {
 	case l.to == "":
-		line += "\n    " + visible(compact(json.RawMessage(item.Body)))
+		line += "\n    " + cli.Visible(compact(json.RawMessage(item.Body)))
 	case out.HTTPStatus != 0:
 		line += fmt.Sprintf(" → %d %d ms", out.HTTPStatus, out.DurationMS)
 	default:

@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // idHelp says how things are named, in the help of every group.
@@ -26,7 +24,7 @@ func limitFlag(cmd *cobra.Command, usual int) *int {
 // listed reads up to most items of a list.
 func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
 	if most < 1 {
-		return nil, nil, misuse{errors.New("--limit must be at least 1")}
+		return nil, nil, cli.WrongUse(errors.New("--limit must be at least 1"))
 	}
 	c, err := newClient()
 	if err != nil {
@@ -35,64 +33,18 @@ func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []js
 	return c.pages(cmd.Context(), path, q, most)
 }
 
-// jsonList is a list as --json shows it.
-type jsonList struct {
-	Items []json.RawMessage `json:"items"`
-	Next  *string           `json:"next_cursor,omitempty"`
-}
-
-// printList prints the items of a list, one a row, or as JSON.
-func printList[V any](cmd *cobra.Command, items []json.RawMessage, next *string, most int, things, head string, row func(w io.Writer, v *V)) error {
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), jsonList{items, next})
-	}
-	if len(items) == 0 {
-		return printNone(cmd, things)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, head)
-	for _, item := range items {
-		v := new(V)
-		if err := json.Unmarshal(item, v); err != nil {
-			return err
-		}
-		row(w, v)
-	}
-	if err := w.Flush(); err != nil || next == nil {
-		return err
-	}
-	return printMore(cmd, most)
-}
-
-// printNone says that a list is empty: altogether, or under the filters given.
-func printNone(cmd *cobra.Command, things string) error {
-	said := "no " + things
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "limit" && f.Name != "json" {
-			said = "no " + things + " fit these filters"
-		}
-	})
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), said)
-	return err
-}
-
-func printMore(cmd *cobra.Command, most int) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
-	return err
-}
-
 // show prints what is at a path.
 func show(cmd *cobra.Command, c *client, path string) error {
 	var got json.RawMessage
 	if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
 		return err
 	}
-	return printJSON(cmd.OutOrStdout(), got)
+	return cli.PrintJSON(cmd.OutOrStdout(), got)
 }
 
 // onOne is a command about one thing of a kind.
 func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
-	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completes(k, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completes(k, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -145,11 +97,11 @@ func completes(k kind, n int) cobra.CompletionFunc {
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			word := shortID(of.ID)
+			word := cli.ShortID(of.ID)
 			if k.slugs && of.Slug != "" {
-				word = visible(of.Slug)
+				word = cli.Visible(of.Slug)
 			}
-			offered = append(offered, word+"\t"+of.label)
+			offered = append(offered, word+"\t"+of.Label)
 		}
 		return offered, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/store"
@@ -116,14 +117,14 @@ func withDatabase(ctx context.Context, c *Config, a access, work func(ctx contex
 }
 
 func migrateCommand() *cobra.Command {
-	return &cobra.Command{Use: "migrate", Short: "bring the database up to date", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "migrate", Short: "bring the database up to date", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(cmd)
 		if err != nil {
 			return err
 		}
 		return withDatabase(cmd.Context(), c, migrates, func(context.Context, string, *pg.Pool) error {
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]bool{"up_to_date": true})
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the database is up to date")
 			return err
@@ -132,18 +133,18 @@ func migrateCommand() *cobra.Command {
 }
 
 func tenantCommand() *cobra.Command {
-	cmd := group("tenant", "list and make tenants")
+	cmd := cli.Group("tenant", "list and make tenants")
 	create := &cobra.Command{Use: "create", Short: "make a tenant with its owner and a first API key", Args: cobra.NoArgs}
 	var n newTenant
 	create.Flags().StringVar(&n.Name, "name", "", "name of the tenant, 1 to 120 characters")
 	create.Flags().StringVar(&n.OwnerEmail, "owner-email", "", "e-mail of the owner")
 	create.Flags().StringVar(&n.OwnerPassword, "owner-password", "", "password of the owner, 12 to 200 characters; without one the owner cannot sign in yet")
-	required(create, "name", "owner-email")
+	cli.Required(create, "name", "owner-email")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
 			return err
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd)
 			if err != nil {
 				return err
@@ -152,8 +153,8 @@ func tenantCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), made)
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), made)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "tenant   %s\nowner    %s\nAPI key  %s   (shown once)\n", made.TenantID, made.OwnerID, made.APIKey)
 			return err
@@ -188,16 +189,16 @@ func createTenant(ctx context.Context, c *Config, n newTenant) (*madeTenant, err
 }
 
 func keyCommand() *cobra.Command {
-	cmd := group("key", "manage API keys")
+	cmd := cli.Group("key", "manage API keys")
 	create := &cobra.Command{Use: "create", Short: "make an API key", Args: cobra.NoArgs}
 	tenant := create.Flags().String("tenant", "", tenantHelp)
 	name := create.Flags().String("name", "", "name of the key, 1 to 120 characters")
-	required(create, "tenant", "name")
+	cli.Required(create, "tenant", "name")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := errors.Join(checkTenant(*tenant), checkName("--name", *name)); err != nil {
 			return err
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			var made *api.APIKeyCreated
 			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) (err error) {
 				made, err = tx.CreateKey(ctx, *name)
@@ -205,8 +206,8 @@ func keyCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), made)
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), made)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "API key  %s   (shown once)\n", made.Secret)
 			return err
@@ -217,14 +218,14 @@ func keyCommand() *cobra.Command {
 }
 
 func userCommand() *cobra.Command {
-	cmd := group("user", "manage people")
+	cmd := cli.Group("user", "manage people")
 	create := &cobra.Command{Use: "create", Short: "make a user", Args: cobra.NoArgs}
 	tenant := create.Flags().String("tenant", "", tenantHelp)
 	email := create.Flags().String("email", "", "e-mail, unique in the tenant")
 	role := create.Flags().String("role", "", "member, admin or owner")
 	name := create.Flags().String("name", "", "full name")
 	secret := create.Flags().String("password", "", "password, 12 to 200 characters")
-	required(create, "tenant", "email", "role")
+	cli.Required(create, "tenant", "email", "role")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := checkTenant(*tenant)
 		r := lifecycle.Role("")
@@ -239,7 +240,7 @@ func userCommand() *cobra.Command {
 		if err := errors.Join(err, checkEmail("--email", *email), checkPassword("--password", *secret)); err != nil {
 			return err
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			var made *api.User
 			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) (err error) {
 				made, err = tx.CreateUser(ctx, store.NewUser{Email: *email, Name: *name, Role: r, PasswordHash: hashed(*secret)})
@@ -247,8 +248,8 @@ func userCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), made)
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), made)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "user  %s\n", made.ID)
 			return err
@@ -262,12 +263,12 @@ func loginLinkCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "login-link", Short: "make a link that signs a user in to the console, once and within 15 minutes", Args: cobra.NoArgs}
 	tenant := cmd.Flags().String("tenant", "", tenantHelp)
 	email := cmd.Flags().String("email", "", "e-mail of the user")
-	required(cmd, "tenant", "email")
+	cli.Required(cmd, "tenant", "email")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := errors.Join(checkTenant(*tenant), checkEmail("--email", *email)); err != nil {
 			return err
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd)
 			if err != nil {
 				return err
@@ -283,8 +284,8 @@ func loginLinkCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), made)
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), made)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", made.URL)
 			return err
@@ -321,16 +322,6 @@ func inTenant(cmd *cobra.Command, tenant string, change func(ctx context.Context
 			return nil, change(ctx, tx)
 		})
 	})
-}
-
-// required names the flags that a command cannot do without; their absence is
-// wrong use.
-func required(cmd *cobra.Command, flags ...string) {
-	for _, f := range flags {
-		if err := cmd.MarkFlagRequired(f); err != nil {
-			panic(err) // the flag is defined a line above
-		}
-	}
 }
 
 func checkName(flag, v string) error {

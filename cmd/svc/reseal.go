@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/reseal"
 )
@@ -32,7 +33,7 @@ Every sealed value is opened as a check; what opens under none of the keys is
 named, stays as it is, and makes the exit code 1. So svc reseal without a
 previous key tells whether everything opens without one.`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd)
 			if err != nil {
 				return err
@@ -51,8 +52,8 @@ previous key tells whether everything opens without one.`,
 
 func printReport(cmd *cobra.Command, r *reseal.Report) error {
 	out := cmd.OutOrStdout()
-	if wantsJSON(cmd) {
-		return printJSON(out, r)
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(out, r)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "COLUMN\tVALUES\tREWRAPPED\tLEFT\tUNREADABLE")

@@ -10,17 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // open-parts.md, Changes, Operation: full ids, short ids of at least 8 digits of
 // the end, and slugs. Nothing else names anything.
 func TestPick(t *testing.T) {
 	t.Parallel()
-	all := []named{
-		{ID: "0193b111-0000-7000-8000-0000abcdef01", Slug: "helper", label: "helper"},
-		{ID: "0193b111-0000-7000-8000-1111abcdef01", Slug: "deadbeef", label: "deadbeef"},
-		{ID: "0193b122-0000-7000-8000-0000deadbeef", Slug: "0", label: "0"},
-		{ID: "0193b133-0000-7000-8000-000000000000", label: "last"},
+	all := []cli.Named{
+		{ID: "0193b111-0000-7000-8000-0000abcdef01", Slug: "helper", Label: "helper"},
+		{ID: "0193b111-0000-7000-8000-1111abcdef01", Slug: "deadbeef", Label: "deadbeef"},
+		{ID: "0193b122-0000-7000-8000-0000deadbeef", Slug: "0", Label: "0"},
+		{ID: "0193b133-0000-7000-8000-000000000000", Label: "last"},
 	}
 	for _, row := range []struct {
 		text     string
@@ -53,14 +55,14 @@ func TestPick(t *testing.T) {
 		{"01", true, -1, "NOT_FOUND", []string{"last 8 digits", "abcdef01  helper"}},
 		{"0193b133", true, -1, "NOT_FOUND", []string{"00000000  last"}},
 	} {
-		got, err := pick("thing", row.text, row.slugs, all)
-		var why *lookupError
+		got, err := cli.Pick("thing", row.text, row.slugs, all)
+		var why *cli.LookupError
 		switch {
 		case row.want >= 0:
 			if err != nil || got != all[row.want].ID {
 				t.Errorf("%q: %s %v", row.text, got, err)
 			}
-		case got != "" || !errors.As(err, &why) || why.code != row.code:
+		case got != "" || !errors.As(err, &why) || why.Code != row.code:
 			t.Errorf("%q: %s %v, want %s", row.text, got, err, row.code)
 		default:
 			for _, m := range row.mentions {

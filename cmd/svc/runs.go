@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 type runView struct {
@@ -29,7 +31,7 @@ type runView struct {
 type runError struct{ Code, Message string }
 
 func runsCommand() *cobra.Command {
-	cmd := group("runs", "start, list, read, follow and cancel runs")
+	cmd := cli.Group("runs", "start, list, read, follow and cancel runs")
 	cmd.Long = idHelp
 	cmd.AddCommand(runsListCommand(), onOne(runKind, "get", "one run with its steps", show), runsStartCommand(), runsWatchCommand(), runsCancelCommand())
 	return cmd
@@ -40,7 +42,7 @@ func runsListCommand() *cobra.Command {
 	status := cmd.Flags().String("status", "", "only runs of this status")
 	agent := agentFlag(cmd, "runs")
 	most := limitFlag(cmd, 25)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
 		if *status != "" {
 			q.Set("status", *status)
@@ -64,8 +66,8 @@ func runsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *runView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", shortID(r.ID), visible(r.Status), slugs.of(r.AgentID), r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
+		return cli.PrintList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *runView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", cli.ShortID(r.ID), cli.Visible(r.Status), slugs.of(r.AgentID), r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
 		})
 	})
 	return cmd
@@ -77,14 +79,14 @@ type slugTable map[string]string
 // of is an agent's slug, or its short id where it has none any more.
 func (t slugTable) of(agent string) string {
 	if slug := t[agent]; slug != "" {
-		return visible(slug)
+		return cli.Visible(slug)
 	}
-	return shortOr(&agent)
+	return cli.ShortOr(&agent)
 }
 
 // agentSlugs reads the slugs for a list of n rows that people read.
 func agentSlugs(cmd *cobra.Command, n int) (slugTable, error) {
-	if n == 0 || wantsJSON(cmd) {
+	if n == 0 || cli.WantsJSON(cmd) {
 		return nil, nil
 	}
 	c, err := newClient()
@@ -111,17 +113,17 @@ func runsStartCommand() *cobra.Command {
 	}
 	input := cmd.Flags().String("input", "", "the input as JSON: itself, @ and a file, or - for the input")
 	follow := cmd.Flags().Bool("watch", false, "follow the run to its end")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{}
 		switch {
 		case len(args) == 2 && *input != "":
-			return misuse{errors.New("--input: give it or TEXT")}
+			return cli.WrongUse(errors.New("--input: give it or TEXT"))
 		case len(args) == 2:
 			body["input"] = args[1]
 		case *input != "":
 			read, err := readJSON(cmd.InOrStdin(), *input)
 			if err != nil {
-				return misuse{fmt.Errorf("--input: %w", err)}
+				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}
 			body["input"] = read
 		}
@@ -142,17 +144,17 @@ func runsStartCommand() *cobra.Command {
 		switch {
 		case *follow:
 			return watch(cmd, c, url.PathEscape(made.RunID))
-		case wantsJSON(cmd):
-			return printJSON(cmd.OutOrStdout(), made)
+		case cli.WantsJSON(cmd):
+			return cli.PrintJSON(cmd.OutOrStdout(), made)
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), visible(made.RunID))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), cli.Visible(made.RunID))
 		return err
 	})
 	return cmd
 }
 
 func runsWatchCommand() *cobra.Command {
-	return &cobra.Command{Use: "watch ID", Short: "follow a run from its first frame to its end", Args: cobra.ExactArgs(1), ValidArgsFunction: completes(runKind, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "watch ID", Short: "follow a run from its first frame to its end", Args: cobra.ExactArgs(1), ValidArgsFunction: completes(runKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -172,7 +174,7 @@ func runsCancelCommand() *cobra.Command {
 			Status string `json:"status"`
 		}
 		return callAndShow(cmd, c, http.MethodPost, path+"/cancel", nil, func(w io.Writer, e *ended) error {
-			_, err := fmt.Fprintln(w, visible(e.Status))
+			_, err := fmt.Fprintln(w, cli.Visible(e.Status))
 			return err
 		})
 	})
@@ -186,7 +188,7 @@ func watch(cmd *cobra.Command, c *client, run string) error {
 		if f.Type == "run.failed" {
 			failed = runFailed(f)
 		}
-		if wantsJSON(cmd) {
+		if cli.WantsJSON(cmd) {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(f.Data))
 			return err
 		}
@@ -200,7 +202,7 @@ func runFailed(f frame) error {
 	if err := json.Unmarshal(f.Data, &e); err != nil {
 		return err
 	}
-	return fmt.Errorf("the run failed: %s: %s", e.Code, visible(e.Message))
+	return fmt.Errorf("the run failed: %s: %s", e.Code, cli.Visible(e.Message))
 }
 
 // display shows a run to a person: text as it comes, the rest as lines.
@@ -228,7 +230,7 @@ func (d *display) line(format string, args ...any) error {
 
 // howToApprove is what decides an approval elsewhere.
 func howToApprove(approval string) string {
-	return "svc approvals approve " + visible(approval)
+	return "svc approvals approve " + cli.Visible(approval)
 }
 
 func (d *display) frame(f frame) error {
@@ -252,23 +254,23 @@ func (d *display) frame(f frame) error {
 	}
 	switch f.Type {
 	case "llm.delta":
-		return d.text(harmless(v.Text))
+		return d.text(cli.Harmless(v.Text))
 	case "tool.called":
-		return d.line("[%s %s]", visible(v.Tool), visible(v.ArgsPreview))
+		return d.line("[%s %s]", cli.Visible(v.Tool), cli.Visible(v.ArgsPreview))
 	case "tool.result":
 		outcome := "ok"
 		if !v.OK {
 			outcome = "failed"
 		}
-		return d.line("[%s %s]", outcome, visible(v.OutputPreview))
+		return d.line("[%s %s]", outcome, cli.Visible(v.OutputPreview))
 	case "approval.required":
-		return d.line("[%s needs an approval until %s: %s]", visible(v.Tool), v.ExpiresAt.Format(time.RFC3339), howToApprove(v.ApprovalID))
+		return d.line("[%s needs an approval until %s: %s]", cli.Visible(v.Tool), v.ExpiresAt.Format(time.RFC3339), howToApprove(v.ApprovalID))
 	case "run.waiting":
 		return d.line("[waiting for a decision]")
 	case "run.resumed":
-		return d.line("[approval %s: %s]", visible(v.ApprovalID), visible(v.Decision))
+		return d.line("[approval %s: %s]", cli.Visible(v.ApprovalID), cli.Visible(v.Decision))
 	case "handoff":
-		return d.line("[%s hands over to %s]", visible(v.From), visible(v.To))
+		return d.line("[%s hands over to %s]", cli.Visible(v.From), cli.Visible(v.To))
 	case "run.completed":
 		return d.line("[%d tokens in, %d out, %.4f USD]", v.TokensIn, v.TokensOut, v.CostUSD)
 	}

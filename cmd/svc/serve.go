@@ -12,6 +12,8 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // stopTime is how long a node may take to end once what it had begun is finished, or
@@ -34,7 +36,7 @@ func serveCommand() *cobra.Command {
 		if err := c.reachable(); err != nil {
 			return err
 		}
-		return does(func(cmd *cobra.Command, _ []string) error {
+		return cli.Does(func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), &c, newLog(&c), nil)
 		})(cmd, nil)
 	}
@@ -144,7 +146,7 @@ func console() zerolog.ConsoleWriter {
 func loadConfig(cmd *cobra.Command) (*Config, error) {
 	c := new(Config)
 	if err := c.load(cmd.Flags(), environment); err != nil {
-		return nil, misuse{fmt.Errorf("configuration: %w", err)}
+		return nil, cli.WrongUse(fmt.Errorf("configuration: %w", err))
 	}
 	return c, nil
 }

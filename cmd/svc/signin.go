@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // sessionCookie is the cookie that carries a person's session.
@@ -96,10 +97,10 @@ func keptSession(service, tenant string) (*kept, error) {
 		return nil, err
 	}
 	if tenant != "" {
-		if full, is := fullID(tenant); is {
+		if full, is := cli.FullID(tenant); is {
 			tenant = full
 		} else if len(all) > 0 {
-			if tenant, err = pick("tenant", tenant, true, namesOf(all)); err != nil {
+			if tenant, err = cli.Pick("tenant", tenant, true, namesOf(all)); err != nil {
 				return nil, fmt.Errorf("SVC_TENANT: %w", err)
 			}
 		}
@@ -118,7 +119,7 @@ func keptSession(service, tenant string) (*kept, error) {
 	}
 	var b strings.Builder
 	for _, s := range all {
-		fmt.Fprintf(&b, "\n  %s  %s, %s", s.TenantID, visible(s.TenantName), visible(s.Email))
+		fmt.Fprintf(&b, "\n  %s  %s, %s", s.TenantID, cli.Visible(s.TenantName), cli.Visible(s.Email))
 	}
 	return nil, fmt.Errorf("you are signed in to %d tenants of %s: set SVC_TENANT to one of them%s", len(all), service, b.String())
 }
@@ -189,7 +190,7 @@ func loginCommand() *cobra.Command {
 	link := cmd.Flags().String("link", "", "a one-time login link, in place of e-mail and password")
 	cmd.MarkFlagsMutuallyExclusive("link", "email")
 	cmd.MarkFlagsMutuallyExclusive("link", "tenant")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		var cfg Config
 		cfg.loadClient(environment)
 		c := &client{base: cfg.URL, http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
@@ -242,14 +243,14 @@ func (a *asker) secret(prompt string) (string, error) {
 func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
 	if email == "" {
 		if !in.terminal {
-			return misuse{errors.New("--email: is required where nobody can be asked")}
+			return cli.WrongUse(errors.New("--email: is required where nobody can be asked"))
 		}
 		if email, err = in.line("E-mail: "); err != nil {
 			return err
 		}
 	}
 	if tenant, err = c.tenantID(tenant); err != nil {
-		return misuse{fmt.Errorf("--tenant: %w", err)}
+		return cli.WrongUse(fmt.Errorf("--tenant: %w", err))
 	}
 	secret, err := in.secret("Password: ")
 	if err != nil {
@@ -289,24 +290,24 @@ func (c *client) tenantID(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	if full, is := fullID(text); is {
+	if full, is := cli.FullID(text); is {
 		return full, nil
 	}
 	all, err := keptSessions(c.base)
 	if err != nil {
 		return "", err
 	}
-	if tenant, err := pick("tenant", text, true, namesOf(all)); err == nil {
+	if tenant, err := cli.Pick("tenant", text, true, namesOf(all)); err == nil {
 		return tenant, nil
 	}
-	return "", fmt.Errorf("%q names no tenant that you have a session of: login needs the full id of the tenant", visible(text))
+	return "", fmt.Errorf("%q names no tenant that you have a session of: login needs the full id of the tenant", cli.Visible(text))
 }
 
 // namesOf are the tenants of sessions, as commands name them.
-func namesOf(all []*kept) []named {
-	known := make([]named, len(all))
+func namesOf(all []*kept) []cli.Named {
+	known := make([]cli.Named, len(all))
 	for i, s := range all {
-		known[i] = named{ID: s.TenantID, Slug: slugOf(s.TenantName), label: visible(s.TenantName)}
+		known[i] = cli.Named{ID: s.TenantID, Slug: cli.SlugOf(s.TenantName), Label: cli.Visible(s.TenantName)}
 	}
 	return known
 }
@@ -320,7 +321,7 @@ func (c *client) useLink(ctx context.Context, link string) error {
 		_, token, _ = strings.Cut(u.Path, "/login/")
 	}
 	if token == "" || strings.Contains(token, "/") {
-		return misuse{errors.New("--link: must be a login link, as https://agents.example.com/login/AbC…")}
+		return cli.WrongUse(errors.New("--link: must be a login link, as https://agents.example.com/login/AbC…"))
 	}
 	err = c.begin(ctx, "/login/"+url.PathEscape(token), nil, http.StatusSeeOther)
 	var refused *apiError
@@ -372,10 +373,10 @@ func (c *client) keepSession(cmd *cobra.Command) error {
 		old := &client{base: c.base, session: former.Cookie, tenant: former.TenantID, http: c.http}
 		_ = old.endSession(cmd.Context()) // it ends by itself
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), s.shown())
+	if cli.WantsJSON(cmd) {
+		return cli.PrintJSON(cmd.OutOrStdout(), s.shown())
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "signed in as %s (%s) in tenant %s %q\n", visible(s.Email), visible(s.Role), s.TenantID, s.TenantName)
+	fmt.Fprintf(cmd.OutOrStdout(), "signed in as %s (%s) in tenant %s %q\n", cli.Visible(s.Email), cli.Visible(s.Role), s.TenantID, s.TenantName)
 	if key, is := environment("SVC_API_KEY"); is && key != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "SVC_API_KEY is set and wins: unset it to act as yourself")
 	}
@@ -405,12 +406,12 @@ func logoutCommand() *cobra.Command {
 		Short: "end the session of svc login, at the service and here",
 		Long:  "Ends the session of the service at SVC_URL and removes its file. With sessions of several tenants SVC_TENANT says which.",
 		Args:  cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			var cfg Config
 			cfg.loadClient(environment)
 			s, err := keptSession(cfg.URL, cfg.Tenant)
 			if err != nil {
-				return misuse{err}
+				return cli.WrongUse(err)
 			}
 			if s == nil {
 				return fmt.Errorf("you are not signed in to %s", cfg.URL)
@@ -424,25 +425,11 @@ func logoutCommand() *cobra.Command {
 			if ended != nil {
 				return fmt.Errorf("the session was removed here, but the service could not end it (it ends after 12 hours without use): %w", ended)
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]bool{"signed_out": true})
+			if cli.WantsJSON(cmd) {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]bool{"signed_out": true})
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "signed out of tenant %s %q\n", s.TenantID, s.TenantName)
 			return err
 		}),
 	}
-}
-
-// slugOf is a name as it is typed for a slug.
-func slugOf(name string) string {
-	var b bytes.Buffer
-	for _, r := range strings.ToLower(name) {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
-			b.WriteRune(r)
-		case b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("-")):
-			b.WriteByte('-')
-		}
-	}
-	return strings.Trim(b.String(), "-")
 }

@@ -6,10 +6,12 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 func statusCommand() *cobra.Command {
-	return &cobra.Command{Use: "status", Short: "is the service up and ready, and who am I there", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "status", Short: "is the service up and ready, and who am I there", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -40,8 +42,8 @@ func statusCommand() *cobra.Command {
 		if !got.Ready {
 			failed = errors.Join(failed, errors.New("the service is not ready"))
 		}
-		if wantsJSON(cmd) {
-			return errors.Join(printJSON(cmd.OutOrStdout(), got), failed)
+		if cli.WantsJSON(cmd) {
+			return errors.Join(cli.PrintJSON(cmd.OutOrStdout(), got), failed)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s  up=%v ready=%v\n", got.URL, got.Up, got.Ready)
 		if got.Me != nil {

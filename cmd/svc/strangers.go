@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // clientVariables are read by the commands that call the API (loadClient), and by
@@ -34,44 +36,11 @@ func strangers(environ []string) []string {
 			continue
 		}
 		text := name + " is not known"
-		if near := nearest(name, known); near != "" {
+		if near := cli.Nearest(name, known); near != "" {
 			text += fmt.Sprintf("; did you mean %s?", near)
 		}
 		all = append(all, text)
 	}
 	slices.Sort(all)
 	return all
-}
-
-// nearest is the known name that differs least from name, empty if all differ in
-// more than a third of it and in more than two characters.
-func nearest(name string, known []string) string {
-	best, least := "", max(len(name)/3+1, 3)
-	for _, k := range known {
-		if d := distance(name, k); d < min(least, len(k)) {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// distance is how many characters must be put in, taken out or replaced to make a
-// of b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

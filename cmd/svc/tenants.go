@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -25,17 +26,17 @@ func checkTenant(text string) error {
 
 // findTenant is the tenant that text names.
 func findTenant(ctx context.Context, s *store.SystemStore, text string) (id.TenantID, error) {
-	full, is := fullID(text)
+	full, is := cli.FullID(text)
 	if !is {
 		tenants, err := s.Tenants(ctx)
 		if err != nil {
 			return id.TenantID{}, err
 		}
-		all := make([]named, len(tenants))
+		all := make([]cli.Named, len(tenants))
 		for i, t := range tenants {
-			all[i] = named{ID: t.ID.String(), Slug: slugOf(t.Name), label: visible(t.Name)}
+			all[i] = cli.Named{ID: t.ID.String(), Slug: cli.SlugOf(t.Name), Label: cli.Visible(t.Name)}
 		}
-		if full, err = pick("tenant", text, true, all); err != nil {
+		if full, err = cli.Pick("tenant", text, true, all); err != nil {
 			return id.TenantID{}, fmt.Errorf("--tenant: %w", err)
 		}
 	}
@@ -44,7 +45,7 @@ func findTenant(ctx context.Context, s *store.SystemStore, text string) (id.Tena
 }
 
 func tenantListCommand() *cobra.Command {
-	return &cobra.Command{Use: "ls", Short: "list tenants, oldest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "ls", Short: "list tenants, oldest first", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(cmd)
 		if err != nil {
 			return err
@@ -60,8 +61,8 @@ func tenantListCommand() *cobra.Command {
 					return err
 				}
 			}
-			return printList(cmd, items, nil, 0, "tenants", "TENANT\tID\tNAME\tSINCE", func(w io.Writer, t *api.Tenant) {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(slugOf(t.Name)), t.ID, visible(t.Name), moment(&t.CreatedAt))
+			return cli.PrintList(cmd, items, nil, 0, "tenants", "TENANT\tID\tNAME\tSINCE", func(w io.Writer, t *api.Tenant) {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cli.Dash(cli.SlugOf(t.Name)), t.ID, cli.Visible(t.Name), cli.Moment(&t.CreatedAt))
 			})
 		})
 	})}

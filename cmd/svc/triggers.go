@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // triggerView is a trigger as the API shows it.
@@ -36,15 +38,15 @@ type triggerView struct {
 func (t *triggerView) when() string {
 	switch {
 	case t.Schedule != nil:
-		return visible(t.Schedule.Cron) + " " + visible(t.Schedule.Timezone)
+		return cli.Visible(t.Schedule.Cron) + " " + cli.Visible(t.Schedule.Timezone)
 	case t.HookURL != nil:
-		return visible(*t.HookURL)
+		return cli.Visible(*t.HookURL)
 	}
-	return visible(t.Kind)
+	return cli.Visible(t.Kind)
 }
 
 func triggersCommand() *cobra.Command {
-	cmd := group("triggers", "what starts runs by itself: hooks and schedules")
+	cmd := cli.Group("triggers", "what starts runs by itself: hooks and schedules")
 	cmd.Long = idHelp
 	cmd.AddCommand(triggersListCommand(), triggersCreateCommand(), triggersGetCommand(),
 		triggersEnableCommand("enable", "let a paused trigger go on", true),
@@ -56,9 +58,9 @@ func triggersCommand() *cobra.Command {
 func triggersListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list triggers, newest first", Args: cobra.NoArgs}
 	most := cmd.Flags().Int("limit", 100, "how many at most")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
-			return misuse{errors.New("--limit must be at least 1")}
+			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
 		c, err := newClient()
 		if err != nil {
@@ -68,19 +70,11 @@ func triggersListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *triggerView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortID(t.ID), shorten(visible(t.Name), 40), visible(t.Kind), yesNo(t.Enabled), moment(t.NextFireAt), moment(t.LastFiredAt), t.when())
+		return cli.PrintList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *triggerView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(t.ID), cli.Shorten(cli.Visible(t.Name), 40), cli.Visible(t.Kind), yesNo(t.Enabled), cli.Moment(t.NextFireAt), cli.Moment(t.LastFiredAt), t.when())
 		})
 	})
 	return cmd
-}
-
-// moment is a time, or a dash for none.
-func moment(at *time.Time) string {
-	if at == nil {
-		return "-"
-	}
-	return at.Format(time.RFC3339)
 }
 
 func triggersCreateCommand() *cobra.Command {
@@ -96,8 +90,8 @@ func triggersCreateCommand() *cobra.Command {
 	zone := cmd.Flags().String("timezone", "", "of --cron, as Europe/Berlin; UTC unless it is given")
 	input := cmd.Flags().String("input", "", "what its runs get, a JSON object: itself, @ and a file, or - for the input")
 	paused := cmd.Flags().Bool("paused", false, "not enabled yet")
-	required(cmd, "name")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cli.Required(cmd, "name")
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"name": *name, "kind": "hook", "enabled": !*paused}
 		switch {
 		case *cron != "":
@@ -107,12 +101,12 @@ func triggersCreateCommand() *cobra.Command {
 			}
 			body["kind"], body["schedule"] = "schedule", times
 		case *zone != "":
-			return misuse{errors.New("--timezone: belongs to --cron")}
+			return cli.WrongUse(errors.New("--timezone: belongs to --cron"))
 		}
 		if *input != "" {
 			read, err := readArgs(cmd.InOrStdin(), *input)
 			if err != nil {
-				return misuse{fmt.Errorf("--input: %w", err)}
+				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}
 			body["input"] = read
 		}
@@ -136,12 +130,12 @@ func triggerOnce(cmd *cobra.Command, c *client, path string, body any) error {
 }
 
 func printTriggerOnce(w io.Writer, t *triggerView) error {
-	fmt.Fprintf(w, "trigger  %s\n", visible(t.ID))
+	fmt.Fprintf(w, "trigger  %s\n", cli.Visible(t.ID))
 	if t.HookURL == nil {
-		_, err := fmt.Fprintf(w, "next     %s\n", moment(t.NextFireAt))
+		_, err := fmt.Fprintf(w, "next     %s\n", cli.Moment(t.NextFireAt))
 		return err
 	}
-	fmt.Fprintf(w, "url      %s\nsecret   %s\n", visible(*t.HookURL), visible(t.Secret))
+	fmt.Fprintf(w, "url      %s\nsecret   %s\n", cli.Visible(*t.HookURL), cli.Visible(t.Secret))
 	_, err := fmt.Fprintf(w, "\nThe secret is not shown again. To try it:\n\n%s\n", hookCall(*t.HookURL, t.Secret))
 	return err
 }
@@ -167,9 +161,9 @@ func triggersEnableCommand(use, short string, on bool) *cobra.Command {
 				state = "enabled"
 			}
 			if t.NextFireAt != nil {
-				state += ", next " + moment(t.NextFireAt)
+				state += ", next " + cli.Moment(t.NextFireAt)
 			}
-			_, err := fmt.Fprintf(w, "%s  %s\n", visible(t.ID), state)
+			_, err := fmt.Fprintf(w, "%s  %s\n", cli.Visible(t.ID), state)
 			return err
 		})
 	})
@@ -192,7 +186,7 @@ func triggersFireCommand() *cobra.Command {
 		if *input != "" {
 			read, err := readArgs(cmd.InOrStdin(), *input)
 			if err != nil {
-				return misuse{fmt.Errorf("--input: %w", err)}
+				return cli.WrongUse(fmt.Errorf("--input: %w", err))
 			}
 			body["input"] = read
 		}
@@ -200,7 +194,7 @@ func triggersFireCommand() *cobra.Command {
 			RunID string `json:"run_id"`
 		}
 		return callAndShow(cmd, c, http.MethodPost, path+"/fire", body, func(w io.Writer, s *started) error {
-			_, err := fmt.Fprintln(w, visible(s.RunID))
+			_, err := fmt.Fprintln(w, cli.Visible(s.RunID))
 			return err
 		})
 	})

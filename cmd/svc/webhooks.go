@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 )
 
 // webhookView is a webhook endpoint as the API shows it.
@@ -35,7 +37,7 @@ type deliveryView struct {
 }
 
 func webhooksCommand() *cobra.Command {
-	cmd := group("webhooks", "who is told when something happens, and what became of it")
+	cmd := cli.Group("webhooks", "who is told when something happens, and what became of it")
 	cmd.Long = idHelp
 	cmd.AddCommand(webhooksListCommand(), webhooksCreateCommand(), webhooksGetCommand(), webhooksUpdateCommand(),
 		webhooksEnableCommand("enable", "send to an endpoint again", true),
@@ -48,13 +50,13 @@ func webhooksCommand() *cobra.Command {
 func webhooksListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list endpoints, newest first", Args: cobra.NoArgs}
 	most := limitFlag(cmd, 100)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		items, next, err := listed(cmd, endpointKind.path, url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "endpoints", "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION", func(w io.Writer, e *webhookView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shortID(e.ID), yesNo(e.Enabled), visible(strings.Join(e.Events, ",")), shorten(visible(e.URL), 80), shorten(visible(e.Description), 40))
+		return cli.PrintList(cmd, items, next, *most, "endpoints", "ENDPOINT\tENABLED\tEVENTS\tURL\tDESCRIPTION", func(w io.Writer, e *webhookView) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cli.ShortID(e.ID), yesNo(e.Enabled), cli.Visible(strings.Join(e.Events, ",")), cli.Shorten(cli.Visible(e.URL), 80), cli.Shorten(cli.Visible(e.Description), 40))
 		})
 	})
 	return cmd
@@ -69,7 +71,7 @@ func webhooksCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "create URL", Short: "add an endpoint, which hears of everything unless --events is given", Long: "The secret, which signs what is sent, is shown once.", Args: cobra.ExactArgs(1)}
 	events := eventsFlag(cmd)
 	description := cmd.Flags().String("description", "", "for people")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -87,14 +89,14 @@ func webhooksCreateCommand() *cobra.Command {
 func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPost, path, body, func(w io.Writer, e *webhookView) error {
 		_, err := fmt.Fprintf(w, "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
-			visible(e.ID), visible(e.URL), visible(strings.Join(e.Events, ",")), visible(e.Secret))
+			cli.Visible(e.ID), cli.Visible(e.URL), cli.Visible(strings.Join(e.Events, ",")), cli.Visible(e.Secret))
 		return err
 	})
 }
 
 // onWebhook is a command about one endpoint, with so many arguments more.
 func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *client, path string, args []string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: does(func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err
@@ -120,7 +122,7 @@ func patchWebhook(cmd *cobra.Command, c *client, path string, body any) error {
 		if e.Enabled {
 			state = "enabled"
 		}
-		_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", visible(e.ID), state, visible(strings.Join(e.Events, ",")), visible(e.URL))
+		_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", cli.Visible(e.ID), state, cli.Visible(strings.Join(e.Events, ",")), cli.Visible(e.URL))
 		return err
 	})
 }
@@ -168,7 +170,7 @@ func sendAgain(cmd *cobra.Command, c *client, path string) error {
 		DeliveryID string `json:"delivery_id"`
 	}
 	return callAndShow(cmd, c, http.MethodPost, path, nil, func(w io.Writer, s *sent) error {
-		_, err := fmt.Fprintln(w, visible(s.DeliveryID))
+		_, err := fmt.Fprintln(w, cli.Visible(s.DeliveryID))
 		return err
 	})
 }
@@ -195,7 +197,7 @@ func webhooksRecoverCommand() *cobra.Command {
 	cmd := onWebhook("recover ID --since TIME", "send everything again that has failed since then", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
 		from, err := readSince(*since, time.Now())
 		if err != nil {
-			return misuse{fmt.Errorf("--since: %w", err)}
+			return cli.WrongUse(fmt.Errorf("--since: %w", err))
 		}
 		type recovered struct{ Deliveries int }
 		return callAndShow(cmd, c, http.MethodPost, path+"/recover", map[string]time.Time{"since": from}, func(w io.Writer, r *recovered) error {
@@ -204,7 +206,7 @@ func webhooksRecoverCommand() *cobra.Command {
 		})
 	})
 	since = cmd.Flags().String("since", "", "a time as 2026-01-02T15:04:05Z, or how long ago as 90m or 36h")
-	required(cmd, "since")
+	cli.Required(cmd, "since")
 	return cmd
 }
 
@@ -225,7 +227,7 @@ func webhooksDeliveriesCommand() *cobra.Command {
 	var most *int
 	cmd := onWebhook("deliveries ID", "list an endpoint's deliveries, newest first", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
 		if *most < 1 {
-			return misuse{errors.New("--limit must be at least 1")}
+			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
 		q := url.Values{}
 		for name, value := range map[string]string{"status": *status, "type": *kind} {
@@ -237,15 +239,15 @@ func webhooksDeliveriesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printList(cmd, items, next, *most, "deliveries", "DELIVERY\tTYPE\tSTATUS\tATTEMPTS\tHTTP\tNEXT\tCREATED\tERROR", func(w io.Writer, d *deliveryView) {
+		return cli.PrintList(cmd, items, next, *most, "deliveries", "DELIVERY\tTYPE\tSTATUS\tATTEMPTS\tHTTP\tNEXT\tCREATED\tERROR", func(w io.Writer, d *deliveryView) {
 			code, why := "-", ""
 			if d.LastHTTPStatus != nil {
 				code = fmt.Sprint(*d.LastHTTPStatus)
 			}
 			if d.LastError != nil {
-				why = shorten(visible(*d.LastError), 80)
+				why = cli.Shorten(cli.Visible(*d.LastError), 80)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", shortID(d.ID), visible(d.Type), visible(d.Status), d.Attempts, code, moment(d.NextAttemptAt), moment(&d.CreatedAt), dash(why))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/5\t%s\t%s\t%s\t%s\n", cli.ShortID(d.ID), cli.Visible(d.Type), cli.Visible(d.Status), d.Attempts, code, cli.Moment(d.NextAttemptAt), cli.Moment(&d.CreatedAt), cli.Dash(why))
 		})
 	})
 	status = cmd.Flags().String("status", "", "only deliveries of this status: pending, succeeded or failed")

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 
 // What others wrote is shown so that it can neither hide nor talk to a terminal.
 
-// shorten cuts a line at a character.
-func shorten(s string, most int) string {
+// Shorten cuts a line at a character.
+func Shorten(s string, most int) string {
 	n := 0
 	for i := range s {
 		if n++; n > most {
@@ -20,16 +20,16 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// visible shows on one line what s really holds: control characters, characters
+// Visible shows on one line what s really holds: control characters, characters
 // that turn the direction of the text, have no width or look like nothing, and
 // bytes that are no text become escapes.
-func visible(s string) string {
+func Visible(s string) string {
 	return escape(s, func(r rune) bool { return strconv.IsPrint(r) && !blank(r) })
 }
 
-// harmless keeps the lines of a text and its joined characters, and escapes what
+// Harmless keeps the lines of a text and its joined characters, and escapes what
 // would move the cursor, talk to the terminal or turn the text around.
-func harmless(s string) string {
+func Harmless(s string) string {
 	return escape(s, func(r rune) bool {
 		return r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && !turns(r)
 	})

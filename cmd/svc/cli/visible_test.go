@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strconv"
@@ -20,7 +20,7 @@ func TestVisible(t *testing.T) {
 		"bytes \xff\xc3 and \ufffd":                     `bytes \xff\xc3 and ` + "\ufffd",
 		"next line\u0085, a csi \u009b2J, soft\u00adhy": `next line\u0085, a csi \u009b2J, soft\u00adhy`,
 	} {
-		if got := visible(in); got != want {
+		if got := Visible(in); got != want {
 			t.Errorf("visible(%q) = %s, want %s", in, got, want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestVisible(t *testing.T) {
 		"\x1b]0;title\x07\r":       `\u001b]0;title\u0007\r`,
 		"a\u202eb\u2067 \u009b2J":  `a\u202eb\u2067 \u009b2J`,
 	} {
-		if got := harmless(in); got != want {
+		if got := Harmless(in); got != want {
 			t.Errorf("harmless(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -38,12 +38,12 @@ func TestVisible(t *testing.T) {
 func FuzzVisible(f *testing.F) {
 	f.Add("a\u202e\x1b[2J\xff")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, r := range visible(s) {
+		for _, r := range Visible(s) {
 			if !strconv.IsPrint(r) {
 				t.Fatalf("%q shows %q", s, r)
 			}
 		}
-		for _, r := range harmless(s) {
+		for _, r := range Harmless(s) {
 			if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || turns(r) {
 				t.Fatalf("%q lets %q through", s, r)
 			}

@@ -1,0 +1,172 @@
+// Package cli is what all commands of svc have in common: exit codes and errors, groups of
+// commands, output as JSON or as a list, names of things, and text that is safe to show.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes (open-parts.md, Command line).
+const (
+	exitDone     = 0
+	ExitFailed   = 1 // of an error of the work itself
+	exitWrongUse = 2
+)
+
+// failure marks an error of the work itself. Every other error that reaches Run is wrong
+// use of the command line or of the environment.
+type failure struct{ err error }
+
+func (f failure) Error() string { return f.err.Error() }
+func (f failure) Unwrap() error { return f.err }
+
+// misuse marks an error of how the command was called that only its work found.
+type misuse struct{ err error }
+
+// WrongUse marks err as wrong use of the command line.
+func WrongUse(err error) error { return misuse{err} }
+
+func (m misuse) Error() string { return m.err.Error() }
+func (m misuse) Unwrap() error { return m.err }
+
+// Run runs one command line of root and returns its exit code.
+func Run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	code := exitWrongUse
+	if errors.As(err, new(failure)) {
+		code = ExitFailed
+	}
+	Report(root.ErrOrStderr(), asksJSON(args), err, code)
+	return code
+}
+
+// asksJSON reports whether a command line has --json, also one that cannot be
+// parsed.
+func asksJSON(args []string) bool {
+	for _, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true":
+			return true
+		}
+	}
+	return false
+}
+
+// Reported is an error as --json shows it: the service's problem, or one of our
+// own.
+type Reported struct {
+	Code   string `json:"code"`
+	Status int    `json:"status,omitempty"`
+	Title  string `json:"title,omitempty"`
+	Detail string `json:"detail"`
+	Errors []any  `json:"errors,omitempty"`
+	// RetryAfter is in seconds.
+	RetryAfter float64 `json:"retry_after,omitempty"`
+	Exit       int     `json:"exit_code"`
+}
+
+// explained is an error that says more to --json than its text.
+type explained interface {
+	error
+	// Explain completes what is shown. Its Detail is the text of the whole error.
+	Explain(*Reported)
+}
+
+// Report prints an error: a line, or one line of JSON.
+func Report(w io.Writer, asJSON bool, err error, code int) {
+	if !asJSON {
+		fmt.Fprintln(w, "svc:", err)
+		return
+	}
+	r := Reported{Code: "FAILED", Detail: err.Error(), Exit: code}
+	if code == exitWrongUse {
+		r.Code = "USAGE"
+	}
+	var known explained
+	if errors.As(err, &known) {
+		known.Explain(&r)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(r) // nothing is left to tell it to
+}
+
+// Group is a command that only holds others: alone it shows them, and a name
+// that it does not hold is wrong use.
+func Group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			said := fmt.Sprintf("unknown command %q for %q", Visible(args[0]), cmd.CommandPath())
+			var words []string
+			for _, c := range cmd.Commands() {
+				words = append(append(words, c.Name()), c.Aliases...)
+			}
+			if like := Nearest(strings.ToLower(args[0]), words); like != "" {
+				said += fmt.Sprintf("; did you mean %q?", like)
+			} else {
+				said += fmt.Sprintf("; see %s --help", cmd.CommandPath())
+			}
+			return errors.New(said)
+		}}
+}
+
+// LikeFlag names the flag that an unknown one was probably meant to be.
+func LikeFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var words []string
+	collect := func(f *pflag.Flag) { words = append(words, f.Name) }
+	cmd.Flags().VisitAll(collect)
+	cmd.InheritedFlags().VisitAll(collect)
+	if like := Nearest(unknown.GetSpecifiedName(), words); like != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, like)
+	}
+	return err
+}
+
+// Does turns the work of a command into cobra's form: its errors are failures,
+// unless they say that it was misused.
+func Does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := work(cmd, args)
+		if err == nil || errors.As(err, new(failure)) || errors.As(err, new(misuse)) {
+			return err
+		}
+		return failure{err}
+	}
+}
+
+// WantsJSON reports whether a command was called with --json.
+func WantsJSON(cmd *cobra.Command) bool {
+	on, err := cmd.Flags().GetBool("json")
+	return err == nil && on
+}
+
+// Required names the flags that a command cannot do without; their absence is
+// wrong use.
+func Required(cmd *cobra.Command, flags ...string) {
+	for _, f := range flags {
+		if err := cmd.MarkFlagRequired(f); err != nil {
+			panic(err) // the flag is defined a line above
+		}
+	}
+}
