@@ -19,30 +19,30 @@ import (
 const (
 	// Kind is the kind of the actors that count holders.
 	Kind = "holds"
-	// Service is the name under which a node serves Holds.Served.
+	// Service is the name under which a node serves Semaphores.Served.
 	Service = "holds"
-	// checkEvery is how often holders that nobody asks about are looked at: who holds
-	// no more and was not released is forgotten then.
+	// checkEvery is how often the holders of a semaphore without messages are checked. A
+	// holder whose Release was lost is removed then.
 	checkEvery = time.Minute
-	// checkWait is how long a node has to say who still holds there.
+	// checkWait is how long a node has to list the holders that it still has.
 	checkWait = 50 * time.Millisecond
-	// askTimeout bounds one message to a semaphore, and askFor all of them for one Hold:
-	// the semaphore may be on the move, or its owner dead and not known to be yet.
+	// askTimeout bounds one message to a semaphore, and askFor all messages of one Hold. The
+	// semaphore may be moving, or its owner may be dead and not marked yet.
 	askTimeout = time.Second
 	askFor     = 3500 * time.Millisecond
 	// askPause is the pause before a semaphore is asked again.
 	askPause = 5 * time.Millisecond
 )
 
-// Address is the address of one of a tenant's semaphores, which scope and key name.
+// Address returns the address of the tenant's semaphore for scope and key.
 func Address(t id.TenantID, scope, key string) cluster.Address {
 	sum := sha256.Sum256(append(t.UUID[:], scope+"\x00"+key...))
 	a := cluster.Address{Kind: Kind, Tenant: t, ID: id.UUID(sum[:16])}
-	a.ID[6] = a.ID[6]&0x0f | 0x80
+	a.ID[6] = a.ID[6]&0x0f | 0x80 // a version 8 UUID: its shard is its hash
 	return a
 }
 
-// Node is what Holds need of the cluster (cluster.Node).
+// Node is what Semaphores need of the cluster (cluster.Node).
 type Node interface {
 	Member() id.MemberID
 	Owner(s id.Shard) id.MemberID
@@ -59,7 +59,7 @@ type name struct {
 
 func nameOf(a cluster.Address) name { return name{a.Tenant, a.ID} }
 
-// address is the semaphore's address.
+// address returns the semaphore's address.
 func (n name) address() cluster.Address {
 	return cluster.Address{Kind: Kind, Tenant: n.tenant, ID: n.id}
 }
@@ -72,33 +72,32 @@ type Config struct {
 	Now    func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
 }
 
-// Holds are a node's side of what at most so many may hold at a time: its own
-// holders, and the counts that live here. The holders are the truth, a count
-// follows from them: who begins to count asks every node.
+// Semaphores are a node's own holders, and the semaphores whose shards it owns. The
+// holders are the truth: a node that begins to count a shard asks every node for them.
 type Semaphores struct {
 	cfg  Config
 	made time.Time
 	stop chan struct{}
 	wg   sync.WaitGroup
 
-	mu      sync.Mutex        // guards the fields below
-	has     *handover.Shards  // those that are counted here
-	own     map[name]*held    // this node's holders, the newest of each
-	claims  [id.Shards]uint64 // how often a member that begins to count the shard has asked for the holders here
-	counts  [id.Shards]map[name]*semaphore
-	looking bool // a goroutine checks the semaphores now and then
-	stopped bool
+	mu         sync.Mutex        // guards the fields below
+	has        *handover.Shards  // those that are counted here
+	own        map[name]*held    // this node's holders, the newest one of each semaphore
+	claims     [id.Shards]uint64 // how often a new owner of the shard has asked for the holders here
+	semaphores [id.Shards]map[name]*semaphore
+	checking   bool // a goroutine runs checkIdle
+	stopped    bool
 }
 
-// held is one of a node's own holders: a place that is held, or asked for.
+// held is one of this node's holders, or one that asks to hold.
 type held struct {
 	all  *Semaphores
 	at   name
 	who  id.UUID
 	gone atomic.Bool // it was released
 	// Guarded by all.mu.
-	next, prev *held // of the same; the first of them is in all.own
-	holds      bool  // false: it asked
+	next, prev *held // of the same semaphore; all.own has the first one
+	holds      bool  // false: it asks to hold
 }
 
 // add makes p one of this node's holders. The lock is held.
@@ -124,7 +123,7 @@ func (h *Semaphores) remove(p *held) {
 	}
 }
 
-// New makes Holds of which nobody holds any.
+// New makes Semaphores without holders.
 func New(cfg Config) *Semaphores {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -132,23 +131,22 @@ func New(cfg Config) *Semaphores {
 	h := &Semaphores{cfg: cfg, made: cfg.Now(), stop: make(chan struct{}), own: map[name]*held{}}
 	h.has = handover.New(&h.mu, handover.Config{
 		Node: cfg.Node, Living: cfg.Living, Look: cfg.Look, Now: cfg.Now, Self: true, Steps: 2, Ask: h.claim,
-		Dropped: func(s id.Shard) { h.counts[s] = nil },
+		Dropped: func(s id.Shard) { h.semaphores[s] = nil },
 	})
 	return h
 }
 
-// Behavior makes the actor of a shard's counts, for
-// node.RegisterShared(Kind, …).
+// Behavior makes the actor of a shard's semaphores, for node.RegisterShared(Kind, …).
 func (h *Semaphores) Behavior(cluster.Address) cluster.Behavior { return holdsActor{h} }
 
-// Changed asks for the holders of what this node gained, for node.OnChange.
+// Changed asks for the holders of the shards that this node gained, for node.OnChange.
 func (h *Semaphores) Changed(c cluster.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.has.Changed(c)
 }
 
-// Stop ends what is under way.
+// Stop ends all goroutines.
 func (h *Semaphores) Stop() {
 	h.mu.Lock()
 	if !h.stopped {
@@ -161,9 +159,10 @@ func (h *Semaphores) Stop() {
 	h.wg.Wait()
 }
 
-// Hold makes the caller one of at most most holders until it calls release, which
-// does not block. Where there are as many already, ok is false: all of them hold,
-// or live on a node that does not answer.
+// Hold makes the caller one of at most most holders until it calls release, which does
+// not block. ok is false if there are as many holders already: each of them still holds,
+// or is on a node that does not answer. err is UNAVAILABLE if the semaphore could not be
+// asked.
 func (h *Semaphores) Hold(ctx context.Context, at cluster.Address, most int) (release func(), ok bool, err error) {
 	s := at.Shard()
 	p := &held{all: h, at: nameOf(at), who: id.NewAnywhere()}
@@ -181,7 +180,8 @@ func (h *Semaphores) Hold(ctx context.Context, at cluster.Address, most int) (re
 		done()
 		if held, is := v.(Held); is && err == nil && !held.Wait {
 			h.mu.Lock()
-			// Who counts now may not know what was answered before it asked.
+			// If a new owner asked for the holders here meanwhile, the answer is void: it may
+			// be of the former owner, and the new one does not know of it.
 			current := h.claims[s] == claimed
 			if current && held.OK {
 				p.holds = true
@@ -208,6 +208,7 @@ func (h *Semaphores) Hold(ctx context.Context, at cluster.Address, most int) (re
 	}
 }
 
+// release ends the hold, and tells the semaphore.
 func (p *held) release() {
 	if p.gone.Swap(true) {
 		return
@@ -219,7 +220,7 @@ func (p *held) release() {
 	h.cfg.Node.Tell(p.at.address(), Release{Holder: p.who})
 }
 
-// Served answers what other nodes' counts ask, for node.Serve.
+// Served answers the questions of other nodes' Semaphores, for node.Serve.
 func (h *Semaphores) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,7 +247,8 @@ func (h *Semaphores) Served(_ context.Context, from id.MemberID, m any) (any, er
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
 }
 
-// tell says who holds here. Those who ask and were not answered ask again.
+// tell returns the holders of shards on this node. Those that asked to hold and have no
+// answer yet ask again.
 func (h *Semaphores) tell(shards []id.Shard) Claimed {
 	asked := map[id.Shard]bool{}
 	for _, s := range shards {
@@ -271,7 +273,7 @@ func (h *Semaphores) tell(shards []id.Shard) Claimed {
 	return out
 }
 
-// receive is what a count does with a message, and its reply, if it has one.
+// receive handles a message to a semaphore, and returns the reply if it has one.
 func (h *Semaphores) receive(a cluster.Address, m any) any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -283,42 +285,43 @@ func (h *Semaphores) receive(a cluster.Address, m any) any {
 		if !h.has.Here(a.Shard()) {
 			return Held{Wait: true}
 		}
-		c := h.count(nameOf(a))
+		c := h.semaphore(nameOf(a))
 		ok, wait := c.hold(m)
 		if wait {
 			h.check(nameOf(a), c)
 		}
-		h.rest(nameOf(a), false)
+		h.tidy(nameOf(a), false)
 		return Held{OK: ok, Wait: wait}
 	case Release:
-		if c := h.counts[a.Shard()][nameOf(a)]; c != nil {
+		if c := h.semaphores[a.Shard()][nameOf(a)]; c != nil {
 			c.release(m.Holder)
-			h.rest(nameOf(a), false)
+			h.tidy(nameOf(a), false)
 		}
 	}
 	return nil
 }
 
-func (h *Semaphores) count(a name) *semaphore {
+// semaphore finds or makes a semaphore. The lock is held.
+func (h *Semaphores) semaphore(a name) *semaphore {
 	s := a.id.Shard()
-	if h.counts[s] == nil {
-		h.counts[s] = map[name]*semaphore{}
+	if h.semaphores[s] == nil {
+		h.semaphores[s] = map[name]*semaphore{}
 	}
-	c := h.counts[s][a]
+	c := h.semaphores[s][a]
 	if c == nil {
-		c = &semaphore{looked: h.age()}
-		h.counts[s][a] = c
-		if !h.looking && !h.stopped {
-			h.looking = true
-			h.wg.Go(h.look)
+		c = &semaphore{lastCheck: h.age()}
+		h.semaphores[s][a] = c
+		if !h.checking && !h.stopped {
+			h.checking = true
+			h.wg.Go(h.checkIdle)
 		}
 	}
 	return c
 }
 
-// look looks again and again at counts that nobody has asked about for checkEvery,
-// until there is none.
-func (h *Semaphores) look() {
+// checkIdle checks semaphores that had no check for checkEvery, until there are no
+// semaphores.
+func (h *Semaphores) checkIdle() {
 	tick := time.NewTicker(checkEvery / 16)
 	defer tick.Stop()
 	for {
@@ -327,45 +330,45 @@ func (h *Semaphores) look() {
 		case <-h.stop:
 			return
 		}
-		if !h.lookOnce() {
+		if !h.checkDue() {
 			return
 		}
 	}
 }
 
-// lookOnce looks at the counts that are due, and reports whether any is left.
-func (h *Semaphores) lookOnce() bool {
+// checkDue checks the semaphores that are due, and reports whether there are any left.
+func (h *Semaphores) checkDue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	due := h.age() - checkEvery
 	left := false
-	for _, counts := range h.counts {
-		for a, c := range counts {
-			if c.looked > due || !h.rest(a, true) {
+	for _, shard := range h.semaphores {
+		for a, c := range shard {
+			if c.lastCheck > due || !h.tidy(a, true) {
 				left = true
 			}
 		}
 	}
-	h.looking = left
+	h.checking = left
 	return left
 }
 
-// rest forgets the count of a if nobody holds, and else looks whether they do. It
-// reports whether there is nothing left. Called with the lock held.
-func (h *Semaphores) rest(a name, look bool) bool {
-	c := h.counts[a.id.Shard()][a]
+// tidy removes the semaphore of a if it has no holder, and reports whether it is gone.
+// Otherwise, if check is set, it begins a check. The lock is held.
+func (h *Semaphores) tidy(a name, check bool) bool {
+	c := h.semaphores[a.id.Shard()][a]
 	if c == nil {
 		return true
 	}
-	if look {
-		c.looked = h.age()
-		c.tidy()
+	if check {
+		c.lastCheck = h.age()
+		c.forgetWaiting()
 	}
 	switch {
 	case c.idle():
-		delete(h.counts[a.id.Shard()], a)
+		delete(h.semaphores[a.id.Shard()], a)
 		return true
-	case look && !h.stopped:
+	case check && !h.stopped:
 		h.check(a, c)
 	}
 	return false
@@ -373,8 +376,9 @@ func (h *Semaphores) rest(a name, look bool) bool {
 
 func (h *Semaphores) age() time.Duration { return h.cfg.Now().Sub(h.made) }
 
-// check asks the nodes of the holders of a whether they still hold, and forgets those
-// whose node lives no more. Who is not in the list may have joined since it was read.
+// check asks the nodes of the holders of a which of them still hold, and removes the
+// holders of nodes that are not living. A node that is missing in the list may have
+// joined since it was read, so the list is read anew first. The lock is held.
 func (h *Semaphores) check(a name, c *semaphore) {
 	members := c.begin()
 	if members == nil {
@@ -390,41 +394,37 @@ func (h *Semaphores) check(a name, c *semaphore) {
 			c.forget(h.has.Members())
 			h.mu.Unlock()
 		}
-		here := h.ask(ctx, members, func(id.MemberID) any { return Holders{Of: a.address()} })
+		still := h.ask(ctx, members, a)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		still := map[id.MemberID][]id.UUID{}
-		for m, v := range here {
-			if v, ok := v.(HeldHere); ok {
-				still[m] = v.Holders
-			}
-		}
 		healed.Add(float64(c.checked(still)))
-		if h.counts[a.id.Shard()][a] == c && c.asked() && !h.stopped { // somebody came while it was on its way
+		if h.semaphores[a.id.Shard()][a] == c && c.asked() && !h.stopped { // a holder asked while the check was in flight
 			h.check(a, c)
 		}
 	})
 }
 
-// ask asks each of members in parallel; who does not answer is not in the result.
-func (h *Semaphores) ask(ctx context.Context, members []id.MemberID, what func(id.MemberID) any) map[id.MemberID]any {
+// ask asks the members in parallel for the holders of a that they have. A member that does
+// not answer is missing in the result.
+func (h *Semaphores) ask(ctx context.Context, members []id.MemberID, a name) map[id.MemberID][]id.UUID {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	out := map[id.MemberID]any{}
+	still := map[id.MemberID][]id.UUID{}
 	for _, m := range members {
 		wg.Go(func() {
-			if v, err := h.cfg.Node.Call(ctx, m, Service, what(m)); err == nil {
+			v, err := h.cfg.Node.Call(ctx, m, Service, Holders{Of: a.address()})
+			if here, ok := v.(HeldHere); ok && err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				out[m] = v
+				still[m] = here.Holders
 			}
 		})
 	}
 	wg.Wait()
-	return out
+	return still
 }
 
-// claim asks a member one step of a Claim.
+// claim asks a member the question of one step of a Claim.
 func (h *Semaphores) claim(ctx context.Context, to id.MemberID, step int, shards []id.Shard) (later []id.Shard, err error) {
 	stop := step == 0
 	if stop && to == h.cfg.Node.Member() {
@@ -442,17 +442,18 @@ func (h *Semaphores) claim(ctx context.Context, to id.MemberID, step int, shards
 	defer h.mu.Unlock()
 	for _, held := range c.Holding {
 		for _, who := range held.Holders {
-			h.count(nameOf(held.Of)).add(who, to)
+			h.semaphore(nameOf(held.Of)).add(who, to)
 		}
 	}
 	return c.Later, nil
 }
 
-// holdsActor is the mailbox of the counts of a shard, which are with the node's Holds.
-type holdsActor struct{ holds *Semaphores }
+// holdsActor is the mailbox of the semaphores of a shard. Their state is in the node's
+// Semaphores.
+type holdsActor struct{ semaphores *Semaphores }
 
 func (a holdsActor) Receive(c cluster.Context, m any) {
-	if v := a.holds.receive(c.Self(), m); v != nil {
+	if v := a.semaphores.receive(c.Self(), m); v != nil {
 		c.Reply(v)
 	}
 }

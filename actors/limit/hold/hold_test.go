@@ -117,7 +117,7 @@ func TestACountForgetsWhoGaveUp(t *testing.T) {
 	h.Stop() // the check is over
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.rest(nameOf(at), true) || len(h.counts[at.Shard()]) != 0 {
+	if !h.tidy(nameOf(at), true) || len(h.semaphores[at.Shard()]) != 0 {
 		t.Error("it is remembered")
 	}
 }
@@ -375,10 +375,10 @@ func TestCountsAreLookedAt(t *testing.T) {
 		time.Sleep(2*checkEvery + checkEvery/8)
 		a.Part.mu.Lock()
 		defer a.Part.mu.Unlock()
-		if c := a.Part.counts[gone.Shard()][nameOf(gone)]; c != nil {
+		if c := a.Part.semaphores[gone.Shard()][nameOf(gone)]; c != nil {
 			t.Errorf("who is gone is counted: %+v", c)
 		}
-		if c := a.Part.counts[stays.Shard()][nameOf(stays)]; c == nil || len(c.holders) != 1 {
+		if c := a.Part.semaphores[stays.Shard()][nameOf(stays)]; c == nil || len(c.holders) != 1 {
 			t.Errorf("who holds is not counted: %+v", c)
 		}
 	})

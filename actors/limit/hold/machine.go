@@ -7,13 +7,13 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// semaphore is who holds something of which at most so many may be held.
+// semaphore counts the holders of something, of which there may be at most Hold.Max.
 type semaphore struct {
-	holders  []holding          // few, and there may be a count for each visitor: no map
-	refusals map[id.UUID]uint32 // who is to be refused, unless the check of this number finds room; nil: nobody
-	looked   time.Duration      // when it was last looked whether they do, since the Holds were made
-	begun    uint32             // checks that have begun; at most one is under way
-	ended    uint32
+	holders   []holding          // few, and there may be a semaphore for each visitor: no map
+	refusals  map[id.UUID]uint32 // refused unless the check of this number finds room; nil: none
+	lastCheck time.Duration      // when the holders were last checked, since the Semaphores were made
+	begun     uint32             // how many checks have begun; at most one is in flight
+	ended     uint32
 }
 
 // holding is one of the holders.
@@ -23,7 +23,7 @@ type holding struct {
 	begun  uint32 // checks that had begun before
 }
 
-// add makes who one of the holders, or holding as of now.
+// add makes who one of the holders. If it is one, it holds as of now.
 func (c *semaphore) add(who id.UUID, m id.MemberID) {
 	h := holding{who, m, c.begun}
 	if i := c.index(who); i >= 0 {
@@ -37,8 +37,8 @@ func (c *semaphore) index(who id.UUID) int {
 	return slices.IndexFunc(c.holders, func(h holding) bool { return h.who == who })
 }
 
-// hold answers a Hold. Nobody is refused before a check that began after he asked:
-// until then he is to wait.
+// hold answers a Hold. A holder is refused only after a check that began after it asked;
+// until then it waits.
 func (c *semaphore) hold(m Hold) (ok, wait bool) {
 	holds := c.index(m.Holder) >= 0
 	if holds || len(c.holders) < m.Max {
@@ -50,7 +50,7 @@ func (c *semaphore) hold(m Hold) (ok, wait bool) {
 	}
 	n, known := c.refusals[m.Holder]
 	switch {
-	case !known && len(c.holders) == 0: // at most none
+	case !known && len(c.holders) == 0: // Max is 0
 		return false, false
 	case !known:
 		if c.refusals == nil {
@@ -70,15 +70,15 @@ func (c *semaphore) release(who id.UUID) {
 	delete(c.refusals, who)
 }
 
-// forget frees the places of those who live no more, and returns how many.
+// forget removes the holders of members that are not living, and returns how many.
 func (c *semaphore) forget(living []id.MemberID) int {
 	before := len(c.holders)
 	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool { return !slices.Contains(living, h.member) })
 	return before - len(c.holders)
 }
 
-// begin begins a check of those who hold, if none is under way: these are to be
-// asked.
+// begin begins a check of the holders, if none is in flight. It returns the members to
+// ask.
 func (c *semaphore) begin() []id.MemberID {
 	if c.begun != c.ended || len(c.holders) == 0 {
 		return nil
@@ -93,8 +93,9 @@ func (c *semaphore) begin() []id.MemberID {
 	return members
 }
 
-// checked ends a check with who still holds, on the members that answered. Who
-// came since it began is not known there, maybe. It returns how many are gone.
+// checked ends a check. still has the holders on each member that answered. A holder that
+// was added since the check began may be missing there, and stays. It returns how many
+// were removed.
 func (c *semaphore) checked(still map[id.MemberID][]id.UUID) int {
 	before := len(c.holders)
 	c.holders = slices.DeleteFunc(c.holders, func(h holding) bool {
@@ -105,7 +106,7 @@ func (c *semaphore) checked(still map[id.MemberID][]id.UUID) int {
 	return before - len(c.holders)
 }
 
-// asked reports whether somebody waits for a check that has not begun.
+// asked reports whether a holder waits for a check that has not begun.
 func (c *semaphore) asked() bool {
 	for _, n := range c.refusals {
 		if n > c.begun {
@@ -115,14 +116,15 @@ func (c *semaphore) asked() bool {
 	return false
 }
 
-// tidy forgets who was to wait: those who still ask are noted again, those who gave
-// up may not have said so.
-func (c *semaphore) tidy() {
+// forgetWaiting forgets the waiting ones. Those that still ask are noted again; the others may have
+// given up without a message.
+func (c *semaphore) forgetWaiting() {
 	if c.begun == c.ended {
 		clear(c.refusals)
 	}
 }
 
+// idle reports whether there is no holder, no waiting one and no check in flight.
 func (c *semaphore) idle() bool {
 	return len(c.holders) == 0 && len(c.refusals) == 0 && c.begun == c.ended
 }

@@ -6,30 +6,30 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Hold asks to be one of at most Max holders. Replies Held. A holder that holds
-// already is answered so again.
+// Hold asks to be one of at most Max holders. Replies Held. A holder that holds already
+// gets the same answer again.
 type Hold struct {
 	Holder id.UUID     `json:"holder"`
 	Member id.MemberID `json:"member"`
 	Max    int         `json:"max"`
 }
 
-// Repeatable: the holder's id says which one it is.
+// Repeatable marks Hold as idempotent: the id names the holder.
 func (Hold) Repeatable() {}
 
-// Held answers Hold: not OK is a refusal, Wait is neither: ask again.
+// Held answers Hold: OK is a hold, Wait asks to ask again, and neither is a refusal.
 type Held struct {
 	OK   bool `json:"ok,omitempty"`
 	Wait bool `json:"wait,omitempty"`
 }
 
-// Release says that a holder holds no more. It may be lost.
+// Release ends a hold. It may be lost.
 type Release struct {
 	Holder id.UUID `json:"holder"`
 }
 
-// Holders asks a node which holders of something live there, and so still hold or
-// have asked to. Replies HeldHere.
+// Holders asks a node for its holders of a semaphore: those that hold, and those that ask
+// to. Replies HeldHere.
 type Holders struct {
 	Of cluster.Address `json:"of"`
 }
@@ -39,21 +39,21 @@ type HeldHere struct {
 	Holders []id.UUID `json:"holders,omitempty"`
 }
 
-// Claim says that the asker counts the holders of shards from now on. It comes in
-// two steps: when all nodes have heard Stop, none of them counts any more; then
-// each says who holds there. Replies Claimed.
+// Claim asks for shards, which the asker will count (package handover). It has two steps.
+// With Stop, a node stops counting the shards. When all nodes have stopped, each answers
+// the second one with its holders. Replies Claimed.
 type Claim struct {
 	Shards []id.Shard `json:"shards"`
 	Stop   bool       `json:"stop,omitempty"`
 }
 
-// Claimed answers Claim. Later names the shards that have to be asked for again.
+// Claimed answers Claim. Later lists the shards that have to be asked for again.
 type Claimed struct {
 	Later   []id.Shard `json:"later,omitempty"`
 	Holding []HeldAt   `json:"holding,omitempty"`
 }
 
-// HeldAt are the holders of something on a node.
+// HeldAt lists the holders of a semaphore on a node.
 type HeldAt struct {
 	Of      cluster.Address `json:"of"`
 	Holders []id.UUID       `json:"holders"`

@@ -8,15 +8,15 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// slots are the running places of one tenant.
+// slots are the slots of one tenant.
 type slots struct {
 	limit   int // 0: as many as ask
 	running map[id.RunID]place
 	waiting []waiter // the oldest first
-	unknown bool     // who runs, until it is reconciled: nobody is granted a place
+	unknown bool     // which runs are running, until reconcile: nothing is granted
 }
 
-// place is a running place that is taken.
+// place is a slot that is taken.
 type place struct {
 	since time.Time
 	seen  bool // Postgres has said that the run is running
@@ -33,8 +33,8 @@ func (w waiter) compare(o waiter) int {
 
 func newSlots(limit int) slots { return slots{limit: limit, running: map[id.RunID]place{}} }
 
-// acquire notes the wish of a run and returns the runs that may run now. A run
-// that holds a place is told again, unless it is known to run.
+// acquire adds a run to the waiting ones and returns the runs that may run now. A run that
+// has a slot is returned again, unless it is known to be running.
 func (s *slots) acquire(now time.Time, run id.RunID, created time.Time) []id.RunID {
 	if p, ok := s.running[run]; ok {
 		if p.seen || s.unknown {
@@ -49,10 +49,10 @@ func (s *slots) acquire(now time.Time, run id.RunID, created time.Time) []id.Run
 	return s.grant(now)
 }
 
-// runs reports whether a run is known to run.
+// runs reports whether a run is known to be running.
 func (s *slots) runs(run id.RunID) bool { return s.running[run].seen }
 
-// starting reports whether a run has a place and is not known to run.
+// starting reports whether a run has a slot and is not known to be running.
 func (s *slots) starting() bool {
 	for _, p := range s.running {
 		if !p.seen {
@@ -62,25 +62,27 @@ func (s *slots) starting() bool {
 	return false
 }
 
-// release takes the place, or the wish for one, and returns the runs that may
-// run now.
+// release frees the slot of a run, or ends its waiting, and returns the runs that may run
+// now.
 func (s *slots) release(now time.Time, run id.RunID) []id.RunID {
 	delete(s.running, run)
 	s.withdraw(run)
 	return s.grant(now)
 }
 
-// take counts a run that goes on after it waited for people, also beyond the
-// limit: it has waited long enough.
+// take gives a slot to a run that continues after an approval, even beyond the limit: it
+// has waited long enough.
 func (s *slots) take(now time.Time, run id.RunID) {
 	s.running[run] = place{since: now}
 	s.withdraw(run)
 }
 
+// withdraw ends the waiting of a run.
 func (s *slots) withdraw(run id.RunID) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w waiter) bool { return w.run == run })
 }
 
+// grant gives free slots to the oldest waiting runs, and returns these.
 func (s *slots) grant(now time.Time) []id.RunID {
 	var granted []id.RunID
 	for !s.unknown && len(s.waiting) > 0 && (s.limit <= 0 || len(s.running) < s.limit) {
@@ -92,9 +94,10 @@ func (s *slots) grant(now time.Time) []id.RunID {
 	return granted
 }
 
-// reconcile takes what Postgres says is running, as it was read after asked. A
-// run that was running and is not has lost its place, and so has one that got it
-// longer than grace before and is not running yet: nobody is left to give it back.
+// reconcile takes the running runs from a read of Postgres that began at asked, and returns
+// the runs that may run now. A run that was running and is not any more loses its slot. So
+// does a run that got its slot more than grace before and is not running yet, because
+// nothing would release it.
 func (s *slots) reconcile(asked time.Time, running []id.RunID, grace time.Duration) []id.RunID {
 	for run, p := range s.running {
 		if held := asked.Sub(p.since); (held > grace || p.seen && held > 0) && !slices.Contains(running, run) {
@@ -114,4 +117,5 @@ func (s *slots) reconcile(asked time.Time, running []id.RunID, grace time.Durati
 	return s.grant(asked)
 }
 
+// idle reports whether no run has or waits for a slot.
 func (s *slots) idle() bool { return len(s.running) == 0 && len(s.waiting) == 0 }

@@ -5,19 +5,18 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Wishes repeats which runs of a node wait for a running place, which gave theirs
-// back, and which went on after an approval. Replies Granted; it may be received
-// twice.
+// Wishes repeats which runs of a node wait for a slot, which released theirs, and which
+// continued after an approval. Replies Granted. It may be received twice.
 type Wishes struct {
 	Waiting  []msg.AcquireSlot `json:"waiting,omitempty"`
 	Released []id.RunID        `json:"released,omitempty"`
 	Taken    []id.RunID        `json:"taken,omitempty"`
 }
 
-// Repeatable: a wish that is known is no other one.
+// Repeatable marks Wishes as idempotent: each wish names its run.
 func (Wishes) Repeatable() {}
 
-// Granted answers Wishes with those of the waiting runs that are known to run.
+// Granted answers Wishes with the waiting runs that are known to be running.
 type Granted struct {
 	Running []id.RunID `json:"running,omitempty"`
 }

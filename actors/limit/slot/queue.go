@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// wishEvery is how often a node repeats what its runs wish.
+	// wishEvery is how often a node repeats its Wishes.
 	wishEvery = 2 * time.Second
-	// wishesMost is how many runs of a tenant one repetition names, the oldest first.
+	// wishesMost is how many runs of a tenant one Wishes names, the oldest first.
 	wishesMost = 1024
-	// wishesAtOnce is how many tenants' slots are asked at a time.
+	// wishesAtOnce is how many Wishes are in flight at a time.
 	wishesAtOnce = 8
 )
 
@@ -27,9 +27,9 @@ type Node interface {
 	Owns(s id.Shard) bool
 }
 
-// Queue is a node's side of the slots. What its runs wish is told at once, and
-// repeated until it is known to have been heard: wishes and places may be lost
-// between nodes, and with the node that has the tenant's slots.
+// Queue is a node's side of the slots. It tells the slots at once what the node's runs
+// want, and repeats it until the slots have answered: messages may be lost between nodes,
+// and with the node that has the tenant's slots.
 type Queue struct {
 	node Node
 	stop chan struct{}
@@ -41,7 +41,7 @@ type Queue struct {
 	tenants map[id.TenantID]*wishes
 }
 
-// wishes are what the runs of a tenant have to say.
+// wishes are the messages of a tenant's runs that the slots may not have received.
 type wishes struct {
 	waiting  map[id.RunID]time.Time // created at
 	released map[id.RunID]bool
@@ -53,7 +53,7 @@ func NewQueue(n Node) *Queue {
 	return &Queue{node: n, stop: make(chan struct{}), wake: make(chan struct{}, 1), tenants: map[id.TenantID]*wishes{}}
 }
 
-// Start begins to repeat what is wished.
+// Start begins to repeat the wishes.
 func (q *Queue) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	q.wg.Go(func() {
@@ -76,14 +76,14 @@ func (q *Queue) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that.
+// Stop ends the repetition.
 func (q *Queue) Stop() {
 	q.once.Do(func() { close(q.stop) })
 	q.wg.Wait()
 }
 
-// Changed repeats at once what is wished, for node.OnChange: the slots may be
-// elsewhere.
+// Changed repeats the wishes at once, for node.OnChange: the slots may be on another
+// node now.
 func (q *Queue) Changed(cluster.Change) {
 	select {
 	case q.wake <- struct{}{}:
@@ -91,8 +91,8 @@ func (q *Queue) Changed(cluster.Change) {
 	}
 }
 
-// Acquire tells the wish of a run for a place. The run is told msg.SlotGranted,
-// maybe more than once.
+// Acquire asks for a slot for a run. The run is told msg.SlotGranted, maybe more than
+// once.
 func (q *Queue) Acquire(t id.TenantID, wish msg.AcquireSlot) {
 	q.mu.Lock()
 	w := q.of(t)
@@ -102,7 +102,7 @@ func (q *Queue) Acquire(t id.TenantID, wish msg.AcquireSlot) {
 	q.node.Tell(Address(t), wish)
 }
 
-// Take tells that a run goes on after it waited for people.
+// Take tells the slots that a run continues after an approval.
 func (q *Queue) Take(t id.TenantID, taken msg.TakeSlot) {
 	q.mu.Lock()
 	w := q.of(t)
@@ -115,13 +115,13 @@ func (q *Queue) Take(t id.TenantID, taken msg.TakeSlot) {
 	q.node.Tell(Address(t), taken)
 }
 
-// Release tells that a run needs no place any more.
+// Release tells the slots that a run needs no slot any more.
 func (q *Queue) Release(t id.TenantID, done msg.ReleaseSlot) {
 	q.mu.Lock()
 	w := q.of(t)
 	delete(w.waiting, done.Run)
 	delete(w.taken, done.Run)
-	if len(w.released) < wishesMost { // what is beyond Postgres will tell
+	if len(w.released) < wishesMost { // of further runs the slots learn from Postgres
 		w.released[done.Run] = true
 	}
 	q.mu.Unlock()
@@ -137,18 +137,18 @@ func (q *Queue) of(t id.TenantID) *wishes {
 	return w
 }
 
-// runOnce repeats what is wished.
+// runOnce repeats the wishes.
 func (q *Queue) runOnce(ctx context.Context) {
 	q.mu.Lock()
 	all := map[id.TenantID]Wishes{}
 	for t, w := range q.tenants {
 		for run := range w.waiting {
-			if !q.node.Owns(run.Shard()) { // who owns it now asks for it
+			if !q.node.Owns(run.Shard()) { // its new owner asks for it
 				delete(w.waiting, run)
 			}
 		}
 		for run := range w.taken {
-			if !q.node.Owns(run.Shard()) { // it ends elsewhere
+			if !q.node.Owns(run.Shard()) { // its new owner tells its end
 				delete(w.taken, run)
 			}
 		}
@@ -177,7 +177,7 @@ func (q *Queue) runOnce(ctx context.Context) {
 	wg.Wait()
 }
 
-// message names the oldest of those who wait.
+// message makes the Wishes, with the oldest waiting runs.
 func (w *wishes) message() Wishes {
 	var m Wishes
 	for run, created := range w.waiting {
@@ -196,7 +196,7 @@ func (w *wishes) message() Wishes {
 	return m
 }
 
-// heard forgets what the slots know.
+// heard forgets the wishes that the slots have received.
 func (q *Queue) heard(t id.TenantID, m Wishes, g Granted) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,24 +13,23 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Kind is the kind of the actors that hand out running places.
+// Kind is the kind of the actors that grant slots.
 const Kind = "slots"
 
-// Address is the address of a tenant's slots.
+// Address returns the address of a tenant's slots.
 func Address(t id.TenantID) cluster.Address {
 	return cluster.Address{Kind: Kind, Tenant: t, ID: t.UUID}
 }
 
 const (
-	// grace is how long a run that was granted a place may take to be running.
+	// grace is how long a run that was granted a slot may take to be running.
 	grace = 15 * time.Second
-	// reconcileEvery is how often slots that somebody waits for are compared with
-	// Postgres, and how long they wait after a failed read.
+	// reconcileEvery is how often slots are compared with Postgres while runs wait for them.
 	reconcileEvery = 5 * time.Second
-	// startEvery is that while runs are starting.
+	// startEvery is the same while runs are starting.
 	startEvery = time.Second
-	// settleTime is how long slots that may have lived on another node wait before
-	// they grant: what was granted there is running by then, or will be told again.
+	// settleTime is how long slots that may have been on another node wait before they
+	// grant. The runs that the other node granted are running by then, or ask again.
 	settleTime    = 500 * time.Millisecond
 	defaultAgreed = 15 * time.Second
 	defaultRest   = 10 * time.Second
@@ -47,8 +46,8 @@ type Running interface {
 type Config struct {
 	Limit   int // SVC_RUN_CONCURRENCY
 	Running Running
-	Agreed  time.Duration    // how long after a change of the member list no member acts by the former one any more: leases have run out; 0: 15 s
-	Rest    time.Duration    // how long slots that nobody holds or wants stay in memory; 0: 10 s
+	Agreed  time.Duration    // how long after a change of the member list another member may still follow the former list; 0: 15 s
+	Rest    time.Duration    // how long unused slots stay in memory; 0: 10 s
 	Now     func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
 	Log     zerolog.Logger
 }
@@ -71,43 +70,43 @@ func New(cfg Config) func(cluster.Address) cluster.Behavior {
 	}
 }
 
-// slotActor owns the running places of one tenant.
+// slotActor is the slots of one tenant.
 type slotActor struct {
-	cfg     Config
-	slots   slots
-	cancel  context.CancelFunc // of the read under way
-	reading bool
-	ended   []id.RunID // gave their places back while it reads
-	settled bool       // whoever had the slots before grants nothing any more
-	armed   bool
-	resting bool      // a rest is on its way
-	used    time.Time // when something last came but a rest
-	counted int       // of those who wait, in runsWaiting
-	wg      sync.WaitGroup
+	cfg      Config
+	slots    slots
+	cancel   context.CancelFunc // of the read in flight
+	reading  bool
+	ended    []id.RunID // runs that released their slots during the read
+	settled  bool       // a former owner of the slots grants nothing any more
+	armed    bool
+	retiring bool      // a retire is on its way
+	used     time.Time // when the last message other than retire came
+	counted  int       // waiting runs that are counted in runsWaiting
+	wg       sync.WaitGroup
 }
 
 type (
-	// read is what Postgres says, asked at a time.
+	// read is the result of a read of Postgres that began at a time.
 	read struct {
 		at      time.Time
 		running []id.RunID
 		err     error
 	}
-	// look asks to read again.
-	look struct{}
-	// rest asks whether they may leave memory.
-	rest struct{}
+	// reread makes the slots read again.
+	reread struct{}
+	// retire ends the slots if they are unused.
+	retire struct{}
 )
 
 func (s *slotActor) Receive(c cluster.Context, m any) {
-	if _, ok := m.(rest); ok {
-		s.resting = false
+	if _, ok := m.(retire); ok {
+		s.retiring = false
 	} else {
 		s.used = s.cfg.Now()
 	}
 	defer func() { s.count(len(s.slots.waiting)) }()
 	switch m := m.(type) {
-	case rest:
+	case retire:
 	case read:
 		s.reading = false
 		if m.err != nil {
@@ -122,7 +121,7 @@ func (s *slotActor) Receive(c cluster.Context, m any) {
 		}
 		m.running = slices.DeleteFunc(m.running, func(run id.RunID) bool { return slices.Contains(s.ended, run) })
 		s.tell(c, s.slots.reconcile(m.at, m.running, grace))
-	case look:
+	case reread:
 		s.armed = false
 		s.read(c)
 		return
@@ -137,7 +136,7 @@ func (s *slotActor) Receive(c cluster.Context, m any) {
 	}
 	switch {
 	case s.slots.idle() && !s.reading:
-		s.rest(c)
+		s.retire(c)
 	case s.slots.starting():
 		s.later(c, startEvery)
 	case len(s.slots.waiting) > 0:
@@ -145,21 +144,22 @@ func (s *slotActor) Receive(c cluster.Context, m any) {
 	}
 }
 
-// rest ends slots that nobody has used for so long, and looks again later at
-// others: to know who is running takes a read, which not each run shall wait for.
-func (s *slotActor) rest(c cluster.Context) {
+// retire ends slots that were unused for Config.Rest, and checks others again later. They
+// are kept so long because new slots begin with a read, which each run would wait for.
+func (s *slotActor) retire(c cluster.Context) {
 	left := s.cfg.Rest - s.cfg.Now().Sub(s.used)
 	if left <= 0 {
 		c.Stop()
 		return
 	}
-	if !s.resting {
-		s.resting = true
+	if !s.retiring {
+		s.retiring = true
 		ref := c.Ref()
-		c.Node().After(left, func() { ref.Send(rest{}) })
+		c.Node().After(left, func() { ref.Send(retire{}) })
 	}
 }
 
+// order handles the messages of runs and Queues.
 func (s *slotActor) order(c cluster.Context, m any) {
 	switch m := m.(type) {
 	case msg.AcquireSlot:
@@ -180,11 +180,11 @@ func (s *slotActor) order(c cluster.Context, m any) {
 			}
 		}
 		for _, run := range m.Taken {
-			switch { // it may have ended since: Postgres says
+			switch { // it may have ended since; Postgres knows
 			case s.slots.runs(run):
 			case !s.reading:
 				s.read(c)
-			case !s.slots.unknown: // what is being read may be from before
+			case !s.slots.unknown: // the read in flight may have begun before the run went on
 				s.later(c, startEvery)
 			}
 		}
@@ -199,13 +199,14 @@ func (s *slotActor) release(c cluster.Context, run id.RunID) {
 	s.tell(c, s.slots.release(s.cfg.Now(), run))
 }
 
+// tell tells runs that they were granted a slot.
 func (s *slotActor) tell(c cluster.Context, granted []id.RunID) {
 	for _, run := range granted {
 		c.Node().Tell(cluster.Address{Kind: msg.KindRun, Tenant: c.Self().Tenant, ID: run.UUID}, msg.SlotGranted{})
 	}
 }
 
-// read asks Postgres beside the mailbox; at most one read is under way.
+// read reads Postgres outside the mailbox. At most one read is in flight.
 func (s *slotActor) read(c cluster.Context) {
 	if s.reading {
 		return
@@ -221,16 +222,17 @@ func (s *slotActor) read(c cluster.Context) {
 	})
 }
 
+// later makes the slots read again after d. At most one such timer runs.
 func (s *slotActor) later(c cluster.Context, d time.Duration) {
 	if s.armed {
 		return
 	}
 	s.armed = true
 	ref := c.Ref()
-	c.Node().After(d, func() { ref.Send(look{}) })
+	c.Node().After(d, func() { ref.Send(reread{}) })
 }
 
-// count says that n runs wait here.
+// count sets how many runs wait here.
 func (s *slotActor) count(n int) {
 	runsWaiting.Add(float64(n - s.counted))
 	s.counted = n
