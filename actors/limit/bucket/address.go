@@ -11,16 +11,16 @@ import (
 	"agentsvc/schemas/quota"
 )
 
-// What the id of a bucket without a tenant says of its client: in its eighth byte
-// the sort of the bucket, 0 for the platform's, and the family of the address.
+// The id of a bucket without a tenant names its client. Its eighth byte has the scope, as
+// the distance to ScopeIP, and the family of the address.
 const (
-	version8 = 0x80 // an id of our own making: its shard is its hash
+	version8 = 0x80 // a version 8 UUID: its shard is its hash
 	family4  = 4
 	family6  = 6
-	shared   = 0xf // strangers who share a bucket
+	shared   = 0xf // a bucket that strangers share
 )
 
-// client is a client's bucket of a scope.
+// client returns the name of a client's bucket of a scope. IPv6 clients count by /64.
 func client(s Scope, addr netip.Addr) name {
 	addr = addr.Unmap()
 	if addr.Is4() {
@@ -38,13 +38,15 @@ func stranger(s Scope, family byte, who [8]byte) name {
 	return name{id: u}
 }
 
+// sharedBucket returns the name of one of the buckets that the strangers of a scope share.
 func sharedBucket(s Scope, n uint64) name {
 	var who [8]byte
 	binary.BigEndian.PutUint64(who[:], n)
 	return stranger(s, shared, who)
 }
 
-// NoteTake tells the request of ctx what a bucket of that rate answered to its Take.
+// NoteTake tells the request of ctx of the quota that a bucket of that rate answered to its
+// Take.
 func NoteTake(ctx context.Context, r Rate, l Leased) { quota.Note(ctx, r.quota(l.Left)) }
 
 // name identifies a bucket: a tenant's, a client's, or one of a tenant's embed keys and
@@ -56,16 +58,16 @@ type name struct {
 
 func nameOf(a cluster.Address) name { return name{a.Tenant, a.ID} }
 
-// address is the bucket's address.
+// address returns the bucket's address.
 func (h name) address() cluster.Address {
 	return cluster.Address{Kind: msg.KindLimit, Tenant: h.tenant, ID: h.id}
 }
 
-// stranger reports whether the bucket is one client's.
+// stranger reports whether the bucket belongs to one client IP.
 func (h name) stranger() bool { return h.tenant.IsZero() && h.id[7]&0xf != shared }
 
-// bucketActor is the mailbox of the buckets of a shard. What they hold is with the
-// Keeper, who can give it away whatever the mailbox is doing.
+// bucketActor is the mailbox of the buckets of a shard. Their state is in the Keeper,
+// which can hand it over at any time.
 type bucketActor struct{ keeper *Keeper }
 
 func (b bucketActor) Receive(c cluster.Context, m any) {

@@ -15,8 +15,8 @@ import (
 // be asked.
 type Embed struct{ Ledger *Ledger }
 
-// IP takes a token of a client: of its config reads (scope "config"), or of its
-// session mints ("session").
+// IP takes a token of a client: for a config read (scope "config") or a new session
+// ("session").
 func (l Embed) IP(ctx context.Context, scope string, ip netip.Addr) error {
 	switch scope {
 	case "config":
@@ -27,14 +27,14 @@ func (l Embed) IP(ctx context.Context, scope string, ip netip.Addr) error {
 	return fmt.Errorf("a client has no embed bucket %q", scope)
 }
 
-// Mint takes one of the sessions of a key of that rate_limit_per_min.
+// Mint takes a token for a session of a key with this rate_limit_per_min.
 func (l Embed) Mint(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int) error {
 	return l.take(ctx, EmbedKeyMints(t, key, perMinute))
 }
 
-// Post takes one of a visitor's messages and one of its key's. The visitor's comes
-// first, so that a visitor who posts too much takes nothing from the others; it has
-// it back where the key has none.
+// Post takes a message token of a visitor and one of its key. The visitor's token is taken
+// first, so that a visitor who posts too much takes nothing from the others. It is
+// refunded if the key has none.
 func (l Embed) Post(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMinute int, visitor id.VisitorID) error {
 	own := EmbedVisitorMessages(t, visitor)
 	taken, retry, ok, err := l.Ledger.Take(ctx, own)
@@ -48,7 +48,7 @@ func (l Embed) Post(ctx context.Context, t id.TenantID, key id.EmbedKeyID, perMi
 	return nil
 }
 
-// Read takes one of a visitor's reads.
+// Read takes a read token of a visitor.
 func (l Embed) Read(ctx context.Context, t id.TenantID, visitor id.VisitorID) error {
 	return l.take(ctx, EmbedVisitorReads(t, visitor))
 }
@@ -58,7 +58,7 @@ func (l Embed) take(ctx context.Context, b Spec) error {
 	return spent(b, retry, ok, err)
 }
 
-// spent is what the client is told of a Take.
+// spent returns the error of a Take for the client, or nil.
 func spent(b Spec, retry time.Duration, ok bool, err error) error {
 	switch {
 	case err != nil:

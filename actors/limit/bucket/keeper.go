@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// DefaultLapse is how long the tokens of a silent node count as held: the
-	// longest that a node with a lease of three seconds may be paused and go on, and
-	// what a Ledger may hold or wait for beside that.
+	// DefaultLapse is how long the tokens of a silent node count as leased: the longest
+	// pause that a node with a membership lease of three seconds survives, plus the time
+	// that a Ledger may hold tokens or wait for them.
 	DefaultLapse = 3*time.Second + askTimeout + holdTicks*tickEvery
 	// pushTimeout bounds one Push.
 	pushTimeout = 250 * time.Millisecond
-	// fetchMost is how many buckets one Fetched brings.
+	// fetchMost bounds the buckets of one Fetched.
 	fetchMost = 4096
-	// recallsMost is how many recalls are under way at a time.
+	// recallsMost bounds the recalls in flight.
 	recallsMost = 256
-	// Each bucket is looked at once in lookEvery, a part of them at a time: one that is
-	// as a new one would be leaves memory then.
-	lookEvery = time.Second
-	lookParts = 16
+	// Each bucket is checked once in evictEvery, one of evictParts at a time. A bucket in the
+	// state of a new one leaves memory then.
+	evictEvery = time.Second
+	evictParts = 16
 )
 
 // ServiceRecall is the name under which a node serves Ledger.Served.
 const ServiceRecall = "recall"
 
-// Peers is what is needed of the other nodes (cluster.Node).
+// Peers is what a Keeper needs of the cluster (cluster.Node).
 type Peers interface {
 	Member() id.MemberID
 	Owner(s id.Shard) id.MemberID
@@ -65,15 +65,15 @@ type Keeper struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 
-	mu      sync.Mutex       // guards the fields below
-	has     *handover.Shards // those whose buckets are here
-	shards  [id.Shards]shard
-	buckets int  // of all shards
-	looking bool // a goroutine looks for buckets that may leave memory
-	stopped bool
-	pushed  bool                   // after Stop: the buckets are with their owners
-	numbers map[id.MemberID]uint64 // of the next Fetch to each member
-	given   map[id.MemberID]*given
+	mu       sync.Mutex       // guards the fields below
+	has      *handover.Shards // those whose buckets are here
+	shards   [id.Shards]shard
+	buckets  int  // of all shards
+	evicting bool // a goroutine runs evict
+	stopped  bool
+	pushed   bool                   // after Stop: the buckets are with their owners
+	numbers  map[id.MemberID]uint64 // of the next Fetch to each member
+	given    map[id.MemberID]*given
 }
 
 // shard is what the Keeper knows of a shard.
@@ -89,7 +89,7 @@ type given struct {
 	Push
 }
 
-// NewKeeper makes a Keeper that has nothing.
+// NewKeeper makes a Keeper without buckets.
 func NewKeeper(cfg KeeperConfig) *Keeper {
 	if cfg.Lapse <= 0 {
 		cfg.Lapse = DefaultLapse
@@ -102,7 +102,7 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 	return k
 }
 
-// Answers of a Keeper that changes nothing.
+// Errors of a Keeper that did nothing.
 var (
 	errStopped = errors.New("bucket: the keeper has stopped")
 	errLate    = errors.New("bucket: a later fetch was answered")
@@ -114,7 +114,7 @@ func (k *Keeper) Service() string { return "buckets/" + k.cfg.Kind }
 // Behavior makes the actor of a shard's buckets, for node.RegisterShared.
 func (k *Keeper) Behavior(cluster.Address) cluster.Behavior { return bucketActor{k} }
 
-// Changed fetches what this node gained, for node.OnChange.
+// Changed fetches the buckets of the shards that this node gained, for node.OnChange.
 func (k *Keeper) Changed(c cluster.Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,8 +127,8 @@ func (k *Keeper) Changed(c cluster.Change) {
 	}
 }
 
-// Stop brings what the Keeper has to its owners, if those are others. No bucket
-// is served any more.
+// Stop pushes the buckets to their owners, if these are other nodes. After it no bucket is
+// served.
 func (k *Keeper) Stop(ctx context.Context) error {
 	k.mu.Lock()
 	if k.stopped {
@@ -161,7 +161,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 			part := Push{Buckets: p.Buckets[:min(len(p.Buckets), fetchMost)], Emptied: p.Emptied}
 			p.Buckets, p.Emptied = p.Buckets[len(part.Buckets):], nil
 			if err := k.push(ctx, to, part); err != nil {
-				errs = append(errs, fmt.Errorf("bring %d buckets to %s: %w", len(part.Buckets), to, err))
+				errs = append(errs, fmt.Errorf("push %d buckets to %s: %w", len(part.Buckets), to, err))
 				break
 			}
 		}
@@ -172,7 +172,7 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// push brings buckets to a node. What comes twice is there once.
+// push sends buckets to a node until it has them or ctx ends. It is idempotent.
 func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 	for {
 		one, done := context.WithTimeout(ctx, pushTimeout)
@@ -191,7 +191,7 @@ func (k *Keeper) push(ctx context.Context, to id.MemberID, p Push) error {
 	}
 }
 
-// Served answers what other Keepers of the kind ask, for node.Serve.
+// Served answers the other Keepers of the kind, for node.Serve.
 func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error) {
 	switch m := m.(type) {
 	case Fetch:
@@ -209,7 +209,7 @@ func (k *Keeper) Served(_ context.Context, from id.MemberID, m any) (any, error)
 	return nil, fmt.Errorf("%w: %T", msg.ErrUnknownType, m)
 }
 
-// receive is what a bucket does with a message, and its reply, if it has one.
+// receive handles a message to a bucket, and returns the reply if it has one.
 func (k *Keeper) receive(a cluster.Address, m any) any {
 	h := nameOf(a)
 	switch m := m.(type) {
@@ -230,7 +230,7 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 		defer k.mu.Unlock()
 		ans := b.take(now, k.others())
 		k.recall(a, ans.recall)
-		if ans.wait { // by then they have answered
+		if ans.wait { // the recalled nodes have answered by then
 			ans.retry = recallAgain
 		}
 		return Leased{Granted: ans.granted, Left: ans.left, RetryAfter: ans.retry}
@@ -244,9 +244,9 @@ func (k *Keeper) receive(a cluster.Address, m any) any {
 	return nil
 }
 
-// open is the bucket of a, with k.mu held; where there is an error it is not held.
-// One that is not here is made by the rate of who asks. A bucket whose shard is not
-// here yet is on the move: who asks it asks again.
+// open locks k.mu and returns the bucket of a. A missing bucket is made with the rate
+// minute. If the shard is not here yet, open unlocks k.mu and returns an error that makes
+// the caller ask again.
 func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, error) {
 	k.mu.Lock()
 	if !k.has.Here(a.Shard()) || k.stopped {
@@ -266,7 +266,7 @@ func (k *Keeper) open(a cluster.Address, minute int64) (*bucket, time.Time, erro
 	return b, now, nil
 }
 
-// bucket is a full one of the rate perMinute(n), or of the config's.
+// bucket makes a full bucket with the rate perMinute(n), or the config's rate if n is 0.
 func (k *Keeper) bucket(n int64, now time.Time) *bucket {
 	if n <= 0 {
 		return newBucket(k.cfg.Rate, now)
@@ -276,47 +276,48 @@ func (k *Keeper) bucket(n int64, now time.Time) *bucket {
 	return b
 }
 
+// keep adds a bucket to a shard.
 func (k *Keeper) keep(sh *shard, h name, b *bucket) {
 	if sh.buckets == nil {
 		sh.buckets = map[name]*bucket{}
 	}
 	sh.buckets[h] = b
 	k.count(1)
-	if !k.looking && !k.stopped {
-		k.looking = true
-		k.wg.Go(k.look)
+	if !k.evicting && !k.stopped {
+		k.evicting = true
+		k.wg.Go(k.evict)
 	}
 }
 
-// count says that there are n buckets more.
+// count adds n to the number of buckets.
 func (k *Keeper) count(n int) {
 	k.buckets += n
 	bucketsKept.Add(float64(n))
 }
 
-// look looks at all buckets again and again, until there is none.
-func (k *Keeper) look() {
-	tick := time.NewTicker(lookEvery / lookParts)
+// evict checks the buckets again and again, until there is none.
+func (k *Keeper) evict() {
+	tick := time.NewTicker(evictEvery / evictParts)
 	defer tick.Stop()
-	for part := 0; ; part = (part + 1) % lookParts {
+	for part := 0; ; part = (part + 1) % evictParts {
 		select {
 		case <-tick.C:
 		case <-k.stop:
 			return
 		}
-		if !k.lookOnce(part) {
+		if !k.evictPart(part) {
 			return
 		}
 	}
 }
 
-// lookOnce forgets the buckets of a part of the shards that are as new ones would be,
-// and reports whether any is left.
-func (k *Keeper) lookOnce(part int) bool {
+// evictPart removes the buckets of a part of the shards that are in the state of new ones,
+// and reports whether there is any bucket left.
+func (k *Keeper) evictPart(part int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, o := k.cfg.Now(), k.others()
-	for s := part; s < len(k.shards); s += lookParts {
+	for s := part; s < len(k.shards); s += evictParts {
 		for h, b := range k.shards[s].buckets {
 			if b.restful(now, o) {
 				delete(k.shards[s].buckets, h)
@@ -324,13 +325,13 @@ func (k *Keeper) lookOnce(part int) bool {
 			}
 		}
 	}
-	k.looking = k.buckets > 0
-	return k.looking
+	k.evicting = k.buckets > 0
+	return k.evicting
 }
 
-// others is what buckets know of the nodes.
+// others returns what the buckets have to know of the nodes.
 func (k *Keeper) others() others {
-	var members []id.MemberID // read when the first bucket wants to know
+	var members []id.MemberID // read when the first bucket needs it
 	return others{lapse: k.cfg.Lapse, living: func(m id.MemberID) bool {
 		if k.cfg.Living == nil {
 			return true
@@ -342,7 +343,7 @@ func (k *Keeper) others() others {
 	}}
 }
 
-// recall asks nodes to give back what they have of a bucket.
+// recall asks nodes to give back the tokens of a bucket that they leased.
 func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
 	for _, to := range nodes {
 		if k.cfg.Peers == nil || k.stopped {
@@ -350,7 +351,7 @@ func (k *Keeper) recall(a cluster.Address, nodes []id.MemberID) {
 		}
 		select {
 		case k.recalls <- struct{}{}:
-		default: // it counts as silent
+		default: // the node counts as silent
 			continue
 		}
 		recalls.Inc()
@@ -398,7 +399,7 @@ func (k *Keeper) silent(shards []id.Shard) {
 	k.cfg.Log.Warn().Str("kind", k.cfg.Kind).Int("shards", len(shards)).Msg("buckets begin empty: a member does not answer")
 }
 
-// accept adds buckets that come from another node.
+// accept adds buckets from another node.
 func (k *Keeper) accept(p Push, now time.Time) {
 	carried.Add(float64(len(p.Buckets)))
 	for _, e := range p.Emptied {
@@ -419,7 +420,7 @@ func (k *Keeper) accept(p Push, now time.Time) {
 	}
 }
 
-// pack takes what a shard holds, but what a new bucket would be as well.
+// pack moves a shard's buckets to a Push, except those in the state of a new one.
 func (k *Keeper) pack(s id.Shard, now time.Time, to *Push) {
 	sh, o := &k.shards[s], k.others()
 	for h, b := range sh.buckets {

@@ -19,30 +19,29 @@ import (
 )
 
 const (
-	// tickEvery is how often idle tokens are looked for: they are back after two
-	// to three ticks.
+	// tickEvery is how often the ledger checks for idle tokens, which go back after two to
+	// three ticks.
 	tickEvery = 50 * time.Millisecond
-	// books spread the accounts; their number is a power of two.
+	// books is the number of parts of the accounts, a power of two.
 	books = 64
-	// sharedBuckets serve the strangers for whom there is no account left.
+	// sharedBuckets is how many buckets the strangers beyond MaxStrangers share.
 	sharedBuckets = 1024
-	// askTimeout bounds one message to an owner: what is granted later is not taken,
-	// because the owner may count it as spent by then.
+	// askTimeout bounds one message to an owner. A later grant is not used, because the owner
+	// may count its tokens as spent by then.
 	askTimeout = time.Second
-	// askFor is how long a request waits for an owner, who may be on the move or not
-	// be known yet to have died: that takes a second and a half, or three and a half
-	// where its port does not refuse. It leaves whoever serves the request some of the
-	// time that clients wait.
+	// askFor is how long a request waits for an owner. The shard may be moving, or the owner
+	// may be dead and not marked yet: marking takes 1.5 s, or 3.5 s if its port does not
+	// refuse connections. The handler needs the rest of the time that clients wait.
 	askFor = 3500 * time.Millisecond
 	// askPause is the pause before an owner is asked again.
 	askPause = recallWait / 10
-	// holdTicks is how long tokens are held at most.
+	// holdTicks bounds how long a node keeps leased tokens.
 	holdTicks = 20
-	// slowRest is the ticks after which an untouched bucket is full again that is
-	// refilled by the minute.
+	// slowRest is the number of ticks after which an unused bucket with a rate by the minute
+	// is full again.
 	slowRest = uint32(slowest/tickEvery) + 2
-	// againTicks is when what was given back is said once more: it may have been lost
-	// because the bucket was on the move.
+	// againTicks is when a GiveBack is sent once more: it may have been lost because the
+	// bucket was moving.
 	againTicks = 10
 )
 
@@ -57,17 +56,16 @@ type Node interface {
 type LedgerConfig struct {
 	Node Node
 	Rate Rate // of the buckets of tenants, users and client IPs
-	// MaxStrangers is how many client IPs have an account at a time in each scope,
-	// 65,536 where it is 0.
+	// MaxStrangers bounds the client IPs with an account in each scope. 0: 65,536.
 	MaxStrangers int
 }
 
-// Ledger is the edge's side of the buckets on one node.
+// Ledger is the account of the tokens that one node leased, for the node's edge.
 type Ledger struct {
 	node      Node
 	rate      Rate
 	made      time.Time
-	rest      uint32        // ticks after which an untouched bucket is full again
+	rest      uint32        // ticks after which an unused bucket is full again
 	seq       atomic.Uint64 // of the last Lease
 	strangers [ipScopes]atomic.Int64
 	max       int64
@@ -81,38 +79,38 @@ type Ledger struct {
 }
 
 type book struct {
-	mu       sync.Mutex // guards accounts and what they hold
+	mu       sync.Mutex // guards accounts and their fields
 	accounts map[name]*account
 }
 
-// account is what this node holds of one bucket. What every request touches comes
-// first: in its size class of 96 bytes that never lies across two cache lines.
+// account has the tokens that this node leased of one bucket. The fields that every request
+// touches come first: in the size class of 96 bytes they never cross a cache line.
 type account struct {
 	tokens   int64
-	spent    [2]int64      // in this tick and in the one before
-	since    uint32        // the tick that spent[0] is of
-	used     uint32        // the tick of the last touch
-	lot      uint64        // the number of the Lease whose tokens these are; 0: what was spent of them is said
-	minute   uint32        // the bucket's rate as in Spec
+	spent    [2]int64      // tokens, in the tick since and in the one before
+	since    uint32        // the tick of spent[0]
+	used     uint32        // the tick of the last request
+	lot      uint64        // the number of the Lease of these tokens; 0: the owner knows what was spent
+	minute   uint32        // the bucket's rate, as in Spec
 	leased   uint32        // the tick of the last grant
-	said     uint32        // the tick in which something was given back
-	left     uint32        // what the owner held beside, at the last grant
-	emptied  time.Duration // when the last token was spent, since the ledger was made; 0: never
-	returned int64         // given back so far
-	open     uint64        // the number of a Lease that was not answered, or 0
-	waiting  int64         // requests that wait for the ask under way
+	said     uint32        // the tick of the last GiveBack
+	left     uint32        // the tokens that the owner had left at the last grant
+	emptied  time.Duration // when the last token was spent, since Ledger.made; 0: never
+	returned int64         // the total given back so far
+	open     uint64        // the number of a Lease without an answer, or 0
+	waiting  int64         // requests that wait for the ask in flight
 	asking   *asking
-	reported bool // the owner knows that nothing is held
-	recalled bool // while it asked, for longer than a Recall waits
+	reported bool // the owner knows that this node has no token
+	recalled bool // a Recall gave up waiting for the ask in flight
 }
 
-// asking is one Lease under way; what it says holds for all who wait for it.
+// asking is one Lease in flight. Its answer is for all requests that wait for it.
 type asking struct {
 	done     chan struct{}
-	answered bool // else those who wait ask again, each for its own time
+	answered bool // false: the waiting requests ask again, each until its own deadline
 	retry    time.Duration
 	no       bool
-	minute   uint32 // the rate that it went by
+	minute   uint32 // the rate of the Lease
 }
 
 // NewLedger makes an empty ledger.
@@ -146,7 +144,7 @@ func (l *Ledger) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that. What the owners may not know of is given back.
+// Stop ends that, and gives back the tokens that the owners may not know of.
 func (l *Ledger) Stop() {
 	l.once.Do(func() { close(l.stop) })
 	l.wg.Wait()
@@ -162,10 +160,9 @@ func (l *Ledger) Stop() {
 	}
 }
 
-// Tenant takes a token of a tenant's bucket. Where there is none, ok is false
-// and a request after retry passes. Where nobody says in time whether there is
-// one, err is UNAVAILABLE. The request of ctx is told of the bucket (quota.Note), by
-// this method and the others that take a token.
+// Tenant takes a token of a tenant's bucket. If there is none, ok is false and a request
+// after retry passes. If the owner does not answer in time, err is UNAVAILABLE. This method
+// and the others that take a token tell the request of ctx of the quota (quota.Note).
 func (l *Ledger) Tenant(ctx context.Context, t id.TenantID) (retry time.Duration, ok bool, err error) {
 	_, retry, ok, err = l.take(ctx, name{t, t.UUID}, 0, ScopeTenant)
 	return retry, ok, err
@@ -177,8 +174,7 @@ func (l *Ledger) User(ctx context.Context, t id.TenantID, u id.UserID) (retry ti
 	return retry, ok, err
 }
 
-// Public takes a token of the bucket that a client has for public routes, as Tenant
-// does.
+// Public takes a token of a client's bucket for public routes, as Tenant does.
 func (l *Ledger) Public(ctx context.Context, addr netip.Addr) (retry time.Duration, ok bool, err error) {
 	_, retry, ok, err = l.take(ctx, l.own(client(ScopePublic, addr), ScopePublic), 0, ScopePublic)
 	return retry, ok, err
@@ -190,13 +186,13 @@ func (l *Ledger) IP(ctx context.Context, addr netip.Addr) (retry time.Duration, 
 	return retry, ok, err
 }
 
-// RefundIP gives a client's token back: the call turned out to be of a tenant.
+// RefundIP gives a client's token back, when the call turns out to be a tenant's.
 func (l *Ledger) RefundIP(addr netip.Addr) {
 	h := l.own(client(ScopeIP, addr), ScopeIP)
 	b := l.book(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// What the owner takes as spent stays so.
+	// A token that the owner counts as spent stays spent.
 	if a := b.accounts[h]; a != nil && a.asking == nil && !a.reported {
 		l.unspend(a)
 	}
@@ -208,17 +204,17 @@ type Taken struct {
 	lot  uint64
 }
 
-// Take takes a token of a bucket, as Tenant does. A bucket's rate is that of the
-// last Take: when it was lowered to n, no more than n are in the bucket, beside what
-// other nodes spend of what they have leased.
+// Take takes a token of a bucket, as Tenant does. The bucket's rate is that of the last Take:
+// after it was lowered to n the bucket has at most n tokens, apart from tokens that other
+// nodes leased before.
 func (l *Ledger) Take(ctx context.Context, b Spec) (t Taken, retry time.Duration, ok bool, err error) {
 	t.from = l.own(b.name, b.scope)
 	t.lot, retry, ok, err = l.take(ctx, t.from, b.perMinute, b.scope)
 	return t, retry, ok, err
 }
 
-// Refund gives a token back that turned out not to be needed, if it was taken in the
-// last 100 ms: what the owner takes as spent stays so.
+// Refund gives back a token that was not needed, if it was taken in the last 100 ms. A token
+// that the owner counts as spent stays spent.
 func (l *Ledger) Refund(t Taken) {
 	b := l.book(t.from)
 	b.mu.Lock()
@@ -228,14 +224,15 @@ func (l *Ledger) Refund(t Taken) {
 	}
 }
 
+// unspend takes back the spending of a token.
 func (l *Ledger) unspend(a *account) {
 	l.turn(a)
 	a.tokens++
 	a.spent[0]--
 }
 
-// own is the bucket itself, or that which its client shares when too many strangers
-// are here.
+// own returns the bucket itself, or a shared one if its client has no account and there are
+// too many strangers.
 func (l *Ledger) own(h name, s Scope) name {
 	if !h.stranger() || l.guests(h).Load() < l.max {
 		return h
@@ -251,14 +248,14 @@ func (l *Ledger) own(h name, s Scope) name {
 	return sharedBucket(s, maphash.Comparable(l.seed, h.id)%sharedBuckets)
 }
 
-// guests is how many accounts there are of strangers of h's scope.
+// guests returns the number of accounts of strangers in h's scope.
 func (l *Ledger) guests(h name) *atomic.Int64 { return &l.strangers[h.id[7]>>4] }
 
 func (l *Ledger) book(h name) *book {
 	return &l.books[(binary.LittleEndian.Uint64(h.id[:8])^binary.LittleEndian.Uint64(h.id[8:]))*0x9e3779b97f4a7c15>>58%books]
 }
 
-// turn moves the account's counts to this tick.
+// turn moves the account's counts to the present tick.
 func (l *Ledger) turn(a *account) {
 	now := l.tick.Load()
 	switch now - a.since {
@@ -271,7 +268,7 @@ func (l *Ledger) turn(a *account) {
 	a.since, a.used = now, now
 }
 
-// take takes a token of a bucket of that rate, and says of which Lease it is.
+// take takes a token of a bucket with this rate, and returns the number of its Lease.
 func (l *Ledger) take(ctx context.Context, h name, minute uint32, s Scope) (lot uint64, retry time.Duration, ok bool, err error) {
 	b := l.book(h)
 	b.mu.Lock()
@@ -299,8 +296,9 @@ func (l *Ledger) take(ctx context.Context, h name, minute uint32, s Scope) (lot 
 	return l.wait(ctx, h, s, b, a)
 }
 
-// quota is what this node knows of a bucket: its own tokens, what the owner held at
-// the last grant, and what has come back since. Other nodes may have taken some.
+// quota returns the quota as far as this node knows: its own tokens, those that the owner
+// had left at the last grant, and those that came back since. Other nodes may have taken
+// some.
 func (l *Ledger) quota(a *account) quota.Quota {
 	rate := l.rateOf(a)
 	back := int64(time.Duration(l.tick.Load()-a.leased) * tickEvery / rate.Every)
@@ -314,8 +312,7 @@ func (l *Ledger) rateOf(a *account) Rate {
 	return l.rate
 }
 
-// reprice has the bucket's new rate hold at once: what was leased by the former one
-// goes back.
+// reprice applies a bucket's new rate at once: tokens leased at the former rate go back.
 func (l *Ledger) reprice(h name, a *account, minute uint32) {
 	a.minute = minute
 	if a.tokens > 0 {
@@ -323,8 +320,7 @@ func (l *Ledger) reprice(h name, a *account, minute uint32) {
 	}
 }
 
-// wait takes a token that the owner is asked for. It is called with b.mu held and
-// unlocks it.
+// wait asks the owner for a token and takes it. It is called with b.mu held and unlocks it.
 func (l *Ledger) wait(ctx context.Context, h name, s Scope, b *book, a *account) (uint64, time.Duration, bool, error) {
 	a.waiting++
 	defer func() {
@@ -345,7 +341,7 @@ func (l *Ledger) wait(ctx context.Context, h name, s Scope, b *book, a *account)
 			l.spend(a)
 			quota.Note(ctx, l.quota(a))
 			return a.lot, 0, true, nil
-		case ask.no && ask.minute == a.minute: // else the rate has changed meanwhile
+		case ask.no && ask.minute == a.minute: // otherwise the rate has changed meanwhile
 			refusals[s].Inc()
 			quota.Note(ctx, l.rateOf(a).quota(0))
 			return 0, ask.retry, false, nil
@@ -355,14 +351,13 @@ func (l *Ledger) wait(ctx context.Context, h name, s Scope, b *book, a *account)
 	}
 }
 
-// unanswered is the answer where nobody knows whether there are tokens: not that
-// there are none.
+// unanswered is the answer if the owner could not be asked: UNAVAILABLE, not a refusal.
 func unanswered() (uint64, time.Duration, bool, error) {
 	unavailable.Inc()
 	return 0, 0, false, problem.Unavailable("The rate limit could not be asked for in time.", time.Second)
 }
 
-// over reports whether nobody asks any more for a request that may wait until then.
+// over reports whether a request that may wait until then must stop waiting.
 func (l *Ledger) over(ctx context.Context, until time.Time) bool {
 	select {
 	case <-l.stop:
@@ -374,7 +369,7 @@ func (l *Ledger) over(ctx context.Context, until time.Time) bool {
 	}
 }
 
-// await waits, without the lock, for what another request asks.
+// await waits, without the lock, for the answer to another request's ask.
 func (b *book) await(ctx context.Context, until time.Time, ask *asking) bool {
 	b.mu.Unlock()
 	defer b.mu.Lock()
@@ -389,13 +384,13 @@ func (b *book) await(ctx context.Context, until time.Time, ask *asking) bool {
 	return false
 }
 
-// lease asks the owner, without the lock, for those who wait and for those who are
-// expected.
+// lease asks the owner, without the lock, for tokens for the waiting requests and for the
+// expected ones.
 func (l *Ledger) lease(ctx context.Context, until time.Time, h name, b *book, a *account) *asking {
 	ask := &asking{done: make(chan struct{}), minute: a.minute}
 	a.asking, a.lot = ask, 0
 	lately := max(a.spent[0]+a.spent[1], 0)
-	if a.minute > 0 { // what is made in a second: of a slow bucket no token is idle anywhere
+	if a.minute > 0 { // what comes back in a second: a slow bucket's tokens are never idle on a node
 		lately = min(lately, int64(a.minute)/60)
 	}
 	if a.open == 0 {
@@ -423,6 +418,7 @@ func (l *Ledger) lease(ctx context.Context, until time.Time, h name, b *book, a 
 	return ask
 }
 
+// spend spends a token of an account.
 func (l *Ledger) spend(a *account) {
 	a.tokens--
 	a.spent[0]++
@@ -431,18 +427,18 @@ func (l *Ledger) spend(a *account) {
 	}
 }
 
-// idle is how long ago the last token was spent, or less.
+// idle returns at most the time since the last token was spent.
 func (l *Ledger) idle(a *account) time.Duration {
 	if a.tokens == 0 && a.emptied > 0 {
 		return time.Since(l.made) - a.emptied
 	}
-	// The first of the ticks may have come right after the touch.
+	// The first tick may have come right after the request.
 	return time.Duration(max(int64(l.tick.Load()-a.used)-1, 0)) * tickEvery
 }
 
-// ask leases tokens. An owner that does not answer admits nobody: else the bound
-// would not hold. What was not answered may have been granted: the next Lease has
-// the same number.
+// ask leases tokens. Without an answer no request is admitted, otherwise the limit would
+// not hold. A Lease without an answer may have been granted, so the next one has the same
+// number.
 func (l *Ledger) ask(ctx context.Context, until time.Time, h name, lease Lease) (leased Leased, answered bool) {
 	for {
 		asks.Inc()
@@ -467,9 +463,8 @@ func (l *Ledger) ask(ctx context.Context, until time.Time, h name, lease Lease) 
 	}
 }
 
-// Served answers a Recall, for node.Serve under ServiceRecall: it gives back what
-// this node holds of a bucket and does not use. Where tokens may be on their way
-// here it waits for them.
+// Served answers a Recall, for node.Serve under ServiceRecall: it gives back the unused
+// tokens of a bucket. If a Lease is in flight, it waits for the answer first.
 func (l *Ledger) Served(ctx context.Context, _ id.MemberID, m any) (any, error) {
 	r, ok := m.(Recall)
 	if !ok {
@@ -494,16 +489,15 @@ func (l *Ledger) Served(ctx context.Context, _ id.MemberID, m any) (any, error) 
 	switch a := b.accounts[h]; {
 	case a == nil:
 		return GiveBack{Node: l.node.Member(), Seq: l.seq.Load()}, nil
-	case a.asking != nil: // its Lease says what a GiveBack would
+	case a.asking != nil: // its Lease reports what a GiveBack would
 		return nil, nil
 	default:
 		return l.giveBack(a, max(a.tokens-a.waiting, 0)), nil
 	}
 }
 
-// giveBack returns tokens; what stays is spent at once by those who wait. A Lease
-// that follows has a higher number, so it does not matter which is received
-// first.
+// giveBack returns n tokens. The waiting requests spend the others at once. A later Lease
+// has a higher number, so it does not matter which of the messages is received first.
 func (l *Ledger) giveBack(a *account, n int64) GiveBack {
 	idle := time.Duration(0)
 	if n == a.tokens {
@@ -518,7 +512,7 @@ func (l *Ledger) giveBack(a *account, n int64) GiveBack {
 	return GiveBack{Node: l.node.Member(), Seq: l.seq.Load(), Returned: a.returned, Idle: idle}
 }
 
-// runOnce gives back what was not used for the last two ticks, and forgets the
+// runOnce gives back tokens that were not used in the last two ticks, and removes the
 // accounts whose buckets are full again.
 func (l *Ledger) runOnce() {
 	now := l.tick.Add(1)
@@ -550,11 +544,11 @@ func (l *Ledger) runOnce() {
 	}
 }
 
-// untold reports whether the owner was told nothing that a new account would not say:
-// every token that was granted was spent, and nothing is open.
+// untold reports whether a new account would be in the same state for the owner: every
+// granted token was spent, and no Lease is open.
 func (a *account) untold() bool { return a.returned == 0 && a.open == 0 }
 
-// recent is what was spent in the ticks now-1 and now-2.
+// recent returns the tokens spent in the ticks now-1 and now-2.
 func (a *account) recent(now uint32) int64 {
 	switch now - a.since {
 	case 1:

@@ -66,8 +66,8 @@ func (l *ledgers) Call(ctx context.Context, to id.MemberID, service string, m an
 // buckets are those that the keeper has after it has looked at all.
 func (l *ledgers) buckets(t *testing.T) (n int) {
 	t.Helper()
-	for part := range lookParts {
-		l.keeper.lookOnce(part)
+	for part := range evictParts {
+		l.keeper.evictPart(part)
 	}
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"agentsvc/schemas/quota"
 )
 
-// Rate is the size of a bucket: Capacity tokens, one more each Every.
+// Rate is the size and speed of a bucket: Capacity tokens, and one more each Every.
 type Rate struct {
 	Capacity int64
 	Every    time.Duration
 }
 
-// PerSecond is the Rate of capacity tokens that refill so many times a second.
-// What is no whole number of nanoseconds is rounded to the slower side.
+// PerSecond returns the Rate of a bucket with this capacity and refill tokens a second. The
+// time for a token is rounded up to whole nanoseconds.
 func PerSecond(capacity int64, refill float64) Rate {
 	every := time.Duration(float64(time.Second) / refill)
 	if float64(every)*refill < float64(time.Second) {
@@ -24,55 +24,55 @@ func PerSecond(capacity int64, refill float64) Rate {
 	return Rate{Capacity: capacity, Every: every}
 }
 
-// perMinute is the Rate of a bucket to which n tokens come back in a minute, and
-// which holds as many.
+// perMinute returns the Rate of a bucket with capacity n and n tokens a minute.
 func perMinute(n int64) Rate {
 	return Rate{Capacity: n, Every: (time.Minute + time.Duration(n-1)) / time.Duration(n)}
 }
 
-// slowest is at least how long a bucket of such a Rate takes to be full.
+// slowest is an upper bound of the time in which such a bucket is full.
 const slowest = time.Minute + time.Second
 
-// bucket counts in time: a token is worth rate.Every, and time makes credit, so
-// that nothing is lost to rounding. A bucket whose rate is by the minute is a minute
-// of credit: another rate is another price of a token, and whatever the rates were, it
-// never admits more than a bucket that has had the highest of them all the time.
+// bucket stores credit as time: a token costs rate.Every, and passing time adds credit, so
+// nothing is lost to rounding. A bucket with a rate by the minute stores a minute of credit.
+// Another rate is another price of a token; so whatever its rates were, the bucket never
+// admits more than one that has had the highest of them all the time.
 //
-// Leased tokens count as still in the bucket until their node has said that they
-// are spent. It says so late, but also how long ago the last one was spent, and
-// the bucket then takes the time since as if it had known: it never has more
-// than one that is told of every request at once.
+// Leased tokens count as still in the bucket until their node reports them as spent. The
+// report comes late, but it also says how long ago the last token was spent, and the bucket
+// then counts the time since as if it had known. So it never has more than a bucket that
+// is told of each request at once.
 type bucket struct {
 	rate   Rate
-	minute int64 // the rate is perMinute of it, as who asked last said; 0: it is the Keeper's
+	minute int64 // the rate is perMinute(minute), from the last Lease; 0: the Keeper's rate
 	credit time.Duration
-	at     time.Time     // up to here time has made credit; behind while there is no room
+	at     time.Time     // the time up to which credit was added; it stays behind while the bucket is full
 	leases []*lease      // one for each node; few, and there may be a bucket for each visitor: no map
-	out    time.Duration // what the tokens of all leases are worth
+	out    time.Duration // the worth of all leased tokens
 }
 
-// lease is what a bucket knows of a node.
+// lease is the account of one node with a bucket.
 type lease struct {
 	node     id.MemberID
-	tokens   int64         // granted and not accounted for
-	each     time.Duration // what each is worth: the rate may have changed since
-	granted  int64         // by the Lease numbered seq
-	seq      uint64        // of the last Lease that was granted something
-	done     uint64        // leases up to here are accounted for
-	returned int64         // what the node has given back so far
-	at       time.Time     // of the last grant
-	recalled time.Time     // zero: it was not asked to give them back
-	listed   bool          // the node was seen among those who live: where it is missing there, it is dead, and not new
+	tokens   int64         // granted, and not reported yet
+	each     time.Duration // the worth of each token: the rate may have changed since
+	granted  int64         // the answer to the Lease numbered seq
+	seq      uint64        // the number of the last Lease that got tokens
+	done     uint64        // leases up to this number are reported
+	returned int64         // the total that the node gave back so far
+	at       time.Time     // the time of the last grant
+	recalled time.Time     // zero: the node was not asked to give the tokens back
+	listed   bool          // the node was in the list of living members once: if it is missing now, it is dead, and not new
 }
 
+// worth returns the worth of the lease's tokens.
 func (l *lease) worth() time.Duration { return time.Duration(l.tokens) * l.each }
 
-// newBucket is a full one.
+// newBucket makes a full bucket.
 func newBucket(r Rate, now time.Time) *bucket {
 	return &bucket{rate: r, credit: r.full(), at: now}
 }
 
-// of is what the bucket knows of a node, or nil.
+// of returns the lease of a node, or nil.
 func (b *bucket) of(node id.MemberID) *lease {
 	if i := slices.IndexFunc(b.leases, func(l *lease) bool { return l.node == node }); i >= 0 {
 		return b.leases[i]
@@ -80,16 +80,16 @@ func (b *bucket) of(node id.MemberID) *lease {
 	return nil
 }
 
-// full is how long an empty bucket needs to be full.
+// full returns the time in which an empty bucket is full.
 func (r Rate) full() time.Duration { return time.Duration(r.Capacity) * r.Every }
 
-// quota is that of a bucket with so many tokens left.
+// quota returns the quota of a bucket with left tokens.
 func (r Rate) quota(left int64) quota.Quota {
 	left = min(max(left, 0), r.Capacity)
 	return quota.Quota{Limit: r.Capacity, Remaining: left, Reset: time.Duration(r.Capacity-left) * r.Every}
 }
 
-// fill adds what time has made, as far as there is room.
+// fill adds the credit for the time since the last fill, as far as there is room.
 func (b *bucket) fill(now time.Time) {
 	if d := min(now.Sub(b.at), b.room()); d > 0 {
 		b.credit += d
@@ -97,10 +97,10 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
+// room returns how much credit the bucket may still get.
 func (b *bucket) room() time.Duration { return b.rate.full() - b.out - b.credit }
 
-// since says that from now on there is room, and that there was none before from:
-// time before it makes nothing any more.
+// since begins the time that adds credit at from: before it the bucket was full.
 func (b *bucket) since(from time.Time) {
 	if b.at.Before(from) {
 		b.at = from
@@ -118,32 +118,32 @@ func (b *bucket) reprice(now time.Time, n int64) {
 	b.trim()
 }
 
-// trim drops what there is no room for.
+// trim drops credit beyond the capacity.
 func (b *bucket) trim() { b.credit = max(b.credit+min(b.room(), 0), 0) }
 
-// answer is what a bucket says to a node that asks for tokens.
+// answer is a bucket's answer to a node that asks for tokens.
 type answer struct {
 	granted int64
-	left    int64         // with a grant: what the bucket still holds
+	left    int64         // with a grant: the tokens left in the bucket
 	retry   time.Duration // with a refusal: when there is a token, in whole seconds
-	recall  []id.MemberID // ask these to give back
-	wait    bool          // somebody may still give back: nothing is refused yet
+	recall  []id.MemberID // the nodes to recall from
+	wait    bool          // a node may still give back: nothing is refused yet
 }
 
 const (
 	// recallWait is how long a node has to answer a recall.
 	recallWait = 50 * time.Millisecond
-	// recallAgain is when a node that did not answer is asked again.
+	// recallAgain is when a node that did not answer is recalled again.
 	recallAgain = time.Second
 )
 
-// others is what a bucket is told about the nodes.
+// others is what a bucket has to know of the nodes.
 type others struct {
 	living func(id.MemberID) bool
-	lapse  time.Duration // after it a node spends nothing any more of what it does not account for
+	lapse  time.Duration // after it a node spends no unreported token any more
 }
 
-// take is for one who spends a token at once.
+// take grants one token that is spent at once.
 func (b *bucket) take(now time.Time, o others) answer {
 	if b.some(now, 1, o) > 0 {
 		b.since(now)
@@ -153,7 +153,7 @@ func (b *bucket) take(now time.Time, o others) answer {
 	return b.refuse(now, o)
 }
 
-// some are up to want tokens, as many as there are.
+// some returns how many of want tokens the bucket has.
 func (b *bucket) some(now time.Time, want int64, o others) int64 {
 	b.fill(now)
 	if b.credit < b.rate.Every {
@@ -162,8 +162,8 @@ func (b *bucket) some(now time.Time, want int64, o others) int64 {
 	return min(int64(b.credit/b.rate.Every), max(want, 1))
 }
 
-// lease grants a node up to m.Want tokens. It asks when it holds none, so
-// whatever it held was spent or given back.
+// lease grants a node up to m.Want tokens. A node asks when it has none, so all tokens that it
+// had were spent or given back.
 func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 	l := b.of(m.Node)
 	if l == nil {
@@ -172,7 +172,7 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 	}
 	switch {
 	case m.Seq <= l.done || m.Seq < l.seq:
-		return answer{} // it came late, and nobody waits for its answer
+		return answer{} // it came late, and no request waits for its answer
 	case m.Seq == l.seq && l.tokens > 0:
 		l.at = now
 		return answer{granted: l.granted, left: b.left()}
@@ -190,14 +190,13 @@ func (b *bucket) lease(now time.Time, m Lease, o others) answer {
 	return answer{granted: n, left: b.left()}
 }
 
-// left is how many tokens are there now.
+// left returns the tokens in the bucket.
 func (b *bucket) left() int64 { return int64(b.credit / b.rate.Every) }
 
-// refuse says when there will be a token, unless others hold some that they may
-// give back.
+// refuse answers when there will be a token, unless nodes may still give some back.
 func (b *bucket) refuse(now time.Time, o others) answer {
 	var a answer
-	var lapses time.Time // the first of the leases that nobody accounts for
+	var lapses time.Time // when the first unreported lease lapses
 	for _, l := range b.leases {
 		if l.tokens == 0 {
 			continue
@@ -218,15 +217,15 @@ func (b *bucket) refuse(now time.Time, o others) answer {
 		return a
 	}
 	a.retry = b.rate.Every - b.credit
-	if b.rate.full()-b.out < b.rate.Every { // nothing is made while all is out
+	if b.rate.full()-b.out < b.rate.Every { // no credit comes while all tokens are leased
 		a.retry = lapses.Sub(now) + b.rate.Every
 	}
 	a.retry = (max(a.retry, 1) + time.Second - 1).Truncate(time.Second)
 	return a
 }
 
-// lapse ends the leases of nodes that are no members any more, or have kept silent
-// for longer than they may spend. Their tokens count as spent.
+// lapse ends the leases of nodes that are no members any more, or that were silent for
+// longer than they may spend tokens. Their tokens count as spent.
 func (b *bucket) lapse(now time.Time, o others) {
 	for _, l := range b.leases {
 		switch end := l.at.Add(o.lapse); {
@@ -241,21 +240,21 @@ func (b *bucket) lapse(now time.Time, o others) {
 	}
 }
 
-// giveBack takes what a node says of its leases up to m.Seq.
+// giveBack takes a node's report of its leases up to m.Seq.
 func (b *bucket) giveBack(now time.Time, m GiveBack, o others) {
 	l := b.of(m.Node)
-	if l == nil || m.Seq < l.seq || m.Seq < l.done { // a later Lease has said it, or a later GiveBack
+	if l == nil || m.Seq < l.seq || m.Seq < l.done { // a later Lease or GiveBack has reported it
 		return
 	}
 	l.done = m.Seq
 	b.settle(now, l, m.Returned, m.Idle, o)
 }
 
-// settle closes what is open with a node. One that has forgotten when it spent what it
-// had says now; it was not after they lapsed, and others were told so.
+// settle ends the open lease of a node. A node that has forgotten when it spent its tokens
+// reports the present. It was not after the lease lapsed, and other nodes were told so.
 func (b *bucket) settle(now time.Time, l *lease, returned int64, idle time.Duration, o others) {
 	back := returned - l.returned
-	if back < 0 { // the node has forgotten the bucket meanwhile and begun anew
+	if back < 0 { // the node has forgotten the bucket meanwhile and counts anew
 		back = returned
 	}
 	l.returned = returned
@@ -265,7 +264,8 @@ func (b *bucket) settle(now time.Time, l *lease, returned int64, idle time.Durat
 	}
 }
 
-// release ends a lease: back tokens were not spent, the others not after spent.
+// release ends a lease: back tokens were not spent, and the others were spent by the time
+// spent at the latest.
 func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
 	b.fill(now)
 	if spent.Before(l.at) {
@@ -279,7 +279,7 @@ func (b *bucket) release(now time.Time, l *lease, back int64, spent time.Time) {
 	b.fill(now)
 }
 
-// restful reports whether the bucket is as a new one would be: full, and nothing is
+// restful reports whether the bucket is in the state of a new one: full, with nothing
 // leased.
 func (b *bucket) restful(now time.Time, o others) bool {
 	b.fill(now)
@@ -287,7 +287,7 @@ func (b *bucket) restful(now time.Time, o others) bool {
 	return b.out == 0 && b.room() <= 0
 }
 
-// carried is the bucket for another node.
+// carried returns the bucket as it is sent to another node.
 func (b *bucket) carried(h name, now time.Time) Carried {
 	b.fill(now)
 	c := Carried{Tenant: h.tenant, ID: h.id, Credit: b.credit, PerMinute: b.minute}
@@ -297,8 +297,8 @@ func (b *bucket) carried(h name, now time.Time) Carried {
 	return c
 }
 
-// merge makes b not more than c: each of them may know of something that the
-// other does not.
+// merge combines b with c, so that b has no more than either: each may know of spendings
+// that the other does not know. It is idempotent.
 func (b *bucket) merge(c Carried, now time.Time) {
 	b.fill(now)
 	b.since(now)
@@ -314,7 +314,7 @@ func (b *bucket) merge(c Carried, now time.Time) {
 		}
 		b.out -= l.worth()
 		*l = lease{node: k.Node, tokens: k.Tokens, each: k.Each, granted: k.Granted, seq: k.Seq, done: k.Done, returned: k.Returned, at: now.Add(-k.Age)}
-		if l.each == 0 { // it comes from a node that knows one rate
+		if l.each == 0 { // it comes from a version with one rate
 			l.each = b.rate.Every
 		}
 		b.out += l.worth()

@@ -8,43 +8,43 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Lease asks a bucket for up to Want tokens, for a node that holds none. Replies
-// Leased. It may be received twice: a Lease of the same number is answered as
-// the first time for as long as its tokens are out.
+// Lease asks a bucket for up to Want tokens, for a node that has none. Replies Leased. It
+// may be received twice: a Lease with the same number gets the same answer for as long as
+// its tokens are leased.
 type Lease struct {
 	Node     id.MemberID   `json:"node"`
-	Seq      uint64        `json:"seq"`      // of the node's leases; later ones have higher numbers
-	Want     int64         `json:"want"`     // requests that wait, and what was spent lately
-	Returned int64         `json:"returned"` // tokens given back so far, in all
-	Idle     time.Duration `json:"idle"`     // how long ago the last token was spent, or less
-	// PerMinute is the bucket's rate from now on: it holds so many tokens, and as many
-	// come back in a minute. 0: the owner's config says. An owner of a version that does
-	// not know the field goes by its config for every bucket; who has the bucket after
-	// it goes by the next Lease.
+	Seq      uint64        `json:"seq"`      // the number of the Lease; later ones have higher numbers
+	Want     int64         `json:"want"`     // the waiting requests, plus the tokens spent lately
+	Returned int64         `json:"returned"` // the total of tokens given back so far
+	Idle     time.Duration `json:"idle"`     // at most the time since the last token was spent
+	// PerMinute is the bucket's rate from now on: its capacity, and the number of tokens that
+	// come back in a minute. 0: the rate of the owner's config. An owner of a version without
+	// the field uses its config for every bucket; the bucket's next owner uses the next
+	// Lease.
 	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
-// Repeatable: the number says which Lease it is.
+// Repeatable marks Lease as idempotent: Seq is its number.
 func (Lease) Repeatable() {}
 
-// Take asks a bucket for one token, which is spent at once: nothing is held, and
-// nothing has to be said of it. Replies Leased, without Wait.
+// Take asks a bucket for one token, which is spent at once and needs no report. Replies
+// Leased, without Wait.
 type Take struct{}
 
-// Leased answers Lease and Take. Granted 0 is a refusal; RetryAfter then says when one
-// token will be there. Wait is neither: other nodes may still give tokens back.
+// Leased answers Lease and Take. Granted 0 without Wait is a refusal, and RetryAfter is the
+// time until there is a token. Wait asks to ask again: other nodes may still give tokens
+// back.
 type Leased struct {
 	Granted    int64         `json:"granted,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	Wait       bool          `json:"wait,omitempty"`
-	// Left is how many tokens the bucket holds beside those that are leased. An owner
-	// of a version that does not know the field says none.
+	// Left is how many tokens the bucket has beside the leased ones. An owner of a version
+	// without the field sends 0.
 	Left int64 `json:"left,omitempty"`
 }
 
-// GiveBack says that a node holds none of the tokens of its leases up to Seq:
-// those that Returned does not count were spent. What it says is said again by
-// the node's next Lease, so it may be lost.
+// GiveBack ends a node's leases up to Seq: tokens that Returned does not count were spent.
+// It may be lost, because the node's next Lease repeats it.
 type GiveBack struct {
 	Node     id.MemberID   `json:"node"`
 	Seq      uint64        `json:"seq"`
@@ -52,49 +52,49 @@ type GiveBack struct {
 	Idle     time.Duration `json:"idle"`
 }
 
-// Recall asks a node to give back the tokens of a bucket that it has leased.
-// Replies GiveBack, or nothing where an answer to the node is still under way.
+// Recall asks a node to give back the tokens of a bucket that it leased. Replies GiveBack,
+// or nothing while an answer to the node's own Lease is in flight.
 type Recall struct {
 	Bucket cluster.Address `json:"bucket"`
 }
 
-// Fetch takes the buckets of shards from a node that has them: they live on the
-// asking node from then on. Replies Fetched. A Fetch of the same number comes
-// again because its answer was not received.
+// Fetch takes the buckets of shards from a node (package handover). Replies Fetched. A Fetch
+// with the same number is a retry, because the answer was not received. A higher number
+// acknowledges the answers before it.
 type Fetch struct {
 	No     uint64     `json:"no"`
 	Shards []id.Shard `json:"shards"`
 }
 
-// Fetched answers Fetch. Later names the shards that have to be asked for again.
+// Fetched answers Fetch. Later lists the shards that have to be asked for again.
 type Fetched struct {
 	Buckets []Carried    `json:"buckets,omitempty"`
 	Emptied []EmptyShard `json:"emptied,omitempty"`
 	Later   []id.Shard   `json:"later,omitempty"`
 }
 
-// Push brings buckets to their owner from a node that ends. Replies msg.Done.
+// Push sends buckets to their owner from a node that stops. Replies msg.Done.
 type Push struct {
 	Buckets []Carried    `json:"buckets,omitempty"`
 	Emptied []EmptyShard `json:"emptied,omitempty"`
 }
 
-// Carried is a bucket on its way to another node.
+// Carried is a bucket as it is sent to another node.
 type Carried struct {
 	Tenant id.TenantID    `json:"tenant"`
 	ID     id.UUID        `json:"id"`
 	Credit time.Duration  `json:"credit"`
 	Leases []CarriedLease `json:"leases,omitempty"`
-	// PerMinute is its rate as in Lease. A node of a version that does not know the
-	// field hands the bucket on without it, by its config's rate.
+	// PerMinute is its rate as in Lease. A node of a version without the field sends the
+	// bucket on with the rate of its config.
 	PerMinute int64 `json:"per_minute,omitempty"`
 }
 
-// CarriedLease is what a bucket knows of a node.
+// CarriedLease is a node's lease of a bucket.
 type CarriedLease struct {
 	Node     id.MemberID   `json:"node"`
 	Tokens   int64         `json:"tokens"`
-	Each     time.Duration `json:"each,omitempty"` // what each is worth; 0: what the bucket's rate says
+	Each     time.Duration `json:"each,omitempty"` // the worth of each token; 0: by the bucket's rate
 	Granted  int64         `json:"granted"`
 	Seq      uint64        `json:"seq"`
 	Done     uint64        `json:"done"`
@@ -102,7 +102,7 @@ type CarriedLease struct {
 	Age      time.Duration `json:"age"`
 }
 
-// EmptyShard is a shard whose unknown buckets count as empty since a time.
+// EmptyShard is a shard whose unknown buckets count as empty for that long.
 type EmptyShard struct {
 	Shard id.Shard      `json:"shard"`
 	For   time.Duration `json:"for"`

@@ -6,13 +6,13 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Scope says what a bucket bounds; its text is what clients and metrics read.
+// Scope is what a bucket limits. Clients and metrics see its text.
 type Scope uint8
 
-// The scopes of service.md, Limits, and open-parts.md, Rate limits. Ids of buckets are
-// made of their distance to ScopeIP or ScopeEmbedKeyMint, which nodes of two versions
-// must agree on: a new scope of client IPs goes before ScopeEmbedKeyMint, any other one
-// to the end.
+// The scopes of service.md, Limits, and open-parts.md, Rate limits. The ids of buckets
+// contain the distance of their scope to ScopeIP or ScopeEmbedKeyMint, on which nodes of
+// two versions must agree: a new scope of client IPs goes before ScopeEmbedKeyMint, any
+// other one to the end.
 const (
 	ScopeTenant Scope = iota
 	ScopeIP
@@ -44,55 +44,56 @@ const (
 	visitorReads    = 60
 )
 
-// Spec is one of the embed API's buckets: it holds as many tokens as come back in
-// a minute.
+// Spec is one of the embed API's buckets with its rate: its capacity is the number of tokens
+// that come back in a minute.
 type Spec struct {
 	name
-	perMinute uint32 // 0: what the Ledger's and the Keeper's config say
+	perMinute uint32 // 0: the rate of the Ledger's and the Keeper's config
 	scope     Scope
 }
 
-// Scope says what the bucket bounds.
+// Scope returns what the bucket limits.
 func (b Spec) Scope() Scope { return b.scope }
 
-// EmbedConfig bounds a client's reads of embed configs. IPv6 clients count by /64.
+// EmbedConfig limits a client's reads of embed configs. IPv6 clients count by /64.
 func EmbedConfig(addr netip.Addr) Spec {
 	return Spec{client(ScopeEmbedIPConfig, addr), configReads, ScopeEmbedIPConfig}
 }
 
-// EmbedSession bounds a client's mints of embed sessions.
+// EmbedSession limits the embed sessions that a client begins.
 func EmbedSession(addr netip.Addr) Spec {
 	return Spec{client(ScopeEmbedIPSession, addr), sessionMints, ScopeEmbedIPSession}
 }
 
-// EmbedKeyMints bounds the sessions of an embed key: ten for each message that its
-// rate_limit_per_min allows. The rate is the key's as it is now: the owner goes by
-// the last one it was asked with.
+// EmbedKeyMints limits the sessions of an embed key: ten for each message that its
+// rate_limit_per_min allows. rate is the key's present rate: the owner uses the rate of the
+// last request.
 func EmbedKeyMints(t id.TenantID, key id.EmbedKeyID, rate int) Spec {
 	return Spec{of(ScopeEmbedKeyMint, t, key.UUID), mintsPerMessage * atLeastOne(rate), ScopeEmbedKeyMint}
 }
 
-// EmbedKeyMessages bounds the messages of all visitors of an embed key, as
-// EmbedKeyMints its sessions.
+// EmbedKeyMessages limits the messages of all visitors of an embed key. rate is as in
+// EmbedKeyMints.
 func EmbedKeyMessages(t id.TenantID, key id.EmbedKeyID, rate int) Spec {
 	return Spec{of(ScopeEmbedKeyMessages, t, key.UUID), atLeastOne(rate), ScopeEmbedKeyMessages}
 }
 
-// EmbedVisitorMessages bounds a visitor's messages.
+// EmbedVisitorMessages limits a visitor's messages.
 func EmbedVisitorMessages(t id.TenantID, visitor id.VisitorID) Spec {
 	return Spec{of(ScopeEmbedVisitorMessages, t, visitor.UUID), visitorMessages, ScopeEmbedVisitorMessages}
 }
 
-// EmbedVisitorReads bounds what a visitor reads, cancels and opens.
+// EmbedVisitorReads limits a visitor's reads, cancels and streams.
 func EmbedVisitorReads(t id.TenantID, visitor id.VisitorID) Spec {
 	return Spec{of(ScopeEmbedVisitorReads, t, visitor.UUID), visitorReads, ScopeEmbedVisitorReads}
 }
 
-// atLeastOne keeps a rate within what a bucket can have. A key's is 1 to 10000.
+// atLeastOne keeps a rate within the bounds of a bucket. A key's rate is 1 to 10,000.
 func atLeastOne(rate int) uint32 { return uint32(min(max(rate, 1), 1<<20)) }
 
-// of is the bucket of a scope of a tenant's thing. Ids that the service minted are of
-// version 7: the scope in its place names a bucket that no other thing or scope has.
+// of returns the name of the bucket of a scope and the id of a tenant's key, visitor or
+// user. The service makes ids of version 7. The scope takes the version's place, so no
+// other id or scope has the same bucket.
 func of(s Scope, t id.TenantID, u id.UUID) name {
 	u[6] = u[6]&0x0f | byte(s-ScopeEmbedKeyMint)<<4 | version8
 	return name{t, u}
