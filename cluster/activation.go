@@ -19,14 +19,14 @@ type Behavior interface {
 	Stopped()
 }
 
-// Keeper is a Behavior that finishes its work in flight before it leaves a node that
+// Finisher is a Behavior that finishes its work in flight before it leaves a node that
 // does not own its shard any more, or that finishes (Node.Finish). Such a Behavior checks
 // Node.Leaves after each message and stops by itself once it has no work in flight. Until
 // then its activation receives the messages that are asked and told on this node.
-type Keeper interface {
+type Finisher interface {
 	Behavior
-	// Keeps reports whether work is in flight. It is called between messages.
-	Keeps() bool
+	// Busy reports whether work is in flight. It is called between messages.
+	Busy() bool
 	// Holds reports whether this activation has loaded the actor's state and works on it.
 	// It may be called at any time and from any goroutine.
 	Holds() bool
@@ -199,16 +199,16 @@ type leave struct{}
 
 // leave ends the activation, unless it has work to finish.
 func (a *activation) leave() {
-	if a.keeper() == nil {
+	if a.finisher() == nil {
 		a.Stop()
 	} else {
 		a.PostSystemMessage(leave{})
 	}
 }
 
-// keeper returns the Behavior if it is a Keeper, else nil.
-func (a *activation) keeper() Keeper {
-	k, _ := a.behavior.(Keeper)
+// finisher returns the Behavior if it is a Finisher, else nil.
+func (a *activation) finisher() Finisher {
+	k, _ := a.behavior.(Finisher)
 	return k
 }
 
@@ -351,7 +351,7 @@ func (a *activation) run() {
 			}
 			a.mu.Unlock()
 			if _, ok := m.(leave); ok {
-				if a.keeper().Keeps() {
+				if a.finisher().Busy() {
 					continue
 				}
 				m = &actor.Stop{}

@@ -261,7 +261,7 @@ func (n *Node) Start(context.Context) error {
 	return nil
 }
 
-// Finish makes the Keepers of this node begin nothing new, and waits until they have
+// Finish makes the Finishers of this node begin nothing new, and waits until they have
 // finished their work in flight or ctx ends. Messages are received as before. It is
 // called once, before Stop.
 func (n *Node) Finish(ctx context.Context) error {
@@ -270,7 +270,7 @@ func (n *Node) Finish(ctx context.Context) error {
 	for _, p := range n.placers {
 		p.mu.Lock()
 		for _, a := range p.live {
-			if a.keeper() != nil {
+			if a.finisher() != nil {
 				left.Add(1)
 				a.awaited = &left
 				a.leave()
@@ -295,14 +295,14 @@ func (n *Node) Leaves(a Address) bool { return n.finish.Load() || n.ownerOf(a) !
 // Finishing reports whether Finish was called.
 func (n *Node) Finishing() bool { return n.finish.Load() }
 
-// Holds reports whether the activation of a on this node is a Keeper that works on the
-// actor's state (Keeper.Holds), regardless of its shard's owner.
+// Holds reports whether the activation of a on this node is a Finisher that works on the
+// actor's state (Finisher.Holds), regardless of its shard's owner.
 func (n *Node) Holds(a Address) bool {
 	act := n.peek(a)
 	if act == nil {
 		return false
 	}
-	k := act.keeper()
+	k := act.finisher()
 	return k != nil && k.Holds()
 }
 
@@ -364,7 +364,7 @@ func (n *Node) ended(kind string) {
 }
 
 // SetMembers changes the member list. Activations of shards that move away end after the
-// message that they are receiving, and Keepers once they have finished their work in
+// message that they are receiving, and Finishers once they have finished their work in
 // flight. Their remaining messages go to the new owner. A list without this node is an
 // error unless the node yields: it could only come from a failed or partial read, and
 // following it would stop every activation.
@@ -613,9 +613,9 @@ func (n *Node) post(a Address, m any) (owner id.MemberID, err error) {
 	for {
 		p.mu.Lock()
 		act, owner, err := n.locate(p, at)
-		if here := p.live[at]; errors.Is(err, ErrNotOwner) && here != nil && (told || here.keeper() != nil) {
+		if here := p.live[at]; errors.Is(err, ErrNotOwner) && here != nil && (told || here.finisher() != nil) {
 			// The remaining messages of an activation that is ending go to the new owner. m
-			// goes behind them, so that no told message overtakes another. A Keeper that
+			// goes behind them, so that no told message overtakes another. A Finisher that
 			// is still finishing its work answers requests too.
 			act, err = here, nil
 		}

@@ -495,16 +495,16 @@ func (p *taught) heard() []any {
 	return slices.Clone(p.told)
 }
 
-// keeping is a Keeper that keeps as long as its test says so.
+// keeping is a Finisher that keeps as long as its test says so.
 type keeping struct {
 	scripted
 	keeps *atomic.Bool
 }
 
-func (k *keeping) Keeps() bool { return k.keeps.Load() }
+func (k *keeping) Busy() bool { return k.keeps.Load() }
 func (k *keeping) Holds() bool { return k.keeps.Load() }
 
-func TestAKeeperStaysUntilItHasFinished(t *testing.T) {
+func TestAFinisherStaysUntilItHasFinished(t *testing.T) {
 	var keeps atomic.Bool
 	keeps.Store(true)
 	peers := loopback{}
@@ -556,7 +556,7 @@ func TestAKeeperStaysUntilItHasFinished(t *testing.T) {
 	}
 }
 
-func TestFinishWaitsForKeepersAlone(t *testing.T) {
+func TestFinishWaitsForFinishersAlone(t *testing.T) {
 	var keeps atomic.Bool
 	n := start(t, Config{}, map[string]func(Address) Behavior{
 		"echo": echo,

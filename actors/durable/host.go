@@ -156,16 +156,16 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 	h.busy = false
 }
 
-// keeper is a Host whose kind finishes effects before it leaves.
-type keeper[S any] struct{ *Host[S] }
+// finisher is a Host whose kind finishes effects before it leaves.
+type finisher[S any] struct{ *Host[S] }
 
-var _ cluster.Keeper = keeper[int]{}
+var _ cluster.Finisher = finisher[int]{}
 
-// Keeps reports whether an effect is under way that is to be finished.
-func (h keeper[S]) Keeps() bool { return h.finishes() }
+// Busy reports whether an effect is in flight that has to be finished.
+func (h finisher[S]) Busy() bool { return h.finishes() }
 
 // Holds reports whether the activation has its row.
-func (h keeper[S]) Holds() bool { return h.held.Load() }
+func (h finisher[S]) Holds() bool { return h.held.Load() }
 
 func (h *Host[S]) finishes() bool {
 	for _, p := range h.owed {

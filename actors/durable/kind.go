@@ -132,7 +132,7 @@ func Register[S any](n *cluster.Node, w Writer, k Kind[S], cfg Config) {
 	n.Register(k.Name, func(a cluster.Address) cluster.Behavior {
 		h := &Host[S]{k: rt, addr: a}
 		if k.Finishes != nil {
-			return keeper[S]{h}
+			return finisher[S]{h}
 		}
 		return h
 	})

@@ -292,15 +292,15 @@ func (p *Site[P]) follow(owners, living []id.MemberID) {
 	}
 }
 
-// Living is the node's list of members, as old as the last Look.
+// Living is the node's list of members, as old as the last Refresh.
 func (p *Site[P]) Living() []id.MemberID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lives
 }
 
-// Look reads the list anew. The placement follows later.
-func (p *Site[P]) Look(ctx context.Context) error {
+// Refresh reads the list anew. The placement follows later.
+func (p *Site[P]) Refresh(ctx context.Context) error {
 	p.world.mu.Lock()
 	blind := p.world.blind
 	p.world.mu.Unlock()

@@ -3,21 +3,23 @@
 //
 // The owner of a shard follows from the member list, which the nodes learn one after
 // another. For a moment two nodes may each think that they own a shard. The state of the
-// shard, however, is in one place only, because a node uses it only after this protocol:
+// shard, however, is in one place only, because a node uses it only after this
+// protocol:
 //
 //  1. The new owner asks every living member for the shard, not only the former owner:
-//     nobody knows which lists the others have followed.
+//     a node cannot know which lists the others have followed.
 //  2. A member that is asked has released the shard (Yield): it does not use the shard
 //     any more, and answers with what it has. It must answer the same again, until a later
 //     question acknowledges that the answer arrived. A member that is itself waiting
 //     for an answer about the shard says "later": the state may be on its way to it.
 //  3. When every member has answered, the new owner has gained the shard. Patience bounds
-//     the wait for members that do not answer.
+//     the wait for members that do not answer. What such a member had may be lost, or in use
+//     there too; the kind of state decides what that means (Config.Silent).
 //
 // A kind of state may need several steps: each is a question that all members have
 // answered before the next one is asked.
 //
-// State in rows, and work that an activation finishes where it began (cluster.Keeper),
+// State in rows, and work that an activation finishes where it began (cluster.Finisher),
 // is not handed over.
 package handover
 
@@ -53,10 +55,10 @@ type Config struct {
 	// Living are the living members, also those that own nothing while they drain. It
 	// must not be older than what Changed was told. nil: this node alone.
 	Living func() []id.MemberID
-	// Look reads anew who lives: Living lacks members that joined since it was read. nil:
-	// Living is never out of date.
-	Look func(context.Context) error
-	Now  func() time.Time // a clock that never steps
+	// Refresh reads Living anew: members that joined since the last read are missing in it.
+	// nil: Living is never out of date.
+	Refresh func(context.Context) error
+	Now     func() time.Time // a clock that never steps
 	// Self says that this node is asked too.
 	Self  bool
 	Steps int
@@ -77,7 +79,7 @@ type Shards struct {
 	wg   sync.WaitGroup
 
 	news atomic.Uint64 // questions from members that are missing in Living
-	seen atomic.Uint64 // how many of these came before the last Look began
+	seen atomic.Uint64 // how many of these came before the last Refresh began
 
 	mu      *sync.Mutex // guards the fields below; it is the lock of the state itself
 	here    [id.Shards]bool
@@ -202,7 +204,7 @@ type question struct {
 // gather asks for what is wanted until nothing is.
 func (h *Shards) gather() {
 	for {
-		anew := h.look()
+		anew := h.refresh()
 		h.mu.Lock()
 		if h.stale() && !h.stopped {
 			h.mu.Unlock()
@@ -308,16 +310,16 @@ func (h *Shards) ask(asks map[question][]id.Shard) bool {
 	return !open.Load()
 }
 
-// look reads the member list anew if it is stale, and reports whether it did. The list
+// refresh reads the member list anew if it is stale, and reports whether it did. The list
 // stays stale until the read has ended.
-func (h *Shards) look() bool {
+func (h *Shards) refresh() bool {
 	if !h.stale() {
 		return false
 	}
 	news := h.news.Load() // a later question may come too late for this read
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	if h.cfg.Look(ctx) != nil {
+	if h.cfg.Refresh(ctx) != nil {
 		return false
 	}
 	h.seen.Store(news)
@@ -325,7 +327,7 @@ func (h *Shards) look() bool {
 }
 
 // stale reports whether the list has to be read before it is relied on.
-func (h *Shards) stale() bool { return h.cfg.Look != nil && h.news.Load() != h.seen.Load() }
+func (h *Shards) stale() bool { return h.cfg.Refresh != nil && h.news.Load() != h.seen.Load() }
 
 // pause waits for a random time, so that two nodes that want the same shard do not keep
 // asking each other at the same moment.

@@ -50,7 +50,7 @@ func newWorld(t *testing.T, seed uint64, steps int) *world {
 		x := &part{}
 		p.Part = x
 		x.has = New(&x.mu, Config{
-			Node: p, Living: p.Living, Look: p.Look, Now: time.Now, Steps: steps,
+			Node: p, Living: p.Living, Refresh: p.Refresh, Now: time.Now, Steps: steps,
 			Ask: func(ctx context.Context, to id.MemberID, step int, shards []id.Shard) ([]id.Shard, error) {
 				v, err := p.Call(ctx, to, kind, ask{step, shards})
 				if err != nil {

@@ -256,7 +256,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	for kind, rate := range map[string]bucket.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
 		buckets := bucket.KeeperConfig{Kind: kind, Rate: rate, Lapse: bucket.DefaultLapse - membership.DefaultLease + c.Lease, Log: log}
 		if mesh != nil {
-			buckets.Peers, buckets.Living, buckets.Look = node, func() []id.MemberID { return living(member) }, member.Refresh
+			buckets.Peers, buckets.Living, buckets.Refresh = node, func() []id.MemberID { return living(member) }, member.Refresh
 		}
 		keeper := bucket.NewKeeper(buckets)
 		node.RegisterShared(kind, keeper.Behavior)
@@ -266,7 +266,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	}
 	held := hold.Config{Node: node}
 	if mesh != nil {
-		held.Living, held.Look = func() []id.MemberID { return living(member) }, member.Refresh
+		held.Living, held.Refresh = func() []id.MemberID { return living(member) }, member.Refresh
 	}
 	holds := hold.New(held)
 	node.RegisterShared(hold.Kind, holds.Behavior)

@@ -43,13 +43,13 @@ type Peers interface {
 	Call(ctx context.Context, to id.MemberID, service string, m any) (any, error)
 }
 
-// KeeperConfig is what a Keeper needs. Living and Look are as in handover.Config.
+// KeeperConfig is what a Keeper needs. Living and Refresh are as in handover.Config.
 type KeeperConfig struct {
-	Kind   string // of its actors
-	Rate   Rate   // of buckets whose rate the Lease does not say
-	Peers  Peers  // the other nodes; nil where there are never any
-	Living func() []id.MemberID
-	Look   func(context.Context) error
+	Kind    string // of its actors
+	Rate    Rate   // of buckets whose rate the Lease does not say
+	Peers   Peers  // the other nodes; nil where there are never any
+	Living  func() []id.MemberID
+	Refresh func(context.Context) error
 	// Now is a clock that never steps, for tests; nil: this machine's monotonic one. No
 	// time of day is ever compared here or sent to another node.
 	Now   func() time.Time
@@ -98,7 +98,7 @@ func NewKeeper(cfg KeeperConfig) *Keeper {
 		cfg.Now = time.Now
 	}
 	k := &Keeper{cfg: cfg, recalls: make(chan struct{}, recallsMost), stop: make(chan struct{}), numbers: map[id.MemberID]uint64{}, given: map[id.MemberID]*given{}}
-	k.has = handover.New(&k.mu, handover.Config{Node: cfg.Peers, Living: cfg.Living, Look: cfg.Look, Now: cfg.Now, Steps: 1, Ask: k.fetch, Silent: k.silent})
+	k.has = handover.New(&k.mu, handover.Config{Node: cfg.Peers, Living: cfg.Living, Refresh: cfg.Refresh, Now: cfg.Now, Steps: 1, Ask: k.fetch, Silent: k.silent})
 	return k
 }
 

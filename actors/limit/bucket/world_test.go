@@ -41,7 +41,7 @@ func newWorld(t *testing.T, rate Rate, seed uint64) *world {
 	codec := msg.NewCodec()
 	AddTo(codec)
 	return &world{t: t, World: clustertest.New(t, seed, codec, func(p *site) {
-		k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: p, Living: p.Living, Look: p.Look, Now: time.Now})
+		k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: p, Living: p.Living, Refresh: p.Refresh, Now: time.Now})
 		l := NewLedger(LedgerConfig{Node: p, Rate: rate})
 		p.Part = parts{l, k}
 		p.Actors[msg.KindLimit] = k.receive

@@ -64,12 +64,12 @@ func (n name) address() cluster.Address {
 	return cluster.Address{Kind: Kind, Tenant: n.tenant, ID: n.id}
 }
 
-// Config is what Semaphores need. Living and Look are as in handover.Config.
+// Config is what Semaphores need. Living and Refresh are as in handover.Config.
 type Config struct {
-	Node   Node
-	Living func() []id.MemberID
-	Look   func(context.Context) error
-	Now    func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
+	Node    Node
+	Living  func() []id.MemberID
+	Refresh func(context.Context) error
+	Now     func() time.Time // a clock that never steps, for tests; nil: this machine's monotonic one
 }
 
 // Semaphores are a node's own holders, and the semaphores whose shards it owns. The
@@ -130,7 +130,7 @@ func New(cfg Config) *Semaphores {
 	}
 	h := &Semaphores{cfg: cfg, made: cfg.Now(), stop: make(chan struct{}), own: map[name]*held{}}
 	h.has = handover.New(&h.mu, handover.Config{
-		Node: cfg.Node, Living: cfg.Living, Look: cfg.Look, Now: cfg.Now, Self: true, Steps: 2, Ask: h.claim,
+		Node: cfg.Node, Living: cfg.Living, Refresh: cfg.Refresh, Now: cfg.Now, Self: true, Steps: 2, Ask: h.claim,
 		Dropped: func(s id.Shard) { h.semaphores[s] = nil },
 	})
 	return h
@@ -385,11 +385,11 @@ func (h *Semaphores) check(a name, c *semaphore) {
 		return
 	}
 	living := h.has.Members()
-	unknown := h.cfg.Look != nil && slices.ContainsFunc(members, func(m id.MemberID) bool { return !slices.Contains(living, m) })
+	unknown := h.cfg.Refresh != nil && slices.ContainsFunc(members, func(m id.MemberID) bool { return !slices.Contains(living, m) })
 	h.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), checkWait)
 		defer cancel()
-		if !unknown || h.cfg.Look(ctx) == nil {
+		if !unknown || h.cfg.Refresh(ctx) == nil {
 			h.mu.Lock()
 			c.forget(h.has.Members())
 			h.mu.Unlock()

@@ -38,7 +38,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	codec := msg.NewCodec()
 	AddTo(codec)
 	return clustertest.New(t, seed, codec, func(p *site) {
-		p.Part = New(Config{Node: p, Living: p.Living, Look: p.Look, Now: time.Now})
+		p.Part = New(Config{Node: p, Living: p.Living, Refresh: p.Refresh, Now: time.Now})
 		p.Actors[Kind] = p.Part.receive
 		p.Services[Service] = p.Part.Served
 		p.Changed = append(p.Changed, p.Part.Changed)
