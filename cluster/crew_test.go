@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Everything that is scheduled runs once, whoever runs it.
+// Each scheduled function runs once.
 func TestACrewRunsEverythingOnce(t *testing.T) {
 	c := &crew{}
 	defer c.close()
@@ -34,7 +34,7 @@ func TestACrewRunsEverythingOnce(t *testing.T) {
 	}
 }
 
-// Who has nothing to do runs the next one, stays for a while, and no longer.
+// An idle worker runs the next function. It stays for a while and then ends.
 func TestACrewComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crew{}

@@ -52,7 +52,7 @@ func TestTheNumberOfActorsIsKnown(t *testing.T) {
 		one := all[i]
 		one.Kind = shared
 		shards[one.Shard()] = true
-		for range 3 { // who lives is not counted again
+		for range 3 { // a live activation is not counted again
 			ask(all[i], "hello")
 			ask(one, "hello")
 		}

@@ -208,7 +208,7 @@ func TestOnlyANodeThatYieldsFollowsAListWithoutIt(t *testing.T) {
 	if err := n.SetMembers(list); err != nil || len(n.Shards()) != 0 {
 		t.Fatalf("%v, with %d shards", err, len(n.Shards()))
 	}
-	n.MintShard() // of somebody else; it must not fail
+	n.MintShard() // of another member; it must not fail
 	n.Yield(false)
 	if err := n.SetMembers(list); err == nil {
 		t.Fatal("it was followed after the end of the yield")
@@ -388,8 +388,8 @@ func TestTheDepthOfMailboxesIsKnown(t *testing.T) {
 	}
 }
 
-// A local kind lives where it is told, whoever owns its shard, and a member list
-// does not end it; the end of the node does.
+// A local kind lives on the node that sends to it, regardless of the shard's owner. A member
+// list does not end it; the end of the node does.
 func TestALocalKindStays(t *testing.T) {
 	self, other := member(), member()
 	peers := loopback{}
@@ -436,8 +436,8 @@ type wrapped struct{ msg any }
 
 func (w wrapped) Message() any { return w.msg }
 
-// What an activation that moves leaves goes to the new owner, without what is this
-// node's alone; what was for the activation itself goes nowhere.
+// The remaining messages of a moving activation go to the new owner, without the data that only
+// this node needs. Messages to the activation itself are dropped.
 func TestWhatIsForOneActivationStays(t *testing.T) {
 	self, other := member(), member()
 	peers := &taught{}
@@ -501,7 +501,7 @@ type keeping struct {
 	keeps *atomic.Bool
 }
 
-func (k *keeping) Busy() bool { return k.keeps.Load() }
+func (k *keeping) Busy() bool  { return k.keeps.Load() }
 func (k *keeping) Holds() bool { return k.keeps.Load() }
 
 func TestAFinisherStaysUntilItHasFinished(t *testing.T) {

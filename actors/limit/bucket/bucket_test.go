@@ -13,8 +13,8 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// over is how many of the admitted there were too many of, by a bucket that is
-// told of each at once.
+// over returns how many of the admitted requests a bucket that is told of each at once
+// would have refused.
 func over(r Rate, capacity int64, admitted []time.Time) (over int64) {
 	slices.SortFunc(admitted, time.Time.Compare)
 	full := time.Duration(capacity) * r.Every
@@ -32,16 +32,15 @@ func over(r Rate, capacity int64, admitted []time.Time) (over int64) {
 	return over
 }
 
-// The bucket never admits more than one that is told of every request at once,
-// though nodes spend late, messages take their time, come twice or are lost. One
-// whose rate changes, and which each node thinks to be another, never admits more
-// than one of the highest rate.
+// A bucket never admits more than one that is told of each request at once, though nodes
+// report late, and messages are delayed, doubled or lost. A bucket whose rate changes, with
+// a different rate on each node, never admits more than one with the highest rate.
 func TestLawOfTheBucket(t *testing.T) {
 	refused, granted, healed, priced, forgot := 0, 0, 0, 0, 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		rate := Rate{1 + r.Int64N(20), time.Duration(1+r.IntN(1000)) * time.Millisecond}
-		var rates []int64 // by the minute, where who asks says the rate
+		var rates []int64 // by the minute, if the Lease has the rate
 		o := all
 		if seed%2 == 1 {
 			rates = []int64{1 + r.Int64N(20), 1 + r.Int64N(20)}
@@ -228,7 +227,7 @@ func TestARateThatChanges(t *testing.T) {
 	}
 }
 
-// What is leased by a rate comes back as what it was by that rate.
+// A lease keeps its worth when the rate changes.
 func TestALeaseOutlivesTheRateThatItWasGrantedBy(t *testing.T) {
 	b, a, c := (&Keeper{}).bucket(15, epoch), newEdge(1), newEdge(2)
 	a.PerMinute = 15
@@ -294,7 +293,7 @@ func TestALeaseThatComesTwiceIsGrantedOnce(t *testing.T) {
 func TestALostGiveBackIsSaidByTheNextLease(t *testing.T) {
 	b, a, c := newBucket(Rate{4, time.Hour}, epoch), newEdge(1), newEdge(2)
 	a.lease(b, epoch, 4, 0)
-	a.Returned += 3 // and nobody hears it
+	a.Returned += 3 // and the message is lost
 	if got := a.lease(b, epoch, 1, 0); got.granted != 1 {
 		t.Fatalf("%+v", got)
 	}
@@ -317,8 +316,8 @@ func TestLeasesOfWhoLeftAreSpentAndTheirRoomIsFree(t *testing.T) {
 	}
 }
 
-// Who has just joined is missing in the list as well: its tokens are not spent. Once
-// it was seen there, it is dead when it is missing.
+// A member that has just joined is missing in the list too, and its tokens are not spent. If
+// it was in the list once and is missing, it is dead.
 func TestALeaseIsNotOverBecauseItsNodeIsNewToTheList(t *testing.T) {
 	listed := false
 	o := others{living: func(id.MemberID) bool { return listed }, lapse: time.Hour}
@@ -339,8 +338,8 @@ func TestALeaseIsNotOverBecauseItsNodeIsNewToTheList(t *testing.T) {
 	}
 }
 
-// A node has spent its tokens, forgotten the bucket and comes again when others were
-// told that it is over: what it says of tokens that it does not know is not believed.
+// A node spent its tokens, forgot the bucket, and asks again after other nodes were told that
+// its lease is over. Its report of tokens that it does not know is not used.
 func TestWhoHasForgottenWhatItSpentTakesNothingFromOthers(t *testing.T) {
 	b, a, c := newBucket(Rate{1, 100 * time.Millisecond}, epoch), newEdge(1), newEdge(2)
 	a.lease(b, epoch, 1, 0)
@@ -355,8 +354,8 @@ func TestWhoHasForgottenWhatItSpentTakesNothingFromOthers(t *testing.T) {
 	}
 }
 
-// The same node is asked shortly before its lease ends, because somebody else came, and
-// its answer is there when nobody has noticed yet that it is over.
+// The same node is recalled shortly before its lease ends, because another node asked, and it
+// answers when the bucket has not noticed the end yet.
 func TestWhoHasForgottenWhatItSpentAnswersARecallTooLate(t *testing.T) {
 	b, a, c, late := newBucket(Rate{1, time.Second}, epoch), newEdge(1), newEdge(2), newEdge(3)
 	a.lease(b, epoch, 1, 0)
@@ -398,7 +397,7 @@ func TestRetryAfterHoldsThoughANodeKeepsSilent(t *testing.T) {
 	}
 }
 
-// One request each time a token is made passes always, whoever makes it.
+// One request per refilled token always passes, whichever node asks.
 func TestTheWholeRefillCanBeUsed(t *testing.T) {
 	for _, capacity := range []int64{1, 2, 5} {
 		rate := Rate{capacity, 50 * time.Millisecond}
@@ -407,7 +406,7 @@ func TestTheWholeRefillCanBeUsed(t *testing.T) {
 		for i := range 500 {
 			e := edges[i%2]
 			a := e.lease(b, now, 1, 2*rate.Every)
-			for a.wait { // whoever is asked has spent his long ago
+			for a.wait { // the recalled nodes spent theirs long ago
 				for _, to := range a.recall {
 					o := edges[to.UUID[15]-1]
 					o.giveBack(b, now, 0, rate.Every)
@@ -458,26 +457,23 @@ func TestABucketIsCarriedAsItIs(t *testing.T) {
 	}
 }
 
-// Its rate goes with it, and what its leases are worth; what comes from a node that
-// knows of no rates has that of the next Lease.
-// What nodes tell each other of buckets holds no time of day: their clocks may differ,
-// and step.
+// Messages between nodes contain no time of day: the clocks of nodes may differ, and step.
 func TestBucketsAreCarriedWithoutATimeOfDay(t *testing.T) {
-	var look func(reflect.Type, string)
-	look = func(v reflect.Type, path string) {
+	var walk func(reflect.Type, string)
+	walk = func(v reflect.Type, path string) {
 		switch {
 		case v == reflect.TypeFor[time.Time]():
 			t.Errorf("%s is a time of day", path)
 		case v.Kind() == reflect.Slice:
-			look(v.Elem(), path+"[]")
+			walk(v.Elem(), path+"[]")
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
-				look(v.Field(i).Type, path+"."+v.Field(i).Name)
+				walk(v.Field(i).Type, path+"."+v.Field(i).Name)
 			}
 		}
 	}
 	for _, m := range []any{Lease{}, Take{}, Leased{}, GiveBack{}, Recall{}, Fetch{}, Fetched{}, Push{}} {
-		look(reflect.TypeOf(m), fmt.Sprintf("%T", m))
+		walk(reflect.TypeOf(m), fmt.Sprintf("%T", m))
 	}
 	// A bucket of a node whose clock is an hour ahead, and back.
 	now, ahead := epoch, epoch.Add(time.Hour)
@@ -504,6 +500,8 @@ func TestBucketsAreCarriedWithoutATimeOfDay(t *testing.T) {
 	}
 }
 
+// A bucket is handed over with its rate and the worth of its leases. One from a version
+// without rates gets the rate of the next Lease.
 func TestARateIsCarried(t *testing.T) {
 	b, a := (&Keeper{}).bucket(15, epoch), newEdge(1)
 	a.PerMinute = 15
@@ -544,5 +542,5 @@ func TestARateIsCarried(t *testing.T) {
 	}
 }
 
-// What is asked is asked again when its answer was lost.
+// An Ask whose answer was lost is sent again.
 var _ = []cluster.Repeatable{Lease{}}

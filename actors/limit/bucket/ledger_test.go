@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock is what the buckets go by; it moves when the test says so.
+// clock is the clock of the buckets. The test moves it.
 type clock struct{ at atomic.Int64 }
 
 func (c *clock) now() time.Time          { return epoch.Add(time.Duration(c.at.Load())) }
@@ -41,7 +41,7 @@ func (d *desk) Ask(ctx context.Context, a cluster.Address, m any) (any, error) {
 	return d.Node.Ask(ctx, a, m)
 }
 
-// ledgers brings recalls to those who answer.
+// ledgers sends recalls to the ledgers that answer.
 type ledgers struct {
 	*cluster.Node
 	keeper *Keeper
@@ -327,8 +327,8 @@ func TestARefundedTokenIsThereAgain(t *testing.T) {
 	}
 }
 
-// A token whose account was reported counts as spent with the owner, who may have given
-// it to another node since: it is not refunded.
+// A token that was reported counts as spent at the owner, which may have granted it to another
+// node since. It is not refunded.
 func TestATokenIsNotRefundedAfterItsReport(t *testing.T) {
 	_, ls, _, _ := setUp(t, Rate{3, time.Hour}, 1)
 	addr := netip.MustParseAddr("192.0.2.1")
@@ -582,7 +582,7 @@ func TestOfASlowBucketNothingIsIdle(t *testing.T) {
 	}
 }
 
-// What is given back is there again, and no more than was taken.
+// A refunded token can be taken again, once.
 func TestATokenIsRefundedOnce(t *testing.T) {
 	_, ls, _, _ := setUp(t, Rate{1, time.Hour}, 2)
 	b := EmbedVisitorMessages(tenant(), visitor())
@@ -619,8 +619,8 @@ func TestATokenIsRefundedOnce(t *testing.T) {
 	}
 }
 
-// An account leaves memory when it would say what a new one says: soon where every
-// token was spent, and else when its bucket is full. A bucket does when it is full.
+// An account leaves memory when a new one would be in the same state: soon if every token was
+// spent, and otherwise when its bucket is full. A bucket leaves memory when it is full.
 func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 	clock, ls, _, all := setUp(t, Rate{1, time.Millisecond}, 1)
 	l := ls[0]

@@ -19,7 +19,7 @@ type edge struct {
 
 func newEdge(n byte) *edge { return &edge{node: memberID(n)} }
 
-// lease is a Lease of an edge that has spent what it had, idle ago.
+// lease sends a Lease of an edge that spent its last token idle ago.
 func (e *edge) lease(b *bucket, now time.Time, want int64, idle time.Duration) answer {
 	e.Lease = Lease{Node: e.node, Seq: e.Seq + 1, Want: want, Returned: e.Returned, Idle: idle, PerMinute: e.PerMinute}
 	return b.lease(now, e.Lease, all)

@@ -20,10 +20,9 @@ func codec() *msg.Codec {
 	return c
 }
 
-// Two real nodes: requests at both get exactly the capacity, also after the
-// bucket has moved to a third; those of embed keys what came back meanwhile, too.
-// The buckets go by a clock that stands while requests come: nobody who is recalled
-// counts as silent, on however busy a machine.
+// Requests at two real nodes get exactly the capacity, also after the bucket has moved to a
+// third node. Those of embed keys also get the refill. The clock of the buckets stands still
+// during the requests, so no recalled node counts as silent, however busy the machine is.
 func TestBucketsOnRealNodes(t *testing.T) {
 	f, rate := clustertest.NewFabric(codec()), Rate{200, time.Hour}
 	var elapsed atomic.Int64 // in nanoseconds

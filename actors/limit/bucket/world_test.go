@@ -54,7 +54,7 @@ func newWorld(t *testing.T, rate Rate, seed uint64) *world {
 	})}
 }
 
-// request takes a token at a node.
+// request takes a token of a tenant at a node.
 func (w *world) request(p *site, who id.TenantID) (time.Duration, bool) {
 	retry, ok, err := p.Part.ledger.Tenant(w.t.Context(), who)
 	return w.note(p, retry, ok, err)
@@ -80,11 +80,10 @@ func (w *world) note(p *site, retry time.Duration, ok bool, err error) (time.Dur
 	return retry, ok
 }
 
-// Over any time at most capacity + refill × time is admitted, and one capacity
-// more for each crash, whatever is lost and wherever buckets go; and who waits
-// for Retry-After gets what was promised. Where the rate of a key changes and nodes
-// hear of it one after another, the highest rate counts; and what was given back was
-// never admitted.
+// At any time at most capacity + refill × time is admitted, plus one capacity for each crash,
+// whatever is lost and wherever buckets move; and Retry-After holds. If the rate of a key
+// changes and the nodes hear of it one after another, the highest rate counts. A refunded
+// token was never admitted.
 func TestLawOfBucketsOnManyNodes(t *testing.T) {
 	var admitted, refused, unanswered, moved, kills, refunded int
 	for seed := range uint64(120) {
@@ -199,8 +198,8 @@ func TestLawOfBucketsOnManyNodes(t *testing.T) {
 	}
 }
 
-// A planned move takes the level along: neither is anything admitted beyond the
-// capacity, and what comes back meanwhile, nor refused below it.
+// A planned move hands the level over: no more than the capacity and the refill is admitted,
+// and nothing less is refused.
 func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 	for _, planned := range []string{"join", "leave"} {
 		for seed := range uint64(60) {
@@ -258,7 +257,7 @@ func TestAPlannedMoveIsNotNoticed(t *testing.T) {
 	}
 }
 
-// A node that lives and cannot be asked may have admitted all there was.
+// A living node that cannot be asked may have admitted everything.
 func TestWhereTheFormerOwnerDoesNotAnswerABucketBeginsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{100, 100 * time.Millisecond}
@@ -332,9 +331,8 @@ func apart(t *testing.T, hangs bool) (w *world, a, b *site, who id.TenantID, cut
 	return w, a, b, who, cut
 }
 
-// Where nobody can be asked whether there are tokens, it is not said that there are
-// none: each request hears UNAVAILABLE when it has waited as long as it may, and
-// what waits when the owner is back passes.
+// If the owner cannot be asked, requests are not refused: each gets UNAVAILABLE when it has
+// waited for as long as it may. Requests that wait when the owner is back pass.
 func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -400,7 +398,7 @@ func TestWhereTheOwnerCannotBeAskedNobodyHasDoneTooMuch(t *testing.T) {
 	}
 }
 
-// The owner is dead: who asked it passes at the next, when it is known that it is.
+// Requests to a dead owner pass at the next owner, when the death is known.
 func TestARequestOutlivesTheOwnerOfItsBucket(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
@@ -425,12 +423,12 @@ func TestARequestOutlivesTheOwnerOfItsBucket(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			time.Sleep(time.Second) // all have seen who is there
+			time.Sleep(time.Second) // all have seen the members
 		})
 	}
 }
 
-// What is known nowhere else is known after a node has stopped.
+// Buckets that only a stopping node knows are known after it has stopped.
 func TestAKeeperThatStopsBringsItsBucketsToTheirOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
@@ -497,8 +495,7 @@ func TestAFetchOfManyBucketsComesInParts(t *testing.T) {
 	})
 }
 
-// What a node may have got and does not know of is not missing: who asks it for
-// the shard asks again.
+// A node does not answer for a shard that may be on its way to it: the asker asks again.
 func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)
@@ -528,8 +525,8 @@ func TestWhatMayBeOnItsWayIsNotHandedOn(t *testing.T) {
 	})
 }
 
-// unheardOf is a world of a, and of b, which has joined and of which a has not heard:
-// both think that they own what b owns.
+// unheardOf is a world of a and b, where a does not know yet that b has joined: both think
+// that they own b's shards.
 func unheardOf(t *testing.T) (w *world, a, b *site) {
 	w = newWorld(t, Rate{10, time.Hour}, 1)
 	a = w.Join()
@@ -537,9 +534,8 @@ func unheardOf(t *testing.T) (w *world, a, b *site) {
 	return w, a, w.Enter()
 }
 
-// late is what may hinder a node to learn of another: the list cannot be read for longer
-// than a node that does not answer is waited for, then that node cannot be asked for a
-// while, and in that while the list is followed.
+// late delays what a learns of b: the list cannot be read for longer than Patience, then b
+// cannot be asked for a while, and during that while a follows the list.
 func late(w *world, a, b *site) {
 	w.Readable(false)
 	w.Cut(a.Member(), b.Member(), true)
@@ -551,8 +547,8 @@ func late(w *world, a, b *site) {
 	w.Cut(a.Member(), b.Member(), false)
 }
 
-// Who waits for the list does not wait for the nodes: these have their time to answer
-// after it was read.
+// Members have their time to answer after the list was read, also if reading it takes longer
+// than that.
 func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -588,8 +584,8 @@ func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
 	}
 }
 
-// While the list is read it is as old as before: what comes from a dead node meanwhile is
-// asked for as well, of who has joined and has it.
+// A list that is being read is still stale: shards of a dead node that are gained meanwhile are
+// also fetched from the member that has joined.
 func TestAListThatIsBeingReadIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Rate{10, time.Hour}, 1)

@@ -103,8 +103,7 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 	}
 }
 
-// Who asked, was to wait and gave up without a word is forgotten, and so is what
-// he asked for.
+// A holder that waited and gave up without a message is forgotten, and so is its semaphore.
 func TestACountForgetsWhoGaveUp(t *testing.T) {
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
 	h, at := New(Config{Node: n, Now: time.Now}), somewhere()
@@ -122,8 +121,8 @@ func TestACountForgetsWhoGaveUp(t *testing.T) {
 	}
 }
 
-// At most most hold at a time, wherever they are and whatever is lost; and who is
-// refused met most others.
+// At most most hold at a time, wherever they are and whatever is lost. A refused one met most
+// others.
 func TestLawOfHolds(t *testing.T) {
 	var holdings, refusals int
 	for seed := range uint64(60) {
@@ -138,7 +137,7 @@ func TestLawOfHolds(t *testing.T) {
 			time.Sleep(time.Second)
 			w.Lossy(seed%3 > 0)
 			var mu sync.Mutex
-			holds := map[*int]*site{} // who holds on which node
+			holds := map[*int]*site{} // the holders, and their nodes
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			for range 8 {
@@ -200,7 +199,7 @@ func TestLawOfHolds(t *testing.T) {
 			w.Lossy(false)
 			time.Sleep(time.Second)
 			var all []func()
-			for i := range most + 1 { // those of who were killed, and lost releases, are not counted any more
+			for i := range most + 1 { // holders of killed nodes, and those whose release was lost, are not counted any more
 				release, ok, err := w.Site(w.Members()[i%len(w.Members())]).Part.Hold(t.Context(), at, most)
 				if ok != (i < most) || err != nil {
 					t.Errorf("seed %d: holder %d of %d: %v %v", seed, i+1, most, ok, err)
@@ -220,7 +219,7 @@ func TestLawOfHolds(t *testing.T) {
 	}
 }
 
-// A place is free as soon as its holder let go of it, also where nobody heard it.
+// A released hold is free at once, also if the message was lost.
 func TestALostReleaseRefusesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -243,7 +242,7 @@ func TestALostReleaseRefusesNobody(t *testing.T) {
 	})
 }
 
-// A node that does not answer holds what it held.
+// The holders of a node that does not answer still count.
 func TestHoldersOnASilentNodeCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -355,8 +354,8 @@ func TestMessagesCrossNodes(t *testing.T) {
 	}
 }
 
-// A count without a message is looked at every minute or so: who is gone without a word
-// is found, and a count of nobody is forgotten.
+// A semaphore without messages is checked every minute or so: a holder that is gone without a
+// message is removed, and so is a semaphore without holders.
 func TestCountsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -419,8 +418,8 @@ func TestTheTimeToReadTheListIsNotTheNodesTimeToAnswer(t *testing.T) {
 	}
 }
 
-// unheardOf is a world of a, and of b, which has joined and of which a has not heard:
-// both think that they own what b owns.
+// unheardOf is a world of a and b, where a does not know yet that b has joined: both think
+// that they own b's shards.
 func unheardOf(t *testing.T) (w *world, a, b *site) {
 	w = newWorld(t, 1)
 	a = w.Join()
@@ -428,9 +427,8 @@ func unheardOf(t *testing.T) (w *world, a, b *site) {
 	return w, a, w.Enter()
 }
 
-// late is what may hinder a node to learn of another: the list cannot be read for longer
-// than a node that does not answer is waited for, then that node cannot be asked for a
-// while, and in that while the list is followed.
+// late delays what a learns of b: the list cannot be read for longer than Patience, then b
+// cannot be asked for a while, and during that while a follows the list.
 func late(w *world, a, b *site) {
 	w.Readable(false)
 	w.Cut(a.Member(), b.Member(), true)

@@ -66,7 +66,7 @@ func TestSlotsBelievePostgres(t *testing.T) {
 	}
 }
 
-// A run that goes on after an approval is counted at once and waits for nobody.
+// A run that continues after an approval is counted at once and does not wait.
 func TestSlotsAreTakenBackAfterAnApproval(t *testing.T) {
 	s := newSlots(1)
 	s.acquire(epoch, runID(1), epoch)

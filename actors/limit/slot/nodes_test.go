@@ -34,11 +34,11 @@ func (p *pool) Running(context.Context, id.TenantID) ([]id.RunID, error) {
 	return runs, nil
 }
 
-// start is what a run does that is granted a place.
+// start is what a run does when it is granted a slot.
 func (p *pool) start(run id.RunID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.running[run] && !p.ended[run] { // what is granted twice is granted once
+	if !p.running[run] && !p.ended[run] { // a second grant changes nothing
 		p.running[run] = true
 		p.most = max(p.most, len(p.running))
 		p.started <- run
@@ -65,9 +65,8 @@ func (r poolRun) Receive(_ cluster.Context, m any) {
 
 func (poolRun) Stopped() {}
 
-// Two nodes, and a third that has the slots and dies: at most two run at a time,
-// the oldest first, though every second word between nodes is lost, and nobody
-// waits for ever.
+// Two nodes, and a third one that has the slots and dies: at most two runs run at a time, the
+// oldest first, though every second told message is lost, and no run waits for ever.
 func TestSlotsOverNodes(t *testing.T) {
 	f, p := clustertest.NewFabric(codec()), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	queues := map[id.MemberID]*Queue{}
@@ -140,8 +139,8 @@ func TestSlotsOverNodes(t *testing.T) {
 	}
 }
 
-// Whoever was granted a place by slots that lived elsewhere is running, or has
-// lost the place, before others are granted theirs.
+// Runs that a former owner of the slots granted are running, or have lost their slots, before
+// others are granted theirs.
 func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
 	f, p := clustertest.NewFabric(codec()), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	read := make(chan struct{}, 100)
@@ -159,7 +158,7 @@ func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
 	late, waits := id.RunID{UUID: id.New(b.MintShard())}, id.RunID{UUID: id.New(b.MintShard())}
 	b.Tell(Address(who), msg.AcquireSlot{Run: waits})
 	<-read
-	p.start(late) // the other slots had granted it when these began
+	p.start(late) // the former owner had granted it
 	<-read
 	<-p.started
 	p.end(late)
@@ -169,7 +168,7 @@ func TestSlotsThatMoveWaitForWhoWasGranted(t *testing.T) {
 	}
 }
 
-// A run that goes on is counted, also where nobody heard that it does.
+// A run that continues is counted, also if the message was lost.
 func TestALostTakeIsNoticed(t *testing.T) {
 	f, p := clustertest.NewFabric(codec()), &pool{running: map[id.RunID]bool{}, ended: map[id.RunID]bool{}, started: make(chan id.RunID, 100)}
 	read, queues := make(chan struct{}, 100), map[id.MemberID]*Queue{}
@@ -229,7 +228,7 @@ func TestALostTakeIsNoticed(t *testing.T) {
 	}
 }
 
-// reads says when it was read.
+// reads signals each read.
 type reads struct {
 	*pool
 	done chan struct{}

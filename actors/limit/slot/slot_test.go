@@ -149,8 +149,8 @@ func gatedSlots(t *testing.T) (n *cluster.Node, rows *gate, granted chan id.RunI
 	return n, rows, granted
 }
 
-// Whatever came before it is known who runs, the oldest is served first. A place
-// that was given back meanwhile is free, though the read still saw it taken.
+// Of all runs that asked before the first read, the oldest is served first. A slot that was
+// released meanwhile is free, though the read still saw it taken.
 func TestSlotsThatDoNotKnowWhoRuns(t *testing.T) {
 	for _, seen := range [][]id.RunID{nil, {runID(4)}} {
 		n, rows, granted := gatedSlots(t)
@@ -160,7 +160,7 @@ func TestSlotsThatDoNotKnowWhoRuns(t *testing.T) {
 			return msg.AcquireSlot{Run: runID(run), CreatedAt: epoch.Add(time.Duration(run))}
 		}
 		n.Tell(at, wish(3))
-		for range 2 { // said again
+		for range 2 { // repeated
 			v, err := n.Ask(t.Context(), at, Wishes{Waiting: []msg.AcquireSlot{wish(1), wish(2)}, Released: []id.RunID{runID(4)}})
 			if g, ok := v.(Granted); err != nil || !ok || len(g.Running) != 0 {
 				t.Fatal(v, err)
@@ -190,8 +190,8 @@ func TestSlotsThatDoNotKnowWhoRuns(t *testing.T) {
 	}
 }
 
-// Slots that nobody uses for a moment still know who runs: the next run waits for
-// no read.
+// Slots that are unused for a moment still know the running runs: the next run waits for no
+// read.
 func TestSlotsRest(t *testing.T) {
 	n, rows, granted := gatedSlots(t)
 	at := Address(tenant())
