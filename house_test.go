@@ -99,6 +99,8 @@ func TestImportsGoOneWay(t *testing.T) {
 			}
 			bad := ""
 			switch {
+			case strings.HasSuffix(to, "test") && !strings.HasSuffix(f.dir, "test"):
+				bad = "only tests import a package of tests"
 			case under(f.dir, "schemas"):
 				if !under(to, "schemas") {
 					bad = "schemas import schemas only"

@@ -226,7 +226,7 @@ func (l *Ledger) Refund(t Taken) {
 
 // unspend takes back the spending of a token.
 func (l *Ledger) unspend(a *account) {
-	l.turn(a)
+	l.advance(a)
 	a.tokens++
 	a.spent[0]--
 }
@@ -255,8 +255,8 @@ func (l *Ledger) book(h name) *book {
 	return &l.books[(binary.LittleEndian.Uint64(h.id[:8])^binary.LittleEndian.Uint64(h.id[8:]))*0x9e3779b97f4a7c15>>58%books]
 }
 
-// turn moves the account's counts to the present tick.
-func (l *Ledger) turn(a *account) {
+// advance moves the account's counts to the present tick.
+func (l *Ledger) advance(a *account) {
 	now := l.tick.Load()
 	switch now - a.since {
 	case 0:
@@ -281,7 +281,7 @@ func (l *Ledger) take(ctx context.Context, h name, minute uint32, s Scope) (lot 
 			l.guests(h).Add(1)
 		}
 	}
-	l.turn(a)
+	l.advance(a)
 	if a.minute != minute {
 		l.reprice(h, a, minute)
 	}
@@ -335,7 +335,7 @@ func (l *Ledger) wait(ctx context.Context, h name, s Scope, b *book, a *account)
 		} else if !b.await(ctx, until, ask) {
 			return unanswered()
 		}
-		l.turn(a)
+		l.advance(a)
 		switch {
 		case a.tokens > 0:
 			l.spend(a)
