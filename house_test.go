@@ -494,3 +494,60 @@ func TestTheTestsThatAreNamedExist(t *testing.T) {
 		t.Errorf("only %d tests are named: the check is void", len(named))
 	}
 }
+
+// The journal writes the tables that kinds describe (journal.Table), and names none of them.
+func TestTheJournalNamesNoTableOfAKind(t *testing.T) {
+	const journal = "persistence/journal"
+	var tables []string
+	for _, f := range files {
+		if f.test || under(f.dir, journal) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			made, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || made.Sel.Name != "Actors" && made.Sel.Name != "Plain" {
+				return true
+			}
+			if from, ok := made.X.(*ast.Ident); ok && from.Name == "journal" {
+				if name, ok := call.Args[0].(*ast.BasicLit); ok {
+					tables = append(tables, strings.Trim(name.Value, `"`))
+				}
+			}
+			return true
+		})
+	}
+	if len(tables) < 6 {
+		t.Fatalf("only %v are found: the check is void", tables)
+	}
+	named := regexp.MustCompile(`\b(` + strings.Join(tables, "|") + `)\b`)
+	for _, f := range files {
+		if f.test || f.dir != journal {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+				if name := named.FindString(text.Value); name != "" {
+					t.Errorf("%s names the table %s", fset.Position(text.Pos()), name)
+				}
+			}
+			return true
+		})
+	}
+	queries, err := filepath.Glob(journal + "/queries/*.sql")
+	if err != nil || len(queries) == 0 {
+		t.Fatal(queries, err)
+	}
+	for _, path := range queries {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := named.FindString(string(text)); name != "" {
+			t.Errorf("%s names the table %s", path, name)
+		}
+	}
+}

@@ -88,7 +88,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 // frozen opens the arguments. Where they do not open the approval can still be
 // rejected, and expires.
 func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
-	plain, err := k.cfg.Vault.Open(journal.FrozenAt(s.Tenant, s.ID), r.Frozen)
+	plain, err := k.cfg.Vault.Open(engine.FrozenAt(s.Tenant, s.ID), r.Frozen)
 	if err != nil {
 		k.cfg.Log.Error().Err(err).Stringer("tenant", s.Tenant).Stringer("approval", s.ID).Msg("frozen arguments do not open")
 		return nil
@@ -103,7 +103,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		switch f := f.(type) {
 		case Voted:
 			by = f.Entry.Principal
-			w.Approval = k.update(prev, s, now)
+			w.Rows = append(w.Rows, k.update(prev, s, now))
 			detail := struct {
 				Action lifecycle.Action         `json:"action"`
 				Status lifecycle.ApprovalStatus `json:"status"`
@@ -113,11 +113,11 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Idempotency = k.idempotency(s, by.Idempotency, d.Reply, now)
 			}
 		case Expired:
-			w.Approval = k.update(prev, s, now)
+			w.Rows = append(w.Rows, k.update(prev, s, now))
 			w.Audit = append(w.Audit, audit(s, bySystem, "approval.expired", nil, now))
 		case Escalated:
-			w.Approval = k.update(prev, s, now)
-			w.Approval.DropTimers = []string{msg.TimerEscalate}
+			w.Rows = append(w.Rows, k.update(prev, s, now))
+			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
 			detail := struct {
 				From lifecycle.Role `json:"from"`
 				To   lifecycle.Role `json:"to"`
@@ -131,11 +131,11 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		}
 	}
 	if ends(&prev.State, s) {
-		look := now.Add(resumeAfter)
-		w.Approval.DropTimers, w.Approval.WakeRun = []string{msg.TimerExpire}, &look
-		if prev.State.EscalateAt != nil { // a timer that is not there never comes to be
-			w.Approval.DropTimers = append(w.Approval.DropTimers, msg.TimerEscalate)
+		w.TimersDone = append(w.TimersDone, s.timer(msg.TimerExpire))
+		if prev.State.EscalateAt != nil { // a timer that is not there is not set later
+			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
 		}
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.lookTimer(), DueAt: now.Add(resumeAfter)})
 		k.reportDecided(w, s, by, now)
 	}
 	return w
@@ -164,9 +164,14 @@ func (s *State) timer(name string) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindApproval, Entity: s.ID.UUID, Name: name}
 }
 
+// lookTimer is the timer by which the run looks at its approvals.
+func (s *State) lookTimer() journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindRun, Entity: s.Run.UUID, Name: s.ID.String()}
+}
+
 // update swaps the row.
-func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *journal.ApprovalUpdate {
-	u := &journal.ApprovalUpdate{
+func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *engine.ApprovalUpdate {
+	u := &engine.ApprovalUpdate{
 		ID: s.ID, Run: s.Run, Guard: prev.Guard, Status: s.Status, Assignee: s.Assignee, SoFar: s.SoFar, Digest: s.Digest,
 		Decision: s.Decision, Feedback: s.Feedback, EscalatedAt: s.EscalatedAt, DecidedAt: s.DecidedAt, UpdatedAt: now,
 	}
@@ -175,7 +180,7 @@ func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *jour
 		panic(err) // what was decoded, or came as JSON, encodes
 	}
 	if s.Edited != nil {
-		if u.Edited, err = k.cfg.Vault.Seal(journal.EditedAt(s.Tenant, s.ID), s.Edited); err != nil {
+		if u.Edited, err = k.cfg.Vault.Seal(engine.EditedAt(s.Tenant, s.ID), s.Edited); err != nil {
 			panic(err) // sealing needs nothing but the machine's randomness
 		}
 	}

@@ -86,7 +86,7 @@ func (w *world) writer() *journal.Writer {
 	w.t.Helper()
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String())
-	j := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	j := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
 	if err := j.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (w *world) open(change func(o *terms)) gate {
 	}
 	g := gate{w: w, a: id.ApprovalID{UUID: id.NewAnywhere()}}
 	g.run = id.RunID{UUID: id.New(g.a.Shard())}
-	sealed, err := w.vault.Seal(journal.FrozenAt(w.tenant, g.a), frozen)
+	sealed, err := w.vault.Seal(engine.FrozenAt(w.tenant, g.a), frozen)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -240,13 +240,13 @@ func (g gate) ends(runs durable.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		var pending []journal.Pending
+		var pending []engine.Pending
 		var version *int64
 		if err := g.w.pool.QueryRow(ctx, `SELECT max(version) FROM approvals WHERE id = $1 AND status = 'pending'`, g.a).Scan(&version); err != nil {
 			return err
 		}
 		if version != nil {
-			pending = append(pending, journal.Pending{ID: g.a, Version: *version})
+			pending = append(pending, engine.Pending{ID: g.a, Version: *version})
 		}
 		if err := runs.Do(ctx, g.ended(pending)); !errors.Is(err, journal.ErrConflict) {
 			return err
@@ -255,17 +255,17 @@ func (g gate) ends(runs durable.Writer) error {
 }
 
 // ended is the commit by which the run ends (actors/run, drop).
-func (g gate) ended(pending []journal.Pending) *journal.Commit {
+func (g gate) ended(pending []engine.Pending) *journal.Commit {
 	op, now, code := id.OpID{UUID: id.NewAnywhere()}, time.Now(), "CANCELLED"
 	key := func(kind string, entity id.UUID, name string) journal.TimerKey {
 		return journal.TimerKey{Kind: kind, Entity: entity, Name: name}
 	}
 	return &journal.Commit{Op: op, Tenant: g.w.tenant, Shard: g.run.Shard(),
-		Run: &journal.RunUpdate{ID: g.run, Guard: journal.Guard{Version: 2, SetEpoch: 1}, Status: lifecycle.RunCancelled, ErrorCode: &code, ErrorMessage: &code,
+		Rows: []journal.Row{&engine.RunUpdate{ID: g.run, Guard: journal.Guard{Version: 2, SetEpoch: 1}, Status: lifecycle.RunCancelled, ErrorCode: &code, ErrorMessage: &code,
 			StartedAt: &now, FinishedAt: &now, Seq: 5, Steps: 1},
-		Ended:      []journal.StepUpdate{{Run: g.run, Idx: 0, Status: lifecycle.StepFailed, FinishedAt: now}},
+			&engine.StepUpdate{Run: g.run, Idx: 0, Status: lifecycle.StepFailed, FinishedAt: now}},
 		TimersDone: []journal.TimerKey{key("approval", g.a.UUID, "expire"), key("approval", g.a.UUID, "escalate"), key("run", g.run.UUID, g.a.String())},
-		Statements: []journal.Statement{journal.CancelApprovals(g.w.tenant, op, g.run, pending, now)}}
+		Statements: []journal.Statement{engine.CancelApprovals(g.w.tenant, op, g.run, pending, now)}}
 }
 
 // row is the approval's row with the run's status.
@@ -319,7 +319,7 @@ func TestADecisionIsCommittedWithAllThatBelongsToIt(t *testing.T) {
 	if err := w.pool.QueryRow(t.Context(), `SELECT edited, digest FROM approvals WHERE id = $1`, g.a).Scan(&edited, &digest); err != nil {
 		t.Fatal(err)
 	}
-	plain, err := w.vault.Open(journal.EditedAt(w.tenant, g.a), edited)
+	plain, err := w.vault.Open(engine.EditedAt(w.tenant, g.a), edited)
 	if want := `{"order":8,"token":"s3cret","idempotency_key":"k1"}`; err != nil || string(plain) != want || tool.Digest(plain) != [32]byte(digest) {
 		t.Errorf("%s, %v", plain, err)
 	}

@@ -604,7 +604,7 @@ func TestAResultThatIsNoLongerWantedWhenItsTurnComesIsDropped(t *testing.T) {
 	committing, commit, effect := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	w.gate = func(context.Context, string) bool { <-effect; return true }
 	behind := writerFunc(func(ctx context.Context, c *journal.Commit) error {
-		if c.Statements[0].Args[1] == a.ID && slow.Load() {
+		if c.Rows[0].(*toyRow).ID == a.ID && slow.Load() {
 			committing <- struct{}{}
 			<-commit
 		}

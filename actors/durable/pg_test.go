@@ -32,8 +32,8 @@ func newPostgres(t testing.TB) *postgres {
 	t.Helper()
 	db := pgtest.New(t)
 	_, err := db.Admin(t).Exec(t.Context(), `
-		CREATE TABLE toys (tenant_id uuid NOT NULL, id uuid PRIMARY KEY, version bigint NOT NULL,
-		                   owner_epoch bigint NOT NULL, state json NOT NULL, last_op uuid);
+		CREATE TABLE toys (tenant_id uuid NOT NULL, id uuid PRIMARY KEY, version bigint NOT NULL DEFAULT 1,
+		                   owner_epoch bigint NOT NULL DEFAULT 0, state json NOT NULL, last_op uuid);
 		GRANT ALL ON toys TO svc_system`)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func newPostgres(t testing.TB) *postgres {
 	}
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	p.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	p.Writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	p.Writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: []*journal.Table{toys}})
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -164,8 +164,36 @@ func (toy) Owed(s ledger) []Effect {
 	return out
 }
 
-// toyRows makes the commit. memory reads its arguments, Postgres its text.
-func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, op id.OpID, _ time.Time) *journal.Commit {
+// toys is the table of the kind, which no product file knows.
+var (
+	toys     = journal.Actors("toys", "id uuid")
+	toyBegin = toys.Begin("state json")
+	toySwap  = toys.Swap("state json")
+)
+
+// toyRow is what a decision writes.
+type toyRow struct {
+	ID id.UUID
+	journal.Guard
+	State []byte
+}
+
+func (r *toyRow) Write() *journal.Write {
+	if r.Version == 0 {
+		return toyBegin
+	}
+	return toySwap
+}
+
+func (r *toyRow) Put(v *journal.Values) {
+	v.UUID(r.ID)
+	if r.Version > 0 {
+		v.Guard(r.Guard)
+	}
+	v.JSON(r.State)
+}
+
+func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, _ id.OpID, _ time.Time) *journal.Commit {
 	state, err := json.Marshal(d.Next)
 	if err != nil {
 		panic(err)
@@ -173,17 +201,7 @@ func toyRows(a cluster.Address, prev Loaded[ledger], d Decision[ledger], m any, 
 	if _, ok := m.(quirk); ok {
 		state = []byte("refused")
 	}
-	sql := `UPDATE toys SET state = $5, version = version + 1, owner_epoch = $6, last_op = $7
-	        WHERE tenant_id = $1 AND id = $2 AND version = $3 AND owner_epoch = $4`
-	if prev.Guard.Version == 0 {
-		sql = `INSERT INTO toys (tenant_id, id, version, owner_epoch, state, last_op)
-		       SELECT $1, $2, $3::bigint + 1, $4, $5, $7 WHERE $6::bigint >= 0 ON CONFLICT DO NOTHING`
-	}
-	g := prev.Guard
-	return &journal.Commit{Statements: []journal.Statement{{
-		SQL: sql, Swap: true,
-		Args: []any{a.Tenant, a.ID, g.Version, g.Epoch, state, g.SetEpoch, op},
-	}}}
+	return &journal.Commit{Rows: []journal.Row{&toyRow{a.ID, prev.Guard, state}}}
 }
 
 // row is a ledger as it is stored.
@@ -216,21 +234,19 @@ func (m *memory) Do(_ context.Context, c *journal.Commit) error {
 	if !written {
 		return err
 	}
-	args := c.Statements[0].Args
-	key, version, epoch := args[1].(id.UUID), args[2].(int64), args[3].(int64)
-	state := args[4].([]byte)
-	if string(state) == "refused" {
+	toy := c.Rows[0].(*toyRow)
+	if string(toy.State) == "refused" {
 		return journal.ErrRefused
 	}
-	r, exists := m.rows[key]
-	if r.version != version || r.epoch != epoch {
+	r, exists := m.rows[toy.ID]
+	if r.version != toy.Version || r.epoch != toy.Epoch {
 		return journal.ErrConflict
 	}
-	next := row{state, version + 1, args[5].(int64)}
+	next := row{toy.State, toy.Version + 1, toy.SetEpoch}
 	if !exists {
 		next.epoch = 0
 	}
-	m.rows[key] = next
+	m.rows[toy.ID] = next
 	m.commits++
 	return err
 }

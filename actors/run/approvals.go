@@ -56,7 +56,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 			c.Plan.Terms = &tool.Terms{Risk: a.Risk}
 		}
 		if a.Edited != nil {
-			edited, err := k.cfg.Sealer.Open(journal.EditedAt(s.Tenant, a.ID), a.Edited)
+			edited, err := k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, a.ID), a.Edited)
 			if err != nil && a.Status == lifecycle.ApprovalEdited { // while it is pending another edit may follow
 				s.damaged(fmt.Errorf("open edited arguments of approval %s: %w", a.ID, err))
 			}
@@ -74,7 +74,7 @@ func (s *State) damaged(err error) {
 }
 
 // asks opens the approval of a call: its row and its timers, and reports it.
-func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.Time) {
+func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	p := &f.Call.Plan
 	t := p.Terms
 	agent, _ := s.speaker()
@@ -82,12 +82,12 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.T
 	if err != nil {
 		panic(err) // texts and ids encode
 	}
-	w.Statements = append(w.Statements, journal.OpenApproval(s.Tenant, op, &journal.ApprovalInsert{
+	w.Rows = append(w.Rows, &engine.ApprovalInsert{
 		ID: *p.Approval, Run: s.ID, StepIdx: f.Call.Idx, Agent: agent, Node: p.Node, Risk: t.Risk, Assignee: t.Role, Required: t.Required,
-		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(journal.FrozenAt(s.Tenant, *p.Approval), p.Args),
+		Tool: p.Tool, Args: p.Shown, Schema: p.Schema, Frozen: k.sealBytes(engine.FrozenAt(s.Tenant, *p.Approval), p.Args),
 		Digest: tool.Digest(p.Args), Reasoning: f.Call.Reasoning, Policy: policy, Escalate: t.Escalate, OnTimeout: t.OnTimeout,
 		ExpiresAt: f.Expires, CreatedAt: now,
-	}))
+	})
 	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(*p.Approval, msg.TimerExpire), DueAt: f.Expires})
 	if t.Escalate.Above(t.Role) {
 		part := time.Duration(k.cfg.EscalateFraction * float64(t.SLA()))
@@ -100,16 +100,16 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, op id.OpID, now time.T
 // reports it; of all of them the timers go.
 func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.OpID, now time.Time) {
 	var open []*Call
-	var pending []journal.Pending
+	var pending []engine.Pending
 	for _, c := range f.Calls {
 		a := *c.Plan.Approval
 		if !c.Approval.Status.Terminal() {
-			open, pending = append(open, c), append(pending, journal.Pending{ID: a, Version: c.Approval.Version})
+			open, pending = append(open, c), append(pending, engine.Pending{ID: a, Version: c.Approval.Version})
 		}
 		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), lookTimer(s.ID, a))
 	}
 	if len(open) > 0 {
-		w.Statements = append(w.Statements, journal.CancelApprovals(s.Tenant, op, s.ID, pending, now))
+		w.Statements = append(w.Statements, engine.CancelApprovals(s.Tenant, op, s.ID, pending, now))
 		k.reportWithdrawn(w, s, open, m, now)
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	"agentsvc/actors/durable"
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
@@ -28,10 +30,10 @@ func (w *world) watched(fail func(c *journal.Commit) error) *decidings {
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
 	w.writer.fails = func(c *journal.Commit) error {
-		if c.Approval == nil || !c.Approval.Status.Terminal() {
+		if u := journaltest.Row[*engine.ApprovalUpdate](c); u == nil || !u.Status.Terminal() {
 			return nil
 		}
-		if c.Run != nil {
+		if journaltest.Row[*engine.RunUpdate](c) != nil {
 			w.t.Error("a decision shares a commit with its run")
 		}
 		d.Add(1)

@@ -19,8 +19,10 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
@@ -220,7 +222,7 @@ func TestReports(t *testing.T) {
 		{"run: fails, the output is not as demanded", guarded, func(w *world) { w.ends(w.one(`"/say no"`)) }},
 		{"run: fails, its rows are refused", "", func(w *world) {
 			w.writer.fails = func(c *journal.Commit) error {
-				if c.Run != nil && c.Run.Status == lifecycle.RunSucceeded {
+				if becomes(c, lifecycle.RunSucceeded) {
 					return fmt.Errorf("%w: no", journal.ErrRefused)
 				}
 				return nil
@@ -283,7 +285,7 @@ func TestReports(t *testing.T) {
 			w.ends(r)
 		}},
 		{"run: its end was not heard", simulatedAgent, func(w *world) {
-			unheard(w, func(c *journal.Commit) bool { return c.Run != nil && c.Run.Status == lifecycle.RunSucceeded })
+			unheard(w, func(c *journal.Commit) bool { return becomes(c, lifecycle.RunSucceeded) })
 			th := w.newThread()
 			w.post(th, "/say a")
 			w.ends(w.post(th, "/say b"))
@@ -324,7 +326,7 @@ func TestReports(t *testing.T) {
 		}},
 		{"approval: a decision whose answer is lost", "", func(w *world) {
 			r := w.gated(oneGate)
-			unheard(w, func(c *journal.Commit) bool { return c.Approval != nil })
+			unheard(w, func(c *journal.Commit) bool { return journaltest.Row[*engine.ApprovalUpdate](c) != nil })
 			if _, err := w.votes(w.approval(r, 1), vote("user:a", lifecycle.ActionReject)); !isCode(err, problem.CodeUnavailable) {
 				w.t.Errorf("void: %v", err)
 			}
@@ -404,7 +406,7 @@ func TestReports(t *testing.T) {
 			w.exec(`UPDATE timers SET due_at = now() WHERE name = 'escalate'`)
 			meets := 0
 			w.writer.fails = func(c *journal.Commit) error {
-				if c.Run == nil || c.Run.Status != lifecycle.RunCancelled {
+				if !becomes(c, lifecycle.RunCancelled) {
 					return nil
 				}
 				switch meets++; meets {

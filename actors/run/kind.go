@@ -208,36 +208,37 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 // rows is everything that a decision makes durable, in one commit.
 func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
 	s := &d.Next
-	w := &journal.Commit{}
+	w := &journal.Commit{Rows: make([]journal.Row, 0, 1+len(d.Facts))}
 	if prev.Guard.Version == 0 {
 		k.accept(w, s, m, now)
 		return w
 	}
-	w.Run = &journal.RunUpdate{
+	run := &engine.RunUpdate{
 		ID: s.ID, Guard: prev.Guard, Status: s.Status, Output: s.Output, TokensIn: s.TokensIn, TokensOut: s.TokensOut, CostUSD: s.CostUSD,
 		StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, Seq: s.Seq, Steps: s.Steps, State: s.Encode(),
 	}
 	if s.Error != nil {
 		code := string(s.Error.Code)
-		w.Run.ErrorCode, w.Run.ErrorMessage = &code, &s.Error.Message
+		run.ErrorCode, run.ErrorMessage = &code, &s.Error.Message
 	}
 	if _, ok := m.(ToolAnswered); ok {
 		failpoint.Hit(pointBeforeResult)
 	}
+	w.Rows = append(w.Rows, run)
 	calls := false
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
-			w.Marks = append(w.Marks, journal.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
+			w.Rows = append(w.Rows, &engine.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
 		}
 		switch f := f.(type) {
 		case StepBegan:
-			w.Began = append(w.Began, k.began(s, f, now))
+			w.Rows = append(w.Rows, k.began(s, f, now))
 			calls = calls || f.call != nil && f.Called > 0
 		case StepCalled:
-			w.Called = append(w.Called, k.called(s, f))
+			w.Rows = append(w.Rows, k.called(s, f))
 			calls = calls || f.Called > 0
 		case Asked:
-			k.asks(w, s, f, op, now)
+			k.asks(w, s, f, now)
 		case Resumed:
 			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
 		case Looked:
@@ -245,14 +246,14 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Withdrawn:
 			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
-			w.Ended = append(w.Ended, k.ended(s, f, now))
+			w.Rows = append(w.Rows, k.ended(s, f, now))
 			if f.Kind == lifecycle.StepLLM && f.TokensIn+f.TokensOut > 0 {
 				w.Usage = append(w.Usage, usage(s, f, now))
 			}
 		case Ended:
 			k.reportEnd(w, s, now)
 			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {
-				w.Messages = append(w.Messages, journal.Message{
+				w.Rows = append(w.Rows, &engine.MessageInsert{
 					Thread: *s.ThreadID, Seq: s.ThreadSeq + 1, ID: id.MessageID{UUID: id.New(s.ID.Shard())},
 					Role: string(model.Assistant), Content: f.Reply, Run: &s.ID, CreatedAt: now,
 				})
@@ -273,10 +274,10 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 // accept makes the rows of a run that begins without a thread.
 func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	w.New = true
-	w.Accept = &journal.RunInsert{
+	w.Rows = append(w.Rows, &engine.RunInsert{
 		ID: s.ID, AgentID: &s.AgentID, AgentVersion: &s.AgentVersion, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID,
 		EndUserID: s.EndUserID, CreatedAt: s.CreatedAt, State: s.Encode(),
-	}
+	})
 	start, ok := m.(msg.StartOne)
 	if !ok {
 		return
@@ -292,9 +293,9 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	}
 }
 
-func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
+func (k *kind) began(s *State, f StepBegan, now time.Time) *engine.StepInsert {
 	agent, version := s.speaker()
-	n := journal.StepInsert{
+	n := &engine.StepInsert{
 		Run: s.ID, Idx: f.Idx, Kind: f.Kind, Name: f.Name, Status: f.Status, Input: f.Input, AgentID: agent, AgentVersion: version,
 		Withheld: f.Kind == lifecycle.StepLLM && s.Agent.Manifest.WithholdsDeltas(), BeganSeq: f.Seq, StartedAt: now,
 	}
@@ -307,8 +308,8 @@ func (k *kind) began(s *State, f StepBegan, now time.Time) journal.StepInsert {
 	return n
 }
 
-func (k *kind) called(s *State, f StepCalled) journal.StepCall {
-	n := journal.StepCall{Run: s.ID, Idx: f.Call.Idx, CalledSeq: f.Called}
+func (k *kind) called(s *State, f StepCalled) *engine.StepCall {
+	n := &engine.StepCall{Run: s.ID, Idx: f.Call.Idx, CalledSeq: f.Called}
 	if f.Called == 0 {
 		n.CalledSeq = f.Call.Began // a handoff has no tool.called: the number says only that it was begun
 	}
@@ -318,8 +319,8 @@ func (k *kind) called(s *State, f StepCalled) journal.StepCall {
 	return n
 }
 
-func (k *kind) ended(s *State, f StepEnded, now time.Time) journal.StepUpdate {
-	u := journal.StepUpdate{
+func (k *kind) ended(s *State, f StepEnded, now time.Time) *engine.StepUpdate {
+	u := &engine.StepUpdate{
 		Run: s.ID, Idx: f.Idx, Status: f.Status, Output: f.Output, Segments: f.Segments,
 		TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD, FinishedAt: now,
 	}

@@ -26,6 +26,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
@@ -374,7 +375,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	}
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	j := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	j := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
 	if err := j.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -813,7 +814,7 @@ func TestOrdersAreSentAgain(t *testing.T) {
 	key := func(name string) *msg.Idempotency {
 		return &msg.Idempotency{Digest: sha256.Sum256([]byte(name)), Fingerprint: [32]byte{1}, Status: 202, Response: []byte("sealed")}
 	}
-	accepts := func(c *journal.Commit) bool { return c.Accept != nil }
+	accepts := func(c *journal.Commit) bool { return journaltest.Row[*engine.RunInsert](c) != nil }
 	for _, keyed := range []bool{false, true} {
 		name := fmt.Sprint("keyed ", keyed)
 		idem := func(of string) *msg.Idempotency {
@@ -844,7 +845,10 @@ func TestOrdersAreSentAgain(t *testing.T) {
 				w.ends(w.post(th, "/say x"))
 				other.ask(other.address(msg.KindThread, th.UUID), durable.Wake{})
 				return w.address(msg.KindThread, th.UUID), msg.DeleteThread{Op: id.OpID{UUID: id.New(th.Shard())}, By: msg.By{Actor: "user:1"}}, msg.Done{}
-			}, func(c *journal.Commit) bool { return c.Thread != nil && c.Thread.DeletedAt != nil }, func(a cluster.Address) string {
+			}, func(c *journal.Commit) bool {
+				u := journaltest.Row[*engine.ThreadUpdate](c)
+				return u != nil && u.DeletedAt != nil
+			}, func(a cluster.Address) string {
 				return w.text(`SELECT count(*)::text FROM audit_log WHERE target_id = $1 AND action = 'thread.delete'`, a.ID)
 			}, "1"},
 			{"the start of a run", func(t *testing.T) (cluster.Address, any, any) {
@@ -861,7 +865,7 @@ func TestOrdersAreSentAgain(t *testing.T) {
 				r := w.post(th, "a")
 				w.speaking(r)
 				return w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "user:1"}, Idempotency: idem("cancel")}, msg.Status{Run: r, Status: lifecycle.RunCancelled}
-			}, func(c *journal.Commit) bool { return c.Run != nil && c.Run.Status == lifecycle.RunCancelled }, func(a cluster.Address) string {
+			}, func(c *journal.Commit) bool { return becomes(c, lifecycle.RunCancelled) }, func(a cluster.Address) string {
 				return w.text(`SELECT count(*)::text FROM audit_log WHERE target_id = $1 AND action = 'run.cancel'`, a.ID)
 			}, "1"},
 		} {
@@ -1379,7 +1383,7 @@ func TestAnAnswerThatCannotBeChecked(t *testing.T) {
 func TestRefusedRowsFailTheRun(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	w.writer.fails = func(c *journal.Commit) error {
-		for _, e := range c.Ended {
+		for _, e := range journaltest.Rows[*engine.StepUpdate](c) {
 			if strings.Contains(string(e.Output), "poison") {
 				return fmt.Errorf("%w: no", journal.ErrRefused)
 			}
@@ -1463,7 +1467,7 @@ func TestALostCommitIsMadeGood(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	var once sync.Once
 	w.writer.fails = func(c *journal.Commit) (err error) {
-		if len(c.Ended) > 0 {
+		if len(journaltest.Rows[*engine.StepUpdate](c)) > 0 {
 			once.Do(func() { err = journal.ErrUnavailable })
 		}
 		return err
@@ -1482,7 +1486,7 @@ func TestAnEndThatWasNotHeardIsMadeKnown(t *testing.T) {
 	th := w.newThread()
 	var once sync.Once
 	w.writer.fails = func(c *journal.Commit) (err error) {
-		if c.Run != nil && c.Run.Status == lifecycle.RunSucceeded {
+		if becomes(c, lifecycle.RunSucceeded) {
 			once.Do(func() {
 				if err = w.writer.Writer.Do(context.Background(), c); err == nil {
 					err = journal.ErrUnsettled
@@ -1529,6 +1533,12 @@ func BenchmarkMessage(b *testing.B) {
 			<-w.live.end(w.post(<-threads, "/say hi"))
 		}
 	})
+}
+
+// becomes reports whether c gives a run that status.
+func becomes(c *journal.Commit, status lifecycle.RunStatus) bool {
+	u := journaltest.Row[*engine.RunUpdate](c)
+	return u != nil && u.Status == status
 }
 
 type writerFunc func(context.Context, *journal.Commit) error

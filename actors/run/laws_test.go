@@ -21,6 +21,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/event"
@@ -64,8 +65,8 @@ type mutant struct {
 }
 
 type stepRow struct {
-	journal.StepInsert
-	end *journal.StepUpdate
+	engine.StepInsert
+	end *engine.StepUpdate
 }
 
 type approvalRow struct {
@@ -84,11 +85,11 @@ type approvalRow struct {
 
 // tables are what is durable.
 type tables struct {
-	run       journal.RunUpdate
+	run       engine.RunUpdate
 	version   int64
 	epoch     int64
 	steps     []*stepRow
-	marks     []journal.Mark
+	marks     []engine.Mark
 	approvals map[id.ApprovalID]*approvalRow
 	timers    map[journal.TimerKey]time.Time
 	replies   int
@@ -137,7 +138,7 @@ func newLawWorld(d dice, bug mutant) *lawWorld {
 	w.mc = Machine{Slots: slots}
 	limits := fmt.Sprintf(`"limits":{"max_steps":%d,"max_seconds":60,"max_tokens":%d}`, d.roll(1, 40, "max steps"), d.roll(300, 3000, "max tokens"))
 	w.db = tables{approvals: map[id.ApprovalID]*approvalRow{}, timers: map[journal.TimerKey]time.Time{}, version: 1,
-		run: journal.RunUpdate{ID: theRun, Status: lifecycle.RunQueued, State: Kept{Turn: turn}.Encode()}}
+		run: engine.RunUpdate{ID: theRun, Status: lifecycle.RunQueued, State: Kept{Turn: turn}.Encode()}}
 	w.agents = map[id.AgentID]string{
 		agentA: `{"model":{"provider":"simulated","name":"a"},"handoffs":["b","a","gone"],` + limits + `}`,
 		agentB: `{"model":{"provider":"simulated","name":"b"},"handoffs":["a"],` + limits + `}`,
@@ -271,7 +272,7 @@ func (noTools) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcom
 // cancels is what a commit cancels: of the approvals that are pending by then all,
 // in the versions that were read; nil for none.
 func cancels(c *journal.Commit) *journal.Statement {
-	cancelling := journal.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
+	cancelling := engine.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
 	for i := range c.Statements {
 		if c.Statements[i].SQL == cancelling {
 			return &c.Statements[i]
@@ -282,8 +283,9 @@ func cancels(c *journal.Commit) *journal.Statement {
 
 // open are the approvals that are pending once a commit has decided its own.
 func (w *lawWorld) open(c *journal.Commit) (out []*approvalRow) {
+	decided := journaltest.Row[*engine.ApprovalUpdate](c)
 	for _, a := range w.db.approvals {
-		if a.status == lifecycle.ApprovalPending && (c.Approval == nil || c.Approval.ID != a.id) {
+		if a.status == lifecycle.ApprovalPending && (decided == nil || decided.ID != a.id) {
 			out = append(out, a)
 		}
 	}
@@ -293,7 +295,7 @@ func (w *lawWorld) open(c *journal.Commit) (out []*approvalRow) {
 
 // holds says whether the approvals are what a commit takes them for.
 func (w *lawWorld) holds(c *journal.Commit) bool {
-	if u := c.Approval; u != nil && u.Version != w.db.approvals[u.ID].version {
+	if u := journaltest.Row[*engine.ApprovalUpdate](c); u != nil && u.Version != w.db.approvals[u.ID].version {
 		return false
 	}
 	st := cancels(c)
@@ -309,23 +311,23 @@ func (w *lawWorld) holds(c *journal.Commit) bool {
 
 // apply makes a commit durable, if its swap succeeds.
 func (w *lawWorld) apply(c *journal.Commit) bool {
-	u := c.Run
+	u := journaltest.Row[*engine.RunUpdate](c)
 	if u == nil || u.Version != w.db.version || u.Epoch != w.db.epoch || !w.holds(c) {
 		return false
 	}
 	was := w.db.run.Status
 	if was.Terminal() {
-		w.must(u.Status == was && u.Seq == w.db.run.Seq && u.Steps == w.db.run.Steps && len(c.Began)+len(c.Called)+len(c.Ended)+len(c.Marks)+len(c.Messages)+len(c.Timers)+len(c.Statements) == 0,
+		w.must(u.Status == was && u.Seq == w.db.run.Seq && u.Steps == w.db.run.Steps && len(c.Rows) == 1 && len(c.Timers)+len(c.Statements) == 0,
 			"terminal is final: a %s run became %s", was, u.Status)
 	}
 	w.db.version, w.db.epoch, w.db.run = u.Version+1, u.SetEpoch, *u
-	for _, s := range c.Began {
+	for _, s := range journaltest.Rows[*engine.StepInsert](c) {
 		w.must(s.Idx == len(w.db.steps), "idx without gaps: step %d began after %d steps", s.Idx, len(w.db.steps))
-		row := &stepRow{StepInsert: s}
+		row := &stepRow{StepInsert: *s}
 		row.Input = slices.Clone(s.Input)
 		w.db.steps = append(w.db.steps, row)
 	}
-	for _, s := range c.Called {
+	for _, s := range journaltest.Rows[*engine.StepCall](c) {
 		row := w.db.steps[s.Idx]
 		w.must(row.end == nil && row.Status == lifecycle.StepWaiting, "step %d was called as %s", s.Idx, row.Status)
 		seq := s.CalledSeq
@@ -337,16 +339,18 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 			row.Sealed = s.Sealed
 		}
 	}
-	for _, e := range c.Ended {
+	for _, e := range journaltest.Rows[*engine.StepUpdate](c) {
 		row := w.db.steps[e.Idx]
 		w.must(row.end == nil, "step %d ended twice", e.Idx)
 		if e.Sealed != nil {
 			row.Sealed = e.Sealed
 		}
-		row.end = &e
+		row.end = e
 	}
-	w.db.marks = append(w.db.marks, c.Marks...)
-	w.db.replies += len(c.Messages)
+	for _, m := range journaltest.Rows[*engine.Mark](c) {
+		w.db.marks = append(w.db.marks, *m)
+	}
+	w.db.replies += len(journaltest.Rows[*engine.MessageInsert](c))
 	for _, x := range c.Usage {
 		w.db.usageIn += x.TokensIn
 	}
@@ -357,7 +361,7 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 		w.db.timers[t.TimerKey] = t.DueAt
 	}
 	var reports []string // what the commit makes true and others are to hear of
-	if u := c.Approval; u != nil {
+	if u := journaltest.Row[*engine.ApprovalUpdate](c); u != nil {
 		a := w.db.approvals[u.ID]
 		reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", u.ID, " ", u.Status, " ", a.assignee, " ", a.expires.UTC()))
 		w.must(was == lifecycle.RunWaitingApproval && u.Run == theRun && a.status == lifecycle.ApprovalPending, "a %s approval of a %s run was decided", a.status, was)
@@ -366,22 +370,19 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 		if u.Edited != nil {
 			a.edited = u.Edited
 		}
-		for _, name := range u.DropTimers {
-			delete(w.db.timers, approvalTimer(u.ID, name))
-		}
 	}
-	opening, cancelling := journal.OpenApproval(tenant, id.OpID{}, &journal.ApprovalInsert{}).SQL, cancels(c)
+	for _, n := range journaltest.Rows[*engine.ApprovalInsert](c) {
+		a := &approvalRow{version: 1, id: n.ID, step: n.StepIdx, status: lifecycle.ApprovalPending, onTimeout: n.OnTimeout, assignee: n.Assignee, expires: n.ExpiresAt,
+			digest: n.Digest}
+		frozen, err := lawVault.Open(engine.FrozenAt(tenant, a.id), n.Frozen)
+		w.must(err == nil && bytes.Equal(frozen, w.plans[a.step].Args) && tool.Digest(frozen) == a.digest, "the frozen arguments of step %d are %s (%v)", a.step, frozen, err)
+		w.must(w.db.approvals[a.id] == nil, "an approval was opened twice")
+		w.db.approvals[a.id] = a
+		reports = append(reports, fmt.Sprint(webhook.ApprovalRequested, " ", a.id, " ", a.assignee, " ", a.expires.UTC()))
+	}
+	cancelling := cancels(c)
 	for i, st := range c.Statements {
 		switch {
-		case st.SQL == opening:
-			a := &approvalRow{version: 1, id: st.Args[1].(id.ApprovalID), step: st.Args[3].(int), status: lifecycle.ApprovalPending, onTimeout: st.Args[17].(string),
-				assignee: lifecycle.Role(st.Args[7].(string)), expires: st.Args[18].(time.Time)}
-			copy(a.digest[:], st.Args[13].([]byte))
-			frozen, err := lawVault.Open(journal.FrozenAt(tenant, a.id), st.Args[12].([]byte))
-			w.must(err == nil && bytes.Equal(frozen, w.plans[a.step].Args) && tool.Digest(frozen) == a.digest, "the frozen arguments of step %d are %s (%v)", a.step, frozen, err)
-			w.must(w.db.approvals[a.id] == nil, "an approval was opened twice")
-			w.db.approvals[a.id] = a
-			reports = append(reports, fmt.Sprint(webhook.ApprovalRequested, " ", a.id, " ", a.assignee, " ", a.expires.UTC()))
 		case &c.Statements[i] == cancelling:
 			for _, a := range w.open(c) {
 				a.version++
@@ -857,7 +858,7 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 		next.status = lifecycle.ApprovalApproved
 	case lifecycle.ActionEdit:
 		next.status = lifecycle.ApprovalEdited
-		sealed, err := lawVault.Seal(journal.EditedAt(tenant, a.id), editedArgs(a.step))
+		sealed, err := lawVault.Seal(engine.EditedAt(tenant, a.id), editedArgs(a.step))
 		if err != nil {
 			panic(err)
 		}
@@ -1077,12 +1078,15 @@ func TestLaws(t *testing.T) {
 var mutants = []mutant{
 	{name: "calls before the commit", early: true},
 	{name: "drops the receipt of an ungated call", rows: func(c *journal.Commit) {
-		for i := range c.Began {
-			c.Began[i].CalledSeq = nil
+		for _, s := range journaltest.Rows[*engine.StepInsert](c) {
+			s.CalledSeq = nil
 		}
 	}},
-	{name: "drops the receipt of a gated call", rows: func(c *journal.Commit) { c.Called = nil }},
-	{name: "does not ask", rows: func(c *journal.Commit) { c.Statements = nil }},
+	{name: "drops the receipt of a gated call", rows: journaltest.Drop[*engine.StepCall]},
+	{name: "does not ask", rows: func(c *journal.Commit) {
+		journaltest.Drop[*engine.ApprovalInsert](c)
+		c.Statements = nil
+	}},
 	{name: "ignores edited arguments", loaded: func(s *State) {
 		approvals(s, func(c *Call, a *Approval) {
 			if a.Status == lifecycle.ApprovalEdited {
@@ -1178,7 +1182,7 @@ var mutants = []mutant{
 			d.Next.Seq++
 		}
 	}},
-	{name: "forgets a mark", rows: func(c *journal.Commit) { c.Marks = nil }},
+	{name: "forgets a mark", rows: journaltest.Drop[*engine.Mark]},
 	{name: "shows nothing of what resumed it", decided: func(_ State, _ any, d *decision) {
 		d.Facts = slices.DeleteFunc(d.Facts, func(f any) bool { _, ok := f.(Resumed); return ok })
 	}},

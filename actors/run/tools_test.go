@@ -15,8 +15,10 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/sweep"
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/schemas/agent"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -166,7 +168,7 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 		w.t.Fatal(err)
 	}
 	now := time.Now()
-	u := &journal.ApprovalUpdate{ID: a, Run: r, Guard: journal.Guard{Version: version, Epoch: epoch, SetEpoch: epoch + 1}, Assignee: assignee,
+	u := &engine.ApprovalUpdate{ID: a, Run: r, Guard: journal.Guard{Version: version, Epoch: epoch, SetEpoch: epoch + 1}, Assignee: assignee,
 		Decisions: json.RawMessage(`[]`), Decision: action, DecidedAt: &now, UpdatedAt: now}
 	copy(u.Digest[:], digest)
 	switch action {
@@ -175,7 +177,7 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 	case lifecycle.ActionEdit:
 		u.Status, soFar = lifecycle.ApprovalEdited, required
 		u.Digest = tool.Digest(json.RawMessage(edited))
-		sealed, err := w.vault.Seal(journal.EditedAt(w.tenant, a), []byte(edited))
+		sealed, err := w.vault.Seal(engine.EditedAt(w.tenant, a), []byte(edited))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -193,11 +195,11 @@ func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback 
 		u.Feedback = &feedback
 	}
 	op := id.OpID{UUID: id.New(r.Shard())}
-	look := now.Add(time.Second)
-	u.DropTimers, u.WakeRun = []string{msg.TimerExpire, msg.TimerEscalate}, &look
 	return w.writer.Writer.Do(context.Background(), &journal.Commit{
-		Op: op, Tenant: w.tenant, Shard: r.Shard(), Approval: u,
-		Audit: []journal.Audit{{ID: id.AuditID{UUID: id.New(r.Shard())}, At: now, Actor: "user:1", Action: "approval.decide", TargetKind: "approval", TargetID: a.UUID}},
+		Op: op, Tenant: w.tenant, Shard: r.Shard(), Rows: []journal.Row{u},
+		Timers:     []journal.Timer{{TimerKey: journal.TimerKey{Kind: msg.KindRun, Entity: r.UUID, Name: a.String()}, DueAt: now.Add(time.Second)}},
+		TimersDone: []journal.TimerKey{{Kind: msg.KindApproval, Entity: a.UUID, Name: msg.TimerExpire}, {Kind: msg.KindApproval, Entity: a.UUID, Name: msg.TimerEscalate}},
+		Audit:      []journal.Audit{{ID: id.AuditID{UUID: id.New(r.Shard())}, At: now, Actor: "user:1", Action: "approval.decide", TargetKind: "approval", TargetID: a.UUID}},
 	})
 }
 
@@ -649,12 +651,13 @@ func TestLostCommitsOfAGatedCall(t *testing.T) {
 	var opened, resumed, heard sync.Once
 	w.writer.fails = func(c *journal.Commit) (err error) {
 		lose := func() { err = journal.ErrUnavailable }
+		ended := journaltest.Rows[*engine.StepUpdate](c)
 		switch {
-		case c.Run != nil && len(c.Called) > 0:
+		case journaltest.Row[*engine.RunUpdate](c) != nil && journaltest.Row[*engine.StepCall](c) != nil:
 			resumed.Do(lose)
-		case len(c.Statements) > 0:
+		case journaltest.Row[*engine.ApprovalInsert](c) != nil:
 			opened.Do(lose)
-		case len(c.Ended) == 1 && c.Ended[0].Idx == 2:
+		case len(ended) == 1 && ended[0].Idx == 2:
 			heard.Do(lose)
 		}
 		return err

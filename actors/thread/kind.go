@@ -153,21 +153,23 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 		return w
 	}
 	s := &d.Next
-	w.Thread = &journal.ThreadUpdate{ID: s.ID, Guard: prev.Guard, NextSeq: s.NextSeq, UpdatedAt: now}
+	row := &engine.ThreadUpdate{ID: s.ID, Guard: prev.Guard, NextSeq: s.NextSeq, UpdatedAt: now}
+	w.Rows = append(w.Rows, row)
 	for _, f := range d.Facts {
 		switch f := f.(type) {
 		case Posted:
 			posted(w, s, m.(msg.Post), f.Accepted, now)
 		case Deleted:
 			del := m.(msg.DeleteThread)
-			w.Thread.DeletedAt, w.Thread.PurgeMessages = &now, true
-			row := audit(s.ID.Shard(), del.By, deletes, "thread", s.ID.UUID, now)
+			row.DeletedAt = &now
+			w.Rows = append(w.Rows, &engine.PurgeMessages{Thread: s.ID})
+			entry := audit(s.ID.Shard(), del.By, deletes, "thread", s.ID.UUID, now)
 			if !del.Op.IsZero() {
-				row.ID = id.AuditID{UUID: del.Op.UUID}
+				entry.ID = id.AuditID{UUID: del.Op.UUID}
 			}
-			w.Audit = append(w.Audit, row)
+			w.Audit = append(w.Audit, entry)
 		case Emptied:
-			w.Thread.PurgeMessages = true
+			w.Rows = append(w.Rows, &engine.PurgeMessages{Thread: s.ID})
 		}
 	}
 	return w
@@ -175,9 +177,9 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 
 // begun is a thread with its first message.
 func begun(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
-	w.NewThread = &journal.ThreadInsert{
+	w.Rows = append(w.Rows, &engine.ThreadInsert{
 		ID: s.ID, AgentID: s.Agent, Title: title(m.Content), CreatedBy: s.CreatedBy, EndUserID: s.EndUserID, NextSeq: s.NextSeq, CreatedAt: now,
-	}
+	})
 	posted(w, s, m, a, now)
 	w.Audit = append(w.Audit, audit(s.ID.Shard(), m.By, "thread.create", "thread", s.ID.UUID, now))
 }
@@ -201,15 +203,14 @@ func title(content string) *string {
 func posted(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.New = true
 	w.Idempotency = idempotency(m.Idempotency, now)
-	w.Accept = &journal.RunInsert{
+	w.Rows = append(w.Rows, &engine.RunInsert{
 		ID: a.Run, AgentID: &a.AgentID, AgentVersion: &a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: &a.ThreadSeq, Input: a.Input,
 		OriginKind: a.Origin.Kind, OriginID: a.Origin.ID, EndUserID: a.EndUserID, PersonID: s.EndUserID, CreatedAt: a.CreatedAt,
 		State: a.State,
-	}
-	w.Messages = []journal.Message{{
+	}, &engine.MessageInsert{
 		Thread: *a.ThreadID, Seq: a.ThreadSeq, ID: m.Message, Role: "user", Content: m.Content, Attachments: m.Attachments,
 		Run: &a.Run, CreatedAt: now,
-	}}
+	})
 	w.Audit = []journal.Audit{audit(a.Run.Shard(), m.By, "message.create", "message", m.Message.UUID, now)}
 }
 

@@ -14,6 +14,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -56,8 +57,8 @@ func TestAThreadBegins(t *testing.T) {
 	}
 	guard := journal.Guard{Version: 7, Epoch: 8, SetEpoch: 9}
 	w := rows(cluster.Address{}, durable.Loaded[State]{State: s, Guard: guard}, d, p, id.OpID{}, t0)
-	if w.NewThread == nil || w.Thread != nil || w.NewThread.ID != it || w.NewThread.AgentID != agent || w.NewThread.CreatedBy != his.CreatedBy || w.NewThread.NextSeq != 3 ||
-		*w.NewThread.EndUserID != user || w.Accept == nil || len(w.Messages) != 1 {
+	if n := journaltest.Row[*engine.ThreadInsert](w); n == nil || journaltest.Row[*engine.ThreadUpdate](w) != nil || n.ID != it || n.AgentID != agent ||
+		n.CreatedBy != his.CreatedBy || n.NextSeq != 3 || *n.EndUserID != user || journaltest.Row[*engine.RunInsert](w) == nil || len(journaltest.Rows[*engine.MessageInsert](w)) != 1 {
 		t.Errorf("the first message writes %+v", w)
 	}
 	begun := d.Next
@@ -65,7 +66,8 @@ func TestAThreadBegins(t *testing.T) {
 	next := post(newRun())
 	d = answer(t, begun, next, Admitted{})
 	w = rows(cluster.Address{}, durable.Loaded[State]{State: begun, Guard: guard}, d, next, id.OpID{}, t0)
-	if w.NewThread != nil || w.Thread == nil || w.Thread.Guard != guard || w.Thread.NextSeq != 5 || w.Accept == nil || len(w.Messages) != 1 {
+	if u := journaltest.Row[*engine.ThreadUpdate](w); journaltest.Row[*engine.ThreadInsert](w) != nil || u == nil || u.Guard != guard || u.NextSeq != 5 ||
+		journaltest.Row[*engine.RunInsert](w) == nil || len(journaltest.Rows[*engine.MessageInsert](w)) != 1 {
 		t.Errorf("the next one writes %+v", w)
 	}
 	// It comes again: as the first time. Another one: nobody's, unless the rows have it.

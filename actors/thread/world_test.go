@@ -155,7 +155,7 @@ func (w *world) start() (n *node, stop func()) {
 	w.t.Helper()
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String())
-	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app}), Member: member})
+	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app}), Member: member, Tables: engine.Tables})
 	w.must(writer.Start(w.t.Context()))
 	n = &node{node: cluster.New(cluster.Config{Member: member})}
 	rows := engine.New(w.pool)

@@ -80,7 +80,7 @@ func newWorld(t testing.TB) *world {
 	})
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
 	w.must(w.writer.Start(t.Context()))
 	stop(t, w.writer.Stop)
 	return w

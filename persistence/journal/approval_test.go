@@ -31,12 +31,12 @@ func (x *world) newWaits(shard id.Shard) *waits {
 	accept.Accept.ID = w.run
 	x.must(accept)
 	op := newOp()
-	x.must(&Commit{Op: op, Tenant: x.tenant, Shard: shard,
+	x.must(&draft{Op: op, Tenant: x.tenant, Shard: shard,
 		Run: &RunUpdate{ID: w.run, Guard: Guard{Version: 1}, Status: lifecycle.RunWaitingApproval, StartedAt: ptr(noon), Seq: 4, Steps: 1},
 		Began: []StepInsert{{Run: w.run, Idx: 0, Kind: lifecycle.StepTool, Name: "a.b", Status: lifecycle.StepWaiting, Input: json.RawMessage(`{}`),
 			Sealed: []byte("planned"), BeganSeq: 2, StartedAt: noon}},
-		Statements: []Statement{OpenApproval(x.tenant, op, w.insert())},
-		Timers:     []Timer{{w.timer("expire"), noon.Add(time.Hour)}, {w.timer("escalate"), noon.Add(time.Minute)}},
+		Opens:  w.insert(),
+		Timers: []Timer{{w.timer("expire"), noon.Add(time.Hour)}, {w.timer("escalate"), noon.Add(time.Minute)}},
 	})
 	return w
 }
@@ -53,25 +53,25 @@ func (w *waits) timer(name string) TimerKey {
 }
 
 // decide is a commit that ends the approval; change may alter it.
-func (w *waits) decide(change func(u *ApprovalUpdate)) *Commit {
+func (w *waits) decide(change func(u *ApprovalUpdate)) *draft {
 	u := &ApprovalUpdate{ID: w.approval, Run: w.run, Guard: Guard{Version: 1, SetEpoch: 1}, Status: lifecycle.ApprovalRejected, Assignee: lifecycle.RoleAdmin,
 		Digest: [32]byte{1}, Decisions: json.RawMessage(`[{"principal":"user:x"}]`), Decision: lifecycle.ActionReject, Feedback: ptr("no"),
 		DecidedAt: ptr(noon), UpdatedAt: noon, DropTimers: []string{"expire", "escalate"}, WakeRun: ptr(noon)}
 	if change != nil {
 		change(u)
 	}
-	return &Commit{Op: newOp(), Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()}, Approval: u}
+	return &draft{Op: newOp(), Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()}, Approval: u}
 }
 
 // cancel is the commit by which the run ends.
-func (w *waits) cancel() *Commit {
+func (w *waits) cancel() *draft {
 	return w.cancelOf(Pending{w.approval, 1})
 }
 
 // cancelOf ends the run, which knows of these approvals.
-func (w *waits) cancelOf(pending ...Pending) *Commit {
+func (w *waits) cancelOf(pending ...Pending) *draft {
 	op := newOp()
-	return &Commit{Op: op, Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()},
+	return &draft{Op: op, Tenant: w.x.tenant, Shard: w.shard, Audit: []Audit{w.x.audit()},
 		Run: &RunUpdate{ID: w.run, Guard: Guard{Version: 2, SetEpoch: 2}, Status: lifecycle.RunCancelled, ErrorCode: ptr("CANCELLED"), ErrorMessage: ptr("m"),
 			StartedAt: ptr(noon), FinishedAt: ptr(noon), Seq: 5, Steps: 1},
 		Ended:      []StepUpdate{{Run: w.run, Idx: 0, Status: lifecycle.StepFailed, FinishedAt: noon}},
@@ -144,7 +144,7 @@ func TestADecisionMissesItsGuard(t *testing.T) {
 			}
 			before := w.timers()
 			loser, other := w.decide(c.change), x.auditOnly(3)
-			errs := x.all([]*Commit{loser, other})
+			errs := x.all([]*draft{loser, other})
 			if !errors.Is(errs[0], ErrConflict) || errs[1] != nil {
 				t.Errorf("%v, beside it %v", errs[0], errs[1])
 			}
@@ -162,8 +162,8 @@ func TestADecisionAndTheRunsEndInOneFlush(t *testing.T) {
 	for name, order := range map[string][2]int{"the decision first": {0, 1}, "the end first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
 			w := x.newWaits(3)
-			both := [2]*Commit{w.decide(nil), w.cancel()}
-			errs := x.all([]*Commit{both[order[0]], both[order[1]]})
+			both := [2]*draft{w.decide(nil), w.cancel()}
+			errs := x.all([]*draft{both[order[0]], both[order[1]]})
 			if decided, ended := errs[order[0]], errs[order[1]]; !errors.Is(decided, ErrConflict) || ended != nil {
 				t.Errorf("decision %v, end %v", decided, ended)
 			}
@@ -178,7 +178,7 @@ func TestADecisionAndTheRunsEndInOneFlush(t *testing.T) {
 func TestOfDecisionsInOneFlushOneIsWritten(t *testing.T) {
 	x := newWorld(t, nil)
 	w := x.newWaits(3)
-	var commits []*Commit
+	var commits []*draft
 	for i := range 20 {
 		commits = append(commits, w.decide(func(u *ApprovalUpdate) { u.Feedback = ptr(fmt.Sprint(i)) }))
 	}
@@ -201,7 +201,7 @@ func TestTwoWritersDecideAndCancel(t *testing.T) {
 	x := worldIn(t, db, nil)
 	peer := id.MemberID{UUID: id.NewAnywhere()}
 	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:2', now() + interval '1 hour')`, peer)
-	other := New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer})
+	other := New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer, Tables: kinds})
 	if err := other.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestTwoWritersDecideAndCancel(t *testing.T) {
 			<-start
 			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			defer cancel()
-			cancelled = other.Do(ctx, w.cancel())
+			cancelled = other.Do(ctx, w.cancel().commit())
 		})
 		close(start)
 		wg.Wait()
@@ -250,7 +250,7 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 			peer := id.MemberID{UUID: id.NewAnywhere()}
 			x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:2', now() + interval '1 hour')`, peer)
 			other := &world{t: t, pool: x.pool, member: peer, tenant: x.tenant, agent: x.agent,
-				w: New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer})}
+				w: New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer, Tables: kinds})}
 			if err := other.w.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -372,7 +372,7 @@ func TestARunsEndKnowsWhatItCancels(t *testing.T) {
 			}
 			before := row()
 			end, other := w.cancelOf(c.pending(w)...), x.auditOnly(3)
-			errs := x.all([]*Commit{end, other})
+			errs := x.all([]*draft{end, other})
 			if !errors.Is(errs[0], c.want) || (c.want == nil) != (errs[0] == nil) || errs[1] != nil {
 				t.Errorf("%v, want %v; beside it %v", errs[0], c.want, errs[1])
 			}
@@ -389,47 +389,36 @@ func TestARunsEndKnowsWhatItCancels(t *testing.T) {
 }
 
 // escalate is a commit that leaves the approval pending, for another role.
-func (w *waits) escalate() *Commit {
+func (w *waits) escalate() *draft {
 	return w.decide(func(u *ApprovalUpdate) {
 		u.Status, u.Decision, u.Feedback, u.DecidedAt, u.Assignee, u.EscalatedAt = lifecycle.ApprovalPending, "", nil, nil, lifecycle.RoleOwner, ptr(noon)
 		u.DropTimers, u.WakeRun = []string{"escalate"}, nil
 	})
 }
 
-// join is the commit by which the run goes on with the decision that it waited for.
-func (w *waits) join(change func(c *Commit)) *Commit {
-	c := w.decide(nil)
-	c.Run = &RunUpdate{ID: w.run, Guard: Guard{Version: 2, SetEpoch: 2}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: 5, Steps: 1}
-	c.Called = []StepCall{{Run: w.run, Idx: 0, CalledSeq: 5}}
-	if change != nil {
-		change(c)
-	}
-	return c
-}
-
-// A run commits a decision with what it does by it: both or none.
-func TestADecisionJoinsItsRun(t *testing.T) {
+// A decision is written as a whole or not at all.
+func TestADecisionIsWholeOrNothing(t *testing.T) {
 	x := newWorld(t, nil)
 	w := x.newWaits(3)
-	c := w.join(nil)
+	c := w.decide(nil)
 	x.must(c)
-	w.is("rejected|2|1|t|running|3|2|t", `a.status, a.version, a.owner_epoch, a.last_op = $2, r.status, r.version, r.owner_epoch, r.last_op = $2`, c.Op)
-	if n := x.count(`SELECT count(*) FROM run_steps WHERE run_id = $1 AND status = 'running' AND called_seq = 5`, w.run); n != 1 || w.timers() != 0 {
-		t.Errorf("%d receipts, %d timers", n, w.timers())
+	w.is("rejected|2|1|t|waiting_approval|2", `a.status, a.version, a.owner_epoch, a.last_op = $2, r.status, r.version`, c.Op)
+	if w.timers() != 1 {
+		t.Errorf("%d timers, want the one that wakes the run", w.timers())
 	}
 	for name, row := range map[string]struct {
 		before func(w *waits)
-		change func(c *Commit)
+		change func(c *draft)
 		want   error
 	}{
-		"the run moved on":             {func(w *waits) { x.exec(`UPDATE runs SET version = 3 WHERE id = $1`, w.run) }, nil, ErrConflict},
+		"the run goes on":              {func(w *waits) { x.exec(`UPDATE runs SET status = 'running', version = 3 WHERE id = $1`, w.run) }, nil, ErrConflict},
 		"the run was cancelled":        {func(w *waits) { x.must(w.cancel()) }, nil, ErrConflict},
 		"the approval moved on":        {func(w *waits) { x.exec(`UPDATE approvals SET version = 2 WHERE id = $1`, w.approval) }, nil, ErrConflict},
 		"the approval is claimed":      {func(w *waits) { x.exec(`UPDATE approvals SET owner_epoch = 7 WHERE id = $1`, w.approval) }, nil, ErrConflict},
-		"it is decided":                {func(w *waits) { x.must(w.decide(nil)) }, func(c *Commit) { c.Approval.Version, c.Approval.Epoch = 2, 1 }, ErrConflict},
-		"the approval's row is poison": {nil, func(c *Commit) { c.Approval.Feedback = ptr("\x00") }, ErrRefused},
-		"the run's row is poison":      {nil, func(c *Commit) { c.Run.ErrorCode, c.Run.ErrorMessage = ptr("\x00"), ptr("m") }, ErrRefused},
-		"the key was used": {nil, func(c *Commit) {
+		"it is decided":                {func(w *waits) { x.must(w.decide(nil)) }, func(c *draft) { c.Approval.Version, c.Approval.Epoch = 2, 1 }, ErrConflict},
+		"the approval's row is poison": {nil, func(c *draft) { c.Approval.Feedback = ptr("\x00") }, ErrRefused},
+		"another row is poison":        {nil, func(c *draft) { c.Audit[0].Actor = "\x00" }, ErrRefused},
+		"the key was used": {nil, func(c *draft) {
 			first := x.auditOnly(3)
 			first.Idempotency, c.Idempotency = key("used"), key("used")
 			x.must(first)
@@ -449,63 +438,16 @@ func TestADecisionJoinsItsRun(t *testing.T) {
 				return doc
 			}
 			before, timers := rows(), w.timers()
-			loser, other := w.join(row.change), x.auditOnly(3)
-			errs := x.all([]*Commit{loser, other})
+			loser, other := w.decide(nil), x.auditOnly(3)
+			if row.change != nil {
+				row.change(loser)
+			}
+			errs := x.all([]*draft{loser, other})
 			if !errors.Is(errs[0], row.want) || errs[1] != nil {
 				t.Errorf("%v, want %v; beside it %v", errs[0], row.want, errs[1])
 			}
 			if after := rows(); after != before || w.timers() != timers || x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, loser.Audit[0].ID) != 0 {
 				t.Errorf("of a commit that failed something is there:\n%s\n%s", before, after)
-			}
-		})
-	}
-}
-
-// A decision that is committed alone and one that joins, in one flush and in both
-// orders: one of them counts.
-func TestAJointDecisionAndALoneOneInOneFlush(t *testing.T) {
-	x := newWorld(t, nil)
-	for name, order := range map[string][2]int{"the joint one first": {0, 1}, "the lone one first": {1, 0}} {
-		t.Run(name, func(t *testing.T) {
-			w := x.newWaits(3)
-			both := [2]*Commit{w.join(nil), w.decide(nil)}
-			errs := x.all([]*Commit{both[order[0]], both[order[1]]})
-			won := 0
-			for _, err := range errs {
-				if err == nil {
-					won++
-				} else if !errors.Is(err, ErrConflict) {
-					t.Error(err)
-				}
-			}
-			if won != 1 {
-				t.Errorf("%d have won: %v", won, errs)
-			}
-			w.is("2|1", `a.version, json_array_length(a.decisions)`)
-		})
-	}
-}
-
-// A joint commit whose outcome is unknown is there as a whole or not at all, and
-// the writer finds out.
-func TestAJointDecisionOfUnknownOutcome(t *testing.T) {
-	for what, mode := range map[string]cut{"COMMIT did not arrive": cutCommit, "the answer did not arrive": cutAnswer} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			db := pgtest.New(t)
-			k := &cutter{}
-			x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = k.pool(t, db.URL), 1 })
-			w := x.newWaits(0)
-			k.arm(mode)
-			c := w.join(func(c *Commit) { c.Idempotency = key("k") })
-			x.must(c)
-			if k.done() != 1 {
-				t.Error("the connection was not cut")
-			}
-			x.must(c) // the same operation again is the same success
-			w.is("rejected|2|running|3", `a.status, a.version, r.status, r.version`)
-			if n := x.count(`SELECT count(*) FROM audit_log WHERE id = $1`, c.Audit[0].ID); n != 1 {
-				t.Errorf("%d audit rows", n)
 			}
 		})
 	}

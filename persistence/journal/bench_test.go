@@ -49,12 +49,12 @@ type caller struct {
 }
 
 // path are the three commits of a run: accepted, begun, ended.
-func (c *caller) path() [3]*Commit {
+func (c *caller) path() [3]*draft {
 	run := id.RunID{UUID: id.New(c.shard)}
 	seq := 2*c.posts + 1
 	c.posts++
 	now := time.Now()
-	commit := func() *Commit { return &Commit{Op: id.OpID{UUID: id.New(c.shard)}, Tenant: c.x.tenant, Shard: c.shard} }
+	commit := func() *draft { return &draft{Op: id.OpID{UUID: id.New(c.shard)}, Tenant: c.x.tenant, Shard: c.shard} }
 	accept, begin, end := commit(), commit(), commit()
 	accept.New = true
 	accept.Thread = &ThreadUpdate{ID: c.thread, Guard: Guard{Version: c.posts}, NextSeq: seq + 2, UpdatedAt: now}
@@ -69,7 +69,7 @@ func (c *caller) path() [3]*Commit {
 	end.Ended = []StepUpdate{{Run: run, Status: lifecycle.StepSucceeded, Output: benchJSON, Segments: []int32{0, 1000}, TokensIn: 10, TokensOut: 100, CostUSD: 0.01, EndedSeq: ptr(int64(2)), FinishedAt: now}}
 	end.Messages = []Message{{Thread: c.thread, Seq: seq + 1, ID: id.MessageID{UUID: id.New(c.shard)}, Role: "assistant", Content: benchText, Run: &run, CreatedAt: now}}
 	end.Usage = []Usage{{ID: id.UsageID{UUID: id.New(c.shard)}, At: now, Kind: lifecycle.UsageLLM, Run: &run, Agent: &c.x.agent, Model: "model", TokensIn: 10, TokensOut: 100, CostUSD: 0.01}}
-	return [3]*Commit{accept, begin, end}
+	return [3]*draft{accept, begin, end}
 }
 
 // write drives n runs through the writer by all callers at once.
@@ -83,7 +83,7 @@ func write(b *testing.B, x *world, callers []*caller, n int) time.Duration {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
 				for _, commit := range c.path() {
-					if err := x.w.Do(context.Background(), commit); err != nil {
+					if err := x.w.Do(context.Background(), commit.commit()); err != nil {
 						b.Error(err)
 						return
 					}
@@ -118,7 +118,7 @@ func raw(b *testing.B, cluster *pgtest.Cluster, callers []*caller, n int) time.D
 				return
 			}
 			for done := 0; done < n/benchLanes; done += per {
-				paths := make([][3]*Commit, per)
+				paths := make([][3]*draft, per)
 				for i, c := range mine {
 					paths[i] = c.path()
 				}
@@ -140,7 +140,7 @@ func raw(b *testing.B, cluster *pgtest.Cluster, callers []*caller, n int) time.D
 // columns are hand-made array parameters.
 type columns []any
 
-func array[T any](paths [][3]*Commit, step int, of func(*Commit) T) []T {
+func array[T any](paths [][3]*draft, step int, of func(*draft) T) []T {
 	out := make([]T, len(paths))
 	for i := range paths {
 		out[i] = of(paths[i][step])
@@ -148,16 +148,16 @@ func array[T any](paths [][3]*Commit, step int, of func(*Commit) T) []T {
 	return out
 }
 
-func handMade(batch *pgx.Batch, p [][3]*Commit, s int) {
-	tenant := array(p, s, func(c *Commit) id.TenantID { return c.Tenant })
-	op := array(p, s, func(c *Commit) id.OpID { return c.Op })
+func handMade(batch *pgx.Batch, p [][3]*draft, s int) {
+	tenant := array(p, s, func(c *draft) id.TenantID { return c.Tenant })
+	op := array(p, s, func(c *draft) id.OpID { return c.Op })
 	message := func() {
 		batch.Queue(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, run_id, created_at)
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::text[], $6::text[], $7::uuid[], $8::timestamptz[])`, columns{
-			tenant, array(p, s, func(c *Commit) id.ThreadID { return c.Messages[0].Thread }), array(p, s, func(c *Commit) int64 { return c.Messages[0].Seq }),
-			array(p, s, func(c *Commit) id.MessageID { return c.Messages[0].ID }), array(p, s, func(c *Commit) string { return c.Messages[0].Role }),
-			array(p, s, func(c *Commit) string { return c.Messages[0].Content }), array(p, s, func(c *Commit) id.RunID { return *c.Messages[0].Run }),
-			array(p, s, func(c *Commit) time.Time { return c.Messages[0].CreatedAt })}...)
+			tenant, array(p, s, func(c *draft) id.ThreadID { return c.Messages[0].Thread }), array(p, s, func(c *draft) int64 { return c.Messages[0].Seq }),
+			array(p, s, func(c *draft) id.MessageID { return c.Messages[0].ID }), array(p, s, func(c *draft) string { return c.Messages[0].Role }),
+			array(p, s, func(c *draft) string { return c.Messages[0].Content }), array(p, s, func(c *draft) id.RunID { return *c.Messages[0].Run }),
+			array(p, s, func(c *draft) time.Time { return c.Messages[0].CreatedAt })}...)
 	}
 	run := func() {
 		batch.Queue(`UPDATE runs r SET version = r.version + 1, owner_epoch = u.set_epoch, status = u.status, output = u.output, tokens_in = u.tokens_in,
@@ -166,13 +166,13 @@ func handMade(batch *pgx.Batch, p [][3]*Commit, s int) {
 			$11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::int[], $15::bytea[], $16::uuid[])
 			AS u (tenant_id, id, version, epoch, set_epoch, status, output, tokens_in, tokens_out, cost_usd, started_at, finished_at, seq, steps, state, op)
 			WHERE r.tenant_id = u.tenant_id AND r.id = u.id AND r.version = u.version AND r.owner_epoch = u.epoch`, columns{
-			tenant, array(p, s, func(c *Commit) id.RunID { return c.Run.ID }), array(p, s, func(c *Commit) int64 { return c.Run.Version }),
-			array(p, s, func(c *Commit) int64 { return c.Run.Epoch }), array(p, s, func(c *Commit) int64 { return c.Run.SetEpoch }),
-			array(p, s, func(c *Commit) string { return string(c.Run.Status) }), array(p, s, func(c *Commit) *string { return text2(c.Run.Output) }),
-			array(p, s, func(c *Commit) int64 { return c.Run.TokensIn }), array(p, s, func(c *Commit) int64 { return c.Run.TokensOut }),
-			array(p, s, func(c *Commit) float64 { return c.Run.CostUSD }), array(p, s, func(c *Commit) *time.Time { return c.Run.StartedAt }),
-			array(p, s, func(c *Commit) *time.Time { return c.Run.FinishedAt }), array(p, s, func(c *Commit) int64 { return c.Run.Seq }),
-			array(p, s, func(c *Commit) int { return c.Run.Steps }), array(p, s, func(c *Commit) []byte { return c.Run.State }), op}...)
+			tenant, array(p, s, func(c *draft) id.RunID { return c.Run.ID }), array(p, s, func(c *draft) int64 { return c.Run.Version }),
+			array(p, s, func(c *draft) int64 { return c.Run.Epoch }), array(p, s, func(c *draft) int64 { return c.Run.SetEpoch }),
+			array(p, s, func(c *draft) string { return string(c.Run.Status) }), array(p, s, func(c *draft) *string { return text2(c.Run.Output) }),
+			array(p, s, func(c *draft) int64 { return c.Run.TokensIn }), array(p, s, func(c *draft) int64 { return c.Run.TokensOut }),
+			array(p, s, func(c *draft) float64 { return c.Run.CostUSD }), array(p, s, func(c *draft) *time.Time { return c.Run.StartedAt }),
+			array(p, s, func(c *draft) *time.Time { return c.Run.FinishedAt }), array(p, s, func(c *draft) int64 { return c.Run.Seq }),
+			array(p, s, func(c *draft) int { return c.Run.Steps }), array(p, s, func(c *draft) []byte { return c.Run.State }), op}...)
 	}
 	switch s {
 	case 0:
@@ -180,33 +180,33 @@ func handMade(batch *pgx.Batch, p [][3]*Commit, s int) {
 			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::uuid[])
 			AS u (tenant_id, id, version, epoch, set_epoch, next_seq, updated_at, op)
 			WHERE t.tenant_id = u.tenant_id AND t.id = u.id AND t.version = u.version AND t.owner_epoch = u.epoch`, columns{
-			tenant, array(p, s, func(c *Commit) id.ThreadID { return c.Thread.ID }), array(p, s, func(c *Commit) int64 { return c.Thread.Version }),
-			array(p, s, func(c *Commit) int64 { return c.Thread.Epoch }), array(p, s, func(c *Commit) int64 { return c.Thread.SetEpoch }),
-			array(p, s, func(c *Commit) int64 { return c.Thread.NextSeq }), array(p, s, func(c *Commit) time.Time { return c.Thread.UpdatedAt }), op}...)
+			tenant, array(p, s, func(c *draft) id.ThreadID { return c.Thread.ID }), array(p, s, func(c *draft) int64 { return c.Thread.Version }),
+			array(p, s, func(c *draft) int64 { return c.Thread.Epoch }), array(p, s, func(c *draft) int64 { return c.Thread.SetEpoch }),
+			array(p, s, func(c *draft) int64 { return c.Thread.NextSeq }), array(p, s, func(c *draft) time.Time { return c.Thread.UpdatedAt }), op}...)
 		batch.Queue(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, thread_id, thread_seq, input, origin_kind, origin_id, created_at, last_op)
 			SELECT u.t, u.i, 'queued', u.a, u.v, u.h, u.s, u.n, u.k, u.o, u.c, u.p
 			FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::bigint[], $7::json[], $8::text[], $9::uuid[], $10::timestamptz[], $11::uuid[])
 			AS u (t, i, a, v, h, s, n, k, o, c, p)`, columns{
-			tenant, array(p, s, func(c *Commit) id.RunID { return c.Accept.ID }), array(p, s, func(c *Commit) id.AgentID { return *c.Accept.AgentID }),
-			array(p, s, func(c *Commit) int { return *c.Accept.AgentVersion }), array(p, s, func(c *Commit) id.ThreadID { return *c.Accept.ThreadID }),
-			array(p, s, func(c *Commit) int64 { return *c.Accept.ThreadSeq }), array(p, s, func(c *Commit) *string { return text2(c.Accept.Input) }),
-			array(p, s, func(c *Commit) string { return string(c.Accept.OriginKind) }), array(p, s, func(c *Commit) id.UUID { return c.Accept.OriginID }),
-			array(p, s, func(c *Commit) time.Time { return c.Accept.CreatedAt }), op}...)
+			tenant, array(p, s, func(c *draft) id.RunID { return c.Accept.ID }), array(p, s, func(c *draft) id.AgentID { return *c.Accept.AgentID }),
+			array(p, s, func(c *draft) int { return *c.Accept.AgentVersion }), array(p, s, func(c *draft) id.ThreadID { return *c.Accept.ThreadID }),
+			array(p, s, func(c *draft) int64 { return *c.Accept.ThreadSeq }), array(p, s, func(c *draft) *string { return text2(c.Accept.Input) }),
+			array(p, s, func(c *draft) string { return string(c.Accept.OriginKind) }), array(p, s, func(c *draft) id.UUID { return c.Accept.OriginID }),
+			array(p, s, func(c *draft) time.Time { return c.Accept.CreatedAt }), op}...)
 		message()
 		batch.Queue(`INSERT INTO audit_log (tenant_id, id, at, actor, action, target_kind, target_id)
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[])`, columns{
-			tenant, array(p, s, func(c *Commit) id.AuditID { return c.Audit[0].ID }), array(p, s, func(c *Commit) time.Time { return c.Audit[0].At }),
-			array(p, s, func(c *Commit) string { return c.Audit[0].Actor }), array(p, s, func(c *Commit) string { return c.Audit[0].Action }),
-			array(p, s, func(c *Commit) string { return c.Audit[0].TargetKind }), array(p, s, func(c *Commit) id.UUID { return c.Audit[0].TargetID })}...)
+			tenant, array(p, s, func(c *draft) id.AuditID { return c.Audit[0].ID }), array(p, s, func(c *draft) time.Time { return c.Audit[0].At }),
+			array(p, s, func(c *draft) string { return c.Audit[0].Actor }), array(p, s, func(c *draft) string { return c.Audit[0].Action }),
+			array(p, s, func(c *draft) string { return c.Audit[0].TargetKind }), array(p, s, func(c *draft) id.UUID { return c.Audit[0].TargetID })}...)
 	case 1:
 		run()
 		batch.Queue(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, agent_id, agent_version, began_seq, started_at)
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::int[], $9::bigint[], $10::timestamptz[])`, columns{
-			tenant, array(p, s, func(c *Commit) id.RunID { return c.Began[0].Run }), array(p, s, func(c *Commit) int { return c.Began[0].Idx }),
-			array(p, s, func(c *Commit) string { return string(c.Began[0].Kind) }), array(p, s, func(c *Commit) string { return c.Began[0].Name }),
-			array(p, s, func(c *Commit) string { return string(c.Began[0].Status) }), array(p, s, func(c *Commit) id.AgentID { return *c.Began[0].AgentID }),
-			array(p, s, func(c *Commit) int { return *c.Began[0].AgentVersion }), array(p, s, func(c *Commit) int64 { return c.Began[0].BeganSeq }),
-			array(p, s, func(c *Commit) time.Time { return c.Began[0].StartedAt })}...)
+			tenant, array(p, s, func(c *draft) id.RunID { return c.Began[0].Run }), array(p, s, func(c *draft) int { return c.Began[0].Idx }),
+			array(p, s, func(c *draft) string { return string(c.Began[0].Kind) }), array(p, s, func(c *draft) string { return c.Began[0].Name }),
+			array(p, s, func(c *draft) string { return string(c.Began[0].Status) }), array(p, s, func(c *draft) id.AgentID { return *c.Began[0].AgentID }),
+			array(p, s, func(c *draft) int { return *c.Began[0].AgentVersion }), array(p, s, func(c *draft) int64 { return c.Began[0].BeganSeq }),
+			array(p, s, func(c *draft) time.Time { return c.Began[0].StartedAt })}...)
 	case 2:
 		run()
 		batch.Queue(`UPDATE run_steps s SET status = u.status, output = u.output, segments = u.segments::int[], tokens_in = u.ti, tokens_out = u.tk, cost_usd = u.cost,
@@ -214,19 +214,19 @@ func handMade(batch *pgx.Batch, p [][3]*Commit, s int) {
 			FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::json[], $6::text[], $7::bigint[], $8::bigint[], $9::float8[], $10::bigint[], $11::timestamptz[])
 			AS u (tenant_id, run_id, idx, status, output, segments, ti, tk, cost, es, at)
 			WHERE s.tenant_id = u.tenant_id AND s.run_id = u.run_id AND s.idx = u.idx`, columns{
-			tenant, array(p, s, func(c *Commit) id.RunID { return c.Ended[0].Run }), array(p, s, func(c *Commit) int { return c.Ended[0].Idx }),
-			array(p, s, func(c *Commit) string { return string(c.Ended[0].Status) }), array(p, s, func(c *Commit) *string { return text2(c.Ended[0].Output) }),
-			array(p, s, func(*Commit) string { return "{0,1000}" }), array(p, s, func(c *Commit) int64 { return c.Ended[0].TokensIn }),
-			array(p, s, func(c *Commit) int64 { return c.Ended[0].TokensOut }), array(p, s, func(c *Commit) float64 { return c.Ended[0].CostUSD }),
-			array(p, s, func(c *Commit) *int64 { return c.Ended[0].EndedSeq }), array(p, s, func(c *Commit) time.Time { return c.Ended[0].FinishedAt })}...)
+			tenant, array(p, s, func(c *draft) id.RunID { return c.Ended[0].Run }), array(p, s, func(c *draft) int { return c.Ended[0].Idx }),
+			array(p, s, func(c *draft) string { return string(c.Ended[0].Status) }), array(p, s, func(c *draft) *string { return text2(c.Ended[0].Output) }),
+			array(p, s, func(*draft) string { return "{0,1000}" }), array(p, s, func(c *draft) int64 { return c.Ended[0].TokensIn }),
+			array(p, s, func(c *draft) int64 { return c.Ended[0].TokensOut }), array(p, s, func(c *draft) float64 { return c.Ended[0].CostUSD }),
+			array(p, s, func(c *draft) *int64 { return c.Ended[0].EndedSeq }), array(p, s, func(c *draft) time.Time { return c.Ended[0].FinishedAt })}...)
 		message()
 		batch.Queue(`INSERT INTO usage_records (tenant_id, id, at, kind, run_id, agent_id, model, tokens_in, tokens_out, cost_usd)
 			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::uuid[], $6::uuid[], $7::text[], $8::bigint[], $9::bigint[], $10::float8[])`, columns{
-			tenant, array(p, s, func(c *Commit) id.UsageID { return c.Usage[0].ID }), array(p, s, func(c *Commit) time.Time { return c.Usage[0].At }),
-			array(p, s, func(c *Commit) string { return string(c.Usage[0].Kind) }), array(p, s, func(c *Commit) id.RunID { return *c.Usage[0].Run }),
-			array(p, s, func(c *Commit) id.AgentID { return *c.Usage[0].Agent }), array(p, s, func(c *Commit) string { return c.Usage[0].Model }),
-			array(p, s, func(c *Commit) int64 { return c.Usage[0].TokensIn }), array(p, s, func(c *Commit) int64 { return c.Usage[0].TokensOut }),
-			array(p, s, func(c *Commit) float64 { return c.Usage[0].CostUSD })}...)
+			tenant, array(p, s, func(c *draft) id.UsageID { return c.Usage[0].ID }), array(p, s, func(c *draft) time.Time { return c.Usage[0].At }),
+			array(p, s, func(c *draft) string { return string(c.Usage[0].Kind) }), array(p, s, func(c *draft) id.RunID { return *c.Usage[0].Run }),
+			array(p, s, func(c *draft) id.AgentID { return *c.Usage[0].Agent }), array(p, s, func(c *draft) string { return c.Usage[0].Model }),
+			array(p, s, func(c *draft) int64 { return c.Usage[0].TokensIn }), array(p, s, func(c *draft) int64 { return c.Usage[0].TokensOut }),
+			array(p, s, func(c *draft) float64 { return c.Usage[0].CostUSD })}...)
 	}
 }
 

@@ -3,12 +3,8 @@ package journal
 import (
 	"encoding/binary"
 	"math"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"agentsvc/schemas/id"
 )
@@ -77,39 +73,14 @@ func (c *column) text(s string) {
 	c.buf = append(c.buf, s...)
 }
 
-func (c *column) textOrNull(s *string) {
-	if s == nil {
-		c.null()
-		return
-	}
-	c.text(*s)
-}
-
 func (c *column) bytes(b []byte) {
 	c.size(len(b))
 	c.buf = append(c.buf, b...)
 }
 
-// bytesOrNull is for bytes and JSON alike: nil is NULL.
-func (c *column) bytesOrNull(b []byte) {
-	if b == nil {
-		c.null()
-		return
-	}
-	c.bytes(b)
-}
-
 func (c *column) int4(n int) {
 	c.size(4)
 	c.buf = binary.BigEndian.AppendUint32(c.buf, uint32(int32(n)))
-}
-
-func (c *column) int4OrNull(n *int) {
-	if n == nil {
-		c.null()
-		return
-	}
-	c.int4(*n)
 }
 
 func (c *column) int8(n int64) {
@@ -119,14 +90,6 @@ func (c *column) int8(n int64) {
 
 // int8Param is a bigint parameter that is no array.
 func int8Param(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-func (c *column) int8OrNull(n *int64) {
-	if n == nil {
-		c.null()
-		return
-	}
-	c.int8(*n)
-}
 
 func (c *column) float8(f float64) {
 	c.size(8)
@@ -147,21 +110,9 @@ var epoch2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 func (c *column) time(t time.Time) { c.int8(t.UnixMicro() - epoch2000) }
 
-func (c *column) timeOrNull(t *time.Time) {
-	if t == nil {
-		c.null()
-		return
-	}
-	c.time(*t)
-}
-
 // ints is an int[] as text: arrays of arrays of different lengths have no wire
 // form.
 func (c *column) ints(v []int32) {
-	if v == nil {
-		c.null()
-		return
-	}
 	at := len(c.buf)
 	c.size(0)
 	c.buf = append(c.buf, '{')
@@ -175,88 +126,47 @@ func (c *column) ints(v []int32) {
 	binary.BigEndian.PutUint32(c.buf[at:], uint32(len(c.buf)-at-4))
 }
 
-// uuidOrNull takes every pointer to a typed id.
-func uuidOrNull[T interface{ Bytes16() [16]byte }](c *column, u *T) {
-	if u == nil {
-		c.null()
-		return
-	}
-	c.uuid((*u).Bytes16())
-}
+// maxKeptColumn is how much memory a column keeps after a flush of large rows.
+const maxKeptColumn = 1 << 20
 
-// bulk is one prepared bulk statement and its columns.
+// bulk is the rows of one statement, as its columns.
 type bulk struct {
-	name  string // of the statement with arrays
-	one   string // of the statement for one row
-	elems []uint32
-	cols  []column
-	rows  int
+	fields []field
+	cols   []column
+	rows   int
+	of     *entry // of a row that is a statement of its own
 
 	params [][]byte
 }
 
-func newBulk(name string, elems ...uint32) *bulk {
-	b := &bulk{name: name, one: name + "_one", elems: elems, cols: make([]column, len(elems)), params: make([][]byte, len(elems))}
+func newBulk(fields []field) *bulk {
+	b := &bulk{fields: fields, cols: make([]column, len(fields)), params: make([][]byte, len(fields))}
 	b.reset()
 	return b
 }
 
 func (b *bulk) reset() {
-	b.rows = 0
+	b.rows, b.of = 0, nil
 	for i := range b.cols {
 		if cap(b.cols[i].buf) > maxKeptColumn {
 			b.cols[i].buf = nil
 		}
-		b.cols[i].reset(b.elems[i])
+		b.cols[i].reset(b.fields[i].oid)
 	}
 }
 
-// maxKeptColumn is how much memory a column keeps after a flush of large rows.
-const maxKeptColumn = 1 << 20
-
-// arrays takes the arrays out of a bulk statement.
-var arrays = regexp.MustCompile(`unnest\(([^()]*)\)(\s+AS u \()`)
-
-// forOne is the bulk statement sql for one row: the same with values instead of
-// arrays. The database takes a third less time for it, since each array costs it
-// a table of its own.
-func forOne(sql string) string {
-	return strings.ReplaceAll(arrays.ReplaceAllStringFunc(sql, func(from string) string {
-		of := arrays.FindStringSubmatch(from)
-		return "(SELECT " + strings.ReplaceAll(of[1], "[]", "") + ")" + of[2]
-	}), "cardinality($1)", "1")
-}
-
-// statement is the name of the statement for the rows, and its parameters, valid
-// until the next reset.
-func (b *bulk) statement() (name string, params [][]byte) {
-	if b.rows != 1 {
-		return b.name, b.finish()
-	}
-	for i := range b.cols {
-		b.params[i] = b.cols[i].value()
-	}
-	return b.one, b.params
-}
-
-// finish are the parameters of the statement with arrays, valid until the next
-// reset.
-func (b *bulk) finish() [][]byte {
+// arrays returns the parameters of the statement for many rows, valid until the next reset.
+func (b *bulk) arrays() [][]byte {
 	for i := range b.cols {
 		b.params[i] = b.cols[i].param()
 	}
 	return b.params
 }
 
-// Element types, by the names the statements use.
-const (
-	tUUID   = pgtype.UUIDOID
-	tText   = pgtype.TextOID
-	tBytes  = pgtype.ByteaOID
-	tJSON   = pgtype.JSONOID
-	tInt4   = pgtype.Int4OID
-	tInt8   = pgtype.Int8OID
-	tFloat8 = pgtype.Float8OID
-	tBool   = pgtype.BoolOID
-	tTime   = pgtype.TimestamptzOID
-)
+// values returns the parameters of the statement for one row, valid until the next reset.
+func (b *bulk) values() [][]byte {
+	for i := range b.cols {
+		b.params[i] = b.cols[i].value()
+	}
+	return b.params
+}

@@ -51,27 +51,15 @@ type Commit struct {
 	Until time.Time
 
 	Idempotency *Idempotency
-	NewThread   *ThreadInsert // a thread begins
-	Thread      *ThreadUpdate
-	Accept      *RunInsert // a run begins
-	Run         *RunUpdate
-	Began       []StepInsert
-	Called      []StepCall
-	Ended       []StepUpdate
-	Marks       []Mark
-	Messages    []Message
+	Rows        []Row // of the kinds' tables, in any order: each table has its place in a flush
 	Timers      []Timer
 	TimersDone  []TimerKey
 	Usage       []Usage
 	Audit       []Audit
 	// Events become a delivery for each of the tenant's enabled endpoints that hear
 	// of them, as the endpoints are when the commit is written.
-	Events []Event
-	// Approval swaps an approval's row. Where Run is the run that waits for it, both
-	// are swapped or none; else the run has to be waiting. Its timers follow the lock
-	// on the run's row, as everywhere: they are not to be among Timers and TimersDone.
-	Approval   *ApprovalUpdate
-	Statements []Statement // of kinds too rare for a bulk statement of their own
+	Events     []Event
+	Statements []Statement // for what no table describes
 }
 
 // Idempotency remembers the first answer to an Idempotency-Key.
@@ -89,129 +77,6 @@ type Guard struct {
 	Version  int64
 	Epoch    int64
 	SetEpoch int64
-}
-
-// ThreadInsert is a thread that begins with what its commit writes in it, version 1,
-// epoch 0.
-type ThreadInsert struct {
-	ID        id.ThreadID
-	AgentID   id.AgentID
-	Title     *string
-	CreatedBy string
-	EndUserID *id.EndUserID
-	NextSeq   int64
-	CreatedAt time.Time
-}
-
-// ThreadUpdate is what a thread's decision changes in its row.
-type ThreadUpdate struct {
-	ID id.ThreadID
-	Guard
-	NextSeq   int64
-	UpdatedAt time.Time
-	DeletedAt *time.Time
-	// PurgeMessages deletes the thread's messages in the same transaction.
-	PurgeMessages bool
-}
-
-// RunInsert is an accepted run, in status queued, version 1, epoch 0.
-type RunInsert struct {
-	ID           id.RunID
-	AgentID      *id.AgentID
-	AgentVersion *int
-	WorkflowID   *id.WorkflowID
-	ThreadID     *id.ThreadID
-	ThreadSeq    *int64
-	ParentRunID  *id.RunID
-	Input        json.RawMessage
-	OriginKind   lifecycle.OriginKind
-	OriginID     id.UUID
-	EndUserID    *id.EndUserID
-	// PersonID is whose data the run is, by whomever it was asked for: it is erased with
-	// that end user. Nil: EndUserID.
-	PersonID  *id.EndUserID
-	CreatedAt time.Time
-	State     []byte
-}
-
-// RunUpdate is what a run's decision changes in its row.
-type RunUpdate struct {
-	ID id.RunID
-	Guard
-	Status       lifecycle.RunStatus
-	Output       json.RawMessage
-	ErrorCode    *string
-	ErrorMessage *string
-	TokensIn     int64
-	TokensOut    int64
-	CostUSD      float64
-	StartedAt    *time.Time
-	FinishedAt   *time.Time
-	Seq          int64
-	Steps        int
-	State        []byte
-}
-
-// StepInsert is a step that begins.
-type StepInsert struct {
-	Run          id.RunID
-	Idx          int
-	Kind         lifecycle.StepKind
-	Name         string
-	Status       lifecycle.StepStatus // running, or waiting for a gated call
-	Input        json.RawMessage      // shown
-	Sealed       []byte
-	AgentID      *id.AgentID
-	AgentVersion *int
-	Withheld     bool
-	BeganSeq     int64
-	CalledSeq    *int64 // of a tool that is called at once
-	StartedAt    time.Time
-}
-
-// StepCall is a step that waited and is called now: it becomes running. Nil
-// Input and Sealed leave their columns as they are.
-type StepCall struct {
-	Run       id.RunID
-	Idx       int
-	CalledSeq int64
-	Input     json.RawMessage // shown
-	Sealed    []byte
-}
-
-// StepUpdate is a step that ends. A nil Sealed leaves the column as it is.
-type StepUpdate struct {
-	Run        id.RunID
-	Idx        int
-	Status     lifecycle.StepStatus
-	Output     json.RawMessage // shown
-	Segments   []int32
-	Sealed     []byte
-	TokensIn   int64
-	TokensOut  int64
-	CostUSD    float64
-	EndedSeq   *int64
-	FinishedAt time.Time
-}
-
-// Mark is a fact of a run that has no row of its own.
-type Mark struct {
-	Run  id.RunID
-	Seq  int64
-	Type string
-	Data json.RawMessage
-}
-
-// Message is one message of a thread at the place the thread gave it.
-type Message struct {
-	Thread      id.ThreadID
-	Seq         int64
-	ID          id.MessageID
-	Role        string // user, assistant, system
-	Content     string
-	Attachments json.RawMessage
-	Run         *id.RunID
-	CreatedAt   time.Time
 }
 
 // TimerKey names a due moment of an actor.
@@ -261,14 +126,9 @@ type Event struct {
 	At   time.Time
 }
 
-// Statement is one statement of a commit that has no bulk form. It runs after
-// the bulk statements and the approval, in the order of the commit. With Swap set it must affect
-// exactly one row, or raise svc_missed itself where it misses, else the commit is an
-// ErrConflict.
+// Statement is one statement of a commit that is no Row. It runs after the rows, in the
+// order of the commit. Where it raises svc_missed the commit is an ErrConflict.
 type Statement struct {
 	SQL  string
 	Args []any
-	Swap bool
-
-	raises bool // of a Swap: the SQL itself raises svc_missed when it misses
 }

@@ -37,13 +37,13 @@ const maxTexts = 512
 // connect takes a connection out of the pool for good, ends the backend of the
 // lane's lost one, so that what was sent to it is decided, and prepares the
 // statements.
-func connect(ctx context.Context, pool *pgxpool.Pool, lost backend) (*conn, error) {
+func connect(ctx context.Context, pool *pgxpool.Pool, texts map[string]string, lost backend) (*conn, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	c := &conn{raw: pooled.Hijack(), texts: map[string]*pgconn.StatementDescription{}}
-	if err := c.setUp(ctx, lost); err != nil {
+	if err := c.setUp(ctx, texts, lost); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func connect(ctx context.Context, pool *pgxpool.Pool, lost backend) (*conn, erro
 
 var errStandby = errors.New("the server is a standby; the writer needs the primary")
 
-func (c *conn) setUp(ctx context.Context, lost backend) error {
+func (c *conn) setUp(ctx context.Context, texts map[string]string, lost backend) error {
 	// What a login may see and end of its own sessions, the role may not.
 	var role string
 	var standby bool
@@ -79,7 +79,7 @@ func (c *conn) setUp(ctx context.Context, lost backend) error {
 	if _, err := c.raw.Exec(ctx, queries.Get("lane_setup")); err != nil {
 		return fmt.Errorf("set up the connection: %w", err)
 	}
-	for name, sql := range statements {
+	for name, sql := range texts {
 		if _, err := c.raw.PgConn().Prepare(ctx, prefix+name, sql, nil); err != nil {
 			return fmt.Errorf("prepare %s: %w", name, err)
 		}

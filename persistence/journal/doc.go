@@ -1,11 +1,16 @@
 // Package journal is what actors commit: the group-commit writer and its rows.
 //
-// Every decision of an actor becomes one Commit, and Do answers once it is
-// durable. A Writer has lanes that share the shards, and a side lane
+// Every decision of an actor becomes one Commit, a list of rows, and Do answers once it is
+// durable. Tables are data (Table, docs/adr/0042): the writer makes the statements for one
+// row and for many from them, and the queries that settle what became of a row. It names
+// only the tables that every kind writes: idempotency keys, timers, usage, the audit log
+// and webhook deliveries.
+//
+// A Writer has lanes that share the shards, and a side lane
 // for tenants with few commits while those are crowded or rest; each is one connection
 // and one goroutine. A lane takes what is queued and writes it in one transaction: the
-// fence of the own process first, then one bulk statement per kind of row, then COMMIT.
-// All rows of a Commit are written or none. After a slow flush of some but not many
+// fence of the own process first, then one statement for the rows of each Write, in the
+// order of the tables, then COMMIT. All rows of a Commit are written or none. After a slow flush of some but not many
 // commits a lane rests for milliseconds, so that the next one has more (docs/adr/0025).
 //
 // Owner of what: the lane's goroutine owns its connection and the commits it has
@@ -15,7 +20,9 @@
 // Order: commits of one thread or run are written in the order of their calls;
 // accepted work goes before new work, which always has a share of each flush. Two
 // activations of one entity may meet in a flush: the second's commit goes to the
-// next one, where it loses its compare-and-swap.
+// next one, where it loses its compare-and-swap. The rows of a commit have no order of
+// their own: a swap goes before what is inserted under its row, so that it is the swap that
+// tells a stale owner, and not a key that the row's owner has used since.
 //
 // Limits: a flush takes at most 512 commits; new work needs a ticket (Admit),
 // of which a tenant gets a fair share, and then waits for its turn, one tenant
@@ -29,9 +36,8 @@
 //
 // A flush is one round trip (docs/adr/0022): the statements and the end of the
 // transaction go out together, and it is the database that refuses the whole of it
-// when a row that must take effect does not. COMMIT has a round trip of its own
-// only to count the rows that a Statement with Swap affected. There is no COPY:
-// the database refuses it on tables with row-level security.
+// when a row that must take effect does not. There is no COPY: the database refuses it on
+// tables with row-level security.
 //
 // Overload (docs/adr/0040): new work whose caller will have stopped waiting before it
 // can be written is withdrawn before it is sent. What was sent is written, whoever

@@ -37,7 +37,7 @@ func BenchmarkEvent(b *testing.B) {
 						for range bb.events {
 							c.Events = append(c.Events, Event{ID: id.EventID{UUID: id.New(0)}, Type: webhook.RunCompleted, Body: body, At: noon})
 						}
-						if err := x.w.Do(context.Background(), c); err != nil {
+						if err := x.w.Do(context.Background(), c.commit()); err != nil {
 							b.Error(err)
 							return
 						}

@@ -39,7 +39,7 @@ func event(t webhook.Type) Event {
 }
 
 // reporting is a commit that reports events beside its audit row.
-func (x *world) reporting(shard id.Shard, events ...Event) *Commit {
+func (x *world) reporting(shard id.Shard, events ...Event) *draft {
 	c := x.auditOnly(shard)
 	c.Events = events
 	return c
@@ -154,7 +154,7 @@ func TestWhoLosesReportsNothing(t *testing.T) {
 	keyed.Idempotency, again.Idempotency = key("k"), key("k")
 	keyed.Events, again.Events = []Event{event(webhook.RunCompleted)}, []Event{event(webhook.RunFailed)}
 	x.must(keyed)
-	errs := x.all([]*Commit{winner, loser, beside, again})
+	errs := x.all([]*draft{winner, loser, beside, again})
 	if errs[0] != nil || !errors.Is(errs[1], ErrConflict) || errs[2] != nil || !errors.Is(errs[3], ErrReplay) {
 		t.Errorf("%v", errs)
 	}
@@ -304,7 +304,7 @@ func TestBodiesOfEventsBoundAFlush(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
 	x.endpoint(x.tenant, webhook.All)
-	var commits []*Commit
+	var commits []*draft
 	for range 5 {
 		e := event(webhook.RunCompleted)
 		e.Body = bytes.Repeat([]byte("x"), maxFlushBytes/2)

@@ -20,22 +20,22 @@ import (
 
 // repeats are orders that were carried out before and come again: their rows carry ids
 // that are there already. Each says what its second commit is answered.
-func repeats() map[string]func(x *world) (again *Commit, want error) {
-	return map[string]func(x *world) (*Commit, error){
+func repeats() map[string]func(x *world) (again *draft, want error) {
+	return map[string]func(x *world) (*draft, error){
 		// The audit row's id is the operation's id of the order.
-		"the deletion of a thread": func(x *world) (*Commit, error) {
+		"the deletion of a thread": func(x *world) (*draft, error) {
 			thread, row := x.newThread(0), x.audit()
-			order := func(version int64) *Commit {
-				return &Commit{Op: newOp(), Tenant: x.tenant, Audit: []Audit{row}, Thread: &ThreadUpdate{
+			order := func(version int64) *draft {
+				return &draft{Op: newOp(), Tenant: x.tenant, Audit: []Audit{row}, Thread: &ThreadUpdate{
 					ID: thread, Guard: Guard{Version: version}, NextSeq: 1, UpdatedAt: noon, DeletedAt: ptr(noon), PurgeMessages: true}}
 			}
 			x.must(order(1))
 			return order(1), ErrConflict
 		},
 		// The edge seals the answer once, before it asks.
-		"the cancel of a run with a key": func(x *world) (*Commit, error) {
+		"the cancel of a run with a key": func(x *world) (*draft, error) {
 			run, sealed := x.begun(), key(id.NewAnywhere().String())
-			order := func() *Commit {
+			order := func() *draft {
 				c := advance(run, 1)
 				c.Idempotency = sealed
 				return c
@@ -43,23 +43,23 @@ func repeats() map[string]func(x *world) (again *Commit, want error) {
 			x.must(order())
 			return order(), ErrConflict
 		},
-		"a post": func(x *world) (*Commit, error) {
+		"a post": func(x *world) (*draft, error) {
 			thread, message := x.newThread(0), id.MessageID{UUID: id.New(0)}
-			order := func() *Commit {
-				return &Commit{Op: newOp(), Tenant: x.tenant,
+			order := func() *draft {
+				return &draft{Op: newOp(), Tenant: x.tenant,
 					Thread:   &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, NextSeq: 2, UpdatedAt: noon},
 					Messages: []Message{{Thread: thread, Seq: 1, ID: message, Role: "user", CreatedAt: noon}}}
 			}
 			x.must(order())
 			return order(), ErrConflict
 		},
-		"a billed use": func(x *world) (*Commit, error) {
+		"a billed use": func(x *world) (*draft, error) {
 			u := Usage{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}
-			order := func() *Commit { return &Commit{Op: newOp(), Tenant: x.tenant, Usage: []Usage{u}} }
+			order := func() *draft { return &draft{Op: newOp(), Tenant: x.tenant, Usage: []Usage{u}} }
 			x.must(order())
 			return order(), ErrRefused
 		},
-		"the very same commit": func(x *world) (*Commit, error) {
+		"the very same commit": func(x *world) (*draft, error) {
 			run := x.begun()
 			c := advance(run, 1)
 			x.must(c)
@@ -70,18 +70,18 @@ func repeats() map[string]func(x *world) (again *Commit, want error) {
 
 // innocent are commits that share a flush with a repeated order, one of each way to say
 // twice that it was written: a row that must be there once, and a counter.
-func (x *world) innocent(shard id.Shard) []*Commit {
+func (x *world) innocent(shard id.Shard) []*draft {
 	run := x.accept(shard)
 	run.New = false
 	count := x.auditOnly(shard)
 	count.Statements = []Statement{{SQL: `UPDATE agents SET published_version = coalesce(published_version, 0) + 1 WHERE id = $1`, Args: []any{x.agent}}}
 	timer := x.auditOnly(shard)
 	timer.Timers = []Timer{{TimerKey{"run", id.New(shard), "t"}, noon}}
-	return []*Commit{x.auditOnly(shard), run, count, timer}
+	return []*draft{x.auditOnly(shard), run, count, timer}
 }
 
 // written fails the test unless each innocent commit was answered and is there once.
-func (x *world) written(commits []*Commit, errs []error) {
+func (x *world) written(commits []*draft, errs []error) {
 	x.t.Helper()
 	for i, c := range commits {
 		if errs[i] != nil {
@@ -141,12 +141,12 @@ func TestARepeatedOrderVouchesForNobody(t *testing.T) {
 }
 
 // flushOf writes commits in one flush of the lane, and returns their errors.
-func (x *world) flushOf(l *lane, commits []*Commit) []error {
+func (x *world) flushOf(l *lane, commits []*draft) []error {
 	x.t.Helper()
 	entries := make([]*entry, len(commits))
 	l.mu.Lock() // the lane takes all of them or none
 	for i, c := range commits {
-		entries[i] = newEntry(x.t.Context(), c)
+		entries[i] = newEntry(x.t.Context(), c.commit())
 		entries[i].queued = true
 		x.w.routes.enter(c, l)
 		l.accepted = append(l.accepted, entries[i])
@@ -168,7 +168,7 @@ func (x *world) flushOf(l *lane, commits []*Commit) []error {
 }
 
 // enter notes that c is on its way in l, as of does for the lane that it finds.
-func (r *routes) enter(c *Commit, l *lane) {
+func (r *routes) enter(c *draft, l *lane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tenants[c.Tenant]
@@ -182,7 +182,7 @@ func (r *routes) enter(c *Commit, l *lane) {
 		if t.entered == nil {
 			t.entered = map[id.UUID]int{}
 		}
-		c.locked(func(u id.UUID) { t.entered[u]++ })
+		c.commit().locked(func(u id.UUID) { t.entered[u]++ })
 	}
 }
 
@@ -262,7 +262,7 @@ func TestCutAtAnyByte(t *testing.T) {
 				x := worldIn(t, db, func(c *Config) { c.Pool, c.Lanes = s.pool(t, db), 1 })
 				x.w.hooks.apart = apart
 				again, want := repeats()["a billed use"](x)
-				write := func(at int, with ...*Commit) {
+				write := func(at int, with ...*draft) {
 					before := x.count(`SELECT coalesce(published_version, 0) FROM agents WHERE id = $1`, x.agent)
 					s.mu.Lock()
 					s.armed, s.severed, s.left, s.ofAnswer = true, false, at, ofAnswer

@@ -87,5 +87,5 @@ func victim(t *testing.T) {
 	x := &world{t: t, tenant: id.TenantID{UUID: tenant}}
 	c := x.auditOnly(0)
 	c.New = os.Getenv("VICTIM_WORK") == "new"
-	t.Log(w.Do(context.Background(), c))
+	t.Log(w.Do(context.Background(), c.commit()))
 }

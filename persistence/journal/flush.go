@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,15 +33,15 @@ var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "b
 type outcome struct {
 	verdict verdict
 	err     error
-	culprit *entry   // of refused: this one alone, where it is known
-	missed  []*entry // of lost: whose Statement missed its swap
-	late    bool     // of gone and unknown: it took longer than a flush may
+	culprit *entry // of refused: this one alone, where it is known
+	missed  *entry // of lost: whose statement missed, where it is known
+	late    bool   // of gone and unknown: it took longer than a flush may
 }
 
 var (
-	errNoStep = errors.New("a step that goes on does not exist")
-	errRaces  = errors.New("the rows keep changing")
-	errNoEnd  = errors.New("the answer does not say how the transaction ended")
+	errNoRow = errors.New("a row that is updated does not exist")
+	errRaces = errors.New("the rows keep changing")
+	errNoEnd = errors.New("the answer does not say how the transaction ended")
 )
 
 // forgetEach is how many flushes share one deletion of their evidence.
@@ -218,10 +217,10 @@ func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 	return kept
 }
 
-// transact writes batch in one transaction. Where nothing has to be looked at
-// between the statements and its end, both go in one round trip: an implicit
-// transaction, which the database itself refuses as a whole when a row misses.
-// Else COMMIT has a round trip of its own.
+// transact writes batch in one transaction. Its statements and its end go in one
+// round trip: an implicit transaction, which the database itself refuses as a whole when a
+// row misses. COMMIT has a round trip of its own only for tests that cut the connection
+// before it.
 func (l *lane) transact(batch []*entry) outcome {
 	ctx, cancel := context.WithTimeout(l.w.hard, l.patience)
 	defer cancel()
@@ -229,7 +228,7 @@ func (l *lane) transact(batch []*entry) outcome {
 	start := l.w.cfg.Now()
 	l.rows.reset()
 	for _, e := range batch {
-		l.rows.add(e.c)
+		l.rows.add(e)
 	}
 	texts, out := l.prepareTexts(ctx, batch)
 	if out.verdict != committed {
@@ -238,7 +237,7 @@ func (l *lane) transact(batch []*entry) outcome {
 	l.sent++
 	p := l.conn.raw.PgConn().StartPipeline(ctx)
 	defer p.Close()
-	apart := l.apart(texts)
+	apart := l.w.hooks.beforeCommit != nil || l.w.hooks.apart
 	out = l.send(p, texts, apart)
 	if apart && out.verdict == committed {
 		if l.w.hooks.beforeCommit != nil {
@@ -277,20 +276,11 @@ func (l *lane) transact(batch []*entry) outcome {
 	return out
 }
 
-// apart reports whether COMMIT needs a round trip of its own: to count the rows of
-// a Statement, which does not raise an error when it misses.
-func (l *lane) apart(texts []text) bool {
-	return l.w.hooks.beforeCommit != nil || l.w.hooks.apart ||
-		slices.ContainsFunc(texts, func(t text) bool { return t.swap && !t.raises })
-}
-
 // text is a Statement ready to be sent.
 type text struct {
-	of     *entry
-	name   string
-	swap   bool
-	raises bool // when it misses its swap
-	build  pgx.ExtendedQueryBuilder
+	of    *entry
+	name  string
+	build pgx.ExtendedQueryBuilder
 }
 
 // prepareTexts readies the batch's Statements; one that the database cannot
@@ -298,14 +288,14 @@ type text struct {
 func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcome) {
 	var texts []text
 	for _, e := range batch {
-		for _, s := range e.c.statements() {
+		for _, s := range e.c.Statements {
 			sd, err := l.conn.prepare(ctx, s.SQL)
 			if err != nil {
 				out := failed(err)
 				out.culprit = e
 				return nil, out
 			}
-			texts = append(texts, text{of: e, name: sd.Name, swap: s.Swap, raises: s.raises})
+			texts = append(texts, text{of: e, name: sd.Name})
 			if err := texts[len(texts)-1].build.Build(l.conn.raw.TypeMap(), sd, s.Args); err != nil {
 				return nil, outcome{verdict: refused, err: err, culprit: e}
 			}
@@ -328,12 +318,6 @@ func failed(err error) outcome {
 // inBinary is the format of all parameters of the writer's own statements.
 var inBinary = []int16{pgtype.BinaryFormatCode}
 
-// missesOf is what a row that misses says of its flush, by bulk statement.
-var missesOf = [bulks]outcome{
-	bIdempotency: {verdict: lost}, bThreadInsert: {verdict: lost}, bThreadUpdate: {verdict: lost}, bRunInsert: {verdict: lost}, bRunUpdate: {verdict: lost},
-	bStepCall: {verdict: refused, err: errNoStep}, bStepUpdate: {verdict: refused, err: errNoStep},
-}
-
 // forgets reports whether the flush also deletes the evidence of those before it, which
 // have been answered.
 func (l *lane) forgets() bool { return l.sent-l.kept >= forgetEach }
@@ -346,12 +330,10 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	}
 	lane, sent := l.uid[:], int8Param(l.sent)
 	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)
-	for _, b := range l.rows {
-		if b.rows > 0 {
-			name, params := b.statement()
-			p.SendQueryPrepared(prefix+name, params, inBinary, nil)
-		}
-	}
+	l.rows.each(func(w *Write, b *bulk) {
+		name, params := w.statement(b)
+		p.SendQueryPrepared(prefix+name, params, inBinary, nil)
+	})
 	for i := range texts {
 		t := &texts[i]
 		p.SendQueryPrepared(t.name, t.build.ParamValues, t.build.ParamFormats, t.build.ResultFormats)
@@ -376,27 +358,21 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	}
 	r.next(outcome{verdict: fenced})
 	beforeRows := r.err != nil
-	for i, b := range l.rows {
-		if b.rows > 0 {
-			r.next(missesOf[i])
-		}
-	}
-	var missed []*entry
+	l.rows.each(func(w *Write, b *bulk) {
+		miss := w.missed
+		miss.missed = b.of
+		r.next(miss, w.used...)
+	})
 	for i := range texts {
-		t := &texts[i]
-		if n := r.next(outcome{verdict: lost, missed: []*entry{t.of}}); t.swap && !t.raises && n != 1 {
-			missed = append(missed, t.of)
-		}
+		r.next(outcome{verdict: lost, missed: texts[i].of})
 	}
 	if l.forgets() {
 		r.next(outcome{})
 	}
 	r.sync()
 	switch {
-	case r.err == nil && r.synced && missed == nil:
-		return outcome{}
 	case r.err == nil && r.synced:
-		return outcome{verdict: lost, missed: missed}
+		return outcome{}
 	case !r.refused():
 		return outcome{verdict: inDoubt, err: r.err}
 	case r.miss.verdict != committed:
@@ -438,11 +414,11 @@ type reader struct {
 	synced bool
 }
 
-// rowMissed reports whether err says that a row did not take effect that must:
-// what svc_missed raises, or a key that is there.
-func rowMissed(err error) bool {
+// rowMissed reports whether err says that a row did not take effect that must: what
+// svc_missed raises, or a violation of one of these constraints.
+func rowMissed(err error, used []string) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == "SVC01" || pg.IsUnique(err, "idempotency_pkey", "threads_pkey", "runs_pkey")
+	return errors.As(err, &pgErr) && (pgErr.Code == "SVC01" || len(used) > 0 && pg.IsUnique(err, used...))
 }
 
 // refused reports whether err is an answer by which the database has ended the
@@ -452,11 +428,11 @@ func (r *reader) refused() bool {
 	return errors.As(r.err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR"
 }
 
-// next is the number of rows of the next statement; 0 after an error. miss is what
-// it means when a row of this statement missed.
-func (r *reader) next(miss outcome) int64 {
+// next reads the answer to the next statement. miss is what it means when a row of this
+// statement missed, as svc_missed says, or the violation of one of the constraints used.
+func (r *reader) next(miss outcome, used ...string) {
 	if r.err != nil {
-		return 0
+		return
 	}
 	r.tag = pgconn.CommandTag{}
 	res, err := r.p.GetResults()
@@ -464,18 +440,16 @@ func (r *reader) next(miss outcome) int64 {
 		rr, ok := res.(*pgconn.ResultReader)
 		if !ok {
 			r.err = fmt.Errorf("the answer to a statement is missing: %T", res)
-			return 0
+			return
 		}
 		r.tag, err = rr.Close()
 	}
 	if err != nil {
 		r.err = err
-		if rowMissed(err) {
+		if rowMissed(err, used) {
 			r.miss = miss
 		}
-		return 0
 	}
-	return r.tag.RowsAffected()
 }
 
 // sync reads to the end of the round trip.

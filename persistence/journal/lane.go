@@ -15,6 +15,7 @@ import (
 const (
 	maxFlush      = 512     // commits
 	maxFlushBytes = 4 << 20 // of rows, about
+	commitSize    = 256     // bytes of a commit without its texts and documents, about
 	freshShare    = 8       // new work gets at least one in so many places of a full flush
 	minPause      = 5 * time.Millisecond
 	maxPause      = 500 * time.Millisecond
@@ -29,10 +30,13 @@ const (
 
 // entry is a commit on its way.
 type entry struct {
-	c     *Commit
-	size  int
-	until time.Time  // of new work: nobody waits for its answer any more; zero: never
-	done  chan error // capacity 1: the lane never waits for a caller
+	c      *Commit
+	size   int
+	own    []id.UUID  // entities whose commits do not share a flush with it
+	misfit error      // of a row that does not fit its table
+	values Values     // to measure rows
+	until  time.Time  // of new work: nobody waits for its answer any more; zero: never
+	done   chan error // capacity 1: the lane never waits for a caller
 
 	// Guarded by the lane's mutex.
 	queued    bool // in the lane's queue, or held by a lane that has no database
@@ -44,7 +48,17 @@ var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1
 
 func newEntry(ctx context.Context, c *Commit) *entry {
 	e := entries.Get().(*entry)
-	e.c, e.size, e.until, e.queued, e.abandoned = c, c.size(), time.Time{}, false, false
+	e.c, e.size, e.own, e.misfit, e.until, e.queued, e.abandoned = c, commitSize, e.own[:0], nil, time.Time{}, false, false
+	c.each(func(r Row) {
+		e.values.measure(r)
+		e.size += e.values.size
+		if e.values.of.entity {
+			e.own = append(e.own, e.values.ids[0])
+		}
+		if e.misfit == nil {
+			e.misfit = e.values.err
+		}
+	})
 	if c.New {
 		e.until = c.Until
 		if end, ok := ctx.Deadline(); ok && (e.until.IsZero() || end.Before(e.until)) {
@@ -96,7 +110,7 @@ type lane struct {
 }
 
 func newLane(w *Writer, n int) *lane {
-	return &lane{w: w, n: n, wake: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(), entities: map[id.UUID]struct{}{},
+	return &lane{w: w, n: n, wake: make(chan struct{}, 1), uid: id.NewAnywhere(), kept: 1, rows: newRows(w.schema), entities: map[id.UUID]struct{}{},
 		keys: map[idemKey]struct{}{}, filled: map[id.TenantID]int{}}
 }
 
@@ -322,7 +336,7 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 	i, taken := 0, 0
 	for ; i < len(q) && taken < n && (*bytes < maxBytes || len(l.batch) == 0); i++ {
 		e := q[i]
-		if e.c.New && !e.fits || l.meets(e.c) {
+		if e.c.New && !e.fits || l.meets(e) {
 			l.later = append(l.later, e)
 			continue
 		}
@@ -340,18 +354,18 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 	return q[:n]
 }
 
-// meets reports whether c shares an entity or an idempotency key with a commit
+// meets reports whether e shares an entity or an idempotency key with a commit
 // before it, and notes its own.
-func (l *lane) meets(c *Commit) bool {
+func (l *lane) meets(e *entry) bool {
 	met := false
-	c.entities(func(u id.UUID) {
+	for _, u := range e.own {
 		if _, there := l.entities[u]; there {
 			met = true
-			return
+			continue
 		}
 		l.entities[u] = struct{}{}
-	})
-	if c.Idempotency != nil {
+	}
+	if c := e.c; c.Idempotency != nil {
 		key := idemKey{c.Tenant, c.Idempotency.Digest}
 		if _, there := l.keys[key]; there {
 			met = true
@@ -425,7 +439,7 @@ func (l *lane) reconnect() bool {
 			return false
 		}
 		ctx, cancel := context.WithTimeout(l.w.hard, connectTime)
-		c, err := connect(ctx, l.w.cfg.Pool, l.lost)
+		c, err := connect(ctx, l.w.cfg.Pool, l.w.schema.texts, l.lost)
 		cancel()
 		if err == nil {
 			l.conn, l.lost = c, backend{}

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -12,8 +11,6 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
-	"agentsvc/schemas/id"
-	"agentsvc/schemas/lifecycle"
 )
 
 // lonely is one way to a durable commit. ready readies, unmeasured, what the next
@@ -76,7 +73,7 @@ func BenchmarkLonely(b *testing.B) {
 	}
 }
 
-func doing(x *world, c *Commit) func() error { return func() error { return x.do(c) } }
+func doing(x *world, c *draft) func() error { return func() error { return x.do(c) } }
 
 func backendOf(x *world) func() uint32 { return func() uint32 { return x.w.lanes[0].conn.backend.pid } }
 
@@ -103,17 +100,11 @@ func plain(b *testing.B, x *world, cluster *pgtest.Cluster) *lonely {
 	}}
 }
 
-// decision is the commit of a run that is resumed by the decision of an approval
-// and calls the tool: what a gated call waits for.
-func decision(x *world) *Commit {
-	shard := id.Shard(0)
-	w := x.newWaits(shard)
-	c := w.join(nil)
+// decision is the commit of the decision that a gated call waits for.
+func decision(x *world) *draft {
+	w := x.newWaits(0)
+	c := w.decide(nil)
 	c.Idempotency = key(w.run.String())
-	c.Audit = []Audit{x.audit()}
-	c.Marks = []Mark{{Run: w.run, Seq: 5, Type: "run.resumed", Data: json.RawMessage(`{}`)}}
-	c.Called = []StepCall{{Run: w.run, Idx: 0, CalledSeq: 6}}
-	c.Run.Status = lifecycle.RunRunning
 	return c
 }
 

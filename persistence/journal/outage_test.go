@@ -27,26 +27,26 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 			thread := x.newThread(0)
 			run := x.accept(0)
 			x.must(run)
-			commit := func(c Commit) *Commit {
+			commit := func(c draft) *draft {
 				c.Op, c.Tenant = newOp(), x.tenant
 				return &c
 			}
 			for name, c := range map[string]struct {
-				commit *Commit
+				commit *draft
 				table  string
 				rows   int
 			}{
-				"thread":      {commit(Commit{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, UpdatedAt: noon}}), `threads WHERE version = 2`, 1},
-				"new thread":  {commit(Commit{New: true, NewThread: x.newborn(0)}), `threads WHERE created_by = 'embed:vid:1'`, 1},
+				"thread":      {commit(draft{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, UpdatedAt: noon}}), `threads WHERE version = 2`, 1},
+				"new thread":  {commit(draft{New: true, NewThread: x.newborn(0)}), `threads WHERE created_by = 'embed:vid:1'`, 1},
 				"run update":  {advance(run, 1), `runs WHERE version = 2`, 1},
 				"run insert":  {x.accept(0), `runs WHERE version = 1 AND id <> '` + run.Accept.ID.String() + `'`, 1},
-				"idempotency": {commit(Commit{Idempotency: key("k")}), `idempotency`, 1},
-				"message":     {commit(Commit{Messages: []Message{{Thread: thread, Seq: 1, ID: id.MessageID{UUID: id.New(0)}, Role: "user", CreatedAt: noon}}}), `messages`, 1},
-				"usage":       {commit(Commit{Usage: []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}}), `usage_records`, 1},
+				"idempotency": {commit(draft{Idempotency: key("k")}), `idempotency`, 1},
+				"message":     {commit(draft{Messages: []Message{{Thread: thread, Seq: 1, ID: id.MessageID{UUID: id.New(0)}, Role: "user", CreatedAt: noon}}}), `messages`, 1},
+				"usage":       {commit(draft{Usage: []Usage{{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}}}), `usage_records`, 1},
 				"audit":       {x.auditOnly(0), `audit_log`, 1},
-				"timer":       {commit(Commit{Timers: []Timer{{TimerKey{"run", id.New(0), "t"}, noon}}}), `timers`, 1},
-				"statement": {commit(Commit{Statements: []Statement{{SQL: `INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'b', 'B')`,
-					Args: []any{x.tenant, id.NewAnywhere()}, Swap: true}}}), `agents WHERE slug = 'b'`, 1},
+				"timer":       {commit(draft{Timers: []Timer{{TimerKey{"run", id.New(0), "t"}, noon}}}), `timers`, 1},
+				"statement": {commit(draft{Statements: []Statement{{SQL: `INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'b', 'B')`,
+					Args: []any{x.tenant, id.NewAnywhere()}}}}), `agents WHERE slug = 'b'`, 1},
 			} {
 				before := k.done()
 				k.arm(mode)
@@ -84,7 +84,7 @@ func TestBackendKilledBeforeCommit(t *testing.T) {
 	} {
 		release := x.block() // the hooks may change while the lanes are held
 		once = sync.Once{}
-		var commits []*Commit
+		var commits []*draft
 		for range 20 {
 			c := x.accept(2)
 			c.Audit = []Audit{x.audit()}
@@ -146,7 +146,7 @@ func TestServerStoppedAndStarted(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			withdrawn := x.accept(0)
-			if err := x.w.Do(ctx, withdrawn); !errors.Is(err, ErrUnavailable) {
+			if err := x.w.Do(ctx, withdrawn.commit()); !errors.Is(err, ErrUnavailable) {
 				t.Errorf("new work while storage is down: %v", err)
 			}
 			waits := make(chan error)
@@ -294,7 +294,7 @@ func TestALockedRowStopsOnlyItsCommit(t *testing.T) {
 	locked := x.accept(0)
 	x.must(locked)
 	release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, locked.Accept.ID)
-	commits := []*Commit{x.accept(0), x.accept(0), advance(locked, 1), x.accept(0)}
+	commits := []*draft{x.accept(0), x.accept(0), advance(locked, 1), x.accept(0)}
 	for i, err := range x.all(commits) {
 		if i == 2 && !errors.Is(err, ErrUnavailable) || i != 2 && err != nil {
 			t.Errorf("commit %d: %v", i, err)

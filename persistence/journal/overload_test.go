@@ -27,7 +27,7 @@ func TestACallerThatLeavesVoidsNothing(t *testing.T) {
 			run := x.begun()
 			unlock := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
 			const callers = 30
-			var commits []*Commit
+			var commits []*draft
 			var leavers []func()
 			errs := make([]error, callers)
 			var wg, left sync.WaitGroup
@@ -42,7 +42,7 @@ func TestACallerThatLeavesVoidsNothing(t *testing.T) {
 				}
 				commits = append(commits, c)
 				wg.Go(func() {
-					errs[i] = x.w.Do(ctx, c)
+					errs[i] = x.w.Do(ctx, c.commit())
 					if i%3 == 0 {
 						left.Done()
 					}
@@ -110,7 +110,7 @@ func TestWhatIsLateIsWithdrawnBeforeItIsSent(t *testing.T) {
 	x := newWorld(t, func(c *Config) { c.Lanes = 1 })
 	release := x.block()
 	errs := make([]error, 40)
-	var commits []*Commit
+	var commits []*draft
 	var wg sync.WaitGroup
 	soon := time.Now().Add(50 * time.Millisecond)
 	for i := range errs {
@@ -174,11 +174,11 @@ func TestWhatFitsBeforeItsDeadline(t *testing.T) {
 			}
 			var fresh []*entry
 			for _, left := range c.left {
-				commit := &Commit{New: true}
+				commit := &draft{New: true}
 				if left != never {
 					commit.Until = time.Now().Add(left)
 				}
-				fresh = append(fresh, newEntry(context.Background(), commit))
+				fresh = append(fresh, newEntry(context.Background(), commit.commit()))
 			}
 			l.fresh = slices.Clone(fresh)
 			batch, _ := l.take()
@@ -266,7 +266,7 @@ func BenchmarkOverload(b *testing.B) {
 					commit.Thread = nil
 					commit.Accept.ThreadID, commit.Accept.ThreadSeq, commit.Messages = nil, nil, nil
 					ctx, cancel := context.WithTimeout(context.Background(), patience)
-					err := x.w.Do(ctx, commit)
+					err := x.w.Do(ctx, commit.commit())
 					cancel()
 					switch {
 					case err == nil:

@@ -66,7 +66,7 @@ func TestAfterWhatALaneRests(t *testing.T) {
 				tenant, _ := x.newTenant()
 				tenants = append(tenants, tenant)
 			}
-			var commits []*Commit
+			var commits []*draft
 			for n := range c.commits {
 				one := x.auditOnly(0)
 				one.Tenant = tenants[n%len(tenants)]
@@ -121,7 +121,7 @@ func TestWhileTenantsAreHeldBack(t *testing.T) {
 		for held := c.after; held; _, held = x.w.turns.shared() {
 			x.must(x.auditOnly(0))
 		}
-		var commits []*Commit
+		var commits []*draft
 		for range restFrom {
 			commits = append(commits, x.auditOnly(0))
 		}

@@ -118,27 +118,19 @@ func (r *routes) ended(c *Commit, l *lane) {
 	}
 }
 
-// entities calls f with each entity whose row c swaps or makes.
-func (c *Commit) entities(f func(id.UUID)) {
-	if c.NewThread != nil {
-		f(c.NewThread.ID.UUID)
-	}
-	if c.Thread != nil {
-		f(c.Thread.ID.UUID)
-	}
-	if c.Accept != nil {
-		f(c.Accept.ID.UUID)
-	}
-	if c.Run != nil {
-		f(c.Run.ID.UUID)
-	}
-}
-
-// locked calls f with each entity whose row c locks: an approval that is decided
-// locks the row of its run, which c may leave as it is.
+// locked calls f with each entity whose row c locks: those that it swaps or makes, and
+// those that a swap looks at, which c may leave as they are.
 func (c *Commit) locked(f func(id.UUID)) {
-	c.entities(f)
-	if c.Approval != nil && c.Run == nil {
-		f(c.Approval.Run.UUID)
+	var v Values
+	for _, r := range c.Rows {
+		if w := r.Write(); !w.entity && w.locking < 0 {
+			continue
+		}
+		v.measure(r)
+		for _, u := range v.ids {
+			if !u.IsZero() {
+				f(u)
+			}
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // way is a commit on its way in the laws' model.
 type way struct {
-	c *Commit
+	c *draft
 	l *lane
 }
 
@@ -42,15 +42,15 @@ func (w *ways) work(l *lane) {
 	delete(w.resting, l)
 }
 
-func (w *ways) send(c *Commit) *lane {
-	l := w.of(c)
+func (w *ways) send(c *draft) *lane {
+	l := w.of(c.commit())
 	w.all = append(w.all, way{c, l})
 	return l
 }
 
 // end answers the commit at place i.
 func (w *ways) end(i int) {
-	w.ended(w.all[i].c, w.all[i].l)
+	w.ended(w.all[i].c.commit(), w.all[i].l)
 	w.all = slices.Delete(w.all, i, i+1)
 }
 
@@ -63,12 +63,12 @@ func (w *ways) count(which func(way) bool) (n int) {
 	return n
 }
 
-func (w *ways) own(c *Commit) *lane { return w.lanes[int(c.Shard)%len(w.lanes)] }
+func (w *ways) own(c *draft) *lane { return w.lanes[int(c.Shard)%len(w.lanes)] }
 
 func (w *ways) in(l *lane) int { return w.count(func(one way) bool { return one.l == l }) }
 
 // crowded reports whether the lane of c's shard is worth avoiding now.
-func (w *ways) crowded(c *Commit) bool {
+func (w *ways) crowded(c *draft) bool {
 	if filled := w.resting[w.own(c)]; filled != nil {
 		return filled[c.Tenant] < fewCommits
 	}
@@ -85,9 +85,9 @@ type histories struct {
 
 // next is a commit as actors make them: each swaps its own row, a thread begins new
 // runs, and an approval is decided beside its run or by it.
-func (h *histories) next(tenant id.TenantID) *Commit {
+func (h *histories) next(tenant id.TenantID) *draft {
 	one := func(n int) int { return h.r.IntN(n) }
-	c := &Commit{Op: newOp(), Tenant: tenant}
+	c := &draft{Op: newOp(), Tenant: tenant}
 	switch what := one(7); what {
 	case 0:
 		run := id.RunID{UUID: id.New(id.Shard(one(4)))}
@@ -121,8 +121,8 @@ func (h *histories) next(tenant id.TenantID) *Commit {
 }
 
 // meet reports whether a and b lock the row of one thread or run.
-func meet(a, b *Commit) bool {
-	rows := func(c *Commit) (all []id.UUID) {
+func meet(a, b *draft) bool {
+	rows := func(c *draft) (all []id.UUID) {
 		if c.Thread != nil {
 			all = append(all, c.Thread.ID.UUID)
 		}
@@ -238,31 +238,31 @@ func (r *routes) left() string {
 
 func TestWhoTakesTheSideLane(t *testing.T) {
 	loud, quiet, other := newTenantID(), newTenantID(), newTenantID()
-	plain := func(tenant id.TenantID) *Commit { return &Commit{Tenant: tenant} }
+	plain := func(tenant id.TenantID) *draft { return &draft{Tenant: tenant} }
 	run := id.RunID{UUID: id.New(0)}
-	update := func() *Commit { return &Commit{Tenant: quiet, Run: &RunUpdate{ID: run}} }
-	approval := func() *Commit { return &Commit{Tenant: quiet, Approval: &ApprovalUpdate{Run: run}} }
-	many := func(tenant id.TenantID, n int) (cs []*Commit) {
+	update := func() *draft { return &draft{Tenant: quiet, Run: &RunUpdate{ID: run}} }
+	approval := func() *draft { return &draft{Tenant: quiet, Approval: &ApprovalUpdate{Run: run}} }
+	many := func(tenant id.TenantID, n int) (cs []*draft) {
 		for range n {
 			cs = append(cs, plain(tenant))
 		}
 		return cs
 	}
-	elsewhere := func(n int) (cs []*Commit) {
+	elsewhere := func(n int) (cs []*draft) {
 		for range n {
-			cs = append(cs, &Commit{Tenant: loud, Shard: 1})
+			cs = append(cs, &draft{Tenant: loud, Shard: 1})
 		}
 		return cs
 	}
-	aside := func(n int) (cs []*Commit) { // n commits of n tenants that take the side lane
+	aside := func(n int) (cs []*draft) { // n commits of n tenants that take the side lane
 		for range n {
 			cs = append(cs, plain(newTenantID()))
 		}
 		return cs
 	}
 	for name, c := range map[string]struct {
-		before []*Commit
-		commit *Commit
+		before []*draft
+		commit *draft
 		side   bool
 	}{
 		"no crowd":                                          {many(loud, crowd-1), plain(quiet), false},
@@ -275,9 +275,9 @@ func TestWhoTakesTheSideLane(t *testing.T) {
 		"the first beyond few":                              {append(many(loud, 3*crowd), many(quiet, fewCommits)...), plain(quiet), false},
 		"beyond few, of an entity in the side lane":         {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), update(), true},
 		"beyond few, an approval of a run in the side lane": {append(append(many(loud, 3*crowd), update()), many(quiet, 5)...), approval(), true},
-		"few, but in the lane before it was crowded":        {append([]*Commit{plain(quiet)}, many(loud, 3*crowd)...), plain(quiet), false},
+		"few, but in the lane before it was crowded":        {append([]*draft{plain(quiet)}, many(loud, 3*crowd)...), plain(quiet), false},
 		"the entity of another tenant": {append(append(many(loud, 3*crowd), update()), many(other, fewCommits)...),
-			&Commit{Tenant: other, Run: &RunUpdate{ID: run}}, false},
+			&draft{Tenant: other, Run: &RunUpdate{ID: run}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWays()
@@ -449,7 +449,7 @@ func TestOrderBesideTheCrowd(t *testing.T) {
 	const many = 4 * fewCommits
 	var own, rest sync.WaitGroup
 	var answered atomic.Bool
-	call := func(wg *sync.WaitGroup, c *Commit, then func()) {
+	call := func(wg *sync.WaitGroup, c *draft, then func()) {
 		wg.Go(func() {
 			if err := x.do(c); err != nil {
 				t.Errorf("%v", err)
@@ -683,11 +683,11 @@ func TestNothingStaysCounted(t *testing.T) {
 
 // leaver calls the writer with c and waits for there; leave ends the caller's
 // patience and sees what it is told.
-func (x *world) leaver(c *Commit, want error, there func() bool) (leave func()) {
+func (x *world) leaver(c *draft, want error, there func() bool) (leave func()) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	got := make(chan error, 1)
-	go func() { got <- x.w.Do(ctx, c) }()
+	go func() { got <- x.w.Do(ctx, c.commit()) }()
 	x.until("the commit is on its way", there)
 	return func() {
 		x.t.Helper()

@@ -36,91 +36,62 @@ func (f fate) answer() error {
 // of its other rows may belong to an order that another operation has carried out.
 func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
 	fates := make([]fate, len(batch))
-	note := func(otherwise fate) func(ord int, written bool) {
-		return func(ord int, written bool) {
-			found := otherwise
+	asked := make([]*bulk, len(l.rows.groups))
+	var v Values
+	for ord, e := range batch {
+		e.c.each(func(row Row) {
+			w := row.Write()
+			if w.settle == "" {
+				return
+			}
+			at := l.w.schema.places[w]
+			if asked[at] == nil {
+				asked[at] = newBulk(slices.Concat(place, w.known))
+			}
+			b := asked[at]
+			b.rows++
+			b.cols[0].int4(ord)
+			b.cols[1].uuid(e.c.Tenant.UUID)
+			values := b.cols[2:]
+			if w.op {
+				values[len(values)-1].uuid(e.c.Op.UUID)
+				values = values[:len(values)-1]
+			}
+			v = Values{of: w, cols: values} // the others are dropped
+			row.Put(&v)
+		})
+	}
+	for at, b := range asked {
+		if b == nil {
+			continue
+		}
+		w := l.w.schema.writes[at]
+		err := l.ask(ctx, w, b, func(ord int, written bool) {
+			found := w.found
 			if written {
 				found = done
 			}
 			fates[ord] = max(fates[ord], found)
-		}
-	}
-	begun := newBulk("settle_thread_inserts", tInt4, tUUID, tUUID, tUUID)
-	threads := newBulk("settle_threads", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
-	updates := newBulk("settle_run_updates", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
-	approvals := newBulk("settle_approvals", tInt4, tUUID, tUUID, tInt8, tInt8, tUUID)
-	inserts := newBulk("settle_run_inserts", tInt4, tUUID, tUUID, tUUID)
-	keys := newBulk("settle_idempotency", tInt4, tUUID, tBytes)
-	for ord, e := range batch {
-		c := e.c
-		row := func(b *bulk) []column {
-			b.rows++
-			b.cols[0].int4(ord)
-			b.cols[1].uuid(c.Tenant.UUID)
-			return b.cols[2:]
-		}
-		if t := c.NewThread; t != nil {
-			col := row(begun)
-			col[0].uuid(t.ID.UUID)
-			col[1].uuid(c.Op.UUID)
-		}
-		if t := c.Thread; t != nil {
-			col := row(threads)
-			col[0].uuid(t.ID.UUID)
-			col[1].int8(t.Version)
-			col[2].int8(t.Epoch)
-			col[3].uuid(c.Op.UUID)
-		}
-		if u := c.Run; u != nil {
-			col := row(updates)
-			col[0].uuid(u.ID.UUID)
-			col[1].int8(u.Version)
-			col[2].int8(u.Epoch)
-			col[3].uuid(c.Op.UUID)
-		}
-		if a := c.Approval; a != nil {
-			col := row(approvals)
-			col[0].uuid(a.ID.UUID)
-			col[1].int8(a.Version)
-			col[2].int8(a.Epoch)
-			col[3].uuid(c.Op.UUID)
-		}
-		if n := c.Accept; n != nil {
-			col := row(inserts)
-			col[0].uuid(n.ID.UUID)
-			col[1].uuid(c.Op.UUID)
-		}
-		if i := c.Idempotency; i != nil {
-			row(keys)[0].bytes(i.Digest[:])
-		}
-	}
-	for _, q := range []struct {
-		rows *bulk
-		note func(int, bool)
-	}{
-		{begun, note(exists)}, {threads, note(conflict)}, {updates, note(conflict)}, {approvals, note(conflict)}, {inserts, note(exists)},
-		{keys, note(replay)},
-	} {
-		if err := l.ask(ctx, q.rows, q.note); err != nil {
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	return fates, nil
 }
 
-// ask sends one query of settle.sql.
-func (l *lane) ask(ctx context.Context, b *bulk, note func(ord int, written bool)) error {
-	if b.rows == 0 {
-		return nil
-	}
-	sql := queries.Get(b.name)
-	rows := l.conn.raw.PgConn().ExecParams(ctx, sql, b.finish(), nil, inBinary, inBinary)
+// place is the first parameter of a query that settles: the place in the flush.
+var place = fields("ord int")
+
+// ask sends the query that settles the rows of one write.
+func (l *lane) ask(ctx context.Context, w *Write, b *bulk, note func(ord int, written bool)) error {
+	rows := l.conn.raw.PgConn().ExecParams(ctx, w.settle, b.arrays(), nil, inBinary, inBinary)
 	for rows.NextRow() {
 		v := rows.Values()
 		note(int(binary.BigEndian.Uint32(v[0])), v[1][0] == 1)
 	}
 	if _, err := rows.Close(); err != nil {
-		return fmt.Errorf("%s: %w", b.name, err)
+		return fmt.Errorf("settle %s: %w", w.name, err)
 	}
 	return nil
 }
@@ -148,9 +119,9 @@ func (l *lane) settle() (written, ok bool) {
 }
 
 // dropLosers answers those of batch who can be seen to have lost, and those
-// whose rows are there from an earlier call, and returns the others. Those of
-// missed are known to have missed a swap.
-func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
+// whose rows are there from an earlier call, and returns the others. missed, where it is
+// not nil, is known to have missed.
+func (l *lane) dropLosers(batch []*entry, missed *entry) ([]*entry, error) {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
 	fates, err := l.look(ctx, batch)
@@ -159,7 +130,7 @@ func (l *lane) dropLosers(batch, missed []*entry) ([]*entry, error) {
 	}
 	var left []*entry
 	for i, e := range batch {
-		if fates[i] == open && slices.Contains(missed, e) {
+		if fates[i] == open && e == missed {
 			fates[i] = conflict
 		}
 		if fates[i] == open {

@@ -26,7 +26,7 @@ func bothWays(t *testing.T, test func(t *testing.T, x *world)) {
 }
 
 // begun is a run that is running, of accepted work.
-func (x *world) begun() *Commit {
+func (x *world) begun() *draft {
 	x.t.Helper()
 	c := x.accept(0)
 	x.must(c)
@@ -37,11 +37,11 @@ func (x *world) begun() *Commit {
 // whoever shares the flush is written.
 func TestAFlushEndsTheSameEitherWay(t *testing.T) {
 	bothWays(t, func(t *testing.T, x *world) {
-		x.must(&Commit{Op: newOp(), Tenant: x.tenant, Idempotency: key("used")})
+		x.must(&draft{Op: newOp(), Tenant: x.tenant, Idempotency: key("used")})
 		written := x.accept(0)
 		written.Audit = []Audit{x.audit()}
 		x.must(written)
-		step := func(status lifecycle.StepStatus) *Commit {
+		step := func(status lifecycle.StepStatus) *draft {
 			r := x.begun()
 			c := advance(r, 1)
 			if status == lifecycle.StepRunning {
@@ -51,56 +51,54 @@ func TestAFlushEndsTheSameEitherWay(t *testing.T) {
 			}
 			return c
 		}
-		moved := func(sql string, c func(w *waits) *Commit) func() *Commit {
-			return func() *Commit {
+		moved := func(sql string, c func(w *waits) *draft) func() *draft {
+			return func() *draft {
 				w := x.newWaits(0)
 				x.exec(sql, w.run)
 				return c(w)
 			}
 		}
-		alone := func(w *waits) *Commit { return w.decide(nil) }
-		joint := func(w *waits) *Commit { return w.join(nil) }
-		stale := func() *Commit { return advance(x.begun(), 7) }
+		alone := func(w *waits) *draft { return w.decide(nil) }
+		stale := func() *draft { return advance(x.begun(), 7) }
 		for name, c := range map[string]struct {
-			culprits func() []*Commit
+			culprits func() []*draft
 			want     error
 		}{
-			"the key was used": {one(func() *Commit { return &Commit{Idempotency: key("used")} }), ErrReplay},
-			"the thread moved on": {one(func() *Commit {
-				return &Commit{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
+			"the key was used": {one(func() *draft { return &draft{Idempotency: key("used")} }), ErrReplay},
+			"the thread moved on": {one(func() *draft {
+				return &draft{Thread: &ThreadUpdate{ID: x.newThread(0), Guard: Guard{Version: 2}, UpdatedAt: noon}}
 			}), ErrConflict},
-			"the run exists":              {one(func() *Commit { return &Commit{Accept: x.begun().Accept} }), ErrExists},
+			"the run exists":              {one(func() *draft { return &draft{Accept: x.begun().Accept} }), ErrExists},
 			"the run moved on":            {one(stale), ErrConflict},
-			"several runs moved on":       {func() []*Commit { return []*Commit{stale(), stale(), stale()} }, ErrConflict},
-			"a step to call is not there": {one(func() *Commit { return step(lifecycle.StepRunning) }), ErrRefused},
-			"a step to end is not there":  {one(func() *Commit { return step(lifecycle.StepFailed) }), ErrRefused},
+			"several runs moved on":       {func() []*draft { return []*draft{stale(), stale(), stale()} }, ErrConflict},
+			"a step to call is not there": {one(func() *draft { return step(lifecycle.StepRunning) }), ErrRefused},
+			"a step to end is not there":  {one(func() *draft { return step(lifecycle.StepFailed) }), ErrRefused},
 			"the approval moved on":       {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)), ErrConflict},
 			"the run does not wait":       {one(moved(`UPDATE runs SET status = 'running' WHERE id = $1`, alone)), ErrConflict},
-			"a joining approval moved on": {one(moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, joint)), ErrConflict},
-			"the run that it joins moved": {one(moved(`UPDATE runs SET version = 9 WHERE id = $1`, joint)), ErrConflict},
-			"several approvals moved on": {func() []*Commit {
-				m := moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, joint)
-				return []*Commit{m(), m(), m()}
+			"the approval is claimed":     {one(moved(`UPDATE approvals SET owner_epoch = 9 WHERE run_id = $1`, alone)), ErrConflict},
+			"several approvals moved on": {func() []*draft {
+				m := moved(`UPDATE approvals SET version = 9 WHERE run_id = $1`, alone)
+				return []*draft{m(), m(), m()}
 			}, ErrConflict},
-			"a statement missed its swap": {one(func() *Commit {
-				return &Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE false`, Swap: true}}}
+			"a statement missed its swap": {one(func() *draft {
+				return &draft{Statements: []Statement{{SQL: mustChange(`UPDATE agents SET name = 'x' WHERE false`)}}}
 			}), ErrConflict},
-			"a statement fails":     {one(func() *Commit { return &Commit{Statements: []Statement{{SQL: `SELECT 1 / $1::int`, Args: []any{0}}}} }), ErrRefused},
-			"a statement is no SQL": {one(func() *Commit { return &Commit{Statements: []Statement{{SQL: `SELEC 1`}}} }), ErrRefused},
-			"a check":               {one(func() *Commit { c := advance(x.begun(), 1); c.Run.State = make([]byte, 4096); return c }), ErrRefused},
-			"a foreign key": {one(func() *Commit {
-				return &Commit{Marks: []Mark{{Run: id.RunID{UUID: id.New(0)}, Seq: 1, Data: json.RawMessage(`{}`)}}}
+			"a statement fails":     {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELECT 1 / $1::int`, Args: []any{0}}}} }), ErrRefused},
+			"a statement is no SQL": {one(func() *draft { return &draft{Statements: []Statement{{SQL: `SELEC 1`}}} }), ErrRefused},
+			"a check":               {one(func() *draft { c := advance(x.begun(), 1); c.Run.State = make([]byte, 4096); return c }), ErrRefused},
+			"a foreign key": {one(func() *draft {
+				return &draft{Marks: []Mark{{Run: id.RunID{UUID: id.New(0)}, Seq: 1, Data: json.RawMessage(`{}`)}}}
 			}), ErrRefused},
-			"a unique key": {one(func() *Commit {
+			"a unique key": {one(func() *draft {
 				u := Usage{ID: id.UsageID{UUID: id.New(0)}, At: noon, Kind: lifecycle.UsageLLM}
-				return &Commit{Usage: []Usage{u, u}}
+				return &draft{Usage: []Usage{u, u}}
 			}), ErrRefused},
-			"text with a zero byte":        {one(func() *Commit { return &Commit{Timers: []Timer{{TimerKey{"run", id.New(0), "\x00"}, noon}}} }), ErrRefused},
-			"the same operation was there": {func() []*Commit { return []*Commit{written} }, nil},
+			"text with a zero byte":        {one(func() *draft { return &draft{Timers: []Timer{{TimerKey{"run", id.New(0), "\x00"}, noon}}} }), ErrRefused},
+			"the same operation was there": {func() []*draft { return []*draft{written} }, nil},
 		} {
 			t.Run(name, func(t *testing.T) {
 				culprits := c.culprits()
-				commits := []*Commit{x.auditOnly(0), advance(x.begun(), 1)}
+				commits := []*draft{x.auditOnly(0), advance(x.begun(), 1)}
 				for _, l := range culprits {
 					if l != written {
 						l.Op, l.Tenant, l.Audit = newOp(), x.tenant, []Audit{x.audit()}
@@ -128,14 +126,14 @@ func TestAFlushEndsTheSameEitherWay(t *testing.T) {
 	})
 }
 
-func one(c func() *Commit) func() []*Commit { return func() []*Commit { return []*Commit{c()} } }
+func one(c func() *draft) func() []*draft { return func() []*draft { return []*draft{c()} } }
 
 // TestARefusalOfWhoIsStale: an owner whose row was moved on by another one sends
 // rows that the database cannot take, most likely since the other one has written
 // them. It is told that the row moved on, whatever the database says first; who has
 // the row as it is, and sends the same, is refused.
 func TestARefusalOfWhoIsStale(t *testing.T) {
-	run := func(x *world, c *Commit) *Commit {
+	run := func(x *world, c *draft) *draft {
 		r := x.begun()
 		own := advance(r, 1)
 		own.Run.SetEpoch, own.Run.Seq, own.Run.Steps = 5, 2, 1
@@ -146,10 +144,10 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 		c.Run.Epoch, c.Run.SetEpoch = 5, 5
 		return own
 	}
-	thread := func(x *world, c *Commit) Message {
+	thread := func(x *world, c *draft) Message {
 		th := x.newThread(0)
 		m := Message{Thread: th, Seq: 1, ID: id.MessageID{UUID: id.New(0)}, Role: "user", CreatedAt: noon}
-		x.must(&Commit{Op: newOp(), Tenant: x.tenant, Messages: []Message{m},
+		x.must(&draft{Op: newOp(), Tenant: x.tenant, Messages: []Message{m},
 			Thread: &ThreadUpdate{ID: th, Guard: Guard{Version: 1, SetEpoch: 5}, NextSeq: 3, UpdatedAt: noon}})
 		c.Thread = &ThreadUpdate{ID: th, Guard: Guard{Version: 2, Epoch: 5, SetEpoch: 5}, NextSeq: 3, UpdatedAt: noon}
 		m.ID = id.MessageID{UUID: id.New(0)}
@@ -160,44 +158,44 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 		i.Status = 500
 		return i
 	}
-	for name, rows := range map[string]func(x *world, c *Commit) *Guard{
-		"a step": func(x *world, c *Commit) *Guard {
+	for name, rows := range map[string]func(x *world, c *draft) *Guard{
+		"a step": func(x *world, c *draft) *Guard {
 			c.Began = run(x, c).Began
 			return &c.Run.Guard
 		},
-		"a mark": func(x *world, c *Commit) *Guard {
+		"a mark": func(x *world, c *draft) *Guard {
 			c.Marks = run(x, c).Marks
 			return &c.Run.Guard
 		},
-		"a reply's place": func(x *world, c *Commit) *Guard {
-			var posted Commit
+		"a reply's place": func(x *world, c *draft) *Guard {
+			var posted draft
 			c.Messages = []Message{thread(x, &posted)}
 			run(x, c)
 			return &c.Run.Guard
 		},
-		"a post's place": func(x *world, c *Commit) *Guard {
+		"a post's place": func(x *world, c *draft) *Guard {
 			c.Messages = []Message{thread(x, c)}
 			accept := x.accept(0)
 			c.New, c.Accept = true, accept.Accept
 			return &c.Thread.Guard
 		},
-		"a step's approval": func(x *world, c *Commit) *Guard {
+		"a step's approval": func(x *world, c *draft) *Guard {
 			w := x.newWaits(0)
 			c.Run = &RunUpdate{ID: w.run, Guard: Guard{Version: 2}, Status: lifecycle.RunWaitingApproval, Seq: 4, Steps: 1}
-			c.Statements = []Statement{OpenApproval(x.tenant, c.Op, w.insert())}
+			c.Opens = w.insert()
 			return &c.Run.Guard
 		},
-		"what a run says before its swap": func(x *world, c *Commit) *Guard {
+		"what a run says before its swap": func(x *world, c *draft) *Guard {
 			run(x, c)
 			c.Idempotency = unfit()
 			return &c.Run.Guard
 		},
-		"what a thread says before its swap": func(x *world, c *Commit) *Guard {
+		"what a thread says before its swap": func(x *world, c *draft) *Guard {
 			thread(x, c)
 			c.Idempotency = unfit()
 			return &c.Thread.Guard
 		},
-		"what an approval says before its swap": func(x *world, c *Commit) *Guard {
+		"what an approval says before its swap": func(x *world, c *draft) *Guard {
 			w := x.newWaits(0)
 			c.Approval, c.Idempotency = w.decide(nil).Approval, unfit()
 			return &c.Approval.Guard
@@ -213,12 +211,12 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 		} {
 			t.Run(name+", "+whose, func(t *testing.T) {
 				bothWays(t, func(t *testing.T, x *world) {
-					refusable := func() *Commit {
-						c := &Commit{Op: newOp(), Tenant: x.tenant, Audit: []Audit{x.audit()}}
+					refusable := func() *draft {
+						c := &draft{Op: newOp(), Tenant: x.tenant, Audit: []Audit{x.audit()}}
 						known.of(rows(x, c))
 						return c
 					}
-					check := func(what string, c *Commit, err, want error) {
+					check := func(what string, c *draft, err, want error) {
 						t.Helper()
 						if !errors.Is(err, want) {
 							t.Errorf("%s: %v, want %v", what, err, want)
@@ -233,7 +231,7 @@ func TestARefusalOfWhoIsStale(t *testing.T) {
 					}
 					alone := refusable()
 					check("alone", alone, x.do(alone), known.want)
-					flush := []*Commit{x.auditOnly(0), refusable(), x.auditOnly(0), refusable(), x.auditOnly(0)}
+					flush := []*draft{x.auditOnly(0), refusable(), x.auditOnly(0), refusable(), x.auditOnly(0)}
 					for i, err := range x.all(flush) {
 						want := known.want
 						if i%2 == 0 {
@@ -265,33 +263,6 @@ func TestARefusalThatCannotBeLookedInto(t *testing.T) {
 	})
 }
 
-// TestWhatHasATripOfItsOwn: only a statement whose rows have to be counted keeps COMMIT
-// back.
-func TestWhatHasATripOfItsOwn(t *testing.T) {
-	x := newWorld(t, nil)
-	w := x.newWaits(0)
-	for name, c := range map[string]struct {
-		commit *Commit
-		apart  bool
-	}{
-		"accepted work":               {advance(x.begun(), 1), false},
-		"a decision":                  {w.decide(nil), false},
-		"a decision that joins":       {w.join(nil), false},
-		"a run's end":                 {w.cancel(), false},
-		"a statement without a swap":  {&Commit{Statements: []Statement{{SQL: `SELECT 1`}}}, false},
-		"a statement that is counted": {&Commit{Statements: []Statement{{SQL: `SELECT 1`, Swap: true}}}, true},
-		"new work":                    {x.accept(0), false},
-	} {
-		var texts []text
-		for _, s := range c.commit.statements() {
-			texts = append(texts, text{swap: s.Swap, raises: s.raises})
-		}
-		if got := x.w.lanes[0].apart(texts); got != c.apart {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 func TestFencedEitherWay(t *testing.T) {
 	bothWays(t, func(t *testing.T, x *world) {
 		x.exec(`UPDATE members SET dead_at = now() WHERE id = $1`, x.member)
@@ -307,7 +278,7 @@ func TestARowThatIsLockedForLong(t *testing.T) {
 	bothWays(t, func(t *testing.T, x *world) {
 		run := x.begun()
 		release := x.lock(`SELECT FROM runs WHERE id = $1 FOR UPDATE`, run.Accept.ID)
-		for i, err := range x.all([]*Commit{x.auditOnly(0), advance(run, 1), x.auditOnly(0)}) {
+		for i, err := range x.all([]*draft{x.auditOnly(0), advance(run, 1), x.auditOnly(0)}) {
 			if i == 1 && !errors.Is(err, ErrUnavailable) || i != 1 && err != nil {
 				t.Errorf("commit %d: %v", i, err)
 			}

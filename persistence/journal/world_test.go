@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -49,10 +50,21 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 
 func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 	t.Helper()
+	return worldOf(t, db, nil, change)
+}
+
+// worldOf is a world with more tables in its database.
+func worldOf(t testing.TB, db *pgtest.DB, tables []string, change func(*Config)) *world {
+	t.Helper()
+	for _, ddl := range tables {
+		if _, err := db.Admin(t).Exec(context.Background(), ddl); err != nil {
+			t.Fatal(err)
+		}
+	}
 	x := &world{t: t, pool: db.System(t), member: id.MemberID{UUID: id.NewAnywhere()}}
 	x.tenant, x.agent = x.newTenant()
 	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, x.member)
-	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member, Lanes: 2}
+	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member, Lanes: 2, Tables: kinds}
 	if change != nil {
 		change(&cfg)
 	}
@@ -110,24 +122,24 @@ func (x *world) count(sql string, args ...any) int {
 }
 
 // do writes c with the tests' deadline.
-func (x *world) do(c *Commit) error {
+func (x *world) do(c *draft) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	return x.w.Do(ctx, c)
+	return x.w.Do(ctx, c.commit())
 }
 
 // fenced fails the test unless c is answered ErrFenced. A writer that does not notice its
 // fence takes the answer of the database for an outage and waits for ever.
-func (x *world) fenced(c *Commit) {
+func (x *world) fenced(c *draft) {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := x.w.Do(ctx, c); !errors.Is(err, ErrFenced) {
+	if err := x.w.Do(ctx, c.commit()); !errors.Is(err, ErrFenced) {
 		x.t.Errorf("a commit of a process that was declared dead is answered %v, want %v; the writer is down because of: %v", err, ErrFenced, x.w.Down())
 	}
 }
 
-func (x *world) must(c *Commit) {
+func (x *world) must(c *draft) {
 	x.t.Helper()
 	if err := x.do(c); err != nil {
 		x.t.Fatalf("commit: %v", err)
@@ -136,7 +148,7 @@ func (x *world) must(c *Commit) {
 
 // all does every commit at once and returns their errors in order. The flush
 // takes them together: the lanes are blocked until all are queued.
-func (x *world) all(commits []*Commit) []error {
+func (x *world) all(commits []*draft) []error {
 	x.t.Helper()
 	release := x.block()
 	errs := make([]error, len(commits))
@@ -217,12 +229,28 @@ func (x *world) noticed() {
 	})
 }
 
+// mustChange is an update that raises svc_missed unless it changes one row.
+func mustChange(update string) string {
+	return "WITH done AS (" + update + " RETURNING 1) SELECT FROM done HAVING CASE WHEN count(*) <> 1 THEN svc_missed() END"
+}
+
+// all is every text of the schema: those of the flush, and those that settle.
+func (s *schema) all() map[string]string {
+	all := maps.Clone(s.texts)
+	for _, w := range s.writes {
+		if w.settle != "" {
+			all[w.name+"_settle"] = w.settle
+		}
+	}
+	return all
+}
+
 func newOp() id.OpID { return id.OpID{UUID: id.NewAnywhere()} }
 
 func ptr[T any](v T) *T { return &v }
 
-func (x *world) auditOnly(shard id.Shard) *Commit {
-	return &Commit{Op: newOp(), Tenant: x.tenant, Shard: shard, Audit: []Audit{x.audit()}}
+func (x *world) auditOnly(shard id.Shard) *draft {
+	return &draft{Op: newOp(), Tenant: x.tenant, Shard: shard, Audit: []Audit{x.audit()}}
 }
 
 func (x *world) audit() Audit {
@@ -230,8 +258,8 @@ func (x *world) audit() Audit {
 }
 
 // accept is a run on its own, accepted.
-func (x *world) accept(shard id.Shard) *Commit {
-	return &Commit{Op: newOp(), Tenant: x.tenant, Shard: shard, New: true, Accept: &RunInsert{
+func (x *world) accept(shard id.Shard) *draft {
+	return &draft{Op: newOp(), Tenant: x.tenant, Shard: shard, New: true, Accept: &RunInsert{
 		ID: id.RunID{UUID: id.New(shard)}, AgentID: &x.agent, AgentVersion: ptr(1), Input: json.RawMessage(`{"q":"\u0000"}`),
 		OriginKind: lifecycle.OriginAPIKey, OriginID: id.NewAnywhere(), CreatedAt: noon, State: []byte{1}}}
 }
@@ -246,8 +274,8 @@ func key(s string) *Idempotency {
 }
 
 // advance moves a run on from version, running.
-func advance(c *Commit, version int64) *Commit {
-	return &Commit{Op: newOp(), Tenant: c.Tenant, Shard: c.Shard, Run: &RunUpdate{ID: c.Accept.ID,
+func advance(c *draft, version int64) *draft {
+	return &draft{Op: newOp(), Tenant: c.Tenant, Shard: c.Shard, Run: &RunUpdate{ID: c.Accept.ID,
 		Guard: Guard{Version: version}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: version}}
 }
 

@@ -18,8 +18,7 @@ import (
 )
 
 // The boundaries of a commit at which a crash test kills the process. After the
-// statements nothing is written yet where COMMIT has a round trip of its own; else
-// its end was sent with them, and either may be found.
+// statements their end was sent too, so that the commit may be there or not.
 var (
 	pointBeforeFlush     = failpoint.Declare("journal.before_flush")
 	pointAfterStatements = failpoint.Declare("journal.after_statements")
@@ -38,6 +37,7 @@ type Config struct {
 	Member   id.MemberID   // the own process: no commit without its living row
 	Lanes    int           // beside the side lane; 0: one for two CPUs, at most 2
 	Queue    int           // tickets of new work; 0: 4096
+	Tables   []*Table      // of the kinds, in the order of a flush: a table comes after those that it refers to
 	Log      zerolog.Logger
 	Now      func() time.Time // nil: time.Now; paces admission and measures
 	Metrics  *Metrics         // nil: counted nowhere
@@ -53,6 +53,7 @@ type Config struct {
 type Writer struct {
 	cfg     Config
 	metrics *Metrics
+	schema  *schema
 	tickets *tickets
 	turns   *turns
 	lanes   []*lane // of shards, and the side lane
@@ -70,7 +71,7 @@ type Writer struct {
 	// hooks are the moments that tests of this package cut connections at.
 	hooks struct {
 		beforeCommit, afterCommit func(pid uint32)
-		apart                     bool // COMMIT always has a round trip of its own
+		apart                     bool // COMMIT has a round trip of its own, as it has with beforeCommit
 	}
 }
 
@@ -93,7 +94,7 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
 	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
@@ -106,7 +107,7 @@ func New(cfg Config) *Writer {
 // is started once.
 func (w *Writer) Start(ctx context.Context) error {
 	for i, l := range w.lanes {
-		c, err := connect(ctx, w.cfg.Pool, backend{})
+		c, err := connect(ctx, w.cfg.Pool, w.schema.texts, backend{})
 		if err != nil {
 			for _, l := range w.lanes[:i] {
 				l.conn.close()
@@ -169,8 +170,11 @@ func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if err := ctx.Err(); err != nil {
 		return w.count(fmt.Errorf("%w: %w", ErrWithdrawn, err))
 	}
-	l := w.routes.of(c)
 	e := newEntry(ctx, c)
+	if err := w.fits(e); err != nil {
+		return w.count(fmt.Errorf("%w: %w", ErrRefused, err))
+	}
+	l := w.routes.of(c)
 	if err := l.push(e); err != nil {
 		w.routes.ended(c, l)
 		return w.count(err)
@@ -190,6 +194,17 @@ func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	default:
 		return w.count(fmt.Errorf("%w: %w", ErrUnsettled, ctx.Err()))
 	}
+}
+
+// fits returns an error where a row of e is of a table that the writer does not know, or
+// does not fit its table.
+func (w *Writer) fits(e *entry) error {
+	for _, r := range e.c.Rows {
+		if _, known := w.schema.places[r.Write()]; !known {
+			return fmt.Errorf("%s is not among the writer's tables", r.Write().name)
+		}
+	}
+	return e.misfit
 }
 
 func (w *Writer) count(err error) error {

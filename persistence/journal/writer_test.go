@@ -17,7 +17,7 @@ import (
 
 func TestEveryQueryIsUnderstood(t *testing.T) {
 	all := maps.Clone(queries)
-	maps.Copy(all, statements)
+	maps.Copy(all, newSchema(kinds).all())
 	for _, name := range []string{"begin", "commit", "rollback"} {
 		delete(all, name)
 	}
@@ -26,7 +26,7 @@ func TestEveryQueryIsUnderstood(t *testing.T) {
 
 func TestQueriesNameTheirTenant(t *testing.T) {
 	all := maps.Clone(queries)
-	maps.Copy(all, statements)
+	maps.Copy(all, newSchema(kinds).all())
 	pgtest.Tenants(t, all, nil)
 }
 
@@ -39,7 +39,7 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 	usage := id.UsageID{UUID: id.New(7)}
 	audit := x.audit()
 	audit.Detail = json.RawMessage(`{"b":1, "a":2}`)
-	x.must(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, Idempotency: key("k"),
+	x.must(&draft{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, Idempotency: key("k"),
 		Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1, SetEpoch: 4}, NextSeq: 3, UpdatedAt: noon},
 		Accept: &RunInsert{ID: run, AgentID: &x.agent, AgentVersion: ptr(2), ThreadID: &thread, ThreadSeq: ptr(int64(1)),
 			Input: json.RawMessage(`{"text":"hi"}`), OriginKind: lifecycle.OriginUser, OriginID: id.NewAnywhere(), CreatedAt: noon, State: []byte("s0")},
@@ -47,7 +47,7 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 		Timers:   []Timer{{TimerKey{"run", run.UUID, "deadline"}, noon}, {TimerKey{"run", run.UUID, "other"}, noon}},
 		Audit:    []Audit{audit},
 	})
-	x.must(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7,
+	x.must(&draft{Op: newOp(), Tenant: x.tenant, Shard: 7,
 		Run: &RunUpdate{ID: run, Guard: Guard{Version: 1, SetEpoch: 9}, Status: lifecycle.RunRunning, StartedAt: ptr(noon), Seq: 2, Steps: 1, State: []byte("s1")},
 		Began: []StepInsert{{Run: run, Idx: 0, Kind: lifecycle.StepLLM, Name: "m", Status: lifecycle.StepRunning, Input: json.RawMessage(`{"z":0,"a":0}`),
 			Sealed: []byte("sealed"), AgentID: &x.agent, AgentVersion: ptr(2), Withheld: true, BeganSeq: 1, StartedAt: noon}},
@@ -55,7 +55,7 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 		Timers: []Timer{{TimerKey{"run", run.UUID, "deadline"}, noon.Add(time.Hour)}},
 	})
 	op := newOp()
-	x.must(&Commit{Op: op, Tenant: x.tenant, Shard: 7,
+	x.must(&draft{Op: op, Tenant: x.tenant, Shard: 7,
 		Run: &RunUpdate{ID: run, Guard: Guard{Version: 2, Epoch: 9, SetEpoch: 9}, Status: lifecycle.RunFailed, Output: json.RawMessage(`"out"`),
 			ErrorCode: ptr("MODEL_ERROR"), ErrorMessage: ptr("it broke"), TokensIn: 5, TokensOut: 6, CostUSD: 0.25,
 			StartedAt: ptr(noon), FinishedAt: ptr(noon.Add(time.Second)), Seq: 4, Steps: 1},
@@ -64,7 +64,7 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 		Messages:   []Message{{Thread: thread, Seq: 2, ID: reply, Role: "assistant", Content: "", CreatedAt: noon}},
 		TimersDone: []TimerKey{{"run", run.UUID, "other"}},
 		Usage:      []Usage{{ID: usage, At: noon, Kind: lifecycle.UsageLLM, Run: &run, Agent: &x.agent, Model: "m", TokensIn: 5, TokensOut: 6, CostUSD: 0.25, Detail: json.RawMessage(`{}`)}},
-		Statements: []Statement{{SQL: `UPDATE agents SET emoji = $3 WHERE tenant_id = $1 AND id = $2`, Args: []any{x.tenant, x.agent, "🙂"}, Swap: true}},
+		Statements: []Statement{{SQL: mustChange(`UPDATE agents SET emoji = $3 WHERE tenant_id = $1 AND id = $2`), Args: []any{x.tenant, x.agent, "🙂"}}},
 	})
 	for name, c := range map[string]struct {
 		sql  string
@@ -96,7 +96,7 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 			}
 		})
 	}
-	x.must(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7,
+	x.must(&draft{Op: newOp(), Tenant: x.tenant, Shard: 7,
 		Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2, Epoch: 4, SetEpoch: 4}, NextSeq: 3, UpdatedAt: noon, DeletedAt: ptr(noon), PurgeMessages: true}})
 	if n := x.count(`SELECT count(*) FROM messages WHERE thread_id = $1`, thread); n != 0 {
 		t.Errorf("%d messages are left after the purge", n)
@@ -107,12 +107,12 @@ func TestEveryKindOfRowIsWritten(t *testing.T) {
 // it at version 1, epoch 0.
 func TestAThreadBeginsWithItsRun(t *testing.T) {
 	x := newWorld(t, nil)
-	var commits []*Commit
+	var commits []*draft
 	user, person := id.EndUserID{UUID: id.NewAnywhere()}, id.EndUserID{UUID: id.NewAnywhere()}
 	for i := range 3 { // alone, and two in one flush
 		begun, run := x.newborn(7), id.RunID{UUID: id.New(7)}
 		begun.Title, begun.EndUserID, begun.NextSeq = ptr("Title"), &user, 3
-		commits = append(commits, &Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: begun,
+		commits = append(commits, &draft{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: begun,
 			Accept: &RunInsert{ID: run, AgentID: &x.agent, AgentVersion: ptr(1), ThreadID: &begun.ID, ThreadSeq: ptr(int64(1)), Input: json.RawMessage(`{}`),
 				OriginKind: lifecycle.OriginEmbedKey, OriginID: id.NewAnywhere(), EndUserID: &user, CreatedAt: noon},
 			Messages: []Message{{Thread: begun.ID, Seq: 1, ID: id.MessageID{UUID: id.New(7)}, Role: "user", Content: "hi", Run: &run, CreatedAt: noon}}})
@@ -141,19 +141,19 @@ func TestAThreadBeginsWithItsRun(t *testing.T) {
 			t.Errorf("the run is not the data of %s", whose)
 		}
 	}
-	x.must(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, Thread: &ThreadUpdate{ID: commits[0].NewThread.ID, Guard: Guard{Version: 1, SetEpoch: 1}, NextSeq: 5, UpdatedAt: noon}})
+	x.must(&draft{Op: newOp(), Tenant: x.tenant, Shard: 7, Thread: &ThreadUpdate{ID: commits[0].NewThread.ID, Guard: Guard{Version: 1, SetEpoch: 1}, NextSeq: 5, UpdatedAt: noon}})
 	// Of two that begin one thread at once one does.
 	one, two := *commits[0], *commits[0]
 	begun := x.newborn(7)
 	one.Op, two.Op, one.NewThread, two.NewThread = newOp(), newOp(), begun, begun
 	one.Accept, two.Accept, one.Messages, two.Messages = nil, nil, nil, nil
-	if errs := x.all([]*Commit{&one, &two}); !errors.Is(errs[1], ErrExists) || errs[0] != nil {
+	if errs := x.all([]*draft{&one, &two}); !errors.Is(errs[1], ErrExists) || errs[0] != nil {
 		t.Error(errs)
 	}
 	// Nobody begins one with an agent that is not there.
 	strange := x.newborn(7)
 	strange.AgentID = id.AgentID{UUID: id.NewAnywhere()}
-	if err := x.do(&Commit{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: strange}); !errors.Is(err, ErrRefused) {
+	if err := x.do(&draft{Op: newOp(), Tenant: x.tenant, Shard: 7, New: true, NewThread: strange}); !errors.Is(err, ErrRefused) {
 		t.Error(err)
 	}
 }
@@ -163,28 +163,28 @@ func TestALoserLosesAllItsRowsAndNobodyElses(t *testing.T) {
 	thread := x.newThread(2)
 	run := x.accept(2)
 	x.must(run)
-	used := &Commit{Op: newOp(), Tenant: x.tenant, Shard: 2, New: true, Idempotency: key("used")}
+	used := &draft{Op: newOp(), Tenant: x.tenant, Shard: 2, New: true, Idempotency: key("used")}
 	x.must(used)
 	for name, c := range map[string]struct {
-		commit *Commit
+		commit *draft
 		want   error
 	}{
-		"the thread has another version": {&Commit{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrConflict},
-		"the thread has another epoch":   {&Commit{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1, Epoch: 1}, UpdatedAt: noon}}, ErrConflict},
-		"there is no such thread":        {&Commit{Thread: &ThreadUpdate{ID: id.ThreadID{UUID: id.New(2)}, Guard: Guard{Version: 1}, UpdatedAt: noon}}, ErrConflict},
-		"the run has another version":    {&Commit{Run: advance(run, 5).Run}, ErrConflict},
-		"the run has another epoch":      {&Commit{Run: &RunUpdate{ID: run.Accept.ID, Guard: Guard{Version: 1, Epoch: 3}, Status: lifecycle.RunQueued}}, ErrConflict},
-		"the run exists":                 {&Commit{Accept: run.Accept}, ErrExists},
-		"the thread has begun":           {&Commit{NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrExists},
-		"the thread has begun, with the key": {&Commit{Idempotency: key("used"),
+		"the thread has another version": {&draft{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrConflict},
+		"the thread has another epoch":   {&draft{Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1, Epoch: 1}, UpdatedAt: noon}}, ErrConflict},
+		"there is no such thread":        {&draft{Thread: &ThreadUpdate{ID: id.ThreadID{UUID: id.New(2)}, Guard: Guard{Version: 1}, UpdatedAt: noon}}, ErrConflict},
+		"the run has another version":    {&draft{Run: advance(run, 5).Run}, ErrConflict},
+		"the run has another epoch":      {&draft{Run: &RunUpdate{ID: run.Accept.ID, Guard: Guard{Version: 1, Epoch: 3}, Status: lifecycle.RunQueued}}, ErrConflict},
+		"the run exists":                 {&draft{Accept: run.Accept}, ErrExists},
+		"the thread has begun":           {&draft{NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrExists},
+		"the thread has begun, with the key": {&draft{Idempotency: key("used"),
 			NewThread: &ThreadInsert{ID: thread, AgentID: x.agent, CreatedBy: "x", NextSeq: 1, CreatedAt: noon}}, ErrExists},
-		"the key was used":            {&Commit{Idempotency: key("used")}, ErrReplay},
-		"a statement missed its swap": {&Commit{Statements: []Statement{{SQL: `UPDATE agents SET name = 'x' WHERE id = $1`, Args: []any{id.NewAnywhere()}, Swap: true}}}, ErrConflict},
-		"a key was used and the thread moved": {&Commit{Idempotency: key("used"),
+		"the key was used":            {&draft{Idempotency: key("used")}, ErrReplay},
+		"a statement missed its swap": {&draft{Statements: []Statement{{SQL: mustChange(`UPDATE agents SET name = 'x' WHERE id = $1`), Args: []any{id.NewAnywhere()}}}}, ErrConflict},
+		"a key was used and the thread moved": {&draft{Idempotency: key("used"),
 			Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 2}, UpdatedAt: noon}}, ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			commits := make([]*Commit, 9)
+			commits := make([]*draft, 9)
 			for i := range commits {
 				commits[i] = x.auditOnly(2)
 			}
@@ -212,12 +212,12 @@ func TestTheSameOperationAgainIsTheSameSuccess(t *testing.T) {
 	thread := x.newThread(2)
 	run := x.accept(2)
 	run.Audit = []Audit{x.audit()}
-	for name, c := range map[string]*Commit{
+	for name, c := range map[string]*draft{
 		"run insert":    run,
 		"thread update": {Op: newOp(), Tenant: x.tenant, Shard: 2, Thread: &ThreadUpdate{ID: thread, Guard: Guard{Version: 1}, NextSeq: 2, UpdatedAt: noon}, Audit: []Audit{x.audit()}},
 		"thread insert": {Op: newOp(), Tenant: x.tenant, Shard: 2, New: true, NewThread: x.newborn(2), Audit: []Audit{x.audit()}},
 		"statement": {Op: newOp(), Tenant: x.tenant, Shard: 2, Audit: []Audit{x.audit()}, Accept: x.accept(2).Accept, Statements: []Statement{{
-			SQL: `UPDATE agents SET published_version = $1 WHERE published_version IS NULL`, Args: []any{7}, Swap: true}}},
+			SQL: mustChange(`UPDATE agents SET published_version = $1 WHERE published_version IS NULL`), Args: []any{7}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x.must(c)
@@ -235,7 +235,7 @@ func TestOneOfFiftyWithTheSameKeyWins(t *testing.T) {
 	x := newWorld(t, nil)
 	for name, lanes := range map[string]int{"in one flush": 1, "over the lanes": 2} {
 		t.Run(name, func(t *testing.T) {
-			var commits []*Commit
+			var commits []*draft
 			for i := range 50 {
 				c := x.accept(id.Shard(i % lanes))
 				c.Idempotency = key(name)
@@ -264,7 +264,7 @@ func TestAKeyIsFreeWhenItsFirstUserIsRefused(t *testing.T) {
 	bad, good := x.accept(2), x.accept(2)
 	bad.Idempotency, good.Idempotency = key("k"), key("k")
 	bad.Accept.State = make([]byte, 4096)
-	errs := x.all([]*Commit{bad, good})
+	errs := x.all([]*draft{bad, good})
 	if !errors.Is(errs[0], ErrRefused) || errs[1] != nil {
 		t.Errorf("%v", errs)
 	}
@@ -274,23 +274,23 @@ func TestPoisonIsIsolated(t *testing.T) {
 	x := newWorld(t, nil)
 	other, _ := x.newTenant()
 	thread := x.newThread(2)
-	for name, poison := range map[string]func(c *Commit){
-		"a check":               func(c *Commit) { c.Accept.State = make([]byte, 4096) },
-		"a foreign key":         func(c *Commit) { c.Messages = []Message{{Thread: id.ThreadID{UUID: id.New(2)}, Seq: 1, Role: "user"}} },
-		"a unique key":          func(c *Commit) { c.Audit = append(c.Audit, c.Audit...) },
-		"text with a zero byte": func(c *Commit) { c.Accept.OriginKind = "user\x00" },
-		"text that is no UTF-8": func(c *Commit) { c.Audit[0].Action = "\xff" },
-		"no JSON":               func(c *Commit) { c.Audit[0].Detail = json.RawMessage(`{`) },
-		"a step that never began": func(c *Commit) {
+	for name, poison := range map[string]func(c *draft){
+		"a check":               func(c *draft) { c.Accept.State = make([]byte, 4096) },
+		"a foreign key":         func(c *draft) { c.Messages = []Message{{Thread: id.ThreadID{UUID: id.New(2)}, Seq: 1, Role: "user"}} },
+		"a unique key":          func(c *draft) { c.Audit = append(c.Audit, c.Audit...) },
+		"text with a zero byte": func(c *draft) { c.Accept.OriginKind = "user\x00" },
+		"text that is no UTF-8": func(c *draft) { c.Audit[0].Action = "\xff" },
+		"no JSON":               func(c *draft) { c.Audit[0].Detail = json.RawMessage(`{`) },
+		"a step that never began": func(c *draft) {
 			c.Ended = []StepUpdate{{Run: c.Accept.ID, Status: lifecycle.StepFailed, FinishedAt: noon}}
 		},
-		"no SQL":                        func(c *Commit) { c.Statements = []Statement{{SQL: "SELEC 1"}} },
-		"an argument that does not fit": func(c *Commit) { c.Statements = []Statement{{SQL: "SELECT $1::int", Args: []any{"x", 2}}} },
-		"a failing statement":           func(c *Commit) { c.Statements = []Statement{{SQL: "SELECT 1 / $1::int", Args: []any{0}}} },
-		"another tenant's thread":       func(c *Commit) { c.Tenant = other; c.Accept.ThreadID, c.Accept.ThreadSeq = &thread, ptr(int64(1)) },
+		"no SQL":                        func(c *draft) { c.Statements = []Statement{{SQL: "SELEC 1"}} },
+		"an argument that does not fit": func(c *draft) { c.Statements = []Statement{{SQL: "SELECT $1::int", Args: []any{"x", 2}}} },
+		"a failing statement":           func(c *draft) { c.Statements = []Statement{{SQL: "SELECT 1 / $1::int", Args: []any{0}}} },
+		"another tenant's thread":       func(c *draft) { c.Tenant = other; c.Accept.ThreadID, c.Accept.ThreadSeq = &thread, ptr(int64(1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var commits []*Commit
+			var commits []*draft
 			for range 200 {
 				c := x.accept(2)
 				c.Audit = []Audit{x.audit()}
@@ -324,7 +324,7 @@ func TestAnotherTenantsRowIsOutOfReach(t *testing.T) {
 	if err := x.do(steal); !errors.Is(err, ErrConflict) {
 		t.Errorf("update of another tenant's run: %v", err)
 	}
-	began := &Commit{Op: newOp(), Tenant: thief, Shard: 2, Began: []StepInsert{{Run: run.Accept.ID, Kind: lifecycle.StepLLM, Status: lifecycle.StepRunning, StartedAt: noon}}}
+	began := &draft{Op: newOp(), Tenant: thief, Shard: 2, Began: []StepInsert{{Run: run.Accept.ID, Kind: lifecycle.StepLLM, Status: lifecycle.StepRunning, StartedAt: noon}}}
 	if err := x.do(began); !errors.Is(err, ErrRefused) {
 		t.Errorf("a step in another tenant's run: %v", err)
 	}
@@ -337,7 +337,7 @@ func TestTwoActivationsInOneFlush(t *testing.T) {
 	x := newWorld(t, nil)
 	run := x.accept(2)
 	x.must(run)
-	errs := x.all([]*Commit{advance(run, 1), advance(run, 1), advance(run, 2), advance(run, 2)})
+	errs := x.all([]*draft{advance(run, 1), advance(run, 1), advance(run, 2), advance(run, 2)})
 	for i, want := range []error{nil, ErrConflict, nil, ErrConflict} {
 		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
 			t.Errorf("commit %d: %v, want %v", i, errs[i], want)
@@ -352,11 +352,11 @@ func TestTwoActivationsInOneFlush(t *testing.T) {
 // win their swap, though others stand between them.
 func TestOrderOfAnEntity(t *testing.T) {
 	x := newWorld(t, nil)
-	runs := []*Commit{x.accept(2), x.accept(3), x.accept(4)}
+	runs := []*draft{x.accept(2), x.accept(3), x.accept(4)}
 	for _, r := range runs {
 		x.must(r)
 	}
-	var commits []*Commit
+	var commits []*draft
 	for v := range int64(20) {
 		for _, r := range runs {
 			commits = append(commits, advance(r, v+1))
@@ -423,7 +423,7 @@ func TestNewWorkIsNotStarved(t *testing.T) {
 
 func TestAFlushIsBoundedInBytes(t *testing.T) {
 	x := newWorld(t, nil)
-	var commits []*Commit
+	var commits []*draft
 	for range 12 {
 		c := x.accept(2)
 		c.Accept.Input = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
@@ -473,7 +473,7 @@ func TestWithdrawnOrUnsettled(t *testing.T) {
 	x := newWorld(t, nil)
 	release := x.block()
 	for name, c := range map[string]struct {
-		commit  *Commit
+		commit  *draft
 		want    error
 		written int
 	}{
@@ -484,7 +484,7 @@ func TestWithdrawnOrUnsettled(t *testing.T) {
 		c.commit.Audit = []Audit{x.audit()}
 		queued := x.queued()
 		got := make(chan error)
-		go func() { got <- x.w.Do(ctx, c.commit) }()
+		go func() { got <- x.w.Do(ctx, c.commit.commit()) }()
 		x.until("the commit is queued", func() bool { return x.queued() == queued+1 })
 		cancel()
 		if err := <-got; !errors.Is(err, c.want) {
@@ -516,7 +516,7 @@ func TestInFlightIsUnsettled(t *testing.T) {
 			got := make(chan error)
 			c := x.accept(0)
 			c.New = row.new
-			go func() { got <- x.w.Do(ctx, c) }()
+			go func() { got <- x.w.Do(ctx, c.commit()) }()
 			<-arrived
 			cancel()
 			if err := <-got; !errors.Is(err, ErrUnsettled) {

@@ -230,7 +230,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	writer := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	writer := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
 	w.must(writer.Start(t.Context()))
 	stop(t, writer.Stop)
 	node := cluster.New(cluster.Config{Member: member})

@@ -53,7 +53,7 @@ func (w *world) newApproval(p party, change func(o *opened)) id.ApprovalID {
 		change(&o)
 	}
 	a := id.ApprovalID{UUID: id.New(o.run.Shard())}
-	frozen, err := vault.New(vault.NewSecret32([32]byte{1})).Seal(journal.FrozenAt(p.tenant, a), []byte(frozenArgs))
+	frozen, err := vault.New(vault.NewSecret32([32]byte{1})).Seal(engine.FrozenAt(p.tenant, a), []byte(frozenArgs))
 	w.must(err)
 	digest := tool.Digest([]byte(frozenArgs))
 	for _, q := range []struct {
@@ -115,7 +115,7 @@ func (w *world) withDesk() *desk {
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	_, err := w.admin.Exec(ctx, `INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
 	w.must(err)
-	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member})
+	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
 	w.must(writer.Start(ctx))
 	d := &desk{actors: w.actors, node: cluster.New(cluster.Config{Member: member})}
 	durable.Register(d.node, writer, approval.New(approval.Config{Store: engine.New(w.actors.pool), Vault: vault.New(vault.NewSecret32([32]byte{1})), Tell: unheard{},

@@ -8,3 +8,19 @@ SELECT a.run_id, r.status, a.status, a.tool, a.risk, a.assignee_role, coalesce(a
        a.version, a.owner_epoch
 FROM approvals a JOIN runs r ON r.tenant_id = a.tenant_id AND r.id = a.run_id
 WHERE a.tenant_id = $1 AND a.id = $2
+
+-- Changes to approvals lock the row of their run first: by the run's swap, or by the guard
+-- of a decision. Two commits that concern one run meet there (docs/adr/0042).
+--
+-- The pending approvals have to be those that the run has read, in that version: what the
+-- run reports in the same commit is what was cancelled.
+-- name: approvals_cancel
+WITH own AS MATERIALIZED (
+  SELECT id, version FROM approvals WHERE (tenant_id = $1) IS TRUE AND run_id = $2 AND decided_at IS NULL ORDER BY id FOR UPDATE -- see approvals_step_key
+), cancelled AS (
+  UPDATE approvals a
+  SET version = a.version + 1, status = 'cancelled', decision = 'cancel', decided_at = $3, updated_at = $3, last_op = $4
+  FROM own WHERE a.tenant_id = $1 AND a.id = own.id
+)
+SELECT FROM own LEFT JOIN unnest($5::uuid[], $6::bigint[]) AS known (id, version) ON known.id = own.id AND known.version = own.version
+HAVING CASE WHEN count(*) <> cardinality($5::uuid[]) OR count(known.id) <> count(*) THEN svc_missed() END

@@ -1,0 +1,363 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// The tables of threads, runs and approvals. What others refer to comes first. The swap of
+// a row comes before what is inserted under it, so that it is the swap that tells a stale
+// owner, and not a key that the row's owner has used since. Approvals come after runs,
+// whose rows are locked first, and timers after both (docs/adr/0042).
+//
+// Each row is a typed struct: Write returns how it is written, and Put puts its values in
+// the order of the columns.
+var (
+	threads   = journal.Actors("threads", "id uuid")
+	runs      = journal.Actors("runs", "id uuid")
+	steps     = journal.Plain("run_steps", "run_id uuid, idx int")
+	marks     = journal.Plain("run_marks", "run_id uuid, seq bigint")
+	messages  = journal.Plain("messages", "thread_id uuid, seq bigint")
+	approvals = journal.Actors("approvals", "id uuid")
+
+	// Tables are all of them, in the order of a flush.
+	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals}
+)
+
+var (
+	threadInsert = threads.Begin("agent_id uuid, title text, created_by text, end_user_id uuid, next_seq bigint, created_at timestamptz, updated_at timestamptz")
+	threadSwap   = threads.Swap("next_seq bigint, updated_at timestamptz, deleted_at timestamptz keep")
+
+	runInsert = runs.Begin("status text, agent_id uuid, agent_version int, workflow_id uuid, thread_id uuid, thread_seq bigint, parent_run_id uuid, " +
+		"input json, origin_kind text, origin_id uuid, end_user_id uuid, person_id uuid, created_at timestamptz, state bytea")
+	runSwap = runs.Swap("status text, output json, error_code text, error_message text, tokens_in bigint, tokens_out bigint, cost_usd float8, " +
+		"started_at timestamptz, finished_at timestamptz, seq bigint, steps int, state bytea")
+
+	stepInsert = steps.Insert("kind text, name text, status text, input json, sealed bytea, agent_id uuid, agent_version int, withheld boolean, " +
+		"began_seq bigint, called_seq bigint, started_at timestamptz")
+	stepCall = steps.Update("call", "status text, called_seq bigint, input json keep, sealed bytea keep")
+	stepEnd  = steps.Update("end", "status text, output json, segments int[], sealed bytea keep, tokens_in bigint, tokens_out bigint, cost_usd float8, "+
+		"ended_seq bigint, finished_at timestamptz")
+
+	markInsert = marks.Insert("type text, data json")
+
+	messagePurge  = messages.Delete("thread_id uuid")
+	messageInsert = messages.Insert("id uuid, role text, content text, attachments json, run_id uuid, created_at timestamptz")
+
+	approvalInsert = approvals.Insert("run_id uuid, step_idx int, agent_id uuid, node_id uuid, risk text, assignee_role text, required_approvals int, " +
+		"tool text, args json, schema json, frozen bytea, digest bytea, reasoning_summary text, policy json, escalate_to_role text, on_timeout text, " +
+		"expires_at timestamptz, created_at timestamptz, updated_at timestamptz")
+
+	// A decision counts only while the run waits for it.
+	approvalDecide = approvals.SwapWhile(journal.While{
+		Row:   "SELECT id FROM runs WHERE tenant_id = {tenant_id} AND id = {run_id} AND status = 'waiting_approval' FOR SHARE",
+		Names: "run_id",
+		And:   "t.status = 'pending'",
+	}, "run_id uuid match, status text, assignee_role text, approvals_so_far int, edited bytea keep, digest bytea, decisions json, decision text, "+
+		"feedback text, escalated_at timestamptz, decided_at timestamptz, updated_at timestamptz")
+)
+
+// ThreadInsert is a thread that begins with what its commit writes in it, version 1,
+// epoch 0.
+type ThreadInsert struct {
+	ID        id.ThreadID
+	AgentID   id.AgentID
+	Title     *string
+	CreatedBy string
+	EndUserID *id.EndUserID
+	NextSeq   int64
+	CreatedAt time.Time
+}
+
+func (*ThreadInsert) Write() *journal.Write { return threadInsert }
+
+func (t *ThreadInsert) Put(v *journal.Values) {
+	v.UUID(t.ID.UUID).UUID(t.AgentID.UUID).TextOrNull(t.Title).Text(t.CreatedBy)
+	journal.UUIDOrNull(v, t.EndUserID)
+	v.Int8(t.NextSeq).Time(t.CreatedAt).Time(t.CreatedAt)
+}
+
+// ThreadUpdate is what a thread's decision changes in its row.
+type ThreadUpdate struct {
+	ID id.ThreadID
+	journal.Guard
+	NextSeq   int64
+	UpdatedAt time.Time
+	DeletedAt *time.Time
+}
+
+func (*ThreadUpdate) Write() *journal.Write { return threadSwap }
+
+func (t *ThreadUpdate) Put(v *journal.Values) {
+	v.UUID(t.ID.UUID).Guard(t.Guard).Int8(t.NextSeq).Time(t.UpdatedAt).TimeOrNull(t.DeletedAt)
+}
+
+// RunInsert is an accepted run, in status queued, version 1, epoch 0.
+type RunInsert struct {
+	ID           id.RunID
+	AgentID      *id.AgentID
+	AgentVersion *int
+	WorkflowID   *id.WorkflowID
+	ThreadID     *id.ThreadID
+	ThreadSeq    *int64
+	ParentRunID  *id.RunID
+	Input        json.RawMessage
+	OriginKind   lifecycle.OriginKind
+	OriginID     id.UUID
+	EndUserID    *id.EndUserID
+	// PersonID is whose data the run is, by whomever it was asked for: it is erased with
+	// that end user. Nil: EndUserID.
+	PersonID  *id.EndUserID
+	CreatedAt time.Time
+	State     []byte
+}
+
+func (*RunInsert) Write() *journal.Write { return runInsert }
+
+func (n *RunInsert) Put(v *journal.Values) {
+	v.UUID(n.ID.UUID).Text(string(lifecycle.RunQueued))
+	journal.UUIDOrNull(v, n.AgentID)
+	v.IntOrNull(n.AgentVersion)
+	journal.UUIDOrNull(v, n.WorkflowID)
+	journal.UUIDOrNull(v, n.ThreadID)
+	v.Int8OrNull(n.ThreadSeq)
+	journal.UUIDOrNull(v, n.ParentRunID)
+	v.JSON(n.Input).Text(string(n.OriginKind)).UUID(n.OriginID)
+	journal.UUIDOrNull(v, n.EndUserID)
+	person := n.PersonID
+	if person == nil {
+		person = n.EndUserID
+	}
+	journal.UUIDOrNull(v, person)
+	v.Time(n.CreatedAt).Bytes(n.State)
+}
+
+// RunUpdate is what a run's decision changes in its row.
+type RunUpdate struct {
+	ID id.RunID
+	journal.Guard
+	Status       lifecycle.RunStatus
+	Output       json.RawMessage
+	ErrorCode    *string
+	ErrorMessage *string
+	TokensIn     int64
+	TokensOut    int64
+	CostUSD      float64
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+	Seq          int64
+	Steps        int
+	State        []byte
+}
+
+func (*RunUpdate) Write() *journal.Write { return runSwap }
+
+func (u *RunUpdate) Put(v *journal.Values) {
+	v.UUID(u.ID.UUID).Guard(u.Guard).Text(string(u.Status)).JSON(u.Output).TextOrNull(u.ErrorCode).TextOrNull(u.ErrorMessage)
+	v.Int8(u.TokensIn).Int8(u.TokensOut).Float8(u.CostUSD).TimeOrNull(u.StartedAt).TimeOrNull(u.FinishedAt).Int8(u.Seq).Int(u.Steps).Bytes(u.State)
+}
+
+// StepInsert is a step that begins.
+type StepInsert struct {
+	Run          id.RunID
+	Idx          int
+	Kind         lifecycle.StepKind
+	Name         string
+	Status       lifecycle.StepStatus // running, or waiting for a gated call
+	Input        json.RawMessage      // shown
+	Sealed       []byte
+	AgentID      *id.AgentID
+	AgentVersion *int
+	Withheld     bool
+	BeganSeq     int64
+	CalledSeq    *int64 // of a tool that is called at once
+	StartedAt    time.Time
+}
+
+func (*StepInsert) Write() *journal.Write { return stepInsert }
+
+func (s *StepInsert) Put(v *journal.Values) {
+	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(s.Kind)).Text(s.Name).Text(string(s.Status)).JSON(s.Input).Bytes(s.Sealed)
+	journal.UUIDOrNull(v, s.AgentID)
+	v.IntOrNull(s.AgentVersion).Bool(s.Withheld).Int8(s.BeganSeq).Int8OrNull(s.CalledSeq).Time(s.StartedAt)
+}
+
+// StepCall is a step that waited and is called now: it becomes running. Nil
+// Input and Sealed leave their columns as they are.
+type StepCall struct {
+	Run       id.RunID
+	Idx       int
+	CalledSeq int64
+	Input     json.RawMessage // shown
+	Sealed    []byte
+}
+
+func (*StepCall) Write() *journal.Write { return stepCall }
+
+func (s *StepCall) Put(v *journal.Values) {
+	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(lifecycle.StepRunning)).Int8(s.CalledSeq).JSON(s.Input).Bytes(s.Sealed)
+}
+
+// StepUpdate is a step that ends. A nil Sealed leaves the column as it is.
+type StepUpdate struct {
+	Run        id.RunID
+	Idx        int
+	Status     lifecycle.StepStatus
+	Output     json.RawMessage // shown
+	Segments   []int32
+	Sealed     []byte
+	TokensIn   int64
+	TokensOut  int64
+	CostUSD    float64
+	EndedSeq   *int64
+	FinishedAt time.Time
+}
+
+func (*StepUpdate) Write() *journal.Write { return stepEnd }
+
+func (s *StepUpdate) Put(v *journal.Values) {
+	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(s.Status)).JSON(s.Output).Ints(s.Segments).Bytes(s.Sealed)
+	v.Int8(s.TokensIn).Int8(s.TokensOut).Float8(s.CostUSD).Int8OrNull(s.EndedSeq).Time(s.FinishedAt)
+}
+
+// Mark is a fact of a run that has no row of its own.
+type Mark struct {
+	Run  id.RunID
+	Seq  int64
+	Type string
+	Data json.RawMessage
+}
+
+func (*Mark) Write() *journal.Write { return markInsert }
+
+func (m *Mark) Put(v *journal.Values) {
+	v.UUID(m.Run.UUID).Int8(m.Seq).Text(m.Type).JSON(m.Data)
+}
+
+// MessageInsert is one message of a thread at the place the thread gave it.
+type MessageInsert struct {
+	Thread      id.ThreadID
+	Seq         int64
+	ID          id.MessageID
+	Role        string // user, assistant, system
+	Content     string
+	Attachments json.RawMessage
+	Run         *id.RunID
+	CreatedAt   time.Time
+}
+
+func (*MessageInsert) Write() *journal.Write { return messageInsert }
+
+func (m *MessageInsert) Put(v *journal.Values) {
+	v.UUID(m.Thread.UUID).Int8(m.Seq).UUID(m.ID.UUID).Text(m.Role).Text(m.Content).JSON(m.Attachments)
+	journal.UUIDOrNull(v, m.Run)
+	v.Time(m.CreatedAt)
+}
+
+// ApprovalInsert is an approval that a run opens, in status pending, version 1,
+// epoch 0.
+type ApprovalInsert struct {
+	ID        id.ApprovalID
+	Run       id.RunID
+	StepIdx   int
+	Agent     *id.AgentID
+	Node      *id.NodeID
+	Risk      lifecycle.Risk
+	Assignee  lifecycle.Role
+	Required  int
+	Tool      string
+	Args      json.RawMessage // shown
+	Schema    json.RawMessage
+	Frozen    []byte // sealed to FrozenAt
+	Digest    [32]byte
+	Reasoning string
+	Policy    json.RawMessage
+	Escalate  lifecycle.Role // empty: nobody
+	OnTimeout string
+	ExpiresAt time.Time
+	CreatedAt time.Time
+}
+
+func (*ApprovalInsert) Write() *journal.Write { return approvalInsert }
+
+func (a *ApprovalInsert) Put(v *journal.Values) {
+	v.UUID(a.ID.UUID).UUID(a.Run.UUID).Int(a.StepIdx)
+	journal.UUIDOrNull(v, a.Agent)
+	journal.UUIDOrNull(v, a.Node)
+	v.Text(string(a.Risk)).Text(string(a.Assignee)).Int(a.Required).Text(a.Tool).JSON(a.Args).JSON(a.Schema).Bytes(a.Frozen).Bytes(a.Digest[:])
+	v.Text(a.Reasoning).JSON(a.Policy).TextOrNull(orNull(a.Escalate)).Text(a.OnTimeout).Time(a.ExpiresAt).Time(a.CreatedAt).Time(a.CreatedAt)
+}
+
+// ApprovalUpdate is what a decision changes in an approval's row. The swap misses,
+// and its commit is an ErrConflict, where the row moved on, is decided, or its run
+// does not wait any more.
+type ApprovalUpdate struct {
+	ID  id.ApprovalID
+	Run id.RunID
+	journal.Guard
+	Status      lifecycle.ApprovalStatus
+	Assignee    lifecycle.Role
+	SoFar       int
+	Edited      []byte // sealed to EditedAt; nil leaves the column as it is
+	Digest      [32]byte
+	Decisions   json.RawMessage
+	Decision    lifecycle.Action // empty while pending
+	Feedback    *string
+	EscalatedAt *time.Time
+	DecidedAt   *time.Time
+	UpdatedAt   time.Time
+}
+
+func (*ApprovalUpdate) Write() *journal.Write { return approvalDecide }
+
+func (u *ApprovalUpdate) Put(v *journal.Values) {
+	v.UUID(u.ID.UUID).Guard(u.Guard).UUID(u.Run.UUID).Text(string(u.Status)).Text(string(u.Assignee)).Int(u.SoFar).Bytes(u.Edited).Bytes(u.Digest[:])
+	v.JSON(u.Decisions).TextOrNull(orNull(u.Decision)).TextOrNull(u.Feedback).TimeOrNull(u.EscalatedAt).TimeOrNull(u.DecidedAt).Time(u.UpdatedAt)
+}
+
+// PurgeMessages deletes the messages of a thread.
+type PurgeMessages struct{ Thread id.ThreadID }
+
+func (*PurgeMessages) Write() *journal.Write { return messagePurge }
+
+func (p *PurgeMessages) Put(v *journal.Values) { v.UUID(p.Thread.UUID) }
+
+func orNull[T ~string](v T) *string {
+	if v == "" {
+		return nil
+	}
+	s := string(v)
+	return &s
+}
+
+// FrozenAt is where the frozen arguments of an approval are sealed to.
+func FrozenAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "frozen"}
+}
+
+// EditedAt is where its edited arguments are sealed to.
+func EditedAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
+	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "edited"}
+}
+
+// Pending is an approval without a final decision, in the version in which it was read.
+type Pending struct {
+	ID      id.ApprovalID
+	Version int64
+}
+
+// CancelApprovals cancels the pending approvals of a run. It belongs into the commit that
+// ends the run, which is an ErrConflict where they are not those that were read: one of
+// them was decided or escalated meanwhile.
+func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) journal.Statement {
+	ids, versions := make([]id.ApprovalID, len(pending)), make([]int64, len(pending))
+	for i, p := range pending {
+		ids[i], versions[i] = p.ID, p.Version
+	}
+	return journal.Statement{SQL: queries.Get("approvals_cancel"), Args: []any{t, run, at, op, ids, versions}}
+}
