@@ -392,7 +392,7 @@ func TestWhatIsOnlyRemembered(t *testing.T) {
 func TestARepeatedOrder(t *testing.T) {
 	m, a := newMemory(), address()
 	m.put(a, ledger{Count: 3, Orders: []order{}})
-	m.fault = func() (error, bool) { return journal.ErrExists, false }
+	m.set(func() (error, bool) { return journal.ErrExists, false })
 	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
 	if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(3) {
 		t.Error(got)
@@ -411,11 +411,11 @@ func TestAUsedKeyIsReplied(t *testing.T) {
 	k.Idle = time.Minute
 	n := node(t, host(k, m, Config{}))
 	ask(t, n, a, add{ID: "x", N: 1})
-	m.fault = func() (error, bool) { return journal.ErrReplay, false }
+	m.set(func() (error, bool) { return journal.ErrReplay, false })
 	if _, err := n.Ask(t.Context(), a, add{ID: "y", N: 1}); !errors.Is(err, journal.ErrReplay) {
 		t.Error(err)
 	}
-	m.fault = nil
+	m.set(nil)
 	if got := ask(t, n, a, add{ID: "z", N: 1}); got != total(2) || m.loads != 1 {
 		t.Error(got, m.loads)
 	}
