@@ -1,7 +1,6 @@
-// Package agent is what an agent is made of: its manifest (open-parts.md,
-// Agents, versions, manifest) with every rule that can be checked when a version
-// is saved. The document itself is stored and returned as it was sent; what runs
-// is the Manifest, with the defaults filled in.
+// Package agent defines an agent's manifest (open-parts.md, Agents, versions, manifest) with
+// every rule that can be checked when a version is saved. The document itself is stored and
+// returned as it was sent; runs use the Manifest, with the defaults filled in.
 package agent
 
 import (
@@ -14,26 +13,25 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Providers that are there without a row in model_providers.
+// Providers that exist without a row in model_providers.
 const (
 	ProviderSimulated = "simulated"
 	ProviderOpenAI    = "openai"
 	ProviderAnthropic = "anthropic"
 )
 
-// Providers lists the built-in ones: a tenant's own takes one of these names
-// only to go before the deployment's, and simulated is nobody else's.
+// Providers lists the built-in providers. A tenant's own provider may take one of these names
+// except simulated, and then replaces the deployment's.
 var Providers = []string{ProviderSimulated, ProviderOpenAI, ProviderAnthropic}
 
-// Builtin tools, by the names a manifest gives them.
+// Builtin tools, by their names in a manifest.
 const BuiltinKBSearch = "kb.search"
 
 // Builtins lists every tool that tools.builtin may name.
 var Builtins = []string{BuiltinKBSearch}
 
-// Manifest is a valid manifest, ready to run. The tags beside json are what the
-// OpenAPI document shows; what is checked is in check.go, and a test compares
-// the two.
+// Manifest is a valid manifest, ready to run. The tags besides json are for the OpenAPI
+// document; check.go does the checks, and a test compares the two.
 type Manifest struct {
 	Model          Model           `json:"model" doc:"Who answers."`
 	Instructions   string          `json:"instructions,omitempty" maxLength:"64000" doc:"The system prompt."`
@@ -47,7 +45,7 @@ type Manifest struct {
 	Handoffs       []string        `json:"handoffs,omitempty" maxItems:"100" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"Slugs of the agents that this one may hand the conversation to."`
 }
 
-// Model says who answers.
+// Model names the model that answers.
 type Model struct {
 	Provider        string    `json:"provider" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"simulated, openai, anthropic, or the slug of a model provider of the tenant."`
 	Name            string    `json:"name" minLength:"1" maxLength:"200" doc:"The model's name at its provider."`
@@ -61,22 +59,22 @@ type Thinking struct {
 	BudgetTokens int `json:"budget_tokens" minimum:"1" maximum:"10000000" doc:"Tokens that the model may think for."`
 }
 
-// Tools is what the agent may ask for; grants decide what it gets.
+// Tools lists the tools that the agent requests; grants decide which it gets.
 type Tools struct {
 	Builtin       []string          `json:"builtin,omitempty" maxItems:"100" enum:"kb.search" doc:"Names of builtin tools."`
 	MCP           []MCPTools        `json:"mcp,omitempty" maxItems:"100" doc:"Tool servers and what of them."`
 	BrowserSkills []BrowserSkillUse `json:"browser_skills,omitempty" maxItems:"100" doc:"Browser skills and what of them."`
 }
 
-// MCPTools narrows one tool server to some patterns. Without allow it is all
-// that is granted, an empty list is nothing.
+// MCPTools narrows one tool server to some patterns. Without allow it means everything
+// granted; an empty list means nothing.
 type MCPTools struct {
 	Server string   `json:"server" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The server's slug."`
 	Allow  []string `json:"allow" required:"false" maxItems:"100" minLength:"1" maxLength:"200" pattern:"^(\\*|[^*\\s]+|[^*\\s]*[.:]\\*)$" doc:"Tool patterns: a name, or one * at the end, alone or after . or :. Omitted: all that is granted; empty: nothing."`
 }
 
-// BrowserSkillUse is one browser skill and what may be done with it: run,
-// dry_run or, by default, both.
+// BrowserSkillUse is one browser skill and the allowed operations: run, dry_run or, by
+// default, both.
 type BrowserSkillUse struct {
 	Skill string   `json:"skill" pattern:"^[a-z0-9][a-z0-9-]{0,62}$" doc:"The skill's slug."`
 	Allow []string `json:"allow" required:"false" maxItems:"2" enum:"run,dry_run" doc:"Omitted: both."`
@@ -87,14 +85,13 @@ type HITL struct {
 	Rules []Rule `json:"rules,omitempty" maxItems:"100" doc:"A tool call that matches a rule waits for an approval."`
 }
 
-// What happens when an approval that a rule asked for expires.
+// What happens when an approval expires that a rule required.
 const (
 	TimeoutReject    = "reject"
 	TimeoutCancelRun = "cancel_run"
 )
 
-// Rule asks for an approval of the tool calls that match. The zero value of a
-// field says nothing about it.
+// Rule requires an approval of matching tool calls. A zero field matches everything.
 type Rule struct {
 	Tool              string         `json:"tool" minLength:"1" maxLength:"200" pattern:"^(\\*|[^*\\s]+|[^*\\s]*[.:]\\*)$" doc:"A tool pattern: a name, or one * at the end, alone or after . or :."`
 	Source            string         `json:"source,omitempty" enum:"mcp,builtin,a2a,connector" doc:"Omitted: any source."`
@@ -106,7 +103,7 @@ type Rule struct {
 	OnTimeout         string         `json:"on_timeout,omitempty" enum:"reject,cancel_run" default:"reject" doc:"What happens when the approval expires."`
 }
 
-// Guardrails check what the agent says before anybody hears it.
+// Guardrails check an agent's answers before they leave the run.
 type Guardrails struct {
 	Output []Guardrail `json:"output,omitempty" maxItems:"100" doc:"Applied to the final answer, in order."`
 }
@@ -127,7 +124,7 @@ type Guardrail struct {
 	Action  string `json:"action" enum:"block,redact" doc:"block fails the run with OUTPUT_INVALID, redact takes out what matched."`
 }
 
-// Limits of one run; passing one fails it with LIMIT_EXCEEDED.
+// Limits of one run; exceeding one fails the run with LIMIT_EXCEEDED.
 type Limits struct {
 	MaxSteps   int     `json:"max_steps" required:"false" minimum:"1" maximum:"10000" default:"32" doc:"Persisted steps."`
 	MaxSeconds int     `json:"max_seconds" required:"false" minimum:"1" maximum:"604800" default:"900" doc:"Seconds in status running, added up."`
@@ -135,7 +132,7 @@ type Limits struct {
 	MaxCostUSD float64 `json:"max_cost_usd,omitempty" exclusiveMinimum:"0" maximum:"1000000" doc:"US dollars. Omitted: no limit."`
 }
 
-// Memory is how much of its thread an agent reads again.
+// Memory is how much of its thread an agent rereads.
 type Memory struct {
 	MaxMessages int `json:"max_messages" required:"false" minimum:"1" maximum:"1000" default:"40" doc:"Newest messages of the thread that the model is sent."`
 }
@@ -153,10 +150,10 @@ func (m *Manifest) WithholdsDeltas() bool { return len(m.Guardrails.Output) > 0 
 // HasBuiltin reports whether tools.builtin names the tool.
 func (m *Manifest) HasBuiltin(name string) bool { return slices.Contains(m.Tools.Builtin, name) }
 
-// Parse checks a manifest as a person sent it and returns what runs. Every
-// complaint is a field of one VALIDATION problem, with paths that begin with at
-// (manifest.limits.max_steps). It may wait for its turn to compile a schema; the
-// error is that of ctx where it ended meanwhile.
+// Parse validates a manifest as it was sent and returns the Manifest to run. Every complaint
+// is a field of one VALIDATION problem, with paths that begin with at
+// (manifest.limits.max_steps). It may wait for its turn to compile a schema; it returns the
+// error of ctx if that ends meanwhile.
 func Parse(ctx context.Context, at string, doc json.RawMessage) (*Manifest, error) {
 	if err := validate(ctx, at, doc); err != nil {
 		return nil, err
@@ -164,8 +161,8 @@ func Parse(ctx context.Context, at string, doc json.RawMessage) (*Manifest, erro
 	return Load(doc)
 }
 
-// Load reads a manifest that was checked when it was stored. It does not check
-// again: a rule that came later does not stop what runs already.
+// Load reads a manifest that was validated when it was stored. It does not validate again: a
+// later rule does not stop existing agents.
 func Load(doc json.RawMessage) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(doc, &m); err != nil {

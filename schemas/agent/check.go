@@ -13,9 +13,9 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Sizes that the specification leaves open.
+// Limits that the specification leaves open.
 const (
-	// MaxBytes is the most that a manifest may take.
+	// MaxBytes is the maximum size of a manifest.
 	MaxBytes = 512 << 10
 
 	maxInstructions = 64_000 // open-parts.md, Manifest
@@ -36,8 +36,8 @@ var (
 // ValidSlug reports whether s is a slug (open-parts.md, Questions settled).
 func ValidSlug(s string) bool { return slug.MatchString(s) }
 
-// ValidPattern reports whether s is a tool pattern: a name, or `*` at the end,
-// alone or after `.` or `:` (open-parts.md, Tools).
+// ValidPattern reports whether s is a tool pattern: a name, or `*` at the end, alone or after
+// `.` or `:` (open-parts.md, Tools).
 func ValidPattern(s string) bool {
 	if s == "" || len(s) > maxPattern {
 		return false
@@ -54,7 +54,7 @@ func ValidPattern(s string) bool {
 	return star == len(s)-1 && (star == 0 || s[star-1] == '.' || s[star-1] == ':')
 }
 
-// validate says everything that is wrong with a manifest.
+// validate returns everything that is wrong with a manifest.
 func validate(ctx context.Context, at string, doc json.RawMessage) error {
 	c := &complaints{}
 	if len(doc) > MaxBytes {
@@ -162,7 +162,7 @@ func (c *complaints) tools(at string, v any) {
 	}
 }
 
-// entry is an object in a list, where null is no absence.
+// entry reads an object in a list, where null does not count as absent.
 func (c *complaints) entry(at string, v any, known ...string) (object, bool) {
 	if v == nil {
 		c.say(at, "must be an object")
@@ -236,7 +236,7 @@ func (c *complaints) guardrail(at string, v any) {
 	}
 	if s, ok := c.text(at+".pattern", o.values["pattern"], 1, maxRegex); ok {
 		if c.patterns.Over() {
-			return // said already of the first one that is too much
+			return // already reported for the first pattern over the bound
 		}
 		switch _, err := c.patterns.Compile(s); {
 		case errors.Is(err, check.ErrPattern):
@@ -274,8 +274,8 @@ func (c *complaints) outputSchema(ctx context.Context, at string, v any, doc jso
 	}
 }
 
-// schemaReason is what the compiler says, on one line and without the made-up
-// address that it knows the schema by.
+// schemaReason returns the compiler's error on one line, without the internal address of the
+// schema.
 func schemaReason(r *check.Refusal) string {
 	s := r.Error()
 	if r.Detail != nil {

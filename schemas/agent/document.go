@@ -15,20 +15,20 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// maxDepth is how deep a manifest may nest; an output_schema needs some of it.
+// maxDepth limits how deep a manifest may nest; an output_schema needs part of it.
 const maxDepth = 64
 
-// maxComplaints is how many fields one problem names.
+// maxComplaints limits the fields of one problem.
 const maxComplaints = 20
 
-// object is a JSON object with its names exactly as written: encoding/json
-// would take "Model" for "model", and the last of two equal names.
+// object is a JSON object with its names exactly as written: encoding/json would accept
+// "Model" for "model", and the last of two equal names.
 type object struct {
 	names  []string
 	values map[string]any
 }
 
-// read decodes a document into objects, []any, string, json.Number, bool, nil.
+// read decodes a document into objects, []any, string, json.Number, bool and nil.
 func read(doc []byte) (any, error) {
 	if !utf8.Valid(doc) {
 		return nil, errors.New("is not UTF-8")
@@ -66,7 +66,7 @@ func value(dec *json.Decoder, depth int) (any, error) {
 			if err != nil {
 				return nil, errors.New("is not JSON")
 			}
-			name := key.(string) // the decoder lets nothing else stand there
+			name := key.(string) // the decoder allows only a string here
 			if _, twice := o.values[name]; twice {
 				return nil, fmt.Errorf("names %q twice in one object", clip(name))
 			}
@@ -106,8 +106,8 @@ func clip(s string) string {
 	return string([]rune(s)[:40]) + "…"
 }
 
-// complaints collects what is wrong; its methods read a value as what it should
-// be. A missing value, and null, is absent: ok is false and nothing is said.
+// complaints collects errors; its methods read a value as the type that it should have. A
+// missing value, or null, is absent: ok is false and no error is added.
 type complaints struct {
 	fields   []problem.Field
 	patterns check.Patterns // of guardrails and output_schema, which share one bound
@@ -211,7 +211,7 @@ func (c *complaints) integer(at string, v any, least, most int64) {
 	}
 }
 
-// number reads a number from least to most; above says that least itself is out.
+// number reads a number from least to most; above excludes least itself.
 func (c *complaints) number(at string, v any, least, most float64, above bool) {
 	if v == nil {
 		return
@@ -230,7 +230,7 @@ func (c *complaints) number(at string, v any, least, most float64, above bool) {
 	}
 }
 
-// needs says which of the fields of o are missing.
+// needs adds a complaint for each of the fields that o lacks.
 func (c *complaints) needs(at string, o object, fields ...string) {
 	for _, f := range fields {
 		if o.values[f] == nil {
