@@ -61,14 +61,14 @@ type AgentAnswer struct {
 	Version *AgentVersion `json:"version,omitempty" doc:"The version that the call made or published."`
 }
 
-// AgentPublished answers a publish.
+// AgentPublished is the response to a publish.
 type AgentPublished struct {
 	Agent    *Agent        `json:"agent"`
 	Version  *AgentVersion `json:"version" doc:"The version that was published."`
 	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`
 }
 
-// AgentVersionAnswer wraps a version that was made.
+// AgentVersionAnswer wraps a new version.
 type AgentVersionAnswer struct {
 	Version  *AgentVersion `json:"version"`
 	Warnings []string      `json:"warnings" doc:"What the manifest names that does not exist or is not granted now; empty: nothing."`

@@ -9,8 +9,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Approval is a tool call that waits for a person (open-parts.md, Questions
-// settled, Approval).
+// Approval is a tool call that waits for a decision (open-parts.md, Questions settled,
+// Approval).
 type Approval struct {
 	ID                id.ApprovalID            `json:"id" doc:"The id, a version 7 UUID."`
 	RunID             id.RunID                 `json:"run_id" doc:"The run that waits."`
@@ -31,14 +31,14 @@ type Approval struct {
 	DecidedAt         *time.Time               `json:"decided_at" doc:"null: pending."`
 }
 
-// RequestedAction is the call as it will be made if it is approved.
+// RequestedAction is the call that runs if it is approved.
 type RequestedAction struct {
 	Tool   string `json:"tool" doc:"The qualified name."`
 	Args   Value  `json:"args" doc:"Redacted: what is secret is \"[redacted]\"."`
 	Schema Value  `json:"schema" doc:"The JSON Schema of the arguments; null: the tool has none."`
 }
 
-// MatchedPolicy is what asked for an approval.
+// MatchedPolicy is the rule that requires the approval.
 type MatchedPolicy struct {
 	ID   *id.PolicyID `json:"id" doc:"Of an approval policy; null: something else asked."`
 	Name string       `json:"name" doc:"For people."`
@@ -61,7 +61,7 @@ type Decision struct {
 	Feedback   string           `json:"feedback,omitempty" maxLength:"4000" doc:"The model hears that of reject; that of respond becomes a message of the user."`
 }
 
-// Args are the edited arguments, nil where there are none.
+// Args returns the edited arguments, nil if there are none.
 func (d *Decision) Args() json.RawMessage {
 	if d.EditedArgs.empty() {
 		return nil
@@ -69,7 +69,7 @@ func (d *Decision) Args() json.RawMessage {
 	return json.RawMessage(d.EditedArgs)
 }
 
-// Check checks what the schema of the body cannot say.
+// Check validates what the schema of the body cannot express.
 func (d *Decision) Check() error {
 	switch edits := d.Action == lifecycle.ActionEdit; {
 	case edits && d.Args() == nil:
@@ -80,7 +80,7 @@ func (d *Decision) Check() error {
 	return nil
 }
 
-// Decided answers it.
+// Decided is the response to it.
 type Decided struct {
 	Status         lifecycle.ApprovalStatus `json:"status"`
 	ApprovalsSoFar int                      `json:"approvals_so_far" doc:"How many have approved or edited."`
@@ -93,12 +93,12 @@ type BulkDecision struct {
 	Feedback string           `json:"feedback,omitempty" maxLength:"4000" doc:"As in a single decision, for each."`
 }
 
-// BulkDecided answers it.
+// BulkDecided is the response to it.
 type BulkDecided struct {
 	Results []BulkResult `json:"results" doc:"In the order of ids."`
 }
 
-// BulkResult is what became of one of them.
+// BulkResult is the result for one of them.
 type BulkResult struct {
 	ID       id.ApprovalID            `json:"id" doc:"As in ids."`
 	OK       bool                     `json:"ok" doc:"The decision counts."`
@@ -106,7 +106,7 @@ type BulkResult struct {
 	Error    *BulkError               `json:"error,omitempty"`
 }
 
-// BulkError says why a decision does not count.
+// BulkError is why a decision does not count.
 type BulkError struct {
 	Code   problem.Code `json:"code" doc:"As in a problem."`
 	Detail string       `json:"detail" doc:"For people."`

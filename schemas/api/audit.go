@@ -18,14 +18,14 @@ type AuditEntry struct {
 	Detail Value       `json:"detail" doc:"What else is known; null: nothing. Never a credential or content."`
 }
 
-// AuditTarget is what an audited action was done to.
+// AuditTarget is the target of an audited action.
 type AuditTarget struct {
 	Kind string  `json:"kind" doc:"As in paths, in the singular."`
 	ID   id.UUID `json:"id" doc:"Its id."`
 }
 
-// UsageGroup is the usage of one day, agent, model or kind: the member of the
-// group that was asked for is there, the other three are not.
+// UsageGroup is the usage of one day, agent, model or kind: only the member of the requested
+// group is present.
 type UsageGroup struct {
 	Day              string                   `json:"day,omitempty" doc:"YYYY-MM-DD, in UTC."`
 	AgentID          Opt[id.AgentID]          `json:"agent_id,omitzero" doc:"null: no agent."`

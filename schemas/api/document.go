@@ -9,22 +9,22 @@ import (
 	"agentsvc/schemas/agent"
 )
 
-// Manifest is an agent's manifest exactly as it was sent. Its rules are checked
-// by schemas/agent, which names every field that breaks one.
+// Manifest is an agent's manifest exactly as it was sent. Package schemas/agent validates it
+// and names every field that breaks a rule.
 type Manifest json.RawMessage
 
-// MarshalJSON is the document.
+// MarshalJSON returns the document.
 func (m Manifest) MarshalJSON() ([]byte, error) { return json.RawMessage(m).MarshalJSON() }
 
 // UnmarshalJSON keeps the document.
 func (m *Manifest) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(m).UnmarshalJSON(b) }
 
-// ShownAs is the extension of a schema that constrains nothing: the document
-// shows the component that it names instead.
+// ShownAs is the extension of a schema without constraints: the document shows the named
+// component instead.
 const ShownAs = "x-shown-as"
 
-// Schema constrains nothing, because the complaints about a manifest come from
-// one place; the document shows agent.Manifest.
+// Schema has no constraints, because complaints about a manifest come from one place; the
+// document shows agent.Manifest.
 func (Manifest) Schema(r huma.Registry) *huma.Schema {
 	shown := r.Schema(reflect.TypeFor[agent.Manifest](), true, "")
 	m := r.SchemaFromRef(shown.Ref)
@@ -52,16 +52,16 @@ var manifestExample = json.RawMessage(`{
 	"handoffs": ["billing"]
 }`)
 
-// Value is any JSON value, kept as it was sent. Absent and SQL's NULL are null.
+// Value is any JSON value, kept as it was sent. An absent value and SQL's NULL are null.
 type Value json.RawMessage
 
-// MarshalJSON is the value.
+// MarshalJSON returns the value.
 func (v Value) MarshalJSON() ([]byte, error) { return json.RawMessage(v).MarshalJSON() }
 
 // UnmarshalJSON keeps the value.
 func (v *Value) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(v).UnmarshalJSON(b) }
 
-// Schema lets everything pass.
+// Schema accepts every value.
 func (Value) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Description: "Any JSON value."}
 }

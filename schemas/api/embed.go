@@ -7,15 +7,15 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Values of the fields of a theme.
+// Types of a theme's fields.
 type (
-	// ColorScheme says whether a widget is light or dark.
+	// ColorScheme makes a widget light or dark.
 	ColorScheme string
-	// Radius is how round a widget's corners are.
+	// Radius is the roundness of a widget's corners.
 	Radius string
-	// Density is how much air a widget has.
+	// Density is the spacing of a widget.
 	Density string
-	// Position is the side that a widget's launcher is on.
+	// Position is the side of a widget's launcher.
 	Position string
 )
 
@@ -27,7 +27,7 @@ var (
 	Positions    = []Position{"right", "left"}
 )
 
-// EmbedTheme is how a widget looks (open-parts.md, Embed).
+// EmbedTheme is the look of a widget (open-parts.md, Embed).
 type EmbedTheme struct {
 	ColorScheme ColorScheme `json:"color_scheme,omitempty" default:"auto" doc:"auto follows the visitor's system."`
 	Accent      string      `json:"accent,omitempty" pattern:"^#[0-9a-fA-F]{6}$" default:"#2563eb" doc:"A colour, #rrggbb."`
@@ -39,7 +39,7 @@ type EmbedTheme struct {
 	AvatarURL   string      `json:"avatar_url,omitempty" maxLength:"2000" doc:"An https URL of a picture of the agent. The widget shows one of the page's or the service's own origin; another host would learn of every visitor."`
 }
 
-// EmbedDisplayConfig is what a widget says and shows (open-parts.md, Embed).
+// EmbedDisplayConfig holds the texts and options of a widget (open-parts.md, Embed).
 type EmbedDisplayConfig struct {
 	Title            string   `json:"title,omitempty" maxLength:"120" doc:"In the head of the panel. Omitted: the agent's name."`
 	Greeting         string   `json:"greeting,omitempty" maxLength:"2000" doc:"Shown before the first message."`
@@ -54,7 +54,8 @@ type EmbedDisplayConfig struct {
 	ShowSources      *bool    `json:"show_sources,omitempty" default:"false" doc:"Reserved: citations under an answer. It is stored and has no effect until answers have citations."`
 }
 
-// EmbedKey as open-parts.md, Embed shows it; never with its key or identity secret.
+// EmbedKey is an embed key as open-parts.md, Embed defines it, without its key and identity
+// secret.
 type EmbedKey struct {
 	ID                id.EmbedKeyID      `json:"id" doc:"The id, a version 7 UUID."`
 	AgentID           id.AgentID         `json:"agent_id" doc:"The one agent that it talks to."`
@@ -73,7 +74,7 @@ type EmbedKey struct {
 	UpdatedAt         time.Time          `json:"updated_at" doc:"UTC."`
 }
 
-// EmbedKeyCreated is an embed key with what is shown once.
+// EmbedKeyCreated is an embed key with the secrets that are shown once.
 type EmbedKeyCreated struct {
 	EmbedKey
 	Key            string `json:"key" doc:"The publishable key, for the page that the widget is on; never shown again."`
@@ -88,7 +89,7 @@ type EmbedKeyRotated struct {
 	Snippet string `json:"snippet" doc:"The script element for a page, with the public address of the service and this key."`
 }
 
-// EmbedIdentitySecret answers POST /v1/embed-keys/{id}/identity-secret.
+// EmbedIdentitySecret is the response of POST /v1/embed-keys/{id}/identity-secret.
 type EmbedIdentitySecret struct {
 	ID             id.EmbedKeyID `json:"id" doc:"The key."`
 	IdentitySecret string        `json:"identity_secret" doc:"What identity tokens are signed with from now on; never shown again."`
@@ -118,13 +119,13 @@ type EmbedKeyPatch struct {
 	Config           *EmbedDisplayConfig `json:"config,omitempty" doc:"In place of the former one."`
 }
 
-// EmbedAgent is what a visitor sees of an agent.
+// EmbedAgent is an agent as a visitor sees it.
 type EmbedAgent struct {
 	Name  string `json:"name" doc:"Its name."`
 	Emoji string `json:"emoji" doc:"Its emoji; may be empty."`
 }
 
-// EmbedConfig answers GET /v1/embed/config: theme and config filled in.
+// EmbedConfig is the response of GET /v1/embed/config: theme and config with defaults.
 type EmbedConfig struct {
 	KeyID            id.EmbedKeyID      `json:"key_id" doc:"The embed key."`
 	Agent            EmbedAgent         `json:"agent" doc:"Who answers."`
@@ -139,12 +140,12 @@ type EmbedSessionCreate struct {
 	User    *EmbedUserIdentity `json:"user,omitempty" null:"true" doc:"Who the visitor is, as the tenant's back end says."`
 }
 
-// EmbedUserIdentity is a visitor's identity.
+// EmbedUserIdentity is the identity token of a visitor.
 type EmbedUserIdentity struct {
 	Token string `json:"token" doc:"A JWT that the tenant's back end signed with the key's identity secret (HS256)."`
 }
 
-// EmbedSession answers POST /v1/embed/session.
+// EmbedSession is the response of POST /v1/embed/session.
 type EmbedSession struct {
 	Token     string        `json:"token" doc:"For Authorization: Bearer, from this origin only."`
 	ExpiresAt time.Time     `json:"expires_at" doc:"When the token ends; a new session goes on as the same visitor."`
@@ -159,7 +160,7 @@ type EmbedMessagePost struct {
 	ThreadID *id.ThreadID `json:"thread_id,omitempty" doc:"The conversation. Omitted: a new one begins."`
 }
 
-// EmbedMessagePosted answers POST /v1/embed/messages.
+// EmbedMessagePosted is the response of POST /v1/embed/messages.
 type EmbedMessagePosted struct {
 	ThreadID  id.ThreadID  `json:"thread_id" doc:"The conversation."`
 	RunID     id.RunID     `json:"run_id" doc:"The run that answers; follow its events."`
@@ -175,7 +176,7 @@ type EmbedMessage struct {
 	CreatedAt time.Time    `json:"created_at" doc:"UTC."`
 }
 
-// EmbedMessages answers GET /v1/embed/threads/{id}/messages: the newest 100.
+// EmbedMessages is the response of GET /v1/embed/threads/{id}/messages: the newest 100.
 type EmbedMessages struct {
 	Items []EmbedMessage `json:"items" doc:"Oldest first. Where the last one is the visitor's, its run may not have ended: its events say."`
 }

@@ -8,24 +8,24 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Opt is a member of a PATCH body: it tells absent, null and a value apart. Its
-// tag needs omitzero, which also makes the member optional.
+// Opt is a member of a PATCH body: it distinguishes absent, null and a value. Its tag needs
+// omitzero, which also makes the member optional.
 type Opt[T any] struct {
 	Set   bool // the member was in the body
-	Null  bool // and it was null
+	Null  bool // and its value was null
 	Value T
 }
 
-// Some is an Opt with a value.
+// Some returns an Opt with a value.
 func Some[T any](v T) Opt[T] { return Opt[T]{Set: true, Value: v} }
 
-// None is an Opt that was null.
+// None returns an Opt that is null.
 func None[T any]() Opt[T] { return Opt[T]{Set: true, Null: true} }
 
-// Get is the value, and whether there is one.
+// Get returns the value, and whether there is one.
 func (o Opt[T]) Get() (T, bool) { return o.Value, o.Set && !o.Null }
 
-// Or is the value, or old when the member was absent; null reads as the zero T.
+// Or returns the value, or old if the member is absent; null gives the zero T.
 func (o Opt[T]) Or(old T) T {
 	if !o.Set {
 		return old
@@ -33,7 +33,7 @@ func (o Opt[T]) Or(old T) T {
 	return o.Value
 }
 
-// OrPtr is a pointer to the value, nil for null, or old when it was absent.
+// OrPtr returns a pointer to the value, nil for null, or old if the member is absent.
 func (o Opt[T]) OrPtr(old *T) *T {
 	switch {
 	case !o.Set:
@@ -44,10 +44,10 @@ func (o Opt[T]) OrPtr(old *T) *T {
 	return &o.Value
 }
 
-// IsZero makes omitzero leave an absent member out.
+// IsZero makes omitzero omit an absent member.
 func (o Opt[T]) IsZero() bool { return !o.Set }
 
-// UnmarshalJSON is called for a member that is there, null included.
+// UnmarshalJSON is called for every member that is present, null included.
 func (o *Opt[T]) UnmarshalJSON(b []byte) error {
 	if bytes.Equal(b, []byte("null")) {
 		*o = Opt[T]{Set: true, Null: true}
@@ -69,7 +69,7 @@ func (o Opt[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(o.Value)
 }
 
-// Schema is the schema of T, or null.
+// Schema returns the schema of T, or null.
 func (o Opt[T]) Schema(r huma.Registry) *huma.Schema {
 	s := r.Schema(reflect.TypeFor[*T](), true, "")
 	if s.Ref == "" {

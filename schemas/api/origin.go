@@ -8,10 +8,10 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// OriginOf returns the scheme, host and port of a URL in one canonical form:
-// lower case, no trailing dot, the default port left out, IPv6 compressed.
-// Credentials stay with an object only while its origin stays the same. A text
-// that is no URL with a host is its own origin.
+// OriginOf returns the scheme, host and port of a URL in one canonical form: lower case, no
+// trailing dot, the default port left out, IPv6 compressed. Credentials stay with an object
+// only while its origin stays the same. A text that is not a URL with a host is its own
+// origin.
 func OriginOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -32,8 +32,8 @@ func OriginOf(raw string) string {
 	return scheme + "://" + host + ":" + port
 }
 
-// ServerOrigin returns the origin of a tool server: that of its URL, or the
-// command's name for a stdio server.
+// ServerOrigin returns the origin of a tool server: that of its URL, or the command's name of
+// a stdio server.
 func ServerOrigin(transport tool.Transport, endpoint string) string {
 	if transport == tool.Stdio {
 		return "stdio:" + endpoint

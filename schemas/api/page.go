@@ -8,23 +8,23 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Limits of service.md, Limits, Page size.
+// Limits from service.md, Limits, Page size.
 const (
 	DefaultLimit = 25
 	MaxLimit     = 100
 )
 
-// Page is the query of every list: embed it in the input of a route.
+// Page is the query of every list: embed it in a route's input.
 type Page struct {
 	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"25" doc:"how many items at most"`
 }
 
-// Given says whether the client asked for a page at all. Lists that service.md
-// shows without next_cursor answer everything when it did not.
+// Given reports whether the client requested a page. Lists that service.md shows without
+// next_cursor return everything otherwise.
 func (p Page) Given() bool { return p.Cursor != "" || p.Limit != 0 }
 
-// Size is the limit to use.
+// Size returns the limit to use.
 func (p Page) Size() int {
 	if p.Limit <= 0 {
 		return DefaultLimit
@@ -32,9 +32,8 @@ func (p Page) Size() int {
 	return min(p.Limit, MaxLimit)
 }
 
-// From reads the position that the cursor holds into pos. It says false on the
-// first page. A cursor of another list, or one that was never ours, is
-// VALIDATION (open-parts.md).
+// From decodes the position in the cursor into pos. It returns false on the first page. A
+// cursor of another list, or an invalid one, is VALIDATION (open-parts.md).
 func (p Page) From(kind string, pos any) (bool, error) {
 	if p.Cursor == "" {
 		return false, nil
@@ -56,8 +55,8 @@ type cursor struct {
 	Pos  json.RawMessage `json:"p"`
 }
 
-// Cursor is the opaque text for position pos of the list called kind. It panics
-// when pos has no JSON, which is a programmer's error.
+// Cursor returns the opaque text for position pos of the list called kind. It panics if pos
+// cannot be encoded, which is a programmer's error.
 func Cursor(kind string, pos any) string {
 	p, err := json.Marshal(pos)
 	if err != nil {
@@ -70,16 +69,16 @@ func Cursor(kind string, pos any) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// MaxListBytes bounds the JSON of a list's items. A list that is longer ends
-// early, after at least one item, and has a cursor.
+// MaxListBytes limits the JSON of a list's items. A longer list ends early, after at least
+// one item, and has a cursor.
 const MaxListBytes = 4 << 20
 
-// List is the answer of every list. NextCursor is null at the end.
+// List is the response of every list. NextCursor is null at the end.
 type List[T any] struct {
 	Items      []T     `json:"items" doc:"Newest first. A page ends early at 4 MiB of JSON, after at least one item."`
 	NextCursor *string `json:"next_cursor" doc:"null: the last page."`
 
-	at func(i int) string // the cursor behind item i
+	at func(i int) string // returns the cursor after item i
 }
 
 // MarshalJSON writes items as an array, never as null, and ends the page at
@@ -92,9 +91,9 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return encodeList(`{"items":[`, l.Items, &next, l.at)
 }
 
-// encodeList writes an object: head, which ends where the items begin, as many
-// items as fit, and next_cursor where next is set or items were left out. at is
-// the cursor behind an item; nil: nothing is left out.
+// encodeList encodes an object: head, which ends where the items begin, as many items as fit,
+// and next_cursor if next is set or items were left out. at returns the cursor after an item;
+// nil means that no items may be left out.
 func encodeList[T any](head string, items []T, next *Opt[string], at func(i int) string) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString(head)
@@ -125,9 +124,9 @@ func encodeList[T any](head string, items []T, next *Opt[string], at func(i int)
 	return out.Bytes(), nil
 }
 
-// Paged makes a List of items, of which one more than size may have been read:
-// if so it is dropped and the cursor points behind the last one kept. more says
-// that there are further items although none was read.
+// Paged makes a List of items. If one more than size was read, it is dropped and the cursor
+// points after the last one kept. more means that there are further items although none was
+// read.
 func Paged[T any](items []T, size int, more bool, kind string, pos func(T) any) List[T] {
 	if len(items) > size {
 		items, more = items[:size], true
@@ -140,7 +139,7 @@ func Paged[T any](items []T, size int, more bool, kind string, pos func(T) any) 
 	return l
 }
 
-// Items is the answer of a list that is always whole.
+// Items is the response of a list that is never paged.
 type Items[T any] struct {
 	Items []T `json:"items" doc:"In the order of the list."`
 }

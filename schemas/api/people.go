@@ -52,7 +52,7 @@ type Login struct {
 	TenantID *id.TenantID `json:"tenant_id,omitempty" doc:"Needed only where e-mail and password fit users of several tenants."`
 }
 
-// LoggedIn answers POST /v1/auth/login; the session is in the cookie.
+// LoggedIn is the response of POST /v1/auth/login; the session is in the cookie.
 type LoggedIn struct {
 	User   *User   `json:"user"`
 	Tenant *Tenant `json:"tenant"`

@@ -16,7 +16,7 @@ type Tenant struct {
 	UpdatedAt time.Time   `json:"updated_at" doc:"UTC."`
 }
 
-// Residency limits the hosts that the tenant's browser skills may meet.
+// Residency limits the hosts that the tenant's browser skills may reach.
 type Residency struct {
 	AllowedHosts []string `json:"allowed_hosts" maxItems:"200" doc:"exact hosts or *.suffix"`
 }
@@ -31,7 +31,7 @@ type User struct {
 	UpdatedAt time.Time      `json:"updated_at" doc:"UTC."`
 }
 
-// Me says who calls (GET /v1/auth/me).
+// Me identifies the caller (GET /v1/auth/me).
 type Me struct {
 	Principal string         `json:"principal" doc:"apikey:<id> or user:<id>, as in the audit log"`
 	Role      lifecycle.Role `json:"role"`
@@ -45,7 +45,7 @@ type TenantPatch struct {
 	Residency Opt[Residency] `json:"residency,omitzero" doc:"null: no limit."`
 }
 
-// APIKey as it is listed; never with its secret.
+// APIKey is an API key without its secret.
 type APIKey struct {
 	ID         id.KeyID   `json:"id" doc:"The id, a version 7 UUID."`
 	Name       string     `json:"name" doc:"For people."`
@@ -56,7 +56,7 @@ type APIKey struct {
 	UpdatedAt  time.Time  `json:"updated_at" doc:"UTC."`
 }
 
-// APIKeyCreated is the one answer that holds the secret.
+// APIKeyCreated is the only response with the secret.
 type APIKeyCreated struct {
 	APIKey
 	Secret string `json:"secret" doc:"the whole key; never shown again"`
@@ -67,7 +67,7 @@ type APIKeyName struct {
 	Name string `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 }
 
-// ModelProvider is a tenant's own model provider; never with its credentials.
+// ModelProvider is a tenant's own model provider, without its credentials.
 type ModelProvider struct {
 	ID             id.ProviderID    `json:"id" doc:"The id, a version 7 UUID."`
 	Slug           string           `json:"slug" doc:"The name that manifests use."`
@@ -108,7 +108,7 @@ type ModelProviderPatch struct {
 	Prices      Opt[map[string]Price] `json:"prices,omitzero" doc:"Replace the old ones; null takes them away."`
 }
 
-// ModelProviderUpdated answers PATCH /v1/model-providers/{id}.
+// ModelProviderUpdated is the response of PATCH /v1/model-providers/{id}.
 type ModelProviderUpdated struct {
 	ModelProvider
 	CredentialsDropped bool `json:"credentials_dropped,omitempty" doc:"true: base_url is at another origin now, and the old credentials were dropped."`

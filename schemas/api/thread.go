@@ -25,7 +25,7 @@ type ThreadCreate struct {
 	Title   *string    `json:"title,omitempty" minLength:"1" maxLength:"200" doc:"For people."`
 }
 
-// ThreadCreated answers POST /v1/threads.
+// ThreadCreated is the response of POST /v1/threads.
 type ThreadCreated struct {
 	ID id.ThreadID `json:"id" doc:"The thread's id."`
 }
@@ -60,7 +60,7 @@ type MessagePost struct {
 	Tools         *[]string         `json:"tools,omitempty" maxItems:"100" doc:"narrows the granted tools; empty: none"`
 }
 
-// MessagePosted answers it.
+// MessagePosted is the response to it.
 type MessagePosted struct {
 	RunID     id.RunID     `json:"run_id" doc:"The run that answers."`
 	MessageID id.MessageID `json:"message_id" doc:"The message's id."`
@@ -71,12 +71,12 @@ type RunStart struct {
 	Input Value `json:"input,omitempty" doc:"a string, { text } or { input } holds the prompt; anything else is read as JSON text"`
 }
 
-// RunStarted answers it.
+// RunStarted is the response to it.
 type RunStarted struct {
 	RunID id.RunID `json:"run_id" doc:"The run's id."`
 }
 
-// RunStatus answers a cancel.
+// RunStatus is the response to a cancel.
 type RunStatus struct {
 	RunID  id.RunID            `json:"run_id" doc:"The run's id."`
 	Status lifecycle.RunStatus `json:"status" doc:"The status it has now."`
@@ -104,13 +104,13 @@ type Run struct {
 	FinishedAt   *time.Time          `json:"finished_at" doc:"null: not ended."`
 }
 
-// RunError says why a run failed or was cancelled.
+// RunError is why a run failed or was cancelled.
 type RunError struct {
 	Code    string `json:"code" doc:"CANCELLED, EXPIRED, GATE_REJECTED, TOOL_FAILED, EVENT_TIMEOUT, MODEL_ERROR, MODEL_UNAVAILABLE, LIMIT_EXCEEDED, OUTPUT_INVALID, CHILD_WAITING_APPROVAL, CHILD_FAILED or INTERNAL."`
 	Message string `json:"message" doc:"For people."`
 }
 
-// Origin says what started a run.
+// Origin is what started a run.
 type Origin struct {
 	Kind lifecycle.OriginKind `json:"kind"`
 	ID   id.UUID              `json:"id" doc:"Of the key, user, trigger, embed key or workflow run."`
@@ -138,12 +138,12 @@ type RunAnswer struct {
 	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"Only when steps were left out: the cursor for the next ones."`
 }
 
-// CutSteps says that there are steps behind those of the answer.
+// CutSteps records that there are steps after those in the response.
 func (r *RunAnswer) CutSteps() {
 	r.NextCursor = Some(Cursor(StepsCursor, r.Steps[len(r.Steps)-1].Idx))
 }
 
-// StepsCursor is the kind of cursors between the steps of a run.
+// StepsCursor is the cursor kind of a run's steps.
 const StepsCursor = "steps"
 
 // MarshalJSON writes steps as an array, never as null, and ends them at

@@ -11,14 +11,14 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// MaxObject is the most bytes that a free-form object may take.
+// MaxObject is the maximum size of a free-form object in bytes.
 const MaxObject = 16 << 10
 
-// Object is a free-form JSON object, kept as it was sent. Absent and null are
-// the empty object.
+// Object is a free-form JSON object, kept as it was sent. Absent and null count as the empty
+// object.
 type Object json.RawMessage
 
-// MarshalJSON is the object.
+// MarshalJSON returns the object.
 func (o Object) MarshalJSON() ([]byte, error) {
 	if o.empty() {
 		return []byte("{}"), nil
@@ -29,7 +29,7 @@ func (o Object) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON keeps the object.
 func (o *Object) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(o).UnmarshalJSON(b) }
 
-// Text is the object as it is stored.
+// Text returns the object in stored form.
 func (o Object) Text() string {
 	if o.empty() {
 		return "{}"
@@ -39,7 +39,7 @@ func (o Object) Text() string {
 
 func (o Object) empty() bool { return len(o) == 0 || string(o) == "null" }
 
-// Schema lets every object pass.
+// Schema accepts every object.
 func (Object) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
 	s.PrecomputeMessages()
@@ -82,7 +82,7 @@ type MCPServerPatch struct {
 	Meta      Opt[Object]     `json:"meta,omitzero" doc:"Replaces the old one; null empties it. At most 16384 bytes."`
 }
 
-// MCPServerUpdated answers PATCH /v1/mcp-servers/{id}.
+// MCPServerUpdated is the response of PATCH /v1/mcp-servers/{id}.
 type MCPServerUpdated struct {
 	MCPServer
 	CredentialsDropped bool `json:"credentials_dropped,omitempty" doc:"true: the endpoint is at another origin now, and the server's connections have lost their credentials."`
@@ -93,7 +93,7 @@ type MCPServerTest struct {
 	ConnectionID *id.ConnectionID `json:"connection_id,omitempty" nullable:"true" doc:"A connection of the server. Omitted: the newest that is tenant-wide."`
 }
 
-// MCPServerTested answers it.
+// MCPServerTested is the response to it.
 type MCPServerTested struct {
 	OK    bool      `json:"ok" doc:"Always true: a server that cannot be reached is MCP_UNREACHABLE."`
 	Tools []MCPTool `json:"tools" doc:"As the server lists them now."`
@@ -119,8 +119,8 @@ type Connection struct {
 	HasCredential  bool            `json:"has_credential" doc:"false: it was dropped when the server's address changed to another origin, and calls fail with NO_CONNECTION until it is given one."`
 }
 
-// ConnectionCredentials are write-only. One of them is given: the one that the
-// server's auth_kind asks for.
+// ConnectionCredentials are write-only. Exactly one is given: the one for the server's
+// auth_kind.
 type ConnectionCredentials struct {
 	Token  *string `json:"token,omitempty" minLength:"1" maxLength:"8192" doc:"Of bearer and oauth. Write-only."`
 	APIKey *string `json:"api_key,omitempty" minLength:"1" maxLength:"8192" doc:"Of api_key. Write-only."`
@@ -144,14 +144,14 @@ type ConnectionPatch struct {
 	NodeID         Opt[id.NodeID]         `json:"node_id,omitzero" doc:"null makes it tenant-wide."`
 }
 
-// ToolSource is a tool.Source that grants and policies may be made for: all but
+// ToolSource is a tool.Source for which grants and policies can be made: all but
 // browser_skill.
 type ToolSource string
 
 // ToolSources lists every value.
 var ToolSources = []ToolSource{ToolSource(tool.MCP), ToolSource(tool.Builtin), ToolSource(tool.A2A), ToolSource(tool.Connector)}
 
-// ToolGrant says who may call what (service.md, Tool grant).
+// ToolGrant allows or denies tool calls to agents (service.md, Tool grant).
 type ToolGrant struct {
 	ID             id.GrantID       `json:"id" doc:"The id, a version 7 UUID."`
 	Source         tool.Source      `json:"source" doc:"browser_skill: made with the skill."`
@@ -186,8 +186,7 @@ type ToolGrantPatch struct {
 	ConnectionID Opt[id.ConnectionID] `json:"connection_id,omitzero" doc:"null: the nearest."`
 }
 
-// ApprovalPolicy says which tool calls wait for a person (service.md, Approval
-// policy).
+// ApprovalPolicy says which tool calls need an approval (service.md, Approval policy).
 type ApprovalPolicy struct {
 	ID                id.PolicyID     `json:"id" doc:"The id, a version 7 UUID."`
 	Name              string          `json:"name" doc:"For people; approvals show it."`
@@ -241,14 +240,14 @@ type AgentTool struct {
 	GatedBy     *GatedBy    `json:"gated_by,omitempty" doc:"What makes its calls wait for a person; absent: nothing does."`
 }
 
-// GatedBy names what asks for an approval.
+// GatedBy names the rule that requires an approval.
 type GatedBy struct {
 	ID   *id.PolicyID `json:"id" doc:"Of a policy; null where it is none."`
 	Name string       `json:"name" doc:"For people."`
 	Kind string       `json:"kind" enum:"policy,manifest,skill,option" doc:"policy: an approval policy. manifest: a rule of the agent. skill: the browser skill's own policy. option: a message's option."`
 }
 
-// ToolExplanation answers GET /v1/agents/{id}/tools/explain.
+// ToolExplanation is the response of GET /v1/agents/{id}/tools/explain.
 type ToolExplanation struct {
 	Tool         string           `json:"tool" doc:"The qualified name, or what was asked for where that is no tool."`
 	Source       string           `json:"source,omitempty" doc:"Where it comes from."`
@@ -260,7 +259,7 @@ type ToolExplanation struct {
 	Approval     *ApprovalTerms   `json:"approval" doc:"What an approval is asked for with; null: none is."`
 }
 
-// ExplainedStep is one thing that was looked at.
+// ExplainedStep is one rule that was checked.
 type ExplainedStep struct {
 	What    string `json:"what" doc:"server, manifest, option, grant, connection, policy or rule."`
 	ID      string `json:"id,omitempty" doc:"Of the grant, policy or connection."`
@@ -270,7 +269,7 @@ type ExplainedStep struct {
 	Note    string `json:"note,omitempty" doc:"For people."`
 }
 
-// ApprovalTerms are what an approval is asked for with.
+// ApprovalTerms are the terms of an approval.
 type ApprovalTerms struct {
 	Risk              lifecycle.Risk `json:"risk" doc:"Label on the approval."`
 	RequiredApprovals int            `json:"required_approvals" doc:"Distinct approvers."`

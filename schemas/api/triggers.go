@@ -7,10 +7,10 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// MaxTriggerInput is the most bytes that a trigger's input may take.
+// MaxTriggerInput is the maximum size of a trigger's input in bytes.
 const MaxTriggerInput = 64 << 10
 
-// Trigger as open-parts.md, Hooks shows it; never with its secret.
+// Trigger is a trigger as open-parts.md, Hooks defines it, without its secret.
 type Trigger struct {
 	ID          id.TriggerID          `json:"id" doc:"The id, a version 7 UUID."`
 	Name        string                `json:"name" doc:"For people."`
@@ -26,19 +26,19 @@ type Trigger struct {
 	UpdatedAt   time.Time             `json:"updated_at" doc:"UTC."`
 }
 
-// TriggerCreated is a trigger with what is shown once.
+// TriggerCreated is a trigger with the secret that is shown once.
 type TriggerCreated struct {
 	Trigger
 	Secret string `json:"secret,omitempty" doc:"What a hook's calls are signed with; never shown again. Absent: it is a schedule."`
 }
 
-// TriggerTarget is what a trigger starts: one of them.
+// TriggerTarget is the target of a trigger: exactly one member is set.
 type TriggerTarget struct {
 	AgentID    *id.AgentID    `json:"agent_id,omitempty" doc:"An agent."`
 	WorkflowID *id.WorkflowID `json:"workflow_id,omitempty" doc:"A workflow; not available in this deployment yet."`
 }
 
-// Schedule says when a schedule comes due.
+// Schedule holds the times of a schedule.
 type Schedule struct {
 	Cron     string `json:"cron" maxLength:"200" doc:"Minute, hour, day of month, month, day of week: numbers, ranges, steps, lists and names; 0 and 7 are Sunday. One that names hours means the clock on the wall: a time that is skipped comes due after the gap, one that is shown twice comes due once."`
 	Timezone string `json:"timezone,omitempty" maxLength:"100" default:"UTC" doc:"UTC, or a name of the IANA time zone database such as Europe/Berlin. Omitted: UTC."`
@@ -64,7 +64,7 @@ type TriggerPatch struct {
 	Input    Opt[Value]             `json:"input,omitzero" doc:"What its runs get; null: nothing."`
 }
 
-// SchedulePatch is a change of a schedule; what is left out stays.
+// SchedulePatch is a change of a schedule; omitted fields stay.
 type SchedulePatch struct {
 	Cron     *string `json:"cron,omitempty" maxLength:"200" doc:"Minute, hour, day of month, month, day of week."`
 	Timezone *string `json:"timezone,omitempty" maxLength:"100" doc:"A name of the IANA time zone database."`

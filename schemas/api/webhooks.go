@@ -25,7 +25,7 @@ type Webhook struct {
 	UpdatedAt   time.Time      `json:"updated_at" doc:"UTC."`
 }
 
-// WebhookWithSecret is a webhook endpoint that was made or has a new secret.
+// WebhookWithSecret is a webhook endpoint that is new or has a new secret.
 type WebhookWithSecret struct {
 	Webhook
 	Secret string `json:"secret" doc:"Signs its deliveries. It is in this answer only."`
@@ -46,15 +46,15 @@ type WebhookPatch struct {
 	Enabled     *bool   `json:"enabled,omitempty" doc:"false: what is still to be sent to it fails."`
 }
 
-// Events are the event types that an endpoint names: those of a list, each once,
-// or of the text "*".
+// Events are the event types that an endpoint subscribes to: a list, each type once, or the
+// text "*".
 type Events []webhook.Type
 
-// maxEventName bounds what a complaint repeats.
+// maxEventName limits how much of a name a complaint quotes.
 const maxEventName = 100
 
-// UnmarshalJSON reads and checks them; what is wrong is a VALIDATION problem of
-// the field events.
+// UnmarshalJSON decodes and validates them; an error is a VALIDATION problem of the field
+// events.
 func (e *Events) UnmarshalJSON(b []byte) error {
 	list, ok := listOfTypes(b)
 	switch {
@@ -88,11 +88,11 @@ func listOfTypes(b []byte) (list []webhook.Type, ok bool) {
 	return []webhook.Type{one}, err == nil && one == webhook.All
 }
 
-// eventsName is the component that the document shows.
+// eventsName is the component shown in the document.
 const eventsName = "WebhookEvents"
 
-// Schema constrains nothing, because the complaints come from UnmarshalJSON; the
-// document shows what it accepts.
+// Schema has no constraints, because the complaints come from UnmarshalJSON; the document
+// shows what that accepts.
 func (Events) Schema(r huma.Registry) *huma.Schema {
 	least, most := 1, webhook.MostTypes
 	names := make([]any, 0, len(webhook.Catalog()))
@@ -110,7 +110,7 @@ func (Events) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{Extensions: map[string]any{ShownAs: "#/components/schemas/" + eventsName}}
 }
 
-// WebhookEventType is a type that endpoints may name.
+// WebhookEventType is a type that endpoints may subscribe to.
 type WebhookEventType struct {
 	Type        webhook.Type `json:"type" doc:"As events name it."`
 	Description string       `json:"description" doc:"When it is sent, and what its data is about."`
@@ -151,13 +151,13 @@ type DeliveryAttempt struct {
 	DurationMS *int64    `json:"duration_ms" doc:"Milliseconds; null: not known."`
 }
 
-// DeliveryWithEvent is a delivery and what it delivers.
+// DeliveryWithEvent is a delivery and its event.
 type DeliveryWithEvent struct {
 	Delivery
 	Event Value `json:"event" doc:"The body: id, type, data and created_at."`
 }
 
-// DeliveryAccepted says what will be sent.
+// DeliveryAccepted identifies the delivery that will be sent.
 type DeliveryAccepted struct {
 	DeliveryID id.DeliveryID `json:"delivery_id" doc:"Its outcome is in the list of deliveries."`
 }
@@ -167,7 +167,7 @@ type WebhookRecover struct {
 	Since time.Time `json:"since" doc:"Deliveries made at this time and later."`
 }
 
-// WebhookRecovered answers it.
+// WebhookRecovered is the response to it.
 type WebhookRecovered struct {
 	Deliveries int `json:"deliveries" doc:"How many had failed and are sent again."`
 }
@@ -177,7 +177,7 @@ type ListenerCreate struct {
 	Events Events `json:"events,omitempty" doc:"What it hears of: 1 to 16 event types, or *. Omitted: *."`
 }
 
-// Listener is an endpoint whose deliveries are fetched.
+// Listener is an endpoint that pulls its deliveries.
 type Listener struct {
 	ID        id.WebhookID   `json:"id" doc:"The id, a version 7 UUID."`
 	Events    []webhook.Type `json:"events" doc:"What it hears of."`
@@ -185,7 +185,7 @@ type Listener struct {
 	ExpiresAt time.Time      `json:"expires_at" doc:"Each pull puts it off by a minute; then the listener is gone, with what it did not fetch."`
 }
 
-// MaxPulled is how many deliveries one pull answers at most.
+// MaxPulled limits the deliveries in the response to one pull.
 const MaxPulled = 20
 
 // ListenerPull is the body of POST /v1/webhooks/listeners/{id}/pull.
@@ -193,7 +193,7 @@ type ListenerPull struct {
 	Results []ListenerResult `json:"results,omitempty" maxItems:"100" doc:"What became of deliveries that were pulled before. One that nobody reports counts as failed."`
 }
 
-// ListenerResult is what became of an attempt.
+// ListenerResult is the result of an attempt.
 type ListenerResult struct {
 	DeliveryID id.DeliveryID `json:"delivery_id" doc:"As it was pulled."`
 	Attempt    int           `json:"attempt" minimum:"1" maximum:"5" doc:"As it was pulled."`
@@ -202,7 +202,7 @@ type ListenerResult struct {
 	DurationMS int64         `json:"duration_ms,omitempty" minimum:"0" maximum:"86400000" doc:"How long it took."`
 }
 
-// ListenerPulled answers it.
+// ListenerPulled is the response to it.
 type ListenerPulled struct {
 	Items     []ListenerItem `json:"items" doc:"Deliveries to make now, at most 20."`
 	ExpiresAt time.Time      `json:"expires_at" doc:"When the listener is gone unless it pulls again."`

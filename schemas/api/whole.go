@@ -1,16 +1,16 @@
 package api
 
-// Whole is the answer of the lists that service.md shows as { items }: without
-// limit and cursor it is the whole list and has no next_cursor, unless it is cut
-// at MaxListBytes; with one of them it is a page like any other.
+// Whole is the response of the lists that service.md shows as { items }. Without limit and
+// cursor it is the whole list and has no next_cursor, unless it is cut at MaxListBytes; with
+// either it is a page like any other.
 type Whole[T any] struct {
 	Items      []T         `json:"items" doc:"In the order of the list. It ends early at 4 MiB of JSON, after at least one item."`
 	NextCursor Opt[string] `json:"next_cursor,omitzero" doc:"When limit or cursor is given, and when the list was cut; null: the last page."`
 
-	at func(i int) string // the cursor behind item i
+	at func(i int) string // returns the cursor after item i
 }
 
-// All is a whole list that fits.
+// All returns a whole list that fits.
 func All[T any](items []T) *Whole[T] {
 	if items == nil {
 		items = []T{}
@@ -18,7 +18,7 @@ func All[T any](items []T) *Whole[T] {
 	return &Whole[T]{Items: items}
 }
 
-// WholeOf is a whole list, cut where it is too long for one answer.
+// WholeOf returns a whole list, cut if it is too long for one response.
 func WholeOf[T any](l List[T]) *Whole[T] {
 	w := All(l.Items)
 	w.at = l.at
@@ -28,7 +28,7 @@ func WholeOf[T any](l List[T]) *Whole[T] {
 	return w
 }
 
-// PageOf is a page in the form of Whole.
+// PageOf returns a page in the form of Whole.
 func PageOf[T any](l List[T]) *Whole[T] {
 	w := WholeOf(l)
 	if l.NextCursor == nil {
@@ -37,7 +37,7 @@ func PageOf[T any](l List[T]) *Whole[T] {
 	return w
 }
 
-// MapWhole is a list of what f makes of each item.
+// MapWhole returns a list with f applied to each item.
 func MapWhole[T, U any](w *Whole[T], f func(T) U) *Whole[U] {
 	out := &Whole[U]{Items: make([]U, len(w.Items)), NextCursor: w.NextCursor, at: w.at}
 	for i, item := range w.Items {
