@@ -1,11 +1,10 @@
-// Package apikey is the form of an API key, svc_<key id>_<secret>_<checksum>, and
-// of the publishable key of an embed key, svc_pk_<key id>_<secret>_<checksum>.
+// Package apikey defines the format of an API key, svc_<key id>_<secret>_<checksum>, and of
+// the publishable key of an embed key, svc_pk_<key id>_<secret>_<checksum>.
 //
-// The key id tells which row to look at, the secret is 32 random bytes of which
-// only a hash is stored, and the checksum lets a mistyped or invented key be
-// refused without a look-up. All three are base62, so that a double click
-// selects the whole key. A key of one form never reads as one of the other: their
-// lengths differ, and the checksum covers the form.
+// The key id identifies the row, the secret is 32 random bytes of which only a hash is
+// stored, and the checksum lets a mistyped or invented key be refused without a look-up. All
+// three are base62, so that a double click selects the whole key. A key of one format never
+// parses as the other: their lengths differ, and the checksum covers the prefix.
 package apikey
 
 import (
@@ -30,7 +29,7 @@ const (
 	secretLen = 43 // base62 digits of 32 bytes
 	sumLen    = 6  // base62 digits of 4 bytes
 
-	// What follows the scheme, and where in it the parts begin.
+	// Offsets and length of the part after the scheme.
 	secretAt = idLen + 1
 	sumAt    = secretAt + secretLen + 1
 	restLen  = sumAt + sumLen
@@ -39,24 +38,24 @@ const (
 	Len = len(scheme) + restLen
 	// PublishableLen is the length of every publishable key.
 	PublishableLen = len(publishableScheme) + restLen
-	// prefixLen is how many digits of its id a key is recognised by.
+	// prefixLen is how many digits of the id a shown prefix has.
 	prefixLen = 8
 )
 
-// ErrMalformed is answered for text that is no key of the form that is read.
+// ErrMalformed is returned for text that is not a key of the expected format.
 var ErrMalformed = errors.New("apikey: not a key")
 
-// Hash is what is stored of a secret. The secret has 256 random bits, so a fast
-// hash is enough.
+// Hash is the stored hash of a secret. The secret has 256 random bits, so a fast hash is
+// enough.
 type Hash [sha256.Size]byte
 
 // Equal compares in constant time.
 func (h Hash) Equal(o Hash) bool { return subtle.ConstantTimeCompare(h[:], o[:]) == 1 }
 
-// Mint makes a new key for the id.
+// Mint returns a new key for the id.
 func Mint(key id.KeyID) string { return mint(scheme, key.UUID) }
 
-// MintPublishable makes a new publishable key for the id of an embed key.
+// MintPublishable returns a new publishable key for the id of an embed key.
 func MintPublishable(key id.EmbedKeyID) string { return mint(publishableScheme, key.UUID) }
 
 func mint(scheme string, key id.UUID) string {
@@ -75,14 +74,14 @@ func mint(scheme string, key id.UUID) string {
 	return string(b)
 }
 
-// Parse reads the key id and the hash of the secret. It accepts exactly what
-// Mint can have made; it does not say that the key exists.
+// Parse returns the key id and the hash of the secret. It accepts exactly the possible
+// results of Mint; the key need not exist.
 func Parse(s string) (id.KeyID, Hash, error) {
 	u, h, err := parse(scheme, s)
 	return id.KeyID{UUID: u}, h, err
 }
 
-// ParsePublishable is Parse for what MintPublishable made.
+// ParsePublishable does the same for MintPublishable.
 func ParsePublishable(s string) (id.EmbedKeyID, Hash, error) {
 	u, h, err := parse(publishableScheme, s)
 	return id.EmbedKeyID{UUID: u}, h, err
@@ -93,7 +92,7 @@ func parse(scheme, s string) (id.UUID, Hash, error) {
 	if len(s) != at+restLen || s[:at] != scheme || s[at+secretAt-1] != '_' || s[at+sumAt-1] != '_' {
 		return id.UUID{}, Hash{}, ErrMalformed
 	}
-	// The stack is large enough for the copy: no allocation on the hot path.
+	// The array is large enough for the copy: no allocation on the hot path.
 	var b [PublishableLen]byte
 	copy(b[:], s)
 	sum, ok := decode64(b[at+sumAt : len(s)])
@@ -113,11 +112,11 @@ func parse(scheme, s string) (id.UUID, Hash, error) {
 	return key, sha256.Sum256(secret), nil
 }
 
-// Prefix is the start of a key by which a person recognises it: its scheme, and
-// eight digits of its id.
+// Prefix returns the start of a key by which people recognise it: its scheme, and eight
+// digits of its id.
 func Prefix(key string) string { return prefix(scheme, key) }
 
-// PublishablePrefix is Prefix for a publishable key.
+// PublishablePrefix does the same for a publishable key.
 func PublishablePrefix(key string) string { return prefix(publishableScheme, key) }
 
 func prefix(scheme, key string) string { return key[:min(len(key), len(scheme)+prefixLen)] }
@@ -134,8 +133,8 @@ var digit = func() (d [256]int8) {
 	return d
 }()
 
-// checksum is the CRC-32 of the IEEE. The library's makes its argument escape,
-// and every request passes here.
+// checksum computes the IEEE CRC-32. The library's version makes its argument escape, and
+// every request passes here.
 func checksum(b []byte) uint32 {
 	sum := ^uint32(0)
 	for _, c := range b {
@@ -144,8 +143,8 @@ func checksum(b []byte) uint32 {
 	return ^sum
 }
 
-// appendID writes the id backwards: its last bytes are random and its first ones
-// the time, and the first digits of a key should tell two keys apart.
+// appendID writes the id in reverse: its first bytes are the time, its last ones random, and
+// the first digits of a key should distinguish keys.
 func appendID(b []byte, key id.UUID) []byte {
 	raw := key.Bytes16()
 	slices.Reverse(raw[:])
