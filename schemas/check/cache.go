@@ -10,29 +10,29 @@ import (
 	"sync"
 )
 
-// Bounds of the cache.
+// Limits of the cache.
 const (
 	maxCached      = 4_000
 	maxCachedBytes = 48 << 20
 )
 
-// cache keeps what was compiled lately by its text, those used last, and also
-// what was refused. What a text compiles to depends on nothing but the text.
+// cache keeps recent compilation results by their text, including refusals, and drops the
+// least recently used ones. A result depends only on the text.
 type cache struct {
 	mu    sync.Mutex // guards the fields below
 	kept  map[cacheKey]*list.Element
-	order *list.List // of *cached, the last used first
+	order *list.List // of *cached, the most recently used first
 	bytes int
 }
 
 type cacheKey struct {
 	sum [sha256.Size]byte
-	of  string // what the text is
+	of  string // the kind of text
 }
 
 type cached struct {
 	key    cacheKey
-	made   any // a *Schema or []*Pattern; nil where err is set
+	made   any // a *Schema or []*Pattern; nil if err is set
 	err    error
 	weight int
 }
@@ -41,14 +41,13 @@ func newCache() *cache { return &cache{kept: map[cacheKey]*list.Element{}, order
 
 var compiled = newCache()
 
-// Cached is Compile that remembers what it compiled lately. Options.Patterns must
-// be nil.
+// Cached is Compile with a cache of recent results. Options.Patterns must be nil.
 func Cached(ctx context.Context, doc json.RawMessage, o Options) (*Schema, error) {
 	return compiled.schema(ctx, doc, o)
 }
 
-// CachedPatterns compiles the patterns of one document within one bound, and
-// remembers what it compiled lately. The error names the place in the list.
+// CachedPatterns compiles the patterns of one document within one bound, with a cache of
+// recent results. The error names the position in the list.
 func CachedPatterns(ctx context.Context, exprs []string) ([]*Pattern, error) {
 	return compiled.patterns(ctx, exprs)
 }
@@ -61,7 +60,7 @@ func (c *cache) schema(ctx context.Context, doc json.RawMessage, o Options) (*Sc
 		s, err := compile(doc, o)
 		var r *Refusal
 		if errors.As(err, &r) {
-			return nil, 0, &Refusal{At: r.At, Reason: r.Reason} // without what it quotes
+			return nil, 0, &Refusal{At: r.At, Reason: r.Reason} // without the quoted text
 		}
 		return s, s.weight, nil
 	})
@@ -92,19 +91,19 @@ func (c *cache) patterns(ctx context.Context, exprs []string) ([]*Pattern, error
 	return made.([]*Pattern), nil
 }
 
-// PatternError says which of several patterns cannot be used.
+// PatternError names the one of several patterns that cannot be used.
 type PatternError struct {
 	Place int
 	Err   error
 }
 
-// Error is the reason with the place.
+// Error returns the reason with the position.
 func (e *PatternError) Error() string { return fmt.Sprintf("pattern %d %v", e.Place, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *PatternError) Unwrap() error { return e.Err }
 
-// get gives what was made of a text lately, or makes it in its turn.
+// get returns the cached result for a text, or compiles it when it is its turn.
 func (c *cache) get(ctx context.Context, text []byte, of string, compile func() (any, int, error)) (any, error) {
 	key := cacheKey{sha256.Sum256(text), of}
 	if found := c.find(key); found != nil {
@@ -114,7 +113,7 @@ func (c *cache) get(ctx context.Context, text []byte, of string, compile func() 
 		return nil, err
 	}
 	defer over()
-	if found := c.find(key); found != nil { // made by somebody else meanwhile
+	if found := c.find(key); found != nil { // compiled by another caller meanwhile
 		return found.made, found.err
 	}
 	e := &cached{key: key}

@@ -13,58 +13,57 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Bounds of a schema.
+// Limits of a schema.
 const (
-	// MaxBytes is the most that a schema may take.
+	// MaxBytes is the maximum size of a schema.
 	MaxBytes = 128 << 10
-	// maxSchemas bounds the subschemas of one schema, and what stands where one
-	// belongs. The compiler takes quadratic time in it.
+	// maxSchemas limits the subschemas of one schema, including other values in their places.
+	// The compiler takes quadratic time in it.
 	maxSchemas = 3_000
-	maxValues  = 30_000 // of a schema, those of enums and examples included
+	maxValues  = 30_000 // per schema, including those of enums and examples
 	maxIDs     = 100    // subschemas with an $id
-	// maxStray bounds the references to places where no keyword puts a schema: each
-	// makes the compiler copy what it knows.
+	// maxStray limits the references to places that no keyword defines as a schema: for each
+	// the compiler copies its state.
 	maxStray      = 100
-	maxStrayTotal = 20_000 // values in all of their targets
-	// maxVisits is how many subschemas may look at one value, without going down into
-	// it. References that double pass it at once.
+	maxStrayTotal = 20_000 // total values in their targets
+	// maxVisits limits how many subschemas may apply to one value, without descending into
+	// it. References that double exceed it at once.
 	maxVisits = 5_000
-	maxChain  = 200 // of subschemas that refer to each other, without going down
+	maxChain  = 200 // of subschemas that refer to each other, without descending
 )
 
 // Schema is a compiled JSON Schema. It is safe for concurrent use.
 type Schema struct {
 	root   *jsonschema.Schema
-	weight int // bytes in memory, estimated
+	weight int // estimated bytes in memory
 }
 
-// Options say how a schema is read.
+// Options control how a schema is compiled.
 type Options struct {
-	// Formats are asserted whatever the draft says.
+	// Formats asserts formats, whatever the draft says.
 	Formats bool
-	// Dynamic allows $dynamicRef in a schema that is one resource. There it leads to
-	// the place it names.
+	// Dynamic allows $dynamicRef in a schema that is one resource. There it refers to the
+	// place it names.
 	Dynamic bool
-	// Patterns share their bound with other patterns of the same document; nil is a
-	// bound of the schema's own.
+	// Patterns shares a bound with other patterns of the same document; nil gives the schema
+	// a bound of its own.
 	Patterns *Patterns
 }
 
-// Refusal says why a schema cannot be used. Neither Error nor Reason quotes it.
+// Refusal is why a schema cannot be used. Neither Error nor Reason quotes it.
 type Refusal struct {
-	// At is where the fault is: a JSON Pointer into the schema, "" for the whole.
+	// At is the place of the fault: a JSON Pointer into the schema, "" for the whole.
 	At string
-	// Reason continues "it …".
+	// Reason continues a sentence that begins with "it".
 	Reason error
-	// Detail is what the compiler says, which quotes the schema; nil where Reason
-	// says it all.
+	// Detail is the compiler's error, which quotes the schema; nil if Reason is complete.
 	Detail error
 }
 
-// Error is the reason.
+// Error returns the reason.
 func (r *Refusal) Error() string { return r.Reason.Error() }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (r *Refusal) Unwrap() error { return r.Reason }
 
 // Reasons of a Refusal.
@@ -85,19 +84,18 @@ var (
 	ErrSyntax  = errors.New("it is not JSON")
 )
 
-// address is the made-up address of the schema at hand.
+// address is the internal address of the schema being compiled.
 const address = "svc:schema"
 
-// WithoutAddress takes the made-up address of a schema out of an error's text.
+// WithoutAddress removes the internal address of a schema from an error's text.
 func WithoutAddress(s string) string { return strings.ReplaceAll(s, address, "") }
 
-// closed is the loader of a schema that may refer to nothing outside itself.
+// closed is the loader of a schema that may not refer to anything outside itself.
 type closed struct{}
 
 func (closed) Load(string) (any, error) { return nil, ErrOutside }
 
-// compiling bounds the schemas that are compiled at a time: one takes tens of
-// megabytes at most while it is compiled.
+// compiling limits the concurrent compilations: one takes up to tens of megabytes.
 var compiling = make(chan struct{}, 2)
 
 // Compile compiles a schema. The error is a *Refusal, or that of ctx.
@@ -112,7 +110,7 @@ func Compile(ctx context.Context, doc json.RawMessage, o Options) (*Schema, erro
 	return compile(doc, o)
 }
 
-// turn waits for a place among those who compile; over gives it back.
+// turn waits for a slot to compile; over releases it.
 func turn(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -158,7 +156,7 @@ func compile(doc json.RawMessage, o Options) (*Schema, error) {
 	c.UseRegexpEngine(func(expr string) (jsonschema.Regexp, error) {
 		p, err := o.Patterns.Compile(expr)
 		if err != nil {
-			return nil, err // not a nil *Pattern in an interface
+			return nil, err // avoid a nil *Pattern in an interface
 		}
 		return p, nil
 	})
@@ -178,7 +176,7 @@ func compile(doc json.RawMessage, o Options) (*Schema, error) {
 	return s, nil
 }
 
-// refusal is what the compiler says.
+// refusal converts an error of the compiler.
 func refusal(err error) *Refusal {
 	r := &Refusal{Reason: ErrInvalid, Detail: err}
 	var invalid *jsonschema.SchemaValidationError
@@ -219,7 +217,7 @@ var (
 	unescape = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// pointer is the JSON Pointer of a schema's address.
+// pointer returns the JSON Pointer of a schema's address.
 func pointer(location string) string {
 	_, at, _ := strings.Cut(location, "#")
 	if plain, err := url.PathUnescape(at); err == nil {
@@ -228,7 +226,7 @@ func pointer(location string) string {
 	return at
 }
 
-// Path is a place in a schema as people write it: properties.a.items.
+// Path returns the place in the form people write it: properties.a.items.
 func (r *Refusal) Path() string {
 	var b strings.Builder
 	for _, token := range strings.Split(strings.TrimPrefix(r.At, "/"), "/") {
@@ -247,7 +245,7 @@ func (r *Refusal) Path() string {
 	return b.String()
 }
 
-// What the keywords of all drafts hold.
+// Keywords of all drafts, by the kind of value they hold.
 var (
 	data      = []string{"enum", "const", "default", "examples", "required", "type", "dependentRequired", "$vocabulary"}
 	mapsOf    = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
@@ -256,7 +254,7 @@ var (
 	dynamic = []string{"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"}
 )
 
-// judgement is what the text of a schema is judged by.
+// judgement collects what decides whether a schema is accepted.
 type judgement struct {
 	top     map[string]any
 	o       Options
@@ -264,13 +262,13 @@ type judgement struct {
 	values  int
 
 	resources []string          // pointers of subschemas with an id, "" first
-	refs      map[string]string // to the place where they stand first
+	refs      map[string]string // each with the place where it occurs first
 	known     map[string]bool   // pointers of subschemas
-	dynamic   string            // where a dynamic reference stands
-	found     bool              // one does
+	dynamic   string            // place of a dynamic reference
+	found     bool              // there is one
 }
 
-// judge refuses what cannot be compiled within bounds.
+// judge refuses a schema that cannot be compiled within the limits.
 func judge(top map[string]any, o Options) error {
 	j := &judgement{top: top, o: o, resources: []string{""}, refs: map[string]string{}, known: map[string]bool{}}
 	if err := j.schema(top, ""); err != nil {
@@ -288,8 +286,8 @@ func judge(top map[string]any, o Options) error {
 		if !ok || to == "" || to[0] != '/' {
 			continue
 		}
-		// The reference starts at one of the resources. Which one does not matter where
-		// all that it could mean is cheap.
+		// The reference starts at one of the resources. It does not matter which one if every
+		// possible target is cheap.
 		for _, from := range j.resources {
 			if j.known[from+to] {
 				continue
@@ -307,7 +305,7 @@ func judge(top map[string]any, o Options) error {
 	return nil
 }
 
-// schema judges what stands where a schema belongs.
+// schema judges a value in the place of a schema.
 func (j *judgement) schema(v any, at string) error {
 	if j.schemas++; j.schemas > maxSchemas {
 		return &Refusal{At: at, Reason: ErrLarge}
@@ -362,7 +360,7 @@ func (j *judgement) schema(v any, at string) error {
 	return nil
 }
 
-// each judges the schemas of an object or a list.
+// each judges the schemas in an object or a list.
 func (j *judgement) each(v any, at string) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -383,8 +381,7 @@ func (j *judgement) each(v any, at string) error {
 	return j.data(v)
 }
 
-// data judges what no keyword takes for a schema. A reference may still lead
-// here.
+// data judges a value that no keyword defines as a schema. A reference may still lead to it.
 func (j *judgement) data(v any) error {
 	if j.values += count(v); j.values > maxValues {
 		return &Refusal{Reason: ErrLarge}
@@ -392,8 +389,8 @@ func (j *judgement) data(v any) error {
 	return nil
 }
 
-// other judges the value of an unknown keyword: a reference may lead into it, and
-// what it holds may refer on.
+// other judges the value of an unknown keyword: a reference may lead into it, and it may hold
+// further references.
 func (j *judgement) other(v any, at string) error {
 	if err := j.data(v); err != nil {
 		return err
@@ -408,7 +405,7 @@ func (j *judgement) other(v any, at string) error {
 	return nil
 }
 
-// refer notes the references in what is no schema yet.
+// refer records the references in a value that is not a schema yet.
 func (j *judgement) refer(v any, at string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -432,7 +429,7 @@ func (j *judgement) refer(v any, at string) {
 	}
 }
 
-// count is how many values v holds, itself included.
+// count returns how many values v holds, including itself.
 func count(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -448,7 +445,7 @@ func count(v any) int {
 	return n
 }
 
-// lookup is what a JSON Pointer leads to, nil where it leads nowhere.
+// lookup returns the target of a JSON Pointer, nil if there is none.
 func lookup(v any, at string) any {
 	for token := range strings.SplitSeq(strings.TrimPrefix(at, "/"), "/") {
 		token = unescape.Replace(token)
@@ -468,8 +465,8 @@ func lookup(v any, at string) any {
 	return v
 }
 
-// measure counts the subschemas of a compiled schema, and refuses one in which
-// too many of them look at one value.
+// measure counts the subschemas of a compiled schema, and refuses one in which too many of
+// them apply to one value.
 func measure(root *jsonschema.Schema) (int, error) {
 	m := &measurer{reach: map[*jsonschema.Schema]reach{}}
 	if err := m.visit(root); err != nil {
@@ -478,10 +475,10 @@ func measure(root *jsonschema.Schema) (int, error) {
 	return len(m.reach), nil
 }
 
-// reach is what a schema asks for on one value.
+// reach is the work that a schema requires for one value.
 type reach struct {
 	visits, chain int
-	open          bool // under way
+	open          bool // in progress
 }
 
 type measurer struct {
@@ -504,7 +501,7 @@ func (m *measurer) visit(root *jsonschema.Schema) error {
 	return nil
 }
 
-// measure follows what looks at the same value. depth bounds the recursion.
+// measure follows the schemas that apply to the same value. depth bounds the recursion.
 func (m *measurer) measure(s *jsonschema.Schema, depth int) (reach, error) {
 	at := pointer(s.Location)
 	r, seen := m.reach[s]
@@ -537,8 +534,8 @@ func (m *measurer) measure(s *jsonschema.Schema, depth int) (reach, error) {
 	return r, nil
 }
 
-// children are the schemas that s applies to its own value, and those that it
-// applies to parts of it.
+// children returns the schemas that s applies to its own value, and those that it applies to
+// parts of it.
 func children(s *jsonschema.Schema) (same, below []*jsonschema.Schema) {
 	add := func(to *[]*jsonschema.Schema, list ...*jsonschema.Schema) {
 		for _, c := range list {
@@ -547,7 +544,7 @@ func children(s *jsonschema.Schema) (same, below []*jsonschema.Schema) {
 			}
 		}
 	}
-	some := func(to *[]*jsonschema.Schema, v any) { // a schema, several, or neither
+	some := func(to *[]*jsonschema.Schema, v any) { // v is a schema, several, or neither
 		switch v := v.(type) {
 		case *jsonschema.Schema:
 			add(to, v)

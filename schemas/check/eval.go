@@ -15,38 +15,37 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Bounds of one check.
+// Limits of one check.
 const (
 	// maxSteps is the budget of one check. A step takes 20 to 100 ns.
 	maxSteps = 4_000_000
-	// maxFrames bounds how deep a check nests, over schema and value together.
+	// maxFrames limits how deep a check nests, over schema and value together.
 	maxFrames = 4_000
-	// maxErrors bounds what a check says about a value.
+	// maxErrors limits the errors reported for a value.
 	maxErrors = 1_000
-	// maxTold bounds in bytes what the places in all errors of a value take.
+	// maxTold limits the total bytes of the locations in all errors of a value.
 	maxTold = 1 << 20
-	// maxName is from where on a name or a text of the value is cut in an error.
+	// maxName is the length at which a name or text of the value is cut in an error.
 	maxName = 64
-	// lookAfter is after how many steps a check looks at its context.
+	// lookAfter is how many steps lie between checks of the context.
 	lookAfter = 1 << 12
 )
 
-// Errors of Schema.Check that are not about the value.
+// Errors of Schema.Check that do not concern the value.
 var (
 	ErrBudget = errors.New("it takes too much work to check")
 	ErrCycle  = errors.New("it refers to itself for ever")
 )
 
-// Check checks a value as Decode gives it. The error is a
-// *jsonschema.ValidationError, ErrBudget, ErrCycle, or that of ctx. Of the errors
-// of a value at most maxErrors are told. Long names and texts of the value are cut
-// in them as Clip does.
+// Check validates a value that Decode returned. The error is a *jsonschema.ValidationError,
+// ErrBudget, ErrCycle, or the error of ctx. At most maxErrors errors of a value are reported.
+// Long names and texts of the value are cut in them, as Clip does.
 func (s *Schema) Check(ctx context.Context, v any) error {
 	_, err := s.check(ctx, v, maxSteps)
 	return err
 }
 
-// check does so within a budget, and returns the steps that it took.
+// check does this within a budget, and returns the steps taken.
 func (s *Schema) check(ctx context.Context, v any, budget int) (steps int, err error) {
 	e := &eval{ctx: ctx, left: budget, look: budget - lookAfter, room: room{maxErrors, maxTold}}
 	if err := ctx.Err(); err != nil {
@@ -67,32 +66,32 @@ func (s *Schema) check(ctx context.Context, v any, budget int) (steps int, err e
 	return steps, &jsonschema.ValidationError{SchemaURL: s.root.Location, ErrorKind: &kind.Schema{Location: s.root.Location}, Causes: causes}
 }
 
-// eval is one check under way.
+// eval is one check in progress.
 type eval struct {
 	ctx     context.Context
-	left    int // steps
-	look    int // at ctx when left is below
+	left    int // steps left
+	look    int // check ctx when left falls below this
 	room    room
-	stopped error // the check has ended early; nothing that it found counts
+	stopped error // the check ended early; its findings do not count
 
-	meta   *jsonschema.Schema // the outermost resource of a metaschema under way
+	meta   *jsonschema.Schema // the outermost resource of the current metaschema
 	frames []frame
-	depth  int // of values, an id of the value under way within its ancestors
+	depth  int // of the current value within its ancestors, which identifies it
 }
 
-// room is what may still be told.
+// room is what may still be reported.
 type room struct {
 	errors int
 	bytes  int
 }
 
-// frame is a schema that is being looked at, and the depth of its value.
+// frame is a schema in progress, and the depth of its value.
 type frame struct {
 	schema *jsonschema.Schema
 	depth  int
 }
 
-// place is where in the value a check is.
+// place is the current location in the value.
 type place struct {
 	up    *place
 	token string
@@ -107,7 +106,7 @@ func (p *place) location() []string {
 	return out
 }
 
-// Clip is a name or a text of the value as errors tell it: cut where it is long.
+// Clip returns a name or text of the value as errors show it: cut if it is long.
 func Clip(s string) string {
 	if len(s) <= maxName {
 		return s
@@ -119,10 +118,10 @@ func Clip(s string) string {
 	return s[:n] + "…"
 }
 
-// quietError is an error about which nothing is told.
+// quietError is an error without details.
 var quietError = &jsonschema.ValidationError{ErrorKind: &kind.Group{}}
 
-// spend takes n steps off the budget; false ends the check.
+// spend takes n steps from the budget; false ends the check.
 func (e *eval) spend(n int) bool {
 	if e.stopped != nil {
 		return false
@@ -142,8 +141,8 @@ func (e *eval) spend(n int) bool {
 	return true
 }
 
-// open is what of a value no schema has looked at yet, for unevaluatedProperties
-// and unevaluatedItems: nil where nobody asks.
+// open holds the parts of a value that no schema has evaluated yet, for unevaluatedProperties
+// and unevaluatedItems; nil if they are not needed.
 type open struct {
 	props map[string]struct{}
 	items map[int]struct{}
@@ -170,7 +169,7 @@ func (e *eval) open(v any) *open {
 	return o
 }
 
-// merge closes what sub has closed.
+// merge marks as evaluated what sub evaluated.
 func (e *eval) merge(o, sub *open) {
 	if o == nil || sub == nil || !e.spend(len(o.props)+len(o.items)) {
 		return
@@ -189,7 +188,7 @@ func (e *eval) merge(o, sub *open) {
 
 func (o *open) empty() bool { return o == nil || len(o.props) == 0 && len(o.items) == 0 }
 
-// value checks a value that is not its caller's.
+// value checks a value other than the caller's.
 func (e *eval) value(s *jsonschema.Schema, v any, at *place, quiet bool) *jsonschema.ValidationError {
 	e.depth++
 	failed := e.schema(s, v, at, nil, quiet)
@@ -209,7 +208,7 @@ type at struct {
 	bad   bool
 }
 
-// schema checks v against s. What s looks at is closed in o, if it fits.
+// schema checks v against s. If v is valid, the parts that s evaluated are closed in o.
 func (e *eval) schema(s *jsonschema.Schema, v any, where *place, o *open, quiet bool) *jsonschema.ValidationError {
 	if !e.spend(1) {
 		return quietError
@@ -289,7 +288,7 @@ func (e *eval) schema(s *jsonschema.Schema, v any, where *place, o *open, quiet 
 	return a.wrap(&kind.Group{}, a.found)
 }
 
-// fault makes an error, which counts as one that is told.
+// fault makes an error, which counts as reported.
 func (a *at) fault(k jsonschema.ErrorKind) *jsonschema.ValidationError {
 	if a.quiet || a.room.errors <= 0 || !a.spend(4) {
 		return quietError
@@ -303,8 +302,8 @@ func (a *at) fault(k jsonschema.ErrorKind) *jsonschema.ValidationError {
 	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: where, ErrorKind: k}
 }
 
-// wrap makes an error of its causes. Where there is no room to tell it, the first
-// cause stands for it.
+// wrap makes an error with causes. If there is no room to report it, it returns the first
+// cause.
 func (a *at) wrap(k jsonschema.ErrorKind, causes []*jsonschema.ValidationError) *jsonschema.ValidationError {
 	where, ok := a.tell()
 	if !ok {
@@ -313,7 +312,7 @@ func (a *at) wrap(k jsonschema.ErrorKind, causes []*jsonschema.ValidationError) 
 	return &jsonschema.ValidationError{SchemaURL: a.s.Location, InstanceLocation: where, ErrorKind: k, Causes: causes}
 }
 
-// tell is where in the value the check is, if there is room to tell it.
+// tell returns the current location in the value, if there is room to report it.
 func (a *at) tell() (where []string, ok bool) {
 	where = a.place.location()
 	n := 64 + 2*len(a.frames) // an error is indented by its depth
@@ -363,7 +362,7 @@ func (a *at) ref(s *jsonschema.Schema, keyword string) *jsonschema.ValidationErr
 
 var errFormat = errors.New("the text is not of this format")
 
-// any checks what holds for values of every kind. The first fault is the only one.
+// any checks the keywords for values of every type. It stops at the first fault.
 func (a *at) any() *jsonschema.ValidationError {
 	s, v := a.s, a.v
 	name := typeName(v)
@@ -403,7 +402,7 @@ func (a *at) any() *jsonschema.ValidationError {
 			return quietError
 		}
 		if err != nil {
-			if len(text) > maxName { // an error of a long text quotes it
+			if len(text) > maxName { // an error of a long text would quote it
 				return a.fault(&kind.Format{Got: Clip(text), Want: s.Format.Name, Err: errFormat})
 			}
 			return a.fault(&kind.Format{Got: v, Want: s.Format.Name, Err: err})
@@ -412,8 +411,8 @@ func (a *at) any() *jsonschema.ValidationError {
 	return nil
 }
 
-// regex reports why a text is no pattern that Patterns would compile. It only
-// parses the text, and counts the work ahead.
+// regex reports why Patterns would not compile a text. It only parses the text, and spends
+// the budget before the work.
 func (e *eval) regex(text string) error {
 	if len(text) > MaxPatternBytes {
 		return errLongPattern
@@ -448,7 +447,7 @@ func typeName(v any) string {
 	return "object"
 }
 
-// equal compares two values as JSON Schema does: numbers by what they are worth.
+// equal compares two values as JSON Schema does: numbers by their value.
 func (e *eval) equal(v, w any) bool {
 	if !e.spend(1) {
 		return false
@@ -486,7 +485,7 @@ func (e *eval) equal(v, w any) bool {
 	return v == w
 }
 
-// missing are the names that an object lacks.
+// missing returns the names that an object lacks.
 func (a *at) missing(obj map[string]any, names []string) (missing []string, some bool) {
 	if !a.spend(len(names)) {
 		return nil, false
@@ -496,7 +495,7 @@ func (a *at) missing(obj map[string]any, names []string) (missing []string, some
 			continue
 		}
 		some = true
-		if a.quiet || a.room.errors <= 1 { // the last one is for the fault itself
+		if a.quiet || a.room.errors <= 1 { // the last one is reserved for the fault itself
 			return missing, true
 		}
 		a.room.errors--
@@ -588,7 +587,7 @@ func (a *at) members(obj map[string]any) {
 			case bool:
 				if !more {
 					refused = true
-					if !a.quiet && a.room.errors > 1 { // the last one is for the fault itself
+					if !a.quiet && a.room.errors > 1 { // the last one is reserved for the fault itself
 						a.room.errors--
 						surplus = append(surplus, Clip(name))
 					}
@@ -606,7 +605,7 @@ func (a *at) members(obj map[string]any) {
 	}
 }
 
-// matches reports whether a pattern matches; the work is counted ahead.
+// matches reports whether a pattern matches; it spends the budget before the work.
 func (e *eval) matches(re jsonschema.Regexp, text string) bool {
 	work := 1 + len(text)
 	if p, ok := re.(*Pattern); ok {
@@ -626,7 +625,7 @@ func (a *at) array(list []any) {
 	if s.UniqueItems && len(list) > 1 {
 		a.unique(list)
 	}
-	done := 0 // how many from the start were looked at
+	done := 0 // how many items from the start were evaluated
 	each := func(sub *jsonschema.Schema, from, to int) {
 		for i := from; i < to && a.stopped == nil && !(a.quiet && a.bad); i++ {
 			a.add(a.under(sub, list[i], strconv.Itoa(i)))
@@ -694,7 +693,7 @@ func (a *at) contains(list []any) {
 	}
 }
 
-// unique looks for equal items by a text of each that only equal items share.
+// unique finds equal items by comparing a canonical text of each.
 func (a *at) unique(list []any) {
 	seen := make(map[string]int, len(list))
 	for i, v := range list {
@@ -710,7 +709,7 @@ func (a *at) unique(list []any) {
 	}
 }
 
-// print writes a value such that equal values, and no others, are equal texts.
+// print writes a canonical text: exactly equal values have equal texts.
 func (e *eval) print(b []byte, v any) ([]byte, bool) {
 	if !e.spend(2) {
 		return nil, false
@@ -804,9 +803,8 @@ func (a *at) number(n json.Number) {
 	}
 }
 
-// dynamic follows references whose target depends on how the schema was reached.
-// Within one resource that is the target they name; in the metaschemas it is the
-// outermost of them.
+// dynamic follows references whose target depends on the path to the schema. Within one
+// resource that is the target they name; in the metaschemas it is the outermost one.
 func (a *at) dynamic() {
 	if to := a.s.RecursiveRef; to != nil {
 		if to.RecursiveAnchor && a.meta != nil {
@@ -873,7 +871,7 @@ func (a *at) combine() {
 			}
 		}
 		if fits {
-			a.room = room // what was found is dropped
+			a.room = room // drop the errors found so far
 		} else {
 			some(causes, &kind.AnyOf{})
 		}

@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of patterns. An instruction of a compiled pattern takes about 100 bytes
-// with what a match needs, and a match takes at most one step per instruction and
-// byte of its text.
+// Limits of patterns. An instruction of a compiled pattern takes about 100 bytes, including
+// what a match needs, and a match takes at most one step per instruction and byte of its
+// text.
 const (
-	// MaxPatternBytes is the most that the text of one pattern may take.
+	// MaxPatternBytes is the maximum length of one pattern.
 	MaxPatternBytes = 4 << 10
 	maxPattern      = 5_000     // instructions of one pattern
 	maxPatterns     = 20_000    // instructions of all patterns of one document
-	maxReading      = 4_000_000 // steps to read all patterns of one document
+	maxReading      = 4_000_000 // steps to parse all patterns of one document
 )
 
-// ErrPattern is answered for a pattern that compiles to too much.
+// ErrPattern is returned for a pattern whose compiled form is too large.
 var ErrPattern = errors.New("is too expensive: its repeats and classes expand to more than this service compiles")
 
 var errLongPattern = fmt.Errorf("has more than %d bytes", MaxPatternBytes)
@@ -31,7 +31,7 @@ type Patterns struct {
 	used int
 	read int // steps
 	made map[string]*Pattern
-	over bool // one was refused: no other one is looked at
+	over bool // a pattern was refused: no further one is compiled
 }
 
 // Pattern is a compiled regular expression (RE2) and its size in instructions.
@@ -40,9 +40,9 @@ type Pattern struct {
 	Size int
 }
 
-// Compile compiles a pattern. The error is ErrPattern, or says why the text is
-// no pattern. After an ErrPattern every new pattern is one too: reading it could
-// take megabytes as well.
+// Compile compiles a pattern. The error is ErrPattern, or says why the text is not a pattern.
+// After an ErrPattern every new pattern fails with it: parsing it could take megabytes as
+// well.
 func (p *Patterns) Compile(expr string) (*Pattern, error) {
 	if made, ok := p.made[expr]; ok {
 		return made, nil
@@ -78,17 +78,16 @@ func (p *Patterns) Compile(expr string) (*Pattern, error) {
 	return made, nil
 }
 
-// Over reports whether a pattern was refused as ErrPattern.
+// Over reports whether a pattern was refused with ErrPattern.
 func (p *Patterns) Over() bool { return p.over }
 
-// Work is how many steps a match of the pattern over n bytes takes at most, in
-// the steps of Schema.Check.
+// Work returns the maximum steps of a match of the pattern over n bytes, in the steps of
+// Schema.Check.
 func (p *Pattern) Work(n int) int { return 1 + (n+1)*(p.Size/8+1)/4 }
 
-// reading returns how many steps it takes at most to parse the text of a pattern.
-// A class of Unicode takes a hundred microseconds. A wide range that is matched
-// without regard to case takes milliseconds, because the parser folds each of its
-// characters.
+// reading returns the maximum steps to parse the text of a pattern. A Unicode class takes a
+// hundred microseconds. A wide range that ignores case takes milliseconds, because the parser
+// folds each of its characters.
 func reading(expr string) int {
 	steps := 16 + 4*len(expr)
 	steps += 2_000 * (strings.Count(expr, `\p`) + strings.Count(expr, `\P`))
@@ -102,15 +101,15 @@ func reading(expr string) int {
 	return steps
 }
 
-// instructions returns at least the number of instructions that a parsed pattern
-// compiles to, and a number above maxPattern where that is too many.
+// instructions returns an upper bound of the instructions that a parsed pattern compiles to;
+// any number above maxPattern means too many.
 func instructions(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
 	case syntax.OpLiteral:
 		n = len(re.Rune)
 	case syntax.OpCharClass:
-		n = 1 + len(re.Rune)/8 // the class is kept as ranges
+		n = 1 + len(re.Rune)/8 // the class is stored as ranges
 	case syntax.OpRepeat:
 		n = instructions(re.Sub[0]) + 1
 		times := max(re.Max, re.Min+1, 1)

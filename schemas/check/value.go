@@ -10,12 +10,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Bounds of values.
+// Limits of values.
 const (
 	maxDepth  = 128 // levels of nesting of a value, and of a schema
-	maxDigits = 400 // of a number, written or by its exponent
-	// maxMemory bounds what a value takes when it is decoded, in bytes, estimated: a
-	// text can take fifty times its length.
+	maxDigits = 400 // of a number, as written or by its exponent
+	// maxMemory limits the estimated size of a decoded value in bytes: it can be fifty times
+	// the length of its text.
 	maxMemory = 20 << 20
 )
 
@@ -27,8 +27,7 @@ var (
 	ErrHuge   = errors.New("holds a number of too many digits")
 )
 
-// Decode reads a JSON text whose size in memory is bounded. Numbers are
-// json.Number.
+// Decode parses a JSON text into a value of bounded size. Numbers are json.Number.
 func Decode(doc []byte) (any, error) {
 	if !json.Valid(doc) {
 		return nil, ErrNoJSON
@@ -43,8 +42,7 @@ func Decode(doc []byte) (any, error) {
 	return v, nil
 }
 
-// Fits reports whether valid JSON may be decoded: ErrDeep, ErrMany or ErrHuge
-// where it may not.
+// Fits returns ErrDeep, ErrMany or ErrHuge if valid JSON must not be decoded.
 func Fits(doc []byte) error {
 	memory, depth := len(doc), 0
 	for i := 0; i < len(doc); i++ {
@@ -75,7 +73,7 @@ func Fits(doc []byte) error {
 			memory += 56
 		case c == 't' || c == 'f' || c == 'n':
 			memory += 32
-			i += 3 // the rest of a literal holds nothing that is counted
+			i += 3 // the rest of a literal need not be counted
 		}
 		if depth > maxDepth {
 			return ErrDeep
@@ -87,8 +85,8 @@ func Fits(doc []byte) error {
 	return nil
 }
 
-// huge reports whether a number has so many digits, written or by its exponent,
-// that exact arithmetic on it is a weapon.
+// huge reports whether a number has so many digits, as written or by its exponent, that exact
+// arithmetic with it is an attack.
 func huge(number string) bool {
 	if len(number) > maxDigits {
 		return true
@@ -101,12 +99,12 @@ func huge(number string) bool {
 	return err != nil || exponent > maxDigits || exponent < -maxDigits
 }
 
-// canon writes a number such that equal numbers are equal texts: its digits
-// without zeros at either end, and an exponent.
+// canon returns a canonical form of a number, so that equal numbers have equal forms: its
+// digits without zeros at either end, and an exponent.
 func canon(number string) (digits string, exponent int, negative bool) {
 	s, negative := strings.CutPrefix(number, "-")
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		exponent, _ = strconv.Atoi(s[i+1:]) // no error: the number is not huge
+		exponent, _ = strconv.Atoi(s[i+1:]) // cannot fail: the number is not huge
 		s = s[:i]
 	}
 	if whole, fraction, ok := strings.Cut(s, "."); ok {

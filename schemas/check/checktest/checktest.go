@@ -1,4 +1,4 @@
-// Package checktest measures what work costs, for the tests of bounds.
+// Package checktest measures memory, for the tests of limits.
 package checktest
 
 import (
@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// Most is what one request may add to a node's memory, in bytes.
+// Most is how many bytes one request may add to a node's memory.
 const Most = 50 << 20
 
-// Grows returns by how many bytes the live heap grows at most while f runs. The
-// collector runs often meanwhile, so that garbage counts little. Nothing else may
-// run in the process.
+// Grows returns by how many bytes the live heap grows at most while f runs. It runs the
+// collector often, so that garbage counts little. No other goroutine may allocate meanwhile.
 func Grows(f func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	runtime.GC()
