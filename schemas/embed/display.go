@@ -15,7 +15,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// What a theme says where it says nothing (open-parts.md, Embed).
+// Defaults of a theme (open-parts.md, Embed).
 const (
 	defaultScheme   api.ColorScheme = "auto"
 	defaultAccent                   = "#2563eb"
@@ -24,8 +24,8 @@ const (
 	defaultPosition api.Position    = "right"
 )
 
-// NewIdentitySecret makes what identity tokens are signed with: 256 random bits. Its
-// text is the key of HS256, byte for byte, with the prefix and without any decoding.
+// NewIdentitySecret returns a new secret for identity tokens: 256 random bits. Its text is
+// the HS256 key, byte for byte, with the prefix and without any decoding.
 func NewIdentitySecret() string {
 	var b [32]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -34,7 +34,7 @@ func NewIdentitySecret() string {
 	return "idsec_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// FilledTheme is the theme with its defaults.
+// FilledTheme returns the theme with its defaults.
 func FilledTheme(t api.EmbedTheme) api.EmbedTheme {
 	fill(&t.ColorScheme, defaultScheme)
 	fill(&t.Accent, defaultAccent)
@@ -44,7 +44,7 @@ func FilledTheme(t api.EmbedTheme) api.EmbedTheme {
 	return t
 }
 
-// FilledConfig is the config with its defaults.
+// FilledConfig returns the config with its defaults.
 func FilledConfig(c api.EmbedDisplayConfig) api.EmbedDisplayConfig {
 	if c.StarterPrompts == nil {
 		c.StarterPrompts = []string{}
@@ -67,7 +67,7 @@ func fill[T ~string](field *T, value T) {
 	}
 }
 
-// CheckTheme says what is wrong with a theme.
+// CheckTheme returns what is wrong with a theme.
 func CheckTheme(t *api.EmbedTheme) []problem.Field {
 	c := &checks{in: "theme."}
 	oneOf(c, "color_scheme", t.ColorScheme, api.ColorSchemes)
@@ -81,7 +81,7 @@ func CheckTheme(t *api.EmbedTheme) []problem.Field {
 		c.wrong("z_index", "must be 0 to 2147483647")
 	}
 	c.line("font_family", t.FontFamily, 200)
-	// What could end the declaration, or fetch something, is no name of a font.
+	// Refuse characters that could end the declaration or fetch a resource.
 	if strings.ContainsAny(t.FontFamily, ";{}()<>\\/:@!") {
 		c.wrong("font_family", "must be names of fonts, with commas between them")
 	}
@@ -92,7 +92,7 @@ func CheckTheme(t *api.EmbedTheme) []problem.Field {
 	return c.bad
 }
 
-// CheckConfig says what is wrong with a config.
+// CheckConfig returns what is wrong with a config.
 func CheckConfig(d *api.EmbedDisplayConfig) []problem.Field {
 	c := &checks{in: "config."}
 	c.line("title", d.Title, 120)
@@ -120,10 +120,10 @@ func CheckConfig(d *api.EmbedDisplayConfig) []problem.Field {
 	return c.bad
 }
 
-// isContact reports whether s is an https URL with a host and without a user, or a
-// mailto URL with exactly one address. Browsers drop tabs, line ends and surrounding spaces from a
-// URL and read a backslash as a slash, so a URL with any of these is refused: it would
-// lead elsewhere than it says.
+// isContact reports whether s is an https URL with a host and without a user, or a mailto URL
+// with exactly one address. Browsers drop tabs, line ends and surrounding spaces from a URL
+// and read a backslash as a slash, so a URL with any of these is refused: it would lead
+// elsewhere than it appears to.
 func isContact(s string) bool {
 	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
 		return false
@@ -147,7 +147,7 @@ func isContact(s string) bool {
 	}
 }
 
-// checks collects what is wrong.
+// checks collects complaints.
 type checks struct {
 	in  string
 	bad []problem.Field
@@ -157,7 +157,7 @@ func (c *checks) wrong(field, message string) {
 	c.bad = append(c.bad, problem.Field{Path: c.in + field, Message: message})
 }
 
-// line checks a text of one line.
+// line checks a single-line text.
 func (c *checks) line(field, s string, most int) { c.short(field, s, most, "") }
 
 // text checks a text that may have several lines.
@@ -172,8 +172,8 @@ func (c *checks) short(field, s string, most int, allowed string) {
 	}
 }
 
-// HasControl reports whether a text has control characters besides those allowed, or
-// characters that end a line or turn the direction of what follows.
+// HasControl reports whether a text has control characters other than those allowed, or
+// characters that end a line or change the text direction.
 func HasControl(s, allowed string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) ||
@@ -196,8 +196,8 @@ func isColour(s string) bool {
 	return len(s) == 7 && s[0] == '#' && strings.Trim(s[1:], "0123456789abcdefABCDEF") == ""
 }
 
-// isLanguage reports whether s is formed as a language tag: a language, and further
-// parts of letters and digits.
+// isLanguage reports whether s has the form of a language tag: a language, and further parts
+// of letters and digits.
 func isLanguage(s string) bool {
 	parts := strings.Split(s, "-")
 	for i, p := range parts {

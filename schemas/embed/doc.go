@@ -1,7 +1,6 @@
-// Package embed is what is pure about the embed API: which origins a key may be used
-// from, what a theme and a config may say, and what they say where they say nothing
-// (open-parts.md, Embed).
+// Package embed holds the pure rules of the embed API: from which origins a key may be used,
+// and the allowed values and defaults of a theme and a config (open-parts.md, Embed).
 //
-// An origin is compared as what it means, never as text: scheme, host and port, each
-// exactly. A list of origins is stored in the form that browsers send.
+// Origins are compared by scheme, host and port, each exactly, never as text. A list of
+// origins is stored in the form that browsers send.
 package embed

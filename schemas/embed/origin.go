@@ -10,17 +10,17 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Anywhere in a list of origins allows every origin, and calls that name none.
+// Anywhere in a list of origins allows every origin, and calls without one.
 const Anywhere = "*"
 
-// Origin is where a page came from. Two origins are the same where they are equal.
+// Origin is the origin of a page. Equal values are the same origin.
 type Origin struct {
 	Scheme string // https or http
 	Host   string // lower case; an IPv6 address in brackets
-	Port   uint16 // the scheme's own one, too
+	Port   uint16 // always set, also if it is the scheme's default
 }
 
-// What is wrong with an origin, and what to do about it.
+// Errors of an origin; each says how to fix it.
 var (
 	errForm     = errors.New("must be https://host[:port], or *")
 	errScheme   = errors.New("must begin with https://")
@@ -34,8 +34,8 @@ var (
 	errLoopback = errors.New("http:// is for this machine only (localhost, 127.0.0.1, [::1]): use https://")
 )
 
-// ParseOrigin reads an origin; letters may be of either case, and the scheme's own
-// port may be named. http is for loopback hosts only.
+// ParseOrigin parses an origin. Letters may be of either case, and the scheme's default port
+// may be given. http is for loopback hosts only.
 func ParseOrigin(s string) (Origin, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
@@ -80,7 +80,7 @@ func ParseOrigin(s string) (Origin, error) {
 	return o, nil
 }
 
-// parseHost is the host in one form, and whether it is this machine.
+// parseHost returns the canonical host, and whether it is a loopback host.
 func parseHost(s string) (host string, loopback bool, err error) {
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
@@ -96,7 +96,7 @@ func parseHost(s string) (host string, loopback bool, err error) {
 		}
 	}
 	s = strings.ToLower(s)
-	labels := strings.Split(strings.TrimSuffix(s, "."), ".") // a host with a dot at its end is another one
+	labels := strings.Split(strings.TrimSuffix(s, "."), ".") // a host with a trailing dot is a different host
 	if len(s) > 254 {
 		return "", false, errHost
 	}
@@ -105,8 +105,8 @@ func parseHost(s string) (host string, loopback bool, err error) {
 			return "", false, errHost
 		}
 	}
-	// Browsers read a host that ends in a number as an IPv4 address, in its many forms;
-	// they send the one that is read here.
+	// Browsers read a host that ends in a number as an IPv4 address, in many notations; they
+	// send the one that is accepted here.
 	if end := labels[len(labels)-1]; strings.Trim(end, "0123456789") == "" || strings.HasPrefix(end, "0x") {
 		a, err := netip.ParseAddr(s)
 		if err != nil {
@@ -117,7 +117,7 @@ func parseHost(s string) (host string, loopback bool, err error) {
 	return s, labels[len(labels)-1] == "localhost", nil
 }
 
-// ipv6 is an address as browsers write it: never with a part of an IPv4 address.
+// ipv6 returns an address as browsers write it: never with an embedded IPv4 notation.
 func ipv6(a netip.Addr) string {
 	if !a.Is4In6() {
 		return a.String()
@@ -127,7 +127,7 @@ func ipv6(a netip.Addr) string {
 	return "::ffff:" + hex(12) + ":" + hex(14)
 }
 
-// String is the origin as browsers send it.
+// String returns the origin as browsers send it.
 func (o Origin) String() string {
 	s := o.Scheme + "://" + o.Host
 	if o.Scheme == "https" && o.Port == 443 || o.Scheme == "http" && o.Port == 80 {
@@ -136,8 +136,8 @@ func (o Origin) String() string {
 	return s + ":" + strconv.Itoa(int(o.Port))
 }
 
-// Origins is a list of origins in the form in which it is stored, each once, and what
-// is wrong with it. http:// is refused in production.
+// Origins returns a list of origins in stored form, each once, and the complaints about it.
+// http:// is refused in production.
 func Origins(list []string, production bool) (normal []string, bad []problem.Field) {
 	normal = []string{}
 	for i, s := range list {
@@ -160,9 +160,9 @@ func Origins(list []string, production bool) (normal []string, bad []problem.Fie
 	return normal, bad
 }
 
-// Allowed reports whether a call from the origin may use a key with these origins.
-// The empty origin, that of a call that names none, and null, that of a page without
-// one, are allowed everywhere only.
+// Allowed reports whether a call from the origin may use a key with these origins. The empty
+// origin, of a call without one, and null, of a page without one, are allowed only by
+// Anywhere.
 func Allowed(origins []string, origin string) bool {
 	if slices.Contains(origins, Anywhere) {
 		return true
@@ -177,8 +177,8 @@ func Allowed(origins []string, origin string) bool {
 	})
 }
 
-// Normal is the origin of a browser's call as it is compared and named: one that cannot
-// be read, as null, stays as it is.
+// Normal returns the origin of a browser's call in the form for comparison and display. One
+// that cannot be parsed, such as null, stays as it is.
 func Normal(origin string) string {
 	if o, err := ParseOrigin(origin); err == nil {
 		return o.String()
@@ -186,8 +186,7 @@ func Normal(origin string) string {
 	return origin
 }
 
-// OfURL is the origin of a URL as browsers name it in a call from it, empty for what has
-// none.
+// OfURL returns the origin of a URL as browsers send it, empty if it has none.
 func OfURL(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "https" && scheme != "http" {
@@ -199,6 +198,7 @@ func OfURL(url string) string {
 	if rest = rest[strings.LastIndexByte(rest, '@')+1:]; rest == "" {
 		return ""
 	}
-	// One that no list can name, as http:// of another machine, is still one origin.
+	// An origin that no list can hold, such as http:// of another machine, is still one
+	// origin.
 	return Normal(scheme + "://" + strings.ToLower(rest))
 }
