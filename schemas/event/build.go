@@ -10,21 +10,20 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// How facts take their numbers (Pos.Seq). The first fact of a run that left
-// queued is its start, SeqStarted. A step that begins takes one number for
-// step.started; a tool that is called takes one for tool.called, the end of its
-// step one for tool.result; the end of a model's step takes none. What has no
-// row of its own is a mark and takes one number each: approval.required,
-// run.waiting, run.resumed, handoff. The last number of an ended run is its
-// terminal frame.
+// Facts are numbered (Pos.Seq) as follows. The first fact of a run that left queued is its
+// start, SeqStarted. A step takes one number for step.started, and a tool call one for
+// tool.called. The end of a tool step takes one for tool.result; the end of a model's step
+// takes none. Facts without a row of their own are marks and take one number each:
+// approval.required, run.waiting, run.resumed, handoff. The last number of an ended run is
+// its terminal frame.
 
 // SeqStarted is the number of run.started.
 const SeqStarted = 1
 
-// PreviewBytes is the most that a preview shows of a value.
+// PreviewBytes is the maximum length of a preview.
 const PreviewBytes = 512
 
-// Preview is the start of a shown (redacted) JSON value, cut at a character.
+// Preview returns the start of a shown (redacted) JSON value, cut at a character.
 func Preview(shown json.RawMessage) string {
 	s := string(shown)
 	if len(s) <= PreviewBytes {
@@ -37,8 +36,8 @@ func Preview(shown json.RawMessage) string {
 	return s[:cut] + "…"
 }
 
-// Started is run.started. Its status is running: that is what the fact says,
-// whatever became of the run since.
+// Started returns run.started. Its status is running, which is the fact, whatever the run's
+// status is now.
 func Started(run id.RunID, agent *id.AgentID) *Frame {
 	return must(New(RunStarted, Pos{Seq: SeqStarted}, struct {
 		RunID   id.RunID            `json:"run_id"`
@@ -47,7 +46,7 @@ func Started(run id.RunID, agent *id.AgentID) *Frame {
 	}{run, agent, lifecycle.RunRunning}))
 }
 
-// StepBegan is step.started.
+// StepBegan returns step.started.
 func StepBegan(seq int64, idx int, kind lifecycle.StepKind, name string) *Frame {
 	return must(New(StepStarted, Pos{Seq: seq}, struct {
 		Idx  int                `json:"idx"`
@@ -56,7 +55,7 @@ func StepBegan(seq int64, idx int, kind lifecycle.StepKind, name string) *Frame 
 	}{idx, kind, name}))
 }
 
-// Called is tool.called; args are the shown ones.
+// Called returns tool.called; args are the shown ones.
 func Called(seq int64, idx int, tool string, args json.RawMessage) *Frame {
 	return must(New(ToolCalled, Pos{Seq: seq}, struct {
 		Idx         int    `json:"idx"`
@@ -65,7 +64,7 @@ func Called(seq int64, idx int, tool string, args json.RawMessage) *Frame {
 	}{idx, tool, Preview(args)}))
 }
 
-// Resulted is tool.result; output is the shown one.
+// Resulted returns tool.result; output is the shown one.
 func Resulted(seq int64, idx int, ok bool, output json.RawMessage) *Frame {
 	return must(New(ToolResult, Pos{Seq: seq}, struct {
 		Idx           int    `json:"idx"`
@@ -74,7 +73,7 @@ func Resulted(seq int64, idx int, ok bool, output json.RawMessage) *Frame {
 	}{idx, ok, Preview(output)}))
 }
 
-// Completed is run.completed.
+// Completed returns run.completed.
 func Completed(seq int64, output json.RawMessage, tokensIn, tokensOut int64, costUSD float64) *Frame {
 	return must(New(RunCompleted, Pos{Seq: seq}, struct {
 		Status    lifecycle.RunStatus `json:"status"`
@@ -85,7 +84,7 @@ func Completed(seq int64, output json.RawMessage, tokensIn, tokensOut int64, cos
 	}{lifecycle.RunSucceeded, output, tokensIn, tokensOut, costUSD}))
 }
 
-// Failed is run.failed.
+// Failed returns run.failed.
 func Failed(seq int64, code, message string) *Frame {
 	return must(New(RunFailed, Pos{Seq: seq}, struct {
 		Code    string `json:"code"`
@@ -95,7 +94,7 @@ func Failed(seq int64, code, message string) *Frame {
 
 // Data of marks.
 
-// RequiredData is what approval.required says.
+// RequiredData returns the data of approval.required.
 func RequiredData(approval id.ApprovalID, tool string, expires time.Time) json.RawMessage {
 	return document(struct {
 		ApprovalID id.ApprovalID `json:"approval_id"`
@@ -104,14 +103,14 @@ func RequiredData(approval id.ApprovalID, tool string, expires time.Time) json.R
 	}{approval, tool, expires.UTC()})
 }
 
-// WaitingData is what run.waiting says.
+// WaitingData returns the data of run.waiting.
 func WaitingData() json.RawMessage {
 	return document(struct {
 		Status lifecycle.RunStatus `json:"status"`
 	}{lifecycle.RunWaitingApproval})
 }
 
-// ResumedData is what run.resumed says; decision is the deciding action.
+// ResumedData returns the data of run.resumed; decision is the deciding action.
 func ResumedData(approval id.ApprovalID, decision lifecycle.Action) json.RawMessage {
 	return document(struct {
 		ApprovalID id.ApprovalID    `json:"approval_id"`
@@ -119,7 +118,7 @@ func ResumedData(approval id.ApprovalID, decision lifecycle.Action) json.RawMess
 	}{approval, decision})
 }
 
-// HandoffData is what handoff says; from and to are slugs.
+// HandoffData returns the data of handoff; from and to are slugs.
 func HandoffData(from, to string) json.RawMessage {
 	return document(struct {
 		From string `json:"from"`
@@ -130,18 +129,18 @@ func HandoffData(from, to string) json.RawMessage {
 func document(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // ids, times and texts always encode
+		panic(err) // ids, times and texts can always be encoded
 	}
 	return b
 }
 
-// Marked is a frame whose fact is a mark: data is its stored data.
+// Marked returns a frame whose fact is a mark; data is its stored data.
 func Marked(seq int64, t Type, data json.RawMessage) *Frame {
 	return must(New(t, Pos{Seq: seq}, data))
 }
 
-// must: the values above always encode; a stored document that is no JSON
-// cannot come out of a json column.
+// must panics on an error: the values above can always be encoded, and a json column holds
+// only valid JSON.
 func must(f *Frame, err error) *Frame {
 	if err != nil {
 		panic("event: " + strings.TrimSpace(err.Error()))

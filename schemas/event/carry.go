@@ -8,22 +8,22 @@ import (
 	"math"
 )
 
-// carryVersion is the version of what Carry writes.
+// carryVersion is the version of Carry's format.
 const carryVersion = 1
 
-// maxType is the length of the longest type that Carried reads.
+// maxType is the maximum length of a type that Carried accepts.
 const maxType = 64
 
-// ErrNotCarried says that bytes are not a frame of a version that this process
-// knows. Nodes of two versions may meet.
+// ErrNotCarried means that bytes are not a frame of a known version. Nodes of two versions
+// may run together.
 var ErrNotCarried = errors.New("event: not a frame of a known version")
 
 // Text reports whether frames of this type are live text of a step.
 func (t Type) Text() bool { return t == LLMDelta || t == LLMThinking }
 
-// Carry appends f to b in the form in which nodes send frames to each other:
-// version, type, position, and then step and text of live text, or the fields of
-// any other frame as they are on the wire. Carried makes an equal frame of it.
+// Carry appends f to b in the form in which nodes send frames to each other: version, type,
+// position, and then step and text of live text, or the fields of any other frame as they are
+// on the wire. Carried decodes it to an equal frame.
 func (f *Frame) Carry(b []byte) []byte {
 	b = append(b, carryVersion)
 	b = binary.AppendUvarint(b, uint64(len(f.Type)))
@@ -34,15 +34,15 @@ func (f *Frame) Carry(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(f.Idx))
 		return append(b, f.Text...)
 	}
-	// The head follows from type and position.
+	// The frame's head follows from type and position.
 	_, data, _ := bytes.Cut(f.wire, []byte("\ndata: "))
 	fields := data[len(`{"type":""`)+len(f.Type):]
 	return append(b, bytes.TrimSuffix(fields, []byte("\n\n"))...)
 }
 
-// Carried reads what Carry wrote; it shares nothing with b. A type that this
-// process does not know passes; ErrNotCarried is answered for all that could not
-// be sent to a client as one event.
+// Carried decodes the output of Carry; the frame shares no memory with b. Unknown types are
+// accepted. It returns ErrNotCarried for anything that could not be sent to a client as one
+// event.
 func Carried(b []byte) (*Frame, error) {
 	r := carry{b}
 	if v := r.bytes(1); v == nil || v[0] != carryVersion {
@@ -71,8 +71,8 @@ func Carried(b []byte) (*Frame, error) {
 	return f, nil
 }
 
-// plain reports whether t is written as types are: nothing in it means anything
-// to a reader of events.
+// plain reports whether t has the form of a type, without characters that have a meaning in
+// an event stream.
 func plain(t Type) bool {
 	for _, c := range []byte(t) {
 		if (c < 'a' || c > 'z') && c != '.' && c != '_' {
@@ -82,8 +82,7 @@ func plain(t Type) bool {
 	return true
 }
 
-// carry reads; past the end, and past a number that is too large, everything is
-// zero.
+// carry decodes fields; past the end, and after a number that is too large, it returns zeros.
 type carry struct{ rest []byte }
 
 func (r *carry) bytes(n int) []byte {

@@ -42,7 +42,7 @@ const (
 var Types = []Type{RunStarted, StepStarted, LLMDelta, LLMThinking, ToolCalled, ToolResult, RetrievalResult, ApprovalRequired,
 	RunWaiting, RunResumed, RunCompleted, RunFailed, NodeStarted, NodeCompleted, Handoff, Heartbeat}
 
-// Terminal reports whether a stream closes after a frame of this type.
+// Terminal reports whether a stream ends after a frame of this type.
 func (t Type) Terminal() bool { return t == RunCompleted || t == RunFailed }
 
 // Pos is the position of a frame in its run: the number of the fact and, for
@@ -55,7 +55,7 @@ func (p Pos) Before(q Pos) bool {
 	return p.Seq < q.Seq || p.Seq == q.Seq && p.Offset < q.Offset
 }
 
-// String is the SSE id: "<seq>" or "<seq>.<offset>".
+// String returns the SSE id: "<seq>" or "<seq>.<offset>".
 func (p Pos) String() string { return string(p.append(nil)) }
 
 func (p Pos) append(b []byte) []byte {
@@ -67,7 +67,7 @@ func (p Pos) append(b []byte) []byte {
 	return b
 }
 
-// ParsePos reads an SSE id. What no frame can have had is not ok: an unusable
+// ParsePos parses an SSE id. ok is false for ids that no frame can have: an unusable
 // Last-Event-ID counts as none (open-parts.md, Questions settled).
 func ParsePos(s string) (p Pos, ok bool) {
 	seq, off, cut := strings.Cut(s, ".")
@@ -104,13 +104,13 @@ type Frame struct {
 	Text string // the text, for llm.delta and llm.thinking
 	wire []byte
 
-	allowed bool                  // the embed relay may have it, if it is an llm.delta
+	allowed bool                  // if it is an llm.delta, the embed relay may show it
 	relayed bool                  // it is a frame of the relay
-	relay   atomic.Pointer[Frame] // what the relay shows instead of it, once somebody has asked
+	relay   atomic.Pointer[Frame] // the relay's version of it, once requested
 }
 
-// New encodes a frame whose data are the fields of v, a struct or map; the type
-// is put in front of them.
+// New encodes a frame whose data are the fields of v, a struct or map; the type is inserted
+// before them.
 func New(t Type, pos Pos, v any) (*Frame, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -128,8 +128,8 @@ func New(t Type, pos Pos, v any) (*Frame, error) {
 	return f, nil
 }
 
-// Delta encodes live text: an llm.delta or an llm.thinking whose position is the
-// one after the text. It is kept from the embed relay unless AllowRelay says else.
+// Delta encodes live text: an llm.delta or an llm.thinking whose position is the one after
+// the text. The embed relay does not show it unless AllowRelay is called.
 func Delta(t Type, pos Pos, idx int, text string) *Frame {
 	f := &Frame{Type: t, Pos: pos, Idx: idx, Text: text}
 	b := f.head(make([]byte, 0, len(text)+len(text)/8+88))
@@ -141,8 +141,8 @@ func Delta(t Type, pos Pos, idx int, text string) *Frame {
 	return f
 }
 
-// Merged is the one frame that says what f and then next say, when both are
-// text of one kind of one step and next follows f directly; else ok is false.
+// Merged returns one frame with the text of f and then of next. ok is false unless both are
+// text of one kind and step and next follows f directly.
 func (f *Frame) Merged(next *Frame) (m *Frame, ok bool) {
 	if f.Type != next.Type || f.Type != LLMDelta && f.Type != LLMThinking || f.Idx != next.Idx ||
 		f.Pos.Seq != next.Pos.Seq || f.Pos.Offset+int64(len(next.Text)) != next.Pos.Offset {
@@ -153,8 +153,8 @@ func (f *Frame) Merged(next *Frame) (m *Frame, ok bool) {
 	return m, true
 }
 
-// After is the part of a text frame that lies behind pos: all of it, none (nil)
-// or its tail. Other frames are whole or nil.
+// After returns the part of a text frame after pos: all of it, none (nil) or its tail. Other
+// frames are returned whole or not at all.
 func (f *Frame) After(pos Pos) *Frame {
 	if !pos.Before(f.Pos) {
 		return nil
@@ -168,7 +168,7 @@ func (f *Frame) After(pos Pos) *Frame {
 	return rest
 }
 
-// textAfter is the part that lies behind pos of a text that ends at end.
+// textAfter returns the part after pos of a text that ends at end.
 func textAfter(text string, end, pos Pos) string {
 	start := end.Offset - int64(len(text))
 	if pos.Seq != end.Seq || pos.Offset <= start {
@@ -179,15 +179,15 @@ func textAfter(text string, end, pos Pos) string {
 	}
 	cut := int(min(pos.Offset-start, int64(len(text))))
 	for cut < len(text) && !utf8.RuneStart(text[cut]) {
-		cut++ // an offset inside a character was never sent by us
+		cut++ // no frame ended inside a character
 	}
 	return text[cut:]
 }
 
-// Bytes are the frame on the wire. They are shared: never change them.
+// Bytes returns the frame on the wire. The bytes are shared: never change them.
 func (f *Frame) Bytes() []byte { return f.wire }
 
-// Data is the JSON of the frame's data line.
+// Data returns the JSON of the frame's data line.
 func (f *Frame) Data() json.RawMessage {
 	_, data, _ := strings.Cut(string(f.wire), "\ndata: ")
 	return json.RawMessage(strings.TrimSuffix(data, "\n\n"))
@@ -210,8 +210,8 @@ var Beat = &Frame{Type: Heartbeat, wire: []byte("event: heartbeat\ndata: {\"type
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends s as a JSON string. Besides what JSON asks for it escapes
-// U+2028 and U+2029, which some readers take for line ends.
+// appendString appends s as a JSON string. Besides what JSON requires, it escapes U+2028 and
+// U+2029, which some readers take for line ends.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0

@@ -10,15 +10,14 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// The embed relay (service.md, Embed relay) shows strangers a run: an allow list
-// by type, and of each type the fields of its row and no others. A frame of the
-// relay is made here, of typed values, for each row of the table; nothing is ever
-// taken out of a frame of the platform. What this file does not name is not
-// relayed: a later type, and a later field of a type that is.
+// The embed relay (service.md, Embed relay) shows strangers a run by an allow list of types,
+// and for each type only the fields in its row. Each row of the table has code here that
+// makes the relay's frame from typed values; a frame of the platform is never filtered. Types
+// and fields added later are not relayed unless this file names them.
 //
-// A relayed frame has the position of the platform's frame that says the same. An
-// llm.delta is the very same frame, when somebody has allowed it: text of which
-// nobody says that it may be relayed is withheld.
+// A relayed frame has the position of the platform's frame with the same meaning. An
+// llm.delta is the same frame, if AllowRelay was called on it: text without that permission
+// is withheld.
 
 func relayedStart(run id.RunID) *Frame {
 	return relayed(RunStarted, Pos{Seq: SeqStarted}, struct {
@@ -40,12 +39,12 @@ func relayedResult(seq int64, idx int, ok bool) *Frame {
 	}{idx, ok})
 }
 
-// relayedWait is run.waiting or run.resumed: a visitor learns that a person is
-// asked, not who, what for or what was decided.
+// relayedWait returns run.waiting or run.resumed: a visitor learns that a decision is
+// pending, but not whose, for what, or its result.
 func relayedWait(seq int64, t Type) *Frame { return relayed(t, Pos{Seq: seq}, struct{}{}) }
 
-// relayedAnswer is run.completed. Of an agent's output the relay shows the final
-// text, as it is after the output guardrails.
+// relayedAnswer returns run.completed. The relay shows only the final text of an agent's
+// output, after the output guardrails.
 func relayedAnswer(seq int64, output json.RawMessage) *Frame {
 	var answer struct {
 		Text *string `json:"text"`
@@ -71,15 +70,15 @@ func relayed(t Type, pos Pos, v any) *Frame {
 	return f
 }
 
-// AllowRelay lets the relay have f if it is an llm.delta, and returns f. It is for
-// who has just made f, and knows that the step's agent has no output guardrails.
+// AllowRelay lets the relay show f if it is an llm.delta, and returns f. Only the code that
+// made f may call it, if the step's agent has no output guardrails.
 func (f *Frame) AllowRelay() *Frame {
 	f.allowed = true
 	return f
 }
 
-// Relay is what the relay shows in place of f, nil for nothing. It is made when
-// it is first asked for, and shared by all who ask.
+// Relay returns the relay's version of f, nil for none. It is made at the first request, and
+// shared.
 func (f *Frame) Relay() *Frame {
 	if f.relayed || f.allowed && f.Type == LLMDelta {
 		return f
@@ -93,8 +92,8 @@ func (f *Frame) Relay() *Frame {
 	return r
 }
 
-// relayForm makes the relay's frame of f, which may come from a node of another
-// version: of its fields it reads those that a relayed frame is made of.
+// relayForm makes the relay's version of f, which may come from a node of another version: it
+// reads only the fields that a relayed frame needs.
 func (f *Frame) relayForm() *Frame {
 	switch f.Type {
 	case RunStarted:
@@ -125,7 +124,7 @@ func (f *Frame) relayForm() *Frame {
 		var d struct {
 			Output json.RawMessage `json:"output"`
 		}
-		f.read(&d) // whatever it says, it is the end
+		f.read(&d) // whatever its fields, it is the end
 		return relayedAnswer(f.Pos.Seq, d.Output)
 	case RunFailed:
 		var d struct {
@@ -141,14 +140,14 @@ func (f *Frame) relayForm() *Frame {
 	return nil
 }
 
-// read reads the fields of f that v has.
+// read decodes the fields of f that v has.
 func (f *Frame) read(v any) bool { return json.Unmarshal(f.Data(), v) == nil }
 
-// ReplayRelay is Replay for a reader of the relay, who is owed every relayed frame
-// after its position. Without one it is owed those of the steps after Since, to
-// which belongs what happened since the first of them began; run.started, as on
-// the platform's stream, only where Since names no step. The text of a finished
-// step is one llm.delta. The facts are those of a cursor with Full set.
+// ReplayRelay is Replay for a reader of the relay. With a position, it returns every relayed
+// frame after it. Without one, it returns those of the steps after Since, including
+// everything since the first of them began; run.started, as on the platform's stream, only if
+// Since names no step. The text of a finished step is one llm.delta. The facts must be those
+// of a cursor with Full set.
 func ReplayRelay(f *Facts, c Cursor) []*Frame {
 	c = c.Within(f)
 	r := replay{facts: f, cursor: c}
@@ -200,7 +199,7 @@ func (r *replay) relayStep(s *StepFacts) {
 	}
 }
 
-// relayText makes one frame of what is still owed of a step's text.
+// relayText makes one frame of the part of a step's text that the reader has not received.
 func (r *replay) relayText(s *StepFacts) {
 	var text strings.Builder
 	var at Pos

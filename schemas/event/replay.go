@@ -9,13 +9,13 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Facts are what is durable of a run, as far as its event stream shows it. A
-// reader that needs less (see Cursor) may leave out what it does not need.
+// Facts are the durable facts of a run that its event stream shows. For a reader that needs
+// less (see Cursor), parts may be missing.
 type Facts struct {
 	Run          id.RunID
 	Agent        *id.AgentID
 	Status       lifecycle.RunStatus
-	Started      bool  // it left queued other than by its end
+	Started      bool  // it left queued, other than by ending
 	Seq          int64 // number of the last fact
 	Output       json.RawMessage
 	ErrorCode    string
@@ -27,51 +27,50 @@ type Facts struct {
 	Marks        []MarkFacts
 }
 
-// StepFacts are one step. Input and Output are the shown ones.
+// StepFacts is one step. Input and Output are the shown ones.
 type StepFacts struct {
 	Idx      int
 	Kind     lifecycle.StepKind
 	Name     string
 	Status   lifecycle.StepStatus
 	BeganSeq int64
-	// CalledSeq is the number of tool.called: 0 for a step that is no call, and
-	// for one that was not called (yet).
+	// CalledSeq is the number of tool.called: 0 for a step that is not a call, and for a call
+	// that was not made (yet).
 	CalledSeq int64
-	EndedSeq  int64 // 0: its end is no frame, or has not come
+	EndedSeq  int64 // 0: its end has no frame, or has not come
 	Input     json.RawMessage
 	Output    json.RawMessage
-	// Segments are the byte lengths of an llm step's thinking and text by turns
-	// in order of arrival, thinking first.
+	// Segments are the byte lengths of an llm step's thinking and text, alternating in order
+	// of arrival, thinking first.
 	Segments []int32
-	// Relayed says that the text of an llm step is for the embed relay too: its
-	// agent has no output guardrails.
+	// Relayed means that the embed relay shows the text of an llm step: its agent has no
+	// output guardrails.
 	Relayed bool
 }
 
-// ended reports whether the step came to an end of its own, of which something
-// is kept.
+// ended reports whether the step ended normally, so that its result is kept.
 func (s *StepFacts) ended() bool {
 	return s.Status == lifecycle.StepSucceeded || s.Status == lifecycle.StepFailed
 }
 
-// MarkFacts are one fact without a row of its own.
+// MarkFacts is one fact without a row of its own.
 type MarkFacts struct {
 	Seq  int64
 	Type Type
 	Data json.RawMessage
 }
 
-// Cursor says what a reader has or wants (service.md, Run event stream;
-// open-parts.md, Threads, runs, attachments). After, the Last-Event-ID, goes
-// before Full, replay=full, and Full before Since.
+// Cursor is what a reader has or wants (service.md, Run event stream; open-parts.md, Threads,
+// runs, attachments). After, the Last-Event-ID, takes precedence over Full, replay=full, and
+// Full over Since.
 type Cursor struct {
 	Since int64 // only steps with a greater idx
 	Full  bool
 	After Pos // zero: none
 }
 
-// ReadCursor reads what a client sent. Steps have whole numbers, so a since
-// between two of them is the lower one; an unusable Last-Event-ID is none.
+// ReadCursor parses a client's request. Steps have whole numbers, so a since between two of
+// them means the lower one; an unusable Last-Event-ID counts as none.
 func ReadCursor(lastEventID string, since float64, full bool) Cursor {
 	c := Cursor{Full: full}
 	switch f := math.Floor(since); {
@@ -86,12 +85,12 @@ func ReadCursor(lastEventID string, since float64, full bool) Cursor {
 	return c
 }
 
-// Exact reports whether the reader is owed every frame after a position, as
-// against the steps after an idx.
+// Exact reports whether the reader needs every frame after a position, rather than the steps
+// after an idx.
 func (c Cursor) Exact() bool { return c.Full || c.After != (Pos{}) }
 
-// Within is the cursor that counts for a run with these facts: an After that no
-// frame of the run has had is unusable and counts as none.
+// Within returns the cursor that applies to a run with these facts: an After that no frame of
+// the run had is unusable and counts as none.
 func (c Cursor) Within(f *Facts) Cursor {
 	if c.After.Seq > f.Seq {
 		c.After = Pos{}
@@ -99,15 +98,14 @@ func (c Cursor) Within(f *Facts) Cursor {
 	return c
 }
 
-// Replay makes the frames of committed facts that a reader with this cursor has
-// not had, in the order of their positions, which are those of the live frames.
+// Replay returns the frames of committed facts that a reader with this cursor has not
+// received, in the order of their positions, which are those of the live frames.
 //
-// An Exact reader gets every frame after its position, the text of finished
-// steps included. Any other gets run.started (unless Since names a step), the
-// steps after Since as step.started with the thinking of their models, and the
-// terminal frame; not what tools answered, what approvals were asked for and
-// what models wrote, which are read elsewhere. Of an abandoned step nothing is
-// kept but that it began. A run that is still queued has no frames.
+// An Exact reader gets every frame after its position, including the text of finished steps.
+// Any other reader gets run.started (unless Since names a step), the steps after Since as
+// step.started with the thinking of their models, and the terminal frame. It does not get
+// tool results, approval requests and model text, which it reads elsewhere. For an abandoned
+// step only its begin is kept. A queued run has no frames.
 func Replay(f *Facts, c Cursor) []*Frame {
 	c = c.Within(f)
 	r := replay{facts: f, cursor: c, exact: c.Exact()}
@@ -119,7 +117,7 @@ func Replay(f *Facts, c Cursor) []*Frame {
 	}
 	if r.exact {
 		for _, m := range f.Marks {
-			if !m.Type.Terminal() { // the run's row says it
+			if !m.Type.Terminal() { // in the run's row
 				r.add(Pos{Seq: m.Seq}, func() *Frame { return Marked(m.Seq, m.Type, m.Data) })
 			}
 		}
@@ -191,7 +189,7 @@ func (r *replay) step(s *StepFacts) {
 	}
 }
 
-// text makes the frames of what a model wrote, one for each of its segments.
+// text makes the frames of a model's text and thinking, one for each segment.
 func (r *replay) text(s *StepFacts) {
 	r.parts(s, !r.exact, func(t Type, pos Pos, text string) {
 		if !r.exact && t != LLMThinking {
@@ -203,8 +201,8 @@ func (r *replay) text(s *StepFacts) {
 	})
 }
 
-// parts gives each the segments of what a model wrote, and the positions behind
-// them. thinkingOnly says that the facts are without the text.
+// parts calls each with the segments of a model's step, and the positions after them.
+// thinkingOnly means that the facts do not contain the text.
 func (r *replay) parts(s *StepFacts, thinkingOnly bool, each func(t Type, pos Pos, text string)) {
 	if len(s.Output) == 0 || r.cursor.After.Seq > s.BeganSeq {
 		return
@@ -214,7 +212,7 @@ func (r *replay) parts(s *StepFacts, thinkingOnly bool, each func(t Type, pos Po
 		Thinking string `json:"thinking"`
 	}
 	if json.Unmarshal(s.Output, &said) != nil {
-		return // a failed step may show something else than an answer
+		return // a failed step's output may not be an answer
 	}
 	pos := Pos{Seq: s.BeganSeq}
 	part := func(t Type, text string) {
@@ -229,14 +227,14 @@ func (r *replay) parts(s *StepFacts, thinkingOnly bool, each func(t Type, pos Po
 			rest, t = &said.Text, LLMDelta
 		}
 		if thinkingOnly && t == LLMDelta {
-			pos.Offset += int64(n) // its length says where the thinking goes on
+			pos.Offset += int64(n) // its length gives the position of the next thinking
 			continue
 		}
 		cut := min(max(int(n), 0), len(*rest))
 		part(t, (*rest)[:cut])
 		*rest = (*rest)[cut:]
 	}
-	// Without segments, or with ones that say too little, the rest in order.
+	// If segments are missing or too short, the rest follows in order.
 	part(LLMThinking, said.Thinking)
 	part(LLMDelta, said.Text)
 }
