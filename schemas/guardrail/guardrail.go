@@ -1,10 +1,10 @@
-// Package guardrail says what may leave a run as its answer: the output
-// guardrails of a manifest, then its output_schema (open-parts.md, Manifest).
+// Package guardrail checks a run's final answer: against the output guardrails of a manifest,
+// then against its output_schema (open-parts.md, Manifest).
 //
-// Guardrails come first and in the manifest's order, so that nothing that they
-// hold back can leave through output.json. A block ends the run with
-// OUTPUT_INVALID and names the guardrail, never the text; a redact of a regex
-// puts [redacted] in place of each match, a redact of max_chars cuts the text.
+// Guardrails run first and in the manifest's order, so that text that they remove cannot
+// leave through output.json. A block ends the run with OUTPUT_INVALID and names the
+// guardrail, never the text. A redact of a regex replaces each match by [redacted]; a redact
+// of max_chars cuts the text.
 package guardrail
 
 import (
@@ -24,9 +24,9 @@ import (
 	"agentsvc/schemas/redact"
 )
 
-// Rules are the checks of one manifest. They are safe for concurrent use; nil
-// Rules let every text through. What they compile to is kept with all that was
-// compiled lately (schemas/check), so that rules themselves are small.
+// Rules are the checks of one manifest. They are safe for concurrent use; nil Rules accept
+// every text. Compiled patterns and schemas are in the cache of schemas/check, so that rules
+// themselves are small.
 type Rules struct {
 	output   []guard
 	patterns []string // of the guards, in their order
@@ -35,34 +35,34 @@ type Rules struct {
 
 type guard struct {
 	place   int // in guardrails.output
-	regex   int // in patterns, -1 of max_chars
+	regex   int // index in patterns; -1 for max_chars
 	maxRune int // of max_chars
 	block   bool
 }
 
-// Answer is what leaves a run.
+// Answer is the output of a run.
 type Answer struct {
 	Text string
 	JSON json.RawMessage // nil without an output_schema
 }
 
-// Violation says why a text is no answer. It is safe to show.
+// Violation is why a text is not accepted as an answer. It is safe to show.
 type Violation struct{ Reason string }
 
-// Error is the reason.
+// Error returns the reason.
 func (v *Violation) Error() string { return v.Reason }
 
-// Bounds of the work on one answer.
+// Limits of the work on one answer.
 const (
 	maxWork = 8_000_000 // steps of all patterns together (check.Pattern.Work)
-	// maxRedacting bounds the time of one pattern that takes its matches out: each
-	// match may look at all that follows it.
+	// maxRedacting limits the time of one pattern for removing its matches: each match may
+	// read all the text after it.
 	maxRedacting = 2 * time.Second
-	// MaxText is the most that a text may take once its matches are replaced.
+	// MaxText is the maximum length of a text after its matches are replaced.
 	MaxText = 8 << 20
 )
 
-// Compile makes the rules of a manifest that was checked when it was saved.
+// Compile returns the rules of a manifest that was validated when it was saved.
 func Compile(m *agent.Manifest) (*Rules, error) {
 	if len(m.Guardrails.Output) == 0 && len(m.OutputSchema) == 0 {
 		return nil, nil
@@ -84,9 +84,9 @@ func Compile(m *agent.Manifest) (*Rules, error) {
 	return r, nil
 }
 
-// Check makes an answer of a model's final text, or fails with a *Violation: also
-// where the work that the check takes is over its bound, or the rules were saved
-// before there was one and are over it. The only other error is that of ctx.
+// Check makes an Answer from a model's final text, or fails with a *Violation, also if the
+// check exceeds its limits, as rules saved before the limits existed may. The only other
+// error is that of ctx.
 func (r *Rules) Check(ctx context.Context, text string) (Answer, error) {
 	if r == nil {
 		return Answer{Text: text}, nil
@@ -166,7 +166,7 @@ func (r *Rules) guarded(ctx context.Context, text string) (string, error) {
 	return text, nil
 }
 
-// place is where in guardrails.output a pattern stands.
+// place returns the index in guardrails.output of a pattern.
 func (r *Rules) place(pattern int) int {
 	for i := range r.output {
 		if r.output[i].regex == pattern {
@@ -182,7 +182,7 @@ func (g *guard) expensive() error {
 
 // cut applies max_chars.
 func (g *guard) cut(text string) (string, error) {
-	// No text has more characters than bytes.
+	// A text has at most as many characters as bytes.
 	if len(text) <= g.maxRune || utf8.RuneCountInString(text) <= g.maxRune {
 		return text, nil
 	}
@@ -213,7 +213,7 @@ func (g *guard) match(ctx context.Context, p *check.Pattern, text string) (strin
 // stop ends a replacement from within.
 type stop struct{ err error }
 
-// redact takes the matches out.
+// redact removes the matches.
 func (g *guard) redact(ctx context.Context, p *check.Pattern, text string) (out string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, maxRedacting)
 	defer cancel()
@@ -235,7 +235,7 @@ func (g *guard) redact(ctx context.Context, p *check.Pattern, text string) (out 
 			panic(stop{g.expensive()})
 		}
 		if match == "" {
-			return "" // an empty match holds nothing to take out
+			return "" // an empty match has nothing to remove
 		}
 		if length += len(redact.Mark) - len(match); length > MaxText {
 			panic(stop{&Violation{fmt.Sprintf("The answer is longer than %d bytes once guardrails.output[%d] has taken its matches out.", MaxText, g.place)}})
@@ -244,8 +244,8 @@ func (g *guard) redact(ctx context.Context, p *check.Pattern, text string) (out 
 	}), nil
 }
 
-// document finds the JSON of an answer: the whole text, or the first fenced
-// block that is JSON.
+// document returns the JSON of an answer: the whole text, or the first fenced block that is
+// JSON.
 func document(text string) (json.RawMessage, bool) {
 	whole := strings.TrimSpace(text)
 	if json.Valid([]byte(whole)) {
@@ -272,11 +272,11 @@ func document(text string) (json.RawMessage, bool) {
 	}
 }
 
-// maxReason bounds what is said about a document that does not fit.
+// maxReason limits the error text of a document that does not match.
 const maxReason = 500
 
-// reason is the validator's complaint on one line, without the made-up address
-// of the schema.
+// reason returns the validator's error on one line, without the internal address of the
+// schema.
 func reason(err *jsonschema.ValidationError) string {
 	var b strings.Builder
 	tell(&b, err)
@@ -291,8 +291,8 @@ func reason(err *jsonschema.ValidationError) string {
 	return said[:cut] + "…"
 }
 
-// tell writes an error and its causes, one after the other. It stops as soon as
-// there is more than fits: there may be a thousand errors.
+// tell writes an error and its causes, one after the other. It stops when the limit is
+// reached: there may be a thousand errors.
 func tell(b *strings.Builder, err *jsonschema.ValidationError) {
 	if b.Len() > maxReason {
 		return
