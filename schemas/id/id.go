@@ -61,10 +61,10 @@ type (
 	OpID         struct{ UUID } // one commit
 )
 
-// ErrMalformed is answered for text that is no UUID.
+// ErrMalformed is returned for text that is not a UUID.
 var ErrMalformed = errors.New("not a UUID")
 
-// Parse reads the 36-character text form, in either case.
+// Parse parses the 36-character text form, in either case.
 func Parse(s string) (UUID, error) {
 	var u UUID
 	if err := u.UnmarshalText([]byte(s)); err != nil {
@@ -76,8 +76,8 @@ func Parse(s string) (UUID, error) {
 // IsZero reports whether u was never set.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
-// Shard is where u lives. Ids that were not minted here are spread by hash, so
-// that every UUID has one place.
+// Shard returns the shard of u. Ids that were not minted here are spread by hash, so that
+// every UUID has a shard.
 func (u UUID) Shard() Shard {
 	if u[6]>>4 == 7 {
 		return Shard(binary.BigEndian.Uint16(u[8:])&0x3fff) >> 4
@@ -87,21 +87,21 @@ func (u UUID) Shard() Shard {
 	return Shard(h.Sum32() % Shards)
 }
 
-// ID is the id that stands for a shard itself.
+// ID returns the id that stands for the shard itself.
 func (s Shard) ID() UUID {
 	u := UUID{6: 7 << 4}
 	binary.BigEndian.PutUint16(u[8:], 1<<15|uint16(s%Shards)<<4)
 	return u
 }
 
-// Time is the millisecond at which u was minted, by the minting node's clock.
+// Time returns the millisecond at which u was minted, by the minting node's clock.
 func (u UUID) Time() time.Time {
 	var b [8]byte
 	copy(b[2:], u[:6])
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
 }
 
-// String is the canonical text form.
+// String returns the canonical text form.
 func (u UUID) String() string {
 	var b [36]byte
 	u.encode(b[:])
@@ -115,7 +115,7 @@ func (u UUID) AppendText(b []byte) ([]byte, error) {
 	return append(b, t[:]...), nil
 }
 
-// MarshalText is the canonical text form.
+// MarshalText returns the canonical text form.
 func (u UUID) MarshalText() ([]byte, error) { return u.AppendText(nil) }
 
 func (u UUID) encode(b []byte) {
@@ -130,8 +130,8 @@ func (u UUID) encode(b []byte) {
 	hex.Encode(b[24:], u[10:])
 }
 
-// UnmarshalText reads the 36-character form; anything else is ErrMalformed and
-// leaves u as it was.
+// UnmarshalText parses the 36-character form; anything else is ErrMalformed and leaves u
+// unchanged.
 func (u *UUID) UnmarshalText(t []byte) error {
 	if len(t) != 36 || t[8] != '-' || t[13] != '-' || t[18] != '-' || t[23] != '-' {
 		return ErrMalformed
@@ -150,8 +150,8 @@ func (u *UUID) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// Bytes16 and SetBytes16 are the doors through which the database driver reads
-// and writes typed ids.
+// Bytes16 and SetBytes16 are the methods by which the database driver reads and writes typed
+// ids.
 func (u UUID) Bytes16() [16]byte { return u }
 
 // SetBytes16 sets u to the 16 bytes b.
@@ -183,7 +183,7 @@ func New(s Shard) UUID {
 	return u
 }
 
-// NewAnywhere mints an id for a thing that no actor owns: its shard is random.
+// NewAnywhere mints an id for an object that no actor owns: its shard is random.
 func NewAnywhere() UUID {
 	var b [2]byte
 	if _, err := rand.Read(b[:]); err != nil {
