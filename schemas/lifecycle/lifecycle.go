@@ -20,7 +20,7 @@ const (
 // RunStatuses lists every value, in the specification's order.
 var RunStatuses = []RunStatus{RunQueued, RunRunning, RunWaitingApproval, RunSucceeded, RunFailed, RunCancelled, RunExpired}
 
-// Terminal reports whether a run of this status has ended for good.
+// Terminal reports whether a run with this status has ended.
 func (s RunStatus) Terminal() bool {
 	switch s {
 	case RunSucceeded, RunFailed, RunCancelled, RunExpired:
@@ -44,7 +44,7 @@ const (
 // StepStatuses lists every value.
 var StepStatuses = []StepStatus{StepRunning, StepSucceeded, StepFailed, StepWaiting, StepAbandoned}
 
-// StepKind says what a step did.
+// StepKind is the kind of work of a step.
 type StepKind string
 
 // Values of StepKind (service.md, Thread, run, step; open-parts.md).
@@ -78,14 +78,14 @@ const (
 // ApprovalStatuses lists every value, in the specification's order.
 var ApprovalStatuses = []ApprovalStatus{ApprovalPending, ApprovalApproved, ApprovalEdited, ApprovalRejected, ApprovalResponded, ApprovalExpired, ApprovalCancelled}
 
-// Terminal reports whether an approval of this status is decided for good.
+// Terminal reports whether an approval with this status is finally decided.
 func (s ApprovalStatus) Terminal() bool { return s != ApprovalPending }
 
-// Action is what decides an approval.
+// Action is a decision on an approval.
 type Action string
 
-// Values of Action (open-parts.md, Questions settled): the first four are
-// people's, and run.resumed names all but ActionCancel.
+// Values of Action (open-parts.md, Questions settled). Approvers use the first four;
+// run.resumed names all but ActionCancel.
 const (
 	ActionApprove Action = "approve"
 	ActionEdit    Action = "edit"
@@ -125,8 +125,8 @@ const (
 // VersionStatuses lists every value.
 var VersionStatuses = []VersionStatus{VersionDraft, VersionPublished, VersionSuperseded}
 
-// Role is what a principal may do (service.md, Endpoints): member < admin <
-// owner. RoleManager is a role on an org node and only assigned to approvals.
+// Role is the role of a principal (service.md, Endpoints): member < admin < owner.
+// RoleManager is a role on an org node and only assigned to approvals.
 type Role string
 
 // Values of Role.
@@ -147,9 +147,8 @@ var ApproverRoles = []Role{RoleMember, RoleManager, RoleAdmin, RoleOwner}
 // Above reports whether r is higher than other.
 func (r Role) Above(other Role) bool { return r.rank() > other.rank() }
 
-// Satisfies reports whether a principal of tenant role r may use what asks for
-// want. The manager of an org node is not a tenant role and is never satisfied
-// by member here.
+// Satisfies reports whether a principal with tenant role r meets the required role want.
+// RoleManager is not a tenant role; member never satisfies it here.
 func (r Role) Satisfies(want Role) bool { return r.rank() >= want.rank() }
 
 func (r Role) rank() int {
@@ -189,7 +188,7 @@ const (
 var Failures = []Failure{FailCancelled, FailExpired, FailGateRejected, FailToolFailed, FailEventTimeout, FailModelError,
 	FailModelUnavailable, FailLimitExceeded, FailOutputInvalid, FailChildWaitingApproval, FailChildFailed, FailInternal}
 
-// OriginKind says what started a run (open-parts.md, Threads, runs).
+// OriginKind is what started a run (open-parts.md, Threads, runs).
 type OriginKind string
 
 // Values of OriginKind. OriginChannel is reserved.
@@ -205,7 +204,7 @@ const (
 // OriginKinds lists every value.
 var OriginKinds = []OriginKind{OriginAPIKey, OriginUser, OriginTrigger, OriginChannel, OriginEmbedKey, OriginWorkflow}
 
-// UsageKind is what a usage record counts.
+// UsageKind is the kind of a usage record.
 type UsageKind string
 
 // Values of UsageKind (open-parts.md, Audit, usage).
