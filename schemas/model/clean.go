@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean drops U+0000 and replaces what is no UTF-8: neither can be stored or
-// shown. Clean text is returned as it is.
+// Clean removes U+0000 and replaces invalid UTF-8: neither can be stored or shown. Clean text
+// is returned as it is.
 func Clean(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "")
@@ -16,9 +16,9 @@ func Clean(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// CleanJSON is Clean for a JSON text: also the escapes for U+0000 go and those
-// for half a surrogate pair become U+FFFD, which JSON allows and jsonb refuses.
-// The text must be valid JSON and stays so.
+// CleanJSON is Clean for a JSON text. It also removes escapes of U+0000 and replaces those of
+// half a surrogate pair by U+FFFD, which JSON allows and jsonb refuses. The text must be
+// valid JSON and stays so.
 func CleanJSON(raw json.RawMessage) json.RawMessage {
 	if !utf8.Valid(raw) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
@@ -80,8 +80,8 @@ func hex4(b []byte, at int) (u rune, ok bool) {
 	return u, true
 }
 
-// NewCall makes a Call of the arguments as a model wrote them: nothing at all
-// means no arguments, and what is no JSON object is Malformed.
+// NewCall makes a Call from the arguments as a model wrote them: no text means no arguments,
+// and anything but a JSON object is Malformed.
 func NewCall(id, name, args string) Call {
 	c := Call{ID: Clean(id), Name: Clean(name)}
 	args = strings.TrimSpace(args)

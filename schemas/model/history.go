@@ -1,11 +1,10 @@
 package model
 
-// Repair makes a conversation one that every provider takes: each call is
-// answered directly after the message that made it, and nothing else is. A call
-// without an answer (a human's message came instead of it, or the history was
-// cut) gets a failed result that says so, an answer without its call is dropped,
-// and so is a message that says nothing. A conversation in order is returned as
-// it is; ms is never changed.
+// Repair makes a conversation acceptable to every provider: each call is answered directly
+// after the message that made it, and there are no other results. A call without a result (a
+// user's message came instead, or the history was cut) gets a failed result that says so. A
+// result without its call is dropped, and so is an empty message. A valid conversation is
+// returned as it is; ms is never changed.
 func Repair(ms []Message) []Message {
 	if inOrder(ms) {
 		return ms
@@ -14,7 +13,7 @@ func Repair(ms []Message) []Message {
 	for i := 0; i < len(ms); i++ {
 		m := ms[i]
 		switch {
-		case m.Role == Tool: // its calls are gone: those that are not are eaten below
+		case m.Role == Tool: // its calls are gone; results with calls are consumed below
 		case m.Role == Assistant && len(m.Calls) > 0:
 			out = append(out, m)
 			answers := make(map[string]CallResult, len(m.Calls))
@@ -41,7 +40,7 @@ func Repair(ms []Message) []Message {
 	return out
 }
 
-// NoResult is what the model hears of a call that was never answered.
+// NoResult is the result of a call that was never answered.
 const NoResult = `{"error":"NO_RESULT","message":"The call was not carried out."}`
 
 func inOrder(ms []Message) bool {

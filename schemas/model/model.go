@@ -1,7 +1,7 @@
-// Package model holds what an agent run and a language model say to each other,
-// in words of no provider: the conversation, the tools on offer, the answer, its
-// cost and the ways to fail. Everything here is plain data and pure rules; who
-// speaks to a provider is agentsvc/transport/model.
+// Package model defines the exchange between an agent run and a language model, independent
+// of a provider: the conversation, the offered tools, the answer, its cost and its errors.
+// Everything here is plain data and pure rules; agentsvc/transport/model speaks to the
+// providers.
 package model
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Role says who speaks a message.
+// Role is the author of a message.
 type Role string
 
 // Values of Role.
@@ -20,19 +20,19 @@ const (
 	Tool      Role = "tool" // the results of the calls of the assistant message before it
 )
 
-// Finish says why the model stopped.
+// Finish is why the model stopped.
 type Finish string
 
-// Values of Finish. What a provider says beyond these reads as FinishOther.
+// Values of Finish. Any other reason of a provider becomes FinishOther.
 const (
 	FinishStop   Finish = "stop"
 	FinishCalls  Finish = "tool_calls"
 	FinishLength Finish = "length"  // max_output_tokens or the context window
-	FinishFilter Finish = "refusal" // the provider or the model declined to go on
+	FinishFilter Finish = "refusal" // the provider or the model refused to continue
 	FinishOther  Finish = "other"
 )
 
-// Request is one turn asked of a model.
+// Request is the input of one turn.
 type Request struct {
 	Model           string
 	System          string
@@ -40,19 +40,19 @@ type Request struct {
 	Tools           []ToolSpec
 	Temperature     *float64
 	MaxOutputTokens int             // 0: the provider's default
-	ThinkingBudget  int             // tokens; 0: no thinking. For providers that take a budget
-	JSONSchema      json.RawMessage // what the answer should satisfy; a hint, the answer may not
+	ThinkingBudget  int             // in tokens, for providers with a budget; 0: no thinking
+	JSONSchema      json.RawMessage // a hint: the answer may not satisfy it
 }
 
-// ToolSpec is one tool on offer, by its qualified name.
+// ToolSpec is one offered tool, by its qualified name.
 type ToolSpec struct {
 	Name        string
 	Description string
 	Schema      json.RawMessage // of the arguments, an object; empty: no arguments
 }
 
-// Message is one entry of the conversation. User and Assistant speak Text, an
-// Assistant may think before and call tools after it, and Tool carries Results.
+// Message is one entry of the conversation. User and Assistant have Text; an Assistant may
+// think before and call tools after it; Tool has Results.
 type Message struct {
 	Role     Role         `json:"role"`
 	Text     string       `json:"text,omitempty"`
@@ -61,25 +61,25 @@ type Message struct {
 	Results  []CallResult `json:"results,omitempty"`
 }
 
-// Thinking is one block of a model's reasoning. Signature and Redacted are the
-// provider's own: a block is given back unchanged, in its place before the calls.
+// Thinking is one block of a model's reasoning. Signature and Redacted are specific to the
+// provider: a block is sent back unchanged, in its place before the calls.
 type Thinking struct {
 	Text      string `json:"text,omitempty"`
 	Signature string `json:"signature,omitempty"`
 	Redacted  string `json:"redacted,omitempty"` // an encrypted block, without Text
 }
 
-// Call is a model's wish to call a tool.
+// Call is a model's request to call a tool.
 type Call struct {
 	ID   string          `json:"id"`
-	Name string          `json:"name"` // as in ToolSpec, or whatever else the model made up
+	Name string          `json:"name"` // as in ToolSpec, or any other name that the model made up
 	Args json.RawMessage `json:"args"` // always a JSON object
-	// Malformed is what the model wrote where that was no JSON object; Args is {}
-	// then and the call must be answered with an error, not run.
+	// Malformed is the model's text if it is not a JSON object; then Args is {} and the call
+	// must be answered with an error, not run.
 	Malformed string `json:"malformed,omitempty"`
 }
 
-// CallResult answers the Call with this id.
+// CallResult is the result of the Call with this id.
 type CallResult struct {
 	CallID  string `json:"call_id"`
 	Content string `json:"content"`
@@ -92,18 +92,18 @@ type Result struct {
 	Thinking []Thinking
 	Calls    []Call
 	Finish   Finish
-	// TokensIn and TokensOut are what the provider counted or, where it does not
-	// say, EstimateTokens of what went each way; Estimated tells the two apart.
+	// TokensIn and TokensOut are the provider's counts or, if it reports none, estimates by
+	// EstimateTokens; then Estimated is set.
 	TokensIn, TokensOut int64
 	Estimated           bool
 }
 
-// Message is the turn as an entry of the conversation that goes on.
+// Message returns the turn as an entry of the conversation.
 func (r *Result) Message() Message {
 	return Message{Role: Assistant, Text: r.Text, Thinking: r.Thinking, Calls: r.Calls}
 }
 
-// ThinkingText is the readable reasoning of the turn.
+// ThinkingText returns the readable reasoning of the turn.
 func (r *Result) ThinkingText() string {
 	if len(r.Thinking) == 1 {
 		return r.Thinking[0].Text
@@ -115,25 +115,24 @@ func (r *Result) ThinkingText() string {
 	return b.String()
 }
 
-// Sink hears a turn while it is spoken: in order of arrival, from one goroutine,
-// never with "". All it hears is valid UTF-8 without U+0000, and together it is
-// exactly the text and the thinking of the Result. A Sink that blocks slows the
-// model down; it must not block for ever.
+// Sink receives the output of a turn as it arrives: in order, from one goroutine, never "".
+// It receives valid UTF-8 without U+0000, in total exactly the text and the thinking of the
+// Result. A Sink that blocks slows the model down; it must not block forever.
 type Sink interface {
 	Text(s string)
 	Thinking(s string)
 }
 
-// Client asks one model provider. Stream returns a Result or an *Error, never
-// both and never another error.
+// Client calls one model provider. Stream returns either a Result or an *Error, never another
+// error.
 type Client interface {
 	Stream(ctx context.Context, req *Request, sink Sink) (*Result, error)
 }
 
-// EstimateTokens is a rough count, four bytes a token, for where nobody counts.
+// EstimateTokens returns a rough count, four bytes a token, for providers that report none.
 func EstimateTokens(s string) int64 { return int64(len(s)+3) / 4 }
 
-// EstimateInput is EstimateTokens over everything a request says.
+// EstimateInput applies EstimateTokens to everything in a request.
 func (r *Request) EstimateInput() int64 {
 	n := EstimateTokens(r.System)
 	for i := range r.Messages {
@@ -152,13 +151,13 @@ func (r *Request) EstimateInput() int64 {
 	return n
 }
 
-// Price of a model, in US dollars for a million tokens.
+// Price is the price of a model in US dollars per million tokens.
 type Price struct {
 	InputPerMTok  float64 `json:"input_per_mtok"`
 	OutputPerMTok float64 `json:"output_per_mtok"`
 }
 
-// Cost of a turn in US dollars.
+// Cost returns the cost of a turn in US dollars.
 func (p Price) Cost(in, out int64) float64 {
 	return (float64(in)*p.InputPerMTok + float64(out)*p.OutputPerMTok) / 1e6
 }
