@@ -1,12 +1,11 @@
-// Package msg holds what actors say to each other and what the edge says to
-// them. Messages are plain values: a Codec can encode them, and a receiver
-// ignores fields it does not know. A message that changes something carries an
-// id and may be delivered twice.
+// Package msg holds the messages between actors and from the edge to actors. Messages are
+// plain values: a Codec can encode them, and a receiver ignores fields it does not know. A
+// message that changes something carries an id and may be delivered twice.
 //
-// What is asked is Repeatable (package cluster) where its receiver answers it the
-// second time as the first, and does nothing more: the owner may have died between
-// the commit and the reply, and nobody but the rows knows which. What is told is
-// sent once; whoever has to hear it looks at the rows as well.
+// An asked message is Repeatable (package cluster) if its receiver answers a repeat like the
+// first one and does nothing more: the owner may have died between the commit and the reply,
+// so only the rows tell whether it was handled. A told message is sent once; a receiver that
+// must not miss it reads the rows too.
 package msg
 
 import (
@@ -17,7 +16,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Actor kinds, as they stand in addresses and in the timers table.
+// Actor kinds, as used in addresses and in the timers table.
 const (
 	KindThread   = "thread"
 	KindRun      = "run"
@@ -28,15 +27,14 @@ const (
 	KindTrigger  = "trigger"
 )
 
-// Origin says what started a run.
+// Origin is what started a run.
 type Origin struct {
 	Kind lifecycle.OriginKind `json:"kind"`
 	ID   id.UUID              `json:"id"`
 }
 
-// Idempotency is the row that the accepting commit keeps for a request with an
-// Idempotency-Key. An actor whose answer depends on what it decides seals
-// Response itself.
+// Idempotency is the row that the accepting commit stores for a request with an
+// Idempotency-Key. An actor whose response depends on its decision seals Response itself.
 type Idempotency struct {
 	Digest      [32]byte `json:"digest"`
 	Fingerprint [32]byte `json:"fingerprint"`
@@ -44,24 +42,23 @@ type Idempotency struct {
 	Response    []byte   `json:"response"` // sealed
 }
 
-// By is who asks, for the audit log.
+// By is the caller, for the audit log.
 type By struct {
 	Actor string `json:"actor"` // apikey:<id>, user:<id>, system, …
 	IP    string `json:"ip"`
 }
 
-// Post appends a user's message to a thread and queues the run that answers it.
-// Ids are minted by the sender in the thread's shard: a Post that comes twice
-// with the same Run is accepted once. Replies Posted or an error: NOT_FOUND,
-// AGENT_NOT_PUBLISHED; in a thread of the embed API EMBED_THREAD_FULL and
-// EMBED_RUN_IN_FLIGHT (service.md, Embed rules).
+// Post appends a user's message to a thread and queues the run that answers it. The sender
+// mints the ids in the thread's shard. A repeat of a Post with the same Run is accepted only
+// once. Replies Posted or an error: NOT_FOUND, AGENT_NOT_PUBLISHED; in a thread of the embed
+// API EMBED_THREAD_FULL and EMBED_RUN_IN_FLIGHT (service.md, Embed rules).
 type Post struct {
 	Message id.MessageID `json:"message"`
 	Run     id.RunID     `json:"run"`
-	// Visitor is the visitor of the embed API whose thread it has to be; nil: it may be
+	// Visitor is the required owner of the thread, a visitor of the embed API; nil accepts
 	// any thread of the tenant.
 	Visitor *Visitor `json:"visitor,omitempty"`
-	// New says that the message begins a thread of Visitor.
+	// New means that the message begins a thread of Visitor.
 	New         bool            `json:"begins,omitempty"`
 	Content     string          `json:"content"`
 	Attachments json.RawMessage `json:"attachments,omitempty"` // as the message shows them
@@ -72,16 +69,16 @@ type Post struct {
 	Idempotency *Idempotency    `json:"idempotency,omitempty"`
 }
 
-// Repeatable: the run says which Post it is, and its row whether it was accepted.
+// Repeatable: the run identifies the Post, and its row tells whether it was accepted.
 func (Post) Repeatable() {}
 
-// Visitor is a visitor of the embed API, who talks to one agent.
+// Visitor is a visitor of the embed API, which talks to one agent.
 type Visitor struct {
 	Agent     id.AgentID `json:"agent"`
 	CreatedBy string     `json:"created_by"` // embed:eu:<id> or embed:vid:<id>
 }
 
-// Posted answers a Post that was accepted.
+// Posted is the reply to an accepted Post.
 type Posted struct {
 	Run     id.RunID     `json:"run"`
 	Message id.MessageID `json:"message"`
@@ -90,13 +87,13 @@ type Posted struct {
 // DeleteThread ends a thread: its messages are deleted, its open runs
 // cancelled. Replies Done; a thread that is gone is NOT_FOUND.
 type DeleteThread struct {
-	// Op is minted by the sender in the thread's shard, for each request a new one:
-	// who asks again with the one that deleted the thread is answered Done again.
+	// Op is minted by the sender in the thread's shard, a new one for each request: a repeat
+	// with the Op that deleted the thread is answered Done again.
 	Op id.OpID `json:"op,omitzero"`
 	By By      `json:"by"`
 }
 
-// Repeatable: the operation stays with the audit row of the deletion.
+// Repeatable: the audit row of the deletion holds the operation.
 func (DeleteThread) Repeatable() {}
 
 // RunEnded tells a thread that one of its runs is terminal.
@@ -104,7 +101,7 @@ type RunEnded struct {
 	Run id.RunID `json:"run"`
 }
 
-// Done is the reply of an order that has nothing else to say.
+// Done is the reply of an order without a result.
 type Done struct{}
 
 // StartOne accepts a run without a thread. It is sent to the run itself.
@@ -120,18 +117,17 @@ type StartOne struct {
 	Idempotency  *Idempotency    `json:"idempotency,omitempty"`
 }
 
-// Repeatable: the run says which StartOne it is, and is there once it was accepted.
+// Repeatable: the run identifies the StartOne, and its row exists once it was accepted.
 func (StartOne) Repeatable() {}
 
-// Started answers a StartOne.
+// Started is the reply to a StartOne.
 type Started struct {
 	Run id.RunID `json:"run"`
 }
 
-// Proceed tells a queued run that its turn in its thread has come, now or when it
-// was accepted. Accepted
-// carries the row as its thread has just committed it, so that the run starts
-// without a read; nil makes it read.
+// Proceed tells a queued run that its turn in its thread has come, now or when it was
+// accepted. Accepted carries the row as its thread has just committed it, so that the run
+// starts without a read; if it is nil, the run reads its row.
 type Proceed struct {
 	Accepted *Accepted `json:"accepted,omitempty"`
 }
@@ -147,82 +143,80 @@ type Accepted struct {
 	Origin       Origin          `json:"origin"`
 	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
 	CreatedAt    time.Time       `json:"created_at"`
-	// State is its state column: what a run keeps. Empty is nothing.
+	// State is the state column of the run; it may be empty.
 	State []byte `json:"state,omitempty"`
 }
 
-// CancelRun ends a run that has not ended. Replies Status: the status it has
-// now, which for a run that ended before is the one it ended in.
+// CancelRun cancels a run that has not ended. Replies Status: the run's status now, which for
+// a run that had already ended is its final one.
 type CancelRun struct {
 	By          By           `json:"by"`
 	Idempotency *Idempotency `json:"idempotency,omitempty"`
 }
 
-// Repeatable: a run ends once, and both the one that ended it and whoever comes
-// later are answered how.
+// Repeatable: a run ends once, and every CancelRun is answered with the final status.
 func (CancelRun) Repeatable() {}
 
-// Status answers CancelRun.
+// Status is the reply to CancelRun.
 type Status struct {
 	Run    id.RunID            `json:"run"`
 	Status lifecycle.RunStatus `json:"status"`
 }
 
-// AcquireSlot asks the tenant's limiter for one of its running places. Replies
-// nothing: the run is told SlotGranted when its turn has come, at once or later.
+// AcquireSlot asks the tenant's limiter for a slot for a running run. It has no reply: the
+// run is told SlotGranted, at once or when a slot is free.
 type AcquireSlot struct {
 	Run       id.RunID  `json:"run"`
-	CreatedAt time.Time `json:"created_at"` // the oldest is served first
+	CreatedAt time.Time `json:"created_at"` // the oldest run is served first
 }
 
 // SlotGranted tells a queued run that it may run.
 type SlotGranted struct{}
 
-// ReleaseSlot gives a place back, or withdraws the wish for one.
+// ReleaseSlot releases a slot, or withdraws the request for one.
 type ReleaseSlot struct {
 	Run id.RunID `json:"run"`
 }
 
-// TakeSlot tells the tenant's limiter that a run goes on running after it waited
-// for an approval: it is counted, and waits for nobody.
+// TakeSlot tells the tenant's limiter that a run continues after waiting for an approval: it
+// takes a slot without waiting.
 type TakeSlot struct {
 	Run id.RunID `json:"run"`
 }
 
-// Timers of approvals. A run's timer that calls it to look at its approvals is
-// named by the approval's id.
+// Timers of approvals. The timer that makes a run check its approvals is named by the
+// approval's id.
 const (
 	TimerExpire   = "expire"
 	TimerEscalate = "escalate"
 )
 
-// Decide decides an approval, or adds to the decision (service.md, Approval
-// status). Replies Decided or an error: FORBIDDEN, ALREADY_DECIDED, VALIDATION,
-// INVALID_ARGS.
+// Decide decides an approval, or adds a decision to it (service.md, Approval status). Replies
+// Decided or an error: FORBIDDEN, ALREADY_DECIDED, VALIDATION, INVALID_ARGS.
 type Decide struct {
-	// Op is minted by the sender, for each request a new one. The ledger keeps it: who
-	// asks again with it is answered what the decision came to.
+	// Op is minted by the sender, a new one for each request. The ledger stores it: a repeat
+	// with the same Op gets the result of that decision.
 	Op        id.OpID        `json:"op,omitzero"`
 	Principal string         `json:"principal"` // apikey:<id> or user:<id>
-	Role      lifecycle.Role `json:"role"`      // in the tenant
+	Role      lifecycle.Role `json:"role"`      // the role in the tenant
 	// Manages says that the principal manages an org node on the approval's chain.
 	Manages     bool             `json:"manages,omitempty"`
 	Action      lifecycle.Action `json:"action"` // approve, edit, reject or respond
 	EditedArgs  json.RawMessage  `json:"edited_args,omitempty"`
 	Feedback    string           `json:"feedback,omitempty"`
 	By          By               `json:"by"`
-	Idempotency *Idempotency     `json:"idempotency,omitempty"` // Response is sealed by the approval
+	Idempotency *Idempotency     `json:"idempotency,omitempty"` // the approval seals its Response
 }
 
-// Repeatable: the ledger says which operations it has taken.
+// Repeatable: the ledger holds the operations that it has accepted.
 func (Decide) Repeatable() {}
 
-// Decided answers Decide.
+// Decided is the reply to Decide.
 type Decided struct {
 	Status         lifecycle.ApprovalStatus `json:"status"`
 	ApprovalsSoFar int                      `json:"approvals_so_far"`
 }
 
-// ApprovalsDecided tells a waiting run to look at its approvals: one of them is
-// decided for good.
+// ApprovalsDecided tells a waiting run to check its approvals: one of them is finally
+// decided.
 type ApprovalsDecided struct{}
