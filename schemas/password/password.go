@@ -1,5 +1,5 @@
-// Package password hashes the passwords of people with argon2id, in the PHC
-// string form, so that parameters can be raised while old hashes still match.
+// Package password hashes passwords with argon2id, in the PHC string format, so that
+// parameters can be raised while old hashes still match.
 package password
 
 import (
@@ -27,13 +27,13 @@ const (
 	keyBytes  = 32
 )
 
-// The most that a stored hash may ask for, so that no row can exhaust a node.
+// Upper limits for the parameters of a stored hash, so that no row can exhaust a node.
 const (
 	maxMemoryKiB = 1 << 20
 	maxPasses    = 16
 )
 
-// Hash hashes a password under a salt of its own.
+// Hash hashes a password with a new salt.
 func Hash(password string) string {
 	salt := make([]byte, saltBytes)
 	if _, err := rand.Read(salt); err != nil {
@@ -44,8 +44,7 @@ func Hash(password string) string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, memoryKiB, passes, lanes, enc.EncodeToString(salt), enc.EncodeToString(key))
 }
 
-// Matches reports whether hash was made of password. What is no hash of ours
-// matches nothing.
+// Matches reports whether hash was made from password. A malformed hash matches nothing.
 func Matches(hash, password string) bool {
 	part := strings.Split(hash, "$")
 	if len(part) != 6 || part[0] != "" || part[1] != "argon2id" {
