@@ -1,6 +1,6 @@
 package problem
 
-// Codes of service.md, Errors, then our own (open-parts.md).
+// Codes from service.md, Errors, then our own (open-parts.md).
 const (
 	CodeUnauthorized                    Code = "UNAUTHORIZED"
 	CodeTenantRequired                  Code = "TENANT_REQUIRED"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Code is what clients branch on.
+// Code is the stable code of a problem, on which clients branch.
 type Code string
 
 // Entry is one row of the catalogue.
@@ -24,15 +24,15 @@ type Entry struct {
 // Field is one complaint of a VALIDATION problem.
 type Field struct{ Path, Message string }
 
-// Error is a failure the client is told about, as application/problem+json.
+// Error is a failure that is reported to the client, as application/problem+json.
 type Error struct {
 	Code       Code
 	Detail     string
-	RetryAfter time.Duration  // > 0: Retry-After header and retry_after, rounded up to seconds
-	Extensions map[string]any // further members beside the problem fields
+	RetryAfter time.Duration  // if positive: Retry-After header and retry_after, rounded up to seconds
+	Extensions map[string]any // further members besides the problem fields
 }
 
-// Error is the code and the detail; it is for logs, clients get JSON.
+// Error returns the code and the detail, for logs; clients get JSON.
 func (e *Error) Error() string {
 	if e.Detail == "" {
 		return string(e.Code)
@@ -46,15 +46,15 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// Status is the HTTP status of the code.
+// Status returns the HTTP status of the code.
 func (e *Error) Status() int { return Lookup(e.Code).Status }
 
-// RetryAfterSeconds is RetryAfter rounded up to whole seconds.
+// RetryAfterSeconds returns RetryAfter rounded up to whole seconds.
 func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
-// MarshalJSON is the RFC 9457 body.
+// MarshalJSON returns the RFC 9457 body.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	c := Lookup(e.Code)
 	body := map[string]any{"type": "about:blank", "title": c.Title, "status": c.Status, "code": c.Code}
@@ -70,15 +70,15 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// New makes a problem of a code of the catalogue.
+// New returns a problem with a code of the catalogue.
 func New(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }
 
-// NotFound says that there is no such thing in this tenant.
+// NotFound returns a problem for an object that does not exist in this tenant.
 func NotFound(what string) *Error {
 	return &Error{Code: CodeNotFound, Detail: fmt.Sprintf("There is no such %s in this tenant.", what)}
 }
 
-// Validation joins the complaints as service.md, Errors has it.
+// Validation joins the complaints in the form of service.md, Errors.
 func Validation(fields ...Field) *Error {
 	parts := make([]string, len(fields))
 	for i, f := range fields {
@@ -87,21 +87,21 @@ func Validation(fields ...Field) *Error {
 	return &Error{Code: CodeValidation, Detail: strings.Join(parts, "; ")}
 }
 
-// Invalid is a Validation of one field.
+// Invalid is Validation with one field.
 func Invalid(path, message string) *Error { return Validation(Field{path, message}) }
 
-// Unavailable says that storage or a queue cannot serve now.
+// Unavailable returns a problem for storage or a queue that cannot serve now.
 func Unavailable(detail string, retry time.Duration) *Error {
 	return &Error{Code: CodeUnavailable, Detail: detail, RetryAfter: retry}
 }
 
-// RateLimited says that a bucket is empty until retry has passed.
+// RateLimited returns a problem for a bucket that is empty until retry has passed.
 func RateLimited(detail string, retry time.Duration) *Error {
 	return &Error{Code: CodeRateLimited, Detail: detail, RetryAfter: retry}
 }
 
-// Lookup finds the row of a code; an unknown code is a programmer's error and
-// reads as INTERNAL.
+// Lookup returns the row of a code; an unknown code is a programmer's error and gives
+// INTERNAL.
 func Lookup(code Code) Entry {
 	if e, ok := byCode[code]; ok {
 		return e
