@@ -2,13 +2,13 @@ package redact
 
 import "strings"
 
-// pattern is a text that is searched for by the algorithm of Knuth, Morris and
-// Pratt. strings.Index can take time of the text's length by the pattern's where a
-// text almost matches at many places.
+// pattern is a text to search for with the Knuth-Morris-Pratt algorithm. strings.Index can
+// take time proportional to the product of the lengths if a text almost matches in many
+// places.
 type pattern struct {
 	text string
-	// back is, for each count of bytes that fit, how many still fit where the last one
-	// of them ends, with a later start.
+	// back maps each count of matched bytes to the count that still matches with the next
+	// possible start.
 	back []int32
 }
 
@@ -31,13 +31,13 @@ func newPattern(text string) *pattern {
 type search struct {
 	*pattern
 	in    string
-	at    int // the first byte that was not looked at
-	fit   int // bytes of the pattern that fit before at
-	from  int // the find
+	at    int // the first byte not yet compared
+	fit   int // bytes of the pattern that match before at
+	from  int // start of the match
 	steps int
 }
 
-// next goes to the next find, which may overlap the one before; false is the end.
+// next advances to the next match, which may overlap the previous one; false means the end.
 func (s *search) next() bool {
 	for s.at < len(s.in) {
 		s.steps++
@@ -55,7 +55,7 @@ func (s *search) next() bool {
 				s.steps++
 			}
 			if s.fit == 0 {
-				continue // the byte may be the first one
+				continue // retry the byte as the first one
 			}
 			s.fit++
 			s.at++
@@ -70,11 +70,11 @@ func (s *search) next() bool {
 	return false
 }
 
-// finder finds several patterns in a text: the first find wins, then the pattern
-// that is first in the list.
+// finder searches a text for several patterns: the earliest match wins, then the pattern that
+// is first in the list.
 type finder struct {
-	searches []search // those that have a find ahead
-	end      int      // of the last find
+	searches []search // those with a match ahead
+	end      int      // end of the last match
 }
 
 func newFinder(patterns []*pattern, in string) *finder {
@@ -87,7 +87,7 @@ func newFinder(patterns []*pattern, in string) *finder {
 	return f
 }
 
-// next is the next find behind the last one.
+// next returns the next match after the previous one.
 func (f *finder) next() (from, to int, ok bool) {
 	ahead := f.searches[:0]
 	for _, s := range f.searches {

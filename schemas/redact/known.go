@@ -12,30 +12,29 @@ import (
 	"unicode/utf8"
 )
 
-// shortest is the length from which a credential is looked for inside of longer
-// text; a shorter one is only a whole value, or every answer would be in shreds.
+// shortest is the minimum length of a credential that is searched for inside longer text. A
+// shorter one is hidden only as a whole value; otherwise it would destroy every answer.
 const shortest = 4
 
-// Known is one credential and the shapes in which it may come back: plain, base64,
-// hex, URL and JSON. A nil Known hides nothing.
+// Known is one credential and the forms in which it may come back: plain, base64, hex, URL
+// and JSON. A nil Known hides nothing.
 //
-// It is found also where characters stand between its own that are dropped,
-// replaced or not seen on the way to a reader (noise), and where its characters
-// are written as escapes. So it does not matter for what is hidden whether a text
-// is cleaned before or after; what is shown is still cleaned first.
+// It is found also if characters stand between its own that are dropped, replaced or
+// invisible on the way to a reader (noise), and if its characters are written as escapes. So
+// hiding works both before and after a text is cleaned; text to show is still cleaned first.
 type Known struct {
 	secret string
 	forms  []string   // longest first
 	plain  []*pattern // the forms
 	clean  []*pattern // the forms without noise, longest first
-	lines  bool       // a line break is noise
+	lines  bool       // line breaks count as noise
 }
 
-// minBroken is the length from which a credential is found across line breaks:
-// where parts of an answer were joined, or base64 was wrapped.
+// minBroken is the minimum length of a credential that is found across line breaks, where
+// parts of an answer were joined or base64 was wrapped.
 const minBroken = 8
 
-// NewKnown makes the shapes of a credential.
+// NewKnown returns the forms of a credential.
 func NewKnown(secret string) *Known {
 	m := &Known{secret: secret, lines: len(secret) >= minBroken}
 	if len(secret) < shortest {
@@ -54,8 +53,8 @@ func NewKnown(secret string) *Known {
 			add(e.EncodeToString([]byte(s)))
 		}
 	}
-	// Within the base64 of something longer, only the characters that no
-	// neighbouring byte has a part in are known; there are three alignments.
+	// Inside the base64 of a longer text, only the characters that no neighbouring byte
+	// affects are known; there are three alignments.
 	for before, skip := range []int{0, 2, 3} {
 		padded := append(make([]byte, before), secret...)
 		whole := len(padded) * 8 / 6
@@ -86,12 +85,11 @@ func NewKnown(secret string) *Known {
 	return m
 }
 
-// Forms are the shapes that are looked for.
+// Forms returns the forms that are searched for.
 func (m *Known) Forms() []string { return m.forms }
 
-// noise reports whether a character may stand between those of a credential and
-// be gone, or unseen, for who reads the text: control characters, what can't be
-// seen, and what stands for bytes that are no UTF-8.
+// noise reports whether a character between those of a credential may be dropped or invisible
+// for a reader: control characters, invisible characters, and replacements of invalid UTF-8.
 func (m *Known) noise(r rune) bool {
 	switch {
 	case r == '\n' || r == '\r':
@@ -124,13 +122,13 @@ func quote(s string, html bool) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(html)
-	if e.Encode(s) != nil { // a string always encodes
+	if e.Encode(s) != nil { // a string can always be encoded
 		return []byte(`""`)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Text is s without the credential.
+// Text returns s without the credential.
 func (m *Known) Text(s string) string {
 	if m == nil || m.secret == "" {
 		return s
@@ -139,7 +137,7 @@ func (m *Known) Text(s string) string {
 		return Mark
 	}
 	s = m.replace(s)
-	if len(s) < 2*shortest && len(m.forms) == 0 { // a short one, as the whole
+	if len(s) < 2*shortest && len(m.forms) == 0 { // a short credential is hidden as a whole value
 		return m.short(s)
 	}
 	if m.noisy(s) {
@@ -158,7 +156,7 @@ func (m *Known) Text(s string) string {
 	return s
 }
 
-// short hides a credential that is too short to be looked for in longer text.
+// short hides a credential that is too short to search for inside longer text.
 func (m *Known) short(s string) string {
 	kept := strings.Map(func(r rune) rune {
 		if m.noise(r) {
@@ -172,7 +170,7 @@ func (m *Known) short(s string) string {
 	return s
 }
 
-// noisy reports whether s holds noise at all.
+// noisy reports whether s holds any noise.
 func (m *Known) noisy(s string) bool {
 	for _, r := range s {
 		if m.noise(r) {
@@ -182,8 +180,8 @@ func (m *Known) noisy(s string) bool {
 	return false
 }
 
-// reader reads the character of a text at i, as some reader of it will have it,
-// and says where the next one begins.
+// reader decodes the character of a text at i, in the way of one kind of reader, and returns
+// where the next one begins.
 type reader func(s string, i int) (r rune, next int)
 
 // raw reads a text as it is.
@@ -192,7 +190,7 @@ func raw(s string, i int) (rune, int) {
 	return r, i + n
 }
 
-// unescaped reads the escapes of JSON in what in reads.
+// unescaped decodes JSON escapes in the characters that in returns.
 func unescaped(in reader) reader {
 	hex4 := func(s string, i int) (r rune, next int, ok bool) {
 		for range 4 {
@@ -240,13 +238,13 @@ func unescaped(in reader) reader {
 					}
 				}
 			}
-			return r, end // half a pair: noise
+			return r, end // half of a pair: noise
 		}
 		return c, next
 	}
 }
 
-// percents reads percent-encoding in what in reads.
+// percents decodes percent-encoding in the characters that in returns.
 func percents(in reader) reader {
 	octet := func(s string, i int) (b byte, next int, ok bool) {
 		c, i := in(s, i)
@@ -284,7 +282,7 @@ func percents(in reader) reader {
 	}
 }
 
-// digit is the value of a hexadecimal digit, -1 of what is none.
+// digit returns the value of a hexadecimal digit, -1 for other characters.
 func digit(c rune) rune {
 	switch {
 	case c >= '0' && c <= '9':
@@ -297,7 +295,7 @@ func digit(c rune) rune {
 	return -1
 }
 
-// replace replaces the forms where they stand as they are.
+// replace replaces the forms that occur literally.
 func (m *Known) replace(s string) string {
 	f := newFinder(m.plain, s)
 	var out strings.Builder
@@ -314,9 +312,9 @@ func (m *Known) replace(s string) string {
 	return out.String()
 }
 
-// hide replaces the credential where it is read by in. The text is read as a whole
-// first and searched then; a second reading tells where in s the finds are. So the
-// work grows with the length of the text, whatever stands in it.
+// hide replaces the credential where in decodes it. It decodes the whole text first and then
+// searches it; a second pass finds the positions of the matches in s. So the work grows only
+// with the length of the text.
 func (m *Known) hide(s string, in reader) string {
 	f := newFinder(m.clean, m.read(s, in))
 	from, to, ok := f.next()
@@ -324,7 +322,7 @@ func (m *Known) hide(s string, in reader) string {
 		return s
 	}
 	var out strings.Builder
-	end, start, at := 0, 0, 0 // at is where in the text that is searched
+	end, start, at := 0, 0, 0 // at is the position in the decoded text
 	for i := 0; i < len(s) && ok; {
 		r, next := in(s, i)
 		if !m.noise(r) {
@@ -344,12 +342,12 @@ func (m *Known) hide(s string, in reader) string {
 	return out.String()
 }
 
-// read is s as in reads it, without noise.
+// read returns s as in decodes it, without noise.
 func (m *Known) read(s string, in reader) string {
 	var b strings.Builder
-	b.Grow(len(s)) // no reader makes a text longer
+	b.Grow(len(s)) // decoding never makes a text longer
 	for i := 0; i < len(s); {
-		if c := s[i]; c >= ' ' && c < 0x7f && c != '\\' && c != '%' { // for every reader
+		if c := s[i]; c >= ' ' && c < 0x7f && c != '\\' && c != '%' { // the same for every reader
 			b.WriteByte(c)
 			i++
 			continue
@@ -363,8 +361,8 @@ func (m *Known) read(s string, in reader) string {
 	return b.String()
 }
 
-// JSON is v with the credential removed from its strings, keys too, and where it is a
-// number, as a value. All other bytes stay as they are. v must be valid.
+// JSON returns v with the credential removed from its strings, including keys, and replaced
+// where it is a number. All other bytes stay as they are. v must be valid.
 func (m *Known) JSON(v []byte) []byte {
 	if m == nil || m.secret == "" {
 		return v

@@ -1,10 +1,9 @@
-// Package redact makes the shown copy of a JSON value: values whose key looks
-// secret are replaced (open-parts.md, Threads, runs, attachments, Redaction).
-// Model and tool get the real value, which is kept sealed; the rule is applied
-// once, when the shown copy is written.
+// Package redact makes the shown copy of a JSON value: values whose key looks secret are
+// replaced (open-parts.md, Threads, runs, attachments, Redaction). Model and tool get the
+// real value, which is kept sealed; the rule is applied once, when the shown copy is written.
 //
-// The rule is about keys only. A secret under an innocent key, or inside a
-// text, is found where the secret is known: by the gateway that opened it.
+// The rule looks at keys only. A secret under another key, or inside a text, is removed by
+// the gateway that opened it and so knows it.
 package redact
 
 import (
@@ -13,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Mark stands where a value was taken out.
+// Mark replaces a removed value.
 const Mark = "[redacted]"
 
 var quoted = []byte(`"` + Mark + `"`)
@@ -25,10 +24,10 @@ var (
 		"privatekey", "accesskey", "signingkey", "encryptionkey", "masterkey", "bearer", "authtoken", "accesstoken", "refreshtoken", "sessiontoken"}
 	tails  = []string{"token", "pwd", "jwt", "otp", "authheader", "connectionstring"}
 	exact  = []string{"pass", "pin", "auth", "cvv", "cvc", "sessionid"}
-	counts = "tokens" // secret where it is no number: max_tokens is none
+	counts = "tokens" // secret unless it is a number, as in max_tokens
 )
 
-// Key reports whether a value under this key is secret.
+// Key reports whether a value under this key counts as secret.
 func Key(key string) bool { return secret(plain(key)) }
 
 func secret(k string) bool {
@@ -50,7 +49,7 @@ func secret(k string) bool {
 	return false
 }
 
-// plain is the key in lower case with nothing but its letters and digits.
+// plain returns the key in lower case with only its letters and digits.
 func plain(key string) string {
 	for i := 0; i < len(key); i++ {
 		if c := key[i]; c < 'a' || c > 'z' {
@@ -65,9 +64,9 @@ func plain(key string) string {
 	return key
 }
 
-// JSON is v with the secret values replaced, at any depth. Everything else
-// keeps its bytes: the order of keys, the digits of numbers, white space. A
-// value without secrets is returned as it is. What is no JSON is all secret.
+// JSON returns v with the secret values replaced, at any depth. Everything else keeps its
+// bytes: the order of keys, the digits of numbers, white space. A value without secrets is
+// returned as it is. Invalid JSON is replaced as a whole.
 func JSON(v json.RawMessage) json.RawMessage {
 	if len(v) == 0 {
 		return v
@@ -83,7 +82,7 @@ func JSON(v json.RawMessage) json.RawMessage {
 	return append(w.out, v[w.kept:]...)
 }
 
-// walker goes once over valid JSON. What lies before kept is in out.
+// walker passes once over valid JSON. out holds everything before kept.
 type walker struct {
 	in   []byte
 	at   int
@@ -157,7 +156,7 @@ func (w *walker) pass() {
 	w.at++
 }
 
-// string reads a string; an escaped key is still the key it means.
+// string reads a string; escapes in a key are decoded.
 func (w *walker) string() string {
 	start := w.at
 	w.pass()
@@ -189,7 +188,7 @@ func (w *walker) number() bool {
 	return c == '-' || c >= '0' && c <= '9'
 }
 
-// skip steps over a value without looking at its keys.
+// skip steps over a value, ignoring its keys.
 func (w *walker) skip() {
 	depth := 0
 	for {
@@ -215,7 +214,7 @@ func (w *walker) skip() {
 	}
 }
 
-// replace puts the mark in place of what lies between start and here.
+// replace puts the mark in place of the text from start to here.
 func (w *walker) replace(start int) {
 	w.out = append(w.out, w.in[w.kept:start]...)
 	w.out = append(w.out, quoted...)
