@@ -23,8 +23,8 @@ var fields = [5]field{
 	{"day of week", 0, 7, []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
 }
 
-// star marks a field that names nothing: of day of month and day of week the
-// other one alone counts then.
+// star marks an unrestricted field: if day of month or day of week is one, only the other
+// counts.
 const star = 1 << 63
 
 // parse reads the five fields.
@@ -51,7 +51,7 @@ func parse(expression string) (*cron.SpecSchedule, error) {
 	return &cron.SpecSchedule{Second: 1, Minute: sets[0], Hour: sets[1], Dom: sets[2], Month: sets[3], Dow: sets[4]}, nil
 }
 
-// set is the values that the text names, as bits.
+// set returns the values that the text names, as bits.
 func (f *field) set(text string) (uint64, error) {
 	var all uint64
 	for item := range strings.SplitSeq(text, ",") {
@@ -64,7 +64,7 @@ func (f *field) set(text string) (uint64, error) {
 	return all, nil
 }
 
-// item is one item of a list: *, a value or a range, each perhaps with a step.
+// item parses one item of a list: *, a value or a range, each optionally with a step.
 func (f *field) item(item string) (uint64, error) {
 	if item == "" {
 		return 0, fmt.Errorf("an item of the list is empty")
@@ -117,7 +117,7 @@ func (f *field) item(item string) (uint64, error) {
 	return bits, nil
 }
 
-// value is a number or a name.
+// value parses a number or a name.
 func (f *field) value(text string) (int, error) {
 	for i, word := range f.words {
 		if strings.EqualFold(text, word) {
@@ -136,7 +136,7 @@ func (f *field) value(text string) (int, error) {
 	return n, nil
 }
 
-// number reads digits alone.
+// number parses a text of digits only.
 func number(text string) (int, bool) {
 	if text == "" || len(text) > 4 || strings.Trim(text, "0123456789") != "" {
 		return 0, false
@@ -145,7 +145,7 @@ func number(text string) (int, bool) {
 	return n, err == nil
 }
 
-// clip shortens what is repeated to whoever wrote it.
+// clip shortens text that an error quotes.
 func clip(text string) string {
 	if r := []rune(text); len(r) > 40 {
 		return string(r[:40]) + "…"

@@ -1,10 +1,10 @@
-// Package schedule says when a schedule comes due (open-parts.md, triggers and
-// knowledge sources): a cron expression of five fields in a time zone.
+// Package schedule computes when a schedule comes due (open-parts.md, triggers and knowledge
+// sources): a cron expression of five fields in a time zone.
 //
-// Daylight saving: an expression that names hours means the clock on the wall. A
-// time that the clock skips comes due at the first moment after the gap, and one
-// that it shows twice comes due the first time only. An expression for every hour
-// means time that passes, and knows no gap and no repetition.
+// Daylight saving: an expression that names hours follows local time. A local time that is
+// skipped comes due at the first moment after the gap, and one that occurs twice comes due
+// only the first time. An expression for every hour follows elapsed time, without gaps and
+// repetitions.
 package schedule
 
 import (
@@ -23,10 +23,9 @@ type Schedule struct {
 
 const everyHour = 1<<24 - 1
 
-// Parse reads a cron expression of five fields (minute, hour, day of month, month,
-// day of week: numbers, ranges, steps, lists, names; 0 and 7 are Sunday) and the
-// name of a time zone of the IANA database; "" is UTC. The error says what is
-// wrong, in words for whoever wrote it.
+// Parse parses a cron expression of five fields (minute, hour, day of month, month, day of
+// week: numbers, ranges, steps, lists, names; 0 and 7 are Sunday) and the name of a time zone
+// of the IANA database; "" is UTC. The error is written for the author of the expression.
 func Parse(expression, zoneName string) (*Schedule, error) {
 	if zoneName == "" {
 		zoneName = "UTC"
@@ -42,17 +41,17 @@ func Parse(expression, zoneName string) (*Schedule, error) {
 	s := &Schedule{spec: spec, zone: loc, wall: spec.Hour&everyHour != everyHour}
 	spec.Location = loc
 	if s.wall {
-		spec.Location = time.UTC // which stands for a wall without gaps
+		spec.Location = time.UTC // which stands for local time without gaps
 	}
-	// A day of a month that exists at all exists within these years.
+	// Every day of a month that exists occurs within these years.
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("it never comes due: no month named has the day named")
 	}
 	return s, nil
 }
 
-// next is the first time of the fields after t. The library looks five years
-// ahead, and a leap day may be eight years away.
+// next returns the first time of the fields after t. The library looks five years ahead, and
+// a leap day may be eight years away.
 func (s *Schedule) next(t time.Time) time.Time {
 	for {
 		if due := s.spec.Next(t); !due.IsZero() {
@@ -62,7 +61,7 @@ func (s *Schedule) next(t time.Time) time.Time {
 	}
 }
 
-// Next is the first due time after t, in UTC.
+// Next returns the first due time after t, in UTC.
 func (s *Schedule) Next(t time.Time) time.Time {
 	if !s.wall {
 		return s.next(t).UTC()
@@ -75,13 +74,13 @@ func (s *Schedule) Next(t time.Time) time.Time {
 	}
 }
 
-// onWall is what the clock on the wall shows at t, as a time in UTC.
+// onWall returns the local time at t, as a time in UTC.
 func onWall(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// moment is when the clock on the wall first shows so much or, where it never
-// does, when it first shows more.
+// moment returns when the local clock first shows a time or, if it never does, when it first
+// shows a later one.
 func (s *Schedule) moment(shown time.Time) time.Time {
 	at := time.Date(shown.Year(), shown.Month(), shown.Day(), shown.Hour(), shown.Minute(), 0, 0, s.zone)
 	began, ends := at.ZoneBounds()
@@ -94,7 +93,7 @@ func (s *Schedule) moment(shown time.Time) time.Time {
 	if began.IsZero() {
 		return at
 	}
-	// The same may have been shown before the clock was set back.
+	// The same time may have occurred before the clock was set back.
 	_, offset := began.Add(-time.Nanosecond).Zone()
 	if first := shown.Add(-time.Duration(offset) * time.Second); first.Before(began) {
 		return first

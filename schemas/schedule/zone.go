@@ -20,10 +20,10 @@ var zoneinfo []byte
 
 var archive = sync.OnceValues(func() (*zip.Reader, error) { return zip.NewReader(bytes.NewReader(zoneinfo), int64(len(zoneinfo))) })
 
-// zones holds what was read of it: at most as many as there are zones.
+// zones caches the zones read from it: at most as many as exist.
 var zones sync.Map // name to *time.Location
 
-// zone is a time zone by its IANA name: UTC, or Area/City.
+// zone returns a time zone by its IANA name: UTC, or Area/City.
 func zone(name string) (*time.Location, error) {
 	if name == "UTC" {
 		return time.UTC, nil
