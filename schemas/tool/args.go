@@ -15,16 +15,16 @@ import (
 	"agentsvc/schemas/redact"
 )
 
-// keyName is the argument by which a tool knows a repeated call.
+// keyName is the argument by which a tool recognises a repeated call.
 const keyName = "idempotency_key"
 
-// Digest is what an approval remembers of its frozen arguments: the hash of
-// exactly these bytes.
+// Digest returns the hash of exactly these bytes, which an approval stores for its frozen
+// arguments.
 func Digest(args json.RawMessage) [32]byte { return sha256.Sum256(args) }
 
-// Key is the idempotency_key of a call, the same whenever the step is looked at:
-// the name-based UUID (RFC 9562, version 5) of the step's idx in the run's name
-// space. A UUID also passes the schemas that want one.
+// Key returns the idempotency_key of a call, always the same for a step: the name-based UUID
+// (RFC 9562, version 5) of the step's idx in the run's name space. A UUID also passes schemas
+// that require one.
 func Key(run id.RunID, idx int) string {
 	h := sha1.New()
 	h.Write(run.UUID[:])
@@ -36,8 +36,7 @@ func Key(run id.RunID, idx int) string {
 	return u.String()
 }
 
-// TakesKey reports whether a tool's schema has the property idempotency_key,
-// which may hold text.
+// TakesKey reports whether a tool's schema has a property idempotency_key that may hold text.
 func TakesKey(schema json.RawMessage) bool {
 	top, ok := object(schema)
 	if !ok {
@@ -63,16 +62,15 @@ func TakesKey(schema json.RawMessage) bool {
 	return json.Unmarshal(k["type"], &several) == nil && slices.Contains(several, "string")
 }
 
-// object reads the members of a JSON object; unlike a struct, a map takes their
-// names as they are.
+// object reads the members of a JSON object. Unlike a struct, a map keeps the exact names.
 func object(v json.RawMessage) (map[string]json.RawMessage, bool) {
 	var out map[string]json.RawMessage
 	err := json.Unmarshal(v, &out)
 	return out, err == nil && out != nil
 }
 
-// WithKey fills in idempotency_key where the schema has it and the model left it
-// out, or wrote null or "" for it. All other bytes stay.
+// WithKey fills in idempotency_key if the schema has it and the model left it out, or wrote
+// null or "" for it. All other bytes stay.
 func WithKey(schema, args json.RawMessage, key string) json.RawMessage {
 	top, err := parse(args)
 	if err != nil || top.kind != '{' || !TakesKey(schema) {
@@ -86,8 +84,8 @@ func WithKey(schema, args json.RawMessage, key string) json.RawMessage {
 	return put(args, top, keyName, quoteJSON(key))
 }
 
-// KeepKey puts the idempotency_key of the frozen arguments back into edited
-// ones: who edits a call does not make it another call. All other bytes stay.
+// KeepKey puts the idempotency_key of the frozen arguments back into edited ones: an edit
+// does not make a new call. All other bytes stay.
 func KeepKey(edited, frozen json.RawMessage) json.RawMessage {
 	was, err := parse(frozen)
 	if err != nil {
@@ -104,8 +102,7 @@ func KeepKey(edited, frozen json.RawMessage) json.RawMessage {
 	return put(edited, top, keyName, frozen[m.from:m.to])
 }
 
-// put sets a member of an object: in its place where it is there, else at the
-// end.
+// put sets a member of an object: in place if it exists, else at the end.
 func put(text json.RawMessage, top *value, key string, v []byte) json.RawMessage {
 	var cuts []cut
 	for i := range top.members {
@@ -124,15 +121,14 @@ func put(text json.RawMessage, top *value, key string, v []byte) json.RawMessage
 	return splice(text, cuts)
 }
 
-// ErrMasked is answered by Unmask for a mark that stands for nothing.
+// ErrMasked is returned by Unmask for a mark that replaces no value.
 var ErrMasked = errors.New("there is no redacted value here that could be kept")
 
-// Unmask makes of arguments that a person edited those that run. The person was
-// shown a copy of the frozen ones: where redact.Mark, or the text that a part was
-// masked of, is left as it was shown, the frozen value at this path takes its
-// place. A mark where the person was shown none is an error that names the path,
-// and so is one that is left in a text which was changed: nobody means to send
-// it. All other bytes stay.
+// Unmask turns edited arguments into the arguments to run. The approver saw a copy of the
+// frozen ones with secrets masked. If redact.Mark, or a text with a masked part, is
+// unchanged, the frozen value at its path replaces it. A mark at a path without a masked
+// value is an error that names the path, and so is one left in a changed text: it cannot be
+// meant to be sent. All other bytes stay.
 func Unmask(edited, frozen, shown json.RawMessage) (json.RawMessage, error) {
 	var texts [3]*value
 	for i, t := range []json.RawMessage{edited, frozen, shown} {
@@ -188,8 +184,8 @@ func (u *unmasker) walk(at string, edited, frozen, shown *value) error {
 	return nil
 }
 
-// FailedResult is the failed tool result { error, message } that a model hears
-// where nothing ran or nothing came back.
+// FailedResult returns the failed tool result { error, message } that the model gets if
+// nothing ran or nothing came back.
 func FailedResult(code, message string) Outcome {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -198,7 +194,7 @@ func FailedResult(code, message string) Outcome {
 		Error   string `json:"error"`
 		Message string `json:"message"`
 	}{code, message}); err != nil {
-		panic(err) // strings always marshal
+		panic(err) // strings can always be encoded
 	}
 	text := bytes.TrimRight(b.Bytes(), "\n")
 	return Outcome{Content: string(text), Shown: text, IsError: true}

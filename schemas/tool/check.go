@@ -14,24 +14,24 @@ import (
 	"agentsvc/schemas/check"
 )
 
-// Sizes that the specification leaves open.
+// Limits that the specification leaves open.
 const (
-	// MaxSchemaBytes is the most that the schema of a tool's arguments may take.
+	// MaxSchemaBytes is the maximum size of the schema of a tool's arguments.
 	MaxSchemaBytes = check.MaxBytes
-	// MaxArgsBytes is the most that the arguments of a call may take.
+	// MaxArgsBytes is the maximum size of the arguments of a call.
 	MaxArgsBytes = 1 << 20
 )
 
-// ErrSchema is answered where a tool's schema cannot be used: it is no JSON
-// Schema, refers to something outside itself, or takes too much to check.
+// ErrSchema is returned for a tool's schema that cannot be used: it is not a JSON Schema,
+// refers to something outside itself, or is too expensive to check.
 var ErrSchema = errors.New("the tool's schema cannot be used")
 
-// ArgsError says what is wrong with the arguments of a call: one
-// `<path>: <message>` each. It tells names and what the schema says, never a value
-// that was passed: it may be a secret.
+// ArgsError describes what is wrong with the arguments of a call: one `<path>: <message>`
+// each. It contains names and parts of the schema, never a value of the arguments: that may
+// be a secret.
 type ArgsError struct {
 	Complaints []string
-	More       int // complaints that are not listed
+	More       int // number of complaints that are not listed
 }
 
 func (e *ArgsError) Error() string {
@@ -46,13 +46,13 @@ func complain(at, message string) *ArgsError {
 	return &ArgsError{Complaints: []string{path(at) + ": " + message}}
 }
 
-// Check checks the arguments of a call against the tool's schema, formats
-// included. It answers nil, an *ArgsError, an ErrSchema, or the error of ctx.
-// Without a schema any object will do. Nothing that a schema refers to is ever
-// fetched. The work is bounded, whatever schema and arguments ask for.
+// Check validates the arguments of a call against the tool's schema, formats included. It
+// returns nil, an *ArgsError, an ErrSchema, or the error of ctx. Without a schema any object
+// is valid. Nothing that a schema refers to is ever fetched. The work is bounded, whatever
+// the schema and the arguments.
 //
-// What the tool and a person might read differently is refused whatever the
-// schema says: an object that has a key twice.
+// An object with a duplicate key is refused whatever the schema: the tool and the approver
+// might read it differently.
 func Check(ctx context.Context, schema, args json.RawMessage) error {
 	if len(args) > MaxArgsBytes {
 		return complain("", fmt.Sprintf("have more than %d bytes", MaxArgsBytes))
@@ -97,9 +97,9 @@ func unusable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrSchema, err)
 }
 
-// sound finds what makes arguments unfit to be shown and sent at all: keys that
-// are there twice, of which one reader takes the first and another the last, and
-// numbers that take gigabytes to compare.
+// sound finds what makes arguments unfit to be shown and sent at all: duplicate keys, of
+// which one reader uses the first and another the last, and numbers that take gigabytes to
+// compare.
 func sound(at string, v *value) error {
 	if v.huge {
 		return complain(at, "is a number of too many digits")

@@ -8,7 +8,7 @@ import (
 	"agentsvc/schemas/agent"
 )
 
-// What an ExplainedStep looked at.
+// Values of ExplainedStep.What.
 const (
 	StepServer     = "server"
 	StepManifest   = "manifest"
@@ -19,10 +19,9 @@ const (
 	StepRule       = "rule"
 )
 
-// Explain says what decides on a tool that is named by its qualified or bare
-// name: what Resolve says, and everything that was looked at on the way. A name
-// that no tool has is explained as such, with the grants and policies that would
-// have matched it.
+// Explain explains the decision on a tool, given by its qualified or bare name: the result of
+// Resolve, and every rule that was checked. For a name that no tool has, it lists the grants
+// and policies that would have matched.
 func Explain(a *Access, m *agent.Manifest, o Options, specs []Spec, name string) *Explanation {
 	r := newResolver(a, m, o)
 	found := r.named(specs, name)
@@ -41,8 +40,8 @@ func Explain(a *Access, m *agent.Manifest, o Options, specs []Spec, name string)
 	return e
 }
 
-// named are the tools that a name may mean. Of several of one bare name it is
-// the one that may be called, as in Find.
+// named returns the tools that a name may mean. If several share one bare name, it prefers
+// the one that may be called, as Find does.
 func (r *resolver) named(specs []Spec, name string) []Spec {
 	var bare, callable []Spec
 	seen := map[string]bool{}
@@ -82,7 +81,7 @@ func (r *resolver) unknown(name string) *Explanation {
 	return r.explain(&s, missing)
 }
 
-// parseQualified reads a qualified name; false where it can be none.
+// parseQualified parses a qualified name; false if it is not one.
 func parseQualified(name string) (Spec, bool) {
 	s := Spec{Source: MCP}
 	rest := name
@@ -107,15 +106,14 @@ type explanation struct {
 	owner *owner
 	res   Resolution
 	out   *Explanation
-	// missing says why there is no such tool.
+	// missing is why there is no such tool.
 	missing string
-	// over says that an earlier step has refused the call: what follows is looked
-	// at and decides nothing.
+	// over means that an earlier step has refused the call: later steps are listed and decide
+	// nothing.
 	over bool
 }
 
-// explain goes through everything that is about s. Where s is missing, the reason
-// says why, it is all in vain.
+// explain checks every rule about s. If s is missing, with the reason given, no rule decides.
 func (r *resolver) explain(s *Spec, missing string) *Explanation {
 	res := r.resolve(s, s.granted())
 	if missing != "" {
@@ -170,7 +168,7 @@ func (e *explanation) servers() {
 
 func (e *explanation) manifests() {
 	if e.spec.Source == A2A || e.spec.Source == Connector {
-		return // no manifest speaks of them
+		return // the manifest cannot name them
 	}
 	why := e.narrowed(e.owner, e.spec, e.spec.names())
 	if e.spec.Source == MCP {
@@ -222,7 +220,7 @@ func (e *explanation) grants() {
 		if g.Source != e.spec.Source {
 			continue
 		}
-		// Other servers' and skills' grants say nothing here.
+		// Skip grants of other servers and skills.
 		if e.owner.server != nil && g.Server != nil && *g.Server != e.owner.server.ID ||
 			g.Source == BrowserSkill && (e.spec.Skill == nil || g.Skill == nil || *g.Skill != *e.spec.Skill) ||
 			g.Source == MCP && e.owner.server == nil {

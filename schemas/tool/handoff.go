@@ -9,8 +9,8 @@ import (
 // another agent.
 const HandoffName = "handoff"
 
-// HandoffSpec is the tool `handoff { to, note? }` of an agent whose manifest
-// names these slugs (open-parts.md, Handoff). Policies match builtin:handoff.
+// HandoffSpec returns the tool `handoff { to, note? }` of an agent whose manifest names these
+// slugs (open-parts.md, Handoff). Policies match builtin:handoff.
 func HandoffSpec(slugs []string) Spec {
 	to := slices.Compact(slices.Sorted(slices.Values(slugs)))
 	if to == nil {
@@ -26,7 +26,7 @@ func HandoffSpec(slugs []string) Spec {
 		"additionalProperties": false,
 	})
 	if err != nil {
-		panic(err) // strings always marshal
+		panic(err) // strings can always be encoded
 	}
 	return Spec{
 		Source: Builtin, Name: HandoffName, Schema: schema, Idempotent: true,

@@ -7,9 +7,8 @@ import (
 	"agentsvc/schemas/agent"
 )
 
-// Qualified is the name that events, approvals, steps and webhooks give the tool
-// (open-parts.md, Tools, Qualified names). A slug holds neither `.` nor `:`, so
-// that no two tools share one.
+// Qualified returns the tool's name in events, approvals, steps and webhooks (open-parts.md,
+// Tools, Qualified names). A slug holds neither `.` nor `:`, so no two tools share one.
 func (s Spec) Qualified() string {
 	if s.Source == MCP {
 		return s.Owner + "." + s.Name
@@ -20,17 +19,17 @@ func (s Spec) Qualified() string {
 	return string(s.Source) + ":" + s.Owner + "." + s.Name
 }
 
-// prefixes begin the qualified names of everything that is no tool of a server.
+// prefixes begin the qualified names of everything that is not a tool of a server.
 var prefixes = []string{"builtin:", "a2a:", "connector:", "browser_skill:", "workflow:"}
 
-// names are what a pattern is compared with. An empty one fits no pattern.
+// names are the names that a pattern is compared with. An empty one matches no pattern.
 type names struct {
 	qualified, bare string
 }
 
-// names are those that count in policies, rules and manifests: tools of a server
-// have both, all others the qualified one only. A server that calls a tool
-// builtin:kb.search does not get what is said about the builtin tool.
+// names returns the names that count in policies, rules and manifests: both for tools of a
+// server, only the qualified one for all others. A server that calls a tool builtin:kb.search
+// is not matched by rules about the builtin tool.
 func (s *Spec) names() names { return s.granted().counting(s) }
 
 func (n names) counting(s *Spec) names {
@@ -40,14 +39,13 @@ func (n names) counting(s *Spec) names {
 	return n
 }
 
-// granted are the names that count in grants, which say their source: they may
-// name a builtin tool by its bare name, and the grants of a skill are about that
-// skill alone.
+// granted returns the names that count in grants. Grants state their source: they may name a
+// builtin tool by its bare name, and the grants of a skill apply to that skill alone.
 func (s *Spec) granted() names {
 	return names{qualified: s.Qualified(), bare: s.freeName()}
 }
 
-// freeName is the bare name unless it poses as another source's qualified one.
+// freeName returns the bare name, unless it imitates another source's qualified name.
 func (s *Spec) freeName() string {
 	for _, p := range prefixes {
 		if strings.HasPrefix(s.Name, p) {
@@ -57,7 +55,7 @@ func (s *Spec) freeName() string {
 	return s.Name
 }
 
-// class orders patterns: exact over prefix over `*`.
+// class orders patterns: exact before prefix before `*`.
 type class int
 
 const (
@@ -68,11 +66,11 @@ const (
 
 // pattern is a valid tool pattern.
 type pattern struct {
-	text  string // without its star
+	text  string // without the star
 	class class
 }
 
-// parsePattern reads a pattern; false where it is none, which matches nothing.
+// parsePattern parses a pattern; false if it is invalid, which matches nothing.
 func parsePattern(s string) (pattern, bool) {
 	switch {
 	case !agent.ValidPattern(s):
@@ -95,7 +93,7 @@ func (p pattern) fits(n names) bool {
 	return n.qualified == p.text || n.bare == p.text
 }
 
-// compare is negative where p is the more specific of two patterns that fit:
+// compare returns a negative number if p is the more specific of two matching patterns:
 // exact, then the longer prefix, then the shorter, then `*`.
 func (p pattern) compare(q pattern) int {
 	if c := cmp.Compare(q.class, p.class); c != 0 || p.class != classPrefix {
@@ -104,28 +102,27 @@ func (p pattern) compare(q pattern) int {
 	return cmp.Compare(len(q.text), len(p.text))
 }
 
-// Matches reports whether a pattern of a policy, a rule or a manifest names the
-// tool (open-parts.md, Tools): an MCP tool by its bare or qualified name, all
-// others by their qualified name, or by a prefix of it up to a `.` or `:`, or by
-// `*`. Case matters. What is no pattern matches nothing.
+// Matches reports whether a pattern of a policy, a rule or a manifest matches the tool
+// (open-parts.md, Tools): an MCP tool by its bare or qualified name, all others by their
+// qualified name, or by a prefix of it up to a `.` or `:`, or by `*`. Case matters. An
+// invalid pattern matches nothing.
 //
-// Patterns of grants may also name a builtin tool by its bare name; see
-// MatchesGrant.
+// Patterns of grants may also name a builtin tool by its bare name; see MatchesGrant.
 func Matches(pattern string, s Spec) bool {
 	p, ok := parsePattern(pattern)
 	return ok && p.fits(s.names())
 }
 
-// MatchesGrant is Matches for the pattern of a grant of the tool's own source
-// and server or skill.
+// MatchesGrant is Matches for the pattern of a grant of the tool's own source and server or
+// skill.
 func MatchesGrant(pattern string, s Spec) bool {
 	p, ok := parsePattern(pattern)
 	return ok && p.fits(s.granted())
 }
 
-// MatchesToken reports whether a token of the per-turn `tools` names the tool: a
-// bare or qualified name, or a pattern as in grants. A token that matches no tool
-// of the tenant is UNKNOWN_TOOL.
+// MatchesToken reports whether a token of the per-turn `tools` matches the tool: a bare or
+// qualified name, or a pattern as in grants. A token that matches no tool of the tenant is
+// UNKNOWN_TOOL.
 func MatchesToken(token string, s Spec) bool {
 	t := parseToken(token)
 	return t.names(s.granted())
@@ -143,8 +140,8 @@ func parseToken(s string) token {
 	return token{s, p, ok}
 }
 
-// names reports whether the token names the tool of these granted names. A
-// tool may be called what no pattern can say.
+// names reports whether the token matches a tool with these granted names. A tool's name may
+// contain characters that a pattern cannot.
 func (t *token) names(n names) bool {
 	return t.valid && t.fits(n) || t.text != "" && (t.text == n.bare || t.text == n.qualified)
 }

@@ -13,8 +13,7 @@ import (
 
 const maxComplaints = 8
 
-// report says what a schema complains about, without the values that it
-// complains about.
+// report describes the complaints of a schema, without the values concerned.
 func report(args *value, err *jsonschema.ValidationError) *ArgsError {
 	r := reporter{args: args}
 	r.add(err)
@@ -35,7 +34,7 @@ func (r *reporter) say(at, message string) {
 	r.found = append(r.found, path(at)+": "+message)
 }
 
-// add collects the complaints that err is made of.
+// add collects the leaf errors of err.
 func (r *reporter) add(err *jsonschema.ValidationError) {
 	at := r.path(err.InstanceLocation)
 	switch k := err.ErrorKind.(type) {
@@ -76,9 +75,8 @@ func (r *reporter) needs(at, prop string, missing []string) {
 	}
 }
 
-// choice is a value that fits none of several forms. Forms that differ in the
-// type become one sentence; where the type leaves a single form, its own
-// complaints say more.
+// choice reports a value that matches none of several forms. If the forms differ in the type,
+// it reports one sentence; if the type leaves a single form, that form's own errors say more.
 func (r *reporter) choice(at string, err *jsonschema.ValidationError) {
 	var types []string
 	var got string
@@ -102,7 +100,7 @@ func (r *reporter) choice(at string, err *jsonschema.ValidationError) {
 	}
 }
 
-// same is what an error comes down to where it has one cause only.
+// same replaces an error by its only cause, repeatedly.
 func same(err *jsonschema.ValidationError) *jsonschema.ValidationError {
 	for len(err.Causes) == 1 {
 		switch err.ErrorKind.(type) {
@@ -115,8 +113,7 @@ func same(err *jsonschema.ValidationError) *jsonschema.ValidationError {
 	return err
 }
 
-// message says what a value must be. It is made from the schema's half of the
-// complaint only.
+// message says what a value must be. It uses only the schema's part of the error.
 func message(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -180,7 +177,7 @@ func message(k jsonschema.ErrorKind) string {
 	return "is not valid"
 }
 
-// literal is a value of the schema.
+// literal formats a value of the schema.
 func literal(v any) string {
 	const most = 100
 	if s, ok := v.(string); ok {
@@ -196,7 +193,7 @@ func literal(v any) string {
 	return clip(string(b), most)
 }
 
-// size is about the length of a value as JSON. It stops counting above most.
+// size returns the approximate length of a value as JSON. It stops counting above most.
 func size(v any, most int) int {
 	n := 2
 	switch v := v.(type) {
@@ -227,8 +224,8 @@ func number(n *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// path is where in the arguments a location leads; only they tell whether 0 is
-// an item or a key.
+// path returns the place of a location in the arguments, which tell whether 0 is an item or a
+// key.
 func (r *reporter) path(location []string) string {
 	at, v := "", r.args
 	for _, token := range location {

@@ -13,22 +13,22 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Resolve says whether an agent may call a tool in one turn, with which
-// credential, and who has to approve: the manifest intersected with the grants,
-// narrowed by the options, gated by policies, rules and options. Only names
-// decide; what a server says about its tool in description or schema never does.
+// Resolve decides whether an agent may call a tool in one turn, with which credential, and
+// who must approve: the manifest intersected with the grants, narrowed by the options, gated
+// by policies, rules and options. Only names decide, never a server's description or schema
+// of a tool.
 func Resolve(a *Access, m *agent.Manifest, o Options, s Spec) Resolution {
 	return newResolver(a, m, o).resolve(&s, s.granted())
 }
 
-// Offers are the tools of specs that the agent may call in one turn, those that
-// a person has to approve and those that lack a connection included, those that
-// are Unusable left out, sorted by qualified name. Of two tools of one name the first is offered.
+// Offers returns the tools of specs that the agent may call in one turn, sorted by qualified
+// name. It includes tools that need an approval and tools without a connection, and omits
+// Unusable ones. Of two tools with one name the first is offered.
 func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 	r := newResolver(a, m, o)
 	type offered struct {
 		name string
-		at   int // in specs
+		at   int // index in specs
 		Resolution
 	}
 	found := make([]offered, 0, len(specs))
@@ -48,8 +48,8 @@ func Offers(a *Access, m *agent.Manifest, o Options, specs []Spec) []Offer {
 	return out
 }
 
-// Find is the offered tool that a model means: the one of this qualified name,
-// else the only one of this bare name. It is for what a model wrote; see Exact.
+// Find returns the offered tool that a model means: the one with this qualified name, else
+// the only one with this bare name. It is for names written by a model; see Exact.
 func Find(offers []Offer, name string) (*Offer, bool) {
 	if name == "" {
 		return nil, false
@@ -68,9 +68,9 @@ func Find(offers []Offer, name string) (*Offer, bool) {
 	return bare, bare != nil && !several
 }
 
-// Exact is the offered tool of this qualified name. A call that was planned, and
-// perhaps approved, is for one tool: when it is no longer offered, another one
-// whose bare name reads the same must not get the call, as Find would let it.
+// Exact returns the offered tool with this qualified name. A planned, perhaps approved, call
+// is for one tool: if that is no longer offered, a tool whose bare name is the same must not
+// get the call, as with Find it could.
 func Exact(offers []Offer, qualified string) (*Offer, bool) {
 	for i := range offers {
 		if offers[i].Qualified() == qualified {
@@ -80,54 +80,54 @@ func Exact(offers []Offer, qualified string) (*Offer, bool) {
 	return nil, false
 }
 
-// resolver holds what is the same for all tools of one turn.
+// resolver holds the parts that are the same for all tools of one turn.
 type resolver struct {
 	access   *Access
 	manifest *agent.Manifest
 	options  Options
 	tokens   []token
-	policies []gate // the most specific first, of these the newest
-	rules    []gate // the most specific first, of these in the manifest's order
+	policies []gate // the most specific first, then the newest
+	rules    []gate // the most specific first, then in the manifest's order
 	owners   map[ownerKey]*owner
 }
 
-// ownerKey names where a tool comes from.
+// ownerKey identifies the origin of a tool.
 type ownerKey struct {
 	source Source
 	slug   string
 	skill  id.SkillID
 }
 
-// owner is what is the same for all tools of one server or skill, or for all
+// owner holds the parts that are the same for all tools of one server or skill, or for all
 // builtin tools.
 type owner struct {
-	refused string  // why nothing of it is callable
+	refused string  // why none of its tools is callable
 	server  *Server // of MCP
 	allow   []pattern
 	named   bool     // the manifest names the server or skill
 	denies  []ranked // the most specific first
 	allows  []ranked
 
-	connection *Connection // the one that is used where the grant pins none
-	asked      bool        // connection was looked for
+	connection *Connection // used if the grant pins none
+	asked      bool        // connection was determined
 }
 
-// gate is a policy or a rule whose pattern is yet to be compared.
+// gate is a policy or a rule whose pattern is not compared yet.
 type gate struct {
 	pattern
 	source Source // empty: any
-	rank   int    // of two that match the higher one applies
+	rank   int    // of two that match, the higher one applies
 	terms  *Terms
-	at     int // in Access.Policies or HITL.Rules
+	at     int // index in Access.Policies or HITL.Rules
 }
 
-// ranked is a grant that reaches this agent.
+// ranked is a grant that applies to this agent.
 type ranked struct {
 	*Grant
 	pattern
 	scope  int // 0: the agent; then its org nodes, the nearest first; then the tenant
 	pinned bool
-	name   string // says, once somebody asked
+	name   string // result of says, once computed
 }
 
 func newResolver(a *Access, m *agent.Manifest, o Options) *resolver {
@@ -157,9 +157,9 @@ func newResolver(a *Access, m *agent.Manifest, o Options) *resolver {
 	return r
 }
 
-// rank is the specificity of a policy or rule (service.md, Approval policy):
-// agent-scoped over tenant-wide, source-pinned over any source, exact over prefix
-// over `*`. Two prefixes are equally specific, whatever their length.
+// rank returns the specificity of a policy or rule (service.md, Approval policy):
+// agent-scoped over tenant-wide, source-pinned over any source, exact over prefix over `*`.
+// Two prefixes are equally specific, whatever their length.
 func rank(ofAgent, ofSource bool, p pattern) int {
 	n := int(p.class)
 	if ofSource {
@@ -171,14 +171,14 @@ func rank(ofAgent, ofSource bool, p pattern) int {
 	return n
 }
 
-// newer is negative where the first of two things is the newer one.
+// newer returns a negative number if the first of two objects is the newer one.
 func newer(t, u time.Time, x, y id.UUID) int {
 	return cmp.Or(u.Compare(t), bytes.Compare(y[:], x[:]))
 }
 
 func isHandoff(s *Spec) bool { return s.Source == Builtin && s.Name == HandoffName }
 
-// resolve resolves a tool of these granted names.
+// resolve decides on a tool with these granted names.
 func (r *resolver) resolve(s *Spec, n names) Resolution {
 	if s.Unusable != "" {
 		return Resolution{Verdict: Refused, Why: s.Unusable}
@@ -225,7 +225,7 @@ func (r *resolver) resolve(s *Spec, n names) Resolution {
 	return out
 }
 
-// owner prepares what is the same for all tools of a server, a skill or of the
+// owner prepares the parts that are the same for all tools of a server, of a skill, or of the
 // service itself.
 func (r *resolver) owner(s *Spec) *owner {
 	key := ownerKey{source: s.Source, slug: s.Owner}
@@ -292,7 +292,7 @@ func (r *resolver) prepare(s *Spec) *owner {
 	return o
 }
 
-// patterns are those that are valid; nil, the list that was left out, is `*`.
+// patterns parses a list and omits invalid ones; nil, an omitted list, means `*`.
 func patterns(list []string) []pattern {
 	if list == nil {
 		return []pattern{{class: classAll}}
@@ -306,8 +306,7 @@ func patterns(list []string) []pattern {
 	return out
 }
 
-// of reports whether the grant is about the tool's source and its server or
-// skill.
+// of reports whether the grant concerns the tool's source and its server or skill.
 func (g *Grant) of(s *Spec, sv *Server) bool {
 	if g.Source != s.Source {
 		return false
@@ -321,11 +320,11 @@ func (g *Grant) of(s *Spec, sv *Server) bool {
 	return true
 }
 
-// pinned reports whether the grant is about one server or skill.
+// pinned reports whether the grant concerns one server or skill.
 func (g *Grant) pinned() bool { return g.Server != nil || g.Skill != nil }
 
-// scope is how near a grant or a connection is to the agent, 0 for the agent
-// itself; false where it belongs to another agent or another part of the tree.
+// scope returns how near a grant or a connection is to the agent, 0 for the agent itself;
+// false if it belongs to another agent or another part of the tree.
 func (r *resolver) scope(of *id.AgentID, node *id.NodeID) (int, bool) {
 	if of != nil && *of != r.access.Agent {
 		return 0, false
@@ -342,7 +341,7 @@ func (r *resolver) scope(of *id.AgentID, node *id.NodeID) (int, bool) {
 	return at + 1, true
 }
 
-// compare is negative where g is the more specific of two grants (open-parts.md,
+// compare returns a negative number if g is the more specific of two grants (open-parts.md,
 // Questions settled, Grants).
 func (g ranked) compare(h ranked) int {
 	pinned := 0
@@ -369,7 +368,7 @@ func first(grants []ranked, n names) *ranked {
 	return nil
 }
 
-// narrowed says why the manifest leaves the tool out, empty where it does not.
+// narrowed returns why the manifest excludes the tool, "" if it does not.
 func (r *resolver) narrowed(o *owner, s *Spec, n names) string {
 	switch {
 	case isHandoff(s):
@@ -401,14 +400,13 @@ func (r *resolver) narrowed(o *owner, s *Spec, n names) string {
 	return ""
 }
 
-// skillOps are what a manifest allows of a skill where it does not say.
+// skillOps are the default operations of a skill.
 var skillOps = []string{"run", "dry_run"}
 
-// connection is the credential of a server for a call under this grant: the one
-// that the grant pins, else the one on the agent's nearest org node, else a
-// tenant-wide one, the newest at a tie; nil where none fits. A pin that leads to
-// no connection of this server is no credential: one server's is never shown to
-// another.
+// connection returns the connection of a server for a call under this grant: the one that the
+// grant pins, else the one on the agent's nearest org node, else a tenant-wide one, the
+// newest on a tie; nil if there is none. A pin to a connection of another server gives none:
+// the credential of one server is never shown to another.
 func (r *resolver) connection(o *owner, g *Grant) *Connection {
 	if g.Connection != nil {
 		i := slices.IndexFunc(r.access.Connections, func(c Connection) bool {
@@ -437,9 +435,9 @@ func (r *resolver) connection(o *owner, g *Grant) *Connection {
 	return o.connection
 }
 
-// terms are what an approval is asked for with, nil where nothing asks for one:
-// of each kind the most specific applies, equally specific ones together, and of
-// what applies the stricter value of every field.
+// terms returns the terms of an approval, nil if none is required. The most specific rules of
+// each kind apply, equally specific ones together; each field takes the strictest value among
+// those that apply.
 func (r *resolver) terms(source Source, n names) *Terms {
 	var out *Terms
 	add := func(t *Terms) {
@@ -462,8 +460,8 @@ func (r *resolver) terms(source Source, n names) *Terms {
 	return out
 }
 
-// applying are the indexes of the most specific gates that match: one, or
-// several that are equally specific.
+// applying returns the indexes of the most specific gates that match: one, or several that
+// are equally specific.
 func applying(gates []gate, source Source, n names) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		best := -1
@@ -481,7 +479,7 @@ func applying(gates []gate, source Source, n names) iter.Seq[int] {
 	}
 }
 
-// says names the grant in a sentence.
+// says describes the grant as part of a sentence.
 func (g *ranked) says() string {
 	if g.name == "" {
 		g.name = "by the grant " + g.ID.String() + " of " + quote(g.Pattern) + " " + g.whose()
@@ -499,7 +497,7 @@ func (g *Grant) whose() string {
 	return "to the whole tenant"
 }
 
-// says names in a sentence what asked for an approval.
+// says describes the rule as part of a sentence.
 func (p *PolicyRef) says() string {
 	switch p.Kind {
 	case KindPolicy:
@@ -512,5 +510,5 @@ func (p *PolicyRef) says() string {
 	return "the message"
 }
 
-// quote makes a name that a stranger chose safe to print.
+// quote makes a name chosen by a stranger safe to print.
 func quote(s string) string { return strconv.Quote(clip(s, 200)) }

@@ -7,15 +7,14 @@ import (
 	"agentsvc/schemas/check"
 )
 
-// CheckSchema reports why no call of a tool with this schema can be checked, and nil
-// where calls can. The error holds nothing of the schema: it may name files and
-// hosts.
+// CheckSchema returns why calls of a tool with this schema cannot be checked, nil if they
+// can. The error quotes nothing of the schema: that may name files and hosts.
 func CheckSchema(ctx context.Context, schema json.RawMessage) error {
 	_, err := compile(ctx, schema)
 	return err
 }
 
-// compile makes a schema ready to check values. What was compiled lately is kept.
+// compile compiles a schema; recent results are cached.
 func compile(ctx context.Context, schema json.RawMessage) (*check.Schema, error) {
 	return check.Cached(ctx, schema, check.Options{Formats: true})
 }

@@ -7,8 +7,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Defaults of an approval where nothing is said (open-parts.md, Details by area,
-// Approvals).
+// Defaults of an approval (open-parts.md, Details by area, Approvals).
 const (
 	DefaultRisk       = lifecycle.RiskMedium
 	DefaultRequired   = 1
@@ -16,11 +15,10 @@ const (
 	DefaultSLAMinutes = 1440
 )
 
-// OptionName is the PolicyRef.Name of an approval that the per-turn option
-// `autonomy` asked for.
+// OptionName is the PolicyRef.Name of an approval required by the per-turn option `autonomy`.
 const OptionName = "require_approval"
 
-// defaults fills in what a policy or rule left unsaid.
+// defaults fills in what a policy or rule omits.
 func (t Terms) defaults() Terms {
 	if t.Risk == "" {
 		t.Risk = DefaultRisk
@@ -62,13 +60,13 @@ func ruleTerms(r *agent.Rule) *Terms {
 	return &t
 }
 
-// shown orders what a person is told to have asked for the approval.
+// shown is the order of precedence for the rule shown as the approval's reason.
 var shown = []PolicyKind{KindPolicy, KindManifest, KindSkill, KindOption}
 
-// Stricter is the stricter value of every field of two complete terms: the higher
-// risk, more approvals, the higher role, the shorter SLA, the higher role to
-// escalate to, cancel_run over reject. Of what asked for them a policy is named
-// before the manifest, a skill and an option; of two of one kind it is a's.
+// Stricter returns, for every field of two complete terms, the stricter value: the higher
+// risk, more approvals, the higher role, the shorter SLA, the higher role to escalate to,
+// cancel_run over reject. As the reason a policy takes precedence over the manifest, a skill
+// and an option; within one kind it is a's.
 func Stricter(a, b Terms) Terms {
 	out := a
 	if slices.Index(lifecycle.Risks, b.Risk) > slices.Index(lifecycle.Risks, a.Risk) {

@@ -23,10 +23,10 @@ var (
 	errDeep   = errors.New("nests deeper than " + strconv.Itoa(maxDepth) + " levels")
 )
 
-// value is one value inside a JSON text: where it stands and what it holds. It
-// is how parts of a text are replaced without touching the rest.
+// value is one value inside a JSON text: its position and its contents. With it, parts of a
+// text are replaced without changing the rest.
 type value struct {
-	kind     byte // '{', '[' or '"', 0 of all others
+	kind     byte // '{', '[' or '"', 0 for all others
 	huge     bool // a number that no float holds
 	from, to int
 	members  []member
@@ -38,7 +38,7 @@ type member struct {
 	value
 }
 
-// parse finds the values of a JSON text.
+// parse locates the values of a JSON text.
 func parse(text []byte) (*value, error) {
 	if !json.Valid(text) {
 		return nil, errNoJSON
@@ -55,18 +55,18 @@ func parse(text []byte) (*value, error) {
 	return &v, nil
 }
 
-// parser goes once over valid JSON.
+// parser passes once over valid JSON.
 type parser struct {
 	text  []byte
 	at    int
-	sizes []int32 // of the objects and arrays that are still to come
+	sizes []int32 // sizes of the objects and arrays still to come
 }
 
-// sizes are the numbers of members of all objects and arrays in valid JSON, in the
-// order in which they begin.
+// sizes returns the numbers of members of all objects and arrays in valid JSON, in the order
+// in which they begin.
 func sizes(text []byte) ([]int32, error) {
 	var out []int32
-	var open []int // places in out
+	var open []int // indexes in out
 	values := 0
 	p := parser{text: text}
 	for p.space(); p.at < len(text); p.space() {
@@ -106,8 +106,7 @@ func (p *parser) literal() {
 	}
 }
 
-// space steps over white space, commas and colons: in valid JSON they tell
-// nothing that the values do not.
+// space steps over white space, commas and colons, which carry no information in valid JSON.
 func (p *parser) space() {
 	for p.at < len(p.text) {
 		switch p.text[p.at] {
@@ -162,8 +161,8 @@ func (p *parser) value(depth int) (value, error) {
 	return v, nil
 }
 
-// huge reports whether a number has so many digits, written or by its exponent,
-// that exact arithmetic on it is a weapon.
+// huge reports whether a number has so many digits, as written or by its exponent, that exact
+// arithmetic with it is an attack.
 func huge(number string) bool {
 	if len(number) > maxDigits {
 		return true
@@ -186,7 +185,7 @@ func (p *parser) string() {
 	p.at++
 }
 
-// unquote reads a string of valid JSON as every reader of it will.
+// unquote decodes a string of valid JSON.
 func unquote(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
 		return string(raw[1 : len(raw)-1])
@@ -201,16 +200,16 @@ func unquote(raw []byte) string {
 func quoteJSON(s string) []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // strings always marshal
+		panic(err) // strings can always be encoded
 	}
 	return b
 }
 
-// text is the value of a string.
+// text returns the value of a string.
 func (v *value) text(in []byte) string { return unquote(in[v.from:v.to]) }
 
-// member is the last one of this key, as readers of JSON have it; nil where v is
-// nil, no object or has none.
+// member returns the last member with this key, as JSON readers choose it; nil if v is nil,
+// not an object, or has none.
 func (v *value) member(key string) *value {
 	if v == nil || v.kind != '{' {
 		return nil
@@ -223,7 +222,7 @@ func (v *value) member(key string) *value {
 	return nil
 }
 
-// told is the last member whose key an error of the schema tells as this name.
+// told returns the last member whose key is shown by this name in an error of the schema.
 func (v *value) told(name string) *value {
 	if v == nil || v.kind != '{' {
 		return nil
@@ -237,7 +236,7 @@ func (v *value) told(name string) *value {
 	return nil
 }
 
-// item is the i-th of an array; nil where v is nil, no array or shorter.
+// item returns the i-th item of an array; nil if v is nil, not an array, or shorter.
 func (v *value) item(i int) *value {
 	if v == nil || v.kind != '[' || i >= len(v.members) {
 		return nil
@@ -245,13 +244,13 @@ func (v *value) item(i int) *value {
 	return &v.members[i].value
 }
 
-// cut is a part of a text and what takes its place.
+// cut is a part of a text and its replacement.
 type cut struct {
 	from, to int
 	with     []byte
 }
 
-// splice makes the cuts, which are in order, in a copy of the text.
+// splice applies the cuts, which must be in order, to a copy of the text.
 func splice(text json.RawMessage, cuts []cut) json.RawMessage {
 	if len(cuts) == 0 {
 		return text
@@ -266,8 +265,8 @@ func splice(text json.RawMessage, cuts []cut) json.RawMessage {
 	return append(out, text[kept:]...)
 }
 
-// under and item extend a path like customer.cards[0].number; a key that would
-// be misread stands in quotes.
+// under and item extend a path like customer.cards[0].number; a key that could be misread is
+// quoted.
 func under(at, key string) string {
 	if !plain(key) {
 		return at + "[" + strconv.Quote(clip(key, 64)) + "]"
@@ -280,7 +279,7 @@ func under(at, key string) string {
 
 func item(at string, i int) string { return at + "[" + strconv.Itoa(i) + "]" }
 
-// path is a path as a person reads it.
+// path returns a path in readable form.
 func path(at string) string {
 	if at == "" {
 		return "arguments"
@@ -297,7 +296,7 @@ func plain(key string) bool {
 	}) < 0
 }
 
-// clip shortens a text to n bytes, at a rune.
+// clip shortens a text to n bytes, at a rune boundary.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -9,23 +9,23 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Source is where a tool comes from (service.md, Tool grant).
+// Source is the origin of a tool (service.md, Tool grant).
 type Source string
 
-// Values of Source. A2A and Connector are reserved: what names them is stored
-// and matches nothing.
+// Values of Source. A2A and Connector are reserved: rules with them are stored and match
+// nothing.
 const (
 	MCP          Source = "mcp"
 	Builtin      Source = "builtin"
 	A2A          Source = "a2a"
 	Connector    Source = "connector"
-	BrowserSkill Source = "browser_skill" // internal: made by the routes of browser skills only
+	BrowserSkill Source = "browser_skill" // internal: created only by the routes of browser skills
 )
 
 // Sources lists every value.
 var Sources = []Source{MCP, Builtin, A2A, Connector, BrowserSkill}
 
-// Effect is what a grant does.
+// Effect is the effect of a grant.
 type Effect string
 
 // Values of Effect.
@@ -37,7 +37,7 @@ const (
 // Effects lists every value.
 var Effects = []Effect{Allow, Deny}
 
-// Transport is how a tool server is spoken to.
+// Transport is the protocol of a tool server.
 type Transport string
 
 // Values of Transport.
@@ -49,7 +49,7 @@ const (
 // Transports lists every value.
 var Transports = []Transport{HTTP, Stdio}
 
-// AuthKind is how a tool server is shown who calls.
+// AuthKind is how calls to a tool server are authenticated.
 type AuthKind string
 
 // Values of AuthKind.
@@ -72,15 +72,15 @@ type Spec struct {
 	Skill       *id.SkillID     `json:"skill,omitempty"`
 	Name        string          `json:"name"` // the bare name
 	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments, an object
+	Schema      json.RawMessage `json:"schema,omitempty"` // of the arguments, which are an object
 	ReadOnly    bool            `json:"read_only,omitempty"`
 	Idempotent  bool            `json:"idempotent,omitempty"`
-	// Unusable says why the tool cannot be called, empty where it can: its schema is
-	// none or takes too much to check. Such a tool has no Schema and is never offered.
+	// Unusable is why the tool cannot be called, "" if it can: its schema is invalid or too
+	// expensive to check. Such a tool has no Schema and is never offered.
 	Unusable string `json:"unusable,omitempty"`
 }
 
-// Server is a tool server as far as resolution sees it.
+// Server holds the fields of a tool server that resolution needs.
 type Server struct {
 	ID        id.ServerID
 	Slug      string
@@ -97,9 +97,8 @@ type Connection struct {
 	Server    id.ServerID
 	Node      *id.NodeID // nil: tenant-wide
 	CreatedAt time.Time
-	// Empty says that its credential was dropped, because the server moved to
-	// another origin. It is still the connection that is chosen: a call never
-	// falls back to another account.
+	// Empty means that its credential was dropped because the server moved to another origin.
+	// It is still chosen: a call never falls back to another account.
 	Empty bool
 }
 
@@ -117,7 +116,7 @@ type Grant struct {
 	CreatedAt  time.Time
 }
 
-// Policy is an approval policy that is enabled.
+// Policy is an enabled approval policy.
 type Policy struct {
 	ID       id.PolicyID
 	Name     string
@@ -129,13 +128,13 @@ type Policy struct {
 	Role     lifecycle.Role
 	// SLAMinutes may be a fraction.
 	SLAMinutes float64
-	Escalate   lifecycle.Role // empty: nobody
+	Escalate   lifecycle.Role // empty: no escalation
 	CreatedAt  time.Time
 }
 
-// Access is everything of a tenant that decides what one agent may call, as it
-// stood at one moment. Grants, connections and policies of other agents and of
-// org nodes outside of Chain may be among it: they match nothing.
+// Access holds everything of a tenant that decides what one agent may call, as of one moment.
+// It may include grants, connections and policies of other agents and of org nodes outside
+// Chain: they match nothing.
 type Access struct {
 	Agent       id.AgentID
 	Chain       []id.NodeID // the agent's org node and its ancestors, the nearest first
@@ -145,10 +144,9 @@ type Access struct {
 	Policies    []Policy
 }
 
-// Options are the per-turn options of a message that bear on tools; they only
-// tighten.
+// Options are the per-turn options of a message that affect tools; they only restrict.
 type Options struct {
-	RequireApproval bool      // autonomy
+	RequireApproval bool      // option autonomy
 	Tools           *[]string // nil: not narrowed
 }
 
@@ -161,7 +159,7 @@ type Caller struct {
 	Options  Options // the options of the turn
 }
 
-// PolicyKind says what asked for an approval.
+// PolicyKind is the kind of rule that requires an approval.
 type PolicyKind string
 
 // Values of PolicyKind (open-parts.md, Questions settled, Approval).
@@ -172,14 +170,14 @@ const (
 	KindOption   PolicyKind = "option"
 )
 
-// PolicyRef names what asked for an approval.
+// PolicyRef names the rule that requires an approval.
 type PolicyRef struct {
 	ID   *id.PolicyID `json:"id"`
 	Name string       `json:"name"`
 	Kind PolicyKind   `json:"kind"`
 }
 
-// Terms are what an approval is asked for with.
+// Terms are the terms of an approval.
 type Terms struct {
 	Risk       lifecycle.Risk `json:"risk"`
 	Required   int            `json:"required_approvals"`
@@ -190,32 +188,32 @@ type Terms struct {
 	Policy     PolicyRef      `json:"policy"`
 }
 
-// SLA is how long the approval may take.
+// SLA returns how long the approval may take.
 func (t *Terms) SLA() time.Duration { return time.Duration(t.SLAMinutes * float64(time.Minute)) }
 
-// Verdict is what resolution says about a call.
+// Verdict is the decision on a call.
 type Verdict string
 
 // Values of Verdict.
 const (
 	Callable Verdict = "allow"
-	Gated    Verdict = "gate" // a person decides first
+	Gated    Verdict = "gate" // needs an approval first
 	Refused  Verdict = "deny"
 )
 
-// Resolution is what decides on the calls of one tool by one agent in one turn.
+// Resolution is the decision on the calls of one tool by one agent in one turn.
 type Resolution struct {
 	Verdict Verdict
-	// Why says in one sentence what decided.
+	// Why gives the reason in one sentence.
 	Why string
 	// Grant is the deciding grant: the allow that won, or the deny that matched.
 	Grant *Grant
-	// Connection is the credential to use; nil where the server takes none.
+	// Connection is the credential to use; nil if the server takes none.
 	Connection *id.ConnectionID
-	// NoConnection says that the server takes a credential and there is none that
-	// fits: the call fails with ErrNoConnection.
+	// NoConnection means that the server requires a credential and none fits: the call fails
+	// with ErrNoConnection.
 	NoConnection bool
-	// Terms are set where the verdict is Gated.
+	// Terms are set if the verdict is Gated.
 	Terms *Terms
 }
 
@@ -225,73 +223,71 @@ type Offer struct {
 	Resolution
 }
 
-// Explanation is what GET /v1/agents/{id}/tools/explain says: what decided on a
-// tool, step by step.
+// Explanation is the response of GET /v1/agents/{id}/tools/explain: the decision on a tool,
+// step by step.
 type Explanation struct {
-	Tool    string  `json:"tool"` // the qualified name, or what was asked for
+	Tool    string  `json:"tool"` // the qualified name, or the requested name
 	Source  Source  `json:"source,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	Why     string  `json:"why"`
-	// Steps are what was looked at, in order.
+	// Steps are the rules checked, in order.
 	Steps      []ExplainedStep  `json:"steps"`
 	GrantID    *id.GrantID      `json:"grant_id"`
 	Connection *id.ConnectionID `json:"connection_id"`
 	Approval   *Terms           `json:"approval"`
 }
 
-// ExplainedStep is one thing that was looked at.
+// ExplainedStep is one rule that was checked.
 type ExplainedStep struct {
 	// What is server, manifest, option, grant, connection, policy or rule.
 	What string `json:"what"`
-	// ID is of the grant or policy, empty where it has none.
+	// ID is the id of the grant or policy, empty if it has none.
 	ID string `json:"id,omitempty"`
-	// Pattern is what was compared with the tool.
+	// Pattern is the pattern that was compared with the tool.
 	Pattern string `json:"pattern,omitempty"`
-	// Matched says whether it matched, Decided whether it took part in the outcome.
+	// Matched reports whether it matched, Decided whether it affected the result.
 	Matched bool   `json:"matched"`
 	Decided bool   `json:"decided"`
 	Note    string `json:"note,omitempty"`
 }
 
-// Planned is what becomes of one call that a model asked for. It is sealed in
-// the call's step and is what a crash finds.
+// Planned is the plan for one call that a model requested. It is sealed in the call's step
+// and is used again after a crash.
 type Planned struct {
-	CallID string `json:"call_id"` // the model's
-	// Tool is the qualified name, or what the model wrote where that is no tool.
+	CallID string `json:"call_id"` // the id given by the model
+	// Tool is the qualified name, or the model's text if that is not a tool.
 	Tool string `json:"tool"`
-	// Args are sent, exactly these bytes: idempotency_key is filled in.
+	// Args are sent as exactly these bytes; idempotency_key is filled in.
 	Args json.RawMessage `json:"args"`
 	// Shown are Args without secrets, for steps, previews and approvals.
 	Shown json.RawMessage `json:"-"`
-	// Schema is the tool's, for approvals.
+	// Schema is the tool's schema, for approvals.
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// Repeat says that the same call may be sent again when nobody knows whether
-	// it was answered.
+	// Repeat means that the same call may be sent again if its outcome is unknown.
 	Repeat  bool `json:"repeat,omitempty"`
 	Handoff bool `json:"handoff,omitempty"`
-	// Refused is set where nothing runs: what the model hears instead.
+	// Refused is set if nothing runs: the result that the model gets instead.
 	Refused *Outcome `json:"-"`
-	// Terms are set where a person decides first; Approval is the id that the
-	// approval will have.
+	// Terms are set if the call needs an approval; Approval is the id that it will have.
 	Terms    *Terms         `json:"terms,omitempty"`
 	Approval *id.ApprovalID `json:"approval,omitempty"`
 	// Node is the agent's org node, where the chain of managers begins.
 	Node *id.NodeID `json:"node,omitempty"`
 }
 
-// Outcome is what a call came to.
+// Outcome is the result of a call.
 type Outcome struct {
 	Content string          // for the model
 	Shown   json.RawMessage // for steps and previews: redacted, always JSON
 	IsError bool
 }
 
-// Error codes of failed tool results, as the model hears them.
+// Error codes of failed tool results, as the model gets them.
 const (
 	ErrNotGranted     = "TOOL_NOT_GRANTED"
 	ErrNoConnection   = "NO_CONNECTION"
 	ErrInvalidArgs    = "INVALID_ARGS"
 	ErrUnknownOutcome = "UNKNOWN_OUTCOME"
-	ErrToolFailed     = "TOOL_FAILED"  // the server could not be asked, or answered nonsense
+	ErrToolFailed     = "TOOL_FAILED"  // the server could not be called, or its response was invalid
 	ErrToolTimeout    = "TOOL_TIMEOUT" // it did not answer in time
 )

@@ -7,12 +7,12 @@ import (
 	"agentsvc/schemas/agent"
 )
 
-// Warnings says what a manifest asks for and does not get as access stands: tool
-// servers that do not exist, and tools that no grant allows. Each begins with the
-// path in the manifest. None of it is an error: grants may come later.
+// Warnings lists what a manifest requests and does not get under the current access: tool
+// servers that do not exist, and tools that no grant allows. Each begins with the path in the
+// manifest. These are not errors: grants may be added later.
 func Warnings(a *Access, m *agent.Manifest) []string {
 	var out []string
-	enabled := *a // what a disabled server is granted counts once it is enabled
+	enabled := *a // grants of a disabled server count as if it were enabled
 	enabled.Servers = make([]Server, len(a.Servers))
 	for i, s := range a.Servers {
 		s.Enabled = true
@@ -43,7 +43,7 @@ func Warnings(a *Access, m *agent.Manifest) []string {
 	return out
 }
 
-// grants reports whether a grant allows a tool of the server that p could name.
+// grants reports whether a grant allows a tool of the server that p could match.
 func (r *resolver) grants(o *owner, slug string, p pattern) bool {
 	if p.class == classExact { // a bare name, or a qualified one
 		for _, name := range p.bare(slug) {
@@ -67,8 +67,8 @@ func (r *resolver) grants(o *owner, slug string, p pattern) bool {
 	return false
 }
 
-// bare is the pattern's text as it is, and without the slug that a qualified name
-// begins with.
+// bare returns the pattern's text as it is, and without the slug that begins a qualified
+// name.
 func (p pattern) bare(slug string) []string {
 	if rest, ok := strings.CutPrefix(p.text, slug+"."); ok {
 		return []string{p.text, rest}
@@ -76,8 +76,8 @@ func (p pattern) bare(slug string) []string {
 	return []string{p.text}
 }
 
-// meets reports whether each tool of the server that q names is one of p's; with
-// some, whether one of them could be.
+// meets reports whether p matches every tool of the server that q matches; with some, whether
+// it could match one of them.
 func (p pattern) meets(q pattern, slug string, some bool) bool {
 	for _, own := range p.bare(slug) {
 		for _, other := range q.bare(slug) {
