@@ -23,16 +23,16 @@ const (
 	All                Type = "*"
 )
 
-// Catalog are the types that an endpoint may name, in the order they are shown.
+// Catalog returns the types that an endpoint may subscribe to, in display order.
 func Catalog() []Type {
 	return []Type{RunCompleted, RunFailed, ApprovalRequested, ApprovalDecided, ApprovalEscalated, SourceSynced, SourceFailed,
 		BrowserRunFinished, Test, All}
 }
 
-// MostTypes is how many types an endpoint names at most.
+// MostTypes is how many types an endpoint may name.
 const MostTypes = 16
 
-// Check says what is wrong with the types that an endpoint names; "" is nothing.
+// Check validates the types that an endpoint names; "" means valid.
 func Check(types []Type) string {
 	switch {
 	case len(types) == 0:
@@ -53,21 +53,21 @@ func Check(types []Type) string {
 	return ""
 }
 
-// Hears reports whether an endpoint that names types hears of events of type t. A
-// test is for the endpoint that was asked to send it, whatever it names.
+// Hears reports whether an endpoint with these types gets events of type t. A test goes only
+// to the endpoint for which it was requested, whatever its types.
 func Hears(types []Type, t Type) bool {
 	return t == Test || slices.Contains(types, t) || slices.Contains(types, All)
 }
 
-// Attempts is how often a delivery is tried.
+// Attempts is the maximum number of attempts of a delivery.
 const Attempts = 5
 
-// FirstPause is the pause after the first failed attempt, unless the deployment has
-// another; each further one doubles it.
+// FirstPause is the default pause after the first failed attempt; each further one doubles
+// it.
 const FirstPause = 5 * time.Second
 
-// Pause is how long after failed attempt n, counted from 1, the next one comes: 5,
-// 10, 20 and 40 s where first is FirstPause. ok is false where there is no next one.
+// Pause returns the time between failed attempt n, counted from 1, and the next one: 5, 10,
+// 20 and 40 s if first is FirstPause. ok is false if there is no next attempt.
 func Pause(first time.Duration, n int) (d time.Duration, ok bool) {
 	if n < 1 || n >= Attempts {
 		return 0, false

@@ -8,13 +8,13 @@ import (
 // RunEnded is the data of run.completed and run.failed (open-parts.md, Webhooks).
 type RunEnded struct {
 	RunID      string  `json:"run_id"`
-	AgentID    *string `json:"agent_id"`    // null: a run of a workflow
-	WorkflowID *string `json:"workflow_id"` // null: a run of an agent
-	ThreadID   *string `json:"thread_id"`   // null: a run without a thread
+	AgentID    *string `json:"agent_id"`    // null for a run of a workflow
+	WorkflowID *string `json:"workflow_id"` // null for a run of an agent
+	ThreadID   *string `json:"thread_id"`   // null for a run without a thread
 	Status     string  `json:"status"`      // succeeded, failed or cancelled
-	// Output is whole, however long; null where the run has none.
+	// Output is complete, whatever its length; null if the run has none.
 	Output json.RawMessage `json:"output"`
-	// Code and Message say why a run failed, and are absent where it did not.
+	// Code and Message say why a run failed; absent otherwise.
 	Code       string    `json:"code,omitempty"`
 	Message    string    `json:"message,omitempty"`
 	TokensIn   int64     `json:"tokens_in"`
@@ -23,8 +23,8 @@ type RunEnded struct {
 	FinishedAt time.Time `json:"finished_at"`
 }
 
-// Approval is the data of approval.requested and, with the role that it was
-// raised to, of approval.escalated.
+// Approval is the data of approval.requested, and of approval.escalated, there with the new
+// role.
 type Approval struct {
 	ApprovalID   string    `json:"approval_id"`
 	RunID        string    `json:"run_id"`
@@ -39,9 +39,9 @@ type Approval struct {
 type Decided struct {
 	Approval
 	Status string `json:"status"`
-	// DecidedBy is the principal whose decision ended it; system where its time
-	// was up; of one that was cancelled who cancelled its run, system where the run
-	// ended by itself.
+	// DecidedBy is the principal whose decision ended it, or system if it expired. For a
+	// cancelled one it is the principal that cancelled its run, or system if the run ended
+	// otherwise.
 	DecidedBy string    `json:"decided_by"`
 	DecidedAt time.Time `json:"decided_at"`
 }

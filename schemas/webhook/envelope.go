@@ -16,8 +16,8 @@ type Envelope struct {
 	CreatedAt time.Time       `json:"created_at"`
 }
 
-// Encode makes the body of an event. data is what encoding/json makes of a plain
-// struct, and has to encode.
+// Encode returns the body of an event. data must be a plain struct that encoding/json can
+// encode.
 func Encode(id string, t Type, data any, at time.Time) []byte {
 	raw, err := json.Marshal(data)
 	if err == nil {
@@ -29,10 +29,10 @@ func Encode(id string, t Type, data any, at time.Time) []byte {
 	return raw
 }
 
-// secretScheme begins every endpoint's secret.
+// secretScheme is the prefix of every endpoint's secret.
 const secretScheme = "whsec_"
 
-// NewSecret makes an endpoint's secret.
+// NewSecret returns a new secret for an endpoint.
 func NewSecret() string {
 	var b [32]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -1,7 +1,6 @@
-// Package webhook is what a webhook delivery is to both of its sides (service.md,
-// Events, Webhooks): the catalog of events, which endpoint hears of which, when a
-// failed attempt is repeated, and the signature. It has no dependency outside the
-// standard library, so that a receiver may import it for Verify alone.
+// Package webhook defines webhook deliveries for both sides (service.md, Events, Webhooks):
+// the catalog of events, subscriptions, the pauses between attempts, and the signature. It
+// depends only on the standard library, so that a receiver may import it for Verify alone.
 package webhook
 
 import (
@@ -20,31 +19,31 @@ const (
 	DeliveryHeader  = "Svc-Delivery-Id"
 )
 
-// ReplayWindow is how far the time of a signature may be from the receiver's
-// clock, either way.
+// ReplayWindow is how far the time of a signature may differ from the receiver's clock,
+// either way.
 const ReplayWindow = 300 * time.Second
 
-// mostDigits is how long a time is at most, so that every language's numbers hold it.
+// mostDigits limits the length of a time, so that it fits the numbers of every language.
 const mostDigits = 15
 
-// Why a delivery is not to be trusted, in the order in which it is looked for.
+// Why a delivery must not be trusted, in the order of the checks.
 var (
 	ErrMalformedHeader   = errors.New("MALFORMED_HEADER")
 	ErrStaleTimestamp    = errors.New("STALE_TIMESTAMP")
 	ErrSignatureMismatch = errors.New("SIGNATURE_MISMATCH")
 )
 
-// Sign is the signature header of body, sent at a time, with an endpoint's secret:
+// Sign returns the signature header of body, sent at a time, with an endpoint's secret:
 // t=<unix seconds>,v1=<64 lowercase hex>.
 func Sign(secret string, at time.Time, body []byte) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac(secret, t, body))
 }
 
-// Verify checks a delivery's signature header against the raw body, as it was
-// received, and the endpoint's secret. It answers ErrMalformedHeader,
-// ErrStaleTimestamp or ErrSignatureMismatch. Parts of the header other than t and
-// v1 are not looked at; of several v1 one has to fit. An empty secret fits nothing.
+// Verify checks a delivery's signature header against the raw body, as received, and the
+// endpoint's secret. It returns ErrMalformedHeader, ErrStaleTimestamp or
+// ErrSignatureMismatch. Parts of the header other than t and v1 are ignored; of several v1
+// one must match. An empty secret matches nothing.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	var times []string
 	var sums [][]byte
@@ -68,7 +67,7 @@ func Verify(secret, header string, body []byte, now time.Time) error {
 		return ErrMalformedHeader
 	}
 	t := times[0]
-	at, err := strconv.ParseUint(t, 10, 64) // takes digits alone: no sign, no marks between them
+	at, err := strconv.ParseUint(t, 10, 64) // accepts digits only, without sign or separators
 	if err != nil || len(t) > mostDigits {
 		return ErrMalformedHeader
 	}
@@ -80,7 +79,7 @@ func Verify(secret, header string, body []byte, now time.Time) error {
 	for _, sum := range sums {
 		fits = hmac.Equal(sum, want) || fits
 	}
-	// A receiver that was started without its secret must not take what anybody can sign.
+	// A receiver started without its secret must not accept what anyone can sign.
 	if !fits || secret == "" {
 		return ErrSignatureMismatch
 	}
