@@ -89,7 +89,7 @@ func Check(ctx context.Context, schema, args json.RawMessage) error {
 	}
 }
 
-// unusable tells a schema that cannot be used from a caller that has left.
+// unusable distinguishes a schema that cannot be used from a caller that has left.
 func unusable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
