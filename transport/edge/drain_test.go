@@ -122,8 +122,8 @@ func TestShutdownGivesNotice(t *testing.T) {
 	})
 }
 
-// Who has dialled and sends nothing, or not all of it, is not waited for; who has sent
-// all of it is.
+// A client that has connected and sent no request, or only part of one, does not delay
+// Shutdown; a client whose request is complete gets its answer.
 func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(c *Config) {
@@ -201,8 +201,8 @@ func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
 	eventually(t, "nobody is served", served(0))
 }
 
-// What still waits for something when the time for stopping is over is cancelled while
-// there is time to say so.
+// Requests still in progress when the time is over are cancelled early enough to answer the
+// client.
 func TestShutdownCancelsWhatTakesTooLong(t *testing.T) {
 	began := make(chan struct{})
 	w := newWorld(t, func(c *Config) {
@@ -235,8 +235,8 @@ func TestShutdownCancelsWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// A lease that ran out suspends a node: 503. The edge keeps its sockets; a node of several has
-// it cut them (decision 35).
+// A node whose lease has expired is suspended: 503. The edge keeps its sockets; a cluster
+// node has it cut them (decision 35).
 func TestWithoutTheLease(t *testing.T) {
 	var live atomic.Bool
 	live.Store(true)
@@ -278,8 +278,7 @@ func TestWithoutTheLease(t *testing.T) {
 	}
 }
 
-// What a handler does behind its commit is done before a kept answer is given,
-// too.
+// Work that a handler does after its commit is done before a kept response is replayed, too.
 func TestAgain(t *testing.T) {
 	type in struct {
 		ID string `path:"id"`

@@ -221,8 +221,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A session is judged with the tenant that was named beside it, if any, and with
-// what says that the call was meant.
+// A session is checked with the tenant named besides it, if any, and with the CSRF evidence.
 func TestASessionsCredentials(t *testing.T) {
 	w := newWorld(t)
 	for _, tenant := range []string{"", w.tenant.String(), w.other.String(), "x"} {
@@ -604,7 +603,7 @@ func TestBodies(t *testing.T) {
 			}
 		})
 	}
-	// What a refused request left unread must never become the next request.
+	// The unread rest of a refused request must never become the next request.
 	for _, size := range []int{10, 9 << 10, 100 << 10, 1 << 20} {
 		for _, chunked := range []bool{false, true} {
 			t.Run(fmt.Sprintf("unread body of %d, chunked %v", size, chunked), func(t *testing.T) {
@@ -779,9 +778,9 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// open-parts.md, first paragraph: a repeat answers the first answer, also where
-// the first, at another node, is committed after the repeat has looked for it and
-// is why the handler refuses.
+// open-parts.md, first paragraph: a repeat gets the first response, even if the first
+// request, on another node, is committed after the repeat's look-up and makes the handler
+// refuse.
 func TestRefusedBecauseOfItsOwnFirst(t *testing.T) {
 	refusal := func(code problem.Code) error { return problem.New(code, "Refused.") }
 	type row struct {
@@ -1040,8 +1039,8 @@ func (w *world) dialFrom(t *testing.T, ip string) (net.Conn, answer) {
 	return c, a
 }
 
-// open-parts.md, Operation: an address cannot take what others need, whatever the node
-// has. A trusted proxy's connections are those of many clients.
+// open-parts.md, Operation: one address cannot take the connections that others need,
+// whatever the node's limit. A trusted proxy's connections belong to many clients.
 func TestAnAddressLeavesConnectionsToOthers(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.MaxConns, c.MaxConnsPerIP, c.TrustedProxies = 12, 8, []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}
@@ -1276,7 +1275,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Shutdown lets a request that is under way finish.
+// Shutdown lets a request in progress finish.
 func TestShutdownLetsRequestsFinish(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(c *Config) {

@@ -72,8 +72,8 @@ func FuzzRawRequest(f *testing.F) {
 	})
 }
 
-// What strictJSON takes, encoding/json takes too, and reads alike; what it
-// refuses is a VALIDATION with a detail.
+// Input that strictJSON accepts, encoding/json accepts too, with the same value; input that
+// it refuses is a VALIDATION with a detail.
 func FuzzStrictJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-0.5e3,"x\u00e9\ud83d\ude00",true,false,null,{}]}`, `{"a":1,"a":2}`, `"\u0000"`, `"\ud800"`, `[[[[]]]]`, `01`, `1e`, "{\"\xff\":1}", ` {} `, `1e999`} {
 		f.Add([]byte(seed))
@@ -98,7 +98,7 @@ func FuzzStrictJSON(f *testing.F) {
 	})
 }
 
-// The head is read alike whatever a stranger sends, and never panics.
+// Parsing the head of any input is consistent and never panics.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte("Host: x\r\nContent-Length: 1\r\n\r\n"))
 	f.Add([]byte("Host: x\r\nCookie: a=b; svc_session=c\r\nAccept: a\r\nAccept: b\r\n\r\n"))

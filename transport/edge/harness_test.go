@@ -100,7 +100,7 @@ type stubLimits struct {
 	took                     map[string]int
 	back                     int
 	last                     netip.Addr
-	away                     bool // nobody can be asked for a bucket
+	away                     bool // the buckets cannot be reached
 }
 
 var errStorageAway = problem.Unavailable("Storage is not available.", time.Second)
@@ -173,7 +173,7 @@ func (m *memReplays) Find(_ context.Context, k IdemKey) (*Stored, error) {
 	return m.rows[k], nil
 }
 
-// put is what a handler's commit does; it answers ErrReplay to the second.
+// put does what a handler's commit does; it returns ErrReplay to the second caller.
 func (m *memReplays) put(i *Idempotency, body []byte) error {
 	if i == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"agentsvc/transport/embed/identity"
 )
 
-// What a call can be answered is described: a route that asks storage who calls, or a bucket
-// of its own, can find them away, one that asks nobody cannot.
+// A route that reads storage or a bucket lists UNAVAILABLE; a route that uses neither does
+// not.
 func TestOpenAPINamesUnavailable(t *testing.T) {
 	h := func(context.Context, *Caller, *nothing) (*Empty, error) { return nil, nil }
 	for _, c := range []struct {

@@ -12,8 +12,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// door is a signed route: everything is known where a call says so, and accepted
-// whose body says so.
+// door is a signed route: the call's header decides whether its target is known, its body
+// whether it is accepted.
 type door struct{ of Identity }
 
 func (d door) Known(in *Raw) bool { return in.Header("X-Known") != "" }
@@ -42,7 +42,7 @@ func newDoor(t *testing.T) *world {
 // it is not known, and where the address has just failed to pay.
 func TestARefusedCallCostsNoBody(t *testing.T) {
 	w := newDoor(t)
-	// half sends a call whose body does not go on.
+	// half sends a call whose body never completes.
 	half := func(head string) (answer, error) {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
@@ -78,7 +78,7 @@ func TestARefusedCallCostsNoBody(t *testing.T) {
 	}
 }
 
-// Nobody could be asked for the bucket: that is nothing to remember of the address.
+// A bucket that cannot be reached does not mark the address as out of tokens.
 func TestAnAddressWhoseBucketIsAwayIsNotBroke(t *testing.T) {
 	w := newDoor(t)
 	w.limits.away = true
