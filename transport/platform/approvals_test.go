@@ -232,8 +232,8 @@ func TestApprovalRoutes(t *testing.T) {
 	}
 }
 
-// open-parts.md, Approvals: a session lists the approvals whose assignee_role it
-// satisfies; the others are 403 by id, and for a decision.
+// open-parts.md, Approvals: a session lists the approvals whose assignee_role it satisfies;
+// the others are 403 by id and for a decision.
 func TestWhoSeesAndDecidesApprovals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -388,7 +388,7 @@ func TestPagesOfApprovals(t *testing.T) {
 	}
 }
 
-// What an approval is told.
+// The messages sent to an approval.
 func TestWhatApprovalsAreTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -418,7 +418,7 @@ func TestWhatApprovalsAreTold(t *testing.T) {
 	}
 }
 
-// open-parts.md: a repeat answers the first answer, byte by byte.
+// open-parts.md: a repeat gets the first response, byte by byte.
 func TestRepeatedDecisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -448,7 +448,7 @@ func TestRepeatedDecisions(t *testing.T) {
 		}
 	}
 	got := w.call(w.a, "GET", "/v1/approvals/"+w.a.approval.String(), "")
-	var known bool // how the ledger knows its decisions again is nobody's business
+	var known bool // how the ledger recognises its decisions is its own affair
 	w.must(w.admin.QueryRow(t.Context(), `SELECT decisions -> 0 ->> 'op' IS NOT NULL FROM approvals WHERE id = $1`, w.a.approval).Scan(&known))
 	if !known || got.status != 200 || strings.Contains(got.body, `"op"`) {
 		t.Errorf("known %t, shown as %s", known, got.body)
@@ -481,9 +481,9 @@ func (o *overtaken) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, err
 	return kept, err
 }
 
-// open-parts.md: a repeat answers the first answer, byte by byte, and does nothing,
-// also at another node and where the first is committed between the repeat's look
-// for a kept answer and its order.
+// open-parts.md: a repeat gets the first response, byte by byte, and does nothing, also on
+// another node and if the first request is committed between the repeat's look-up of a kept
+// response and its order.
 func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -549,8 +549,8 @@ func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
 	}
 }
 
-// A bulk decision that did not come to its end is repeated when the approval that
-// it decided has gone to a higher role: what it decided is answered as then.
+// A bulk decision that was interrupted is repeated after the approval that it decided has
+// moved to a higher role: the decision is reported as it was then.
 func TestABrokenBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -579,8 +579,8 @@ func TestABrokenBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
 	}
 }
 
-// A bulk decision that did not come to its end, and is repeated under its key,
-// answers what was decided as decided.
+// An interrupted bulk decision, repeated under its key, reports the decisions already made as
+// made.
 func TestABrokenBulkDecisionIsRepeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -600,7 +600,7 @@ func TestABrokenBulkDecisionIsRepeated(t *testing.T) {
 		t.Fatal(first)
 	}
 	d.failing(nil)
-	// The edge remembers nothing of the first answer: it was not kept.
+	// The edge has no first response: it was not kept.
 	again := w.call(w.a, "POST", "/v1/approvals/bulk-decision", body, "Idempotency-Key", "k")
 	for i := range list {
 		if again.get(fmt.Sprintf("results.%d.ok", i)) != true || again.get(fmt.Sprintf("results.%d.terminal", i)) != "approved" {

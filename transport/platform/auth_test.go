@@ -85,10 +85,10 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 	try(3, true)
 	valid = true
 	k.live = false
-	try(3, true) // what is remembered still counts, until it is forgotten
+	try(3, true) // the cached key still counts, until it is dropped
 	a.Forget(k.tenant, k.key)
 	try(4, false)
-	try(5, false) // a refusal is not remembered
+	try(5, false) // a refusal is not cached
 	if len(touched) != 5 {
 		t.Errorf("touched %d times", len(touched))
 	}

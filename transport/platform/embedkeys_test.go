@@ -131,7 +131,7 @@ func TestOriginsInProduction(t *testing.T) {
 	}
 }
 
-// What is shown once is in no list, audit row or log; kept answers repeat it.
+// A secret that is shown once is in no list, audit row or log; kept responses repeat it.
 func TestEmbedSecretsAreShownOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -237,8 +237,8 @@ func TestEndUserRoutes(t *testing.T) {
 	}
 }
 
-// The threads of who is deleted are told to end before the answer, up to a number; one
-// that cannot be told now keeps nothing from being answered.
+// The threads of a deleted end user are told to end before the response, up to a number; a
+// thread that cannot be told now does not delay the response.
 func TestThreadsOfADeletedEndUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

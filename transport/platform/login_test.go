@@ -186,7 +186,7 @@ func TestALoginSaysNothingAboutUsers(t *testing.T) {
 	if of := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }; of(nobodys()) != of(password.Hash("x")) {
 		t.Error("nobody's hash is other work than a new one")
 	}
-	// A refusal takes its time, whatever was done.
+	// A refusal takes a minimum time, whatever was done.
 	w.Sessions.refusal = 300 * time.Millisecond
 	for _, email := range []string{"kim@example.com", "kin@example.com"} {
 		began := time.Now()
@@ -259,8 +259,8 @@ func TestLoginBuckets(t *testing.T) {
 	}
 }
 
-// Logins of one address wait for each other, and nobody else does: a login from
-// another address takes the next slot, however many of the first are under way.
+// Logins of one address wait for each other and for no others: a login from another address
+// takes the next slot, however many of the first are in progress.
 func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -317,7 +317,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 		defer g.mu.Unlock()
 		return len(g.lines) == 0 && len(g.slots) == 0 && len(g.queue) == 0
 	})
-	// Nobody waits for ever behind the own address either.
+	// The wait behind the same address's logins is bounded too.
 	g.patience = time.Millisecond
 	hold, held := make(chan struct{}), make(chan struct{})
 	go func() { refused <- g.do(t.Context(), "client", func() { close(held); <-hold }) }()
@@ -362,7 +362,7 @@ func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	if refused != 66 || most.Load() > 2 {
 		t.Errorf("%d refused, %d at once", refused, most.Load())
 	}
-	// Nobody waits for ever, and no place is lost.
+	// Every wait is bounded, and no slot is lost.
 	g = newGate(1)
 	g.patience = time.Millisecond
 	hold, held := make(chan struct{}), make(chan struct{})

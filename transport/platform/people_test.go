@@ -98,7 +98,7 @@ func (w *world) newHuman(p party, email string, role lifecycle.Role) human {
 	return h
 }
 
-// login answers what the login answers, and the cookie's value.
+// login returns the response to a login, and the cookie's value.
 func (w *world) login(body string, header ...string) (answer, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), "POST", w.addr+"/v1/auth/login", strings.NewReader(body))
@@ -120,7 +120,7 @@ func cookieOf(a answer) string {
 	return ""
 }
 
-// enter logs a human in and answers his cookie.
+// enter logs a user in and returns the cookie.
 func (w *world) enter(h human) string {
 	w.t.Helper()
 	got, cookie := w.login(fmt.Sprintf(`{"email": %q, "password": %q, "tenant_id": %q}`, h.email, goodPassword, h.tenant))
@@ -260,7 +260,7 @@ func TestPeopleRoutes(t *testing.T) {
 	}, "argon2id", "twelve chars", "another password")
 }
 
-// Who may call what: member < admin < owner, a key acts as admin.
+// Roles: member < admin < owner, a key acts as admin.
 func TestPeopleRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -349,8 +349,8 @@ func TestTheLastOwnerStays(t *testing.T) {
 		wg.Wait()
 		var owners int
 		w.must(w.admin.QueryRow(t.Context(), "SELECT count(*)::int FROM users WHERE tenant_id = $1 AND role = 'owner'", w.a.tenant).Scan(&owners))
-		// The one who was demoted first may also have lost his role before his own
-		// call was looked at.
+		// The owner who was demoted first may have lost the role before the second call was
+		// checked.
 		if owners != 1 || !slices.Contains([]string{"LAST_OWNER", "FORBIDDEN"}, codes[0]+codes[1]) {
 			t.Fatalf("%d owners, answers %q", owners, codes)
 		}

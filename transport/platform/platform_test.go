@@ -234,7 +234,7 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 	if seen < 18 {
 		t.Errorf("only %d routes were tried: the check is void", seen)
 	}
-	// What a body names.
+	// Ids in a body.
 	for name, c := range map[string][2]string{
 		"a thread with a foreign agent":  {"/v1/threads", `{"agent_id": "` + w.a.agent.String() + `"}`},
 		"a message with a foreign file":  {"/v1/threads/" + w.b.thread.String() + "/messages", `{"attachment_ids": ["` + w.a.attachment.String() + `"]}`},
@@ -292,8 +292,7 @@ func TestRefusedKeysAreIndistinguishable(t *testing.T) {
 			t.Errorf("%s: %s\nanother: %s", name, got.body, first.body)
 		}
 	}
-	// What is told depends on the form of the header fields alone. Every 401 says what is
-	// wrong.
+	// The text depends only on the form of the header fields. Every 401 says what is wrong.
 	if first.detail() == "" {
 		t.Errorf("no detail: %s", first.body)
 	}
@@ -331,8 +330,8 @@ func TestRefusedKeysAreIndistinguishable(t *testing.T) {
 	}
 }
 
-// security.md, invariant 17: zero accepted requests after the 204 of a
-// revocation, however many are under way.
+// security.md, invariant 17: no accepted request after the 204 of a revocation, however many
+// are in flight.
 func TestARevokedKeyIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -496,7 +495,7 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	if n := w.pool.Stat().AcquireCount() - before; n != 0 {
 		t.Errorf("five messages read %d times", n)
 	}
-	// What is remembered of the thread does not outlive it.
+	// The cached data of a thread does not outlive the thread.
 	if got := w.call(w.a, "DELETE", "/v1/threads/"+w.a.thread.String(), ""); got.status != 204 {
 		t.Fatal(got)
 	}

@@ -67,8 +67,8 @@ func (w *world) withTeller() *teller {
 
 var errUnconfirmed = problem.Unavailable("The change was made. Repeat the request.", time.Second)
 
-// Each change that another node may have remembered otherwise is told to all
-// nodes before it is answered: one row, one route.
+// Each change that can make another node's cache stale is broadcast before it is answered:
+// one row, one route.
 func TestWhatEveryNodeIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,7 +108,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"owner", "PATCH", who, `{"role": "member", "password": "battery horse correct"}`, 200, user(msg.RevokedUser)},
 		{"owner", "PATCH", who, `{"role": "nonsense"}`, 400, nil},
 		{"owner", "DELETE", who, "", 204, user(msg.RevokedUser)},
-		{"owner", "DELETE", who, "", 404, user(msg.RevokedUser)}, // the first may not have been answered
+		{"owner", "DELETE", who, "", 404, user(msg.RevokedUser)}, // the first response may have been lost
 		{"owner", "DELETE", "/v1/users/" + a.owner.String(), "", 409, nil},
 		{cookie, "POST", "/v1/auth/password", `{"current": "wrong wrong wrong", "new": "battery horse correct"}`, 400, nil},
 		{cookie, "POST", "/v1/auth/logout", "", 204, &msg.Revoked{What: msg.RevokedSession, Tenant: tenant, User: lee.id, Session: id.SessionID{UUID: token.ID}}},
@@ -270,7 +270,7 @@ func TestAChangeThatIsNotConfirmed(t *testing.T) {
 	}
 }
 
-// What is told depends on what is known of the commit.
+// Whether a change is broadcast depends on the outcome of its commit.
 func TestWhatIsToldOfAnOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -405,8 +405,8 @@ func (n nodes) Suspect(context.Context, msg.Revoked) {
 	}
 }
 
-// A published version is used by the next run on any node, and only a node with
-// its lease uses what it remembers of it.
+// A published version is used by the next run on any node, and only a node with its lease
+// uses its cache.
 func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

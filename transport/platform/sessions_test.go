@@ -171,7 +171,7 @@ func TestASessionEndsByItself(t *testing.T) {
 	if alive(cookie) {
 		t.Error("lives after 7 days")
 	}
-	// A remembered one ends as well: the clock is asked each time.
+	// A cached session ends as well: its expiry is checked each time.
 	cookie = w.enter(kim)
 	token, _ := store.ParseToken(cookie)
 	_, err := w.admin.Exec(t.Context(), "UPDATE sessions SET used_at = $2 WHERE id = $1", token.ID, w.clock.now().Add(10*time.Second-store.SessionIdle))
@@ -225,7 +225,7 @@ func TestASessionsUseIsWrittenSeldom(t *testing.T) {
 	}
 }
 
-// What ends a session ends it at once: no request is accepted after the answer.
+// Ending a session takes effect at once: no request is accepted after the response.
 func TestSessionsEndAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -347,7 +347,7 @@ func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 		cookie := w.enter(h)
 		token, _ := store.ParseToken(cookie)
 		at, s := w.Sessions.at(&token), id.SessionID{UUID: token.ID}
-		// The row was read; now it changes, before it is remembered.
+		// The row was read; now it changes, before it is cached.
 		live, ok, err := w.Sessions.live.Load(t.Context(), at, func(ctx context.Context) (*liveSession, bool, error) {
 			live, ok, err := w.Sessions.read(ctx, &token)
 			if first := w.Sessions.at(&token) == at; ok && first && live.role == lifecycle.RoleAdmin {
@@ -375,7 +375,7 @@ func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 	}
 }
 
-// While the node's lease has run out, nothing that is remembered counts.
+// While the node's lease has expired, cached sessions do not count.
 func TestSessionsWithoutALease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -398,7 +398,7 @@ func TestSessionsWithoutALease(t *testing.T) {
 	}
 }
 
-// What a session does is audited as user:<id>, and owned by it.
+// A session's changes are audited as user:<id>, and owned by it.
 func TestASessionIsAPrincipal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -112,7 +112,7 @@ func TestGuessesShareTheirQueries(t *testing.T) {
 	}
 }
 
-// More than one query answers at a time wait for the next, the first come first.
+// More look-ups than one query can answer wait for the next query, in order of arrival.
 func TestARoundOfLookUpsIsBounded(t *testing.T) {
 	t.Parallel()
 	var sizes []int
@@ -120,7 +120,7 @@ func TestARoundOfLookUpsIsBounded(t *testing.T) {
 		sizes = append(sizes, len(keys))
 		return map[int]int{1: 10}, nil
 	})
-	s.running = true // nobody answers yet
+	s.running = true // no goroutine answers yet
 	var rounds []*round[int, int]
 	for i := range strangersMost + 3 {
 		rounds = append(rounds, s.join(i))
@@ -143,8 +143,8 @@ func TestARoundOfLookUpsIsBounded(t *testing.T) {
 	}
 }
 
-// A key in use is read anew before its end, beside the calls that use it; where it was
-// revoked meanwhile they end. A failed read changes nothing.
+// A key in use is read again before its cache entry expires, beside the calls that use it; a
+// key revoked meanwhile stops working. A failed read changes nothing.
 func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 	t.Parallel()
 	k := newKeyring()
@@ -189,7 +189,7 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 	}
 	at.Store(40)
 	down.Store(1)
-	use(3) // fails: what is remembered stays
+	use(3) // fails: the cache entry stays
 	<-read
 	use(3)
 	down.Store(0)

@@ -9,8 +9,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// service.md, Embed rules: they hold whoever posts in the thread of a visitor. The thread
-// refuses (package actors/thread has the rows), and the back end is told what it says.
+// service.md, Embed rules: they apply to every caller that posts in a visitor's thread. The
+// thread refuses (package actors/thread has the rows), and the back end gets its error.
 func TestABackEndPostsInAnEmbedThread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -120,7 +120,7 @@ func (f *tools) with(set func(*tools)) {
 	set(f)
 }
 
-// forgot empties the list of what was forgotten, and answers it.
+// forgot returns the list of dropped servers and empties it.
 func (f *tools) forgot() []id.ServerID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,7 @@ func (w *world) giveTools(p *party) error {
 	})
 }
 
-// fill puts the ids of a party into a table's rows, {unknown} is nobody's.
+// fill puts the ids of a party into a table's rows; {unknown} belongs to no tenant.
 func (p party) fill() *strings.Replacer {
 	return strings.NewReplacer("{agent}", p.agent.String(), "{draft}", p.draft.String(), "{thread}", p.thread.String(), "{node}", p.node.String(),
 		"{server}", p.server.String(), "{connection}", p.connection.String(), "{grant}", p.grant.String(), "{policy}", p.policy.String(),
@@ -419,7 +419,7 @@ func TestToolRoutes(t *testing.T) {
 		{"a patch leaves it there", "PATCH", "/v1/agents/{draft}", `{"name": "y"}`, 200, "", `"node_id":"{node}"`, "agent.update"},
 		{"take it off", "PATCH", "/v1/agents/{draft}", `{"node_id": null}`, 200, "", `"node_id":null`, "agent.update"},
 
-		// What goes with an agent and with a server.
+		// Objects that are deleted with an agent or a server.
 		{"archive an agent that has grants", "DELETE", "/v1/agents/{agent}", "", 204, "", "", "agent.delete embed_key.revoke"},
 		{"an archived agent is none", "POST", "/v1/tool-grants", mcp(`, "tool_pattern": "*", "agent_id": "{agent}"`), 400, "VALIDATION", "agent_id: there is no such agent", ""},
 		{"what an archived agent may call", "GET", "/v1/agents/{agent}/tools", "", 404, "NOT_FOUND", "agent", ""},
@@ -450,7 +450,7 @@ func (w *world) skillGrant(p party) error {
 	return err
 }
 
-// security.md, invariant 16: what a body names is nobody's, whoever else's it is.
+// security.md, invariant 16: foreign ids in a body are answered like unknown ones.
 func TestForeignIDsInBodiesAnswerLikeRandomOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -492,8 +492,8 @@ func TestForeignIDsInBodiesAnswerLikeRandomOnes(t *testing.T) {
 	}
 }
 
-// A credential is in no answer, no row and no line of the log, whatever is done
-// with it (service.md, Connection).
+// A credential is in no response, row or log line, whatever is done with it (service.md,
+// Connection).
 func TestACredentialIsNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -607,8 +607,8 @@ func TestRepeatsOfToolRoutes(t *testing.T) {
 	}
 }
 
-// open-parts.md, Questions settled: the sections of tools are an admin's, with
-// what names their entries, and what an agent may call is everybody's.
+// open-parts.md, Questions settled: the sections of tools are for admins, including what
+// names their entries; every role may read what an agent may call.
 func TestWhoMayReadAboutTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -643,8 +643,7 @@ func TestWhoMayReadAboutTools(t *testing.T) {
 	}
 }
 
-// Whatever changes a server or a credential is no longer remembered when it is
-// answered.
+// Every change of a server or a credential drops the cached state before it is answered.
 func TestChangesAreForgottenByTheGateway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -809,7 +808,7 @@ func TestPagesOfTools(t *testing.T) {
 	}
 }
 
-// What decides on a tool is shown in full.
+// The decision on a tool is explained in full.
 func TestExplanations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -107,7 +107,7 @@ func TestTriggersAreForAdmins(t *testing.T) {
 	}
 }
 
-// What a fire starts, and on whose behalf.
+// The run of a fire, and its origin.
 func TestTheRunOfAFire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,7 +173,7 @@ func TestWhatIsForgottenOfHooks(t *testing.T) {
 	}
 }
 
-// What a trigger's run gets: null is nothing.
+// The input of a trigger's run: null counts as missing.
 func TestOver(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][3]string{

@@ -47,7 +47,7 @@ func TestWarningsOfVersions(t *testing.T) {
 			}
 		}
 	}
-	// What comes later is no warning any more, and publishing again says so.
+	// Parts added later cause no warning, and publishing again shows it.
 	published := w.call(w.a, "POST", fill.Replace("/v1/agents/{draft}/versions/1/publish"), "")
 	if published.status != 200 || published.get("warnings") == nil {
 		t.Errorf("%d %s", published.status, published.body)

@@ -263,8 +263,8 @@ func TestWebhookRoutes(t *testing.T) {
 	}
 }
 
-// security.md, invariant 16: another tenant's delivery is nobody's, also at the own
-// endpoint.
+// security.md, invariant 16: another tenant's delivery is answered like an unknown one, also
+// at an own endpoint.
 func TestForeignDeliveriesAnswerLikeRandomOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -356,8 +356,7 @@ func TestWhoMayUseWebhooks(t *testing.T) {
 	}
 }
 
-// service.md, Webhook endpoint: the secret is in the answers that make it, and
-// nowhere else.
+// service.md, Webhook endpoint: only the responses that create a secret contain it.
 func TestAWebhookSecretIsNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -430,7 +429,7 @@ func TestPagesOfWebhooks(t *testing.T) {
 	}
 }
 
-// What makes something due has it sent at once, and nothing else does.
+// Every change that makes something due wakes the endpoint, and no other does.
 func TestWhatWakesDeliveries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -465,7 +464,7 @@ func TestWhatWakesDeliveries(t *testing.T) {
 	}
 }
 
-// A recovery of more than one transaction answers for all of them.
+// A recovery of more than one transaction reports the total.
 func TestARecoveryOfMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

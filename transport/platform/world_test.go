@@ -141,8 +141,8 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	return nil, fmt.Errorf("unexpected %T", order)
 }
 
-// speaks finds the version of a thread's agent as a thread does: it reads what its node
-// does not remember.
+// speaks finds the published version of a thread's agent as a thread does: it reads what its
+// node has not cached.
 func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) error {
 	var agent id.AgentID
 	if err := a.pool.QueryRow(ctx, "SELECT agent_id FROM threads WHERE tenant_id = $1 AND id = $2", t, thread).Scan(&agent); err != nil {
@@ -155,7 +155,7 @@ func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) erro
 	return err
 }
 
-// streams answers one terminal frame that says with which cursor it was opened.
+// streams sends one terminal frame with the cursor with which it was opened.
 type streams struct{ store *store.Store }
 
 func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
@@ -257,8 +257,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// serve makes the platform of w and answers for it at an address of its own.
-// replays may stand between the edge and the kept answers.
+// serve starts the platform of w at an address of its own. replays may wrap the kept
+// responses.
 func (w *world) serve(replays func(Replays) edge.Replays) {
 	t := w.t
 	t.Helper()
