@@ -311,7 +311,7 @@ func (m *meanwhile) Read(context.Context, id.TenantID, id.VisitorID) error {
 	return nil
 }
 
-// What is answered at once is answered to who was just let in, too.
+// A revocation applies at once also to a caller that was just admitted.
 func TestAKeyThatChangesUnderACall(t *testing.T) {
 	m := &meanwhile{happens: func() {}}
 	w := worldWith(t, func(c *embed.Config) { m.Limits, c.Limits = c.Limits, m })
@@ -329,7 +329,8 @@ func TestAKeyThatChangesUnderACall(t *testing.T) {
 	}
 }
 
-// So is what becomes of the end user, of the list of origins, and of who is served.
+// The same holds for deleting the end user, and for changing the origins or the required
+// identity.
 func TestAVisitorWhoIsNotServedAnyMoreUnderACall(t *testing.T) {
 	m := &meanwhile{happens: func() {}}
 	w := worldWith(t, func(c *embed.Config) { m.Limits, c.Limits = c.Limits, m })
@@ -361,8 +362,7 @@ func TestAVisitorWhoIsNotServedAnyMoreUnderACall(t *testing.T) {
 	}
 }
 
-// A key that serves only those who are known ends the sessions of the others, and
-// theirs alone.
+// A key that starts to require an identity ends the sessions of anonymous visitors only.
 func TestWhoIsNotKnownMayNotStay(t *testing.T) {
 	w := newWorld(t)
 	k := w.newKey(w.a, w.a.agent, withSecret)
@@ -377,8 +377,8 @@ func TestWhoIsNotKnownMayNotStay(t *testing.T) {
 	}
 }
 
-// The token of somebody who was deleted costs one look-up, and not one each time: its
-// calls are charged to nobody.
+// Tokens of a deleted end user cost one look-up in total, and their calls are charged to no
+// tenant.
 func TestWhoIsGoneIsRememberedForAMoment(t *testing.T) {
 	now := time.Now()
 	w := worldWith(t, func(c *embed.Config) { c.Now = func() time.Time { return now } })
@@ -395,8 +395,7 @@ func TestWhoIsGoneIsRememberedForAMoment(t *testing.T) {
 	}
 }
 
-// What no browser sends as an Origin is an answer, too: it goes into the audit log and
-// the token.
+// An Origin that no browser sends is stored too: it goes into the audit log and the token.
 func TestAnOriginIsPrintable(t *testing.T) {
 	w := newWorld(t)
 	k := w.keyFor(w.a, w.a.agent, `["*"]`, "")

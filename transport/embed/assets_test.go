@@ -103,7 +103,7 @@ func TestTheWidgetIsServed(t *testing.T) {
 			t.Errorf("%s: %v", c.name, h)
 		}
 	}
-	// It needs no key, is charged to nobody and is a script only.
+	// It needs no key, is charged to no bucket and is only a script.
 	address := stranger()
 	for range 300 {
 		if got := w.send("HEAD", script, "", "X-Forwarded-For", address); got.status != 200 {

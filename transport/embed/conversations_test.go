@@ -109,8 +109,8 @@ func sameJSON(a, b string) bool {
 	return string(p) == string(q)
 }
 
-// open-parts.md: every POST takes Idempotency-Key, remembered per tenant, principal
-// (end user or visitor), method and full path.
+// open-parts.md: every POST takes Idempotency-Key, kept per tenant, principal (end user or
+// visitor), method and full path.
 func TestAMessageIsSentOnce(t *testing.T) {
 	w := newWorld(t)
 	k := w.newKey(w.a, w.a.agent, withSecret)
@@ -134,7 +134,7 @@ func TestAMessageIsSentOnce(t *testing.T) {
 	if another := w.ok(post(g, message("hello", ""), "b"), 202); another.get("thread_id") == first.get("thread_id") {
 		t.Error("another key was answered with the first one's thread")
 	}
-	// Who is identified is the end user, in each browser.
+	// An identified visitor is the end user, in each browser.
 	ann := w.ok(post(w.visit(k, w.identified(k, `{"sub": "c-1"}`)), message("hello", ""), "a"), 202)
 	if again := post(w.visit(k, w.identified(k, `{"sub": "c-1"}`)), message("hello", ""), "a"); again.body != ann.body {
 		t.Errorf("an end user's repeat from another browser: %d %s, was %s", again.status, again.body, ann.body)
@@ -192,7 +192,7 @@ func TestOneReplyAtATime(t *testing.T) {
 		t.Errorf("one more while one is queued: %d %s", got.status, got.body)
 	}
 
-	// What is cancelled gives way, and a run that has ended says how.
+	// A cancelled run ends, and one that has ended reports its status.
 	if got := w.ok(g.send("POST", "/v1/embed/runs/"+second.get("run_id")+"/cancel", ""), 200); got.get("run_id") != second.get("run_id") || got.get("status") != "cancelled" {
 		t.Errorf("cancel: %s", got.body)
 	}
@@ -234,7 +234,7 @@ func TestAThreadHolds200Messages(t *testing.T) {
 	w.is("200", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, s.Thread)
 }
 
-// security.md, invariant 7: one reply at a time, whoever posts at once; each 409 names a
+// security.md, invariant 7: one reply at a time, also for concurrent posts; each 409 names a
 // run of that thread that had not finished when the post was sent.
 func TestAHundredPostsAtOnce(t *testing.T) {
 	w := newWorld(t)

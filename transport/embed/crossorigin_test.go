@@ -143,7 +143,7 @@ func TestAPageReadsEveryAnswerThatDoesNotDenyIt(t *testing.T) {
 		}
 		varies(t, name, got.header)
 	}
-	// Who sends no Origin is told of none.
+	// A client without an Origin gets none back.
 	got := w.send("GET", "/v1/embed/config", "", "X-Svc-Embed-Key", k.Key, "Referer", page+"/")
 	if got.status != 200 || got.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("without an Origin: %d %v", got.status, got.header)

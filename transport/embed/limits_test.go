@@ -56,7 +56,7 @@ func TestTheBucketsOfAnAddress(t *testing.T) {
 	if got := config(stranger()); got.status != 200 {
 		t.Errorf("another address: %d %s", got.status, got.body)
 	}
-	// What its client says of itself in front of a proxy is not believed.
+	// A client's own forwarding header in front of a proxy is not trusted.
 	w.limited("an address that its client made up", config("203.0.113.9, "+one), "embed_ip_config")
 	w.limited("behind two proxies", config(one+", 127.0.0.9"), "embed_ip_config")
 	// IPv6 counts by /64.
@@ -99,7 +99,7 @@ func TestTheBucketsOfAKey(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	// What the key refuses costs the visitor nothing.
+	// Calls that the key refuses cost the visitor nothing.
 	for range 30 * len(guests) {
 		if got := next(); strings.Contains(got.body, "embed_visitor_messages") {
 			t.Fatalf("a visitor paid for what its key refused: %s", got.body)
@@ -132,7 +132,7 @@ func TestTheBucketsOfAVisitor(t *testing.T) {
 	w.bounded("messages", 19, 20, "embed_visitor_messages", func() answer { return post(g) })
 	w.limited("its next session", post(w.visit(k, comesBack(g.Visitor))), "embed_visitor_messages")
 	w.limited("identified, in the same browser", post(w.visit(k, w.identified(k, `{"sub": "c-1"}`, "visitor", g.Visitor))), "embed_visitor_messages")
-	// Who posts too much takes nothing from the others.
+	// A visitor that posts too much takes nothing from the others.
 	for range 20 {
 		post(g)
 	}

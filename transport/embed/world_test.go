@@ -431,7 +431,7 @@ func (a answer) get(path string) string {
 
 var addresses atomic.Int64
 
-// stranger is an address that nobody had before.
+// stranger returns an address that was not used before.
 func stranger() string {
 	n := addresses.Add(1)
 	return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)

@@ -281,7 +281,7 @@ func TestClaimsAreReadAsTheyWereSent(t *testing.T) {
 	}
 }
 
-// What was not signed with the secret, or not in the one form, is never accepted.
+// A token that was not signed with the secret, or is not in the one form, is never accepted.
 func TestForgedTokens(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -543,7 +543,7 @@ func TestTokensOfALibrary(t *testing.T) {
 	}
 }
 
-// A detail is shown to whoever sends the token.
+// The detail is shown to the sender of the token.
 func TestADetailRepeatsNothingOfTheToken(t *testing.T) {
 	const canary = "canary"
 	for _, token := range []string{canary, with(`"name":["` + canary + `"]`), with(`"sub":"` + canary + `"`), with(`"meta":"` + canary + `"`),

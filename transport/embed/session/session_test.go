@@ -66,7 +66,7 @@ func TestATokenEndsWhenItExpires(t *testing.T) {
 	}
 }
 
-// What is on browsers outlives a release.
+// Values stored in browsers outlive a release.
 func TestTheFormsNeverChange(t *testing.T) {
 	if got, want := signer.Mint(claims()), "svc_es_AQGAAAAAAAAAAAAAAAAAAAECgAAAAAAAAAAAAAAAAAACA4AAAAAAAAAAAAAAAAAAAwSAAAAAAAAAAAAAAAAAAAQAAAAAAAAABwAAAABrAmjAaHR0cHM6Ly9zaG9wLmV4YW1wbGU6ODQ0Mw.PDfAte0ka3MK7NG5VtoTBoiSX9wk4YpBwL-brpUyMwA"; got != want {
 		t.Errorf("the token is\n%s, was\n%s", got, want)
@@ -299,7 +299,7 @@ func TestReadingATokenAllocatesItsOriginAlone(t *testing.T) {
 	}
 }
 
-// Whatever is accepted is the text that Mint makes of what it says.
+// Every accepted text is exactly what Mint makes from its claims.
 func FuzzOpen(f *testing.F) {
 	for _, r := range readers() {
 		f.Add(r.value)

@@ -49,7 +49,7 @@ func TestTheAssetIsTheBundle(t *testing.T) {
 	}
 }
 
-// What go generate wrote is what Bundle serves; where it did not run, Bundle says so.
+// Bundle serves the output of go generate; if that did not run, Bundle says so.
 func TestBundleIsWhatIsEmbedded(t *testing.T) {
 	js, err := dist.ReadFile("dist/widget.js")
 	a, ok := Bundle()
