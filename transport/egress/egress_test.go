@@ -194,8 +194,8 @@ func TestRefusedWhenSaved(t *testing.T) {
 	}
 }
 
-// TestJudgedAtEachUse: the dialler decides on the resolved address, whatever was
-// said when the URL was saved.
+// TestJudgedAtEachUse: the dialler checks the resolved address, whatever the check at saving
+// said.
 func TestJudgedAtEachUse(t *testing.T) {
 	dns := names{
 		"public.example":  {"93.184.216.34"},
@@ -277,8 +277,8 @@ func TestOurOwnListenerIsRefused(t *testing.T) {
 	}
 }
 
-// TestOurOwnListenersInEveryForm: an operator who allows everything still does not
-// open our own listeners, however their address is written.
+// TestOurOwnListenersInEveryForm: an operator who allows every address still does not open
+// our own listeners, in any notation.
 func TestOurOwnListenersInEveryForm(t *testing.T) {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	g := New(Config{Allow: everything, Own: []netip.AddrPort{
@@ -484,8 +484,8 @@ func TestAllowOfMappedRange(t *testing.T) {
 	}
 }
 
-// FuzzCheckURL: whatever is let through has a host that the dialler would judge
-// the same way, and the guard never panics.
+// FuzzCheckURL: every URL that is let through has a host on which the dialler agrees, and the
+// guard never panics.
 func FuzzCheckURL(f *testing.F) {
 	for _, s := range []string{"https://a.example/", "http://127.0.0.1:80/", "https://[::1%25lo]/", "https://0x7f.1/", "https://a@b.example:1/", "https://[::ffff:1.2.3.4]/", "https://localhost./", "http:/\\evil", "https://a.example:99999"} {
 		f.Add(s)

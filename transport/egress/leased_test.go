@@ -137,7 +137,7 @@ func TestALeaseThatEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// What waits in a full socket when the lease ends is not sent later.
+// Bytes that wait for a full socket when the lease ends are not sent later.
 func TestAFullSocketAsksAgain(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

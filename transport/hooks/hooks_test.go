@@ -91,7 +91,7 @@ func TestWhatACallIsAnswered(t *testing.T) {
 	}
 }
 
-// Unknown, paused, a schedule's: nobody can tell them apart.
+// Unknown, paused and schedule ids get the same answer.
 func TestWhatIsNotThereIsNotToldApart(t *testing.T) {
 	w := newWorld(t)
 	paused, archived := w.create(w.agent, `, "enabled": false`), w.newAgent(true)
@@ -158,7 +158,7 @@ func TestAThousandCallsOfOneDeliveryAreOneRun(t *testing.T) {
 		places <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-places }()
-			body := fmt.Sprintf(`{"try": %d}`, i) // who delivers again may say more
+			body := fmt.Sprintf(`{"try": %d}`, i) // a repeated delivery may have another body
 			got := w.knock(w.nodes[i%2], h.ID, body, signature, sign(h.Secret, body), "X-GitHub-Delivery", "one")
 			mu.Lock()
 			defer mu.Unlock()
@@ -232,7 +232,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A change is answered when no node acts on what it remembered.
+// A change is answered once no node uses its cached copy.
 func TestAChangeHoldsOnEveryNodeOnceItIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	h := w.create(w.agent, "")
@@ -273,8 +273,8 @@ func TestAChangeHoldsOnEveryNodeOnceItIsAnswered(t *testing.T) {
 	on("deleted", rotated, 404)
 }
 
-// An archived target pauses its hooks, remembered or not: they are not told from
-// what was never there.
+// An archived target pauses its hooks, cached or not: they get the same answer as unknown
+// ones.
 func TestAnArchivedTarget(t *testing.T) {
 	w := newWorld(t)
 	h := w.create(w.agent, "")
@@ -307,15 +307,15 @@ func TestAnArchivedTarget(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		if found, starts := n.rows.found.Load(), n.starts.Load(); starts != 1 || found == 0 || found > 3 { // remembered for a moment only
+		if found, starts := n.rows.found.Load(), n.starts.Load(); starts != 1 || found == 0 || found > 3 { // cached for a moment only
 			t.Errorf("node %d: it cost %d looks whether the target is there, %d look-ups", i, starts, found)
 		}
 	}
 }
 
-// A flood of wrong calls costs no look-up beyond the first, and is limited by its
-// address; who signs correctly does not notice, but for a moment while the flood has
-// emptied the bucket of an address that both have.
+// A flood of wrong calls costs no look-up beyond the first, and is limited by its address. A
+// correctly signed caller does not notice it, except for a moment if it shares the address
+// whose bucket the flood has emptied.
 func TestAFlood(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
@@ -338,7 +338,7 @@ func TestAFlood(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if found := n.rows.found.Load(); found > 2 { // it is remembered for a moment only
+	if found := n.rows.found.Load(); found > 2 { // it is cached for a moment only
 		t.Errorf("one unknown id cost %d look-ups", found)
 	}
 	n.limits.noIP.Store(true)
@@ -397,8 +397,7 @@ func (h held) Find(ctx context.Context, _ id.TriggerID) (*store.Hook, error) {
 	}
 }
 
-// What was read before a change is not remembered after it, also that there is
-// nothing.
+// A value read before a change is not cached after it, nor is its absence.
 func TestALookUpThatAChangeOvertookIsRepeated(t *testing.T) {
 	rows := held{make(chan struct{}), make(chan *store.Hook)}
 	h := hooks.New(hooks.Config{Rows: rows})

@@ -254,8 +254,7 @@ func TestPlainHTTPIsRefusedWhereTLSIsRequired(t *testing.T) {
 	}
 }
 
-// TestNoCredentialOnAnotherHost: a server that points elsewhere at any step gets
-// nobody there.
+// TestNoCredentialOnAnotherHost: a redirect to another host, at any step, is not followed.
 func TestNoCredentialOnAnotherHost(t *testing.T) {
 	for _, at := range []string{"server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"} {
 		for _, code := range []int{301, 302, 303, 307, 308} {
@@ -378,8 +377,8 @@ func TestAnswersComeWithoutTheCredential(t *testing.T) {
 	}
 }
 
-// TestTheHeaderIsForOneOrigin: whatever asks the session's client to go elsewhere
-// takes no credential along.
+// TestTheHeaderIsForOneOrigin: a request of the session's client to another origin carries no
+// credential.
 func TestTheHeaderIsForOneOrigin(t *testing.T) {
 	seen := map[string]string{}
 	here := newFront(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) { seen["here"] = r.Header.Get("Authorization") })

@@ -452,8 +452,8 @@ func TestASessionRefusedWith400(t *testing.T) {
 	}
 }
 
-// TestTheServerRestarts: kill and start again on the same port, with and without
-// sessions, with a call under way.
+// TestTheServerRestarts: kill and start again on the same port, with and without sessions,
+// with a call in flight.
 func TestTheServerRestarts(t *testing.T) {
 	for _, sessions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sessions %v", sessions), func(t *testing.T) {
@@ -694,8 +694,7 @@ func TestManyFetches(t *testing.T) {
 	}
 }
 
-// TestClose: what is under way is waited for, then cancelled; afterwards nothing
-// is done.
+// TestClose: work in progress is waited for, then cancelled; nothing is done afterwards.
 func TestClose(t *testing.T) {
 	f := newFake(t, func(f *fake) {
 		f.sessions = true

@@ -50,7 +50,7 @@ func (c *clock) pass(by time.Duration) { c.at.Add(int64(by)) }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// noNetwork lets a test reach loopback and nothing else, whatever the guard says.
+// noNetwork lets a test reach loopback only, whatever the guard says.
 func noNetwork(to netip.AddrPort, verdict error) error {
 	if !to.Addr().Unmap().IsLoopback() {
 		return errors.New("tests dial loopback only")
@@ -113,7 +113,7 @@ type message struct {
 type fake struct {
 	*httptest.Server
 	sessions bool // gives and wants session ids
-	polite   bool // answers {} to what it does not know
+	polite   bool // returns {} for unknown methods
 	// call answers tools/call; list answers tools/list; hear sees every request.
 	call func(w http.ResponseWriter, r *http.Request, m message)
 	list func(w http.ResponseWriter, r *http.Request, m message)

@@ -113,8 +113,7 @@ func TestMask(t *testing.T) {
 	})
 }
 
-// FuzzMask: whatever goes in, valid JSON comes out without the credential, and
-// everything else is as it was.
+// FuzzMask: the output is valid JSON without the credential, and otherwise unchanged.
 func FuzzMask(f *testing.F) {
 	for _, s := range []string{`{}`, `"\"\\"`, `[1,-2.5e3,"x"]`, `{"a":{"b":"\u0000"}}`, `"abcd"`} {
 		f.Add(s, "abcd")
@@ -186,7 +185,7 @@ func allEscaped(s string) string {
 	return b.String()
 }
 
-// What only looks like an escape stays, and what stands around one.
+// Text that only looks like an escape stays, and so does the text around one.
 func TestMaskOfEscapes(t *testing.T) {
 	for in, want := range map[string]string{
 		`x\u0061y`:                             `x\u0061y`,

@@ -169,8 +169,8 @@ func TestStdio(t *testing.T) {
 	}
 }
 
-// TestStdioEnvironment: nothing of ours but what the operator's configuration
-// names, and the credential as the protocol has it.
+// TestStdioEnvironment: nothing of our environment except what the operator's configuration
+// names, and the credential as the protocol requires.
 func TestStdioEnvironment(t *testing.T) {
 	t.Setenv("SVC_MASTER_KEY", "never")
 	for _, c := range []struct {

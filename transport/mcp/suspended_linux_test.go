@@ -213,8 +213,8 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 	})
 }
 
-// A call whose caller has left before it could be written is never written, also
-// not by a node that has its lease back; and the caller knows.
+// A call whose caller has left before it was written is never written, even after the node
+// has its lease back; and the caller knows.
 func TestACallThatNobodyWaitsForIsNotWritten(t *testing.T) {
 	c := newCut(t)
 	pid := c.pid(t)

@@ -51,8 +51,8 @@ func leasedGateway(t *testing.T, l *lease) *Gateway {
 	})
 }
 
-// security.md, Invariants 23: a node cut off stops acting. What it did not do is
-// nobody's failure.
+// security.md, Invariants 23: a node cut off stops acting. A call that it did not make is not
+// reported as the server's failure.
 func TestACallWithoutTheLease(t *testing.T) {
 	t.Run("before anything was asked", func(t *testing.T) {
 		l, f := &lease{}, newFake(t, nil)
@@ -118,8 +118,7 @@ func TestACallWithoutTheLease(t *testing.T) {
 	})
 }
 
-// A node that was cut off asks every server anew, and what was asked before does
-// not count.
+// A node that was cut off fetches every list again, and earlier results do not count.
 func TestForgetAll(t *testing.T) {
 	asked, answer := make(chan struct{}, 1), make(chan string)
 	var held atomic.Bool

@@ -13,8 +13,8 @@ import (
 	"agentsvc/schemas/redact"
 )
 
-// TestADisguisedKeyIsHidden: a provider's message is cleaned, then freed of the key,
-// then cut. It holds the key in no form, whatever stood between its characters.
+// TestADisguisedKeyIsHidden: a provider's message is cleaned, then freed of the key, then
+// cut. It contains the key in no form, whatever stood between its characters.
 func TestADisguisedKeyIsHidden(t *testing.T) {
 	const key = "sk-very-secret/with+odd=chars"
 	between := func(s, piece string) string { return strings.Join(strings.Split(s, ""), piece) }

@@ -65,8 +65,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever a provider sends, each client ends with a Result or an
-// error, what the sink heard is the Result's, and all of it can be stored.
+// FuzzStream: for any stream, each client ends with a Result or an error, the sink received
+// exactly the Result's text, and all of it can be stored.
 func FuzzStream(f *testing.F) {
 	f.Add("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\ud83d\",\"reasoning\":\"b\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\\ude00\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n")
 	f.Add("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"x\",\"function\":{\"name\":\"a\",\"arguments\":\"{\\\"a\\\":\"}},{\"index\":0,\"id\":\"y\",\"function\":{\"arguments\":{}}}]},\"finish_reason\":\"tool_calls\"}]}\n\n")

@@ -259,7 +259,7 @@ func TestTheGuardStandsBeforeModels(t *testing.T) {
 	}
 }
 
-// TestCancelClosesTheConnection: the provider learns at once that nobody listens.
+// TestCancelClosesTheConnection: the provider learns at once that the caller has left.
 func TestCancelClosesTheConnection(t *testing.T) {
 	protocols(t, func(t *testing.T, kind string) {
 		r := newRig(t, fake.Reply{Text: []string{"a", "b"}, Ending: fake.Silence, After: 1})

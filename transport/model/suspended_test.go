@@ -13,8 +13,8 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// security.md, Invariants 23: a node cut off stops acting. It asks no provider,
-// does not try again, and blames nobody: the failure is that of a cancelled turn.
+// security.md, Invariants 23: a node cut off stops acting. It sends no request, does not
+// retry, and reports a cancelled turn.
 func TestATurnWithoutTheLease(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -65,8 +65,8 @@ func TestATurnWithoutTheLease(t *testing.T) {
 	}
 }
 
-// A turn that is being heard needs nothing sent: it goes on until somebody
-// cancels it, and the next one waits for the lease.
+// A turn whose response is being read sends nothing: it continues until it is cancelled, and
+// the next one waits for the lease.
 func TestATurnGoesOnBeingHeard(t *testing.T) {
 	protocols(t, func(t *testing.T, kind string) {
 		r := newRig(t, fake.Reply{Text: []string{"a", "b", "c"}, Delay: 10 * time.Millisecond})

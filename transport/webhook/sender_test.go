@@ -117,7 +117,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// selfSigned is a TLS server on 127.0.0.1 whose certificate nobody has signed.
+// selfSigned is a TLS server on 127.0.0.1 with an untrusted certificate.
 func selfSigned(t *testing.T) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -136,7 +136,7 @@ func selfSigned(t *testing.T) string {
 	return s.URL
 }
 
-// Retry: "any non-2xx, timeout or TLS failure"; addresses are judged at each use.
+// Retry: "any non-2xx, timeout or TLS failure"; addresses are checked at each use.
 func TestFailures(t *testing.T) {
 	sealed := httptest.NewUnstartedServer(http.NotFoundHandler())
 	sealed.Config.ErrorLog = quiet
@@ -231,7 +231,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// What was public when it was saved, and is not at the second look-up.
+// A name that was public when it was saved, and is not at the second look-up.
 func TestANameThatChangesItsMind(t *testing.T) {
 	var v record
 	dns := &names{list: map[string][]string{"rebound.example": {"93.184.216.34", "127.0.0.1"}}}

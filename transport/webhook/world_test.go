@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// names is a resolver without a network. A name with several answers gives the
-// next one each time, and the last for ever.
+// names is a resolver without a network. A name with several answers gives the next one each
+// time, and then repeats the last.
 type names struct {
 	mu   sync.Mutex
 	list map[string][]string
