@@ -265,7 +265,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// A directory has one name, whoever asks for it first.
+// A directory has one name, for every process.
 func TestID(t *testing.T) {
 	at := t.TempDir()
 	names := make([]string, 8)

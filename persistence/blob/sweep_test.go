@@ -95,8 +95,8 @@ func sweep(t *testing.T, d *Dir, r *rows, want int) {
 	}
 }
 
-// What a process is writing, or about to commit, is left alone by all until it is dead, and
-// goes with the next Sweep then.
+// Files that a process is writing, or about to commit, are left alone until it is dead; the
+// next Sweep then removes them.
 func TestSweepTellsTheLivingFromTheDead(t *testing.T) {
 	dirs, at := share(t, "one", "two")
 	one, two := dirs[0], dirs[1]
@@ -183,7 +183,7 @@ func TestDoubtsAreSettledLater(t *testing.T) {
 	}
 }
 
-// Walk finds blobs that nobody noted: their rows were deleted, or never came with a copy.
+// Walk finds blobs without a note: their rows were deleted, or never restored.
 func TestWalk(t *testing.T) {
 	dirs, at := share(t, "one", "two")
 	r := &rows{}

@@ -87,8 +87,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// until sends probes until one comes: then whatever was sent before has come, or
-// never will.
+// until sends probes until one arrives: then everything sent before has arrived, or never
+// will.
 func (e *end) until(t testing.TB, to *end, probe string) {
 	t.Helper()
 	eventually(t, probe+" comes", func() bool {
@@ -204,8 +204,8 @@ func TestWhatWasReadIsTrimmed(t *testing.T) {
 	})
 }
 
-// Whatever becomes of Redis, the feed comes back by itself, nobody is blocked,
-// and what comes is in order and not twice.
+// Whatever happens to Redis, the feed recovers, nothing blocks, and messages arrive in order
+// and not twice.
 func TestRedisMayGoAndCome(t *testing.T) {
 	s := cachetest.New(t)
 	a, b := join(t, s.URL), join(t, s.URL)

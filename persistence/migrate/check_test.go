@@ -39,7 +39,7 @@ type pooler struct {
 	free []*pgproto3.Frontend
 }
 
-// startPooler answers the URL of a pool of size connections to the server dsn.
+// startPooler returns the URL of a pool of size connections to the server dsn.
 func startPooler(t *testing.T, dsn string, size int) string {
 	t.Helper()
 	p := &pooler{}

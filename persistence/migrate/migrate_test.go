@@ -238,8 +238,8 @@ func TestRolesThatTheLoginCannotPutRightAreAnError(t *testing.T) {
 	}
 }
 
-// What the operator's guide says to make before 0006 is what 0006 makes, and is left as
-// it is by it.
+// The objects that the operator's guide tells to create before 0006 are those that 0006
+// creates, and 0006 leaves them as they are.
 func TestWhatIsMadeBeforeAMigration(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/operator-guide.md")
 	if err != nil {

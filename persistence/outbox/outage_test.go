@@ -87,9 +87,9 @@ func (k *cutter) pool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// A flush that did not arrive is sent again as a whole. Of one that did and whose
-// answer did not, the results are written once, and what it claimed comes due again
-// by itself: nobody was told of it.
+// A flush that did not arrive is sent again as a whole. If it arrived and its answer was
+// lost, its results are written once, and its claims come due again automatically: no caller
+// got them.
 func TestAConnectionThatIsLost(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -124,8 +124,8 @@ func TestAConnectionThatIsLost(t *testing.T) {
 	}
 }
 
-// While the database is gone a Turn waits, and its results are written by whoever
-// answers afterwards; who does not want to wait gets an answer of its own.
+// While the database is down a Turn waits, and its results are written after the reconnect; a
+// caller that does not want to wait gets an error.
 func TestWhileTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
@@ -201,8 +201,8 @@ func TestADeadProcessIsFenced(t *testing.T) {
 	}
 }
 
-// What was claimed for a caller that has left is not lost: it was not sent, and is
-// due again at once as if nothing had been.
+// Deliveries claimed for a caller that has left are not lost: they were not sent, and are due
+// again at once.
 func TestWhatWasClaimedForWhoHasLeftIsGivenBack(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
@@ -229,7 +229,7 @@ func TestWhatWasClaimedForWhoHasLeftIsGivenBack(t *testing.T) {
 	}
 }
 
-// Who leaves before its Turn was taken leaves nothing behind.
+// A caller that leaves before its Turn was taken leaves nothing behind.
 func TestATurnThatWasNotTakenIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
@@ -257,9 +257,9 @@ func TestATurnThatWasNotTakenIsWithdrawn(t *testing.T) {
 	}
 }
 
-// Another session holds a delivery of an endpoint, as who disables it does for a
-// while: the endpoints beside it do not wait, what is due of it is not claimed, and
-// its result is written when the row is free.
+// Another session holds a delivery of an endpoint, as a disabling does for a while: other
+// endpoints do not wait, its due deliveries are not claimed, and its result is written when
+// the row is free.
 func TestALockedRowHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)

@@ -22,8 +22,8 @@ import (
 
 func TestQueriesParse(t *testing.T) { pgtest.Prepare(t, queries) }
 
-// What is planned on an empty table is executed on a full one: all of it has to go
-// by the indexes that follow the work and not the backlog.
+// Plans made on an empty table are used on a full one: all of them must use the indexes whose
+// size follows the work and not the backlog.
 func TestPlansFollowTheWork(t *testing.T) {
 	x := newWorld(t, nil)
 	conn, err := connect(t.Context(), x.pool)
@@ -140,7 +140,7 @@ func follow[T any](p *T) any {
 	return *p
 }
 
-// Of an endpoint's results only those count that are of its own deliveries.
+// Only results of the endpoint's own deliveries count.
 func TestAResultOfAnothersDeliveryChangesNothing(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
@@ -200,7 +200,7 @@ func TestClaimsWithoutResults(t *testing.T) {
 			at = at.Add(timeout + Grace + wait)
 		}
 	}
-	// What comes too late is not taken.
+	// A result that is too late is not accepted.
 	x.must(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: 5, Status: lifecycle.DeliverySucceeded}}})
 	if got := x.row(d); got.Status != "failed" {
 		t.Errorf("after a late result: %s", show(got))
@@ -320,7 +320,7 @@ func TestTheOldestComeFirst(t *testing.T) {
 		t.Errorf("nothing is wanted: %+v", c)
 	}
 	c = x.must(Turn{Endpoint: e, Want: 5})
-	// Two are under way since before: the first of them would be begun again first.
+	// Two are in flight from before: the first of them would be attempted again first.
 	if got := deliveries(c); !slices.Equal(got, []id.DeliveryID{third}) || c.Next.Sub(noon.Add(timeout+Grace+backoff)) > time.Millisecond {
 		t.Errorf("%v, next %v", got, c.Next)
 	}
@@ -374,7 +374,8 @@ func TestBodiesOfATurnAreBounded(t *testing.T) {
 		for i, want := range c.want {
 			got := x.must(Turn{Endpoint: e, Want: 32})
 			left -= want
-			// What does not fit is due now; else only what is under way has a time.
+			// Deliveries that do not fit are due now; otherwise only those in flight have a
+			// time.
 			if len(got.Attempts) != want || got.Next.IsZero() != (i == 0 && left == 0) || (left > 0) != (!got.Next.IsZero() && got.Next.Before(noon)) {
 				t.Errorf("%s, turn %d: %d attempts, next %v", c.name, i+1, len(got.Attempts), got.Next)
 			}
@@ -413,7 +414,7 @@ func TestBytesThatATurnAsksFor(t *testing.T) {
 	}
 }
 
-// What was claimed by a flush that met a locked result counts against the bound.
+// Claims of a flush that met a locked result count against the bound.
 func TestBytesOfATurnThatIsHeld(t *testing.T) {
 	for _, c := range []struct{ bytes, want int }{{0, 3}, {201, 3}, {200, 0}, {199, 0}} {
 		e := &entry{Turn: Turn{Want: 5, Bytes: c.bytes}}
@@ -424,10 +425,9 @@ func TestBytesOfATurnThatIsHeld(t *testing.T) {
 	}
 }
 
-// While an attempt is under way its endpoint is disabled, enabled again, and the
-// delivery recovered: its first attempt is another one now, which the result of the
-// former does not settle. Who does not know when its attempt was begun settles the
-// one that is under way.
+// While an attempt is in flight its endpoint is disabled, enabled again, and the delivery
+// recovered: its first attempt is another one now, which the result of the former does not
+// settle. A result without the time of its attempt settles the one in flight.
 func TestAResultOfAFormerRound(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
@@ -487,8 +487,8 @@ func TestALateSuccessOfTheLastAttempt(t *testing.T) {
 	}
 }
 
-// While an endpoint's attempt is under way it is disabled, which ends what is
-// pending. Only a success is more than that.
+// While an endpoint's attempt is in flight the endpoint is disabled, which ends pending
+// deliveries. Only a success overrides that.
 func TestAnAttemptOfAnEndpointThatWasDisabled(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
@@ -593,7 +593,7 @@ func (x *world) heldBy(turn, meanwhile func()) (release func()) {
 	return release
 }
 
-// all queues every Turn behind a flush that is held, and answers when all are done.
+// all queues every Turn behind a flush that is held, and returns when all are done.
 func (x *world) all(turns []Turn) ([]Claimed, []error) {
 	x.t.Helper()
 	release := x.held()
@@ -614,7 +614,7 @@ func (x *world) queued() int {
 	return len(x.o.queue)
 }
 
-// Turns that come while a flush is under way are one transaction.
+// Turns that arrive during a flush are one transaction.
 func TestTurnsOfAllEndpointsAreOneFlush(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -688,7 +688,7 @@ func TestProcessesClaimNothingTwice(t *testing.T) {
 						return
 					}
 					if len(c.Attempts) == 0 && (c.Next.IsZero() || c.Next.Sub(noon) > time.Second) {
-						return // nothing is due, and nobody holds anything
+						return // nothing is due, and no row is locked
 					}
 					turn.Results = nil
 					mu.Lock()

@@ -174,7 +174,7 @@ func TestTestProcessesShareAServerThatEndsAfterThem(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	// What the killed run left is no obstacle.
+	// The leftovers of the killed run do no harm.
 	next := newUser(t, s)
 	if said := <-next.said; !strings.HasPrefix(said, "url: ") {
 		t.Fatal(said)
@@ -200,8 +200,8 @@ func endDaemons(t *testing.T, s shared, how syscall.Signal) {
 	for _, pid := range pids {
 		syscall.Kill(pid, how)
 	}
-	// Its server follows a moment later: who came in between would be given one
-	// that is about to end.
+	// Its server ends a moment later: a user in between would get a server that is about to
+	// end.
 	limit := time.Now().Add(deadline)
 	for answers := true; answers || len(daemons(t, s)) > 0; {
 		if time.Now().After(limit) {

@@ -294,7 +294,7 @@ func TestAStalePidFileOfAReusedProcessNumberIsNoObstacle(t *testing.T) {
 	s := open(t, Config{DataDir: dir})
 	c := s.cluster
 	stop(t, s)
-	// This test's own process stands for whatever got the old number.
+	// This test's own process stands for a process that got the old process id.
 	stale := fmt.Sprintf("%d\n%s\n1\n5432\n%s\n\n", os.Getpid(), c.data(), c.socket())
 	if err := os.WriteFile(filepath.Join(c.data(), "postmaster.pid"), []byte(stale), 0o600); err != nil {
 		t.Fatal(err)

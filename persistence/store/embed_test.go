@@ -67,7 +67,7 @@ func (w *embeds) secret(a *EmbedAccess) string {
 	return string(s.Reveal())
 }
 
-// A secret that does not open is the concern of who has an identity to judge.
+// A secret that does not open fails only calls with an identity token.
 func TestAnIdentitySecretThatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -153,8 +153,8 @@ func TestEmbedKeysAreFound(t *testing.T) {
 	}
 }
 
-// An archived agent's keys are revoked with it; one that is being made meanwhile is
-// refused, or revoked, too. Nobody waits for ever.
+// An archived agent's keys are revoked with it; a key that is being created meanwhile is
+// refused, or revoked too. No wait is endless.
 func TestArchivingRevokesEmbedKeys(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -274,7 +274,7 @@ func TestUpsertEndUser(t *testing.T) {
 			t.Errorf("%s: written %v", row.name, written)
 		}
 	}
-	// What the tenant put there stays; a person who was deleted begins anew.
+	// The tenant's data stays; a deleted person starts as a new end user.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		if err := second(tx.UpdateEndUser(ctx, first, &api.EndUserPatch{Attributes: api.Value(`{"own": 1, "meta": {}}`), Tags: &[]string{"vip"}})); err != nil {
 			return err

@@ -137,7 +137,7 @@ func TestTwoMovesMakeNoCycle(t *testing.T) {
 	}
 }
 
-// What refers to a node keeps it.
+// A node cannot be deleted while something refers to it.
 func TestANodeInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

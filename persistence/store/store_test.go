@@ -117,7 +117,7 @@ func TestAQueryWithoutAWhereSeesItsTenantOnly(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "row-level security") {
 		t.Errorf("a row of another tenant could be written: %v", err)
 	}
-	// The setting ended with its transaction: a connection of the pool sees nobody.
+	// The setting ended with its transaction: a connection of the pool sees no tenant.
 	var n int
 	if err := w.pool.QueryRow(t.Context(), "SELECT count(*)::int FROM agents").Scan(&n); err != nil || n != 0 {
 		t.Errorf("without a tenant %d agents are seen, %v", n, err)
@@ -416,7 +416,7 @@ func TestChangesOfOneKeyHappenOnce(t *testing.T) {
 	}
 }
 
-// open-parts.md: remembered 24 h.
+// open-parts.md: kept for 24 h.
 func TestKeptAnswersAreForgottenAfterADay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

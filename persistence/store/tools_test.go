@@ -194,7 +194,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 
-	// Of nobody, and of another tenant.
+	// An unknown agent, and another tenant's.
 	for name, v := range map[string]View{"an unknown agent": w.View(w.a), "another tenant's agent": w.View(w.b)} {
 		a := on
 		if name == "an unknown agent" {
@@ -480,8 +480,8 @@ func none[T any](rows []T, err error) error {
 	return err
 }
 
-// What refers to an agent that was archived can be changed and removed still, and
-// nothing new refers to it.
+// An object that refers to an archived agent can still be changed and deleted, and nothing
+// new can refer to it.
 func TestWhatRefersToAnArchivedAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -557,7 +557,7 @@ func TestToolsAreSeenByTheirTenantOnly(t *testing.T) {
 			t.Errorf("%s: %v rows are seen together, %v", table, n, err)
 		}
 	}
-	// What reads cannot write, and leaves nothing on its connection.
+	// A read cannot write, and leaves nothing on its connection.
 	err := w.View(w.a).q.together(t.Context(), func(b *pgx.Batch) { b.Queue("UPDATE mcp_servers SET name = 'x'") })
 	if err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("a read wrote: %v", err)
@@ -568,8 +568,7 @@ func TestToolsAreSeenByTheirTenantOnly(t *testing.T) {
 	}
 }
 
-// What is changed at once ends in a state that the rules allow, and never in an
-// internal error.
+// Concurrent changes end in a valid state, and never in an internal error.
 func TestToolsChangedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

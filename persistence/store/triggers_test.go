@@ -204,7 +204,7 @@ func TestAScheduleAndItsTimerSayTheSame(t *testing.T) {
 	if row := w.update(g, api.TriggerPatch{Schedule: &api.SchedulePatch{Cron: ptr("0 10 * * *")}}); *row.Schedule != (api.Schedule{Cron: "0 10 * * *", Timezone: "Asia/Tokyo"}) {
 		t.Errorf("what is left out does not stay: %+v", row.Schedule)
 	}
-	// What is due and not fired yet stays due, whatever else is changed.
+	// A due time that has not fired yet stays due, whatever else changes.
 	past := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	if _, err := w.db.Admin(t).Exec(t.Context(), `UPDATE triggers SET next_fire_at = $1 WHERE id = $2`, past, g); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestAHookIsFoundByItsIDAlone(t *testing.T) {
 	}
 }
 
-// open-parts.md, Audit: each change says who made it.
+// open-parts.md, Audit: each change names its author.
 func TestChangesOfTriggersAreAudited(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -348,8 +348,8 @@ func TestArchivingAnAgentPausesItsTriggers(t *testing.T) {
 	w.update(w.hook.ID, api.TriggerPatch{Name: ptr("renamed all the same")})
 }
 
-// Whatever changes meet the archiving of an agent: afterwards none of its triggers
-// is enabled, and nobody waited for ever.
+// Whatever changes meet the archiving of an agent: afterwards none of its triggers is
+// enabled, and no wait was endless.
 func TestNoTriggerEscapesTheArchivingOfItsAgent(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -496,8 +496,8 @@ func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
 	}
 }
 
-// Who notes does not wait for who changes a trigger, which may wait for a row that
-// was noted already.
+// NoteFired does not wait for a transaction that changes a trigger, which may itself wait for
+// a row that was noted already.
 func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -541,8 +541,8 @@ func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
 	}
 }
 
-// Who archives an agent locks its triggers and their timers in the order of their
-// ids, however they are found: of the rows behind one that is held it has none yet.
+// Archiving an agent locks its triggers and their timers in the order of their ids, however
+// they are found: it holds none of the rows after one that it waits for.
 func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for table, key := range map[string]string{"triggers": "id", "timers": "entity_id"} {
@@ -553,7 +553,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		if bytes.Compare(first.UUID[:], last.UUID[:]) > 0 {
 			first, last = last, first
 		}
-		// Written anew, so that the first one lies behind the last one.
+		// Write it again, so that the first one lies after the last one.
 		if _, err := admin.Exec(ctx, `UPDATE triggers SET name = 'moved' WHERE id = $1`, first); err != nil {
 			t.Fatal(err)
 		}

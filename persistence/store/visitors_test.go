@@ -74,8 +74,7 @@ func (w *visitors) message(th id.ThreadID, seq int, role string, r *id.RunID) {
 		w.a, th, seq, id.NewAnywhere(), role, fmt.Sprint(role, " ", seq), r)
 }
 
-// security.md: a foreign thread or run is like one that is not there, whoever it
-// belongs to.
+// security.md: a foreign thread or run is answered like an unknown one, whatever its owner.
 func TestVisitorsReadTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newVisitors(t)
@@ -139,7 +138,7 @@ func ids(rows []api.EmbedThread) (out []id.ThreadID) {
 	return out
 }
 
-// Threads are listed newest first, a page and what says that there is another.
+// Threads are listed newest first, with one row more that shows whether there is a next page.
 func TestVisitorsThreadsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newVisitors(t)

@@ -196,7 +196,7 @@ func TestWhoHears(t *testing.T) {
 	}
 }
 
-// What people see and change are endpoints, and never listeners.
+// Lists and changes concern endpoints, never listeners.
 func TestListenersAreNoEndpoints(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -273,8 +273,8 @@ func TestAListenersEnd(t *testing.T) {
 	}
 }
 
-// service.md, Webhook endpoint, enabled: nothing is queued for later. An attempt
-// that is on its way is settled by who makes it.
+// service.md, Webhook endpoint, enabled: nothing is queued for later. The sender of an
+// attempt in flight settles it.
 func TestADisabledEndpointHasNothingPending(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -376,7 +376,7 @@ func event(ctx context.Context, tx pgx.Tx, tenant id.TenantID) (int64, error) {
 	return tag.RowsAffected(), err
 }
 
-// waitsForALock waits until somebody in the database waits for a lock.
+// waitsForALock waits until a session in the database waits for a lock.
 func waitsForALock(t testing.TB, admin *pgxpool.Pool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
@@ -458,8 +458,8 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			}
 			closed := make(chan error, 1)
 			go func() { closed <- closing(w, t.Context(), e.ID) }()
-			// Whatever the closing waits for: it is disabled already, and a commit with an
-			// event neither hears of it nor waits for it.
+			// Whatever the closing waits for: the endpoint is disabled already, and a commit
+			// with an event neither adds a delivery nor waits for it.
 			meanwhile := func() {
 				t.Helper()
 				waitsForALock(t, admin)
@@ -496,8 +496,8 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 	}
 }
 
-// What was disabled stays so when its deliveries cannot be ended now, and a repeat
-// ends them; of what was enabled again meanwhile nothing is ended.
+// An endpoint stays disabled if its deliveries cannot be ended now, and a repeat ends them;
+// if it was enabled again meanwhile nothing is ended.
 func TestADisablingThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -535,8 +535,8 @@ func TestADisablingThatIsCutShort(t *testing.T) {
 	}
 }
 
-// Who sends again and who closes meet: each waits for the other, and none of them is
-// ended by the database.
+// A redelivery meets a closing: each waits for the other, and the database aborts none of
+// them.
 func TestRedeliveriesMeetAClosingEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -586,8 +586,8 @@ func TestRedeliveriesMeetAClosingEndpoint(t *testing.T) {
 	all.Wait()
 }
 
-// Who sends again holds the endpoint: a disabling that comes meanwhile waits for it,
-// and ends what it brought.
+// A redelivery holds the endpoint: a concurrent disabling waits for it, and ends what it
+// queued.
 func TestADisablingWaitsForARecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -610,7 +610,7 @@ func TestADisablingWaitsForARecovery(t *testing.T) {
 	}
 }
 
-// Of two changes that wait for each other the database ends one: it may be repeated.
+// The database aborts one of two changes that wait for each other: it may be repeated.
 func TestADeadlockIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -639,7 +639,7 @@ func TestADeadlockIsUnavailable(t *testing.T) {
 	}
 }
 
-// What lists and recoveries look for is found without the history, in every plan.
+// Lists and recoveries find failed deliveries without reading the history, in every plan.
 func TestFailedDeliveriesAreFoundByThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -713,8 +713,7 @@ func TestAsManyListenersAsThereMayBe(t *testing.T) {
 	}
 }
 
-// A listener whose removal was cut short hears nothing, is not pulled from, and goes
-// by itself.
+// A listener whose removal was interrupted gets no events, cannot pull, and expires.
 func TestAListenerThatWasStopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -734,7 +733,7 @@ func TestAListenerThatWasStopped(t *testing.T) {
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, l.ID) })
 }
 
-// open-parts.md, Webhooks, redeliver: the same bytes again, whatever it has come to.
+// open-parts.md, Webhooks, redeliver: the same bytes again, whatever the status.
 func TestRedeliver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -28,7 +28,7 @@ func TestADerivedKeyIsHKDFOfItsMasterKeyAndPurpose(t *testing.T) {
 	}
 }
 
-// What was signed outlives a release: visitors keep their values for years.
+// Signed values outlive a release: visitors keep them for years.
 func TestADerivedKeyNeverChanges(t *testing.T) {
 	key := New(testKey(1)).Derive("a purpose")[0].Reveal()
 	if got, want := hex.EncodeToString(key[:]), "42decc304dadde44fb550c3cdb40c757b4c12ad1d3241209347f57abe4dff8eb"; got != want {
