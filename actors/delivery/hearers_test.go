@@ -19,7 +19,7 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// told keeps who was told.
+// told records who was woken.
 type told struct {
 	t   testing.TB
 	mu  sync.Mutex // guards all
@@ -90,7 +90,7 @@ func hears(events ...webhook.Type) Hearing {
 	return Hearing{ID: id.WebhookID{UUID: id.NewAnywhere()}, Events: events}
 }
 
-// A listener counts as one who hears, and is told nothing: it fetches.
+// A listener counts as a subscriber, and is not woken: it pulls.
 func TestAListenerIsNotWoken(t *testing.T) {
 	a, b := newTenant(), newTenant()
 	listener, lone, e := hears(webhook.All), hears(webhook.All), hears(webhook.All)
@@ -105,7 +105,7 @@ func TestAListenerIsNotWoken(t *testing.T) {
 	h.Committed(b, webhook.RunFailed)
 	h.Committed(a, webhook.RunFailed)
 	eventually(t, "the endpoint is woken", func() bool { return w.of(a, e) == 2 })
-	h.Stop() // whoever was to be told is told
+	h.Stop() // all wakes have been sent
 	if n := w.of(a, listener) + w.of(b, lone); n != 0 {
 		t.Errorf("listeners were woken %d times", n)
 	}
@@ -156,7 +156,7 @@ func TestWhoHearsIsWoken(t *testing.T) {
 	}
 }
 
-// Events of a moment are one read and one wake: whoever is slow to be told is told once.
+// Concurrent events are one read and one wake: a slow endpoint is woken once.
 func TestEventsOfAMomentAreOneWake(t *testing.T) {
 	a, e := newTenant(), hears(webhook.RunFailed, webhook.RunCompleted)
 	r := &endpointsOf{hold: make(chan struct{})}
@@ -170,7 +170,7 @@ func TestEventsOfAMomentAreOneWake(t *testing.T) {
 	}
 	close(r.hold)
 	eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
-	h.Stop() // whoever was to be told is told
+	h.Stop() // all wakes have been sent
 	if n := w.of(a, e); n > 3 {
 		t.Errorf("it was woken %d times", n)
 	}
@@ -201,7 +201,7 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	if w.of(a, was) != 1 {
 		t.Error("who is gone was woken")
 	}
-	// Also where the read was under way.
+	// The same while the read is in progress.
 	r.mu.Lock()
 	r.hold = make(chan struct{})
 	hold := r.hold
@@ -228,8 +228,8 @@ func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
 	}
 }
 
-// A read that fails wakes nobody and is tried again when there is a reason; one that
-// hangs blocks nobody, and holds up no tenant that is known.
+// A failed read wakes no endpoint and is retried at the next event; one that hangs blocks
+// nothing, and delays no tenant that is cached.
 func TestReadsThatFailOrHang(t *testing.T) {
 	a, known := newTenant(), newTenant()
 	e, k := hears(webhook.All), hears(webhook.All)
@@ -268,9 +268,9 @@ func TestReadsThatFailOrHang(t *testing.T) {
 	}
 }
 
-// What cannot be told is bounded.
+// Events that cannot be handled yet are bounded.
 func TestCommittedIsBounded(t *testing.T) {
-	h := NewHearers(HearersConfig{Reader: &endpointsOf{}, Tell: &told{t: t}}) // nobody goes over it
+	h := NewHearers(HearersConfig{Reader: &endpointsOf{}, Tell: &told{t: t}}) // runOnce does not run
 	for range maxCommitted + 100 {
 		h.Committed(newTenant(), webhook.RunFailed)
 	}

@@ -35,8 +35,8 @@ func TestADeliveryArrivesAndTheActorLeaves(t *testing.T) {
 }
 
 // Retry: "5 attempts, exponential backoff …; then the delivery is failed"; content:
-// "identical bytes, same id, same Svc-Delivery-Id, fresh signature". Nobody wakes it
-// in between.
+// "identical bytes, same id, same Svc-Delivery-Id, fresh signature". No wake comes in
+// between.
 func TestFiveAttemptsAndNeverASixth(t *testing.T) {
 	x := newWorld(t)
 	v := newReceiver(t, status(503))
@@ -97,8 +97,8 @@ func TestARotationBetweenAttempts(t *testing.T) {
 	}
 }
 
-// An endpoint that never answers and one that is not there have only their own to
-// wait for, and no more than their 32 under way.
+// An endpoint that never answers and one that does not exist delay only their own deliveries,
+// with at most 32 attempts in flight each.
 func TestSlowAndDeadEndpointsDelayNobodyElse(t *testing.T) {
 	x := newWorld(t)
 	var under, most atomic.Int64
@@ -142,8 +142,8 @@ func TestSlowAndDeadEndpointsDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// A node that stops in the middle: what was sent counts, what was not does not, and
-// another node goes on with the schedule. Nobody gets a sixth attempt.
+// A node that stops in the middle: sent attempts count, unsent ones do not, and another node
+// continues the schedule. There is no sixth attempt.
 func TestAStopInTheMiddle(t *testing.T) {
 	x := newWorld(t)
 	v := newReceiver(t, func(w http.ResponseWriter, r *http.Request, n int) {
@@ -177,7 +177,8 @@ func TestAStopInTheMiddle(t *testing.T) {
 	}
 }
 
-// What was claimed and not sent when its node stops is due at once, and was no attempt.
+// Deliveries claimed and not sent when their node stops are due at once, and do not count as
+// attempts.
 func TestAStopBeforeAnythingIsSent(t *testing.T) {
 	x := newWorld(t)
 	e := x.endpoint("https://unreachable.example/")
@@ -251,8 +252,8 @@ func TestATurnThatOutlivesItsActor(t *testing.T) {
 	}
 }
 
-// What has come for an actor when it is told to end, and was not received: the result
-// of an attempt counts, and what a turn has claimed is given back, with its places.
+// Messages that an actor has not received when it ends: the result of an attempt counts, and
+// claims of a turn are given back, with their places.
 func TestAStopBeforeWhatHasComeIsReceived(t *testing.T) {
 	x := newWorld(t)
 	x.peers = nobody{}
@@ -323,8 +324,8 @@ func running(method string) bool {
 	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("delivery.(*hosting)."+method+"("))
 }
 
-// Large bodies take the places of many small ones: those under way are bounded in
-// bytes. Who has none under way may always have one, and all places come back.
+// Large bodies take the places of many small ones: the bytes in flight are bounded. An
+// endpoint with none in flight may always have one, and all places are returned.
 func TestLargeBodiesTakeMorePlaces(t *testing.T) {
 	x := newWorld(t)
 	answer := make(chan struct{})
@@ -334,7 +335,7 @@ func TestLargeBodiesTakeMorePlaces(t *testing.T) {
 	x.exec(`UPDATE webhook_deliveries SET body = convert_to(repeat('a', 7 * $2 + 1), 'UTF8') WHERE webhook_id = $1`, e.ID, placeBytes)
 	p := x.process(func(c *Config) { c.Places = 16 })
 	wake(p.Node, e)
-	// Of 16 places 4 are asked for, then 2, and each time one body goes beyond them.
+	// Of 16 places 4 are requested, then 2, and each time one body exceeds them.
 	eventually(t, "as many are under way as there are places for", func() bool { return len(v.heard()) == 2 && p.hosting.taken.Load() == 16 })
 	x.pending(other, 3)
 	x.exec(`UPDATE webhook_deliveries SET body = convert_to(repeat('a', 9 * $2 + 1), 'UTF8') WHERE webhook_id = $1`, other.ID, placeBytes)
@@ -435,7 +436,7 @@ func TestAMove(t *testing.T) {
 			continue
 		}
 		again++
-		// Not when the claim has it begun again, which is what the new owner knew of.
+		// Not at the time set by the claim, which is all that the new owner knew.
 		if pause := r.Log[1].At.Sub(r.Log[0].At); pause > testTimeout+2*time.Second {
 			t.Errorf("it came again after %v", pause)
 		}
@@ -458,7 +459,7 @@ func (tells) Call(context.Context, id.MemberID, string, any) (any, error) {
 	return nil, cluster.ErrUnknownMember
 }
 
-// nobody are the Peers of a node that reaches none.
+// nobody are the Peers of a node that reaches no other.
 type nobody struct{ tells }
 
 func (nobody) Tell(id.MemberID, cluster.Address, any) error { return cluster.ErrUnknownMember }
@@ -515,7 +516,7 @@ func (c *closes) Endpoint(context.Context, id.TenantID, id.WebhookID) (Target, b
 	return to, true, nil
 }
 
-// What a suspended node has claimed it gives back, and it claims nothing.
+// A suspended node gives back its claims, and claims nothing.
 func TestWithoutTheLease(t *testing.T) {
 	x := newWorld(t)
 	v := newReceiver(t, nil)
@@ -617,8 +618,8 @@ func TestWhileTheDatabaseIsGone(t *testing.T) {
 	if n := len(v.heard()); n != 80 || f.most.Load() != Most {
 		t.Errorf("%d were sent; at most %d results in a turn", n, f.most.Load())
 	}
-	// A Turn whose answer is lost: results are written twice, which is once, and what
-	// it claimed comes due again by itself.
+	// A Turn whose answer is lost: results are written twice, which has the effect of once,
+	// and its claims come due again automatically.
 	f.after.Store(true) // before the delivery is there: whichever Turn claims it loses its answer
 	d := x.pending(e, 1)[0]
 	wake(p.Node, e)
@@ -650,7 +651,7 @@ func TestTwoActivations(t *testing.T) {
 	}
 }
 
-// A wake that comes while a turn is under way is not lost, whatever that has found.
+// A wake during a turn is not lost, whatever the turn has found.
 func TestAWakeDuringATurn(t *testing.T) {
 	x := newWorld(t)
 	v := newReceiver(t, nil)

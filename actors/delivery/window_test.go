@@ -12,10 +12,10 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// Over any history of wakes, turns that are answered or fail, attempts that end or
-// are given back, and a clock that goes on: no result is lost or settled by two
-// turns that were answered, what is under way and unsettled stays within its bound,
-// and what has something to do never waits for nothing.
+// Over any history of wakes, turns that succeed or fail, attempts that end or are given back,
+// and a running clock: no result is lost or settled by two successful turns, attempts in
+// flight and unsettled results stay within their bound, and a window with work left always
+// has an alarm.
 func TestLawsOfTheWindow(t *testing.T) {
 	failures, gaveBack, full, rested := 0, 0, 0, 0
 	for seed := range uint64(2000) {
@@ -28,7 +28,7 @@ func TestLawsOfTheWindow(t *testing.T) {
 			switch r.IntN(8) {
 			case 0:
 				w.woken = true
-			case 1, 2: // the turn under way ends
+			case 1, 2: // the turn in flight ends
 				if !w.asking {
 					break
 				}
@@ -140,8 +140,8 @@ func TestPausesOfTheWindow(t *testing.T) {
 	}
 }
 
-// Places of a node: nobody takes more than a quarter of what is left, who has none
-// gets one always, and all come back.
+// Places of a node: an endpoint takes at most a quarter of the free ones, an endpoint without
+// any always gets one, and all are returned.
 func TestPlaces(t *testing.T) {
 	h := &hosting{Config: Config{Places: 64}}
 	for i, c := range []struct {

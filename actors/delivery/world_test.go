@@ -241,7 +241,7 @@ func (h heard) signed(secret string) bool {
 	return webhook.Verify(secret, h.signature, []byte(h.body), time.Now()) == nil
 }
 
-// receiver is an endpoint's server. It answers what answer says, 200 by default.
+// receiver is an endpoint's server. It responds as answer says, 200 by default.
 type receiver struct {
 	url    string
 	answer func(w http.ResponseWriter, r *http.Request, n int) // n requests came before
@@ -292,5 +292,5 @@ func status(code int) func(http.ResponseWriter, *http.Request, int) {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(code) }
 }
 
-// hang answers nothing until the other side leaves.
+// hang does not respond until the other side leaves.
 func hang(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() }

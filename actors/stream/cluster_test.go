@@ -37,7 +37,7 @@ type town struct {
 	mu     sync.Mutex // guards the fields below
 	rand   *rand.Rand
 	faults faults
-	// during is called while a call is under way, behind the callee's answer.
+	// during runs while a call is in flight, after the callee's answer.
 	during func()
 }
 
@@ -58,7 +58,7 @@ type house struct {
 	node   *cluster.Node
 	hs     *Hubs
 	down   atomic.Bool
-	cut    atomic.Bool // nobody reaches it by a call, nor it anybody
+	cut    atomic.Bool // calls to it and from it fail
 
 	take    func([]byte)
 	lost    func()
@@ -229,7 +229,7 @@ func (h *house) deliver(stop chan struct{}) {
 	}
 }
 
-// flush loses what is under way to a house.
+// flush loses the messages in flight to a house.
 func (h *house) flush() {
 	h.mu.Lock()
 	h.inbox = nil
@@ -249,7 +249,7 @@ func (w *town) set(f faults) {
 	w.mu.Unlock()
 }
 
-// place says where a shard is, before anybody asks.
+// place says where a shard is, before the first call.
 func (w *town) place(s id.Shard, on int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +258,7 @@ func (w *town) place(s id.Shard, on int) {
 	}
 }
 
-// move gives a shard to a node and tells everybody.
+// move gives a shard to a node and tells all nodes.
 func (w *town) move(s id.Shard, to int) {
 	w.mu.Lock()
 	order := w.rand.Perm(len(w.nodes))
@@ -582,7 +582,7 @@ func TestTheLastMessageIsMissedWithoutAnother(t *testing.T) {
 	cn.until(t, "what was lost", has(3))
 }
 
-// What is said between the snapshot and its arrival waits for it.
+// Messages between the snapshot and its arrival wait for it.
 func TestWhatOvertakesTheSnapshotIsKept(t *testing.T) {
 	w := newTown(t, 2, time.Minute) // nothing is asked again
 	p, l := w.spoken()
@@ -841,8 +841,8 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			}
 			deaf = nil
 		}
-		// leave is what nodes do: the activation ends without a word, the next one
-		// begins with Abandon, and not everybody has heard of it then.
+		// leave is what nodes do: the activation ends silently, the next one begins with
+		// Abandon, and some nodes do not know it yet.
 		leave := func() {
 			hear()
 			at = (at + 1 + p.r.IntN(2)) % 3
@@ -1013,7 +1013,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	eventually(t, "nothing stays", w.empty)
 }
 
-// Readers who miss the same frames read the facts together.
+// Readers that miss the same frames share one read of the facts.
 func TestManyReadersThatFallReadTheFactsTogether(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)

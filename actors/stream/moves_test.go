@@ -116,8 +116,8 @@ func (w *world) seq(k key) int64 {
 	return w.facts[k].Seq
 }
 
-// newCity makes a city. In one without doubt nobody looks whether a publisher that
-// is silent is lost: each is to hear of that.
+// newCity makes a city. In one without doubt, silent publishers are not checked: each node
+// must learn of the change itself.
 func newCity(t testing.TB, nodes int, every time.Duration, carried, doubt bool) *city {
 	t.Helper()
 	w := &city{world: &world{facts: map[key]*event.Facts{}}, t: t}
@@ -208,13 +208,13 @@ func (w *city) ask(node int, p *play, do func()) {
 	}
 }
 
-// However the place changes where a run lives, while it is read on the node that
-// it leaves, on the one that it comes to and on a third: its readers hear the rest.
+// However the run's place changes while it is read on the node that it leaves, on the node
+// that it moves to and on a third: its readers get the rest.
 func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		moves func(w *city, p *play)
-		deaf  bool // somebody never hears of it
+		deaf  bool // it never learns of the change
 	}{
 		{"its shard moves", func(w *city, _ *play) { w.listed(1) }, false},
 		{"the new owner knows last", func(w *city, _ *play) { w.lists(0, 1); w.lists(2, 1); w.lists(1, 1) }, false},
@@ -374,7 +374,7 @@ func TestASilentPublisherIsDoubted(t *testing.T) {
 	}
 	lost := value(t, lostPublishers)
 	p.speak(0)
-	p.end() // nobody publishes it
+	p.end() // it is not published
 	cn.wait(t)
 	increasing(t, cn.got())
 	if n := value(t, lostPublishers) - lost; n != 1 {

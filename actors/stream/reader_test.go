@@ -533,7 +533,7 @@ func benchmarkToolOf1Run(b *testing.B, open func(testing.TB, *Hubs, key, event.C
 	}
 }
 
-// What the terminal frame tells a reader is that something before it is missing.
+// The terminal frame shows a reader that something before it is missing.
 func TestAReaderThatFallsAtTheEndIsClosed(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)

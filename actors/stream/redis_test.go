@@ -26,8 +26,8 @@ func redisTown(t testing.TB, nodes int, every time.Duration) (*town, *cachetest.
 	return w, s
 }
 
-// Redis is killed, started empty, made to hang and to go on while runs are read
-// on two other nodes: nobody misses anything, and text comes live again.
+// Redis is killed, started empty, paused and resumed while runs are read on two other nodes:
+// no reader misses anything, and text is live again.
 func TestRedisMayGoAndComeWhileRunsAreRead(t *testing.T) {
 	w, s := redisTown(t, 3, 50*time.Millisecond)
 	p := w.newPlay(1)
@@ -128,14 +128,14 @@ func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
 	}
 }
 
-// away takes messages that nobody gets.
+// away drops every message.
 type away struct{}
 
 func (away) Send(id.MemberID, []byte)     {}
 func (away) Receive(func([]byte), func()) {}
 func (away) Up() bool                     { return true }
 
-// What publishing costs with as many other nodes that watch.
+// The cost of publishing with as many other watching nodes.
 func BenchmarkTextWithWatchingNodes(b *testing.B) {
 	for _, nodes := range []int{0, 1, 2} {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {

@@ -203,7 +203,7 @@ func TestAnOlderNodeDoesNotSayWhatIsWithheld(t *testing.T) {
 	}
 }
 
-// What this version says of a step, the version before reads to where its own ends.
+// The previous version reads this version's begin of a step up to the end of its own format.
 func TestAnOlderNodeReadsThatAStepBegan(t *testing.T) {
 	for _, relayed := range []bool{true, false} {
 		b := appendBegan(nil, &speech{seq: 300, idx: 200, relayed: relayed})
@@ -234,8 +234,8 @@ type spy struct {
 	frames int
 }
 
-// say commits a fact of its own number and publishes how a node of some version
-// tells it, with fields that nobody has thought of yet.
+// say commits a fact of its own number and publishes it as a node of another version might,
+// with unknown fields.
 func (s *spy) say(fact func(f *event.Facts, seq int64), t event.Type, fields map[string]any) {
 	s.sayMany(1, func(f *event.Facts, seq int64) ([]event.Type, []map[string]any) {
 		fact(f, seq)
@@ -377,8 +377,8 @@ func (s *spy) finish(ok bool) {
 	}, event.RunCompleted, map[string]any{"status": "succeeded", "output": output, "tokens_in": int64(canaryCount), "tokens_out": int64(canaryCount), "cost_usd": int64(canaryCount), "text": canary})
 }
 
-// 100,000 frames, through hubs of two nodes and through the facts: not one byte of
-// a canary is relayed, and what is to be relayed is.
+// 100,000 frames, through hubs of two nodes and through the facts: not one byte of a canary
+// is relayed, and everything allowed is.
 func TestRelayLeaksNothing(t *testing.T) {
 	want := 100_000
 	if testing.Short() {
