@@ -73,7 +73,7 @@ func sorted(members ...*Membership) []id.MemberID {
 	return out
 }
 
-// peer joins a member with an address, who hears the list.
+// peer joins a member with an address, and records its lists.
 func peer(t *testing.T, pool *pgxpool.Pool, cfg Config) (*Membership, *lists) {
 	t.Helper()
 	l := &lists{}
@@ -90,7 +90,7 @@ func renewed(t *testing.T, m *Membership, n int) {
 	}
 }
 
-// calm waits until m may mark somebody dead.
+// calm waits until m may mark members dead.
 func calm(t *testing.T, m *Membership) {
 	t.Helper()
 	start := time.Now()
@@ -222,7 +222,7 @@ func TestWhoRefusesAndMissedABeatIsMarkedBeforeItsLeaseEnds(t *testing.T) {
 	if left <= 0 || left >= DefaultLease/2 {
 		t.Errorf("marked %v before its lease ended", left)
 	}
-	// The lease that it may still count on is waited for by who revokes.
+	// A revocation waits for the lease that it may still count on.
 	if _, err := a.Announce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +541,7 @@ func TestTheCachesAreEmptyBeforeTheLeaseIsExtended(t *testing.T) {
 	if missing, err := first.Forgotten(t.Context(), n, []id.MemberID{first.Member()}); err != nil || len(missing) != 0 {
 		t.Errorf("%v, %v", missing, err)
 	}
-	// Who joins has nothing to forget.
+	// A new member has nothing to drop.
 	second, _ := peer(t, pool, Config{Lease: DefaultLease, OnRevoked: func(context.Context, int64) error { t.Error("asked to forget"); return nil }})
 	renewed(t, second, 2)
 	if missing, err := first.Forgotten(t.Context(), n, []id.MemberID{second.Member()}); err != nil || len(missing) != 0 {
@@ -565,7 +565,7 @@ func TestTheRowSaysWhatWasForgottenByTheSameBeat(t *testing.T) {
 	}
 }
 
-// What a refresh finds is in the list when it has come back, not a quarter of a second later.
+// The result of a refresh is in the list when it returns, not a quarter of a second later.
 func TestALookKnowsWhoHasJustJoined(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
@@ -757,7 +757,7 @@ func TestListShowsTheDeadToo(t *testing.T) {
 	if l := all[1]; l.ID != dead || l.DeadAt.IsZero() || l.LeaseLeft > -time.Minute {
 		t.Errorf("%+v", l)
 	}
-	// The dead of long ago are dropped when somebody joins.
+	// Members dead for long are dropped at the next join.
 	exec(t, pool, `UPDATE members SET dead_at = now() - interval '25 hours' WHERE id = $1`, dead)
 	peer(t, pool, Config{Lease: long})
 	if all, err = List(t.Context(), pool); err != nil || len(all) != 2 || slices.ContainsFunc(all, func(l Listed) bool { return l.ID == dead }) {
@@ -813,7 +813,7 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// What a refresh costs with 50 members, four times a second each.
+// The cost of a refresh with 50 members, four times a second each.
 func BenchmarkLookOfFifty(b *testing.B) {
 	pool := pgtest.New(b).System(b)
 	m, err := Join(context.Background(), pool, Config{Member: member(), Address: "here", Lease: long})
@@ -833,7 +833,8 @@ func BenchmarkLookOfFifty(b *testing.B) {
 	}
 }
 
-// Who cannot open what the others sealed, or keeps files elsewhere, does not join.
+// A process that cannot open the others' sealed values, or keeps files elsewhere, does not
+// join.
 func TestAStrangerDoesNotJoin(t *testing.T) {
 	db := pgtest.New(t)
 	pool := db.System(t)

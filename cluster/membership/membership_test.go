@@ -243,7 +243,7 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whatever fails below, the lock goes before the member is stopped and the database
+	// If a check below fails, release the lock before the member is stopped and the database
 	// dropped: both would wait for it.
 	defer tx.Rollback(context.Background())
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE members IN ACCESS EXCLUSIVE MODE`); err != nil {
@@ -345,7 +345,7 @@ func (s *slowAnswers) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tr
 	return context.WithValue(ctx, isLease{}, true)
 }
 
-// TraceQueryEnd is called when the answer is there and nobody has seen it.
+// TraceQueryEnd is called when the answer has arrived and before the caller gets it.
 func (s *slowAnswers) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
 	if ctx.Value(isLease{}) != nil {
 		<-time.After(s.by)

@@ -165,8 +165,8 @@ func (m *member) stop(t testing.TB) {
 	}
 }
 
-// kill ends all connections and the listener without a word, like the kernel of a
-// process that was killed. What the actors hold goes on and reaches nobody.
+// kill closes all connections and the listener silently, like the kernel of a killed process.
+// The actors' work continues and reaches no other node.
 func (m *member) kill() {
 	_ = m.cfg.Listen.Close()
 	m.listen.cut(func(net.Conn) bool { return true })

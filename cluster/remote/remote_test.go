@@ -213,7 +213,7 @@ func TestOverBrokenStreamsTheOrderHoldsAndWhatWaitedArrives(t *testing.T) {
 	t.Logf("%d of %d messages arrived over 10 breaks", count, n)
 }
 
-// holding answers nothing until it is released.
+// holding does not answer until it is released.
 func holding(entered chan any, release chan struct{}) func(cluster.Context, any) {
 	return func(c cluster.Context, m any) {
 		entered <- m
@@ -354,7 +354,7 @@ func TestAnotherMemberAtTheAddressGetsNothing(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	l := listen(t) // nobody accepts: the connection is made and nothing answers
+	l := listen(t) // no Accept: the connection is made and no answer comes
 	defer l.Close()
 	a, silent := startMember(t, setup{}), newMember()
 	to := at(a, "echo")
@@ -419,11 +419,11 @@ func TestDeadlines(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatalf("err = %v", err)
 	}
-	close(release) // the late reply harms nobody
+	close(release) // the late reply does no harm
 	if v, err := a.Node.Ask(t.Context(), to, ping{N: 2}); v != any(ping{N: 2}) || err != nil {
 		t.Fatalf("got %v, %v", v, err)
 	}
-	for len(left) == 0 { // on a machine that is slow the call may not come to run
+	for len(left) == 0 { // on a slow machine the call may never run
 		call, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		if _, err := a.Node.Call(call, b.id, "left", ping{}); err == nil {
 			t.Fatal("the call was answered")
@@ -612,8 +612,8 @@ func connections(t *testing.T) map[string]float64 {
 	return out
 }
 
-// A member that left the list while its stream was open is nobody whose absence
-// an operator has to hear of.
+// A member that left the list while its stream was open does not count as missing in the
+// metrics.
 func TestTheMetricsForgetWhoLeft(t *testing.T) {
 	a := startMember(t, setup{})
 	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})

@@ -352,7 +352,7 @@ func TestTheNewestStreamOfAMemberCounts(t *testing.T) {
 	}
 }
 
-// A member whose process lives, and sends, and does not take its answers.
+// A member that is alive and sends, but does not read its answers.
 func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
 	b := startMember(t, setup{})
 	conn, err := grpc.NewClient("passthrough:///"+b.addr, grpc.WithTransportCredentials(credentials.NewTLS(clientConfig(t, secret))),
