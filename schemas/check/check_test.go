@@ -291,8 +291,8 @@ func TestACheckEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestCompilingIsBounded: no more than a few schemas are compiled at a time, and
-// who waits leaves with its context.
+// TestCompilingIsBounded: only a few schemas are compiled at a time, and a waiting caller
+// leaves with its context.
 func TestCompilingIsBounded(t *testing.T) {
 	for range cap(compiling) {
 		compiling <- struct{}{}

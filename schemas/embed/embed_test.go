@@ -294,7 +294,8 @@ func TestIdentitySecrets(t *testing.T) {
 	}
 }
 
-// What browsers send never panics, and a list allows only what means one of its members.
+// Browser input never causes a panic, and a list allows only origins equal to one of its
+// members.
 func FuzzAllowed(f *testing.F) {
 	for _, s := range []string{"https://a.example", "null", "https://[::1]:1", "https://a.example:443", "HTTPS://A.EXAMPLE", "https://a.example."} {
 		f.Add(s)

@@ -130,8 +130,8 @@ func TestTheRelaysTable(t *testing.T) {
 	}
 }
 
-// Every type of the platform's stream is relayed or is known not to be: a new one
-// is put into this list by whoever adds it.
+// Every type of the platform's stream is either relayed or listed as not relayed: add a new
+// type to this list.
 func TestWhatBecomesOfEveryType(t *testing.T) {
 	becomes := map[Type]bool{
 		RunStarted: true, LLMDelta: true, ToolCalled: true, ToolResult: true, RunWaiting: true, RunResumed: true, RunCompleted: true, RunFailed: true, Heartbeat: true,
@@ -150,8 +150,8 @@ func TestWhatBecomesOfEveryType(t *testing.T) {
 	}
 }
 
-// A node of another version may say something else under a known type. The end of a
-// run is told whatever it says.
+// A node of another version may use other fields in a known type. The end of a run is always
+// relayed.
 func TestFieldsThatAreNotAsTheyWere(t *testing.T) {
 	for _, c := range []struct{ t, data, want string }{
 		{"run.started", `{"run_id":7}`, ``},
@@ -189,7 +189,7 @@ func TestARelayedFrameIsMadeOnce(t *testing.T) {
 	}
 }
 
-// What is made of frames stays withheld unless all of it may be relayed.
+// Frames made from others stay withheld unless all of them may be relayed.
 func TestPartsOfTextAreRelayedAsTheWholeIs(t *testing.T) {
 	text := func(end int64, relayed bool) *Frame {
 		f := Delta(LLMDelta, Pos{2, end}, 0, "abcd")

@@ -94,7 +94,7 @@ func TestEveryTypeCrossesWithAllItsFields(t *testing.T) {
 	}
 }
 
-// Whoever adds a message type and forgets the codec has a node that cannot send it.
+// A message type missing from the codec could not be sent between nodes.
 func TestEveryMessageTypeIsInTheCodec(t *testing.T) {
 	// Parts of messages, and what makes them cross.
 	parts := []string{"Origin", "Idempotency", "By", "Accepted", "Visitor", "Codec"}
@@ -193,8 +193,7 @@ func TestDecodeOfBrokenBodies(t *testing.T) {
 	}
 }
 
-// What a tenant sent crosses byte by byte, and a body may hold as many elements as it
-// has room for.
+// A tenant's data crosses byte by byte, and a body may hold as many elements as fit.
 func TestNothingIsLostOnTheWay(t *testing.T) {
 	c := NewCodec()
 	type many struct {

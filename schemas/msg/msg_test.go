@@ -5,8 +5,8 @@ import "testing"
 // repeatable is cluster.Repeatable.
 type repeatable interface{ Repeatable() }
 
-// What the edge asks is sent again when its owner is lost; what actors tell each
-// other is not.
+// Messages asked by the edge are repeated when their owner is lost; messages told between
+// actors are not.
 func TestWhatIsAskedIsRepeatable(t *testing.T) {
 	for _, m := range []any{Post{}, DeleteThread{}, StartOne{}, CancelRun{}, Decide{}} {
 		if _, ok := m.(repeatable); !ok {

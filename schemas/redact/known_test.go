@@ -95,7 +95,7 @@ func TestKnownIsSeenThroughWhatIsCleaned(t *testing.T) {
 	}
 }
 
-// What is no credential keeps its bytes, noise and escapes included.
+// Text that is not the credential keeps its bytes, including noise and escapes.
 func TestKnownLeavesTheRest(t *testing.T) {
 	m := NewKnown(known)
 	for _, s := range []string{

@@ -121,8 +121,8 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-// Over years, and in zones with all kinds of changes, due times increase and those
-// of a daily schedule come on every day that there is.
+// Over years, and in zones with all kinds of changes, due times increase and those of a daily
+// schedule occur on every existing day.
 func TestDueTimesIncrease(t *testing.T) {
 	for _, zone := range []string{"UTC", "America/New_York", "Europe/London", "Australia/Lord_Howe", "America/Santiago", "Africa/Casablanca", "Asia/Tehran"} {
 		for _, cron := range []string{"0 0 * * *", "30 1 * * *", "30 2 * * *", "*/10 * * * *", "59 23 * * *"} {
@@ -172,7 +172,7 @@ func TestErrorsNameTheField(t *testing.T) {
 	}
 }
 
-// Zones are those of the embedded data, whatever the host has.
+// Zones come from the embedded data, whatever the host has.
 func TestZonesAreTheEmbeddedOnes(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
 	for _, name := range []string{"", "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/UTC"} {

@@ -156,8 +156,8 @@ func TestUnmask(t *testing.T) {
 	}
 }
 
-// What the gateway took out beyond the keys is kept, too: whole values, and parts
-// of texts that were left as they were shown.
+// Values that the gateway removed beyond the keys are restored too: whole values, and parts
+// of texts that were left unchanged.
 func TestUnmaskWhatTheGatewayMasked(t *testing.T) {
 	frozen := schema(`{"note":"sk-123","text":"key sk-123, twice","n":1,"sk-123":"v"}`)
 	shown := schema(`{"note":"[redacted]","text":"key [redacted], twice","n":1,"[redacted]":"v"}`)
@@ -230,8 +230,8 @@ func genJSON(t *rapid.T, depth int) string {
 	return rapid.SampledFrom([]string{`1`, `-0.10e+5`, `true`, `null`, `"x"`, `"[redacted]"`, `"\u005bredacted]"`, `""`, `"a\"},{\\"`}).Draw(t, "leaf")
 }
 
-// Whatever a person who was shown redacted arguments leaves untouched is exactly
-// what runs: masking and unmasking are each other's way back.
+// Whatever an approver leaves unchanged in redacted arguments is exactly what runs: masking
+// and unmasking are inverse.
 func TestUnmaskUndoesRedaction(t *testing.T) {
 	masked := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -275,7 +275,7 @@ func FuzzUnmask(f *testing.F) {
 		if !strings.Contains(edited, "redacted]") && !strings.Contains(edited, `\`) && string(got) != edited {
 			t.Fatalf("%q has no mark and became %q", edited, got)
 		}
-		// What is left of the mark was in the frozen arguments.
+		// The rest of the mark was in the frozen arguments.
 		if !strings.Contains(frozen, "redacted") && !strings.Contains(frozen, `\`) {
 			if v, err := parse(got); err != nil || marked(v, got) {
 				t.Fatalf("%q of %q: %q still has a mark (%v)", edited, frozen, got, err)

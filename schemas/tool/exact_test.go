@@ -6,9 +6,8 @@ import (
 	"agentsvc/schemas/agent"
 )
 
-// A name that is written out means that tool and none whose name begins with it.
-// One row for each place that names tools; long is the tool whose name begins with
-// the name of short.
+// A full name means that tool and none whose name begins with it. One row for each place that
+// names tools; long is the tool whose name begins with the name of short.
 func TestANameIsNoPrefix(t *testing.T) {
 	short, long := mcp("shop", "orders.get"), mcp("shop", "orders.get_all")
 	dotted := mcp("shop", "orders.get.all")

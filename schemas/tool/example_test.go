@@ -15,7 +15,7 @@ import (
 var (
 	shopID = id.ServerID{UUID: id.UUID{15: 1}}
 
-	// What the servers list.
+	// The tools that the servers list.
 	listed = []tool.Spec{
 		{Source: tool.MCP, Owner: "shop", Name: "orders.get", ReadOnly: true},
 		{Source: tool.MCP, Owner: "shop", Name: "orders.refund", Schema: json.RawMessage(`{
@@ -30,10 +30,10 @@ var (
 		{Source: tool.MCP, Owner: "shop", Name: "users.delete"},
 	}
 
-	// What the agent asks for.
+	// The tools that the agent requests.
 	manifest = &agent.Manifest{Tools: agent.Tools{MCP: []agent.MCPTools{{Server: "shop", Allow: []string{"*"}}}}}
 
-	// What it gets: orders, and a person approves refunds.
+	// The tools that it gets: orders, and refunds after an approval.
 	access = &tool.Access{
 		Servers: []tool.Server{{ID: shopID, Slug: "shop", AuthKind: tool.AuthNone, Enabled: true}},
 		Grants:  []tool.Grant{{ID: id.GrantID{UUID: id.UUID{15: 7}}, Source: tool.MCP, Server: &shopID, Pattern: "orders.*", Effect: tool.Allow}},
@@ -112,7 +112,7 @@ func ExampleExplain() {
 	// - policy shop.orders.refund "refunds": asks for an approval
 }
 
-// Who approves a call may edit it without seeing its secrets.
+// An approver may edit a call without seeing its secrets.
 func ExampleUnmask() {
 	frozen := json.RawMessage(`{"amount":100,"card":{"pin":"1234"},"idempotency_key":"k"}`)
 	shown := redact.JSON(frozen)

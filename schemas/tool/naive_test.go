@@ -23,8 +23,8 @@ func init() {
 	}
 }
 
-// What follows is written a second time from the specification's sentences, with
-// lists that are sorted by text instead of the rules of the package.
+// The code below implements the specification's sentences a second time, with lists sorted by
+// text instead of the package's rules.
 
 // patternsOf are all patterns that match a tool which has these names.
 func patternsOf(names ...string) []string {

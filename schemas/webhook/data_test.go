@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// What receivers are sent, byte by byte (open-parts.md, Webhooks and Webhook data).
+// The bytes that receivers get (open-parts.md, Webhooks and Webhook data).
 func TestBodies(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.FixedZone("", 3600))
 	agent, thread := "01940000-0000-7000-8000-00000000000a", "01940000-0000-7000-8000-00000000000b"
