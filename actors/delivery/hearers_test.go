@@ -110,7 +110,7 @@ func TestAListenerIsNotWoken(t *testing.T) {
 		t.Errorf("listeners were woken %d times", n)
 	}
 	if !h.Hears(b) {
-		t.Error("nobody hears")
+		t.Error("the tenant has no subscribers")
 	}
 }
 
@@ -139,12 +139,12 @@ func TestWhoHearsIsWoken(t *testing.T) {
 	}
 	eventually(t, "they are known", func() bool { return h.Hears(a) && !h.Hears(quiet) })
 	h.Committed(a, webhook.RunCompleted)
-	eventually(t, "who hears is woken", func() bool { return w.of(a, all) == 1 && w.of(a, both) == 1 })
+	eventually(t, "the subscribers are woken", func() bool { return w.of(a, all) == 1 && w.of(a, both) == 1 })
 	if w.of(a, failed) != 0 || w.of(b, other) != 0 {
 		t.Error("who does not hear of it was woken")
 	}
 	h.Committed(b, webhook.ApprovalRequested) // not known yet
-	eventually(t, "who was not known is woken", func() bool { return w.of(b, other) == 1 })
+	eventually(t, "a tenant that was not cached is woken", func() bool { return w.of(b, other) == 1 })
 	before := r.reads.Load()
 	for range 1000 {
 		h.Committed(a, webhook.RunFailed)
@@ -186,7 +186,7 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	r := &endpointsOf{}
 	h, w := newHearers(t, r, nil)
 	h.Hears(a)
-	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 	r.set(a, was)
 	h.Forget(a)
 	if !h.Hears(a) {
@@ -212,7 +212,7 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	r.set(a)
 	h.Forget(a)
 	close(hold)
-	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 }
 
 func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
@@ -221,7 +221,7 @@ func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
 	valid.Store(true)
 	h, _ := newHearers(t, &endpointsOf{}, valid.Load)
 	h.Hears(a)
-	eventually(t, "nobody hears", func() bool { return !h.Hears(a) })
+	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 	valid.Store(false)
 	if !h.Hears(a) {
 		t.Error("a node without its lease knows that nobody hears")
@@ -262,7 +262,7 @@ func TestReadsThatFailOrHang(t *testing.T) {
 	}
 	eventually(t, "the loaders hang", func() bool { return r.under.Load() == loaders })
 	h.Committed(known, webhook.RunFailed)
-	eventually(t, "who is known is woken", func() bool { return w.of(known, k) == 2 })
+	eventually(t, "a cached tenant is woken", func() bool { return w.of(known, k) == 2 })
 	if n := r.under.Load(); n != loaders {
 		t.Errorf("%d reads at a time", n)
 	}

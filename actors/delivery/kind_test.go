@@ -342,7 +342,7 @@ func TestLargeBodiesTakeMorePlaces(t *testing.T) {
 	wake(p.Node, other)
 	eventually(t, "another has one", func() bool { return len(v.heard()) == 3 && p.hosting.taken.Load() == 16+10 })
 	wake(p.Node, e, other)
-	eventually(t, "nobody asks", func() bool { return !running("turn") })
+	eventually(t, "no turn is in flight", func() bool { return !running("turn") })
 	if n, taken := len(v.heard()), p.hosting.taken.Load(); n != 3 || taken != 26 {
 		t.Errorf("%d are under way, %d places are taken", n, taken)
 	}

@@ -566,7 +566,7 @@ func TestTheRowSaysWhatWasForgottenByTheSameBeat(t *testing.T) {
 }
 
 // The result of a refresh is in the list when it returns, not a quarter of a second later.
-func TestALookKnowsWhoHasJustJoined(t *testing.T) {
+func TestARefreshSeesNewMembers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
 	a, _ := peer(t, pool, Config{Lease: long})
@@ -581,7 +581,7 @@ func TestALookKnowsWhoHasJustJoined(t *testing.T) {
 	}
 }
 
-func TestWhoCannotForgetIsSuspended(t *testing.T) {
+func TestAMemberThatCannotForgetIsSuspended(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t).System(t)
 	var broken atomic.Bool
@@ -672,7 +672,7 @@ func TestABeatUnderWayDoesNotSlipPastARevocation(t *testing.T) {
 			t.Fatalf("%v, revoked up to %d", err, upTo.Load())
 		}
 	})
-	t.Run("a lease that has run out is being renewed: who revokes waits for it", func(t *testing.T) {
+	t.Run("a lease that has run out is being renewed: a revocation waits for it", func(t *testing.T) {
 		t.Parallel()
 		db := pgtest.New(t)
 		pool, admin := db.System(t), db.Admin(t)
@@ -700,7 +700,7 @@ func TestABeatUnderWayDoesNotSlipPastARevocation(t *testing.T) {
 			missing, err := m.Forgotten(context.Background(), n, []id.MemberID{who})
 			done <- answer{missing, err}
 		}()
-		eventually(t, "who revokes waits", func() bool { return waiting(t, admin, "%FOR SHARE%") })
+		eventually(t, "the revocation waits", func() bool { return waiting(t, admin, "%FOR SHARE%") })
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -781,7 +781,7 @@ func TestRefusalsOfStrangersAreNotKept(t *testing.T) {
 	if err := b.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what is known of who left is dropped", func() bool { return kept() == 0 })
+	eventually(t, "the refusals of members that left are dropped", func() bool { return kept() == 0 })
 }
 
 func TestMetricsAreThere(t *testing.T) {
@@ -814,7 +814,7 @@ func TestMetricsAreThere(t *testing.T) {
 }
 
 // The cost of a refresh with 50 members, four times a second each.
-func BenchmarkLookOfFifty(b *testing.B) {
+func BenchmarkRefreshOfFifty(b *testing.B) {
 	pool := pgtest.New(b).System(b)
 	m, err := Join(context.Background(), pool, Config{Member: member(), Address: "here", Lease: long})
 	if err != nil {

@@ -89,7 +89,7 @@ func TestAskAndCall(t *testing.T) {
 			t.Fatalf("err = %v", err)
 		}
 	})
-	t.Run("a service answers and knows who asks", func(t *testing.T) {
+	t.Run("a service answers and knows its caller", func(t *testing.T) {
 		got, err := a.Node.Call(t.Context(), b.id, "who", ping{N: 3})
 		if want := (ping{N: 3, Text: a.id.String()}); got != want || err != nil {
 			t.Fatalf("got %v, %v", got, err)
@@ -614,7 +614,7 @@ func connections(t *testing.T) map[string]float64 {
 
 // A member that left the list while its stream was open does not count as missing in the
 // metrics.
-func TestTheMetricsForgetWhoLeft(t *testing.T) {
+func TestTheMetricsDropMembersThatLeft(t *testing.T) {
 	a := startMember(t, setup{})
 	b := startMember(t, setup{kinds: map[string]func(cluster.Context, any){"echo": echo}})
 	join(t, a, b)

@@ -38,7 +38,7 @@ type Approval struct {
 	Epoch       int64
 }
 
-// Approval is the row, with the status of its run; nil where there is none.
+// Approval returns the approval with the status of its run, nil if there is none.
 func (s *Store) Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*Approval, error) {
 	var (
 		a      Approval

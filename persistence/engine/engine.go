@@ -133,17 +133,17 @@ type Thread struct {
 	Asked     []id.RunID // runs of the newest messages, newest first
 }
 
-// Standing is how the messages and runs of a thread stand at one moment.
+// Standing is the state of a thread's messages and runs at one moment.
 type Standing struct {
 	Messages int
-	Owed     int // replies: the runs that have not ended
-	// Open is the newest run that has not ended; nil: all have.
+	Owed     int // replies still to come: the number of open runs
+	// Open is the newest open run; nil if all have ended.
 	Open       *id.RunID
 	OpenStatus *lifecycle.RunStatus
-	Before     bool // the run asked about is one of the thread
+	Before     bool // the run in question belongs to the thread
 }
 
-// OpenRun is a run that has not ended and its place in the thread.
+// OpenRun is an open run and its position in the thread.
 type OpenRun struct {
 	Run id.RunID
 	Seq int64
@@ -362,7 +362,7 @@ func (s *Store) OpenRuns(ctx context.Context, tenant id.TenantID, thread id.Thre
 	return out, nil
 }
 
-// Accepted reports whether the run is one of the thread.
+// Accepted reports whether the run belongs to the thread.
 func (s *Store) Accepted(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (is bool, err error) {
 	if err := s.pool.QueryRow(ctx, acceptedSQL, tenant, thread, run).Scan(&is); err != nil {
 		return false, fmt.Errorf("read run %s: %w", run, err)
@@ -370,7 +370,7 @@ func (s *Store) Accepted(ctx context.Context, tenant id.TenantID, thread id.Thre
 	return is, nil
 }
 
-// Standing is how the messages and runs of a thread stand, and whether the run is one of it.
+// Standing returns the state of a thread's messages and runs, and whether the run belongs to it.
 func (s *Store) Standing(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (st Standing, err error) {
 	if err := s.pool.QueryRow(ctx, standingSQL, tenant, thread, run).Scan(&st.Messages, &st.Owed, &st.Open, &st.OpenStatus, &st.Before); err != nil {
 		return st, fmt.Errorf("read how thread %s stands: %w", thread, err)

@@ -203,7 +203,7 @@ func TestADeadProcessIsFenced(t *testing.T) {
 
 // Deliveries claimed for a caller that has left are not lost: they were not sent, and are due
 // again at once.
-func TestWhatWasClaimedForWhoHasLeftIsGivenBack(t *testing.T) {
+func TestClaimsOfACallerThatLeftAreGivenBack(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
 	e := x.endpoint()

@@ -498,7 +498,7 @@ func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
 
 // NoteFired does not wait for a transaction that changes a trigger, which may itself wait for
 // a row that was noted already.
-func TestNotingWhenTriggersFiredWaitsForNobody(t *testing.T) {
+func TestNoteFiredWaitsForNoLock(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)

@@ -105,7 +105,7 @@ func TestShutdownGivesNotice(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("who waits no longer ends it", func(t *testing.T) {
+	t.Run("the end of ctx ends it", func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.DrainNotice = time.Hour })
 		ctx, cancel := context.WithCancel(context.Background())
 		done := shutdown(w, ctx)
@@ -124,7 +124,7 @@ func TestShutdownGivesNotice(t *testing.T) {
 
 // A client that has connected and sent no request, or only part of one, does not delay
 // Shutdown; a client whose request is complete gets its answer.
-func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
+func TestShutdownDropsIncompleteRequests(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(c *Config) {
 		c.ReadTimeout = time.Hour
@@ -198,7 +198,7 @@ func TestShutdownWaitsForNobodyWhoIsStillSending(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "nobody is served", served(0))
+	eventually(t, "no request is served", served(0))
 }
 
 // Requests still in progress when the time is over are cancelled early enough to answer the

@@ -331,7 +331,7 @@ func TestAKeyThatChangesUnderACall(t *testing.T) {
 
 // The same holds for deleting the end user, and for changing the origins or the required
 // identity.
-func TestAVisitorWhoIsNotServedAnyMoreUnderACall(t *testing.T) {
+func TestAVisitorIsRefusedDuringACall(t *testing.T) {
 	m := &meanwhile{happens: func() {}}
 	w := worldWith(t, func(c *embed.Config) { m.Limits, c.Limits = c.Limits, m })
 	for name, c := range map[string]struct {
@@ -363,7 +363,7 @@ func TestAVisitorWhoIsNotServedAnyMoreUnderACall(t *testing.T) {
 }
 
 // A key that starts to require an identity ends the sessions of anonymous visitors only.
-func TestWhoIsNotKnownMayNotStay(t *testing.T) {
+func TestRequiringIdentityEndsAnonymousSessions(t *testing.T) {
 	w := newWorld(t)
 	k := w.newKey(w.a, w.a.agent, withSecret)
 	g, s := w.talked(k)
@@ -379,7 +379,7 @@ func TestWhoIsNotKnownMayNotStay(t *testing.T) {
 
 // Tokens of a deleted end user cost one look-up in total, and their calls are charged to no
 // tenant.
-func TestWhoIsGoneIsRememberedForAMoment(t *testing.T) {
+func TestADeletedEndUserIsCachedBriefly(t *testing.T) {
 	now := time.Now()
 	w := worldWith(t, func(c *embed.Config) { c.Now = func() time.Time { return now } })
 	k := w.newKey(w.a, w.a.agent, withSecret)

@@ -187,7 +187,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 			t.Fatal("it heard of a call")
 		}
 	})
-	t.Run("of a call that nobody waits for any more", func(t *testing.T) {
+	t.Run("of a call whose caller has left", func(t *testing.T) {
 		c := newCut(t)
 		pid := c.pid(t)
 		in := c.box()
@@ -215,7 +215,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 
 // A call whose caller has left before it was written is never written, even after the node
 // has its lease back; and the caller knows.
-func TestACallThatNobodyWaitsForIsNotWritten(t *testing.T) {
+func TestACallWithoutACallerIsNotWritten(t *testing.T) {
 	c := newCut(t)
 	pid := c.pid(t)
 	signal(t, pid, syscall.SIGSTOP)

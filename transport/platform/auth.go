@@ -89,9 +89,9 @@ func NewAuth(cfg AuthConfig) *Auth {
 	return &Auth{cfg, store.NewCache[keyAt, *liveKey](store.CacheConfig{Max: maxKeys, TTL: keysFor, Now: cfg.Now, Live: cfg.Live}), newSeen[keyAt](maxKeys, cfg.Now)}
 }
 
-// nobody is compared when the key does not exist, so that a miss takes as long as a wrong
+// decoyHash is compared when the key does not exist, so that a miss takes as long as a wrong
 // secret.
-var nobody = apikey.Hash{1}
+var decoyHash = apikey.Hash{1}
 
 // unauthorized is the error for invalid credentials. Its text depends on their form alone: a
 // foreign, an unknown and a revoked key get the same answer (service.md, Authentication).
@@ -155,7 +155,7 @@ func (a *Auth) Authenticate(ctx context.Context, c edge.Credentials) (edge.Ident
 // read returns a function that looks up a key with find.
 func (a *Auth) read(at keyAt, find Keys) func(context.Context) (*liveKey, bool, error) {
 	return func(ctx context.Context) (*liveKey, bool, error) {
-		live := &liveKey{hash: nobody, principal: "apikey:" + at.key.String()}
+		live := &liveKey{hash: decoyHash, principal: "apikey:" + at.key.String()}
 		live.at = a.cfg.Now().Add(renewAfter)
 		h, ok, err := find(ctx, at.tenant, at.key)
 		if ok {

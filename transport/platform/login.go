@@ -35,9 +35,9 @@ const (
 	maxFits = 32
 )
 
-// nobodys is the hash to compare with when the user does not exist: a miss costs the same
+// decoyPassword is the hash to compare with when the user does not exist: a miss costs the same
 // work as a wrong password.
-var nobodys = sync.OnceValue(func() string { return password.Hash("the password of nobody") })
+var decoyPassword = sync.OnceValue(func() string { return password.Hash("the password of nobody") })
 
 // clientKey returns the bucket of a client address: IPv6 clients count by /64.
 func clientKey(ip netip.Addr) string {
@@ -100,7 +100,7 @@ func (p *Platform) login(ctx context.Context, c *edge.Caller, in *loginInput) (*
 	users = users[:min(len(users), maxFits)]
 	var fit, failed []store.LoginUser
 	if err := p.Sessions.hashes.do(ctx, clientKey(c.IP), func() {
-		dummy := nobodys()
+		dummy := decoyPassword()
 		for _, u := range users {
 			if password.Matches(u.PasswordHash, in.Body.Password) {
 				fit = append(fit, u)

@@ -180,10 +180,10 @@ func TestALoginSaysNothingAboutUsers(t *testing.T) {
 	if wrong.status != 401 || wrong.body != nobody.body || len(wrong.header) != len(nobody.header) {
 		t.Errorf("%s %v\n%s %v", wrong.body, wrong.header, nobody.body, nobody.header)
 	}
-	if !password.Matches(nobodys(), "the password of nobody") {
+	if !password.Matches(decoyPassword(), "the password of nobody") {
 		t.Error("what is compared with for nobody is no hash")
 	}
-	if of := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }; of(nobodys()) != of(password.Hash("x")) {
+	if of := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }; of(decoyPassword()) != of(password.Hash("x")) {
 		t.Error("nobody's hash is other work than a new one")
 	}
 	// A refusal takes a minimum time, whatever was done.

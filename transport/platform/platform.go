@@ -174,8 +174,8 @@ func (v *Versions) Speaking(ctx context.Context, t id.TenantID, a id.AgentID) (i
 	return n, err
 }
 
-// read returns the published version, 0 where there is none; not ok where there is no
-// such agent.
+// read returns the published version, 0 if there is none; ok is false if the agent does not
+// exist.
 func (v *Versions) read(ctx context.Context, t id.TenantID, a id.AgentID) (version int, ok bool, err error) {
 	return v.cache.Load(ctx, agentKey{t, a}, func(ctx context.Context) (int, bool, error) {
 		return v.store.View(t).Published(ctx, a)
@@ -242,7 +242,7 @@ func (p *Platform) Register(t *edge.Table) {
 
 // Tags are the sections of the OpenAPI document, in its order.
 var Tags = []edge.Tag{
-	{Name: "Tenant", Description: "Who calls, and the tenant itself."},
+	{Name: "Tenant", Description: "The caller, and the tenant itself."},
 	{Name: "API keys", Description: "Keys of a tenant's back end. A key acts as admin."},
 	{Name: "Agents", Description: "Agents, their versions, and runs of them without a thread."},
 	{Name: "Model providers", Description: "A tenant's own model providers take precedence over the deployment's."},
@@ -250,8 +250,8 @@ var Tags = []edge.Tag{
 	{Name: "Threads", Description: "Conversations with an agent."},
 	{Name: "Runs", Description: "What agents do: status, steps, events."},
 	{Name: "Approvals", Description: "Tool calls that wait for a person, and their decisions."},
-	{Name: "Tool servers", Description: "MCP servers, their credentials, and who may call what."},
-	{Name: "Approval policies", Description: "Which tool calls wait for a person, and for whom."},
+	{Name: "Tool servers", Description: "MCP servers, their credentials, and grants to call their tools."},
+	{Name: "Approval policies", Description: "Rules that make tool calls wait for an approval."},
 	{Name: webhooks, Description: "Notifications of events: endpoints, deliveries, listeners."},
 	{Name: TriggersTag, Description: "Start runs automatically: hooks and schedules."},
 	{Name: embedKeys, Description: "Let a chat widget on your pages talk to one agent."},

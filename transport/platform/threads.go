@@ -167,8 +167,8 @@ func clip(s string) string {
 	return s
 }
 
-// postMessage reads nothing where no tools and no attachments are named: the thread
-// answers whether it is there, and whether its agent speaks.
+// postMessage reads nothing if no tools and no attachments are named: the thread itself
+// reports whether it exists and whether its agent has a published version.
 func (p *Platform) postMessage(ctx context.Context, c *edge.Caller, in *postMessage) (*api.MessagePosted, error) {
 	b := &in.Body
 	if err := checkMessage(b); err != nil {
@@ -229,8 +229,8 @@ type Said struct {
 	Message id.MessageID
 }
 
-// Say posts a message in a thread, or begins one of the embed API with it. The thread
-// accepts it (msg.Post has the errors).
+// Say posts a message in a thread, or begins a thread of the embed API with it. The thread
+// decides (see the errors of msg.Post).
 func (p *Platform) Say(ctx context.Context, c *edge.Caller, s Saying) (*Said, error) {
 	post := msg.Post{
 		Content: s.Content, Attachments: s.Attachments, Input: s.Input, Origin: s.Origin, EndUserID: s.EndUserID, By: sender(c), New: s.Thread == nil,
@@ -264,15 +264,15 @@ func (p *Platform) Say(ctx context.Context, c *edge.Caller, s Saying) (*Said, er
 	return &said, nil
 }
 
-// notPublished refuses an agent without a published version, and names the call
-// that publishes one.
+// notPublished returns the problem of an agent without a published version. It names the
+// call that publishes one.
 func notPublished(code problem.Code, a id.AgentID) error {
 	agent := "/v1/agents/" + a.String()
 	return problem.New(code, "The agent has no published version. Publish one with POST "+agent+"/versions/{version}/publish; GET "+agent+"/versions lists them.")
 }
 
-// unlessKept is refusal, unless what is in the way is the first request with the
-// caller's Idempotency-Key: a thread that shows its run shows its answer, too.
+// unlessKept returns refusal, unless its cause is the first request with the caller's
+// Idempotency-Key: then that request's run and its kept response are both committed.
 func (p *Platform) unlessKept(ctx context.Context, c *edge.Caller, refusal error) error {
 	if c.Idem == nil {
 		return refusal

@@ -67,7 +67,7 @@ func read(payload []byte, now time.Time) (Claims, *Error) {
 	case exp.After(now.Add(maxExp)):
 		return Claims{}, &Error{ExpTooFar, "The token expires more than 24 hours from now (exp)."}
 	case iat.After(now.Add(maxIat)):
-		return Claims{}, &Error{IatInFuture, "The token was issued more than 5 minutes from now (iat): check the clock of who made it."}
+		return Claims{}, &Error{IatInFuture, "The token was issued more than 5 minutes from now (iat): check the clock of its issuer."}
 	case nbf.After(now.Add(maxNbf)):
 		return Claims{}, &Error{NotYetValid, "The token is not valid before a time more than 60 seconds from now (nbf)."}
 	}
