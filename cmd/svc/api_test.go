@@ -12,7 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
+
+// runID names no run.
+const runID = "0193a000-0000-7000-8000-0000000000c1"
+
+// caller calls the API of a node as the command line does.
+type caller struct{ client.Client }
 
 // What the tests of the real server ask and look at.
 
@@ -35,7 +43,7 @@ type answer struct {
 }
 
 func (a answer) code() string {
-	var p apiError
+	var p client.APIError
 	if json.Unmarshal(a.body, &p) != nil {
 		return ""
 	}
@@ -45,13 +53,13 @@ func (a answer) code() string {
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body) }
 
 // stranger is a client without a key.
-func (n *node) stranger() *client {
-	return &client{base: n.base, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+func (n *node) stranger() *caller {
+	return &caller{client.Client{Base: n.base, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}}
 }
 
 // do sends one request as it is: body is bytes, text, or what becomes JSON;
 // header is names and values. It never tries again.
-func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
+func (c *caller) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	var r io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -66,12 +74,12 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 		}
 		r = bytes.NewReader(j)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
+	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, r)
 	if err != nil {
 		return answer{}, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	req.Header.Set("X-Tenant-Id", c.tenant)
+	req.Header.Set("Authorization", "Bearer "+c.Key)
+	req.Header.Set("X-Tenant-Id", c.Tenant)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -81,7 +89,7 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 			req.Header.Set(header[i], header[i+1])
 		}
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -91,7 +99,7 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 }
 
 // ask is do for an answer that must have this status; out may be nil.
-func (c *client) ask(t *testing.T, ctx context.Context, status int, method, path string, body, out any, header ...string) answer {
+func (c *caller) ask(t *testing.T, ctx context.Context, status int, method, path string, body, out any, header ...string) answer {
 	t.Helper()
 	a, err := c.do(ctx, method, path, body, header...)
 	if err != nil {
@@ -108,7 +116,7 @@ func (c *client) ask(t *testing.T, ctx context.Context, status int, method, path
 	return a
 }
 
-func (c *client) thread(t *testing.T, ctx context.Context, agent string) string {
+func (c *caller) thread(t *testing.T, ctx context.Context, agent string) string {
 	t.Helper()
 	var made struct{ ID string }
 	c.ask(t, ctx, 200, "POST", "/v1/threads", object{"agent_id": agent}, &made)
@@ -116,7 +124,7 @@ func (c *client) thread(t *testing.T, ctx context.Context, agent string) string 
 }
 
 // say posts a message and answers its run.
-func (c *client) say(t *testing.T, ctx context.Context, thread, content string) string {
+func (c *caller) say(t *testing.T, ctx context.Context, thread, content string) string {
 	t.Helper()
 	var posted struct {
 		RunID     string `json:"run_id"`
@@ -130,7 +138,7 @@ func (c *client) say(t *testing.T, ctx context.Context, thread, content string) 
 }
 
 // runOnce starts a run without a thread.
-func (c *client) runOnce(t *testing.T, ctx context.Context, agent string, input any) string {
+func (c *caller) runOnce(t *testing.T, ctx context.Context, agent string, input any) string {
 	t.Helper()
 	var started struct {
 		RunID string `json:"run_id"`
@@ -141,7 +149,7 @@ func (c *client) runOnce(t *testing.T, ctx context.Context, agent string, input 
 
 type runAnswer struct {
 	Run struct {
-		runView
+		client.RunView
 		Input      json.RawMessage
 		Origin     struct{ Kind, ID string }
 		StartedAt  *time.Time `json:"started_at"`
@@ -177,7 +185,7 @@ func (r *runAnswer) shape() string {
 	return strings.Join(s, " ")
 }
 
-func (c *client) read(t *testing.T, ctx context.Context, run string) *runAnswer {
+func (c *caller) read(t *testing.T, ctx context.Context, run string) *runAnswer {
 	t.Helper()
 	r := new(runAnswer)
 	c.ask(t, ctx, 200, "GET", "/v1/runs/"+run, nil, r)
@@ -187,7 +195,7 @@ func (c *client) read(t *testing.T, ctx context.Context, run string) *runAnswer 
 var terminalStatus = map[string]bool{"succeeded": true, "failed": true, "cancelled": true, "expired": true}
 
 // poll reads a run until its status is the wanted one, or any terminal one for "".
-func (c *client) poll(t *testing.T, ctx context.Context, run, status string) *runAnswer {
+func (c *caller) poll(t *testing.T, ctx context.Context, run, status string) *runAnswer {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -212,7 +220,7 @@ var errCut = errors.New("the reader goes away")
 // stream reads a run's stream once, without a retry, until it ends or each says
 // false (each may be nil); it fails unless the stream ends with its terminal
 // frame or is left by each.
-func (c *client) stream(t *testing.T, ctx context.Context, run, query, last string, each func(frame) bool) []frame {
+func (c *caller) stream(t *testing.T, ctx context.Context, run, query, last string, each func(client.Frame) bool) []client.Frame {
 	t.Helper()
 	frames, err := c.streamOnce(ctx, run, query, last, each)
 	if err != nil && !errors.Is(err, errCut) {
@@ -221,9 +229,9 @@ func (c *client) stream(t *testing.T, ctx context.Context, run, query, last stri
 	return frames
 }
 
-func (c *client) streamOnce(ctx context.Context, run, query, last string, each func(frame) bool) ([]frame, error) {
-	var frames []frame
-	_, err := c.followOnce(ctx, run, query, &last, func(f frame) error {
+func (c *caller) streamOnce(ctx context.Context, run, query, last string, each func(client.Frame) bool) ([]client.Frame, error) {
+	var frames []client.Frame
+	_, err := c.FollowOnce(ctx, run, query, &last, func(f client.Frame) error {
 		frames = append(frames, f)
 		if each != nil && !each(f) {
 			return errCut
@@ -236,10 +244,10 @@ func (c *client) streamOnce(ctx context.Context, run, query, last string, each f
 // watch opens a run's stream and hands over its frames when it has ended; it
 // returns once the server has accepted the reader. A test that ends does not
 // want the rest.
-func (c *client) watch(t *testing.T, ctx context.Context, run, query string) <-chan []frame {
+func (c *caller) watch(t *testing.T, ctx context.Context, run, query string) <-chan []client.Frame {
 	t.Helper()
-	watcher, open, done := *c, make(chan struct{}), make(chan []frame, 1)
-	watcher.http = &http.Client{Transport: opening{c.http.Transport, open}}
+	watcher, open, done := *c, make(chan struct{}), make(chan []client.Frame, 1)
+	watcher.HTTP = &http.Client{Transport: opening{c.HTTP.Transport, open}}
 	go func() {
 		frames, err := watcher.streamOnce(ctx, run, query, "", nil)
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -268,7 +276,7 @@ func (o opening) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // rawStream is everything that the server sends for a run's stream until it
 // closes it.
-func (c *client) rawStream(t *testing.T, ctx context.Context, run, query string) string {
+func (c *caller) rawStream(t *testing.T, ctx context.Context, run, query string) string {
 	t.Helper()
 	a := c.ask(t, ctx, 200, "GET", "/v1/runs/"+run+"/events"+query, nil, nil, "Accept", "text/event-stream")
 	if ct := a.header.Get("Content-Type"); !strings.HasPrefix(ct, "text/event-stream") {
@@ -279,7 +287,7 @@ func (c *client) rawStream(t *testing.T, ctx context.Context, run, query string)
 
 // told is what frames say, without the cuts between live texts: neighbouring
 // texts of one step and kind are one line, under the last one's id.
-func told(frames []frame) []string {
+func told(frames []client.Frame) []string {
 	type line struct {
 		id, kind, text string
 		idx            int
@@ -311,7 +319,7 @@ func told(frames []frame) []string {
 }
 
 // types are the types of frames, repeated live texts once.
-func types(frames []frame) string {
+func types(frames []client.Frame) string {
 	var s []string
 	for _, f := range frames {
 		if live := f.Type == "llm.delta" || f.Type == "llm.thinking"; live && len(s) > 0 && s[len(s)-1] == f.Type {
@@ -323,7 +331,7 @@ func types(frames []frame) string {
 }
 
 // textOf is the live text of one type in frames.
-func textOf(frames []frame, kind string) string {
+func textOf(frames []client.Frame, kind string) string {
 	var b strings.Builder
 	for _, f := range frames {
 		if f.Type == kind {

@@ -6,21 +6,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // gate is a run that waits for a decision on shop.orders.refund.
 type gate struct {
-	c     *client
+	c     *caller
 	shop  *shop
 	model wire
 	agent string
 	run   string
 	a     approvalAnswer
-	live  <-chan []frame
+	live  <-chan []client.Frame
 }
 
 // gated makes a run that waits under this policy.
-func gated(t *testing.T, ctx context.Context, c *client, policy, manifest object) *gate {
+func gated(t *testing.T, ctx context.Context, c *caller, policy, manifest object) *gate {
 	t.Helper()
 	g := &gate{c: c, shop: c.shop(t, ctx, "bearer", "token-of-the-shop")}
 	ask := asks(g.shop.slug+"_orders_refund", `{"id":7,"amount":12.50}`)
@@ -249,13 +251,13 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 			if again := c.stream(t, ctx, g.run, "?replay=full", "", nil); !slices.Equal(told(live), told(again)) {
 				t.Errorf("live\n%s\nreplayed\n%s", strings.Join(told(live), "\n"), strings.Join(told(again), "\n"))
 			}
-			waiting := slices.IndexFunc(live, func(f frame) bool { return f.Type == "run.waiting" })
+			waiting := slices.IndexFunc(live, func(f client.Frame) bool { return f.Type == "run.waiting" })
 			if rest := c.stream(t, ctx, g.run, "", live[waiting].ID, nil); !slices.Equal(told(rest), told(live[waiting+1:])) {
 				t.Errorf("after run.waiting\n%s", strings.Join(told(rest), "\n"))
 			}
 			// Tool results and approval requests are not replayed (service.md, Run event stream).
 			for _, f := range c.stream(t, ctx, g.run, "", "", nil) {
-				if f.Type != "run.started" && f.Type != "step.started" && !f.terminal() {
+				if f.Type != "run.started" && f.Type != "step.started" && !f.Terminal() {
 					t.Errorf("replayed %s", f.Type)
 				}
 			}
@@ -300,7 +302,7 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 }
 
 // principals are the names of the tenant's keys by principal.
-func (c *client) principals(t *testing.T, ctx context.Context) map[string]string {
+func (c *caller) principals(t *testing.T, ctx context.Context) map[string]string {
 	t.Helper()
 	var list struct{ Items []struct{ ID, Name string } }
 	c.ask(t, ctx, 200, "GET", "/v1/api-keys", nil, &list)

@@ -33,14 +33,14 @@ const passphrase = "correct horse battery"
 
 // person logs a user of the tenant in. Behind a trusted proxy each login comes from an
 // address of its own, so that many scenes do not share one bucket of logins.
-func (c *client) person(t *testing.T, ctx context.Context, email string) *client {
+func (c *caller) person(t *testing.T, ctx context.Context, email string) *caller {
 	t.Helper()
 	at := id.NewAnywhere()
-	a := c.ask(t, ctx, 200, "POST", "/v1/auth/login", object{"email": email, "password": passphrase, "tenant_id": c.tenant}, nil,
+	a := c.ask(t, ctx, 200, "POST", "/v1/auth/login", object{"email": email, "password": passphrase, "tenant_id": c.Tenant}, nil,
 		"Authorization", "", "X-Tenant-Id", "", "X-Forwarded-For", fmt.Sprintf("10.%d.%d.%d", at[13], at[14], at[15]))
 	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
 	p := *c
-	p.http = &http.Client{Transport: asSession{c.http.Transport, cookie}}
+	p.HTTP = &http.Client{Transport: asSession{c.HTTP.Transport, cookie}}
 	return &p
 }
 
@@ -52,7 +52,7 @@ func TestWhoDecides(t *testing.T) {
 	n := sharedNode(t)
 	c := n.tenant("who decides")
 	for email, role := range map[string]string{"member@example.com": "member", "manager@example.com": "member", "elsewhere@example.com": "member", "admin@example.com": "admin", "boss@example.com": "owner"} {
-		if out, code := n.svc("user", "create", "--tenant", c.tenant, "--email", email, "--role", role, "--password", passphrase); code != 0 {
+		if out, code := n.svc("user", "create", "--tenant", c.Tenant, "--email", email, "--role", role, "--password", passphrase); code != 0 {
 			t.Fatal(out)
 		}
 	}
@@ -68,7 +68,7 @@ func TestWhoDecides(t *testing.T) {
 	c.ask(t, ctx, 204, "PUT", "/v1/org-nodes/"+company+"/managers/"+ids["manager@example.com"], nil, nil)
 	c.ask(t, ctx, 204, "PUT", "/v1/org-nodes/"+other+"/managers/"+ids["elsewhere@example.com"], nil, nil)
 
-	who := map[string]*client{"a key": c}
+	who := map[string]*caller{"a key": c}
 	for name, email := range map[string]string{"a member": "member@example.com", "a manager on the chain": "manager@example.com", "a manager elsewhere": "elsewhere@example.com",
 		"an admin": "admin@example.com", "an owner": "boss@example.com"} {
 		who[name] = c.person(t, ctx, email)

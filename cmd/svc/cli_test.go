@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // Exit codes: 0 done, 1 failed, 2 wrong use (open-parts.md, Command line).
@@ -188,7 +190,7 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 		t.Helper()
 		for _, key := range keys {
 			c := n.stranger()
-			c.key, c.tenant = key, tenant
+			c.Key, c.Tenant = key, tenant
 			c.ask(t, ctx, 200, "GET", "/v1/auth/me", nil, nil)
 		}
 	}
@@ -224,7 +226,7 @@ func TestClientCommands(t *testing.T) {
 	}
 
 	out, _ := cli(0, "", "status")
-	if !strings.Contains(out, c.base+"  up=true ready=true\n") || !strings.Contains(out, `in tenant `+c.tenant+` "client"`) {
+	if !strings.Contains(out, c.Base+"  up=true ready=true\n") || !strings.Contains(out, `in tenant `+c.Tenant+` "client"`) {
 		t.Errorf("status: %s", out)
 	}
 	var status struct {
@@ -236,7 +238,7 @@ func TestClientCommands(t *testing.T) {
 		}
 	}
 	out, _ = cli(0, "", "status", "--json")
-	if err := json.Unmarshal([]byte(out), &status); err != nil || !status.Up || !status.Ready || status.Me.Role != "admin" || status.Me.Tenant.ID != c.tenant {
+	if err := json.Unmarshal([]byte(out), &status); err != nil || !status.Up || !status.Ready || status.Me.Role != "admin" || status.Me.Tenant.ID != c.Tenant {
 		t.Errorf("status --json: %v %s", err, out)
 	}
 	if out, stderr, code := n.run(append(env, "SVC_API_KEY=svc_wrong"), "", "status"); code != 1 || !strings.Contains(stderr, "UNAUTHORIZED") {
@@ -290,7 +292,7 @@ func TestClientCommands(t *testing.T) {
 		t.Errorf("ls: %s", out)
 	}
 	var page struct {
-		Items      []runView
+		Items      []client.RunView
 		NextCursor *string `json:"next_cursor"`
 	}
 	out, _ = cli(0, "", "runs", "ls", "--agent", agent, "--limit", "3", "--json")
@@ -450,15 +452,15 @@ func TestDev(t *testing.T) {
 	// At another address the key is the same, and the page there may use it. What the
 	// tenant does with the key stays: origins that it adds, and that it revokes it.
 	first := theKey.FindString(printed)
-	for _, then := range []func(*client){
-		func(api *client) {
+	for _, then := range []func(*caller){
+		func(api *caller) {
 			var key struct {
 				AllowedOrigins []string `json:"allowed_origins"`
 			}
 			api.ask(t, ctx, 200, "GET", "/v1/embed-keys/"+s.EmbedKeyID, nil, &key)
 			api.ask(t, ctx, 200, "PATCH", "/v1/embed-keys/"+s.EmbedKeyID, object{"allowed_origins": append(key.AllowedOrigins, "https://shop.example")}, nil)
 		},
-		func(api *client) {
+		func(api *caller) {
 			var key struct {
 				AllowedOrigins []string `json:"allowed_origins"`
 			}
@@ -476,7 +478,7 @@ func TestDev(t *testing.T) {
 		if key := theKey.FindString(second); key != first {
 			t.Errorf("the key of the demo page was %s and is %s", first, key)
 		}
-		then(&client{base: "http://" + at, key: s.APIKey, tenant: s.TenantID, http: http.DefaultClient})
+		then(&caller{client.Client{Base: "http://" + at, Key: s.APIKey, Tenant: s.TenantID, HTTP: http.DefaultClient}})
 		moved.stop(t)
 	}
 	revoked := startDev(t, append(slices.Clone(env), "SVC_ADDR="+reserved(t)))
@@ -528,4 +530,112 @@ func theWidget(t *testing.T, ctx context.Context, printed string) {
 			t.Errorf("the config for %s: %d %s", origin, status, body)
 		}
 	}
+}
+
+// What the fake above answers is what the service does: a refund of the sample
+// waits for a person, and is decided in every way that there is.
+func TestApprovalsOfTheSample(t *testing.T) {
+	ctx := within(t, 2*time.Minute)
+	addr := reserved(t)
+	d := startDev(t, append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t)), "--json")
+	var s sample
+	if err := json.Unmarshal([]byte(d.until(t, ctx, "}")), &s); err != nil {
+		t.Fatal(err)
+	}
+	defer d.stop(t)
+	c := &caller{client.Client{Base: "http://" + addr, Key: s.APIKey, Tenant: s.TenantID, HTTP: &http.Client{}}}
+	t.Setenv("SVC_URL", c.Base)
+	t.Setenv("SVC_API_KEY", c.Key)
+	t.Setenv("SVC_TENANT", c.Tenant)
+	run := func(code int, args ...string) string {
+		t.Helper()
+		out, stderr, got := svc(t, strings.NewReader(""), args...)
+		if got != code {
+			t.Errorf("svc %s: code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, stderr)
+		}
+		return out + stderr
+	}
+	const refund = `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}`
+	asks := func() (run, approval string) {
+		t.Helper()
+		run = c.runOnce(t, ctx, s.AgentID, refund)
+		c.poll(t, ctx, run, "waiting_approval")
+		var list struct{ Items []client.ApprovalView }
+		c.ask(t, ctx, 200, "GET", "/v1/approvals?run_id="+run, nil, &list)
+		if len(list.Items) != 1 || list.Items[0].RequestedAction.Tool != "demo.orders.refund" {
+			t.Fatalf("%+v", list)
+		}
+		return run, list.Items[0].ID
+	}
+
+	if out := run(0, "grants", "explain", "hello", "orders.refund"); !strings.HasPrefix(out, "demo.orders.refund may be called once it is approved: ") || !strings.Contains(out, "\nWHAT ") {
+		t.Errorf("explain: %s", out)
+	}
+	if out := run(0, "grants", "explain", s.AgentID, "nothing"); !strings.HasPrefix(out, "nothing may not be called: ") {
+		t.Errorf("explain: %s", out)
+	}
+
+	edited, approval := asks()
+	if out := run(0, "approvals", "ls", "--run", edited, "--agent", "hello", "--risk", "high"); !strings.Contains(out, approval[28:]+"  high  23h59m  demo.orders.refund  admin     0/1\n    args      {\"order_id\":\"1001\",\"amount\":12.5,") {
+		t.Errorf("ls: %s", out)
+	}
+	if out := run(1, "approvals", "edit", approval, "--args", `{"amount":"all"}`, "--yes"); !strings.Contains(out, "\nsvc: INVALID_ARGS: ") {
+		t.Errorf("edit: %s", out)
+	}
+	if out := run(0, "approvals", "edit", approval[28:], "--yes", "--args", `{"order_id":"1001","amount":7,"reason":"half of it"}`); !strings.HasPrefix(out, approval[28:]+"  edited\n") || !strings.Contains(out, "asked by  the agent hello in run "+edited[28:]+", begun by api key ") {
+		t.Errorf("edit: %s", out)
+	}
+	c.poll(t, ctx, edited, "succeeded")
+	out := run(0, "runs", "watch", edited)
+	for _, want := range []string{"[demo.orders.refund needs an approval until ", "[waiting for a decision]\n[approval " + approval + ": edit]\n[demo.orders.refund {", `[ok {"amount":7,`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+	if out := run(1, "approvals", "approve", approval[28:], "--yes"); !strings.HasPrefix(out, "svc: ALREADY_DECIDED: the approval "+approval[28:]+" of demo.orders.refund is decided: edited at ") {
+		t.Errorf("again: %s", out)
+	}
+
+	rejected, approval := asks()
+	if out := run(0, "approvals", "reject", approval, "--feedback", "no money", "--yes"); !strings.HasPrefix(out, approval[28:]+"  rejected\n") {
+		t.Errorf("reject: %s", out)
+	}
+	c.poll(t, ctx, rejected, "succeeded")
+	responded, approval := asks()
+	if out := run(0, "approvals", "respond", approval, "--feedback", "/say as you were told", "--yes"); !strings.HasPrefix(out, approval[28:]+"  responded\n") {
+		t.Errorf("respond: %s", out)
+	}
+	c.poll(t, ctx, responded, "succeeded")
+
+	one, first := asks()
+	two, second := asks()
+	if out := run(1, "approvals", "approve", first, second, s.AgentID, "--yes"); !strings.Contains(out, first[28:]+"  approved\n"+second[28:]+"  approved\n") || !strings.HasPrefix(out, s.AgentID[28:]+"  NOT_FOUND: ") || !strings.Contains(out, "svc: 1 of 3 could not be decided\n") {
+		t.Errorf("bulk: %s", out)
+	}
+	c.poll(t, ctx, one, "succeeded")
+	c.poll(t, ctx, two, "succeeded")
+	if out := run(0, "approvals", "ls"); out != "no pending approvals\n" {
+		t.Errorf("nothing is pending: %s", out)
+	}
+
+	tt := atTerminal(t, "chat", "hello")
+	tt.sees("> ")
+	tt.types(refund + "\n")
+	tt.sees("demo.orders.refund wants an approval, high risk, 0/1 of role admin so far, ")
+	tt.sees(choice)
+	tt.types("a\n")
+	tt.sees("[approve: approved]\n")
+	tt.sees(": approve]\n[demo.orders.refund {")
+	tt.sees(`[ok {"amount":12.5,`)
+	tt.sees(" USD]\n> ")
+	tt.types(refund + "\n")
+	tt.sees(choice)
+	run(1, "approvals", "reject", "0", "--yes")
+	var waits struct{ Items []client.ApprovalView }
+	c.ask(t, ctx, 200, "GET", "/v1/approvals?status=pending", nil, &waits)
+	run(0, "approvals", "reject", waits.Items[0].ID[28:], "--yes")
+	tt.sees(": reject]\n")
+	tt.sees(" USD]\n> ")
+	tt.types("\n")
+	tt.leaves(0)
 }

@@ -459,12 +459,12 @@ func (m *member) on(ctx context.Context) context.Context {
 }
 
 // client is c, whose requests go to any node and are kept in the book.
-func (b *bed) client(c *client, book *book) *client {
+func (b *bed) client(c *caller, book *book) *caller {
 	any := *c
-	any.http = &http.Client{Transport: &spread{bed: b, book: book, served: map[string]*member{}, base: &http.Transport{
+	any.HTTP = &http.Client{Transport: &spread{bed: b, book: book, served: map[string]*member{}, base: &http.Transport{
 		MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext,
 	}}}
-	b.t.Cleanup(any.http.CloseIdleConnections)
+	b.t.Cleanup(any.HTTP.CloseIdleConnections)
 	return &any
 }
 

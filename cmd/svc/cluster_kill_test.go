@@ -12,12 +12,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // followed is a long run whose stream is read over the death of a node.
 type followed struct {
 	run    string
-	frames []frame
+	frames []client.Frame
 	at     []time.Time // when each frame came
 	err    error
 }
@@ -140,7 +142,7 @@ func cutLast(input string) (before, sep, says string) {
 
 // follow reads the run's stream to its end, over whatever happens.
 func (x *followed) follow(ctx context.Context, w *scene) {
-	x.frames, x.err = w.hear(ctx, x.run, func(frame) error {
+	x.frames, x.err = w.hear(ctx, x.run, func(client.Frame) error {
 		x.at = append(x.at, time.Now())
 		return nil
 	})

@@ -22,7 +22,7 @@ func TestClusterPlantedFaults(t *testing.T) {
 		l := newLoad(t, b, book)
 		if x != nil {
 			x = &lie{ask: x.ask, answer: x.answer, tell: x.tell, load: l} // it remembers nothing of a time before
-			l.c.http.Transport.(*spread).lie = x
+			l.c.HTTP.Transport.(*spread).lie = x
 		}
 		if slices.Contains(hookLaws, law) || x == nil {
 			l.subscribes(t, x)

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // yard is a tool server with mutating tools that nobody gates: yard.mark takes an
@@ -121,7 +123,7 @@ type load struct {
 	*bed
 	*scene
 	book    *book   // what this tenant has met
-	c       *client // any node
+	c       *caller // any node
 	yard    *yard
 	helper  string                 // an agent that only talks
 	clerk   string                 // one with the yard's tools
@@ -150,7 +152,7 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	l := &load{bed: b, scene: newScene(t, b.desk), book: book, maybe: map[string]bool{}, met: map[string]bool{}}
 	l.c = b.client(l.scene.first, book)
 	second := *l.scene.second
-	second.http = &http.Client{Transport: asSession{l.c.http.Transport, second.http.Transport.(asSession).cookie}}
+	second.HTTP = &http.Client{Transport: asSession{l.c.HTTP.Transport, second.HTTP.Transport.(asSession).cookie}}
 	l.scene.first, l.scene.second = l.c, &second
 	l.yard = newYard(b)
 	ctx := within(t, time.Minute)
@@ -177,7 +179,7 @@ type chore struct {
 	run       string
 	calls     bool // the yard's tools
 	keyed     bool // posted under an Idempotency-Key
-	frames    []frame
+	frames    []client.Frame
 	heard     bool   // its stream was followed
 	polled    string // the first terminal status that a poll saw
 	cancelled string // what the cancel answered, empty: nobody cancelled
@@ -191,7 +193,7 @@ type conversation struct {
 
 type posting struct {
 	content, run string
-	frames       []frame
+	frames       []client.Frame
 }
 
 func (l *load) fail(err error) {
@@ -301,7 +303,7 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 
 // hear follows a run to its end. Who cannot says what a read shows of the run
 // meanwhile, and who has served the stream.
-func (l *load) hear(ctx context.Context, run string) ([]frame, error) {
+func (l *load) hear(ctx context.Context, run string) ([]client.Frame, error) {
 	frames, err := l.scene.hear(ctx, run, nil)
 	if err == nil {
 		return frames, nil
@@ -321,7 +323,7 @@ func (l *load) hear(ctx context.Context, run string) ([]frame, error) {
 
 // serving is the node that has served the last stream of a run.
 func (l *load) serving(run string) *member {
-	s := l.c.http.Transport.(*spread)
+	s := l.c.HTTP.Transport.(*spread)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.served["/v1/runs/"+run+"/events"]
@@ -362,7 +364,7 @@ func (l *load) crowded() *tale {
 		a.sent = time.Now()
 		for i := range got {
 			wg.Go(func() {
-				who := []*client{l.scene.first, l.scene.second}[i%2]
+				who := []*caller{l.scene.first, l.scene.second}[i%2]
 				got[i], errs[i] = l.scene.verb(ctx, a, who, "approve", "", "", fmt.Sprint(i))
 			})
 		}
@@ -551,7 +553,7 @@ func (l *load) revocation(ctx context.Context) error {
 		return err
 	}
 	user := *l.c
-	user.key = key.Secret
+	user.Key = key.Secret
 	var long struct {
 		RunID string `json:"run_id"`
 	}
@@ -572,9 +574,9 @@ func (l *load) revocation(ctx context.Context) error {
 	var terminal atomic.Bool
 	go func() {
 		last := ""
-		user.followOnce(using, x.run, "", &last, func(f frame) error {
+		user.FollowOnce(using, x.run, "", &last, func(f client.Frame) error {
 			open.Do(func() { close(opened) })
-			terminal.Store(f.terminal())
+			terminal.Store(f.Terminal())
 			return nil
 		})
 		open.Do(func() { close(opened) })
@@ -667,7 +669,7 @@ func (l *load) stalledReader(ctx context.Context) error {
 		}
 		defer c.Close()
 		c.(*net.TCPConn).SetReadBuffer(1 << 10)
-		if _, err := fmt.Fprintf(c, "GET /v1/runs/%s/events HTTP/1.1\r\nHost: bed\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\n\r\n", x.run, l.c.key, l.c.tenant); err == nil {
+		if _, err := fmt.Fprintf(c, "GET /v1/runs/%s/events HTTP/1.1\r\nHost: bed\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\n\r\n", x.run, l.c.Key, l.c.Tenant); err == nil {
 			head := make([]byte, 12)
 			c.SetReadDeadline(time.Now().Add(2 * time.Second))
 			if _, err := io.ReadFull(bufio.NewReaderSize(c, 16), head); err == nil && string(head) == "HTTP/1.1 200" {

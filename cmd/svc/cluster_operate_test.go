@@ -20,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/schemas/id"
 )
 
@@ -35,7 +36,7 @@ const handsOverWithin = longLease / 2
 // operated is a tenant with an agent on some nodes.
 type operated struct {
 	*bed
-	c     *client // any node
+	c     *caller // any node
 	w     *scene  // reads streams over whatever happens
 	agent string
 }
@@ -390,7 +391,7 @@ func TestWhoseProcessDiedIsFoundByItsRefusedPort(t *testing.T) {
 // reading is a run whose stream was read to its end.
 type reading struct {
 	run    string
-	frames []frame
+	frames []client.Frame
 	at     []time.Time // when each frame came
 	cuts   int         // how often the stream ended before the run
 	err    error
@@ -398,7 +399,7 @@ type reading struct {
 
 // follow reads the run's stream over the ends of nodes.
 func (x *reading) follow(ctx context.Context, w *scene) {
-	x.frames, x.err = w.hear(ctx, x.run, func(frame) error {
+	x.frames, x.err = w.hear(ctx, x.run, func(client.Frame) error {
 		x.at = append(x.at, time.Now())
 		return nil
 	})
@@ -457,7 +458,7 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	defer transport.CloseIdleConnections()
-	c := &client{base: front.URL, key: o.c.key, tenant: o.c.tenant, http: &http.Client{Transport: transport}}
+	c := &caller{client.Client{Base: front.URL, Key: o.c.Key, Tenant: o.c.Tenant, HTTP: &http.Client{Transport: transport}}}
 	l := &onceEach{operated: o, c: c, w: &scene{node: o.desk, first: c}, stop: make(chan struct{})}
 	for range 3 {
 		l.repeat(ctx, l.alone)
@@ -512,7 +513,7 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 // failure.
 type onceEach struct {
 	*operated
-	c     *client
+	c     *caller
 	w     *scene
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -685,11 +686,11 @@ func (l *onceEach) streamed(ctx context.Context, name string) error {
 	last := ""
 	for {
 		l.asked.Add(1)
-		ended, err := l.c.followOnce(ctx, run, "?replay=full", &last, func(f frame) error {
+		ended, err := l.c.FollowOnce(ctx, run, "?replay=full", &last, func(f client.Frame) error {
 			x.frames = append(x.frames, f)
 			return nil
 		})
-		var broken brokenStream
+		var broken client.BrokenStream
 		switch {
 		case ended:
 			l.mu.Lock()
@@ -699,7 +700,7 @@ func (l *onceEach) streamed(ctx context.Context, name string) error {
 			}
 			l.heard[name] = x
 			return nil
-		case errors.As(err, &broken) && broken.heard && broken.err == io.EOF: // one in the midst of an answer is another error
+		case errors.As(err, &broken) && broken.Heard && broken.Err == io.EOF: // one in the midst of an answer is another error
 			x.cuts++
 		default:
 			return fmt.Errorf("at %.3f, the stream of run %s after %q: %w", time.Since(l.book.begun).Seconds(), run, last, err)

@@ -168,12 +168,12 @@ var wrong = []struct {
 	}}, nil},
 	{"a revoked key goes on", lawRevoked, lie{ask: func(x *lie, r *http.Request) {
 		if r.Method == http.MethodGet && !isStream(r) {
-			r.Header.Set("Authorization", "Bearer "+x.load.c.key)
+			r.Header.Set("Authorization", "Bearer "+x.load.c.Key)
 		}
 	}}, nil},
 	{"a stream outlives its key", lawCutOff, lie{ask: func(x *lie, r *http.Request) {
 		if isStream(r) {
-			r.Header.Set("Authorization", "Bearer "+x.load.c.key)
+			r.Header.Set("Authorization", "Bearer "+x.load.c.Key)
 		}
 	}}, nil},
 	{"a frame is lost", lawStream, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {

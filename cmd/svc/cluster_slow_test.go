@@ -22,7 +22,7 @@ const slowTool = `{"name":"slow.stamp","description":"Takes its time.","inputSch
 // slow is a tool server whose calls last, and an agent that makes them.
 type slow struct {
 	t     *testing.T
-	c     *client
+	c     *caller
 	clerk string
 	hold  atomic.Pointer[chan struct{}] // where set, calls last until it is closed
 
@@ -32,7 +32,7 @@ type slow struct {
 	runs  map[string]string // by name
 }
 
-func newSlow(t *testing.T, ctx context.Context, c *client, lasts time.Duration) *slow {
+func newSlow(t *testing.T, ctx context.Context, c *caller, lasts time.Duration) *slow {
 	t.Helper()
 	s := &slow{t: t, c: c, began: map[string]int{}, done: map[string]int{}, runs: map[string]string{}}
 	shop := c.shop(t, ctx, "none", "")

@@ -11,7 +11,7 @@ import (
 func (l *load) warm(t *testing.T, n crowd) rest {
 	t.Helper()
 	l.run(t, 2*time.Minute, n, func(ctx context.Context) { pauseFor(ctx, 3*time.Second) })
-	l.c.http.CloseIdleConnections()
+	l.c.HTTP.CloseIdleConnections()
 	var r rest
 	eventually(t, within(t, 10*time.Second), "no stream is open", func() bool {
 		now, err := l.resting()
@@ -36,7 +36,7 @@ func (s *shaker) judged(t *testing.T, before rest) {
 	s.book.bucketsHold()
 	s.book.drainsHold()
 	s.book.silencesHold(f.calls)
-	s.c.http.CloseIdleConnections() // what was opened for the verdict
+	s.c.HTTP.CloseIdleConnections() // what was opened for the verdict
 	s.rests(before)
 	s.book.rule(lawLives, true, "")
 	s.weighed(t, r, f, lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawHooks, lawRepeats, lawSecret, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse, lawHeals, lawSilent, lawBaseline, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads)

@@ -123,7 +123,7 @@ func (x *inLine) most(ctx context.Context) (most int) {
 // keeper is the node that has the slots of the tenant.
 func (x *inLine) keeper() *member {
 	x.t.Helper()
-	tenant, err := id.Parse(x.c.tenant)
+	tenant, err := id.Parse(x.c.Tenant)
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -10,12 +10,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // end is what a run has come to.
 type end struct {
 	run    *runAnswer
-	replay []frame
+	replay []client.Frame
 }
 
 // findings is all that is known of a load when it is over.
@@ -102,7 +104,7 @@ func (l *load) find(t *testing.T) *findings {
 	}
 	for cursor := ""; ; {
 		var page struct {
-			Items      []runView
+			Items      []client.RunView
 			NextCursor *string `json:"next_cursor"`
 		}
 		a, err := l.c.careful(ctx, "GET", "/v1/runs?limit=100"+cursor, "", nil)
@@ -215,7 +217,7 @@ func (f *findings) hold(b *book, r *rulings) {
 	f.mutating(b)
 	for _, x := range f.tales {
 		if x.ended == "cancelled" {
-			b.rule(lawFinal, !slices.ContainsFunc(x.frames, func(f frame) bool { return f.Type == "run.completed" }), "run %s was cancelled: %s", x.run, types(x.frames))
+			b.rule(lawFinal, !slices.ContainsFunc(x.frames, func(f client.Frame) bool { return f.Type == "run.completed" }), "run %s was cancelled: %s", x.run, types(x.frames))
 		}
 	}
 }
@@ -228,7 +230,7 @@ func (f *findings) final(b *book, run, polled string, e *end) {
 	}
 	ends := 0
 	for _, fr := range e.replay {
-		if fr.terminal() {
+		if fr.Terminal() {
 			ends++
 			b.rule(lawFinal, (fr.Type == "run.completed") == (status == "succeeded"), "run %s is %s: %s", run, status, types(e.replay))
 		}
@@ -237,7 +239,7 @@ func (f *findings) final(b *book, run, polled string, e *end) {
 }
 
 // stream holds what was heard of a run against its replay.
-func (f *findings) stream(r *rulings, id, run string, frames []frame, heard bool, says string, e *end) {
+func (f *findings) stream(r *rulings, id, run string, frames []client.Frame, heard bool, says string, e *end) {
 	x := &tale{story: story{name: "without a gate"}, id: id, run: run, frames: frames}
 	r.steps(x, &evidence{run: e.run})
 	if heard {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/schemas/id"
 )
 
@@ -20,13 +21,13 @@ type visit struct {
 	*guest
 	id, thread string
 	posts      []*utterance
-	filled     bool    // to the last message
-	run        string  // the first one
-	heard      []frame // of its relay, over whatever happened; nil: nobody listened
+	filled     bool           // to the last message
+	run        string         // the first one
+	heard      []client.Frame // of its relay, over whatever happened; nil: nobody listened
 
 	// What there is when all is over.
 	runs     map[string]*runAnswer
-	replay   []frame
+	replay   []client.Frame
 	messages int
 }
 
@@ -68,7 +69,7 @@ func (l *load) visit(ctx context.Context) error {
 		}
 		x.posts = append(x.posts, u)
 	}
-	if err := x.follow(ctx, x.run, "", func(f frame) error { x.heard = append(x.heard, f); return nil }); err != nil {
+	if err := x.Follow(ctx, x.run, "", func(f client.Frame) error { x.heard = append(x.heard, f); return nil }); err != nil {
 		return err
 	}
 	if other != x {
@@ -91,8 +92,8 @@ func (l *load) places(ctx context.Context, x *visit) {
 	for range 3 {
 		wg.Go(func() {
 			var s life
-			watcher := *x.client
-			watcher.http = &http.Client{Transport: tapped{x.http.Transport, func(resp *http.Response, err error) {
+			watcher := *x.caller
+			watcher.HTTP = &http.Client{Transport: tapped{x.HTTP.Transport, func(resp *http.Response, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil && resp.StatusCode == http.StatusTooManyRequests {
@@ -101,7 +102,7 @@ func (l *load) places(ctx context.Context, x *visit) {
 				s.from = time.Now()
 			}}}
 			last := ""
-			_, _ = watcher.followOnce(ctx, x.run, "", &last, func(frame) error { s.to = time.Now(); return nil })
+			_, _ = watcher.FollowOnce(ctx, x.run, "", &last, func(client.Frame) error { s.to = time.Now(); return nil })
 			mu.Lock()
 			defer mu.Unlock()
 			if !s.to.IsZero() {
@@ -207,7 +208,7 @@ func (l *load) fill(ctx context.Context) error {
 }
 
 // look reads what there is to know of a visit.
-func (x *visit) look(ctx context.Context, c *client) (err error) {
+func (x *visit) look(ctx context.Context, c *caller) (err error) {
 	if x.runs, err = c.runsOf(ctx, x.thread, x.posts); err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (x *visit) look(ctx context.Context, c *client) (err error) {
 	if len(x.heard) == 0 {
 		return nil
 	}
-	return x.follow(ctx, x.run, "", func(f frame) error { x.replay = append(x.replay, f); return nil })
+	return x.Follow(ctx, x.run, "", func(f client.Frame) error { x.replay = append(x.replay, f); return nil })
 }
 
 // hold holds the laws of embed threads against what was found.

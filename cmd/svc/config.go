@@ -53,9 +53,6 @@ type Config struct {
 
 	OpenAIKey, OpenAIURL       string
 	AnthropicKey, AnthropicURL string
-
-	// The address and the client's settings of commands that call the API.
-	URL, APIKey, Tenant string
 }
 
 type setting struct {
@@ -219,18 +216,6 @@ func (c *Config) clusterNeeds() error {
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-// loadClient reads what the commands that call the API need.
-func (c *Config) loadClient(env func(string) (string, bool)) {
-	get := func(name, otherwise string) string {
-		if v, ok := env(name); ok && v != "" {
-			return v
-		}
-		return otherwise
-	}
-	c.URL = strings.TrimRight(get("SVC_URL", "http://127.0.0.1:8080"), "/")
-	c.APIKey, c.Tenant = get("SVC_API_KEY", ""), get("SVC_TENANT", "")
 }
 
 func environment(name string) (string, bool) { return os.LookupEnv(name) }

@@ -39,7 +39,7 @@ func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 		}
 	}
 	other := *c
-	other.http = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext, DisableKeepAlives: true}}
+	other.HTTP = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext, DisableKeepAlives: true}}
 	for range 50 {
 		if a, err := other.do(ctx, "GET", "/v1/agents", nil); err != nil || a.status != 200 {
 			t.Fatalf("from another address: %v %s", err, a.whole())

@@ -88,7 +88,7 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 				a.sent = time.Now()
 				for i := range got {
 					wg.Go(func() {
-						who, action, args, feedback := []*client{w.first, w.second}[i%2], row.actions[i/2%len(row.actions)], "", ""
+						who, action, args, feedback := []*caller{w.first, w.second}[i%2], row.actions[i/2%len(row.actions)], "", ""
 						switch action {
 						case "edit":
 							args = a.edited()

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -107,12 +108,12 @@ func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, u
 }
 
 // moveDesk tells the service the desk's address where its former port was taken.
-func (s *sample) moveDesk(ctx context.Context, api *client, url string) error {
-	err := api.patient(ctx, http.MethodPatch, "/v1/mcp-servers/"+s.ServerID, map[string]any{"endpoint": url}, nil)
+func (s *sample) moveDesk(ctx context.Context, api *client.Client, url string) error {
+	err := api.Patient(ctx, http.MethodPatch, "/v1/mcp-servers/"+s.ServerID, map[string]any{"endpoint": url}, nil)
 	if err == nil { // another address drops the credential
-		err = api.patient(ctx, http.MethodPatch, "/v1/connections/"+s.ConnectionID, map[string]any{"credentials": map[string]any{"token": s.DeskToken}}, nil)
+		err = api.Patient(ctx, http.MethodPatch, "/v1/connections/"+s.ConnectionID, map[string]any{"credentials": map[string]any{"token": s.DeskToken}}, nil)
 	}
-	var gone *apiError
+	var gone *client.APIError
 	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
 		return nil // somebody removed it: it stays removed
 	}

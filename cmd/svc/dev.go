@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
@@ -146,7 +147,7 @@ func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
 	}
 	// The node has begun, so what changes goes through its API, and is kept once it is
 	// done there.
-	api := &client{base: "http://" + dialable(c.Addr), key: s.APIKey, tenant: s.TenantID, http: &http.Client{Timeout: 30 * time.Second}}
+	api := &client.Client{Base: "http://" + dialable(c.Addr), Key: s.APIKey, Tenant: s.TenantID, HTTP: &http.Client{Timeout: 30 * time.Second}}
 	if s.DeskURL != d.url {
 		if err := s.moveDesk(ctx, api, d.url); err != nil {
 			return nil, err
@@ -361,7 +362,7 @@ func (s *sample) makeWidget(ctx context.Context, view store.View, tx *store.Tx, 
 
 // moveWidget allows the demo page's key at the service's new address instead of the
 // one of the last start; origins that somebody added stay.
-func (s *sample) moveWidget(ctx context.Context, api *client, url string) error {
+func (s *sample) moveWidget(ctx context.Context, api *client.Client, url string) error {
 	origins, err := demoOrigins(url)
 	if err != nil {
 		return err
@@ -374,7 +375,7 @@ func (s *sample) moveWidget(ctx context.Context, api *client, url string) error 
 	var key struct {
 		AllowedOrigins []string `json:"allowed_origins"`
 	}
-	if err := api.patient(ctx, http.MethodGet, path, nil, &key); err != nil {
+	if err := api.Patient(ctx, http.MethodGet, path, nil, &key); err != nil {
 		return err
 	}
 	for _, o := range key.AllowedOrigins {
@@ -382,8 +383,8 @@ func (s *sample) moveWidget(ctx context.Context, api *client, url string) error 
 			origins = append(origins, o)
 		}
 	}
-	err = api.patient(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
-	var gone *apiError
+	err = api.Patient(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
+	var gone *client.APIError
 	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
 		return nil // somebody revoked it: it stays revoked
 	}

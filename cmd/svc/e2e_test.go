@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/transport/model/fake"
 )
 
@@ -77,7 +78,7 @@ func TestMainJob(t *testing.T) {
 	if !slices.Equal(got, want) || history.Items[1].Content != r.text() {
 		t.Errorf("history %v, want %v", got, want)
 	}
-	var listed struct{ Items []runView }
+	var listed struct{ Items []client.RunView }
 	c.ask(t, ctx, 200, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &listed)
 	if len(listed.Items) != 2 || listed.Items[0].ID != second || listed.Items[1].ID != run {
 		t.Errorf("runs, newest first: %+v", listed.Items)
@@ -123,7 +124,7 @@ const providerKey = "sk-of-the-tenant-7f3a"
 var ownProviders atomic.Int64 // counts those made, for their slugs
 
 // ownProvider gives the tenant a provider with the replies and an agent on it.
-func ownProvider(t *testing.T, ctx context.Context, c *client, kind string, replies ...fake.Reply) (wire, string) {
+func ownProvider(t *testing.T, ctx context.Context, c *caller, kind string, replies ...fake.Reply) (wire, string) {
 	t.Helper()
 	server, err := fake.New(replies...)
 	if err != nil {
@@ -160,13 +161,13 @@ func TestModelWires(t *testing.T) {
 		steps    string
 		frames   string
 		requests int
-		also     func(t *testing.T, w wire, r *runAnswer, frames []frame)
+		also     func(t *testing.T, w wire, r *runAnswer, frames []client.Frame)
 	}{
 		{
 			name:    "text streams, tokens and cost are those the provider says",
 			replies: []fake.Reply{{Text: []string{"Hello ", "wörld", " 🌍"}, In: 11, Out: 5}},
 			status:  "succeeded", text: "Hello wörld 🌍", steps: "llm:succeeded", frames: "run.started step.started llm.delta run.completed", requests: 1,
-			also: func(t *testing.T, w wire, r *runAnswer, _ []frame) {
+			also: func(t *testing.T, w wire, r *runAnswer, _ []client.Frame) {
 				if r.Run.TokensIn != 11 || r.Run.TokensOut != 5 || math.Abs(r.Run.CostUSD-0.021) > 1e-9 {
 					t.Errorf("tokens %d/%d, cost %v", r.Run.TokensIn, r.Run.TokensOut, r.Run.CostUSD)
 				}
@@ -179,7 +180,7 @@ func TestModelWires(t *testing.T) {
 			name:    "thinking is shown apart from text",
 			replies: []fake.Reply{{Thinking: []string{"hm, ", "well"}, Signature: "sig", Text: []string{"42"}, In: 3, Out: 4}},
 			status:  "succeeded", text: "42", steps: "llm:succeeded", frames: "run.started step.started llm.thinking llm.delta run.completed", requests: 1,
-			also: func(t *testing.T, _ wire, _ *runAnswer, frames []frame) {
+			also: func(t *testing.T, _ wire, _ *runAnswer, frames []client.Frame) {
 				if got := textOf(frames, "llm.thinking"); got != "hm, well" {
 					t.Errorf("thinking %q", got)
 				}
@@ -190,14 +191,14 @@ func TestModelWires(t *testing.T) {
 			replies: []fake.Reply{{Text: []string{"let me see"}, Calls: []fake.Call{call}, In: 5, Out: 6}, {Text: []string{"I may not look."}, In: 7, Out: 8}},
 			status:  "succeeded", text: "I may not look.", steps: "llm:succeeded tool:failed llm:succeeded",
 			frames: "run.started step.started llm.delta step.started tool.called tool.result step.started llm.delta run.completed", requests: 2,
-			also: func(t *testing.T, w wire, r *runAnswer, frames []frame) {
+			also: func(t *testing.T, w wire, r *runAnswer, frames []client.Frame) {
 				if body := string(w.fake.Requests()[1].Body); !strings.Contains(body, "TOOL_NOT_GRANTED") || !strings.Contains(body, "call_1") {
 					t.Errorf("the model hears %s", body)
 				}
 				if r.Run.TokensIn != 12 || r.Run.TokensOut != 14 || !strings.Contains(string(r.Steps[1].Output), "TOOL_NOT_GRANTED") {
 					t.Errorf("tokens %d/%d, tool step %s", r.Run.TokensIn, r.Run.TokensOut, r.Steps[1].Output)
 				}
-				i := slices.IndexFunc(frames, func(f frame) bool { return f.Type == "tool.result" })
+				i := slices.IndexFunc(frames, func(f client.Frame) bool { return f.Type == "tool.result" })
 				var d struct {
 					Idx int
 					OK  bool
@@ -257,7 +258,7 @@ func TestModelWires(t *testing.T) {
 					row.also(t, w, r, frames)
 				}
 				// The text of an abandoned step is nobody's answer and was never committed.
-				kept := slices.DeleteFunc(frames, func(f frame) bool {
+				kept := slices.DeleteFunc(frames, func(f client.Frame) bool {
 					var d struct{ Idx int }
 					return (f.Type == "llm.delta" || f.Type == "llm.thinking") && json.Unmarshal(f.Data, &d) == nil && r.Steps[d.Idx].Status == "abandoned"
 				})
@@ -282,7 +283,7 @@ func TestCancelInTheMiddleOfAnAnswerClosesTheUpstream(t *testing.T) {
 				RunID  string `json:"run_id"`
 				Status string
 			}
-			frames := c.stream(t, ctx, run, "", "", func(f frame) bool {
+			frames := c.stream(t, ctx, run, "", "", func(f client.Frame) bool {
 				if f.Type == "llm.delta" {
 					c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, &status)
 				}
@@ -466,13 +467,13 @@ func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	c := sharedNode(t).tenant("join")
 	agent := c.publish(t, "Helper", simulatedModel)
 	run := c.runOnce(t, ctx, agent, "/think well\n/delay 5ms\n/tokens 150")
-	var early <-chan []frame
+	var early <-chan []client.Frame
 	n := 0
 	seen := ""
-	whole := c.stream(t, ctx, run, "?replay=full", "", func(f frame) bool {
+	whole := c.stream(t, ctx, run, "?replay=full", "", func(f client.Frame) bool {
 		if f.Type == "llm.delta" {
 			if n++; n <= 20 {
-				seen += textOf([]frame{f}, "llm.delta")
+				seen += textOf([]client.Frame{f}, "llm.delta")
 			}
 			if n == 20 {
 				early = c.watch(t, ctx, run, "")
@@ -484,7 +485,7 @@ func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	if got := types(late); got != "run.started step.started llm.thinking llm.delta run.completed" {
 		t.Errorf("who joins sees %s", got)
 	}
-	first := slices.IndexFunc(late, func(f frame) bool { return f.Type == "llm.delta" })
+	first := slices.IndexFunc(late, func(f client.Frame) bool { return f.Type == "llm.delta" })
 	if first < 0 || !strings.HasPrefix(textOf(late[first:first+1], "llm.delta"), seen) {
 		t.Errorf("the first text %q does not begin with what was said before: %q", textOf(late[first:first+1], "llm.delta"), seen)
 	}
@@ -539,19 +540,19 @@ func TestStreamsCutAnywhereAreExact(t *testing.T) {
 			run := c.runOnce(t, ctx, agent, "/delay 2ms\n/say one\n/call crm.lookup {}\n/delay 1ms\n/think hm\n/tokens 300")
 			j := &job{run: run}
 			cuts, last := 0, ""
-			connection := &cutting{c.http.Transport, patience}
+			connection := &cutting{c.HTTP.Transport, patience}
 			fragile := *c
-			fragile.http = &http.Client{Transport: connection}
+			fragile.HTTP = &http.Client{Transport: connection}
 			for {
 				before := len(j.frames)
-				ended, err := fragile.followOnce(ctx, run, "?replay=full", &last, func(f frame) error {
+				ended, err := fragile.FollowOnce(ctx, run, "?replay=full", &last, func(f client.Frame) error {
 					j.frames = append(j.frames, f)
 					return nil
 				})
 				if ended {
 					break
 				}
-				if !errors.As(err, new(brokenStream)) || ctx.Err() != nil {
+				if !errors.As(err, new(client.BrokenStream)) || ctx.Err() != nil {
 					t.Errorf("after %d cuts: %v", cuts, err)
 					return
 				}
@@ -578,7 +579,7 @@ func TestAVanishedClientLeavesTheRunRunning(t *testing.T) {
 	c := sharedNode(t).tenant("vanish")
 	agent := c.publish(t, "Helper", simulatedModel)
 	run := c.runOnce(t, ctx, agent, "/delay 5ms\n/tokens 60")
-	c.stream(t, ctx, run, "", "", func(f frame) bool { return f.Type != "llm.delta" })
+	c.stream(t, ctx, run, "", "", func(f client.Frame) bool { return f.Type != "llm.delta" })
 	if r := c.read(t, ctx, run); terminalStatus[r.Run.Status] {
 		t.Errorf("the run had ended before its reader went: the test is void")
 	}
@@ -604,7 +605,7 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 	eventually(t, ctx, "the model is asked", func() bool { return len(own.fake.Requests()) == 1 })
 	run := c.say(t, ctx, thread, "go")
 
-	u, err := url.Parse(c.base)
+	u, err := url.Parse(c.Base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -622,7 +623,7 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "GET /v1/runs/%s/events?replay=full HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\nAccept: text/event-stream\r\n\r\n", run, u.Host, c.key, c.tenant)
+		fmt.Fprintf(conn, "GET /v1/runs/%s/events?replay=full HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nX-Tenant-Id: %s\r\nAccept: text/event-stream\r\n\r\n", run, u.Host, c.Key, c.Tenant)
 		conn.SetReadDeadline(time.Now().Add(time.Minute))
 		r := bufio.NewReader(conn)
 		for line := ""; line != ": ok\n"; {
@@ -690,7 +691,7 @@ func TestFiftyPostsWithOneKeyAreOneRun(t *testing.T) {
 			t.Errorf("%s with another body: %s", name, a)
 		}
 	}
-	var runs struct{ Items []runView }
+	var runs struct{ Items []client.RunView }
 	c.ask(t, ctx, 200, "GET", "/v1/runs?agent_id="+agent, nil, &runs)
 	if len(runs.Items) != 2 {
 		t.Errorf("%d runs, want one of the message and one without a thread", len(runs.Items))
@@ -775,11 +776,11 @@ func TestAThousandThreadsAtOnce(t *testing.T) {
 				var posted struct {
 					RunID string `json:"run_id"`
 				}
-				if err := c.call(ctx, "POST", "/v1/threads", object{"agent_id": agent}, &thread); err != nil {
+				if err := c.Call(ctx, "POST", "/v1/threads", object{"agent_id": agent}, &thread); err != nil {
 					t.Error(err)
 					return
 				}
-				if err := c.call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", object{"content": fmt.Sprintf("/say answer %d", i)}, &posted); err != nil {
+				if err := c.Call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", object{"content": fmt.Sprintf("/say answer %d", i)}, &posted); err != nil {
 					t.Error(err)
 					return
 				}
@@ -823,7 +824,7 @@ func TestRunsOfOneThreadGoInOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range posted {
 		wg.Go(func() {
-			if err := c.call(ctx, "POST", "/v1/threads/"+thread+"/messages", object{"content": fmt.Sprintf("/delay 1ms\n/say %d", i)}, &posted[i]); err != nil {
+			if err := c.Call(ctx, "POST", "/v1/threads/"+thread+"/messages", object{"content": fmt.Sprintf("/delay 1ms\n/say %d", i)}, &posted[i]); err != nil {
 				t.Error(err)
 			}
 		})
@@ -922,8 +923,8 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 		done <- result{jobs, err}
 	}()
 	eventually(t, ctx, "some runs", func() bool {
-		var runs struct{ Items []runView }
-		return c.call(ctx, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &runs) == nil && len(runs.Items) >= 10
+		var runs struct{ Items []client.RunView }
+		return c.Call(ctx, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &runs) == nil && len(runs.Items) >= 10
 	})
 	// A stream that is open for longer than the process lives.
 	long := c.runOnce(t, ctx, c.publish(t, "Long", simulatedModel), "/delay 20ms\n/tokens 200")
@@ -932,7 +933,7 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	begun := make(chan struct{})
 	go func() {
 		var once sync.Once
-		longer <- c.follow(ctx, long, "?replay=full", func(f frame) error {
+		longer <- c.Follow(ctx, long, "?replay=full", func(f client.Frame) error {
 			j.frames = append(j.frames, f)
 			if f.Type == "llm.delta" {
 				once.Do(func() { close(begun) })

@@ -12,12 +12,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // guest is a visitor's browser: it has no API key, comes from a page, and has an
 // address of its own as far as a trusted proxy says.
 type guest struct {
-	*client
+	*caller
 	key, address, sub string // sub: a token that says who it is, empty: nobody says
 
 	Token, Visitor string
@@ -32,13 +34,13 @@ const behindProxy = "SVC_TRUSTED_PROXIES=127.0.0.0/8,10.213.77.0/24"
 var guests atomic.Int64 // counts them, for their addresses
 
 // newGuest is a browser that has no session yet; its requests go where those of c go.
-func newGuest(c *client, key, sub string) *guest {
+func newGuest(c *caller, key, sub string) *guest {
 	n := guests.Add(1)
 	g := &guest{key: key, sub: sub, address: fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)}
 	bare := *c
-	bare.key, bare.tenant = "", ""
-	bare.http = &http.Client{Transport: guise{c.http.Transport, g}}
-	g.client = &bare
+	bare.Key, bare.Tenant = "", ""
+	bare.HTTP = &http.Client{Transport: guise{c.HTTP.Transport, g}}
+	g.caller = &bare
 	return g
 }
 
@@ -142,7 +144,7 @@ type opened struct {
 	leave  context.CancelFunc
 	ended  chan struct{} // closed when the stream has ended
 	at     time.Time     // when, once it has
-	frames []frame
+	frames []client.Frame
 }
 
 // open opens the stream of a run at a node; the context ends it.
@@ -150,8 +152,8 @@ func (g *guest) open(ctx context.Context, m *member, run string) (*opened, error
 	ctx, cancel := context.WithCancel(m.on(ctx))
 	o := &opened{node: m, leave: cancel, ended: make(chan struct{})}
 	heads := make(chan error, 1)
-	watcher := *g.client
-	watcher.http = &http.Client{Transport: tapped{g.http.Transport, func(resp *http.Response, err error) {
+	watcher := *g.caller
+	watcher.HTTP = &http.Client{Transport: tapped{g.HTTP.Transport, func(resp *http.Response, err error) {
 		if err == nil {
 			o.status, o.header = resp.StatusCode, resp.Header
 		}
@@ -160,11 +162,11 @@ func (g *guest) open(ctx context.Context, m *member, run string) (*opened, error
 	go func() {
 		defer close(o.ended)
 		last := ""
-		_, err := watcher.followOnce(ctx, run, "", &last, func(f frame) error {
+		_, err := watcher.FollowOnce(ctx, run, "", &last, func(f client.Frame) error {
 			o.frames = append(o.frames, f)
 			return nil
 		})
-		if refused, ok := err.(*apiError); ok {
+		if refused, ok := err.(*client.APIError); ok {
 			o.code = refused.Code
 		}
 		o.at = time.Now()
@@ -234,7 +236,7 @@ func inTime(posts []*utterance, runs map[string]*runAnswer) (wrong []string, acc
 }
 
 // runsOf reads what posts name, once it has ended, but for what is none of a thread's.
-func (c *client) runsOf(ctx context.Context, thread string, posts []*utterance) (map[string]*runAnswer, error) {
+func (c *caller) runsOf(ctx context.Context, thread string, posts []*utterance) (map[string]*runAnswer, error) {
 	runs := map[string]*runAnswer{}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -267,7 +269,7 @@ func (c *client) runsOf(ctx context.Context, thread string, posts []*utterance) 
 
 // relayed says what is wrong with what was heard of a run over any number of
 // streams, against the relay of the run that has ended.
-func relayed(heard, replay []frame) (wrong []string) {
+func relayed(heard, replay []client.Frame) (wrong []string) {
 	last := [2]int64{-1, 0}
 	steps := map[int]*strings.Builder{}
 	newest := -1
@@ -277,7 +279,7 @@ func relayed(heard, replay []frame) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("id %s comes after %d.%d", f.ID, last[0], last[1]))
 		}
 		last = at
-		if f.terminal() != (i == len(heard)-1) {
+		if f.Terminal() != (i == len(heard)-1) {
 			wrong = append(wrong, fmt.Sprintf("terminal frame at %d of %d", i, len(heard)))
 		}
 		if f.Type == "llm.delta" {
@@ -315,7 +317,7 @@ func position(frameID string) (at [2]int64) {
 }
 
 // newEmbedKey makes an embed key of an agent.
-func (c *client) newEmbedKey(t *testing.T, ctx context.Context, agent, name string, more object) (k embedKeyView) {
+func (c *caller) newEmbedKey(t *testing.T, ctx context.Context, agent, name string, more object) (k embedKeyView) {
 	t.Helper()
 	body := object{"agent_id": agent, "name": name, "allowed_origins": []string{page}}
 	for field, v := range more {
@@ -326,7 +328,7 @@ func (c *client) newEmbedKey(t *testing.T, ctx context.Context, agent, name stri
 }
 
 // visitor begins a session of a new browser.
-func (c *client) visitor(t *testing.T, ctx context.Context, key, sub string) *guest {
+func (c *caller) visitor(t *testing.T, ctx context.Context, key, sub string) *guest {
 	t.Helper()
 	g := newGuest(c, key, sub)
 	if err := g.begin(ctx); err != nil {

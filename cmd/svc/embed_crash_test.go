@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/failpoint"
 )
 
@@ -111,7 +112,7 @@ func (g *guest) begins(ctx context.Context, i int) (all []*utterance, err error)
 			return nil, fmt.Errorf("message %d: %w %s", m, err, u)
 		}
 		all, thread = append(all, u), u.ThreadID
-		if err := g.follow(ctx, u.RunID, "", func(frame) error { return nil }); err != nil {
+		if err := g.Follow(ctx, u.RunID, "", func(client.Frame) error { return nil }); err != nil {
 			return nil, err
 		}
 	}
@@ -119,10 +120,10 @@ func (g *guest) begins(ctx context.Context, i int) (all []*utterance, err error)
 }
 
 // noOthers looks for runs and threads of an agent that no answer named.
-func (c *client) noOthers(t *testing.T, ctx context.Context, agent string, runs map[string]string, threads map[string]bool) {
+func (c *caller) noOthers(t *testing.T, ctx context.Context, agent string, runs map[string]string, threads map[string]bool) {
 	t.Helper()
 	for path, known := range map[string][]string{"/v1/runs": slices.Collect(maps.Keys(runs)), "/v1/threads": slices.Collect(maps.Keys(threads))} {
-		items, _, err := c.pages(ctx, path, url.Values{}, 1000)
+		items, _, err := c.Pages(ctx, path, url.Values{}, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // What the tests of the embed API look for has to be found.
@@ -42,24 +44,24 @@ func TestEmbedLawsFindWhatIsWrong(t *testing.T) {
 		}
 	}
 
-	f := func(id, kind, data string) frame {
-		return frame{id, kind, json.RawMessage(fmt.Sprintf(`{"type":%q%s}`, kind, data))}
+	f := func(id, kind, data string) client.Frame {
+		return client.Frame{ID: id, Type: kind, Data: json.RawMessage(fmt.Sprintf(`{"type":%q%s}`, kind, data))}
 	}
 	started, a, b := f("1", "run.started", ""), f("2.2", "llm.delta", `,"idx":0,"text":"so"`), f("2.3", "llm.delta", `,"idx":0,"text":"!"`)
 	again, done := f("3.3", "llm.delta", `,"idx":1,"text":"so!"`), f("4", "run.completed", `,"status":"succeeded","text":"so!"`)
-	whole := []frame{started, f("2.3", "llm.delta", `,"idx":0,"text":"so!"`), done}
+	whole := []client.Frame{started, f("2.3", "llm.delta", `,"idx":0,"text":"so!"`), done}
 	for name, c := range map[string]struct {
-		heard []frame
+		heard []client.Frame
 		wrong bool
 	}{
-		"the whole":            {[]frame{started, a, b, done}, false},
-		"a step that was lost": {[]frame{started, a, again, done}, false},
-		"live text is lost":    {[]frame{started, a, done}, true},
-		"live text is double":  {[]frame{started, a, b, b, done}, true},
-		"a frame is lost":      {[]frame{a, b, done}, true},
-		"a frame is double":    {[]frame{started, started, a, b, done}, true},
-		"the end is lost":      {[]frame{started, a, b}, true},
-		"it goes on":           {[]frame{started, a, b, done, f("5", "run.resumed", "")}, true},
+		"the whole":            {[]client.Frame{started, a, b, done}, false},
+		"a step that was lost": {[]client.Frame{started, a, again, done}, false},
+		"live text is lost":    {[]client.Frame{started, a, done}, true},
+		"live text is double":  {[]client.Frame{started, a, b, b, done}, true},
+		"a frame is lost":      {[]client.Frame{a, b, done}, true},
+		"a frame is double":    {[]client.Frame{started, started, a, b, done}, true},
+		"the end is lost":      {[]client.Frame{started, a, b}, true},
+		"it goes on":           {[]client.Frame{started, a, b, done, f("5", "run.resumed", "")}, true},
 	} {
 		if wrong := relayed(c.heard, whole); (len(wrong) > 0) != c.wrong {
 			t.Errorf("%s: %v", name, wrong)

@@ -13,13 +13,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // embedded is a tenant with an agent on some nodes, and its administration at any of
 // them.
 type embedded struct {
 	*bed
-	admin *client
+	admin *caller
 	agent string
 }
 
@@ -442,7 +444,7 @@ func embedEnds(t *testing.T, e *embedded) {
 				if late := o.at.Sub(gone); late > time.Second {
 					t.Errorf("a stream at node %s ended %s after the answer", o.node.name, late)
 				}
-				if n := len(o.frames); n > 0 && o.frames[n-1].terminal() {
+				if n := len(o.frames); n > 0 && o.frames[n-1].Terminal() {
 					t.Errorf("a stream at node %s ended with %s", o.node.name, o.frames[n-1].Type)
 				}
 			}
@@ -470,7 +472,7 @@ func embedKilled(t *testing.T, e *embedded) {
 	type talk struct {
 		*guest
 		u      *utterance
-		frames []frame
+		frames []client.Frame
 		nodes  []*member
 	}
 	all := make([]*talk, talks)
@@ -494,7 +496,7 @@ func embedKilled(t *testing.T, e *embedded) {
 					m = e.any()
 				}
 				x.nodes = append(x.nodes, m)
-				ended, _ := x.followOnce(m.on(ctx), x.u.RunID, "", &last, func(f frame) error {
+				ended, _ := x.FollowOnce(m.on(ctx), x.u.RunID, "", &last, func(f client.Frame) error {
 					x.frames = append(x.frames, f)
 					return nil
 				})

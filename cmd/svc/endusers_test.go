@@ -35,7 +35,7 @@ func identityToken(t *testing.T, secret string, claims object) string {
 
 // visiting is a session of a visitor.
 type visiting struct {
-	*client
+	*caller
 	Token     string
 	Visitor   string
 	EndUserID string `json:"end_user_id"`
@@ -45,15 +45,15 @@ type visiting struct {
 const page = "https://shop.example.com"
 
 // visit begins a session as the person that the tenant calls sub, or as nobody.
-func (c *client) visit(t *testing.T, ctx context.Context, key, secret, sub string) *visiting {
+func (c *caller) visit(t *testing.T, ctx context.Context, key, secret, sub string) *visiting {
 	t.Helper()
 	body := object{}
 	if sub != "" {
 		body["user"] = object{"token": identityToken(t, secret, object{"sub": sub, "name": "Kim"})}
 	}
 	bare := *c
-	bare.key, bare.tenant = "", ""
-	v := &visiting{client: &bare}
+	bare.Key, bare.Tenant = "", ""
+	v := &visiting{caller: &bare}
 	a, err := v.do(ctx, "POST", "/v1/embed/session", body, "X-Svc-Embed-Key", key, "Origin", page)
 	// Tests that share a node share its address's bucket.
 	for tick := time.NewTicker(time.Second); err == nil && a.status == 429; {
@@ -87,14 +87,14 @@ type embedKeyView struct {
 }
 
 // embedKey makes an embed key with an identity secret.
-func (c *client) embedKey(t *testing.T, ctx context.Context, agent, name string) (k embedKeyView) {
+func (c *caller) embedKey(t *testing.T, ctx context.Context, agent, name string) (k embedKeyView) {
 	t.Helper()
 	c.ask(t, ctx, 201, "POST", "/v1/embed-keys", object{"agent_id": agent, "name": name, "allowed_origins": []string{page}, "with_identity_secret": true}, &k)
 	return k
 }
 
 // endUser is a person who has visited.
-func (c *client) endUser(t *testing.T, ctx context.Context, sub string) string {
+func (c *caller) endUser(t *testing.T, ctx context.Context, sub string) string {
 	t.Helper()
 	k := c.embedKey(t, ctx, c.publish(t, "Visited", simulatedModel), "of "+sub)
 	return c.visit(t, ctx, k.Key, k.IdentitySecret, sub).EndUserID
@@ -217,14 +217,14 @@ func TestAnEmbedKeyThatEndsItsSessions(t *testing.T) {
 		if a := v.call(t, ctx, "POST", "/v1/embed/messages", object{"content": "/delay 50s"}); a.status != 202 || json.Unmarshal(a.body, &posted) != nil {
 			t.Fatal(name, a)
 		}
-		req, err := http.NewRequestWithContext(ctx, "GET", v.base+"/v1/embed/runs/"+posted.RunID+"/events", nil)
+		req, err := http.NewRequestWithContext(ctx, "GET", v.Base+"/v1/embed/runs/"+posted.RunID+"/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+v.Token)
 		req.Header.Set("Origin", page)
 		req.Header.Set("Accept", "text/event-stream")
-		stream, err := v.http.Do(req)
+		stream, err := v.HTTP.Do(req)
 		if err != nil || stream.StatusCode != 200 {
 			t.Fatal(name, err, stream)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpserver "github.com/mark3labs/mcp-go/server"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pgtest"
 )
 
@@ -201,8 +202,8 @@ var stories = []story{
 type scene struct {
 	*node
 	log    *callLog
-	first  *client
-	second *client
+	first  *caller
+	second *caller
 	agents map[string]string // by the name that stories use
 	told   atomic.Int64      // stories so far
 	aims   map[fate]*aim     // of races
@@ -263,7 +264,7 @@ type tale struct {
 	id       string
 	threaded bool // a message of a thread, else a run of its own
 	run      string
-	frames   []frame // heard while it happened, over reconnects
+	frames   []client.Frame // heard while it happened, over reconnects
 	asked    []*asking
 	waited   time.Time // when the tale heard that the run waits
 	ended    string    // what the cancel answered, empty: nobody cancelled
@@ -334,7 +335,7 @@ func (x *tale) must(ok bool, format string, args ...any) {
 
 // careful sends a request until it is answered for good, over crashes and
 // restarts: under an Idempotency-Key, where it changes something.
-func (c *client) careful(ctx context.Context, method, path, key string, body any) (answer, error) {
+func (c *caller) careful(ctx context.Context, method, path, key string, body any) (answer, error) {
 	var header []string
 	if key != "" {
 		header = []string{"Idempotency-Key", key}
@@ -355,7 +356,7 @@ func (c *client) careful(ctx context.Context, method, path, key string, body any
 }
 
 // post is careful with a request that must succeed.
-func (w *scene) post(ctx context.Context, who *client, path, key string, body, out any) error {
+func (w *scene) post(ctx context.Context, who *caller, path, key string, body, out any) error {
 	a, err := who.careful(ctx, "POST", path, key, body)
 	if err != nil {
 		return err
@@ -388,26 +389,26 @@ func (w *scene) play(ctx context.Context, x *tale) error {
 		return err
 	}
 	x.run = started.RunID
-	x.frames, err = w.hear(ctx, x.run, func(f frame) error { return w.act(ctx, x, f) })
+	x.frames, err = w.hear(ctx, x.run, func(f client.Frame) error { return w.act(ctx, x, f) })
 	return err
 }
 
 // hear follows a run to its end, over crashes.
-func (w *scene) hear(ctx context.Context, run string, each func(frame) error) ([]frame, error) {
-	var frames []frame
+func (w *scene) hear(ctx context.Context, run string, each func(client.Frame) error) ([]client.Frame, error) {
+	var frames []client.Frame
 	last := ""
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		ended, err := w.first.followOnce(ctx, run, "?replay=full", &last, func(f frame) error {
+		ended, err := w.first.FollowOnce(ctx, run, "?replay=full", &last, func(f client.Frame) error {
 			frames = append(frames, f)
 			if each == nil {
 				return nil
 			}
 			return each(f)
 		})
-		var refused *apiError
-		var broken brokenStream
+		var refused *client.APIError
+		var broken client.BrokenStream
 		switch {
 		case ended:
 			return frames, nil
@@ -424,7 +425,7 @@ func (w *scene) hear(ctx context.Context, run string, each func(frame) error) ([
 }
 
 // act is what people do when the run asks them.
-func (w *scene) act(ctx context.Context, x *tale, f frame) error {
+func (w *scene) act(ctx context.Context, x *tale, f client.Frame) error {
 	switch f.Type {
 	case "approval.required":
 		var d struct {
@@ -465,7 +466,7 @@ func (w *scene) act(ctx context.Context, x *tale, f frame) error {
 
 // verb sends one decision, under a key of its own for each nth, and says what was
 // answered, as status or code.
-func (w *scene) verb(ctx context.Context, a *asking, who *client, action, args, feedback, nth string) (string, error) {
+func (w *scene) verb(ctx context.Context, a *asking, who *caller, action, args, feedback, nth string) (string, error) {
 	body := object{"action": action}
 	if args != "" {
 		body["edited_args"] = json.RawMessage(args)
@@ -484,7 +485,7 @@ func (w *scene) verb(ctx context.Context, a *asking, who *client, action, args, 
 	if got.status != 200 {
 		return got.code(), nil
 	}
-	var d decided
+	var d client.Decided
 	if err := json.Unmarshal(got.body, &d); err != nil {
 		return "", err
 	}
@@ -494,7 +495,7 @@ func (w *scene) verb(ctx context.Context, a *asking, who *client, action, args, 
 // decide carries a call's fate out, and sees to it that nobody decides again.
 func (w *scene) decide(ctx context.Context, x *tale, a *asking) error {
 	var err error
-	expect := func(want string, who *client, action, args, feedback string) bool {
+	expect := func(want string, who *caller, action, args, feedback string) bool {
 		var got string
 		if got, err = w.verb(ctx, a, who, action, args, feedback, ""); err != nil {
 			return false

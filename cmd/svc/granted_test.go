@@ -347,7 +347,7 @@ func TestManySlowCallsHoldUpNobodyElse(t *testing.T) {
 		runs = append(runs, c.runOnce(t, ctx, agent, line))
 	}
 	eventually(t, ctx, "as many calls as one client makes", func() bool { return len(slow.called()) >= 256 })
-	for _, who := range []*client{c, neighbour} {
+	for _, who := range []*caller{c, neighbour} {
 		fast := who.shop(t, ctx, "none", "")
 		agent := who.publish(t, "Fast", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": fast.slug}}}})
 		who.poll(t, ctx, who.runOnce(t, ctx, agent, `/call orders.lookup {"id":1}`), "succeeded")

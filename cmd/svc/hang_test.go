@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 )
@@ -66,21 +67,21 @@ func (n *node) hang(t *testing.T) func() {
 
 // arrivals are the frames of one connection and when they came.
 type arrivals struct {
-	frames []frame
+	frames []client.Frame
 	at     []time.Time
 	err    error
 }
 
 // timed follows a run on one connection to its end. It returns when the model has
 // been heard, or the stream has ended without that.
-func (c *client) timed(t *testing.T, run string) <-chan arrivals {
+func (c *caller) timed(t *testing.T, run string) <-chan arrivals {
 	ctx := within(t, 60*time.Second)
 	out, spoke := make(chan arrivals, 1), make(chan struct{})
 	go func() {
 		first := sync.OnceFunc(func() { close(spoke) })
 		defer first()
 		var a arrivals
-		_, a.err = c.streamOnce(ctx, run, "", "", func(f frame) bool {
+		_, a.err = c.streamOnce(ctx, run, "", "", func(f client.Frame) bool {
 			a.frames, a.at = append(a.frames, f), append(a.at, time.Now())
 			if f.Type == "llm.delta" {
 				first()
@@ -111,7 +112,7 @@ func TestAnEndDuringAHangIsHeard(t *testing.T) {
 	goOn()
 	back := time.Now()
 	got := <-stream
-	if got.err != nil || len(got.frames) == 0 || !got.frames[len(got.frames)-1].terminal() {
+	if got.err != nil || len(got.frames) == 0 || !got.frames[len(got.frames)-1].Terminal() {
 		t.Fatalf("%v, %d frames", got.err, len(got.frames))
 	}
 	if took := got.at[len(got.at)-1].Sub(back); took > 10*time.Second {
@@ -153,7 +154,7 @@ func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	goOn()
 	back := time.Now()
 	got := <-stream
-	if got.err != nil || len(got.frames) == 0 || !got.frames[len(got.frames)-1].terminal() {
+	if got.err != nil || len(got.frames) == 0 || !got.frames[len(got.frames)-1].Terminal() {
 		t.Fatalf("%v, %d frames", got.err, len(got.frames))
 	}
 	quiet := time.Duration(0)

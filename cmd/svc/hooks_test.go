@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 )
@@ -41,17 +42,17 @@ func signature(secret, body string) string {
 }
 
 // knock sends a request to a hook without a key and without a signature of its own.
-func (c *client) knock(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
+func (c *caller) knock(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	return c.do(ctx, method, path, body, append([]string{"Authorization", "", "X-Tenant-Id", ""}, header...)...)
 }
 
 // hooked calls a hook with a signature of the secret.
-func (c *client) hooked(ctx context.Context, hook, secret, body string, header ...string) (answer, error) {
+func (c *caller) hooked(ctx context.Context, hook, secret, body string, header ...string) (answer, error) {
 	return c.knock(ctx, "POST", "/hooks/"+hook, body, append([]string{signedIn, signature(secret, body)}, header...)...)
 }
 
 // fires calls a hook that must start a run, and answers it.
-func (c *client) fires(t *testing.T, ctx context.Context, hook triggerView, body string, header ...string) string {
+func (c *caller) fires(t *testing.T, ctx context.Context, hook client.TriggerView, body string, header ...string) string {
 	t.Helper()
 	a, err := c.hooked(ctx, hook.ID, hook.Secret, body, header...)
 	if err != nil {
@@ -86,7 +87,7 @@ func (a answer) whole() string {
 
 // hidden are the paths of hooks that are not there, each for another reason, with
 // the secret of those that had one.
-func (n *node) hidden(t *testing.T, ctx context.Context, c *client) map[string]triggerView {
+func (n *node) hidden(t *testing.T, ctx context.Context, c *caller) map[string]client.TriggerView {
 	t.Helper()
 	agent := c.publish(t, "Hidden", simulatedModel)
 	disabled := c.trigger(t, ctx, object{"name": "disabled", "kind": "hook", "target": object{"agent_id": agent}, "enabled": false})
@@ -104,7 +105,7 @@ func (n *node) hidden(t *testing.T, ctx context.Context, c *client) map[string]t
 	other := n.tenant("hidden, another")
 	theirs := other.trigger(t, ctx, object{"name": "theirs", "kind": "hook", "target": object{"agent_id": other.publish(t, "Theirs", simulatedModel)}})
 	other.ask(t, ctx, 204, "DELETE", "/v1/triggers/"+theirs.ID, nil, nil)
-	return map[string]triggerView{
+	return map[string]client.TriggerView{
 		"unknown": {ID: id.NewAnywhere().String()}, "no id": {ID: "nope"}, "an id of another version": {ID: "7f1f2a30-5d4e-4c6b-9a0e-0123456789ab"},
 		"zero": {ID: "00000000-0000-0000-0000-000000000000"}, "an agent's id": {ID: agent}, "no text": {ID: "%ff%00"},
 		"disabled from the start": disabled, "paused": paused, "a schedule": scheduled, "deleted": deleted, "its agent is archived": archived, "another tenant's, deleted": theirs,
@@ -129,7 +130,7 @@ func TestHookOrder(t *testing.T) {
 		for name, h := range n.hidden(t, ctx, c) {
 			for what, header := range map[string][]string{
 				"signed": {signedIn, signature(h.Secret, good)}, "not signed": nil, "wrongly signed": {signedIn, signature("x", good)},
-				"with a delivery's id": {signedIn, signature(h.Secret, good), "Svc-Delivery-Id", "1"}, "with a key": {signedIn, signature(h.Secret, good), "Authorization", "Bearer " + c.key, "X-Tenant-Id", c.tenant},
+				"with a delivery's id": {signedIn, signature(h.Secret, good), "Svc-Delivery-Id", "1"}, "with a key": {signedIn, signature(h.Secret, good), "Authorization", "Bearer " + c.Key, "X-Tenant-Id", c.Tenant},
 			} {
 				for _, body := range []string{good, "[]"} {
 					a, err := anyone.knock(ctx, "POST", "/hooks/"+h.ID, body, header...)
@@ -151,7 +152,7 @@ func TestHookOrder(t *testing.T) {
 	right := signature(hook.Secret, good)
 	for _, row := range []struct {
 		name   string
-		hook   triggerView
+		hook   client.TriggerView
 		body   string
 		header []string
 		status int
@@ -178,7 +179,7 @@ func TestHookOrder(t *testing.T) {
 		{"X-Hub-Signature", hook, good, []string{"X-Hub-Signature", right}, 401, "INVALID_SIGNATURE"},
 		{"Svc-Signature", hook, good, []string{"Svc-Signature", right}, 401, "INVALID_SIGNATURE"},
 		{"X-Signature-256", hook, good, []string{"X-Signature-256", right}, 401, "INVALID_SIGNATURE"},
-		{"a key instead", hook, good, []string{"Authorization", "Bearer " + c.key, "X-Tenant-Id", c.tenant}, 401, "INVALID_SIGNATURE"},
+		{"a key instead", hook, good, []string{"Authorization", "Bearer " + c.Key, "X-Tenant-Id", c.Tenant}, 401, "INVALID_SIGNATURE"},
 		{"X-Hub-Signature-256, wrong", hook, good, []string{hubSignedIn, signature("x", good)}, 401, "INVALID_SIGNATURE"},
 		{"both fields, ours wrong", hook, good, []string{signedIn, signature("x", good), hubSignedIn, right}, 401, "INVALID_SIGNATURE"},
 		{"no signature, and no JSON either", hook, "[", nil, 401, "INVALID_SIGNATURE"},
@@ -189,7 +190,7 @@ func TestHookOrder(t *testing.T) {
 		{"X-Hub-Signature-256", hook, good, []string{hubSignedIn, right}, 202, ""},
 		{"digits in capitals", hook, good, []string{signedIn, "sha256=" + strings.ToUpper(right[len("sha256="):])}, 202, ""},
 		{"both fields, ours right", hook, good, []string{signedIn, right, hubSignedIn, signature("x", good)}, 202, ""},
-		{"an id in capitals", triggerView{ID: strings.ToUpper(hook.ID)}, good, []string{signedIn, right}, 202, ""},
+		{"an id in capitals", client.TriggerView{ID: strings.ToUpper(hook.ID)}, good, []string{signedIn, right}, 202, ""},
 		{"a wrong key beside", hook, good, []string{signedIn, right, "Authorization", "Bearer svc_wrong", "X-Tenant-Id", "x"}, 202, ""},
 		{"a page's origin beside", hook, good, []string{signedIn, right, "Origin", "https://example.com", "Cookie", "svc_session=x"}, 202, ""},
 	} {
@@ -252,13 +253,13 @@ func TestHookOrder(t *testing.T) {
 		}
 		for _, row := range []struct {
 			name    string
-			hook    triggerView
+			hook    client.TriggerView
 			size    int
 			chunked bool
 			status  int
 		}{
 			{"at the limit", hook, limit, false, 202}, {"one past it", hook, limit + 1, false, 413}, {"at the limit, in chunks", hook, limit, true, 202}, {"one past it, in chunks", hook, limit + 1, true, 413},
-			{"small, in chunks", hook, 64, true, 202}, {"one past it to nobody", triggerView{ID: id.NewAnywhere().String()}, limit + 1, false, 413},
+			{"small, in chunks", hook, 64, true, 202}, {"one past it to nobody", client.TriggerView{ID: id.NewAnywhere().String()}, limit + 1, false, 413},
 		} {
 			body := sized(row.size)
 			req, err := http.NewRequestWithContext(ctx, "POST", n.base+"/hooks/"+row.hook.ID, strings.NewReader(body))
@@ -269,7 +270,7 @@ func TestHookOrder(t *testing.T) {
 				req.Body, req.ContentLength = io.NopCloser(struct{ io.Reader }{strings.NewReader(body)}), -1
 			}
 			req.Header.Set(signedIn, signature(row.hook.Secret, body))
-			resp, err := anyone.http.Do(req)
+			resp, err := anyone.HTTP.Do(req)
 			if err != nil {
 				t.Fatalf("%s: %v", row.name, err)
 			}
@@ -518,7 +519,7 @@ func TestHookFlood(t *testing.T) {
 
 	// Neither the first nor a repeated call tells one that is not there from another.
 	const samples = 60
-	made := make([]triggerView, samples)
+	made := make([]client.TriggerView, samples)
 	for i := range made {
 		eventually(t, ctx, "there is room for another trigger", func() bool {
 			a, err := c.do(ctx, "POST", "/v1/triggers", object{"name": "disabled", "kind": "hook", "target": target, "enabled": false})

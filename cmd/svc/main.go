@@ -11,12 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/cmd/svc/client"
 )
 
 // version is set by the build.
@@ -47,16 +47,12 @@ func commandLine(in io.Reader, out, errs io.Writer) *cobra.Command {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.InitDefaultVersionFlag()
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	decorate(root)
+	cli.Finish(root, examples)
 	return root
 }
 
 func rootCommand() *cobra.Command {
-	root := cli.Group("svc", "a multi-tenant agent platform service")
-	root.SilenceErrors, root.SilenceUsage = true, true
+	root := cli.NewRoot("svc", "a multi-tenant agent platform service", version)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		switch cmd.Name() {
 		case "serve", "dev", "doctor": // they report it themselves
@@ -71,38 +67,18 @@ func rootCommand() *cobra.Command {
 			}
 		}
 	}
-	root.Version = version
-	root.SetVersionTemplate("svc {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.LikeFlag(cmd, err) })
-	root.PersistentFlags().Bool("json", false, "print JSON, errors too")
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), healthCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(),
-		loginCommand(), logoutCommand(), agentsCommand(), threadsCommand(), serversCommand(), policiesCommand(),
-		chatCommand(), runsCommand(), approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(), clusterCommand(),
+		clusterCommand(),
 	)
+	root.AddCommand(client.Commands()...)
 	return root
 }
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	return cli.Run(ctx, commandLine(in, out, errs), args)
-}
-
-// aliases are the words that other tools have for our verbs.
-var aliases = map[string][]string{"ls": {"list"}, "get": {"show"}, "create": {"new"}, "rm": {"delete", "remove"}, "revoke": {"rm", "delete"}}
-
-// decorate gives every command its examples, and every verb its other names.
-func decorate(cmd *cobra.Command) {
-	if cmd.Example == "" {
-		cmd.Example = "  " + strings.Join(examples[cmd.CommandPath()], "\n  ")
-	}
-	if cmd.HasParent() && cmd.Parent().HasParent() {
-		cmd.Aliases = append(cmd.Aliases, aliases[cmd.Name()]...)
-	}
-	for _, c := range cmd.Commands() {
-		decorate(c)
-	}
 }
 
 func versionCommand() *cobra.Command {

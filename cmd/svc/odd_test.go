@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/transport/model/fake"
 )
 
@@ -136,7 +137,7 @@ func TestOddModelsEndTheirRuns(t *testing.T) {
 				if strings.Contains(r.shape(), "idx") || strings.Contains(r.shape(), "running") {
 					t.Errorf("steps %s", r.shape())
 				}
-				if n := len(live); n == 0 || !live[n-1].terminal() {
+				if n := len(live); n == 0 || !live[n-1].Terminal() {
 					t.Errorf("frames %s", types(live))
 				}
 				if r.Run.TokensIn < 0 || r.Run.TokensOut < 0 || r.Run.CostUSD < 0 {
@@ -163,7 +164,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	agent := c.publish(t, "Helper", simulatedModel)
 	thread := c.thread(t, ctx, agent)
 	messages := "/v1/threads/" + thread + "/messages"
-	post := func(who *client, path string, body any) answer {
+	post := func(who *caller, path string, body any) answer {
 		t.Helper()
 		a, err := who.do(ctx, "POST", path, body, "Idempotency-Key", "one")
 		if err != nil {
@@ -183,7 +184,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	var second struct{ Secret string }
 	c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "second"}, &second)
 	colleague := *c
-	colleague.key = second.Secret
+	colleague.Key = second.Secret
 	for name, a := range map[string]answer{
 		"another key":    post(&colleague, messages, object{"content": "hi"}),
 		"another thread": post(c, "/v1/threads/"+c.thread(t, ctx, agent)+"/messages", object{"content": "hi"}),
@@ -205,7 +206,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		t.Errorf("after the thread was deleted: %s", a)
 	}
 	stranger := *c
-	stranger.key = "svc_" + strings.Repeat("x", 60)
+	stranger.Key = "svc_" + strings.Repeat("x", 60)
 	if a := post(&stranger, messages, object{"content": "hi"}); a.status != 401 {
 		t.Errorf("without a valid key: %s", a)
 	}
@@ -240,7 +241,7 @@ func TestThingsThatGoAway(t *testing.T) {
 	thread := c.thread(t, ctx, agent)
 	first := c.say(t, ctx, thread, "/delay 1s\n/tokens 100")
 	second := c.say(t, ctx, thread, "/say never")
-	streams := []<-chan []frame{c.watch(t, ctx, first, ""), c.watch(t, ctx, second, "")}
+	streams := []<-chan []client.Frame{c.watch(t, ctx, first, ""), c.watch(t, ctx, second, "")}
 	c.poll(t, ctx, first, "running")
 	c.ask(t, ctx, 204, "DELETE", "/v1/threads/"+thread, nil, nil)
 	for i, frames := range streams {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/private"
@@ -292,9 +293,9 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	if s := kept(); s.DeskURL == whole.DeskURL || s.TenantID != whole.TenantID || s.APIKey != whole.APIKey {
 		t.Errorf("after the move: %+v, before %+v", s, whole)
 	}
-	api := &client{base: "http://" + strings.TrimPrefix(env[len(env)-2], "SVC_ADDR="), key: whole.APIKey, tenant: whole.TenantID, http: http.DefaultClient}
+	api := &caller{client.Client{Base: "http://" + strings.TrimPrefix(env[len(env)-2], "SVC_ADDR="), Key: whole.APIKey, Tenant: whole.TenantID, HTTP: http.DefaultClient}}
 	var tested struct{ Tools []struct{ Name string } }
-	if err := api.call(ctx, "POST", "/v1/mcp-servers/"+whole.ServerID+"/test", map[string]any{}, &tested); err != nil || len(tested.Tools) == 0 {
+	if err := api.Call(ctx, "POST", "/v1/mcp-servers/"+whole.ServerID+"/test", map[string]any{}, &tested); err != nil || len(tested.Tools) == 0 {
 		t.Errorf("the moved demo server: %+v %v", tested, err)
 	}
 	moved.stop(t)
@@ -305,17 +306,17 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	revoking := startDev(t, env)
 	revoking.until(t, ctx, "Or talk to it:")
 	var keys struct{ Items []struct{ ID, Name string } }
-	if err := api.call(ctx, "GET", "/v1/api-keys", nil, &keys); err != nil || len(keys.Items) != 1 {
+	if err := api.Call(ctx, "GET", "/v1/api-keys", nil, &keys); err != nil || len(keys.Items) != 1 {
 		t.Fatalf("%+v %v", keys, err)
 	}
-	if err := api.call(ctx, "DELETE", "/v1/api-keys/"+keys.Items[0].ID, nil, nil); err != nil {
+	if err := api.Call(ctx, "DELETE", "/v1/api-keys/"+keys.Items[0].ID, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	revoking.stop(t)
 	fresh := startDev(t, env)
 	fresh.until(t, ctx, "Or talk to it:")
-	api.key = kept().APIKey
-	if err := api.call(ctx, "GET", "/v1/agents", nil, nil); err != nil || api.key == whole.APIKey {
+	api.Key = kept().APIKey
+	if err := api.Call(ctx, "GET", "/v1/agents", nil, nil); err != nil || api.Key == whole.APIKey {
 		t.Errorf("after its key was revoked: %v", err)
 	}
 	fresh.stop(t)
@@ -371,7 +372,7 @@ func TestAFailedRunIsLogged(t *testing.T) {
 		t.Fatalf("lines of failed runs: %v", lines)
 	}
 	got := lines[run][0]
-	for field, want := range map[string]string{"level": "warn", "tenant": c.tenant, "agent": agent, "code": "MODEL_ERROR", "provider": "acme-llm"} {
+	for field, want := range map[string]string{"level": "warn", "tenant": c.Tenant, "agent": agent, "code": "MODEL_ERROR", "provider": "acme-llm"} {
 		if got[field] != want {
 			t.Errorf("%s is %v, want %s", field, got[field], want)
 		}

@@ -27,7 +27,7 @@ import (
 // hammer sends every kind of new work, one try each, and keeps what was
 // acknowledged, for as long as the storage comes and goes.
 type hammer struct {
-	c             *client
+	c             *caller
 	agent, thread string
 
 	mu       sync.Mutex // guards what follows
@@ -38,7 +38,7 @@ type hammer struct {
 	wrong    []string
 }
 
-func newHammer(t *testing.T, ctx context.Context, c *client, agent string) *hammer {
+func newHammer(t *testing.T, ctx context.Context, c *caller, agent string) *hammer {
 	t.Helper()
 	return &hammer{c: c, agent: agent, thread: c.thread(t, ctx, agent), acked: map[string]string{}}
 }
@@ -169,7 +169,7 @@ func (n *process) readiness(ctx context.Context) (int, string) {
 // within ten seconds.
 //
 // during is asked until it says that the outage has lasted long enough.
-func outage(t *testing.T, n *node, down, up func(), during func(ctx context.Context, c *client, refused int) bool) {
+func outage(t *testing.T, n *node, down, up func(), during func(ctx context.Context, c *caller, refused int) bool) {
 	t.Helper()
 	ctx := within(t, 75*time.Second)
 	c := n.tenant("outage")
@@ -246,7 +246,7 @@ func TestPostgresGone(t *testing.T) {
 			cluster := pgtest.Private(t, pgtest.PrivateOptions{Fsync: true})
 			n := newNode(t, "SVC_DATABASE_URL="+cluster.URL, "SVC_CLUSTER_LEASE="+row.lease)
 			n.start()
-			outage(t, n, func() { row.down(cluster, t) }, func() { cluster.Start(t) }, func(ctx context.Context, c *client, _ int) bool {
+			outage(t, n, func() { row.down(cluster, t) }, func() { cluster.Start(t) }, func(ctx context.Context, c *caller, _ int) bool {
 				a, err := c.do(ctx, "GET", "/v1/runs", nil)
 				if err != nil || a.status != 503 || a.code() != "UNAVAILABLE" || a.header.Get("Retry-After") == "" {
 					t.Errorf("a read answers %v %s", err, a)
@@ -282,7 +282,7 @@ func TestDiskFull(t *testing.T) {
 			if err := os.Remove(ballast); err != nil {
 				t.Error(err)
 			}
-		}, func(ctx context.Context, c *client, refused int) bool {
+		}, func(ctx context.Context, c *caller, refused int) bool {
 			if a, err := upload(ctx, c, "note.txt", []byte("there is no room for this")); err != nil || a.status != 503 || a.code() != "UNAVAILABLE" {
 				t.Errorf("an upload answers %v %s", err, a)
 			}
@@ -327,7 +327,7 @@ func TestDiskFull(t *testing.T) {
 			for _, table := range tables {
 				exec(`DROP TRIGGER full_disk ON ` + table)
 			}
-		}, func(_ context.Context, _ *client, refused int) bool { return refused > 200 })
+		}, func(_ context.Context, _ *caller, refused int) bool { return refused > 200 })
 	})
 }
 
@@ -350,7 +350,7 @@ func fill(t *testing.T, file string) {
 }
 
 // upload posts an attachment.
-func upload(ctx context.Context, c *client, name string, content []byte) (answer, error) {
+func upload(ctx context.Context, c *caller, name string, content []byte) (answer, error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
 	part, err := w.CreateFormFile("file", name)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/transport/model/fake"
 )
@@ -399,7 +400,7 @@ func (n *node) run(env []string, stdin string, args ...string) (stdout, stderr s
 }
 
 // tenant makes a tenant through the command line and answers its client.
-func (n *node) tenant(name string) *client {
+func (n *node) tenant(name string) *caller {
 	n.t.Helper()
 	out, code := n.svc("tenant", "create", "--name", name, "--owner-email", "owner@example.com", "--json")
 	var made struct {
@@ -410,24 +411,24 @@ func (n *node) tenant(name string) *client {
 	if err := json.Unmarshal([]byte(out), &made); err != nil || code != 0 || made.APIKey == "" || made.OwnerID == "" {
 		n.t.Fatalf("tenant create: code %d, %v: %s", code, err, out)
 	}
-	return &client{base: n.base, key: made.APIKey, tenant: made.TenantID, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	return &caller{client.Client{Base: n.base, Key: made.APIKey, Tenant: made.TenantID, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}}
 }
 
 // environment is what a command needs to act as c.
-func (c *client) environment() []string {
-	return []string{"SVC_URL=" + c.base, "SVC_TENANT=" + c.tenant, "SVC_API_KEY=" + c.key}
+func (c *caller) environment() []string {
+	return []string{"SVC_URL=" + c.Base, "SVC_TENANT=" + c.Tenant, "SVC_API_KEY=" + c.Key}
 }
 
 // publish makes a published agent of the manifest and answers its id.
-func (c *client) publish(t *testing.T, name string, manifest map[string]any) string {
+func (c *caller) publish(t *testing.T, name string, manifest map[string]any) string {
 	t.Helper()
 	var made struct {
 		Agent struct{ ID string }
 	}
-	if err := c.call(t.Context(), "POST", "/v1/agents", map[string]any{"name": name, "manifest": manifest}, &made); err != nil {
+	if err := c.Call(t.Context(), "POST", "/v1/agents", map[string]any{"name": name, "manifest": manifest}, &made); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.call(t.Context(), "POST", "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil); err != nil {
+	if err := c.Call(t.Context(), "POST", "/v1/agents/"+made.Agent.ID+"/versions/1/publish", nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return made.Agent.ID
@@ -437,7 +438,7 @@ var simulatedModel = map[string]any{"model": map[string]any{"provider": "simulat
 
 // once sends a POST under an Idempotency-Key until it is answered for good, over
 // crashes and restarts: what a careful back end does.
-func (c *client) once(ctx context.Context, path, key string, body, out any) error {
+func (c *caller) once(ctx context.Context, path, key string, body, out any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -463,16 +464,16 @@ func (c *client) once(ctx context.Context, path, key string, body, out any) erro
 	}
 }
 
-func (c *client) tryOnce(ctx context.Context, path, key string, body []byte) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
+func (c *caller) tryOnce(ctx context.Context, path, key string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
-	req.Header.Set("X-Tenant-Id", c.tenant)
+	req.Header.Set("Authorization", "Bearer "+c.Key)
+	req.Header.Set("X-Tenant-Id", c.Tenant)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", key)
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/reseal"
 	"agentsvc/transport/mcp/demo"
 	"agentsvc/transport/model/fake"
@@ -53,13 +54,13 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	kept := c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "second"}, nil, "Idempotency-Key", "kept")
 	onOwn := c.publish(t, "On its own model", object{"model": object{"provider": "own", "name": "m"}})
 	clerk := c.publish(t, "Clerk", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": "desk"}}}})
-	var hook triggerView
+	var hook client.TriggerView
 	c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Hook", "kind": "hook", "target": object{"agent_id": clerk}}, &hook)
 	c.embedKey(t, ctx, clerk, "Shop")
 	thread := c.thread(t, ctx, clerk)
 	waiting := c.say(t, ctx, thread, `/call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}`)
 	c.poll(t, ctx, waiting, "waiting_approval")
-	var list struct{ Items []approvalView }
+	var list struct{ Items []client.ApprovalView }
 	c.ask(t, ctx, 200, "GET", "/v1/approvals", nil, &list)
 	approval := list.Items[0].ID
 	c.ask(t, ctx, 200, "POST", "/v1/approvals/"+approval+"/decision",
@@ -95,7 +96,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		}
 	}
 	out, stderr := run(1, current(newKey))
-	if !strings.Contains(out, "does not open: connections.credentials of "+connection.ID+" in tenant "+c.tenant+"\n") ||
+	if !strings.Contains(out, "does not open: connections.credentials of "+connection.ID+" in tenant "+c.Tenant+"\n") ||
 		strings.Contains(out, "no previous") || !strings.Contains(stderr, "values open under none of the given keys") {
 		t.Errorf("without the old key: %s%s", out, stderr)
 	}
@@ -127,7 +128,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		t.Errorf("the provider: %q", r.text())
 	}
 	second := c.human(t, ctx)
-	var d decided
+	var d client.Decided
 	second.ask(t, ctx, 200, "POST", "/v1/approvals/"+approval+"/decision", object{"action": "approve"}, &d)
 	if d.Status != "edited" {
 		t.Errorf("the second approval: %+v", d)

@@ -35,7 +35,7 @@ type operation struct {
 // operations reads the live description: a route that is added is tested. Calls of
 // hooks have no key and are signed: see TestHookOrder. Visitors have keys and sessions
 // of their own: see transport/embed.
-func operations(t *testing.T, ctx context.Context, c *client) []operation {
+func operations(t *testing.T, ctx context.Context, c *caller) []operation {
 	t.Helper()
 	var doc struct {
 		Paths map[string]map[string]struct {
@@ -105,7 +105,7 @@ func (o operation) at(id string) string {
 
 // send calls the operation with a body that it accepts, as far as its
 // description shows one.
-func (o operation) send(ctx context.Context, c *client, path string, header ...string) (answer, error) {
+func (o operation) send(ctx context.Context, c *caller, path string, header ...string) (answer, error) {
 	switch {
 	case o.media == "":
 		return c.do(ctx, o.method, path, nil, header...)
@@ -155,7 +155,7 @@ func checkProblem(t *testing.T, what string, a answer) {
 }
 
 // world is one thing of every kind.
-func (c *client) world(t *testing.T, ctx context.Context) map[string]string {
+func (c *caller) world(t *testing.T, ctx context.Context) map[string]string {
 	t.Helper()
 	ids := map[string]string{}
 	var made struct {
@@ -199,7 +199,7 @@ func (c *client) world(t *testing.T, ctx context.Context) map[string]string {
 }
 
 // asked is an approval that is pending: of a handoff, which needs no tool server.
-func (c *client) asked(t *testing.T, ctx context.Context) string {
+func (c *caller) asked(t *testing.T, ctx context.Context) string {
 	t.Helper()
 	agent := c.publish(t, "Asks", object{"model": simulatedModel["model"], "handoffs": []string{"somebody"},
 		"hitl": object{"rules": []object{{"tool": "builtin:handoff"}}}})
@@ -304,7 +304,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 	}
 }
 
-func snapshot(t *testing.T, ctx context.Context, c *client, ids map[string]string) string {
+func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users"} {
@@ -340,13 +340,13 @@ func TestCallersOnEveryRoute(t *testing.T) {
 			"no key":                     {[]string{"Authorization", ""}, 401, "UNAUTHORIZED"},
 			"no key, no tenant":          {[]string{"Authorization", "", "X-Tenant-Id", ""}, 401, "UNAUTHORIZED"},
 			"no tenant":                  {[]string{"X-Tenant-Id", ""}, 400, "TENANT_REQUIRED"},
-			"another tenant's id":        {[]string{"X-Tenant-Id", other.tenant}, 401, "UNAUTHORIZED"},
+			"another tenant's id":        {[]string{"X-Tenant-Id", other.Tenant}, 401, "UNAUTHORIZED"},
 			"a tenant that is no UUID":   {[]string{"X-Tenant-Id", "x"}, 401, "UNAUTHORIZED"},
 			"an unknown key":             {[]string{"Authorization", "Bearer svc_" + strings.Repeat("x", 60)}, 401, "UNAUTHORIZED"},
 			"a key that is none of us":   {[]string{"Authorization", "Bearer sk-x"}, 401, "UNAUTHORIZED"},
-			"another scheme":             {[]string{"Authorization", "Basic " + c.key}, 401, "UNAUTHORIZED"},
+			"another scheme":             {[]string{"Authorization", "Basic " + c.Key}, 401, "UNAUTHORIZED"},
 			"a revoked key":              {[]string{"Authorization", "Bearer " + revoked.Secret}, 401, "UNAUTHORIZED"},
-			"a key with one more letter": {[]string{"Authorization", "Bearer " + c.key + "x"}, 401, "UNAUTHORIZED"},
+			"a key with one more letter": {[]string{"Authorization", "Bearer " + c.Key + "x"}, 401, "UNAUTHORIZED"},
 		} {
 			a, err := op.send(ctx, c, op.at(randomID), row.header...)
 			if err != nil {
@@ -509,7 +509,7 @@ func wrongTypes(example any) map[string]any {
 }
 
 // counts is how much of everything a tenant has.
-func counts(t *testing.T, ctx context.Context, c *client) string {
+func counts(t *testing.T, ctx context.Context, c *caller) string {
 	t.Helper()
 	var b strings.Builder
 	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users"} {
@@ -526,7 +526,7 @@ func TestMalformedHTTP(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)
 	c := n.tenant("malformed")
-	auth := "Authorization: Bearer " + c.key + "\r\nX-Tenant-Id: " + c.tenant + "\r\n"
+	auth := "Authorization: Bearer " + c.Key + "\r\nX-Tenant-Id: " + c.Tenant + "\r\n"
 	post := "POST /v1/api-keys HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Type: application/json\r\n"
 	for name, row := range map[string]struct {
 		send   string

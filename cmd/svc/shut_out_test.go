@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
@@ -39,15 +40,15 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 	}, nil)
 	n := newNode(t, calm, "SVC_DATABASE_URL="+atAddress(database, between.addr, "shared"), "SVC_RATE_CAPACITY=120", "SVC_RATE_REFILL=20")
 	tenants := store.System(db.System(t), vault.New(vault.NewSecret32([32]byte{1})))
-	clients := make([]*client, 50)
+	clients := make([]*caller, 50)
 	for i := range clients {
 		made, err := tenants.CreateTenant(ctx, store.NewTenant{Name: "Tenant", OwnerEmail: "o@example.com", KeyName: "first"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients[i] = &client{base: n.base, key: made.Secret, tenant: made.Tenant.String(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
+		clients[i] = &caller{client.Client{Base: n.base, Key: made.Secret, Tenant: made.Tenant.String(), HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}}
 	}
-	passes := func(c *client, method, path string, status int) {
+	passes := func(c *caller, method, path string, status int) {
 		a, err := c.do(ctx, method, path, nil)
 		if err != nil || a.status != status {
 			t.Errorf("a valid key, %s %s: %v %s", method, path, err, a.whole())
@@ -67,7 +68,7 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 	n.start()
 	anyone := n.stranger()
 	guess := func() []string {
-		return []string{"Authorization", "Bearer " + apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}), "X-Tenant-Id", clients[0].tenant}
+		return []string{"Authorization", "Bearer " + apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}), "X-Tenant-Id", clients[0].Tenant}
 	}
 	none := []string{"Authorization", "", "X-Tenant-Id", ""}
 	type call struct {
@@ -80,9 +81,9 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 		{"GET", "/v1/tenant", guess, nil},
 		{"GET", "/v1/nope", guess, nil},
 		{"DELETE", "/v1/runs", func() []string { return none }, nil},
-		{"GET", "/v1/tenant", func() []string { return []string{"Authorization", "Bearer svc_x", "X-Tenant-Id", clients[0].tenant} }, nil},
+		{"GET", "/v1/tenant", func() []string { return []string{"Authorization", "Bearer svc_x", "X-Tenant-Id", clients[0].Tenant} }, nil},
 		{"GET", "/v1/tenant", func() []string {
-			return []string{"Authorization", "Bearer " + clients[1].key, "X-Tenant-Id", clients[0].tenant}
+			return []string{"Authorization", "Bearer " + clients[1].Key, "X-Tenant-Id", clients[0].Tenant}
 		}, nil},
 		{"GET", "/v1/openapi.json", func() []string { return append(none, "If-None-Match", "x") }, nil},
 		{"POST", "/hooks/" + id.NewAnywhere().String(), func() []string { return append(none, "X-Svc-Signature-256", "sha256=00") }, "{}"},

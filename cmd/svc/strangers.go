@@ -9,7 +9,7 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// clientVariables are read by the commands that call the API (loadClient), and by
+// clientVariables are read by the commands that call the API (cmd/svc/client), and by
 // test builds.
 var clientVariables = []string{"SVC_URL", "SVC_API_KEY", "SVC_TENANT", "SVC_FAILPOINT", "SVC_PLANTED"}
 

@@ -16,15 +16,15 @@ func TestATenantHasSoManyStreams(t *testing.T) {
 	n.start()
 	c := n.tenant("streams")
 	run := c.runOnce(t, ctx, c.publish(t, "Slow", simulatedModel), "/delay 100ms\n/tokens 1000")
-	open := func(c *client, run string) (status int, close func()) {
+	open := func(c *caller, run string) (status int, close func()) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(ctx)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/runs/"+run+"/events", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/v1/runs/"+run+"/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer "+c.key)
-		req.Header.Set("X-Tenant-Id", c.tenant)
+		req.Header.Set("Authorization", "Bearer "+c.Key)
+		req.Header.Set("X-Tenant-Id", c.Tenant)
 		resp, err := http.DefaultTransport.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestATenantHasSoManyStreams(t *testing.T) {
 	closeFirst()
 	for range 3 { // who is refused otherwise holds nothing
 		eventually(t, ctx, "an unknown run is told", func() bool {
-			a, err := c.do(ctx, "GET", "/v1/runs/"+c.tenant+"/events", nil)
+			a, err := c.do(ctx, "GET", "/v1/runs/"+c.Tenant+"/events", nil)
 			return err == nil && a.status == 404
 		})
 	}

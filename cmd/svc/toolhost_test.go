@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/client"
 	"agentsvc/transport/model/fake"
 )
 
@@ -186,7 +187,7 @@ var shops atomic.Int64 // counts those made, for their slugs
 
 // shop registers a new tool server with a credential and a tenant-wide grant of
 // all its tools.
-func (c *client) shop(t *testing.T, ctx context.Context, auth, secret string) *shop {
+func (c *caller) shop(t *testing.T, ctx context.Context, auth, secret string) *shop {
 	t.Helper()
 	s := &shop{toolHost: newToolHost(t), slug: fmt.Sprintf("shop%d", shops.Add(1))}
 	s.wants(auth, secret)
@@ -198,12 +199,12 @@ func (c *client) shop(t *testing.T, ctx context.Context, auth, secret string) *s
 	return s
 }
 
-func (c *client) server(t *testing.T, ctx context.Context, slug, endpoint, auth string) string {
+func (c *caller) server(t *testing.T, ctx context.Context, slug, endpoint, auth string) string {
 	t.Helper()
 	return c.makes(t, ctx, "/v1/mcp-servers", object{"slug": slug, "name": "Shop", "transport": "http", "endpoint": endpoint, "auth_kind": auth})
 }
 
-func (c *client) connection(t *testing.T, ctx context.Context, server, auth, secret string, more object) string {
+func (c *caller) connection(t *testing.T, ctx context.Context, server, auth, secret string, more object) string {
 	t.Helper()
 	field := "token"
 	if auth == "api_key" {
@@ -216,12 +217,12 @@ func (c *client) connection(t *testing.T, ctx context.Context, server, auth, sec
 	return c.makes(t, ctx, "/v1/connections", body)
 }
 
-func (c *client) grant(t *testing.T, ctx context.Context, grant object) string {
+func (c *caller) grant(t *testing.T, ctx context.Context, grant object) string {
 	t.Helper()
 	return c.makes(t, ctx, "/v1/tool-grants", grant)
 }
 
-func (c *client) policy(t *testing.T, ctx context.Context, policy object) string {
+func (c *caller) policy(t *testing.T, ctx context.Context, policy object) string {
 	t.Helper()
 	body := object{"name": "Careful", "tool_pattern": "*"}
 	for k, v := range policy {
@@ -231,7 +232,7 @@ func (c *client) policy(t *testing.T, ctx context.Context, policy object) string
 }
 
 // makes posts what answers 201 with an id.
-func (c *client) makes(t *testing.T, ctx context.Context, path string, body any) string {
+func (c *caller) makes(t *testing.T, ctx context.Context, path string, body any) string {
 	t.Helper()
 	var made struct{ ID string }
 	c.ask(t, ctx, 201, "POST", path, body, &made)
@@ -239,7 +240,7 @@ func (c *client) makes(t *testing.T, ctx context.Context, path string, body any)
 }
 
 // human is a person of the tenant who may decide: another approver than its keys.
-func (c *client) human(t *testing.T, ctx context.Context) *client {
+func (c *caller) human(t *testing.T, ctx context.Context) *caller {
 	t.Helper()
 	email := fmt.Sprintf("human%d@example.com", ownProviders.Add(1))
 	c.makes(t, ctx, "/v1/users", object{"email": email, "name": "Human", "role": "admin", "password": passphrase})
@@ -248,17 +249,17 @@ func (c *client) human(t *testing.T, ctx context.Context) *client {
 
 // colleague is another API key of the tenant: another principal, and the same
 // approver.
-func (c *client) colleague(t *testing.T, ctx context.Context) *client {
+func (c *caller) colleague(t *testing.T, ctx context.Context) *caller {
 	t.Helper()
 	var made struct{ Secret string }
 	c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "colleague"}, &made)
 	other := *c
-	other.key = made.Secret
+	other.Key = made.Secret
 	return &other
 }
 
 // modelled gives the tenant a model of this wire that gives the replies.
-func modelled(t *testing.T, ctx context.Context, c *client, kind string, replies ...fake.Reply) (wire, string) {
+func modelled(t *testing.T, ctx context.Context, c *caller, kind string, replies ...fake.Reply) (wire, string) {
 	t.Helper()
 	server, err := fake.New(replies...)
 	if err != nil {
@@ -272,7 +273,7 @@ func modelled(t *testing.T, ctx context.Context, c *client, kind string, replies
 }
 
 // clerk publishes an agent on a model with all that the shops offer.
-func (c *client) clerk(t *testing.T, model string, more object, shops ...*shop) string {
+func (c *caller) clerk(t *testing.T, model string, more object, shops ...*shop) string {
 	t.Helper()
 	use := make([]object, len(shops))
 	for i, s := range shops {
@@ -422,7 +423,7 @@ type approvalAnswer struct {
 }
 
 // approvals are those of a run that the client sees, oldest first.
-func (c *client) approvals(t *testing.T, ctx context.Context, query string) []approvalAnswer {
+func (c *caller) approvals(t *testing.T, ctx context.Context, query string) []approvalAnswer {
 	t.Helper()
 	var list struct{ Items []approvalAnswer }
 	c.ask(t, ctx, 200, "GET", "/v1/approvals?"+query, nil, &list)
@@ -430,7 +431,7 @@ func (c *client) approvals(t *testing.T, ctx context.Context, query string) []ap
 	return list.Items
 }
 
-func (c *client) approval(t *testing.T, ctx context.Context, id string) *approvalAnswer {
+func (c *caller) approval(t *testing.T, ctx context.Context, id string) *approvalAnswer {
 	t.Helper()
 	a := new(approvalAnswer)
 	c.ask(t, ctx, 200, "GET", "/v1/approvals/"+id, nil, a)
@@ -438,14 +439,14 @@ func (c *client) approval(t *testing.T, ctx context.Context, id string) *approva
 }
 
 // waits polls until the run waits and answers its approvals.
-func (c *client) waits(t *testing.T, ctx context.Context, run string) []approvalAnswer {
+func (c *caller) waits(t *testing.T, ctx context.Context, run string) []approvalAnswer {
 	t.Helper()
 	c.poll(t, ctx, run, "waiting_approval")
 	return c.approvals(t, ctx, "run_id="+run)
 }
 
 // decides takes a decision on an approval and answers status and approvals so far.
-func (c *client) decides(t *testing.T, ctx context.Context, approval string, body object) string {
+func (c *caller) decides(t *testing.T, ctx context.Context, approval string, body object) string {
 	t.Helper()
 	var d struct {
 		Status string
@@ -456,14 +457,14 @@ func (c *client) decides(t *testing.T, ctx context.Context, approval string, bod
 }
 
 // refused is a decision that is answered with this status.
-func (c *client) refused(t *testing.T, ctx context.Context, status int, approval string, body object) answer {
+func (c *caller) refused(t *testing.T, ctx context.Context, status int, approval string, body object) answer {
 	t.Helper()
 	return c.ask(t, ctx, status, "POST", "/v1/approvals/"+approval+"/decision", body, nil)
 }
 
 // audited are the audit rows about one thing, oldest first: actor, action and
 // detail.
-func (c *client) audited(t *testing.T, ctx context.Context, target string) []string {
+func (c *caller) audited(t *testing.T, ctx context.Context, target string) []string {
 	t.Helper()
 	var list struct {
 		Items []struct {
@@ -488,7 +489,7 @@ var (
 // transcript is what frames say, one line each, without frame ids: neighbouring
 // live texts of one step joined, and what differs from run to run by its name,
 // as in names: values and what is written for them.
-func transcript(frames []frame, names ...string) string {
+func transcript(frames []client.Frame, names ...string) string {
 	var lines []string
 	for _, l := range told(frames) {
 		_, rest, _ := strings.Cut(l, " ")

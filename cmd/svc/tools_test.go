@@ -82,7 +82,7 @@ func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret strin
 }
 
 // everything is all that the API shows of a run.
-func (c *client) everything(t *testing.T, ctx context.Context, run string) string {
+func (c *caller) everything(t *testing.T, ctx context.Context, run string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, path := range []string{"/v1/runs/" + run, "/v1/runs/" + run + "/events?replay=full", "/v1/approvals?run_id=" + run, "/v1/audit?limit=100", "/v1/connections",

@@ -15,14 +15,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // Triggers over the real server (open-parts.md, Workflows, triggers, hooks).
 
 // trigger makes a trigger and answers it with what is shown once.
-func (c *client) trigger(t *testing.T, ctx context.Context, body object) triggerView {
+func (c *caller) trigger(t *testing.T, ctx context.Context, body object) client.TriggerView {
 	t.Helper()
-	var made triggerView
+	var made client.TriggerView
 	a := c.ask(t, ctx, 201, "POST", "/v1/triggers", body, nil)
 	if err := json.Unmarshal(a.body, &made); err != nil || !isFullID(made.ID) || (made.Secret != "") != (made.Kind == "hook") {
 		t.Fatalf("%v: %s", err, a)
@@ -31,9 +33,9 @@ func (c *client) trigger(t *testing.T, ctx context.Context, body object) trigger
 }
 
 // shown is a trigger as it is read.
-func (c *client) shown(t *testing.T, ctx context.Context, trigger string) triggerView {
+func (c *caller) shown(t *testing.T, ctx context.Context, trigger string) client.TriggerView {
 	t.Helper()
-	var got triggerView
+	var got client.TriggerView
 	c.ask(t, ctx, 200, "GET", "/v1/triggers/"+trigger, nil, &got)
 	return got
 }
@@ -49,7 +51,7 @@ func TestTriggers(t *testing.T) {
 
 	// The fields of a trigger are these, and the secret is shown once.
 	a := c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "On push", "kind": "hook", "target": target, "input": object{"text": "/say hooked"}}, nil)
-	var hook triggerView
+	var hook client.TriggerView
 	var fields map[string]json.RawMessage
 	for _, into := range []any{&hook, &fields} {
 		if err := json.Unmarshal(a.body, into); err != nil {
@@ -71,7 +73,7 @@ func TestTriggers(t *testing.T) {
 	if len(again) != 12 {
 		t.Errorf("a trigger has %d fields: %s", len(again), a.body)
 	}
-	var twice triggerView
+	var twice client.TriggerView
 	for range 2 { // a repeat shows the same secret once more, as every replay does
 		first := twice.Secret
 		c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Twice", "kind": "hook", "target": target}, &twice, "Idempotency-Key", "made")
@@ -88,13 +90,13 @@ func TestTriggers(t *testing.T) {
 	if at := morning.NextFireAt; at == nil || !at.After(time.Now()) || at.After(time.Now().Add(26*time.Hour)) || at.In(zone).Format("15:04:05") != "09:30:00" || morning.HookURL != nil {
 		t.Errorf("the next morning: %+v", morning)
 	}
-	var listed struct{ Items []triggerView }
+	var listed struct{ Items []client.TriggerView }
 	a = c.ask(t, ctx, 200, "GET", "/v1/triggers", nil, &listed)
 	if len(listed.Items) != 3 || listed.Items[0].ID != morning.ID || listed.Items[2].ID != hook.ID || strings.Contains(string(a.body), "secret") {
 		t.Errorf("newest first, without secrets: %s", a.body)
 	}
 	var page struct {
-		Items      []triggerView
+		Items      []client.TriggerView
 		NextCursor *string `json:"next_cursor"`
 	}
 	c.ask(t, ctx, 200, "GET", "/v1/triggers?limit=2", nil, &page)
@@ -162,7 +164,7 @@ func TestTriggers(t *testing.T) {
 	})
 
 	// Changed, paused, and on again.
-	var patched triggerView
+	var patched client.TriggerView
 	c.ask(t, ctx, 200, "PATCH", "/v1/triggers/"+morning.ID, object{"enabled": false, "name": "Mornings"}, &patched)
 	if patched.Enabled || patched.NextFireAt != nil || patched.Name != "Mornings" || patched.Schedule == nil || patched.Schedule.Cron != "30 9 * * *" {
 		t.Errorf("paused: %+v", patched)
@@ -188,7 +190,7 @@ func TestTriggers(t *testing.T) {
 	}
 
 	// The old secret is refused once the new one is answered.
-	var rotated triggerView
+	var rotated client.TriggerView
 	c.ask(t, ctx, 200, "POST", "/v1/triggers/"+hook.ID+"/rotate-secret", nil, &rotated)
 	if rotated.Secret == "" || `"`+rotated.Secret+`"` == made || rotated.ID != hook.ID || *rotated.HookURL != *hook.HookURL {
 		t.Errorf("rotated: %+v", rotated)
@@ -265,7 +267,7 @@ func TestWhoMayUseTriggers(t *testing.T) {
 	agent := c.publish(t, "Helper", simulatedModel)
 	hook := c.trigger(t, ctx, object{"name": "hook", "kind": "hook", "target": object{"agent_id": agent}})
 	for email, role := range map[string]string{"member@example.com": "member", "admin@example.com": "admin"} {
-		if out, code := n.svc("user", "create", "--tenant", c.tenant, "--email", email, "--role", role, "--password", passphrase); code != 0 {
+		if out, code := n.svc("user", "create", "--tenant", c.Tenant, "--email", email, "--role", role, "--password", passphrase); code != 0 {
 			t.Fatal(out)
 		}
 	}
@@ -319,7 +321,7 @@ func TestTriggerCommands(t *testing.T) {
 			t.Errorf("%+v %q, want %q", r.Run, r.text(), text)
 		}
 	}
-	var hook, daily triggerView
+	var hook, daily client.TriggerView
 	if err := json.Unmarshal([]byte(cli(0, "create", "helper", "--name", "Hook", "--json")), &hook); err != nil || hook.Secret == "" {
 		t.Fatal(err, hook)
 	}
@@ -355,7 +357,7 @@ func TestTriggerCommands(t *testing.T) {
 	if out := cli(0, "enable", daily.ID); !strings.Contains(out, "enabled, next ") {
 		t.Errorf("enable: %s", out)
 	}
-	var rotated triggerView
+	var rotated client.TriggerView
 	if err := json.Unmarshal([]byte(cli(0, "rotate", hook.ID, "--json")), &rotated); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +379,7 @@ func TestTriggerCommands(t *testing.T) {
 // leaves to the next.
 type triggerBed struct {
 	*bed
-	c      *client // whose requests go to any node
+	c      *caller // whose requests go to any node
 	agent  string
 	fired  map[string]int                    // runs that each schedule has started so far
 	mine   []string                          // schedules that nobody pauses
@@ -413,7 +415,7 @@ func TestTriggersOverThreeNodes(t *testing.T) {
 }
 
 // hook is a new hook of the agent.
-func (x *triggerBed) hook(t *testing.T, ctx context.Context) triggerView {
+func (x *triggerBed) hook(t *testing.T, ctx context.Context) client.TriggerView {
 	t.Helper()
 	return x.c.trigger(t, ctx, object{"name": "hook", "kind": "hook", "target": object{"agent_id": x.agent}})
 }
@@ -441,7 +443,7 @@ func (x *triggerBed) rotation(t *testing.T, ctx context.Context) {
 }
 
 // rotate gives a hook another secret through one node while all nodes take calls.
-func (x *triggerBed) rotate(t *testing.T, ctx context.Context, through *member, before triggerView) (after triggerView) {
+func (x *triggerBed) rotate(t *testing.T, ctx context.Context, through *member, before client.TriggerView) (after client.TriggerView) {
 	t.Helper()
 	const body, callers = `{"text":"/say ok"}`, 2 // of each node
 	delivery := []string{"Svc-Delivery-Id", before.Secret}
@@ -530,7 +532,7 @@ func (x *triggerBed) oneDelivery(t *testing.T, ctx context.Context) {
 		} else if got := a.run(t); got != runs[header] {
 			t.Errorf("%s with another body: run %s, want %s", header, got, runs[header])
 		}
-		if got := x.c.fires(t, ctx, triggerView{ID: strings.ToUpper(hook.ID), Secret: hook.Secret}, body, header, "delivery-1"); got != runs[header] {
+		if got := x.c.fires(t, ctx, client.TriggerView{ID: strings.ToUpper(hook.ID), Secret: hook.Secret}, body, header, "delivery-1"); got != runs[header] {
 			t.Errorf("%s with the id in capitals: run %s, want %s", header, got, runs[header])
 		}
 		if got := x.c.fires(t, ctx, twin, body, header, "delivery-1"); got == runs[header] {
@@ -633,7 +635,7 @@ func (x *triggerBed) dueAtOnce(t *testing.T, ctx context.Context) {
 	if next := time.Date(time.Now().UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC); s.NextFireAt == nil || !s.NextFireAt.Equal(next) || s.LastFiredAt == nil || time.Since(*s.LastFiredAt) > time.Minute {
 		t.Errorf("after it fired: %+v", s)
 	}
-	var runs struct{ Items []runView }
+	var runs struct{ Items []client.RunView }
 	x.c.ask(t, ctx, 200, "GET", "/v1/runs?limit=1&agent_id="+x.agent, nil, &runs)
 	if r := x.c.poll(t, ctx, runs.Items[0].ID, "succeeded"); r.text() != "due" || r.Run.Origin.Kind != "trigger" || !slices.Contains(all, r.Run.Origin.ID) {
 		t.Errorf("a schedule's run: %+v", r.Run)

@@ -217,7 +217,7 @@ step.started {"idx":2,"kind":"llm","name":"m"}
 }
 
 // makesAgent makes an agent without a published version.
-func (c *client) makesAgent(t *testing.T, ctx context.Context, body object) string {
+func (c *caller) makesAgent(t *testing.T, ctx context.Context, body object) string {
 	t.Helper()
 	var made struct{ Agent struct{ ID string } }
 	c.ask(t, ctx, 201, "POST", "/v1/agents", body, &made)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // The laws of a gated call: one decision has one effect. Each is looked at for
@@ -60,7 +62,7 @@ type gatedView struct {
 type evidence struct {
 	run       *runAnswer
 	approvals []gatedView
-	replay    []frame
+	replay    []client.Frame
 	calls     map[string][]toolCall // by order
 }
 
@@ -387,14 +389,14 @@ func (r *rulings) stream(x *tale, e *evidence) {
 		var p [2]int64
 		p[0], _ = strconv.ParseInt(seq, 10, 64)
 		p[1], _ = strconv.ParseInt(off, 10, 64)
-		ok = ok && slices.Compare(p[:], last[:]) > 0 && f.terminal() == (i == len(x.frames)-1)
+		ok = ok && slices.Compare(p[:], last[:]) > 0 && f.Terminal() == (i == len(x.frames)-1)
 		last = p
 	}
 	r.rule(x, lawStream, ok, "the ids heard do not increase, or the end is not the end: %v", told(x.frames))
 }
 
 // facts are the frames that are no live text.
-func facts(frames []frame) []string {
+func facts(frames []client.Frame) []string {
 	var out []string
 	for _, f := range frames {
 		if f.Type != "llm.delta" && f.Type != "llm.thinking" {
@@ -405,7 +407,7 @@ func facts(frames []frame) []string {
 }
 
 // lastText is the live text of the last model step.
-func lastText(frames []frame) string {
+func lastText(frames []client.Frame) string {
 	at := 0
 	for i, f := range frames {
 		if f.Type == "step.started" {

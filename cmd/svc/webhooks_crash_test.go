@@ -44,7 +44,7 @@ const (
 // mailing is a tenant whose runs are reported to endpoints while its node is killed.
 type mailing struct {
 	*node
-	c     *client
+	c     *caller
 	agent string
 	to    map[string]*subscriber // by what they do
 	laws  *book

@@ -167,7 +167,7 @@ type secretSince struct {
 // subscriber is an endpoint of a tenant with its sink.
 type subscriber struct {
 	*sink
-	c    *client
+	c    *caller
 	id   string
 	path string
 
@@ -176,7 +176,7 @@ type subscriber struct {
 }
 
 // subscribe makes an endpoint for a sink that hears of these events.
-func (c *client) subscribe(t *testing.T, ctx context.Context, s *sink, events ...string) *subscriber {
+func (c *caller) subscribe(t *testing.T, ctx context.Context, s *sink, events ...string) *subscriber {
 	t.Helper()
 	var made struct {
 		ID      string
@@ -264,7 +264,7 @@ func unknowns(d deliveryAnswer) (n int) {
 
 // tryDeliveries are all deliveries, newest first, page by page.
 func (s *subscriber) tryDeliveries(ctx context.Context) ([]deliveryAnswer, error) {
-	items, _, err := s.c.pages(ctx, s.path+"/deliveries", url.Values{}, 1<<20)
+	items, _, err := s.c.Pages(ctx, s.path+"/deliveries", url.Values{}, 1<<20)
 	if err != nil {
 		return nil, err
 	}
@@ -509,7 +509,7 @@ func (a *arrival) event(t *testing.T) eventKey {
 
 // tidings are the events that runs and their approvals must have sent, as the API
 // shows them.
-func (c *client) tidings(t *testing.T, ctx context.Context, runs []string) map[eventKey]int {
+func (c *caller) tidings(t *testing.T, ctx context.Context, runs []string) map[eventKey]int {
 	t.Helper()
 	out := map[eventKey]int{}
 	for _, run := range runs {
@@ -709,7 +709,7 @@ func rotationUnderLoad(t *testing.T, n *node) {
 }
 
 // rotations gives an endpoint so many new secrets while it is sent to.
-func (c *client) rotations(t *testing.T, ctx context.Context, rotations int) {
+func (c *caller) rotations(t *testing.T, ctx context.Context, rotations int) {
 	t.Helper()
 	s := c.subscribe(t, ctx, newSink(t, failsFirst(2)), "*")
 	var mu sync.Mutex // guards asked
@@ -1109,7 +1109,7 @@ type listener struct {
 }
 
 // listens runs svc listen against the node.
-func (n *node) listens(t *testing.T, c *client, args ...string) *listener {
+func (n *node) listens(t *testing.T, c *caller, args ...string) *listener {
 	t.Helper()
 	cmd := exec.Command(binary(t), append([]string{"listen", "--json"}, args...)...)
 	cmd.Env = append(n.env[:len(n.env):len(n.env)], c.environment()...)

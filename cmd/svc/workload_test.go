@@ -8,18 +8,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"agentsvc/cmd/svc/client"
 )
 
 // job is one message that a back end sends and follows to its end.
 type job struct {
 	thread, run string
 	content     string
-	frames      []frame
+	frames      []client.Frame
 }
 
 // workload sends messages on threads of its own, each under an Idempotency-Key,
 // and follows every run by a stream that is resumed at the last frame seen.
-func workload(ctx context.Context, c *client, agent, name string, threads, messages int, content func(thread, message int) string) ([]*job, error) {
+func workload(ctx context.Context, c *caller, agent, name string, threads, messages int, content func(thread, message int) string) ([]*job, error) {
 	jobs := make([]*job, 0, threads*messages)
 	var mu sync.Mutex
 	errs := make(chan error, threads)
@@ -39,7 +41,7 @@ func workload(ctx context.Context, c *client, agent, name string, threads, messa
 						return err
 					}
 					j.run = posted.RunID
-					if err := c.follow(ctx, j.run, "?replay=full", func(f frame) error { j.frames = append(j.frames, f); return nil }); err != nil {
+					if err := c.Follow(ctx, j.run, "?replay=full", func(f client.Frame) error { j.frames = append(j.frames, f); return nil }); err != nil {
 						return err
 					}
 					mu.Lock()
@@ -96,7 +98,7 @@ func checkStream(t *testing.T, j *job) {
 				t.Errorf("run %s: streamed %q, completed with %q", j.run, text.String(), d.Output.Text)
 			}
 		}
-		if f.terminal() != (i == len(j.frames)-1) {
+		if f.Terminal() != (i == len(j.frames)-1) {
 			t.Errorf("run %s: terminal frame at %d of %d", j.run, i, len(j.frames))
 		}
 	}
@@ -107,7 +109,7 @@ func checkStream(t *testing.T, j *job) {
 
 // checkStore asserts by polling what must be durable: every accepted run once,
 // ended, its steps without a gap, the thread's history consistent.
-func checkStore(t *testing.T, c *client, agent string, jobs []*job, messages int) {
+func checkStore(t *testing.T, c *caller, agent string, jobs []*job, messages int) {
 	t.Helper()
 	ctx := t.Context()
 	accepted := map[string]*job{}
@@ -122,10 +124,10 @@ func checkStore(t *testing.T, c *client, agent string, jobs []*job, messages int
 	listed := 0
 	for cursor := ""; ; {
 		var page struct {
-			Items      []runView
+			Items      []client.RunView
 			NextCursor *string `json:"next_cursor"`
 		}
-		if err := c.call(ctx, "GET", "/v1/runs?limit=100&agent_id="+agent+cursor, nil, &page); err != nil {
+		if err := c.Call(ctx, "GET", "/v1/runs?limit=100&agent_id="+agent+cursor, nil, &page); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range page.Items {
@@ -144,14 +146,14 @@ func checkStore(t *testing.T, c *client, agent string, jobs []*job, messages int
 	}
 	for run := range accepted {
 		var got struct {
-			Run   runView
+			Run   client.RunView
 			Steps []struct {
 				Idx    int
 				Kind   string
 				Status string
 			}
 		}
-		if err := c.call(ctx, "GET", "/v1/runs/"+run, nil, &got); err != nil {
+		if err := c.Call(ctx, "GET", "/v1/runs/"+run, nil, &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Run.Status != "succeeded" {
@@ -181,7 +183,7 @@ func checkStore(t *testing.T, c *client, agent string, jobs []*job, messages int
 				RunID         string `json:"run_id"`
 			}
 		}
-		if err := c.call(ctx, "GET", "/v1/threads/"+thread+"/messages", nil, &got); err != nil {
+		if err := c.Call(ctx, "GET", "/v1/threads/"+thread+"/messages", nil, &got); err != nil {
 			t.Fatal(err)
 		}
 		if len(sent) != messages || len(got.Items) != 2*messages {

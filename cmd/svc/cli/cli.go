@@ -105,6 +105,42 @@ func Report(w io.Writer, asJSON bool, err error, code int) {
 	_ = enc.Encode(r) // nothing is left to tell it to
 }
 
+// NewRoot returns the root of a command line without commands.
+func NewRoot(name, short, version string) *cobra.Command {
+	root := Group(name, short)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version
+	root.SetVersionTemplate(name + " {{.Version}}\n")
+	root.SetFlagErrorFunc(likeFlag)
+	root.PersistentFlags().Bool("json", false, "print JSON, errors too")
+	return root
+}
+
+// Finish adds what cobra brings, gives every command its examples by its path, and every
+// verb its other names.
+func Finish(root *cobra.Command, examples map[string][]string) {
+	root.InitDefaultVersionFlag()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	decorate(root, examples)
+}
+
+// aliases are the words that other tools have for our verbs.
+var aliases = map[string][]string{"ls": {"list"}, "get": {"show"}, "create": {"new"}, "rm": {"delete", "remove"}, "revoke": {"rm", "delete"}}
+
+// decorate gives every command its examples, and every verb its other names.
+func decorate(cmd *cobra.Command, examples map[string][]string) {
+	if cmd.Example == "" {
+		cmd.Example = "  " + strings.Join(examples[cmd.CommandPath()], "\n  ")
+	}
+	if cmd.HasParent() && cmd.Parent().HasParent() {
+		cmd.Aliases = append(cmd.Aliases, aliases[cmd.Name()]...)
+	}
+	for _, c := range cmd.Commands() {
+		decorate(c, examples)
+	}
+}
+
 // Group is a command that only holds others: alone it shows them, and a name
 // that it does not hold is wrong use.
 func Group(use, short string) *cobra.Command {
@@ -127,8 +163,8 @@ func Group(use, short string) *cobra.Command {
 		}}
 }
 
-// LikeFlag names the flag that an unknown one was probably meant to be.
-func LikeFlag(cmd *cobra.Command, err error) error {
+// likeFlag names the flag that an unknown one was probably meant to be.
+func likeFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err

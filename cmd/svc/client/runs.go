@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"encoding/json"
@@ -15,7 +15,8 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-type runView struct {
+// RunView is a run as commands show it.
+type RunView struct {
 	ID        string          `json:"id"`
 	Status    string          `json:"status"`
 	AgentID   string          `json:"agent_id"`
@@ -66,7 +67,7 @@ func runsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return cli.PrintList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *runView) {
+		return cli.PrintList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *RunView) {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", cli.ShortID(r.ID), cli.Visible(r.Status), slugs.of(r.AgentID), r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
 		})
 	})
@@ -138,7 +139,7 @@ func runsStartCommand() *cobra.Command {
 		var made struct {
 			RunID string `json:"run_id"`
 		}
-		if err := c.call(cmd.Context(), http.MethodPost, agentKind.at(agent)+"/runs", body, &made); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodPost, agentKind.at(agent)+"/runs", body, &made); err != nil {
 			return err
 		}
 		switch {
@@ -168,7 +169,7 @@ func runsWatchCommand() *cobra.Command {
 }
 
 func runsCancelCommand() *cobra.Command {
-	return onOne(runKind, "cancel", "end a run", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(runKind, "cancel", "end a run", func(cmd *cobra.Command, c *Client, path string) error {
 		type ended struct {
 			RunID  string `json:"run_id"`
 			Status string `json:"status"`
@@ -181,10 +182,10 @@ func runsCancelCommand() *cobra.Command {
 }
 
 // watch prints a run's frames: one JSON object a line, or the text as it comes.
-func watch(cmd *cobra.Command, c *client, run string) error {
+func watch(cmd *cobra.Command, c *Client, run string) error {
 	var failed error
 	out := &display{w: cmd.OutOrStdout()}
-	err := c.follow(cmd.Context(), run, "?replay=full", func(f frame) error {
+	err := c.Follow(cmd.Context(), run, "?replay=full", func(f Frame) error {
 		if f.Type == "run.failed" {
 			failed = runFailed(f)
 		}
@@ -197,7 +198,7 @@ func watch(cmd *cobra.Command, c *client, run string) error {
 	return errors.Join(err, failed)
 }
 
-func runFailed(f frame) error {
+func runFailed(f Frame) error {
 	var e runError
 	if err := json.Unmarshal(f.Data, &e); err != nil {
 		return err
@@ -233,7 +234,7 @@ func howToApprove(approval string) string {
 	return "svc approvals approve " + cli.Visible(approval)
 }
 
-func (d *display) frame(f frame) error {
+func (d *display) frame(f Frame) error {
 	var v struct {
 		Text          string    `json:"text"`
 		Tool          string    `json:"tool"`

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ func grantsExplainCommand() *cobra.Command {
 				return err
 			}
 			var raw json.RawMessage
-			if err := c.call(cmd.Context(), "GET", "/v1/agents/"+url.PathEscape(agent)+"/tools/explain?"+url.Values{"tool": {args[1]}}.Encode(), nil, &raw); err != nil {
+			if err := c.Call(cmd.Context(), "GET", "/v1/agents/"+url.PathEscape(agent)+"/tools/explain?"+url.Values{"tool": {args[1]}}.Encode(), nil, &raw); err != nil {
 				return err
 			}
 			if cli.WantsJSON(cmd) {

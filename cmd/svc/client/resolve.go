@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func (k kind) at(id string) string { return k.path + "/" + url.PathEscape(id) }
 
 // find answers the id of the thing that text names. It asks the service only for
 // what is no full id.
-func (c *client) find(ctx context.Context, k kind, text string) (string, error) {
+func (c *Client) find(ctx context.Context, k kind, text string) (string, error) {
 	ids, err := c.findAll(ctx, k, []string{text})
 	if err != nil {
 		return "", err
@@ -56,7 +56,7 @@ func (c *client) find(ctx context.Context, k kind, text string) (string, error) 
 
 // findAll does so for several texts and answers each id once, in their order. It
 // reads the list at most once.
-func (c *client) findAll(ctx context.Context, k kind, texts []string) ([]string, error) {
+func (c *Client) findAll(ctx context.Context, k kind, texts []string) ([]string, error) {
 	var all []cli.Named
 	listed, more := false, false
 	ids := []string{}
@@ -88,12 +88,12 @@ func (c *client) findAll(ctx context.Context, k kind, texts []string) ([]string,
 }
 
 // nameable lists what texts may name, and whether there is more.
-func (c *client) nameable(ctx context.Context, k kind) (all []cli.Named, more bool, err error) {
+func (c *Client) nameable(ctx context.Context, k kind) (all []cli.Named, more bool, err error) {
 	q, err := url.ParseQuery(k.query)
 	if err != nil {
 		return nil, false, err
 	}
-	items, next, err := c.pages(ctx, k.path, q, maxLooked)
+	items, next, err := c.Pages(ctx, k.path, q, maxLooked)
 	if err != nil {
 		return nil, false, err
 	}
@@ -135,6 +135,6 @@ func nameOf(item json.RawMessage) (cli.Named, error) {
 }
 
 // findAgent answers the id of an agent by its slug or id.
-func (c *client) findAgent(ctx context.Context, text string) (string, error) {
+func (c *Client) findAgent(ctx context.Context, text string) (string, error) {
 	return c.find(ctx, agentKind, text)
 }

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"errors"
@@ -29,13 +29,13 @@ func statusCommand() *cobra.Command {
 			Up    bool   `json:"up"`
 			Ready bool   `json:"ready"`
 			Me    *who   `json:"me"`
-		}{URL: c.base}
+		}{URL: c.Base}
 		got.Up = c.answers(cmd, "/healthz")
 		got.Ready = got.Up && c.answers(cmd, "/readyz")
 		var failed error
 		if got.Up {
 			got.Me = new(who)
-			if failed = c.call(cmd.Context(), "GET", "/v1/auth/me", nil, got.Me); failed != nil {
+			if failed = c.Call(cmd.Context(), "GET", "/v1/auth/me", nil, got.Me); failed != nil {
 				got.Me = nil
 			}
 		}
@@ -53,7 +53,7 @@ func statusCommand() *cobra.Command {
 	})}
 }
 
-func (c *client) answers(cmd *cobra.Command, path string) bool {
+func (c *Client) answers(cmd *cobra.Command, path string) bool {
 	resp, err := c.request(cmd.Context(), http.MethodGet, path, nil)
 	if err != nil {
 		return false

@@ -1,4 +1,6 @@
-package main
+// Package client is the command line as a client of the HTTP API: agents, chats, runs,
+// approvals, webhooks, triggers and embed keys of a tenant.
+package client
 
 import (
 	"bufio"
@@ -12,6 +14,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -21,40 +24,57 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// client calls the HTTP API as a tenant's back end would.
-type client struct {
-	base, tenant string
-	key          string // an API key, or
+// settings are what the environment says of the service that is called.
+type settings struct{ url, tenant, key string }
+
+func loadSettings() settings {
+	return settings{
+		url:    strings.TrimRight(cmp.Or(os.Getenv("SVC_URL"), "http://127.0.0.1:8080"), "/"),
+		tenant: os.Getenv("SVC_TENANT"), key: os.Getenv("SVC_API_KEY"),
+	}
+}
+
+// Commands returns the commands that call the API.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		loginCommand(), logoutCommand(), agentsCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
+		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(),
+	}
+}
+
+// Client calls the HTTP API as a tenant's back end would.
+type Client struct {
+	Base, Tenant string
+	Key          string // an API key, or
 	session      string // the cookie of a person's session
-	http         *http.Client
+	HTTP         *http.Client
 	patience     time.Duration // with a service that has gone away, 0 is a minute
 }
 
 // newClient calls as the key of the environment, else as the session that svc
 // login has kept.
-func newClient() (*client, error) {
-	var cfg Config
-	cfg.loadClient(environment)
-	c := &client{base: cfg.URL, key: cfg.APIKey, tenant: cfg.Tenant, http: &http.Client{}}
-	if c.key != "" {
-		if c.tenant == "" {
+func newClient() (*Client, error) {
+	cfg := loadSettings()
+	c := &Client{Base: cfg.url, Key: cfg.key, Tenant: cfg.tenant, HTTP: &http.Client{}}
+	if c.Key != "" {
+		if c.Tenant == "" {
 			return nil, cli.WrongUse(errors.New("SVC_API_KEY is set and SVC_TENANT is not: set both (svc dev prints them)"))
 		}
 		return c, nil
 	}
-	s, err := keptSession(cfg.URL, cfg.Tenant)
+	s, err := keptSession(cfg.url, cfg.tenant)
 	if err != nil {
 		return nil, cli.WrongUse(err)
 	}
 	if s == nil {
 		return nil, cli.WrongUse(errors.New("set SVC_URL, SVC_TENANT and SVC_API_KEY (svc dev prints them), or run svc login"))
 	}
-	c.session, c.tenant = s.Cookie, s.TenantID
+	c.session, c.Tenant = s.Cookie, s.TenantID
 	return c, nil
 }
 
-// apiError is a problem that the service answered.
-type apiError struct {
+// APIError is a problem that the service answered.
+type APIError struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
 	Title  string `json:"title"`
@@ -64,7 +84,7 @@ type apiError struct {
 	Errors     []any   `json:"errors,omitempty"`
 }
 
-func (e *apiError) Error() string {
+func (e *APIError) Error() string {
 	if e.Detail != "" {
 		return fmt.Sprintf("%s: %s", e.Code, e.Detail)
 	}
@@ -72,7 +92,7 @@ func (e *apiError) Error() string {
 }
 
 // Explain completes an error as --json shows it.
-func (e *apiError) Explain(r *cli.Reported) {
+func (e *APIError) Explain(r *cli.Reported) {
 	r.Code, r.Status, r.Title, r.Errors, r.RetryAfter = e.Code, e.Status, e.Title, e.Errors, e.RetryAfter
 	if r.Detail == e.Error() {
 		r.Detail = cmp.Or(e.Detail, e.Title)
@@ -81,20 +101,20 @@ func (e *apiError) Explain(r *cli.Reported) {
 
 // authorize says who calls. A session's changes carry the header that no foreign
 // page can set.
-func (c *client) authorize(req *http.Request) {
-	if c.tenant != "" {
-		req.Header.Set("X-Tenant-Id", c.tenant)
+func (c *Client) authorize(req *http.Request) {
+	if c.Tenant != "" {
+		req.Header.Set("X-Tenant-Id", c.Tenant)
 	}
 	switch {
-	case c.key != "":
-		req.Header.Set("Authorization", "Bearer "+c.key)
+	case c.Key != "":
+		req.Header.Set("Authorization", "Bearer "+c.Key)
 	case c.session != "":
 		req.Header.Set("Cookie", sessionCookie+"="+c.session)
 		req.Header.Set("X-Svc-CSRF", "1")
 	}
 }
 
-func (c *client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -103,7 +123,7 @@ func (c *client) request(ctx context.Context, method, path string, body any) (*h
 		}
 		r = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
+	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, r)
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +131,12 @@ func (c *client) request(ctx context.Context, method, path string, body any) (*h
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	return c.http.Do(req)
+	return c.HTTP.Do(req)
 }
 
-// patient is call that waits as long as the service says while the tenant's bucket
+// Patient is call that waits as long as the service says while the tenant's bucket
 // is empty or the service is busy.
-func (c *client) patient(ctx context.Context, method, path string, body, out any) error {
+func (c *Client) Patient(ctx context.Context, method, path string, body, out any) error {
 	return c.waiting(ctx, method, path, body, out, math.MaxInt64)
 }
 
@@ -124,14 +144,14 @@ func (c *client) patient(ctx context.Context, method, path string, body, out any
 const maxWait = time.Minute
 
 // fetch is patient for a look-up, for up to maxWait.
-func (c *client) fetch(ctx context.Context, path string, out any) error {
+func (c *Client) fetch(ctx context.Context, path string, out any) error {
 	return c.waiting(ctx, http.MethodGet, path, nil, out, maxWait)
 }
 
-func (c *client) waiting(ctx context.Context, method, path string, body, out any, most time.Duration) error {
+func (c *Client) waiting(ctx context.Context, method, path string, body, out any, most time.Duration) error {
 	for waited := time.Duration(0); ; {
-		err := c.call(ctx, method, path, body, out)
-		var p *apiError
+		err := c.Call(ctx, method, path, body, out)
+		var p *APIError
 		if !errors.As(err, &p) || p.RetryAfter <= 0 || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable {
 			return err
 		}
@@ -145,11 +165,11 @@ func (c *client) waiting(ctx context.Context, method, path string, body, out any
 	}
 }
 
-// call sends body and reads the answer into out, which may be nil.
-func (c *client) call(ctx context.Context, method, path string, body, out any) error {
+// Call sends body and reads the answer into out, which may be nil.
+func (c *Client) Call(ctx context.Context, method, path string, body, out any) error {
 	resp, err := c.request(ctx, method, path, body)
 	if err != nil {
-		return fmt.Errorf("%s is not reachable: %w", c.base, err)
+		return fmt.Errorf("%s is not reachable: %w", c.Base, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
@@ -161,9 +181,9 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// pages reads up to most items of a list, page by page. next is the cursor of
+// Pages reads up to most items of a list, page by page. next is the cursor of
 // what is left, nil for nothing.
-func (c *client) pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
+func (c *Client) Pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
 	items = []json.RawMessage{}
 	for {
 		q.Set("limit", strconv.Itoa(min(most-len(items), 100)))
@@ -183,12 +203,12 @@ func (c *client) pages(ctx context.Context, path string, q url.Values, most int)
 }
 
 // problemOf reads the problem that the service answered.
-func (c *client) problemOf(resp *http.Response) error {
+func (c *Client) problemOf(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return err
 	}
-	p := &apiError{Status: resp.StatusCode}
+	p := &APIError{Status: resp.StatusCode}
 	if json.Unmarshal(b, p) != nil || p.Code == "" {
 		return fmt.Errorf("the service answered %s", resp.Status)
 	}
@@ -198,28 +218,29 @@ func (c *client) problemOf(resp *http.Response) error {
 	return p
 }
 
-// frame is one event of a run's stream.
-type frame struct {
+// Frame is one event of a run's stream.
+type Frame struct {
 	ID, Type string
 	Data     json.RawMessage
 }
 
-func (f frame) terminal() bool { return f.Type == "run.completed" || f.Type == "run.failed" }
+// Terminal reports whether the frame ends its stream.
+func (f Frame) Terminal() bool { return f.Type == "run.completed" || f.Type == "run.failed" }
 
-// follow reads a run's stream to its end and hands over each frame exactly
+// Follow reads a run's stream to its end and hands over each frame exactly
 // once: a stream that breaks is resumed at the last frame seen, as long as the
 // service comes back within a minute. A run that waits sends heartbeats only,
 // for as long as it waits.
-func (c *client) follow(ctx context.Context, run, query string, each func(frame) error) error {
+func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame) error) error {
 	last, pause := "", 100*time.Millisecond
 	lost := time.Time{}
 	for {
-		ended, err := c.followOnce(ctx, run, query, &last, func(f frame) error {
+		ended, err := c.FollowOnce(ctx, run, query, &last, func(f Frame) error {
 			lost, pause = time.Time{}, 100*time.Millisecond
 			return each(f)
 		})
-		var refused *apiError
-		var broken brokenStream
+		var refused *APIError
+		var broken BrokenStream
 		switch {
 		case ended:
 			return nil
@@ -230,7 +251,7 @@ func (c *client) follow(ctx context.Context, run, query string, each func(frame)
 		case err != nil && !errors.As(err, &broken) && !errors.As(err, &refused):
 			return err
 		}
-		if broken.heard {
+		if broken.Heard {
 			lost, pause = time.Time{}, 100*time.Millisecond
 		}
 		if lost.IsZero() {
@@ -250,17 +271,18 @@ func (c *client) follow(ctx context.Context, run, query string, each func(frame)
 	}
 }
 
-// brokenStream is a stream that ended without its terminal frame.
-type brokenStream struct {
-	err   error
-	heard bool // the service had sent something before, if only a heartbeat
+// BrokenStream is a stream that ended without its terminal frame.
+type BrokenStream struct {
+	Err   error
+	Heard bool // the service had sent something before, if only a heartbeat
 }
 
-func (b brokenStream) Error() string { return "the stream broke: " + b.err.Error() }
-func (b brokenStream) Unwrap() error { return b.err }
+func (b BrokenStream) Error() string { return "the stream broke: " + b.Err.Error() }
+func (b BrokenStream) Unwrap() error { return b.Err }
 
-func (c *client) followOnce(ctx context.Context, run, query string, last *string, each func(frame) error) (ended bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/runs/"+run+"/events"+query, nil)
+// FollowOnce reads a stream until it ends or breaks, from behind the frame *last.
+func (c *Client) FollowOnce(ctx context.Context, run, query string, last *string, each func(Frame) error) (ended bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/v1/runs/"+run+"/events"+query, nil)
 	if err != nil {
 		return false, err
 	}
@@ -269,21 +291,21 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 	if *last != "" {
 		req.Header.Set("Last-Event-ID", *last)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return false, brokenStream{err: err}
+		return false, BrokenStream{Err: err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return false, c.problemOf(resp)
 	}
 	in := bufio.NewReader(resp.Body)
-	var f frame
+	var f Frame
 	heard := false
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return false, brokenStream{err, heard}
+			return false, BrokenStream{err, heard}
 		}
 		heard = true
 		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
@@ -306,19 +328,19 @@ func (c *client) followOnce(ctx context.Context, run, query string, last *string
 				if err := each(f); err != nil {
 					return false, err
 				}
-				if f.terminal() {
+				if f.Terminal() {
 					return true, nil
 				}
 			}
-			f = frame{}
+			f = Frame{}
 		}
 	}
 }
 
 // callAndShow calls and shows what is answered: as it came with --json, else by show.
-func callAndShow[V any](cmd *cobra.Command, c *client, method, path string, body any, show func(w io.Writer, v *V) error) error {
+func callAndShow[V any](cmd *cobra.Command, c *Client, method, path string, body any, show func(w io.Writer, v *V) error) error {
 	var raw json.RawMessage
-	if err := c.call(cmd.Context(), method, path, body, &raw); err != nil {
+	if err := c.Call(cmd.Context(), method, path, body, &raw); err != nil {
 		return err
 	}
 	if cli.WantsJSON(cmd) {
@@ -332,8 +354,8 @@ func callAndShow[V any](cmd *cobra.Command, c *client, method, path string, body
 }
 
 // remove deletes what is at path, and says so.
-func remove(cmd *cobra.Command, c *client, path string) error {
-	if err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+func remove(cmd *cobra.Command, c *Client, path string) error {
+	if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 		return err
 	}
 	if cli.WantsJSON(cmd) {

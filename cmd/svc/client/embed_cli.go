@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"errors"
@@ -98,7 +98,7 @@ func embedKeysListCommand() *cobra.Command {
 			}
 			q.Set("agent_id", found)
 		}
-		items, next, err := c.pages(cmd.Context(), "/v1/embed-keys", q, *most)
+		items, next, err := c.Pages(cmd.Context(), "/v1/embed-keys", q, *most)
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func printOnce(w io.Writer, k *embedKeyShown) error {
 func embedKeysUpdateCommand() *cobra.Command {
 	f := &embedKeyFlags{}
 	var pause, resume *bool
-	cmd := onOne(embedKeyKind, "update", "change, pause or resume an embed key", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(embedKeyKind, "update", "change, pause or resume an embed key", func(cmd *cobra.Command, c *Client, path string) error {
 		body, err := f.body(cmd)
 		if err != nil {
 			return err
@@ -230,13 +230,13 @@ func embedKeysUpdateCommand() *cobra.Command {
 }
 
 func embedKeysRotateCommand() *cobra.Command {
-	return onOne(embedKeyKind, "rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(embedKeyKind, "rotate", "give an embed key another value; the former one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
 		return callAndShow(cmd, c, http.MethodPost, path+"/rotate", nil, printOnce)
 	})
 }
 
 func embedKeysSecretCommand() *cobra.Command {
-	return onOne(embedKeyKind, "identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(embedKeyKind, "identity-secret", "make or replace an embed key's identity secret", func(cmd *cobra.Command, c *Client, path string) error {
 		return callAndShow(cmd, c, http.MethodPost, path+"/identity-secret", nil, func(w io.Writer, k *embedKeyShown) error {
 			_, err := fmt.Fprintf(w, "%s\n\nIt is not shown again. Your back end signs identity tokens with it (HS256).\n", cli.Visible(k.IdentitySecret))
 			return err
@@ -286,7 +286,7 @@ func endUsersListCommand() *cobra.Command {
 		if *tag != "" {
 			q.Set("tag", *tag)
 		}
-		items, next, err := c.pages(cmd.Context(), "/v1/end-users", q, *most)
+		items, next, err := c.Pages(cmd.Context(), "/v1/end-users", q, *most)
 		if err != nil {
 			return err
 		}
@@ -308,7 +308,7 @@ func known(s *string) string {
 func endUsersUpdateCommand() *cobra.Command {
 	var name, email, residency, attributes string
 	var tags []string
-	cmd := onOne(endUserKind, "update", "change an end user", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(endUserKind, "update", "change an end user", func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{}
 		for flag, text := range map[string]string{"name": name, "email": email, "residency": residency} {
 			switch {

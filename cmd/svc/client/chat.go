@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bufio"
@@ -34,14 +34,14 @@ func chatCommand() *cobra.Command {
 	}
 }
 
-func chat(cmd *cobra.Command, c *client, agent string) error {
+func chat(cmd *cobra.Command, c *Client, agent string) error {
 	ctx := cmd.Context()
 	agentID, err := c.findAgent(ctx, agent)
 	if err != nil {
 		return err
 	}
 	var thread struct{ ID string }
-	if err := c.call(ctx, "POST", "/v1/threads", map[string]any{"agent_id": agentID}, &thread); err != nil {
+	if err := c.Call(ctx, "POST", "/v1/threads", map[string]any{"agent_id": agentID}, &thread); err != nil {
 		return err
 	}
 	t := &talk{cmd: cmd, client: c, in: newTyped(cmd.InOrStdin()), out: &display{w: cmd.OutOrStdout()}, json: cli.WantsJSON(cmd)}
@@ -68,7 +68,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 		var posted struct {
 			RunID string `json:"run_id"`
 		}
-		if err := c.call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", map[string]any{"content": line}, &posted); err != nil {
+		if err := c.Call(ctx, "POST", "/v1/threads/"+thread.ID+"/messages", map[string]any{"content": line}, &posted); err != nil {
 			return err
 		}
 		if err := t.follow(ctx, posted.RunID); err != nil {
@@ -84,7 +84,7 @@ func chat(cmd *cobra.Command, c *client, agent string) error {
 // talk is one conversation on a terminal or in a pipe.
 type talk struct {
 	cmd    *cobra.Command
-	client *client
+	client *Client
 	in     *typed
 	out    *display
 	json   bool
@@ -96,7 +96,7 @@ type talk struct {
 
 // question is an approval that a person is being asked about.
 type question struct {
-	approval approvalView
+	approval ApprovalView
 	wants    answerTo
 	edited   json.RawMessage
 }
@@ -124,11 +124,11 @@ var promptFor = map[answerTo]string{
 // listened to: a decision made elsewhere takes the question back.
 func (t *talk) follow(ctx context.Context, run string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	frames, ended := make(chan frame), make(chan struct{})
+	frames, ended := make(chan Frame), make(chan struct{})
 	var followed error // once ended is closed
 	go func() {
 		defer close(ended)
-		followed = t.client.follow(ctx, run, "?replay=full", func(f frame) error {
+		followed = t.client.Follow(ctx, run, "?replay=full", func(f Frame) error {
 			select {
 			case frames <- f:
 				return nil
@@ -162,7 +162,7 @@ func (t *talk) follow(ctx context.Context, run string) error {
 	}
 }
 
-func (t *talk) frame(ctx context.Context, f frame) error {
+func (t *talk) frame(ctx context.Context, f Frame) error {
 	var about struct {
 		ApprovalID string `json:"approval_id"`
 		Decision   string `json:"decision"`
@@ -173,7 +173,7 @@ func (t *talk) frame(ctx context.Context, f frame) error {
 	switch {
 	case f.Type == "approval.required":
 		t.open = append(t.open, about.ApprovalID)
-	case f.Type == "run.resumed" || f.terminal():
+	case f.Type == "run.resumed" || f.Terminal():
 		t.withdraw() // all of the turn's approvals are decided
 	}
 	switch {
@@ -208,7 +208,7 @@ func (t *talk) next(ctx context.Context) error {
 		approval := t.open[0]
 		t.open = t.open[1:]
 		q := &question{}
-		if err := t.client.call(ctx, "GET", "/v1/approvals/"+url.PathEscape(approval), nil, &q.approval); err != nil {
+		if err := t.client.Call(ctx, "GET", "/v1/approvals/"+url.PathEscape(approval), nil, &q.approval); err != nil {
 			if err := t.leave(approval, err); err != nil {
 				return err
 			}
@@ -230,7 +230,7 @@ func (t *talk) next(ctx context.Context) error {
 }
 
 // describe shows what a person decides by.
-func (t *talk) describe(a *approvalView) error {
+func (t *talk) describe(a *ApprovalView) error {
 	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk),
 		a.ledger(), cli.Visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
 	lines = append(lines, a.argLines()...)
@@ -259,7 +259,7 @@ func (t *talk) leave(approval string, why error) error {
 		if err := t.out.line("[%s]", cli.Visible(why.Error())); err != nil {
 			return err
 		}
-		var refused *apiError
+		var refused *APIError
 		if errors.As(why, &refused) && (refused.Code == "ALREADY_DECIDED" || refused.Code == "NOT_FOUND") {
 			return nil
 		}
@@ -343,7 +343,7 @@ func (t *talk) nobody() error {
 func (t *talk) decide(ctx context.Context, d decision) error {
 	approval := t.ask.approval.ID
 	got, err := t.client.decide(ctx, approval, d)
-	var refused *apiError
+	var refused *APIError
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()

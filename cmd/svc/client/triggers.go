@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// triggerView is a trigger as the API shows it.
-type triggerView struct {
+// TriggerView is a trigger as the API shows it.
+type TriggerView struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Kind   string `json:"kind"`
@@ -35,7 +35,7 @@ type triggerView struct {
 }
 
 // when says what fires a trigger.
-func (t *triggerView) when() string {
+func (t *TriggerView) when() string {
 	switch {
 	case t.Schedule != nil:
 		return cli.Visible(t.Schedule.Cron) + " " + cli.Visible(t.Schedule.Timezone)
@@ -66,11 +66,11 @@ func triggersListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		items, next, err := c.pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
+		items, next, err := c.Pages(cmd.Context(), "/v1/triggers", url.Values{}, *most)
 		if err != nil {
 			return err
 		}
-		return cli.PrintList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *triggerView) {
+		return cli.PrintList(cmd, items, next, *most, "triggers", "TRIGGER\tNAME\tKIND\tENABLED\tNEXT\tLAST\tWHEN", func(w io.Writer, t *TriggerView) {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.ShortID(t.ID), cli.Shorten(cli.Visible(t.Name), 40), cli.Visible(t.Kind), yesNo(t.Enabled), cli.Moment(t.NextFireAt), cli.Moment(t.LastFiredAt), t.when())
 		})
 	})
@@ -125,11 +125,11 @@ func triggersCreateCommand() *cobra.Command {
 }
 
 // triggerOnce makes or rotates a trigger and shows what is shown once.
-func triggerOnce(cmd *cobra.Command, c *client, path string, body any) error {
+func triggerOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPost, path, body, printTriggerOnce)
 }
 
-func printTriggerOnce(w io.Writer, t *triggerView) error {
+func printTriggerOnce(w io.Writer, t *TriggerView) error {
 	fmt.Fprintf(w, "trigger  %s\n", cli.Visible(t.ID))
 	if t.HookURL == nil {
 		_, err := fmt.Fprintf(w, "next     %s\n", cli.Moment(t.NextFireAt))
@@ -154,8 +154,8 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 func triggersGetCommand() *cobra.Command { return onOne(triggerKind, "get", "one trigger", show) }
 
 func triggersEnableCommand(use, short string, on bool) *cobra.Command {
-	return onOne(triggerKind, use, short, func(cmd *cobra.Command, c *client, path string) error {
-		return callAndShow(cmd, c, http.MethodPatch, path, map[string]bool{"enabled": on}, func(w io.Writer, t *triggerView) error {
+	return onOne(triggerKind, use, short, func(cmd *cobra.Command, c *Client, path string) error {
+		return callAndShow(cmd, c, http.MethodPatch, path, map[string]bool{"enabled": on}, func(w io.Writer, t *TriggerView) error {
 			state := "paused"
 			if t.Enabled {
 				state = "enabled"
@@ -174,14 +174,14 @@ func triggersRemoveCommand() *cobra.Command {
 }
 
 func triggersRotateCommand() *cobra.Command {
-	return onOne(triggerKind, "rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(triggerKind, "rotate", "give a hook another secret; the old one is refused at once", func(cmd *cobra.Command, c *Client, path string) error {
 		return triggerOnce(cmd, c, path+"/rotate-secret", nil)
 	})
 }
 
 func triggersFireCommand() *cobra.Command {
 	var input *string
-	cmd := onOne(triggerKind, "fire", "start a run of a trigger now", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(triggerKind, "fire", "start a run of a trigger now", func(cmd *cobra.Command, c *Client, path string) error {
 		body := map[string]any{}
 		if *input != "" {
 			read, err := readArgs(cmd.InOrStdin(), *input)

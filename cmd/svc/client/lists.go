@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"context"
@@ -30,20 +30,20 @@ func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []js
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.pages(cmd.Context(), path, q, most)
+	return c.Pages(cmd.Context(), path, q, most)
 }
 
 // show prints what is at a path.
-func show(cmd *cobra.Command, c *client, path string) error {
+func show(cmd *cobra.Command, c *Client, path string) error {
 	var got json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+	if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
 		return err
 	}
 	return cli.PrintJSON(cmd.OutOrStdout(), got)
 }
 
 // onOne is a command about one thing of a kind.
-func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *client, path string) error) *cobra.Command {
+func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *Client, path string) error) *cobra.Command {
 	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completes(k, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
@@ -87,7 +87,7 @@ func completes(k kind, n int) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, completeWithin)
 		defer cancel()
-		items, _, err := c.pages(ctx, k.path, q, maxCompleted)
+		items, _, err := c.Pages(ctx, k.path, q, maxCompleted)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bytes"
@@ -72,7 +72,7 @@ func listenCommand() *cobra.Command {
 		if cmd.Flags().Changed("events") {
 			body["events"] = *events
 		}
-		return listen(cmd, c, body, to)
+		return Listen(cmd, c, body, to)
 	})
 	return cmd
 }
@@ -89,8 +89,8 @@ func forwardURL(text string) (string, error) {
 	return text, nil
 }
 
-// listen makes a listener, pulls from it until ctx ends, and removes it.
-func listen(cmd *cobra.Command, c *client, body any, to string) error {
+// Listen makes a listener, pulls from it until ctx ends, and removes it.
+func Listen(cmd *cobra.Command, c *Client, body any, to string) error {
 	var made struct {
 		ID        string    `json:"id"`
 		Events    []string  `json:"events"`
@@ -98,7 +98,7 @@ func listen(cmd *cobra.Command, c *client, body any, to string) error {
 		ExpiresAt time.Time `json:"expires_at"`
 	}
 	ctx := cmd.Context()
-	if err := c.call(ctx, http.MethodPost, "/v1/webhooks/listeners", body, &made); err != nil {
+	if err := c.Call(ctx, http.MethodPost, "/v1/webhooks/listeners", body, &made); err != nil {
 		return err
 	}
 	path := "/v1/webhooks/listeners/" + url.PathEscape(made.ID)
@@ -106,12 +106,12 @@ func listen(cmd *cobra.Command, c *client, body any, to string) error {
 		// It would go by itself in a minute; until then what it hears of would be kept.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
 		defer cancel()
-		var refused *apiError
-		if err := c.call(ctx, http.MethodDelete, path, nil, nil); err != nil && !(errors.As(err, &refused) && refused.Status == http.StatusNotFound) {
+		var refused *APIError
+		if err := c.Call(ctx, http.MethodDelete, path, nil, nil); err != nil && !(errors.As(err, &refused) && refused.Status == http.StatusNotFound) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "the listener could not be removed, it goes in a minute:", err)
 		}
 	}()
-	l := &listening{c: c, path: path, to: to, out: cmd.OutOrStdout(), json: cli.WantsJSON(cmd), http: forwarder()}
+	l := &listening{c: c, path: path, to: to, out: cmd.OutOrStdout(), json: cli.WantsJSON(cmd), http: forwarder(), version: cmd.Root().Version}
 	defer l.http.CloseIdleConnections()
 	if l.json {
 		if err := l.line(made); err != nil {
@@ -137,7 +137,8 @@ func forwarder() *http.Client {
 
 // listening is a listener at work.
 type listening struct {
-	c        *client
+	version  string // of this build
+	c        *Client
 	path, to string
 	http     *http.Client
 	json     bool
@@ -165,7 +166,7 @@ func (l *listening) follow(ctx context.Context) error {
 			return err
 		}
 		items, err := l.pull(ctx, key, done)
-		var refused *apiError
+		var refused *APIError
 		switch {
 		case err == nil:
 			lost = time.Time{}
@@ -224,10 +225,10 @@ func (l *listening) pull(ctx context.Context, key string, done []attempted) ([]p
 		done = []attempted{}
 	}
 	var got struct{ Items []pulled }
-	keyed, sender := *l.c, *l.c.http
+	keyed, sender := *l.c, *l.c.HTTP
 	sender.Transport = withKey{sender.Transport, key}
-	keyed.http = &sender
-	err := keyed.call(ctx, http.MethodPost, l.path+"/pull", map[string]any{"results": done}, &got)
+	keyed.HTTP = &sender
+	err := keyed.Call(ctx, http.MethodPost, l.path+"/pull", map[string]any{"results": done}, &got)
 	return got.Items, err
 }
 
@@ -274,7 +275,7 @@ func (l *listening) attempt(ctx context.Context, item pulled) (out attempted) {
 		return out
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "svc-webhook/"+version)
+	req.Header.Set("User-Agent", "svc-webhook/"+l.version)
 	req.Header.Set(webhook.SignatureHeader, item.Signature)
 	req.Header.Set(webhook.DeliveryHeader, item.DeliveryID)
 	resp, err := l.http.Do(req)

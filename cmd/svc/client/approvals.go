@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bufio"
@@ -24,8 +24,8 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// approvalView is an approval as the API shows it.
-type approvalView struct {
+// ApprovalView is an approval as the API shows it.
+type ApprovalView struct {
 	ID              string  `json:"id"`
 	RunID           string  `json:"run_id"`
 	AgentID         *string `json:"agent_id"`
@@ -59,13 +59,13 @@ type decision struct {
 	Feedback string          `json:"feedback,omitempty"`
 }
 
-// decided answers it.
-type decided struct {
+// Decided answers it.
+type Decided struct {
 	Status string `json:"status"`
 	SoFar  int    `json:"approvals_so_far"`
 }
 
-func (d decided) String() string {
+func (d Decided) String() string {
 	if d.Status == "pending" {
 		return fmt.Sprintf("pending, %d so far", d.SoFar)
 	}
@@ -122,7 +122,7 @@ func approvalsListCommand() *cobra.Command {
 		if *most < 1 {
 			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
-		items, next, err := c.pages(cmd.Context(), "/v1/approvals", q, *most)
+		items, next, err := c.Pages(cmd.Context(), "/v1/approvals", q, *most)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func approvalsListCommand() *cobra.Command {
 		if len(items) == 0 {
 			return cli.PrintNone(cmd, map[bool]string{true: "pending approvals", false: "approvals"}[*status == "pending"])
 		}
-		views := make([]approvalView, len(items))
+		views := make([]ApprovalView, len(items))
 		for i, item := range items {
 			if err := json.Unmarshal(item, &views[i]); err != nil {
 				return err
@@ -148,7 +148,7 @@ func approvalsListCommand() *cobra.Command {
 
 // printApprovals prints a line of columns for each approval, and below it what a
 // person decides by.
-func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
+func printApprovals(w io.Writer, items []ApprovalView, now time.Time) error {
 	rows := [][]string{{"APPROVAL", "RISK", "LEFT", "TOOL", "ASSIGNEE", "LEDGER"}}
 	for _, a := range items {
 		left := cli.Visible(a.Status)
@@ -185,7 +185,7 @@ func printApprovals(w io.Writer, items []approvalView, now time.Time) error {
 	return out.Flush()
 }
 
-func (a *approvalView) ledger() string { return fmt.Sprintf("%d/%d", a.SoFar, a.Required) }
+func (a *ApprovalView) ledger() string { return fmt.Sprintf("%d/%d", a.SoFar, a.Required) }
 
 func feedbackOf(text *string) string {
 	if text == nil || *text == "" {
@@ -270,13 +270,13 @@ func confirm(cmd *cobra.Command, yes bool, question string) error {
 
 // present shows beside the output what is being decided. One that is decided
 // already is an error that says how.
-func (c *client) present(cmd *cobra.Command, approval string, alone bool) (*approvalView, error) {
-	a := new(approvalView)
+func (c *Client) present(cmd *cobra.Command, approval string, alone bool) (*ApprovalView, error) {
+	a := new(ApprovalView)
 	if err := c.fetch(cmd.Context(), approvalKind.at(approval), a); err != nil {
 		return nil, err
 	}
 	if a.Status != "pending" {
-		return nil, &apiError{Status: http.StatusConflict, Code: "ALREADY_DECIDED", Detail: a.outcome()}
+		return nil, &APIError{Status: http.StatusConflict, Code: "ALREADY_DECIDED", Detail: a.outcome()}
 	}
 	lines, err := c.describe(cmd.Context(), a, alone)
 	if err != nil {
@@ -287,7 +287,7 @@ func (c *client) present(cmd *cobra.Command, approval string, alone bool) (*appr
 }
 
 // outcome says how an approval was decided.
-func (a *approvalView) outcome() string {
+func (a *ApprovalView) outcome() string {
 	s := fmt.Sprintf("the approval %s of %s is decided: %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Status))
 	if a.DecidedAt != nil {
 		s += " at " + a.DecidedAt.UTC().Format(time.RFC3339)
@@ -300,14 +300,14 @@ func (a *approvalView) outcome() string {
 
 // describe is what a person decides by: the tool, its arguments, who asks and
 // why. Who began the run is looked up only where whole is set.
-func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]string, error) {
+func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]string, error) {
 	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk), a.ledger(), cli.Visible(a.AssigneeRole), a.standing(time.Now()))}
 	lines = append(lines, a.argLines()...)
 	asker := "a workflow"
 	if a.AgentID != nil {
 		var got struct{ Agent struct{ Slug, Name string } }
 		err := c.fetch(ctx, agentKind.at(*a.AgentID), &got)
-		var gone *apiError
+		var gone *APIError
 		switch {
 		case err == nil:
 			asker = "the agent " + cli.Visible(got.Agent.Slug)
@@ -329,7 +329,7 @@ func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]s
 			}
 		}
 		err := c.fetch(ctx, runKind.at(a.RunID), &got)
-		var gone *apiError
+		var gone *APIError
 		if err != nil && !(errors.As(err, &gone) && gone.Status < 500) {
 			return nil, err
 		}
@@ -354,7 +354,7 @@ func (c *client) describe(ctx context.Context, a *approvalView, whole bool) ([]s
 }
 
 // standing is the time left, or how it ended.
-func (a *approvalView) standing(now time.Time) string {
+func (a *ApprovalView) standing(now time.Time) string {
 	if a.Status != "pending" {
 		return cli.Visible(a.Status)
 	}
@@ -362,7 +362,7 @@ func (a *approvalView) standing(now time.Time) string {
 }
 
 // argLines are the arguments, indented and with nothing hidden.
-func (a *approvalView) argLines() (lines []string) {
+func (a *ApprovalView) argLines() (lines []string) {
 	var args bytes.Buffer
 	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
 		args.Reset()
@@ -374,7 +374,7 @@ func (a *approvalView) argLines() (lines []string) {
 	return lines
 }
 
-func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error {
+func decideOne(cmd *cobra.Command, c *Client, approval string, d decision) error {
 	got, err := c.decide(cmd.Context(), approval, d)
 	if err != nil {
 		return err
@@ -387,14 +387,14 @@ func decideOne(cmd *cobra.Command, c *client, approval string, d decision) error
 }
 
 // decide sends one decision.
-func (c *client) decide(ctx context.Context, approval string, d decision) (*decided, error) {
-	got := new(decided)
-	return got, c.call(ctx, http.MethodPost, approvalKind.at(approval)+"/decision", d, got)
+func (c *Client) decide(ctx context.Context, approval string, d decision) (*Decided, error) {
+	got := new(Decided)
+	return got, c.Call(ctx, http.MethodPost, approvalKind.at(approval)+"/decision", d, got)
 }
 
 // decideMany sends bulk decisions, after each was shown. Each approval is decided
 // by itself: some may fail where others do not.
-func decideMany(cmd *cobra.Command, c *client, ids []string, d decision, yes bool) error {
+func decideMany(cmd *cobra.Command, c *Client, ids []string, d decision, yes bool) error {
 	type refusal struct {
 		Code   string `json:"code"`
 		Detail string `json:"detail"`
@@ -411,7 +411,7 @@ func decideMany(cmd *cobra.Command, c *client, ids []string, d decision, yes boo
 	var open []string
 	for _, approval := range ids {
 		_, err := c.present(cmd, approval, false)
-		var refused *apiError
+		var refused *APIError
 		switch {
 		case err == nil:
 			open = append(open, approval)
@@ -429,7 +429,7 @@ func decideMany(cmd *cobra.Command, c *client, ids []string, d decision, yes boo
 	var stopped error
 	for some := range slices.Chunk(open, maxBulk) {
 		var got struct{ Results []result }
-		if stopped = c.call(cmd.Context(), "POST", "/v1/approvals/bulk-decision", struct {
+		if stopped = c.Call(cmd.Context(), "POST", "/v1/approvals/bulk-decision", struct {
 			IDs []string `json:"ids"`
 			decision
 		}{some, d}, &got); stopped != nil {
@@ -580,15 +580,15 @@ func differences(requested, edited json.RawMessage) []string {
 }
 
 func approvalsGetCommand() *cobra.Command {
-	return onOne(approvalKind, "get", "one approval, decided or not", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(approvalKind, "get", "one approval, decided or not", func(cmd *cobra.Command, c *Client, path string) error {
 		var raw json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &raw); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &raw); err != nil {
 			return err
 		}
 		if cli.WantsJSON(cmd) {
 			return cli.PrintJSON(cmd.OutOrStdout(), raw)
 		}
-		var a approvalView
+		var a ApprovalView
 		if err := json.Unmarshal(raw, &a); err != nil {
 			return err
 		}
@@ -634,7 +634,7 @@ func approvalsWatchCommand() *cobra.Command {
 // approvalWatch looks at the pending approvals again and again.
 type approvalWatch struct {
 	cmd  *cobra.Command
-	c    *client
+	c    *Client
 	only string          // the one to wait for, or empty
 	open map[string]bool // shown and not decided yet
 }
@@ -645,7 +645,7 @@ func (w *approvalWatch) follow(ctx context.Context) error {
 	lost := time.Time{}
 	for {
 		done, err := w.look(ctx)
-		var refused *apiError
+		var refused *APIError
 		switch {
 		case done:
 			return nil
@@ -675,7 +675,7 @@ func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 		}
 		return true, w.show(ctx, a)
 	}
-	items, _, err := w.c.pages(ctx, approvalKind.path, url.Values{"status": {"pending"}}, maxLooked)
+	items, _, err := w.c.Pages(ctx, approvalKind.path, url.Values{"status": {"pending"}}, maxLooked)
 	if err != nil {
 		return false, err
 	}
@@ -698,7 +698,7 @@ func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 			continue
 		}
 		a, err := w.one(ctx, id)
-		var gone *apiError
+		var gone *APIError
 		if errors.As(err, &gone) && (gone.Status == http.StatusNotFound || gone.Status == http.StatusForbidden) {
 			delete(w.open, id) // its run was erased, or it went to a higher role
 			continue
@@ -716,13 +716,13 @@ func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 
 // watched is an approval, and as it came.
 type watched struct {
-	approvalView
+	ApprovalView
 	raw json.RawMessage
 }
 
 func (a *watched) read(raw json.RawMessage) error {
 	a.raw = raw
-	return json.Unmarshal(raw, &a.approvalView)
+	return json.Unmarshal(raw, &a.ApprovalView)
 }
 
 func (w *approvalWatch) one(ctx context.Context, id string) (*watched, error) {
@@ -744,7 +744,7 @@ func (w *approvalWatch) show(ctx context.Context, a *watched) error {
 		_, err := fmt.Fprintln(out, a.outcome())
 		return err
 	}
-	lines, err := w.c.describe(ctx, &a.approvalView, false)
+	lines, err := w.c.describe(ctx, &a.ApprovalView, false)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bytes"
@@ -351,7 +351,7 @@ func TestListenWhenTheServiceIsAway(t *testing.T) {
 	}
 	// One that stays away is lost.
 	f = newFakeHooks(t)
-	l := &listening{c: &client{base: "http://127.0.0.1:1", http: &http.Client{}, patience: 50 * time.Millisecond}, path: "/x", out: io.Discard, http: forwarder()}
+	l := &listening{c: &Client{Base: "http://127.0.0.1:1", HTTP: &http.Client{}, patience: 50 * time.Millisecond}, path: "/x", out: io.Discard, http: forwarder()}
 	if err := l.follow(within(t, time.Minute)); err == nil || !strings.Contains(err.Error(), "the service was lost") {
 		t.Errorf("%v", err)
 	}

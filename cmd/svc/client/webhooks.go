@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"errors"
@@ -86,7 +86,7 @@ func webhooksCreateCommand() *cobra.Command {
 }
 
 // webhookOnce makes or rotates an endpoint and shows what is shown once.
-func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
+func webhookOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPost, path, body, func(w io.Writer, e *webhookView) error {
 		_, err := fmt.Fprintf(w, "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
 			cli.Visible(e.ID), cli.Visible(e.URL), cli.Visible(strings.Join(e.Events, ",")), cli.Visible(e.Secret))
@@ -95,7 +95,7 @@ func webhookOnce(cmd *cobra.Command, c *client, path string, body any) error {
 }
 
 // onWebhook is a command about one endpoint, with so many arguments more.
-func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *client, path string, args []string) error) *cobra.Command {
+func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *Client, path string, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
 		if err != nil {
@@ -110,13 +110,13 @@ func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *cli
 }
 
 func webhooksGetCommand() *cobra.Command {
-	return onWebhook("get ID", "one endpoint", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	return onWebhook("get ID", "one endpoint", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		return show(cmd, c, path)
 	})
 }
 
 // patchWebhook changes an endpoint and shows it.
-func patchWebhook(cmd *cobra.Command, c *client, path string, body any) error {
+func patchWebhook(cmd *cobra.Command, c *Client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPatch, path, body, func(w io.Writer, e *webhookView) error {
 		state := "disabled"
 		if e.Enabled {
@@ -130,7 +130,7 @@ func patchWebhook(cmd *cobra.Command, c *client, path string, body any) error {
 func webhooksUpdateCommand() *cobra.Command {
 	var to, description *string
 	var events *[]string
-	cmd := onWebhook("update ID", "change an endpoint", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	cmd := onWebhook("update ID", "change an endpoint", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		body := map[string]any{}
 		for name, value := range map[string]any{"url": *to, "events": *events, "description": *description} {
 			if cmd.Flags().Changed(name) {
@@ -147,25 +147,25 @@ func webhooksUpdateCommand() *cobra.Command {
 }
 
 func webhooksEnableCommand(use, short string, on bool) *cobra.Command {
-	return onWebhook(use+" ID", short, 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	return onWebhook(use+" ID", short, 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		return patchWebhook(cmd, c, path, map[string]bool{"enabled": on})
 	})
 }
 
 func webhooksRemoveCommand() *cobra.Command {
-	return onWebhook("rm ID", "remove an endpoint, with its deliveries", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	return onWebhook("rm ID", "remove an endpoint, with its deliveries", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		return remove(cmd, c, path)
 	})
 }
 
 func webhooksRotateCommand() *cobra.Command {
-	return onWebhook("rotate ID", "give an endpoint another secret; from now on it signs everything", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	return onWebhook("rotate ID", "give an endpoint another secret; from now on it signs everything", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		return webhookOnce(cmd, c, path+"/rotate-secret", nil)
 	})
 }
 
 // sendAgain has something sent and shows the delivery's id.
-func sendAgain(cmd *cobra.Command, c *client, path string) error {
+func sendAgain(cmd *cobra.Command, c *Client, path string) error {
 	type sent struct {
 		DeliveryID string `json:"delivery_id"`
 	}
@@ -176,13 +176,13 @@ func sendAgain(cmd *cobra.Command, c *client, path string) error {
 }
 
 func webhooksTestCommand() *cobra.Command {
-	return onWebhook("test ID", "send an endpoint a webhook.test", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	return onWebhook("test ID", "send an endpoint a webhook.test", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		return sendAgain(cmd, c, path+"/test")
 	})
 }
 
 func webhooksRedeliverCommand() *cobra.Command {
-	return onWebhook("redeliver ID DELIVERY", "send a delivery again", 1, func(cmd *cobra.Command, c *client, path string, args []string) error {
+	return onWebhook("redeliver ID DELIVERY", "send a delivery again", 1, func(cmd *cobra.Command, c *Client, path string, args []string) error {
 		deliveries := kind{what: "delivery", path: path + "/deliveries"}
 		found, err := c.find(cmd.Context(), deliveries, args[0])
 		if err != nil {
@@ -194,7 +194,7 @@ func webhooksRedeliverCommand() *cobra.Command {
 
 func webhooksRecoverCommand() *cobra.Command {
 	var since *string
-	cmd := onWebhook("recover ID --since TIME", "send everything again that has failed since then", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	cmd := onWebhook("recover ID --since TIME", "send everything again that has failed since then", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		from, err := readSince(*since, time.Now())
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--since: %w", err))
@@ -225,7 +225,7 @@ func readSince(text string, now time.Time) (time.Time, error) {
 func webhooksDeliveriesCommand() *cobra.Command {
 	var status, kind *string
 	var most *int
-	cmd := onWebhook("deliveries ID", "list an endpoint's deliveries, newest first", 0, func(cmd *cobra.Command, c *client, path string, _ []string) error {
+	cmd := onWebhook("deliveries ID", "list an endpoint's deliveries, newest first", 0, func(cmd *cobra.Command, c *Client, path string, _ []string) error {
 		if *most < 1 {
 			return cli.WrongUse(errors.New("--limit must be at least 1"))
 		}
@@ -235,7 +235,7 @@ func webhooksDeliveriesCommand() *cobra.Command {
 				q.Set(name, value)
 			}
 		}
-		items, next, err := c.pages(cmd.Context(), path+"/deliveries", q, *most)
+		items, next, err := c.Pages(cmd.Context(), path+"/deliveries", q, *most)
 		if err != nil {
 			return err
 		}

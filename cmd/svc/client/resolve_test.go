@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"encoding/json"
@@ -75,7 +75,7 @@ func TestPick(t *testing.T) {
 }
 
 // bigList serves n things in pages.
-func bigList(t *testing.T, n int) (*client, func(i int) string) {
+func bigList(t *testing.T, n int) (*Client, func(i int) string) {
 	idOf := func(i int) string { return fmt.Sprintf("0193b111-0000-7000-8000-0000%08x", i) }
 	limited := false
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func bigList(t *testing.T, n int) (*client, func(i int) string) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	return &client{base: srv.URL, key: "svc_test", tenant: "tenant", http: &http.Client{}}, idOf
+	return &Client{Base: srv.URL, Key: "svc_test", Tenant: "tenant", HTTP: &http.Client{}}, idOf
 }
 
 func TestFindReadsAllPages(t *testing.T) {

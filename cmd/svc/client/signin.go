@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bufio"
@@ -191,9 +191,8 @@ func loginCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("link", "email")
 	cmd.MarkFlagsMutuallyExclusive("link", "tenant")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
-		var cfg Config
-		cfg.loadClient(environment)
-		c := &client{base: cfg.URL, http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+		cfg := loadSettings()
+		c := &Client{Base: cfg.url, HTTP: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 		in := &asker{cmd: cmd, in: bufio.NewReader(cmd.InOrStdin()), terminal: isTerminal(cmd.InOrStdin())}
 		var err error
 		if *link != "" {
@@ -240,7 +239,7 @@ func (a *asker) secret(prompt string) (string, error) {
 }
 
 // logIn begins a session by e-mail and password.
-func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
+func (c *Client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
 	if email == "" {
 		if !in.terminal {
 			return cli.WrongUse(errors.New("--email: is required where nobody can be asked"))
@@ -262,7 +261,7 @@ func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (er
 			body["tenant_id"] = tenant
 		}
 		err = c.begin(ctx, "/v1/auth/login", body, http.StatusOK)
-		var refused *apiError
+		var refused *APIError
 		if !errors.As(err, &refused) {
 			return err
 		}
@@ -286,14 +285,14 @@ func (c *client) logIn(ctx context.Context, in *asker, email, tenant string) (er
 
 // tenantID is the full id of the tenant that text names, empty for none. There is
 // no session yet: only tenants with a kept session have other names than their id.
-func (c *client) tenantID(text string) (string, error) {
+func (c *Client) tenantID(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
 	if full, is := cli.FullID(text); is {
 		return full, nil
 	}
-	all, err := keptSessions(c.base)
+	all, err := keptSessions(c.Base)
 	if err != nil {
 		return "", err
 	}
@@ -314,7 +313,7 @@ func namesOf(all []*kept) []cli.Named {
 
 // useLink begins a session by a one-time login link. Its token is used at the
 // service that the commands talk to, under whatever name the link calls it.
-func (c *client) useLink(ctx context.Context, link string) error {
+func (c *Client) useLink(ctx context.Context, link string) error {
 	u, err := url.Parse(strings.TrimSpace(link))
 	token := ""
 	if err == nil {
@@ -324,23 +323,23 @@ func (c *client) useLink(ctx context.Context, link string) error {
 		return cli.WrongUse(errors.New("--link: must be a login link, as https://agents.example.com/login/AbC…"))
 	}
 	err = c.begin(ctx, "/login/"+url.PathEscape(token), nil, http.StatusSeeOther)
-	var refused *apiError
+	var refused *APIError
 	if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
-		return errors.New("the link cannot be used: it was used already, is older than 15 minutes, or belongs to another service than " + c.base)
+		return errors.New("the link cannot be used: it was used already, is older than 15 minutes, or belongs to another service than " + c.Base)
 	}
 	return err
 }
 
 // begin makes the call that begins a session and takes its cookie.
-func (c *client) begin(ctx context.Context, path string, body any, want int) error {
+func (c *Client) begin(ctx context.Context, path string, body any, want int) error {
 	resp, err := c.request(ctx, http.MethodPost, path, body)
 	if err != nil {
-		return fmt.Errorf("%s is not reachable: %w", c.base, err)
+		return fmt.Errorf("%s is not reachable: %w", c.Base, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != want {
 		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
-			return &apiError{Status: resp.StatusCode, Code: "FAILED", Title: "the service answered " + resp.Status}
+			return &APIError{Status: resp.StatusCode, Code: "FAILED", Title: "the service answered " + resp.Status}
 		}
 		return c.problemOf(resp)
 	}
@@ -355,29 +354,29 @@ func (c *client) begin(ctx context.Context, path string, body any, want int) err
 
 // keepSession asks whose session was begun, and keeps it. A session of the same
 // tenant that was kept before is ended.
-func (c *client) keepSession(cmd *cobra.Command) error {
+func (c *Client) keepSession(cmd *cobra.Command) error {
 	var me whoAmI
-	if err := c.call(cmd.Context(), http.MethodGet, "/v1/auth/me", nil, &me); err != nil {
+	if err := c.Call(cmd.Context(), http.MethodGet, "/v1/auth/me", nil, &me); err != nil {
 		return err
 	}
 	if me.User == nil {
 		return errors.New("the service knows no person by this session")
 	}
-	s := &kept{URL: c.base, TenantID: me.Tenant.ID, TenantName: me.Tenant.Name, UserID: me.User.ID, Email: me.User.Email, Role: me.User.Role,
+	s := &kept{URL: c.Base, TenantID: me.Tenant.ID, TenantName: me.Tenant.Name, UserID: me.User.ID, Email: me.User.Email, Role: me.User.Role,
 		Cookie: c.session, CreatedAt: time.Now().UTC()}
-	former, _ := keptSession(c.base, s.TenantID) // one that cannot be read is replaced
+	former, _ := keptSession(c.Base, s.TenantID) // one that cannot be read is replaced
 	if err := s.keep(); err != nil {
 		return errors.Join(err, c.endSession(cmd.Context()))
 	}
 	if former != nil {
-		old := &client{base: c.base, session: former.Cookie, tenant: former.TenantID, http: c.http}
+		old := &Client{Base: c.Base, session: former.Cookie, Tenant: former.TenantID, HTTP: c.HTTP}
 		_ = old.endSession(cmd.Context()) // it ends by itself
 	}
 	if cli.WantsJSON(cmd) {
 		return cli.PrintJSON(cmd.OutOrStdout(), s.shown())
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "signed in as %s (%s) in tenant %s %q\n", cli.Visible(s.Email), cli.Visible(s.Role), s.TenantID, s.TenantName)
-	if key, is := environment("SVC_API_KEY"); is && key != "" {
+	if os.Getenv("SVC_API_KEY") != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "SVC_API_KEY is set and wins: unset it to act as yourself")
 	}
 	return nil
@@ -391,9 +390,9 @@ func (s kept) shown() kept {
 
 // endSession ends the client's session at the service. One that has ended
 // already is no error.
-func (c *client) endSession(ctx context.Context) error {
-	err := c.call(ctx, http.MethodPost, "/v1/auth/logout", nil, nil)
-	var refused *apiError
+func (c *Client) endSession(ctx context.Context) error {
+	err := c.Call(ctx, http.MethodPost, "/v1/auth/logout", nil, nil)
+	var refused *APIError
 	if errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 		return nil
 	}
@@ -407,16 +406,15 @@ func logoutCommand() *cobra.Command {
 		Long:  "Ends the session of the service at SVC_URL and removes its file. With sessions of several tenants SVC_TENANT says which.",
 		Args:  cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
-			var cfg Config
-			cfg.loadClient(environment)
-			s, err := keptSession(cfg.URL, cfg.Tenant)
+			cfg := loadSettings()
+			s, err := keptSession(cfg.url, cfg.tenant)
 			if err != nil {
 				return cli.WrongUse(err)
 			}
 			if s == nil {
-				return fmt.Errorf("you are not signed in to %s", cfg.URL)
+				return fmt.Errorf("you are not signed in to %s", cfg.url)
 			}
-			c := &client{base: s.URL, session: s.Cookie, tenant: s.TenantID, http: &http.Client{}}
+			c := &Client{Base: s.URL, session: s.Cookie, Tenant: s.TenantID, HTTP: &http.Client{}}
 			// The file goes in any case: what cannot be ended now ends by itself.
 			ended := c.endSession(cmd.Context())
 			if err := s.forget(); err != nil {

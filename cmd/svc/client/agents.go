@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"encoding/json"
@@ -83,7 +83,7 @@ func agentsCreateCommand() *cobra.Command {
 		if *slug != "" {
 			body["slug"] = *slug
 		}
-		if err := c.call(cmd.Context(), http.MethodPost, agentKind.path, body, &raw); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodPost, agentKind.path, body, &raw); err != nil {
 			return err
 		}
 		var made versionAnswer
@@ -120,9 +120,9 @@ func (v *versionAnswer) print(cmd *cobra.Command, raw json.RawMessage) error {
 	return err
 }
 
-func (c *client) publishVersion(cmd *cobra.Command, agent string, version int) error {
+func (c *Client) publishVersion(cmd *cobra.Command, agent string, version int) error {
 	var raw json.RawMessage
-	if err := c.call(cmd.Context(), http.MethodPost, fmt.Sprintf("%s/versions/%d/publish", agentKind.at(agent), version), nil, &raw); err != nil {
+	if err := c.Call(cmd.Context(), http.MethodPost, fmt.Sprintf("%s/versions/%d/publish", agentKind.at(agent), version), nil, &raw); err != nil {
 		return err
 	}
 	var v versionAnswer
@@ -135,7 +135,7 @@ func (c *client) publishVersion(cmd *cobra.Command, agent string, version int) e
 func agentsPublishCommand() *cobra.Command {
 	var version *int
 	var manifest *string
-	cmd := onOne(agentKind, "publish", "publish an agent's latest version, an older one, or a new one", func(cmd *cobra.Command, c *client, path string) error {
+	cmd := onOne(agentKind, "publish", "publish an agent's latest version, an older one, or a new one", func(cmd *cobra.Command, c *Client, path string) error {
 		id := path[strings.LastIndexByte(path, '/')+1:]
 		n := *version
 		switch {
@@ -145,13 +145,13 @@ func agentsPublishCommand() *cobra.Command {
 				return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
 			}
 			var made struct{ Version struct{ Version int } }
-			if err := c.call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{"manifest": read}, &made); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{"manifest": read}, &made); err != nil {
 				return err
 			}
 			n = made.Version.Version
 		case !cmd.Flags().Changed("version"):
 			var got struct{ Agent agentView }
-			if err := c.call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
 				return err
 			}
 			n = got.Agent.Latest
@@ -209,15 +209,15 @@ func principal(p string) string {
 }
 
 func threadsGetCommand() *cobra.Command {
-	return onOne(threadKind, "get", "one thread with its messages, oldest first", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(threadKind, "get", "one thread with its messages, oldest first", func(cmd *cobra.Command, c *Client, path string) error {
 		var thread json.RawMessage
-		if err := c.call(cmd.Context(), http.MethodGet, path, nil, &thread); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &thread); err != nil {
 			return err
 		}
 		var list struct {
 			Items []json.RawMessage `json:"items"`
 		}
-		if err := c.call(cmd.Context(), http.MethodGet, path+"/messages", nil, &list); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodGet, path+"/messages", nil, &list); err != nil {
 			return err
 		}
 		out := cmd.OutOrStdout()
@@ -280,7 +280,7 @@ func serversListCommand() *cobra.Command {
 }
 
 func serversTestCommand() *cobra.Command {
-	return onOne(serverKind, "test", "connect to a tool server now and list its tools", func(cmd *cobra.Command, c *client, path string) error {
+	return onOne(serverKind, "test", "connect to a tool server now and list its tools", func(cmd *cobra.Command, c *Client, path string) error {
 		type tested struct {
 			Tools []struct{ Name, Description string }
 		}
@@ -294,7 +294,7 @@ func serversTestCommand() *cobra.Command {
 			}
 			return nil
 		})
-		var refused *apiError
+		var refused *APIError
 		if errors.As(err, &refused) && len(refused.Errors) > 0 && refused.Detail == "" {
 			var said []string
 			for _, e := range refused.Errors {

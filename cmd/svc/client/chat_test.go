@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bytes"
@@ -82,10 +82,10 @@ Done.
 // not lost, one that the service does not serve any more is.
 func TestAWaitingStreamIsNotLost(t *testing.T) {
 	f := newFakeAPI(t)
-	c := &client{base: f.URL, key: "svc_test", tenant: "tenant", http: &http.Client{}, patience: 50 * time.Millisecond}
+	c := &Client{Base: f.URL, Key: "svc_test", Tenant: "tenant", HTTP: &http.Client{}, patience: 50 * time.Millisecond}
 	ended := make(chan error)
 	follow := func() {
-		ended <- c.follow(t.Context(), runID, "", func(frame) error { return nil })
+		ended <- c.Follow(t.Context(), runID, "", func(Frame) error { return nil })
 	}
 	go follow()
 	for range 4 { // each time the pause before the next try is longer than patience
