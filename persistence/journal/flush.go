@@ -331,8 +331,8 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	lane, sent := l.uid[:], int8Param(l.sent)
 	p.SendQueryPrepared(prefix+"fence", [][]byte{l.w.cfg.Member.UUID[:], lane, sent}, inBinary, nil)
 	l.rows.each(func(w *Write, b *bulk) {
-		name, params := w.statement(b)
-		p.SendQueryPrepared(prefix+name, params, inBinary, nil)
+		prepared, params := w.statement(b)
+		p.SendQueryPrepared(prepared, params, inBinary, nil)
 	})
 	for i := range texts {
 		t := &texts[i]

@@ -230,11 +230,11 @@ func (r *rows) each(f func(w *Write, b *bulk)) {
 	}
 }
 
-// statement is the name of the statement for the rows of b, and its parameters, valid
+// statement returns the prepared statement for the rows of b, and its parameters, valid
 // until the next reset.
-func (w *Write) statement(b *bulk) (name string, params [][]byte) {
+func (w *Write) statement(b *bulk) (prepared string, params [][]byte) {
 	if b.rows == 1 {
-		return w.name + oneRow, b.values()
+		return w.preparedOne, b.values()
 	}
-	return w.name, b.arrays()
+	return w.preparedMany, b.arrays()
 }

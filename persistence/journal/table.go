@@ -44,7 +44,8 @@ type Write struct {
 	values []field // the parameters that a row puts
 	op     bool    // the operation is the last parameter
 
-	many, one string // SQL; many is empty where each row is a statement of its own
+	many, one                 string // SQL; many is empty where each row is a statement of its own
+	preparedMany, preparedOne string // their names on a connection
 
 	settle string  // SQL; empty: a row says nothing about its operation
 	known  []field // the parameters of settle after the place in the flush
@@ -168,6 +169,7 @@ const hasAll = "SELECT FROM done HAVING CASE WHEN count(*) <> {count} THEN svc_m
 
 func (t *Table) write(what string, values []field, op bool) *Write {
 	w := &Write{name: t.name + "_" + what, fields: slices.Concat(fields("tenant_id uuid"), values), values: values, op: op, locking: -1}
+	w.preparedMany, w.preparedOne = prefix+w.name, prefix+w.name+oneRow
 	if op {
 		w.fields = append(w.fields, fields("last_op uuid")...)
 	}
