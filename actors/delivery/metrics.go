@@ -20,8 +20,3 @@ var (
 		Help: "Reads of a tenant's subscribers that failed, or had no room; the sweep wakes the endpoints instead.",
 	})
 )
-
-// Collectors returns the metrics of this package.
-func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{endpoints, turnFailures, unsettled, loadFailures}
-}

@@ -1050,7 +1050,7 @@ func TestRunsOfADeletedThreadEndAfterACrash(t *testing.T) {
 	w.exec(`UPDATE threads SET deleted_at = now(), version = version + 1 WHERE id = $1`, th)
 	w.exec(`DELETE FROM messages WHERE thread_id = $1`, th)
 	w.restart()
-	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Log: zerolog.Nop()})
+	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Kinds: []durable.Traits{run.Traits}, Log: zerolog.Nop()})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -51,8 +51,9 @@ func (s *survivor) Tell(a cluster.Address, _ any) {
 
 // knowsAll makes a sweep that looked at the shards of its start before.
 func (s *Sweep) knowsAll() {
-	for _, g := range []*gains{&s.toTimers, &s.toRuns, &s.toEndpoints} {
-		g.begun = true
+	s.toTimers.begun = true
+	for _, w := range s.searches {
+		w.gains.begun = true
 	}
 }
 
@@ -123,7 +124,7 @@ func BenchmarkTakeover(b *testing.B) {
 	busy := func(u id.UUID) bool { return !running[u] }
 	node := func(t *placement.Table, self id.MemberID, busy func(id.UUID) bool) (*survivor, *Sweep) {
 		v := &survivor{table: t, self: self, busy: busy, told: map[cluster.Address]time.Time{}, any: make(chan struct{}, 1)}
-		return v, New(Config{Rows: feed.NewSweep(pool), Node: v, Log: zerolog.Nop()})
+		return v, New(Config{Rows: feed.NewSweep(pool), Kinds: rarely, Node: v, Log: zerolog.Nop()})
 	}
 	tick := func(s *Sweep) {
 		if _, err := s.runOnce(ctx); err != nil {
@@ -136,7 +137,7 @@ func BenchmarkTakeover(b *testing.B) {
 	for range b.N {
 		v, s := node(two, members[0], busy)
 		s.knowsAll()
-		s.nextPass = time.Now().Add(time.Hour)
+		s.searchOf(msg.KindRun).nextPass = time.Now().Add(time.Hour)
 		var gained []id.Shard
 		for _, n := range v.Shards() {
 			if dead[n] {
@@ -184,9 +185,9 @@ func BenchmarkTakeover(b *testing.B) {
 		s.knowsAll()
 		var spent time.Duration
 		for range b.N {
-			s.nextPass = time.Now()
+			s.searchOf(msg.KindRun).nextPass = time.Now()
 			start := time.Now()
-			for tick(s); s.pass != nil; {
+			for tick(s); s.searchOf(msg.KindRun).pass != nil; {
 				tick(s)
 			}
 			spent += time.Since(start)

@@ -63,7 +63,7 @@ func (w *town) house(name string, every time.Duration, deaf bool) *house {
 	for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindDelivery} {
 		h.Register(kind, func(a cluster.Address) cluster.Behavior { return &ear{w, h, a} })
 	}
-	h.sweep = New(Config{Rows: feed.NewSweep(w.pool), Node: h, Member: h.Member(), Log: zerolog.Nop(), Every: every, RunsEvery: time.Hour, EndpointsEvery: time.Hour})
+	h.sweep = New(Config{Rows: feed.NewSweep(w.pool), Kinds: rarely, Node: h, Member: h.Member(), Log: zerolog.Nop(), Every: every})
 	h.OnChange(func(c cluster.Change) { h.sweep.Gained(c.Gained) })
 	w.exec("INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')", h.Member(), name)
 	if err := h.Start(w.t.Context()); err != nil {

@@ -5,20 +5,19 @@ import (
 	"errors"
 	"time"
 
+	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
-	"agentsvc/schemas/id"
-	"agentsvc/schemas/msg"
 )
 
 // What is looked at and erased at most in one look.
 const (
 	erasePeople = 500
-	eraseBatch  = 200 // of threads and of runs, each with a few dozen rows
+	eraseBatch  = 200 // of entities of a kind, each with a few dozen rows
 )
 
 const (
-	// settledAfter is how long ago a run or a thread of a deleted end user has ended
+	// settledAfter is how long ago an entity of a deleted end user has ended
 	// before it is erased: what its actor still owed is done by then, as a rule.
 	settledAfter = 5 * time.Second
 	// peopleAge is how long the row of a deleted end user is kept: longer than a post
@@ -26,18 +25,18 @@ const (
 	peopleAge = time.Hour
 	// lateDeletion is longer than a deletion of an end user is under way.
 	lateDeletion = 10 * time.Minute
-	// toldAfter is how much time threads have that were told, where there are more of
-	// them.
+	// toldAfter is how much time entities have that were told to end, where there are more
+	// of them.
 	toldAfter = time.Second
 )
 
-// Parts of a look.
-const (
-	tellThreads = iota
-	eraseRuns
-	eraseThreads
-	eraseParts
-)
+// part is one part of a look. It stands for itself, so that one which is cut short, or
+// fails, is made good by a later look, on any node.
+type part struct {
+	kind  durable.Traits
+	lost  bool // tells what its actors end first; else erases what has ended
+	batch int  // how much it takes: less after it has failed
+}
 
 // erasure is where the looks at what deleted end users left behind stand.
 type erasure struct {
@@ -47,8 +46,9 @@ type erasure struct {
 	first *feed.Person // who was found first in this round
 	last  feed.Person  // who was found last of all, and when that was
 	found time.Time
-	left  bool            // in this round: not everything that was there was taken
-	batch [eraseParts]int // how much a part takes: less after it has failed
+	left  bool // in this round: not everything that was there was taken
+	parts []part
+	all   []*feed.Erasure
 }
 
 // end ends a round. The next one begins where this one found somebody: entries of erased
@@ -69,7 +69,23 @@ func (e *erasure) end(now time.Time) {
 	e.after, e.first, e.left = e.from, nil, false
 }
 
-func newErasure() erasure { return erasure{batch: [eraseParts]int{eraseBatch, eraseBatch, eraseBatch}} }
+// newErasure has a part for everything that a kind says goes with a person. What is lost is
+// told first.
+func newErasure(kinds []durable.Traits) (e erasure) {
+	for _, lost := range []bool{true, false} {
+		for _, k := range kinds {
+			if k.Erase != nil && (!lost || k.Erase.Lost != nil) {
+				e.parts = append(e.parts, part{kind: k, lost: lost, batch: eraseBatch})
+			}
+		}
+	}
+	for _, k := range kinds {
+		if k.Erase != nil {
+			e.all = append(e.all, k.Erase)
+		}
+	}
+	return e
+}
 
 // erasing looks again and again at what deleted end users left behind. It rests from the
 // end of a look: one that takes long makes no other come sooner.
@@ -93,13 +109,9 @@ func (s *Sweep) erasing(ctx context.Context) {
 	}
 }
 
-// eraser is on whose behalf threads of deleted end users are deleted.
-var eraser = msg.By{Actor: "system"}
-
-// erase looks at some deleted end users (docs/adr/0027): their threads are deleted by
-// their actors, which ends what runs in them, and what has ended is erased. It says how
-// much that was, and how long to rest. Each part stands for itself, so that one which is
-// cut short, or fails, is made good by a later look, on any node.
+// erase looks at some deleted end users (docs/adr/0027): their entities are ended by their
+// actors, which ends what runs in them, and what has ended is erased. It returns how much
+// that was, and how long to rest.
 func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error) {
 	if s.cfg.Suspended() {
 		return 0, s.cfg.EraseEvery, nil
@@ -113,47 +125,39 @@ func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error
 		return 0, s.cfg.EraseEvery, err
 	}
 	rest = s.cfg.Every
-	var errs [eraseParts + 1]error
+	var errs []error
 	if len(people) > 0 {
-		for i, part := range [eraseParts]func(ctx context.Context, limit int) (int, error){
-			tellThreads: func(ctx context.Context, limit int) (int, error) {
-				told, err := s.tellLost(ctx, people, limit)
-				if told == limit {
-					rest = max(rest, toldAfter)
+		for i := range e.parts {
+			p := &e.parts[i]
+			limit, got := p.batch, 0
+			err := bounded(ctx, func(ctx context.Context) (err error) {
+				if p.lost {
+					got, err = s.endLost(ctx, p.kind, people, limit)
+				} else {
+					got, err = s.cfg.Rows.Erase(ctx, p.kind.Erase, people, limit, settledAfter)
 				}
-				return told, err
-			},
-			eraseRuns: func(ctx context.Context, limit int) (int, error) {
-				return s.cfg.Rows.EraseRuns(ctx, people, limit, settledAfter)
-			},
-			eraseThreads: func(ctx context.Context, limit int) (int, error) {
-				return s.cfg.Rows.EraseThreads(ctx, people, limit, settledAfter)
-			},
-		} {
-			limit, got := e.batch[i], 0
-			errs[i] = bounded(ctx, func(ctx context.Context) (err error) {
-				got, err = part(ctx, limit)
 				return err
 			})
-			if errs[i] != nil {
-				e.batch[i] = max(limit/2, 1)
+			if err != nil {
+				p.batch = max(limit/2, 1)
 			} else {
-				e.batch[i] = min(2*limit, eraseBatch)
+				p.batch = min(2*limit, eraseBatch)
 			}
+			errs = append(errs, err)
 			if got == limit {
-				e.left = true
+				if e.left = true; p.lost {
+					rest = max(rest, toldAfter)
+				}
 			}
-			if i != tellThreads {
+			if !p.lost {
 				n += got
 			}
 		}
-		errs[eraseParts] = bounded(ctx, func(ctx context.Context) error {
-			gone, err := s.cfg.Rows.ErasePeople(ctx, people, peopleAge)
+		errs = append(errs, bounded(ctx, func(ctx context.Context) error {
+			gone, err := s.cfg.Rows.ErasePeople(ctx, e.all, people, peopleAge)
 			n += gone
 			return err
-		})
-	}
-	if len(people) > 0 {
+		}))
 		if e.first == nil {
 			e.first = &people[0]
 		}
@@ -166,20 +170,19 @@ func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error
 		}
 		e.end(s.cfg.Now())
 	}
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return n, s.cfg.EraseEvery, err
 	}
 	return n, rest, nil
 }
 
-// tellLost deletes up to limit threads of the people by their actors, where those live
-// here. They are found again until they are gone.
-func (s *Sweep) tellLost(ctx context.Context, people []feed.Person, limit int) (int, error) {
-	lost, err := s.cfg.Rows.LostThreads(ctx, people, s.cfg.Node.Shards(), limit)
+// endLost ends up to limit entities of the people by their actors, where those live here.
+// They are found again until they have ended.
+func (s *Sweep) endLost(ctx context.Context, k durable.Traits, people []feed.Person, limit int) (int, error) {
+	lost, err := s.cfg.Rows.Lost(ctx, k.Erase, people, s.cfg.Node.Shards(), limit)
 	for _, l := range lost {
-		if s.cfg.Node.Owns(l.Thread.Shard()) {
-			s.cfg.Node.Tell(cluster.Address{Kind: msg.KindThread, Tenant: l.Tenant, ID: l.Thread.UUID},
-				msg.DeleteThread{Op: id.OpID{UUID: id.New(l.Thread.Shard())}, By: eraser})
+		if s.cfg.Node.Owns(l.ID.Shard()) {
+			s.cfg.Node.Tell(cluster.Address{Kind: k.Name, Tenant: l.Tenant, ID: l.ID}, k.End(l.ID))
 		}
 	}
 	return len(lost), err

@@ -20,7 +20,7 @@ import (
 // is wanted and rests as long.
 func erases(t *testing.T, f *fake) (s *Sweep, look func(want int, rest time.Duration)) {
 	t.Helper()
-	s = New(Config{Rows: f, Node: f, Log: zerolog.Nop()})
+	s = New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop()})
 	return s, func(want int, rest time.Duration) {
 		t.Helper()
 		if n, r, err := s.erase(t.Context()); err != nil || n != want || r != rest {
@@ -42,9 +42,9 @@ const soon = 250 * time.Millisecond
 // What deleted end users left behind: their threads are told where they live, each look
 // anew until they are gone, and what is erased is erased in batches.
 func TestDeletedEndUsers(t *testing.T) {
-	thread := func(shard id.Shard) id.ThreadID { return id.ThreadID{UUID: id.New(shard)} }
+	thread := func(shard id.Shard) id.UUID { return id.New(shard) }
 	here, moved, elsewhere := thread(3), thread(4), thread(5)
-	f := &fake{shards: []id.Shard{3, 4}, lost: map[id.Shard]bool{4: true}, lostThreads: []feed.LostThread{{Thread: here}, {Thread: moved}, {Thread: elsewhere}},
+	f := &fake{shards: []id.Shard{3, 4}, lost: map[id.Shard]bool{4: true}, lostThreads: []feed.Entity{{ID: here}, {ID: moved}, {ID: elsewhere}},
 		people: peopleN(2), gone: [3]int{2*eraseBatch + 1, 1, 3}}
 	s, look := erases(t, f)
 	look(eraseBatch+1+2, soon)
@@ -55,7 +55,7 @@ func TestDeletedEndUsers(t *testing.T) {
 		t.Errorf("%d looks, told %v", len(f.looks), f.told)
 	}
 	for _, told := range f.told {
-		if !strings.HasPrefix(told, fmt.Sprintf("thread %x ", here.UUID[15])) || !strings.Contains(told, "system") {
+		if !strings.HasPrefix(told, fmt.Sprintf("thread %x ", here[15])) || !strings.Contains(told, "system") {
 			t.Errorf("told %s", told)
 		}
 	}
@@ -67,7 +67,7 @@ func TestDeletedEndUsers(t *testing.T) {
 	// Threads that were told have time.
 	f.err, f.lostThreads = nil, nil
 	for range eraseBatch {
-		f.lostThreads = append(f.lostThreads, feed.LostThread{Thread: here})
+		f.lostThreads = append(f.lostThreads, feed.Entity{ID: here})
 	}
 	look(0, time.Second)
 	// Of nobody there is nothing to look for.
@@ -143,8 +143,10 @@ func TestAnErasureThatTakesTooLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s.erasure.batch[eraseRuns] != eraseBatch {
-		t.Errorf("%d at a time", s.erasure.batch[eraseRuns])
+	for _, p := range s.erasure.parts {
+		if p.batch != eraseBatch {
+			t.Errorf("%s: %d at a time", p.kind.Name, p.batch)
+		}
 	}
 }
 
@@ -170,7 +172,7 @@ func TestNobodyWaitsForAnErasure(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Every: time.Millisecond})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Every: time.Millisecond})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

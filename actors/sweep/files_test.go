@@ -33,9 +33,9 @@ func TestFilesAreTidied(t *testing.T) {
 	for _, owner := range []bool{true, false} {
 		var passed atomic.Int64
 		f, files := &fake{lost: map[id.Shard]bool{0: !owner}}, &tidied{}
-		s := New(Config{Rows: f, Node: f, Files: files, Log: zerolog.Nop(), FilesEvery: time.Millisecond,
+		s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Files: files, Log: zerolog.Nop(), FilesEvery: time.Millisecond,
 			Now: func() time.Time { return noon.Add(time.Duration(passed.Load())) }})
-		if s.cfg.FilesEvery = time.Millisecond; New(Config{Rows: f, Node: f}).cfg.FilesEvery+firstWalk > 58*time.Second || walkEvery > 55*time.Minute {
+		if s.cfg.FilesEvery = time.Millisecond; New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f}).cfg.FilesEvery+firstWalk > 58*time.Second || walkEvery > 55*time.Minute {
 			t.Error("it comes too late")
 		}
 		if err := s.Start(t.Context()); err != nil {

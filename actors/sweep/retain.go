@@ -18,7 +18,7 @@ const (
 	anewEvery = time.Hour
 )
 
-// retention is one kind of rows that go when they are old enough.
+// retention is one set of rows that go when they are old enough.
 type retention struct {
 	feed.Retention
 	mark  feed.Mark // where the next pass begins
@@ -64,7 +64,7 @@ func (s *Sweep) retain(ctx context.Context, r *retention) (n int, rest time.Dura
 	}
 	var next feed.Mark
 	err = bounded(ctx, func(ctx context.Context) (err error) {
-		n, next, err = r.Pass(ctx, from, limit)
+		n, next, err = s.cfg.Rows.Retain(ctx, &r.Retention, from, limit)
 		return err
 	})
 	if err != nil { // the next pass begins where the last good one ended

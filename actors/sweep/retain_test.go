@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 )
@@ -28,7 +30,7 @@ type heap struct {
 }
 
 func (h *heap) retention() feed.Retention {
-	return feed.Retention{Name: "heap", Pass: func(ctx context.Context, from feed.Mark, limit int) (int, feed.Mark, error) {
+	return feed.Retention{Name: "heap", Pass: func(ctx context.Context, _ *pgxpool.Pool, from feed.Mark, limit int) (int, feed.Mark, error) {
 		h.limits, h.froms = append(h.limits, limit), append(h.froms, from)
 		if at, limited := ctx.Deadline(); !limited || time.Until(at) > pageTimeout {
 			return 0, from, errors.New("it may last for ever")
@@ -45,7 +47,7 @@ func (h *heap) retention() feed.Retention {
 func TestRetentionInBatches(t *testing.T) {
 	h := &heap{old: retainBatch + 3}
 	f := &fake{retentions: []feed.Retention{h.retention()}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	for _, want := range []struct {
 		n    int
 		rest time.Duration
@@ -59,15 +61,14 @@ func TestRetentionInBatches(t *testing.T) {
 // A batch that does not end in time is tried again with less, and a pass goes on where
 // the last good one ended. Once an hour a pass begins with the oldest row.
 func TestRetentionThatTakesTooLong(t *testing.T) {
-	marks := feed.NewSweep(pgtest.New(t).System(t)).Retentions()
-	_, mark, err := marks[0].Pass(t.Context(), feed.Mark{}, 1)
+	_, mark, err := store.Retentions[0].Pass(t.Context(), pgtest.New(t).System(t), feed.Mark{}, 1)
 	if err != nil || mark == (feed.Mark{}) {
 		t.Fatal(mark, err)
 	}
 	h := &heap{old: retainBatch, most: retainBatch / 4, mark: mark}
 	f := &fake{retentions: []feed.Retention{h.retention()}}
 	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
 	for _, c := range []struct {
 		n    int
 		from feed.Mark
@@ -96,17 +97,17 @@ func TestNobodyWaitsForRetention(t *testing.T) {
 	first := sync.OnceFunc(func() { close(hung) })
 	var others atomic.Int32
 	f := &fake{retentions: []feed.Retention{
-		{Name: "hangs", Pass: func(ctx context.Context, from feed.Mark, _ int) (int, feed.Mark, error) {
+		{Name: "hangs", Pass: func(ctx context.Context, _ *pgxpool.Pool, from feed.Mark, _ int) (int, feed.Mark, error) {
 			first()
 			<-ctx.Done()
 			return 0, from, ctx.Err()
 		}},
-		{Name: "works", Pass: func(_ context.Context, from feed.Mark, limit int) (int, feed.Mark, error) {
+		{Name: "works", Pass: func(_ context.Context, _ *pgxpool.Pool, from feed.Mark, limit int) (int, feed.Mark, error) {
 			others.Add(1)
 			return limit, from, nil
 		}},
 	}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Every: time.Millisecond})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Every: time.Millisecond})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestATableThatIsLockedHoldsUpNoTimer(t *testing.T) {
 			if err := n.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			s := New(Config{Rows: feed.NewSweep(pool), Node: n, Log: zerolog.Nop(), RetainEvery: 100 * time.Millisecond, EraseEvery: 100 * time.Millisecond})
+			s := New(Config{Rows: feed.NewSweep(pool), Kinds: rarely, Retentions: store.Retentions, Node: n, Log: zerolog.Nop(), RetainEvery: 100 * time.Millisecond, EraseEvery: 100 * time.Millisecond})
 			if err := s.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,6 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/msg"
 )
 
 // Rows are read and claimed over all tenants (feed.Sweep).
@@ -20,14 +19,12 @@ type Rows interface {
 	ReleaseTimers(ctx context.Context, shards []id.Shard) error
 	ClaimTimers(ctx context.Context, c feed.Claim) ([]feed.Timer, error)
 	ReturnTimers(ctx context.Context, timers []feed.Timer) error
-	OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error)
-	DueEndpoints(ctx context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error)
-	Retentions() []feed.Retention
+	Find(ctx context.Context, w *feed.Work, shards []id.Shard, after id.UUID, limit int) (feed.Page, error)
+	Retain(ctx context.Context, r *feed.Retention, from feed.Mark, limit int) (n int, next feed.Mark, err error)
 	DeletedPeople(ctx context.Context, after feed.Person, limit int) ([]feed.Person, error)
-	LostThreads(ctx context.Context, people []feed.Person, shards []id.Shard, limit int) ([]feed.LostThread, error)
-	EraseRuns(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
-	EraseThreads(ctx context.Context, people []feed.Person, limit int, settled time.Duration) (int, error)
-	ErasePeople(ctx context.Context, people []feed.Person, age time.Duration) (int, error)
+	Lost(ctx context.Context, e *feed.Erasure, people []feed.Person, shards []id.Shard, limit int) ([]feed.Entity, error)
+	Erase(ctx context.Context, e *feed.Erasure, people []feed.Person, limit int, settled time.Duration) (int, error)
+	ErasePeople(ctx context.Context, all []*feed.Erasure, people []feed.Person, age time.Duration) (int, error)
 }
 
 // Node is where the owners are.
@@ -43,7 +40,11 @@ type Node interface {
 type Config struct {
 	Rows Rows
 	Node Node
-	Log  zerolog.Logger
+	// Kinds are the durable kinds: how their work is found, and what is deleted of them.
+	Kinds []durable.Traits
+	// Retentions are those of tables without a kind.
+	Retentions []feed.Retention
+	Log        zerolog.Logger
 	// Member is the lease under which timers are claimed; none: claims need none.
 	Member id.MemberID
 	// Suspended, where set, says that nothing is to be begun now.
@@ -55,11 +56,6 @@ type Config struct {
 	// Every is the time between two ticks, 250 ms: expiry happens within a second
 	// of its time (open-parts.md, Questions settled).
 	Every time.Duration
-	// RunsEvery is the time between two passes over the open runs, 5 s.
-	RunsEvery time.Duration
-	// EndpointsEvery is the time between two passes over the webhook endpoints that
-	// have something pending, 1 s.
-	EndpointsEvery time.Duration
 	// RetainEvery is the time between two passes of retention over a kind of rows,
 	// 1 min; a batch that was full is followed by another after Every.
 	RetainEvery time.Duration
@@ -69,58 +65,30 @@ type Config struct {
 	Now        func() time.Time
 }
 
-// What is done at most in one tick.
+// What is done at most in one tick, beside the bounds of feed.Work.
 const (
 	claimBatch  = 500
 	claimRounds = 20
-	runsPage    = 2000
-	gainedPages = 32 // of shards that were gained just now
-	runsPages   = 8  // of others
-	wakes       = 1000
-
-	endpointsPage  = 1000
-	endpointsPages = 4
+	gainedPages = 4 // times as many pages as of a pass over all shards, of those that were gained just now
 )
 
 const (
 	claimHold   = 10 * time.Second
-	queueLimit  = 1 << 16
 	onceTimeout = 30 * time.Second
 	pageTimeout = 5 * time.Second
-	// echoAfter is when the open runs of gained shards are looked at once more: a
-	// former owner that lives may have begun some until it heard of the move.
-	echoAfter = time.Second
-	// lateAfter is how overdue a delivery is of which an activation that lives has not
-	// heard, as it seems.
-	lateAfter = time.Second
 )
 
-// Sweep is the loops of one node. Timers, open runs and webhook endpoints have a loop
-// each, and so has every kind of retention, so that none waits for another's statement.
+// Sweep is the loops of one node. Timers have a loop, and so has the work of each kind and
+// each retention, so that none waits for another's statement.
 type Sweep struct {
 	cfg Config
 
-	// Each of these hears what was gained for itself.
-	toTimers, toRuns, toEndpoints gains
+	toTimers gains
+	claimed  shards // touched by the loop of the timers only: gained, and the claims on their timers hold still
 
-	claimed shards // touched by the loop of the timers only: gained, and the claims on their timers hold still
-
-	// Touched by the loop of the open runs only.
-	fresh    shards // gained, and their open runs were not looked at
-	again    shards // looked at, and not all of what was found had room
-	echo     shards // gained a moment ago, to be looked at once more
-	echoAt   time.Time
-	pass     *pass
-	queue    *queue
-	taking   takeover
-	nextPass time.Time
-
-	// Touched by the loop of the endpoints only.
-	endpointsFrom *id.WebhookID // where the pass over the endpoints goes on; nil: there is none
-	nextEndpoints time.Time
-
-	retentions []*retention // each touched by its own loop only
-	erasure    erasure      // touched by its own loop only
+	searches   []*search    // each touched by its own loop only
+	retentions []*retention // likewise
+	erasure    erasure      // likewise
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -134,6 +102,8 @@ type gains struct {
 	begun  bool
 	gained shards
 }
+
+func newGains() gains { return gains{bell: make(chan struct{}, 1)} }
 
 func (g *gains) add(gained []id.Shard) {
 	g.mu.Lock()
@@ -164,29 +134,10 @@ func (g *gains) take(node Node) (gained shards, own []id.Shard) {
 	return gained, own
 }
 
-// pass goes over the open runs of some shards, page by page.
-type pass struct {
-	shards []id.Shard
-	after  id.RunID
-	gained bool
-}
-
-// takeover is the work that gained shards brought, for the log.
-type takeover struct {
-	since         time.Time // zero: there is none
-	shards, woken int
-}
-
 // New makes a sweep that rests.
 func New(cfg Config) *Sweep {
 	if cfg.Every <= 0 {
 		cfg.Every = 250 * time.Millisecond
-	}
-	if cfg.RunsEvery <= 0 {
-		cfg.RunsEvery = 5 * time.Second
-	}
-	if cfg.EndpointsEvery <= 0 {
-		cfg.EndpointsEvery = time.Second
 	}
 	if cfg.RetainEvery <= 0 {
 		cfg.RetainEvery = time.Minute
@@ -203,13 +154,20 @@ func New(cfg Config) *Sweep {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sweep{cfg: cfg, queue: newQueue(queueLimit), erasure: newErasure()}
-	for _, g := range []*gains{&s.toTimers, &s.toRuns, &s.toEndpoints} {
-		g.bell = make(chan struct{}, 1)
+	s := &Sweep{cfg: cfg, toTimers: newGains()}
+	keep := func(all []feed.Retention) {
+		for _, r := range all {
+			s.retentions = append(s.retentions, &retention{Retention: r, batch: retainBatch})
+		}
 	}
-	for _, r := range cfg.Rows.Retentions() {
-		s.retentions = append(s.retentions, &retention{Retention: r, batch: retainBatch})
+	keep(cfg.Retentions)
+	for _, k := range cfg.Kinds {
+		keep(k.Keep)
+		if k.Work != nil {
+			s.searches = append(s.searches, s.newSearch(k))
+		}
 	}
+	s.erasure = newErasure(cfg.Kinds)
 	return s
 }
 
@@ -217,16 +175,9 @@ func New(cfg Config) *Sweep {
 func (s *Sweep) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	for _, l := range []struct {
-		name string
-		bell <-chan struct{}
-		once func(context.Context) (int, error)
-	}{
-		{"timers", s.toTimers.bell, s.timers},
-		{"open runs", s.toRuns.bell, s.runs},
-		{"webhook endpoints", s.toEndpoints.bell, s.endpoints},
-	} {
-		s.wg.Go(func() { s.loop(ctx, l.name, l.bell, l.once) })
+	s.wg.Go(func() { s.loop(ctx, "timers", s.toTimers.bell, s.timers) })
+	for _, w := range s.searches {
+		s.wg.Go(func() { s.loop(ctx, "work of "+w.kind, w.gains.bell, w.once) })
 	}
 	s.wg.Go(func() { s.erasing(ctx) })
 	if s.cfg.Files != nil {
@@ -255,8 +206,9 @@ func (s *Sweep) Gained(gained []id.Shard) {
 		return
 	}
 	s.toTimers.add(gained)
-	s.toRuns.add(gained)
-	s.toEndpoints.add(gained)
+	for _, w := range s.searches {
+		w.gains.add(gained)
+	}
 }
 
 // loop calls once every Every, and when its bell rings.
@@ -331,172 +283,6 @@ func (s *Sweep) timers(ctx context.Context) (n int, err error) {
 		if len(due) < claimBatch || len(moved) > 0 {
 			break
 		}
-	}
-	return n, nil
-}
-
-// runs looks for open runs that nobody works on and wakes some of those that
-// were found. It returns how many.
-func (s *Sweep) runs(ctx context.Context) (n int, err error) {
-	if s.cfg.Suspended() {
-		return 0, nil
-	}
-	defer func() { runsWoken.Add(float64(n)) }()
-	gained, own := s.toRuns.take(s.cfg.Node)
-	s.take(gained, own)
-	err = s.find(ctx, own)
-	for n < wakes {
-		o, ok := s.queue.pop()
-		if !ok {
-			break
-		}
-		if s.wanted(o) {
-			s.wake(o)
-			n++
-		}
-	}
-	runsQueued.Set(float64(s.queue.n))
-	if !s.taking.since.IsZero() {
-		s.taking.woken += n
-		if err == nil && s.pass == nil && s.queue.n == 0 && s.fresh.empty() && s.again.empty() {
-			took := s.cfg.Now().Sub(s.taking.since)
-			takeovers.Observe(took.Seconds())
-			s.cfg.Log.Info().Int("shards", s.taking.shards).Int("runs", s.taking.woken).Dur("took_ms", took).Msg("shards taken over")
-			s.taking = takeover{}
-		}
-	}
-	return n, err
-}
-
-// take notes what was gained.
-func (s *Sweep) take(gained shards, own []id.Shard) {
-	now := s.cfg.Now()
-	if s.nextPass.IsZero() {
-		s.nextPass = now.Add(s.cfg.RunsEvery)
-	}
-	if !s.echo.empty() && !now.Before(s.echoAt) {
-		s.fresh.union(s.echo)
-		s.echo = shards{}
-	}
-	if gained.empty() {
-		return
-	}
-	s.echo.union(gained)
-	s.echoAt = now.Add(echoAfter)
-	s.fresh.union(gained)
-	if s.taking.since.IsZero() {
-		s.taking = takeover{since: now}
-	}
-	s.taking.shards += len(gained.of(own))
-}
-
-// find goes on with the pass over the open runs, or begins one: over what was
-// gained, over what had no room, or over everything when its time has come.
-func (s *Sweep) find(ctx context.Context, own []id.Shard) error {
-	if s.pass != nil && !s.pass.gained && !s.fresh.empty() {
-		s.pass, s.nextPass = nil, s.cfg.Now() // it begins anew afterwards
-	}
-	for pages := 0; ; pages++ {
-		if s.pass == nil && !s.begin(own) || pages >= s.pass.pages() {
-			return nil
-		}
-		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
-		page, err := s.cfg.Rows.OpenRuns(bounded, s.pass.shards, s.pass.after, runsPage)
-		cancel()
-		if err != nil {
-			return err // the next tick goes on from here
-		}
-		for _, o := range page.Runs {
-			if s.wanted(o) && !s.queue.push(o) {
-				s.again.add(o.Run.Shard())
-			}
-		}
-		if s.pass.after = page.Next; !page.More {
-			s.pass = nil
-		}
-	}
-}
-
-// begin reports whether there is a pass to begin.
-func (s *Sweep) begin(own []id.Shard) bool {
-	now := s.cfg.Now()
-	if s.queue.n == 0 {
-		s.fresh.union(s.again)
-		s.again = shards{}
-	}
-	over, gained := own, true
-	switch {
-	case !s.fresh.empty():
-		over, s.fresh = s.fresh.of(own), shards{}
-	case s.queue.n == 0 && !now.Before(s.nextPass):
-		gained, s.nextPass = false, now.Add(s.cfg.RunsEvery)
-	default:
-		return false
-	}
-	s.pass = &pass{shards: over, gained: gained}
-	return true
-}
-
-// pages is how many of them a tick may read.
-func (p *pass) pages() int {
-	if p.gained {
-		return gainedPages
-	}
-	return runsPages
-}
-
-// wanted reports whether this node is to wake the run: its own and not alive.
-func (s *Sweep) wanted(o feed.OpenRun) bool {
-	return s.cfg.Node.Owns(o.Run.Shard()) && !s.cfg.Node.Active(cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID})
-}
-
-// wake tells the one who can make the run go on.
-func (s *Sweep) wake(o feed.OpenRun) {
-	to := cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID}
-	if o.Held && o.Thread != nil {
-		to = cluster.Address{Kind: msg.KindThread, Tenant: o.Tenant, ID: o.Thread.UUID}
-	}
-	s.cfg.Node.Tell(to, durable.Wake{})
-}
-
-// endpoints tells the webhook endpoints that have a delivery to begin and, as it
-// seems, do not know it: they have no activation here, or have let it become late.
-// It returns how many.
-func (s *Sweep) endpoints(ctx context.Context) (n int, err error) {
-	if s.cfg.Suspended() {
-		return 0, nil
-	}
-	defer func() { endpointsTold.Add(float64(n)) }()
-	now := s.cfg.Now()
-	gained, own := s.toEndpoints.take(s.cfg.Node)
-	if !gained.empty() {
-		s.endpointsFrom, s.nextEndpoints = nil, now
-	}
-	if s.endpointsFrom == nil {
-		if now.Before(s.nextEndpoints) {
-			return 0, nil
-		}
-		s.endpointsFrom, s.nextEndpoints = &id.WebhookID{}, now.Add(s.cfg.EndpointsEvery)
-	}
-	for range endpointsPages {
-		bounded, cancel := context.WithTimeout(ctx, pageTimeout)
-		page, err := s.cfg.Rows.DueEndpoints(bounded, own, *s.endpointsFrom, endpointsPage)
-		cancel()
-		if err != nil {
-			return n, err // the next tick goes on from here
-		}
-		for _, e := range page.Due {
-			to := cluster.Address{Kind: msg.KindDelivery, Tenant: e.Tenant, ID: e.Webhook.UUID}
-			if s.cfg.Node.Owns(e.Webhook.Shard()) && (e.Overdue >= lateAfter || !s.cfg.Node.Active(to)) {
-				s.cfg.Node.Tell(to, durable.Wake{})
-				n++
-			}
-		}
-		if !page.More {
-			s.endpointsFrom = nil
-			break
-		}
-		s.endpointsFrom = &page.Next
 	}
 	return n, nil
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
+	"agentsvc/actors/run"
+	"agentsvc/actors/thread"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/pgtest"
@@ -30,7 +33,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 type fake struct {
 	mu     sync.Mutex
 	timers []feed.Timer
-	open   []feed.OpenRun
+	open   []feed.Found
 	err    error
 	pages  int
 	active map[cluster.Address]bool
@@ -42,12 +45,12 @@ type fake struct {
 	released [][]id.Shard
 	returned []feed.Timer
 
-	endpoints     []feed.DueEndpoint // in the order of their ids
+	endpoints     []feed.Found // in the order of their ids
 	endpointPages int
 	retentions    []feed.Retention
 
 	people      []feed.Person // deleted ones, in the order of their ids
-	lostThreads []feed.LostThread
+	lostThreads []feed.Entity
 	gone        [3]int // runs, threads and people to be erased
 	looks       []int  // at how many people
 	afters      []feed.Person
@@ -68,20 +71,54 @@ func (f *fake) DeletedPeople(_ context.Context, after feed.Person, limit int) ([
 	return f.people[i:min(i+limit, len(f.people))], nil
 }
 
-func (f *fake) LostThreads(_ context.Context, people []feed.Person, shards []id.Shard, limit int) ([]feed.LostThread, error) {
+// kinds are three of the service's: what is found and erased of them is the fake's.
+func (f *fake) kinds() []durable.Traits {
+	return []durable.Traits{
+		{Name: msg.KindRun, Work: &feed.Work{Find: f.openRuns, Through: msg.KindThread}, Erase: &feed.Erasure{Erase: f.eraseRuns}},
+		{Name: msg.KindThread, Erase: &feed.Erasure{Lost: f.lostOf, Erase: f.eraseThreads}, End: thread.Traits.End},
+		{Name: msg.KindDelivery, Work: &feed.Work{Find: f.dueEndpoints, Every: time.Second, Page: endpointsPage, Pages: endpointsPages, Wakes: endpointsPage * endpointsPages}},
+	}
+}
+
+// The bounds of the works: of runs the defaults, of endpoints those of their kind.
+const (
+	runsPage       = 2000
+	runsPages      = 8
+	wakes          = 1000
+	endpointsPage  = 1000
+	endpointsPages = 4
+)
+
+func (f *fake) Find(ctx context.Context, w *feed.Work, shards []id.Shard, after id.UUID, limit int) (feed.Page, error) {
+	return w.Find(ctx, nil, shards, after, limit)
+}
+
+func (f *fake) Retain(ctx context.Context, r *feed.Retention, from feed.Mark, limit int) (int, feed.Mark, error) {
+	return r.Pass(ctx, nil, from, limit)
+}
+
+func (f *fake) Lost(ctx context.Context, e *feed.Erasure, people []feed.Person, shards []id.Shard, limit int) ([]feed.Entity, error) {
+	return e.Lost(ctx, nil, people, shards, limit)
+}
+
+func (f *fake) Erase(ctx context.Context, e *feed.Erasure, people []feed.Person, limit int, settled time.Duration) (int, error) {
+	return e.Erase(ctx, nil, people, limit, settled)
+}
+
+func (f *fake) lostOf(_ context.Context, _ *pgxpool.Pool, people []feed.Person, shards []id.Shard, limit int) ([]feed.Entity, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks = append(f.looks, len(people))
-	var lost []feed.LostThread
+	var lost []feed.Entity
 	for _, l := range f.lostThreads {
-		if slices.Contains(shards, l.Thread.Shard()) {
+		if slices.Contains(shards, l.ID.Shard()) {
 			lost = append(lost, l)
 		}
 	}
 	return lost[:min(limit, len(lost))], f.err
 }
 
-func (f *fake) EraseRuns(ctx context.Context, _ []feed.Person, limit int, settled time.Duration) (int, error) {
+func (f *fake) eraseRuns(ctx context.Context, _ *pgxpool.Pool, _ []feed.Person, limit int, settled time.Duration) (int, error) {
 	if f.slow != nil {
 		return 0, f.slow(ctx)
 	}
@@ -94,16 +131,19 @@ func (f *fake) EraseRuns(ctx context.Context, _ []feed.Person, limit int, settle
 	return f.drop(&f.gone[0], limit)
 }
 
-func (f *fake) EraseThreads(_ context.Context, _ []feed.Person, limit int, settled time.Duration) (int, error) {
+func (f *fake) eraseThreads(_ context.Context, _ *pgxpool.Pool, _ []feed.Person, limit int, settled time.Duration) (int, error) {
 	if settled != 5*time.Second {
 		return 0, errors.New("not 5 s")
 	}
 	return f.drop(&f.gone[1], limit)
 }
 
-func (f *fake) ErasePeople(_ context.Context, people []feed.Person, age time.Duration) (int, error) {
+func (f *fake) ErasePeople(_ context.Context, all []*feed.Erasure, people []feed.Person, age time.Duration) (int, error) {
 	if age != time.Hour {
 		return 0, errors.New("not an hour")
+	}
+	if len(all) != 2 {
+		return 0, errors.New("not of all kinds")
 	}
 	return f.drop(&f.gone[2], len(people))
 }
@@ -137,45 +177,39 @@ func (f *fake) ReturnTimers(_ context.Context, timers []feed.Timer) error {
 	return f.err
 }
 
-// OpenRuns goes by the ids alone.
-func (f *fake) OpenRuns(_ context.Context, shards []id.Shard, after id.RunID, limit int) (feed.Page, error) {
+// openRuns goes by the ids alone.
+func (f *fake) openRuns(_ context.Context, _ *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (feed.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(shards) == 0 {
 		return feed.Page{}, nil
 	}
 	f.pages++
-	if f.err != nil {
-		return feed.Page{}, f.err
-	}
-	i, found := slices.BinarySearchFunc(f.open, after, func(o feed.OpenRun, r id.RunID) int { return slices.Compare(o.Run.UUID[:], r.UUID[:]) })
-	if found {
-		i++
-	}
-	p := feed.Page{Runs: f.open[i:min(i+limit, len(f.open))]}
-	if p.More = len(p.Runs) == limit; p.More {
-		p.Next = p.Runs[limit-1].Run
-	}
-	return p, nil
+	return pageOf(f.open, after, limit, f.err)
 }
 
-func (f *fake) Retentions() []feed.Retention { return f.retentions }
-
-// DueEndpoints goes by the ids alone.
-func (f *fake) DueEndpoints(_ context.Context, shards []id.Shard, after id.WebhookID, limit int) (feed.EndpointPage, error) {
+// dueEndpoints goes by the ids alone.
+func (f *fake) dueEndpoints(_ context.Context, _ *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (feed.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.endpointPages++
-	if f.err != nil || len(shards) == 0 {
-		return feed.EndpointPage{}, f.err
+	if len(shards) == 0 {
+		return feed.Page{}, nil
 	}
-	i, found := slices.BinarySearchFunc(f.endpoints, after, func(e feed.DueEndpoint, w id.WebhookID) int { return slices.Compare(e.Webhook.UUID[:], w.UUID[:]) })
+	f.endpointPages++
+	return pageOf(f.endpoints, after, limit, f.err)
+}
+
+func pageOf(all []feed.Found, after id.UUID, limit int, err error) (feed.Page, error) {
+	if err != nil {
+		return feed.Page{}, err
+	}
+	i, found := slices.BinarySearchFunc(all, after, func(f feed.Found, u id.UUID) int { return slices.Compare(f.ID[:], u[:]) })
 	if found {
 		i++
 	}
-	p := feed.EndpointPage{Due: f.endpoints[i:min(i+limit, len(f.endpoints))]}
-	if p.More = len(p.Due) == limit; p.More {
-		p.Next = p.Due[limit-1].Webhook
+	p := feed.Page{Found: all[i:min(i+limit, len(all))]}
+	if p.More = len(p.Found) == limit; p.More {
+		p.Next = p.Found[limit-1].ID
 	}
 	return p, nil
 }
@@ -211,9 +245,13 @@ type result struct {
 func (s *Sweep) runOnce(ctx context.Context) (r result, err error) {
 	var errs [3]error
 	r.timers, errs[0] = s.timers(ctx)
-	r.woken, errs[1] = s.runs(ctx)
-	r.endpoints, errs[2] = s.endpoints(ctx)
+	r.woken, errs[1] = s.searchOf(msg.KindRun).once(ctx)
+	r.endpoints, errs[2] = s.searchOf(msg.KindDelivery).once(ctx)
 	return r, errors.Join(errs[:]...)
+}
+
+func (s *Sweep) searchOf(kind string) *search {
+	return s.searches[slices.IndexFunc(s.searches, func(w *search) bool { return w.kind == kind })]
 }
 
 var everywhere = func() []id.Shard {
@@ -230,7 +268,7 @@ func runN(n int) id.RunID {
 
 func TestDueTimersReachTheirOwners(t *testing.T) {
 	f := &fake{timers: []feed.Timer{{Kind: "run", Entity: id.UUID{15: 1}, Name: "deadline"}, {Kind: "approval", Entity: id.UUID{15: 2}, Name: "expire"}}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	r, err := s.runOnce(t.Context())
 	if err != nil || r.timers != 2 || !slices.Equal(f.told, []string{"run 1 {Name:deadline}", "approval 2 {Name:expire}"}) {
 		t.Errorf("%+v %v %v", r, err, f.told)
@@ -247,7 +285,7 @@ func TestDueTimersReachTheirOwners(t *testing.T) {
 // and only then: a claim of this process is one that its owner has heard.
 func TestClaimsOfGainedShardsAreReleased(t *testing.T) {
 	f := &fake{claimed: []feed.Timer{{Kind: "approval", Entity: id.UUID{15: 1}, Name: "expire"}}, err: errors.New("not yet"), shards: []id.Shard{2, 5, id.UUID{15: 1}.Shard(), id.UUID{15: 2}.Shard()}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err == nil || r.timers != 0 {
 		t.Errorf("while the database is away: %+v %v", r, err)
 	}
@@ -287,13 +325,13 @@ func TestAGainWhileATickBegins(t *testing.T) {
 	at := run.Shard()
 	f := &fake{shards: []id.Shard{5}}
 	n := &moving{fake: f}
-	s := New(Config{Rows: f, Node: n, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: n, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	if _, err := s.runOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	n.change = func() {
 		f.shards, f.released = []id.Shard{at, 5}, nil
-		f.open = []feed.OpenRun{{Run: run}}
+		f.open = []feed.Found{{ID: run.UUID}}
 		s.Gained([]id.Shard{at})
 	}
 	woken := 0
@@ -310,25 +348,23 @@ func TestAGainWhileATickBegins(t *testing.T) {
 }
 
 func TestOpenRunsAreWoken(t *testing.T) {
-	thread := id.ThreadID{UUID: id.UUID{15: 0xaa}}
+	thread := id.UUID{15: 0xaa}
 	for _, c := range []struct {
 		name   string
-		run    feed.OpenRun
+		run    feed.Found
 		active bool
 		owned  bool
 		want   []string
 	}{
-		{"a running run", feed.OpenRun{Run: runN(1)}, false, true, []string{"run 1 {}"}},
-		{"a running run of a thread", feed.OpenRun{Run: runN(1), Thread: &thread}, false, true, []string{"run 1 {}"}},
-		{"a queued run", feed.OpenRun{Run: runN(1), Held: true}, false, true, []string{"run 1 {}"}},
-		{"a queued run of a thread, or of a deleted one, through it", feed.OpenRun{Run: runN(1), Thread: &thread, Held: true}, false, true, []string{"thread aa {}"}},
-		{"one that lives is left alone", feed.OpenRun{Run: runN(1), Thread: &thread, Held: true}, true, true, nil},
-		{"one of another node is left alone", feed.OpenRun{Run: runN(1)}, false, false, nil},
+		{"a running run", feed.Found{ID: runN(1).UUID}, false, true, []string{"run 1 {}"}},
+		{"a queued run of a thread, or of a deleted one, through it", feed.Found{ID: runN(1).UUID, Through: &thread}, false, true, []string{"thread aa {}"}},
+		{"one that lives is left alone", feed.Found{ID: runN(1).UUID, Through: &thread}, true, true, nil},
+		{"one of another node is left alone", feed.Found{ID: runN(1).UUID}, false, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fake{open: []feed.OpenRun{c.run}, lost: map[id.Shard]bool{c.run.Run.Shard(): !c.owned},
-				active: map[cluster.Address]bool{{Kind: msg.KindRun, ID: c.run.Run.UUID}: c.active}}
-			s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+			f := &fake{open: []feed.Found{c.run}, lost: map[id.Shard]bool{c.run.ID.Shard(): !c.owned},
+				active: map[cluster.Address]bool{{Kind: msg.KindRun, ID: c.run.ID}: c.active}}
+			s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 			if r, err := s.runOnce(t.Context()); err != nil || r.woken != len(c.want) || !slices.Equal(f.told, c.want) {
 				t.Errorf("%+v %v %v", r, err, f.told)
 			}
@@ -337,10 +373,10 @@ func TestOpenRunsAreWoken(t *testing.T) {
 }
 
 // runsOf are n open runs of a tenant.
-func runsOf(tenant byte, from, n int) []feed.OpenRun {
-	out := make([]feed.OpenRun, n)
+func runsOf(tenant byte, from, n int) []feed.Found {
+	out := make([]feed.Found, n)
 	for i := range out {
-		out[i] = feed.OpenRun{Tenant: id.TenantID{UUID: id.UUID{15: tenant}}, Run: runN(from + i)}
+		out[i] = feed.Found{Tenant: id.TenantID{UUID: id.UUID{15: tenant}}, ID: runN(from + i).UUID}
 	}
 	return out
 }
@@ -350,10 +386,10 @@ func runsOf(tenant byte, from, n int) []feed.OpenRun {
 func TestWhatWasGainedIsLookedAtAtOnce(t *testing.T) {
 	f := &fake{open: runsOf(1, 1, runsPage*(runsPages+2)+3), active: map[cluster.Address]bool{}}
 	for _, o := range f.open {
-		f.active[cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.Run.UUID}] = true
+		f.active[cluster.Address{Kind: msg.KindRun, Tenant: o.Tenant, ID: o.ID}] = true
 	}
 	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
 	tick := func() int {
 		t.Helper()
 		f.pages = 0
@@ -405,7 +441,7 @@ func TestTenantsAreServedInTurn(t *testing.T) {
 	for tenant := byte(2); tenant < 52; tenant++ { // behind all of the first
 		f.open = append(f.open, runsOf(tenant, crowd+int(tenant)*few, few)...)
 	}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	left := crowd + 50*few
 	for ticks := 1; left > 0; ticks++ {
 		r, err := s.runOnce(t.Context())
@@ -417,8 +453,8 @@ func TestTenantsAreServedInTurn(t *testing.T) {
 			continue
 		}
 		// What has not been woken is the first one's alone.
-		if len(s.queue.tenants) != 1 || s.queue.n != left {
-			t.Errorf("after the first tick %d tenants wait with %d runs", len(s.queue.tenants), s.queue.n)
+		if len(s.searchOf(msg.KindRun).queue.tenants) != 1 || s.searchOf(msg.KindRun).queue.n != left {
+			t.Errorf("after the first tick %d tenants wait with %d runs", len(s.searchOf(msg.KindRun).queue.tenants), s.searchOf(msg.KindRun).queue.n)
 		}
 	}
 	if len(f.told) != crowd+50*few {
@@ -431,22 +467,22 @@ func TestWhatHasNoRoomIsFoundAgain(t *testing.T) {
 	f := &fake{active: map[cluster.Address]bool{}}
 	f.open = append(f.open, runsOf(1, 1, 5000)...)
 	f.open = append(f.open, runsOf(2, 5001, 300)...)
-	s := New(Config{Rows: f, Node: wakes2{f}, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
-	s.queue = newQueue(2000)
+	s := New(Config{Rows: f, Kinds: f.kinds(), Node: wakes2{f}, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s.searchOf(msg.KindRun).queue = newQueue(2000)
 	sum := 0
 	for ticks := 0; sum < 5300; ticks++ {
 		r, err := s.runOnce(t.Context())
 		if err != nil || ticks > 20 {
 			t.Fatal(sum, err)
 		}
-		if s.queue.n > 4000 {
-			t.Fatalf("%d wait", s.queue.n)
+		if s.searchOf(msg.KindRun).queue.n > 4000 {
+			t.Fatalf("%d wait", s.searchOf(msg.KindRun).queue.n)
 		}
-		if sum += r.woken; ticks == 0 && len(s.queue.runs[id.TenantID{UUID: id.UUID{15: 2}}]) != 0 {
+		if sum += r.woken; ticks == 0 && len(s.searchOf(msg.KindRun).queue.found[id.TenantID{UUID: id.UUID{15: 2}}]) != 0 {
 			t.Error("the few were not all served in the first tick")
 		}
 	}
-	if len(f.told) != 5300 || len(f.active) != 5300 || s.queue.n != 0 {
+	if len(f.told) != 5300 || len(f.active) != 5300 || s.searchOf(msg.KindRun).queue.n != 0 {
 		t.Errorf("told %d, of them %d once", len(f.told), len(f.active))
 	}
 }
@@ -462,7 +498,7 @@ func (w wakes2) Tell(a cluster.Address, m any) {
 func TestATimerThatMovedIsGivenBack(t *testing.T) {
 	here, there := id.New(3), id.New(4)
 	f := &fake{timers: []feed.Timer{{Kind: "run", Entity: here, Name: "here"}, {Kind: "run", Entity: there, Name: "there"}}, lost: map[id.Shard]bool{4: true}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err != nil || r.timers != 1 || len(f.told) != 1 || len(f.returned) != 1 || f.returned[0].Name != "there" {
 		t.Errorf("%+v %v told %v, returned %v", r, err, f.told, f.returned)
 	}
@@ -470,8 +506,8 @@ func TestATimerThatMovedIsGivenBack(t *testing.T) {
 
 func TestASuspendedNodeBeginsNothing(t *testing.T) {
 	suspended := true
-	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), endpoints: []feed.DueEndpoint{{Webhook: webhookN(1)}}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
+	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), endpoints: []feed.Found{{ID: webhookN(1).UUID}}}
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err != nil || r != (result{}) || len(f.told) != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -482,8 +518,8 @@ func TestASuspendedNodeBeginsNothing(t *testing.T) {
 }
 
 func TestAPartThatFailsKeepsNoOtherFromItsWork(t *testing.T) {
-	f := &fake{err: errors.New("away"), open: []feed.OpenRun{{Run: runN(1)}}}
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+	f := &fake{err: errors.New("away"), open: []feed.Found{{ID: runN(1).UUID}}}
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 	if _, err := s.runOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
@@ -509,10 +545,10 @@ func TestEndpointsThatAreDueAreTold(t *testing.T) {
 		{"one of another node is left alone", time.Hour, false, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := feed.DueEndpoint{Tenant: id.TenantID{UUID: id.UUID{15: 9}}, Webhook: webhookN(1), Overdue: c.overdue}
-			f := &fake{endpoints: []feed.DueEndpoint{e}, lost: map[id.Shard]bool{e.Webhook.Shard(): !c.owned},
-				active: map[cluster.Address]bool{{Kind: msg.KindDelivery, Tenant: e.Tenant, ID: e.Webhook.UUID}: c.active}}
-			s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
+			e := feed.Found{Tenant: id.TenantID{UUID: id.UUID{15: 9}}, ID: webhookN(1).UUID, Overdue: c.overdue}
+			f := &fake{endpoints: []feed.Found{e}, lost: map[id.Shard]bool{e.ID.Shard(): !c.owned},
+				active: map[cluster.Address]bool{{Kind: msg.KindDelivery, Tenant: e.Tenant, ID: e.ID}: c.active}}
+			s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return noon }})
 			if r, err := s.runOnce(t.Context()); err != nil || r.endpoints != len(c.want) || !slices.Equal(f.told, c.want) {
 				t.Errorf("%+v %v %v", r, err, f.told)
 			}
@@ -520,30 +556,34 @@ func TestEndpointsThatAreDueAreTold(t *testing.T) {
 	}
 }
 
-// A pass each second, in portions, and one at once where something was gained.
+// A pass each second, in portions, and one at once where something was gained; a second
+// later what was gained is looked at once more.
 func TestPassesOverTheEndpoints(t *testing.T) {
 	f := &fake{}
-	const n = endpointsPage*(endpointsPages+1) + 7
+	const most = endpointsPage * endpointsPages
+	const n = most + endpointsPage + 7
 	for i := range n {
-		f.endpoints = append(f.endpoints, feed.DueEndpoint{Webhook: webhookN(i + 1)})
+		f.endpoints = append(f.endpoints, feed.Found{ID: webhookN(i + 1).UUID})
 	}
 	now := noon
-	s := New(Config{Rows: f, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Now: func() time.Time { return now }})
 	for _, c := range []struct {
 		name        string
 		do          func()
 		pages, told int
 		err         bool
 	}{
-		{"at the start", nil, endpointsPages, endpointsPage * endpointsPages, false},
-		{"the rest", nil, 2, endpointsPage + 7, false},
+		{"at the start", nil, endpointsPages + 2, most, false},
+		{"the rest", nil, 0, n - most, false},
 		{"nothing before its time", func() { now = now.Add(time.Second - 1) }, 0, 0, false},
-		{"a second later", func() { now = now.Add(1) }, endpointsPages, endpointsPage * endpointsPages, false},
+		{"a second later what was gained once more", func() { now = now.Add(1) }, endpointsPages + 2, most, false},
+		{"its rest", nil, 0, n - most, false},
+		{"and the pass", nil, endpointsPages, most, false},
 		{"while the database is away", func() { f.err = errors.New("away") }, 1, 0, true},
-		{"where it stopped", func() { f.err = nil }, 2, endpointsPage + 7, false},
-		{"a gain", func() { s.Gained([]id.Shard{3}) }, endpointsPages, endpointsPage * endpointsPages, false},
-		{"a gain in the middle of a pass, from the start", func() { s.Gained([]id.Shard{4}) }, endpointsPages, endpointsPage * endpointsPages, false},
-		{"and the rest", nil, 2, endpointsPage + 7, false},
+		{"where it stopped", func() { f.err = nil }, 2, n - most, false},
+		{"a gain", func() { s.Gained([]id.Shard{3}) }, endpointsPages + 2, most, false},
+		{"a gain before the rest was told", func() { s.Gained([]id.Shard{4}) }, endpointsPages + 2, most, false},
+		{"and the rest", nil, 0, 2*n - 2*most, false},
 		{"and no more", nil, 0, 0, false},
 	} {
 		if c.do != nil {
@@ -586,7 +626,7 @@ func TestAfterARestartEverythingGoesOnAtOnce(t *testing.T) {
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Rows: feed.NewSweep(pool), Node: n, Log: zerolog.Nop(), Every: time.Hour, RunsEvery: time.Hour, EndpointsEvery: time.Hour})
+	s := New(Config{Rows: feed.NewSweep(pool), Kinds: rarely, Node: n, Log: zerolog.Nop(), Every: time.Hour})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -630,6 +670,19 @@ func TestAfterARestartEverythingGoesOnAtOnce(t *testing.T) {
 		t.Errorf("told more: %s", <-out)
 	}
 }
+
+// rarely are kinds of the service whose passes are an hour apart.
+var rarely = func() []durable.Traits {
+	kinds := []durable.Traits{run.Traits, thread.Traits, delivery.Traits}
+	for i := range kinds {
+		if w := kinds[i].Work; w != nil {
+			w := *w
+			w.Every = time.Hour
+			kinds[i].Work = &w
+		}
+	}
+	return kinds
+}()
 
 // fill writes a running run, a queued run of a thread with another behind it,
 // one that waits for an approval, a due timer, and an endpoint with a due delivery.

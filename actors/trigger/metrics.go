@@ -13,8 +13,3 @@ var (
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_trigger_failures_total", Help: "Firings of schedules that could not be carried out and come again."})
 )
-
-// Collectors are the metrics of this package.
-func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{firings, skipped, failures}
-}

@@ -289,7 +289,7 @@ func TestATargetThatCannotBeStarted(t *testing.T) {
 func counted(t *testing.T, name string) float64 {
 	t.Helper()
 	all := prometheus.NewRegistry()
-	all.MustRegister(trigger.Collectors()...)
+	all.MustRegister(trigger.Traits.Collectors...)
 	families, err := all.Gather()
 	if err != nil {
 		t.Fatal(err)

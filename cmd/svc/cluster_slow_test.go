@@ -235,8 +235,8 @@ func TestADrainedNodeFinishesItsCalls(t *testing.T) {
 	now := time.Now()
 	drained.Store(&now)
 	// The others have looked at what they have gained, twice.
-	woken := sum(t, "svc_sweep_woken_total", others...)
-	eventually(t, ctx, "the new owners look at its runs", func() bool { return sum(t, "svc_sweep_woken_total", others...) >= woken+many })
+	woken := sum(t, `svc_sweep_woken_total{kind="run"}`, others...)
+	eventually(t, ctx, "the new owners look at its runs", func() bool { return sum(t, `svc_sweep_woken_total{kind="run"}`, others...) >= woken+many })
 	if n := s.underWay(); n != 2*(many+1) {
 		t.Errorf("%d calls are under way", n)
 	}
@@ -280,7 +280,9 @@ func TestANodeThatJoinsCutsNothing(t *testing.T) {
 	}
 	s.calling(ctx, 2*many)
 	joiner.back(ctx)
-	eventually(t, ctx, "it has shards", func() bool { return o.listed()[joiner].Shards > 0 && sum(t, "svc_sweep_woken_total", joiner) > 0 })
+	eventually(t, ctx, "it has shards", func() bool {
+		return o.listed()[joiner].Shards > 0 && sum(t, `svc_sweep_woken_total{kind="run"}`, joiner) > 0
+	})
 	if n := s.underWay(); n != 2*many {
 		t.Errorf("%d calls are under way", n)
 	}

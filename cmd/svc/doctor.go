@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -88,7 +89,7 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 		if errors.Is(err, fs.ErrNotExist) && c.MasterKey == "" {
 			note("master key", nil, "none yet: the first start makes one") // nothing is sealed, or unlock had refused
 		} else if note("master key", err, "opens this database") {
-			opened, err := reseal.Sample(ctx, pool, keys)
+			opened, err := reseal.Sample(ctx, pool, keys, sealedColumns())
 			if err != nil {
 				return err
 			}
@@ -100,7 +101,11 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 				note("sealed "+o.Table+"."+o.Column, o.Err, detail)
 			}
 		}
-		sick, err := feed.NewSweep(pool).Diagnose(ctx)
+		checks := slices.Clone(feed.TimerChecks)
+		for _, k := range kinds {
+			checks = append(checks, k.Checks...)
+		}
+		sick, err := feed.NewSweep(pool).Diagnose(ctx, checks)
 		if err != nil {
 			return err
 		}

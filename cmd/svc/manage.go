@@ -58,7 +58,7 @@ func openVault(c *Config, create bool) (*vault.Vault, error) {
 // database that holds sealed values never gets another key.
 func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.Vault, error) {
 	if c.MasterKey == "" && !vault.Exists(c.DataDir) {
-		locked, err := reseal.Locked(ctx, pool)
+		locked, err := reseal.Locked(ctx, pool, sealedColumns())
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.
 	if create {
 		judge = reseal.Unlock
 	}
-	if err := judge(ctx, pool, keys); errors.Is(err, reseal.ErrKey) {
+	if err := judge(ctx, pool, keys, sealedColumns()); errors.Is(err, reseal.ErrKey) {
 		return nil, fmt.Errorf("%s: %w: its values were sealed under another key. Start with that key; after a rotation it belongs into SVC_MASTER_KEY_PREVIOUS until svc reseal says that it is no longer needed",
 			keySource(c), err)
 	} else if err != nil {

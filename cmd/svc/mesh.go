@@ -107,7 +107,7 @@ func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 
 // wireCodec knows what may cross nodes.
 func wireCodec() *msg.Codec {
-	c := msg.NewCodec()
+	c := msg.NewCodec(messages()...)
 	durable.AddTo(c)
 	bucket.AddTo(c)
 	slot.AddTo(c)

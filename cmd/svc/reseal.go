@@ -43,7 +43,7 @@ previous key tells whether everything opens without one.`,
 				if err != nil {
 					return err
 				}
-				report, err := reseal.Run(ctx, pool, v)
+				report, err := reseal.Run(ctx, pool, v, sealedColumns())
 				return errors.Join(printReport(cmd, report), err, verdictOf(report, err))
 			})
 		}),

@@ -131,9 +131,12 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		delivery.Collectors(), trigger.Collectors(), webhook.Collectors(), embed.Collectors(), revocation.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
+	}
+	for _, k := range kinds {
+		metrics.MustRegister(k.Collectors...)
 	}
 
 	mesh, err := s.openMesh(c, self, log)
@@ -147,11 +150,11 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	node := cluster.New(placed)
 	rev := revocation.New(self, c.Lease, log)
 	lost := sync.OnceFunc(func() { close(s.fenced) })
-	// Without a lease nothing is performed: runs, threads, approvals, deliveries and
-	// triggers leave memory, and the sweep wakes what has something to do when the database is back.
+	// Without a lease nothing is performed: every durable kind leaves memory, and the sweep
+	// wakes what has something to do when the database is back.
 	rest := func() {
-		for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindApproval, msg.KindDelivery, msg.KindTrigger} {
-			node.Rest(kind)
+		for _, k := range kinds {
+			node.Rest(k.Name)
 		}
 		if server := s.server.Load(); server != nil && mesh != nil { // others serve them, and know what was revoked
 			server.CloseWhere(func(edge.Owner) bool { return true })
@@ -277,7 +280,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	node.Serve(bucket.ServiceRecall, ledger.Served)
 	node.Serve(stream.Service, hubs.ServeWatch)
 	node.Serve(revocation.Service, rev.Serve)
-	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Member: self, Suspended: member.Suspended, Files: files{blobs, store.NewFiles(pools.system)}, Log: log})
+	sweeper := sweep.New(sweep.Config{Node: node, Rows: sweeps, Kinds: kinds, Retentions: store.Retentions, Member: self, Suspended: member.Suspended, Files: files{blobs, store.NewFiles(pools.system)}, Log: log})
 	node.OnChange(func(c cluster.Change) { sweeper.Gained(c.Gained) })
 	if err := node.Start(ctx); err != nil {
 		return nil, err

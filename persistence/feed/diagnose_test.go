@@ -2,11 +2,15 @@ package feed
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 )
+
+// checks are those of all kinds.
+var checks = slices.Concat(RunChecks, TimerChecks, ApprovalChecks)
 
 // waiting is a run with one step that waits for an approval.
 func (r *rows) waiting() (run id.RunID, approval id.ApprovalID) {
@@ -67,7 +71,7 @@ func TestDiagnoseApprovals(t *testing.T) {
 			run, approval := r.waiting()
 			r.waiting() // a sound one beside it
 			example := c.spoil(r, run, approval)
-			found, err := NewSweep(pool).Diagnose(t.Context())
+			found, err := NewSweep(pool).Diagnose(t.Context(), checks)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,9 @@ import (
 	"agentsvc/schemas/id"
 )
 
+// personal is what erases all that people leave.
+var personal = []*Erasure{PersonalRuns, PersonalThreads}
+
 // canary is in everything that a person said or was told.
 const canary = "the canary of a person"
 
@@ -99,11 +102,11 @@ func (r *rows) mentions() string {
 }
 
 // deletes does what the actors of threads do when they are told.
-func (r *rows) deletes(lost []LostThread) {
+func (r *rows) deletes(lost []Entity) {
 	r.t.Helper()
 	for _, l := range lost {
-		r.exec("UPDATE threads SET deleted_at = now() - interval '1 minute', version = version + 1 WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL", l.Tenant, l.Thread)
-		r.exec("DELETE FROM messages WHERE tenant_id = $1 AND thread_id = $2", l.Tenant, l.Thread)
+		r.exec("UPDATE threads SET deleted_at = now() - interval '1 minute', version = version + 1 WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL", l.Tenant, l.ID)
+		r.exec("DELETE FROM messages WHERE tenant_id = $1 AND thread_id = $2", l.Tenant, l.ID)
 	}
 }
 
@@ -134,17 +137,17 @@ func TestWhatADeletedEndUserLeavesIsErased(t *testing.T) {
 			var err error
 			switch name {
 			case "messages purged": // by the tenant, before the person was deleted
-				r.deletes([]LostThread{{r.tenant, p.thread}})
+				r.deletes([]Entity{{r.tenant, p.thread.UUID}})
 			case "threads told":
-				var lost []LostThread
-				lost, err = s.LostThreads(t.Context(), r.gone(), everywhere, 100)
+				var lost []Entity
+				lost, err = s.Lost(t.Context(), PersonalThreads, r.gone(), everywhere, 100)
 				r.deletes(lost)
 			case "runs":
-				_, err = s.EraseRuns(t.Context(), r.gone(), 100, settled)
+				_, err = s.Erase(t.Context(), PersonalRuns, r.gone(), 100, settled)
 			case "threads":
-				_, err = s.EraseThreads(t.Context(), r.gone(), 100, settled)
+				_, err = s.Erase(t.Context(), PersonalThreads, r.gone(), 100, settled)
 			case "people":
-				_, err = s.ErasePeople(t.Context(), r.gone(), 0)
+				_, err = s.ErasePeople(t.Context(), personal, r.gone(), 0)
 			}
 			if err != nil {
 				t.Fatal(order, err)
@@ -195,7 +198,7 @@ func TestAnErasureThatIsCutShort(t *testing.T) {
 	r.person(true)
 	before := r.mentions()
 	crash := errors.New("crash")
-	_, err := NewSweep(r.pool).erase(t.Context(), "cut", eraseRunsSQL, r.gone(), 10, settled, func(ctx context.Context, tx pgx.Tx, of erased) error {
+	_, err := erase(t.Context(), r.pool, "cut", eraseRunsSQL, r.gone(), 10, settled, func(ctx context.Context, tx pgx.Tx, of erased) error {
 		return errors.Join(of.each(ctx, tx, "erase_approvals", "erase_marks", "erase_steps"), crash)
 	})
 	if !errors.Is(err, crash) || r.mentions() != before {
@@ -213,11 +216,11 @@ func TestARunOfADeletedEndUserThatStillRuns(t *testing.T) {
 	r.exec("UPDATE runs SET person_id = $2, input = to_json($3::text) WHERE id = $1", running, p.id, canary)
 	all := func() {
 		t.Helper()
-		lost, err := s.LostThreads(t.Context(), r.gone(), everywhere, 100)
+		lost, err := s.Lost(t.Context(), PersonalThreads, r.gone(), everywhere, 100)
 		r.deletes(lost)
-		_, e1 := s.EraseRuns(t.Context(), r.gone(), 100, settled)
-		_, e2 := s.EraseThreads(t.Context(), r.gone(), 100, settled)
-		_, e3 := s.ErasePeople(t.Context(), r.gone(), 0)
+		_, e1 := s.Erase(t.Context(), PersonalRuns, r.gone(), 100, settled)
+		_, e2 := s.Erase(t.Context(), PersonalThreads, r.gone(), 100, settled)
+		_, e3 := s.ErasePeople(t.Context(), personal, r.gone(), 0)
 		if err := errors.Join(err, e1, e2, e3); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +259,7 @@ func TestADeliveryUnderWayIsErasedLater(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM webhook_deliveries WHERE id = $1 FOR UPDATE", d); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.EraseRuns(t.Context(), r.gone(), 100, settled); err != nil {
+	if _, err := s.Erase(t.Context(), PersonalRuns, r.gone(), 100, settled); err != nil {
 		t.Fatal(err)
 	}
 	if n, runs := r.rowsOf("webhook_deliveries"), r.rowsOf("runs"); n != 1 || runs != 1 {
@@ -265,7 +268,7 @@ func TestADeliveryUnderWayIsErasedLater(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.EraseRuns(t.Context(), r.gone(), 100, settled); err != nil {
+	if _, err := s.Erase(t.Context(), PersonalRuns, r.gone(), 100, settled); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.rowsOf("webhook_deliveries") + r.rowsOf("runs"); n != 0 {
@@ -285,8 +288,8 @@ func TestLostThreads(t *testing.T) {
 		shards []id.Shard
 		want   int
 	}{"its shard": {[]id.Shard{shard}, 1}, "another one": {[]id.Shard{(shard + 1) % id.Shards}, 0}, "none": {nil, 0}} {
-		lost, err := s.LostThreads(t.Context(), r.gone(), c.shards, 10)
-		if err != nil || len(lost) != c.want || c.want == 1 && !slices.Equal(lost, []LostThread{{r.tenant, p.thread}}) {
+		lost, err := s.Lost(t.Context(), PersonalThreads, r.gone(), c.shards, 10)
+		if err != nil || len(lost) != c.want || c.want == 1 && !slices.Equal(lost, []Entity{{r.tenant, p.thread.UUID}}) {
 			t.Errorf("%s: %v %v", name, lost, err)
 		}
 	}
@@ -362,7 +365,11 @@ func TestALookIsBounded(t *testing.T) {
 			"erase_conversations": {[]any{tenants, ids, 50, settled}, 50},
 			"erase_people":        {[]any{tenants, ids, time.Duration(0)}, 0},
 		} {
-			rows, blocks := r.cost(queries.Get(name), c.args...)
+			sql := queries.Get(name)
+			if name == "erase_people" {
+				sql = peopleSQL(personal)
+			}
+			rows, blocks := r.cost(sql, c.args...)
 			if rows != c.find || blocks > 250 {
 				t.Errorf("known %v: %s finds %d of %d rows and reads %d blocks", known, name, rows, c.find, blocks)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -81,13 +82,24 @@ func ids(frames []*event.Frame) string {
 }
 
 func TestQueriesParse(t *testing.T) {
-	parsed := map[string]string{}
-	for name, sql := range queries {
-		if name != "begin" && name != "end" {
-			parsed[name] = sql
-		}
-	}
+	parsed := filled()
+	delete(parsed, "begin")
+	delete(parsed, "end")
 	pgtest.Prepare(t, parsed)
+}
+
+// filled are the queries; those that are made for a table are made for one.
+func filled() map[string]string {
+	all := maps.Clone(queries)
+	delete(all, "drop_aged")
+	for _, table := range []string{"idempotency", "sessions"} {
+		all["drop_"+table] = agedSQL(table, "created_at", "true")
+	}
+	all["drop_login_links"] = agedSQL("login_links", "expires_at", "true")
+	all["drop_deliveries"] = agedSQL("webhook_deliveries", "created_at", "status <> 'pending'")
+	all["find_where"] = whereSQL("runs", "e.finished_at IS NULL")
+	all["erase_people"] = peopleSQL(personal)
+	return all
 }
 
 func TestFactsAreWhatAReaderNeeds(t *testing.T) {
@@ -513,21 +525,21 @@ func TestTheDatabaseCountsShardsAsTheServiceDoes(t *testing.T) {
 }
 
 // pass reads the open runs of shards in pages.
-func (r *rows) pass(shards []id.Shard, page int) (found []OpenRun, pages int) {
+func (r *rows) pass(shards []id.Shard, page int) (found []Found, pages int) {
 	r.t.Helper()
 	s := NewSweep(r.pool)
-	for at := (id.RunID{}); ; pages++ {
+	for at := (id.UUID{}); ; pages++ {
 		if pages > 10000 {
 			r.t.Fatal("the pass has no end")
 		}
-		p, err := s.OpenRuns(r.t.Context(), shards, at, page)
+		p, err := s.Find(r.t.Context(), &Work{Find: OpenRuns}, shards, at, page)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if len(p.Runs) > page {
-			r.t.Fatalf("%d runs in a page of %d", len(p.Runs), page)
+		if len(p.Found) > page {
+			r.t.Fatalf("%d runs in a page of %d", len(p.Found), page)
 		}
-		found = append(found, p.Runs...)
+		found = append(found, p.Found...)
 		if !p.More {
 			return found, pages + 1
 		}
@@ -562,22 +574,23 @@ func TestOpenRunsAreThoseThatCanGoOn(t *testing.T) {
 		}
 		found, _ := r.pass(everywhere, page)
 		for _, o := range found {
-			if !want[o.Run] {
+			run := id.RunID{UUID: o.ID}
+			if !want[run] {
 				t.Errorf("pages of %d: unexpected %+v", page, o)
 			}
-			if o.Run == first && (!o.Held || o.Thread == nil || *o.Thread != th) || o.Run == second && o.Held || o.Run == third && !o.Held {
+			if run == first && (o.Through == nil || *o.Through != th.UUID) || run != first && run != third && o.Through != nil || run == third && (o.Through == nil || *o.Through != deleted.UUID) {
 				t.Errorf("%+v", o)
 			}
-			delete(want, o.Run)
+			delete(want, run)
 		}
 		if len(want) != 0 {
 			t.Errorf("pages of %d: missing %v", page, want)
 		}
 	}
-	if found, _ := r.pass([]id.Shard{strange.Shard()}, 100); !slices.ContainsFunc(found, func(o OpenRun) bool { return o.Run == strange }) {
+	if found, _ := r.pass([]id.Shard{strange.Shard()}, 100); !slices.ContainsFunc(found, func(o Found) bool { return o.ID == strange.UUID }) {
 		t.Error("a foreign id is not at its place by hash")
 	}
-	if found, _ := r.pass(slices.DeleteFunc(slices.Clone(everywhere), func(n id.Shard) bool { return n == strange.Shard() }), 100); slices.ContainsFunc(found, func(o OpenRun) bool { return o.Run == strange }) {
+	if found, _ := r.pass(slices.DeleteFunc(slices.Clone(everywhere), func(n id.Shard) bool { return n == strange.Shard() }), 100); slices.ContainsFunc(found, func(o Found) bool { return o.ID == strange.UUID }) {
 		t.Error("a foreign id is at a place that is not its own")
 	}
 	running, err := NewSweep(r.pool).Running(t.Context(), r.tenant)
@@ -612,10 +625,11 @@ func TestAPassIsOfItsShardsHoweverManyRunsOneHas(t *testing.T) {
 		found, pages := r.pass([]id.Shard{0, 7, 9, 500, 1000, 1023}, page)
 		seen := map[id.RunID]bool{}
 		for _, o := range found {
-			if seen[o.Run] || !want[o.Run] {
+			run := id.RunID{UUID: o.ID}
+			if seen[run] || !want[run] {
 				t.Errorf("pages of %d: %v again or not wanted", page, o)
 			}
-			seen[o.Run] = true
+			seen[run] = true
 		}
 		// Of 136 open runs, those that wait included.
 		if len(seen) != len(want) || pages != 136/page+1 {
@@ -686,12 +700,13 @@ func TestAPassReadsItsShardsOnly(t *testing.T) {
 // The sweep's queries are of all tenants. What they join names the tenant all the same.
 func TestQueriesNameTheirTenant(t *testing.T) {
 	due, old, invariant := "timers of all tenants come due", "retention is of all tenants; rows are changed by their ctid", "doctor looks at all tenants"
-	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
+	pgtest.Tenants(t, filled(), map[string]pgtest.Beyond{
 		"claim_timers":    {Why: due, Scans: []string{"timers"}},
 		"claimed_foreign": {Why: due, Scans: []string{"timers"}},
 		"foreign_timers":  {Why: due, Scans: []string{"timers"}},
 		"release_timers":  {Why: due, Scans: []string{"timers"}},
 		"open_runs":       {Why: "a node takes up the open runs of its shards", Scans: []string{"r"}},
+		"find_where":      {Why: "a node takes up the work of its shards", Scans: []string{"e"}},
 		"due_endpoints":   {Why: "an endpoint's id is its own over all tenants", Scans: []string{"d", "d_1"}},
 		"erase_whose":     {Why: "deleted end users of all tenants are erased", Scans: []string{"end_users"}},
 

@@ -3,78 +3,88 @@ package feed
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/schemas/id"
 )
 
 var (
-	dueEndpointsSQL = queries.Get("due_endpoints")
-	byIndexSQL      = queries.Get("by_index")
+	dueEndpointsSQL  = queries.Get("due_endpoints")
+	dropUnheardSQL   = queries.Get("drop_unheard")
+	dropListenersSQL = queries.Get("drop_listeners")
+	endDisabledSQL   = queries.Get("end_disabled")
 )
 
-// DueEndpoint is a webhook endpoint that has a delivery to begin.
-type DueEndpoint struct {
-	Tenant  id.TenantID
-	Webhook id.WebhookID
-	Overdue time.Duration // of its oldest
+const (
+	deliveryAge = 30 * 24 * time.Hour
+	// lateCommit is longer than a commit can be under way that read an endpoint before
+	// it was disabled.
+	lateCommit = 10 * time.Minute
+)
+
+// OldDeliveries are the retention of webhook deliveries, of listeners that have expired
+// and of what a commit has put into the outbox while its endpoint was being disabled.
+var OldDeliveries = []Retention{
+	Aged("webhook_deliveries", "created_at", "status <> 'pending'", deliveryAge),
+	{"listeners", dropListeners},
+	{"deliveries of disabled endpoints", func(ctx context.Context, pool *pgxpool.Pool, from Mark, limit int) (int, Mark, error) {
+		return retain(ctx, pool, "deliveries of disabled endpoints", endDisabledSQL, from, limit, lateCommit)
+	}},
 }
 
-// EndpointPage is a part of a pass over the endpoints that have something pending.
-type EndpointPage struct {
-	Due  []DueEndpoint
-	Next id.WebhookID // the last endpoint looked at: the next page begins behind it
-	More bool         // false: it was the last one
-}
-
-// DueEndpoints looks at up to limit endpoints that have something pending, behind the
-// endpoint after or, where that is zero, from the first. Of them the page has those
-// of the shards of which something is due. Disabled endpoints and listeners are not
-// among them.
-func (s *Sweep) DueEndpoints(ctx context.Context, shards []id.Shard, after id.WebhookID, limit int) (EndpointPage, error) {
-	if len(shards) == 0 {
-		return EndpointPage{}, nil
-	}
+// DueEndpoints is a Finder of the webhook endpoints that have a delivery to begin.
+// Disabled endpoints and listeners are not among them. It looks at the endpoints that
+// have something pending, of all shards.
+func DueEndpoints(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (p Page, err error) {
 	var (
-		p       EndpointPage
-		e       DueEndpoint
-		overdue *time.Duration
+		f       Found
+		overdue *time.Duration // of the endpoint's oldest delivery
 		place   int
 		b       pgx.Batch // one transaction
 	)
 	b.Queue(inOrderSQL)
 	b.Queue(byIndexSQL)
 	b.Queue(dueEndpointsSQL, append(lines(shards), noShard), after, limit).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&e.Tenant, &e.Webhook, &overdue, &place}, func() error {
-			if p.Next = e.Webhook; overdue != nil && (line(e.Webhook.UUID) != noShard || slices.Contains(shards, e.Webhook.Shard())) {
-				e.Overdue = *overdue
-				p.Due = append(p.Due, e)
+		_, err := pgx.ForEachRow(rows, []any{&f.Tenant, &f.ID, &overdue, &place}, func() error {
+			if p.Next = f.ID; overdue != nil && here(f.ID, shards) {
+				f.Overdue = *overdue
+				p.Found = append(p.Found, f)
 			}
 			return nil
 		})
 		return err
 	})
-	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-		return EndpointPage{}, fmt.Errorf("read endpoints with due deliveries: %w", err)
+	if err := pool.SendBatch(ctx, &b).Close(); err != nil {
+		return Page{}, fmt.Errorf("read endpoints with due deliveries: %w", err)
 	}
 	p.More = place == limit
 	return p, nil
 }
 
-// byIndex changes rows and says how many.
-func (s *Sweep) byIndex(ctx context.Context, what, sql string, args ...any) (n int, err error) {
-	var b pgx.Batch // one transaction
-	b.Queue(byIndexSQL)
-	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		n = int(tag.RowsAffected())
-		return nil
+// dropListeners deletes deliveries of listeners that have expired, and those listeners
+// once they have none.
+func dropListeners(ctx context.Context, pool *pgxpool.Pool, from Mark, limit int) (n int, next Mark, err error) {
+	next = from
+	err = within(ctx, pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, dropUnheardSQL, limit, from.at, from.within, from.detail)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, []any{&next.within, &next.detail}, func() error {
+			n++
+			return nil
+		})
+		return err
 	})
-	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
+	if err != nil {
+		return 0, from, fmt.Errorf("retention of deliveries of expired listeners: %w", err)
 	}
-	return n, nil
+	if n == limit {
+		return n, next, nil
+	}
+	listeners, next, err := retain(ctx, pool, "listeners", dropListenersSQL, from, limit)
+	return n + listeners, next, err
 }

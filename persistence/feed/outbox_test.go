@@ -56,18 +56,18 @@ func (r *rows) left(table string) int {
 }
 
 // duePass reads the due endpoints of shards in pages.
-func (r *rows) duePass(shards []id.Shard, page int) (due []DueEndpoint, pages int) {
+func (r *rows) duePass(shards []id.Shard, page int) (due []Found, pages int) {
 	r.t.Helper()
 	s := NewSweep(r.pool)
-	for at := (id.WebhookID{}); ; pages++ {
+	for at := (id.UUID{}); ; pages++ {
 		if pages > 1000 {
 			r.t.Fatal("the pass has no end")
 		}
-		p, err := s.DueEndpoints(r.t.Context(), shards, at, page)
+		p, err := s.Find(r.t.Context(), &Work{Find: DueEndpoints}, shards, at, page)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		due = append(due, p.Due...)
+		due = append(due, p.Found...)
 		if !p.More {
 			return due, pages + 1
 		}
@@ -107,11 +107,12 @@ func TestDueEndpoints(t *testing.T) {
 		}
 		var got []id.WebhookID
 		for _, e := range due {
-			got = append(got, e.Webhook)
-			if (e.Tenant == other.tenant) != (e.Webhook == theirs) {
+			w := id.WebhookID{UUID: e.ID}
+			got = append(got, w)
+			if (e.Tenant == other.tenant) != (w == theirs) {
 				t.Errorf("%+v has another's tenant", e)
 			}
-			if overdue := e.Overdue.Round(time.Second); e.Webhook == late && (overdue < time.Minute || overdue > 2*time.Minute) || e.Webhook == many && e.Overdue < 3*time.Second {
+			if overdue := e.Overdue.Round(time.Second); w == late && (overdue < time.Minute || overdue > 2*time.Minute) || w == many && e.Overdue < 3*time.Second {
 				t.Errorf("%+v", e)
 			}
 		}

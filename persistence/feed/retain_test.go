@@ -16,6 +16,11 @@ import (
 	"agentsvc/schemas/id"
 )
 
+// owned are as package store has those of its tables.
+var owned = []Retention{
+	Aged("idempotency", "created_at", "", 24*time.Hour), Aged("sessions", "created_at", "", 8*24*time.Hour), Aged("login_links", "expires_at", "", time.Hour),
+}
+
 // passes calls one kind of retention from the oldest row on and goes on from its marks.
 func (r *rows) passes(name string) func(limit int) int {
 	pass, _ := r.marks(name)
@@ -25,7 +30,7 @@ func (r *rows) passes(name string) func(limit int) int {
 // marks are passes, and where the next one begins.
 func (r *rows) marks(name string) (pass func(limit int) int, mark *Mark) {
 	r.t.Helper()
-	all := NewSweep(r.pool).Retentions()
+	all := slices.Concat(owned, OldDeliveries)
 	i := slices.IndexFunc(all, func(k Retention) bool { return k.Name == name })
 	if i < 0 {
 		r.t.Fatalf("there is no retention of %s", name)
@@ -33,7 +38,7 @@ func (r *rows) marks(name string) (pass func(limit int) int, mark *Mark) {
 	mark = &Mark{}
 	return func(limit int) int {
 		r.t.Helper()
-		n, next, err := all[i].Pass(r.t.Context(), *mark, limit)
+		n, next, err := NewSweep(r.pool).Retain(r.t.Context(), &all[i], *mark, limit)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -113,10 +118,10 @@ func TestRetentionCostsWhatItTakes(t *testing.T) {
 		more      []any
 		tables    string
 	}{
-		{"idempotency", dropIdempotencySQL, []any{ages["idempotency"]}, "idempotency"},
-		{"webhook_deliveries", dropDeliveriesSQL, []any{ages["webhook_deliveries"]}, "webhook_deliveries"},
-		{"sessions", dropSessionsSQL, []any{ages["sessions"]}, "sessions"},
-		{"login_links", dropLoginLinksSQL, []any{ages["login_links"]}, "login_links"},
+		{"idempotency", agedSQL("idempotency", "created_at", "true"), []any{ages["idempotency"]}, "idempotency"},
+		{"webhook_deliveries", agedSQL("webhook_deliveries", "created_at", "status <> 'pending'"), []any{ages["webhook_deliveries"]}, "webhook_deliveries"},
+		{"sessions", agedSQL("sessions", "created_at", "true"), []any{ages["sessions"]}, "sessions"},
+		{"login_links", agedSQL("login_links", "expires_at", "true"), []any{ages["login_links"]}, "login_links"},
 		{"listeners", dropListenersSQL, nil, "webhooks"},
 		{"deliveries of disabled endpoints", endDisabledSQL, []any{time.Duration(0)}, "webhook_deliveries, webhooks"},
 	} {
@@ -285,15 +290,15 @@ func TestTheDeliveriesOfAListenerAreReadOnce(t *testing.T) {
 	if _, err := long.Exec(t.Context(), "SELECT FROM tenants"); err != nil {
 		t.Fatal(err)
 	}
-	s, mark := NewSweep(r.pool), Mark{}
+	mark := Mark{}
 	for range 40 {
-		n, next, err := s.dropListeners(t.Context(), mark, 100)
+		n, next, err := dropListeners(t.Context(), r.pool, mark, 100)
 		if err != nil || n != 100 {
 			t.Fatal(n, err)
 		}
 		mark = next
 	}
-	if n, plan := blocks(t, r.pool, dropUnheardSQL, 1000, mark.at, mark.webhook, mark.delivery); n > 25*100 {
+	if n, plan := blocks(t, r.pool, dropUnheardSQL, 1000, mark.at, mark.within, mark.detail); n > 25*100 {
 		t.Errorf("the last 100 of 4100 touch %d blocks:\n%s", n, plan)
 	}
 }
@@ -337,7 +342,7 @@ func TestAPassOfRetentionDoesNotWaitLong(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE idempotency"); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = NewSweep(r.pool).Retentions()[0].Pass(t.Context(), Mark{}, 1)
+	_, _, err = owned[0].Pass(t.Context(), r.pool, Mark{}, 1)
 	if err == nil || !strings.Contains(fmt.Sprint(err), "55P03") {
 		t.Errorf("got %v", err)
 	}

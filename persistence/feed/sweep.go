@@ -18,9 +18,6 @@ var (
 	claimedForeignSQL = queries.Get("claimed_foreign")
 	releaseTimersSQL  = queries.Get("release_timers")
 	returnTimersSQL   = queries.Get("return_timers")
-	inOrderSQL        = queries.Get("in_order")
-	openRunsSQL       = queries.Get("open_runs")
-	runningSQL        = queries.Get("running")
 )
 
 // Sweep reads and claims over all tenants.
@@ -122,91 +119,4 @@ func (s *Sweep) ReturnTimers(ctx context.Context, timers []Timer) error {
 		return fmt.Errorf("return timers: %w", err)
 	}
 	return nil
-}
-
-// OpenRun is a run that somebody should be working on.
-type OpenRun struct {
-	Tenant id.TenantID
-	Run    id.RunID
-	Thread *id.ThreadID
-	// Held says that its thread, where it has one, decides what becomes of it: it
-	// is queued, or its thread was deleted.
-	Held bool
-}
-
-// Page is a part of a pass over the open runs.
-type Page struct {
-	Runs []OpenRun
-	Next id.RunID // the last run looked at: the next page begins behind it
-	More bool     // false: it was the last one
-}
-
-// OpenRuns looks at up to limit open runs of the shards, behind the run after or,
-// where that is zero, from the beginning. Of them the page has those that are
-// queued or running and that no earlier run of their thread holds back. Shards are
-// in ascending order, the same all through a pass.
-func (s *Sweep) OpenRuns(ctx context.Context, shards []id.Shard, after id.RunID, limit int) (Page, error) {
-	if len(shards) == 0 {
-		return Page{}, nil
-	}
-	here, rest := line(after.UUID), lines(shards)
-	behind, _ := slices.BinarySearch(rest, here+1)
-	var (
-		p    Page
-		o    OpenRun
-		able bool
-		size int
-		b    pgx.Batch // one transaction
-	)
-	b.Queue(inOrderSQL)
-	b.Queue(openRunsSQL, append([]int32{here}, rest[behind:]...), after, limit).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&o.Tenant, &o.Run, &o.Thread, &o.Held, &able, &size}, func() error {
-			if p.Next = o.Run; able && (line(o.Run.UUID) != noShard || slices.Contains(shards, o.Run.Shard())) {
-				p.Runs = append(p.Runs, o)
-			}
-			o.Thread = nil
-			return nil
-		})
-		return err
-	})
-	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-		return Page{}, fmt.Errorf("read open runs: %w", err)
-	}
-	p.More = size == limit
-	return p, nil
-}
-
-// noShard is the line of ids that were not minted by the service, before all
-// others.
-const noShard = -1
-
-// line is where an open run stands in a pass: at the shard that its id carries,
-// as shard_of says it.
-func line(u id.UUID) int32 {
-	if u[6]>>4 != 7 {
-		return noShard
-	}
-	return int32(u.Shard())
-}
-
-// lines are shards as the database counts them.
-func lines(shards []id.Shard) []int32 {
-	out := make([]int32, len(shards))
-	for i, s := range shards {
-		out[i] = int32(s)
-	}
-	return out
-}
-
-// Running are the runs of a tenant that are running.
-func (s *Sweep) Running(ctx context.Context, tenant id.TenantID) ([]id.RunID, error) {
-	rows, err := s.pool.Query(ctx, runningSQL, tenant)
-	if err != nil {
-		return nil, fmt.Errorf("read running runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowTo[id.RunID])
-	if err != nil {
-		return nil, fmt.Errorf("read running runs: %w", err)
-	}
-	return runs, nil
 }

@@ -19,9 +19,9 @@ var canaryPlace = vault.AAD{Table: "canary", Row: "only", Column: "value"}
 
 var canaryText = []byte("svc canary")
 
-// Locked reports whether the database holds a canary or any other sealed value:
-// a master key made now would not open it.
-func Locked(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+// Locked reports whether the database holds a canary or a sealed value in one of the
+// columns: a master key made now would not open it.
+func Locked(ctx context.Context, pool *pgxpool.Pool, columns []Column) (bool, error) {
 	value, err := canary(ctx, pool)
 	if err != nil || value != nil {
 		return value != nil, err
@@ -39,8 +39,8 @@ func Locked(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 // database without a canary, which is new or comes from an earlier release, is
 // given one once v opens a value of it. Processes that start together with two
 // keys agree on one: the other process gets ErrKey.
-func Unlock(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) error {
-	found, err := check(ctx, pool, v)
+func Unlock(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) error {
+	found, err := check(ctx, pool, v, columns)
 	if err != nil || found {
 		return err
 	}
@@ -53,19 +53,19 @@ func Unlock(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) error {
 	if _, err := pool.Exec(ctx, queries.Get("canary_insert"), value); err != nil {
 		return fmt.Errorf("store the canary: %w", err)
 	}
-	return Check(ctx, pool, v)
+	return Check(ctx, pool, v, columns)
 }
 
 // Check is Unlock without a change: a database without a canary passes if v opens
 // a value of it, or if it holds none.
-func Check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) error {
-	_, err := check(ctx, pool, v)
+func Check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) error {
+	_, err := check(ctx, pool, v, columns)
 	return err
 }
 
 // check reports whether there is a canary, and ErrKey if v opens neither it nor,
 // without one, any value that it looked at.
-func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) (found bool, err error) {
+func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (found bool, err error) {
 	value, err := canary(ctx, pool)
 	switch {
 	case err != nil:
@@ -105,15 +105,15 @@ type Opened struct {
 	Err    error // vault.ErrOpen if that value does not open
 }
 
-// Sample opens one value of each sealed column.
-func Sample(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) ([]Opened, error) {
+// Sample opens one value of each column.
+func Sample(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) ([]Opened, error) {
 	all := make([]Opened, len(columns))
 	for i, c := range columns {
 		rows, err := sample(ctx, pool, c)
 		if err != nil {
-			return nil, fmt.Errorf("read a value of %s.%s: %w", c.table, c.name, err)
+			return nil, fmt.Errorf("read a value of %s.%s: %w", c.Table, c.Name, err)
 		}
-		all[i] = Opened{Table: c.table, Column: c.name, Found: len(rows) > 0}
+		all[i] = Opened{Table: c.Table, Column: c.Name, Found: len(rows) > 0}
 		for _, row := range rows {
 			if !opens(v, c, row) {
 				all[i].Err = fmt.Errorf("%w: row %s of tenant %s", vault.ErrOpen, row.Row, row.Tenant)
@@ -123,14 +123,14 @@ func Sample(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) ([]Opened, 
 	return all, nil
 }
 
-func opens(v *vault.Vault, c column, row sealedRow) bool {
-	plain, err := v.Open(vault.AAD{Tenant: row.Tenant, Table: c.table, Row: row.Row, Column: c.name}, row.Value)
+func opens(v *vault.Vault, c Column, row sealedRow) bool {
+	plain, err := v.Open(vault.AAD{Tenant: row.Tenant, Table: c.Table, Row: row.Row, Column: c.Name}, row.Value)
 	clear(plain)
 	return err == nil
 }
 
 // sample reads the first value of a column, if there is one.
-func sample(ctx context.Context, pool *pgxpool.Pool, c column) ([]sealedRow, error) {
+func sample(ctx context.Context, pool *pgxpool.Pool, c Column) ([]sealedRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
 	rows, err := pool.Query(ctx, c.sql("sample", 0))

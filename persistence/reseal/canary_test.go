@@ -32,14 +32,14 @@ func TestTheKeysOfADatabase(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			c.given(w)
-			if err := Check(t.Context(), w.pool, c.keys); !errors.Is(err, c.want) {
+			if err := Check(t.Context(), w.pool, c.keys, columns); !errors.Is(err, c.want) {
 				t.Errorf("Check: %v, want %v", err, c.want)
 			}
-			if err := Unlock(t.Context(), w.pool, c.keys); !errors.Is(err, c.want) {
+			if err := Unlock(t.Context(), w.pool, c.keys, columns); !errors.Is(err, c.want) {
 				t.Errorf("Unlock: %v, want %v", err, c.want)
 			}
 			if c.want == nil {
-				if err := Check(t.Context(), w.pool, other); c.keys != other && !errors.Is(err, ErrKey) {
+				if err := Check(t.Context(), w.pool, other, columns); c.keys != other && !errors.Is(err, ErrKey) {
 					t.Errorf("another key afterwards: %v", err)
 				}
 			}
@@ -49,7 +49,7 @@ func TestTheKeysOfADatabase(t *testing.T) {
 
 func (w *world) unlock(v *vault.Vault) {
 	w.t.Helper()
-	if err := Unlock(w.t.Context(), w.pool, v); err != nil {
+	if err := Unlock(w.t.Context(), w.pool, v, columns); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -63,7 +63,7 @@ func (w *world) damaged() {
 // a database has.
 func TestCheckWritesNoCanary(t *testing.T) {
 	w := newWorld(t)
-	if err := Check(t.Context(), w.pool, old); err != nil {
+	if err := Check(t.Context(), w.pool, old, columns); err != nil {
 		t.Fatal(err)
 	}
 	w.unlock(other)
@@ -73,7 +73,7 @@ func TestLocked(t *testing.T) {
 	w := newWorld(t)
 	is := func(want bool) {
 		t.Helper()
-		if got, err := Locked(t.Context(), w.pool); err != nil || got != want {
+		if got, err := Locked(t.Context(), w.pool, columns); err != nil || got != want {
 			t.Errorf("locked %v %v, want %v", got, err, want)
 		}
 	}
@@ -93,7 +93,7 @@ func TestNodesAgreeOnOneKey(t *testing.T) {
 	errs := make([]error, 16)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { errs[i] = Unlock(t.Context(), w.pool, keys[i%2]) })
+		all.Go(func() { errs[i] = Unlock(t.Context(), w.pool, keys[i%2], columns) })
 	}
 	all.Wait()
 	won := [2]int{}
@@ -115,16 +115,16 @@ func TestNodesAgreeOnOneKey(t *testing.T) {
 func TestResealMovesTheCanary(t *testing.T) {
 	w := newWorld(t)
 	w.unlock(old)
-	if report, err := Run(t.Context(), w.pool, fresh); err != nil || !report.PreviousNeeded {
+	if report, err := Run(t.Context(), w.pool, fresh, columns); err != nil || !report.PreviousNeeded {
 		t.Errorf("without the previous key: %+v %v", report, err)
 	}
-	if report, err := Run(t.Context(), w.pool, rotated); err != nil || report.PreviousNeeded {
+	if report, err := Run(t.Context(), w.pool, rotated, columns); err != nil || report.PreviousNeeded {
 		t.Errorf("%+v %v", report, err)
 	}
-	if err := Check(t.Context(), w.pool, fresh); err != nil {
+	if err := Check(t.Context(), w.pool, fresh, columns); err != nil {
 		t.Error(err)
 	}
-	if err := Check(t.Context(), w.pool, old); !errors.Is(err, ErrKey) {
+	if err := Check(t.Context(), w.pool, old, columns); !errors.Is(err, ErrKey) {
 		t.Errorf("the former key alone: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestSampleOpensOneValueOfEachColumn(t *testing.T) {
 	w.fill(w.tenant(), old)
 	w.exec("UPDATE connections SET credentials = 'x'")
 	w.exec("DELETE FROM webhooks")
-	opened, err := Sample(t.Context(), w.pool, old)
+	opened, err := Sample(t.Context(), w.pool, old, columns)
 	if err != nil || len(opened) != len(columns) {
 		t.Fatalf("%v %v", opened, err)
 	}
@@ -153,7 +153,7 @@ func TestADroppedCredentialIsNoDamage(t *testing.T) {
 	w.fill(w.tenant(), old)
 	w.exec("UPDATE connections SET credentials = ''")
 	w.exec("UPDATE model_providers SET credentials = ''")
-	opened, err := Sample(t.Context(), w.pool, old)
+	opened, err := Sample(t.Context(), w.pool, old, columns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestADroppedCredentialIsNoDamage(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	report, err := Run(t.Context(), w.pool, old)
+	report, err := Run(t.Context(), w.pool, old, columns)
 	if err != nil || report.Sum(func(c Count) int { return c.Unreadable }) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -13,48 +13,43 @@ var files embed.FS
 
 var queries = pg.Queries(files)
 
-// columns are all that hold sealed values. A test compares them with the schema.
-var columns = []column{
-	{"model_providers", "credentials", byID},
-	{"connections", "credentials", byID},
-	{"approvals", "frozen", byID},
-	{"approvals", "edited", byID},
-	{"run_steps", "sealed", byRunAndIdx},
-	{"idempotency", "response", byDigest},
-	{"webhooks", "secret", byID},
-	{"triggers", "secret", byID},
-	{"embed_keys", "identity_secret", byID},
+// Column is a column of sealed values. Each value is sealed to the place that names
+// its tenant, table, row and column. Kinds and tables without a kind list their own.
+type Column struct {
+	Table, Name string
+	By          Key
 }
 
-// column is one column of sealed values.
-type column struct {
-	table, name string
-	by          key
-}
-
-// key is a primary key behind its tenant. The place that a value is sealed to
+// Key is a table's primary key behind its tenant. The place that a value is sealed to
 // names its row by the same parts, joined by a slash.
-type key []part
+type Key []Part
 
-type part struct {
-	name  string
-	text  string // the part as the place writes it
-	param string // the part back from that text, which is parameter %
-	first string // text before every other one
+// Part is one column of a primary key.
+type Part struct {
+	Name  string
+	Text  string // SQL: the part as the place writes it
+	Param string // SQL: the part back from that text, which is parameter %
+	First string // text that sorts before every other one
 }
 
-var (
-	byID        = key{uuidPart("id")}
-	byRunAndIdx = key{uuidPart("run_id"), {"idx", "idx::text", "%::int", "0"}}
-	byDigest    = key{{"digest", "encode(digest, 'hex')", "decode(%, 'hex')", ""}}
-)
+// ByID is the key of most tables: one UUID.
+var ByID = Key{UUIDPart("id")}
 
-func uuidPart(name string) part {
-	return part{name, name + "::text", "%::uuid", "00000000-0000-0000-0000-000000000000"}
+// UUIDPart is a part of type uuid.
+func UUIDPart(name string) Part {
+	return Part{name, name + "::text", "%::uuid", "00000000-0000-0000-0000-000000000000"}
 }
 
-// each joins what f says of every part.
-func (k key) each(joint string, f func(part) string) string {
+// IntPart is a part of type int that is never negative.
+func IntPart(name string) Part { return Part{name, name + "::text", "%::int", "0"} }
+
+// BytesPart is a part of type bytea, which places write in hexadecimal.
+func BytesPart(name string) Part {
+	return Part{name, "encode(" + name + ", 'hex')", "decode(%, 'hex')", ""}
+}
+
+// each joins what f returns for every part.
+func (k Key) each(joint string, f func(Part) string) string {
 	all := make([]string, len(k))
 	for i, p := range k {
 		all[i] = f(p)
@@ -63,10 +58,10 @@ func (k key) each(joint string, f func(part) string) string {
 }
 
 // first is a row before every row.
-func (k key) first() string { return k.each("/", func(p part) string { return p.first }) }
+func (k Key) first() string { return k.each("/", func(p Part) string { return p.First }) }
 
 // args are the parameters for a row.
-func (k key) args(row string) []any {
+func (k Key) args(row string) []any {
 	var args []any
 	for part := range strings.SplitSeq(row, "/") {
 		args = append(args, part)
@@ -75,19 +70,19 @@ func (k key) args(row string) []any {
 }
 
 // sql is a query for the column; the key's parameters follow the fixed ones.
-func (c column) sql(query string, fixed int) string {
+func (c Column) sql(query string, fixed int) string {
 	n := fixed
-	params := c.by.each(", ", func(p part) string {
+	params := c.By.each(", ", func(p Part) string {
 		n++
-		return strings.ReplaceAll(p.param, "%", "$"+strconv.Itoa(n))
+		return strings.ReplaceAll(p.Param, "%", "$"+strconv.Itoa(n))
 	})
 	return strings.NewReplacer(
-		"{table}", c.table, "{column}", c.name,
-		"{keys}", c.by.each(", ", func(p part) string { return p.name }),
-		"{row}", c.by.each(" || '/' || ", func(p part) string { return p.text }),
+		"{table}", c.Table, "{column}", c.Name,
+		"{keys}", c.By.each(", ", func(p Part) string { return p.Name }),
+		"{row}", c.By.each(" || '/' || ", func(p Part) string { return p.Text }),
 		"{after}", params, "{own}", params,
 	).Replace(queries.Get(query))
 }
 
-func (c column) pageSQL() string { return c.sql("page", 3) }
-func (c column) swapSQL() string { return c.sql("swap", 3) }
+func (c Column) pageSQL() string { return c.sql("page", 3) }
+func (c Column) swapSQL() string { return c.sql("swap", 3) }

@@ -1,8 +1,9 @@
 // Package reseal moves sealed values under the current master key, so that a
 // previous one can be taken out of service.
 //
-// It walks every column that holds sealed values, over all tenants, in pages by
-// primary key. A value is opened first, as a check of all of it: rewrapping alone
+// It walks the columns that it is given, over all tenants, in pages by primary key.
+// Each kind lists the columns of its tables (durable.Traits), package store those of
+// the tables without a kind. A value is opened first, as a check of all of it: rewrapping alone
 // would carry damage on unseen. Then its data key is wrapped anew (vault.Rewrap)
 // and the bytes are swapped for the old ones. The swaps of a page are one short
 // transaction; a row that somebody holds or has written since is left to the next

@@ -64,36 +64,37 @@ func (r *Report) Sum(of func(Count) int) (n int) {
 	return n
 }
 
-// Run rewraps everything through pool, which must be of the role System, under
-// the current key of v. An error leaves the rest for the next Run; the report
+// Run rewraps the values of all columns under the current key of v, through pool, which
+// must be of the role System. An error leaves the rest for the next Run; the report
 // says what was done before it.
-func Run(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault) (*Report, error) {
-	r := &run{pool: pool, vault: v, limit: pageRows}
+func Run(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (*Report, error) {
+	r := &run{pool: pool, vault: v, columns: columns, limit: pageRows}
 	return r.passes(ctx)
 }
 
 type run struct {
-	pool  *pgxpool.Pool
-	vault *vault.Vault
-	limit int // rows of a page
+	pool    *pgxpool.Pool
+	vault   *vault.Vault
+	columns []Column
+	limit   int // rows of a page
 	// swapping, unless nil, is called between reading and swapping a page.
-	swapping func(c column, rows int)
+	swapping func(c Column, rows int)
 }
 
 func (r *run) passes(ctx context.Context) (*Report, error) {
 	report := &Report{PreviousNeeded: true}
-	for _, c := range columns {
-		report.Columns = append(report.Columns, Count{Table: c.table, Column: c.name})
+	for _, c := range r.columns {
+		report.Columns = append(report.Columns, Count{Table: c.Table, Column: c.Name})
 	}
 	for pass := 1; ; pass++ {
 		report.Unreadable = []Place{}
 		worked := false
-		for i, c := range columns {
+		for i, c := range r.columns {
 			n := &report.Columns[i]
 			n.Values, n.Left, n.Unreadable = 0, 0, 0
 			before := n.Rewrapped
 			if err := r.column(ctx, c, n, &report.Unreadable); err != nil {
-				return report, fmt.Errorf("reseal %s.%s: %w", c.table, c.name, err)
+				return report, fmt.Errorf("reseal %s.%s: %w", c.Table, c.Name, err)
 			}
 			worked = worked || n.Rewrapped > before || n.Left > 0
 		}
@@ -122,8 +123,8 @@ func (r *run) passes(ctx context.Context) (*Report, error) {
 }
 
 // column goes once through a column.
-func (r *run) column(ctx context.Context, c column, n *Count, unreadable *[]Place) error {
-	tenant, after := id.TenantID{}, c.by.first()
+func (r *run) column(ctx context.Context, c Column, n *Count, unreadable *[]Place) error {
+	tenant, after := id.TenantID{}, c.By.first()
 	for {
 		rows, err := r.page(ctx, c, tenant, after)
 		if err != nil || len(rows) == 0 {
@@ -137,7 +138,7 @@ func (r *run) column(ctx context.Context, c column, n *Count, unreadable *[]Plac
 			case errors.Is(err, vault.ErrOpen):
 				n.Unreadable++
 				if n.Unreadable <= maxNamed {
-					*unreadable = append(*unreadable, Place{c.table, c.name, row.Tenant, row.Row})
+					*unreadable = append(*unreadable, Place{c.Table, c.Name, row.Tenant, row.Row})
 				}
 			case err != nil:
 				return err
@@ -173,8 +174,8 @@ type swap struct {
 
 // rewrap opens the whole value, for the check alone, before it touches its data
 // key's wrapping.
-func (r *run) rewrap(c column, row sealedRow) (rewrapped vault.Sealed, changed bool, err error) {
-	place := vault.AAD{Tenant: row.Tenant, Table: c.table, Row: row.Row, Column: c.name}
+func (r *run) rewrap(c Column, row sealedRow) (rewrapped vault.Sealed, changed bool, err error) {
+	place := vault.AAD{Tenant: row.Tenant, Table: c.Table, Row: row.Row, Column: c.Name}
 	plain, err := r.vault.Open(place, row.Value)
 	clear(plain)
 	if err != nil {
@@ -183,10 +184,10 @@ func (r *run) rewrap(c column, row sealedRow) (rewrapped vault.Sealed, changed b
 	return r.vault.Rewrap(place, row.Value)
 }
 
-func (r *run) page(ctx context.Context, c column, tenant id.TenantID, after string) ([]sealedRow, error) {
+func (r *run) page(ctx context.Context, c Column, tenant id.TenantID, after string) ([]sealedRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
-	rows, err := r.pool.Query(ctx, c.pageSQL(), append([]any{r.limit, pageBytes, tenant}, c.by.args(after)...)...)
+	rows, err := r.pool.Query(ctx, c.pageSQL(), append([]any{r.limit, pageBytes, tenant}, c.By.args(after)...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (r *run) page(ctx context.Context, c column, tenant id.TenantID, after stri
 
 // swap writes what was rewrapped and says how many rows took it. The statements
 // travel together and are one transaction.
-func (r *run) swap(ctx context.Context, c column, swaps []swap) (swapped int, err error) {
+func (r *run) swap(ctx context.Context, c Column, swaps []swap) (swapped int, err error) {
 	if len(swaps) == 0 {
 		return 0, nil
 	}
@@ -203,7 +204,7 @@ func (r *run) swap(ctx context.Context, c column, swaps []swap) (swapped int, er
 	defer cancel()
 	b, sql := &pgx.Batch{}, c.swapSQL()
 	for _, s := range swaps {
-		b.Queue(sql, append([]any{s.Value, s.rewrapped, s.Tenant}, c.by.args(s.Row)...)...)
+		b.Queue(sql, append([]any{s.Value, s.rewrapped, s.Tenant}, c.By.args(s.Row)...)...)
 	}
 	answers := r.pool.SendBatch(ctx, b)
 	for range swaps {

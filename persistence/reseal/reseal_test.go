@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -32,59 +31,24 @@ var (
 	fresh   = vault.New(masterKey(2)) // the previous key is out of service
 )
 
-// notSealed are the columns of bytes that hold no sealed values, and what they
-// hold instead.
-var notSealed = map[string]string{
-	"api_keys.secret_hash":       "a hash",
-	"attachments.sha256":         "a hash",
-	"runs.state":                 "what no column says: nothing secret",
-	"idempotency.digest":         "a hash",
-	"idempotency.fingerprint":    "a hash",
-	"sessions.secret_hash":       "a hash",
-	"login_links.secret_hash":    "a hash",
-	"approvals.digest":           "a hash",
-	"embed_keys.key_hash":        "a hash",
-	"webhook_deliveries.body":    "what receivers of the tenant get, and what runs show in plain",
-	"schema_migrations.checksum": "a hash",
-	"canary.value":               "sealed, and moved with the columns (rewrapCanary)",
-}
-
-func TestEveryColumnOfBytesIsSealedOrNamed(t *testing.T) {
-	rows, err := pgtest.New(t).System(t).Query(t.Context(), `
-		SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-		WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
-		  AND a.atttypid IN ('bytea'::regtype, 'bytea[]'::regtype)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inSchema, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var known []string
-	for _, c := range columns {
-		known = append(known, c.table+"."+c.name)
-	}
-	for name := range notSealed {
-		known = append(known, name)
-	}
-	for _, name := range inSchema {
-		if !slices.Contains(known, name) {
-			t.Errorf("%s is neither rewrapped nor named as not sealed", name)
-		}
-	}
-	for _, name := range known {
-		if !slices.Contains(inSchema, name) {
-			t.Errorf("%s is not in the schema", name)
-		}
-	}
+// columns are what these tests move: each form of a key, and several columns of a table.
+var columns = []Column{
+	{"model_providers", "credentials", ByID},
+	{"connections", "credentials", ByID},
+	{"approvals", "frozen", ByID},
+	{"approvals", "edited", ByID},
+	{"run_steps", "sealed", Key{UUIDPart("run_id"), IntPart("idx")}},
+	{"idempotency", "response", Key{BytesPart("digest")}},
+	{"webhooks", "secret", ByID},
+	{"triggers", "secret", ByID},
+	{"embed_keys", "identity_secret", ByID},
 }
 
 func TestQueriesParse(t *testing.T) {
 	all := map[string]string{}
 	for _, c := range columns {
-		all["page of "+c.table+"."+c.name] = c.pageSQL()
-		all["swap of "+c.table+"."+c.name] = c.swapSQL()
+		all["page of "+c.Table+"."+c.Name] = c.pageSQL()
+		all["swap of "+c.Table+"."+c.Name] = c.swapSQL()
 	}
 	pgtest.Prepare(t, all)
 }
@@ -92,9 +56,9 @@ func TestQueriesParse(t *testing.T) {
 func TestQueriesNameTheirTenant(t *testing.T) {
 	all, beyond := map[string]string{}, map[string]pgtest.Beyond{}
 	for _, c := range columns {
-		page := "page of " + c.table + "." + c.name
-		all[page], beyond[page] = c.pageSQL(), pgtest.Beyond{Why: "the values of all tenants are sealed anew", Scans: []string{c.table}}
-		all["swap of "+c.table+"."+c.name] = c.swapSQL()
+		page := "page of " + c.Table + "." + c.Name
+		all[page], beyond[page] = c.pageSQL(), pgtest.Beyond{Why: "the values of all tenants are sealed anew", Scans: []string{c.Table}}
+		all["swap of "+c.Table+"."+c.Name] = c.swapSQL()
 	}
 	pgtest.Tenants(t, all, beyond)
 }
@@ -116,7 +80,7 @@ type sealedIn struct {
 }
 
 func (s sealedIn) place() vault.AAD {
-	return vault.AAD{Tenant: s.tenant, Table: columns[s.column].table, Row: s.row, Column: columns[s.column].name}
+	return vault.AAD{Tenant: s.tenant, Table: columns[s.column].Table, Row: s.row, Column: columns[s.column].Name}
 }
 
 func newWorld(t *testing.T) *world {
@@ -141,7 +105,7 @@ func (w *world) tenant() id.TenantID {
 // seal seals a new value for a row of a column and remembers it.
 func (w *world) seal(v *vault.Vault, name string, tenant id.TenantID, row string) vault.Sealed {
 	w.t.Helper()
-	i := slices.IndexFunc(columns, func(c column) bool { return c.table+"."+c.name == name })
+	i := slices.IndexFunc(columns, func(c Column) bool { return c.Table+"."+c.Name == name })
 	s := sealedIn{i, tenant, row, fmt.Sprintf("%s of %s %d", name, row, len(w.rows))}
 	sealed, err := v.Seal(s.place(), []byte(s.plain))
 	if err != nil {
@@ -201,7 +165,7 @@ func (w *world) fill(tenant id.TenantID, v *vault.Vault) {
 func (w *world) stored(s sealedIn) vault.Sealed {
 	w.t.Helper()
 	where, args := "id = $2", []any{s.tenant, s.row}
-	switch columns[s.column].table {
+	switch columns[s.column].Table {
 	case "run_steps":
 		run, idx, _ := strings.Cut(s.row, "/")
 		where, args = "run_id = $2 AND idx = $3", []any{s.tenant, run, idx}
@@ -214,7 +178,7 @@ func (w *world) stored(s sealedIn) vault.Sealed {
 	}
 	var value vault.Sealed
 	if err := w.pool.QueryRow(w.t.Context(), fmt.Sprintf("SELECT %s FROM %s WHERE tenant_id = $1 AND %s",
-		columns[s.column].name, columns[s.column].table, where), args...).Scan(&value); err != nil {
+		columns[s.column].Name, columns[s.column].Table, where), args...).Scan(&value); err != nil {
 		w.t.Fatal(err)
 	}
 	return value
@@ -238,7 +202,7 @@ func (w *world) opens(v *vault.Vault) (n int) {
 
 func (w *world) run(v *vault.Vault) *Report {
 	w.t.Helper()
-	report, err := Run(w.t.Context(), w.pool, v)
+	report, err := Run(w.t.Context(), w.pool, v, columns)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -301,7 +265,7 @@ func TestPagesCoverEveryRowOnce(t *testing.T) {
 	for range 2 {
 		w.fill(w.tenant(), old)
 	}
-	r := &run{pool: w.pool, vault: rotated, limit: 1}
+	r := &run{pool: w.pool, vault: rotated, columns: columns, limit: 1}
 	report, err := r.passes(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +283,7 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	w.fill(tenant, old)
 	big := bytes.Repeat([]byte("x"), pageBytes*2/3)
 	for i, s := range w.rows {
-		if columns[s.column].table != "run_steps" {
+		if columns[s.column].Table != "run_steps" {
 			continue
 		}
 		sealed, err := old.Seal(s.place(), big)
@@ -331,8 +295,8 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 		w.rows[i].plain = string(big)
 	}
 	largest := 0
-	r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, rows int) {
-		if c.table == "run_steps" {
+	r := &run{pool: w.pool, vault: rotated, columns: columns, limit: pageRows, swapping: func(c Column, rows int) {
+		if c.Table == "run_steps" {
 			largest = max(largest, rows)
 		}
 	}}
@@ -357,7 +321,7 @@ func TestKilledAndRunAgain(t *testing.T) {
 	for stop := 1; ; stop++ {
 		ctx, kill := context.WithCancel(t.Context())
 		swaps := 0
-		r := &run{pool: w.pool, vault: rotated, limit: 3, swapping: func(column, int) {
+		r := &run{pool: w.pool, vault: rotated, columns: columns, limit: 3, swapping: func(Column, int) {
 			if swaps++; swaps == stop {
 				kill()
 			}
@@ -392,10 +356,10 @@ func TestAConcurrentWriterWins(t *testing.T) {
 			w := newWorld(t)
 			tenant := w.tenant()
 			w.fill(tenant, old)
-			i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].table == "connections" })
+			i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].Table == "connections" })
 			s, written := &w.rows[i], false
-			r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, _ int) {
-				if c.table != "connections" || written {
+			r := &run{pool: w.pool, vault: rotated, columns: columns, limit: pageRows, swapping: func(c Column, _ int) {
+				if c.Table != "connections" || written {
 					return
 				}
 				written = true
@@ -424,7 +388,7 @@ func TestABusyRowIsLeftToTheNextPass(t *testing.T) {
 	w := newWorld(t)
 	tenant := w.tenant()
 	w.fill(tenant, old)
-	i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].name == "frozen" })
+	i := slices.IndexFunc(w.rows, func(s sealedIn) bool { return columns[s.column].Name == "frozen" })
 	tx, err := w.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -434,8 +398,8 @@ func TestABusyRowIsLeftToTheNextPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages, freed := 0, false
-	r := &run{pool: w.pool, vault: rotated, limit: pageRows, swapping: func(c column, _ int) {
-		if c.name != "frozen" {
+	r := &run{pool: w.pool, vault: rotated, columns: columns, limit: pageRows, swapping: func(c Column, _ int) {
+		if c.Name != "frozen" {
 			return
 		}
 		if pages++; pages == 2 { // the second pass found it held again
@@ -542,7 +506,7 @@ func TestTwoAtOnce(t *testing.T) {
 	ended := make(chan error)
 	for range 2 {
 		go func() {
-			r := &run{pool: w.pool, vault: rotated, limit: 4}
+			r := &run{pool: w.pool, vault: rotated, columns: columns, limit: 4}
 			report, err := r.passes(t.Context())
 			if err == nil && report.PreviousNeeded {
 				err = fmt.Errorf("%+v", report)

@@ -54,16 +54,30 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// NewCodec makes a codec of the types of this package.
-func NewCodec() *Codec {
+// Type is a type of message and the name under which it crosses nodes.
+type Type struct {
+	Name string
+	Zero any
+}
+
+// Of is the type T under a name.
+func Of[T any](name string) Type {
+	var zero T
+	return Type{name, zero}
+}
+
+// NewCodec makes a codec of these types and of those of this package that belong to no
+// durable kind.
+func NewCodec(types ...Type) *Codec {
 	c := &Codec{types: map[string]reflect.Type{}, names: map[reflect.Type]string{}, errors: map[string]error{}}
 	for name, v := range map[string]any{
-		"post": Post{}, "posted": Posted{}, "delete_thread": DeleteThread{}, "run_ended": RunEnded{}, "done": Done{},
-		"start_one": StartOne{}, "started": Started{}, "proceed": Proceed{}, "cancel_run": CancelRun{}, "status": Status{},
+		"done": Done{}, "revoked": Revoked{},
 		"acquire_slot": AcquireSlot{}, "slot_granted": SlotGranted{}, "release_slot": ReleaseSlot{}, "take_slot": TakeSlot{},
-		"decide": Decide{}, "decided": Decided{}, "approvals_decided": ApprovalsDecided{}, "revoked": Revoked{},
 	} {
 		c.Add(name, v)
+	}
+	for _, t := range types {
+		c.Add(t.Name, t.Zero)
 	}
 	return c
 }

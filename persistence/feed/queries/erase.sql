@@ -92,14 +92,14 @@ DELETE FROM messages m USING unnest($1::uuid[], $2::uuid[]) AS t (tenant_id, id)
 UPDATE threads t SET title = NULL, end_user_id = NULL, created_by = 'embed:erased' FROM unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id)
 WHERE t.tenant_id = e.tenant_id AND t.id = e.id;
 
--- The rows of the people, once nothing can come any more and nothing is left.
+-- The rows of the people, once nothing can come any more and nothing is left: {left} says
+-- so of every kind.
 -- name: erase_people
 DELETE FROM end_users p USING (
   SELECT e.tenant_id, e.id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id)
   JOIN end_users e ON e.tenant_id = u.tenant_id AND e.id = u.id
   WHERE e.deleted_at < now() - $3::interval
-    AND NOT EXISTS (SELECT FROM threads t WHERE t.end_user_id = e.id AND (t.tenant_id = e.tenant_id) IS TRUE OFFSET 0)
-    AND NOT EXISTS (SELECT FROM runs r WHERE r.person_id = e.id AND (r.tenant_id = e.tenant_id) IS TRUE OFFSET 0)
+    {left}
   FOR UPDATE OF e SKIP LOCKED
 ) gone
 WHERE p.tenant_id = gone.tenant_id AND p.id = gone.id;

@@ -16,41 +16,15 @@ SELECT set_config('lock_timeout', '1s', true), set_config('statement_timeout', '
 -- Each drop answers how many rows it took and where the next pass begins: at the last
 -- row of a full batch, else at the bound of age, below which nothing is left.
 
--- name: drop_idempotency
+-- The rows of one table: {of} says of which, {at} is the column that says how old they are.
+-- name: drop_aged
 WITH old AS MATERIALIZED (
-  SELECT ctid, created_at FROM idempotency WHERE created_at >= $2 AND created_at < now() - $3::interval
-  ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED
+  SELECT ctid, {at} AS at FROM {table} WHERE {of} AND {at} >= $2 AND {at} < now() - $3::interval
+  ORDER BY {at} LIMIT $1 FOR UPDATE SKIP LOCKED
 ), gone AS (
-  DELETE FROM idempotency WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))
+  DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))
 )
-SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(created_at) END FROM old;
-
--- name: drop_deliveries
-WITH old AS MATERIALIZED (
-  SELECT ctid, created_at FROM webhook_deliveries WHERE status <> 'pending' AND created_at >= $2 AND created_at < now() - $3::interval
-  ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED
-), gone AS (
-  DELETE FROM webhook_deliveries WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))
-)
-SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(created_at) END FROM old;
-
--- name: drop_sessions
-WITH old AS MATERIALIZED (
-  SELECT ctid, created_at FROM sessions WHERE created_at >= $2 AND created_at < now() - $3::interval
-  ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED
-), gone AS (
-  DELETE FROM sessions WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))
-)
-SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(created_at) END FROM old;
-
--- name: drop_login_links
-WITH old AS MATERIALIZED (
-  SELECT ctid, expires_at FROM login_links WHERE expires_at >= $2 AND expires_at < now() - $3::interval
-  ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
-), gone AS (
-  DELETE FROM login_links WHERE ctid = ANY (ARRAY(SELECT ctid FROM old))
-)
-SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(expires_at) END FROM old;
+SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(at) END FROM old;
 
 -- Deliveries of listeners that have expired. Of the listener $3 those up to $4 were
 -- deleted by the batch before. Answers the deliveries in order.

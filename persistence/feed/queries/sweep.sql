@@ -73,6 +73,21 @@ FROM (
 WHERE able OR place = size
 ORDER BY shard, id;
 
+-- A page of the entities of a kind that a condition holds for, in the order of their
+-- shards, behind an id: as open_runs reads its page.
+-- name: find_where
+SELECT tenant_id, id FROM (
+  SELECT s.shard, o.tenant_id, o.id
+  FROM unnest($1::int[]) AS s (shard), LATERAL (
+    SELECT e.tenant_id, e.id FROM {table} e
+    WHERE ({condition}) AND coalesce(shard_of(e.id), -1) = s.shard
+      AND e.id > CASE WHEN s.shard = ($1::int[])[1] THEN $2::uuid ELSE '00000000-0000-0000-0000-000000000000' END
+    ORDER BY coalesce(shard_of(e.id), -1), e.id LIMIT $3
+  ) o
+  LIMIT $3
+) page
+ORDER BY shard, id;
+
 -- Running places of a tenant that are taken.
 -- name: running
 SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running';

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"time"
+
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/reseal"
+)
+
+// Retentions delete old rows of the tables that no actor owns.
+var Retentions = []feed.Retention{
+	feed.Aged("idempotency", "created_at", "", 24*time.Hour), // open-parts.md: remembered 24 h
+	// A day longer than a session can live (SessionLife), so that the clocks of nodes do
+	// not matter.
+	feed.Aged("sessions", "created_at", "", 8*24*time.Hour),
+	feed.Aged("login_links", "expires_at", "", time.Hour),
+}
+
+// Sealed are the columns of sealed values of the tables that no actor owns.
+var Sealed = []reseal.Column{
+	{Table: "model_providers", Name: "credentials", By: reseal.ByID},
+	{Table: "connections", Name: "credentials", By: reseal.ByID},
+	{Table: "idempotency", Name: "response", By: reseal.Key{reseal.BytesPart("digest")}},
+	{Table: "webhooks", Name: "secret", By: reseal.ByID},
+	{Table: "embed_keys", Name: "identity_secret", By: reseal.ByID},
+}
