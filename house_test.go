@@ -443,7 +443,7 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	guide := string(b)
-	metrics := map[string]bool{}
+	metrics, checks := map[string]bool{}, 0
 	for _, f := range files {
 		switch {
 		case f.test:
@@ -454,19 +454,22 @@ func TestTheOperatorGuideIsComplete(t *testing.T) {
 					t.Errorf("the metric %s is not in docs/operator-guide.md", name)
 				}
 			}
-		case f.path == "cmd/svc/config.go", under(f.dir, "cmd/svc/client"):
+		case f.path == "cmd/svc/config.go":
 			for _, name := range literals(f, regexp.MustCompile(`^(SVC|OPENAI|ANTHROPIC)_[A-Z0-9_]+$`)) {
 				if !strings.Contains(guide, "`"+name+"`") {
 					t.Errorf("the variable %s is not in docs/operator-guide.md", name)
 				}
 			}
-		case f.path == "persistence/feed/diagnose.go":
-			for _, check := range literals(f, regexp.MustCompile(`^[a-z]+( [a-z]+)+$`)) {
-				if !strings.Contains(guide, "ok  "+check+" ") {
-					t.Errorf("the check %q of svc doctor is not in docs/operator-guide.md", check)
-				}
+		}
+		for _, check := range checksOfDoctor(f) {
+			checks++
+			if !strings.Contains(guide, "ok  "+check+" ") {
+				t.Errorf("the check %q of svc doctor is not in docs/operator-guide.md", check)
 			}
 		}
+	}
+	if checks < 10 {
+		t.Errorf("only %d checks of svc doctor found: the check is void", checks)
 	}
 	if len(metrics) < 40 {
 		t.Errorf("only %d metrics found: the check is void", len(metrics))
@@ -557,5 +560,100 @@ func TestTheJournalNamesNoTableOfAKind(t *testing.T) {
 		if name := named.FindString(string(text)); name != "" {
 			t.Errorf("%s names the table %s", path, name)
 		}
+	}
+}
+
+// checksOfDoctor are the names in the lists of feed.Check of a file.
+func checksOfDoctor(f file) []string {
+	var out []string
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		list, ok := n.(*ast.CompositeLit)
+		if !ok || f.test {
+			return !f.test
+		}
+		if of, ok := list.Type.(*ast.ArrayType); !ok || !named(of.Elt, "Check") {
+			return true
+		}
+		for _, e := range list.Elts {
+			if lit, ok := e.(*ast.CompositeLit); ok && len(lit.Elts) > 0 {
+				if name, ok := lit.Elts[0].(*ast.BasicLit); ok {
+					out = append(out, strings.Trim(name.Value, `"`))
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// named reports whether a type is called so, in its package or from another one.
+func named(of ast.Expr, name string) bool {
+	if sel, ok := of.(*ast.SelectorExpr); ok {
+		of = sel.Sel
+	}
+	x, ok := of.(*ast.Ident)
+	return ok && x.Name == name
+}
+
+// The parts that treat all durable kinds alike go over the list of kinds and name none of
+// them: neither by its constant nor by its word.
+func TestWhatTreatsAllKindsAlikeNamesNone(t *testing.T) {
+	alike := []string{"actors/sweep", "actors/durable", "cluster", "persistence/journal", "persistence/reseal", "persistence/feed", "schemas/msg/codec.go", "cmd/svc/kinds.go"}
+	streams := "persistence/feed/feed.go" // reads the streams of runs
+	constants, words := map[string]bool{}, map[string]bool{}
+	var folders []string
+	list := ""
+	for _, f := range files {
+		if b := filepath.Base(f.path); under(f.dir, "actors") && b == "traits.go" && f.dir != "actors/durable" {
+			folders = append(folders, filepath.Base(f.dir))
+		}
+		if f.path == "cmd/svc/kinds.go" {
+			b, err := os.ReadFile(f.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = string(b)
+		}
+		if f.path != "schemas/msg/msg.go" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok && len(v.Values) == 1 && strings.HasPrefix(v.Names[0].Name, "Kind") {
+				constants[v.Names[0].Name] = true
+				words[strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`)] = true
+			}
+			return true
+		})
+	}
+	if len(folders) < 5 || len(constants) < 5 {
+		t.Fatalf("only the kinds %v and the constants %v found: the check is void", folders, constants)
+	}
+	for _, k := range folders {
+		if n := strings.Count(list, k+".Traits"); n != 1 {
+			t.Errorf("the kind of actors/%s stands %d times in cmd/svc/kinds.go", k, n)
+		}
+	}
+	seen := 0
+	for _, f := range files {
+		if f.test || f.path == streams || !slices.ContainsFunc(alike, func(p string) bool { return f.path == p || under(f.dir, p) }) {
+			continue
+		}
+		seen++
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "msg" && constants[n.Sel.Name] {
+					t.Errorf("%s: msg.%s", fset.Position(n.Pos()), n.Sel.Name)
+				}
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && words[strings.Trim(n.Value, "`\"")] {
+					t.Errorf("%s: %s", fset.Position(n.Pos()), n.Value)
+				}
+			}
+			return true
+		})
+	}
+	if seen < 25 {
+		t.Errorf("only %d files looked at: the check is void", seen)
 	}
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"agentsvc/actors/durable"
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/reseal"
 	"agentsvc/schemas/msg"
@@ -10,6 +11,7 @@ import (
 // Traits describe the kind run.
 var Traits = durable.Traits{
 	Name:   msg.KindRun,
+	Tables: engine.Tables,
 	Work:   &feed.Work{Find: feed.OpenRuns, Through: msg.KindThread},
 	Erase:  feed.PersonalRuns,
 	Checks: feed.RunChecks,

@@ -2,6 +2,7 @@ package thread
 
 import (
 	"agentsvc/actors/durable"
+	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
@@ -9,8 +10,9 @@ import (
 
 // Traits describe the kind thread.
 var Traits = durable.Traits{
-	Name:  msg.KindThread,
-	Erase: feed.PersonalThreads,
+	Name:   msg.KindThread,
+	Tables: engine.Tables,
+	Erase:  feed.PersonalThreads,
 	End: func(thread id.UUID) any {
 		return msg.DeleteThread{Op: id.OpID{UUID: id.New(thread.Shard())}, By: msg.By{Actor: "system"}}
 	},

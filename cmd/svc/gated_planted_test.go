@@ -55,7 +55,7 @@ var answers sync.Map
 
 func (k *kind) tooEarly(s *State, c *Call) {
 	if planted("it is called before the commit") {
-		answers.Store(c.Plan.CallID+s.ID.String(), k.cfg.Tools.Call(context.Background(), turnOf(s), c.Idx, c.Plan))
+		answers.Store(c.Plan.CallID+s.ID.String(), k.cfg.Tools.Call(context.Background(), callerOf(s), c.Idx, c.Plan))
 		failpoint.Hit(pointAfterCall)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"agentsvc/actors/run"
 	"agentsvc/actors/thread"
 	"agentsvc/actors/trigger"
+	"agentsvc/persistence/journal"
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/msg"
@@ -25,6 +26,18 @@ func sealedColumns() []reseal.Column {
 		columns = append(columns, k.Sealed...)
 	}
 	return columns
+}
+
+// tablesOfKinds are the tables of the kinds, each once, in the order of a flush.
+func tablesOfKinds() (list []*journal.Table) {
+	for _, k := range kinds {
+		for _, t := range k.Tables {
+			if !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+		}
+	}
+	return list
 }
 
 // messages are the types of the kinds' messages.

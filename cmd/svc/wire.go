@@ -192,7 +192,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{tables}, Live: trusted}),
 		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{tables}, Tell: node, Live: trusted, Log: log}),
 	}
-	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Tables: engine.Tables, Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost, OnEvent: sent.hearers.Committed})
+	writer := journal.New(journal.Config{Pool: pools.writer, Member: self, Tables: tablesOfKinds(), Log: log, Metrics: journal.NewMetrics(metrics), OnFenced: lost, OnEvent: sent.hearers.Committed})
 	if err := writer.Start(ctx); err != nil {
 		return nil, err
 	}
