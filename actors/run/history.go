@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/vault"
@@ -36,10 +35,10 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 		req.ThinkingBudget = m.Model.Thinking.BudgetTokens
 	}
 	in := readInput(s.Input)
-	if s.ThreadID == nil || !s.reads() && len(in.AttachmentIDs) == 0 { // nothing to read
+	if s.ThreadID == nil || s.ThreadSeq <= 1 && len(in.AttachmentIDs) == 0 { // nothing to read
 		req.Messages = []model.Message{{Role: model.User, Text: in.prompt}}
 	} else {
-		rows, err := k.messages(ctx, s)
+		rows, err := k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, m.Memory.MaxMessages)
 		if err != nil {
 			return nil, fmt.Errorf("read the thread's messages: %w", err)
 		}
@@ -65,54 +64,6 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	}
 	req.Messages = model.Repair(append(req.Messages, said...))
 	return req, nil
-}
-
-// reads reports whether messages came before the run's own.
-func (s *State) reads() bool { return s.ThreadID != nil && s.ThreadSeq > 1 }
-
-// ahead is a thread's history that is read while the run's first commit is under
-// way: nothing of it can change any more, since runs of a thread go one after
-// another.
-type ahead struct {
-	ready chan struct{} // closed when rows and err are there
-	rows  []engine.Message
-	err   error
-	taken bool // by the first turn, which alone looks here
-}
-
-// readAhead begins to read. There is one read for each activation that begins a
-// run, it ends within aheadTimeout whether anybody waits or not, and the pool
-// that it reads from is closed after it.
-func (k *kind) readAhead(s *State) *ahead {
-	a := &ahead{ready: make(chan struct{})}
-	tenant, thread, seq, limit := s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages
-	go func() {
-		defer close(a.ready)
-		ctx, cancel := context.WithTimeout(context.Background(), aheadTimeout)
-		defer cancel()
-		a.rows, a.err = k.cfg.Store.Messages(ctx, tenant, thread, seq, limit)
-	}()
-	return a
-}
-
-// aheadTimeout bounds a read that nobody may wait for.
-const aheadTimeout = 3 * time.Second
-
-// messages are the last ones of the thread up to the run's own, oldest first.
-func (k *kind) messages(ctx context.Context, s *State) ([]engine.Message, error) {
-	if a := s.ahead; a != nil && s.Steps == 1 && !a.taken {
-		select {
-		case <-a.ready:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		rows := a.rows
-		a.rows, a.taken = nil, true // a long run does not keep them
-		if a.err == nil {
-			return rows, nil
-		}
-	}
-	return k.cfg.Store.Messages(ctx, s.Tenant, *s.ThreadID, s.ThreadSeq, s.Agent.Manifest.Memory.MaxMessages)
 }
 
 // thread makes the conversation of a thread's messages. Of the attachments the

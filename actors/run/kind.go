@@ -183,9 +183,6 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	if err != nil {
 		return durable.Loaded[State]{}, false
 	}
-	if s.reads() && k.cfg.Slots == nil { // a run that waits for a place holds no history
-		s.ahead = k.readAhead(&s)
-	}
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: 1}}, true
 }
 

@@ -145,7 +145,7 @@ func (r *reads) Messages(ctx context.Context, t id.TenantID, x id.ThreadID, upTo
 	}
 	r.mu.Unlock()
 	if lose {
-		return nil, errors.New("the history could not be read")
+		return nil, problem.Unavailable("The history could not be read.", 0)
 	}
 	return r.Store.Messages(ctx, t, x, upTo, limit)
 }
@@ -602,9 +602,8 @@ func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
 	}
 }
 
-// The history that is read ahead is the whole one, and where that read fails it
-// is read again when it is needed.
-func TestTheHistoryIsReadAhead(t *testing.T) {
+// The model gets the whole history. A read of it that fails is repeated.
+func TestTheHistoryIsRead(t *testing.T) {
 	for lost, reads := range []int{1, 2} {
 		w := newWorld(t, simulatedAgent)
 		th := w.newThread()

@@ -59,8 +59,6 @@ type State struct {
 	Damage string
 	// Unread says that the version could not be looked up: the run is not accepted.
 	Unread bool
-	// ahead is the thread's history, where it was read ahead.
-	ahead *ahead
 	// Said is what model and tools said in this run, in order. It is valid where
 	// Known; after an activation it is read from the sealed steps.
 	Said  []model.Message
