@@ -222,7 +222,6 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		failpoint.Hit(pointBeforeResult)
 	}
 	w.Rows = append(w.Rows, run)
-	calls := false
 	for _, f := range d.Facts {
 		if seq, t, data := mark(f); seq > 0 {
 			w.Rows = append(w.Rows, &engine.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
@@ -230,10 +229,8 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		switch f := f.(type) {
 		case StepBegan:
 			w.Rows = append(w.Rows, k.began(s, f, now))
-			calls = calls || f.call != nil && f.Called > 0
 		case StepCalled:
 			w.Rows = append(w.Rows, k.called(s, f))
-			calls = calls || f.Called > 0
 		case Asked:
 			k.asks(w, s, f, now)
 		case Resumed:
@@ -261,9 +258,6 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 				w.Audit = append(w.Audit, audit(s, cancel.By, "run.cancel", now))
 			}
 		}
-	}
-	if calls && k.cfg.Tools != nil {
-		k.cfg.Tools.Prepare(callerOf(s))
 	}
 	return w
 }

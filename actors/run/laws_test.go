@@ -259,8 +259,6 @@ func (w *lawWorld) replayed() (out []string) {
 
 type noTools struct{}
 
-func (noTools) Prepare(tool.Caller) {}
-
 func (noTools) Offer(context.Context, tool.Caller) ([]model.ToolSpec, error) { return nil, nil }
 func (noTools) Plan(context.Context, tool.Caller, int, []model.Call) ([]tool.Planned, error) {
 	return nil, nil

@@ -25,10 +25,6 @@ type Tools interface {
 	// which its idempotency_key is derived. Nothing is called. The id of an
 	// approval is minted here, in the run's shard. The error is the storage's.
 	Plan(ctx context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error)
-	// Prepare says that calls of this caller are carried out as soon as the commit
-	// under way is durable: what decides on them may be read meanwhile. It does not
-	// wait.
-	Prepare(t tool.Caller)
 	// Call carries out the planned call of step idx: its grant is looked at
 	// again, the credential opened and closed. It always answers; that ctx ended
 	// is the only reason to drop the answer. Handoffs do not come here.

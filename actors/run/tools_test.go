@@ -98,8 +98,6 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 	return out, nil
 }
 
-func (b *toolbox) Prepare(tool.Caller) {}
-
 func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome {
 	b.mu.Lock()
 	b.calls = append(b.calls, fmt.Sprint(idx, " ", p.Tool, " ", string(p.Args)))

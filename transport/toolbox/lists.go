@@ -69,11 +69,6 @@ func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 	if err != nil {
 		return nil, err
 	}
-	return b.seen(ctx, t, a, access, m, only)
-}
-
-// seen is look where access is known.
-func (b *Toolbox) seen(ctx context.Context, t id.TenantID, a id.AgentID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
 	if access == nil { // the agent is gone: nothing is granted to it
 		access = &tool.Access{Agent: a}
 	}

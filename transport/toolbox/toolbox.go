@@ -49,7 +49,6 @@ type Toolbox struct {
 	mu    sync.Mutex              // guards the maps below
 	down  map[listedAs]downtime   // servers that did not answer a list lately
 	saved map[listedAs]*tool.Spec // the first entry of the list that was kept last
-	ahead map[id.RunID]*accessAhead
 }
 
 const (
@@ -57,24 +56,11 @@ const (
 	// shows.
 	maxAnswer      = 1 << 20
 	maxShownAnswer = 64 << 10
-	// aheadFor is how long what was read while a run's receipts were committed
-	// counts for their calls.
-	aheadFor = time.Second
 )
-
-// accessAhead is what decides on an agent's calls, read while their receipts are
-// being committed.
-type accessAhead struct {
-	agent  id.AgentID
-	began  time.Time
-	done   chan struct{} // closed when access and err are there
-	access *tool.Access
-	err    error
-}
 
 // New returns a Toolbox that has read nothing yet.
 func New(c Config) *Toolbox {
-	return &Toolbox{Config: c, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}, ahead: map[id.RunID]*accessAhead{}}
+	return &Toolbox{Config: c, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}}
 }
 
 // Offer implements run.Tools.
@@ -212,51 +198,8 @@ func (b *Toolbox) targetOf(t id.TenantID, access *tool.Access, o *tool.Offer) (m
 	return mcp.Target{}, fmt.Errorf("there is no tool server %q", o.Owner)
 }
 
-// Prepare implements run.Tools.
-func (b *Toolbox) Prepare(t tool.Caller) {
-	r := &accessAhead{agent: t.Agent, began: time.Now(), done: make(chan struct{})}
-	b.mu.Lock()
-	full := len(b.ahead) >= maxKept
-	if !full {
-		b.ahead[t.Run] = r
-	}
-	b.mu.Unlock()
-	if full {
-		return
-	}
-	go func() { // it ends within aheadFor, and at most maxKept are there
-		ctx, cancel := context.WithTimeout(context.Background(), aheadFor)
-		defer cancel()
-		r.access, r.err = b.Tables.View(t.Tenant).Access(ctx, t.Agent)
-		close(r.done)
-	}()
-	time.AfterFunc(aheadFor, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.ahead[t.Run] == r {
-			delete(b.ahead, t.Run)
-		}
-	})
-}
-
-// again is look for a call that was planned before: from what was read while its
-// receipt was committed, else read now.
-func (b *Toolbox) again(ctx context.Context, t tool.Caller, owner string) (*view, error) {
-	b.mu.Lock()
-	r := b.ahead[t.Run]
-	b.mu.Unlock()
-	if r != nil && r.agent == t.Agent && time.Since(r.began) < aheadFor {
-		<-r.done // within aheadFor
-		if r.err == nil {
-			return b.seen(ctx, t.Tenant, t.Agent, r.access, t.Manifest, owner)
-		}
-	}
-	return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner)
-}
-
-// Call implements run.Tools. What decides is read again, at the earliest while
-// the receipt was committed: what was granted when the call was planned, and is
-// not any more, is not called.
+// Call implements run.Tools. It reads the grants and policies again: a call that
+// was granted when it was planned, and is not granted any more, is not sent.
 func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Planned) tool.Outcome {
 	ctx, cancel := context.WithTimeout(caller, b.Timeout)
 	defer cancel()
@@ -280,7 +223,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 // tells the model.
 func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.again(ctx, t, owner) })
+	v, err := persist(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")
