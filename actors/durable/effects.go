@@ -19,12 +19,35 @@ type performed[S any] struct {
 	key    string
 	ctx    context.Context
 	cancel context.CancelFunc
+	// before is closed when the effect before this one begins, begun when this one
+	// does. nil where there is no neighbour.
+	before, begun chan struct{}
+}
+
+// inOrder makes effects begin one after another.
+func inOrder[S any](fresh []*performed[S]) {
+	for i := 1; i < len(fresh); i++ {
+		begun := make(chan struct{})
+		fresh[i-1].begun, fresh[i].before = begun, begun
+	}
+}
+
+// begin waits until the effect before this one begins. That one was submitted to the
+// pool earlier, so the wait is short.
+func (p *performed[S]) begin() {
+	if p.before != nil {
+		<-p.before
+	}
+	if p.begun != nil {
+		close(p.begun)
+	}
 }
 
 // run performs the effect and tells its activation. What was cancelled while it
 // waited does not begin, what was cancelled while it ran is not heard.
 func (p *performed[S]) run() {
 	defer p.cancel()
+	p.begin()
 	if p.ctx.Err() != nil {
 		return
 	}

@@ -572,6 +572,7 @@ func (h *Host[S]) act() {
 	if len(fresh) > 0 {
 		failpoint.Hit(pointBeforeAct)
 	}
+	inOrder(fresh)
 	for _, p := range fresh {
 		h.k.effects.submit(p)
 	}

@@ -890,3 +890,19 @@ func BenchmarkAskDecideCommitReply(b *testing.B) {
 		}
 	}
 }
+
+// An effect does not begin before the one in front of it in the list.
+func TestNewEffectsBeginInOrder(t *testing.T) {
+	fresh := []*performed[int]{{}, {}, {}, {}}
+	inOrder(fresh)
+	for i, p := range fresh {
+		for j := i + 1; j < len(fresh); j++ {
+			select {
+			case <-fresh[j].before:
+				t.Errorf("effect %d may begin before effect %d", j, i)
+			default:
+			}
+		}
+		p.begin() // does not block
+	}
+}

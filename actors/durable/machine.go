@@ -10,7 +10,8 @@ type Machine[S any] interface {
 	// Owed lists the I/O that the committed state still waits for. The host
 	// performs what a decision newly owes, cancels what it no longer owes, and
 	// performs everything owed after an activation, so that the normal path and
-	// crash recovery are one path. An activation performs a key once for as long
+	// crash recovery are one path. What is newly owed begins in the order of the list.
+	// An activation performs a key once for as long
 	// as it stays owed: another attempt is another key. The keys of one state
 	// differ from each other.
 	Owed(s S) []Effect

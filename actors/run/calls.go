@@ -228,7 +228,6 @@ func (c *change) proceed() {
 	}
 	switch {
 	case running > 0:
-		c.inOrder()
 	case unbegun > 0: // they go first, elsewhere
 	case waiting > 0:
 		c.wait()
@@ -250,21 +249,6 @@ func (c *change) beginNow(i int) *Call {
 	k.Status = lifecycle.StepRunning
 	c.fact(StepCalled{Call: k, Called: c.seq()})
 	return k
-}
-
-// inOrder makes the calls that run start in their order.
-func (c *change) inOrder() {
-	var last *start
-	for i, k := range c.s.Calls {
-		if k.Status != lifecycle.StepRunning || k.Kind != lifecycle.StepTool {
-			continue
-		}
-		if k.start == nil {
-			k = c.call(i)
-			k.start = newStart(last)
-		}
-		last = k.start
-	}
 }
 
 // wait asks people about the gated calls of the turn, and waits for them. The

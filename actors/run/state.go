@@ -97,8 +97,6 @@ type Call struct {
 	// person says to it behind the results of the turn.
 	Result model.CallResult
 	Said   string
-	// start keeps the calls of a turn in order while they are handed out.
-	start *start
 }
 
 // Approval is what became of a call's approval, as it was read when the run was

@@ -65,36 +65,6 @@ var (
 	pointBeforeResult = failpoint.Declare("run.tool_before_result")
 )
 
-// start lets the calls of a turn be handed out in their order. One call waits
-// for the start of the one before it; its own is told once, right before it is
-// handed out.
-type start struct {
-	before *start // nil: nobody goes first
-	made   chan struct{}
-}
-
-func newStart(before *start) *start { return &start{before: before, made: make(chan struct{})} }
-
-// turn waits until it is this call's turn to start; false is the end of ctx.
-func (s *start) turn(ctx context.Context) bool {
-	if s == nil || s.before == nil {
-		return true
-	}
-	select {
-	case <-s.before.made:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// make tells the next call. An activation performs a call once.
-func (s *start) make() {
-	if s != nil {
-		close(s.made)
-	}
-}
-
 // hasTools reports whether the speaking agent may have any: of one that has none
 // nobody is asked.
 func (k *kind) hasTools(s *State) bool {
@@ -145,14 +115,11 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
 	defer stop()
 	out := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
-	if c.start.turn(bounded) {
-		failpoint.Hit(pointBeforeCall)
-		c.start.make()
-		if k.cfg.Tools != nil {
-			out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
-		}
-		failpoint.Hit(pointAfterCall)
+	failpoint.Hit(pointBeforeCall)
+	if k.cfg.Tools != nil {
+		out = k.cfg.Tools.Call(bounded, callerOf(s), c.Idx, c.Plan)
 	}
+	failpoint.Hit(pointAfterCall)
 	switch {
 	case ctx.Err() != nil:
 		return nil

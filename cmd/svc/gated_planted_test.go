@@ -38,7 +38,7 @@ const (
 var faults = []fault{
 	{"it is called before the commit", []edit{
 		{"actors/run/kind.go", "case StepCalled:\n\t\t\tw.Rows", "case StepCalled:\n\t\t\tk.tooEarly(s, f.Call)\n\t\t\tw.Rows"},
-		{"actors/run/tools.go", "if k.cfg.Tools != nil {\n\t\t\tout = k.cfg.Tools.Call(", "if o, made := answers.LoadAndDelete(c.Plan.CallID + s.ID.String()); made {\n\t\t\tout = o.(tool.Outcome)\n\t\t} else if k.cfg.Tools != nil {\n\t\t\tout = k.cfg.Tools.Call("},
+		{"actors/run/tools.go", "if k.cfg.Tools != nil {\n\t\tout = k.cfg.Tools.Call(", "if o, made := answers.LoadAndDelete(c.Plan.CallID + s.ID.String()); made {\n\t\tout = o.(tool.Outcome)\n\t} else if k.cfg.Tools != nil {\n\t\tout = k.cfg.Tools.Call("},
 		{"actors/run/planted.go", "", `package run
 
 import (
