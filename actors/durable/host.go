@@ -185,6 +185,9 @@ func (h *Host[S]) Stopped() {
 	if h.ending != nil {
 		h.ending()
 	}
+	if h.k.Forget != nil {
+		h.k.Forget(h.addr)
+	}
 	if h.born {
 		h.k.metrics.activations.Dec()
 	}

@@ -94,6 +94,11 @@ type Kind[S any] struct {
 	// its shard to go on.
 	Left func(a cluster.Address)
 
+	// Forget, where set, is called when an activation has ended, after its effects were
+	// cancelled and before the next activation of the address begins on this node. The
+	// kind drops what it keeps in memory for it.
+	Forget func(a cluster.Address)
+
 	// Idle is how long an activation that owes nothing stays in memory after
 	// its last message; 0 means not at all.
 	Idle time.Duration

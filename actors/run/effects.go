@@ -154,13 +154,15 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	turn, cancel := context.WithCancelCause(bounded)
 	defer cancel(nil)
 
-	speech := s.Open.speech
+	speech := k.speech(s.ID, e.Idx)
+	if speech == nil { // the step has ended, or the activation has
+		return nil
+	}
 	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx, !s.Agent.Manifest.WithholdsDeltas()), func() { cancel(errSaidTooMuch) })
-	k.speaking.Store(s.ID, speech)
 	defer func() {
-		// Where the activation ended, readers wait for the next one, unless that
-		// one speaks already. Behind a terminal frame this says nothing.
-		if k.speaking.CompareAndDelete(s.ID, speech) && ctx.Err() != nil {
+		// If the activation has ended, readers wait for the next one, unless that
+		// one has begun a step. After a terminal frame Abandon does nothing.
+		if now, ok := k.speaking.Load(s.ID); ctx.Err() != nil && (!ok || now == speech) {
 			k.cfg.Live.Abandon(s.Tenant, s.ID)
 		}
 	}()

@@ -64,7 +64,7 @@ const (
 type kind struct {
 	cfg      Config
 	agents   *agents
-	speaking sync.Map // id.RunID to the *speech that its readers hear now
+	speaking sync.Map // id.RunID to the *speech of its open model step
 }
 
 // New is the kind run. Its effects last as long as a model's turn, so the host's
@@ -86,6 +86,7 @@ func New(cfg Config) durable.Kind[State] {
 		Rows:    k.rows,
 		After:   k.after,
 		Perform: k.perform,
+		Forget:  func(a cluster.Address) { k.speaking.Delete(id.RunID{UUID: a.ID}) },
 		Idle:    idle,
 		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
 		Finishes: func(e durable.Effect) bool {
@@ -318,9 +319,11 @@ func (k *kind) ended(s *State, f StepEnded, now time.Time) *engine.StepUpdate {
 	if f.Seq > 0 {
 		u.EndedSeq = &f.Seq
 	}
-	if f.cut != nil {
-		said := f.cut.cut()
-		u.Output, u.Segments = showSaid(said, f.failure), said.Segments
+	if f.Cut {
+		if sp := k.speech(s.ID, f.Idx); sp != nil {
+			said := sp.cut()
+			u.Output, u.Segments = showSaid(said, f.Failure), said.Segments
+		}
 	}
 	if f.Turn != nil {
 		u.Sealed = k.seal(sealedPlace(s.Tenant, s.ID, f.Idx), f.Turn)
@@ -373,6 +376,7 @@ func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
 // after shows what became true, tells the thread and gives the place back, or
 // takes one again.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
+	k.speeches(next.ID, d.Facts)
 	waits, waited := next.Status == lifecycle.RunWaitingApproval, prev.Status == lifecycle.RunWaitingApproval
 	switch {
 	case waits && !waited:

@@ -273,7 +273,7 @@ func (c *change) ask() {
 	m := c.s.Agent.Manifest.Model
 	step := StepBegan{Idx: c.s.Steps, Kind: lifecycle.StepLLM, Name: m.Name, Status: lifecycle.StepRunning, Input: showModel(m), Seq: c.seq()}
 	c.s.Steps++
-	c.s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.Seq, speech: &speech{}}
+	c.s.Open = &OpenStep{Idx: step.Idx, Kind: step.Kind, Seq: step.Seq}
 	c.fact(step)
 }
 
@@ -290,7 +290,7 @@ func (c *change) endStep(e StepEnded) {
 // cutOff ends a step whose effect goes on no further: failed, with what was said
 // so far, where nothing comes in its place; else abandoned.
 func (c *change) cutOff(status lifecycle.StepStatus) {
-	c.endStep(StepEnded{Status: status, cut: c.s.Open.speech})
+	c.endStep(StepEnded{Status: status, Cut: true})
 }
 
 func (c *change) answered(m ModelAnswered) {
@@ -377,7 +377,7 @@ func (c *change) failed(m ModelFailed) {
 		status = lifecycle.StepAbandoned
 	}
 	c.endStep(StepEnded{
-		Status: status, cut: c.s.Open.speech, failure: m.Message,
+		Status: status, Cut: true, Failure: m.Message,
 		TokensIn: m.TokensIn, TokensOut: m.TokensOut, CostUSD: m.Price.Cost(m.TokensIn, m.TokensOut), Estimated: m.TokensIn+m.TokensOut > 0,
 	})
 	switch {

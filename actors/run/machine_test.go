@@ -489,3 +489,30 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// A state is plain data: a decision can be made again from it anywhere. Agent is shared and
+// immutable.
+func TestAStateHoldsNothingLive(t *testing.T) {
+	seen := map[reflect.Type]bool{reflect.TypeFor[Agent](): true}
+	var look func(path string, v reflect.Type)
+	look = func(path string, v reflect.Type) {
+		switch v.Kind() {
+		case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Interface:
+			t.Errorf("%s is a %s", path, v)
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			look(path, v.Elem())
+		case reflect.Struct:
+			if pkg := v.PkgPath(); pkg == "sync" || pkg == "sync/atomic" || pkg == "context" {
+				t.Errorf("%s is a %s", path, v)
+			}
+			if seen[v] || v == reflect.TypeFor[time.Time]() {
+				return
+			}
+			seen[v] = true
+			for f := range v.Fields() {
+				look(path+"."+f.Name, f.Type)
+			}
+		}
+	}
+	look("State", reflect.TypeFor[State]())
+}

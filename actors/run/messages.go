@@ -109,8 +109,10 @@ type (
 		Segments []int32
 		Turn     *model.Message // what the model's history needs, to be sealed
 		Seq      int64          // of tool.result, else 0
-		cut      *speech        // of a step that did not come to its end: what was said becomes the output
-		failure  string         // beside it
+		// Cut says that the model's step was cut off: its output is what the model
+		// had said by then, with Failure beside it.
+		Cut     bool
+		Failure string
 
 		TokensIn, TokensOut int64
 		CostUSD             float64

@@ -4,15 +4,19 @@ import (
 	"strings"
 	"sync"
 
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 )
 
-// speech is the live text of one model's step: it passes what it hears on to the
-// readers and remembers it, so that a step that is cut off keeps exactly what
-// its readers have seen. The decision that begins the step makes it, the effect
-// speaks into it, and the commit that ends the step may take what was said. A
-// decision never looks into it.
+// speech is the live text of one model step. It passes each piece on to the readers and
+// keeps it, so that the row of a step that is cut off holds exactly what its readers
+// have seen. The kind makes it when the begin of the step is durable, the effect writes
+// to it, and the commit that cuts the step off takes the text. The state of the run does
+// not refer to it.
 type speech struct {
+	idx int // of the step
+
 	mu       sync.Mutex // guards the fields below
 	live     model.Sink
 	over     func() // called once, when too much was said
@@ -20,6 +24,33 @@ type speech struct {
 	text     strings.Builder
 	segments []int32
 	closed   bool
+}
+
+// speeches follows the model steps that a durable decision has begun and ended. It runs
+// before the effects of the decision begin.
+func (k *kind) speeches(run id.RunID, facts []any) {
+	for _, f := range facts {
+		switch f := f.(type) {
+		case StepEnded:
+			if f.Kind == lifecycle.StepLLM {
+				k.speaking.Delete(run)
+			}
+		case StepBegan:
+			if f.Kind == lifecycle.StepLLM {
+				k.speaking.Store(run, &speech{idx: f.Idx})
+			}
+		}
+	}
+}
+
+// speech returns the live text of a step, nil if this activation did not begin the step
+// or the step has ended.
+func (k *kind) speech(run id.RunID, idx int) *speech {
+	v, _ := k.speaking.Load(run)
+	if sp, _ := v.(*speech); sp != nil && sp.idx == idx {
+		return sp
+	}
+	return nil
 }
 
 // begin says who hears, before anything is said.

@@ -76,9 +76,6 @@ type OpenStep struct {
 	Idx  int
 	Kind lifecycle.StepKind
 	Seq  int64 // of its step.started
-	// speech is what a model has said so far, nil where that is not known any
-	// more.
-	speech *speech
 }
 
 // Call is one call of a turn: a step of its own, of kind tool or handoff. What
