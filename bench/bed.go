@@ -194,6 +194,8 @@ func (b *bed) serve(ctx context.Context, model string, env ...string) error {
 // launch starts the service's process and waits until it serves.
 func (b *bed) launch(ctx context.Context, env []string) error {
 	b.svc = exec.Command(b.svcFile, "serve")
+	// As in deploy/. A scenario's own GOGC comes later in env, and the last value counts.
+	env = append([]string{"GOGC=300", "GOMEMLIMIT=2GiB"}, env...)
 	b.svc.Env, b.svc.Stderr, b.svc.Stdout = env, os.Stderr, os.Stderr
 	b.svc.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := b.svc.Start(); err != nil {

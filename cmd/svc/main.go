@@ -23,7 +23,6 @@ import (
 var version = "dev"
 
 func main() {
-	giveHeapRoom()
 	if version == "dev" {
 		version = stampedVersion()
 	}
