@@ -178,14 +178,15 @@ func TestDoors(t *testing.T) {
 	}
 }
 
-// machine.go and state.go touch neither clock nor randomness nor goroutines.
+// The machine of a kind, in machine.go, state.go and the run's calls.go, touches neither clock
+// nor randomness nor goroutines.
 func TestPureFiles(t *testing.T) {
 	allowed := []string{"bytes", "cmp", "encoding/json", "errors", "fmt", "maps", "math", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
 		"agentsvc/actors/durable"}
 	seen := 0
 	for _, f := range files {
 		name := filepath.Base(f.path)
-		if !under(f.dir, "actors") || name != "machine.go" && name != "state.go" {
+		if !under(f.dir, "actors") || name != "machine.go" && name != "state.go" && f.path != "actors/run/calls.go" {
 			continue
 		}
 		seen++
@@ -209,6 +210,36 @@ func TestPureFiles(t *testing.T) {
 	}
 	if seen < 3 {
 		t.Errorf("only %d pure files found: the check is void", seen)
+	}
+}
+
+// A kind with a machine on the durable host starts no goroutine: making the rows of a
+// decision starts no I/O, and the host runs the effects.
+func TestKindsOnTheHostStartNoGoroutine(t *testing.T) {
+	var kinds []string
+	for _, f := range files {
+		if under(f.dir, "actors") && !f.test && filepath.Base(f.path) == "machine.go" && slices.Contains(f.imports(), "agentsvc/actors/durable") {
+			kinds = append(kinds, f.dir)
+		}
+	}
+	if len(kinds) < 3 {
+		t.Errorf("only the kinds %v found: the check is void", kinds)
+	}
+	for _, f := range files {
+		if f.test || !slices.Contains(kinds, f.dir) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine", fset.Position(n.Pos()))
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Go" || sel.Sel.Name == "AfterFunc") {
+					t.Errorf("%s: a goroutine by %s", fset.Position(n.Pos()), sel.Sel.Name)
+				}
+			}
+			return true
+		})
 	}
 }
 

@@ -110,7 +110,7 @@ func (c *change) begin(m *ModelAnswered) {
 	if c.s.Known {
 		c.s.Said = append(slices.Clip(c.s.Said), m.Result.Message())
 	}
-	c.proceed()
+	c.advance()
 }
 
 // ungranted is the plan for a call by an agent that has no tools. Calling what is
@@ -182,17 +182,44 @@ func (c *change) endCall(i int, out tool.Outcome) *Call {
 	return k
 }
 
-// called is the answer of a call.
+func (c *change) toolAnswered(m ToolAnswered) bool {
+	i := c.s.calls(m.Idx)
+	if i < 0 || c.s.Calls[i].Kind != lifecycle.StepTool {
+		return false
+	}
+	c.called(i, m.Outcome)
+	return true
+}
+
+// callFailed ends the call whose effect panicked. It may have been sent.
+func (c *change) callFailed(key string) bool {
+	i := slices.IndexFunc(c.s.Calls, func(k *Call) bool { return key == k.key() })
+	if i < 0 || c.s.calls(c.s.Calls[i].Idx) < 0 {
+		return false
+	}
+	if c.s.Calls[i].Kind == lifecycle.StepHandoff {
+		c.called(i, lostHandoff)
+	} else {
+		c.called(i, unknownOutcome)
+	}
+	return true
+}
+
+// called ends a call and does what its turn allows next.
 func (c *change) called(i int, out tool.Outcome) {
 	c.clock()
 	c.endCall(i, out)
 	if !c.overTime() {
-		c.proceed()
+		c.advance()
 	}
 }
 
-// handedOver is the end of a handoff: another agent speaks from here on.
-func (c *change) handedOver(i int, m HandedOver) {
+// handedOver ends a handoff: another agent speaks from here on.
+func (c *change) handedOver(m HandedOver) bool {
+	i := c.s.calls(m.Idx)
+	if i < 0 || c.s.Calls[i].Kind != lifecycle.StepHandoff {
+		return false
+	}
 	c.clock()
 	c.endCall(i, m.Outcome)
 	if m.Agent != nil {
@@ -201,14 +228,15 @@ func (c *change) handedOver(i int, m HandedOver) {
 		c.s.Handoffs++
 	}
 	if !c.overTime() {
-		c.proceed()
+		c.advance()
 	}
+	return true
 }
 
-// proceed does what the turn's calls allow next. The ungated ones go first; when
+// advance does what the turn's calls allow next. The ungated ones go first; when
 // the last of them has ended, people are asked about all gated ones together;
 // when nothing is open any more, the model hears of it.
-func (c *change) proceed() {
+func (c *change) advance() {
 	running, unbegun, waiting, handoff := 0, 0, 0, 0
 	for i, k := range c.s.Calls {
 		if k.unbegun() && !c.leaving {
@@ -268,10 +296,12 @@ func (c *change) wait() {
 	c.fact(Waits{Seq: c.seq()})
 }
 
-// look is what a waiting run does when it is told: it goes on once all its
-// approvals are decided, and ends where one expired that says so. It reports
-// whether anything came of it.
-func (c *change) look() bool {
+// resumeDecided resumes a waiting run once all its approvals are decided. It ends the
+// run if one of them expired whose policy says so.
+func (c *change) resumeDecided() bool {
+	if c.leaving || c.s.Status != lifecycle.RunWaitingApproval {
+		return false
+	}
 	pending, expired := false, false
 	for _, k := range c.s.Calls {
 		if a := k.Approval; k.Status == lifecycle.StepWaiting && a != nil {
@@ -318,7 +348,7 @@ func (c *change) goOn() {
 			c.follow(i)
 		}
 	}
-	c.proceed()
+	c.advance()
 }
 
 // sound reports whether a decided call can be carried out as it was decided: the
@@ -378,7 +408,7 @@ func (c *change) takeUp() {
 			c.endCall(i, unknownOutcome)
 		}
 	}
-	c.proceed()
+	c.advance()
 }
 
 // hear tells the model what its calls came to, in call order.
@@ -422,9 +452,16 @@ func (c *change) drop() {
 	}
 }
 
-// looked notes that a timer of a decided approval has called: whoever is
-// activated has looked. It reports whether the timer is of no use any more.
-func (c *change) looked(name string) bool {
+// timerDue handles the timer that a decided approval sets, which is named by its id. The
+// timer is done unless the approval was read as pending. On a node that the run leaves it
+// stays: it comes due again where the run goes on.
+func (c *change) timerDue(name string) bool {
+	switch {
+	case c.leaving:
+		return false
+	case c.resumeDecided():
+		return true
+	}
 	u, err := id.Parse(name)
 	if err != nil {
 		return false

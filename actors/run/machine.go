@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -23,134 +22,55 @@ type Machine struct {
 
 type decision = durable.Decision[State]
 
-// Decide returns what m changes. See the drawing in doc.go.
+// Decide returns what m changes. doc.go has a drawing of the statuses. Each handler
+// reports whether the message changes anything; one that comes too late changes nothing.
 func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
-	l, leaving := m.(durable.Leaving)
-	if leaving {
-		m = l.Msg
+	c := &change{s: s, now: now}
+	if l, ok := m.(durable.Leaving); ok {
+		m, c.leaving = l.Msg, true
 	}
 	if s.Status == "" {
-		start, ok := m.(msg.StartOne)
-		if refused, is := m.(durable.Refused); is {
-			if _, starting := refused.Msg.(msg.StartOne); starting {
-				return decision{}, problem.Invalid("input", "cannot be stored")
-			}
-		}
-		if !ok {
-			return decision{}, problem.NotFound("run")
-		}
-		if s.Unread {
-			return decision{}, problem.Unavailable("The agent's version could not be read.", time.Second)
-		}
-		return create(s, start, now), nil
+		return create(s, m, now)
 	}
-	c := &change{s: s, now: now, leaving: leaving}
-	switch m := m.(type) {
-	case durable.TimerDue:
-		if leaving { // it comes again where the run goes on
-			return decision{Next: s}, nil
-		}
-		if s.Status == lifecycle.RunWaitingApproval && c.look() {
-			return c.decided(nil), nil
-		}
-		if !c.looked(m.Name) {
-			return decision{Next: s}, nil
-		}
-		return c.decided(nil), nil
-	case msg.StartOne: // accepted before
-		return decision{Next: s, Reply: msg.Started{Run: s.ID}}, nil
-	case msg.CancelRun:
-		if s.Status.Terminal() {
-			return decision{Next: s, Reply: msg.Status{Run: s.ID, Status: s.Status}}, nil
-		}
-		c.cancel()
-		return c.decided(msg.Status{Run: s.ID, Status: c.s.Status}), nil
-	case durable.Refused:
-		switch m.Msg.(type) {
-		case msg.CancelRun:
-			return decision{}, problem.New(problem.CodeInternal, "")
-		}
-		if s.Status.Terminal() {
-			return decision{Next: s}, nil
-		}
-		c.refused(m.Msg)
-		return c.decided(nil), nil
-	}
-	if s.Status.Terminal() {
-		return decision{Next: s}, nil // nothing else is news to an ended run
-	}
+	var changed bool
+	var err error
 	switch m := m.(type) {
 	case durable.Activated:
-		// A waiting run does nothing by itself: who activates it may want to cancel it.
-		if s.Status != lifecycle.RunRunning {
-			return decision{Next: s}, nil
-		}
-		c.resume()
-	case msg.ApprovalsDecided, durable.Wake:
-		if leaving || s.Status != lifecycle.RunWaitingApproval || !c.look() {
-			return decision{Next: s}, nil
-		}
+		changed = c.activated()
+	case msg.StartOne: // accepted before
+		c.reply = msg.Started{Run: s.ID}
 	case msg.Proceed:
-		switch {
-		case leaving || s.Status != lifecycle.RunQueued:
-			return decision{Next: s}, nil
-		case !mc.Slots:
-			c.start()
-		case s.Turn:
-			return decision{Next: s}, nil
-		default:
-			c.s.Turn = true
-		}
+		changed = c.proceed(mc.Slots)
 	case msg.SlotGranted:
-		if leaving || s.Status != lifecycle.RunQueued || !s.Turn {
-			return decision{Next: s}, nil
-		}
-		c.start()
+		changed = c.slotGranted()
 	case ModelAnswered:
-		if !s.waitsFor(m.Idx) {
-			return decision{Next: s}, nil
-		}
-		c.answered(m)
+		changed = c.modelAnswered(m)
 	case ModelFailed:
-		if !s.waitsFor(m.Idx) {
-			return decision{Next: s}, nil
-		}
-		c.failed(m)
-	case TimeUp:
-		if !s.waitsFor(m.Idx) && s.calls(m.Idx) < 0 {
-			return decision{Next: s}, nil
-		}
-		c.outOfTime()
+		changed = c.modelFailed(m)
 	case ToolAnswered:
-		i := s.calls(m.Idx)
-		if i < 0 || s.Calls[i].Kind != lifecycle.StepTool {
-			return decision{Next: s}, nil
-		}
-		c.called(i, m.Outcome)
+		changed = c.toolAnswered(m)
 	case HandedOver:
-		i := s.calls(m.Idx)
-		if i < 0 || s.Calls[i].Kind != lifecycle.StepHandoff {
-			return decision{Next: s}, nil
-		}
-		c.handedOver(i, m)
+		changed = c.handedOver(m)
+	case TimeUp:
+		changed = c.timeUp(m)
+	case msg.ApprovalsDecided, durable.Wake:
+		changed = c.resumeDecided()
+	case durable.TimerDue:
+		changed = c.timerDue(m.Name)
+	case msg.CancelRun:
+		changed = c.cancel()
 	case durable.EffectFailed:
-		if s.Open != nil && m.Key == (ModelCall{Idx: s.Open.Idx}).Key() {
-			c.fail(lifecycle.StepFailed, lifecycle.FailInternal, internalMessage)
-			break
-		}
-		i := slices.IndexFunc(s.Calls, func(k *Call) bool { return m.Key == k.key() })
-		if i < 0 || s.calls(s.Calls[i].Idx) < 0 {
-			return decision{Next: s}, nil
-		}
-		if s.Calls[i].Kind == lifecycle.StepHandoff {
-			c.called(i, lostHandoff)
-		} else {
-			c.called(i, unknownOutcome)
-		}
-	default:
-		return decision{Next: s}, nil
+		changed = c.effectFailed(m.Key)
+	case durable.Refused:
+		changed, err = c.refused(m.Msg)
 	}
-	return c.decided(nil), nil
+	switch {
+	case err != nil:
+		return decision{}, err
+	case !changed:
+		return decision{Next: s, Reply: c.reply}, nil
+	}
+	return decision{Next: c.s, Changed: true, Facts: c.facts, Reply: c.reply}, nil
 }
 
 // Owed is what a run waits for: a running place once it may run, the answer of
@@ -178,12 +98,25 @@ const internalMessage = "The run could not go on because of an internal error."
 // errors that a decision cannot make and a programmer could.
 var errNoAgent = errors.New("run: begun without an agent")
 
-func create(s State, m msg.StartOne, now time.Time) decision {
-	s.AgentID, s.AgentVersion = m.AgentID, m.AgentVersion
-	s.Input, s.Origin, s.EndUserID = m.Input, m.Origin, m.EndUserID
+// create accepts a run without a thread.
+func create(s State, m any, now time.Time) (decision, error) {
+	if refused, ok := m.(durable.Refused); ok {
+		if _, starting := refused.Msg.(msg.StartOne); starting {
+			return decision{}, problem.Invalid("input", "cannot be stored")
+		}
+	}
+	start, ok := m.(msg.StartOne)
+	switch {
+	case !ok:
+		return decision{}, problem.NotFound("run")
+	case s.Unread:
+		return decision{}, problem.Unavailable("The agent's version could not be read.", time.Second)
+	}
+	s.AgentID, s.AgentVersion = start.AgentID, start.AgentVersion
+	s.Input, s.Origin, s.EndUserID = start.Input, start.Origin, start.EndUserID
 	s.Status, s.CreatedAt, s.Known = lifecycle.RunQueued, now, true
 	s.Turn = true // nobody goes before a run without a thread
-	return decision{Next: s, Changed: true, Facts: []any{Created{}}, Reply: msg.Started{Run: s.ID}}
+	return decision{Next: s, Changed: true, Facts: []any{Created{}}, Reply: msg.Started{Run: s.ID}}, nil
 }
 
 func (s *State) waitsFor(idx int) bool {
@@ -195,13 +128,10 @@ type change struct {
 	s     State
 	now   time.Time
 	facts []any
+	reply any
 	own   bool // s.Calls is this decision's own
 	// leaving: the run goes on elsewhere, and begins nothing here.
 	leaving bool
-}
-
-func (c *change) decided(reply any) decision {
-	return decision{Next: c.s, Changed: true, Facts: c.facts, Reply: reply}
 }
 
 func (c *change) fact(f any) { c.facts = append(c.facts, f) }
@@ -221,6 +151,27 @@ func (c *change) clock() {
 	c.s.Since = c.now
 }
 
+// proceed says that no earlier run of the thread is open.
+func (c *change) proceed(slots bool) bool {
+	if c.leaving || c.s.Status != lifecycle.RunQueued || slots && c.s.Turn {
+		return false
+	}
+	if slots {
+		c.s.Turn = true
+	} else {
+		c.start()
+	}
+	return true
+}
+
+func (c *change) slotGranted() bool {
+	if c.leaving || c.s.Status != lifecycle.RunQueued || !c.s.Turn {
+		return false
+	}
+	c.start()
+	return true
+}
+
 // start takes the run out of queued and begins its first step.
 func (c *change) start() {
 	c.run()
@@ -238,10 +189,14 @@ func (c *change) run() {
 	c.fact(Began{})
 }
 
-// resume goes on after an activation: what an older epoch began has no owner. A
+// activated takes up a running run: what an older epoch began has no owner. A
 // model's step is abandoned and asked again as a new one; of the calls some may
-// be sent again.
-func (c *change) resume() {
+// be sent again. A waiting run does nothing by itself: the message that activated it
+// may be its cancel.
+func (c *change) activated() bool {
+	if c.s.Status != lifecycle.RunRunning {
+		return false
+	}
 	c.s.Since = c.now
 	if c.s.Open != nil {
 		c.cutOff(lifecycle.StepAbandoned)
@@ -255,6 +210,7 @@ func (c *change) resume() {
 	default:
 		c.ask()
 	}
+	return true
 }
 
 // ask begins a model's step, unless the run is leaving: whoever activates it next
@@ -293,7 +249,10 @@ func (c *change) cutOff(status lifecycle.StepStatus) {
 	c.endStep(StepEnded{Status: status, Cut: true})
 }
 
-func (c *change) answered(m ModelAnswered) {
+func (c *change) modelAnswered(m ModelAnswered) bool {
+	if !c.s.waitsFor(m.Idx) {
+		return false
+	}
 	c.clock()
 	r := m.Result
 	e := StepEnded{
@@ -319,6 +278,7 @@ func (c *change) answered(m ModelAnswered) {
 	default:
 		c.finish(m.Verdict)
 	}
+	return true
 }
 
 // finish ends the run with what the check of the model's final text came to.
@@ -369,7 +329,10 @@ func undeliverable(input json.RawMessage) string {
 	return ""
 }
 
-func (c *change) failed(m ModelFailed) {
+func (c *change) modelFailed(m ModelFailed) bool {
+	if !c.s.waitsFor(m.Idx) {
+		return false
+	}
 	c.clock()
 	status := lifecycle.StepFailed
 	again := m.Interrupted || m.Broken && !c.s.Retried
@@ -388,30 +351,47 @@ func (c *change) failed(m ModelFailed) {
 	default:
 		c.end(lifecycle.RunFailed, m.Code, m.Message)
 	}
+	return true
 }
 
-// outOfTime believes the effect: its clock and this one may differ by a little.
-func (c *change) outOfTime() {
+// timeUp believes the effect: its clock and this one may differ by a little.
+func (c *change) timeUp(m TimeUp) bool {
+	if !c.s.waitsFor(m.Idx) && c.s.calls(m.Idx) < 0 {
+		return false
+	}
 	c.clock()
 	c.s.Ran = max(c.s.Ran, c.s.maxTime())
 	if c.s.Open != nil {
 		c.cutOff(lifecycle.StepFailed)
 	}
 	c.overTime()
+	return true
 }
 
-func (c *change) cancel() {
-	c.clock()
-	if c.s.Open != nil {
-		c.cutOff(lifecycle.StepFailed)
+// cancel ends the run on request. A second request gets the status.
+func (c *change) cancel() bool {
+	open := !c.s.Status.Terminal()
+	if open {
+		c.clock()
+		if c.s.Open != nil {
+			c.cutOff(lifecycle.StepFailed)
+		}
+		c.fact(Stopped{})
+		c.end(lifecycle.RunCancelled, lifecycle.FailCancelled, "The run was cancelled.")
 	}
-	c.fact(Stopped{})
-	c.end(lifecycle.RunCancelled, lifecycle.FailCancelled, "The run was cancelled.")
+	c.reply = msg.Status{Run: c.s.ID, Status: c.s.Status}
+	return open
 }
 
 // refused ends a run whose rows the database does not take, without them. What
-// was used is billed all the same.
-func (c *change) refused(m any) {
+// was used is billed all the same. A cancel has no rows to do without.
+func (c *change) refused(m any) (bool, error) {
+	if _, ok := m.(msg.CancelRun); ok {
+		return false, problem.New(problem.CodeInternal, "")
+	}
+	if c.s.Status.Terminal() {
+		return false, nil
+	}
 	c.clock()
 	if c.s.Status == lifecycle.RunQueued {
 		c.run()
@@ -425,13 +405,18 @@ func (c *change) refused(m any) {
 		c.endStep(e)
 	}
 	c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
+	return true, nil
 }
 
-// fail ends the open step and the run.
-func (c *change) fail(step lifecycle.StepStatus, code lifecycle.Failure, message string) {
-	c.clock()
-	c.cutOff(step)
-	c.end(lifecycle.RunFailed, code, message)
+// effectFailed ends a step whose effect panicked.
+func (c *change) effectFailed(key string) bool {
+	if c.s.Open != nil && key == (ModelCall{Idx: c.s.Open.Idx}).Key() {
+		c.clock()
+		c.cutOff(lifecycle.StepFailed)
+		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
+		return true
+	}
+	return c.callFailed(key)
 }
 
 // end makes the run terminal without an answer. What is open of its calls ends
