@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"agentsvc/cmd/svc/client"
+	"agentsvc/cmd/svc/clitest"
 )
 
 // Exit codes: 0 done, 1 failed, 2 wrong use (open-parts.md, Command line).
@@ -532,8 +533,37 @@ func theWidget(t *testing.T, ctx context.Context, printed string) {
 	}
 }
 
-// What the fake above answers is what the service does: a refund of the sample
-// waits for a person, and is decided in every way that there is.
+// atTerminal runs a command of the binary whose input is a terminal.
+func atTerminal(t *testing.T, args ...string) *clitest.Terminal {
+	t.Helper()
+	file := binary(t)
+	return clitest.AtTerminal(t, func(ctx context.Context, in *os.File, out, errs *clitest.Output) int {
+		cmd := exec.CommandContext(ctx, file, args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
+		end, err := startChild(cmd)
+		if err != nil {
+			t.Error(err)
+			return -1
+		}
+		<-end
+		return cmd.ProcessState.ExitCode()
+	})
+}
+
+// command runs a command of the binary without input, with the test's environment.
+func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(within(t, time.Minute), binary(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// A refund of the sample waits for a person and is decided in every possible way. The
+// fake API of the client's tests gives the same answers.
 func TestApprovalsOfTheSample(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)
@@ -549,7 +579,7 @@ func TestApprovalsOfTheSample(t *testing.T) {
 	t.Setenv("SVC_TENANT", c.Tenant)
 	run := func(code int, args ...string) string {
 		t.Helper()
-		out, stderr, got := svc(t, strings.NewReader(""), args...)
+		out, stderr, got := command(t, args...)
 		if got != code {
 			t.Errorf("svc %s: code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, stderr)
 		}
@@ -619,23 +649,23 @@ func TestApprovalsOfTheSample(t *testing.T) {
 	}
 
 	tt := atTerminal(t, "chat", "hello")
-	tt.sees("> ")
-	tt.types(refund + "\n")
-	tt.sees("demo.orders.refund wants an approval, high risk, 0/1 of role admin so far, ")
-	tt.sees(choice)
-	tt.types("a\n")
-	tt.sees("[approve: approved]\n")
-	tt.sees(": approve]\n[demo.orders.refund {")
-	tt.sees(`[ok {"amount":12.5,`)
-	tt.sees(" USD]\n> ")
-	tt.types(refund + "\n")
-	tt.sees(choice)
+	tt.Sees("> ")
+	tt.Types(refund + "\n")
+	tt.Sees("demo.orders.refund wants an approval, high risk, 0/1 of role admin so far, ")
+	tt.Sees(clitest.Choice)
+	tt.Types("a\n")
+	tt.Sees("[approve: approved]\n")
+	tt.Sees(": approve]\n[demo.orders.refund {")
+	tt.Sees(`[ok {"amount":12.5,`)
+	tt.Sees(" USD]\n> ")
+	tt.Types(refund + "\n")
+	tt.Sees(clitest.Choice)
 	run(1, "approvals", "reject", "0", "--yes")
 	var waits struct{ Items []client.ApprovalView }
 	c.ask(t, ctx, 200, "GET", "/v1/approvals?status=pending", nil, &waits)
 	run(0, "approvals", "reject", waits.Items[0].ID[28:], "--yes")
-	tt.sees(": reject]\n")
-	tt.sees(" USD]\n> ")
-	tt.types("\n")
-	tt.leaves(0)
+	tt.Sees(": reject]\n")
+	tt.Sees(" USD]\n> ")
+	tt.Types("\n")
+	tt.Leaves(0)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"agentsvc/cmd/svc/clitest"
 	"agentsvc/persistence/pgtest"
 )
 
@@ -75,7 +76,7 @@ type life struct {
 	pid          int
 	begun, ended time.Time // ended: zero while it lives
 	expected     bool      // the storm ends it, or has made it end itself
-	log          *logText
+	log          *clitest.Output
 }
 
 // heartbeat of the streams of a bed: a reader that hears nothing for some of them
@@ -617,7 +618,7 @@ func (r *redisServer) start() {
 	if err != nil {
 		r.t.Fatal("install the package redis-server: ", err)
 	}
-	var out logText
+	var out clitest.Output
 	r.cmd = exec.Command(file, "--port", "0", "--unixsocket", r.socket, "--save", "", "--appendonly", "no", "--dir", r.dir)
 	r.cmd.Stdout, r.cmd.Stderr = &out, &out
 	if r.end, err = startChild(r.cmd); err != nil {

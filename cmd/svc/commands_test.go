@@ -9,19 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/clitest"
+
 	"github.com/spf13/cobra"
 )
 
 // everyCommand calls each with each command that a person may see.
 func everyCommand(each func(cmd *cobra.Command)) {
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		each(cmd)
-		for _, c := range cmd.Commands() {
-			walk(c)
-		}
-	}
-	walk(commandLine(nil, io.Discard, io.Discard))
+	clitest.EachCommand(commandLine(nil, io.Discard, io.Discard), each)
 }
 
 // shellWords splits a line of a shell, as far as our examples need it.

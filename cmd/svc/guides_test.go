@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/clitest"
 )
 
 // shellBlock is a block of a guide that a reader pastes into a shell.
@@ -61,7 +63,7 @@ type firstTerminal struct {
 	ended chan struct{} // closed when the last one has ended
 	mu    sync.Mutex    // guards cmd and log
 	cmd   *exec.Cmd
-	log   logText
+	log   clitest.Output
 }
 
 func newFirstTerminal(t *testing.T, dir string, env []string) *firstTerminal {

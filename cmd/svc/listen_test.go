@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/client"
+	"agentsvc/cmd/svc/clitest"
 	"agentsvc/schemas/webhook"
 )
 
@@ -25,7 +26,7 @@ func TestListenHearsARun(t *testing.T) {
 	ctx := within(t, 80*time.Second)
 	c := sharedNode(t).tenant("listen")
 	agent := c.publish(t, "Agent", object{"model": object{"provider": "simulated", "name": "sim"}})
-	out := &logText{}
+	out := &clitest.Output{}
 	secret := regexp.MustCompile(`secret  (whsec_\S+)`)
 	heard := make(chan string, 16)
 	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"agentsvc/cmd/svc/client"
+	"agentsvc/cmd/svc/clitest"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/transport/model/fake"
 )
@@ -81,26 +82,8 @@ type process struct {
 
 	mu  sync.Mutex // guards the fields below
 	cmd *exec.Cmd
-	log *logText
+	log *clitest.Output
 	end chan struct{} // closed when cmd has ended
-}
-
-// logText is a process's output, which may be read while it is written.
-type logText struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // newNode prepares a node with a private Postgres; start runs it. A fast lease
@@ -267,7 +250,7 @@ func (n *node) launch(env ...string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.log = new(logText)
+	n.log = new(clitest.Output)
 	n.cmd = exec.Command(file, "serve")
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = append(n.env[:len(n.env):len(n.env)], env...), n.log, n.log
 	end, err := startChild(n.cmd)

@@ -2,17 +2,14 @@ package client
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"agentsvc/cmd/svc/clitest"
 )
 
 func requiredFrame(id, tool string) string {
@@ -108,93 +105,12 @@ func TestAWaitingStreamIsNotLost(t *testing.T) {
 	}
 }
 
-// terminal is a person at a terminal.
-type terminal struct {
-	t        *testing.T
-	keyboard *os.File
-	in       *os.File
-	out      logText
-	errs     logText
-	ended    chan int
-	read     int // of out
-}
-
-// atTerminal runs a command whose input is a terminal.
-func atTerminal(t *testing.T, args ...string) *terminal {
-	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tt := &terminal{t: t, keyboard: keyboard, in: in, ended: make(chan int, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	go func() { tt.ended <- execute(ctx, args, in, &tt.out, &tt.errs) }()
-	t.Cleanup(func() {
-		cancel()
-		keyboard.Close() // ends a read that is under way
-		in.Close()
-	})
-	return tt
-}
-
-func (tt *terminal) types(text string) {
-	tt.t.Helper()
-	if _, err := tt.keyboard.WriteString(text); err != nil {
-		tt.t.Fatal(err)
-	}
-}
-
-// sees waits until the output goes on with something that ends in text.
-func (tt *terminal) sees(text string) string {
-	tt.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(30 * time.Second)
-	for range tick.C {
-		all := tt.out.String()
-		if i := strings.Index(all[tt.read:], text); i >= 0 {
-			end := tt.read + i + len(text)
-			seen := all[tt.read:end]
-			tt.read = end
-			return seen
-		}
-		if time.Now().After(deadline) {
-			break
-		}
-	}
-	tt.t.Fatalf("no %q in %q (errors %q)", text, tt.out.String()[tt.read:], tt.errs.String())
-	return ""
-}
-
-func (tt *terminal) leaves(code int) {
-	tt.t.Helper()
-	select {
-	case got := <-tt.ended:
-		if got != code {
-			tt.t.Errorf("exit code %d, want %d: %s", got, code, tt.errs.String())
-		}
-	case <-time.After(30 * time.Second):
-		tt.t.Fatalf("it has not ended: %q", tt.out.String())
-	}
-}
-
 // waiting is a chat on a terminal whose first run waits for approvals.
-func (f *fakeAPI) waiting(t *testing.T, ids ...string) *terminal {
+func (f *fakeAPI) waiting(t *testing.T, ids ...string) *clitest.Terminal {
 	t.Helper()
 	tt := atTerminal(t, "chat", "helper")
-	tt.sees("> ")
-	tt.types("do it\n")
+	tt.Sees("> ")
+	tt.Types("do it\n")
 	f.send(t, delta("I will."))
 	for _, id := range ids {
 		f.send(t, requiredFrame(id, "crm.refund"))
@@ -205,12 +121,12 @@ func (f *fakeAPI) waiting(t *testing.T, ids ...string) *terminal {
 }
 
 // ends lets the run end and leaves the talk.
-func (f *fakeAPI) ends(t *testing.T, tt *terminal) {
+func (f *fakeAPI) ends(t *testing.T, tt *clitest.Terminal) {
 	t.Helper()
 	f.send(t, completedFrame)
-	tt.sees("0.5000 USD]\n> ")
-	tt.types("\n")
-	tt.leaves(0)
+	tt.Sees("0.5000 USD]\n> ")
+	tt.Types("\n")
+	tt.Leaves(0)
 }
 
 func (f *fakeAPI) wants(t *testing.T, asked ...string) {
@@ -219,8 +135,6 @@ func (f *fakeAPI) wants(t *testing.T, asked ...string) {
 		t.Errorf("asked\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(asked, "\n"))
 	}
 }
-
-const choice = "[a]pprove [r]eject [e]dit re[s]pond [w]ait: "
 
 func TestChatApprovesInPlace(t *testing.T) {
 	f := newFakeAPI(t)
@@ -235,17 +149,17 @@ crm.refund wants an approval, high risk, 1/2 of role admin so far, 1h30m left
     }
   because: The customer asked for it.
   user:u1: approve, fine with me
-` + choice
-	if got := tt.sees(choice); got != want {
+` + clitest.Choice
+	if got := tt.Sees(clitest.Choice); got != want {
 		t.Errorf("seen\n%s\nwant\n%s", got, want)
 	}
-	tt.types("?\n")
-	tt.sees(choice)
-	tt.types("a\n")
-	tt.sees("[approve: approved]\n")
+	tt.Types("?\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("a\n")
+	tt.Sees("[approve: approved]\n")
 	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"approve"}`)
 	f.send(t, resumed(firstID, "approve"), delta("Paid."))
-	tt.sees("[approval " + firstID + ": approve]\nPaid.")
+	tt.Sees("[approval " + firstID + ": approve]\nPaid.")
 	f.ends(t, tt)
 }
 
@@ -254,32 +168,32 @@ func TestChatDecidesSeveral(t *testing.T) {
 	f.pending(firstID, "crm.refund", `{"amount":5}`)
 	f.pending(secondID, "crm.refund", `{"amount":6}`)
 	tt := f.waiting(t, firstID, secondID)
-	tt.sees(choice)
-	tt.types("r\n")
-	tt.sees("why (may be empty): ")
-	tt.types("too much\n")
-	tt.sees("[reject: rejected]\n")
-	tt.sees(`"amount": 6`)
-	tt.sees(choice)
-	tt.types("edit\n")
-	tt.sees("(empty: back): ")
-	tt.types("\n")
-	tt.sees(choice)
-	tt.types("e\n")
-	tt.sees("(empty: back): ")
-	tt.types("amount 7\n")
-	tt.sees("[the arguments must be a JSON object]\n")
-	tt.sees("(empty: back): ")
-	tt.types("{\"amount\":8}\n")
-	tt.sees("  ~ amount: 6 -> 8\nsend this? [y/N] ")
-	tt.types("n\n")
-	tt.sees(choice)
-	tt.types("e\n")
-	tt.sees("(empty: back): ")
-	tt.types("{\"amount\":7}\n")
-	tt.sees("send this? [y/N] ")
-	tt.types("y\n")
-	tt.sees("[edit: edited]\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("r\n")
+	tt.Sees("why (may be empty): ")
+	tt.Types("too much\n")
+	tt.Sees("[reject: rejected]\n")
+	tt.Sees(`"amount": 6`)
+	tt.Sees(clitest.Choice)
+	tt.Types("edit\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("e\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("amount 7\n")
+	tt.Sees("[the arguments must be a JSON object]\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("{\"amount\":8}\n")
+	tt.Sees("  ~ amount: 6 -> 8\nsend this? [y/N] ")
+	tt.Types("n\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("e\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("{\"amount\":7}\n")
+	tt.Sees("send this? [y/N] ")
+	tt.Types("y\n")
+	tt.Sees("[edit: edited]\n")
 	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"reject","feedback":"too much"}`,
 		"GET /v1/approvals/"+secondID, "POST /v1/approvals/"+secondID+`/decision {"action":"edit","edited_args":{"amount":7}}`)
 	f.send(t, resumed(firstID, "reject"), resumed(secondID, "edit"))
@@ -290,15 +204,15 @@ func TestChatResponds(t *testing.T) {
 	f := newFakeAPI(t)
 	f.pending(firstID, "crm.refund", `{"amount":5}`)
 	tt := f.waiting(t, firstID)
-	tt.sees(choice)
-	tt.types("s\n")
-	tt.sees("(empty: back): ")
-	tt.types("\n")
-	tt.sees(choice)
-	tt.types("respond\n")
-	tt.sees("(empty: back): ")
-	tt.types("ask the customer first\n")
-	tt.sees("[respond: responded]\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("s\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("\n")
+	tt.Sees(clitest.Choice)
+	tt.Types("respond\n")
+	tt.Sees("(empty: back): ")
+	tt.Types("ask the customer first\n")
+	tt.Sees("[respond: responded]\n")
 	f.wants(t, "GET /v1/approvals/"+firstID, "POST /v1/approvals/"+firstID+`/decision {"action":"respond","feedback":"ask the customer first"}`)
 	f.send(t, resumed(firstID, "respond"))
 	f.ends(t, tt)
@@ -310,27 +224,27 @@ func TestChatNoticesADecisionMadeElsewhere(t *testing.T) {
 	f := newFakeAPI(t)
 	f.pending(firstID, "crm.refund", `{"amount":5}`)
 	tt := f.waiting(t, firstID)
-	tt.sees(choice)
+	tt.Sees(clitest.Choice)
 	f.send(t, resumed(firstID, "reject"))
-	tt.sees("\n[approval " + firstID + ": reject]\n")
-	tt.types("a\n")
-	tt.sees("[nothing was asked any more: the line was not used]\n")
+	tt.Sees("\n[approval " + firstID + ": reject]\n")
+	tt.Types("a\n")
+	tt.Sees("[nothing was asked any more: the line was not used]\n")
 	f.send(t, delta("As you like."), completedFrame)
-	tt.sees("As you like.\n[3 tokens in, 4 out, 0.5000 USD]\n> ")
+	tt.Sees("As you like.\n[3 tokens in, 4 out, 0.5000 USD]\n> ")
 	f.wants(t, "GET /v1/approvals/"+firstID)
 
 	// The same, with nothing typed: the next line is a message.
-	tt.types("again\n")
+	tt.Types("again\n")
 	f.send(t, requiredFrame(firstID, "crm.refund"), waitingFrame)
-	tt.sees(choice)
+	tt.Sees(clitest.Choice)
 	f.send(t, `{"type":"run.failed","code":"CANCELLED","message":"The run was cancelled."}`)
-	tt.sees("\n> ")
+	tt.Sees("\n> ")
 	f.took()
-	tt.types("once more\n")
+	tt.Types("once more\n")
 	f.ends(t, tt)
 	f.wants(t, "POST /v1/threads/"+threadID+`/messages {"content":"once more"}`)
-	if !strings.Contains(tt.errs.String(), "CANCELLED") {
-		t.Errorf("errors %q", tt.errs.String())
+	if !strings.Contains(tt.Errs.String(), "CANCELLED") {
+		t.Errorf("errors %q", tt.Errs.String())
 	}
 }
 
@@ -342,29 +256,29 @@ func TestChatLeavesADecisionToOthers(t *testing.T) {
 
 	t.Run("wait", func(t *testing.T) {
 		tt := f.waiting(t, firstID, secondID)
-		tt.sees(choice)
-		tt.types("w\n")
-		tt.sees(elsewhere(firstID))
-		tt.sees(choice)
-		tt.types("a\n")
-		tt.sees("[approve: approved]\n")
+		tt.Sees(clitest.Choice)
+		tt.Types("w\n")
+		tt.Sees(elsewhere(firstID))
+		tt.Sees(clitest.Choice)
+		tt.Types("a\n")
+		tt.Sees("[approve: approved]\n")
 		f.send(t, resumed(firstID, "approve"), resumed(secondID, "approve"))
 		f.ends(t, tt)
 	})
 	t.Run("the end of the input", func(t *testing.T) {
 		tt := f.waiting(t, firstID, secondID)
-		tt.sees(choice)
-		tt.types("\x04")
-		tt.sees(elsewhere(firstID) + elsewhere(secondID))
+		tt.Sees(clitest.Choice)
+		tt.Types("\x04")
+		tt.Sees(elsewhere(firstID) + elsewhere(secondID))
 		f.send(t, resumed(firstID, "approve"), resumed(secondID, "approve"), requiredFrame(firstID, "crm.refund"), waitingFrame)
-		tt.sees(howToApprove(firstID) + "]\n[waiting for a decision]\n")
+		tt.Sees(howToApprove(firstID) + "]\n[waiting for a decision]\n")
 		f.ends(t, tt)
 	})
 	t.Run("nobody here may read it", func(t *testing.T) {
 		f.refuses("GET", "/v1/approvals/"+firstID, "FORBIDDEN", "It is assigned to owner.", 403)
 		defer f.refuses("GET", "/v1/approvals/"+firstID, "", "", 0)
 		tt := f.waiting(t, firstID)
-		tt.sees("[FORBIDDEN: It is assigned to owner.]\n" + elsewhere(firstID))
+		tt.Sees("[FORBIDDEN: It is assigned to owner.]\n" + elsewhere(firstID))
 		f.send(t, resumed(firstID, "approve"))
 		f.ends(t, tt)
 	})
@@ -373,11 +287,11 @@ func TestChatLeavesADecisionToOthers(t *testing.T) {
 		f.refuses("POST", path, "ALREADY_DECIDED", "It is decided.", 409)
 		defer f.refuses("POST", path, "", "", 0)
 		tt := f.waiting(t, firstID)
-		tt.sees(choice)
-		tt.types("a\n")
-		tt.sees("[ALREADY_DECIDED: It is decided.]\n")
+		tt.Sees(clitest.Choice)
+		tt.Types("a\n")
+		tt.Sees("[ALREADY_DECIDED: It is decided.]\n")
 		f.send(t, resumed(firstID, "reject"))
-		if seen := tt.sees("reject]\n"); strings.Contains(seen, "elsewhere") {
+		if seen := tt.Sees("reject]\n"); strings.Contains(seen, "elsewhere") {
 			t.Errorf("seen %q", seen)
 		}
 		f.ends(t, tt)
@@ -386,16 +300,16 @@ func TestChatLeavesADecisionToOthers(t *testing.T) {
 		path := "/v1/approvals/" + firstID + "/decision"
 		f.refuses("POST", path, "INVALID_ARGS", "amount: must be a number", 422)
 		tt := f.waiting(t, firstID)
-		tt.sees(choice)
-		tt.types("e\n")
-		tt.sees("back): ")
-		tt.types("{\"amount\":\"x\"}\n")
-		tt.sees("[y/N] ")
-		tt.types("yes\n")
-		tt.sees("[INVALID_ARGS: amount: must be a number]\n" + choice)
+		tt.Sees(clitest.Choice)
+		tt.Types("e\n")
+		tt.Sees("back): ")
+		tt.Types("{\"amount\":\"x\"}\n")
+		tt.Sees("[y/N] ")
+		tt.Types("yes\n")
+		tt.Sees("[INVALID_ARGS: amount: must be a number]\n" + clitest.Choice)
 		f.refuses("POST", path, "", "", 0)
-		tt.types("a\n")
-		tt.sees("[approve: approved]\n")
+		tt.Types("a\n")
+		tt.Sees("[approve: approved]\n")
 		f.send(t, resumed(firstID, "approve"))
 		f.ends(t, tt)
 	})
@@ -403,7 +317,7 @@ func TestChatLeavesADecisionToOthers(t *testing.T) {
 		done := f.pending(firstID, "crm.refund", `{"amount":5}`)
 		done["status"] = "approved"
 		tt := f.waiting(t, firstID)
-		tt.sees("[approval " + firstID + ": approved]\n")
+		tt.Sees("[approval " + firstID + ": approved]\n")
 		f.send(t, resumed(firstID, "approve"))
 		f.ends(t, tt)
 	})
@@ -430,7 +344,7 @@ func TestChatInAPipe(t *testing.T) {
 		if asJSON {
 			want = requiredFrame(firstID, "crm.refund") + "\n" + waitingFrame + "\n"
 		}
-		if code != 0 || !strings.Contains(out.String(), want) || strings.Contains(out.String(), choice) || errs.String() != "" {
+		if code != 0 || !strings.Contains(out.String(), want) || strings.Contains(out.String(), clitest.Choice) || errs.String() != "" {
 			t.Errorf("code %d %s\n%s", code, errs.String(), out.String())
 		}
 		for _, line := range f.took() {
@@ -450,17 +364,17 @@ func TestEditIsConfirmedOnATerminal(t *testing.T) {
 		sent   bool
 	}{{"y\n", 0, true}, {"YES\n", 0, true}, {"n\n", 1, false}, {"\n", 1, false}, {"\x04", 1, false}} {
 		tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7,"note":"[redacted]"}`)
-		tt.types(row.answer)
-		tt.leaves(row.code)
-		if got := tt.errs.String(); !strings.HasPrefix(got, "00000001  crm.refund, high risk") || !strings.Contains(got, "\n    ~ amount: 5 -> 7\nsend this? [y/N] ") {
-			t.Errorf("%q: %q", row.answer, tt.errs.String())
+		tt.Types(row.answer)
+		tt.Leaves(row.code)
+		if got := tt.Errs.String(); !strings.HasPrefix(got, "00000001  crm.refund, high risk") || !strings.Contains(got, "\n    ~ amount: 5 -> 7\nsend this? [y/N] ") {
+			t.Errorf("%q: %q", row.answer, tt.Errs.String())
 		}
 		if sent := slices.ContainsFunc(f.took(), func(line string) bool { return strings.HasPrefix(line, "POST ") }); sent != row.sent {
 			t.Errorf("%q: sent is %v", row.answer, sent)
 		}
 	}
 	tt := atTerminal(t, "approvals", "edit", firstID, "--args", `{"amount":7}`, "--yes")
-	tt.leaves(0)
+	tt.Leaves(0)
 	if asked := f.took(); asked[len(asked)-1] != "POST /v1/approvals/"+firstID+`/decision {"action":"edit","edited_args":{"amount":7}}` {
 		t.Errorf("asked %v", asked)
 	}
@@ -483,9 +397,9 @@ func TestADecisionIsConfirmedOnATerminal(t *testing.T) {
 	} {
 		f.took()
 		tt := atTerminal(t, append([]string{"approvals"}, row.args...)...)
-		tt.types(row.answer)
-		tt.leaves(row.code)
-		shown := tt.errs.String()
+		tt.Types(row.answer)
+		tt.Leaves(row.code)
+		shown := tt.Errs.String()
 		before, _, asked := strings.Cut(shown, "[y/N] ")
 		if !asked || !strings.HasPrefix(before, "00000001  crm.refund, high risk, ") || !strings.Contains(before, "\"amount\": 5\n") || !strings.Contains(before, "asked by  the agent helper in run 000000c1") ||
 			len(row.args) > 2 && row.args[0] == "approve" && !strings.Contains(before, "00000002  crm.charge, high risk, ") {

@@ -304,10 +304,10 @@ func TestLoginAsksOnATerminal(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	took := recorded(t, map[string]any{"POST /v1/auth/login": object{"status": 401, "code": "UNAUTHORIZED", "title": "Unauthorized"}})
 	tt := atTerminal(t, "login")
-	tt.types("kim@example.com\n")
-	tt.types("correct horse battery\n")
-	tt.leaves(1)
-	if got := tt.errs.String(); !strings.HasPrefix(got, "E-mail: Password: ") || strings.Contains(got, "horse") {
+	tt.Types("kim@example.com\n")
+	tt.Types("correct horse battery\n")
+	tt.Leaves(1)
+	if got := tt.Errs.String(); !strings.HasPrefix(got, "E-mail: Password: ") || strings.Contains(got, "horse") {
 		t.Errorf("%q", got)
 	}
 	if asked := strings.Join(took(), ", "); asked != `POST /v1/auth/login {"email":"kim@example.com","password":"correct horse battery"}` {

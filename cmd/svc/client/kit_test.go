@@ -1,16 +1,16 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"sync"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
+	"agentsvc/cmd/svc/clitest"
 )
 
 type object = map[string]any
@@ -35,15 +35,14 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writ
 }
 
 // everyCommand calls each with all commands.
-func everyCommand(each func(cmd *cobra.Command)) {
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		each(cmd)
-		for _, c := range cmd.Commands() {
-			walk(c)
-		}
-	}
-	walk(rootCommand())
+func everyCommand(each func(cmd *cobra.Command)) { clitest.EachCommand(rootCommand(), each) }
+
+// atTerminal runs a command whose input is a terminal.
+func atTerminal(t *testing.T, args ...string) *clitest.Terminal {
+	t.Helper()
+	return clitest.AtTerminal(t, func(ctx context.Context, in *os.File, out, errs *clitest.Output) int {
+		return execute(ctx, args, in, out, errs)
+	})
 }
 
 // within returns a context that ends with the test, or when a test that hangs is to fail.
@@ -66,22 +65,4 @@ func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) 
 			t.Fatalf("%s: not within the test's time", what)
 		}
 	}
-}
-
-// logText collects output that is read while it is written.
-type logText struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

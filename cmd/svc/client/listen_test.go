@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/cmd/svc/clitest"
+
 	"github.com/spf13/cobra"
 )
 
@@ -58,7 +60,7 @@ func TestListenPullsTheSameAgain(t *testing.T) {
 		}
 	}))
 	defer away.Close()
-	out, errs := &logText{}, &logText{}
+	out, errs := &clitest.Output{}, &clitest.Output{}
 	cmd := &cobra.Command{}
 	cmd.SetContext(within(t, time.Minute))
 	cmd.SetOut(out)

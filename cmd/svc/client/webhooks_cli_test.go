@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"agentsvc/cmd/svc/clitest"
 )
 
 const (
@@ -190,7 +192,7 @@ func TestSince(t *testing.T) {
 
 // running is svc listen, until the test says that it has heard enough.
 type running struct {
-	out, errs *logText
+	out, errs *clitest.Output
 	stop      context.CancelFunc
 	ended     chan int
 }
@@ -198,7 +200,7 @@ type running struct {
 func listensTo(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(within(t, time.Minute))
-	r := &running{out: &logText{}, errs: &logText{}, stop: stop, ended: make(chan int, 1)}
+	r := &running{out: &clitest.Output{}, errs: &clitest.Output{}, stop: stop, ended: make(chan int, 1)}
 	go func() {
 		r.ended <- execute(ctx, append([]string{"listen"}, args...), strings.NewReader(""), r.out, r.errs)
 	}()

@@ -1,4 +1,4 @@
-package main
+package clitest
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const choice = "[a]pprove [r]eject [e]dit re[s]pond [w]ait: "
+// Choice is the prompt for the decision about one approval.
+const Choice = "[a]pprove [r]eject [e]dit re[s]pond [w]ait: "
 
-// terminal is a person at a terminal.
-type terminal struct {
+// Terminal is a terminal at which a test types and reads.
+type Terminal struct {
+	Out, Errs Output
+
 	t        *testing.T
 	keyboard *os.File
-	in       *os.File
-	out      logText
-	errs     logText
 	ended    chan int
-	read     int // of out
+	read     int // of Out
 }
 
-// atTerminal runs a command whose input is a terminal.
-func atTerminal(t *testing.T, args ...string) *terminal {
+// AtTerminal starts run, which runs a command whose input is in, a terminal, and
+// returns its exit code. The command ends with the test.
+func AtTerminal(t *testing.T, run func(ctx context.Context, in *os.File, out, errs *Output) int) *Terminal {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -42,32 +43,34 @@ func atTerminal(t *testing.T, args ...string) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tt := &terminal{t: t, keyboard: keyboard, in: in, ended: make(chan int, 1)}
+	tt := &Terminal{t: t, keyboard: keyboard, ended: make(chan int, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	go func() { tt.ended <- execute(ctx, args, in, &tt.out, &tt.errs) }()
+	go func() { tt.ended <- run(ctx, in, &tt.Out, &tt.Errs) }()
 	t.Cleanup(func() {
 		cancel()
-		keyboard.Close() // ends a read that is under way
+		keyboard.Close() // ends a pending read
 		in.Close()
 	})
 	return tt
 }
 
-func (tt *terminal) types(text string) {
+// Types enters text.
+func (tt *Terminal) Types(text string) {
 	tt.t.Helper()
 	if _, err := tt.keyboard.WriteString(text); err != nil {
 		tt.t.Fatal(err)
 	}
 }
 
-// sees waits until the output goes on with something that ends in text.
-func (tt *terminal) sees(text string) string {
+// Sees waits until the output continues with something that ends in text, and
+// returns it.
+func (tt *Terminal) Sees(text string) string {
 	tt.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.Now().Add(30 * time.Second)
 	for range tick.C {
-		all := tt.out.String()
+		all := tt.Out.String()
 		if i := strings.Index(all[tt.read:], text); i >= 0 {
 			end := tt.read + i + len(text)
 			seen := all[tt.read:end]
@@ -78,18 +81,19 @@ func (tt *terminal) sees(text string) string {
 			break
 		}
 	}
-	tt.t.Fatalf("no %q in %q (errors %q)", text, tt.out.String()[tt.read:], tt.errs.String())
+	tt.t.Fatalf("no %q in %q (errors %q)", text, tt.Out.String()[tt.read:], tt.Errs.String())
 	return ""
 }
 
-func (tt *terminal) leaves(code int) {
+// Leaves waits until the command has ended, which must be with this exit code.
+func (tt *Terminal) Leaves(code int) {
 	tt.t.Helper()
 	select {
 	case got := <-tt.ended:
 		if got != code {
-			tt.t.Errorf("exit code %d, want %d: %s", got, code, tt.errs.String())
+			tt.t.Errorf("exit code %d, want %d: %s", got, code, tt.Errs.String())
 		}
 	case <-time.After(30 * time.Second):
-		tt.t.Fatalf("it has not ended: %q", tt.out.String())
+		tt.t.Fatalf("the command has not ended: %q", tt.Out.String())
 	}
 }
