@@ -320,17 +320,17 @@ func TestClientCommands(t *testing.T) {
 	cli(1, "", "runs", "cancel", "01890a5d-ac96-774b-bcce-b302099a8057")
 }
 
-// dev is a `svc dev` that a test has started.
-type dev struct {
+// devProcess is a `svc dev` that a test has started.
+type devProcess struct {
 	cmd   *exec.Cmd
 	end   <-chan struct{} // closed when it has ended
 	lines <-chan string
 	errs  bytes.Buffer
 }
 
-func startDev(t *testing.T, env []string, args ...string) *dev {
+func startDev(t *testing.T, env []string, args ...string) *devProcess {
 	t.Helper()
-	d := &dev{cmd: exec.Command(binary(t), append([]string{"dev"}, args...)...)}
+	d := &devProcess{cmd: exec.Command(binary(t), append([]string{"dev"}, args...)...)}
 	d.cmd.Env, d.cmd.Stderr = env, &d.errs
 	out, in := io.Pipe()
 	d.cmd.Stdout = in
@@ -352,7 +352,7 @@ func startDev(t *testing.T, env []string, args ...string) *dev {
 }
 
 // until reads what dev prints up to the line that has text in it.
-func (d *dev) until(t *testing.T, ctx context.Context, text string) string {
+func (d *devProcess) until(t *testing.T, ctx context.Context, text string) string {
 	t.Helper()
 	var b strings.Builder
 	for {
@@ -371,7 +371,7 @@ func (d *dev) until(t *testing.T, ctx context.Context, text string) string {
 	}
 }
 
-func (d *dev) stop(t *testing.T) {
+func (d *devProcess) stop(t *testing.T) {
 	t.Helper()
 	d.cmd.Process.Signal(syscall.SIGINT)
 	for range d.lines {

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/cmd/svc/client"
+	"agentsvc/cmd/svc/dev"
 	"agentsvc/schemas/id"
 )
 
@@ -440,10 +441,10 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 	for i, m := range o.nodes {
 		addrs[i] = m.addr
 	}
-	balancer := newBalancer(addrs, zerolog.Nop())
+	balancer := dev.NewBalancer(addrs, zerolog.Nop())
 	watching, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { balancer.watch(watching) })
+	watch.Go(func() { balancer.Watch(watching) })
 	defer watch.Wait()
 	defer cancel()
 	front := httptest.NewServer(balancer)
@@ -451,7 +452,7 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 	ready := func(m *member) {
 		t.Helper()
 		m.back(ctx)
-		eventually(t, ctx, "the balancer sees node "+m.name, func() bool { return balancer.nodes[m.i].ready.Load() })
+		eventually(t, ctx, "the balancer sees node "+m.name, func() bool { return balancer.Ready(m.i) })
 	}
 	for _, m := range o.nodes {
 		ready(m)

@@ -109,7 +109,7 @@ func devCommand() *cobra.Command {
 					return err
 				}
 				if f != nil {
-					s.Nodes = f.addrs()
+					s.Nodes = f.addrs
 				}
 				if cli.WantsJSON(cmd) {
 					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)

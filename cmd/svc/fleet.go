@@ -21,6 +21,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"agentsvc/cmd/svc/dev"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/vault"
 )
@@ -148,8 +149,9 @@ func (c *child) stop(hurry, force <-chan struct{}) {
 // fleet is what runs.
 type fleet struct {
 	nodes    []*child
+	addrs    []string // of the nodes' edges
 	redis    *child
-	balancer *balancer
+	balancer *dev.Balancer
 	server   *http.Server
 	quit     context.CancelFunc
 	wg       sync.WaitGroup
@@ -210,7 +212,8 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 			"SVC_MASTER_KEY="+key, "SVC_DATA_DIR="+c.DataDir, "SVC_PUBLIC_URL="+c.PublicURL, "SVC_TRUSTED_PROXIES=127.0.0.1/32",
 			"SVC_OUTBOUND_ALLOW="+joinPrefixes(c.OutboundAllow), "SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat)})
 	}
-	f.balancer = newBalancer(addrs, log)
+	f.addrs = addrs
+	f.balancer = dev.NewBalancer(addrs, log)
 	f.server = &http.Server{Handler: f.balancer, ReadHeaderTimeout: 10 * time.Second}
 	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	f.quit = quit
@@ -221,7 +224,7 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	for _, node := range f.nodes {
 		node.start()
 	}
-	f.wg.Go(func() { f.balancer.watch(life) })
+	f.wg.Go(func() { f.balancer.Watch(life) })
 	served := make(chan error, 1)
 	f.wg.Go(func() { served <- f.server.Serve(ln) })
 	if err := f.wait(ctx); err != nil {
@@ -250,22 +253,13 @@ func shareKey(ctx context.Context, c *Config, url string) error {
 	return err
 }
 
-// addrs are where the nodes' edges listen.
-func (f *fleet) addrs() []string {
-	addrs := make([]string, len(f.balancer.nodes))
-	for i, n := range f.balancer.nodes {
-		addrs[i] = n.url.Host
-	}
-	return addrs
-}
-
 // wait returns when a node answers.
 func (f *fleet) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fleetReady)
 	defer cancel()
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(dev.ProbeEvery)
 	defer tick.Stop()
-	for !f.balancer.anyReady() {
+	for !f.balancer.AnyReady() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 )
 
 // behind starts nodes with a handler each and a balancer that found them ready.
-func behind(t *testing.T, handlers ...http.HandlerFunc) (front *httptest.Server, b *balancer) {
+func behind(t *testing.T, handlers ...http.HandlerFunc) (front *httptest.Server, b *Balancer) {
 	t.Helper()
 	var addrs []string
 	for _, h := range handlers {
@@ -27,7 +27,7 @@ func behind(t *testing.T, handlers ...http.HandlerFunc) (front *httptest.Server,
 		t.Cleanup(node.Close)
 		addrs = append(addrs, strings.TrimPrefix(node.URL, "http://"))
 	}
-	b = newBalancer(addrs, zerolog.Nop())
+	b = NewBalancer(addrs, zerolog.Nop())
 	for _, n := range b.nodes {
 		n.ready.Store(b.answers(t.Context(), n))
 	}

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// probeEvery is how often the balancer looks whether a node is ready.
-	probeEvery   = 250 * time.Millisecond
+	// ProbeEvery is how often the balancer looks whether a node is ready.
+	ProbeEvery   = 250 * time.Millisecond
 	probeTimeout = time.Second
 )
 
-// balancer is the small load balancer of svc dev with several nodes: requests go
+// Balancer is the small load balancer of svc dev with several nodes: requests go
 // to the ready node that has the fewest of them under way. A request that never
 // reached its node is sent to another one.
-type balancer struct {
+type Balancer struct {
 	nodes []*backend
 	next  atomic.Uint32
 	probe *http.Client
@@ -40,10 +40,12 @@ type backend struct {
 	open  atomic.Int64 // requests under way, streams too
 }
 
-func newBalancer(addrs []string, log zerolog.Logger) *balancer {
+// NewBalancer returns a balancer for the nodes at these addresses. It takes a node for
+// ready once Watch has found it so.
+func NewBalancer(addrs []string, log zerolog.Logger) *Balancer {
 	dialer := &net.Dialer{Timeout: 2 * time.Second}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
-	b := &balancer{probe: &http.Client{Timeout: probeTimeout}, log: log}
+	b := &Balancer{probe: &http.Client{Timeout: probeTimeout}, log: log}
 	for _, addr := range addrs {
 		to := &url.URL{Scheme: "http", Host: addr}
 		b.nodes = append(b.nodes, &backend{url: to, proxy: &httputil.ReverseProxy{
@@ -83,7 +85,7 @@ func (s *sent) Read(p []byte) (int, error) { s.read.Store(true); return s.body.R
 // Close leaves the body open for the next attempt; the server closes it.
 func (s *sent) Close() error { return nil }
 
-func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *Balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tried := map[*backend]bool{}
 	for {
 		to := b.choose(tried)
@@ -108,7 +110,7 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // choose is the ready node with the fewest open requests that was not tried.
-func (b *balancer) choose(tried map[*backend]bool) *backend {
+func (b *Balancer) choose(tried map[*backend]bool) *backend {
 	var best *backend
 	first := int(b.next.Add(1))
 	for i := range b.nodes {
@@ -122,7 +124,7 @@ func (b *balancer) choose(tried map[*backend]bool) *backend {
 
 // failed answers a request that its node did not answer, unless the node never
 // heard of it: then another one may.
-func (b *balancer) failed(w http.ResponseWriter, r *http.Request, err error) {
+func (b *Balancer) failed(w http.ResponseWriter, r *http.Request, err error) {
 	a, _ := r.Context().Value(attemptKey{}).(*attempt)
 	var op *net.OpError
 	if a != nil && errors.As(err, &op) && op.Op == "dial" && !a.body.read.Load() {
@@ -148,9 +150,9 @@ func unavailable(w http.ResponseWriter) {
 	_, _ = w.Write(body) // the client left
 }
 
-// watch keeps the nodes' readiness until ctx ends.
-func (b *balancer) watch(ctx context.Context) {
-	tick := time.NewTicker(probeEvery)
+// Watch keeps the nodes' readiness until ctx ends.
+func (b *Balancer) Watch(ctx context.Context) {
+	tick := time.NewTicker(ProbeEvery)
 	defer tick.Stop()
 	for {
 		for _, n := range b.nodes {
@@ -164,7 +166,7 @@ func (b *balancer) watch(ctx context.Context) {
 	}
 }
 
-func (b *balancer) answers(ctx context.Context, n *backend) bool {
+func (b *Balancer) answers(ctx context.Context, n *backend) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url.String()+"/readyz", nil)
 	if err != nil {
 		return false
@@ -177,8 +179,12 @@ func (b *balancer) answers(ctx context.Context, n *backend) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// anyReady reports whether some node answers.
-func (b *balancer) anyReady() bool {
+// Ready reports whether the last probe found the node ready; the index is that of its
+// address.
+func (b *Balancer) Ready(node int) bool { return b.nodes[node].ready.Load() }
+
+// AnyReady reports whether some node answers.
+func (b *Balancer) AnyReady() bool {
 	for _, n := range b.nodes {
 		if n.ready.Load() {
 			return true

@@ -1,0 +1,2 @@
+// Package dev runs several nodes of a development service behind one address.
+package dev
