@@ -51,16 +51,16 @@ fuzz-short: ## each fuzz target for a few seconds
 	@bash .ci/fuzz 5s
 
 crash: ## kill -9 at every commit boundary and at random under load, against a real server process
-	$(GO) test -tags failpoints -count=1 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc ./actors/thread ./persistence/journal ./persistence/failpoint
+	$(GO) test -tags failpoints -count=1 -timeout 15m -run 'TestCrash|TestKilledAtEachPoint|TestTheNthHitKills' ./cmd/svc/blackbox ./actors/thread ./persistence/journal ./persistence/failpoint
 
 storm-short: ## 20 kills of three nodes under load, and all else that may happen to them; one node on its own; the embed API on three (five minutes)
-	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 11m -run 'TestCluster(OfOne|Bulk|Storm|Kill)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
 
 planted: ## each law of the storms finds a planted fault (two minutes)
-	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestClusterPlantedFaults$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 9m -run 'TestClusterPlantedFaults$$' ./cmd/svc/blackbox
 
 storm: ## the same and defects that are planted, twenty rolling restarts, and 300 kills, with Postgres and Redis lost, nodes paused and cut off (half an hour; as root in networks of their own)
-	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc
+	$(GO) test -tags storm -count=1 -timeout 90m -v -run 'TestCluster(OfOne|Bulk|Storm|Kill|Defects|LongStorm|Rolls|RollsShort|PlantedFaults)$$|TestEmbedOnThreeNodes$$' ./cmd/svc/blackbox
 
 sdkcheck: ## the vendors' official SDKs accept what our model wires speak
 	cd bench/sdkcheck && $(GO) test ./...
@@ -81,7 +81,7 @@ openapi: build ## write docs/openapi.json from the route table
 	$(BIN) openapi > docs/openapi.json
 
 golden: openapi ## rewrite docs/openapi.json, and see that a node serves it; review it as text (the others: go test ./actors/run ./schemas/webhook -update)
-	$(GO) test ./cmd/svc -run Golden -update
+	$(GO) test ./cmd/svc/blackbox -run Golden -update
 
 bench: build ## the measured figures of bench/RESULTS.md, without those of go test (half an hour)
 	cd bench && $(GO) run . -svc ../$(BIN) all

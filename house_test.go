@@ -311,7 +311,7 @@ func TestCodesOfTheSpecification(t *testing.T) {
 
 // Every route that the service has so far, as the specification writes it, is
 // in the OpenAPI document (docs/openapi.json, compared with the live one by
-// cmd/svc), and no other is.
+// cmd/svc/blackbox), and no other is.
 func TestRoutesOfTheSpecification(t *testing.T) {
 	want := strings.Fields(`
 		GET/healthz GET/readyz GET/metrics GET/v1/openapi.json

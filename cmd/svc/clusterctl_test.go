@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -69,39 +68,5 @@ func TestOneNodeIsMeant(t *testing.T) {
 		case !want.IsZero() && (err != nil || got.ID != want):
 			t.Errorf("%q: %v", name, err)
 		}
-	}
-}
-
-// A drained node says so, the only one as well: it goes on serving, and nothing
-// has to be moved.
-func TestDrainOfTheOnlyNode(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.start()
-	ctx := within(t, 20*time.Second)
-	c := n.tenant("drained")
-	var seen struct{ Items []nodeInfo }
-	status := func() nodeInfo {
-		t.Helper()
-		out, code := n.svc("cluster", "status", "--json")
-		if err := json.Unmarshal([]byte(out), &seen); err != nil || code != 0 || len(seen.Items) != 1 {
-			t.Fatalf("cluster status: code %d, %v: %s", code, err, out)
-		}
-		return seen.Items[0]
-	}
-	node := status().ID.String()
-	for _, row := range []struct {
-		args  []string
-		state string
-		ready int
-	}{{nil, stateDraining, 503}, {[]string{"--undo"}, stateServing, 200}} {
-		if _, code := n.svc(append([]string{"cluster", "drain", node}, row.args...)...); code != 0 {
-			t.Fatalf("drain %v: code %d", row.args, code)
-		}
-		eventually(t, ctx, "/readyz follows", func() bool { code, _ := n.readiness(ctx); return code == row.ready })
-		if now := status(); now.State != row.state || now.Shards != id.Shards {
-			t.Errorf("drain %v: %+v", row.args, now)
-		}
-		c.ask(t, ctx, 200, "GET", "/v1/agents", nil, nil)
 	}
 }

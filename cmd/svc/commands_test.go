@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"regexp"
 	"slices"
@@ -137,6 +138,8 @@ func TestVersionFlag(t *testing.T) {
 func svc(t *testing.T, in io.Reader, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(within(t, time.Minute), args, in, &out, &errs)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	code = execute(ctx, args, in, &out, &errs)
 	return out.String(), errs.String(), code
 }

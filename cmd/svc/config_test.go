@@ -123,3 +123,70 @@ func TestFlagsAsEnvironment(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+func TestUnknownVariablesAreNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"SVC_DATABSE_URL":               "SVC_DATABASE_URL",
+		"SVC_TRUSTED_PROXY":             "SVC_TRUSTED_PROXIES",
+		"SVC_PUBLICURL":                 "SVC_PUBLIC_URL",
+		"SVC_RATE_LIMIT_PER_HOUR_LIMIT": "",
+		"SVC_":                          "",
+		"SVC_PORT":                      "",
+	} {
+		got := strangers([]string{"PATH=/bin", "SVC_ADDR=x", "SVC_URL=x", name + "=value"})
+		if len(got) != 1 || !strings.HasPrefix(got[0], name+" is not known") || strings.Contains(got[0], "did you mean "+want+"?") != (want != "") || strings.Contains(got[0], "=value") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := strangers([]string{"SVC_SERVICE_HOST=10.0.0.1", "SVC_SERVICE_PORT_HTTP=80", "SVC_PORT=tcp://10.0.0.1:80", "SVC_PORT_80_TCP_ADDR=10.0.0.1", "svc_x=1", "MY_SVC_X=1"}); len(got) != 0 {
+		t.Errorf("a scheduler's variables: %q", got)
+	}
+}
+
+// Links and scripts carry the public address: in production it must be one that
+// clients can call.
+func TestThePublicAddress(t *testing.T) {
+	key := "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="
+	for name, row := range map[string]struct {
+		env  []string
+		want string // what the error names; empty: accepted
+	}{
+		"development has a default":                      {nil, ""},
+		"production has none":                            {[]string{"SVC_ENV=production", key}, "SVC_PUBLIC_URL"},
+		"production, every address":                      {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0.0.0.0:8080"}, "SVC_PUBLIC_URL"},
+		"production, every address of version 6":         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::]:8080"}, "SVC_PUBLIC_URL"},
+		"production, every address of version 6, mapped": {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://[::ffff:0.0.0.0]:8080"}, "SVC_PUBLIC_URL"},
+		"production, no host":                            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://:8080"}, "SVC_PUBLIC_URL"},
+		"production, zero":                               {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0:8080"}, "SVC_PUBLIC_URL"},
+		"production, zero in hexadecimal":                {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://0x0"}, "SVC_PUBLIC_URL"},
+		"production, every address and a dot":            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://0.0.0.0.:80"}, "SVC_PUBLIC_URL"},
+		"production, a star":                             {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=http://*:8080"}, "SVC_PUBLIC_URL"},
+		"production, a query":                            {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://a.example.com?x=1"}, "SVC_PUBLIC_URL"},
+		"production, a fragment":                         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://a.example.com#x"}, "SVC_PUBLIC_URL"},
+		"production, a user":                             {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://u:p@a.example.com"}, "SVC_PUBLIC_URL"},
+		"production, an IPv6 address":                    {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://[2001:db8::1]:8443"}, ""},
+		"production, an address":                         {[]string{"SVC_ENV=production", key, "SVC_PUBLIC_URL=https://agents.example.com"}, ""},
+		"development, every address":                     {[]string{"SVC_PUBLIC_URL=http://0.0.0.0:8080"}, "SVC_PUBLIC_URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := map[string]string{}
+			for _, e := range row.env {
+				k, v, _ := strings.Cut(e, "=")
+				env[k] = v
+			}
+			c, err := loaded(t, env)
+			if err == nil {
+				err = c.reachable()
+			}
+			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	// What clients are shown by default is an address that they can call.
+	for addr, want := range map[string]string{"0.0.0.0:81": "http://127.0.0.1:81", "[::]:81": "http://127.0.0.1:81", ":81": "http://127.0.0.1:81", "10.1.2.3:81": "http://10.1.2.3:81"} {
+		if c, err := loaded(t, map[string]string{"SVC_ADDR": addr}); err != nil || c.PublicURL != want {
+			t.Errorf("%s: %s %v", addr, c.PublicURL, err)
+		}
+	}
+}

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
+	"time"
+
+	"agentsvc/persistence/pg"
+	"agentsvc/persistence/pgtest"
 )
 
 // Outbound calls never reach the service's own listeners, however their addresses
@@ -24,5 +30,26 @@ func TestOwnAddresses(t *testing.T) {
 		if got != " "+ln.Addr().String()+want {
 			t.Errorf("%q: %s", metrics, got)
 		}
+	}
+}
+
+func TestClosingConnectionsEndsWithTheNodesTime(t *testing.T) {
+	t.Parallel()
+	pool, err := pg.Open(t.Context(), pgtest.New(t).URL, pg.Options{Role: pg.System, MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context()) // as one that waits for an answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := closePool(ctx, pool); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a connection that hangs: %v", err)
+	}
+	conn.Release()
+	if err := closePool(t.Context(), pool); err != nil {
+		t.Errorf("without: %v", err)
 	}
 }
