@@ -1,9 +1,9 @@
-// Package approval is one tool call that waits for a person: who has decided
-// what on it so far, and what became of it (service.md, Approval status).
+// Package approval is one tool call that waits for a person: the decisions on it so far,
+// and its outcome (service.md, Approval status).
 //
-// I am the row approvals/<id>, opened by the run that waits for me; my address
-// is approval/<tenant>/<approval id>. The edge asks me Decide, the sweep tells me
-// that my timers expire and escalate are due. When I have ended I tell my run
+// An approval is the row approvals/<id>, opened by the run that waits for it; its address
+// is approval/<tenant>/<approval id>. The edge asks it Decide; the sweep tells it
+// that its timers expire and escalate are due. When it has ended it tells its run
 // ApprovalsDecided.
 //
 //	          approve, edit: fewer than required; escalate: once
@@ -16,23 +16,24 @@
 //	         |              expired    the SLA has elapsed
 //	         +------------> cancelled  by the commit that ends the run
 //
-// Order: decisions are taken one after another, each on the row as it stands; a
-// terminal status never changes. A commit of mine counts only while the run
-// waits: a run that ended first has cancelled me in its own commit, and I find
-// that out by the swap that misses. Edited arguments are checked against the tool's
-// schema outside of my mailbox (CheckArgs), and the edit is decided after that.
+// Order: decisions are processed one after another, each on the current row; a
+// terminal status never changes. A commit of an approval requires that the run still
+// waits. A run that ended first has cancelled the approval in its own commit, and the
+// approval notices that when its swap fails. Edited arguments are checked against the
+// tool's schema outside of the mailbox (CheckArgs), and the edit is decided after that.
 //
-// A decision that comes twice is taken once: its entry keeps the operation, and the
-// repeat is answered how the approval stood right after it.
+// Decisions are idempotent: an entry of the ledger keeps the operation, and a repeat gets the
+// standing right after that entry.
 //
-// Webhook endpoints hear of my escalation and of my end by the same commit; that I was requested, and cancelled, is my run's to report.
+// The webhook events of an escalation and of the end are in the same commit. The run reports
+// that an approval was requested or cancelled.
 //
 // Limits: one entry of the ledger for each principal; feedback of up to 4,000
-// characters; the arguments are as large as a model's call may be.
+// characters; arguments as large as a model's call may be.
 //
-// Loss: none. I owe nothing: the commit of a terminal decision sets a timer by which
-// the run looks at its approvals, and what I tell it after that only makes it quick.
+// Loss: none. An approval owes nothing: the commit of a terminal decision sets a timer that
+// wakes the run, and the message to the run after it only saves that second.
 //
-// I leave memory after each message: approvals are few and decided seldom, and
-// so nobody is answered from a row that the run has written meanwhile.
+// An approval leaves memory after each message: approvals are few and decided seldom, and the
+// run writes this row too, so each decision reads it.
 package approval

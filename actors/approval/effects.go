@@ -9,17 +9,16 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// An approval has no effects: it waits for people. These are the parts that its
-// kind needs.
+// An approval has no effects: it waits for people. These are the interfaces that the
+// kind uses.
 
 // Store reads an approval's row.
 type Store interface {
-	// Approval is the row with the status of its run; nil where there is none in the
-	// tenant named.
+	// Approval returns the row with the status of its run; nil if the tenant has none.
 	Approval(ctx context.Context, tenant id.TenantID, approval id.ApprovalID) (*engine.Approval, error)
 }
 
-// Vault opens the arguments that were frozen and seals those that replace them.
+// Vault opens the frozen arguments and seals the edited ones.
 type Vault interface {
 	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
 	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)

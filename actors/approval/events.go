@@ -7,8 +7,8 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// What the tenant's webhook endpoints hear of an approval (open-parts.md, Webhook
-// data). That it was requested, and that it is cancelled, they hear from its run.
+// The webhook events of an approval (open-parts.md, Webhook data). Its run reports that it was
+// requested or cancelled.
 
 // reportDecided reports the decision that ends the approval.
 func (k *kind) reportDecided(w *journal.Commit, s *State, by string, now time.Time) {
@@ -19,7 +19,7 @@ func (k *kind) reportDecided(w *journal.Commit, s *State, by string, now time.Ti
 	w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
 }
 
-// reportEscalated reports that a higher role decides from now on.
+// reportEscalated reports that a higher role decides now.
 func (k *kind) reportEscalated(w *journal.Commit, s *State, now time.Time) {
 	if k.hears(s) {
 		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalEscalated, s.data(), now))

@@ -20,32 +20,32 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Config is what approvals need. Everything but Hears and Log is required.
+// Config configures the kind. Everything except Hears and Log is required.
 type Config struct {
 	Store Store
 	Vault Vault
 	Tell  Teller
 	// Seal seals an answer for the table idempotency (store.SealAnswer).
 	Seal func(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error)
-	// Hears reports whether the tenant has an endpoint that may hear of something; it
-	// does not block. nil: nobody hears, and nothing is reported.
+	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
+	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
 	Log   zerolog.Logger
 }
 
-// resumeAfter is how long after its decision a run that has not been told looks
-// at its approvals.
+// resumeAfter is how long after the decision the timer of the run is due. It is deleted if
+// the run has resumed by then.
 const resumeAfter = time.Second
 
-// pointDecided lies between the commit of a decision and the message to its run.
+// pointDecided is a crash point between the commit of a decision and the message to its run.
 var pointDecided = failpoint.Declare("approval.decided")
 
-// bySystem is who expires and escalates, for the audit log.
+// bySystem is the actor of expiry and escalation in the audit log.
 var bySystem = msg.By{Actor: "system"}
 
 type kind struct{ cfg Config }
 
-// New is the kind approval.
+// New returns the kind approval.
 func New(cfg Config) durable.Kind[State] {
 	k := &kind{cfg: cfg}
 	return durable.Kind[State]{
@@ -55,8 +55,8 @@ func New(cfg Config) durable.Kind[State] {
 		Rows:    k.rows,
 		Read:    k.read,
 		After:   k.after,
-		// Not at all in memory: the run writes this row too, and a decision about a
-		// timer alone leaves the row's version as it is.
+		// It leaves memory at once: the run writes this row too, and a decision about a
+		// timer alone does not change the row's version.
 		Idle: 0,
 	}
 }
@@ -85,8 +85,8 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// frozen opens the arguments. Where they do not open the approval can still be
-// rejected, and expires.
+// frozen opens the frozen arguments. If that fails it returns nil; the approval can still be
+// rejected, and it expires.
 func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
 	plain, err := k.cfg.Vault.Open(engine.FrozenAt(s.Tenant, s.ID), r.Frozen)
 	if err != nil {
@@ -96,7 +96,7 @@ func (k *kind) frozen(s *State, r *engine.Approval) json.RawMessage {
 	return plain
 }
 
-// rows is everything that a decision makes durable, in one commit.
+// rows returns the commit of a decision.
 func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
 	s, w, by := &d.Next, &journal.Commit{}, bySystem.Actor
 	for _, f := range d.Facts {
@@ -132,16 +132,16 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	}
 	if ends(&prev.State, s) {
 		w.TimersDone = append(w.TimersDone, s.timer(msg.TimerExpire))
-		if prev.State.EscalateAt != nil { // a timer that is not there is not set later
+		if prev.State.EscalateAt != nil { // else there is no timer, and none is set later
 			w.TimersDone = append(w.TimersDone, s.timer(msg.TimerEscalate))
 		}
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.lookTimer(), DueAt: now.Add(resumeAfter)})
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: s.wakeTimer(), DueAt: now.Add(resumeAfter)})
 		k.reportDecided(w, s, by, now)
 	}
 	return w
 }
 
-// ends reports whether a decision is the one that ends the approval.
+// ends reports whether the decision ends the approval.
 func ends(prev, next *State) bool { return next.Status.Terminal() && !prev.Status.Terminal() }
 
 // read answers a question of the machine.
@@ -164,12 +164,12 @@ func (s *State) timer(name string) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindApproval, Entity: s.ID.UUID, Name: name}
 }
 
-// lookTimer is the timer by which the run looks at its approvals.
-func (s *State) lookTimer() journal.TimerKey {
+// wakeTimer returns the key of the timer that wakes the run.
+func (s *State) wakeTimer() journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindRun, Entity: s.Run.UUID, Name: s.ID.String()}
 }
 
-// update swaps the row.
+// update returns the swap of the row.
 func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *engine.ApprovalUpdate {
 	u := &engine.ApprovalUpdate{
 		ID: s.ID, Run: s.Run, Guard: prev.Guard, Status: s.Status, Assignee: s.Assignee, SoFar: s.SoFar, Digest: s.Digest,
@@ -177,11 +177,11 @@ func (k *kind) update(prev durable.Loaded[State], s *State, now time.Time) *engi
 	}
 	var err error
 	if u.Decisions, err = encodeLedger(s.Ledger); err != nil {
-		panic(err) // what was decoded, or came as JSON, encodes
+		panic(err) // the entries were decoded, or came as JSON
 	}
 	if s.Edited != nil {
 		if u.Edited, err = k.cfg.Vault.Seal(engine.EditedAt(s.Tenant, s.ID), s.Edited); err != nil {
-			panic(err) // sealing needs nothing but the machine's randomness
+			panic(err) // sealing only needs randomness
 		}
 	}
 	return u
@@ -194,7 +194,7 @@ func audit(s *State, by msg.By, action string, detail json.RawMessage, now time.
 	}
 }
 
-// idempotency keeps the reply, which is the answer's body byte by byte.
+// idempotency returns the row that keeps the reply: the bytes of the answer's body.
 func (k *kind) idempotency(s *State, i *msg.Idempotency, reply any, now time.Time) *journal.Idempotency {
 	if i == nil {
 		return nil
@@ -214,7 +214,7 @@ func encode(v any) json.RawMessage {
 	return b
 }
 
-// after tells the run at once what its timer would tell it a second later.
+// after wakes the run at once; its timer would do so a second later.
 func (k *kind) after(_ cluster.Address, prev, next State, _ durable.Decision[State]) {
 	if ends(&prev, &next) {
 		failpoint.Hit(pointDecided)

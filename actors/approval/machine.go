@@ -21,12 +21,12 @@ type Machine struct{}
 
 type decision = durable.Decision[State]
 
-// maxFeedback is in characters (service.md, Limits).
+// maxFeedback bounds the feedback, in characters (service.md, Limits).
 const maxFeedback = 4000
 
-// Decide returns what m changes. See the drawing in doc.go.
+// Decide returns what m changes. doc.go has a drawing of the statuses.
 func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
-	now = now.UTC().Truncate(time.Microsecond) // as the database keeps it
+	now = now.UTC().Truncate(time.Microsecond) // as the database stores it
 	switch m := m.(type) {
 	case msg.Decide:
 		return decide(s, m, nil, now)
@@ -40,13 +40,13 @@ func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	return decision{Next: s}, nil
 }
 
-// Owed is nothing: see doc.go, Loss.
+// Owed returns nothing: see doc.go, Loss.
 func (Machine) Owed(State) []durable.Effect { return nil }
 
-// decide takes a person's decision. Its faults are looked for in the order of the
-// specification: a principal who may not decide learns nothing else. A decision that
-// was taken before is answered as then, whatever came since. An edit is decided once
-// its arguments are checked: known is the answer to that question, if there is one.
+// decide processes a person's decision. The checks have the order of the specification: a
+// principal who may not decide learns nothing else. A repeated decision gets its first
+// answer, whatever happened since. An edit is decided after its arguments were
+// checked: known is the answer to that question, nil if there is none yet.
 func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (decision, error) {
 	if n := s.taken(m); n > 0 {
 		if n == len(s.Ledger) && s.Decision == m.Action { // it decided
@@ -63,7 +63,7 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 	if !s.Waiting {
 		return decision{}, already("The run does not wait for this approval any more.")
 	}
-	if !now.Before(s.ExpiresAt) { // its timer is on the way
+	if !now.Before(s.ExpiresAt) { // its timer is due and has not arrived
 		d := expire(s, now)
 		d.Reply = already("This approval is " + string(d.Next.Status) + ".")
 		return d, nil
@@ -95,8 +95,8 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 		case valid.Reason != "":
 			return decision{}, problem.New(problem.CodeInvalidArgs, valid.Reason)
 		}
-		// What was sent is shown, not what it stands for: a value that was masked
-		// stays masked, whatever its key.
+		// The arguments are shown as they were sent: a value that was masked stays
+		// masked, whatever its key.
 		entry.EditedArgs = redact.JSON(m.EditedArgs)
 		next.Edited, next.Digest = args, tool.Digest(args)
 	}
@@ -112,8 +112,8 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 	return decision{Next: next, Changed: true, Facts: []any{Voted{entry}}, Reply: reply}, nil
 }
 
-// taken is the number of entries up to and with the one that m made, 0 where m made
-// none. Only who was its sender knows the operation.
+// taken returns the number of entries up to and including the one of m, 0 if m has none. Only
+// the sender of a decision knows its operation.
 func (s *State) taken(m msg.Decide) int {
 	if m.Op.IsZero() {
 		return 0
@@ -121,8 +121,8 @@ func (s *State) taken(m msg.Decide) int {
 	return 1 + slices.IndexFunc(s.Ledger, func(e Entry) bool { return e.Op == m.Op && e.Principal == m.Principal })
 }
 
-// approver is who a principal counts as. Whoever holds one API key can make
-// others, so all keys of a tenant are one approver.
+// approver returns the approver as whom a principal counts. The holder of one API key can
+// make others, so all keys of a tenant are one approver.
 func approver(principal string) string {
 	if strings.HasPrefix(principal, "apikey:") {
 		return "apikey:*"
@@ -130,8 +130,8 @@ func approver(principal string) string {
 	return principal
 }
 
-// standing is what the last decision of a ledger came to. A ledger from before
-// API keys were one approver may hold several of them; they count once.
+// standing returns the status and the count after the last entry of a ledger. A ledger may
+// hold several API keys; they count once.
 func standing(ledger []Entry, required int) msg.Decided {
 	d, edits := msg.Decided{Status: lifecycle.ApprovalPending}, false
 	counted := map[string]bool{}
@@ -165,7 +165,7 @@ func (s *State) allows(m msg.Decide) bool {
 	return m.Role.Satisfies(s.Assignee) || s.Assignee == lifecycle.RoleManager && m.Manages
 }
 
-// check looks at what the body of a decision says.
+// check validates the body of a decision.
 func check(m msg.Decide) error {
 	var bad []problem.Field
 	switch m.Action {
@@ -189,7 +189,7 @@ func check(m msg.Decide) error {
 	return nil
 }
 
-// answer is what the check of args came to; not ok where known is not about them.
+// answer returns the result of the check of args; not ok if known is not about them.
 func answer(known *durable.Answered, args json.RawMessage) (valid ArgsChecked, ok bool) {
 	if known == nil {
 		return ArgsChecked{}, false
@@ -202,10 +202,10 @@ func answer(known *durable.Answered, args json.RawMessage) (valid ArgsChecked, o
 	return valid, ok
 }
 
-// edited returns the arguments that given stands for: where it says [redacted] the
-// frozen value stays, and idempotency_key always does.
+// edited returns the arguments that given means: the frozen value replaces each [redacted],
+// and idempotency_key is always the frozen one.
 func (s *State) edited(given json.RawMessage) (json.RawMessage, error) {
-	if s.Frozen == nil { // what kept them is damaged, or its key is gone
+	if s.Frozen == nil { // the sealed value is damaged, or its key is gone
 		return nil, problem.New(problem.CodeInvalidArgs, "The arguments of this call cannot be read any more, so that they cannot be edited: decide with reject or respond.")
 	}
 	args, err := tool.Unmask(given, s.Frozen, s.Shown)
@@ -227,7 +227,7 @@ func expire(s State, now time.Time) decision {
 	return decision{Next: s, Changed: true, Facts: []any{Expired{}}}
 }
 
-// due looks at the time again: the clock of who told may be another one.
+// due handles a timer. It checks the time again: the clock of the sender may differ.
 func due(s State, name string, now time.Time) decision {
 	switch {
 	case s.Status.Terminal(), !s.Waiting:
@@ -238,7 +238,7 @@ func due(s State, name string, now time.Time) decision {
 		return only(s, Rearmed{name, s.ExpiresAt})
 	case name != msg.TimerEscalate, s.EscalatedAt != nil, !s.Escalate.Above(s.Assignee):
 		return only(s, Disarmed{name})
-	case s.EscalateAt == nil: // the timer went with what it was for
+	case s.EscalateAt == nil: // the timer has been deleted
 		return decision{Next: s}
 	case now.Before(*s.EscalateAt):
 		return only(s, Rearmed{name, *s.EscalateAt})
@@ -248,7 +248,7 @@ func due(s State, name string, now time.Time) decision {
 	return decision{Next: next, Changed: true, Facts: []any{Escalated{}}}
 }
 
-// only changes a timer and nothing of the approval.
+// only returns a decision that changes a timer and nothing else.
 func only(s State, timer any) decision {
 	return decision{Next: s, Changed: true, Facts: []any{timer}}
 }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// What I accept is in package msg, Decide, and in package durable, TimerDue. I
-// reply msg.Decided and tell my run msg.ApprovalsDecided.
+// An approval accepts msg.Decide and durable.TimerDue. It replies msg.Decided and tells its
+// run msg.ApprovalsDecided.
 
 // CheckArgs asks whether edited arguments fit the tool's schema; ArgsChecked answers.
-// A schema may be expensive to check against, so that is not done in a decision.
+// A check may be expensive, so it is not part of a decision.
 type (
 	CheckArgs   struct{ Schema, Args json.RawMessage }
-	ArgsChecked struct{ Reason string } // why they do not fit; empty: they do
+	ArgsChecked struct{ Reason string } // why they do not fit; empty if they do
 )
 
-// Facts: what becomes true with a commit.
+// Facts of a decision.
 type (
 	// Voted is a person's decision that was added to the ledger.
 	Voted struct{ Entry Entry }
@@ -23,11 +23,11 @@ type (
 	Expired struct{}
 	// Escalated hands the approval to the higher role.
 	Escalated struct{}
-	// Rearmed sets a timer that was told too early to its moment again.
+	// Rearmed sets a timer that came early to its due time again.
 	Rearmed struct {
 		Name string
 		At   time.Time
 	}
-	// Disarmed deletes a timer that has nothing to do any more.
+	// Disarmed deletes a timer that has nothing more to do.
 	Disarmed struct{ Name string }
 )

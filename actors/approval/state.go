@@ -9,7 +9,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// State is what an approval is: its row, and what it has to know of its run.
+// State is an approval: its row, and whether its run waits.
 type State struct {
 	Tenant id.TenantID
 	ID     id.ApprovalID
@@ -21,13 +21,13 @@ type State struct {
 
 	Status   lifecycle.ApprovalStatus
 	Assignee lifecycle.Role
-	Escalate lifecycle.Role // empty: nobody
+	Escalate lifecycle.Role // empty: no role
 	Required int
 	SoFar    int
 	Ledger   []Entry // of distinct principals, in order
 	// Decision is the action that decided, empty while pending.
 	Decision lifecycle.Action
-	// Feedback is that of a rejection or a response.
+	// Feedback belongs to a rejection or a response.
 	Feedback    *string
 	ExpiresAt   time.Time
 	EscalateAt  *time.Time // nil: no timer is set
@@ -36,19 +36,19 @@ type State struct {
 
 	Schema json.RawMessage
 	// Shown are the arguments as people see them, Frozen as the model gave
-	// them; Frozen is nil where they cannot be opened.
+	// them; Frozen is nil if they cannot be opened.
 	Shown, Frozen json.RawMessage
-	// Digest is of the arguments that will be called.
+	// Digest is the digest of the arguments to call.
 	Digest [32]byte
-	// Edited are the arguments that this decision puts in the place of Frozen; the
-	// row keeps them sealed, and they are not read again.
+	// Edited are the arguments by which this decision replaces Frozen; the row keeps
+	// them sealed, and they are not read again.
 	Edited json.RawMessage
 }
 
-// Entry is what one principal decided. But for Op it is what the API shows: the
-// edited arguments are redacted.
+// Entry is the decision of one principal. The API shows it without Op; the edited
+// arguments are redacted.
 type Entry struct {
-	Op         id.OpID          `json:"op,omitzero"` // which decision it was
+	Op         id.OpID          `json:"op,omitzero"` // the id of the decision's message
 	Principal  string           `json:"principal"`
 	Action     lifecycle.Action `json:"action"`
 	Feedback   *string          `json:"feedback"`
@@ -56,7 +56,7 @@ type Entry struct {
 	At         time.Time        `json:"at"`
 }
 
-// encodeLedger is the ledger as its column keeps it.
+// encodeLedger returns the value of the ledger's column.
 func encodeLedger(l []Entry) (json.RawMessage, error) {
 	if len(l) == 0 {
 		return json.RawMessage("[]"), nil
@@ -64,7 +64,7 @@ func encodeLedger(l []Entry) (json.RawMessage, error) {
 	return json.Marshal(l)
 }
 
-// decodeLedger reads what encodeLedger made.
+// decodeLedger reads the ledger's column.
 func decodeLedger(doc json.RawMessage) ([]Entry, error) {
 	var l []Entry
 	if err := json.Unmarshal(doc, &l); err != nil {

@@ -13,7 +13,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// maxAgents bounds the versions that are kept ready.
+// maxAgents bounds the cached versions.
 const maxAgents = 4096
 
 type version struct {
@@ -22,8 +22,8 @@ type version struct {
 	version int
 }
 
-// agents keeps versions ready to run. A version never changes, so what was read
-// once stays right.
+// agents caches versions that are ready to run. A version is immutable, so a cached one
+// stays valid.
 type agents struct {
 	read func(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
 	log  zerolog.Logger
@@ -32,7 +32,7 @@ type agents struct {
 	kept map[version]*Agent
 }
 
-// ready is the version if it is kept.
+// ready returns a cached version.
 func (a *agents) ready(v version) (*Agent, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -40,8 +40,8 @@ func (a *agents) ready(v version) (*Agent, bool) {
 	return ag, ok
 }
 
-// get is the version, nil where it is not there or cannot be run. The error is
-// the storage's.
+// get returns the version, nil if it does not exist or cannot be run. The error is the
+// storage's.
 func (a *agents) get(ctx context.Context, v version) (*Agent, error) {
 	if ag, ok := a.ready(v); ok {
 		return ag, nil
@@ -58,7 +58,7 @@ func (a *agents) get(ctx context.Context, v version) (*Agent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.kept) >= maxAgents {
-		for old := range a.kept { // any: the map's order is as good as a list for what is read in a millisecond
+		for old := range a.kept { // any: a version is read again within a millisecond
 			delete(a.kept, old)
 			break
 		}

@@ -13,32 +13,32 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// The rows of calls that are still to be carried out, and of their approvals. A
-// run opens its approvals and cancels them with its end; what is decided about
-// them in between their own actors write.
+// The rows of calls that have not ended, and of their approvals. A run opens its approvals,
+// and cancels the pending ones with its end. The actor of an approval writes everything
+// in between.
 
-// sealedCall is what a step keeps of its call until it has ended: exactly the
-// bytes that are sent and shown, which a JSON encoder would write anew.
+// sealedCall is the sealed value of a call's step until the call has ended. It keeps the exact
+// bytes that are sent and shown: as JSON values they would be encoded anew.
 type sealedCall struct {
 	tool.Planned
 	Args      []byte `json:"args"`
-	Shown     []byte `json:"shown,omitempty"`     // of a call that waits
+	Shown     []byte `json:"shown,omitempty"`     // of a waiting call
 	Reasoning string `json:"reasoning,omitempty"` // of a gated call
 }
 
 func (k *kind) sealCall(s *State, c *Call) []byte {
 	v := sealedCall{Planned: c.Plan, Args: c.Plan.Args}
-	if c.Plan.Terms != nil || c.Status == lifecycle.StepWaiting { // it is shown again when it is called
+	if c.Plan.Terms != nil || c.Status == lifecycle.StepWaiting { // shown again when it is called
 		v.Shown, v.Reasoning = c.Plan.Shown, c.Reasoning
 	}
 	if c.Plan.Terms == nil {
-		v.Schema = nil // of use for an approval only
+		v.Schema = nil // only an approval needs it
 	}
 	return k.seal(sealedPlace(s.Tenant, s.ID, c.Idx), v)
 }
 
-// loadCall reads a call that has begun and not ended, with what was decided
-// about it. Of one whose sealed value does not open it knows what the row shows.
+// loadCall reads a call that has begun and not ended, with its approval. If the sealed
+// value does not open, it returns what the row shows and marks the run as damaged.
 func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 	var v sealedCall
 	if err := k.open(s, step.Idx, step.Sealed, &v); err != nil {
@@ -57,7 +57,7 @@ func (k *kind) loadCall(s *State, step *engine.OpenStep) *Call {
 		}
 		if a.Edited != nil {
 			edited, err := k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, a.ID), a.Edited)
-			if err != nil && a.Status == lifecycle.ApprovalEdited { // while it is pending another edit may follow
+			if err != nil && a.Status == lifecycle.ApprovalEdited { // a pending one may be edited again
 				s.damaged(fmt.Errorf("open edited arguments of approval %s: %w", a.ID, err))
 			}
 			c.Approval.Edited, c.Approval.Shown = json.RawMessage(edited), a.Shown
@@ -73,7 +73,7 @@ func (s *State) damaged(err error) {
 	}
 }
 
-// asks opens the approval of a call: its row and its timers, and reports it.
+// asks opens the approval of a call: it adds the row, the timers and the event.
 func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	p := &f.Call.Plan
 	t := p.Terms
@@ -96,8 +96,8 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	k.reportAsked(w, s, f.Call, now)
 }
 
-// withdraw cancels those approvals of a run that ended which are pending, and
-// reports it; of all of them the timers go.
+// withdraw cancels the pending approvals of a run that ended and reports that. It deletes the
+// timers of all its approvals.
 func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.OpID, now time.Time) {
 	var open []*Call
 	var pending []engine.Pending
@@ -106,7 +106,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 		if !c.Approval.Status.Terminal() {
 			open, pending = append(open, c), append(pending, engine.Pending{ID: a, Version: c.Approval.Version})
 		}
-		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), lookTimer(s.ID, a))
+		w.TimersDone = append(w.TimersDone, approvalTimer(a, msg.TimerExpire), approvalTimer(a, msg.TimerEscalate), wakeTimer(s.ID, a))
 	}
 	if len(open) > 0 {
 		w.Statements = append(w.Statements, engine.CancelApprovals(s.Tenant, op, s.ID, pending, now))
@@ -118,7 +118,7 @@ func approvalTimer(a id.ApprovalID, name string) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
 }
 
-// lookTimer is the timer by which a decided approval makes its run look.
-func lookTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
+// wakeTimer returns the key of the timer by which a decided approval wakes its run.
+func wakeTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
 	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
 }

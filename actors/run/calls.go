@@ -14,8 +14,8 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// The calls of a turn, from the model's wish to what the model hears of them. As
-// in machine.go nothing here waits, reads a clock or mints an id.
+// The calls of a turn, from the model's request to their results. Like machine.go, this
+// file waits for nothing, reads no clock and mints no id.
 //
 //	             refused ───────────────────────────────► ended
 //	ModelAnswered ─ ungated ─► running ── ToolAnswered ──► ended
@@ -28,7 +28,7 @@ const (
 	// maxHandoffs is how often a run may hand its conversation over
 	// (open-parts.md, Handoff).
 	maxHandoffs = 5
-	// maxReasoning bounds, in characters, what people are told of the model's why.
+	// maxReasoning bounds the model's reason for a call, in characters.
 	maxReasoning = 2000
 )
 
@@ -36,15 +36,15 @@ var (
 	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
 	lostHandoff    = tool.FailedResult(tool.ErrToolFailed, "The conversation could not be handed over.")
 	secondHandoff  = tool.FailedResult(tool.ErrToolFailed, "One turn can hand the conversation over once. Nothing was run.")
-	// cutCall is the output of a call that runs when its run ends: nobody hears it.
+	// cutCall is the output of a call that runs when its run ends. Its result is dropped.
 	cutCall = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
 )
 
-// key is that of the effect which carries the call out. It is the same after a
+// key returns the key of the effect that carries the call out. It is the same after a
 // crash.
 func (k *Call) key() string { return "tool/" + strconv.Itoa(k.Idx) }
 
-// calls is the place of a step that is being called, -1 where idx is none.
+// calls returns the index in Calls of step idx if that is a running call, else -1.
 func (s *State) calls(idx int) int {
 	if s.Status != lifecycle.RunRunning {
 		return -1
@@ -52,8 +52,8 @@ func (s *State) calls(idx int) int {
 	return slices.IndexFunc(s.Calls, func(k *Call) bool { return k.Idx == idx && k.Status == lifecycle.StepRunning })
 }
 
-// owedCalls are the calls that run. A handoff comes last, when nothing else of
-// the turn is open any more: whoever planned the calls carries them out.
+// owedCalls returns the running calls. A handoff comes last, when no other call of the
+// turn is open: the agent that made the calls hears their results.
 func owedCalls(s *State) []durable.Effect {
 	var owed []durable.Effect
 	var handoff *Call
@@ -113,8 +113,8 @@ func (c *change) begin(m *ModelAnswered) {
 	c.advance()
 }
 
-// ungranted is the plan for a call by an agent that has no tools. Calling what is
-// not granted runs nothing (open-parts.md, Tools).
+// ungranted returns the plan of a call by an agent without tools: it is refused
+// (open-parts.md, Tools).
 func ungranted(call *model.Call) tool.Planned {
 	name := cut(call.Name, maxName)
 	out := tool.FailedResult(tool.ErrNotGranted, "The tool "+strconv.Quote(name)+" is not granted to this agent. Nothing was run.")
@@ -137,7 +137,7 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 		k.Status, k.Reasoning = lifecycle.StepWaiting, reasoning(r)
 	case k.Kind != lifecycle.StepTool:
 	case c.leaving && p.Refused == nil:
-		k.Status = lifecycle.StepWaiting // for whoever goes on with the run
+		k.Status = lifecycle.StepWaiting // for the run's next node
 	default:
 		began.Called = c.seq()
 	}
@@ -152,7 +152,7 @@ func (c *change) beginCall(r *model.Result, call *model.Call, p tool.Planned) {
 	}
 }
 
-// call is the call at a place, as this decision may change it.
+// call returns a copy of call i that this decision may change.
 func (c *change) call(i int) *Call {
 	if !c.own {
 		c.s.Calls, c.own = slices.Clone(c.s.Calls), true
@@ -162,8 +162,8 @@ func (c *change) call(i int) *Call {
 	return &k
 }
 
-// endCall ends a call's step with what the model hears. The end of a handoff is
-// no frame.
+// endCall ends a call's step with the result for the model. The end of a handoff has no
+// frame.
 func (c *change) endCall(i int, out tool.Outcome) *Call {
 	k := c.call(i)
 	k.Status = lifecycle.StepSucceeded
@@ -173,7 +173,7 @@ func (c *change) endCall(i int, out tool.Outcome) *Call {
 	k.Result = model.CallResult{CallID: k.Plan.CallID, Content: out.Content, IsError: out.IsError}
 	e := StepEnded{
 		Idx: k.Idx, Kind: k.Kind, Status: k.Status, Output: out.Shown,
-		Turn: &model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{k.Result}},
+		History: &model.Message{Role: model.Tool, Text: k.Said, Results: []model.CallResult{k.Result}},
 	}
 	if k.Kind == lifecycle.StepTool {
 		e.Seq = c.seq()
@@ -233,9 +233,9 @@ func (c *change) handedOver(m HandedOver) bool {
 	return true
 }
 
-// advance does what the turn's calls allow next. The ungated ones go first; when
-// the last of them has ended, people are asked about all gated ones together;
-// when nothing is open any more, the model hears of it.
+// advance begins what the turn's calls allow next. The ungated calls run first. When the last
+// of them has ended, the approvals of all gated calls open together. When no call is
+// open, the model gets the results.
 func (c *change) advance() {
 	running, unbegun, waiting, handoff := 0, 0, 0, 0
 	for i, k := range c.s.Calls {
@@ -256,22 +256,22 @@ func (c *change) advance() {
 	}
 	switch {
 	case running > 0:
-	case unbegun > 0: // they go first, elsewhere
+	case unbegun > 0: // they run first, on another node
 	case waiting > 0:
 		c.wait()
 	case handoff > 0:
 	default:
-		c.hear()
+		c.tellModel()
 	}
 }
 
-// unbegun reports whether the call waits for no approval but for a node that does
-// not leave: its turn ended on one that did.
+// unbegun reports whether the call is ungated and has not begun, because its turn ended on a
+// node that the run was leaving.
 func (k *Call) unbegun() bool {
 	return k.Status == lifecycle.StepWaiting && k.Kind == lifecycle.StepTool && k.Plan.Terms == nil
 }
 
-// beginNow carries out a call that was not begun where its turn ended.
+// beginNow begins a call that did not begin with its turn.
 func (c *change) beginNow(i int) *Call {
 	k := c.call(i)
 	k.Status = lifecycle.StepRunning
@@ -279,15 +279,15 @@ func (c *change) beginNow(i int) *Call {
 	return k
 }
 
-// wait asks people about the gated calls of the turn, and waits for them. The
-// commit of this is the checkpoint before any of them is called.
+// wait opens the approvals of the turn's gated calls, and waits. This commit is the
+// checkpoint before any of them is called.
 func (c *change) wait() {
 	for i, k := range c.s.Calls {
 		if k.Status != lifecycle.StepWaiting {
 			continue
 		}
 		k = c.call(i)
-		// To the microsecond, as it is stored: the frame says the same as the row.
+		// To the microsecond, as stored: frame and row agree.
 		expires := c.now.Add(k.Plan.Terms.SLA()).Truncate(time.Microsecond)
 		k.Approval = &Approval{Status: lifecycle.ApprovalPending, OnTimeout: k.Plan.Terms.OnTimeout, Assignee: k.Plan.Terms.Role, ExpiresAt: expires, Version: 1}
 		c.fact(Asked{Call: k, Seq: c.seq(), Expires: expires})
@@ -296,8 +296,8 @@ func (c *change) wait() {
 	c.fact(Waits{Seq: c.seq()})
 }
 
-// resumeDecided resumes a waiting run once all its approvals are decided. It ends the
-// run if one of them expired whose policy says so.
+// resumeDecided resumes a waiting run once all its approvals are decided. If one of them
+// has expired whose policy says so, it ends the run.
 func (c *change) resumeDecided() bool {
 	if c.leaving || c.s.Status != lifecycle.RunWaitingApproval {
 		return false
@@ -315,18 +315,18 @@ func (c *change) resumeDecided() bool {
 	case pending:
 		return false
 	default:
-		c.goOn()
+		c.resume()
 	}
 	return true
 }
 
-// endsRun reports whether the approval has expired and takes its run along.
+// endsRun reports whether the approval has expired and ends its run.
 func (a *Approval) endsRun() bool {
 	return a.Status == lifecycle.ApprovalExpired && a.OnTimeout == agent.TimeoutCancelRun
 }
 
-// goOn is the only way out of waiting: all approvals are decided.
-func (c *change) goOn() {
+// resume continues a run whose approvals are all decided.
+func (c *change) resume() {
 	if c.s.Agent == nil || c.s.Damage != "" {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return
@@ -345,14 +345,13 @@ func (c *change) goOn() {
 	}
 	for i, k := range c.s.Calls {
 		if k.Status == lifecycle.StepWaiting {
-			c.follow(i)
+			c.applyDecision(i)
 		}
 	}
 	c.advance()
 }
 
-// sound reports whether a decided call can be carried out as it was decided: the
-// arguments that would be sent are those of the approval.
+// sound reports whether the arguments of a decided call are those that were approved.
 func (k *Call) sound() bool {
 	if k.Approval == nil || k.Plan.Approval == nil {
 		return false
@@ -366,7 +365,7 @@ func (k *Call) sound() bool {
 	return false
 }
 
-// decidedArgs are what is called with once the call is approved.
+// decidedArgs returns the arguments of a decided call.
 func (k *Call) decidedArgs() json.RawMessage {
 	if k.Approval.Status == lifecycle.ApprovalEdited {
 		return k.Approval.Edited
@@ -374,8 +373,8 @@ func (k *Call) decidedArgs() json.RawMessage {
 	return k.Plan.Args
 }
 
-// follow does what was decided about one call.
-func (c *change) follow(i int) {
+// applyDecision begins or ends call i as its approval says.
+func (c *change) applyDecision(i int) {
 	k := c.call(i)
 	a := k.Approval
 	switch a.Status {
@@ -399,10 +398,10 @@ func (c *change) follow(i int) {
 	}
 }
 
-// takeUp goes on with the calls that an older epoch began. One that may be sent
-// again is owed again, under the same key; of any other nobody knows whether it
-// took effect (open-parts.md, Tools).
-func (c *change) takeUp() {
+// resumeCalls continues with the calls that an older epoch began. One that may be sent
+// again is owed again, under the same key; the outcome of any other is unknown
+// (open-parts.md, Tools).
+func (c *change) resumeCalls() {
 	for i, k := range c.s.Calls {
 		if k.Status == lifecycle.StepRunning && k.Kind == lifecycle.StepTool && !k.Plan.Repeat {
 			c.endCall(i, unknownOutcome)
@@ -411,8 +410,8 @@ func (c *change) takeUp() {
 	c.advance()
 }
 
-// hear tells the model what its calls came to, in call order.
-func (c *change) hear() {
+// tellModel gives the model the results of its calls, in call order.
+func (c *change) tellModel() {
 	if c.s.Known {
 		results := make([]model.CallResult, len(c.s.Calls))
 		var said []string
@@ -428,9 +427,8 @@ func (c *change) hear() {
 	c.ask()
 }
 
-// drop ends what is open of the calls of a run that ends, and with it what was
-// asked about them.
-func (c *change) drop() {
+// dropCalls ends the open calls of a run that ends, and withdraws their approvals.
+func (c *change) dropCalls() {
 	var asked []*Call
 	for i, k := range c.s.Calls {
 		if k.Status != lifecycle.StepRunning && k.Status != lifecycle.StepWaiting {
@@ -472,6 +470,6 @@ func (c *change) timerDue(name string) bool {
 			return false
 		}
 	}
-	c.fact(Looked{Approval: approval})
+	c.fact(TimerDone{Approval: approval})
 	return true
 }

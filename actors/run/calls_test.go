@@ -221,8 +221,8 @@ func TestWhatPeopleDecide(t *testing.T) {
 				return
 			}
 			e := facts[StepEnded](d)[0]
-			if string(e.Output) != c.hears || (e.Status == lifecycle.StepFailed) != c.failed || e.Turn.Results[0].Content != c.hears || e.Turn.Results[0].IsError != c.failed || e.Turn.Text != c.said {
-				t.Errorf("ended %s with %s, the model hears %+v", e.Status, e.Output, e.Turn)
+			if string(e.Output) != c.hears || (e.Status == lifecycle.StepFailed) != c.failed || e.History.Results[0].Content != c.hears || e.History.Results[0].IsError != c.failed || e.History.Text != c.said {
+				t.Errorf("ended %s with %s, the model hears %+v", e.Status, e.Output, e.History)
 			}
 			if got := owedKeys(d.Next); !slices.Equal(got, []string{"llm/2"}) {
 				t.Errorf("owes %v", got)
@@ -534,7 +534,7 @@ func TestCallsAfterACrash(t *testing.T) {
 			t.Fatalf("frames %v, owes %v", got, owedKeys(d.Next))
 		}
 		e := facts[StepEnded](d)[0]
-		if e.Status != lifecycle.StepFailed || !strings.Contains(string(e.Output), `"error":"UNKNOWN_OUTCOME"`) || !e.Turn.Results[0].IsError {
+		if e.Status != lifecycle.StepFailed || !strings.Contains(string(e.Output), `"error":"UNKNOWN_OUTCOME"`) || !e.History.Results[0].IsError {
 			t.Errorf("%s", e.Output)
 		}
 	})
@@ -599,7 +599,7 @@ func TestTimersOfARun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := decide(t, c.from, c.msg, t0)
-			if d.Changed != c.done || !reflect.DeepEqual(d.Next, c.from) || c.done && (len(d.Facts) != 1 || facts[Looked](d)[0].Approval.String() != c.msg.Name) {
+			if d.Changed != c.done || !reflect.DeepEqual(d.Next, c.from) || c.done && (len(d.Facts) != 1 || facts[TimerDone](d)[0].Approval.String() != c.msg.Name) {
 				t.Errorf("%+v", d)
 			}
 		})

@@ -1,11 +1,11 @@
 // Package run is one run of an agent: the loop of model and tools, one step
 // after another, to an answer or a failure (service.md, Run status).
 //
-// I am the row runs/<id> and its rows in run_steps; my address is run/<tenant>/
-// <run id>. A thread tells me Proceed when my turn has come, which my row
-// may say since I was accepted; a run without a thread begins with StartOne, which
-// is sent to me; anybody may tell me CancelRun; an approval that is decided tells
-// me ApprovalsDecided. I tell my thread RunEnded.
+// A run is the row runs/<id> with its rows in run_steps; its address is
+// run/<tenant>/<run id>. Its thread tells it Proceed when no earlier run of the thread is
+// open; the row of a run that was accepted first in its thread says so from the start. A run
+// without a thread begins with StartOne. Anybody may tell it CancelRun. An approval
+// that is decided tells it ApprovalsDecided. It tells its thread RunEnded.
 //
 //	StartOne ─┐                          ┌──────── next step ────────┐
 //	          v    Proceed, SlotGranted  v                           │
@@ -21,49 +21,47 @@
 //	      cancelled ◄── CancelRun ─────┴─ from anywhere; an approval expired
 //	                                      that ends the run
 //
-// What I do is a function of what is committed: queued with my turn come, I owe
-// the wish for a running place; with an open model's step I owe its call; with
-// calls that run I owe those. A call is a step of its own, and what is sent is
-// sealed in it before it is sent: the number of its tool.called is the receipt.
-// Gated calls have none until people have decided: when the ungated calls of the
-// turn have ended, one commit opens all approvals together and I wait. That
-// commit is the checkpoint, and waiting I owe nothing and am not in memory. A
-// decision that ends an approval sets a timer of mine in its commit and tells me after
-// it; I am then read anew with my approvals, and go on once all are decided: the commit
-// of run.resumed holds the receipts of the calls. The arguments must be those that were
-// approved, to the byte.
+// What a run owes is a function of its committed state: a slot while it is queued and
+// ready, the answer of the model while a model step is open, the answers of the calls that
+// run. Each call is a step. The call is sealed in its step before it is sent, and the
+// number of its tool.called is the receipt. A gated call has no receipt until people
+// have decided: when the ungated calls of the turn have ended, one commit opens all
+// approvals of the turn, and the run waits. That commit is the checkpoint. A waiting run
+// owes nothing and is not in memory. The commit that decides an approval sets a timer of the
+// run, and the approval tells the run after that commit. The run is then read again with its
+// approvals, and resumes once all are decided: the commit of run.resumed holds the
+// receipts of the calls. The arguments must equal the approved ones, byte by byte.
 //
-// After a crash the open step has no owner. A model's is abandoned and asked
-// again as a new one, in the commit that claims the run. A call is sent again
-// under its key where that is safe; else its outcome is not known, and the model
-// hears so.
+// After a crash an open step has no owner. A model step is abandoned, and the model is asked
+// again in a new step, in the commit that claims the run. A call is sent again under its key
+// if it is idempotent; else its outcome is unknown, and the model is told so.
 //
-// What webhook endpoints hear of me, my end and the opening and cancelling of my
-// approvals, is in the commit that makes it true, for tenants that have an endpoint.
-// What I cancel with my end has to be what I read: else the commit is lost, and I
-// read and decide again. A child run reports its approvals and not its end.
+// Webhook events of the run (its end, the opening and the cancelling of its approvals) are
+// in the commit that they report, if the tenant has an endpoint. A commit that ends the run
+// cancels its approvals in the versions that the run read: if one has changed, the
+// commit fails, and the run reads and decides again. A child run reports its approvals but
+// not its end.
 //
-// A handoff is the last call of its turn to be carried out; from then on the run
-// goes by the other agent's manifest, its limits included.
+// A handoff is the last call of its turn. From then on the other agent's manifest holds,
+// its limits included.
 //
-// What comes twice is done once: a StartOne finds the run, a CancelRun how it has
-// ended, and both are answered as the first time.
+// StartOne and CancelRun are idempotent: a repeat gets the first answer.
 //
-// Order: steps count from 0 without a gap, facts from 1; calls start in call
-// order, run in parallel and are committed as they answer; the model hears them
-// in call order, and behind them what people said instead. A gated call begins
-// after the last approval of its turn is decided.
+// Order: steps count from 0 without a gap, facts from 1. Calls start in call order, run in
+// parallel, and are committed as they answer. The model gets their results in call
+// order, and after them what people said instead. No gated call begins before the last
+// approval of its turn is decided.
 //
-// Limits: those of the manifest; 128 calls a turn and 5 handoffs; a turn says at
-// most 4 MiB; attachments are read up to 256 KiB a turn; state keeps running
-// time, a bit or two and who speaks. Running time counts from commit to commit of
-// the activations in status running, so what passes between a crash and the next
-// activation is not counted, nor is waiting.
+// Limits: those of the manifest; 128 calls per turn and 5 handoffs; 4 MiB of output per
+// turn; 256 KiB of attachments per request. The state column holds the running time, two flags
+// and the speaker. Running time counts from commit to commit of the activations in
+// status running. The time between a crash and the next activation does not count,
+// nor does waiting.
 //
-// Loss: live text of a step dies with its process. The tokens of a turn that was
-// cut off are not known; of one that broke off they are estimated. A call that
-// runs when its run ends may have taken effect; nobody waits for its answer.
+// Loss: live text of a step is lost with its process. The tokens of a turn that was
+// cut off are not known; those of a turn that failed midway are estimated. A call that runs
+// when its run ends may have taken effect; its answer is dropped.
 //
-// I leave memory when I have ended, when I wait for people, and after a short
-// while when I am queued.
+// A run leaves memory when it has ended, when it waits for people, and when it has been queued
+// for a few seconds.
 package run

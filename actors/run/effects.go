@@ -26,58 +26,58 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Store reads what a run needs. Every answer is of the tenant named.
+// Store reads the rows that a run needs. Every method reads within the named tenant.
 type Store interface {
-	// Run is the row and its open steps; nil where there is none.
+	// Run returns the row and its open steps; nil if there is none.
 	Run(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Run, error)
-	// Manifest is that of a version of an agent; nil where there is none.
+	// Manifest returns the manifest of an agent's version; nil if there is none.
 	Manifest(ctx context.Context, tenant id.TenantID, agent id.AgentID, version int) (json.RawMessage, error)
-	// Messages are the last limit messages of a thread up to and including the
-	// place upTo, oldest first.
+	// Messages returns the last limit messages of a thread up to and including the
+	// number upTo, oldest first.
 	Messages(ctx context.Context, tenant id.TenantID, thread id.ThreadID, upTo int64, limit int) ([]engine.Message, error)
-	// Sealed are the sealed values of a run's ended steps, in order.
+	// Sealed returns the sealed values of a run's ended steps, in order.
 	Sealed(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.Sealed, error)
-	// Published is the agent of a slug and its published version; not ok where
+	// Published returns the agent of a slug and its published version; not ok if
 	// there is none.
 	Published(ctx context.Context, tenant id.TenantID, slug string) (agent id.AgentID, version int, ok bool, err error)
-	// Slug is that of an agent; empty where there is none.
+	// Slug returns the slug of an agent; empty if there is none.
 	Slug(ctx context.Context, tenant id.TenantID, agent id.AgentID) (string, error)
 }
 
-// Models asks the model that a manifest names, as the tenant may: its own
-// provider of that slug goes before the deployment's. The error is a
-// *model.Error, or says that the provider could not be looked up.
+// Models asks the model that a manifest names. The tenant's own provider of that slug wins
+// over the deployment's. The error is a *model.Error, or says that the provider could not be
+// looked up.
 type Models interface {
 	Stream(ctx context.Context, tenant id.TenantID, m agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error)
 }
 
-// Attachments reads the start of an attachment's content, at most max bytes. A
-// content that is not there any more is fs.ErrNotExist.
+// Attachments reads the start of an attachment's content, at most max bytes. The error is
+// fs.ErrNotExist if the content has been deleted.
 type Attachments interface {
 	Start(ctx context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error)
 }
 
-// Live is where the readers of a run's events listen (stream.Hubs).
+// Live publishes to the readers of a run's events (stream.Hubs).
 type Live interface {
-	// Begin opens the live text of a model's step that has begun at seq. relayed
-	// says that it is for the embed relay too.
+	// Begin opens the live text of a model step that has begun at seq. relayed
+	// says that the embed relay gets it too.
 	Begin(tenant id.TenantID, run id.RunID, seq int64, idx int, relayed bool) model.Sink
-	// PublishFunc shows committed facts, in order; frames are made only if
-	// somebody watches. last is the number of the last of them, terminal says
-	// that it ends the run.
+	// PublishFunc publishes committed facts, in order; it makes the frames only if
+	// there are readers. last is the number of the last fact, terminal says that it ends
+	// the run.
 	PublishFunc(tenant id.TenantID, run id.RunID, last int64, terminal bool, frames func() []*event.Frame)
-	// Abandon says that nothing more is published by this activation.
+	// Abandon says that this activation publishes nothing more.
 	Abandon(tenant id.TenantID, run id.RunID)
 }
 
-// Sealer seals what the model's history needs (vault.Vault).
+// Sealer seals and opens the model's history and the arguments of calls (vault.Vault).
 type Sealer interface {
 	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)
 	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
 }
 
-// Slots are the running places of a tenant. The run is told msg.SlotGranted when
-// its turn has come. Neither call blocks.
+// Slots limit the running runs of a tenant. The run is told msg.SlotGranted when it has a
+// slot. Neither call blocks.
 type Slots interface {
 	Acquire(tenant id.TenantID, wish msg.AcquireSlot)
 	Release(tenant id.TenantID, done msg.ReleaseSlot)
@@ -90,7 +90,7 @@ type Teller interface {
 
 // Effects.
 type (
-	// AcquireSlot waits for a running place.
+	// AcquireSlot requests a slot.
 	AcquireSlot struct {
 		Run       id.RunID
 		CreatedAt time.Time
@@ -107,14 +107,14 @@ type (
 // Key is stable over re-performance.
 func (AcquireSlot) Key() string { return "slot" }
 
-// Key is stable over re-performance; a step that is abandoned has another one.
+// Key is stable over re-performance. The step that follows an abandoned one has another key.
 func (e ModelCall) Key() string { return "llm/" + strconv.Itoa(e.Idx) }
 
-// Bounds of what one turn may say and how it is asked.
+// Limits of one turn.
 const (
-	// MaxSaid is the most that a model's text, thinking and calls may take.
+	// MaxSaid bounds the text, thinking and calls of a model, in bytes.
 	MaxSaid = 4 << 20
-	// maxSegments is how often text and thinking may alternate.
+	// maxSegments bounds how often text and thinking alternate.
 	maxSegments = 1 << 14
 )
 
@@ -137,8 +137,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	panic(fmt.Sprintf("run: unknown effect %T", e))
 }
 
-// What crash tests meet: a model that has answered and nobody has heard it, and
-// an end that neither the readers nor the thread were told.
+// Crash points: the model has answered and its answer is not committed; the end of the run is
+// committed, and neither readers nor the thread know.
 var (
 	pointAnswered = failpoint.Declare("run.model_answered")
 	pointEnded    = failpoint.Declare("run.before_ended")
@@ -146,7 +146,7 @@ var (
 
 var errSaidTooMuch = errors.New("run: the model said too much")
 
-// ask is one turn of a model. It returns nil when nobody waits for it any more.
+// ask performs one turn of a model. It returns nil if the turn is no longer owed.
 func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	s := e.Of
 	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
@@ -155,7 +155,7 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	defer cancel(nil)
 
 	speech := k.speech(s.ID, e.Idx)
-	if speech == nil { // the step has ended, or the activation has
+	if speech == nil { // the step or the activation has ended
 		return nil
 	}
 	speech.begin(k.cfg.Live.Begin(s.Tenant, s.ID, e.Seq, e.Idx, !s.Agent.Manifest.WithholdsDeltas()), func() { cancel(errSaidTooMuch) })
@@ -211,8 +211,8 @@ func (k *kind) ask(ctx context.Context, e ModelCall) any {
 	return ModelFailed{Idx: e.Idx, Code: lifecycle.FailInternal, Message: internalMessage}
 }
 
-// judge checks a model's final text. It runs here and not in the decision: a check
-// may take a while, and ends with the run's time and with a cancel.
+// judge checks a model's final text. It is part of the effect, because a check may take
+// long: it ends when the run's time is up or the run is cancelled.
 func judge(ctx context.Context, rules *guardrail.Rules, text string) *Verdict {
 	a, err := rules.Check(ctx, text)
 	var bad *guardrail.Violation
@@ -225,13 +225,13 @@ func judge(ctx context.Context, rules *guardrail.Rules, text string) *Verdict {
 	return &Verdict{Late: true}
 }
 
-// gaveUp is a turn that failed. A turn of which something had arrived is billed
-// by the provider, who did not say how much: it is estimated.
+// gaveUp returns the message about a failed turn. The provider bills a turn of which
+// some text had arrived, but did not report the usage, so that is estimated.
 func (k *kind) gaveUp(e ModelCall, req *model.Request, sp *speech, price model.Price, err *model.Error) ModelFailed {
 	m := ModelFailed{
 		Idx: e.Idx, Code: err.Failure(), Message: err.Message, Broken: err.Kind == model.Broken, Price: price,
 	}
-	if err.Kind == model.Cancelled { // by nobody here: our own contexts were looked at before
+	if err.Kind == model.Cancelled { // not by our own contexts: ask checks them first
 		m.Code, m.Interrupted = lifecycle.FailModelError, true
 	}
 	if m.Message == "" {
@@ -248,7 +248,7 @@ func (k *kind) log(e *zerolog.Event, s *State) *zerolog.Event {
 	return e.Stringer("tenant", s.Tenant).Stringer("run", s.ID)
 }
 
-// size is what a turn takes.
+// size returns the bytes of a turn.
 func size(r *model.Result) int {
 	n := len(r.Text)
 	for i := range r.Thinking {
@@ -268,11 +268,11 @@ const (
 
 var unavailable = problem.New(problem.CodeUnavailable, "")
 
-// retry repeats f while the storage cannot serve, until ctx ends.
+// retry repeats f while storage is unavailable, until ctx ends.
 func retry(ctx context.Context, f func() error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
-		var provider *model.Error // whose lost connection is not ours
+		var provider *model.Error // its connection errors are not storage's
 		cutOff := errors.As(err, &provider) && provider.Kind == model.Cancelled && provider.BeforeFirstToken
 		if err == nil || ctx.Err() != nil || provider != nil && !cutOff || provider == nil && !pg.IsUnavailable(err) && !errors.Is(err, unavailable) {
 			return err

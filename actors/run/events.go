@@ -10,15 +10,15 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// What the tenant's webhook endpoints hear of a run, in the commits by which it
-// becomes true (service.md, Events, Webhooks).
+// The webhook events of a run, in the commits that they report (service.md, Events,
+// Webhooks).
 
-// bySystem is who cancels the approvals of a run that ended by itself.
+// bySystem is the actor that cancels the approvals of a run that ended by itself.
 const bySystem = "system"
 
 func (k *kind) hears(t id.TenantID) bool { return k.cfg.Hears != nil && k.cfg.Hears(t) }
 
-// reportEnd reports the end of a run that no other run has begun.
+// reportEnd reports the end of a run that is no child run.
 func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 	if s.Parent != nil || !k.hears(s.Tenant) {
 		return
@@ -39,14 +39,14 @@ func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 	w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), t, data, now))
 }
 
-// reportAsked reports an approval that is opened.
+// reportAsked reports the opening of an approval.
 func (k *kind) reportAsked(w *journal.Commit, s *State, c *Call, now time.Time) {
 	if k.hears(s.Tenant) {
 		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, c), now))
 	}
 }
 
-// reportWithdrawn reports the approvals that end with their run.
+// reportWithdrawn reports the approvals that the end of the run cancels.
 func (k *kind) reportWithdrawn(w *journal.Commit, s *State, pending []*Call, m any, now time.Time) {
 	if !k.hears(s.Tenant) {
 		return
@@ -61,7 +61,7 @@ func (k *kind) reportWithdrawn(w *journal.Commit, s *State, pending []*Call, m a
 	}
 }
 
-// approvalData is an open approval as it stands.
+// approvalData returns the data of an event about an open approval.
 func approvalData(s *State, c *Call) webhook.Approval {
 	return webhook.Approval{
 		ApprovalID: c.Plan.Approval.String(), RunID: s.ID.String(), Tool: c.Plan.Tool, Risk: string(c.Plan.Terms.Risk),

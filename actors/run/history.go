@@ -20,11 +20,11 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// maxInline bounds the attachments that one request carries as text.
+// maxInline bounds the attachments in one request, in bytes of text.
 const maxInline = 256 << 10
 
-// request is what the model is asked: the instructions, the last messages of the
-// thread up to the run's own, and what was said in the run so far.
+// request returns the request to the model: the instructions, the last messages of the
+// thread up to the run's own, and the messages of the run so far.
 func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	m := s.Agent.Manifest
 	req := &model.Request{
@@ -66,14 +66,14 @@ func (k *kind) request(ctx context.Context, s *State) (*model.Request, error) {
 	return req, nil
 }
 
-// thread makes the conversation of a thread's messages. Of the attachments the
-// newest ones get the room that there is.
+// thread returns the conversation of a thread's messages. The newest attachments are
+// included first.
 func (k *kind) thread(ctx context.Context, tenant id.TenantID, rows []engine.Message) ([]model.Message, error) {
 	out := make([]model.Message, len(rows))
 	room := maxInline
 	for i, row := range slices.Backward(rows) {
-		// A system message of a thread speaks to the model as the user does: the
-		// instructions are the agent's alone.
+		// A system message of a thread is sent as the user's: only the agent gives
+		// instructions.
 		role := model.User
 		if row.Role == string(model.Assistant) {
 			role = model.Assistant
@@ -98,8 +98,8 @@ type attachment struct {
 	Size      int64           `json:"size"`
 }
 
-// attached is what the model reads of a message's attachments: those that are
-// text, as far as there is room, and of the others that they are there.
+// attached returns a message's attachments as the model gets them: the content of texts, up
+// to room bytes, and a note about each of the others. It reduces room.
 func (k *kind) attached(ctx context.Context, tenant id.TenantID, shown json.RawMessage, room *int) (string, error) {
 	var list []attachment
 	if err := json.Unmarshal(shown, &list); err != nil {
@@ -148,7 +148,7 @@ func (a attachment) isText() bool {
 	return false
 }
 
-// said reads the run's own turns back.
+// said reads the messages of the run from its sealed steps.
 func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 	if s.Steps == 0 {
 		return nil, nil
@@ -158,7 +158,7 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 		return nil, fmt.Errorf("read the run's steps: %w", err)
 	}
 	out := make([]model.Message, 0, len(steps))
-	var results []model.CallResult // of the present turn: one step each
+	var results []model.CallResult // of the current turn, one step each
 	var people []string
 	flush := func() {
 		if results != nil {
@@ -185,9 +185,8 @@ func (k *kind) said(ctx context.Context, s *State) ([]model.Message, error) {
 	return out, nil
 }
 
-// heard is what follows a turn with calls: their results in call order, and
-// behind them what people said instead of letting calls pass. In a step's sealed
-// value that stands beside the result.
+// heard returns the messages that follow a turn with calls: the results in call order, then
+// what people answered instead of approving. The sealed value of a step holds both.
 func heard(results []model.CallResult, people []string) []model.Message {
 	out := []model.Message{{Role: model.Tool, Results: results}}
 	if len(people) > 0 {
@@ -196,7 +195,7 @@ func heard(results []model.CallResult, people []string) []model.Message {
 	return out
 }
 
-// open reads a step's sealed value.
+// open opens a step's sealed value into v.
 func (k *kind) open(s *State, idx int, value vault.Sealed, v any) error {
 	plain, err := k.cfg.Sealer.Open(sealedPlace(s.Tenant, s.ID, idx), value)
 	if err != nil {
@@ -208,12 +207,12 @@ func (k *kind) open(s *State, idx int, value vault.Sealed, v any) error {
 	return nil
 }
 
-// sealedPlace is where the sealed value of a step belongs.
+// sealedPlace returns the place to which the sealed value of a step is bound.
 func sealedPlace(tenant id.TenantID, run id.RunID, idx int) vault.AAD {
 	return vault.AAD{Tenant: tenant, Table: "run_steps", Row: run.String() + "/" + strconv.Itoa(idx), Column: "sealed"}
 }
 
-// options are the per-turn options of a run's input that bear on tools.
+// options returns the options of a run's input that concern tools.
 func options(input json.RawMessage) (o tool.Options) {
 	if !bytes.Contains(input, []byte(`"options"`)) {
 		return o
@@ -230,14 +229,14 @@ func options(input json.RawMessage) (o tool.Options) {
 	return tool.Options{RequireApproval: in.Options.Autonomy == "require_approval", Tools: in.Options.Tools}
 }
 
-// input is a run's input as the model is asked.
+// input is a run's input as the model gets it.
 type input struct {
 	prompt        string
 	AttachmentIDs []id.AttachmentID
 }
 
 // readInput finds the prompt (service.md, Threads and runs): a bare string,
-// {text} or {input}; an input of another shape is read as its JSON text.
+// {text} or {input}; any other input is read as its JSON text.
 func readInput(raw json.RawMessage) input {
 	var bare string
 	if len(raw) == 0 || string(raw) == "null" {
@@ -246,7 +245,7 @@ func readInput(raw json.RawMessage) input {
 	if json.Unmarshal(raw, &bare) == nil {
 		return input{prompt: model.Clean(bare)}
 	}
-	// A map, because the names match exactly, in case too.
+	// A map, because names must match exactly, case included.
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) == nil {
 		in := input{prompt: string(model.CleanJSON(raw))}

@@ -35,13 +35,13 @@ type Config struct {
 	Attachments Attachments // nil: their content is not shown to models
 	Tools       Tools       // nil: no agent has tools
 	Slots       Slots       // nil: no limit of running runs
-	// TakeSlot counts a run that goes on after it waited for approvals among the
-	// running ones; it waits for nobody and does not block. Set where Slots is.
+	// TakeSlot takes a slot for a run that resumes after its approvals, even if none is
+	// free; it does not block. Set if Slots is.
 	TakeSlot func(id.TenantID, msg.TakeSlot)
-	// Hears reports whether the tenant has an endpoint that may hear of something; it
-	// does not block. nil: nobody hears, and nothing is reported.
+	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
+	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
-	// Holder is the other member that is at work on a run, the zero id where there is
+	// Holder returns the other member that is at work on a run, the zero id if there is
 	// none (durable.Holder). nil: there are no other members.
 	Holder func(context.Context, cluster.Address) id.MemberID
 	// EscalateFraction is the part of an approval's time after which it is
@@ -52,15 +52,15 @@ type Config struct {
 }
 
 const (
-	// idle is how long a run that waits for its turn stays in memory.
+	// idle is how long a queued run stays in memory.
 	idle = 5 * time.Second
 	// createTimeout bounds the read of a manifest when a run begins.
 	createTimeout = 3 * time.Second
-	// defaultEscalateFraction is that of service.md, Approval status.
+	// defaultEscalateFraction is the value of service.md, Approval status.
 	defaultEscalateFraction = 0.5
 )
 
-// kind is what all activations of runs on a node share.
+// kind is shared by all activations of runs on a node.
 type kind struct {
 	cfg      Config
 	agents   *agents
@@ -112,27 +112,27 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	l, err := k.read(ctx, a, r)
 	if err == nil {
-		// Who has to read was not there when the last commit became true, and nobody
-		// else on this node is: what was to follow from it follows now.
+		// A load means that no activation on this node saw the last commit, so what
+		// follows from that commit is done now.
 		k.cfg.Live.Abandon(l.State.Tenant, l.State.ID)
 		if l.State.Status == lifecycle.RunRunning && k.cfg.TakeSlot != nil {
 			k.cfg.TakeSlot(l.State.Tenant, msg.TakeSlot{Run: l.State.ID})
 		}
-		k.settled(&l.State)
+		k.release(&l.State)
 	}
 	return l, err
 }
 
-// underWay reports whether somebody may be asking a model or calling a tool for the
-// run: whoever takes it up otherwise gives that up.
+// underWay reports whether another member may be asking a model or calling a tool for the
+// run. A new activation would abandon that.
 func underWay(r *engine.Run) bool {
 	return r != nil && r.Status == lifecycle.RunRunning &&
 		slices.ContainsFunc(r.Open, func(s engine.OpenStep) bool { return s.Status == lifecycle.StepRunning })
 }
 
-// read makes a state of a run's rows.
+// read returns the state of a run's rows.
 func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (durable.Loaded[State], error) {
-	if r == nil || r.AgentID == nil || r.AgentVersion == nil { // runs of workflows are another kind
+	if r == nil || r.AgentID == nil || r.AgentVersion == nil { // a run of a workflow is another kind
 		return durable.Loaded[State]{}, problem.NotFound("run")
 	}
 	kept, err := DecodeKept(r.State)
@@ -169,8 +169,8 @@ func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (dura
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
 }
 
-// seed returns the run as its thread has just committed it. The first run of a version
-// reads all the same: its manifest.
+// seed returns the run that its thread has just committed. It is not used for the first run of
+// a version on this node, because that has to read the manifest.
 func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	p, ok := m.(msg.Proceed)
 	if !ok || p.Accepted == nil || p.Accepted.Run.UUID != a.ID {
@@ -187,6 +187,7 @@ func (k *kind) seed(a cluster.Address, m any) (durable.Loaded[State], bool) {
 	return durable.Loaded[State]{State: s, Guard: journal.Guard{Version: 1}}, true
 }
 
+// create returns the state of a run without a thread before StartOne is decided.
 func (k *kind) create(a cluster.Address, m any) (State, bool) {
 	start, ok := m.(msg.StartOne)
 	if !ok || start.Run.UUID != a.ID {
@@ -203,7 +204,8 @@ func (k *kind) create(a cluster.Address, m any) (State, bool) {
 	return s, true
 }
 
-// rows is everything that a decision makes durable, in one commit.
+// rows returns the commit of a decision, with everything that the decision makes durable. It
+// starts no I/O.
 func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
 	s := &d.Next
 	w := &journal.Commit{Rows: make([]journal.Row, 0, 1+len(d.Facts))}
@@ -235,9 +237,9 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		case Asked:
 			k.asks(w, s, f, now)
 		case Resumed:
-			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
-		case Looked:
-			w.TimersDone = append(w.TimersDone, lookTimer(s.ID, f.Approval))
+			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+		case TimerDone:
+			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
 		case Withdrawn:
 			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
@@ -263,7 +265,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 	return w
 }
 
-// accept makes the rows of a run that begins without a thread.
+// accept adds the rows of a run that begins without a thread.
 func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	w.New = true
 	w.Rows = append(w.Rows, &engine.RunInsert{
@@ -303,7 +305,7 @@ func (k *kind) began(s *State, f StepBegan, now time.Time) *engine.StepInsert {
 func (k *kind) called(s *State, f StepCalled) *engine.StepCall {
 	n := &engine.StepCall{Run: s.ID, Idx: f.Call.Idx, CalledSeq: f.Called}
 	if f.Called == 0 {
-		n.CalledSeq = f.Call.Began // a handoff has no tool.called: the number says only that it was begun
+		n.CalledSeq = f.Call.Began // a handoff has no tool.called: any number says that it has begun
 	}
 	if f.Edited {
 		n.Input, n.Sealed = f.Call.Plan.Shown, k.sealCall(s, f.Call)
@@ -325,8 +327,8 @@ func (k *kind) ended(s *State, f StepEnded, now time.Time) *engine.StepUpdate {
 			u.Output, u.Segments = showSaid(said, f.Failure), said.Segments
 		}
 	}
-	if f.Turn != nil {
-		u.Sealed = k.seal(sealedPlace(s.Tenant, s.ID, f.Idx), f.Turn)
+	if f.History != nil {
+		u.Sealed = k.seal(sealedPlace(s.Tenant, s.ID, f.Idx), f.History)
 	}
 	return u
 }
@@ -343,7 +345,7 @@ func (k *kind) seal(place vault.AAD, v any) []byte {
 func (k *kind) sealBytes(place vault.AAD, plain []byte) []byte {
 	sealed, err := k.cfg.Sealer.Seal(place, plain)
 	if err != nil {
-		panic(err) // sealing needs nothing but the machine's randomness
+		panic(err) // sealing only needs randomness
 	}
 	return sealed
 }
@@ -373,8 +375,8 @@ func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
 	return &journal.Idempotency{Digest: i.Digest, Fingerprint: i.Fingerprint, Status: i.Status, Response: i.Response, At: now}
 }
 
-// after shows what became true, tells the thread and gives the place back, or
-// takes one again.
+// after publishes the facts, and takes or releases the slot and tells the thread as the status
+// requires.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
 	k.speeches(next.ID, d.Facts)
 	waits, waited := next.Status == lifecycle.RunWaitingApproval, prev.Status == lifecycle.RunWaitingApproval
@@ -391,18 +393,18 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 		facts := d.Facts
 		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, next.Status.Terminal(), func() []*event.Frame { return frames(&next, facts) })
 	}
-	if waits { // its activation rests, and whoever goes on may be elsewhere
+	if waits { // this activation ends, and the next one may be on another node
 		k.cfg.Live.Abandon(a.Tenant, next.ID)
 	}
 	if next.Status == lifecycle.RunFailed && !prev.Status.Terminal() {
 		k.logFailure(&prev, &next, d.Facts)
 	}
-	k.settled(&next)
+	k.release(&next)
 }
 
-// logFailure logs a failed run once, behind its commit: who failed, with which code,
-// and at whose provider or tool servers. Messages may hold what people said, so they
-// are not logged. A run whose rows cannot be read is an error: someone must look.
+// logFailure logs a failed run once, after its commit, with the agent, the code, and the
+// provider or the tool servers. Messages may hold users' text, so they are not logged. A
+// run whose rows cannot be read is an error that someone must look at.
 func (k *kind) logFailure(prev, next *State, facts []any) {
 	agent, _ := next.speaker()
 	e := k.cfg.Log.Warn()
@@ -432,9 +434,9 @@ func (k *kind) logFailure(prev, next *State, facts []any) {
 	e.Msg("run failed")
 }
 
-// settled gives the place of a run that does not run any more back and tells the
-// thread of an ended one. Both may hear it twice.
-func (k *kind) settled(s *State) {
+// release releases the slot of a run that is not running any more, and tells the thread if it
+// has ended. Both messages are idempotent.
+func (k *kind) release(s *State) {
 	terminal := s.Status.Terminal()
 	if terminal {
 		failpoint.Hit(pointEnded)
@@ -447,7 +449,7 @@ func (k *kind) settled(s *State) {
 	}
 }
 
-// mark is the mark of a fact that has no row of its own, seq 0 for any other.
+// mark returns the mark of a fact that has no row of its own, seq 0 for any other fact.
 func mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 	switch f := f.(type) {
 	case Asked:
@@ -462,7 +464,7 @@ func mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 	return 0, "", nil
 }
 
-// frames are the facts of a decision as its readers see them.
+// frames returns the facts of a decision as frames for its readers.
 func frames(s *State, facts []any) []*event.Frame {
 	out := make([]*event.Frame, 0, len(facts)+1)
 	for _, f := range facts {

@@ -407,7 +407,7 @@ func (w *world) start() {
 		return w.writer.Do(ctx, c)
 	})
 	durable.Register(w.node, between, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: w.log}), durable.Config{CommitTimeout: w.commit})
-	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Turn: run.Kept{Turn: true}.Encode(), Published: func(id.TenantID, id.AgentID) int { return w.version }}, durable.Config{})
+	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Ready: run.Kept{Ready: true}.Encode(), Published: func(id.TenantID, id.AgentID) int { return w.version }}, durable.Config{})
 	if err := w.node.Start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -1189,7 +1189,7 @@ func TestAPlaceForARunThatHasEnded(t *testing.T) {
 	w.restart()
 	reads := w.store.total()
 	w.node.Tell(w.address(msg.KindRun, p.Run.UUID), msg.Proceed{Accepted: &msg.Accepted{
-		Run: p.Run, AgentID: w.agent, AgentVersion: w.version, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Turn: true}.Encode(),
+		Run: p.Run, AgentID: w.agent, AgentVersion: w.version, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Ready: true}.Encode(),
 	}})
 	w.eventually("the row is read and the place is free", func() bool {
 		w.slots.mu.Lock()

@@ -128,7 +128,7 @@ var (
 func newLawWorld(d dice, bug mutant) *lawWorld {
 	w := &lawWorld{dice: d, bug: bug, now: t0, doing: map[string]durable.Effect{}, sent: map[int][][]byte{}, plans: map[int]tool.Planned{},
 		called: map[int]tool.Outcome{}, turns: map[int]*model.Result{}, seen: map[string]int{}}
-	slots, turn := d.roll(0, 1, "slots") == 1, d.roll(0, 1, "accepted with its turn") == 1
+	slots, ready := d.roll(0, 1, "slots") == 1, d.roll(0, 1, "accepted as ready") == 1
 	cfg := Config{Store: w, Sealer: lawVault, Live: w, Tell: w, Now: func() time.Time { return w.now }, Log: zerolog.Nop(), EscalateFraction: .5, Tools: noTools{},
 		Hears: func(id.TenantID) bool { return true }}
 	if slots {
@@ -138,7 +138,7 @@ func newLawWorld(d dice, bug mutant) *lawWorld {
 	w.mc = Machine{Slots: slots}
 	limits := fmt.Sprintf(`"limits":{"max_steps":%d,"max_seconds":60,"max_tokens":%d}`, d.roll(1, 40, "max steps"), d.roll(300, 3000, "max tokens"))
 	w.db = tables{approvals: map[id.ApprovalID]*approvalRow{}, timers: map[journal.TimerKey]time.Time{}, version: 1,
-		run: engine.RunUpdate{ID: theRun, Status: lifecycle.RunQueued, State: Kept{Turn: turn}.Encode()}}
+		run: engine.RunUpdate{ID: theRun, Status: lifecycle.RunQueued, State: Kept{Ready: ready}.Encode()}}
 	w.agents = map[id.AgentID]string{
 		agentA: `{"model":{"provider":"simulated","name":"a"},"handoffs":["b","a","gone"],` + limits + `}`,
 		agentB: `{"model":{"provider":"simulated","name":"b"},"handoffs":["a"],` + limits + `}`,
@@ -875,7 +875,7 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	w.seen[string(a.status)]++
 	delete(w.db.timers, approvalTimer(a.id, msg.TimerExpire))
 	delete(w.db.timers, approvalTimer(a.id, msg.TimerEscalate))
-	w.db.timers[lookTimer(theRun, a.id)] = w.now.Add(time.Second)
+	w.db.timers[wakeTimer(theRun, a.id)] = w.now.Add(time.Second)
 	if w.roll(0, 2, "told") > 0 {
 		w.receive(msg.ApprovalsDecided{})
 	}

@@ -14,9 +14,9 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Machine decides for runs of agents.
+// Machine decides for agent runs.
 type Machine struct {
-	// Slots says that a run needs a running place of its tenant.
+	// Slots says that a run needs a slot of its tenant.
 	Slots bool
 }
 
@@ -73,13 +73,13 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	return decision{Next: c.s, Changed: true, Facts: c.facts, Reply: c.reply}, nil
 }
 
-// Owed is what a run waits for: a running place once it may run, the answer of
-// the model while a model's step is open, the answers of the tools that are
-// called. A run that waits for people owes nothing.
+// Owed returns what the run waits for: a slot while it is queued and ready, the answer of the
+// model while a model step is open, the answers of the calls that run. A run that waits
+// for people owes nothing.
 func (Machine) Owed(s State) []durable.Effect {
 	switch s.Status {
 	case lifecycle.RunQueued:
-		if s.Turn {
+		if s.Ready {
 			return []durable.Effect{AcquireSlot{Run: s.ID, CreatedAt: s.CreatedAt}}
 		}
 	case lifecycle.RunRunning:
@@ -95,7 +95,7 @@ func (Machine) Owed(s State) []durable.Effect {
 
 const internalMessage = "The run could not go on because of an internal error."
 
-// errors that a decision cannot make and a programmer could.
+// errNoAgent is a programmer's error.
 var errNoAgent = errors.New("run: begun without an agent")
 
 // create accepts a run without a thread.
@@ -115,7 +115,7 @@ func create(s State, m any, now time.Time) (decision, error) {
 	s.AgentID, s.AgentVersion = start.AgentID, start.AgentVersion
 	s.Input, s.Origin, s.EndUserID = start.Input, start.Origin, start.EndUserID
 	s.Status, s.CreatedAt, s.Known = lifecycle.RunQueued, now, true
-	s.Turn = true // nobody goes before a run without a thread
+	s.Ready = true // a run without a thread waits for no other run
 	return decision{Next: s, Changed: true, Facts: []any{Created{}}, Reply: msg.Started{Run: s.ID}}, nil
 }
 
@@ -130,7 +130,7 @@ type change struct {
 	facts []any
 	reply any
 	own   bool // s.Calls is this decision's own
-	// leaving: the run goes on elsewhere, and begins nothing here.
+	// leaving: the run continues on another node, and begins nothing here.
 	leaving bool
 }
 
@@ -141,9 +141,9 @@ func (c *change) seq() int64 {
 	return c.s.Seq
 }
 
-// clock adds the time since the last look to the running time. max_seconds
-// counts time in status running only, added up over activations: what passed
-// between a crash and the next activation does not count.
+// clock adds the time since the last decision to the running time. max_seconds
+// counts time in status running only, the sum over all activations: the time between a
+// crash and the next activation does not count.
 func (c *change) clock() {
 	if c.s.Status == lifecycle.RunRunning && !c.s.Since.IsZero() {
 		c.s.Ran += max(0, c.now.Sub(c.s.Since))
@@ -151,13 +151,13 @@ func (c *change) clock() {
 	c.s.Since = c.now
 }
 
-// proceed says that no earlier run of the thread is open.
+// proceed notes that no earlier run of the thread is open.
 func (c *change) proceed(slots bool) bool {
-	if c.leaving || c.s.Status != lifecycle.RunQueued || slots && c.s.Turn {
+	if c.leaving || c.s.Status != lifecycle.RunQueued || slots && c.s.Ready {
 		return false
 	}
 	if slots {
-		c.s.Turn = true
+		c.s.Ready = true
 	} else {
 		c.start()
 	}
@@ -165,14 +165,14 @@ func (c *change) proceed(slots bool) bool {
 }
 
 func (c *change) slotGranted() bool {
-	if c.leaving || c.s.Status != lifecycle.RunQueued || !c.s.Turn {
+	if c.leaving || c.s.Status != lifecycle.RunQueued || !c.s.Ready {
 		return false
 	}
 	c.start()
 	return true
 }
 
-// start takes the run out of queued and begins its first step.
+// start begins a queued run and its first step.
 func (c *change) start() {
 	c.run()
 	if c.s.Agent == nil || c.s.Damage != "" {
@@ -189,10 +189,9 @@ func (c *change) run() {
 	c.fact(Began{})
 }
 
-// activated takes up a running run: what an older epoch began has no owner. A
-// model's step is abandoned and asked again as a new one; of the calls some may
-// be sent again. A waiting run does nothing by itself: the message that activated it
-// may be its cancel.
+// activated resumes a running run: what an older epoch began has no owner. An open model
+// step is abandoned, and a new one begins; calls are sent again if they are idempotent. A
+// waiting run decides nothing here: the message that activated it may be its cancel.
 func (c *change) activated() bool {
 	if c.s.Status != lifecycle.RunRunning {
 		return false
@@ -206,15 +205,15 @@ func (c *change) activated() bool {
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 	case c.overTime():
 	case len(c.s.Calls) > 0:
-		c.takeUp()
+		c.resumeCalls()
 	default:
 		c.ask()
 	}
 	return true
 }
 
-// ask begins a model's step, unless the run is leaving: whoever activates it next
-// finds it running with nothing open, and asks.
+// ask begins a model step, unless the run is leaving: the next activation finds it running
+// with no open step, and asks.
 func (c *change) ask() {
 	if c.s.Agent == nil {
 		panic(errNoAgent)
@@ -243,8 +242,8 @@ func (c *change) endStep(e StepEnded) {
 	c.fact(e)
 }
 
-// cutOff ends a step whose effect goes on no further: failed, with what was said
-// so far, where nothing comes in its place; else abandoned.
+// cutOff ends the open step without an answer: as abandoned if another step replaces it, else
+// as failed. Its output is the text so far.
 func (c *change) cutOff(status lifecycle.StepStatus) {
 	c.endStep(StepEnded{Status: status, Cut: true})
 }
@@ -265,7 +264,7 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	}
 	if len(r.Calls) > 0 {
 		turn := r.Message()
-		e.Turn = &turn
+		e.History = &turn
 	}
 	c.endStep(e)
 	c.s.Retried = false
@@ -281,14 +280,14 @@ func (c *change) modelAnswered(m ModelAnswered) bool {
 	return true
 }
 
-// finish ends the run with what the check of the model's final text came to.
+// finish ends the run with the verdict on the model's final text.
 func (c *change) finish(v *Verdict) {
 	if demand := undeliverable(c.s.Input); demand != "" {
 		c.end(lifecycle.RunFailed, lifecycle.FailOutputInvalid, demand)
 		return
 	}
 	switch {
-	case v == nil: // nothing unchecked leaves a run
+	case v == nil: // an unchecked text is no output
 		c.end(lifecycle.RunFailed, lifecycle.FailInternal, internalMessage)
 		return
 	case v.Late:
@@ -305,8 +304,8 @@ func (c *change) finish(v *Verdict) {
 	c.fact(Ended{Reply: v.Answer.Text})
 }
 
-// undeliverable says what a message asks of its answer that no answer of this
-// run can have: citations, because nothing was retrieved, or a file.
+// undeliverable returns which demand of a message no answer of this run can meet:
+// citations, because nothing was retrieved, or a file. Empty: there is none.
 func undeliverable(input json.RawMessage) string {
 	if !bytes.Contains(input, []byte(`"options"`)) {
 		return ""
@@ -354,7 +353,8 @@ func (c *change) modelFailed(m ModelFailed) bool {
 	return true
 }
 
-// timeUp believes the effect: its clock and this one may differ by a little.
+// timeUp ends the run. It trusts the clock of the effect, which may differ slightly from
+// this one.
 func (c *change) timeUp(m TimeUp) bool {
 	if !c.s.waitsFor(m.Idx) && c.s.calls(m.Idx) < 0 {
 		return false
@@ -383,8 +383,8 @@ func (c *change) cancel() bool {
 	return open
 }
 
-// refused ends a run whose rows the database does not take, without them. What
-// was used is billed all the same. A cancel has no rows to do without.
+// refused ends a run whose rows the database refuses, without these rows. The usage is billed
+// all the same. A cancel cannot be done without its rows.
 func (c *change) refused(m any) (bool, error) {
 	if _, ok := m.(msg.CancelRun); ok {
 		return false, problem.New(problem.CodeInternal, "")
@@ -419,11 +419,10 @@ func (c *change) effectFailed(key string) bool {
 	return c.callFailed(key)
 }
 
-// end makes the run terminal without an answer. What is open of its calls ends
-// with it.
+// end makes the run terminal without an answer, and ends its open calls.
 func (c *change) end(status lifecycle.RunStatus, code lifecycle.Failure, message string) {
 	if len(c.s.Calls) > 0 {
-		c.drop()
+		c.dropCalls()
 	}
 	now := c.now
 	c.s.Status, c.s.FinishedAt, c.s.Error = status, &now, &Failure{Code: code, Message: message}
@@ -431,8 +430,8 @@ func (c *change) end(status lifecycle.RunStatus, code lifecycle.Failure, message
 	c.fact(Ended{})
 }
 
-// Limits (open-parts.md, Manifest): passing one fails the run. The functions
-// report whether they did.
+// Limits (open-parts.md, Manifest): a run that passes one fails. These functions report
+// whether they ended the run.
 
 func (c *change) overSteps() {
 	c.limit("max_steps", strconv.Itoa(c.s.Agent.Manifest.Limits.MaxSteps))

@@ -168,7 +168,7 @@ func TestAnUnknownRunIsNotFound(t *testing.T) {
 func TestARunWithoutAThreadStartsByItself(t *testing.T) {
 	s := State{Tenant: tenant, ID: theRun, Agent: agentOf(t, plain)}
 	d := decide(t, s, msg.StartOne{Run: theRun, AgentVersion: 2, Input: json.RawMessage(`"x"`), Origin: theKey}, t0)
-	if d.Reply != any(msg.Started{Run: theRun}) || !d.Next.Turn || !slices.Equal(kinds(d.Facts), []string{"Created"}) {
+	if d.Reply != any(msg.Started{Run: theRun}) || !d.Next.Ready || !slices.Equal(kinds(d.Facts), []string{"Created"}) {
 		t.Fatalf("%+v", d)
 	}
 	if owed := (Machine{}).Owed(d.Next); len(owed) != 1 || owed[0].Key() != "slot" {
@@ -190,7 +190,7 @@ func TestSlots(t *testing.T) {
 		t.Error("a slot without a turn started the run")
 	}
 	d, err := mc.Decide(s, msg.Proceed{}, t0)
-	if err != nil || d.Next.Status != lifecycle.RunQueued || !d.Next.Turn || !d.Changed {
+	if err != nil || d.Next.Status != lifecycle.RunQueued || !d.Next.Ready || !d.Changed {
 		t.Fatalf("%+v %v", d, err)
 	}
 	if owed := mc.Owed(d.Next); len(owed) != 1 || owed[0] != durable.Effect(AcquireSlot{Run: theRun, CreatedAt: t0}) {
@@ -228,7 +228,7 @@ func TestToolCallsThatAreNotGranted(t *testing.T) {
 		if err := json.Unmarshal(e.Output, &out); err != nil || out.Error != "TOOL_NOT_GRANTED" || out.Message == "" || e.Status != lifecycle.StepFailed {
 			t.Errorf("call %d: %s %s %v", i, e.Status, e.Output, err)
 		}
-		if r := e.Turn.Results[0]; r.CallID != fmt.Sprint("c", i+1) || !r.IsError || r.Content != string(e.Output) {
+		if r := e.History.Results[0]; r.CallID != fmt.Sprint("c", i+1) || !r.IsError || r.Content != string(e.Output) {
 			t.Errorf("the model hears %+v", r)
 		}
 	}
@@ -368,7 +368,7 @@ func TestRefusedRows(t *testing.T) {
 		t.Fatalf("%+v", d.Next.Error)
 	}
 	e := d.Facts[0].(StepEnded)
-	if e.Output != nil || e.Turn != nil || e.TokensIn != 10 || d.Next.TokensIn != 10 {
+	if e.Output != nil || e.History != nil || e.TokensIn != 10 || d.Next.TokensIn != 10 {
 		t.Errorf("%+v: the content is dropped, what was used is billed", e)
 	}
 	d = decide(t, queuedRun(t, plain), durable.Refused{Msg: msg.Proceed{}}, t0)
@@ -451,7 +451,7 @@ func TestCrashAbandonsTheOpenStep(t *testing.T) {
 func TestKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := Kept{
-			Turn: rapid.Bool().Draw(t, "turn"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond,
+			Ready: rapid.Bool().Draw(t, "ready"), Retried: rapid.Bool().Draw(t, "retried"), Ran: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ran")) * time.Millisecond,
 			Handoffs: rapid.IntRange(0, maxHandoffs).Draw(t, "handoffs"),
 		}
 		if k.Handoffs > 0 {

@@ -13,43 +13,43 @@ import (
 // What a run accepts besides the messages of schemas/msg and package durable:
 // the results of its own effects.
 type (
-	// ModelAnswered is a finished turn of the step's model.
+	// ModelAnswered is the complete answer of the step's model.
 	ModelAnswered struct {
 		Idx      int
 		Result   *model.Result
 		Price    model.Price
 		Segments []int32
-		// Plan says what becomes of each call of the turn; nil where the agent has
-		// no tools. Unplanned says why there is none: INTERNAL, or LIMIT_EXCEEDED
-		// because the run's time was up.
+		// Plan holds the plan of each call of the turn; nil if the agent has no tools.
+		// Unplanned says why there is no plan: INTERNAL, or LIMIT_EXCEEDED because the
+		// run's time was up.
 		Plan      []tool.Planned
 		Unplanned lifecycle.Failure
-		// Verdict is what the check of the turn's text came to; nil where the turn has
+		// Verdict is the result of the check of the turn's text; nil if the turn has
 		// calls.
 		Verdict *Verdict
 	}
-	// ModelFailed is a turn that came to nothing.
+	// ModelFailed is a turn that failed.
 	ModelFailed struct {
 		Idx     int
 		Code    lifecycle.Failure
 		Message string // safe to show
 		Broken  bool   // worth one more step
-		// Interrupted: by this node, which lost its lease in the middle of the answer;
-		// worth another step however often it happens.
+		// Interrupted: this node lost its lease in the middle of the answer. It is
+		// worth another step, however often it happens.
 		Interrupted bool
-		// What the turn used as far as that can be known: an estimate.
+		// TokensIn and TokensOut estimate what the turn used.
 		TokensIn, TokensOut int64
 		Price               model.Price
 	}
 	// TimeUp says that limits.max_seconds have passed while the step ran.
 	TimeUp struct{ Idx int }
-	// ToolAnswered is what the call of a step came to.
+	// ToolAnswered is the outcome of a step's call.
 	ToolAnswered struct {
 		Idx     int
 		Outcome tool.Outcome
 	}
-	// HandedOver is the agent that a step's handoff found; the Outcome of one that
-	// found none says why.
+	// HandedOver is the agent that a step's handoff found. If it found none, Outcome
+	// says why.
 	HandedOver struct {
 		Idx      int
 		Outcome  tool.Outcome
@@ -60,11 +60,10 @@ type (
 	}
 )
 
-// Verdict is what the guardrails and the output_schema of an agent say about a
-// final text.
+// Verdict is the result of an agent's guardrails and output_schema on a final text.
 type Verdict struct {
-	Answer guardrail.Answer // where neither of the others is set
-	Reason string           // why the text is no answer; safe to show
+	Answer guardrail.Answer // if neither of the others is set
+	Reason string           // why the text is refused; safe to show
 	Late   bool             // the run's time was up before the check was done
 }
 
@@ -90,14 +89,14 @@ type (
 		Status lifecycle.StepStatus
 		Input  []byte // shown
 		Seq    int64  // of step.started
-		Called int64  // of tool.called, 0 for what is no call or not called yet
-		call   *Call  // to be sealed, of a call that is still to be carried out
+		Called int64  // of tool.called, 0 if the step is no call or not called yet
+		call   *Call  // to be sealed, if the call is still to be carried out
 	}
-	// StepCalled is a step that waited and is called now.
+	// StepCalled is the begin of a call that waited.
 	StepCalled struct {
 		Call   *Call
 		Called int64 // of tool.called, 0 for a handoff
-		Edited bool  // with other arguments than it began with
+		Edited bool  // the arguments are not those of its begin
 	}
 	// StepEnded is a step that ended. A tool call that is refused begins and
 	// ends in one decision.
@@ -107,10 +106,10 @@ type (
 		Status   lifecycle.StepStatus
 		Output   []byte // shown
 		Segments []int32
-		Turn     *model.Message // what the model's history needs, to be sealed
+		History  *model.Message // for the model's history, to be sealed
 		Seq      int64          // of tool.result, else 0
-		// Cut says that the model's step was cut off: its output is what the model
-		// had said by then, with Failure beside it.
+		// Cut says that the model's step was cut off: its output is the text so far,
+		// with Failure beside it.
 		Cut     bool
 		Failure string
 
@@ -118,7 +117,7 @@ type (
 		CostUSD             float64
 		Estimated           bool
 	}
-	// Asked is a call about which people are asked. Its mark is approval.required.
+	// Asked is a call whose approval opens. Its mark is approval.required.
 	Asked struct {
 		Call    *Call
 		Seq     int64
@@ -126,7 +125,7 @@ type (
 	}
 	// Waits is a run that waits for its approvals. Its mark is run.waiting.
 	Waits struct{ Seq int64 }
-	// Resumed is a run that goes on after a decision. Its mark is run.resumed.
+	// Resumed is a run that continues after a decision. Its mark is run.resumed.
 	Resumed struct {
 		Approval id.ApprovalID
 		Decision lifecycle.Action
@@ -137,15 +136,15 @@ type (
 		From, To string // slugs
 		Seq      int64
 	}
-	// Withdrawn are the calls about which people were asked and that end with their
-	// run, as they stood: what is pending of their approvals is cancelled.
+	// Withdrawn are the calls that end with their run before they were called, as they
+	// stood: their pending approvals are cancelled.
 	Withdrawn struct{ Calls []*Call }
-	// Looked is a timer by which an approval called for a look that was taken.
-	Looked struct{ Approval id.ApprovalID }
+	// TimerDone is a timer of a decided approval that has nothing more to do.
+	TimerDone struct{ Approval id.ApprovalID }
 	// Ended is a run that became terminal; its frame has the run's last number.
 	Ended struct {
 		Reply string // the assistant message of a run that succeeded
 	}
-	// Stopped is a cancel by somebody, for the audit log.
+	// Stopped is a cancel on request, for the audit log.
 	Stopped struct{}
 )

@@ -13,7 +13,7 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// What steps and runs show of themselves. Shown values are redacted here, once.
+// The shown inputs and outputs of steps and runs. Values are redacted here, once.
 
 type shownCall struct {
 	ID   string          `json:"id"`
@@ -29,8 +29,8 @@ type shownTurn struct {
 	Error    string      `json:"error,omitempty"`
 }
 
-// showTurn shows calls as they are planned, if they are: the plan knows what is
-// secret whatever its key.
+// showTurn returns the output of a model step. A planned call is shown as its plan says,
+// which knows secrets whatever their key.
 func showTurn(r *model.Result, plan []tool.Planned) []byte {
 	out := shownTurn{Text: r.Text, Thinking: r.ThinkingText()}
 	for i := range r.Calls {
@@ -44,7 +44,7 @@ func showTurn(r *model.Result, plan []tool.Planned) []byte {
 	return encode(out)
 }
 
-// showModel is the input of a model's step.
+// showModel returns the input of a model step.
 func showModel(m agent.Model) []byte {
 	return encode(struct {
 		Provider string `json:"provider"`
@@ -52,7 +52,7 @@ func showModel(m agent.Model) []byte {
 	}{m.Provider, m.Name})
 }
 
-// showOutput is the output of an agent run (service.md, Thread, run, step).
+// showOutput returns the output of an agent run (service.md, Thread, run, step).
 func showOutput(a guardrail.Answer) json.RawMessage {
 	return encode(struct {
 		Text string          `json:"text"`
@@ -60,8 +60,8 @@ func showOutput(a guardrail.Answer) json.RawMessage {
 	}{a.Text, a.JSON})
 }
 
-// What the model hears of a call that people did not let pass (service.md,
-// Approval status), and of a handoff.
+// The results for the model of a call that was not approved (service.md, Approval status),
+// and of a handoff.
 
 var responded = outcome(struct {
 	Responded bool `json:"responded"`
@@ -88,8 +88,8 @@ func outcome(v any) tool.Outcome {
 	return tool.Outcome{Content: string(doc), Shown: doc}
 }
 
-// reasoning is what people who decide on a call are told of the model's why: the
-// turn's text, else the start of its thinking.
+// reasoning returns the model's reason for a call, for the people who decide on it: the start
+// of the turn's text, or of its thinking if there is no text.
 func reasoning(r *model.Result) string {
 	s := r.Text
 	if strings.TrimSpace(s) == "" {
@@ -105,8 +105,8 @@ func reasoning(r *model.Result) string {
 	return s
 }
 
-// encode is json.Marshal without its escapes for HTML: texts stay readable, and
-// nobody puts them into a page as they are.
+// encode is json.Marshal without escapes for HTML, so that texts stay readable. Pages escape
+// them themselves.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -117,10 +117,10 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// maxName bounds the shown name of a tool: a model may make up any.
+// maxName bounds the shown name of a tool, in bytes: a model may invent any name.
 const maxName = 200
 
-// cut is the start of s, at most n bytes, whole characters.
+// cut returns the start of s, at most n bytes, without a partial character.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -131,8 +131,8 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// shownArgs is the input of a tool's step. What was no JSON object is shown as
-// the text it was, where nothing says which part of it is secret: not at all.
+// shownArgs returns the input of a tool step. Arguments that are no JSON object are masked
+// completely: nothing says which part of them is secret.
 func shownArgs(c *model.Call) []byte {
 	if c.Malformed != "" {
 		return encode(map[string]string{"malformed": redact.Mark})
@@ -140,7 +140,7 @@ func shownArgs(c *model.Call) []byte {
 	return redact.JSON(c.Args)
 }
 
-// showSaid is the output of a model's step that did not come to its end.
+// showSaid returns the output of a model step that was cut off.
 func showSaid(s Said, message string) []byte {
 	return encode(shownTurn{Text: s.Text, Thinking: s.Thinking, Error: message})
 }

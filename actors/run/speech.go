@@ -19,7 +19,7 @@ type speech struct {
 
 	mu       sync.Mutex // guards the fields below
 	live     model.Sink
-	over     func() // called once, when too much was said
+	over     func() // called once, if the text gets too long
 	thinking strings.Builder
 	text     strings.Builder
 	segments []int32
@@ -53,7 +53,8 @@ func (k *kind) speech(run id.RunID, idx int) *speech {
 	return nil
 }
 
-// begin says who hears, before anything is said.
+// begin sets the sink of the readers, before the first piece. over is called once if the
+// text gets too long.
 func (s *speech) begin(live model.Sink, over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,8 @@ func (s *speech) Thinking(t string) {
 	}
 }
 
-// hear counts t into the segments, of which the even ones are thinking.
+// hear appends t to b and to the segments, of which the even ones are thinking. It reports
+// whether readers get t.
 func (s *speech) hear(b *strings.Builder, parity int, t string) bool {
 	if s.closed || t == "" {
 		return false
@@ -100,14 +102,14 @@ func (s *speech) hear(b *strings.Builder, parity int, t string) bool {
 	return true
 }
 
-// said is what was said so far.
+// said returns the text so far.
 func (s *speech) said() Said {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Said{Thinking: s.thinking.String(), Text: s.text.String(), Segments: s.segments}
 }
 
-// cut ends the speech; what comes later is heard by nobody.
+// cut ends the speech and returns its text; later pieces are dropped.
 func (s *speech) cut() Said {
 	s.mu.Lock()
 	s.closed = true

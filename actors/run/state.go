@@ -15,9 +15,9 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// State is what a run is: its row, what its row's state column keeps, its open
-// steps, and what can be read again at any time. The zero Status means that no
-// such run has been accepted.
+// State is a run: its row, the contents of its state column, its open steps, and values
+// that can be read again at any time. The zero Status means that the run has not been
+// accepted.
 type State struct {
 	Tenant id.TenantID
 	ID     id.RunID
@@ -25,8 +25,8 @@ type State struct {
 	AgentID      id.AgentID
 	AgentVersion int
 	ThreadID     *id.ThreadID
-	ThreadSeq    int64     // of the message that asked; the reply's is the next
-	Parent       *id.RunID // of the child run of a workflow's node
+	ThreadSeq    int64     // of the run's message; the reply's is the next
+	Parent       *id.RunID // of the child run of a workflow node
 	Input        json.RawMessage
 	Origin       msg.Origin
 	EndUserID    *id.EndUserID
@@ -44,22 +44,22 @@ type State struct {
 	Steps      int   // persisted steps
 	Kept
 
-	Open *OpenStep // the model's step that has begun and not ended
-	// Calls are the calls of the present turn, in call order; none while the model
-	// is asked. After an activation those that ended before are not among them.
+	Open *OpenStep // the model step that has begun and not ended
+	// Calls are the calls of the current turn, in call order; none while the model
+	// is asked. After an activation the calls that ended before are not among them.
 	Calls []*Call
 
 	// Since is the moment up to which Ran counts; it belongs to the activation.
 	Since time.Time
-	// Agent is the version that speaks, nil when it cannot be run: the one that the
-	// run is pinned to, until it hands the conversation over.
+	// Agent is the version that speaks: the one that the run is pinned to, until a
+	// handoff. nil if it cannot be run.
 	Agent *Agent
-	// Damage says what of the run's rows could not be read, empty where all could:
-	// such a run can only fail or be cancelled.
+	// Damage says which of the run's rows could not be read; empty if all could. A
+	// damaged run can only fail or be cancelled.
 	Damage string
-	// Unread says that the version could not be looked up: the run is not accepted.
+	// Unread says that the version could not be read: the run is not accepted.
 	Unread bool
-	// Said is what model and tools said in this run, in order. It is valid where
+	// Said holds the messages of model and tools in this run, in order. It is valid if
 	// Known; after an activation it is read from the sealed steps.
 	Said  []model.Message
 	Known bool
@@ -78,39 +78,39 @@ type OpenStep struct {
 	Seq  int64 // of its step.started
 }
 
-// Call is one call of a turn: a step of its own, of kind tool or handoff. What
-// stands in a State is not changed any more.
+// Call is one call of a turn: a step of its own, of kind tool or handoff. A Call in a
+// State is immutable.
 type Call struct {
 	Idx    int
 	Kind   lifecycle.StepKind
 	Began  int64                // number of its step.started
-	Status lifecycle.StepStatus // running or waiting, and then as it ended
+	Status lifecycle.StepStatus // running or waiting, then its terminal status
 	Plan   tool.Planned
-	// Reasoning is why the model wants it, for those who decide on it.
+	// Reasoning is the model's reason for the call, for the people who decide on it.
 	Reasoning string
-	// Approval is set on a call that waits once its approval is open.
+	// Approval is set on a waiting call once its approval is open.
 	Approval *Approval
-	// Result is what the model hears, once the call has ended, and Said what a
-	// person says to it behind the results of the turn.
+	// Result is the result for the model, once the call has ended. Said is what a person
+	// answered instead; it follows the results of the turn.
 	Result model.CallResult
 	Said   string
 }
 
-// Approval is what became of a call's approval, as it was read when the run was
-// activated. A pending one may be decided by now.
+// Approval is a call's approval as it was read when the run was activated. A pending
+// one may be decided by now.
 type Approval struct {
 	Status   lifecycle.ApprovalStatus
 	Decision lifecycle.Action
 	Feedback string
-	// Edited are the arguments to call where the status is edited, nil where they
-	// could not be opened. Of a pending one they are the latest edit so far.
+	// Edited are the arguments to call if the status is edited, nil if they
+	// could not be opened. Of a pending approval they are the latest edit so far.
 	Edited json.RawMessage
-	// Shown are they as their editor sent them: what the editor was not shown is
-	// not shown now.
+	// Shown are the edited arguments as their editor sent them: values that were masked
+	// for the editor stay masked.
 	Shown     json.RawMessage
 	Digest    [32]byte // of the arguments to call
 	OnTimeout string
-	// Assignee is who decides, since it was escalated the higher role.
+	// Assignee is the role that decides; after an escalation the higher role.
 	Assignee  lifecycle.Role
 	ExpiresAt time.Time
 	// Version and Epoch are those of its row.
@@ -123,12 +123,12 @@ type Agent struct {
 	Rules    *guardrail.Rules
 }
 
-// Kept is what the row's state column says and no other does.
+// Kept is the contents of the row's state column: what no other column says.
 type Kept struct {
-	Turn    bool          // the run may run as soon as it has a slot
-	Ran     time.Duration // in status running, added up over activations
-	Retried bool          // the model's present turn has had its second try
-	// Speaker is the agent that speaks since the last handoff, zero before one.
+	Ready   bool          // no earlier run of its thread is open: it starts once it has a slot
+	Ran     time.Duration // in status running, the sum over all activations
+	Retried bool          // the current model turn has had its second try
+	// Speaker is the agent that speaks since the last handoff, zero before the first.
 	Speaker        id.AgentID
 	SpeakerVersion int
 	Handoffs       int // so far
@@ -137,7 +137,7 @@ type Kept struct {
 // kept is the codec of Kept, version 1.
 type kept struct {
 	V        int        `json:"v"`
-	Turn     bool       `json:"turn,omitempty"`
+	Ready    bool       `json:"turn,omitempty"`
 	RanMS    int64      `json:"ran_ms,omitempty"`
 	Retried  bool       `json:"retried,omitempty"`
 	Speaker  id.AgentID `json:"speaker,omitzero"`
@@ -147,13 +147,13 @@ type kept struct {
 
 const keptVersion = 1
 
-// Encode is the state column's value, nil when there is nothing to say.
+// Encode returns the state column's value, nil for the zero Kept.
 func (k Kept) Encode() []byte {
 	if k == (Kept{}) {
 		return nil
 	}
 	b, err := json.Marshal(kept{
-		V: keptVersion, Turn: k.Turn, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
+		V: keptVersion, Ready: k.Ready, RanMS: k.Ran.Milliseconds(), Retried: k.Retried,
 		Speaker: k.Speaker, Version: k.SpeakerVersion, Handoffs: k.Handoffs,
 	})
 	if err != nil {
@@ -162,11 +162,11 @@ func (k Kept) Encode() []byte {
 	return b
 }
 
-// errDamaged says that a value of a run can never be read again.
+// errDamaged says that a stored value of a run can never be read.
 var errDamaged = errors.New("the value is damaged")
 
-// DecodeKept reads a state column. A version that came later is an error: a run
-// of a newer release is not for this one.
+// DecodeKept reads a state column. A later version is an error: this release does not run
+// the runs of a newer one.
 func DecodeKept(b []byte) (Kept, error) {
 	if len(b) == 0 {
 		return Kept{}, nil
@@ -179,12 +179,12 @@ func DecodeKept(b []byte) (Kept, error) {
 		return Kept{}, fmt.Errorf("read a run's state: version %d is not known here", k.V)
 	}
 	return Kept{
-		Turn: k.Turn, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
+		Ready: k.Ready, Ran: time.Duration(k.RanMS) * time.Millisecond, Retried: k.Retried,
 		Speaker: k.Speaker, SpeakerVersion: k.Version, Handoffs: k.Handoffs,
 	}, nil
 }
 
-// FromAccepted is the state of a run as its thread has just committed it. The error is
+// FromAccepted returns the state of a run that its thread has just committed. The error is
 // that of DecodeKept.
 func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) (State, error) {
 	kept, err := DecodeKept(a.State)
@@ -198,7 +198,7 @@ func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) (State, error)
 	}, nil
 }
 
-// speaker is the agent whose turn it is, and its version.
+// speaker returns the agent that speaks now, and its version.
 func (s *State) speaker() (*id.AgentID, *int) {
 	if s.Handoffs > 0 {
 		return &s.Speaker, &s.SpeakerVersion
@@ -206,10 +206,10 @@ func (s *State) speaker() (*id.AgentID, *int) {
 	return &s.AgentID, &s.AgentVersion
 }
 
-// maxTime is how long the run may be in status running.
+// maxTime returns how long the run may be in status running.
 func (s *State) maxTime() time.Duration {
 	return time.Duration(s.Agent.Manifest.Limits.MaxSeconds) * time.Second
 }
 
-// deadline is when the run's time is up, if it goes on running.
+// deadline returns when the run's time is up if it stays in status running.
 func (s *State) deadline() time.Time { return s.Since.Add(s.maxTime() - s.Ran) }

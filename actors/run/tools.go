@@ -14,20 +14,20 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// Tools offers tools to models and carries calls out. A run asks for nothing
-// here as long as its manifest names neither tools nor handoffs.
+// Tools offers tools to models and carries calls out. A run does not use it while its
+// manifest names neither tools nor handoffs.
 type Tools interface {
-	// Offer lists what the agent may call now, by qualified name; the tool
-	// handoff is among it where the manifest names handoffs. The error is the
+	// Offer lists the tools that the agent may call now, by qualified name; the tool
+	// handoff is among them if the manifest names handoffs. The error is the
 	// storage's.
 	Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, error)
-	// Plan says what becomes of each call; calls[i] will be step first+i, from
-	// which its idempotency_key is derived. Nothing is called. The id of an
+	// Plan resolves each call: refused, gated or to be called. calls[i] will be step
+	// first+i, from which its idempotency_key is derived. Nothing is called. The id of an
 	// approval is minted here, in the run's shard. The error is the storage's.
 	Plan(ctx context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error)
-	// Call carries out the planned call of step idx: its grant is looked at
-	// again, the credential opened and closed. It always answers; that ctx ended
-	// is the only reason to drop the answer. Handoffs do not come here.
+	// Call carries out the planned call of step idx: it reads the grants again, and opens
+	// the credential for this call only. It always answers; the answer is dropped only if
+	// ctx has ended. Handoffs are not called.
 	Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome
 }
 
@@ -39,7 +39,7 @@ type (
 		Until time.Time
 		Of    *State // as committed
 	}
-	// HandOff looks for the agent that a call hands the conversation over to.
+	// HandOff looks up the agent that takes over the conversation.
 	HandOff struct {
 		Call  *Call
 		Until time.Time
@@ -47,16 +47,15 @@ type (
 	}
 )
 
-// Key is stable over re-performance: a call that is sent again has the key of
-// the first time.
+// Key is stable over re-performance: a call that is sent again has the same key.
 func (e ToolCall) Key() string { return e.Call.key() }
 
 // Key is stable over re-performance.
 func (e HandOff) Key() string { return e.Call.key() }
 
-// What crash tests meet on the way of a gated call: it has been asked for; it was
-// decided and its receipt is committed; it is about to be sent; it was answered
-// and nobody has heard it; its result is about to be committed.
+// Crash points of a gated call: its approval is open; it was decided and its receipt is
+// committed; it is about to be sent; it was answered and the answer is not committed; its
+// result is about to be committed.
 var (
 	pointOpened       = failpoint.Declare("run.tool_opened")
 	pointResumed      = failpoint.Declare("run.tool_resumed")
@@ -65,8 +64,7 @@ var (
 	pointBeforeResult = failpoint.Declare("run.tool_before_result")
 )
 
-// hasTools reports whether the speaking agent may have any: of one that has none
-// nobody is asked.
+// hasTools reports whether the speaking agent may have any tools.
 func (k *kind) hasTools(s *State) bool {
 	if k.cfg.Tools == nil {
 		return false
@@ -81,7 +79,7 @@ func callerOf(s *State) tool.Caller {
 	return tool.Caller{Tenant: s.Tenant, Run: s.ID, Agent: *speaker, Manifest: s.Agent.Manifest, Options: options(s.Input)}
 }
 
-// plan asks what becomes of the calls. It says why there is no plan.
+// plan plans the calls. unplanned says why there is no plan; else it is empty.
 func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []tool.Planned, unplanned lifecycle.Failure) {
 	err := retry(ctx, func() (err error) {
 		plan, err = k.cfg.Tools.Plan(ctx, callerOf(s), s.Steps, calls)
@@ -102,14 +100,14 @@ func (k *kind) plan(ctx context.Context, s *State, calls []model.Call) (plan []t
 
 var errPlan = errors.New("run: the plan does not fit the calls")
 
-// complete reports whether a plan says of each call what the machine asks.
+// complete reports whether a plan has an entry for each call that the machine can use.
 func complete(plan []tool.Planned, calls []model.Call) bool {
 	return len(plan) == len(calls) && !slices.ContainsFunc(plan, func(p tool.Planned) bool {
 		return p.Refused == nil && (p.Terms == nil) != (p.Approval == nil)
 	})
 }
 
-// call carries out one call. It returns nil when nobody waits for it any more.
+// call carries out one call. It returns nil if the call is no longer owed.
 func (k *kind) call(ctx context.Context, e ToolCall) any {
 	s, c := e.Of, e.Call
 	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
@@ -129,8 +127,8 @@ func (k *kind) call(ctx context.Context, e ToolCall) any {
 	return ToolAnswered{Idx: c.Idx, Outcome: out}
 }
 
-// handOff looks for the agent that takes over: it is named in the manifest of the
-// one that speaks, and has a published version.
+// handOff looks up the agent that takes over: the speaking agent's manifest must name it,
+// and it must have a published version.
 func (k *kind) handOff(ctx context.Context, e HandOff) any {
 	bounded, stop := context.WithTimeout(ctx, e.Until.Sub(k.cfg.Now()))
 	defer stop()

@@ -14,24 +14,22 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Store reads what a thread needs. Every answer is of the tenant named.
+// Store reads the rows that a thread needs. Every method reads within the named tenant.
 type Store interface {
-	// Thread is the row with its first open runs and the runs of its newest
-	// messages, newest first; nil where there is none.
+	// Thread returns the row with its first open runs and the runs of its newest
+	// messages, newest first; nil if there is none.
 	Thread(ctx context.Context, tenant id.TenantID, thread id.ThreadID, window int) (*engine.Thread, error)
-	// Accepted reports whether the run is one of the thread.
+	// Accepted reports whether the thread has the run.
 	Accepted(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (bool, error)
-	// Standing is how the messages and runs of the thread stand.
+	// Standing returns the number of messages and the open runs of the thread.
 	Standing(ctx context.Context, tenant id.TenantID, thread id.ThreadID, run id.RunID) (engine.Standing, error)
-	// Audited reports whether the audit log has the row, about that action on that
-	// target.
+	// Audited reports whether the audit log has the row, with that action and target.
 	Audited(ctx context.Context, tenant id.TenantID, row id.AuditID, action string, target id.UUID) (bool, error)
-	// OpenRuns are the first open runs behind a place, in order.
+	// OpenRuns returns the first open runs after a number, in order.
 	OpenRuns(ctx context.Context, tenant id.TenantID, thread id.ThreadID, after int64, limit int) ([]engine.OpenRun, error)
 }
 
-// pointBeforeNext is where a crash test meets a run that was accepted and that
-// nobody has told to begin.
+// pointBeforeNext is a crash point: a run is accepted and has not been told to begin.
 var pointBeforeNext = failpoint.Declare("thread.before_next")
 
 // Teller tells an actor something (cluster.Node). It does not block.
@@ -41,7 +39,7 @@ type Teller interface {
 
 // Effects.
 type (
-	// Next tells a run that its turn has come, which it may know.
+	// Next tells a run to begin. The run may know already that it is ready.
 	Next struct {
 		Run      id.RunID
 		Accepted *msg.Accepted
@@ -53,9 +51,9 @@ type (
 		By    msg.By
 		Round int
 	}
-	// ReadLine reads the beginning of the line of open runs.
-	ReadLine struct {
-		Look    int
+	// ReadQueue reads the first open runs.
+	ReadQueue struct {
+		Read    int // the number of the read
 		NextSeq int64
 	}
 )
@@ -67,9 +65,9 @@ func (e Next) Key() string { return "next/" + e.Run.String() + "/" + strconv.Ito
 func (e Cancel) Key() string { return "cancel/" + e.Run.String() + "/" + strconv.Itoa(e.Round) }
 
 // Key is stable over re-performance.
-func (e ReadLine) Key() string { return "line/" + strconv.Itoa(e.Look) }
+func (e ReadQueue) Key() string { return "queue/" + strconv.Itoa(e.Read) }
 
-// deleter is who cancels the runs of a thread whose deletion an earlier
+// deleter is the actor that cancels the runs of a thread whose deletion an earlier
 // activation decided.
 var deleter = msg.By{Actor: "system"}
 
@@ -86,8 +84,8 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		}
 		k.cfg.Tell.Tell(runAddress(a, e.Run), msg.CancelRun{By: by})
 		return nil
-	case ReadLine:
-		return k.readLine(ctx, a, e)
+	case ReadQueue:
+		return k.readQueue(ctx, a, e)
 	}
 	panic(fmt.Sprintf("thread: unknown effect %T", e))
 }
@@ -96,20 +94,20 @@ func runAddress(a durable.Activation, run id.RunID) cluster.Address {
 	return cluster.Address{Kind: msg.KindRun, Tenant: a.Address.Tenant, ID: run.UUID}
 }
 
-// The pause between two tries to read.
+// The pause between two attempts to read.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
 
-// readLine tries until it has read or nobody waits for it any more: a thread
-// that does not know its line cannot go on.
-func (k *kind) readLine(ctx context.Context, a durable.Activation, e ReadLine) any {
+// readQueue retries until it succeeds or is no longer owed: a thread cannot continue without
+// its queue.
+func (k *kind) readQueue(ctx context.Context, a durable.Activation, e ReadQueue) any {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		runs, err := k.cfg.Store.OpenRuns(ctx, a.Address.Tenant, id.ThreadID{UUID: a.Address.ID}, 0, window+1)
 		if err == nil {
-			open, more := turns(runs)
-			return Line{Look: e.Look, Open: open, More: more, NextSeq: e.NextSeq}
+			open, more := openRuns(runs)
+			return QueueRead{Read: e.Read, Open: open, More: more, NextSeq: e.NextSeq}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -125,14 +123,14 @@ func (k *kind) readLine(ctx context.Context, a durable.Activation, e ReadLine) a
 	}
 }
 
-// turns are the runs that a window holds, and whether there are more.
-func turns(runs []engine.OpenRun) (open []Turn, more bool) {
+// openRuns returns the runs of a window, and whether there are more.
+func openRuns(runs []engine.OpenRun) (open []OpenRun, more bool) {
 	if len(runs) > window {
 		runs, more = runs[:window], true
 	}
-	open = make([]Turn, len(runs))
+	open = make([]OpenRun, len(runs))
 	for i, r := range runs {
-		open[i] = Turn{Run: r.Run, Seq: r.Seq}
+		open[i] = OpenRun{Run: r.Run, Seq: r.Seq}
 	}
 	return open, more
 }

@@ -21,19 +21,19 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Config is what threads need.
+// Config configures the kind.
 type Config struct {
 	Store Store
 	Tell  Teller
-	// Published is the version of an agent that answers messages, 0 where this node does
-	// not remember it: it does not block. nil: it never remembers.
+	// Published returns the version of an agent that answers messages, 0 if this node does
+	// not have it in memory; it does not block. nil: no version is in memory.
 	Published func(t id.TenantID, a id.AgentID) int
-	// Version reads that version; AGENT_NOT_PUBLISHED where there is none.
+	// Version reads that version; AGENT_NOT_PUBLISHED if there is none.
 	Version func(ctx context.Context, t id.TenantID, a id.AgentID) (int, error)
-	// Turn is the state column of a run that keeps that its turn has come: one that is
-	// accepted while no other is open has nobody before it. nil: each is told.
-	Turn []byte
-	Log  zerolog.Logger
+	// Ready is the state column of a run that is accepted while no other is open. nil:
+	// such a run learns from Proceed that it is ready.
+	Ready []byte
+	Log   zerolog.Logger
 }
 
 // idle is how long a thread without open runs stays in memory.
@@ -46,7 +46,7 @@ func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config
 	k := &kind{cfg: cfg}
 	durable.Register(n, w, durable.Kind[State]{
 		Name:    msg.KindThread,
-		Machine: Machine{cfg.Published, cfg.Turn},
+		Machine: Machine{cfg.Published, cfg.Ready},
 		Load:    k.load,
 		Create:  create,
 		Rows:    rows,
@@ -92,9 +92,9 @@ func (k *kind) admitted(ctx context.Context, tenant id.TenantID, thread id.Threa
 // maxMessages is how many messages a thread of the embed API holds (service.md, Limits).
 const maxMessages = 200
 
-// refusal is why a message is not accepted as the thread stands, nil where it is
+// refusal returns why the thread accepts no message now, nil if it does
 // (service.md, Embed rules; open-parts.md, Embed): EMBED_THREAD_FULL, then
-// EMBED_RUN_IN_FLIGHT with the run. Behind runs that wait for an approval it is queued.
+// EMBED_RUN_IN_FLIGHT with the run. A message is queued behind runs that wait for an approval.
 func refusal(s engine.Standing) error {
 	if s.Messages+s.Owed+2 > maxMessages {
 		return problem.New(problem.CodeEmbedThreadFull, "The conversation is full. Start a new one.")
@@ -106,10 +106,10 @@ func refusal(s engine.Standing) error {
 	return nil
 }
 
-// deletes is the audit log's word for the deletion of a thread.
+// deletes is the audit log's action for the deletion of a thread.
 const deletes = "thread.delete"
 
-// create is the thread before the Post that begins it.
+// create returns the thread before the Post that creates it.
 func create(a cluster.Address, m any) (State, bool) {
 	post, ok := m.(msg.Post)
 	if !ok || !post.New || post.Visitor == nil {
@@ -129,7 +129,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if t == nil {
 		return durable.Loaded[State]{}, problem.NotFound("thread")
 	}
-	open, more := turns(t.Open)
+	open, more := openRuns(t.Open)
 	asked := t.Asked[:min(len(t.Asked), window)]
 	slices.Reverse(asked)
 	return durable.Loaded[State]{
@@ -141,8 +141,8 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}, nil
 }
 
-// rows is everything that a decision makes durable, in one commit. Every fact changes
-// the thread's row; a decision without facts writes nothing.
+// rows returns the commit of a decision. Every fact changes the thread's row; a decision without
+// facts writes nothing.
 func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
 	if len(d.Facts) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[Stat
 	return w
 }
 
-// begun is a thread with its first message.
+// begun adds the rows of a thread with its first message.
 func begun(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.Rows = append(w.Rows, &engine.ThreadInsert{
 		ID: s.ID, AgentID: s.Agent, Title: title(m.Content), CreatedBy: s.CreatedBy, EndUserID: s.EndUserID, NextSeq: s.NextSeq, CreatedAt: now,
@@ -184,11 +184,11 @@ func begun(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Ti
 	w.Audit = append(w.Audit, audit(s.ID.Shard(), m.By, "thread.create", "thread", s.ID.UUID, now))
 }
 
-// titleLength is how many characters of its first message a thread is called by.
+// titleLength bounds the title of a thread, in characters.
 const titleLength = 80
 
-// title is what a thread is called that begins with this message: its beginning, on
-// one line; nil where nothing of it can be seen.
+// title returns the title of a thread: the start of its first message, on one line; nil if the
+// message has no visible character.
 func title(content string) *string {
 	line := strings.Join(strings.FieldsFunc(content, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if line == "" {
@@ -200,6 +200,7 @@ func title(content string) *string {
 	return &line
 }
 
+// posted adds the rows of a message and its run.
 func posted(w *journal.Commit, s *State, m msg.Post, a *msg.Accepted, now time.Time) {
 	w.New = true
 	w.Idempotency = idempotency(m.Idempotency, now)

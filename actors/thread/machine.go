@@ -9,11 +9,11 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// Machine decides for threads. A decision without facts is about the queue: it
-// changes what is known, and nothing is written for it.
+// Machine decides for threads. A decision without facts changes only the queue in memory, and
+// writes nothing.
 type Machine struct {
 	published func(id.TenantID, id.AgentID) int // Config.Published
-	turn      []byte                            // Config.Turn
+	ready     []byte                            // Config.Ready
 }
 
 type decision = durable.Decision[State]
@@ -38,22 +38,22 @@ func (f Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	case msg.RunEnded:
 		q := s.Queue.without(m.Run)
 		if q.Reading {
-			q = q.look() // what is being read may be from before this end
+			q = q.reread() // the read in flight may be from before this end
 		}
-		return s.knowing(q.refilled()), nil
+		return s.remember(q.refilled()), nil
 	case durable.Wake:
-		return s.knowing(s.Queue.look()), nil
-	case Line:
-		if m.Look != s.Queue.Look || !s.Queue.Reading {
+		return s.remember(s.Queue.reread()), nil
+	case QueueRead:
+		if m.Read != s.Queue.Reads || !s.Queue.Reading {
 			return same, nil
 		}
 		q := s.Queue
 		q.Reading, q.Open, q.More, q.First = false, m.Open, m.More || m.NextSeq != s.NextSeq, nil
 		q.Told++
-		return s.knowing(q.refilled()), nil
+		return s.remember(q.refilled()), nil
 	case durable.EffectFailed:
-		// Whatever panicked, another look at the line sets it right.
-		return s.knowing(s.Queue.look()), nil
+		// Another read of the queue repairs whatever panicked.
+		return s.remember(s.Queue.reread()), nil
 	case durable.Refused:
 		if _, ok := m.Msg.(msg.Post); ok {
 			return decision{}, problem.Invalid("content", "cannot be stored")
@@ -70,7 +70,7 @@ func (f Machine) post(s State, m msg.Post, known durable.Answered, now time.Time
 		return decision{Next: s, Reply: reply}, nil
 	}
 	if s.Deleted || m.New != s.Unborn || !s.belongs(m.Visitor) {
-		switch before, ok := told[bool](known, Accepted{m.Run}); {
+		switch before, ok := answerTo[bool](known, Accepted{m.Run}); {
 		case !ok:
 			return decision{Question: Accepted{m.Run}}, nil
 		case before:
@@ -83,7 +83,7 @@ func (f Machine) post(s State, m msg.Post, known durable.Answered, now time.Time
 		version = f.published(s.Tenant, s.Agent)
 	}
 	if q := s.admission(m, version, known); q.Embed || !q.Agent.IsZero() {
-		a, ok := told[Admitted](known, q)
+		a, ok := answerTo[Admitted](known, q)
 		switch {
 		case !ok:
 			return decision{Question: q}, nil
@@ -102,18 +102,18 @@ func (f Machine) post(s State, m msg.Post, known durable.Answered, now time.Time
 		Input: m.Input, Origin: m.Origin, EndUserID: m.EndUserID, CreatedAt: now,
 	}
 	if s.Queue.empty() {
-		a.State = f.turn
+		a.State = f.ready
 	}
 	next := s
 	next.Unborn = false
 	next.NextSeq += 2
-	next.Queue = s.Queue.with(Turn{Run: m.Run, Seq: s.NextSeq}, a)
+	next.Queue = s.Queue.with(OpenRun{Run: m.Run, Seq: s.NextSeq}, a)
 	return decision{Next: next, Changed: true, Facts: []any{Posted{a}}, Reply: reply}, nil
 }
 
-// admission is what has to be known before m is accepted. An agent whose version was
-// asked for is in the question until the message is accepted: the node may remember the
-// version by then.
+// admission returns the question before m is accepted. An agent whose version was
+// asked for stays in the question until the message is accepted, even if the node has the
+// version in memory by then.
 func (s State) admission(m msg.Post, version int, known durable.Answered) Admission {
 	q := Admission{Run: m.Run}
 	if s.Embed() && !s.Unborn {
@@ -125,8 +125,8 @@ func (s State) admission(m msg.Post, version int, known durable.Answered) Admiss
 	return q
 }
 
-// told is the answer to q; not ok where known is about something else.
-func told[T any](known durable.Answered, q any) (answer T, ok bool) {
+// answerTo returns the answer to q; not ok if known answers another question.
+func answerTo[T any](known durable.Answered, q any) (answer T, ok bool) {
 	if known.Question != q {
 		return answer, false
 	}
@@ -146,7 +146,7 @@ func remove(s State, m msg.DeleteThread, known durable.Answered) (decision, erro
 		return decision{Next: next, Changed: true, Facts: []any{Deleted{}}, Reply: msg.Done{}}, nil
 	}
 	if !m.Op.IsZero() {
-		switch before, ok := told[bool](known, Erased{m.Op}); {
+		switch before, ok := answerTo[bool](known, Erased{m.Op}); {
 		case !ok:
 			return decision{Question: Erased{m.Op}}, nil
 		case before:
@@ -156,9 +156,9 @@ func remove(s State, m msg.DeleteThread, known durable.Answered) (decision, erro
 	return decision{}, problem.NotFound("thread")
 }
 
-// knowing is the decision to know better how runs stand. A deleted thread commits
-// once more when its last run has ended.
-func (s State) knowing(q Queue) decision {
+// remember returns the decision that changes the queue. A deleted thread commits once more
+// when its last run has ended.
+func (s State) remember(q Queue) decision {
 	d := decision{Next: s, Changed: true}
 	if s.Deleted && q.empty() && !q.Purged {
 		q.Purged = true
@@ -168,13 +168,13 @@ func (s State) knowing(q Queue) decision {
 	return d
 }
 
-// Owed is the turn of the first open run or, in a deleted thread, the end of
-// each; and the look at the line where the window does not say it.
+// Owed returns Next for the first open run or, in a deleted thread, Cancel for each open run;
+// and a read of the queue while one is needed.
 func (Machine) Owed(s State) []durable.Effect {
 	q := s.Queue
 	var owed []durable.Effect
 	if q.Reading {
-		owed = append(owed, ReadLine{Look: q.Look, NextSeq: s.NextSeq})
+		owed = append(owed, ReadQueue{Read: q.Reads, NextSeq: s.NextSeq})
 	}
 	if s.Deleted {
 		for _, t := range q.Open {

@@ -204,9 +204,9 @@ func TestAPostTakesTwoPlacesAndStartsItsRun(t *testing.T) {
 // with that; any other is told.
 func TestWhoIsAcceptedWithTheTurn(t *testing.T) {
 	f := remembers(1)
-	f.turn = []byte("its turn")
+	f.ready = []byte("its turn")
 	behind := fresh()
-	behind.Queue.Open = []Turn{{newRun(), 1}}
+	behind.Queue.Open = []OpenRun{{newRun(), 1}}
 	reading, more, unborn, ended := fresh(), fresh(), fresh(), decide(t, behind, msg.RunEnded{Run: behind.Queue.Open[0].Run}).Next
 	reading.Queue.Reading, more.Queue.More, unborn.Unborn = true, true, true
 	for _, c := range []struct {
@@ -367,17 +367,17 @@ func TestWakeLooksAtTheLineAndTellsAgain(t *testing.T) {
 	s := decide(t, decide(t, fresh(), post(lost)).Next, post(next)).Next
 	before := Machine{}.Owed(s)[0].Key()
 	s = decide(t, s, durable.Wake{}).Next
-	read := Machine{}.Owed(s)[0].(ReadLine)
+	read := Machine{}.Owed(s)[0].(ReadQueue)
 	// Its end was never told; the line says it.
-	s = decide(t, s, Line{Look: read.Look, NextSeq: read.NextSeq, Open: []Turn{{next, 3}}}).Next
+	s = decide(t, s, QueueRead{Read: read.Read, NextSeq: read.NextSeq, Open: []OpenRun{{next, 3}}}).Next
 	owed := Machine{}.Owed(s)
 	if len(owed) != 1 || owed[0].(Next).Run != next || owed[0].Key() == before || s.Queue.More {
 		t.Fatalf("owes %+v", owed)
 	}
 	// The same run again is told again too.
 	s = decide(t, s, durable.Wake{}).Next
-	read = Machine{}.Owed(s)[0].(ReadLine)
-	again := Machine{}.Owed(decide(t, s, Line{Look: read.Look, NextSeq: read.NextSeq, Open: []Turn{{next, 3}}}).Next)
+	read = Machine{}.Owed(s)[0].(ReadQueue)
+	again := Machine{}.Owed(decide(t, s, QueueRead{Read: read.Read, NextSeq: read.NextSeq, Open: []OpenRun{{next, 3}}}).Next)
 	if len(again) != 1 || again[0].Key() == owed[0].Key() {
 		t.Errorf("owes %+v", again)
 	}
@@ -386,9 +386,9 @@ func TestWakeLooksAtTheLineAndTellsAgain(t *testing.T) {
 func TestALookFromBeforeAnEndDoesNotCount(t *testing.T) {
 	run := newRun()
 	s := decide(t, decide(t, fresh(), post(run)).Next, durable.Wake{}).Next
-	old := Machine{}.Owed(s)[0].(ReadLine)
+	old := Machine{}.Owed(s)[0].(ReadQueue)
 	s = decide(t, s, msg.RunEnded{Run: run}).Next
-	if d := decide(t, s, Line{Look: old.Look, NextSeq: old.NextSeq, Open: []Turn{{run, 1}}}); d.Changed {
+	if d := decide(t, s, QueueRead{Read: old.Read, NextSeq: old.NextSeq, Open: []OpenRun{{run, 1}}}); d.Changed {
 		t.Error("a run that has ended is open again")
 	}
 }
@@ -401,18 +401,18 @@ func written(s State, d decision, m any) bool {
 // world is the table of runs behind a thread: what is true whatever the thread
 // knows of it.
 type world struct {
-	open  []Turn // in order
+	open  []OpenRun // in order
 	ended []id.RunID
 }
 
 func (w *world) end(run id.RunID) {
-	w.open = slices.DeleteFunc(slices.Clone(w.open), func(t Turn) bool { return t.Run == run })
+	w.open = slices.DeleteFunc(slices.Clone(w.open), func(t OpenRun) bool { return t.Run == run })
 	w.ended = append(w.ended, run)
 }
 
-func (w *world) line(e ReadLine) Line {
+func (w *world) line(e ReadQueue) QueueRead {
 	n := min(len(w.open), window)
-	return Line{Look: e.Look, NextSeq: e.NextSeq, Open: slices.Clone(w.open[:n]), More: len(w.open) > window}
+	return QueueRead{Read: e.Read, NextSeq: e.NextSeq, Open: slices.Clone(w.open[:n]), More: len(w.open) > window}
 }
 
 // TestLaws drives random histories of posts, ends in any order, reads that take
@@ -424,8 +424,8 @@ func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, s := &world{}, fresh()
 		var sent []msg.Post
-		var told []id.RunID // whose turn it was, in order
-		var reading []Line  // read, not yet heard
+		var told []id.RunID     // whose turn it was, in order
+		var reading []QueueRead // read, not yet heard
 		done := map[string]bool{}
 		perform := func() {
 			for _, e := range (Machine{}).Owed(s) {
@@ -434,7 +434,7 @@ func TestLaws(t *testing.T) {
 				}
 				done[e.Key()] = true
 				switch e := e.(type) {
-				case ReadLine:
+				case ReadQueue:
 					reading = append(reading, w.line(e))
 				case Next:
 					if len(w.open) > 0 && e.Run != w.open[0].Run && !slices.Contains(w.ended, e.Run) {
@@ -475,7 +475,7 @@ func TestLaws(t *testing.T) {
 			case 0, 1, 2:
 				for range rapid.SampledFrom([]int{1, 2, 40, 90}).Draw(t, "burst") {
 					run := newRun()
-					w.open = append(w.open, Turn{run, s.NextSeq})
+					w.open = append(w.open, OpenRun{run, s.NextSeq})
 					posts++
 					sent = append(sent, post(run))
 					hear(sent[len(sent)-1])

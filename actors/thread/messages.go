@@ -5,17 +5,16 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// Line is what a read of the open runs found: the result of ReadLine.
-type Line struct {
-	Look int
-	Open []Turn
+// QueueRead is the result of ReadQueue: the first open runs.
+type QueueRead struct {
+	Read int // the number of the read
+	Open []OpenRun
 	More bool
-	// NextSeq is what it was when the read was decided on: posts since then may
-	// not have been seen.
+	// NextSeq is the thread's when the read was decided: later posts may be missing.
 	NextSeq int64
 }
 
-// Questions, which the rows answer.
+// Questions of the machine. The rows answer them.
 type (
 	// Accepted asks whether the run was accepted in this thread before: a bool.
 	Accepted struct{ Run id.RunID }
@@ -24,19 +23,19 @@ type (
 	// Admission asks whether a post may be accepted: an Admitted.
 	Admission struct {
 		Run id.RunID
-		// Embed says that the rules of the embed API hold. NextSeq is the thread's then: an
-		// answer from before another post is none.
+		// Embed says that the rules of the embed API hold. NextSeq is the thread's then:
+		// an answer is void once another post was accepted.
 		Embed   bool
 		NextSeq int64
-		// Agent is the agent whose published version is wanted; zero: it is known.
+		// Agent is the agent whose published version to read; zero: it is known.
 		Agent id.AgentID
 	}
 	// Admitted answers Admission.
 	Admitted struct {
 		Before  bool  // the run was accepted before
 		Refusal error // why the thread takes no message now
-		Version int   // of the agent, where it was asked for
-		Silent  error // why the agent answers no messages
+		Version int   // of the agent, if the question names one
+		Silent  error // why the agent answers no messages, nil if it does
 	}
 )
 
@@ -46,7 +45,7 @@ type (
 	Posted struct{ Accepted *msg.Accepted }
 	// Deleted is the thread's end.
 	Deleted struct{}
-	// Emptied is a deleted thread whose last run has ended: what that one still
-	// wrote goes too.
+	// Emptied is a deleted thread whose last run has ended: messages that the run wrote
+	// after the deletion are deleted.
 	Emptied struct{}
 )

@@ -345,7 +345,7 @@ func (w *ruled) activate(at int) {
 		if r.open && len(s.Queue.Open) == window {
 			s.Queue.More = true
 		} else if r.open {
-			s.Queue.Open = append(s.Queue.Open, Turn{r.post.Run, r.seq})
+			s.Queue.Open = append(s.Queue.Open, OpenRun{r.post.Run, r.seq})
 		}
 	}
 	for _, r := range w.runs[max(0, len(w.runs)-window):] {

@@ -8,7 +8,7 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// State is a thread's row and what its activation knows of its runs.
+// State is a thread's row, and its open runs as the activation knows them.
 type State struct {
 	Tenant  id.TenantID
 	ID      id.ThreadID
@@ -17,60 +17,59 @@ type State struct {
 	Deleted bool
 	// CreatedBy is the principal that began the thread.
 	CreatedBy string
-	// EndUserID is whose conversation it is, and all that is said in it.
+	// EndUserID is the person to whom the conversation and all its messages belong.
 	EndUserID *id.EndUserID
-	// Unborn is a thread without a row: the Post that is decided on begins it.
+	// Unborn is a thread without a row: the Post that is being decided creates it.
 	Unborn bool
-	// Queue is the activation's knowledge of the open runs. It is no row of the
-	// thread: runs end by their own commits, and what is known here of that may
-	// be forgotten at any time.
+	// Queue holds the open runs as the activation knows them. It is not stored: runs end
+	// by their own commits, and the next activation reads the queue again.
 	Queue Queue
 }
 
 // Embed reports whether it is a thread of the embed API.
 func (s State) Embed() bool { return lifecycle.EmbedThread(s.CreatedBy) }
 
-// belongs reports whether the thread is the visitor's. Nil: it is the tenant's.
+// belongs reports whether the visitor may use the thread; nil is the tenant.
 func (s State) belongs(to *msg.Visitor) bool {
 	return to == nil || s.Embed() && *to == msg.Visitor{Agent: s.Agent, CreatedBy: s.CreatedBy}
 }
 
-// window is how many open runs, and how many remembered posts, are in memory.
+// window is how many open runs, and how many recent posts, are in memory.
 const window = 64
 
-// Turn is an open run and its place.
-type Turn struct {
+// OpenRun is an open run and the number of its message.
+type OpenRun struct {
 	Run id.RunID
 	Seq int64
 }
 
-// Queue is the beginning of the line of open runs.
+// Queue is the start of the queue of open runs.
 type Queue struct {
-	Open []Turn // in order, at most window
-	More bool   // there may be further ones, behind the last of Open
-	// First is the first run as it was committed here just now: it starts without
-	// a read. Nil where it was read.
+	Open []OpenRun // in order, at most window
+	More bool      // there may be more, after the last of Open
+	// First is the first run if this activation has just committed it: the run starts
+	// without a read. Else nil.
 	First *msg.Accepted
 	// Asked are the runs of the newest messages, at most window, oldest first.
 	Asked []id.RunID
-	// Look counts the reads of the line, Told the rounds of telling runs: they
-	// make new effects of what is the same to look at.
-	Look, Told int
-	// Reading is whether the line is being read now.
+	// Reads counts the reads of the queue, Told the rounds of telling runs. They give
+	// repeated effects new keys.
+	Reads, Told int
+	// Reading says that a read of the queue is in flight.
 	Reading bool
-	// By asked for the thread's deletion; the zero value is nobody here.
+	// By requested the thread's deletion; zero if an earlier activation decided it.
 	By msg.By
-	// Purged says that the messages of the deleted thread went after its last run
-	// had ended. An activation that read the row does not know: a run may have
-	// been faster than its cancel.
+	// Purged says that the messages of the deleted thread were deleted after its last
+	// run had ended. It is false after a load, because a run may have written its reply
+	// before its cancel.
 	Purged bool
 }
 
-// with is the queue with a run behind its end.
-func (q Queue) with(t Turn, a *msg.Accepted) Queue {
+// with returns the queue with one more run at its end. a is set if the run was just committed.
+func (q Queue) with(t OpenRun, a *msg.Accepted) Queue {
 	n := q
 	if q.More || q.Reading || len(q.Open) >= window {
-		n.More = true // in order: nobody overtakes those who are not in memory
+		n.More = true // in order: the run follows those that are not in memory
 	} else {
 		n.Open = append(slices.Clip(q.Open), t)
 		if len(n.Open) == 1 {
@@ -84,9 +83,9 @@ func (q Queue) with(t Turn, a *msg.Accepted) Queue {
 	return n
 }
 
-// without is the queue after a run has ended.
+// without returns the queue after a run has ended.
 func (q Queue) without(run id.RunID) Queue {
-	at := slices.IndexFunc(q.Open, func(t Turn) bool { return t.Run == run })
+	at := slices.IndexFunc(q.Open, func(t OpenRun) bool { return t.Run == run })
 	if at < 0 {
 		return q
 	}
@@ -97,25 +96,25 @@ func (q Queue) without(run id.RunID) Queue {
 	return q
 }
 
-// knows reports whether the run was accepted here not long ago.
+// knows reports whether the run is open or of a recent post.
 func (q Queue) knows(run id.RunID) bool {
-	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(t Turn) bool { return t.Run == run })
+	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(t OpenRun) bool { return t.Run == run })
 }
 
 // empty reports whether no run is open.
 func (q Queue) empty() bool { return len(q.Open) == 0 && !q.More && !q.Reading }
 
-// look begins a read of the line; one that is under way does not count.
-func (q Queue) look() Queue {
+// reread begins a read of the queue. The result of a read in flight is dropped.
+func (q Queue) reread() Queue {
 	q.Reading = true
-	q.Look++
+	q.Reads++
 	return q
 }
 
-// refilled looks at the line where the window has run empty.
+// refilled begins a read of the queue if the window is empty and there may be more runs.
 func (q Queue) refilled() Queue {
 	if len(q.Open) == 0 && q.More && !q.Reading {
-		return q.look()
+		return q.reread()
 	}
 	return q
 }

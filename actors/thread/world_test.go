@@ -161,7 +161,7 @@ func (w *world) start() (n *node, stop func()) {
 	rows := engine.New(w.pool)
 	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: live{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
 	versions := platform.NewVersions(w.tables, nil)
-	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: n.node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
+	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: n.node, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	w.must(n.node.Start(w.t.Context()))
 	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n, Versions: versions})
 	stop = sync.OnceFunc(func() {

@@ -232,7 +232,7 @@ func newService(ctx context.Context, c *Config, log zerolog.Logger) (_ *service,
 	reads := engine.New(pools.system)
 	host := durable.Config{Log: log, Now: member.Now, MaxEffects: maxModelTurns}
 	versions := platform.NewVersions(tables, trusted)
-	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: log}, host)
+	thread.Register(node, writer, thread.Config{Store: reads, Tell: node, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: log}, host)
 	durable.Register(node, writer, approval.New(approval.Config{Store: reads, Vault: keys, Tell: node, Seal: tables.SealAnswer, Hears: sent.hearers.Hears, Log: log}), host)
 	runs := run.Config{Store: reads, Models: &models{tables, keys, registry}, Live: hubs, Sealer: keys, Tell: node,
 		Attachments: attachments{blobs}, Tools: tools, EscalateFraction: c.Escalation, Hears: sent.hearers.Hears, Now: member.Now, Log: log}

@@ -125,8 +125,8 @@ type Started struct {
 	Run id.RunID `json:"run"`
 }
 
-// Proceed tells a queued run that its turn in its thread has come, now or when it was
-// accepted. Accepted carries the row as its thread has just committed it, so that the run
+// Proceed tells a queued run that it is ready: no earlier run of its thread is open, now or
+// since it was accepted. Accepted carries the row as its thread has just committed it, so that the run
 // starts without a read; if it is nil, the run reads its row.
 type Proceed struct {
 	Accepted *Accepted `json:"accepted,omitempty"`

@@ -239,7 +239,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	versions := platform.NewVersions(w.tables, nil)
 	durable.Register(node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: hubs, Sealer: keys, Tell: node, Tools: server{}, Log: zerolog.Nop()}), durable.Config{})
 	durable.Register(node, writer, approval.New(approval.Config{Store: rows, Vault: keys, Tell: node, Seal: w.tables.SealAnswer, Hears: func(id.TenantID) bool { return false }, Log: zerolog.Nop()}), durable.Config{})
-	thread.Register(node, writer, thread.Config{Store: rows, Tell: node, Published: versions.Published, Version: versions.Speaking, Turn: run.Kept{Turn: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
+	thread.Register(node, writer, thread.Config{Store: rows, Tell: node, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	rate := bucket.PerSecond(1<<16, 1<<16)
 	keeper := bucket.NewKeeper(bucket.KeeperConfig{Kind: msg.KindLimit, Rate: rate, Now: time.Now, Log: zerolog.Nop()})
 	node.RegisterShared(msg.KindLimit, keeper.Behavior)

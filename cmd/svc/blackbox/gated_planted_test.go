@@ -102,7 +102,7 @@ func planted(condition string) string {
 `},
 	}, "", lawEnd},
 	{"nobody wakes a run whose approval is decided", []edit{
-		{"actors/approval/kind.go", "\t\tw.Timers = append(w.Timers, journal.Timer{TimerKey: s.lookTimer(),", "\t\tif !planted(\"nobody wakes a run whose approval is decided\") {\n\t\t\tw.Timers = append(w.Timers, journal.Timer{TimerKey: s.lookTimer(),"},
+		{"actors/approval/kind.go", "\t\tw.Timers = append(w.Timers, journal.Timer{TimerKey: s.wakeTimer(),", "\t\tif !planted(\"nobody wakes a run whose approval is decided\") {\n\t\t\tw.Timers = append(w.Timers, journal.Timer{TimerKey: s.wakeTimer(),"},
 		{"actors/approval/kind.go", "DueAt: now.Add(resumeAfter)})\n", "DueAt: now.Add(resumeAfter)})\n\t\t}\n"},
 	}, "approval.decided", lawHealth},
 }
