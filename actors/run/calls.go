@@ -53,7 +53,7 @@ func (s *State) calls(idx int) int {
 }
 
 // owedCalls returns the running calls. A handoff comes last, when no other call of the
-// turn is open: the agent that made the calls hears their results.
+// turn is open: the agent that made the calls gets their results.
 func owedCalls(s *State) []durable.Effect {
 	var owed []durable.Effect
 	var handoff *Call

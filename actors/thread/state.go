@@ -65,18 +65,18 @@ type Queue struct {
 	Purged bool
 }
 
-// with returns the queue with one more run at its end. a is set if the run was just committed.
-func (q Queue) with(t OpenRun, a *msg.Accepted) Queue {
+// with returns the queue with one more run at its end; a is the row of the run.
+func (q Queue) with(r OpenRun, a *msg.Accepted) Queue {
 	n := q
 	if q.More || q.Reading || len(q.Open) >= window {
 		n.More = true // in order: the run follows those that are not in memory
 	} else {
-		n.Open = append(slices.Clip(q.Open), t)
+		n.Open = append(slices.Clip(q.Open), r)
 		if len(n.Open) == 1 {
 			n.First = a
 		}
 	}
-	n.Asked = append(slices.Clip(q.Asked), t.Run)
+	n.Asked = append(slices.Clip(q.Asked), r.Run)
 	if over := len(n.Asked) - window; over > 0 {
 		n.Asked = n.Asked[over:]
 	}
@@ -85,7 +85,7 @@ func (q Queue) with(t OpenRun, a *msg.Accepted) Queue {
 
 // without returns the queue after a run has ended.
 func (q Queue) without(run id.RunID) Queue {
-	at := slices.IndexFunc(q.Open, func(t OpenRun) bool { return t.Run == run })
+	at := slices.IndexFunc(q.Open, func(r OpenRun) bool { return r.Run == run })
 	if at < 0 {
 		return q
 	}
@@ -98,7 +98,7 @@ func (q Queue) without(run id.RunID) Queue {
 
 // knows reports whether the run is open or of a recent post.
 func (q Queue) knows(run id.RunID) bool {
-	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(t OpenRun) bool { return t.Run == run })
+	return slices.Contains(q.Asked, run) || slices.ContainsFunc(q.Open, func(r OpenRun) bool { return r.Run == run })
 }
 
 // empty reports whether no run is open.
