@@ -218,6 +218,16 @@ func (c *Config) clusterNeeds() error {
 	return errors.Join(wrong...)
 }
 
+// dialable turns the address of a listener into one that this machine reaches.
+func dialable(addr string) string {
+	for _, any := range []string{"0.0.0.0:", "[::]:", ":"} {
+		if port, ok := strings.CutPrefix(addr, any); ok {
+			return "127.0.0.1:" + port
+		}
+	}
+	return addr
+}
+
 func environment(name string) (string, bool) { return os.LookupEnv(name) }
 
 // stdioEnv is what a stdio tool server is given of our environment.

@@ -2,63 +2,25 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
+	"net/netip"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"agentsvc/cmd/svc/cli"
-	"agentsvc/cmd/svc/client"
+	"agentsvc/cmd/svc/dev"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
-	"agentsvc/schemas/api"
-	"agentsvc/schemas/apikey"
-	"agentsvc/schemas/embed"
-	"agentsvc/schemas/id"
+	"agentsvc/persistence/vault"
 )
 
-// sample is what svc dev makes on its first start and keeps in the data
-// directory, so that every start prints the same calls.
-type sample struct {
-	URL      string `json:"url"`
-	TenantID string `json:"tenant_id"`
-	OwnerID  string `json:"owner_id"`
-	APIKey   string `json:"api_key"`
-	AgentID  string `json:"agent_id"`
-	// The demo tool server, once it is registered.
-	ServerID     string `json:"server_id,omitempty"`
-	ConnectionID string `json:"connection_id,omitempty"`
-	// EmbedKey is the publishable key of the demo page.
-	EmbedKey   string `json:"embed_key,omitempty"`
-	EmbedKeyID string `json:"embed_key_id,omitempty"`
-	// The address and token of the demo tool server, kept over restarts.
-	DeskURL   string `json:"desk_url,omitempty"`
-	DeskToken string `json:"desk_token,omitempty"`
-	DataDir   string `json:"data_dir"`
-	// PID is the process that serves, or that holds the nodes.
-	PID int `json:"pid"`
-	// Nodes are the addresses behind the balancer, where there are several.
-	Nodes []string `json:"nodes,omitempty"`
-}
-
-const (
-	sampleFile  = "dev.json"
-	sampleAgent = "hello"
-	// maxFleet is how many nodes one machine is asked to run.
-	maxFleet = 16
-)
+// loopback is what svc dev may reach in addition to public addresses: the tool servers
+// of a first look are on this machine.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -76,8 +38,8 @@ func devCommand() *cobra.Command {
 		switch {
 		case c.Production:
 			return errors.New("svc dev is for development: unset SVC_ENV, or use svc serve")
-		case *nodes < 1 || *nodes > maxFleet:
-			return fmt.Errorf("--nodes: must be 1 to %d", maxFleet)
+		case *nodes < 1 || *nodes > dev.MaxNodes:
+			return fmt.Errorf("--nodes: must be 1 to %d", dev.MaxNodes)
 		case c.ClusterAddr != "":
 			return errors.New("svc dev makes its own cluster with --nodes: unset SVC_CLUSTER_ADDR, or use svc serve")
 		case *nodes > 1 && c.MetricsAddr != "":
@@ -86,367 +48,75 @@ func devCommand() *cobra.Command {
 		if err := c.reachable(); err != nil {
 			return err
 		}
-		if len(c.OutboundAllow) == 0 { // tool servers of a first look are on this machine
+		if len(c.OutboundAllow) == 0 {
 			c.OutboundAllow = loopback
 		}
 		if !cmd.Flags().Changed("log-level") && os.Getenv("SVC_LOG_LEVEL") == "" {
 			c.LogLevel = zerolog.WarnLevel // the output is the calls to paste
 		}
 		return cli.Does(func(cmd *cobra.Command, _ []string) error {
-			kept, err := openSample(c.DataDir)
-			if err != nil {
-				return err
-			}
-			desk, err := openDesk(kept)
-			if err != nil {
-				return err
-			}
-			defer desk.close()
-			log := newLog(&c)
-			ready := func(ctx context.Context, f *fleet) error {
-				s, err := seed(ctx, &c, desk)
-				if err != nil {
-					return err
-				}
-				if f != nil {
-					s.Nodes = f.addrs
-				}
-				if cli.WantsJSON(cmd) {
-					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
-				}
-				return s.print(cmd.OutOrStdout(), &c)
-			}
-			if *nodes > 1 {
-				return serveFleet(cmd.Context(), &c, c.given(cmd.Flags()), *nodes, log, cmd.ErrOrStderr(), ready)
-			}
-			return serve(cmd.Context(), &c, log, func(ctx context.Context) error { return ready(ctx, nil) })
+			return dev.Run(cmd.Context(), c.dev(cmd, *nodes))
 		})(cmd, nil)
 	}
 	return cmd
 }
 
-// seed makes what is missing of the sample. What must outlive a kill is written to
-// the data directory before it is used: the tenant's id, its API key and the demo
-// server's token; what the database makes is one transaction. So there is one
-// development tenant, however often and at whatever point a start is cut short.
-func seed(ctx context.Context, c *Config, d *desk) (*sample, error) {
-	s := d.sample
-	s.PID = os.Getpid()
-	err := withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
-		keys, err := unlock(ctx, c, pool, false)
-		if err != nil {
-			return err
-		}
-		return s.make(ctx, store.System(pool, keys), c.PublicURL, d.url)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := s.save(); err != nil {
-		return nil, err
-	}
-	// The node has begun, so what changes goes through its API, and is kept once it is
-	// done there.
-	api := &client.Client{Base: "http://" + dialable(c.Addr), Key: s.APIKey, Tenant: s.TenantID, HTTP: &http.Client{Timeout: 30 * time.Second}}
-	if s.DeskURL != d.url {
-		if err := s.moveDesk(ctx, api, d.url); err != nil {
-			return nil, err
-		}
-		s.DeskURL = d.url
-	}
-	if s.URL != c.PublicURL {
-		if err := s.moveWidget(ctx, api, c.PublicURL); err != nil {
-			return nil, err
-		}
-		s.URL = c.PublicURL
-	}
-	return s, s.save()
-}
-
-// openSample reads what an earlier start left in the data directory, or plans a new
-// sample and keeps the plan.
-func openSample(dir string) (*sample, error) {
-	s := &sample{DataDir: dir}
-	b, err := os.ReadFile(filepath.Join(dir, sampleFile))
-	switch {
-	case err == nil:
-		if err := json.Unmarshal(b, s); err != nil {
-			return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the next svc dev finds its tenant and writes it anew", filepath.Join(dir, sampleFile), err)
-		}
-		s.DataDir = dir
-	case !errors.Is(err, os.ErrNotExist):
-		return nil, err
-	}
-	if s.APIKey == "" {
-		s.APIKey = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
-	}
-	if s.DeskToken == "" {
-		s.DeskToken = rand.Text()
-	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, err
-	}
-	return s, s.save()
-}
-
-// save keeps the sample: the file is the former or the new one, never a part.
-func (s *sample) save() error {
-	kept := *s
-	kept.Nodes = nil
-	b, err := json.Marshal(kept)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(s.DataDir, ".dev-*.json") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(s.DataDir, sampleFile))
-}
-
-// devTenant is how a development tenant is found whose file was lost.
-const devTenant = "Development"
-
-// make makes the tenant and its parts, or finds those that are there. url is the
-// service's public address, desk the demo tool server's.
-func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk string) error {
-	if s.TenantID == "" {
-		tenants, err := sys.Tenants(ctx)
-		if err != nil {
-			return err
-		}
-		s.TenantID = id.NewAnywhere().String()
-		for _, t := range tenants {
-			if t.Name == devTenant {
-				s.TenantID = t.ID.String()
-				break
-			}
-		}
-		if err := s.save(); err != nil {
-			return err
-		}
-	}
-	u, err := id.Parse(s.TenantID)
-	if err != nil {
-		return fmt.Errorf("%s: tenant_id: %w", sampleFile, err)
-	}
-	tenant := id.TenantID{UUID: u}
-	if err := s.liveKey(ctx, sys.View(tenant)); err != nil {
-		return err
-	}
-	made, err := sys.EnsureTenant(ctx, store.NewTenant{ID: tenant, Name: devTenant, OwnerEmail: "owner@localhost.localdomain", KeyName: "svc dev", Secret: s.APIKey})
-	if err != nil {
-		return err
-	}
-	if made { // the file is of another database: nothing else of it is there
-		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
-	}
-	view := sys.View(tenant)
-	return sys.Change(ctx, store.By{Tenant: tenant, Actor: systemActor}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-		if err := s.makeAgent(ctx, view, tx); err != nil {
-			return nil, err
-		}
-		if err := s.makeTools(ctx, view, tx, desk); err != nil {
-			return nil, err
-		}
-		return nil, s.makeWidget(ctx, view, tx, url)
-	})
-}
-
-// liveKey plans another API key where somebody has revoked the kept one.
-func (s *sample) liveKey(ctx context.Context, view store.View) error {
-	kept, _, err := apikey.Parse(s.APIKey)
-	if err != nil {
-		return fmt.Errorf("%s: api_key: %w", sampleFile, err)
-	}
-	keys, err := view.Keys(ctx, id.KeyID{}, store.All)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if k.ID == kept && k.RevokedAt != nil {
-			s.APIKey = apikey.Mint(id.KeyID{UUID: id.NewAnywhere()})
-			return s.save()
-		}
-	}
-	return nil
-}
-
-// makeAgent makes the published sample agent. One that somebody archived since stays
-// archived.
-func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx) error {
-	if s.AgentID != "" {
-		return nil
-	}
-	agents, err := view.Agents(ctx, id.AgentID{}, store.All)
-	if err != nil {
-		return err
-	}
-	for _, a := range agents {
-		if a.Slug == sampleAgent {
-			s.AgentID = a.ID.String()
-			return nil
-		}
-	}
-	slug := sampleAgent
-	a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Hello", Slug: &slug, Emoji: "👋", Description: "The sample agent of svc dev, on the built-in simulated model."})
-	if err != nil {
-		return err
-	}
-	manifest, err := json.Marshal(map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample.",
-		"tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}})
-	if err != nil {
-		return err
-	}
-	if _, _, err := tx.CreateVersion(ctx, a.ID, manifest); err != nil {
-		return err
-	}
-	if _, _, err := tx.Publish(ctx, a.ID, 1); err != nil {
-		return err
-	}
-	s.AgentID = a.ID.String()
-	return nil
-}
-
-// makeWidget makes the key of the demo page, which is used from the service's own
-// origin and from pages on this machine.
-func (s *sample) makeWidget(ctx context.Context, view store.View, tx *store.Tx, url string) error {
-	if s.EmbedKeyID != "" {
-		return nil
-	}
-	origins, err := demoOrigins(url)
-	if err != nil {
-		return err
-	}
-	const name = "Demo page"
-	there, err := view.EmbedKeys(ctx, store.EmbedKeyFilter{}, id.EmbedKeyID{}, store.All)
-	if err != nil {
-		return err
-	}
-	for _, k := range there {
-		if k.Name == name && k.AgentID.String() == s.AgentID { // its value is lost with the file
-			for _, o := range k.AllowedOrigins {
-				if !slices.Contains(origins, o) {
-					origins = append(origins, o)
+// dev joins svc dev with the service.
+func (c *Config) dev(cmd *cobra.Command, nodes int) *dev.Config {
+	log := newLog(c)
+	return &dev.Config{
+		Version: version, Addr: c.Addr, LocalURL: "http://" + dialable(c.Addr), PublicURL: c.PublicURL, DataDir: c.DataDir,
+		RealModel: c.OpenAIKey != "" || c.AnthropicKey != "",
+		JSON:      cli.WantsJSON(cmd), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr(), Log: log,
+		Serve: func(ctx context.Context, ready func(context.Context) error) error { return serve(ctx, c, log, ready) },
+		Manage: func(ctx context.Context, work func(context.Context, *store.SystemStore) error) error {
+			return withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
+				keys, err := unlock(ctx, c, pool, false)
+				if err != nil {
+					return err
 				}
-			}
-			if _, err := tx.UpdateEmbedKey(ctx, k.ID, &api.EmbedKeyPatch{AllowedOrigins: &origins}); err != nil {
-				return err
-			}
-			turned, err := tx.RotateEmbedKey(ctx, k.ID)
-			if err != nil {
-				return err
-			}
-			s.EmbedKeyID, s.EmbedKey, s.URL = k.ID.String(), turned.Key, url
-			return nil
-		}
+				return work(ctx, store.System(pool, keys))
+			})
+		},
+		Nodes: nodes, RedisURL: c.RedisURL, DrainTimeout: c.DrainTimeout,
+		NodeEnv: append(c.given(cmd.Flags()), "SVC_DATA_DIR="+c.DataDir, "SVC_PUBLIC_URL="+c.PublicURL, "SVC_OUTBOUND_ALLOW="+joinPrefixes(c.OutboundAllow),
+			"SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat),
+		OpenDatabase: func(ctx context.Context) (*dev.Database, error) { return openShared(ctx, c, nodes, log) },
 	}
-	agent, err := id.Parse(s.AgentID)
-	if err != nil {
-		return err
-	}
-	const greeting = "Hello! I am a sample, on the built-in simulated model. What I stream quotes what you say."
-	made, err := tx.CreateEmbedKey(ctx, &api.EmbedKeyCreate{AgentID: id.AgentID{UUID: agent}, Name: name, AllowedOrigins: origins,
-		Config: &api.EmbedDisplayConfig{Greeting: greeting, StarterPrompts: []string{"What can you do?", "/say A **bold** word and `code`.", "/call orders.list {}"}}})
-	if err != nil {
-		return err
-	}
-	s.EmbedKeyID, s.EmbedKey, s.URL = made.ID.String(), made.Key, url
-	return nil
 }
 
-// moveWidget allows the demo page's key at the service's new address instead of the
-// one of the last start; origins that somebody added stay.
-func (s *sample) moveWidget(ctx context.Context, api *client.Client, url string) error {
-	origins, err := demoOrigins(url)
-	if err != nil {
-		return err
-	}
-	former, err := demoOrigins(s.URL)
-	if err != nil {
-		return err
-	}
-	path := "/v1/embed-keys/" + s.EmbedKeyID
-	var key struct {
-		AllowedOrigins []string `json:"allowed_origins"`
-	}
-	if err := api.Patient(ctx, http.MethodGet, path, nil, &key); err != nil {
-		return err
-	}
-	for _, o := range key.AllowedOrigins {
-		if !slices.Contains(former, o) && !slices.Contains(origins, o) {
-			origins = append(origins, o)
-		}
-	}
-	err = api.Patient(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
-	var gone *client.APIError
-	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
-		return nil // somebody revoked it: it stays revoked
-	}
-	return err
-}
-
-// demoOrigins are where pages of a service at that address, and of this machine, are.
-func demoOrigins(service string) (origins []string, err error) {
-	public, err := url.Parse(service)
+// openShared opens the database of several nodes. It makes the master key of a new
+// database, which the nodes share, and refuses a key that does not open the database.
+func openShared(ctx context.Context, c *Config, nodes int, log zerolog.Logger) (_ *dev.Database, err error) {
+	st, err := openStorage(ctx, c, log, access{create: true, nodes: nodes})
 	if err != nil {
 		return nil, err
 	}
-	for _, host := range []string{public.Hostname(), "localhost", "127.0.0.1"} {
-		page := url.URL{Scheme: public.Scheme, Host: host}
-		if port := public.Port(); port != "" {
-			page.Host = net.JoinHostPort(host, port)
+	closed := func() error {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		return st.close(stopping)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closed())
 		}
-		if o, err := embed.ParseOrigin(page.String()); err == nil && !slices.Contains(origins, o.String()) {
-			origins = append(origins, o.String())
+	}()
+	pool, err := pg.Open(ctx, st.url, pg.Options{Role: pg.System, MaxConns: 1, AppName: "svc dev"})
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	if _, err := unlock(ctx, c, pool, true); err != nil {
+		return nil, err
+	}
+	key := c.MasterKey
+	if key == "" {
+		text, err := os.ReadFile(vault.KeyFile(c.DataDir))
+		if err != nil {
+			return nil, err
 		}
+		key = strings.TrimSpace(string(text))
 	}
-	return origins, nil
-}
-
-// dialable turns the address of a listener into one that this machine reaches.
-func dialable(addr string) string {
-	for _, any := range []string{"0.0.0.0:", "[::]:", ":"} {
-		if port, ok := strings.CutPrefix(addr, any); ok {
-			return "127.0.0.1:" + port
-		}
-	}
-	return addr
-}
-
-func (s *sample) print(w io.Writer, c *Config) error {
-	var more string
-	if c.OpenAIKey != "" || c.AnthropicKey != "" {
-		more = "\nA real model is configured: give an agent a version whose model.provider is \"openai\" or \"anthropic\".\n"
-	}
-	if len(s.Nodes) > 0 {
-		more += "\nNodes behind the balancer: " + strings.Join(s.Nodes, " ") + "\nKill one of them, and look: " + os.Args[0] + " cluster status\n"
-	}
-	_, err := fmt.Fprintf(w, `svc %s is ready
-
-  API      %s/v1   (description: %s/v1/openapi.json)
-  Tenant   %s
-  API key  %s   (development only)
-  Agent    %s, on the simulated model
-  Widget   %s/embed/v1/demo?key=%s
-  Data     %s
-
-Paste this for a streamed answer:
-
-  export SVC_URL=%s SVC_TENANT=%s SVC_API_KEY=%s
-  RUN=$(curl -sS "$SVC_URL/v1/agents/%s/runs" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT" -H "Content-Type: application/json" -d '{"input":"Hello there!\n/delay 60ms"}' | grep -oE '[0-9a-f-]{36}')
-  curl -sSN "$SVC_URL/v1/runs/$RUN/events" -H "Authorization: Bearer $SVC_API_KEY" -H "X-Tenant-Id: $SVC_TENANT"
-
-A refund waits for a person. Say this in a chat, and decide:
-
-  /call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}
-
-Or talk to it:  %s chat %s
-%s`, version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
-	return err
+	return &dev.Database{URL: st.url, MasterKey: key, Close: closed}, nil
 }

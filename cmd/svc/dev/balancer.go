@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// ProbeEvery is how often the balancer looks whether a node is ready.
-	ProbeEvery   = 250 * time.Millisecond
+	// probeEvery is how often the balancer looks whether a node is ready.
+	probeEvery   = 250 * time.Millisecond
 	probeTimeout = time.Second
 )
 
@@ -152,7 +152,7 @@ func unavailable(w http.ResponseWriter) {
 
 // Watch keeps the nodes' readiness until ctx ends.
 func (b *Balancer) Watch(ctx context.Context) {
-	tick := time.NewTicker(ProbeEvery)
+	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
 		for _, n := range b.nodes {
@@ -183,8 +183,8 @@ func (b *Balancer) answers(ctx context.Context, n *backend) bool {
 // address.
 func (b *Balancer) Ready(node int) bool { return b.nodes[node].ready.Load() }
 
-// AnyReady reports whether some node answers.
-func (b *Balancer) AnyReady() bool {
+// anyReady reports whether some node answers.
+func (b *Balancer) anyReady() bool {
 	for _, n := range b.nodes {
 		if n.ready.Load() {
 			return true

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"bufio"
@@ -14,27 +14,18 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"agentsvc/cmd/svc/dev"
-	"agentsvc/persistence/pg"
-	"agentsvc/persistence/vault"
 )
 
-// A fleet is svc dev with several nodes: Postgres, Redis and each node as a
-// process of its own on this machine, and a small load balancer in front. What
-// ends by itself, or is killed, is started again.
-
 const (
-	// restartPause is how long a process that ended stays away.
+	// restartPause is the time between the end of a process and its next start.
 	restartPause = time.Second
-	// childStop is how long a child may take to end before it is killed, beside what a
-	// node finishes.
+	// childStop is how long a child may take to end before it is killed, in addition to
+	// the time for work in flight.
 	childStop = 12 * time.Second
 	// fleetReady bounds the start of the first node.
 	fleetReady = 60 * time.Second
@@ -89,7 +80,8 @@ func (c *child) once() error {
 		return err
 	}
 	cmd.Stdout = cmd.Stderr
-	// Its own group: the terminal's interrupt is for us, who stop it in order.
+	// Its own group, so that the terminal's interrupt does not reach it: we stop all
+	// children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithParent(cmd.SysProcAttr)
 	c.mu.Lock()
@@ -112,12 +104,12 @@ func (c *child) once() error {
 	for lines.Scan() {
 		fmt.Fprintf(c.out, "%s  %s\n", c.name, lines.Bytes())
 	}
-	_, _ = io.Copy(io.Discard, out) // behind a line that is too long: who writes is not held up
+	_, _ = io.Copy(io.Discard, out) // after a line that is too long, so that the writer does not block
 	return cmd.Wait()
 }
 
-// stop ends the process, by force where it does not end by itself. hurry tells it once
-// more: a node then cuts what it would have finished.
+// stop ends the process. At hurry it gets a second signal, with which a node cuts its work
+// in flight; at force it is killed.
 func (c *child) stop(hurry, force <-chan struct{}) {
 	c.mu.Lock()
 	close(c.quit)
@@ -139,81 +131,64 @@ func (c *child) stop(hurry, force <-chan struct{}) {
 	select {
 	case <-c.done:
 	case <-force:
-		if c.cmd != nil { // since quit is closed it stays what it is
+		if c.cmd != nil { // it does not change any more, because quit is closed
 			_ = c.cmd.Process.Kill()
 		}
 		<-c.done
 	}
 }
 
-// fleet is what runs.
+// fleet is svc dev with several nodes: Redis and each node are processes of their own on
+// this machine, with a small load balancer in front. A process that ends by itself, or is
+// killed, is started again.
 type fleet struct {
 	nodes    []*child
-	addrs    []string // of the nodes' edges
 	redis    *child
-	balancer *dev.Balancer
+	balancer *Balancer
 	server   *http.Server
 	quit     context.CancelFunc
 	wg       sync.WaitGroup
 }
 
-// serveFleet runs n nodes until ctx ends; given is what flags said to them. ready
-// is called once one answers.
-func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerolog.Logger, errs io.Writer, ready func(ctx context.Context, f *fleet) error) (err error) {
+// serveFleet runs the nodes until ctx ends. It calls ready once one of them answers.
+func (c *Config) serveFleet(ctx context.Context, ready func(ctx context.Context, nodes []string) error) (err error) {
 	ln, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
-	st, err := openStorage(ctx, c, log, access{create: true, nodes: n})
+	db, err := c.OpenDatabase(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-		defer cancel()
-		err = errors.Join(err, st.close(stopping))
-	}()
-	if err := shareKey(ctx, c, st.url); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, db.Close()) }()
 	f := &fleet{}
-	out := &wholeLines{w: errs}
+	out := &wholeLines{w: c.Errs}
 	redisURL := c.RedisURL
 	if redisURL == "" {
 		var dir string
-		if f.redis, dir, redisURL, err = redisChild(out, log); err != nil {
+		if f.redis, dir, redisURL, err = redisChild(out, c.Log); err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-	}
-	key := c.MasterKey
-	if key == "" {
-		text, err := os.ReadFile(vault.KeyFile(c.DataDir))
-		if err != nil {
-			return err
-		}
-		key = strings.TrimSpace(string(text))
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	secret := rand.Text() + rand.Text()
-	addrs := make([]string, n)
-	for i := range n {
+	addrs := make([]string, c.Nodes)
+	for i := range addrs {
 		addr, peers, err := twoPorts()
 		if err != nil {
 			return err
 		}
 		addrs[i] = addr
-		f.nodes = append(f.nodes, &child{name: fmt.Sprintf("node%d", i+1), argv: []string{exe, "serve"}, out: out, log: log, env: append(append(os.Environ(), given...),
-			"SVC_ADDR="+addr, "SVC_CLUSTER_ADDR="+peers, "SVC_CLUSTER_SECRET="+secret, "SVC_DATABASE_URL="+st.url, "SVC_REDIS_URL="+redisURL,
-			"SVC_MASTER_KEY="+key, "SVC_DATA_DIR="+c.DataDir, "SVC_PUBLIC_URL="+c.PublicURL, "SVC_TRUSTED_PROXIES=127.0.0.1/32",
-			"SVC_OUTBOUND_ALLOW="+joinPrefixes(c.OutboundAllow), "SVC_LOG_LEVEL="+c.LogLevel.String(), "SVC_LOG_FORMAT="+c.LogFormat)})
+		f.nodes = append(f.nodes, &child{name: fmt.Sprintf("node%d", i+1), argv: []string{exe, "serve"}, out: out, log: c.Log, env: append(append(os.Environ(), c.NodeEnv...),
+			"SVC_ADDR="+addr, "SVC_CLUSTER_ADDR="+peers, "SVC_CLUSTER_SECRET="+secret, "SVC_DATABASE_URL="+db.URL, "SVC_REDIS_URL="+redisURL,
+			"SVC_MASTER_KEY="+db.MasterKey, "SVC_TRUSTED_PROXIES=127.0.0.1/32")})
 	}
-	f.addrs = addrs
-	f.balancer = dev.NewBalancer(addrs, log)
+	f.balancer = NewBalancer(addrs, c.Log)
 	f.server = &http.Server{Handler: f.balancer, ReadHeaderTimeout: 10 * time.Second}
 	life, quit := context.WithCancel(context.WithoutCancel(ctx))
 	f.quit = quit
@@ -230,7 +205,7 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	if err := f.wait(ctx); err != nil {
 		return err
 	}
-	if err := ready(ctx, f); err != nil {
+	if err := ready(ctx, addrs); err != nil {
 		return err
 	}
 	select {
@@ -241,25 +216,13 @@ func serveFleet(ctx context.Context, c *Config, given []string, n int, log zerol
 	}
 }
 
-// shareKey makes the master key of a new database, which the nodes share, and
-// refuses one that does not open the database.
-func shareKey(ctx context.Context, c *Config, url string) error {
-	pool, err := pg.Open(ctx, url, pg.Options{Role: pg.System, MaxConns: 1, AppName: "svc dev"})
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = unlock(ctx, c, pool, true)
-	return err
-}
-
-// wait returns when a node answers.
+// wait returns once a node answers.
 func (f *fleet) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fleetReady)
 	defer cancel()
-	tick := time.NewTicker(dev.ProbeEvery)
+	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for !f.balancer.AnyReady() {
+	for !f.balancer.anyReady() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -269,8 +232,8 @@ func (f *fleet) wait(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the nodes together, then what they stand on. They may take so long for
-// what they have begun; a second signal cuts it.
+// stop ends the nodes together, then Redis and the balancer. The nodes have finish for
+// their work in flight; a second signal cuts it.
 func (f *fleet) stop(finish time.Duration) {
 	again, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
@@ -289,7 +252,7 @@ func (f *fleet) stop(finish time.Duration) {
 	f.wg.Wait()
 }
 
-// redisChild is a Redis that keeps nothing, on a socket of its own.
+// redisChild returns a Redis without persistence, on a socket in dir.
 func redisChild(out io.Writer, log zerolog.Logger) (c *child, dir, url string, err error) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -304,7 +267,7 @@ func redisChild(out io.Writer, log zerolog.Logger) (c *child, dir, url string, e
 		"--dir", dir, "--save", "", "--appendonly", "no", "--loglevel", "warning"}}, dir, "unix://" + socket, nil
 }
 
-// twoPorts are free addresses on this machine, of a node's edge and for its peers.
+// twoPorts returns two free addresses of this machine: for a node's edge and for its peers.
 func twoPorts() (edge, peers string, err error) {
 	var at [2]string
 	for i := range at {

@@ -1,11 +1,10 @@
-package main
+package dev
 
 import (
 	"context"
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -20,9 +19,6 @@ import (
 
 // sampleServer is the slug of the tool server that svc dev brings along.
 const sampleServer = "demo"
-
-// loopback is what a first look may reach beside public addresses.
-var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // desk is the demo tool server of svc dev: an order desk in memory. Its token and,
 // while it is free, its port stay the same over restarts.

@@ -1,2 +1,0 @@
-// Package dev runs several nodes of a development service behind one address.
-package dev
