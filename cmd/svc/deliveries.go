@@ -6,14 +6,47 @@ import (
 	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
+	"agentsvc/persistence/journal"
 	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/transport/webhook"
 )
 
-// endpoints are the webhook endpoints of all tenants, as the delivery actors read
-// them.
+// writers is the part of a node that commits: the journal of the actors and the outbox of
+// webhook deliveries.
+type writers struct {
+	writer *journal.Writer
+	out    *outbox.Outbox
+	sent   deliveries
+}
+
+func (s *service) startWriters(ctx context.Context) error {
+	s.sent = deliveries{
+		node:    s.node,
+		targets: delivery.NewTargets(delivery.TargetsConfig{Endpoints: endpoints{s.tables}, Live: s.trusted}),
+		hearers: delivery.NewHearers(delivery.HearersConfig{Reader: endpoints{s.tables}, Tell: s.node, Live: s.trusted, Log: s.log}),
+	}
+	s.writer = journal.New(journal.Config{Pool: s.pools.writer, Member: s.self, Tables: tablesOfKinds(), Log: s.log, Metrics: journal.NewMetrics(s.metrics), OnFenced: s.lost,
+		OnEvent: s.sent.hearers.Committed})
+	if err := s.writer.Start(ctx); err != nil {
+		return err
+	}
+	s.onStop(s.writer.Stop)
+	s.out = outbox.New(outbox.Config{Pool: s.pools.writer, Member: s.self, Timeout: s.c.WebhookTimeout, Backoff: s.c.WebhookBackoff, Now: s.member.Now, Log: s.log,
+		Metrics: outbox.NewMetrics(s.metrics), OnFenced: s.lost})
+	if err := s.out.Start(ctx); err != nil {
+		return err
+	}
+	s.onStop(s.out.Stop)
+	if err := s.sent.hearers.Start(ctx); err != nil {
+		return err
+	}
+	s.onStop(stops(s.sent.hearers.Stop))
+	return nil
+}
+
+// endpoints reads the webhook endpoints of all tenants for the delivery actors.
 type endpoints struct{ tables *store.Store }
 
 func (e endpoints) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) (delivery.Target, bool, error) {
@@ -24,8 +57,8 @@ func (e endpoints) Endpoint(ctx context.Context, t id.TenantID, w id.WebhookID) 
 	return delivery.Target{URL: row.URL, Secret: string(row.Secret.Reveal()), Enabled: row.Enabled}, true, nil
 }
 
-// Hearing is all that hear, listeners among them: their events are written all the
-// same.
+// Hearing returns all endpoints that subscribe to events, listeners included: their
+// events are written too.
 func (e endpoints) Hearing(ctx context.Context, t id.TenantID) ([]delivery.Hearing, error) {
 	rows, err := e.tables.View(t).Hearing(ctx)
 	if err != nil {
@@ -45,7 +78,8 @@ func (s sender) Send(ctx context.Context, to delivery.Target, a outbox.Attempt) 
 	return delivery.Outcome(s.Sender.Send(ctx, webhook.Message{URL: to.URL, Secret: to.Secret, Delivery: a.Delivery, Body: a.Body}))
 }
 
-// deliveries is what the routes know of what is sent (platform.Deliveries).
+// deliveries is how the routes reach the delivery actors and their caches
+// (platform.Deliveries).
 type deliveries struct {
 	node    *cluster.Node
 	targets *delivery.Targets

@@ -14,14 +14,10 @@ import (
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/stream"
-	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
-	"agentsvc/cluster/revocation"
 	"agentsvc/cmd/svc/cli"
-	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/event"
@@ -33,22 +29,22 @@ import (
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/embed"
+	"agentsvc/transport/embed/session"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/platform"
-	"agentsvc/transport/toolbox"
 )
 
-// drainWindow is over which the streams of a stopping node are cut, so that
-// their clients do not come back all at once.
+// drainWindow is the time over which a stopping node cuts its streams, so that their
+// clients do not reconnect all at once.
 const drainWindow = 3 * time.Second
 
-// drainNotice is how long a node of several goes on serving after it has said that
-// it leaves, so that load balancers notice.
+// drainNotice is how long a node of several still serves after /readyz says that it
+// leaves, so that load balancers notice.
 const drainNotice = time.Second
 
-// maxConns is how many connections clients may have open: three quarters of the
-// descriptors that this process may, the rest is for its own calls. 0 is the
-// edge's own bound, where the system does not say.
+// maxConns returns how many connections clients may have open: three quarters of this
+// process's file descriptors; the rest is for its own calls. It returns 0, the edge's
+// default, if the system does not tell.
 func maxConns() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -57,100 +53,77 @@ func maxConns() int {
 	return int(min(limit.Cur, 1<<22)) / 4 * 3
 }
 
-// metricsConns is how many connections the other listener for metrics has: it shares the
-// descriptors with the edge.
+// metricsConns is the number of connections of the separate listener for metrics. It shares
+// the descriptors with the edge.
 const metricsConns = 64
 
-// joined is what the edge is joined with.
-type joined struct {
-	node   *cluster.Node
-	writer *journal.Writer
-	tables *store.Store
-	hubs   *stream.Hubs
-	holds  *hold.Semaphores
-	blobs  *blob.Dir
-	guard  *egress.Guard
-	ledger *bucket.Ledger
-	member *membership.Membership
-	tools  *toolbox.Toolbox
-	users  *store.Directory
-
-	revoker   *revocation.Revoker
-	pools     pools
-	live      func() bool // the lease holds
-	trusted   func() bool // so does what is remembered
-	clustered bool
-
-	sent  deliveries
-	out   *outbox.Outbox
-	hooks *hooks.Hooks
-	fired *trigger.Fired
-	embed *embed.Embed
-
-	versions *platform.Versions
-}
-
-// openHTTP makes the edge, and the other listener for metrics where one is
-// asked for.
-func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) error {
-	sessions := platform.NewSessions(platform.SessionsConfig{Store: h.tables, PublicURL: c.PublicURL, Live: h.trusted, Strangers: platform.StrangeSessions(h.users),
+// openEdge makes the edge, and the separate listener for metrics if one is configured.
+func (s *service) openEdge(context.Context) error {
+	c := s.c
+	sessions := platform.NewSessions(platform.SessionsConfig{Store: s.tables, PublicURL: c.PublicURL, Live: s.trusted, Strangers: platform.StrangeSessions(s.users),
 		Ended: func(_ context.Context, t id.TenantID, user id.UserID, session id.SessionID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && o.User == user && (session.IsZero() || o.Session == session)
 			})
 			return nil
 		}})
-	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(h.tables), Strangers: platform.StrangeKeys(h.users), Touch: h.writer.Touch, Sessions: sessions, Live: h.trusted})
-	table := edge.NewTable()
+	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(s.tables), Strangers: platform.StrangeKeys(s.users), Touch: s.writer.Touch, Sessions: sessions, Live: s.trusted})
+	called := hooks.New(hooks.Config{Rows: store.NewHooks(s.pools.system, s.keys), Live: s.trusted})
+	open := streams{s.hubs, s.holds, c.TenantStreams}
+	widgets := embed.New(embed.Config{
+		Rows: store.NewEmbedKeys(s.pools.system, s.keys), Store: s.tables, Limits: embedLimits{bucket.Embed{Ledger: s.ledger}, hold.EmbedStreams{Semaphores: s.holds}}, Streams: relays{open},
+		Signer: session.NewSigner(s.keys), TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Live: s.trusted,
+	})
 	p := platform.New(platform.Config{
-		Store: h.tables, Auth: auth, Actors: actors{h.node, h.writer, h.member}, Streams: streams{h.hubs, h.holds, c.TenantStreams}, Files: h.blobs, URLs: urls{h.guard, c.Production},
-		Tools: h.tools, Logins: logins{h.users, h.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
-		Revoker: h.revoker, Live: h.trusted, Versions: h.versions, Provides: c.provides,
-		WebhookURLs: urls{h.guard, true}, Deliveries: h.sent, Outbox: h.out, WebhookBackoff: c.WebhookBackoff, Hooks: h.hooks, Fired: h.fired.Fired,
+		Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Files: s.blobs, URLs: urls{s.guard, c.Production},
+		Tools: s.tools, Logins: logins{s.users, s.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Revoker: s.revoker, Live: s.trusted, Versions: s.versions, Provides: c.provides,
+		WebhookURLs: urls{s.guard, true}, Deliveries: s.sent, Outbox: s.out, WebhookBackoff: c.WebhookBackoff, Hooks: called, Fired: s.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: h.embed,
+		Embeds: widgets,
 		EndVisits: func(t id.TenantID, key id.EmbedKeyID, user id.EndUserID) {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && (!key.IsZero() && o.EmbedKey == key || !user.IsZero() && o.EndUser == user)
 			})
 		},
 	})
+	table := edge.NewTable()
 	p.Register(table)
-	h.hooks.Register(table, p)
-	h.embed.Register(table, p)
-	storage := &probe{member: h.member, writer: h.writer, trust: h.trusted, from: h.pools.system, kept: []*pg.Pool{h.pools.api, h.pools.system}, turn: make(chan struct{}, 1)}
+	called.Register(table, p)
+	widgets.Register(table, p)
+	storage := &probe{member: s.member, writer: s.writer, trust: s.trusted, from: s.pools.system, kept: []*pg.Pool{s.pools.api, s.pools.system}, turn: make(chan struct{}, 1)}
 	s.onStop(storage.stop)
-	s.describe(table, func(ctx context.Context) error {
+	describe(table, func(ctx context.Context) error {
 		if s.server.Load().Draining() {
 			return errors.New("the node is stopping or drains")
 		}
 		return storage.check(ctx)
 	})
-	gathered := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
+	gathered := prometheus.Gatherers{s.metrics, prometheus.DefaultGatherer}
 	if c.MetricsAddr == "" {
 		edge.HandleMetrics(table, "/metrics", gathered)
 	} else if err := s.openMetrics(c.MetricsAddr, gathered); err != nil {
 		return err
 	}
 	notice := time.Duration(0)
-	if h.clustered {
+	if s.mesh != nil {
 		notice = drainNotice
 	}
 	server, err := edge.NewServer(edge.Config{
-		Table: table, Auth: auth, Live: h.live, DrainNotice: notice, MaxConns: maxConns(), MaxConnsPerIP: c.AddressConns, Limits: h.ledger, Replays: platform.Replays{Store: h.tables}, Classify: platform.Classify, Log: s.log, Metrics: metrics,
+		Table: table, Auth: auth, Live: s.live, DrainNotice: notice, MaxConns: maxConns(), MaxConnsPerIP: c.AddressConns, Limits: s.ledger, Replays: platform.Replays{Store: s.tables}, Classify: platform.Classify, Log: s.log, Metrics: s.metrics,
 		TrustedProxies: c.TrustedProxies, DrainWindow: drainWindow, Streams: sse.Config{Heartbeat: c.Heartbeat},
 	})
 	if err != nil {
 		return err
 	}
 	s.opened(server)
-	h.revoker.Bind(remembered{p, server, h.pools.lease})
+	s.revoker.Bind(remembered{p, server, s.pools.lease})
 	s.onStop(func(ctx context.Context) error {
-		// Whoever waits for something foreign that hangs is not waited for so long that the
-		// lease could not be given back.
+		// A request may wait for a foreign server that hangs. The time for it is bounded so
+		// that the lease can still be given back.
 		ctx, cancel := context.WithTimeout(ctx, edgeStopTime)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -159,13 +132,13 @@ func (s *service) openHTTP(c *Config, h joined, metrics *prometheus.Registry) er
 }
 
 // describe adds the routes about the service itself.
-func (s *service) describe(table *edge.Table, ready func(context.Context) error) {
+func describe(table *edge.Table, ready func(context.Context) error) {
 	edge.HandleHealth(table, "/healthz", "health", "Is the process up", func(context.Context) error { return nil })
 	edge.HandleHealth(table, "/readyz", "ready", "Does the node serve: storage is reachable, the lease holds, it neither drains nor stops", ready)
 	edge.HandleOpenAPI(table, "/v1/openapi.json", apiInfo)
 }
 
-// openMetrics serves /metrics on a listener of its own.
+// openMetrics serves /metrics on a separate listener.
 func (s *service) openMetrics(addr string, g prometheus.Gatherer) error {
 	table := edge.NewTable()
 	edge.HandleMetrics(table, "/metrics", g)
@@ -204,7 +177,7 @@ func openapiCommand() *cobra.Command {
 		p.Register(table)
 		hooks.New(hooks.Config{}).Register(table, p)
 		embed.New(embed.Config{}).Register(table, p)
-		(&service{}).describe(table, nil)
+		describe(table, nil)
 		edge.HandleMetrics(table, "/metrics", prometheus.DefaultGatherer)
 		doc, err := table.OpenAPI(apiInfo)
 		if err != nil {
@@ -215,17 +188,17 @@ func openapiCommand() *cobra.Command {
 	})}
 }
 
-// actors lets new work in by the writer's admission, before it is decided, and
-// nothing while the node has no lease.
-type actors struct {
+// admitted asks actors for the routes. The writer admits new work before it is decided;
+// without a lease the node takes none.
+type admitted struct {
 	node   *cluster.Node
 	writer *journal.Writer
 	member *membership.Membership
 }
 
-func (a actors) MintShard() id.Shard { return a.node.MintShard() }
+func (a admitted) MintShard() id.Shard { return a.node.MintShard() }
 
-func (a actors) Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error) {
+func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error) {
 	if a.member.Suspended() {
 		return nil, problem.Unavailable("Storage is not available.", time.Second)
 	}
@@ -246,19 +219,19 @@ type embedLimits struct {
 	hold.EmbedStreams
 }
 
-// streams gives the edge's connections to the readers of runs, at most so many of
-// a tenant at a time over all nodes.
+// streams opens readers of runs for the edge's connections, up to a limit per tenant over
+// all nodes.
 type streams struct {
 	hubs  *stream.Hubs
 	holds *hold.Semaphores
-	most  int // 0: no bound
+	most  int // 0: no limit
 }
 
 func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
 	return s.open(ctx, tenant, func() (*stream.Reader, error) { return s.hubs.Open(ctx, tenant, run, from) })
 }
 
-// open is a reader that holds one of the tenant's places.
+// open opens a reader that holds one of the tenant's places until it is gone.
 func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*stream.Reader, error)) (edge.Subscriber, error) {
 	release := func() {}
 	if s.most > 0 {
@@ -292,7 +265,7 @@ func (r reader) Gone() {
 	r.release()
 }
 
-// urls judges the URLs that tenants give for models.
+// urls checks the URLs that tenants set.
 type urls struct {
 	guard     *egress.Guard
 	httpsOnly bool

@@ -1,22 +1,141 @@
 package main
 
 import (
+	"context"
 	"slices"
 
 	"agentsvc/actors/approval"
 	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/run"
+	"agentsvc/actors/stream"
+	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
 	"agentsvc/actors/trigger"
+	"agentsvc/cluster"
+	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/msg"
+	"agentsvc/transport/platform"
 )
 
-// kinds is the one list of durable kinds. What treats all kinds alike goes over it.
-var kinds = []durable.Traits{run.Traits, thread.Traits, approval.Traits, delivery.Traits, trigger.Traits}
+// kind is a durable kind: its traits, and the method that registers it with what it needs.
+type kind struct {
+	durable.Traits
+	add func(*service, durable.Config)
+}
+
+// kinds is the one list of durable kinds. Everything that treats all kinds alike iterates
+// over it.
+var kinds = []kind{
+	{run.Traits, (*service).addRuns},
+	{thread.Traits, (*service).addThreads},
+	{approval.Traits, (*service).addApprovals},
+	{delivery.Traits, (*service).addDeliveries},
+	{trigger.Traits, (*service).addTriggers},
+}
+
+// actors is the part of a node with its streams and durable kinds.
+type actors struct {
+	hubs     *stream.Hubs
+	slots    *slot.Queue // nil: running runs are not limited
+	versions *platform.Versions
+	fired    *trigger.Fired
+	sweeper  *sweep.Sweep
+}
+
+// maxModelTurns is how many effects of one kind a node performs at a time.
+const maxModelTurns = 1 << 16
+
+func (s *service) addActors(ctx context.Context) error {
+	s.addStreams()
+	if err := s.addSlots(ctx); err != nil {
+		return err
+	}
+	s.versions = platform.NewVersions(s.tables, s.trusted)
+	for _, k := range kinds {
+		k.add(s, durable.Config{Log: s.log, Now: s.member.Now, MaxEffects: maxModelTurns})
+	}
+	return nil
+}
+
+// addSweep adds the search for due timers and for entities with open work.
+func (s *service) addSweep(context.Context) error {
+	s.sweeper = sweep.New(sweep.Config{Node: s.node, Rows: s.sweeps, Kinds: traits(), Retentions: store.Retentions, Member: s.self, Suspended: s.member.Suspended,
+		Files: files{s.blobs, store.NewFiles(s.pools.system)}, Log: s.log})
+	s.node.OnChange(func(c cluster.Change) { s.sweeper.Gained(c.Gained) })
+	return nil
+}
+
+func (s *service) addRuns(host durable.Config) {
+	runs := run.Config{Store: s.reads, Models: &models{s.tables, s.keys, s.registry}, Live: s.hubs, Sealer: s.keys, Tell: s.node,
+		Attachments: attachments{s.blobs}, Tools: s.tools, EscalateFraction: s.c.Escalation, Hears: s.sent.hearers.Hears, Now: s.member.Now, Log: s.log}
+	if s.mesh != nil {
+		runs.Holder = durable.Holder(s.node, s.living)
+	}
+	if s.slots != nil {
+		runs.Slots, runs.TakeSlot = s.slots, s.slots.Take
+	}
+	durable.Register(s.node, s.writer, run.New(runs), host)
+}
+
+func (s *service) addThreads(host durable.Config) {
+	thread.Register(s.node, s.writer, thread.Config{Store: s.reads, Tell: s.node, Published: s.versions.Published, Version: s.versions.Speaking,
+		Ready: run.Kept{Ready: true}.Encode(), Log: s.log}, host)
+}
+
+func (s *service) addApprovals(host durable.Config) {
+	durable.Register(s.node, s.writer, approval.New(approval.Config{Store: s.reads, Vault: s.keys, Tell: s.node, Seal: s.tables.SealAnswer, Hears: s.sent.hearers.Hears, Log: s.log}), host)
+}
+
+func (s *service) addDeliveries(durable.Config) {
+	delivery.Register(s.node, delivery.Config{Outbox: s.out, Endpoints: s.sent.targets, Sender: sender{s.attempts}, Backoff: s.c.WebhookBackoff, Live: s.live, Now: s.member.Now, Log: s.log})
+}
+
+func (s *service) addTriggers(durable.Config) {
+	schedules := store.NewSchedules(s.pools.system)
+	trigger.Register(s.node, trigger.Config{Rows: schedules, Runs: admitted{s.node, s.writer, s.member}, Now: s.member.Now, Log: s.log})
+	s.fired = trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: s.member.Now, Log: s.log})
+}
+
+// addStreams adds the hubs of running runs, from which event streams read.
+func (s *service) addStreams() {
+	watched := stream.Config{Node: s.node, Source: feed.New(s.pools.api), Heads: s.sweeps, Log: s.log}
+	if s.mesh != nil {
+		watched.Peers, watched.Carrier, watched.Holds = s.node, s.mesh.feed, s.node.Holds
+		watched.Lives = s.lives
+		durable.ServeHolder(s.node)
+	}
+	s.hubs = stream.New(watched)
+	s.node.Serve(stream.Service, s.hubs.ServeWatch)
+}
+
+// addSlots adds the slots of running runs, if a tenant's running runs are limited.
+func (s *service) addSlots(ctx context.Context) error {
+	if s.c.RunConcurrency == 0 {
+		return nil
+	}
+	s.slots = slot.NewQueue(s.node)
+	s.node.Register(slot.Kind, slot.New(slot.Config{Limit: s.c.RunConcurrency, Running: s.sweeps, Agreed: 5 * s.c.Lease, Log: s.log}))
+	s.node.OnChange(s.slots.Changed)
+	if err := s.slots.Start(ctx); err != nil {
+		return err
+	}
+	s.onStop(stops(s.slots.Stop))
+	return nil
+}
+
+// traits returns the traits of all kinds.
+func traits() []durable.Traits {
+	list := make([]durable.Traits, len(kinds))
+	for i, k := range kinds {
+		list[i] = k.Traits
+	}
+	return list
+}
 
 // sealedColumns are all columns of sealed values: of the kinds, and of the tables without
 // a kind.

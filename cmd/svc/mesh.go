@@ -24,8 +24,8 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// mesh is what a node of several has beside what a single one has: its port for
-// the others, and the Redis that they share. A single node has none: nil.
+// mesh is what only a node of a cluster of several has: its port for the other nodes and
+// the Redis that they share. In a single node it is nil.
 type mesh struct {
 	log    zerolog.Logger
 	ln     net.Listener
@@ -36,7 +36,7 @@ type mesh struct {
 	member atomic.Pointer[membership.Membership]
 }
 
-// openMesh takes the node's port for its peers; nothing is answered before start.
+// openMesh opens the node's port for its peers. Nothing is answered there before start.
 func (s *service) openMesh(c *Config, self id.MemberID, log zerolog.Logger) (*mesh, error) {
 	if c.ClusterAddr == "" {
 		return nil, nil
@@ -46,7 +46,7 @@ func (s *service) openMesh(c *Config, self id.MemberID, log zerolog.Logger) (*me
 	if m.ln, err = net.Listen("tcp", c.ClusterAddr); err != nil {
 		return nil, fmt.Errorf("SVC_CLUSTER_ADDR: %w", err)
 	}
-	s.onStop(func(context.Context) error { m.ln.Close(); return nil }) // the remote plane has closed it, unless it never began
+	s.onStop(func(context.Context) error { m.ln.Close(); return nil }) // closed already, unless the remote plane never started
 	if m.redis, err = cache.Open(c.RedisURL); err != nil {
 		return nil, fmt.Errorf("SVC_REDIS_URL: %w", err)
 	}
@@ -63,10 +63,10 @@ func (s *service) openMesh(c *Config, self id.MemberID, log zerolog.Logger) (*me
 	return m, err
 }
 
-// redisPatience is how long a start waits for an answer of Redis.
+// redisPatience is how long a start waits for an answer from Redis.
 const redisPatience = time.Second
 
-// start lets the others in. It comes when the node receives.
+// start lets the other nodes in. It is called once the node receives.
 func (m *mesh) start(ctx context.Context, node *cluster.Node) error {
 	if m == nil {
 		return nil
@@ -76,8 +76,8 @@ func (m *mesh) start(ctx context.Context, node *cluster.Node) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	if err := m.redis.Ping(asking); err != nil { // it may come later
-		m.log.Warn().Err(err).Msg("Redis does not answer: live text is heard on a run's own node only")
+	if err := m.redis.Ping(asking); err != nil { // Redis may come up later
+		m.log.Warn().Err(err).Msg("Redis does not answer: live text reaches readers on a run's own node only")
 	}
 	return m.remote.Start(ctx, node)
 }
@@ -91,7 +91,7 @@ func (m *mesh) stop(ctx context.Context) error {
 	return err
 }
 
-// follow places the shards over a new member list.
+// follow places the shards by a new list of members.
 func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 	peers := make(map[id.MemberID]string, len(members))
 	for _, p := range members {
@@ -105,7 +105,7 @@ func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 	}
 }
 
-// wireCodec knows what may cross nodes.
+// wireCodec knows the messages that may cross nodes.
 func wireCodec() *msg.Codec {
 	c := msg.NewCodec(messages()...)
 	durable.AddTo(c)
@@ -117,22 +117,12 @@ func wireCodec() *msg.Codec {
 	return c
 }
 
-// living are the members that hold a lease, this one and those that drain too.
-func living(m *membership.Membership) []id.MemberID {
-	members := m.Members()
-	ids := make([]id.MemberID, len(members))
-	for i, p := range members {
-		ids[i] = p.ID
-	}
-	return ids
-}
-
-// handOver is how long a node that stops has to bring what it is doing to the
-// others, before it refuses requests.
+// handOver is how long a node that stops has to move its actors to other nodes before it
+// refuses requests.
 const handOver = 2 * time.Second
 
-// leave gives the node's work to the others before it stops: they see its row
-// drain, and what it has in memory goes to them. Alone it keeps everything.
+// leave gives the node's work to the other nodes before it stops: its row drains, and its
+// actors in memory move. A node that is alone keeps everything.
 func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) {
 	if m == nil || len(m.member.Load().Members()) < 2 {
 		return
@@ -141,7 +131,7 @@ func (m *mesh) leave(ctx context.Context, pool *pg.Pool, node *cluster.Node) {
 	defer cancel()
 	if err := membership.Drain(ctx, pool, node.Member(), true); err != nil {
 		m.log.Warn().Err(err).Msg("the node's work is not handed over")
-		return // the others find out by its lease, or by its row that goes
+		return // the other nodes notice by its lease, or when its row is gone
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

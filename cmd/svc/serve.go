@@ -103,7 +103,7 @@ func (s *service) finish(ctx context.Context, within time.Duration) {
 	}()
 	s.log.Info().Msg("stopping: what is under way is finished; a second signal cuts it")
 	s.drain(true)
-	s.mesh.leave(ctx, s.leasePool, s.node)
+	s.mesh.leave(ctx, s.pools.lease, s.node)
 	bounded, cancel := context.WithDeadline(ctx, begun.Add(within))
 	defer cancel()
 	if err := s.node.Finish(bounded); err != nil {

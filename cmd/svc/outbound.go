@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"agentsvc/transport/egress"
+	"agentsvc/transport/mcp"
+	"agentsvc/transport/model"
+	"agentsvc/transport/toolbox"
+	"agentsvc/transport/webhook"
+)
+
+// outbound is the part of a node that calls others: models, tool servers and webhook
+// endpoints, all behind one guard.
+type outbound struct {
+	guard    *egress.Guard
+	registry *model.Registry
+	tools    *toolbox.Toolbox
+	attempts *webhook.Sender
+}
+
+func (s *service) openOutbound(context.Context) error {
+	c := s.c
+	s.guard = egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr, c.ClusterAddr), Live: s.live})
+	s.registry = model.NewRegistry(model.Config{Guard: s.guard, RequireTLS: c.Production,
+		OpenAI:    model.Provider{Kind: model.OpenAI, BaseURL: c.OpenAIURL, APIKey: model.Secret(c.OpenAIKey)},
+		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
+	s.onStop(stops(s.registry.Close))
+	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live, Log: s.log})
+	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
+	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
+	s.onStop(stops(s.attempts.Close))
+	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
+	return nil
+}
+
+// ownAddresses are the listeners that outbound calls never reach.
+func ownAddresses(ln net.Listener, others ...string) []netip.AddrPort {
+	var own []netip.AddrPort
+	for _, a := range append([]string{ln.Addr().String()}, others...) {
+		addr, err := net.ResolveTCPAddr("tcp", a)
+		if err != nil || a == "" {
+			continue
+		}
+		at := addr.AddrPort()
+		ip := at.Addr().Unmap()
+		if !ip.IsValid() { // a port alone: every address of this machine
+			ip = netip.IPv6Unspecified()
+		}
+		own = append(own, netip.AddrPortFrom(ip, at.Port()))
+	}
+	return own
+}
