@@ -105,7 +105,11 @@ func TestImportsGoOneWay(t *testing.T) {
 				if !underAny(to, "schemas", "cmd/svc/cli") {
 					bad = "the command line as a client imports schemas, and what all commands have in common"
 				}
-			case under(f.dir, "cmd/svc/cli"):
+			case under(f.dir, "cmd/svc/dev"):
+				if !underAny(to, "schemas", "cmd/svc/cli", "cmd/svc/client", "persistence/store", "transport/mcp/demo") {
+					bad = "svc dev imports the rows of its first tenant, the client and the demo tool server"
+				}
+			case underAny(f.dir, "cmd/svc/cli", "cmd/svc/clitest"):
 				if !underAny(to, "schemas") {
 					bad = "what all commands have in common imports schemas only"
 				}
@@ -686,5 +690,96 @@ func TestWhatTreatsAllKindsAlikeNamesNone(t *testing.T) {
 	}
 	if seen < 25 {
 		t.Errorf("only %d files looked at: the check is void", seen)
+	}
+}
+
+// blackboxImports is what the tests that run the binary may know beside schemas: the
+// clients of the API, the database as a test prepares it, and doubles of foreign services.
+var blackboxImports = []string{"schemas", "cmd/svc/cli", "cmd/svc/client", "cmd/svc/clitest", "cmd/svc/dev",
+	"persistence/failpoint", "persistence/pg", "persistence/pgtest", "persistence/private",
+	"persistence/store", "persistence/vault", // tenants that are made faster than by the command line
+	"cluster/placement", // which node owns an id
+	"transport/mcp/demo", "transport/mcp/leak", "transport/model/fake"}
+
+// Tests that run the binary are in cmd/svc/blackbox and know no part of the service. The
+// tests of cmd/svc itself start no binary.
+func TestTheBinaryIsTestedFromOutside(t *testing.T) {
+	outside := 0
+	for _, f := range files {
+		switch f.dir {
+		case "cmd/svc/blackbox":
+			outside++
+			if !f.test && len(f.ast.Decls) > 0 {
+				t.Errorf("%s is no test", f.path)
+			}
+			for _, im := range f.imports() {
+				if to, ours := strings.CutPrefix(im, "agentsvc/"); ours && !underAny(to, blackboxImports...) {
+					t.Errorf("%s imports %s", f.path, to)
+				}
+			}
+		case "cmd/svc":
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && (named(call.Fun, "Command") || named(call.Fun, "CommandContext")) &&
+					slices.ContainsFunc(call.Args, func(a ast.Expr) bool { return isString(a, "go") }) {
+					t.Errorf("%s: builds a binary", fset.Position(n.Pos()))
+				}
+				return true
+			})
+		}
+	}
+	if outside < 50 {
+		t.Errorf("only %d files found in cmd/svc/blackbox: the check is void", outside)
+	}
+}
+
+func isString(e ast.Expr, text string) bool {
+	lit, ok := e.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING && strings.Trim(lit.Value, "`\"") == text
+}
+
+// The main package joins the parts and does nothing else: it holds no SQL and no rules,
+// registers the durable kinds beside their list, and its wiring stays a short page.
+func TestTheCommandOnlyJoins(t *testing.T) {
+	rules := []string{"schemas/tool", "schemas/check", "schemas/flow", "schemas/schedule", "schemas/skill"}
+	sql := regexp.MustCompile("^[`\"]\\s*(SELECT|INSERT|UPDATE|DELETE|WITH|MERGE|LOCK)\\s")
+	const page = 60 // lines
+	wired := false
+	for _, f := range files {
+		if f.dir != "cmd/svc" || f.test {
+			continue
+		}
+		for _, im := range f.imports() {
+			if to, ours := strings.CutPrefix(im, "agentsvc/"); ours && underAny(to, rules...) {
+				t.Errorf("%s imports %s: its rules are applied elsewhere", f.path, to)
+			}
+			if im == "os/exec" {
+				t.Errorf("%s starts processes: svc dev does that, in cmd/svc/dev", f.path)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && sql.MatchString(n.Value) {
+					t.Errorf("%s: SQL", fset.Position(n.Pos()))
+				}
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Register" && f.path != "cmd/svc/kinds.go" {
+					if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(f.imports(), "agentsvc/actors/"+x.Name) {
+						t.Errorf("%s: %s is registered outside cmd/svc/kinds.go", fset.Position(n.Pos()), x.Name)
+					}
+				}
+			case *ast.FuncDecl:
+				if n.Name.Name == "newService" {
+					wired = true
+					if lines := fset.Position(n.End()).Line - fset.Position(n.Pos()).Line; lines > page {
+						t.Errorf("newService has %d lines", lines)
+					}
+				}
+			}
+			return true
+		})
+	}
+	if !wired {
+		t.Error("there is no newService: the check is void")
 	}
 }
