@@ -16,8 +16,8 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// These commands work on the database, as those of manage.go do: a node that
-// cannot be reached can be seen and drained too.
+// These commands work on the database, like those of manage.go, so that they also list and
+// drain a node that cannot be reached.
 
 func clusterCommand() *cobra.Command {
 	cmd := cli.Group("cluster", "see and drain the nodes of the cluster")
@@ -80,7 +80,7 @@ func onMembers(cmd *cobra.Command, work func(ctx context.Context, pool *pg.Pool,
 const (
 	stateServing  = "serving"
 	stateDraining = "draining"
-	stateSilent   = "silent" // its lease ran out, and nobody has marked it dead yet
+	stateSilent   = "silent" // its lease expired, and no node has marked it dead yet
 	stateDead     = "dead"
 )
 
@@ -117,7 +117,7 @@ func describeNodes(all []membership.Listed) []nodeInfo {
 	}
 	table, err := placement.New(owners(living))
 	if err != nil {
-		return nodes // nobody lives
+		return nodes // no node is alive
 	}
 	for i := range nodes {
 		nodes[i].Shards = len(table.Shards(nodes[i].ID))
@@ -125,8 +125,8 @@ func describeNodes(all []membership.Listed) []nodeInfo {
 	return nodes
 }
 
-// owners are the members that own shards: those that do not drain, or all where
-// everybody does, so that nothing is left without an owner.
+// owners returns the members that own shards: those that do not drain. If all drain, all
+// own shards, so that no shard is without an owner.
 func owners(members []membership.Member) []id.MemberID {
 	var own, all []id.MemberID
 	for _, m := range members {
@@ -154,7 +154,7 @@ func printNodes(out io.Writer, nodes []nodeInfo) error {
 	return w.Flush()
 }
 
-// shownAddress is a node's address; one that serves alone has none.
+// shownAddress returns a node's address for people. A single node has none.
 func shownAddress(a string) string {
 	if a == "" {
 		return "(one node)"
@@ -162,7 +162,7 @@ func shownAddress(a string) string {
 	return a
 }
 
-// pickNode is the one living node that name means: its address, its id, or the
+// pickNode returns the one live node that name identifies: by its address, its id, or the
 // end of its id.
 func pickNode(all []membership.Listed, name string) (*membership.Listed, error) {
 	var living []cli.Named

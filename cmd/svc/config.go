@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Config is what the environment and the flags of `svc serve` say
-// (open-parts.md, Configuration). This file is the only place that reads them.
+// Config holds the settings of the environment and of the flags of `svc serve`
+// (open-parts.md, Configuration). Only this file reads them.
 type Config struct {
 	Addr           string
 	PublicURL      string
@@ -104,7 +104,7 @@ func (c *Config) settings() []setting {
 	}
 }
 
-// bind offers every setting as a flag of the same name, lower case with dashes.
+// bind defines a flag for every setting: its name in lower case with dashes.
 func (c *Config) bind(fs *pflag.FlagSet) {
 	for _, s := range c.settings() {
 		shown := s.value
@@ -112,8 +112,8 @@ func (c *Config) bind(fs *pflag.FlagSet) {
 	}
 }
 
-// load reads flags before the environment before defaults. Every wrong value is
-// named in the one error.
+// load reads the settings. A flag overrides the environment, which overrides the default.
+// The error names every wrong value.
 func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error {
 	var wrong []error
 	for _, s := range c.settings() {
@@ -165,12 +165,12 @@ func (c *Config) reachable() error {
 	return nil
 }
 
-// hostName is a name as clients look it up: labels of letters, digits and inner
-// dashes, the last one not a number, which would be an address in an old form.
+// hostName matches a name that clients can look up: labels of letters, digits and inner
+// dashes. The last label is not a number, which would be an address in an old form.
 var hostName = regexp.MustCompile(`^(?i)([a-z0-9_]([a-z0-9_-]*[a-z0-9])?\.)*[a-z]([a-z0-9-]*[a-z0-9])?\.?$`)
 
-// callable reports whether a client can call a host: it is a name, or an address
-// that does not stand for every address of a machine.
+// callable reports whether a client can call a host: a name, or an address other than the
+// unspecified one.
 func callable(host string) bool {
 	if ip, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
 		return !ip.Unmap().IsUnspecified()
@@ -178,7 +178,7 @@ func callable(host string) bool {
 	return hostName.MatchString(host)
 }
 
-// onlyLocal reports whether the public address leads other machines to themselves.
+// onlyLocal reports whether the public address is a loopback address.
 func (c *Config) onlyLocal() bool {
 	u, err := url.Parse(c.PublicURL)
 	if err != nil {
@@ -188,7 +188,7 @@ func (c *Config) onlyLocal() bool {
 	return u.Hostname() == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// given is what the flags said, as the environment would say it.
+// given returns the settings given by flags, in the form of the environment.
 func (c *Config) given(fs *pflag.FlagSet) []string {
 	var env []string
 	for _, s := range c.settings() {
@@ -199,7 +199,7 @@ func (c *Config) given(fs *pflag.FlagSet) []string {
 	return env
 }
 
-// clusterNeeds names what a node of a cluster lacks.
+// clusterNeeds returns an error that names the missing settings of a cluster node.
 func (c *Config) clusterNeeds() error {
 	if c.ClusterAddr == "" {
 		return nil
@@ -218,7 +218,7 @@ func (c *Config) clusterNeeds() error {
 	return errors.Join(wrong...)
 }
 
-// dialable turns the address of a listener into one that this machine reaches.
+// dialable returns an address at which this machine reaches the listener at addr.
 func dialable(addr string) string {
 	for _, any := range []string{"0.0.0.0:", "[::]:", ":"} {
 		if port, ok := strings.CutPrefix(addr, any); ok {
@@ -230,7 +230,7 @@ func dialable(addr string) string {
 
 func environment(name string) (string, bool) { return os.LookupEnv(name) }
 
-// stdioEnv is what a stdio tool server is given of our environment.
+// stdioEnv returns the part of our environment that stdio tool servers get.
 func stdioEnv() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME"} {
@@ -292,8 +292,8 @@ func hostPort(to *string) func(string) error {
 	}
 }
 
-// peerAddr is an address that others dial as it stands: none that means every
-// address of this machine, and no port that the system chooses.
+// peerAddr accepts an address that other nodes can dial: not the unspecified address, and
+// not port 0.
 func peerAddr(to *string) func(string) error {
 	return func(v string) error {
 		host, port, err := net.SplitHostPort(v)
@@ -330,8 +330,8 @@ func key32(to *string) func(string) error {
 	}
 }
 
-// minClusterSecret is in characters. Who can reach the port of a node may try
-// secrets without asking it again.
+// minClusterSecret is in characters. A peer that can reach a node's port can try secrets
+// offline after one handshake.
 const minClusterSecret = 32
 
 func longSecret(to *string) func(string) error {
@@ -424,10 +424,10 @@ func atMost(most time.Duration, to *time.Duration) func(string) error {
 	}
 }
 
-// minLease leaves a beat, a third of it, time to reach the database.
+// minLease leaves a beat, which has a third of the lease, time to reach the database.
 const minLease = 100 * time.Millisecond
 
-// minHeartbeat: the edge looks at its streams 64 times in a heartbeat.
+// minHeartbeat is the shortest heartbeat: the edge visits its streams 64 times in each.
 const minHeartbeat = 10 * time.Millisecond
 
 func atLeast(least time.Duration, to *time.Duration) func(string) error {
@@ -448,8 +448,8 @@ func fraction(to *float64) func(string) error {
 	}
 }
 
-// commands reads name=command, the command split at white space: nothing is
-// quoted, and no shell sees it.
+// commands reads name=command pairs. The command is split at white space, without quoting
+// and without a shell.
 func commands(to *map[string][]string) func(string) error {
 	return func(v string) error {
 		*to = map[string][]string{}

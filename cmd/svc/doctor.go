@@ -59,8 +59,7 @@ func doctorCommand() *cobra.Command {
 	}
 }
 
-// diagnose looks as far as it gets: what cannot be reached hides what lies
-// behind it.
+// diagnose runs the checks in order and stops where the next ones need what has failed.
 func diagnose(cmd *cobra.Command) (found []finding) {
 	note := func(check string, err error, detail string) bool {
 		if err != nil {
@@ -87,7 +86,7 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 		note("database", nil, fmt.Sprintf("%s, schema version %d, %s", where, migrate.Latest(), plural(len(tenants), "tenant")))
 		keys, err := unlock(ctx, c, pool, false)
 		if errors.Is(err, fs.ErrNotExist) && c.MasterKey == "" {
-			note("master key", nil, "none yet: the first start makes one") // nothing is sealed, or unlock had refused
+			note("master key", nil, "none yet: the first start makes one") // nothing is sealed: unlock would have refused otherwise
 		} else if note("master key", err, "opens this database") {
 			opened, err := reseal.Sample(ctx, pool, keys, sealedColumns())
 			if err != nil {
@@ -124,7 +123,7 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 	return found
 }
 
-// plural is a number with its noun: 1 tenant, 2 tenants.
+// plural returns a number with its noun: 1 tenant, 2 tenants.
 func plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

@@ -1,7 +1,7 @@
 package main
 
-// examples are the examples of each command's help, by its path. Each can be
-// pasted, with ids and slugs of one's own.
+// examples are the examples in each command's help, by its path. Each can be pasted once
+// its ids and slugs are replaced.
 var examples = map[string][]string{
 	"svc":                    {"svc dev", "svc chat hello", "svc approvals ls"},
 	"svc agents":             {"svc agents ls", "svc agents get hello"},

@@ -12,7 +12,7 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// healthTime bounds the question of a health check.
+// healthTime is the deadline of a health check.
 const healthTime = 3 * time.Second
 
 func healthCommand() *cobra.Command {

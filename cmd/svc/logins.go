@@ -24,7 +24,7 @@ const (
 
 var loginRate = bucket.PerSecond(loginTries, loginRefill)
 
-// logins finds who may log in, and bounds the tries.
+// logins finds users by e-mail and limits login attempts.
 type logins struct {
 	users *store.Directory
 	node  *cluster.Node
@@ -34,15 +34,14 @@ func (l logins) Find(ctx context.Context, email string) ([]store.LoginUser, erro
 	return l.users.Find(ctx, email)
 }
 
-// Allow takes one token. Tries are rare: each is one question to the bucket's
-// owner, and nothing is leased beyond it. An owner that does not answer has not
-// refused: err is UNAVAILABLE then.
+// Allow takes one token. Attempts are rare, so each asks the bucket's owner and leases no
+// more than one token. If the owner does not answer, err is UNAVAILABLE.
 func (l logins) Allow(ctx context.Context, key string) (retry time.Duration, ok bool, err error) {
 	sum := sha256.Sum256([]byte(key))
 	at := cluster.Address{Kind: kindLogin, ID: id.UUID(sum[:16])}
-	at.ID[6] = at.ID[6]&0x0f | 0x80 // an id of our own making: its shard is its hash
+	at.ID[6] = at.ID[6]&0x0f | 0x80 // version 8: the shard comes from the hash
 	v, err := l.node.Ask(ctx, at, bucket.Take{})
-	if errors.Is(err, cluster.ErrLost) { // the token may be taken: it is for the client to try again
+	if errors.Is(err, cluster.ErrLost) { // the token may be taken: the client tries again
 		return 0, false, problem.Unavailable("The login was not answered.", time.Second)
 	}
 	if err != nil {

@@ -31,8 +31,8 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// stampedVersion is what go build notes of the source, for a binary that was
-// built without a version.
+// stampedVersion returns the version that go build records, for a binary that was built
+// without one.
 func stampedVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
@@ -40,7 +40,7 @@ func stampedVersion() string {
 	return version
 }
 
-// commandLine is the whole command line: ours, and what cobra brings.
+// commandLine returns the whole command line: our commands and those of cobra.
 func commandLine(in io.Reader, out, errs io.Writer) *cobra.Command {
 	root := rootCommand()
 	root.SetIn(in)
@@ -54,12 +54,12 @@ func rootCommand() *cobra.Command {
 	root := cli.NewRoot("svc", "a multi-tenant agent platform service", version)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		switch cmd.Name() {
-		case "serve", "dev", "doctor": // they report it themselves
-		case "health", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read them
+		case "serve", "dev", "doctor": // they report unknown variables themselves
+		case "health", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read their output
 		default:
 			for _, text := range strangers(os.Environ()) {
 				if cli.WantsJSON(cmd) {
-					_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]string{"warning": text}) // nothing is left to tell it to
+					_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]string{"warning": text}) // there is no other way to report it
 					continue
 				}
 				fmt.Fprintln(cmd.ErrOrStderr(), "svc: warning:", text)

@@ -22,14 +22,14 @@ import (
 	"agentsvc/schemas/password"
 )
 
-// These commands work on the database itself, while the server runs and while it
-// is down, with a private Postgres too.
+// These commands work on the database, whether or not the server runs, also with a
+// private Postgres.
 
-// systemActor is who acts in the audit log where no person or key does.
+// systemActor is the actor in the audit log for changes without a person or key.
 const systemActor = "system"
 
-// openVault reads the master keys; in development create makes one where the data
-// directory has none.
+// openVault reads the master keys. In development, create makes one if the data directory
+// has none.
 func openVault(c *Config, create bool) (*vault.Vault, error) {
 	previous, err := vault.ParseKeys(strings.Join(c.MasterPrevious, ","))
 	if err != nil {
@@ -53,9 +53,9 @@ func openVault(c *Config, create bool) (*vault.Vault, error) {
 	return vault.New(current, previous...), nil
 }
 
-// unlock opens the vault and refuses keys that do not open the database. With
-// create, a database that is new gets its canary and in development its key; a
-// database that holds sealed values never gets another key.
+// unlock opens the vault and returns an error if its keys do not open the database. With
+// create, a new database gets its canary, and in development its key. A database that
+// holds sealed values never gets another key.
 func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.Vault, error) {
 	if c.MasterKey == "" && !vault.Exists(c.DataDir) {
 		locked, err := reseal.Locked(ctx, pool, sealedColumns())
@@ -84,7 +84,7 @@ func unlock(ctx context.Context, c *Config, pool *pg.Pool, create bool) (*vault.
 	return keys, nil
 }
 
-// keySource names where the master key came from.
+// keySource returns where the master key came from.
 func keySource(c *Config) string {
 	if c.MasterKey == "" {
 		return absolute(vault.KeyFile(c.DataDir))
@@ -92,16 +92,15 @@ func keySource(c *Config) string {
 	return "SVC_MASTER_KEY"
 }
 
-// manage runs work on an existing database. The work seals nothing, so it needs no
-// master key.
+// manage runs work on an existing database. It needs no master key, so work must not seal
+// values.
 func manage(ctx context.Context, c *Config, work func(ctx context.Context, s *store.SystemStore) error) error {
 	return withDatabase(ctx, c, managing, func(ctx context.Context, _ string, pool *pg.Pool) error {
 		return work(ctx, store.System(pool, nil))
 	})
 }
 
-// withDatabase runs work on a connection to the database, whose name for people is
-// where.
+// withDatabase runs work on a connection to the database. where names it for people.
 func withDatabase(ctx context.Context, c *Config, a access, work func(ctx context.Context, where string, pool *pg.Pool) error) (err error) {
 	st, err := openStorage(ctx, c, quietLog(), a)
 	if err != nil {
@@ -274,7 +273,7 @@ func loginLinkCommand() *cobra.Command {
 				return err
 			}
 			if err := c.reachable(); err != nil {
-				return err // the link would lead nowhere
+				return err // the link would be of no use
 			}
 			var made loginLink
 			if err := inTenant(cmd, *tenant, func(ctx context.Context, tx *store.Tx) error {
@@ -299,7 +298,7 @@ type loginLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// linkURL is where a one-time login link is opened.
+// linkURL returns the URL of a one-time login link.
 func linkURL(publicURL string, token store.Token) string {
 	return strings.TrimSuffix(publicURL, "/") + "/login/" + token.Text()
 }
@@ -345,7 +344,7 @@ func checkPassword(flag, v string) error {
 	return nil
 }
 
-// hashed is the hash of a password that may be missing.
+// hashed returns the hash of a password, nil for none.
 func hashed(secret string) *string {
 	if secret == "" {
 		return nil

@@ -19,9 +19,9 @@ import (
 	"agentsvc/transport/model"
 )
 
-// models asks the model that a manifest names: a tenant's own provider of that
-// slug goes before the deployment's (open-parts.md, Configuration). Credentials
-// are opened for one turn.
+// models asks the model that a manifest names. A tenant's own provider of that slug takes
+// precedence over the deployment's (open-parts.md, Configuration). Credentials are opened
+// for one turn.
 type models struct {
 	store    *store.Store
 	vault    *vault.Vault
@@ -40,8 +40,8 @@ func (m *models) Stream(ctx context.Context, tenant id.TenantID, of agent.Model,
 	return result, price, err
 }
 
-// naming puts the provider's slug before a failure's message: a tenant may have
-// several providers, and the message alone does not tell which one failed.
+// naming puts the provider's slug before a failure's message, which does not say which of a
+// tenant's providers failed.
 func naming(provider string, err error) error {
 	var failure *schema.Error
 	if !errors.As(err, &failure) || strings.Contains(failure.Message, provider) {
@@ -54,7 +54,7 @@ func naming(provider string, err error) error {
 
 func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Model) (p model.Provider, price schema.Price, err error) {
 	if of.Provider == model.Simulated {
-		p, _ = m.registry.Builtin(of.Provider) // no tenant can take its name
+		p, _ = m.registry.Builtin(of.Provider) // tenants cannot use its name
 		return p, price, nil
 	}
 	own, err := m.store.View(tenant).SealedProvider(ctx, of.Provider)
@@ -84,7 +84,7 @@ func (m *models) provider(ctx context.Context, tenant id.TenantID, of agent.Mode
 	return model.Provider{Kind: own.Kind, BaseURL: own.BaseURL, APIKey: model.Secret(credentials.APIKey)}, schema.Price(own.Prices[of.Name]), nil
 }
 
-// provides says whether the deployment has a model provider of that name.
+// provides reports whether the deployment has a model provider of that name.
 func (c *Config) provides(name string) bool {
 	switch name {
 	case model.Simulated:
@@ -97,7 +97,7 @@ func (c *Config) provides(name string) bool {
 	return false
 }
 
-// attachments reads the start of attached files for models.
+// attachments reads the beginning of attached files for models.
 type attachments struct{ blobs *blob.Dir }
 
 func (a attachments) Start(_ context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {

@@ -11,25 +11,25 @@ import (
 	"agentsvc/persistence/pg"
 )
 
-// probeTime bounds one look at the storage.
+// probeTime is the deadline of one check of the storage.
 const probeTime = 2 * time.Second
 
-// probe finds out for /readyz whether the next call will be served. It holds a
-// connection of its own: whatever ends the connections of this node ends that one
-// too. After a failure the kept connections of all pools are dropped, and every lane
-// of the writer has to commit, before the node is ready again.
+// probe tells /readyz whether the next call will be served. It holds a connection of its
+// own, which breaks when the connections of this node break. After a failure the pools in
+// kept drop their connections, and every lane of the writer must commit, before the node is
+// ready again.
 type probe struct {
 	member *membership.Membership
 	writer *journal.Writer
-	trust  func() bool // the lease holds for a while
+	trust  func() bool // the lease holds for a while longer
 	from   *pg.Pool
-	kept   []*pg.Pool // whose connections are dropped after a failure
+	kept   []*pg.Pool // pools whose connections are dropped after a failure
 
-	turn chan struct{} // capacity 1: held by the look under way; guards the fields below
+	turn chan struct{} // capacity 1: held by the check in flight; guards the fields below
 	conn *pg.Conn
 	sick bool
-	at   time.Time // when the last look began
-	err  error     // what it found
+	at   time.Time // when the last check began
+	err  error     // its result
 }
 
 var (
@@ -37,8 +37,8 @@ var (
 	errStorage = errors.New("the database is not reachable")
 )
 
-// check looks. Callers that wait for the same look share it, so a crowd of them costs
-// the database one query at a time.
+// check returns nil if storage works. Concurrent callers share one check, so the database
+// gets one query at a time.
 func (p *probe) check(ctx context.Context) error {
 	came := time.Now()
 	select {
@@ -59,12 +59,12 @@ func (p *probe) check(ctx context.Context) error {
 func (p *probe) look(ctx context.Context) error {
 	err := p.ask(ctx)
 	switch {
-	case !p.trust() || !p.member.Renews(): // said first: it tells more of an outage than that the database is away
+	case !p.trust() || !p.member.Renews(): // reported first: it says more than that the database is not reachable
 		p.sick = true
 		return errLease
 	case err != nil:
 		p.sick = true
-		return errStorage // its reason names addresses
+		return errStorage // the reason is not shown, because it names addresses
 	case p.writer.Down() != nil:
 		p.sick = true
 		return errStorage
@@ -81,7 +81,7 @@ func (p *probe) look(ctx context.Context) error {
 	return nil
 }
 
-// ask sends a query over the held connection, or over a new one where there is none.
+// ask sends a query over the held connection, or over a new one if there is none.
 func (p *probe) ask(ctx context.Context) error {
 	if p.conn == nil {
 		p.sick = true
@@ -105,7 +105,7 @@ func (p *probe) drop() {
 	}
 }
 
-// stop gives the connection back.
+// stop releases the connection.
 func (p *probe) stop(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:

@@ -74,14 +74,14 @@ func printReport(cmd *cobra.Command, r *reseal.Report) error {
 	return nil
 }
 
-// verdictOf is why the rotation is not done.
+// verdictOf returns an error that says why the rotation is not done, or nil.
 func verdictOf(r *reseal.Report, stopped error) error {
 	unreadable := r.Sum(func(c reseal.Count) int { return c.Unreadable })
 	switch {
 	case unreadable > 0:
 		return fmt.Errorf("%d values open under none of the given keys", unreadable)
 	case stopped != nil:
-		return nil // it says enough
+		return nil // that error is reported already
 	case r.PreviousNeeded:
 		return errors.New("previous master keys are still needed: rows were busy, or a server still seals under an old key; give every server the new one and run svc reseal again")
 	}

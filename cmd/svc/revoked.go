@@ -9,12 +9,12 @@ import (
 	"agentsvc/transport/platform"
 )
 
-// remembered is the memory of a node that serves HTTP: the platform's caches and
+// remembered is what a node may still hold of a revoked value: the platform's caches and
 // the edge's open streams.
 type remembered struct {
 	*platform.Platform
 	server *edge.Server
-	// pool sees all tenants. It is the lease's own: a beat waits for it.
+	// pool sees all tenants. It is the pool of the lease, because a beat waits for Recheck.
 	pool *pg.Pool
 }
 

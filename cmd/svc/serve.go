@@ -16,12 +16,12 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// stopTime is how long a node may take to end once what it had begun is finished, or
-// SVC_DRAIN_TIMEOUT after SIGTERM is over (security.md, invariant 21: 10 s in all).
+// stopTime is how long a node may take to end once its work in flight is finished, or
+// SVC_DRAIN_TIMEOUT after SIGTERM has passed (security.md, invariant 21: 10 s in all).
 const stopTime = 9 * time.Second
 
-// edgeStopTime is what the edge may take of it, so that the lease can be given back: a
-// request may wait for a tool server for a minute. Who waits for an owner, which takes
+// edgeStopTime is the part of it for the edge, so that the lease can be given back: a
+// request may wait for a tool server for a minute. A request that waits for an owner,
 // 3.5 s at most, is still answered.
 const edgeStopTime = 6 * time.Second
 
@@ -43,8 +43,8 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
-// serve runs a node until ctx ends or the node is fenced. ready, where given, is
-// called once the node answers.
+// serve runs a node until ctx ends or the node is fenced. It calls ready, unless nil, once
+// the node answers.
 func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(context.Context) error) error {
 	warn(c, log)
 	s, err := newService(ctx, c, log)
@@ -53,7 +53,7 @@ func serve(ctx context.Context, c *Config, log zerolog.Logger, ready func(contex
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- s.listen() }()
-	var latest time.Time // until when the node has to have stopped, where it was told to
+	var latest time.Time // by when the node must have stopped; zero unless it was told to stop
 	if ready != nil {
 		err = ready(ctx)
 	}
@@ -87,9 +87,9 @@ func warn(c *Config, log zerolog.Logger) {
 	}
 }
 
-// finish hands the node's work to the others and finishes the model turns and tool
-// calls under way, for the given time at most. A second signal ends that at once, and so
-// does that another process has declared this one dead.
+// finish hands the node's work to the other nodes and finishes the model turns and tool
+// calls in flight, for the given time at most. It ends at once at a second signal, or when
+// another process declares this one dead.
 func (s *service) finish(ctx context.Context, within time.Duration) {
 	begun := time.Now()
 	ctx, forget := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -113,8 +113,7 @@ func (s *service) finish(ctx context.Context, within time.Duration) {
 	s.log.Info().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("nothing is under way any more")
 }
 
-// newLog writes to standard error, for people on a terminal and as JSON
-// otherwise.
+// newLog returns a log on standard error: text on a terminal, JSON otherwise.
 func newLog(c *Config) zerolog.Logger {
 	format := c.LogFormat
 	if format == "" {
@@ -130,19 +129,19 @@ func newLog(c *Config) zerolog.Logger {
 	return log.Level(c.LogLevel).With().Timestamp().Logger()
 }
 
-// quietLog is for commands of the management: only what someone must see.
+// quietLog returns a log for management commands: warnings and errors only.
 func quietLog() zerolog.Logger {
 	return zerolog.New(console()).Level(zerolog.WarnLevel).With().Timestamp().Logger()
 }
 
-// console writes lines for people to standard error, in colour on a terminal only
+// console writes text to standard error, in colour on a terminal only
 // (https://no-color.org).
 func console() zerolog.ConsoleWriter {
 	_, plain := environment("NO_COLOR")
 	return zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: plain || !isatty.IsTerminal(os.Stderr.Fd())}
 }
 
-// loadConfig is the configuration of a command that is not serve or dev.
+// loadConfig returns the configuration of a command other than serve and dev.
 func loadConfig(cmd *cobra.Command) (*Config, error) {
 	c := new(Config)
 	if err := c.load(cmd.Flags(), environment); err != nil {

@@ -15,18 +15,18 @@ import (
 	"agentsvc/persistence/private"
 )
 
-// ownerWait is how long serve waits for the previous owner of a data directory
-// to go away (house.md, Storage).
+// ownerWait is how long serve waits until the previous owner of a data directory has
+// ended (house.md, Storage).
 const ownerWait = 10 * time.Second
 
-// storage is the way to the migrated database of this process.
+// storage is the migrated database of this process.
 type storage struct {
 	url     string
-	where   string          // the database in words, without a password
+	where   string          // names the database for people, without a password
 	private *private.Server // nil with SVC_DATABASE_URL
 }
 
-// access is what a command does with the database.
+// access says how a command uses the database.
 type access struct {
 	create bool // make the database and bring its schema up to date
 	share  bool // use the private Postgres of a running server
@@ -36,12 +36,12 @@ type access struct {
 var (
 	serving  = access{create: true, nodes: 1}
 	migrates = access{create: true, share: true, nodes: 1}
-	// managing is every other command: it never makes data, so that a wrong
-	// directory or address is an error and not a new, empty database.
+	// managing is the access of every other command. It never creates data, so that a
+	// wrong directory or address is an error and not a new, empty database.
 	managing = access{share: true, nodes: 1}
 )
 
-// errNoDatabase names where the command looked, and what makes a database.
+// errNoDatabase says where the command looked and how to create a database.
 type errNoDatabase struct{ where, wants string }
 
 func (e errNoDatabase) Error() string {
@@ -74,7 +74,7 @@ func openStorage(ctx context.Context, c *Config, log zerolog.Logger, a access) (
 	return s, nil
 }
 
-// prepare brings the schema up to date, or without a.create demands that it is.
+// prepare brings the schema up to date; without a.create it returns an error if it is not.
 func (s *storage) prepare(ctx context.Context, log zerolog.Logger, a access, wants string) error {
 	if a.create {
 		return upgrade(ctx, s.url, log)
@@ -101,7 +101,7 @@ func upgrade(ctx context.Context, url string, log zerolog.Logger) error {
 	return nil
 }
 
-// absolute is a path as an operator finds it from any directory.
+// absolute returns path as an absolute path if it can.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -109,8 +109,8 @@ func absolute(path string) string {
 	return path
 }
 
-// exclusive reports whether no other process can serve this database: we hold
-// the lock of its data directory.
+// exclusive reports whether no other process can serve this database, because we hold the
+// lock of its data directory.
 func (s *storage) exclusive() bool { return s.private != nil && s.private.Owner() }
 
 func (s *storage) close(ctx context.Context) error {

@@ -16,9 +16,9 @@ var clientVariables = []string{"SVC_URL", "SVC_API_KEY", "SVC_TENANT", "SVC_FAIL
 // injected are variables that a cluster scheduler sets for a service named svc.
 var injected = regexp.MustCompile(`^SVC_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)$`)
 
-// somebodys reports whether a variable that a scheduler might have set was set by
-// hand: a scheduler's SVC_PORT is a URL.
-func somebodys(name, value string) bool {
+// setByHand reports whether a variable that a scheduler might have set was set by hand. A
+// scheduler's SVC_PORT is a URL.
+func setByHand(name, value string) bool {
 	return name == "SVC_PORT" && !strings.Contains(value, "://")
 }
 
@@ -32,7 +32,7 @@ func strangers(environ []string) []string {
 	var all []string
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "SVC_") || slices.Contains(known, name) || injected.MatchString(name) && !somebodys(name, value) {
+		if !strings.HasPrefix(name, "SVC_") || slices.Contains(known, name) || injected.MatchString(name) && !setByHand(name, value) {
 			continue
 		}
 		text := name + " is not known"

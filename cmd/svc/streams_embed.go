@@ -9,12 +9,11 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// relays gives the edge's connections to the readers of the embed relay. They take
-// the tenant's places as other readers do; how many of them a visitor may have is held
-// by who opens them.
+// relays opens readers of the embed relay for the edge's connections. They take the
+// tenant's places like other readers. The embed API limits the readers of one visitor.
 type relays struct{ streams }
 
-// OpenRelay begins to read the redacted events of a run.
+// OpenRelay opens a reader of the redacted events of a run.
 func (s relays) OpenRelay(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
 	return s.open(ctx, tenant, func() (*stream.Reader, error) { return s.hubs.OpenRelay(ctx, tenant, run, from) })
 }

@@ -24,7 +24,7 @@ func checkTenant(text string) error {
 	return nil
 }
 
-// findTenant is the tenant that text names.
+// findTenant returns the tenant that text names.
 func findTenant(ctx context.Context, s *store.SystemStore, text string) (id.TenantID, error) {
 	full, is := cli.FullID(text)
 	if !is {

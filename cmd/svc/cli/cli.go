@@ -1,4 +1,4 @@
-// Package cli is what all commands of svc have in common: exit codes and errors, groups of
+// Package cli holds what all commands of svc share: exit codes and errors, groups of
 // commands, output as JSON or as a list, names of things, and text that is safe to show.
 package cli
 
@@ -28,7 +28,7 @@ type failure struct{ err error }
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
 
-// misuse marks an error of how the command was called that only its work found.
+// misuse marks wrong use that is found only while the command works.
 type misuse struct{ err error }
 
 // WrongUse marks err as wrong use of the command line.
@@ -52,8 +52,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return code
 }
 
-// asksJSON reports whether a command line has --json, also one that cannot be
-// parsed.
+// asksJSON reports whether a command line has --json, even if it cannot be parsed.
 func asksJSON(args []string) bool {
 	for _, arg := range args {
 		switch arg {
@@ -66,8 +65,7 @@ func asksJSON(args []string) bool {
 	return false
 }
 
-// Reported is an error as --json shows it: the service's problem, or one of our
-// own.
+// Reported is an error as --json shows it: a problem of the service or of the command.
 type Reported struct {
 	Code   string `json:"code"`
 	Status int    `json:"status,omitempty"`
@@ -102,7 +100,7 @@ func Report(w io.Writer, asJSON bool, err error, code int) {
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r) // nothing is left to tell it to
+	_ = enc.Encode(r) // there is no other way to report it
 }
 
 // NewRoot returns the root of a command line without commands.
@@ -116,8 +114,8 @@ func NewRoot(name, short, version string) *cobra.Command {
 	return root
 }
 
-// Finish adds what cobra brings, gives every command its examples by its path, and every
-// verb its other names.
+// Finish adds the commands of cobra, and gives every command its examples by its path and
+// every verb its other names.
 func Finish(root *cobra.Command, examples map[string][]string) {
 	root.InitDefaultVersionFlag()
 	root.InitDefaultHelpCmd()
@@ -125,7 +123,7 @@ func Finish(root *cobra.Command, examples map[string][]string) {
 	decorate(root, examples)
 }
 
-// aliases are the words that other tools have for our verbs.
+// aliases are the words of other tools for our verbs.
 var aliases = map[string][]string{"ls": {"list"}, "get": {"show"}, "create": {"new"}, "rm": {"delete", "remove"}, "revoke": {"rm", "delete"}}
 
 // decorate gives every command its examples, and every verb its other names.
@@ -141,8 +139,8 @@ func decorate(cmd *cobra.Command, examples map[string][]string) {
 	}
 }
 
-// Group is a command that only holds others: alone it shows them, and a name
-// that it does not hold is wrong use.
+// Group returns a command that only holds others. Alone it lists them; an unknown name is
+// wrong use.
 func Group(use, short string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -163,7 +161,7 @@ func Group(use, short string) *cobra.Command {
 		}}
 }
 
-// likeFlag names the flag that an unknown one was probably meant to be.
+// likeFlag returns the flag that was probably meant.
 func likeFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -179,8 +177,8 @@ func likeFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// Does turns the work of a command into cobra's form: its errors are failures,
-// unless they say that it was misused.
+// Does wraps the work of a command for cobra. Its errors are failures, except those of
+// WrongUse.
 func Does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := work(cmd, args)
@@ -197,8 +195,7 @@ func WantsJSON(cmd *cobra.Command) bool {
 	return err == nil && on
 }
 
-// Required names the flags that a command cannot do without; their absence is
-// wrong use.
+// Required marks flags that a command needs. Without them it is wrong use.
 func Required(cmd *cobra.Command, flags ...string) {
 	for _, f := range flags {
 		if err := cmd.MarkFlagRequired(f); err != nil {

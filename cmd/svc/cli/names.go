@@ -15,13 +15,13 @@ const (
 	maxCandidates = 8
 )
 
-// Named is a thing that a command may mean.
+// Named is a thing that can be named on a command line.
 type Named struct {
 	ID, Slug string
 	Label    string // for people
 }
 
-// LookupError says why a text names nothing, or no single thing.
+// LookupError says why a text names no thing, or more than one.
 type LookupError struct{ Code, Text string }
 
 func (e *LookupError) Error() string { return e.Text }
@@ -29,19 +29,19 @@ func (e *LookupError) Error() string { return e.Text }
 // Explain completes an error as --json shows it.
 func (e *LookupError) Explain(r *Reported) { r.Code = e.Code }
 
-// FullID reports whether text is a full id, and answers it in lower case.
+// FullID reports whether text is a full id, and returns it in lower case.
 func FullID(text string) (string, bool) {
 	u, err := id.Parse(strings.ToLower(text))
 	return u.String(), err == nil
 }
 
-// DigitsOf are the hex digits of a part of an id, in lower case.
+// DigitsOf returns the hex digits of a part of an id, in lower case.
 func DigitsOf(text string) (digits string, ok bool) {
 	digits = strings.ToLower(strings.ReplaceAll(text, "-", ""))
 	return digits, digits != "" && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// ShortID is an id as lists show it: its last 8 hex digits.
+// ShortID returns an id as lists show it: its last 8 hex digits.
 func ShortID(id string) string {
 	if _, full := FullID(id); !full {
 		return Visible(id)
@@ -49,7 +49,7 @@ func ShortID(id string) string {
 	return id[len(id)-shortDigits:]
 }
 
-// ShortOr is the short form of an id, or a dash for none.
+// ShortOr returns the short form of an id, or a dash for none.
 func ShortOr(id *string) string {
 	if id == nil || *id == "" {
 		return "-"
@@ -57,8 +57,8 @@ func ShortOr(id *string) string {
 	return ShortID(*id)
 }
 
-// Pick returns the one of all that text names: by its full id, by at least 8 hex
-// digits of the end of its id, or by its slug where slugs is set.
+// Pick returns the id of the one thing that text names: by its full id, by at least 8 hex
+// digits of the end of its id, or, if slugs is set, by its slug.
 func Pick(what, text string, slugs bool, all []Named) (string, error) {
 	digits, isHex := DigitsOf(text)
 	short := isHex && len(digits) >= shortDigits
@@ -77,7 +77,7 @@ func Pick(what, text string, slugs bool, all []Named) (string, error) {
 	case !isHex && !slugs:
 		return "", NotAnID(what, text)
 	}
-	// What the caller may have meant is listed and never taken.
+	// Things that the caller may have meant are listed and never chosen.
 	var near []Named
 	for _, n := range all {
 		own, _ := DigitsOf(n.ID)
@@ -103,7 +103,7 @@ func Pick(what, text string, slugs bool, all []Named) (string, error) {
 	return "", &LookupError{"NOT_FOUND", said}
 }
 
-// NotAnID is the error of a text that is no id of a kind of thing.
+// NotAnID returns the error for a text that is not an id.
 func NotAnID(what, text string) error {
 	return &LookupError{"NOT_FOUND", fmt.Sprintf("%q is not a valid %s id: give the full id or its last %d hex digits", Visible(text), what, shortDigits)}
 }
@@ -118,8 +118,7 @@ func slugsOf(all []Named) []string {
 	return out
 }
 
-// candidates lists things below an error, with full ids where short ones may be
-// the same.
+// candidates lists things below an error, with full ids if short ones may be equal.
 func candidates(all []Named, full bool) string {
 	var b strings.Builder
 	for i, n := range all {
@@ -136,7 +135,7 @@ func candidates(all []Named, full bool) string {
 	return b.String()
 }
 
-// ThingsOf is the plural of a kind's name.
+// ThingsOf returns the plural of the name of a kind of things.
 func ThingsOf(what string) string {
 	if stem, y := strings.CutSuffix(what, "y"); y && !strings.HasSuffix(what, "ey") {
 		return stem + "ies"
@@ -144,7 +143,7 @@ func ThingsOf(what string) string {
 	return what + "s"
 }
 
-// SlugOf is a name as it is typed for a slug.
+// SlugOf returns a name in the form of a slug.
 func SlugOf(name string) string {
 	var b bytes.Buffer
 	for _, r := range strings.ToLower(name) {
@@ -158,8 +157,8 @@ func SlugOf(name string) string {
 	return strings.Trim(b.String(), "-")
 }
 
-// Nearest is the known name that differs least from name, empty if all differ in
-// more than a third of it and in more than two characters.
+// Nearest returns the known name that differs least from name. It returns "" if all differ
+// in more than a third of it and in more than two characters.
 func Nearest(name string, known []string) string {
 	best, least := "", max(len(name)/3+1, 3)
 	for _, k := range known {
@@ -170,8 +169,7 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// distance is how many characters must be put in, taken out or replaced to make a
-// of b (Levenshtein).
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -48,7 +48,7 @@ func PrintList[V any](cmd *cobra.Command, items []json.RawMessage, next *string,
 	return PrintMore(cmd, most)
 }
 
-// PrintNone says that a list is empty: altogether, or under the filters given.
+// PrintNone prints that a list is empty, or that no item fits the filters.
 func PrintNone(cmd *cobra.Command, things string) error {
 	said := "no " + things
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -60,7 +60,7 @@ func PrintNone(cmd *cobra.Command, things string) error {
 	return err
 }
 
-// PrintMore says that a list has more items than the most that were asked for.
+// PrintMore prints that a list has more items than were asked for.
 func PrintMore(cmd *cobra.Command, most int) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "there are more: --limit %d\n", 10*most)
 	return err
@@ -74,7 +74,7 @@ func Dash(s string) string {
 	return s
 }
 
-// Moment is a time, or a dash for none.
+// Moment returns a time, or a dash for none.
 func Moment(at *time.Time) string {
 	if at == nil {
 		return "-"

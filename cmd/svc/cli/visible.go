@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// What others wrote is shown so that it can neither hide nor talk to a terminal.
+// Text from others is shown so that it can neither hide anything nor control a terminal.
 
-// Shorten cuts a line at a character.
+// Shorten cuts a line between characters.
 func Shorten(s string, most int) string {
 	n := 0
 	for i := range s {
@@ -20,15 +20,14 @@ func Shorten(s string, most int) string {
 	return s
 }
 
-// Visible shows on one line what s really holds: control characters, characters
-// that turn the direction of the text, have no width or look like nothing, and
-// bytes that are no text become escapes.
+// Visible returns s on one line with escapes for control characters, for characters that
+// change the direction of the text, have no width or look blank, and for invalid bytes.
 func Visible(s string) string {
 	return escape(s, func(r rune) bool { return strconv.IsPrint(r) && !blank(r) })
 }
 
-// Harmless keeps the lines of a text and its joined characters, and escapes what
-// would move the cursor, talk to the terminal or turn the text around.
+// Harmless keeps the lines of a text and its joined characters, and escapes characters that
+// move the cursor, control the terminal or change the direction of the text.
 func Harmless(s string) string {
 	return escape(s, func(r rune) bool {
 		return r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r > 0x9f) && !turns(r)
@@ -40,7 +39,7 @@ func turns(r rune) bool {
 	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// blank reports whether r counts as printable and shows nothing.
+// blank reports whether r counts as printable but shows nothing.
 func blank(r rune) bool {
 	switch {
 	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:

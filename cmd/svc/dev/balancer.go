@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// probeEvery is how often the balancer looks whether a node is ready.
+	// probeEvery is the time between two probes of a node.
 	probeEvery   = 250 * time.Millisecond
 	probeTimeout = time.Second
 )
 
-// Balancer is the small load balancer of svc dev with several nodes: requests go
-// to the ready node that has the fewest of them under way. A request that never
-// reached its node is sent to another one.
+// Balancer is the small load balancer of svc dev with several nodes. It sends a request to
+// the ready node with the fewest requests in flight. A request that never reached its node
+// is sent to another one.
 type Balancer struct {
 	nodes []*backend
 	next  atomic.Uint32
@@ -37,11 +37,11 @@ type backend struct {
 	url   *url.URL
 	proxy *httputil.ReverseProxy
 	ready atomic.Bool
-	open  atomic.Int64 // requests under way, streams too
+	open  atomic.Int64 // requests in flight, streams included
 }
 
-// NewBalancer returns a balancer for the nodes at these addresses. It takes a node for
-// ready once Watch has found it so.
+// NewBalancer returns a balancer for the nodes at these addresses. A node is
+// ready once a probe of Watch succeeds.
 func NewBalancer(addrs []string, log zerolog.Logger) *Balancer {
 	dialer := &net.Dialer{Timeout: 2 * time.Second}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
@@ -65,13 +65,13 @@ func NewBalancer(addrs []string, log zerolog.Logger) *Balancer {
 // attemptKey carries the attempt of a request to its error handler.
 type attemptKey struct{}
 
-// attempt says how one try to send a request ended.
+// attempt is one try to send a request.
 type attempt struct {
 	body   *sent
-	unsent bool // the node heard nothing of it
+	unsent bool // it never reached the node
 }
 
-// sent is a request's body that knows whether it was touched.
+// sent is a request's body that records whether it was read.
 type sent struct {
 	body interface {
 		Read([]byte) (int, error)
@@ -109,7 +109,7 @@ func (b *Balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// choose is the ready node with the fewest open requests that was not tried.
+// choose returns the ready node with the fewest open requests that was not tried, or nil.
 func (b *Balancer) choose(tried map[*backend]bool) *backend {
 	var best *backend
 	first := int(b.next.Add(1))
@@ -122,8 +122,8 @@ func (b *Balancer) choose(tried map[*backend]bool) *backend {
 	return best
 }
 
-// failed answers a request that its node did not answer, unless the node never
-// heard of it: then another one may.
+// failed answers a request that its node did not answer. If the request never reached the
+// node, it only marks it as unsent, and another node is tried.
 func (b *Balancer) failed(w http.ResponseWriter, r *http.Request, err error) {
 	a, _ := r.Context().Value(attemptKey{}).(*attempt)
 	var op *net.OpError
@@ -137,7 +137,7 @@ func (b *Balancer) failed(w http.ResponseWriter, r *http.Request, err error) {
 	unavailable(w)
 }
 
-// unavailable is the answer while no node can be reached.
+// unavailable answers while no node can be reached.
 func unavailable(w http.ResponseWriter) {
 	p := problem.Unavailable("No node can be reached now.", time.Second)
 	body, err := p.MarshalJSON()
@@ -150,7 +150,7 @@ func unavailable(w http.ResponseWriter) {
 	_, _ = w.Write(body) // the client left
 }
 
-// Watch keeps the nodes' readiness until ctx ends.
+// Watch probes the nodes until ctx ends.
 func (b *Balancer) Watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -179,11 +179,11 @@ func (b *Balancer) answers(ctx context.Context, n *backend) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Ready reports whether the last probe found the node ready; the index is that of its
+// Ready reports whether a node was ready at its last probe. The index is that of its
 // address.
 func (b *Balancer) Ready(node int) bool { return b.nodes[node].ready.Load() }
 
-// anyReady reports whether some node answers.
+// anyReady reports whether any node is ready.
 func (b *Balancer) anyReady() bool {
 	for _, n := range b.nodes {
 		if n.ready.Load() {

@@ -17,11 +17,11 @@ import (
 	"agentsvc/transport/mcp/demo"
 )
 
-// sampleServer is the slug of the tool server that svc dev brings along.
+// sampleServer is the slug of the demo tool server.
 const sampleServer = "demo"
 
-// desk is the demo tool server of svc dev: an order desk in memory. Its token and,
-// while it is free, its port stay the same over restarts.
+// desk is the demo tool server of svc dev: an order desk in memory. Its token stays the
+// same over restarts, and its port as long as it is free.
 type desk struct {
 	url    string
 	sample *sample
@@ -45,7 +45,7 @@ func openDesk(s *sample) (*desk, error) {
 
 const anyPort = "127.0.0.1:0"
 
-// lastDesk is the address that the demo server of the last start had.
+// lastDesk returns the address of the demo server at the last start.
 func lastDesk(deskURL string) string {
 	if u, err := url.Parse(deskURL); err == nil && u.Port() != "" {
 		return net.JoinHostPort("127.0.0.1", u.Port())
@@ -54,12 +54,12 @@ func lastDesk(deskURL string) string {
 }
 
 func (d *desk) close() {
-	_ = d.server.Close() // nobody is left to be served
+	_ = d.server.Close() // its only client, the service, has stopped
 	<-d.done
 }
 
 // makeTools registers the desk as the tenant's tool server: every tool is granted,
-// and a refund needs an approval. A server that somebody removed since stays removed.
+// and a refund needs an approval. A server that the tenant has removed stays removed.
 func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, url string) error {
 	if s.ServerID != "" {
 		return nil
@@ -103,7 +103,7 @@ func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, u
 	return err
 }
 
-// moveDesk tells the service the desk's address where its former port was taken.
+// moveDesk gives the service the desk's new address, if its former port was taken.
 func (s *sample) moveDesk(ctx context.Context, api *client.Client, url string) error {
 	err := api.Patient(ctx, http.MethodPatch, "/v1/mcp-servers/"+s.ServerID, map[string]any{"endpoint": url}, nil)
 	if err == nil { // another address drops the credential
@@ -111,7 +111,7 @@ func (s *sample) moveDesk(ctx context.Context, api *client.Client, url string) e
 	}
 	var gone *client.APIError
 	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
-		return nil // somebody removed it: it stays removed
+		return nil // the tenant removed it: it stays removed
 	}
 	return err
 }

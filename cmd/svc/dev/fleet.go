@@ -27,11 +27,11 @@ const (
 	// childStop is how long a child may take to end before it is killed, in addition to
 	// the time for work in flight.
 	childStop = 12 * time.Second
-	// fleetReady bounds the start of the first node.
+	// fleetReady is the deadline for the first ready node.
 	fleetReady = 60 * time.Second
 )
 
-// child is a process that is kept running.
+// child is a process that is started again when it ends.
 type child struct {
 	name string
 	env  []string
@@ -50,7 +50,7 @@ func (c *child) start() {
 	go c.run()
 }
 
-// run keeps its thread: the parent-death signal follows the thread that forked.
+// run keeps its thread, because the parent-death signal follows the thread that forked.
 func (c *child) run() {
 	runtime.LockOSThread()
 	defer close(c.done)
@@ -281,7 +281,7 @@ func twoPorts() (edge, peers string, err error) {
 	return at[0], at[1], nil
 }
 
-// wholeLines lets several processes write their lines to one place.
+// wholeLines lets several processes write whole lines to one writer.
 type wholeLines struct {
 	mu sync.Mutex // guards w
 	w  io.Writer

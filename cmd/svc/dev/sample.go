@@ -41,9 +41,9 @@ type sample struct {
 	DeskURL   string `json:"desk_url,omitempty"`
 	DeskToken string `json:"desk_token,omitempty"`
 	DataDir   string `json:"data_dir"`
-	// PID is the process that serves, or that holds the nodes.
+	// PID is the process that serves, or the parent of the nodes.
 	PID int `json:"pid"`
-	// Nodes are the addresses behind the balancer, where there are several.
+	// Nodes are the addresses behind the balancer, if there are several nodes.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
@@ -55,7 +55,7 @@ const (
 // seed makes the missing parts of the sample. What must outlive a kill is written to
 // the data directory before it is used: the tenant's id, its API key and the demo
 // server's token. The rows in the database are one transaction. So there is one
-// development tenant, however often a start is cut short, and wherever.
+// development tenant, however often and wherever a start is interrupted.
 func (c *Config) seed(ctx context.Context, d *desk) (*sample, error) {
 	s := d.sample
 	s.PID = os.Getpid()
@@ -111,7 +111,7 @@ func openSample(dir string) (*sample, error) {
 	return s, s.save()
 }
 
-// save keeps the sample: the file is the former or the new one, never a part.
+// save writes the sample. After a crash the file is the former or the new one, complete.
 func (s *sample) save() error {
 	kept := *s
 	kept.Nodes = nil
@@ -131,7 +131,7 @@ func (s *sample) save() error {
 	return os.Rename(f.Name(), filepath.Join(s.DataDir, sampleFile))
 }
 
-// devTenant is how a development tenant is found whose file was lost.
+// devTenant is the name by which the tenant is found if the file was lost.
 const devTenant = "Development"
 
 // make makes the tenant and its parts, or finds those that are there. url is the
@@ -165,7 +165,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 	if err != nil {
 		return err
 	}
-	if made { // the file is of another database: nothing else of it is there
+	if made { // the file belongs to another database, which has the rest
 		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
 	}
 	view := sys.View(tenant)
@@ -180,7 +180,7 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 	})
 }
 
-// liveKey plans another API key where somebody has revoked the kept one.
+// liveKey plans another API key if the kept one was revoked.
 func (s *sample) liveKey(ctx context.Context, view store.View) error {
 	kept, _, err := apikey.Parse(s.APIKey)
 	if err != nil {
@@ -199,8 +199,7 @@ func (s *sample) liveKey(ctx context.Context, view store.View) error {
 	return nil
 }
 
-// makeAgent makes the published sample agent. One that somebody archived since stays
-// archived.
+// makeAgent makes the published sample agent. An agent that was archived stays archived.
 func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx) error {
 	if s.AgentID != "" {
 		return nil
@@ -282,8 +281,8 @@ func (s *sample) makeWidget(ctx context.Context, view store.View, tx *store.Tx, 
 	return nil
 }
 
-// moveWidget allows the demo page's key at the service's new address instead of the
-// one of the last start; origins that somebody added stay.
+// moveWidget allows the demo page's key at the service's new address instead of the address
+// of the last start. Origins that the tenant added stay.
 func (s *sample) moveWidget(ctx context.Context, api *client.Client, url string) error {
 	origins, err := demoOrigins(url)
 	if err != nil {
@@ -308,12 +307,13 @@ func (s *sample) moveWidget(ctx context.Context, api *client.Client, url string)
 	err = api.Patient(ctx, http.MethodPatch, path, map[string]any{"allowed_origins": origins}, nil)
 	var gone *client.APIError
 	if errors.As(err, &gone) && gone.Status == http.StatusNotFound {
-		return nil // somebody revoked it: it stays revoked
+		return nil // the tenant revoked it: it stays revoked
 	}
 	return err
 }
 
-// demoOrigins are where pages of a service at that address, and of this machine, are.
+// demoOrigins returns the origins of pages of a service at that address and of pages on
+// this machine.
 func demoOrigins(service string) (origins []string, err error) {
 	public, err := url.Parse(service)
 	if err != nil {
