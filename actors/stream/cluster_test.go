@@ -59,6 +59,9 @@ type house struct {
 	hs     *Hubs
 	down   atomic.Bool
 	cut    atomic.Bool // calls to it and from it fail
+	// metered, where set, lets one message through for each value that it receives, and all
+	// once it is closed.
+	metered atomic.Pointer[chan struct{}]
 
 	take    func([]byte)
 	lost    func()
@@ -221,6 +224,13 @@ func (h *house) deliver(stop chan struct{}) {
 				if h.town.chance(func(f faults) int { return f.slow }) {
 					for range 100 {
 						runtime.Gosched()
+					}
+				}
+				if c := h.metered.Load(); c != nil {
+					select {
+					case <-*c:
+					case <-stop:
+						return
 					}
 				}
 				h.take(m)
@@ -519,6 +529,13 @@ func (h *house) mirrorOf(k key) *mirror {
 	return hub.mirror
 }
 
+// received is the number of the last message that has arrived.
+func (m *mirror) received() uint64 {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	return m.number
+}
+
 func (w *town) calls(during func()) {
 	w.mu.Lock()
 	w.during = during
@@ -527,30 +544,42 @@ func (w *town) calls(during func()) {
 
 // One mirror stands through all of this: nothing was missing.
 func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
+	const never = time.Hour
 	for _, c := range []struct {
 		name    string
-		happens func(w *town, say func(string))
+		every   time.Duration
+		happens func(w *town, m *mirror, say func(string))
 	}{
-		{"messages that come twice", func(w *town, say func(string)) {
+		{"messages that come twice", never, func(w *town, _ *mirror, say func(string)) {
 			w.set(faults{twice: 1000})
 			say("a")
 			say("b")
 			w.set(faults{})
 		}},
-		{"a burst that takes longer than the grace", func(w *town, say func(string)) {
-			w.set(faults{slow: 1000})
+		{"a burst that takes longer than the grace", never, func(w *town, m *mirror, say func(string)) {
+			h := w.nodes[1]
+			through := make(chan struct{})
+			h.metered.Store(&through)
+			before := m.received()
 			for range 500 {
 				say("x")
 			}
+			for step := range uint64(3) {
+				h.hs.allLinks()[0].exchange(nil, []*mirror{m}, nil) // a renewal
+				through <- struct{}{}
+				eventually(w.t, "one more message", func() bool { return m.received() == before+step+1 })
+				m.overdue() // the grace has passed
+			}
+			close(through)
 		}},
-		{"renewals", func(w *town, _ func(string)) {
+		{"renewals", 400 * time.Millisecond, func(w *town, _ *mirror, _ func(string)) {
 			var calls atomic.Int64
 			w.calls(func() { calls.Add(1) })
 			eventually(w.t, "three renewals", func() bool { return calls.Load() > 3 })
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newTown(t, 2, 50*time.Millisecond)
+			w := newTown(t, 2, c.every)
 			p, l := w.spoken()
 			cn := newConn(-1)
 			r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
@@ -559,7 +588,7 @@ func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
 			m := w.nodes[1].mirrorOf(p.k)
 			said := ""
 			say := func(s string) { said += s; l.Text(s) }
-			c.happens(w, say)
+			c.happens(w, m, say)
 			say("last")
 			cn.until(t, "the text", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == said })
 			if m != w.nodes[1].mirrorOf(p.k) {
