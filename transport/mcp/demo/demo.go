@@ -57,13 +57,13 @@ type Server struct {
 	mu      sync.Mutex // guards the fields below
 	orders  []*Order
 	refunds []Refund
-	replays map[string]*mcp.CallToolResult
+	replays map[string]mcp.CallToolResult
 }
 
 // New returns a desk with a few orders. Callers send the token as a bearer token; an empty
 // token admits every caller.
 func New(token string) *Server {
-	s := &Server{token: token, replays: map[string]*mcp.CallToolResult{}, orders: []*Order{
+	s := &Server{token: token, replays: map[string]mcp.CallToolResult{}, orders: []*Order{
 		{ID: "1001", Customer: "Ada Lovelace", Status: "delivered", Items: []Item{{"lamp-brass", 1, 89}, {"bulb-e27", 4, 3.5}}, Total: 103, Currency: "EUR"},
 		{ID: "1002", Customer: "Grace Hopper", Status: "shipped", Items: []Item{{"desk-oak", 1, 640}}, Total: 640, Currency: "EUR"},
 		{ID: "1003", Customer: "Alan Turing", Status: "delivered", Items: []Item{{"chair-ash", 2, 120}}, Total: 240, Refunded: 120, Currency: "EUR"},
@@ -156,14 +156,14 @@ func (s *Server) refund(_ context.Context, r mcp.CallToolRequest) (*mcp.CallTool
 	defer s.mu.Unlock()
 	k := r.GetString("idempotency_key", "")
 	if first, known := s.replays[k]; known {
-		return first, nil
+		return &first, nil
 	}
 	if k != "" && len(s.replays) >= maxKeys {
 		return failure("BUSY", "the desk holds too many refunds")
 	}
 	res, err := s.pay(r, k)
 	if err == nil && k != "" {
-		s.replays[k] = res
+		s.replays[k] = *res // a copy: the library changes each result that it sends
 	}
 	return res, err
 }
