@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -13,18 +12,15 @@ import (
 
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
-	"agentsvc/actors/stream"
 	"agentsvc/cluster"
 	"agentsvc/cluster/membership"
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
-	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
-	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -217,52 +213,6 @@ func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, acto
 type embedLimits struct {
 	bucket.Embed
 	hold.EmbedStreams
-}
-
-// streams opens readers of runs for the edge's connections, up to a limit per tenant over
-// all nodes.
-type streams struct {
-	hubs  *stream.Hubs
-	holds *hold.Semaphores
-	most  int // 0: no limit
-}
-
-func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
-	return s.open(ctx, tenant, func() (*stream.Reader, error) { return s.hubs.Open(ctx, tenant, run, from) })
-}
-
-// open opens a reader that holds one of the tenant's places until it is gone.
-func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*stream.Reader, error)) (edge.Subscriber, error) {
-	release := func() {}
-	if s.most > 0 {
-		free, ok, err := s.holds.Hold(ctx, hold.Address(tenant, "streams", ""), s.most)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			quota.Note(ctx, quota.Quota{Limit: int64(s.most), Reset: time.Second})
-			return nil, problem.RateLimited(fmt.Sprintf("The tenant has %d open event streams, and may have no more (scope: streams).", s.most), time.Second)
-		}
-		release = free
-	}
-	r, err := read()
-	if err != nil {
-		release()
-		return nil, err
-	}
-	return reader{r, release}, nil
-}
-
-type reader struct {
-	*stream.Reader
-	release func()
-}
-
-func (r reader) Attach(c *edge.Conn) { r.Reader.Attach(c) }
-
-func (r reader) Gone() {
-	r.Reader.Gone()
-	r.release()
 }
 
 // urls checks the URLs that tenants set.

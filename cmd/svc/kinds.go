@@ -124,7 +124,7 @@ func (s *service) addSlots(ctx context.Context) error {
 	if err := s.slots.Start(ctx); err != nil {
 		return err
 	}
-	s.onStop(stops(s.slots.Stop))
+	s.onStop(infallible(s.slots.Stop))
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (s *service) addLimits(context.Context) error {
 	s.node.RegisterShared(hold.Kind, s.holds.Behavior)
 	s.node.Serve(hold.Service, s.holds.Served)
 	s.node.OnChange(s.holds.Changed)
-	s.onStop(stops(s.holds.Stop))
+	s.onStop(infallible(s.holds.Stop))
 	s.ledger = bucket.NewLedger(bucket.LedgerConfig{Node: s.node, Rate: rate})
 	s.node.Serve(bucket.ServiceRecall, s.ledger.Served)
 	return nil

@@ -27,11 +27,11 @@ func (s *service) openOutbound(context.Context) error {
 	s.registry = model.NewRegistry(model.Config{Guard: s.guard, RequireTLS: c.Production,
 		OpenAI:    model.Provider{Kind: model.OpenAI, BaseURL: c.OpenAIURL, APIKey: model.Secret(c.OpenAIKey)},
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
-	s.onStop(stops(s.registry.Close))
+	s.onStop(infallible(s.registry.Close))
 	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live, Log: s.log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
-	s.onStop(stops(s.attempts.Close))
+	s.onStop(infallible(s.attempts.Close))
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
 	return nil
 }

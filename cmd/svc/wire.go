@@ -25,19 +25,19 @@ import (
 	"agentsvc/transport/webhook"
 )
 
-// service is one running node. Each part has a file of its own and is complete after
-// its step of newService; a step uses the parts of the steps before it.
+// service is one running node. Each of its parts is complete after its step of newService,
+// and a step uses the parts of the steps before it.
 type service struct {
 	c       *Config
 	log     zerolog.Logger
 	metrics *prometheus.Registry
 
-	data
-	place
-	writers
-	outbound
-	actors
-	limits
+	data     // data.go
+	place    // cluster.go
+	writers  // writers.go
+	outbound // outbound.go
+	actors   // kinds.go
+	limits   // limits.go
 
 	ln       net.Listener
 	server   atomic.Pointer[edge.Server] // nil until the edge is open
@@ -117,10 +117,10 @@ func (s *service) startNode(ctx context.Context) error {
 	}{
 		{s.node.Start, s.node.Stop},
 		{func(ctx context.Context) error { return s.mesh.start(ctx, s.node) }, nil}, // after the node: messages of other nodes arrive from here on
-		{s.hubs.Start, stops(s.hubs.Stop)},
-		{s.ledger.Start, stops(s.ledger.Stop)},
-		{s.revoker.Start, stops(s.revoker.Stop)},
-		{s.sweeper.Start, stops(s.sweeper.Stop)},
+		{s.hubs.Start, infallible(s.hubs.Stop)},
+		{s.ledger.Start, infallible(s.ledger.Stop)},
+		{s.revoker.Start, infallible(s.revoker.Stop)},
+		{s.sweeper.Start, infallible(s.sweeper.Stop)},
 		{s.fired.Start, s.fired.Stop},
 	} {
 		if err := part.start(ctx); err != nil {
@@ -133,8 +133,8 @@ func (s *service) startNode(ctx context.Context) error {
 	return nil
 }
 
-// stops makes a step of stop of a function that cannot fail.
-func stops(f func()) func(context.Context) error {
+// infallible turns a function that cannot fail into a step of stop.
+func infallible(f func()) func(context.Context) error {
 	return func(context.Context) error { f(); return nil }
 }
 

@@ -42,7 +42,7 @@ func (s *service) startWriters(ctx context.Context) error {
 	if err := s.sent.hearers.Start(ctx); err != nil {
 		return err
 	}
-	s.onStop(stops(s.sent.hearers.Stop))
+	s.onStop(infallible(s.sent.hearers.Stop))
 	return nil
 }
 
