@@ -740,7 +740,7 @@ func isString(e ast.Expr, text string) bool {
 // The main package joins the parts and does nothing else: it holds no SQL and no rules,
 // registers the durable kinds beside their list, and its wiring stays a short page.
 func TestTheCommandOnlyJoins(t *testing.T) {
-	rules := []string{"schemas/tool", "schemas/check", "schemas/flow", "schemas/schedule", "schemas/skill"}
+	rules := []string{"schemas/agent", "schemas/model", "schemas/tool", "schemas/check", "schemas/flow", "schemas/schedule", "schemas/skill"}
 	sql := regexp.MustCompile("^[`\"]\\s*(SELECT|INSERT|UPDATE|DELETE|WITH|MERGE|LOCK)\\s")
 	const page = 60 // lines
 	wired := false

@@ -72,8 +72,8 @@ func (s *service) openEdge(context.Context) error {
 	})
 	p := platform.New(platform.Config{
 		Store: s.tables, Auth: auth, Actors: admitted{s.node, s.writer, s.member}, Streams: open, Files: s.blobs, URLs: urls{s.guard, c.Production},
-		Tools: s.tools, Logins: logins{s.users, s.node}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
-		Revoker: s.revoker, Live: s.trusted, Versions: s.versions, Provides: c.provides,
+		Tools: s.tools, Logins: logins{s.users, bucket.Logins{Node: s.node}}, Sessions: sessions, Production: c.Production, PublicURL: c.PublicURL,
+		Revoker: s.revoker, Live: s.trusted, Versions: s.versions, Provides: s.models.Registry.Configured,
 		WebhookURLs: urls{s.guard, true}, Deliveries: s.sent, Outbox: s.out, WebhookBackoff: c.WebhookBackoff, Hooks: called, Fired: s.fired.Fired,
 		Revoked: func(_ context.Context, t id.TenantID, key id.KeyID) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
@@ -207,6 +207,12 @@ func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, acto
 		defer release()
 	}
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
+}
+
+// logins finds users by e-mail and limits login attempts.
+type logins struct {
+	*store.Directory
+	bucket.Logins
 }
 
 // embedLimits are the limits of the embed API.

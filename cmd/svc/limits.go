@@ -18,7 +18,7 @@ type limits struct {
 func (s *service) addLimits(context.Context) error {
 	s.onStop(s.mesh.stop) // after the node: the actors that it hands over while it ends leave through the mesh
 	rate := bucket.PerSecond(int64(s.c.RateCapacity), s.c.RateRefill)
-	for kind, rate := range map[string]bucket.Rate{msg.KindLimit: rate, kindLogin: loginRate} {
+	for kind, rate := range map[string]bucket.Rate{msg.KindLimit: rate, bucket.KindLogin: bucket.LoginRate} {
 		buckets := bucket.KeeperConfig{Kind: kind, Rate: rate, Lapse: bucket.DefaultLapse - membership.DefaultLease + s.c.Lease, Log: s.log}
 		if s.mesh != nil {
 			buckets.Peers, buckets.Living, buckets.Refresh = s.node, s.living, s.member.Refresh

@@ -8,6 +8,7 @@ import (
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
+	"agentsvc/transport/model/provider"
 	"agentsvc/transport/toolbox"
 	"agentsvc/transport/webhook"
 )
@@ -16,7 +17,7 @@ import (
 // endpoints, all behind one guard.
 type outbound struct {
 	guard    *egress.Guard
-	registry *model.Registry
+	models   *provider.Providers
 	tools    *toolbox.Toolbox
 	attempts *webhook.Sender
 }
@@ -24,10 +25,11 @@ type outbound struct {
 func (s *service) openOutbound(context.Context) error {
 	c := s.c
 	s.guard = egress.New(egress.Config{Allow: c.OutboundAllow, Own: ownAddresses(s.ln, c.MetricsAddr, c.ClusterAddr), Live: s.live})
-	s.registry = model.NewRegistry(model.Config{Guard: s.guard, RequireTLS: c.Production,
+	registry := model.NewRegistry(model.Config{Guard: s.guard, RequireTLS: c.Production,
 		OpenAI:    model.Provider{Kind: model.OpenAI, BaseURL: c.OpenAIURL, APIKey: model.Secret(c.OpenAIKey)},
 		Anthropic: model.Provider{Kind: model.Anthropic, BaseURL: c.AnthropicURL, APIKey: model.Secret(c.AnthropicKey)}})
-	s.onStop(infallible(s.registry.Close))
+	s.onStop(infallible(registry.Close))
+	s.models = &provider.Providers{Tables: s.tables, Vault: s.keys, Registry: registry}
 	gateway := mcp.New(mcp.Config{Guard: s.guard, RequireTLS: c.Production, Timeout: c.ToolTimeout, TTL: c.ToolsTTL, Stdio: c.StdioServers, Env: stdioEnv(), Live: s.live, Log: s.log})
 	s.onStop(func(ctx context.Context) error { gateway.Close(ctx); return nil })
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})

@@ -90,6 +90,12 @@ func (r *Registry) Builtin(name string) (p Provider, ok bool) {
 	return Provider{}, false
 }
 
+// Configured reports whether the deployment has a provider of that name.
+func (r *Registry) Configured(name string) bool {
+	p, ok := r.Builtin(name)
+	return ok && (p.Kind == Simulated || p.BaseURL != "" || p.APIKey != "")
+}
+
 // Client returns the client of a provider, the deployment's or a tenant's. It is cheap: make
 // one for each turn and do not keep it, so that the key lives no longer than the turn.
 func (r *Registry) Client(p Provider) schema.Client {

@@ -1,14 +1,12 @@
 package bucket
 
 import (
-	"context"
 	"encoding/binary"
 	"net/netip"
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
-	"agentsvc/schemas/quota"
 )
 
 // The id of a bucket without a tenant names its client. Its eighth byte has the scope, as
@@ -44,10 +42,6 @@ func sharedBucket(s Scope, n uint64) name {
 	binary.BigEndian.PutUint64(who[:], n)
 	return stranger(s, shared, who)
 }
-
-// NoteTake tells the request of ctx of the quota that a bucket of that rate answered to its
-// Take.
-func NoteTake(ctx context.Context, r Rate, l Leased) { quota.Note(ctx, r.quota(l.Left)) }
 
 // name identifies a bucket: a tenant's, a client's, or one of a tenant's embed keys and
 // visitors.

@@ -1,4 +1,4 @@
-package main
+package bucket
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestALoginWhoseBucketCannotBeAskedIsUnavailable(t *testing.T) {
 			elsewhere := 0
 			for i := range 20 { // buckets here are of no registered kind
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				_, ok, err := logins{node: n}.Allow(ctx, fmt.Sprint("address ", i))
+				_, ok, err := Logins{Node: n}.Allow(ctx, fmt.Sprint("address ", i))
 				cancel()
 				if errors.Is(err, cluster.ErrUnknownKind) {
 					continue
