@@ -4,12 +4,20 @@
 // A package declares its points in variables and calls Hit where they lie. In a build without
 // the tag failpoints Hit is empty and inlined. With the tag, SVC_FAILPOINT=name[:n] makes the
 // n-th hit (default: the first) of that point kill the process with SIGKILL: nothing is
-// flushed or closed.
+// flushed or closed. SVC_FAILPOINT=list makes the process print its points to standard
+// error as it starts, one a line, each after Listed.
 package failpoint
 
 import (
 	"slices"
 	"sync"
+)
+
+// List is the value of SVC_FAILPOINT that lists the points, and Listed the beginning of
+// their lines.
+const (
+	List   = "list"
+	Listed = "failpoint "
 )
 
 // Point is the name of one moment, as package.moment.
@@ -28,6 +36,7 @@ func Declare(name string) Point {
 		panic("failpoint: " + name + " is declared twice")
 	}
 	declared.names = append(declared.names, name)
+	list(name)
 	return Point(name)
 }
 

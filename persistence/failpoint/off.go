@@ -7,3 +7,5 @@ const Enabled = false
 
 // Hit does nothing in this build.
 func Hit(Point) {}
+
+func list(string) {}

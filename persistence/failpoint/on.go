@@ -38,3 +38,10 @@ func Hit(p Point) {
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {} // the signal is on its way: this goroutine must not continue
 }
+
+// list prints a point if SVC_FAILPOINT asks for the list.
+func list(name string) {
+	if target == List {
+		os.Stderr.WriteString(Listed + name + "\n")
+	}
+}

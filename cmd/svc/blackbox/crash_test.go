@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +21,7 @@ import (
 // code names, early and late, and starts it anew. Those that only a gated call or
 // a delivery meets have tests of their own.
 func TestCrashAtEveryFailpoint(t *testing.T) {
-	names := slices.DeleteFunc(failpoint.Names(), func(name string) bool { return gatedPoint(name) || webhookPoint(name) })
+	names := slices.DeleteFunc(failpoints(t), func(name string) bool { return gatedPoint(name) || webhookPoint(name) })
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)
 	}
@@ -129,4 +132,23 @@ func inPlaces(t *testing.T, test func(*testing.T, *node)) {
 // slowAnswer takes some tens of milliseconds, so that crashes meet it.
 func slowAnswer(thread, message int) string {
 	return fmt.Sprintf("/delay 2ms\n/tokens 15\n/say thread %d message %d", thread, message)
+}
+
+// failpoints lists the points of the binary, sorted.
+func failpoints(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t), "version")
+	var errs strings.Builder
+	cmd.Env, cmd.Stderr = append(os.Environ(), "SVC_FAILPOINT="+failpoint.List), &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	var names []string
+	for line := range strings.Lines(errs.String()) {
+		if name, is := strings.CutPrefix(strings.TrimSpace(line), failpoint.Listed); is {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"agentsvc/persistence/failpoint"
 )
 
 // gatedPoint reports whether only the path of a gated call meets a failpoint.
@@ -114,7 +112,7 @@ func TestCrashAtEveryGatedFailpoint(t *testing.T) {
 			t.Error("no call was repeated, or no outcome was unknown: the test is void")
 		}
 	})
-	for _, point := range failpoint.Names() {
+	for _, point := range failpoints(t) {
 		within := 60 // of the passages
 		switch {
 		case gatedPoint(point):

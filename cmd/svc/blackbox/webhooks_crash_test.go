@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"agentsvc/persistence/failpoint"
 )
 
 // webhookPoint reports whether only deliveries meet a failpoint.
@@ -273,7 +271,7 @@ func TestCrashAtEveryWebhookFailpoint(t *testing.T) {
 			t.Errorf("%d attempts were repeated, of %d the outcome is not known: the test is void", repeated.Load(), lost.Load())
 		}
 	})
-	for _, point := range failpoint.Names() {
+	for _, point := range failpoints(t) {
 		within, own := 40, webhookPoint(point) // of the passages
 		switch {
 		case own:
