@@ -75,6 +75,22 @@ type Member struct {
 	LeaseUntil time.Time // by Postgres' clock
 }
 
+// Owners returns the members that own shards: those that do not drain. If all drain, all
+// own shards, so that no shard is without an owner.
+func Owners(members []Member) []id.MemberID {
+	var own, all []id.MemberID
+	for _, m := range members {
+		all = append(all, m.ID)
+		if !m.Draining {
+			own = append(own, m.ID)
+		}
+	}
+	if len(own) == 0 {
+		return all
+	}
+	return own
+}
+
 // Membership is a held lease.
 type Membership struct {
 	cfg   Config

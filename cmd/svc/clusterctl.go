@@ -115,7 +115,7 @@ func describeNodes(all []membership.Listed) []nodeInfo {
 		}
 		nodes[i] = n
 	}
-	table, err := placement.New(owners(living))
+	table, err := placement.New(membership.Owners(living))
 	if err != nil {
 		return nodes // no node is alive
 	}
@@ -123,22 +123,6 @@ func describeNodes(all []membership.Listed) []nodeInfo {
 		nodes[i].Shards = len(table.Shards(nodes[i].ID))
 	}
 	return nodes
-}
-
-// owners returns the members that own shards: those that do not drain. If all drain, all
-// own shards, so that no shard is without an owner.
-func owners(members []membership.Member) []id.MemberID {
-	var own, all []id.MemberID
-	for _, m := range members {
-		all = append(all, m.ID)
-		if !m.Draining {
-			own = append(own, m.ID)
-		}
-	}
-	if len(own) == 0 {
-		return all
-	}
-	return own
 }
 
 func printNodes(out io.Writer, nodes []nodeInfo) error {

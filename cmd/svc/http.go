@@ -65,7 +65,7 @@ func (s *service) openEdge(context.Context) error {
 		}})
 	auth := platform.NewAuth(platform.AuthConfig{Keys: platform.StoredKeys(s.tables), Strangers: platform.StrangeKeys(s.users), Touch: s.writer.Touch, Sessions: sessions, Live: s.trusted})
 	called := hooks.New(hooks.Config{Rows: store.NewHooks(s.pools.system, s.keys), Live: s.trusted})
-	open := streams{s.hubs, s.holds, c.TenantStreams}
+	open := streams{s.hubs, hold.TenantStreams{Semaphores: s.holds, Most: c.TenantStreams}}
 	widgets := embed.New(embed.Config{
 		Rows: store.NewEmbedKeys(s.pools.system, s.keys), Store: s.tables, Limits: embedLimits{bucket.Embed{Ledger: s.ledger}, hold.EmbedStreams{Semaphores: s.holds}}, Streams: relays{open},
 		Signer: session.NewSigner(s.keys), TokenTTL: c.EmbedTokenTTL, PublicURL: c.PublicURL, Production: c.Production, Live: s.trusted,

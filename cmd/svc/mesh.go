@@ -100,7 +100,7 @@ func (m *mesh) follow(node *cluster.Node, members []membership.Member) {
 		}
 	}
 	m.remote.SetPeers(peers)
-	if err := node.SetMembers(owners(members)); err != nil {
+	if err := node.SetMembers(membership.Owners(members)); err != nil {
 		m.log.Error().Err(err).Int("members", len(members)).Msg("member list not followed")
 	}
 }

@@ -2,24 +2,18 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"agentsvc/actors/limit/hold"
 	"agentsvc/actors/stream"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/problem"
-	"agentsvc/schemas/quota"
 	"agentsvc/transport/edge"
 )
 
-// streams opens readers of runs for the edge's connections, up to a limit per tenant over
-// all nodes.
+// streams opens readers of runs for the edge's connections.
 type streams struct {
-	hubs  *stream.Hubs
-	holds *hold.Semaphores
-	most  int // 0: no limit
+	hubs   *stream.Hubs
+	limits hold.TenantStreams
 }
 
 func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
@@ -28,17 +22,9 @@ func (s streams) Open(ctx context.Context, tenant id.TenantID, run id.RunID, fro
 
 // open opens a reader that holds one of the tenant's places until it is gone.
 func (s streams) open(ctx context.Context, tenant id.TenantID, read func() (*stream.Reader, error)) (edge.Subscriber, error) {
-	release := func() {}
-	if s.most > 0 {
-		free, ok, err := s.holds.Hold(ctx, hold.Address(tenant, "streams", ""), s.most)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			quota.Note(ctx, quota.Quota{Limit: int64(s.most), Reset: time.Second})
-			return nil, problem.RateLimited(fmt.Sprintf("The tenant has %d open event streams, and may have no more (scope: streams).", s.most), time.Second)
-		}
-		release = free
+	release, err := s.limits.Stream(ctx, tenant)
+	if err != nil {
+		return nil, err
 	}
 	r, err := read()
 	if err != nil {

@@ -39,3 +39,27 @@ func (e EmbedStreams) Stream(ctx context.Context, t id.TenantID, key id.EmbedKey
 	}
 	return release, nil
 }
+
+// TenantStreams limits the open event streams of each tenant, over all nodes.
+type TenantStreams struct {
+	Semaphores *Semaphores
+	Most       int // 0: no limit
+}
+
+// Stream takes one of a tenant's places for event streams until release is called. Each
+// error is a *problem.Error: RATE_LIMITED, or UNAVAILABLE if the places could not be
+// counted.
+func (l TenantStreams) Stream(ctx context.Context, t id.TenantID) (release func(), err error) {
+	if l.Most == 0 {
+		return func() {}, nil
+	}
+	release, ok, err := l.Semaphores.Hold(ctx, Address(t, "streams", ""), l.Most)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		quota.Note(ctx, quota.Quota{Limit: int64(l.Most), Reset: time.Second})
+		return nil, problem.RateLimited(fmt.Sprintf("The tenant has %d open event streams, and may have no more (scope: streams).", l.Most), time.Second)
+	}
+	return release, nil
+}
