@@ -57,7 +57,7 @@ var defects = []defect{
 		{"cluster/node.go", "\t\tif err = n.peers.Tell(owner, a, m); err == nil {\n", "\t\tif planted(\"what is told to another node is lost\") {\n\t\t\treturn\n\t\t}\n\t\tif err = n.peers.Tell(owner, a, m); err == nil {\n"},
 	}, does: (*shaker).rollAndKill, harmless: true},
 	{name: "nobody looks for the runs of a node that has gone", patches: []patch{
-		{"actors/sweep/sweep.go", "\terr = s.find(ctx, own)\n", "\tif !planted(\"nobody looks for the runs of a node that has gone\") {\n\t\terr = s.find(ctx, own)\n\t}\n"},
+		{"actors/sweep/search.go", "\terr = w.find(ctx, own)\n", "\tif w.kind != \"run\" || !planted(\"nobody looks for the runs of a node that has gone\") {\n\t\terr = w.find(ctx, own)\n\t}\n"},
 	}, does: (*shaker).rollAndKill, laws: []string{lawEnds}},
 	{name: "a stream that is resumed is not filled up", patches: []patch{
 		{"actors/stream/reader.go", "\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n", "\tif planted(\"a stream that is resumed is not filled up\") && c.After.Seq > 0 {\n\t\tc.After = event.Pos{Seq: max(facts.Seq-1, c.After.Seq), Offset: math.MaxInt64}\n\t}\n" +
@@ -179,16 +179,17 @@ func (s *shaker) drainAndRoll(ctx context.Context) {
 	s.load.book.rule(lawBucket, admitted <= most, "%d requests were admitted in %s, %d may be", admitted, time.Since(began), most)
 }
 
-// plantAll builds the service with all defects, of which it has the one that the
-// environment names.
-func plantAll(t *testing.T) string {
+// TestClusterDefectsApply finds each line of the service that TestClusterDefects changes.
+func TestClusterDefectsApply(t *testing.T) { defective(t) }
+
+// defective returns the files of the service with all defects, by their names under root.
+func defective(t *testing.T) (root string, texts map[string]string) {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	texts := map[string]string{}
+	texts = map[string]string{}
 	for _, d := range defects {
 		for _, p := range d.patches {
 			text, seen := texts[p.file]
@@ -208,6 +209,15 @@ func plantAll(t *testing.T) string {
 			texts[filepath.Join(filepath.Dir(p.file), "planted.go")] = "package " + name + "\n\nimport \"os\"\n\nfunc planted(name string) bool { return os.Getenv(\"" + faultBy + "\") == name }\n"
 		}
 	}
+	return root, texts
+}
+
+// plantAll builds the service with all defects. It has the one that the environment
+// names.
+func plantAll(t *testing.T) string {
+	t.Helper()
+	root, texts := defective(t)
+	dir := t.TempDir()
 	replace := map[string]string{}
 	for name, text := range texts {
 		to := filepath.Join(dir, fmt.Sprint(len(replace))+".go")

@@ -98,7 +98,7 @@ func agentsCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// versionAnswer answers what makes or publishes a version.
+// versionAnswer is the answer to calls that make or publish a version.
 type versionAnswer struct {
 	Agent    agentView `json:"agent"`
 	Version  struct{ Version int }
@@ -200,7 +200,7 @@ func threadsListCommand() *cobra.Command {
 	return cmd
 }
 
-// principal is who did something, with a short id.
+// principal returns an actor with a short id.
 func principal(p string) string {
 	if i := strings.LastIndexByte(p, ':'); i >= 0 {
 		return cli.Visible(p[:i+1]) + cli.ShortID(p[i+1:])

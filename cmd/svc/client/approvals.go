@@ -59,7 +59,7 @@ type decision struct {
 	Feedback string          `json:"feedback,omitempty"`
 }
 
-// Decided answers it.
+// Decided is the answer to a decision.
 type Decided struct {
 	Status string `json:"status"`
 	SoFar  int    `json:"approvals_so_far"`
@@ -146,8 +146,8 @@ func approvalsListCommand() *cobra.Command {
 	return cmd
 }
 
-// printApprovals prints a line of columns for each approval, and below it what a
-// person decides by.
+// printApprovals prints a row for each approval, and below it what a person needs to
+// decide.
 func printApprovals(w io.Writer, items []ApprovalView, now time.Time) error {
 	rows := [][]string{{"APPROVAL", "RISK", "LEFT", "TOOL", "ASSIGNEE", "LEDGER"}}
 	for _, a := range items {
@@ -194,7 +194,7 @@ func feedbackOf(text *string) string {
 	return ", " + cli.Shorten(cli.Visible(*text), 120)
 }
 
-// timeLeft is a duration in the one or two units that matter.
+// timeLeft returns a duration in its one or two largest units.
 func timeLeft(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -209,7 +209,7 @@ func timeLeft(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// decideCommand is approve, reject or respond.
+// decideCommand returns the command approve, reject or respond.
 func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	cmd := &cobra.Command{Use: action + " ID...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completes(pendingKind, -1)}
 	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
@@ -249,10 +249,10 @@ func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	return cmd
 }
 
-// errNobody is a decision that no person can confirm.
+// errNobody says that nobody is at a terminal to confirm a decision.
 var errNobody = cli.WrongUse(errors.New("--yes: is required where nobody can be asked"))
 
-// confirm asks on the terminal, beside the output.
+// confirm asks on the terminal, on standard error.
 func confirm(cmd *cobra.Command, yes bool, question string) error {
 	if yes {
 		return nil
@@ -268,8 +268,8 @@ func confirm(cmd *cobra.Command, yes bool, question string) error {
 	return nil
 }
 
-// present shows beside the output what is being decided. One that is decided
-// already is an error that says how.
+// present shows on standard error what is being decided. If the approval is decided
+// already, the error says how.
 func (c *Client) present(cmd *cobra.Command, approval string, alone bool) (*ApprovalView, error) {
 	a := new(ApprovalView)
 	if err := c.fetch(cmd.Context(), approvalKind.at(approval), a); err != nil {
@@ -286,7 +286,7 @@ func (c *Client) present(cmd *cobra.Command, approval string, alone bool) (*Appr
 	return a, err
 }
 
-// outcome says how an approval was decided.
+// outcome returns how an approval was decided, in words.
 func (a *ApprovalView) outcome() string {
 	s := fmt.Sprintf("the approval %s of %s is decided: %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Status))
 	if a.DecidedAt != nil {
@@ -298,8 +298,8 @@ func (a *ApprovalView) outcome() string {
 	return s
 }
 
-// describe is what a person decides by: the tool, its arguments, who asks and
-// why. Who began the run is looked up only where whole is set.
+// describe returns what a person needs to decide: the tool, its arguments, the agent that
+// asks, and why. It looks up who started the run only if whole is set.
 func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]string, error) {
 	lines := []string{fmt.Sprintf("%s  %s, %s risk, %s of role %s so far, %s", cli.ShortID(a.ID), cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk), a.ledger(), cli.Visible(a.AssigneeRole), a.standing(time.Now()))}
 	lines = append(lines, a.argLines()...)
@@ -311,7 +311,7 @@ func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]s
 		switch {
 		case err == nil:
 			asker = "the agent " + cli.Visible(got.Agent.Slug)
-		case errors.As(err, &gone) && gone.Status < 500: // archived, or not ours to read
+		case errors.As(err, &gone) && gone.Status < 500: // archived, or not readable for this caller
 			asker = "the agent " + cli.ShortID(*a.AgentID)
 		default:
 			return nil, err
@@ -353,7 +353,7 @@ func (c *Client) describe(ctx context.Context, a *ApprovalView, whole bool) ([]s
 	return lines, nil
 }
 
-// standing is the time left, or how it ended.
+// standing returns the time left, or how the approval ended.
 func (a *ApprovalView) standing(now time.Time) string {
 	if a.Status != "pending" {
 		return cli.Visible(a.Status)
@@ -361,7 +361,8 @@ func (a *ApprovalView) standing(now time.Time) string {
 	return timeLeft(a.ExpiresAt.Sub(now)) + " left"
 }
 
-// argLines are the arguments, indented and with nothing hidden.
+// argLines returns the arguments, indented, with escapes for characters that would hide
+// something.
 func (a *ApprovalView) argLines() (lines []string) {
 	var args bytes.Buffer
 	if json.Indent(&args, a.RequestedAction.Args, "    ", "  ") != nil {
@@ -392,8 +393,8 @@ func (c *Client) decide(ctx context.Context, approval string, d decision) (*Deci
 	return got, c.Call(ctx, http.MethodPost, approvalKind.at(approval)+"/decision", d, got)
 }
 
-// decideMany sends bulk decisions, after each was shown. Each approval is decided
-// by itself: some may fail where others do not.
+// decideMany shows the approvals and sends bulk decisions. Each approval is decided on its
+// own, so some may fail.
 func decideMany(cmd *cobra.Command, c *Client, ids []string, d decision, yes bool) error {
 	type refusal struct {
 		Code   string `json:"code"`
@@ -507,10 +508,11 @@ func approvalsEditCommand() *cobra.Command {
 	return cmd
 }
 
-// maxArgs bounds what is read as arguments: no request body is longer.
+// maxArgs is the greatest size of arguments, that of a request body.
 const maxArgs = 2 << 20
 
-// readArgs reads a JSON object: text itself, @ and a file, or - for the input.
+// readArgs reads a JSON object: text itself, @ and the name of a file, or - for standard
+// input.
 func readArgs(in io.Reader, text string) (json.RawMessage, error) {
 	b, err := readText(in, text)
 	if err == nil {
@@ -519,7 +521,7 @@ func readArgs(in io.Reader, text string) (json.RawMessage, error) {
 	return bytes.TrimSpace(b), err
 }
 
-// readJSON reads any JSON value likewise.
+// readJSON reads any JSON value in the same way.
 func readJSON(in io.Reader, text string) (json.RawMessage, error) {
 	b, err := readText(in, text)
 	if err == nil && !json.Valid(b) {
@@ -556,15 +558,14 @@ func isYes(answer string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-// isTerminal reports whether a person may be sitting at r.
+// isTerminal reports whether r is a terminal.
 func isTerminal(r io.Reader) bool {
 	f, ok := r.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// differences are what edited changes of requested, one line for each place.
-// Both are valid JSON. The idempotency_key stays what it is, whatever an edit
-// says.
+// differences returns the changes from requested to edited, one line for each place. Both
+// are valid JSON. No edit changes the idempotency_key.
 func differences(requested, edited json.RawMessage) []string {
 	before, after := parsed(requested), parsed(edited)
 	for _, v := range []any{before, after} {
@@ -601,7 +602,7 @@ func approvalsGetCommand() *cobra.Command {
 	})
 }
 
-// watchPause is how long approvals watch rests between two looks.
+// watchPause is the time between two polls of approvals watch.
 const watchPause = 2 * time.Second
 
 func approvalsWatchCommand() *cobra.Command {
@@ -624,23 +625,23 @@ func approvalsWatchCommand() *cobra.Command {
 		w := &approvalWatch{cmd: cmd, c: c, only: only, open: map[string]bool{}}
 		err = w.follow(cmd.Context())
 		if only == "" && cmd.Context().Err() != nil {
-			return nil // the person has seen enough
+			return nil // interrupted by the user
 		}
 		return err
 	})
 	return cmd
 }
 
-// approvalWatch looks at the pending approvals again and again.
+// approvalWatch polls the pending approvals.
 type approvalWatch struct {
 	cmd  *cobra.Command
 	c    *Client
-	only string          // the one to wait for, or empty
+	only string          // the one to wait for; empty: all
 	open map[string]bool // shown and not decided yet
 }
 
-// follow looks until the one approval is decided, or for ever. A service that is
-// away is waited for, for a minute.
+// follow polls until the one approval is decided, or for ever. It waits up to a minute for a
+// service that does not answer.
 func (w *approvalWatch) follow(ctx context.Context) error {
 	lost := time.Time{}
 	for {
@@ -666,7 +667,7 @@ func (w *approvalWatch) follow(ctx context.Context) error {
 	}
 }
 
-// look shows what is new since the last look.
+// look polls once and shows the changes.
 func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 	if w.only != "" {
 		a, err := w.one(ctx, w.only)
@@ -700,7 +701,7 @@ func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 		a, err := w.one(ctx, id)
 		var gone *APIError
 		if errors.As(err, &gone) && (gone.Status == http.StatusNotFound || gone.Status == http.StatusForbidden) {
-			delete(w.open, id) // its run was erased, or it went to a higher role
+			delete(w.open, id) // its run was erased, or it escalated to a higher role
 			continue
 		}
 		if err != nil {
@@ -714,7 +715,7 @@ func (w *approvalWatch) look(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// watched is an approval, and as it came.
+// watched is an approval with its JSON.
 type watched struct {
 	ApprovalView
 	raw json.RawMessage
@@ -752,8 +753,7 @@ func (w *approvalWatch) show(ctx context.Context, a *watched) error {
 	return err
 }
 
-// parsed reads JSON and keeps numbers as they are written; what is no JSON is
-// shown as text.
+// parsed reads JSON and keeps numbers as they are written. Invalid JSON becomes a string.
 func parsed(raw json.RawMessage) any {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -823,7 +823,7 @@ func differ(lines []string, path string, before, after any) []string {
 	return append(lines, "~ "+path+": "+was+" -> "+is)
 }
 
-// inline is a value as one line of JSON.
+// inline returns a value as one line of JSON.
 func inline(v any) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -834,7 +834,7 @@ func inline(v any) string {
 	return cli.Visible(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// compact is a JSON document on one line.
+// compact returns a JSON document on one line.
 func compact(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

@@ -75,7 +75,7 @@ func chat(cmd *cobra.Command, c *Client, agent string) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			failed++ // the talk goes on
+			failed++ // the conversation continues
 			cli.Report(cmd.ErrOrStderr(), t.json, err, cli.ExitFailed)
 		}
 	}
@@ -88,20 +88,20 @@ type talk struct {
 	in     *typed
 	out    *display
 	json   bool
-	asks   bool // approvals are decided here
+	asks   bool // approvals are decided in this terminal
 
-	open []string  // approvals that the run waits for and nobody was asked about
-	ask  *question // what a person is being asked
+	open []string  // approvals of the run that the user was not asked about yet
+	ask  *question // the open question
 }
 
-// question is an approval that a person is being asked about.
+// question is an approval that the user is asked about.
 type question struct {
 	approval ApprovalView
 	wants    answerTo
 	edited   json.RawMessage
 }
 
-// answerTo is what the next line answers.
+// answerTo says what the next line answers.
 type answerTo int
 
 const (
@@ -120,12 +120,12 @@ var promptFor = map[answerTo]string{
 	toSending: "send this? [y/N] ",
 }
 
-// follow shows a run to its end. While it waits for approvals the same stream is
-// listened to: a decision made elsewhere takes the question back.
+// follow shows a run to its end. While the run waits for approvals, its stream stays open,
+// so that a decision made elsewhere withdraws the question.
 func (t *talk) follow(ctx context.Context, run string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	frames, ended := make(chan Frame), make(chan struct{})
-	var followed error // once ended is closed
+	var followed error // valid once ended is closed
 	go func() {
 		defer close(ended)
 		followed = t.client.Follow(ctx, run, "?replay=full", func(f Frame) error {
@@ -174,14 +174,14 @@ func (t *talk) frame(ctx context.Context, f Frame) error {
 	case f.Type == "approval.required":
 		t.open = append(t.open, about.ApprovalID)
 	case f.Type == "run.resumed" || f.Terminal():
-		t.withdraw() // all of the turn's approvals are decided
+		t.withdraw() // all approvals of the turn are decided
 	}
 	switch {
 	case t.json:
 		if _, err := fmt.Fprintln(t.cmd.OutOrStdout(), string(f.Data)); err != nil {
 			return err
 		}
-	case t.asks && f.Type == "approval.required": // the question says it all
+	case t.asks && f.Type == "approval.required": // the question shows the same
 	default:
 		if err := t.out.frame(f); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (t *talk) frame(ctx context.Context, f Frame) error {
 	return nil
 }
 
-// withdraw takes back what is being asked: it was decided, or nobody can any more.
+// withdraw withdraws the question: the approval was decided or can no longer be.
 func (t *talk) withdraw() {
 	if t.ask != nil {
 		t.out.text("\n")
@@ -201,7 +201,7 @@ func (t *talk) withdraw() {
 	t.open, t.ask = nil, nil
 }
 
-// next asks about the next approval that is still to be decided.
+// next asks about the next undecided approval.
 func (t *talk) next(ctx context.Context) error {
 	t.ask = nil
 	for len(t.open) > 0 {
@@ -229,7 +229,7 @@ func (t *talk) next(ctx context.Context) error {
 	return nil
 }
 
-// describe shows what a person decides by.
+// describe shows what a person needs to decide.
 func (t *talk) describe(a *ApprovalView) error {
 	lines := []string{fmt.Sprintf("%s wants an approval, %s risk, %s of role %s so far, %s left", cli.Visible(a.RequestedAction.Tool), cli.Visible(a.Risk),
 		a.ledger(), cli.Visible(a.AssigneeRole), timeLeft(time.Until(a.ExpiresAt)))}
@@ -253,7 +253,7 @@ func (t *talk) prompt(wants answerTo) error {
 	return t.out.text(promptFor[wants])
 }
 
-// leave says how an approval is decided elsewhere; why may be nil.
+// leave tells how to decide an approval elsewhere. why may be nil.
 func (t *talk) leave(approval string, why error) error {
 	if why != nil {
 		if err := t.out.line("[%s]", cli.Visible(why.Error())); err != nil {
@@ -267,9 +267,9 @@ func (t *talk) leave(approval string, why error) error {
 	return t.out.line("[decide it elsewhere: %s]", howToApprove(approval))
 }
 
-// answered takes a line that a person has typed.
+// answered handles a typed line.
 func (t *talk) answered(ctx context.Context, l typedLine) error {
-	t.out.inRow = false // the line's end was shown as it was typed
+	t.out.inRow = false // the terminal has shown the typed line end
 	if t.ask == nil {
 		return t.out.line("[nothing was asked any more: the line was not used]")
 	}
@@ -326,7 +326,7 @@ func (t *talk) answered(ctx context.Context, l typedLine) error {
 	return t.prompt(toChoice)
 }
 
-// nobody is left to ask: the run goes on waiting.
+// nobody leaves the open approvals when the input has ended. The run still waits.
 func (t *talk) nobody() error {
 	t.asks = false
 	waiting := append([]string{t.ask.approval.ID}, t.open...)
@@ -339,7 +339,7 @@ func (t *talk) nobody() error {
 	return nil
 }
 
-// decide sends what was answered. What another answer may mend is asked again.
+// decide sends the answer. After an error that another answer can correct, it asks again.
 func (t *talk) decide(ctx context.Context, d decision) error {
 	approval := t.ask.approval.ID
 	got, err := t.client.decide(ctx, approval, d)
@@ -364,12 +364,12 @@ func (t *talk) decide(ctx context.Context, d decision) error {
 	return t.prompt(toChoice)
 }
 
-// typed hands over an input line by line. A line is read only when it is asked
-// for; one that was asked for and not waited for comes first the next time, so
-// that at most one read is under way. That read ends with the input.
+// typed reads an input line by line. It reads a line only when one is requested. A requested
+// line that nobody waited for is the first one next time, so at most one read is in flight.
+// That read ends with the input.
 type typed struct {
 	in    *bufio.Reader
-	lines chan typedLine // holds the one line that was asked for
+	lines chan typedLine // holds the one requested line
 	asked bool
 }
 
@@ -382,8 +382,8 @@ func newTyped(in io.Reader) *typed {
 	return &typed{in: bufio.NewReader(in), lines: make(chan typedLine, 1)}
 }
 
-// coming is where a line comes that is wanted now or was before; whoever
-// receives it tells by taken.
+// coming requests a line if one is wanted and none is requested yet. It returns the channel
+// of the requested line, or nil. The receiver calls taken.
 func (t *typed) coming(wanted bool) <-chan typedLine {
 	if wanted && !t.asked {
 		t.asked = true

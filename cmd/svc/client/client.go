@@ -24,7 +24,7 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// settings are what the environment says of the service that is called.
+// settings are the settings of the environment for calls of the service.
 type settings struct{ url, tenant, key string }
 
 func loadSettings() settings {
@@ -48,11 +48,11 @@ type Client struct {
 	Key          string // an API key, or
 	session      string // the cookie of a person's session
 	HTTP         *http.Client
-	patience     time.Duration // with a service that has gone away, 0 is a minute
+	patience     time.Duration // with a service that does not answer; 0: a minute
 }
 
-// newClient calls as the key of the environment, else as the session that svc
-// login has kept.
+// newClient returns a client with the key of the environment, or else with the session that
+// svc login has stored.
 func newClient() (*Client, error) {
 	cfg := loadSettings()
 	c := &Client{Base: cfg.url, Key: cfg.key, Tenant: cfg.tenant, HTTP: &http.Client{}}
@@ -73,7 +73,7 @@ func newClient() (*Client, error) {
 	return c, nil
 }
 
-// APIError is a problem that the service answered.
+// APIError is a problem in an answer of the service.
 type APIError struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
@@ -99,8 +99,8 @@ func (e *APIError) Explain(r *cli.Reported) {
 	}
 }
 
-// authorize says who calls. A session's changes carry the header that no foreign
-// page can set.
+// authorize adds the credentials. Changes by a session carry the header that no foreign page
+// can set.
 func (c *Client) authorize(req *http.Request) {
 	if c.Tenant != "" {
 		req.Header.Set("X-Tenant-Id", c.Tenant)
@@ -134,8 +134,8 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	return c.HTTP.Do(req)
 }
 
-// Patient is call that waits as long as the service says while the tenant's bucket
-// is empty or the service is busy.
+// Patient is Call, except that it waits and tries again, as the service says, while the
+// tenant's bucket is empty or the service is busy.
 func (c *Client) Patient(ctx context.Context, method, path string, body, out any) error {
 	return c.waiting(ctx, method, path, body, out, math.MaxInt64)
 }
@@ -143,7 +143,7 @@ func (c *Client) Patient(ctx context.Context, method, path string, body, out any
 // maxWait is how long a look-up waits in all.
 const maxWait = time.Minute
 
-// fetch is patient for a look-up, for up to maxWait.
+// fetch is Patient for a look-up, for up to maxWait.
 func (c *Client) fetch(ctx context.Context, path string, out any) error {
 	return c.waiting(ctx, http.MethodGet, path, nil, out, maxWait)
 }
@@ -181,8 +181,8 @@ func (c *Client) Call(ctx context.Context, method, path string, body, out any) e
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// Pages reads up to most items of a list, page by page. next is the cursor of
-// what is left, nil for nothing.
+// Pages reads up to most items of a list, page by page. next is the cursor of the rest, nil
+// at the end.
 func (c *Client) Pages(ctx context.Context, path string, q url.Values, most int) (items []json.RawMessage, next *string, err error) {
 	items = []json.RawMessage{}
 	for {
@@ -202,7 +202,7 @@ func (c *Client) Pages(ctx context.Context, path string, q url.Values, most int)
 	}
 }
 
-// problemOf reads the problem that the service answered.
+// problemOf reads the problem in an answer.
 func (c *Client) problemOf(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
@@ -227,10 +227,9 @@ type Frame struct {
 // Terminal reports whether the frame ends its stream.
 func (f Frame) Terminal() bool { return f.Type == "run.completed" || f.Type == "run.failed" }
 
-// Follow reads a run's stream to its end and hands over each frame exactly
-// once: a stream that breaks is resumed at the last frame seen, as long as the
-// service comes back within a minute. A run that waits sends heartbeats only,
-// for as long as it waits.
+// Follow reads a run's stream to its end and delivers each frame exactly once. It resumes a
+// broken stream after the last frame, if the service is back within a minute. The stream of
+// a run that waits has heartbeats only.
 func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame) error) error {
 	last, pause := "", 100*time.Millisecond
 	lost := time.Time{}
@@ -274,13 +273,13 @@ func (c *Client) Follow(ctx context.Context, run, query string, each func(Frame)
 // BrokenStream is a stream that ended without its terminal frame.
 type BrokenStream struct {
 	Err   error
-	Heard bool // the service had sent something before, if only a heartbeat
+	Heard bool // the service had sent something before, at least a heartbeat
 }
 
 func (b BrokenStream) Error() string { return "the stream broke: " + b.Err.Error() }
 func (b BrokenStream) Unwrap() error { return b.Err }
 
-// FollowOnce reads a stream until it ends or breaks, from behind the frame *last.
+// FollowOnce reads a stream after the frame *last until it ends or breaks.
 func (c *Client) FollowOnce(ctx context.Context, run, query string, last *string, each func(Frame) error) (ended bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/v1/runs/"+run+"/events"+query, nil)
 	if err != nil {
@@ -337,7 +336,7 @@ func (c *Client) FollowOnce(ctx context.Context, run, query string, last *string
 	}
 }
 
-// callAndShow calls and shows what is answered: as it came with --json, else by show.
+// callAndShow calls and shows the answer: unchanged with --json, else by show.
 func callAndShow[V any](cmd *cobra.Command, c *Client, method, path string, body any, show func(w io.Writer, v *V) error) error {
 	var raw json.RawMessage
 	if err := c.Call(cmd.Context(), method, path, body, &raw); err != nil {
@@ -353,7 +352,7 @@ func callAndShow[V any](cmd *cobra.Command, c *Client, method, path string, body
 	return show(cmd.OutOrStdout(), v)
 }
 
-// remove deletes what is at path, and says so.
+// remove deletes the resource at path and reports it.
 func remove(cmd *cobra.Command, c *Client, path string) error {
 	if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 		return err

@@ -32,7 +32,7 @@ type embedKeyShown struct {
 	Snippet           string     `json:"snippet"`
 }
 
-// state is how a key stands, in a word.
+// state returns the state of a key in a word.
 func (k *embedKeyShown) state() string {
 	switch {
 	case k.RevokedAt != nil:
@@ -43,7 +43,7 @@ func (k *embedKeyShown) state() string {
 	return "live"
 }
 
-// identity says whether visitors may be, or have to be, identified.
+// identity returns whether visitors can or must be identified.
 func (k *embedKeyShown) identity() string {
 	switch {
 	case k.IdentityRequired:
@@ -54,7 +54,7 @@ func (k *embedKeyShown) identity() string {
 	return "no"
 }
 
-// origins are where a key may be used.
+// origins returns where a key may be used.
 func (k *embedKeyShown) origins() string {
 	if len(k.AllowedOrigins) == 0 {
 		return "nowhere"
@@ -130,7 +130,7 @@ func (f *embedKeyFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.required, "identity-required", false, "visitors have to be identified by your back end")
 }
 
-// body is what the flags that were given say.
+// body returns the request body of the given flags.
 func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	body := map[string]any{}
 	for flag, set := range map[string]func() error{
@@ -151,7 +151,7 @@ func (f *embedKeyFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	return body, nil
 }
 
-// given are origins without empty ones: --origin "" is none.
+// given returns origins without empty ones: --origin "" means none.
 func given(origins []string) []string {
 	out := []string{}
 	for _, o := range origins {
@@ -193,7 +193,7 @@ func embedKeysCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// printOnce shows what is shown once, with the line for a page.
+// printOnce prints the values that are shown once, with the line for a page.
 func printOnce(w io.Writer, k *embedKeyShown) error {
 	fmt.Fprintf(w, "embed key  %s\norigins    %s\nkey        %s\n", cli.Visible(k.ID), k.origins(), cli.Visible(k.Key))
 	if k.IdentitySecret != "" {
@@ -297,7 +297,7 @@ func endUsersListCommand() *cobra.Command {
 	return cmd
 }
 
-// known is a text, or a dash for none.
+// known returns a text, or a dash for none.
 func known(s *string) string {
 	if s == nil {
 		return "-"

@@ -84,7 +84,7 @@ func printExplanation(cmd *cobra.Command, e *tool.Explanation) error {
 	return w.Flush()
 }
 
-// termsOf says what an approval asks for.
+// termsOf returns what an approval requires.
 func termsOf(t *tool.Terms) string {
 	s := fmt.Sprintf("%s risk, %d by %s within %g minutes", t.Risk, t.Required, t.Role, t.SLAMinutes)
 	if t.Escalate != "" {

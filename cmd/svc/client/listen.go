@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	listenPause    = time.Second      // after a pull that answers nothing
-	listenPace     = listenPause / 2  // after one that answers less than there may be
-	listenPatience = 10 * time.Second // for one attempt, as the service has it
-	callPatience   = 30 * time.Second // for one call of the service
+	listenPause    = time.Second      // after an empty pull
+	listenPace     = listenPause / 2  // after a pull that is not full
+	listenPatience = 10 * time.Second // for one attempt, as in the service
+	callPatience   = 30 * time.Second // for one call to the service
 )
 
 // pulled is an attempt that the service asks a listener to make.
@@ -40,7 +40,7 @@ type pulled struct {
 	Body       string `json:"body"`
 }
 
-// attempted is what became of it.
+// attempted is the result of an attempt.
 type attempted struct {
 	DeliveryID string `json:"delivery_id"`
 	Attempt    int    `json:"attempt"`
@@ -77,7 +77,7 @@ func listenCommand() *cobra.Command {
 	return cmd
 }
 
-// forwardURL checks what --forward names; "" is nothing.
+// forwardURL checks the URL of --forward. "" means none.
 func forwardURL(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -103,7 +103,7 @@ func Listen(cmd *cobra.Command, c *Client, body any, to string) error {
 	}
 	path := "/v1/webhooks/listeners/" + url.PathEscape(made.ID)
 	defer func() {
-		// It would go by itself in a minute; until then what it hears of would be kept.
+		// The service removes it after a minute; until then its events would be stored.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
 		defer cancel()
 		var refused *APIError
@@ -122,12 +122,12 @@ func Listen(cmd *cobra.Command, c *Client, body any, to string) error {
 	}
 	err := l.follow(ctx)
 	if ctx.Err() != nil {
-		return nil // somebody has heard enough
+		return nil // interrupted by the user
 	}
 	return err
 }
 
-// forwarder sends attempts as the service does: it follows nobody.
+// forwarder sends attempts as the service does: it follows no redirects.
 func forwarder() *http.Client {
 	return &http.Client{
 		Transport:     http.DefaultTransport.(*http.Transport).Clone(),
@@ -135,7 +135,7 @@ func forwarder() *http.Client {
 	}
 }
 
-// listening is a listener at work.
+// listening is a running listener.
 type listening struct {
 	version  string // of this build
 	c        *Client
@@ -156,8 +156,8 @@ func (l *listening) line(v any) error {
 	return enc.Encode(v)
 }
 
-// follow pulls, makes the attempts that it is asked to, and reports them with the
-// next pull. A service that is away is waited for, for a minute.
+// follow pulls, makes the attempts, and reports them with the next pull. It waits up to a
+// minute for a service that does not answer.
 func (l *listening) follow(ctx context.Context) error {
 	var done []attempted
 	pause, lost, key := time.Duration(0), time.Time{}, rand.Text()
@@ -193,8 +193,8 @@ func (l *listening) follow(ctx context.Context) error {
 	}
 }
 
-// pauseAfter is how long to wait after a pull of n items: every pull is one of the
-// calls that the tenant has in a second.
+// pauseAfter returns how long to wait after a pull of n items. Every pull takes one of the
+// tenant's tokens.
 func pauseAfter(n int) time.Duration {
 	switch {
 	case n >= api.MaxPulled:
@@ -216,8 +216,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pull reports done and fetches what is due. With the same key it fetches the same
-// again: what was claimed for an answer that was lost.
+// pull reports done and fetches due attempts. With the same key it fetches the same again,
+// so attempts claimed for a lost answer are not lost.
 func (l *listening) pull(ctx context.Context, key string, done []attempted) ([]pulled, error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -244,7 +244,7 @@ func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return cmp.Or(k.next, http.DefaultTransport).RoundTrip(r)
 }
 
-// attemptAll makes attempts side by side and shows each as it ends.
+// attemptAll makes attempts concurrently and shows each when it ends.
 func (l *listening) attemptAll(ctx context.Context, items []pulled) ([]attempted, error) {
 	done, errs := make([]attempted, len(items)), make([]error, len(items))
 	var all sync.WaitGroup
@@ -258,7 +258,7 @@ func (l *listening) attemptAll(ctx context.Context, items []pulled) ([]attempted
 	return done, errors.Join(errs...)
 }
 
-// attempt sends one attempt; without a server every one succeeds.
+// attempt sends one attempt. Without a server it succeeds.
 func (l *listening) attempt(ctx context.Context, item pulled) (out attempted) {
 	out = attempted{DeliveryID: item.DeliveryID, Attempt: item.Attempt}
 	if l.to == "" {
@@ -291,8 +291,8 @@ func (l *listening) attempt(ctx context.Context, item pulled) (out attempted) {
 	return out
 }
 
-// plainError is what went wrong, without the URL, which may hold a secret, and no
-// longer than the service takes it.
+// plainError returns the text of an error without the URL, which may hold a secret, and no
+// longer than the service accepts.
 func plainError(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -304,7 +304,7 @@ func plainError(err error) string {
 	return cli.Shorten(cli.Visible(err.Error()), 500)
 }
 
-// show prints an attempt: a line, and the event where nobody else gets it.
+// show prints an attempt: a line, and the event if it is not forwarded.
 func (l *listening) show(now time.Time, item pulled, out attempted) error {
 	if l.json {
 		line := struct {

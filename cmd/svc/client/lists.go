@@ -13,7 +13,7 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// idHelp says how things are named, in the help of every group.
+// idHelp is the help text about naming things, for every group.
 const idHelp = "An ID is a full id, or at least the last 8 hex digits of one, as lists show it. Agents and servers may be named by their slugs."
 
 // limitFlag adds --limit.
@@ -33,7 +33,7 @@ func listed(cmd *cobra.Command, path string, q url.Values, most int) (items []js
 	return c.Pages(cmd.Context(), path, q, most)
 }
 
-// show prints what is at a path.
+// show prints the resource at a path.
 func show(cmd *cobra.Command, c *Client, path string) error {
 	var got json.RawMessage
 	if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
@@ -42,7 +42,7 @@ func show(cmd *cobra.Command, c *Client, path string) error {
 	return cli.PrintJSON(cmd.OutOrStdout(), got)
 }
 
-// onOne is a command about one thing of a kind.
+// onOne returns a command about one thing of a kind.
 func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *Client, path string) error) *cobra.Command {
 	return &cobra.Command{Use: use + " ID", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: completes(k, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
@@ -57,17 +57,17 @@ func onOne(k kind, use, short string, work func(cmd *cobra.Command, c *Client, p
 	})}
 }
 
-// pendingKind are the approvals that a decision completes to.
+// pendingKind is the kind of approvals that complete the arguments of a decision.
 var pendingKind = kind{what: "approval", path: approvalKind.path, query: "status=pending"}
 
 const (
-	// completeWithin bounds what a press of the tab key waits for.
+	// completeWithin is the deadline of a completion.
 	completeWithin = 2 * time.Second
 	maxCompleted   = 100
 )
 
-// completes offers a kind's slugs or short ids for the first n arguments; -1 is
-// for all. Whatever fails offers nothing.
+// completes offers a kind's slugs or short ids for the first n arguments, or for all if n is
+// -1. After an error it offers nothing.
 func completes(k kind, n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if n >= 0 && len(args) >= n {

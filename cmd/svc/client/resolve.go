@@ -11,20 +11,19 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// Commands accept a full id, the end of an id, or a slug where the kind has one.
-// The beginning of an id says only when the thing was made: things of one minute
-// begin alike, so it names nothing.
+// Commands accept a full id, the end of an id, or a slug if the kind has slugs. They do not
+// accept the beginning of an id: it is a time, which things of the same minute share.
 
 const (
-	// maxLooked bounds the look-up of a short id: 100 requests.
+	// maxLooked is the most items that the look-up of a short id reads, in 100 requests.
 	maxLooked = 10_000
 )
 
-// kind is a kind of thing that commands name.
+// kind is a kind of thing that commands can name.
 type kind struct {
 	what  string // in errors, as "approval"
 	path  string // of its list
-	query string // makes the list complete
+	query string // a filter with which the list is complete
 	slugs bool   // its things have slugs
 }
 
@@ -41,11 +40,11 @@ var (
 	triggerKind  = kind{what: "trigger", path: "/v1/triggers"}
 )
 
-// at is the path of the thing with that id.
+// at returns the path of the thing with that id.
 func (k kind) at(id string) string { return k.path + "/" + url.PathEscape(id) }
 
-// find answers the id of the thing that text names. It asks the service only for
-// what is no full id.
+// find returns the id of the thing that text names. It asks the service only if text is not
+// a full id.
 func (c *Client) find(ctx context.Context, k kind, text string) (string, error) {
 	ids, err := c.findAll(ctx, k, []string{text})
 	if err != nil {
@@ -54,7 +53,7 @@ func (c *Client) find(ctx context.Context, k kind, text string) (string, error) 
 	return ids[0], nil
 }
 
-// findAll does so for several texts and answers each id once, in their order. It
+// findAll does the same for several texts. It returns each id once, in their order, and
 // reads the list at most once.
 func (c *Client) findAll(ctx context.Context, k kind, texts []string) ([]string, error) {
 	var all []cli.Named
@@ -87,7 +86,7 @@ func (c *Client) findAll(ctx context.Context, k kind, texts []string) ([]string,
 	return ids, nil
 }
 
-// nameable lists what texts may name, and whether there is more.
+// nameable lists the things that texts may name, and reports whether there are more.
 func (c *Client) nameable(ctx context.Context, k kind) (all []cli.Named, more bool, err error) {
 	q, err := url.ParseQuery(k.query)
 	if err != nil {
@@ -107,7 +106,7 @@ func (c *Client) nameable(ctx context.Context, k kind) (all []cli.Named, more bo
 	return all, more, nil
 }
 
-// nameOf reads how a thing of any kind is named.
+// nameOf reads the names of a thing of any kind.
 func nameOf(item json.RawMessage) (cli.Named, error) {
 	var v struct {
 		ID              string `json:"id"`
@@ -134,7 +133,7 @@ func nameOf(item json.RawMessage) (cli.Named, error) {
 	return cli.Named{ID: v.ID, Slug: v.Slug, Label: strings.Join(words, "  ")}, nil
 }
 
-// findAgent answers the id of an agent by its slug or id.
+// findAgent returns the id of an agent by its slug or id.
 func (c *Client) findAgent(ctx context.Context, text string) (string, error) {
 	return c.find(ctx, agentKind, text)
 }

@@ -74,10 +74,10 @@ func runsListCommand() *cobra.Command {
 	return cmd
 }
 
-// slugTable are the slugs of agents by their ids.
+// slugTable holds the slugs of agents by their ids.
 type slugTable map[string]string
 
-// of is an agent's slug, or its short id where it has none any more.
+// of returns an agent's slug, or its short id if the agent is not in the table.
 func (t slugTable) of(agent string) string {
 	if slug := t[agent]; slug != "" {
 		return cli.Visible(slug)
@@ -206,7 +206,7 @@ func runFailed(f Frame) error {
 	return fmt.Errorf("the run failed: %s: %s", e.Code, cli.Visible(e.Message))
 }
 
-// display shows a run to a person: text as it comes, the rest as lines.
+// display shows a run to a person: text as it arrives, all else as lines.
 type display struct {
 	w     io.Writer
 	inRow bool // the cursor is not at the beginning of a line
@@ -221,7 +221,7 @@ func (d *display) text(s string) error {
 	return err
 }
 
-// line begins on a new line.
+// line starts a new line.
 func (d *display) line(format string, args ...any) error {
 	if d.inRow {
 		format = "\n" + format
@@ -229,7 +229,7 @@ func (d *display) line(format string, args ...any) error {
 	return d.text(fmt.Sprintf(format+"\n", args...))
 }
 
-// howToApprove is what decides an approval elsewhere.
+// howToApprove returns the command that decides an approval elsewhere.
 func howToApprove(approval string) string {
 	return "svc approvals approve " + cli.Visible(approval)
 }

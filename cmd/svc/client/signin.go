@@ -25,8 +25,7 @@ import (
 // sessionCookie is the cookie that carries a person's session.
 const sessionCookie = "svc_session"
 
-// kept is what svc login keeps of a person's session: one file for each
-// service and tenant.
+// kept is a session as svc login stores it: one file for each service and tenant.
 type kept struct {
 	URL        string    `json:"url"`
 	TenantID   string    `json:"tenant_id"`
@@ -38,7 +37,7 @@ type kept struct {
 	CreatedAt  time.Time `json:"created_at"`
 }
 
-// sessionDir is where the sessions of a service are kept.
+// sessionDir returns the directory with the sessions of a service.
 func sessionDir(service string) (string, error) {
 	config, err := os.UserConfigDir() // XDG_CONFIG_HOME, or ~/.config
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *kept) file() (string, error) {
 	return filepath.Join(dir, s.TenantID+".json"), err
 }
 
-// keep writes the session whole or not at all, for its owner's eyes only.
+// keep writes the session atomically, readable for its owner only.
 func (s *kept) keep() error {
 	file, err := s.file()
 	if err != nil {
@@ -89,8 +88,8 @@ func (s *kept) forget() error {
 	return nil
 }
 
-// keptSession is the session of a service that the environment means: of the
-// tenant, or without one the only one there is; nil for none.
+// keptSession returns the stored session for the service and tenant of the environment. If
+// no tenant is set, it returns the only session. It returns nil if there is none.
 func keptSession(service, tenant string) (*kept, error) {
 	all, err := keptSessions(service)
 	if err != nil {
@@ -127,7 +126,7 @@ func keptSession(service, tenant string) (*kept, error) {
 func keptSessions(service string) ([]*kept, error) {
 	dir, err := sessionDir(service)
 	if err != nil {
-		return nil, nil //nolint:nilerr // without a home there is nothing kept
+		return nil, nil //nolint:nilerr // without a home directory no session is stored
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -153,7 +152,7 @@ func keptSessions(service string) ([]*kept, error) {
 		if err := json.Unmarshal(b, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if s.URL == service { // else the names of two services have one hash
+		if s.URL == service { // otherwise the hashes of two services collide
 			all = append(all, s)
 		}
 	}
@@ -208,7 +207,7 @@ func loginCommand() *cobra.Command {
 	return cmd
 }
 
-// asker asks a person, or reads lines where there is none.
+// asker asks a person on a terminal, or reads lines from another input.
 type asker struct {
 	cmd      *cobra.Command
 	in       *bufio.Reader
@@ -238,7 +237,7 @@ func (a *asker) secret(prompt string) (string, error) {
 	return string(b), err
 }
 
-// logIn begins a session by e-mail and password.
+// logIn starts a session by e-mail and password.
 func (c *Client) logIn(ctx context.Context, in *asker, email, tenant string) (err error) {
 	if email == "" {
 		if !in.terminal {
@@ -283,8 +282,8 @@ func (c *Client) logIn(ctx context.Context, in *asker, email, tenant string) (er
 	}
 }
 
-// tenantID is the full id of the tenant that text names, empty for none. There is
-// no session yet: only tenants with a kept session have other names than their id.
+// tenantID returns the full id of the tenant that text names, empty for none. There is no
+// session yet, so only tenants with a stored session can be named other than by their id.
 func (c *Client) tenantID(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -302,7 +301,7 @@ func (c *Client) tenantID(text string) (string, error) {
 	return "", fmt.Errorf("%q names no tenant that you have a session of: login needs the full id of the tenant", cli.Visible(text))
 }
 
-// namesOf are the tenants of sessions, as commands name them.
+// namesOf returns the tenants of sessions, as commands name them.
 func namesOf(all []*kept) []cli.Named {
 	known := make([]cli.Named, len(all))
 	for i, s := range all {
@@ -311,8 +310,8 @@ func namesOf(all []*kept) []cli.Named {
 	return known
 }
 
-// useLink begins a session by a one-time login link. Its token is used at the
-// service that the commands talk to, under whatever name the link calls it.
+// useLink starts a session by a one-time login link. It uses the token at the service of the
+// environment, whatever the host of the link.
 func (c *Client) useLink(ctx context.Context, link string) error {
 	u, err := url.Parse(strings.TrimSpace(link))
 	token := ""
@@ -330,7 +329,7 @@ func (c *Client) useLink(ctx context.Context, link string) error {
 	return err
 }
 
-// begin makes the call that begins a session and takes its cookie.
+// begin makes the call that starts a session and reads its cookie.
 func (c *Client) begin(ctx context.Context, path string, body any, want int) error {
 	resp, err := c.request(ctx, http.MethodPost, path, body)
 	if err != nil {
@@ -352,8 +351,8 @@ func (c *Client) begin(ctx context.Context, path string, body any, want int) err
 	return errors.New("the service began no session")
 }
 
-// keepSession asks whose session was begun, and keeps it. A session of the same
-// tenant that was kept before is ended.
+// keepSession asks whose session was started, and stores it. It ends a session of the same
+// tenant that was stored before.
 func (c *Client) keepSession(cmd *cobra.Command) error {
 	var me whoAmI
 	if err := c.Call(cmd.Context(), http.MethodGet, "/v1/auth/me", nil, &me); err != nil {
@@ -370,7 +369,7 @@ func (c *Client) keepSession(cmd *cobra.Command) error {
 	}
 	if former != nil {
 		old := &Client{Base: c.Base, session: former.Cookie, Tenant: former.TenantID, HTTP: c.HTTP}
-		_ = old.endSession(cmd.Context()) // it ends by itself
+		_ = old.endSession(cmd.Context()) // it expires
 	}
 	if cli.WantsJSON(cmd) {
 		return cli.PrintJSON(cmd.OutOrStdout(), s.shown())
@@ -382,7 +381,7 @@ func (c *Client) keepSession(cmd *cobra.Command) error {
 	return nil
 }
 
-// shown is a session without what it is proved by.
+// shown is a session without its secret.
 func (s kept) shown() kept {
 	s.Cookie = ""
 	return s
@@ -415,7 +414,7 @@ func logoutCommand() *cobra.Command {
 				return fmt.Errorf("you are not signed in to %s", cfg.url)
 			}
 			c := &Client{Base: s.URL, session: s.Cookie, Tenant: s.TenantID, HTTP: &http.Client{}}
-			// The file goes in any case: what cannot be ended now ends by itself.
+			// The file is removed in any case: a session that cannot be ended now expires.
 			ended := c.endSession(cmd.Context())
 			if err := s.forget(); err != nil {
 				return errors.Join(err, ended)

@@ -34,7 +34,7 @@ type TriggerView struct {
 	NextFireAt  *time.Time `json:"next_fire_at"`
 }
 
-// when says what fires a trigger.
+// when returns what fires a trigger.
 func (t *TriggerView) when() string {
 	switch {
 	case t.Schedule != nil:
@@ -124,7 +124,7 @@ func triggersCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// triggerOnce makes or rotates a trigger and shows what is shown once.
+// triggerOnce makes or rotates a trigger and prints the values that are shown once.
 func triggerOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPost, path, body, printTriggerOnce)
 }
@@ -140,7 +140,7 @@ func printTriggerOnce(w io.Writer, t *TriggerView) error {
 	return err
 }
 
-// hookCall is a signed call of a hook, to be pasted into a shell.
+// hookCall returns a signed call of a hook, to be pasted into a shell.
 func hookCall(hook, secret string) string {
 	return "BODY='{\"text\":\"Hello.\"}'\n" +
 		"curl -sS -X POST " + quoted(hook) + " \\\n" +
@@ -148,7 +148,7 @@ func hookCall(hook, secret string) string {
 		"  --data-binary \"$BODY\""
 }
 
-// quoted is a word for a shell.
+// quoted returns a text as a word for a shell.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func triggersGetCommand() *cobra.Command { return onOne(triggerKind, "get", "one trigger", show) }

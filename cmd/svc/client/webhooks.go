@@ -85,7 +85,7 @@ func webhooksCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// webhookOnce makes or rotates an endpoint and shows what is shown once.
+// webhookOnce makes or rotates an endpoint and prints the values that are shown once.
 func webhookOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	return callAndShow(cmd, c, http.MethodPost, path, body, func(w io.Writer, e *webhookView) error {
 		_, err := fmt.Fprintf(w, "endpoint  %s\nurl       %s\nevents    %s\nsecret    %s   (shown once)\n",
@@ -94,7 +94,7 @@ func webhookOnce(cmd *cobra.Command, c *Client, path string, body any) error {
 	})
 }
 
-// onWebhook is a command about one endpoint, with so many arguments more.
+// onWebhook returns a command about one endpoint, with so many more arguments.
 func onWebhook(use, short string, more int, work func(cmd *cobra.Command, c *Client, path string, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1 + more), ValidArgsFunction: completes(endpointKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 		c, err := newClient()
@@ -164,7 +164,7 @@ func webhooksRotateCommand() *cobra.Command {
 	})
 }
 
-// sendAgain has something sent and shows the delivery's id.
+// sendAgain makes a call that sends an event, and prints the delivery's id.
 func sendAgain(cmd *cobra.Command, c *Client, path string) error {
 	type sent struct {
 		DeliveryID string `json:"delivery_id"`
@@ -210,7 +210,7 @@ func webhooksRecoverCommand() *cobra.Command {
 	return cmd
 }
 
-// readSince reads a time, or how long before now it was.
+// readSince reads a time, or a duration before now.
 func readSince(text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago).UTC(), nil
