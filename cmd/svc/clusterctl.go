@@ -20,8 +20,8 @@ import (
 // drain a node that cannot be reached.
 
 func clusterCommand() *cobra.Command {
-	cmd := cli.Group("cluster", "see and drain the nodes of the cluster")
-	status := &cobra.Command{Use: "status", Short: "the nodes, their leases and their share of the shards", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
+	cmd := cli.Group("cluster", "list and drain the nodes of the cluster")
+	status := &cobra.Command{Use: "status", Short: "list the nodes, their leases and their shards", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		return onMembers(cmd, func(_ context.Context, _ *pg.Pool, all []membership.Listed) error {
 			nodes := describeNodes(all)
 			if cli.WantsJSON(cmd) {
@@ -37,7 +37,7 @@ func clusterCommand() *cobra.Command {
 			"stopped or until --undo. NODE is its address, its id, or at least the last 8 hex digits of its id.",
 		Args: cobra.ExactArgs(1),
 	}
-	undo := drain.Flags().Bool("undo", false, "give it work again")
+	undo := drain.Flags().Bool("undo", false, "undo the drain")
 	drain.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		return onMembers(cmd, func(ctx context.Context, pool *pg.Pool, all []membership.Listed) error {
 			node, err := pickNode(all, args[0])

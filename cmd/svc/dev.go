@@ -30,7 +30,7 @@ func devCommand() *cobra.Command {
 	}
 	var c Config
 	c.bind(cmd.Flags())
-	nodes := cmd.Flags().Int("nodes", 1, "so many nodes as processes on this machine, with a Redis and a load balancer")
+	nodes := cmd.Flags().Int("nodes", 1, "number of nodes, each a process on this machine, with a Redis and a load balancer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := c.load(cmd.Flags(), environment); err != nil {
 			return err
@@ -43,7 +43,7 @@ func devCommand() *cobra.Command {
 		case c.ClusterAddr != "":
 			return errors.New("svc dev makes its own cluster with --nodes: unset SVC_CLUSTER_ADDR, or use svc serve")
 		case *nodes > 1 && c.MetricsAddr != "":
-			return errors.New("--nodes: several nodes have no one SVC_METRICS_ADDR: unset it, and each has /metrics on its own address")
+			return errors.New("--nodes: several nodes cannot share SVC_METRICS_ADDR: unset it, and each node has /metrics on its own address")
 		}
 		if err := c.reachable(); err != nil {
 			return err

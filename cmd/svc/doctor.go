@@ -30,8 +30,8 @@ type finding struct {
 func doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "is everything in order: configuration, database, schema, runs",
-		Long:  "Looks at the configuration, the database and what is stored in it, while the server runs and while it is down. It names the database that it looks at, and changes nothing.",
+		Short: "check the configuration, database, schema and runs",
+		Long:  "Checks the configuration, the database and its data, whether or not the server runs. It names the database and changes nothing.",
 		Args:  cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			found := diagnose(cmd)

@@ -18,11 +18,11 @@ const healthTime = 3 * time.Second
 func healthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "is the node at SVC_ADDR up: for health checks of containers",
+		Short: "check whether the node at SVC_ADDR is up, for health checks of containers",
 		Long:  "Asks /healthz of the node on this machine, or with --ready /readyz, which also says whether it can serve now. It needs no key. The exit code is 0 for yes and 1 for no.",
 		Args:  cobra.NoArgs,
 	}
-	ready := cmd.Flags().Bool("ready", false, "can it serve now: the database is there, and it is not draining")
+	ready := cmd.Flags().Bool("ready", false, "check whether it can serve: the database is reachable, and it does not drain")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(cmd)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 func resealCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reseal",
-		Short: "move what is sealed under the current master key, so that previous ones can go",
+		Short: "reseal all values under the current master key, so that previous keys can be removed",
 		Long: `Rotation of the master key, while the servers run:
 
   1. Make a key: openssl rand -base64 32

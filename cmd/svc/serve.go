@@ -101,16 +101,16 @@ func (s *service) finish(ctx context.Context, within time.Duration) {
 		case <-ctx.Done():
 		}
 	}()
-	s.log.Info().Msg("stopping: what is under way is finished; a second signal cuts it")
+	s.log.Info().Msg("stopping: work in flight is finished; a second signal cuts it")
 	s.drain(true)
 	s.mesh.leave(ctx, s.pools.lease, s.node)
 	bounded, cancel := context.WithDeadline(ctx, begun.Add(within))
 	defer cancel()
 	if err := s.node.Finish(bounded); err != nil {
-		s.log.Warn().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("what is still under way is cut")
+		s.log.Warn().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("work in flight is cut")
 		return
 	}
-	s.log.Info().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("nothing is under way any more")
+	s.log.Info().Int64("waited_ms", time.Since(begun).Milliseconds()).Msg("no work is in flight any more")
 }
 
 // newLog returns a log on standard error: text on a terminal, JSON otherwise.

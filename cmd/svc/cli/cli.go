@@ -110,7 +110,7 @@ func NewRoot(name, short, version string) *cobra.Command {
 	root.Version = version
 	root.SetVersionTemplate(name + " {{.Version}}\n")
 	root.SetFlagErrorFunc(likeFlag)
-	root.PersistentFlags().Bool("json", false, "print JSON, errors too")
+	root.PersistentFlags().Bool("json", false, "print JSON, also for errors")
 	return root
 }
 

@@ -64,7 +64,7 @@ func agentsCreateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	name := cmd.Flags().String("name", "", "for people")
-	slug := cmd.Flags().String("slug", "", "how commands and other agents call it; made from the name without it")
+	slug := cmd.Flags().String("slug", "", "its name for commands and other agents; made from the name if not given")
 	description := cmd.Flags().String("description", "", "for people")
 	manifest := cmd.Flags().String("manifest", "", manifestHelp)
 	publish := cmd.Flags().Bool("publish", false, "publish the version")

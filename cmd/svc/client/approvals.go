@@ -76,7 +76,7 @@ func (d Decided) String() string {
 const maxBulk = 200
 
 func approvalsCommand() *cobra.Command {
-	cmd := cli.Group("approvals", "list and decide what waits for a person")
+	cmd := cli.Group("approvals", "list and decide approvals")
 	cmd.Long = idHelp + "\nA decision shows the tool, its arguments and the asker, and asks before it is sent; without a terminal it needs --yes."
 	cmd.AddCommand(approvalsListCommand(), approvalsGetCommand(), approvalsWatchCommand(),
 		decideCommand("approve", "approve calls as they were asked for", false),
@@ -212,7 +212,7 @@ func timeLeft(d time.Duration) string {
 // decideCommand returns the command approve, reject or respond.
 func decideCommand(action, short string, needsFeedback bool) *cobra.Command {
 	cmd := &cobra.Command{Use: action + " ID...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completes(pendingKind, -1)}
-	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
+	feedback := cmd.Flags().String("feedback", "", "a comment, up to 4000 characters")
 	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal")
 	if needsFeedback {
 		cli.Required(cmd, "feedback")
@@ -474,7 +474,7 @@ func approvalsEditCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(pendingKind, 1),
 	}
 	text := cmd.Flags().String("args", "", "the arguments, a JSON object: itself, @ and a file, or - for the input")
-	feedback := cmd.Flags().String("feedback", "", "a word about it, up to 4000 characters")
+	feedback := cmd.Flags().String("feedback", "", "a comment, up to 4000 characters")
 	yes := cmd.Flags().Bool("yes", false, "ask nothing; required without a terminal, and with --args -")
 	cli.Required(cmd, "args")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
@@ -608,7 +608,7 @@ const watchPause = 2 * time.Second
 func approvalsWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [ID]",
-		Short: "show approvals as they come and as they are decided; with an ID wait until that one is decided",
+		Short: "show approvals as they are requested and decided; with an ID, wait until that one is decided",
 		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: completes(pendingKind, 1),
 	}
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {

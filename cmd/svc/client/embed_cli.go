@@ -67,7 +67,7 @@ func (k *embedKeyShown) origins() string {
 }
 
 func embedKeysCommand() *cobra.Command {
-	cmd := cli.Group("embed-keys", "what lets chat widgets on your pages talk to an agent")
+	cmd := cli.Group("embed-keys", "keys with which chat widgets on your pages talk to an agent")
 	cmd.Long = idHelp
 	cmd.AddCommand(embedKeysListCommand(), embedKeysGetCommand(), embedKeysCreateCommand(), embedKeysUpdateCommand(),
 		embedKeysRotateCommand(), embedKeysSecretCommand(), embedKeysRevokeCommand())
@@ -78,7 +78,7 @@ func embedKeysListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list embed keys, newest first", Args: cobra.NoArgs}
 	most := cmd.Flags().Int("limit", 100, "how many at most")
 	agent := agentFlag(cmd, "keys")
-	revoked := cmd.Flags().Bool("revoked", false, "revoked ones, too")
+	revoked := cmd.Flags().Bool("revoked", false, "include revoked keys")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
 			return cli.WrongUse(errors.New("--limit must be at least 1"))
@@ -224,7 +224,7 @@ func embedKeysUpdateCommand() *cobra.Command {
 	})
 	f.add(cmd)
 	pause = cmd.Flags().Bool("pause", false, "pause it: its sessions end at once")
-	resume = cmd.Flags().Bool("resume", false, "let it go on")
+	resume = cmd.Flags().Bool("resume", false, "resume it")
 	cmd.MarkFlagsMutuallyExclusive("pause", "resume")
 	return cmd
 }
@@ -259,7 +259,7 @@ type endUserShown struct {
 }
 
 func endUsersCommand() *cobra.Command {
-	cmd := cli.Group("end-users", "the people of your own product")
+	cmd := cli.Group("end-users", "list, read and change the end users of your product")
 	cmd.Long = idHelp
 	cmd.AddCommand(endUsersListCommand(), onOne(endUserKind, "get", "one end user", show), endUsersUpdateCommand(),
 		onOne(endUserKind, "rm", "delete an end user with all data", remove))
@@ -269,8 +269,8 @@ func endUsersCommand() *cobra.Command {
 func endUsersListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list end users, newest first", Args: cobra.NoArgs}
 	most := cmd.Flags().Int("limit", 100, "how many at most")
-	external := cmd.Flags().String("external-id", "", "the one that you call so")
-	tag := cmd.Flags().String("tag", "", "those with this tag")
+	external := cmd.Flags().String("external-id", "", "only the end user with this external id")
+	tag := cmd.Flags().String("tag", "", "only end users with this tag")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		if *most < 1 {
 			return cli.WrongUse(errors.New("--limit must be at least 1"))

@@ -14,7 +14,7 @@ import (
 )
 
 func grantsCommand() *cobra.Command {
-	cmd := cli.Group("grants", "why an agent may call a tool, or may not")
+	cmd := cli.Group("grants", "explain why an agent may or may not call a tool")
 	cmd.AddCommand(grantsExplainCommand())
 	return cmd
 }
@@ -22,7 +22,7 @@ func grantsCommand() *cobra.Command {
 func grantsExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain AGENT TOOL",
-		Short: "which grant or policy decides on a tool, for an agent by its slug or id",
+		Short: "show which grant or policy decides about a tool, for an agent by its slug or id",
 		Args:  cobra.ExactArgs(2), ValidArgsFunction: completes(agentKind, 1),
 		RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
 			c, err := newClient()

@@ -52,7 +52,7 @@ type attempted struct {
 func listenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "listen [--events TYPES] [--forward URL]",
-		Short: "show what webhook endpoints would get now, or hand it to a local server",
+		Short: "show events as webhook endpoints get them, or forward them to a local server",
 		Long: "Deliveries reach URL as an endpoint would get them: the same bytes, headers and signature, made with the secret that is printed first.\n" +
 			"What URL does not answer with 2xx comes again, up to five times in all. Without --forward events are only shown.",
 		Args: cobra.NoArgs,

@@ -185,7 +185,7 @@ func loginCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	email := cmd.Flags().String("email", "", "your e-mail; asked for without it")
-	tenant := cmd.Flags().String("tenant", "", "full id of the tenant, where your e-mail and password fit several; of one that you have a session of also its slug or the last 8 digits of its id")
+	tenant := cmd.Flags().String("tenant", "", "full id of the tenant, if your e-mail and password fit several; with a session of the tenant also its slug or the last 8 digits of its id")
 	link := cmd.Flags().String("link", "", "a one-time login link, in place of e-mail and password")
 	cmd.MarkFlagsMutuallyExclusive("link", "email")
 	cmd.MarkFlagsMutuallyExclusive("link", "tenant")
@@ -401,7 +401,7 @@ func (c *Client) endSession(ctx context.Context) error {
 func logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout",
-		Short: "end the session of svc login, at the service and here",
+		Short: "end the session of svc login, at the service and on this machine",
 		Long:  "Ends the session of the service at SVC_URL and removes its file. With sessions of several tenants SVC_TENANT says which.",
 		Args:  cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {

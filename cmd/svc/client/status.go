@@ -11,7 +11,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	return &cobra.Command{Use: "status", Short: "is the service up and ready, and who am I there", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "status", Short: "show whether the service is up and ready, and the caller", Args: cobra.NoArgs, RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 		c, err := newClient()
 		if err != nil {
 			return err

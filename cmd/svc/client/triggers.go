@@ -46,7 +46,7 @@ func (t *TriggerView) when() string {
 }
 
 func triggersCommand() *cobra.Command {
-	cmd := cli.Group("triggers", "what starts runs by itself: hooks and schedules")
+	cmd := cli.Group("triggers", "hooks and schedules that start runs")
 	cmd.Long = idHelp
 	cmd.AddCommand(triggersListCommand(), triggersCreateCommand(), triggersGetCommand(),
 		triggersEnableCommand("enable", "let a paused trigger go on", true),
@@ -86,10 +86,10 @@ func triggersCreateCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
 	}
 	name := cmd.Flags().String("name", "", "for people")
-	cron := cmd.Flags().String("cron", "", "when it comes due")
-	zone := cmd.Flags().String("timezone", "", "of --cron, as Europe/Berlin; UTC unless it is given")
-	input := cmd.Flags().String("input", "", "what its runs get, a JSON object: itself, @ and a file, or - for the input")
-	paused := cmd.Flags().Bool("paused", false, "not enabled yet")
+	cron := cmd.Flags().String("cron", "", "the schedule, a cron expression")
+	zone := cmd.Flags().String("timezone", "", "time zone of --cron, such as Europe/Berlin (default UTC)")
+	input := cmd.Flags().String("input", "", "input of its runs, a JSON object: itself, @ and a file, or - for the input")
+	paused := cmd.Flags().Bool("paused", false, "make it paused")
 	cli.Required(cmd, "name")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{"name": *name, "kind": "hook", "enabled": !*paused}
@@ -198,6 +198,6 @@ func triggersFireCommand() *cobra.Command {
 			return err
 		})
 	})
-	input = cmd.Flags().String("input", "", "goes over the trigger's input, a JSON object: itself, @ and a file, or - for the input")
+	input = cmd.Flags().String("input", "", "overrides the trigger's input, a JSON object: itself, @ and a file, or - for the input")
 	return cmd
 }

@@ -37,7 +37,7 @@ type deliveryView struct {
 }
 
 func webhooksCommand() *cobra.Command {
-	cmd := cli.Group("webhooks", "who is told when something happens, and what became of it")
+	cmd := cli.Group("webhooks", "webhook endpoints and their deliveries")
 	cmd.Long = idHelp
 	cmd.AddCommand(webhooksListCommand(), webhooksCreateCommand(), webhooksGetCommand(), webhooksUpdateCommand(),
 		webhooksEnableCommand("enable", "send to an endpoint again", true),
@@ -68,7 +68,7 @@ func eventsFlag(cmd *cobra.Command) *[]string {
 }
 
 func webhooksCreateCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "create URL", Short: "add an endpoint, which hears of everything unless --events is given", Long: "The secret, which signs what is sent, is shown once.", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "create URL", Short: "add an endpoint, for all events unless --events is given", Long: "The secret, which signs what is sent, is shown once.", Args: cobra.ExactArgs(1)}
 	events := eventsFlag(cmd)
 	description := cmd.Flags().String("description", "", "for people")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
@@ -139,7 +139,7 @@ func webhooksUpdateCommand() *cobra.Command {
 		}
 		return patchWebhook(cmd, c, path, body)
 	})
-	to = cmd.Flags().String("url", "", "where it is from now on; what is still to be sent goes there too")
+	to = cmd.Flags().String("url", "", "its new URL; pending deliveries go there too")
 	events = eventsFlag(cmd)
 	description = cmd.Flags().String("description", "", "for people")
 	cmd.MarkFlagsOneRequired("url", "events", "description")
