@@ -1,30 +1,35 @@
-// Package trigger fires schedules: one actor for each, in the shard of the
-// trigger's id, which lives while a due time is worked off.
+// Package trigger fires schedules. Each schedule has an actor, which is in memory only
+// while it handles a due time.
 //
-//	TimerDue ──> read the row ──> paused, gone or not due: timer made to agree
-//	                   │
-//	                   └─ due ──> start the run of this due time ──> move the row
-//	                                                                 and its timer
-//	                                                                 to the next one
+// I am the row triggers/<id>; my address is trigger/<tenant>/<trigger id>. The sweep tells
+// me that my timer is due. I ask the actor of a run to start it, and commit my next due
+// time once it has started.
 //
-// Owner of: next_fire_at, last_fired_at and the timer of a schedule, beside whoever
-// changes the trigger.
+//	                 early, paused, deleted: the timer is made to agree with the row
+//	                +------+
+//	                v      |
+//	TimerDue ---> waiting -+--- due ---> firing: the run of this due time is started
+//	                ^                       |
+//	                +---- committed: -------+--- failed: the timer comes due again
+//	                      next due time and timer
 //
-// One firing for each due time: the run's id follows from trigger and due time
-// (RunAt), and starting a run that is there starts nothing. So two activations at
-// once, and one that dies between the start and the move, come to one run; the row
-// moves only from the due time that was fired. Due times that passed while nobody
-// was there come to one run, that of the first of them. A target without a published
-// version is passed over, and the schedule goes on.
+// Owner of: next_fire_at, last_fired_at, version and owner_epoch of a schedule, and its
+// timer. The API changes the same row when a person changes the trigger, and counts the
+// version up. If that happens during a firing, my commit misses its swap: the host drops
+// my memory, and I decide again on the row as it is.
 //
-// Order: due times of one schedule are fired one after another, those of different
-// ones in any order.
+// Each due time starts one run: the run's id is derived from the trigger and the due time
+// (RunAt), and starting a run that exists has no effect. So two activations at once, or a
+// crash between the start and the commit, lead to one run. Due times that passed while no
+// node was up lead to one run, that of the first of them. If the target cannot be started,
+// for example because no version is published, the due time passes without a run.
 //
-// Limits: Receive waits for nothing; at most Config.Most firings of a node are at
-// work, further ones wait in their activations.
+// Order: due times of one schedule fire one after another; schedules fire in any order.
 //
-// Loss: none. A firing that could not be carried out leaves its timer, which comes
-// due again when the sweep's claim on it ends. When a hook or a person last fired a
-// trigger (Fired) is noted in a moment, and what was not noted yet ends with its
-// node.
+// Limits: a node starts at most Config.Most runs at a time; further firings wait.
+//
+// Loss: none. The start of a firing is not committed: if the firing fails or its node dies,
+// the timer comes due again when the sweep's claim on it ends.
+//
+// I leave memory when no firing is under way.
 package trigger

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -80,7 +80,7 @@ func newWorld(t testing.TB) *world {
 	})
 	member := id.MemberID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
+	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
 	w.must(w.writer.Start(t.Context()))
 	stop(t, w.writer.Stop)
 	return w
@@ -129,16 +129,22 @@ func (a *asking) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: t, ID: to}, m)
 }
 
-// start begins a node. cfg has what is not as in the service.
+// start begins a node. cfg has what differs from the service.
 func (w *world) start(cfg trigger.Config, before func(ctx context.Context, m any) error) *cluster.Node {
+	w.t.Helper()
+	return w.startWith(w.writer, cfg, before)
+}
+
+// startWith begins a node whose schedules write through writer.
+func (w *world) startWith(writer durable.Writer, cfg trigger.Config, before func(ctx context.Context, m any) error) *cluster.Node {
 	w.t.Helper()
 	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
 	durable.Register(n, w.writer, run.New(run.Config{Store: engine.New(w.db.System(w.t)), Models: models{}, Live: live{}, Sealer: w.keys, Tell: n, Log: zerolog.Nop()}), durable.Config{})
-	if cfg.Rows == nil {
-		cfg.Rows = w.schedules
+	if cfg.Store == nil {
+		cfg.Store = w.schedules
 	}
-	cfg.Runs, cfg.Now, cfg.Log = &asking{n, before}, w.clock.now, zerolog.Nop()
-	trigger.Register(n, cfg)
+	cfg.Runs, cfg.Log = &asking{n, before}, zerolog.Nop()
+	trigger.Register(n, writer, cfg, durable.Config{Now: w.clock.now, Log: zerolog.Nop()})
 	w.must(n.Start(w.t.Context()))
 	stop(w.t, n.Stop)
 	return n
@@ -261,38 +267,26 @@ func at(t testing.TB, s string) time.Time {
 	return v
 }
 
-// lossy fails where it is told to.
+// lossy writes nothing: its node is as good as dead.
 type lossy struct {
-	trigger.Rows
-	mu          sync.Mutex
-	reads, move int // that fail
+	durable.Writer
+	lost atomic.Int64
 }
 
-var errLost = errors.New("lost")
-
-func (l *lossy) fails(n *int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*n--
-	return *n >= 0
+func (l *lossy) Do(context.Context, *journal.Commit) error {
+	l.lost.Add(1)
+	return journal.ErrUnavailable
 }
 
-func (l *lossy) left() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(l.reads, 0) + max(l.move, 0)
+// unread fails to read so many times.
+type unread struct {
+	trigger.Store
+	fails atomic.Int64
 }
 
-func (l *lossy) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error) {
-	if l.fails(&l.reads) {
-		return nil, errLost
+func (u *unread) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error) {
+	if u.fails.Add(-1) >= 0 {
+		return nil, errors.New("lost")
 	}
-	return l.Rows.Schedule(ctx, t, g)
-}
-
-func (l *lossy) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due, next time.Time, fired *time.Time) error {
-	if l.fails(&l.move) {
-		return errLost
-	}
-	return l.Rows.Move(ctx, t, g, due, next, fired)
+	return u.Store.Schedule(ctx, t, g)
 }

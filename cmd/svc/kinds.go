@@ -43,7 +43,7 @@ type actors struct {
 	hubs     *stream.Hubs
 	slots    *slot.Queue // nil: running runs are not limited
 	versions *platform.Versions
-	fired    *trigger.Fired
+	fired    *store.Fired
 	sweeper  *sweep.Sweep
 }
 
@@ -95,10 +95,10 @@ func (s *service) addDeliveries(durable.Config) {
 	delivery.Register(s.node, delivery.Config{Outbox: s.out, Endpoints: s.sent.targets, Sender: sender{s.attempts}, Backoff: s.c.WebhookBackoff, Live: s.live, Now: s.member.Now, Log: s.log})
 }
 
-func (s *service) addTriggers(durable.Config) {
+func (s *service) addTriggers(host durable.Config) {
 	schedules := store.NewSchedules(s.pools.system)
-	trigger.Register(s.node, trigger.Config{Rows: schedules, Runs: admitted{s.node, s.writer, s.member}, Now: s.member.Now, Log: s.log})
-	s.fired = trigger.NewFired(trigger.FiredConfig{Note: schedules.NoteFired, Now: s.member.Now, Log: s.log})
+	trigger.Register(s.node, s.writer, trigger.Config{Store: schedules, Runs: admitted{s.node, s.writer, s.member}, Log: s.log}, host)
+	s.fired = store.NewFired(store.FiredConfig{Note: schedules.NoteFired, Count: trigger.CountFired, Now: s.member.Now, Log: s.log})
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

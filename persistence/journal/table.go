@@ -15,8 +15,9 @@ import (
 //
 // Columns are written as in CREATE TABLE, separated by commas: "name type flag". The types
 // are uuid, text, bytea, json, int, bigint, float8, boolean, timestamptz and int[]. Flags,
-// of an update: keep, a NULL leaves the column as it is; match, the column is compared and
-// not set. A Table panics on columns that it does not understand.
+// of an update: keep, a NULL leaves the column as it is; greatest, so does a smaller value;
+// match, the column is compared and not set. A Table panics on columns that it does not
+// understand.
 type Table struct {
 	name   string
 	key    []field
@@ -203,11 +204,11 @@ func (w *Write) settled(t *Table, found fate, join, where string, more []field) 
 
 // field is a column as a statement's parameter.
 type field struct {
-	name        string
-	typ         string // of the parameter
-	oid         uint32
-	cast        string // from the parameter to the column
-	keep, match bool
+	name string
+	typ  string // of the parameter
+	oid  uint32
+	cast string // from the parameter to the column
+	flag string
 }
 
 // types are the columns' types by name.
@@ -240,8 +241,8 @@ func fields(columns string) (out []field) {
 			f.typ = words[1]
 		}
 		if len(words) == 3 {
-			f.keep, f.match = words[2] == "keep", words[2] == "match"
-			if !f.keep && !f.match {
+			f.flag = words[2]
+			if !slices.Contains([]string{"keep", "greatest", "match"}, f.flag) {
 				panic(fmt.Sprintf("journal: unknown flag: %q", column))
 			}
 		}
@@ -277,10 +278,12 @@ func arrays(fs []field) string {
 func sets(fs []field) string {
 	var out []string
 	for _, f := range fs {
-		switch {
-		case f.match:
-		case f.keep:
+		switch f.flag {
+		case "match":
+		case "keep":
 			out = append(out, f.name+" = coalesce("+f.value()+", t."+f.name+")")
+		case "greatest": // ignores NULL
+			out = append(out, f.name+" = greatest("+f.value()+", t."+f.name+")")
 		default:
 			out = append(out, f.name+" = "+f.value())
 		}
@@ -301,7 +304,7 @@ func equal(fs []field) string {
 func matches(fs []field) string {
 	var out string
 	for _, f := range fs {
-		if f.match {
+		if f.flag == "match" {
 			out += " AND " + equal([]field{f})
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentsvc/persistence/vault"
@@ -363,17 +362,19 @@ type Schedules struct{ pool *pgxpool.Pool }
 // NewSchedules returns a Schedules over a pool of the role svc_system.
 func NewSchedules(pool *pgxpool.Pool) *Schedules { return &Schedules{pool} }
 
-// Schedule is an enabled schedule.
+// Schedule holds the columns of a trigger that its actor needs. Due is nil for a hook and
+// for a schedule that is paused, Cron and Timezone for a hook.
 type Schedule struct {
-	Agent          id.AgentID
-	Cron, Timezone string
+	Agent          *id.AgentID
+	Cron, Timezone *string
 	Input          api.Value
-	Due            time.Time
+	Due            *time.Time
+	Version, Epoch int64
 }
 
 func (s *Schedules) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
 
-// Schedule returns a schedule; nil if it is unknown, a hook, or paused.
+// Schedule returns a trigger; nil if there is none.
 func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*Schedule, error) {
 	return one[Schedule](ctx, s.view(t), "schedule", t, g)
 }
@@ -382,31 +383,6 @@ func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID)
 func (s *Schedules) Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
 	version, _, err := s.view(t).Published(ctx, a)
 	return version, err
-}
-
-// Move moves a schedule and its timer from the time it was due to its next one. fired is when
-// it fired for that time, nil if it did not. A schedule that is no longer due at that time
-// stays as it is.
-func (s *Schedules) Move(ctx context.Context, t id.TenantID, g id.TriggerID, due, next time.Time, fired *time.Time) error {
-	return s.view(t).q.run(ctx, queries.Get("schedule_move"), []any{t, g, due, next, fired}, func(rows pgx.Rows) error {
-		rows.Close()
-		return rows.Err()
-	})
-}
-
-// Align brings the timer of a trigger in line with its row, and releases its claim. A row
-// without a due time has no timer.
-func (s *Schedules) Align(ctx context.Context, t id.TenantID, g id.TriggerID) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	return named(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		for _, step := range []string{"schedule_hold", "schedule_timer_drop", "schedule_timer_set"} {
-			if _, err := tx.Exec(ctx, queries.Get(step), t, g); err != nil {
-				return fmt.Errorf("align the timer of trigger %s: %w", g, err)
-			}
-		}
-		return nil
-	}))
 }
 
 // Firing is the time at which a trigger started a run.

@@ -399,82 +399,58 @@ func TestNoTriggerEscapesTheArchivingOfItsAgent(t *testing.T) {
 	}
 }
 
-func TestAScheduleMovesOnceFromEachDueTime(t *testing.T) {
+// What the actor of a schedule reads. Every change that it has to notice counts the version
+// up.
+func TestWhatTheActorOfAScheduleReads(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
-	ctx, g := t.Context(), w.schedule.ID
-	s, err := w.schedules.Schedule(ctx, w.a, g)
-	if err != nil || s == nil {
-		t.Fatal(s, err)
-	}
-	if s.Agent != w.agent || s.Cron != "0 9 * * *" || s.Timezone != "Europe/Berlin" || string(s.Input) != `["x"]` || !s.Due.Equal(*w.schedule.NextFireAt) {
-		t.Fatalf("%+v", s)
-	}
-	next, later, fired := s.Due.Add(24*time.Hour), s.Due.Add(48*time.Hour), s.Due.Add(time.Second)
-	claim := func() {
-		if _, err := w.db.Admin(t).Exec(ctx, `UPDATE timers SET claimed_until = now() + interval '1 hour' WHERE entity_id = $1`, g); err != nil {
-			t.Fatal(err)
-		}
-	}
-	claim()
-	is := func(what string, next time.Time, last *time.Time) {
+	g := w.schedule.ID
+	read := func(g id.TriggerID) *Schedule {
 		t.Helper()
-		row, err := w.View(w.a).Trigger(ctx, g)
+		s, err := w.schedules.Schedule(t.Context(), w.a, g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		timer := w.due(g)
-		if !row.NextFireAt.Equal(next) || timer == nil || !timer.Equal(next) || (row.LastFiredAt == nil) != (last == nil) || last != nil && !row.LastFiredAt.Equal(*last) {
-			t.Errorf("%s: next %v, timer %v, last %v", what, row.NextFireAt, timer, row.LastFiredAt)
+		return s
+	}
+	s := read(g)
+	if *s.Agent != w.agent || *s.Cron != "0 9 * * *" || *s.Timezone != "Europe/Berlin" || string(s.Input) != `["x"]` || !s.Due.Equal(*w.schedule.NextFireAt) {
+		t.Fatalf("%+v", s)
+	}
+	if s.Version != 1 || s.Epoch != 0 {
+		t.Errorf("version %d, epoch %d", s.Version, s.Epoch)
+	}
+	if hook := read(w.hook.ID); hook.Due != nil || hook.Cron != nil || hook.Timezone != nil {
+		t.Errorf("a hook: %+v", hook)
+	}
+	for _, step := range []struct {
+		what   string
+		due    bool
+		change func(ctx context.Context, tx *Tx) error
+	}{
+		{"renamed", true, func(ctx context.Context, tx *Tx) error {
+			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{Name: ptr("Other")})
+			return err
+		}},
+		{"the agent is archived", false, func(ctx context.Context, tx *Tx) error { return tx.pauseTriggers(ctx, w.agent) }},
+		{"resumed", true, func(ctx context.Context, tx *Tx) error {
+			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{Enabled: ptr(true)})
+			return err
+		}},
+		{"paused", false, func(ctx context.Context, tx *Tx) error {
+			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{Enabled: ptr(false)})
+			return err
+		}},
+	} {
+		before := read(g)
+		w.change(t, w.a, step.change)
+		if s := read(g); s.Version != before.Version+1 || (s.Due != nil) != step.due {
+			t.Errorf("%s: version %d after %d, due at %v", step.what, s.Version, before.Version, s.Due)
 		}
 	}
-	if err := w.schedules.Move(ctx, w.a, g, s.Due, next, &fired); err != nil {
-		t.Fatal(err)
-	}
-	is("moved", next, &fired)
-	if err := w.schedules.Move(ctx, w.a, g, s.Due, later, &later); err != nil {
-		t.Fatal(err)
-	}
-	is("moved from the same time again", next, &fired)
-	if err := w.schedules.Move(ctx, w.a, g, next, later, nil); err != nil {
-		t.Fatal(err)
-	}
-	is("passed over", later, &fired)
-	w.update(g, api.TriggerPatch{Enabled: ptr(false)})
-	if err := w.schedules.Move(ctx, w.a, g, later, next, &next); err != nil {
-		t.Fatal(err)
-	}
-	w.rests("paused meanwhile", g)
-}
-
-func TestATimerIsMadeToAgreeWithItsRow(t *testing.T) {
-	t.Parallel()
-	w := newTriggers(t)
-	ctx := t.Context()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := w.db.Admin(t).Exec(ctx, sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	align := func(g id.TriggerID) {
-		t.Helper()
-		if err := w.schedules.Align(ctx, w.a, g); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec(`UPDATE timers SET due_at = now() - interval '1 hour', claimed_until = now() + interval '1 hour' WHERE entity_id = $1`, w.schedule.ID)
-	align(w.schedule.ID)
-	if timer := w.due(w.schedule.ID); timer == nil || !timer.Equal(*w.schedule.NextFireAt) {
-		t.Errorf("the timer is due at %v, the schedule at %v", timer, w.schedule.NextFireAt)
-	}
-	unknown := id.TriggerID{UUID: id.NewAnywhere()}
-	for what, g := range map[string]id.TriggerID{"a hook": w.hook.ID, "nothing": unknown} {
-		exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'trigger', $2, 'due', now())`, w.a, g)
-		align(g)
-		if w.due(g) != nil {
-			t.Errorf("the timer of %s stayed", what)
-		}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteTrigger(ctx, g) })
+	if s := read(g); s != nil || w.due(g) != nil {
+		t.Errorf("a deleted schedule: %+v", s)
 	}
 }
 

@@ -23,8 +23,9 @@ INSERT INTO triggers (tenant_id, id, name, kind, agent_id, enabled, cron, timezo
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
 
+-- Changes that the actor of a schedule has to notice count the version up.
 -- name: trigger_update
-UPDATE triggers SET name = $3, agent_id = $4, enabled = $5, cron = $6, timezone = $7, input = $8, next_fire_at = $9, updated_at = now()
+UPDATE triggers SET version = version + 1, name = $3, agent_id = $4, enabled = $5, cron = $6, timezone = $7, input = $8, next_fire_at = $9, updated_at = now()
 WHERE tenant_id = $1 AND id = $2
 RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
 
@@ -48,7 +49,7 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 
 WITH own AS MATERIALIZED (
   SELECT id FROM triggers WHERE tenant_id = $1 AND agent_id = $2 ORDER BY id FOR NO KEY UPDATE
 )
-UPDATE triggers t SET enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
+UPDATE triggers t SET version = t.version + 1, enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
 FROM own WHERE t.tenant_id = $1 AND t.id = own.id
 
 -- A separate statement: it sees the timer of a trigger that was just being resumed.
@@ -64,32 +65,9 @@ DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND
 SELECT tenant_id AS tenant, id, agent_id AS agent, input, secret FROM triggers
 WHERE id = $1 AND kind = 'hook' AND enabled AND agent_id IS NOT NULL
 
--- The target of a schedule, and its next due time.
+-- What the actor of a schedule needs. A hook, and a schedule that is paused, has no due time.
 -- name: schedule
-SELECT agent_id AS agent, cron, timezone, input, next_fire_at AS due FROM triggers
-WHERE tenant_id = $1 AND id = $2 AND kind = 'schedule' AND enabled AND agent_id IS NOT NULL
-
--- Moves a schedule and its timer from one due time to the next, once; $5 is when it fired, if
--- it did.
--- name: schedule_move
-WITH moved AS (
-  UPDATE triggers SET next_fire_at = $4, last_fired_at = greatest(last_fired_at, $5::timestamptz) WHERE tenant_id = $1 AND id = $2 AND next_fire_at = $3
-  RETURNING id
-)
-INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) SELECT $1, 'trigger', id, 'due', $4 FROM moved
-ON CONFLICT (tenant_id, kind, entity_id, name) DO UPDATE SET due_at = excluded.due_at, claimed_until = NULL
-
--- A change of the trigger waits until timer and row agree.
--- name: schedule_hold
-SELECT id FROM triggers WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
-
--- name: schedule_timer_drop
-DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2
-  AND NOT EXISTS (SELECT FROM triggers WHERE tenant_id = $1 AND id = $2 AND next_fire_at IS NOT NULL)
-
--- name: schedule_timer_set
-UPDATE timers t SET due_at = g.next_fire_at, claimed_until = NULL FROM triggers g
-WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = $2 AND g.tenant_id = $1 AND g.id = $2
+SELECT agent_id AS agent, cron, timezone, input, next_fire_at AS due, version, owner_epoch AS epoch FROM triggers WHERE tenant_id = $1 AND id = $2
 
 -- Rows locked by another change are skipped and returned.
 -- name: triggers_fired

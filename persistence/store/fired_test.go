@@ -1,4 +1,4 @@
-package trigger
+package store
 
 import (
 	"context"
@@ -8,22 +8,21 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 )
 
 // notes is what was noted, call by call.
 type notes struct {
-	calls [][]store.Firing
+	calls [][]Firing
 	err   error
 	held  id.TriggerID // is skipped
 }
 
-func (n *notes) note(_ context.Context, fired []store.Firing) (skipped []store.Firing, err error) {
+func (n *notes) note(_ context.Context, fired []Firing) (skipped []Firing, err error) {
 	if n.err != nil {
 		return nil, n.err
 	}
-	var noted []store.Firing
+	var noted []Firing
 	for _, f := range fired {
 		if f.Trigger == n.held {
 			skipped = append(skipped, f)
@@ -38,7 +37,8 @@ func (n *notes) note(_ context.Context, fired []store.Firing) (skipped []store.F
 func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	n := &notes{}
-	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	counted := map[string]int{}
+	f := NewFired(FiredConfig{Count: func(by string) { counted[by]++ }, Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
 	tenant, g := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
 	for range 100 {
 		now = now.Add(time.Millisecond)
@@ -47,7 +47,10 @@ func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
 	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
 		t.Fatal(told, err)
 	}
-	if len(n.calls) != 1 || n.calls[0][0] != (store.Firing{Tenant: tenant, Trigger: g, At: now}) {
+	if counted["hook"] != 100 {
+		t.Errorf("counted %v", counted)
+	}
+	if len(n.calls) != 1 || n.calls[0][0] != (Firing{Tenant: tenant, Trigger: g, At: now}) {
 		t.Errorf("%+v", n.calls)
 	}
 	if told, err := f.runOnce(t.Context()); told != 0 || err != nil || len(n.calls) != 1 {
@@ -58,7 +61,7 @@ func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
 func TestWhatCannotBeNotedIsKept(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	n := &notes{err: errors.New("down")}
-	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	f := NewFired(FiredConfig{Count: func(string) {}, Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
 	tenant, g := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
 	f.Fired(tenant, g, "hook")
 	if _, err := f.runOnce(t.Context()); err == nil {
@@ -80,7 +83,7 @@ func TestWhatIsSkippedIsNotedTheNextTime(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	tenant, held, free := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
 	n := &notes{held: held}
-	f := NewFired(FiredConfig{Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
+	f := NewFired(FiredConfig{Count: func(string) {}, Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
 	f.Fired(tenant, held, "hook")
 	f.Fired(tenant, free, "hook")
 	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
@@ -90,14 +93,14 @@ func TestWhatIsSkippedIsNotedTheNextTime(t *testing.T) {
 	if told, err := f.runOnce(t.Context()); told != 1 || err != nil {
 		t.Fatal(told, err)
 	}
-	if len(n.calls) != 2 || len(n.calls[1]) != 1 || n.calls[1][0] != (store.Firing{Tenant: tenant, Trigger: held, At: now}) {
+	if len(n.calls) != 2 || len(n.calls[1]) != 1 || n.calls[1][0] != (Firing{Tenant: tenant, Trigger: held, At: now}) {
 		t.Errorf("%+v", n.calls)
 	}
 }
 
 func TestSoManyTriggersAreNoted(t *testing.T) {
 	n := &notes{}
-	f := NewFired(FiredConfig{Note: n.note, Log: zerolog.Nop()})
+	f := NewFired(FiredConfig{Count: func(string) {}, Note: n.note, Log: zerolog.Nop()})
 	tenant := id.TenantID{UUID: id.NewAnywhere()}
 	first := id.TriggerID{UUID: id.NewAnywhere()}
 	f.Fired(tenant, first, "hook")

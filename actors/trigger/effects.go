@@ -1,0 +1,101 @@
+package trigger
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// Store reads what schedules need (store.Schedules).
+type Store interface {
+	// Schedule returns a trigger; nil if there is none.
+	Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error)
+	// Published returns an agent's published version, 0 if it has none.
+	Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error)
+}
+
+// Runs sends messages to runs.
+type Runs interface {
+	Ask(ctx context.Context, kind string, tenant id.TenantID, actor id.UUID, message any) (any, error)
+}
+
+// firingTime bounds one firing. It is shorter than the sweep's claim on a timer, so a firing
+// has ended when its timer comes again.
+const firingTime = 8 * time.Second
+
+// Start is the effect that starts the run of a due time, unless it exists.
+type Start struct {
+	Due   time.Time
+	Agent id.AgentID
+	Input json.RawMessage
+}
+
+// Key returns the same key for the same due time.
+func (e Start) Key() string { return "start/" + e.Due.UTC().Format(time.RFC3339Nano) }
+
+func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
+	ctx, cancel := context.WithTimeout(ctx, firingTime)
+	defer cancel()
+	start := e.(Start)
+	why, err := k.start(ctx, a.Address.Tenant, id.TriggerID{UUID: a.Address.ID}, start)
+	if err != nil {
+		if !errors.Is(context.Cause(ctx), context.Canceled) { // the activation has ended
+			failures.Inc()
+			k.log(k.cfg.Log.Warn(), a.Address).Err(err).Msg("a schedule failed to fire, its timer comes again")
+		}
+		return Failed{}
+	}
+	return Started{Due: start.Due, Why: why}
+}
+
+// start starts the run, unless it exists. why is the reason if it can never be started.
+func (k *kind) start(ctx context.Context, t id.TenantID, g id.TriggerID, e Start) (why string, err error) {
+	version, err := k.cfg.Store.Published(ctx, t, e.Agent)
+	if err != nil {
+		return "", err
+	}
+	if version == 0 {
+		return "the agent has no published version", nil
+	}
+	run := RunAt(g, e.Due)
+	order := msg.StartOne{Run: run, AgentID: e.Agent, AgentVersion: version, Input: e.Input,
+		Origin: msg.Origin{Kind: lifecycle.OriginTrigger, ID: g.UUID}, By: msg.By{Actor: "trigger:" + g.String()}}
+	if order.Input == nil {
+		order.Input = json.RawMessage("null")
+	}
+	_, err = k.cfg.Runs.Ask(ctx, msg.KindRun, t, run.UUID, order)
+	var refused *problem.Error
+	if errors.As(err, &refused) && refused.Status() < http.StatusInternalServerError && refused.Code != problem.CodeRateLimited {
+		return refused.Error(), nil
+	}
+	return "", err
+}
+
+// RunAt returns the id of the run of a trigger's due time, in the trigger's shard. It
+// depends on nothing else.
+func RunAt(g id.TriggerID, due time.Time) id.RunID {
+	var at [8]byte
+	binary.BigEndian.PutUint64(at[:], uint64(due.UnixMicro()))
+	sum := sha256.Sum256(append(g.UUID[:], at[:]...))
+	// A UUID of version 7, laid out as in package id.
+	u := id.UUID(sum[:16])
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(due.UnixMilli()))
+	copy(u[:6], ms[2:])
+	u[6] = 7<<4 | u[6]&0xf
+	binary.BigEndian.PutUint16(u[8:], 1<<15|uint16(g.Shard())<<4|uint16(u[9]&0xf))
+	return id.RunID{UUID: u}
+}
+
+var _ Store = (*store.Schedules)(nil)
