@@ -1,10 +1,9 @@
-// Package schedule computes when a schedule comes due (open-parts.md, triggers and knowledge
-// sources): a cron expression of five fields in a time zone.
+// Package schedule computes when a schedule comes due (open-parts.md, Cron): a cron
+// expression of five fields in a time zone.
 //
-// Daylight saving: an expression that names hours follows local time. A local time that is
-// skipped comes due at the first moment after the gap, and one that occurs twice comes due
-// only the first time. An expression for every hour follows elapsed time, without gaps and
-// repetitions.
+// Daylight saving: an expression follows local time, also one for every hour or minute. A
+// local time that is skipped comes due at the first moment after the gap, and one that occurs
+// twice comes due only the first time.
 package schedule
 
 import (
@@ -18,10 +17,7 @@ import (
 type Schedule struct {
 	spec *cron.SpecSchedule
 	zone *time.Location
-	wall bool // it names hours
 }
-
-const everyHour = 1<<24 - 1
 
 // Parse parses a cron expression of five fields (minute, hour, day of month, month, day of
 // week: numbers, ranges, steps, lists, names; 0 and 7 are Sunday) and the name of a time zone
@@ -38,16 +34,12 @@ func Parse(expression, zoneName string) (*Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Schedule{spec: spec, zone: loc, wall: spec.Hour&everyHour != everyHour}
-	spec.Location = loc
-	if s.wall {
-		spec.Location = time.UTC // which stands for local time without gaps
-	}
+	spec.Location = time.UTC // which stands for local time without gaps
 	// Every day of a month that exists occurs within these years.
 	if spec.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("it never comes due: no month named has the day named")
 	}
-	return s, nil
+	return &Schedule{spec: spec, zone: loc}, nil
 }
 
 // next returns the first time of the fields after t. The library looks five years ahead, and
@@ -63,9 +55,6 @@ func (s *Schedule) next(t time.Time) time.Time {
 
 // Next returns the first due time after t, in UTC.
 func (s *Schedule) Next(t time.Time) time.Time {
-	if !s.wall {
-		return s.next(t).UTC()
-	}
 	for shown := onWall(t.In(s.zone)); ; {
 		shown = s.next(shown)
 		if at := s.moment(shown); at.After(t) {
