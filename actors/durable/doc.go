@@ -1,10 +1,10 @@
 // Package durable hosts pure state machines as actors: decide, commit, act.
 //
-// A message is decided on by the machine; what it changes is committed with
-// everything that belongs to it in one transaction; only after the commit is
-// durable the host replies, publishes and performs the effects that the new
-// state owes. Effects are a function of committed state: kill the process
-// anywhere, activate again, and the same things are owed under the same keys.
+// The machine decides on a message. The host commits the changes, with all rows that belong
+// to them, in one transaction. Only when the commit is durable does it reply, publish and
+// perform the effects that the new state owes. Effects are a function of committed state: if
+// the process is killed at any point, the next activation owes the same effects under the
+// same keys.
 //
 //	         first message                 message, result, timer
 //	(absent) ------------> loaded, claimed <---------------------+
@@ -14,45 +14,42 @@
 //	   |                                    |
 //	   +--- idle, done, moved, no storage --+
 //
-// Question: a machine that needs to know more returns a question. The host reads the
-// answer outside of the mailbox, within the asker's deadline, and the machine decides
-// again with it; other messages may have been decided in between. An activation does
-// not leave memory for idleness while a question is open; where it ends all the same,
-// the next one decides on the message from the start.
+// Question: a machine that needs more information returns a question. The host reads the
+// answer outside of the mailbox, within the asker's deadline, and the machine decides again
+// with it. Other messages may be decided in between. An idle activation stays in memory while
+// a question is open. If it ends for another reason, the next activation decides on the
+// message from the start.
 //
-// Memory: a decision without rows (Kind.Rows returns nil) changes what the activation
-// remembers. It is not committed, and the next activation does not know it.
+// Memory: a decision without rows (Kind.Rows returns nil) changes only the memory of the
+// activation. It is not committed, and the next activation does not know it.
 //
-// Claim: an activation decides Activated{Epoch} first, with the row's epoch plus
-// one. What that changes is committed, and the commit claims the epoch. Where it
-// changes nothing nothing is claimed, and the next commit carries the claim. Two
-// activations of one row may live for a moment; the compare-and-swap on version
-// and epoch lets one of them commit, and the other drops its memory.
+// Claim: an activation first decides Activated{Epoch}, with the row's epoch plus one. If that
+// changes the state, its commit claims the epoch; otherwise the next commit does. Two
+// activations of one row may be live for a moment: the compare-and-swap on version and epoch
+// lets one of them commit, and the other one drops its memory.
 //
-// Order: messages of one actor are decided one after another, in the order of
-// its mailbox. A message that was told, and could not be committed, comes again
-// after a pause, behind others.
+// Order: the messages of one actor are decided one after another, in the order of its
+// mailbox. A told message that could not be committed comes again after a pause, behind
+// other messages.
 //
 // Limits: Receive waits for its own load and its own commit, each at most
-// Config.CommitTimeout, and for nothing else; effects and the reads of questions run in
-// goroutines bound to the activation, at most Config.MaxEffects at a time and kind; further ones
-// wait in a queue that the machines' Owed bounds.
+// Config.CommitTimeout, and for nothing else. Effects and the reads of questions run in
+// goroutines bound to the activation, at most Config.MaxEffects at a time for each kind;
+// further ones wait in a queue that the machines' Owed bounds.
 //
-// Loss: a message that was not replied to may or may not have been decided;
-// messages that change something carry an id and are idempotent. What an asker
-// gets where nothing could be committed:
+// Loss: a message without a reply may or may not have been decided; messages that change
+// something carry an id and are idempotent. The replies to an asker without a commit:
 //
-//	journal.ErrConflict     cluster.ErrMoved: nothing happened, Ask sends again
-//	journal.ErrExists       what the machine replies to Repeated: it happened before
-//	journal.ErrReplay       as it is: nothing happened, the first answer stands
-//	journal.ErrRefused      what the machine decides on Refused, else an internal error
-//	journal.ErrUnavailable  UNAVAILABLE: nothing happened
-//	journal.ErrWithdrawn    UNAVAILABLE: nothing happened, and the activation goes on
-//	journal.ErrUnsettled    UNAVAILABLE: it may have happened
-//	journal.ErrFenced       UNAVAILABLE: it may have happened; this process ends
+//	journal.ErrConflict     cluster.ErrMoved: nothing was written, Ask sends again
+//	journal.ErrExists       the machine's reply to Repeated: it was written before
+//	journal.ErrReplay       the error itself: nothing was written, the first answer stands
+//	journal.ErrRefused      the machine's decision on Refused, else an internal error
+//	journal.ErrUnavailable  UNAVAILABLE: nothing was written
+//	journal.ErrWithdrawn    UNAVAILABLE: nothing was written, and the activation goes on
+//	journal.ErrUnsettled    UNAVAILABLE: it may have been written
+//	journal.ErrFenced       UNAVAILABLE: it may have been written; this process ends
 //
-// So UNAVAILABLE does not tell an asker whether it happened: it repeats with the
-// same id. A message that was told comes again in these cases, as does Wake
-// where the activation ended while something was owed. What is owed is performed
-// again by the next activation.
+// So after UNAVAILABLE an asker sends the message again with the same id. In these cases a
+// told message comes again, and so does Wake if the activation ended with effects owed. The
+// next activation performs the effects again.
 package durable

@@ -10,7 +10,7 @@ import (
 	"agentsvc/cluster"
 )
 
-// performed is one effect under way, or done while the state still owes it.
+// performed is an effect in progress, or one that has ended while the state still owes it.
 type performed[S any] struct {
 	k      *hosting[S]
 	ref    cluster.Ref
@@ -70,7 +70,7 @@ func (p *performed[S]) perform() (out any) {
 	return p.k.Perform(p.ctx, p.who, p.effect)
 }
 
-// pool runs jobs in at most max goroutines; the others wait in order.
+// pool runs jobs in at most max goroutines. Further jobs wait in order.
 type pool struct {
 	max int
 
@@ -78,7 +78,7 @@ type pool struct {
 	running int
 	queue   []job
 	head    int
-	idle    chan struct{} // closed when running falls to 0; nil where nobody waits
+	idle    chan struct{} // closed when running falls to 0; nil if no caller waits
 }
 
 type job interface{ run() }
@@ -102,7 +102,8 @@ func (p *pool) work(j job) {
 	}
 }
 
-// next takes the oldest waiting job, or gives the goroutine's place back.
+// next returns the oldest waiting job. If there is none it returns nil, and the goroutine
+// ends.
 func (p *pool) next() job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,7 @@ func (p *pool) next() job {
 	return j
 }
 
-// wait returns when nothing runs, or with ctx.
+// wait returns when no job runs, or when ctx ends.
 func (p *pool) wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.running == 0 {

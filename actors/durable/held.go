@@ -13,24 +13,23 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// An activation whose shard has moved may stay where it is until it has finished
-// what it began (Kind.Finishes). The new owner must not take its row up meanwhile:
-// it would cut off what could end. So whoever reads a row that says that something
-// is under way asks the other members first. That is a courtesy, not a lock: two
-// activations may still meet, and the swap of the row lets one of them commit.
+// An activation whose shard has moved may stay on its node until its effects in flight have
+// ended (Kind.Finishes). If the new owner took over the row meanwhile, these effects would be
+// lost. So a kind that loads a row with an effect in flight asks the other members first.
+// This is no lock: two activations may still be live, and the swap of the row lets one of
+// them commit.
 
-// Elsewhere is the error of Kind.Load for a row on which the activation of another
-// member is at work.
+// Elsewhere is the error of Kind.Load for a row whose activation is on another member.
 type Elsewhere struct{ At id.MemberID }
 
 func (e *Elsewhere) Error() string {
-	return fmt.Sprintf("durable: member %s is at work on the row", e.At)
+	return fmt.Sprintf("durable: the activation of the row is on member %s", e.At)
 }
 
-// serviceHolds asks a member whether an activation of it is at work.
+// serviceHolds asks a member whether it has an activation of a row.
 const serviceHolds = "durable.holds"
 
-// Holding is the question, and Held the answer.
+// Holding asks a member whether it has an activation of a row. Held is the answer.
 type (
 	Holding struct {
 		Kind   string
@@ -40,7 +39,7 @@ type (
 	Held struct{ Held bool }
 )
 
-// AddTo lets the messages of this package cross nodes.
+// AddTo registers the messages of this package, which cross nodes.
 func AddTo(c *msg.Codec) {
 	c.Add("timer_due", TimerDue{})
 	c.Add("wake", Wake{})
@@ -48,28 +47,28 @@ func AddTo(c *msg.Codec) {
 	c.Add("durable_held", Held{})
 }
 
-// ServeHolder answers the other members' Holders. It is called before n starts.
+// ServeHolder answers the questions of other members' Holders. It is called before n starts.
 func ServeHolder(n *cluster.Node) {
 	n.Serve(serviceHolds, func(_ context.Context, _ id.MemberID, m any) (any, error) {
 		q, ok := m.(Holding)
 		if !ok {
-			return nil, fmt.Errorf("durable: %T is no question", m)
+			return nil, fmt.Errorf("durable: unexpected question %T", m)
 		}
 		return Held{n.Holds(cluster.Address{Kind: q.Kind, Tenant: q.Tenant, ID: q.ID})}, nil
 	})
 }
 
 const (
-	// askPause is the pause before a member that could not be reached is asked again.
+	// askPause is the pause before an unreachable member is asked again.
 	askPause = 50 * time.Millisecond
-	// askTime is how long the question takes at most: a member that is silent for so
-	// long cannot be waited for.
+	// askTime bounds the question. A member without an answer by then counts as one without
+	// the activation.
 	askTime = 3 * time.Second
 )
 
-// Holder asks the other members whether one of them is at work on an actor: it
-// returns that member, or the zero id. living are all members, those that drain too.
-// A member that does not answer in time counts as one that is not.
+// Holder returns a function that asks the other members for an activation of an actor. It
+// returns the member that has one, or the zero id. living returns all members, also those
+// that drain. A member that does not answer in time counts as one without the activation.
 func Holder(n *cluster.Node, living func() []id.MemberID) func(ctx context.Context, a cluster.Address) id.MemberID {
 	return func(ctx context.Context, a cluster.Address) id.MemberID {
 		ctx, found := context.WithTimeout(ctx, askTime)
@@ -97,7 +96,7 @@ func Holder(n *cluster.Node, living func() []id.MemberID) func(ctx context.Conte
 	}
 }
 
-// holds asks one member, again while it cannot be reached.
+// holds asks one member, and repeats the question while the member is unreachable.
 func holds(ctx context.Context, n *cluster.Node, m id.MemberID, a cluster.Address, living func() []id.MemberID) bool {
 	for {
 		v, err := n.Call(ctx, m, serviceHolds, Holding{Kind: a.Kind, Tenant: a.Tenant, ID: a.ID})
@@ -106,7 +105,7 @@ func holds(ctx context.Context, n *cluster.Node, m id.MemberID, a cluster.Addres
 			h, _ := v.(Held)
 			return h.Held
 		case errors.Is(err, cluster.ErrUnknownMember), errors.Is(err, cluster.ErrLost):
-		default: // an older version does not know the question, and holds nothing
+		default: // a member of an older version does not know the question
 			return false
 		}
 		pause := time.NewTimer(askPause)

@@ -25,44 +25,43 @@ type Host[S any] struct {
 
 	row  Loaded[S] // committed; row.Guard.SetEpoch is this activation's epoch
 	from origin
-	none bool // there is no row: it was looked for
+	none bool // a read found no row
 	busy bool // inside Receive; still set in Stopped after a panic
-	goes bool // of the message being received: the activation leaves its node
-	over bool // asked to stop
-	bell bool // an idle check is on its way
+	goes bool // the activation leaves its node; set for each message
+	over bool // it was told to stop
+	bell bool // an idle check is scheduled
 	born bool // counted in metrics
 
-	reads  int             // questions under way
+	reads  int             // questions in progress
 	life   context.Context // of the questions; nil before the first
 	ending context.CancelFunc
 
-	held   atomic.Bool              // row is this activation's: from is not nowhere
+	held   atomic.Bool              // the activation has its row: from is not nowhere
 	used   time.Time                // of the last message
-	owed   map[string]*performed[S] // what the committed state owes, by key
+	owed   map[string]*performed[S] // effects that the committed state owes, by key
 	ctx    context.Context          // of the effects; nil before the first
 	cancel context.CancelFunc
 }
 
-// origin says where row comes from.
+// origin is the source of row.
 type origin uint8
 
 const (
 	nowhere  origin = iota
-	seeded          // a message said so; unproven until the first commit
-	starting        // there is no row yet, a message begins it
+	seeded          // from a message; unproven until the first commit
+	starting        // there is no row yet; the message begins the entity
 	known           // read, or proven by a commit of this activation
 )
 
 // Messages of the host to itself.
 type (
-	// result is what an effect said. Its identity decides whether it is still
-	// wanted: an effect of another activation, or one that is no longer owed, is
-	// not in owed.
+	// result is the result of an effect. It counts only if of is in owed: an effect of another
+	// activation, or one that is no longer owed, is not.
 	result[S any] struct {
 		of  *performed[S]
 		msg any
 	}
-	// again is a message that could not be committed n times.
+	// again is a told message that failed to commit n times.
 	again struct {
 		msg any
 		n   int
@@ -70,18 +69,18 @@ type (
 	idleCheck struct{}
 )
 
-// Message is what the owner gets when the actor has moved to it.
+// Message returns the message to send to the owner if the actor has moved.
 func (a again) Message() any { return a.msg }
 
-// The pause before a told message comes again.
+// The pause before a told message comes again doubles from firstPause to lastPause.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 5 * time.Second
-	panicPause = 8 // as many doublings
-	passPause  = 5 // likewise
+	panicPause = 8 // doublings after a panic
+	passPause  = 5 // doublings while another member has the activation
 )
 
-// The boundaries behind a commit at which a crash test kills the process.
+// The points after a commit at which a crash test kills the process.
 var (
 	pointBeforeReply = failpoint.Declare("durable.before_reply")
 	pointBeforeAfter = failpoint.Declare("durable.before_after")
@@ -91,15 +90,15 @@ var (
 // retryAfter is what UNAVAILABLE tells clients.
 const retryAfter = time.Second
 
-// errOld says that a seed or a beginning was overtaken by the row.
-var errOld = errors.New("durable: the row is not what the message says")
+// errOld reports that the row is newer than a seed or a beginning.
+var errOld = errors.New("durable: the row has changed since the message was sent")
 
-// incoming is the message being received, and what to do when it cannot be.
+// incoming is the message being received.
 type incoming struct {
 	msg    any
-	n      int       // times it could not be committed before
-	result bool      // of an effect: not repeated, the effect is
-	answer *Answered // with the answer to the machine's question on it; nil: it has had none
+	n      int       // failed commits before
+	result bool      // it is the result of an effect; the effect is repeated instead of it
+	answer *Answered // the answer to the machine's question on it; nil: none
 }
 
 // Receive takes one message through decide, commit, act.
@@ -138,9 +137,9 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		h.born, h.ref = true, c.Ref()
 		h.k.metrics.activations.Inc()
 	}
-	h.used = h.k.cfg.Now() // when it came: whoever has its reply knows it as used
-	// Looked at once for each message: what this one begins is performed, whatever
-	// happens to the shard meanwhile.
+	h.used = h.k.cfg.Now() // before the reply, so that Idle counts from here
+	// Read once for each message: effects that this message begins are performed even if the
+	// shard moves meanwhile.
 	h.goes = h.k.Finishes != nil && h.k.node.Leaves(h.addr)
 	if err := h.run(c, in, in.n == 0 && in.answer == nil); errors.Is(err, errOld) {
 		h.drop()
@@ -156,12 +155,12 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 	h.busy = false
 }
 
-// finisher is a Host whose kind finishes effects before it leaves.
+// finisher is a Host whose kind waits for effects before it leaves its node.
 type finisher[S any] struct{ *Host[S] }
 
 var _ cluster.Finisher = finisher[int]{}
 
-// Busy reports whether an effect is in flight that has to be finished.
+// Busy reports whether the activation waits for an effect before it leaves.
 func (h finisher[S]) Busy() bool { return h.finishes() }
 
 // Holds reports whether the activation has its row.
@@ -176,8 +175,8 @@ func (h *Host[S]) finishes() bool {
 	return false
 }
 
-// Stopped ends the effects. They are owed still, and the next activation
-// performs them again.
+// Stopped cancels the effects. They are still owed, and the next activation performs them
+// again.
 func (h *Host[S]) Stopped() {
 	if h.cancel != nil {
 		h.cancel()
@@ -191,13 +190,13 @@ func (h *Host[S]) Stopped() {
 	if h.born {
 		h.k.metrics.activations.Dec()
 	}
-	if h.busy && len(h.owed) > 0 { // a panic took us away from what is owed
+	if h.busy && len(h.owed) > 0 { // a panic ended the activation with effects owed
 		h.repeat(Wake{}, panicPause)
 	}
 }
 
-// run activates where necessary and takes the message. Its errors mean that
-// memory is not the row any more, or cannot become it.
+// run activates if necessary and takes the message. An error means that the memory is not the
+// committed row, or that there is none to load.
 func (h *Host[S]) run(c cluster.Context, in incoming, trust bool) error {
 	unproven := false
 	if h.from == nowhere {
@@ -206,15 +205,15 @@ func (h *Host[S]) run(c cluster.Context, in incoming, trust bool) error {
 		}
 		unproven = h.from == seeded
 	}
-	changed, err := h.turn(c, in, true)
+	changed, err := h.handle(c, in, true)
 	if err == nil && (changed || unproven) {
 		h.act()
 	}
 	return err
 }
 
-// activate gets the row and decides Activated on it. trust allows to believe
-// the message instead of reading.
+// activate loads the row and decides Activated on it. With trust the row may come from the
+// message instead of a read.
 func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 	if trust && h.begins(in.msg) {
 		return nil
@@ -239,10 +238,10 @@ func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 	}
 	h.row.Guard.SetEpoch = h.row.Guard.Epoch + 1
 	h.held.Store(true)
-	if h.goes { // whoever owns the shard next takes up what was begun
+	if h.goes { // the owner of the shard decides on effects in flight
 		return nil
 	}
-	if _, err := h.turn(c, incoming{msg: Activated{Epoch: h.row.Guard.SetEpoch}}, false); err != nil {
+	if _, err := h.handle(c, incoming{msg: Activated{Epoch: h.row.Guard.SetEpoch}}, false); err != nil {
 		return err
 	}
 	if h.from == known {
@@ -251,7 +250,7 @@ func (h *Host[S]) activate(c cluster.Context, in incoming, trust bool) error {
 	return nil
 }
 
-// begins starts without a row where m is the beginning of one.
+// begins starts without a row if m begins an entity, and reports whether it did.
 func (h *Host[S]) begins(m any) bool {
 	if h.k.Create == nil {
 		return false
@@ -266,15 +265,15 @@ func (h *Host[S]) begins(m any) bool {
 
 var notFound = problem.New(problem.CodeNotFound, "")
 
-// loadError is what Load said.
+// loadError is an error of Load.
 type loadError struct{ error }
 
 func (e loadError) Unwrap() error { return e.error }
 
-// turn decides on a message, commits what it changes, and only then replies and
-// publishes. answer is false for what nobody asked. A machine that says no, or
-// nothing new, is no error of a turn.
-func (h *Host[S]) turn(c cluster.Context, in incoming, answer bool) (changed bool, err error) {
+// handle decides on a message, commits the changes, and only then replies and publishes.
+// answer is false for a message of the host itself, which gets no reply. A refusal by the
+// machine is a reply and not an error.
+func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed bool, err error) {
 	now, m := h.k.cfg.Now(), in.msg
 	given := m
 	if in.answer != nil {
@@ -286,7 +285,7 @@ func (h *Host[S]) turn(c cluster.Context, in incoming, answer bool) (changed boo
 		if answer {
 			c.Reply(err)
 		} else {
-			h.log(h.k.cfg.Log.Error()).Err(err).Msg("machine refuses to be activated")
+			h.log(h.k.cfg.Log.Error()).Err(err).Msg("the machine refuses Activated")
 		}
 		return false, nil
 	}
@@ -309,7 +308,7 @@ func (h *Host[S]) turn(c cluster.Context, in incoming, answer bool) (changed boo
 	switch err := h.commit(w); {
 	case err == nil:
 	case errors.Is(err, journal.ErrWithdrawn) && answer && c.HasSender() && h.from != seeded:
-		// Nothing was sent: the row is as it was, and only this message came too late.
+		// Nothing was sent, so the row is unchanged and the activation continues.
 		h.k.metrics.decided("withdrawn")
 		c.Reply(problem.Unavailable("The node has too much new work.", retryAfter))
 		return false, nil
@@ -319,7 +318,7 @@ func (h *Host[S]) turn(c cluster.Context, in incoming, answer bool) (changed boo
 		return false, nil
 	case errors.Is(err, journal.ErrConflict) && h.from != known,
 		errors.Is(err, journal.ErrExists) && h.from != known,
-		errors.Is(err, journal.ErrRefused) && h.from == starting && !h.none: // most likely the row is there
+		errors.Is(err, journal.ErrRefused) && h.from == starting && !h.none: // most likely the row exists
 		return false, fmt.Errorf("%w: %w", errOld, err)
 	case errors.Is(err, journal.ErrExists):
 		return false, h.repeated(c, m, err, now)
@@ -357,7 +356,7 @@ func (h *Host[S]) decide(m any, now time.Time) (Decision[S], error) {
 	return h.k.Machine.Decide(h.row.State, m, now)
 }
 
-// repeated replies to a message that was carried out before what was replied then.
+// repeated gives the first reply again to a message that was carried out before.
 func (h *Host[S]) repeated(c cluster.Context, m any, cause error, now time.Time) error {
 	d, err := h.decide(Repeated{Msg: m}, now)
 	switch {
@@ -371,15 +370,15 @@ func (h *Host[S]) repeated(c cluster.Context, m any, cause error, now time.Time)
 	return nil
 }
 
-// refusal is what is left when the machine cannot do without refused rows.
+// refusal is the error when the database refuses the rows and the machine has no other decision.
 type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// refused tells the machine once that the rows of its decision on m are not to
-// be had, and commits what it decides instead.
+// refused tells the machine once that the database refuses the rows of its decision on m, and
+// commits the decision that it makes instead.
 func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) (Decision[S], *journal.Commit, error) {
-	h.log(h.k.cfg.Log.Warn()).Err(cause).Type("msg", m).Msg("rows refused, machine is told")
+	h.log(h.k.cfg.Log.Warn()).Err(cause).Type("msg", m).Msg("rows refused, the machine decides again")
 	msg := Refused{Msg: m, Cause: cause.Error()}
 	d, err := h.k.Machine.Decide(h.row.State, msg, now)
 	if err != nil {
@@ -395,8 +394,8 @@ func (h *Host[S]) refused(c cluster.Context, m any, cause error, now time.Time) 
 	return d, w, err
 }
 
-// rows are the rows of a decision; nil: it has none. New work that cannot be written
-// before the asker's deadline is not sent.
+// rows returns the commit of a decision; nil if it has no rows. New work that cannot be
+// written before the asker's deadline is not sent.
 func (h *Host[S]) rows(c cluster.Context, m any, d Decision[S], now time.Time) *journal.Commit {
 	op := id.OpID{UUID: id.New(h.addr.Shard())}
 	w := h.k.Rows(h.addr, h.row, d, m, op, now)
@@ -406,8 +405,7 @@ func (h *Host[S]) rows(c cluster.Context, m any, d Decision[S], now time.Time) *
 	return w
 }
 
-// commit makes w durable. Not even a drain cuts it short: an outcome that is
-// known is worth the wait.
+// commit makes w durable. Even a drain waits for it, so that the outcome is known.
 func (h *Host[S]) commit(w *journal.Commit) error {
 	if w == nil {
 		return nil
@@ -417,7 +415,7 @@ func (h *Host[S]) commit(w *journal.Commit) error {
 	return h.k.writer.Do(ctx, w)
 }
 
-// adopt makes the committed decision the row.
+// adopt takes over the committed decision as the row.
 func (h *Host[S]) adopt(d Decision[S]) {
 	g := &h.row.Guard
 	h.row.State = d.Next
@@ -429,7 +427,7 @@ func (h *Host[S]) adopt(d Decision[S]) {
 	h.from = known
 }
 
-// fail ends an activation whose memory is not to be used any more.
+// fail ends an activation whose memory is not the committed row.
 func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 	told, owed := !c.HasSender(), len(h.owed) > 0
 	h.over = true
@@ -462,7 +460,7 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 		} else {
 			c.Reply(fmt.Errorf("decide on %T: %w", in.msg, err))
 		}
-		if owed && !in.result { // an effect would only come to the same again, at once
+		if owed && !in.result { // the result of an effect would be refused again at once
 			h.repeat(Wake{}, in.n)
 		}
 		return
@@ -472,7 +470,7 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 		c.Reply(ErrMoved)
 	default: // no storage, or the outcome is open
 		h.k.metrics.decided("unavailable")
-		h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("no storage, activation ends")
+		h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("storage unavailable, activation ends")
 		c.Reply(problem.Unavailable("The request could not be stored.", retryAfter))
 	}
 	switch {
@@ -483,8 +481,8 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 	}
 }
 
-// pass gives the message to the member whose activation is at work. It tells the
-// owner when it has let the row go, so a Wake is of no use before.
+// pass sends the message to the member that has the activation. A Wake is dropped: that
+// member wakes the owner when it has left the row.
 func (h *Host[S]) pass(c cluster.Context, in incoming, at id.MemberID) {
 	if _, wake := in.msg.(Wake); wake {
 		c.Reply(nil)
@@ -516,7 +514,7 @@ func (h *Host[S]) repeat(m any, n int) {
 	})
 }
 
-// drop forgets the row and ends the effects.
+// drop forgets the row and cancels the effects.
 func (h *Host[S]) drop() {
 	if h.cancel != nil {
 		h.cancel()
@@ -527,8 +525,7 @@ func (h *Host[S]) drop() {
 	h.from, h.none = nowhere, false
 }
 
-// act performs what the state owes and is not being performed, and cancels what
-// it owes no longer.
+// act performs the effects that the state newly owes and cancels those that it no longer owes.
 func (h *Host[S]) act() {
 	if h.from == starting {
 		return
@@ -537,7 +534,7 @@ func (h *Host[S]) act() {
 	if h.performing(effects) {
 		return
 	}
-	if h.goes { // what is not under way is the next activation's
+	if h.goes { // the next activation performs the effects that are not in flight
 		effects = slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return h.owed[e.Key()] == nil })
 	}
 	if len(effects) == 0 {
@@ -581,8 +578,7 @@ func (h *Host[S]) act() {
 	}
 }
 
-// performing reports whether effects are just what is owed already, which is
-// the case after most messages.
+// performing reports whether effects are exactly those already owed, as after most messages.
 func (h *Host[S]) performing(effects []Effect) bool {
 	if len(effects) != len(h.owed) {
 		return false
@@ -595,8 +591,8 @@ func (h *Host[S]) performing(effects []Effect) bool {
 	return true
 }
 
-// leaveIfIdle ends an activation that nothing keeps, or sees to it that this is
-// looked at again: one check at a time, however many messages come.
+// leaveIfIdle ends an idle activation. If it is not idle long enough it schedules a check;
+// there is only one check at a time.
 func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
 	if h.over {
 		return
@@ -608,7 +604,7 @@ func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
 	if len(h.owed) > 0 {
 		return
 	}
-	if h.reads > 0 && !h.goes { // looked at again with the answer
+	if h.reads > 0 && !h.goes { // checked again with the answer
 		return
 	}
 	rest := h.k.Idle - now.Sub(h.used)
@@ -624,8 +620,8 @@ func (h *Host[S]) leaveIfIdle(c cluster.Context, now time.Time) {
 	}
 }
 
-// handOver ends an activation that has finished what it began on a node that it
-// leaves, and wakes the one at the owner, if there is something left to do.
+// handOver ends an activation on a node that it leaves, after its effects in flight have
+// ended. It wakes the owner's activation unless the state needs nothing more.
 func (h *Host[S]) handOver(c cluster.Context) {
 	rests := h.from == starting || h.k.Done != nil && h.k.Done(h.row.State)
 	h.over = true

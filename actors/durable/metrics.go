@@ -12,7 +12,7 @@ var (
 	}, []string{"kind"})
 	decisions = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_durable_decisions_total",
-		Help: "Messages by what became of them.",
+		Help: "Messages by kind and outcome.",
 	}, []string{"kind", "outcome"})
 	conflicts = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_durable_conflicts_total",

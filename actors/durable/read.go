@@ -11,14 +11,14 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// answered resumes a message on which the machine had a question.
+// answered resumes a message after the machine's question on it.
 type answered struct {
 	in    incoming
-	asked bool // an asker waited when the question came up
+	asked bool // an asker waited when the machine returned the question
 	err   error
 }
 
-// reading is a question under way.
+// reading is a question in progress.
 type reading[S any] struct {
 	h     *hosting[S]
 	addr  cluster.Address
@@ -30,8 +30,8 @@ type reading[S any] struct {
 	asked bool
 }
 
-// ask answers a question of the machine outside of the mailbox. The message is decided on
-// again with the answer.
+// ask starts to read the answer to a question of the machine, outside of the mailbox. The
+// machine then decides on the message again.
 func (h *Host[S]) ask(c cluster.Context, in incoming, q any) {
 	if h.life == nil {
 		h.life, h.ending = context.WithCancel(context.Background())
@@ -59,14 +59,14 @@ func (r *reading[S]) read(ctx context.Context) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.h.cfg.Log.Error().Str("kind", r.h.Name).Stringer("tenant", r.addr.Tenant).Stringer("id", r.addr.ID).
-				Interface("panic", p).Bytes("stack", debug.Stack()).Msg("reading for a machine panicked")
+				Interface("panic", p).Bytes("stack", debug.Stack()).Msg("read for a question panicked")
 			err = fmt.Errorf("read %T: panic: %v", r.q, p)
 		}
 	}()
 	return r.h.Read(ctx, r.addr, r.q)
 }
 
-// unread replies that a question could not be answered; what was told comes again.
+// unread replies that a question could not be answered. A told message comes again.
 func (h *Host[S]) unread(c cluster.Context, in incoming, err error) {
 	var seen *problem.Error
 	if errors.As(err, &seen) {
@@ -75,7 +75,7 @@ func (h *Host[S]) unread(c cluster.Context, in incoming, err error) {
 		return
 	}
 	h.k.metrics.decided("unavailable")
-	h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("no storage, a question is not answered")
+	h.log(h.k.cfg.Log.Warn()).Err(err).Type("msg", in.msg).Msg("storage unavailable, question not answered")
 	if c.HasSender() {
 		c.Reply(problem.Unavailable("The request could not be decided.", retryAfter))
 		return

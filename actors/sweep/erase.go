@@ -10,52 +10,52 @@ import (
 	"agentsvc/persistence/feed"
 )
 
-// What is looked at and erased at most in one look.
+// Limits of one pass of the erasure.
 const (
 	erasePeople = 500
 	eraseBatch  = 200 // of entities of a kind, each with a few dozen rows
 )
 
 const (
-	// settledAfter is how long ago an entity of a deleted end user has ended
-	// before it is erased: what its actor still owed is done by then, as a rule.
+	// settledAfter is the time between the end of an entity and its erasure: usually its actor
+	// has performed its last effects by then.
 	settledAfter = 5 * time.Second
-	// peopleAge is how long the row of a deleted end user is kept: longer than a post
-	// that was judged before is under way.
+	// peopleAge is the time for which the row of a deleted end user is kept. A post that was
+	// authorized before the deletion has ended by then.
 	peopleAge = time.Hour
-	// lateDeletion is longer than a deletion of an end user is under way.
+	// lateDeletion is an upper bound on the duration of a transaction that deletes an end user.
 	lateDeletion = 10 * time.Minute
-	// toldAfter is how much time entities have that were told to end, where there are more
-	// of them.
+	// toldAfter is the rest after a pass that told a full batch of entities to end.
 	toldAfter = time.Second
 )
 
-// part is one part of a look. It stands for itself, so that one which is cut short, or
-// fails, is made good by a later look, on any node.
+// part is one part of a pass. Parts are independent: if one is interrupted or fails, a later
+// pass on any node repeats it.
 type part struct {
 	kind  durable.Traits
-	lost  bool // tells what its actors end first; else erases what has ended
-	batch int  // how much it takes: less after it has failed
+	lost  bool // tells actors to end their entities; false: erases entities that have ended
+	batch int  // limit of entities, smaller after a failure
 }
 
-// erasure is where the looks at what deleted end users left behind stand.
+// erasure is the state of the passes. A round is a sequence of passes over all deleted end
+// users.
 type erasure struct {
-	from  feed.Person  // where a round begins: nobody who was deleted before is left
-	anew  time.Time    // when a round begins with the first of all again
-	after feed.Person  // those up to this one were looked at in this round
-	first *feed.Person // who was found first in this round
-	last  feed.Person  // who was found last of all, and when that was
+	from  feed.Person  // where a round begins: everyone deleted earlier is erased
+	anew  time.Time    // when a round begins with the first person of the table again
+	after feed.Person  // the last person read in this round
+	first *feed.Person // the first person found in this round
+	last  feed.Person  // the last person found in any round, and when
 	found time.Time
-	left  bool // in this round: not everything that was there was taken
+	left  bool // in this round a batch was full
 	parts []part
 	all   []*feed.Erasure
 }
 
-// end ends a round. The next one begins where this one found somebody: entries of erased
-// people stay in the index until it is vacuumed, and are not read again.
+// end ends a round. The next one begins where this one found the first person: index entries
+// of erased people stay until a vacuum, and should not be read again.
 func (e *erasure) end(now time.Time) {
 	switch {
-	case e.first != nil: // deletions that commit late may be before
+	case e.first != nil: // a deletion that commits late may be earlier
 		e.from, e.found = feed.Person{DeletedAt: e.first.DeletedAt.Add(-lateDeletion)}, now
 	case now.Sub(e.found) >= lateDeletion:
 		e.from = e.last
@@ -69,8 +69,7 @@ func (e *erasure) end(now time.Time) {
 	e.after, e.first, e.left = e.from, nil, false
 }
 
-// newErasure has a part for everything that a kind says goes with a person. What is lost is
-// told first.
+// newErasure makes the parts of a pass from the kinds. The parts that tell actors come first.
 func newErasure(kinds []durable.Traits) (e erasure) {
 	for _, lost := range []bool{true, false} {
 		for _, k := range kinds {
@@ -87,8 +86,8 @@ func newErasure(kinds []durable.Traits) (e erasure) {
 	return e
 }
 
-// erasing looks again and again at what deleted end users left behind. It rests from the
-// end of a look: one that takes long makes no other come sooner.
+// erasing runs passes of the erasure. It rests after the end of each pass, however long the
+// pass took.
 func (s *Sweep) erasing(ctx context.Context) {
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -109,11 +108,11 @@ func (s *Sweep) erasing(ctx context.Context) {
 	}
 }
 
-// erase looks at some deleted end users (docs/adr/0027): their entities are ended by their
-// actors, which ends what runs in them, and what has ended is erased. It returns how much
-// that was, and how long to rest.
+// erase runs one pass over some deleted end users (docs/adr/0027): it tells actors to end
+// their entities and erases entities that have ended. It returns the number of erased
+// entities and people, and the rest until the next pass.
 func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error) {
-	if s.cfg.Suspended() {
+	if !s.cfg.Live() {
 		return 0, s.cfg.EraseEvery, nil
 	}
 	e := &s.erasure
@@ -176,8 +175,8 @@ func (s *Sweep) erase(ctx context.Context) (n int, rest time.Duration, err error
 	return n, rest, nil
 }
 
-// endLost ends up to limit entities of the people by their actors, where those live here.
-// They are found again until they have ended.
+// endLost tells the actors of up to limit entities of the people in this node's shards to end
+// them. A pass finds an entity again until it has ended.
 func (s *Sweep) endLost(ctx context.Context, k durable.Traits, people []feed.Person, limit int) (int, error) {
 	lost, err := s.cfg.Rows.Lost(ctx, k.Erase, people, s.cfg.Node.Shards(), limit)
 	for _, l := range lost {
@@ -188,7 +187,7 @@ func (s *Sweep) endLost(ctx context.Context, k durable.Traits, people []feed.Per
 	return len(lost), err
 }
 
-// bounded gives a part of a look as long as a page takes at most.
+// bounded runs part with the timeout of a page.
 func bounded(ctx context.Context, part func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()

@@ -153,10 +153,10 @@ func TestAnErasureThatTakesTooLong(t *testing.T) {
 func TestASuspendedNodeErasesNothing(t *testing.T) {
 	f := &fake{people: peopleN(1), gone: [3]int{1, 1, 1}}
 	s, look := erases(t, f)
-	suspended := true
-	s.cfg.Suspended = func() bool { return suspended }
+	live := false
+	s.cfg.Live = func() bool { return live }
 	look(0, 5*time.Second)
-	suspended = false
+	live = true
 	look(3, 5*time.Second)
 }
 

@@ -7,33 +7,34 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Files are stored files that rows name.
+// Files is the store of files that rows name.
 type Files interface {
-	// Sweep removes what dead processes did not finish. It costs by what is under way.
+	// Sweep removes the unfinished files of dead processes. Its cost depends on the number of
+	// unfinished files.
 	Sweep(ctx context.Context) (removed int, err error)
 	// Walk removes files that no row names. It reads the names of all files.
 	Walk(ctx context.Context) (removed int, err error)
 }
 
 const (
-	// firstWalk is after how much time a node walks first: what it left before it was
-	// started again is old enough then, and goes within a minute.
+	// firstWalk is the time from a node's start to its first walk. Files that the node left
+	// before a restart are old enough then, so they are removed within a minute.
 	firstWalk = 45 * time.Second
-	// walkEvery is the time between two walks of all nodes, made by the node that has the
-	// first shard: less than an hour.
+	// walkEvery is the time between two walks, less than an hour. The owner of the first shard
+	// walks for all nodes.
 	walkEvery = 50 * time.Minute
-	// walkTimeout bounds a walk. One that does not end in time is made anew later.
+	// walkTimeout bounds a walk. A later walk starts again.
 	walkTimeout = 20 * time.Minute
 )
 
-// tidying removes files that no row names, again and again.
+// tidying removes files that no row names.
 func (s *Sweep) tidying(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.FilesEvery)
 	defer tick.Stop()
 	nextWalk := s.cfg.Now().Add(firstWalk)
 	var failing trouble
 	for first := true; ; {
-		if !s.cfg.Suspended() {
+		if s.cfg.Live() {
 			n, err := s.tidy(ctx, s.cfg.Files.Sweep, onceTimeout)
 			if now := s.cfg.Now(); err == nil && !now.Before(nextWalk) {
 				nextWalk = now.Add(walkEvery)

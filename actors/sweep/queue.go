@@ -5,20 +5,20 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// queue holds entities that wait to be woken and hands them out one tenant after another,
-// so that a tenant with thousands does not hold up the few of another.
+// queue holds the entities to wake. It returns them in rotation between tenants, so that the
+// backlog of one tenant does not delay another.
 type queue struct {
-	limit   int // from here on only tenants with less than their part get in
+	limit   int // above it a tenant may only add entities up to its share
 	n       int
 	found   map[id.TenantID][]feed.Found
-	tenants []id.TenantID // those with entities, next one first
+	tenants []id.TenantID // tenants with entities, in the order of the rotation
 }
 
 func newQueue(limit int) *queue {
 	return &queue{limit: limit, found: map[id.TenantID][]feed.Found{}}
 }
 
-// push reports whether there was room.
+// push adds an entity and reports whether there was room.
 func (q *queue) push(o feed.Found) bool {
 	own := q.found[o.Tenant]
 	if q.n >= q.limit && len(own) >= q.limit/max(len(q.tenants), 1) {
@@ -32,7 +32,7 @@ func (q *queue) push(o feed.Found) bool {
 	return true
 }
 
-// pop returns the next entity; ok is false where there is none.
+// pop returns the next entity; ok is false if there is none.
 func (q *queue) pop() (o feed.Found, ok bool) {
 	if q.n == 0 {
 		return o, false

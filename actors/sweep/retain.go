@@ -8,26 +8,25 @@ import (
 )
 
 const (
-	// retainBatch is how many rows one batch of retention takes at most.
+	// retainBatch is the largest number of rows of one batch.
 	retainBatch = 1000
-	// retainConns is how many connections all kinds of retention may use at a time.
+	// retainConns is the number of connections that all retentions may use at a time.
 	retainConns = 2
-	// anewEvery is the time between two passes that begin with the oldest row. They find
-	// rows that a pass had to skip; what they read beyond that are index entries of rows
-	// that were deleted since the last vacuum.
+	// anewEvery is the time between two passes that begin with the oldest row. They find rows
+	// that earlier passes skipped. Their extra cost is to read the index entries of rows that
+	// were deleted since the last vacuum.
 	anewEvery = time.Hour
 )
 
-// retention is one set of rows that go when they are old enough.
+// retention is the state of one feed.Retention.
 type retention struct {
 	feed.Retention
 	mark  feed.Mark // where the next pass begins
 	anew  time.Time // when a pass begins with the oldest row again
-	batch int       // how much a pass takes: less after it has failed
+	batch int       // limit of rows of a pass, smaller after a failure
 }
 
-// retaining deletes old rows of one kind again and again. share has room for the
-// passes that run at a time.
+// retaining runs the passes of one retention. share limits the passes that run at a time.
 func (s *Sweep) retaining(ctx context.Context, r *retention, share chan struct{}) {
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -53,9 +52,9 @@ func (s *Sweep) retaining(ctx context.Context, r *retention, share chan struct{}
 	}
 }
 
-// retain takes one batch. It returns how many rows that were, and how long to rest.
+// retain deletes one batch. It returns the number of rows and the rest until the next pass.
 func (s *Sweep) retain(ctx context.Context, r *retention) (n int, rest time.Duration, err error) {
-	if s.cfg.Suspended() {
+	if !s.cfg.Live() {
 		return 0, s.cfg.RetainEvery, nil
 	}
 	now, from, limit := s.cfg.Now(), r.mark, r.batch
@@ -67,7 +66,7 @@ func (s *Sweep) retain(ctx context.Context, r *retention) (n int, rest time.Dura
 		n, next, err = s.cfg.Rows.Retain(ctx, &r.Retention, from, limit)
 		return err
 	})
-	if err != nil { // the next pass begins where the last good one ended
+	if err != nil { // the next pass begins at the same mark
 		r.batch = max(limit/2, 1)
 		return 0, s.cfg.RetainEvery, err
 	}

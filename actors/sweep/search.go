@@ -14,15 +14,15 @@ import (
 
 const (
 	queueLimit = 1 << 16
-	// echoAfter is when the entities of gained shards are looked at once more: a former
-	// owner that lives may have begun some until it heard of the move.
+	// echoAfter is the time until gained shards are searched again: a live former owner may
+	// have begun work there until it learned of the move.
 	echoAfter = time.Second
-	// lateAfter is how overdue the work of an entity is that has an activation, but has not
-	// heard of the work, as it seems.
+	// lateAfter is how overdue the work of an entity with an activation is when the sweep
+	// wakes it: the activation probably does not know of the work.
 	lateAfter = time.Second
 )
 
-// search finds the entities of one kind that have something to do and no activation.
+// search finds the entities of one kind with open work and no activation.
 type search struct {
 	*feed.Work
 	s      *Sweep
@@ -31,9 +31,9 @@ type search struct {
 	woken  prometheus.Counter
 	queued prometheus.Gauge
 
-	fresh    shards // gained, and their entities were not looked at
-	again    shards // looked at, and not all of what was found had room
-	echo     shards // gained a moment ago, to be looked at once more
+	fresh    shards // gained and not searched yet
+	again    shards // searched, but the queue had no room for some of the entities found
+	echo     shards // gained a moment ago, to be searched again
 	echoAt   time.Time
 	pass     *pass
 	queue    *queue
@@ -41,16 +41,16 @@ type search struct {
 	nextPass time.Time
 }
 
-// pass goes over the entities of some shards, page by page.
+// pass is a search of some shards, page by page.
 type pass struct {
 	shards []id.Shard
 	after  id.UUID
-	pages  int  // that a tick may read
-	gained bool // before all other passes
-	late   bool // finds those, too, that have an activation and are late
+	pages  int  // pages that one tick may read
+	gained bool // of gained shards, before all other passes
+	late   bool // also finds late entities with an activation
 }
 
-// takeover is the work that gained shards brought, for the log.
+// takeover counts the work of gained shards, for the log.
 type takeover struct {
 	since         time.Time // zero: there is none
 	shards, woken int
@@ -74,10 +74,10 @@ func (s *Sweep) newSearch(k durable.Traits) *search {
 		woken: woken.WithLabelValues(k.Name), queued: queued.WithLabelValues(k.Name)}
 }
 
-// once looks for entities that nobody works on and wakes some of those that were found. It
-// returns how many.
+// once continues the search and wakes some of the entities found. It returns the number of
+// entities woken.
 func (w *search) once(ctx context.Context) (n int, err error) {
-	if w.s.cfg.Suspended() {
+	if !w.s.cfg.Live() {
 		return 0, nil
 	}
 	defer func() { w.woken.Add(float64(n)) }()
@@ -107,7 +107,7 @@ func (w *search) once(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// take notes what was gained.
+// take adds the gained shards.
 func (w *search) take(gained shards, own []id.Shard) {
 	now := w.s.cfg.Now()
 	if w.nextPass.IsZero() {
@@ -125,11 +125,11 @@ func (w *search) take(gained shards, own []id.Shard) {
 	w.taking.shards += len(gained.of(own))
 }
 
-// find goes on with the pass, or begins one: over what was gained, over what had no room,
-// or over everything when its time has come.
+// find continues the current pass or begins one: over gained shards, over shards whose
+// entities had no room in the queue, or over all shards when Every has passed.
 func (w *search) find(ctx context.Context, own []id.Shard) error {
 	if now := w.s.cfg.Now(); w.pass != nil && !w.pass.gained && (!w.fresh.empty() || w.echoes(now)) {
-		w.pass, w.nextPass = nil, now // it begins anew afterwards
+		w.pass, w.nextPass = nil, now // it starts again after the gained shards
 	}
 	for pages := 0; ; pages++ {
 		if w.pass == nil && !w.begin(own) || pages >= w.pass.pages {
@@ -140,7 +140,7 @@ func (w *search) find(ctx context.Context, own []id.Shard) error {
 			page, err = w.s.cfg.Rows.Find(ctx, w.Work, w.pass.shards, w.pass.after, w.Page)
 			return err
 		}); err != nil {
-			return err // the next tick goes on from here
+			return err // the next tick continues here
 		}
 		for _, f := range page.Found {
 			if !w.pass.late {
@@ -156,7 +156,7 @@ func (w *search) find(ctx context.Context, own []id.Shard) error {
 	}
 }
 
-// begin reports whether there is a pass to begin.
+// begin begins the next pass, if one is due, and reports whether it did.
 func (w *search) begin(own []id.Shard) bool {
 	now := w.s.cfg.Now()
 	if w.queue.n == 0 {
@@ -179,16 +179,17 @@ func (w *search) begin(own []id.Shard) bool {
 	return true
 }
 
-// echoes reports whether the time has come to look once more at what was gained.
+// echoes reports whether gained shards are due to be searched again.
 func (w *search) echoes(now time.Time) bool { return !w.echo.empty() && !now.Before(w.echoAt) }
 
-// wanted reports whether this node is to wake the entity: its own, and not alive or late.
+// wanted reports whether this node wakes the entity: it owns it, and the entity has no
+// activation or is late.
 func (w *search) wanted(f feed.Found) bool {
 	return w.s.cfg.Node.Owns(f.ID.Shard()) &&
 		(f.Overdue >= lateAfter || !w.s.cfg.Node.Active(cluster.Address{Kind: w.kind, Tenant: f.Tenant, ID: f.ID}))
 }
 
-// wake tells the entity, or the one through which it is woken.
+// wake wakes the entity, or the one that it names instead.
 func (w *search) wake(f feed.Found) {
 	to := cluster.Address{Kind: w.kind, Tenant: f.Tenant, ID: f.ID}
 	if f.Through != nil {

@@ -2,7 +2,7 @@ package sweep
 
 import "agentsvc/schemas/id"
 
-// shards is a set of them.
+// shards is a set of shards.
 type shards [id.Shards / 64]uint64
 
 func (s *shards) add(n id.Shard) { s[n/64] |= 1 << (n % 64) }
@@ -18,7 +18,7 @@ func (s *shards) union(o shards) {
 	}
 }
 
-// of are those of own, in its order, that are in the set.
+// of returns the shards of own that are in the set, in the order of own.
 func (s *shards) of(own []id.Shard) []id.Shard {
 	var out []id.Shard
 	for _, n := range own {

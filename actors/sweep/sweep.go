@@ -14,7 +14,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// Rows are read and claimed over all tenants (feed.Sweep).
+// Rows reads and changes rows of all tenants (feed.Sweep).
 type Rows interface {
 	ReleaseTimers(ctx context.Context, shards []id.Shard) error
 	ClaimTimers(ctx context.Context, c feed.Claim) ([]feed.Timer, error)
@@ -27,49 +27,50 @@ type Rows interface {
 	ErasePeople(ctx context.Context, all []*feed.Erasure, people []feed.Person, age time.Duration) (int, error)
 }
 
-// Node is where the owners are.
+// Node reaches the actors.
 type Node interface {
-	// Shards are those of this node, in ascending order.
+	// Shards returns the shards of this node, in ascending order.
 	Shards() []id.Shard
 	Owns(s id.Shard) bool
 	Active(a cluster.Address) bool
 	Tell(a cluster.Address, m any)
 }
 
-// Config is what a sweep needs. Zero values mean the defaults beside them.
+// Config configures a Sweep. A zero value means the default in the field's comment.
 type Config struct {
 	Rows Rows
 	Node Node
-	// Kinds are the durable kinds: how their work is found, and what is deleted of them.
+	// Kinds describe the durable kinds.
 	Kinds []durable.Traits
 	// Retentions are those of tables without a kind.
 	Retentions []feed.Retention
 	Log        zerolog.Logger
-	// Member is the lease under which timers are claimed; none: claims need none.
+	// Member is the member under whose lease timers are claimed; zero: claims need no lease.
 	Member id.MemberID
-	// Suspended, where set, says that nothing is to be begun now.
-	Suspended func() bool
-	// Files, where set, are looked through for what no row names.
+	// Live reports whether the node holds its lease. Without it the sweep begins nothing;
+	// nil: always.
+	Live func() bool
+	// Files, if set, are checked for files that no row names.
 	Files Files
-	// FilesEvery is the time between two looks at unfinished files, 10 s.
+	// FilesEvery is the time between two checks for unfinished files, 10 s.
 	FilesEvery time.Duration
 	// Every is the time between two ticks, 250 ms: expiry happens within a second
 	// of its time (open-parts.md, Questions settled).
 	Every time.Duration
-	// RetainEvery is the time between two passes of retention over a kind of rows,
-	// 1 min; a batch that was full is followed by another after Every.
+	// RetainEvery is the time between two passes of one retention, 1 min; after a full batch
+	// it is Every.
 	RetainEvery time.Duration
-	// EraseEvery is the time between two looks at what deleted end users left behind,
-	// 5 s from the end of the first; one that leaves something is followed sooner.
+	// EraseEvery is the time from the end of one pass of the erasure to the next, 5 s; after a
+	// pass that leaves rows it is shorter.
 	EraseEvery time.Duration
 	Now        func() time.Time
 }
 
-// What is done at most in one tick, beside the bounds of feed.Work.
+// Limits of one tick, besides those of feed.Work.
 const (
 	claimBatch  = 500
 	claimRounds = 20
-	gainedPages = 4 // times as many pages as of a pass over all shards, of those that were gained just now
+	gainedPages = 4 // a pass over gained shards reads so many times the pages of a pass over all shards
 )
 
 const (
@@ -78,15 +79,15 @@ const (
 	pageTimeout = 5 * time.Second
 )
 
-// Sweep is the loops of one node. Timers have a loop, and so has the work of each kind and
-// each retention, so that none waits for another's statement.
+// Sweep runs the loops of one node: one for timers, one for the work of each kind, one for
+// each retention, one for the erasure and one for files.
 type Sweep struct {
 	cfg Config
 
 	toTimers gains
-	claimed  shards // touched by the loop of the timers only: gained, and the claims on their timers hold still
+	claimed  shards // used by the loop of the timers only: gained shards whose timers are still claimed
 
-	searches   []*search    // each touched by its own loop only
+	searches   []*search    // each used by its own loop only
 	retentions []*retention // likewise
 	erasure    erasure      // likewise
 
@@ -94,7 +95,7 @@ type Sweep struct {
 	wg     sync.WaitGroup
 }
 
-// gains are the shards that one loop has yet to hear of.
+// gains are the gained shards that one loop has not processed yet.
 type gains struct {
 	bell chan struct{} // capacity 1: gained is not empty
 
@@ -117,8 +118,8 @@ func (g *gains) add(gained []id.Shard) {
 	}
 }
 
-// take returns what was gained since the last call, at the first one everything, and the
-// shards of the node. The gains are read first: the node has all of them by then.
+// take returns the shards gained since the last call (in the first call all shards) and the
+// shards of the node. It reads the gained ones first, so that the node owns all of them.
 func (g *gains) take(node Node) (gained shards, own []id.Shard) {
 	g.mu.Lock()
 	gained, g.gained = g.gained, shards{}
@@ -134,7 +135,7 @@ func (g *gains) take(node Node) (gained shards, own []id.Shard) {
 	return gained, own
 }
 
-// New makes a sweep that rests.
+// New returns a Sweep that Start starts.
 func New(cfg Config) *Sweep {
 	if cfg.Every <= 0 {
 		cfg.Every = 250 * time.Millisecond
@@ -148,8 +149,8 @@ func New(cfg Config) *Sweep {
 	if cfg.EraseEvery <= 0 {
 		cfg.EraseEvery = 5 * time.Second
 	}
-	if cfg.Suspended == nil {
-		cfg.Suspended = func() bool { return false }
+	if cfg.Live == nil {
+		cfg.Live = func() bool { return true }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -171,7 +172,7 @@ func New(cfg Config) *Sweep {
 	return s
 }
 
-// Start begins to sweep. The shards that the node has then are gained.
+// Start starts the loops. The shards that the node owns count as gained.
 func (s *Sweep) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -190,7 +191,7 @@ func (s *Sweep) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that; what it was doing is given up.
+// Stop cancels the work in progress and waits for the loops to end.
 func (s *Sweep) Stop() {
 	if s.cancel != nil {
 		s.cancel()
@@ -198,9 +199,9 @@ func (s *Sweep) Stop() {
 	s.wg.Wait()
 }
 
-// Gained says that the node owns these shards from now on: what their former
-// owner was told may have died with it, so all of it is done again at once. It
-// does not block.
+// Gained tells the sweep that the node now owns these shards. Their timers are told and their
+// entities woken again at once, because messages to the former owner may be lost. It does
+// not block.
 func (s *Sweep) Gained(gained []id.Shard) {
 	if len(gained) == 0 {
 		return
@@ -211,7 +212,7 @@ func (s *Sweep) Gained(gained []id.Shard) {
 	}
 }
 
-// loop calls once every Every, and when its bell rings.
+// loop calls once every Every and whenever bell rings.
 func (s *Sweep) loop(ctx context.Context, name string, bell <-chan struct{}, once func(context.Context) (int, error)) {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
@@ -233,14 +234,14 @@ func (s *Sweep) loop(ctx context.Context, name string, bell <-chan struct{}, onc
 	}
 }
 
-// trouble is whether a loop fails just now: its beginning and its end are logged.
+// trouble is set while a loop fails. The first failure and the recovery are logged.
 type trouble bool
 
 func (t *trouble) note(log zerolog.Logger, who string, err error) {
 	if err != nil {
 		failures.Inc()
 		if !*t {
-			log.Warn().Err(err).Str("loop", who).Msg("a loop of the sweep cannot do its work")
+			log.Warn().Err(err).Str("loop", who).Msg("a loop of the sweep fails")
 		}
 	} else if *t {
 		log.Info().Str("loop", who).Msg("a loop of the sweep works again")
@@ -248,9 +249,9 @@ func (t *trouble) note(log zerolog.Logger, who string, err error) {
 	*t = err != nil
 }
 
-// timers claims due timers and tells their owners. It returns how many.
+// timers claims due timers and tells their owners. It returns the number of timers told.
 func (s *Sweep) timers(ctx context.Context) (n int, err error) {
-	if s.cfg.Suspended() {
+	if !s.cfg.Live() {
 		return 0, nil
 	}
 	defer func() { timersTold.Add(float64(n)) }()
@@ -267,7 +268,7 @@ func (s *Sweep) timers(ctx context.Context) (n int, err error) {
 		due, err := s.cfg.Rows.ClaimTimers(ctx, feed.Claim{Shards: own, Limit: claimBatch, Hold: claimHold, By: s.cfg.Member})
 		var moved []feed.Timer
 		for _, t := range due {
-			if !s.cfg.Node.Owns(t.Entity.Shard()) { // since own was read
+			if !s.cfg.Node.Owns(t.Entity.Shard()) { // it moved after own was read
 				moved = append(moved, t)
 				continue
 			}

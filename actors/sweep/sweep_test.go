@@ -505,13 +505,13 @@ func TestATimerThatMovedIsGivenBack(t *testing.T) {
 }
 
 func TestASuspendedNodeBeginsNothing(t *testing.T) {
-	suspended := true
+	live := false
 	f := &fake{timers: []feed.Timer{{Kind: "run", Name: "x"}}, open: runsOf(1, 1, 3), endpoints: []feed.Found{{ID: webhookN(1).UUID}}}
-	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Suspended: func() bool { return suspended }, Now: func() time.Time { return noon }})
+	s := New(Config{Rows: f, Kinds: f.kinds(), Retentions: f.retentions, Node: f, Log: zerolog.Nop(), Live: func() bool { return live }, Now: func() time.Time { return noon }})
 	if r, err := s.runOnce(t.Context()); err != nil || r != (result{}) || len(f.told) != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
-	suspended = false
+	live = true
 	if r, err := s.runOnce(t.Context()); err != nil || r != (result{timers: 1, woken: 3, endpoints: 1}) {
 		t.Errorf("afterwards %+v %v", r, err)
 	}

@@ -64,7 +64,7 @@ func (s *service) addActors(ctx context.Context) error {
 
 // addSweep adds the search for due timers and for entities with open work.
 func (s *service) addSweep(context.Context) error {
-	s.sweeper = sweep.New(sweep.Config{Node: s.node, Rows: s.sweeps, Kinds: traits(), Retentions: store.Retentions, Member: s.self, Suspended: s.member.Suspended,
+	s.sweeper = sweep.New(sweep.Config{Node: s.node, Rows: s.sweeps, Kinds: traits(), Retentions: store.Retentions, Member: s.self, Live: s.live,
 		Files: files{s.blobs, store.NewFiles(s.pools.system)}, Log: s.log})
 	s.node.OnChange(func(c cluster.Change) { s.sweeper.Gained(c.Gained) })
 	return nil

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Check is an invariant of what is stored. SQL counts the rows that break it and names one
-// of them, over all tenants.
+// Check is an invariant of the stored rows. SQL counts the rows that violate it, over all
+// tenants, and names one of them.
 type Check struct{ Name, SQL string }
 
-// Ailment is a check, and how often its invariant is broken.
+// Ailment is the result of a check: the number of rows that violate its invariant.
 type Ailment struct {
 	Check   string
 	Count   int
@@ -19,8 +19,7 @@ type Ailment struct {
 // TimerChecks are the invariants of the timers of all kinds.
 var TimerChecks = []Check{{"timers overdue for more than a minute", queries.Get("doctor_overdue_timers")}}
 
-// Diagnose makes all checks. It reads whole tables: it is for an operator's command, not
-// for a loop.
+// Diagnose runs the checks. It reads whole tables, so it is for commands of an operator.
 func (s *Sweep) Diagnose(ctx context.Context, checks []Check) ([]Ailment, error) {
 	out := make([]Ailment, 0, len(checks))
 	for _, c := range checks {

@@ -44,12 +44,12 @@ func TestDiagnoseApprovals(t *testing.T) {
 			r.decided(run, a)
 			r.exec("DELETE FROM timers WHERE kind = 'run'")
 			return run.UUID
-		}, "waiting runs that nobody wakes"},
+		}, "waiting runs that nothing wakes"},
 		"all is decided, and the timer is another run's": {func(r *rows, run id.RunID, a id.ApprovalID) id.UUID {
 			r.decided(run, a)
 			r.exec("UPDATE timers SET entity_id = $1 WHERE kind = 'run'", id.NewAnywhere())
 			return run.UUID
-		}, "waiting runs that nobody wakes"},
+		}, "waiting runs that nothing wakes"},
 		"a step waits for no approval": {func(r *rows, run id.RunID, _ id.ApprovalID) id.UUID {
 			r.exec("UPDATE runs SET steps = 2 WHERE id = $1", run)
 			r.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 1, 'tool', 'a.b', 'waiting', 3, now())`, r.tenant, run)

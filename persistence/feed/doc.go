@@ -1,8 +1,7 @@
-// Package feed reads what event streams and sweeps need of what others wrote:
-// the facts of one run in one consistent look, where runs stand, which runs are
-// open, which timers are due.
+// Package feed holds the queries of event streams and of the sweep: the facts of one run in
+// one consistent read, the positions of runs, open runs, due timers.
 //
-// It owns no table. Stream reads work under a tenant; the sweep's reads cross
-// tenants, need a pool of the system role and live in Sweep alone. What a sweep
-// changes is the claim of a timer and rows that retention has passed.
+// It owns no table. The reads of streams run under a tenant. The reads of the sweep cross
+// tenants: they are methods of Sweep and need a pool of the role System. The sweep changes
+// only the claims of timers, and deletes rows by retention and erasure.
 package feed

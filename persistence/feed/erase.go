@@ -20,17 +20,17 @@ var (
 	erasePeopleSQL = queries.Get("erase_people")
 )
 
-// Erasure is what goes of a kind's rows once the end user whom they are about was deleted.
+// Erasure describes how the rows of a kind are erased after their end user was deleted.
 type Erasure struct {
-	// Table and Person are where the kind says whose an entity is. The end user's own row
-	// stays until no row of the table names it.
+	// Table has the kind's entities, and its column Person the end user of each. The end
+	// user's own row stays until no row of the table names it.
 	Table, Person string
-	// Lost, where set, finds entities of the people in the shards, up to limit, that their
-	// actors end first.
+	// Lost, if set, returns up to limit entities of the people, in the shards, that their
+	// actors must end before Erase deletes them.
 	Lost func(ctx context.Context, pool *pgxpool.Pool, people []Person, shards []id.Shard, limit int) ([]Entity, error)
-	// Erase deletes what is left of up to limit entities of the people that ended settled
-	// ago or earlier, and returns how many it found. Of one entity it deletes everything or
-	// nothing.
+	// Erase deletes the rows of up to limit entities of the people that ended at least
+	// settled ago, and returns the number of these entities. It deletes either all rows of
+	// an entity or none.
 	Erase func(ctx context.Context, pool *pgxpool.Pool, people []Person, limit int, settled time.Duration) (int, error)
 }
 
@@ -47,9 +47,7 @@ type Person struct {
 	DeletedAt time.Time
 }
 
-// DeletedPeople returns up to limit people behind after, of which DeletedAt and ID
-// count, in the order in which they were deleted. What they left behind is looked for by
-// them, some people at a time.
+// DeletedPeople returns up to limit people after a person, in the order of DeletedAt and ID.
 func (s *Sweep) DeletedPeople(ctx context.Context, after Person, limit int) ([]Person, error) {
 	people, err := collect[Person](ctx, s.pool, eraseWhoseSQL, after.DeletedAt, after.ID, limit)
 	if err != nil {
@@ -58,8 +56,8 @@ func (s *Sweep) DeletedPeople(ctx context.Context, after Person, limit int) ([]P
 	return people, nil
 }
 
-// columns are the people as the queries take them, in another order each time: nobody
-// who left much behind is always before the same others.
+// columns returns the people as parameters of a query, in random order, so that a person
+// with many rows does not always delay the same others.
 func columns(people []Person) (tenants []id.TenantID, ids []id.EndUserID) {
 	for _, i := range rand.Perm(len(people)) {
 		tenants, ids = append(tenants, people[i].Tenant), append(ids, people[i].ID)
@@ -67,7 +65,7 @@ func columns(people []Person) (tenants []id.TenantID, ids []id.EndUserID) {
 	return tenants, ids
 }
 
-// collect is what a query finds that goes by indexes.
+// collect returns the rows of a query that must use indexes.
 func collect[T any](ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (found []T, err error) {
 	var b pgx.Batch // one transaction
 	b.Queue(byIndexSQL)
@@ -78,7 +76,7 @@ func collect[T any](ctx context.Context, pool *pgxpool.Pool, sql string, args ..
 	return found, pool.SendBatch(ctx, &b).Close()
 }
 
-// Lost finds what the actors of a kind end first.
+// Lost returns the entities that the actors of a kind must end first.
 func (s *Sweep) Lost(ctx context.Context, e *Erasure, people []Person, shards []id.Shard, limit int) ([]Entity, error) {
 	if len(shards) == 0 || len(people) == 0 {
 		return nil, nil
@@ -86,13 +84,13 @@ func (s *Sweep) Lost(ctx context.Context, e *Erasure, people []Person, shards []
 	return e.Lost(ctx, s.pool, people, shards, limit)
 }
 
-// Erase makes one step of e.
+// Erase deletes one batch of e.
 func (s *Sweep) Erase(ctx context.Context, e *Erasure, people []Person, limit int, settled time.Duration) (int, error) {
 	return e.Erase(ctx, s.pool, people, limit, settled)
 }
 
-// ErasePeople deletes those of the people who were deleted age ago or earlier and of
-// whom no kind has anything left, and returns how many that were.
+// ErasePeople deletes the rows of those people who were deleted at least age ago and of whom
+// no kind has a row left. It returns their number.
 func (s *Sweep) ErasePeople(ctx context.Context, all []*Erasure, people []Person, age time.Duration) (n int, err error) {
 	tenants, ids := columns(people)
 	var b pgx.Batch // one transaction
@@ -107,7 +105,7 @@ func (s *Sweep) ErasePeople(ctx context.Context, all []*Erasure, people []Person
 	return n, nil
 }
 
-// peopleSQL is erase_people for the tables in which something of a person may be left.
+// peopleSQL returns erase_people for the tables that may still have rows of a person.
 func peopleSQL(all []*Erasure) string {
 	var left strings.Builder
 	for _, e := range all {
@@ -116,13 +114,14 @@ func peopleSQL(all []*Erasure) string {
 	return strings.ReplaceAll(erasePeopleSQL, "{left}", left.String())
 }
 
-// erased are rows that are locked to be erased.
+// erased are locked rows that a transaction deletes.
 type erased struct {
 	tenants []id.TenantID
 	ids     []id.UUID
-	at      []time.Time // of those that have a time
+	at      []time.Time // zero if the query returns no time
 }
 
+// each executes the steps on these rows.
 func (e erased) each(ctx context.Context, tx pgx.Tx, steps ...string) error {
 	for _, step := range steps {
 		if _, err := tx.Exec(ctx, queries.Get(step), e.tenants, e.ids); err != nil {
@@ -132,7 +131,8 @@ func (e erased) each(ctx context.Context, tx pgx.Tx, steps ...string) error {
 	return nil
 }
 
-// erase locks what a query finds and erases it, in one transaction.
+// erase locks the rows that a query finds and calls fn with them, in one transaction. It
+// returns their number.
 func erase(ctx context.Context, pool *pgxpool.Pool, what, find string, people []Person, limit int, settled time.Duration, fn func(ctx context.Context, tx pgx.Tx, of erased) error) (int, error) {
 	var of erased
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

@@ -34,12 +34,12 @@ var (
 // Feed reads for event streams.
 type Feed struct{ pool *pgxpool.Pool }
 
-// New reads through pool, which may be of the role API.
+// New returns a Feed over pool, which may be of the role API.
 func New(pool *pgxpool.Pool) *Feed { return &Feed{pool: pool} }
 
-// Facts are what a reader with cursor c needs of a run, as they stood at one
-// moment, read in one round trip. A run that the tenant does not have is
-// NOT_FOUND. An After that the run cannot have had yields what c means without.
+// Facts returns the facts of a run that a reader with cursor c needs, as of one moment, in
+// one round trip. The error is NOT_FOUND if the tenant has no such run. If c.After is a
+// position that the run never had, Facts ignores it.
 func (f *Feed) Facts(ctx context.Context, tenant id.TenantID, run id.RunID, c event.Cursor) (*event.Facts, error) {
 	facts, err := f.read(ctx, tenant, run, c)
 	if err == nil && c.Within(facts) != c {
@@ -88,8 +88,8 @@ func (f *Feed) read(ctx context.Context, tenant id.TenantID, run id.RunID, c eve
 		})
 	}
 	b.Queue(endSQL)
-	// A transaction that a failure left open dies with its connection: the pool
-	// keeps none that is inside one.
+	// A transaction left open by a failure ends with its connection: the pool does not keep
+	// one that is in a transaction.
 	if err := f.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("read the facts of run %s: %w", run, err)
 	}
@@ -105,15 +105,14 @@ type Key struct {
 	Run    id.RunID
 }
 
-// Head is how far a run has come.
+// Head is the position that a run has reached.
 type Head struct {
 	Run   id.RunID
 	Seq   int64
 	Ended bool
 }
 
-// Heads says how far runs of any tenants have come; it needs the system role.
-// Unknown runs are left out.
+// Heads returns the positions of runs of any tenants, without unknown runs.
 func (s *Sweep) Heads(ctx context.Context, keys []Key) ([]Head, error) {
 	tenants, runs := make([]id.TenantID, len(keys)), make([]id.RunID, len(keys))
 	for i, k := range keys {
@@ -121,11 +120,11 @@ func (s *Sweep) Heads(ctx context.Context, keys []Key) ([]Head, error) {
 	}
 	rows, err := s.pool.Query(ctx, headsSQL, tenants, runs)
 	if err != nil {
-		return nil, fmt.Errorf("read where runs stand: %w", err)
+		return nil, fmt.Errorf("read the positions of runs: %w", err)
 	}
 	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Head])
 	if err != nil {
-		return nil, fmt.Errorf("read where runs stand: %w", err)
+		return nil, fmt.Errorf("read the positions of runs: %w", err)
 	}
 	return heads, nil
 }

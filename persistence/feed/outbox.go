@@ -20,13 +20,13 @@ var (
 
 const (
 	deliveryAge = 30 * 24 * time.Hour
-	// lateCommit is longer than a commit can be under way that read an endpoint before
-	// it was disabled.
+	// lateCommit is an upper bound on the time in flight of a commit that read an endpoint
+	// before it was disabled.
 	lateCommit = 10 * time.Minute
 )
 
-// OldDeliveries are the retention of webhook deliveries, of listeners that have expired
-// and of what a commit has put into the outbox while its endpoint was being disabled.
+// OldDeliveries are the retention of webhook deliveries and of expired listeners, and the
+// end of deliveries that a commit added while their endpoint was being disabled.
 var OldDeliveries = []Retention{
 	Aged("webhook_deliveries", "created_at", "status <> 'pending'", deliveryAge),
 	{"listeners", dropListeners},
@@ -35,9 +35,8 @@ var OldDeliveries = []Retention{
 	}},
 }
 
-// DueEndpoints is a Finder of the webhook endpoints that have a delivery to begin.
-// Disabled endpoints and listeners are not among them. It looks at the endpoints that
-// have something pending, of all shards.
+// DueEndpoints is a Finder of the enabled webhook endpoints with a due delivery. It returns
+// no listeners. A page covers the endpoints of all shards that have a pending delivery.
 func DueEndpoints(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (p Page, err error) {
 	var (
 		f       Found
@@ -64,8 +63,8 @@ func DueEndpoints(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, af
 	return p, nil
 }
 
-// dropListeners deletes deliveries of listeners that have expired, and those listeners
-// once they have none.
+// dropListeners deletes the deliveries of expired listeners, and then the listeners without
+// deliveries.
 func dropListeners(ctx context.Context, pool *pgxpool.Pool, from Mark, limit int) (n int, next Mark, err error) {
 	next = from
 	err = within(ctx, pool, func(tx pgx.Tx) error {

@@ -31,12 +31,12 @@ var RunChecks = []Check{
 	{"runs whose steps have a gap", queries.Get("doctor_step_gap")},
 	{"succeeded runs of a thread without a reply", queries.Get("doctor_succeeded_without_reply")},
 	{"runs queued for more than a minute that nothing holds back", queries.Get("doctor_stuck_queue")},
-	{"waiting runs that nobody wakes", queries.Get("doctor_waiting_for_nobody")},
+	{"waiting runs that nothing wakes", queries.Get("doctor_waiting_for_nobody")},
 }
 
-// OpenRuns is a Finder of the runs that are queued or running and that no earlier run of
-// their thread holds back. A queued run, and one of a deleted thread, is woken through
-// its thread, which decides what becomes of it.
+// OpenRuns is a Finder of the queued and running runs that are the first open run of their
+// thread, or have none. Queued runs, and runs of deleted threads, are woken through their
+// thread, which starts or ends them.
 func OpenRuns(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (p Page, err error) {
 	var (
 		f          Found
@@ -66,7 +66,7 @@ func OpenRuns(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, after 
 	return p, nil
 }
 
-// Running are the runs of a tenant that are running.
+// Running returns the running runs of a tenant.
 func (s *Sweep) Running(ctx context.Context, tenant id.TenantID) ([]id.RunID, error) {
 	rows, err := s.pool.Query(ctx, runningSQL, tenant)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Sweep) Running(ctx context.Context, tenant id.TenantID) ([]id.RunID, er
 	return runs, nil
 }
 
-// PersonalRuns are the runs of an end user. With a run go its steps, marks and approvals,
-// their timers and the deliveries about its end, in one transaction.
+// PersonalRuns is the erasure of an end user's runs. One transaction deletes a run with its
+// steps, marks, approvals and timers and the deliveries about its end.
 var PersonalRuns = &Erasure{Table: "runs", Person: "person_id", Erase: eraseRuns}
 
 func eraseRuns(ctx context.Context, pool *pgxpool.Pool, people []Person, limit int, settled time.Duration) (int, error) {
@@ -93,9 +93,9 @@ func eraseRuns(ctx context.Context, pool *pgxpool.Pool, people []Person, limit i
 	})
 }
 
-// eraseDeliveries deletes the deliveries about the ends of runs, and answers the runs of
-// which none is left: one that somebody works on is left for the next time with its run,
-// because it is found by it.
+// eraseDeliveries deletes the deliveries about the ends of runs. It returns the runs without
+// a delivery left. A locked delivery stays until the next pass, and so does its run, by which
+// the delivery is found.
 func eraseDeliveries(ctx context.Context, tx pgx.Tx, of erased) (free erased, err error) {
 	about := map[id.UUID]id.UUID{} // the run of a delivery
 	var d, run id.UUID
@@ -129,7 +129,7 @@ func eraseDeliveries(ctx context.Context, tx pgx.Tx, of erased) (free erased, er
 	return free, nil
 }
 
-// told are the arguments of erase_told.
+// told returns the arguments of erase_told.
 func (e erased) told() []any {
 	from, to := make([]id.UUID, len(e.at)), make([]id.UUID, len(e.at))
 	for i, at := range e.at {
@@ -138,7 +138,7 @@ func (e erased) told() []any {
 	return []any{e.tenants, e.ids, e.at, from, to}
 }
 
-// atTime is before every id that is made at that time or later.
+// atTime returns a lower bound of the ids that are made at that time or later.
 func atTime(at time.Time) (u id.UUID) {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(max(at.UnixMilli(), 0)))

@@ -20,10 +20,10 @@ var (
 	returnTimersSQL   = queries.Get("return_timers")
 )
 
-// Sweep reads and claims over all tenants.
+// Sweep reads and changes rows of all tenants.
 type Sweep struct{ pool *pgxpool.Pool }
 
-// NewSweep works through pool, which must be of the role System.
+// NewSweep returns a Sweep over pool, which must be of the role System.
 func NewSweep(pool *pgxpool.Pool) *Sweep { return &Sweep{pool: pool} }
 
 // Timer is a claimed timer.
@@ -35,23 +35,23 @@ type Timer struct {
 	Until  time.Time // of the claim
 }
 
-// Claim says which due timers are claimed.
+// Claim describes the due timers to claim.
 type Claim struct {
 	// Shards are those of the entities.
 	Shards []id.Shard
 	Limit  int
 	Hold   time.Duration
-	// By is the member that claims: one that is dead or without a lease gets
-	// nothing. The zero value is nobody in particular.
+	// By is the member that claims. A member that is marked dead or has no lease claims
+	// nothing. The zero value skips this check.
 	By id.MemberID
 }
 
-// foreignLimit bounds how many entities without a shard of their own are looked
-// at in one claim.
+// foreignLimit bounds the number of entities with foreign ids that one claim reads. A foreign
+// id was not made by the service: it carries no shard, and the shard is a hash of it.
 const foreignLimit = 1000
 
-// ClaimTimers claims due timers durably: nobody else gets them until the hold has
-// passed, and then they are due again unless their rows went.
+// ClaimTimers claims due timers durably. Until the hold has passed no other node gets them;
+// then those whose rows are still there are due again.
 func (s *Sweep) ClaimTimers(ctx context.Context, c Claim) ([]Timer, error) {
 	if len(c.Shards) == 0 {
 		return nil, nil
@@ -89,8 +89,8 @@ func (s *Sweep) ClaimTimers(ctx context.Context, c Claim) ([]Timer, error) {
 	return append(timers, more...), nil
 }
 
-// ReleaseTimers ends the claims on timers of the shards: what is due is due at
-// once, whoever was told before.
+// ReleaseTimers ends the claims on the timers of the shards: a due timer can be claimed again
+// at once.
 func (s *Sweep) ReleaseTimers(ctx context.Context, shards []id.Shard) error {
 	rows, err := s.pool.Query(ctx, claimedForeignSQL)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Sweep) ReleaseTimers(ctx context.Context, shards []id.Shard) error {
 	return nil
 }
 
-// ReturnTimers ends these claims, unless somebody has claimed anew since.
+// ReturnTimers ends these claims, except where a timer was claimed again since.
 func (s *Sweep) ReturnTimers(ctx context.Context, timers []Timer) error {
 	n := len(timers)
 	tenants, entities, until := make([]id.TenantID, n), make([]id.UUID, n), make([]time.Time, n)

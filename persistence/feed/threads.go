@@ -16,12 +16,12 @@ var (
 	eraseConversationsSQL = queries.Get("erase_conversations")
 )
 
-// PersonalThreads are the threads of an end user: their actors delete them, and then what
-// is left in them goes.
+// PersonalThreads is the erasure of an end user's threads: their actors delete the threads,
+// and then Erase empties them.
 var PersonalThreads = &Erasure{Table: "threads", Person: "end_user_id", Lost: lostThreads, Erase: eraseThreads}
 
-// lookAhead is how many threads are looked at for each one that a node is to delete: the
-// others' nodes have theirs.
+// lookAhead is the number of threads that are read for each thread that a node may delete;
+// other nodes own some of them.
 const lookAhead = 20
 
 func lostThreads(ctx context.Context, pool *pgxpool.Pool, people []Person, shards []id.Shard, limit int) ([]Entity, error) {
@@ -33,7 +33,7 @@ func lostThreads(ctx context.Context, pool *pgxpool.Pool, people []Person, shard
 	return lost, nil
 }
 
-// eraseThreads empties threads that have no open run; their rows stay.
+// eraseThreads empties threads without an open run. Their rows stay.
 func eraseThreads(ctx context.Context, pool *pgxpool.Pool, people []Person, limit int, settled time.Duration) (int, error) {
 	return erase(ctx, pool, "erase threads of deleted end users", eraseConversationsSQL, people, limit, settled, func(ctx context.Context, tx pgx.Tx, of erased) error {
 		return of.each(ctx, tx, "erase_messages", "erase_titles")

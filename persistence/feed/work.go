@@ -15,8 +15,8 @@ import (
 
 var findWhereSQL = queries.Get("find_where")
 
-// Work is how the sweep finds the entities of a kind that have something to do. The zero
-// value of a field means the default beside it.
+// Work describes how the sweep finds the entities of a kind with open work. The zero value
+// of a field means the default in its comment.
 type Work struct {
 	// Find reads one page.
 	Find Finder
@@ -24,33 +24,33 @@ type Work struct {
 	Through string
 	// Every is the time between two passes over all shards of a node, 5 s.
 	Every time.Duration
-	// Page is how many entities a page looks at, 2000.
+	// Page is the number of entities that a page reads, 2000.
 	Page int
-	// Pages is how many pages one tick reads of such a pass, 8.
+	// Pages is the number of pages of such a pass that one tick reads, 8.
 	Pages int
-	// Wakes is how many entities one tick wakes, 1000.
+	// Wakes is the number of entities that one tick wakes, 1000.
 	Wakes int
 }
 
-// Finder looks at up to limit entities behind the entity after or, where that is zero,
-// from the beginning. Of them the page has those of the shards that have something to
-// do. Shards are in ascending order, the same all through a pass.
+// Finder reads up to limit entities after the entity after, or from the beginning if that is
+// zero. The page has those of them that are in the shards and have open work. Shards are in
+// ascending order, and the same throughout a pass.
 type Finder func(ctx context.Context, pool *pgxpool.Pool, shards []id.Shard, after id.UUID, limit int) (Page, error)
 
-// Found is an entity that has something to do.
+// Found is an entity with open work.
 type Found struct {
 	Tenant id.TenantID
 	ID     id.UUID
-	// Through is another entity, of the kind Work.Through, that is woken in its place.
+	// Through is the entity of the kind Work.Through to wake instead; nil: this one.
 	Through *id.UUID
-	// Overdue is how long the work has been due, where a finder knows it.
+	// Overdue is the time for which the work has been due; 0 if the finder does not know it.
 	Overdue time.Duration
 }
 
 // Page is a part of a pass.
 type Page struct {
 	Found []Found
-	Next  id.UUID // the last entity looked at: the next page begins behind it
+	Next  id.UUID // the last entity read: the next page begins after it
 	More  bool    // false: it was the last one
 }
 
@@ -62,8 +62,8 @@ func (s *Sweep) Find(ctx context.Context, w *Work, shards []id.Shard, after id.U
 	return w.Find(ctx, s.pool, shards, after, limit)
 }
 
-// Where finds the entities of a table that a condition in SQL holds for. The migration of
-// the table makes the index for it:
+// Where returns a Finder of the entities of a table for which an SQL condition holds. The
+// migration of the table makes its index:
 //
 //	CREATE INDEX ON table (coalesce(shard_of(id), -1), id) WHERE condition
 func Where(table, condition string) Finder {
@@ -96,25 +96,24 @@ func whereSQL(table, condition string) string {
 	return strings.NewReplacer("{table}", table, "{condition}", condition).Replace(findWhereSQL)
 }
 
-// from are the lines that a page reads, the one of the entity after first.
+// from returns the lines that a page reads, beginning with the line of the entity after.
 func from(shards []id.Shard, after id.UUID) []int32 {
 	first, rest := line(after), lines(shards)
 	behind, _ := slices.BinarySearch(rest, first+1)
 	return append([]int32{first}, rest[behind:]...)
 }
 
-// here reports whether an entity is of the shards. What the database says of ids that the
-// service did not mint is not enough: their shard is a hash.
+// here reports whether an entity is in the shards. For a foreign id the database's answer is
+// not enough, because its shard is a hash.
 func here(u id.UUID, shards []id.Shard) bool {
 	return line(u) != noShard || slices.Contains(shards, u.Shard())
 }
 
-// noShard is the line of ids that were not minted by the service, before all
-// others.
+// noShard is the line of foreign ids, before all others.
 const noShard = -1
 
-// line is where an entity stands in a pass: at the shard that its id carries, as
-// shard_of says it.
+// line returns the place of an entity in a pass: the shard that its id carries, as shard_of
+// in SQL, or noShard.
 func line(u id.UUID) int32 {
 	if u[6]>>4 != 7 {
 		return noShard
@@ -122,7 +121,7 @@ func line(u id.UUID) int32 {
 	return int32(u.Shard())
 }
 
-// lines are shards as the database counts them.
+// lines returns the shards as numbers of the database.
 func lines(shards []id.Shard) []int32 {
 	out := make([]int32, len(shards))
 	for i, s := range shards {

@@ -14,13 +14,13 @@ import (
 // ErrKey reports that the given master keys do not open this database.
 var ErrKey = errors.New("the master key does not open this database")
 
-// canaryPlace is where the canary is sealed to. It belongs to no tenant.
+// canaryPlace is the place of the canary. It belongs to no tenant.
 var canaryPlace = vault.AAD{Table: "canary", Row: "only", Column: "value"}
 
 var canaryText = []byte("svc canary")
 
-// Locked reports whether the database holds a canary or a sealed value in one of the
-// columns: a master key made now would not open it.
+// Locked reports whether the database holds a canary or a sealed value in one of the columns,
+// so that a new master key would not open it.
 func Locked(ctx context.Context, pool *pgxpool.Pool, columns []Column) (bool, error) {
 	value, err := canary(ctx, pool)
 	if err != nil || value != nil {
@@ -35,10 +35,10 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, columns []Column) (bool, er
 	return false, nil
 }
 
-// Unlock returns nil if v opens this database, and ErrKey if it does not. A
-// database without a canary, which is new or comes from an earlier release, is
-// given one once v opens a value of it. Processes that start together with two
-// keys agree on one: the other process gets ErrKey.
+// Unlock returns nil if v opens this database, and ErrKey if it does not. It adds a canary to
+// a database without one, which is new or from an earlier release, unless v opens none of
+// its values. If processes start with different keys at the same time, one key wins and the
+// others get ErrKey.
 func Unlock(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) error {
 	found, err := check(ctx, pool, v, columns)
 	if err != nil || found {
@@ -56,15 +56,15 @@ func Unlock(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []C
 	return Check(ctx, pool, v, columns)
 }
 
-// Check is Unlock without a change: a database without a canary passes if v opens
-// a value of it, or if it holds none.
+// Check is Unlock without a change. A database without a canary passes if v opens one of its
+// values, or if it holds none.
 func Check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) error {
 	_, err := check(ctx, pool, v, columns)
 	return err
 }
 
-// check reports whether there is a canary, and ErrKey if v opens neither it nor,
-// without one, any value that it looked at.
+// check reports whether there is a canary. The error is ErrKey if v does not open it or, if
+// there is none, opens none of the columns' first values.
 func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (found bool, err error) {
 	value, err := canary(ctx, pool)
 	switch {
@@ -76,8 +76,7 @@ func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Co
 		}
 		return true, nil
 	}
-	// One value may be damaged, so the keys are refused only if they open none of
-	// the columns' first values.
+	// One value may be damaged, so one that opens is enough.
 	closed := 0
 	for _, c := range columns {
 		rows, err := sample(ctx, pool, c)
@@ -97,7 +96,7 @@ func check(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Co
 	return false, nil
 }
 
-// Opened is what Sample found in one column.
+// Opened is the result of Sample for one column.
 type Opened struct {
 	Table  string
 	Column string
@@ -140,7 +139,7 @@ func sample(ctx context.Context, pool *pgxpool.Pool, c Column) ([]sealedRow, err
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[sealedRow])
 }
 
-// canary reads the canary, nil if there is none.
+// canary returns the canary; nil if there is none.
 func canary(ctx context.Context, pool *pgxpool.Pool) (vault.Sealed, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
@@ -155,8 +154,8 @@ func canary(ctx context.Context, pool *pgxpool.Pool) (vault.Sealed, error) {
 	return value, nil
 }
 
-// rewrapCanary puts the canary under the current key and reports whether it
-// opens: one that does not is a value like any other that opens under no key.
+// rewrapCanary moves the canary to the current key and reports whether it opens. A canary
+// that does not open counts as an unreadable value.
 func (r *run) rewrapCanary(ctx context.Context) (opens bool, err error) {
 	value, err := canary(ctx, r.pool)
 	if err != nil || value == nil {

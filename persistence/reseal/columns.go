@@ -13,42 +13,42 @@ var files embed.FS
 
 var queries = pg.Queries(files)
 
-// Column is a column of sealed values. Each value is sealed to the place that names
-// its tenant, table, row and column. Kinds and tables without a kind list their own.
+// Column is a column of sealed values. Each value is sealed to its place: tenant, table, row
+// and column.
 type Column struct {
 	Table, Name string
 	By          Key
 }
 
-// Key is a table's primary key behind its tenant. The place that a value is sealed to
-// names its row by the same parts, joined by a slash.
+// Key is a table's primary key after the tenant. The place of a value names its row by the
+// same parts, joined by a slash.
 type Key []Part
 
 // Part is one column of a primary key.
 type Part struct {
 	Name  string
-	Text  string // SQL: the part as the place writes it
-	Param string // SQL: the part back from that text, which is parameter %
-	First string // text that sorts before every other one
+	Text  string // SQL: the part as text, as in a place
+	Param string // SQL: the part from that text, which is the parameter %
+	First string // the text that sorts first
 }
 
 // ByID is the key of most tables: one UUID.
 var ByID = Key{UUIDPart("id")}
 
-// UUIDPart is a part of type uuid.
+// UUIDPart returns a part of type uuid.
 func UUIDPart(name string) Part {
 	return Part{name, name + "::text", "%::uuid", "00000000-0000-0000-0000-000000000000"}
 }
 
-// IntPart is a part of type int that is never negative.
+// IntPart returns a part of type int without negative values.
 func IntPart(name string) Part { return Part{name, name + "::text", "%::int", "0"} }
 
-// BytesPart is a part of type bytea, which places write in hexadecimal.
+// BytesPart returns a part of type bytea, which is hexadecimal in a place.
 func BytesPart(name string) Part {
 	return Part{name, "encode(" + name + ", 'hex')", "decode(%, 'hex')", ""}
 }
 
-// each joins what f returns for every part.
+// each joins the results of f for all parts.
 func (k Key) each(joint string, f func(Part) string) string {
 	all := make([]string, len(k))
 	for i, p := range k {
@@ -57,10 +57,10 @@ func (k Key) each(joint string, f func(Part) string) string {
 	return strings.Join(all, joint)
 }
 
-// first is a row before every row.
+// first returns a position before every row.
 func (k Key) first() string { return k.each("/", func(p Part) string { return p.First }) }
 
-// args are the parameters for a row.
+// args returns the parameters for a row.
 func (k Key) args(row string) []any {
 	var args []any
 	for part := range strings.SplitSeq(row, "/") {
@@ -69,7 +69,7 @@ func (k Key) args(row string) []any {
 	return args
 }
 
-// sql is a query for the column; the key's parameters follow the fixed ones.
+// sql returns a query for the column. The parameters of the key follow the fixed ones.
 func (c Column) sql(query string, fixed int) string {
 	n := fixed
 	params := c.By.each(", ", func(p Part) string {

@@ -19,16 +19,15 @@ const (
 	// pageTime bounds reading or swapping one page.
 	pageTime = 30 * time.Second
 
-	// A pass that leaves something is followed by another one, so often and after
-	// such a pause.
+	// A pass that leaves values is followed by another one after a pause, up to maxPasses.
 	maxPasses = 5
 	pause     = 500 * time.Millisecond
 
-	// maxNamed is how many values that do not open a Report names, for each column.
+	// maxNamed is the number of unreadable values of each column that a Report names.
 	maxNamed = 20
 )
 
-// Count is what was found in one column.
+// Count is the result for one column.
 type Count struct {
 	Table      string `json:"table"`
 	Column     string `json:"column"`
@@ -38,7 +37,7 @@ type Count struct {
 	Unreadable int    `json:"unreadable"` // in the last pass: they open under no key
 }
 
-// Place is where a value is.
+// Place names a value.
 type Place struct {
 	Table  string      `json:"table"`
 	Column string      `json:"column"`
@@ -46,13 +45,13 @@ type Place struct {
 	Row    string      `json:"row"`
 }
 
-// Report is what Run found and did. It holds no value.
+// Report is the result of Run. It holds no value.
 type Report struct {
 	Columns []Count `json:"columns"`
 	// Unreadable names the first values of each column that open under no key.
 	Unreadable []Place `json:"unreadable"`
-	// PreviousNeeded says that a value may need a previous master key: the last
-	// pass still found one under it, or one that does not open at all.
+	// PreviousNeeded reports whether a value may need a previous master key: the last pass
+	// still found one under it, or one that does not open.
 	PreviousNeeded bool `json:"previous_needed"`
 }
 
@@ -65,8 +64,8 @@ func (r *Report) Sum(of func(Count) int) (n int) {
 }
 
 // Run rewraps the values of all columns under the current key of v, through pool, which
-// must be of the role System. An error leaves the rest for the next Run; the report
-// says what was done before it.
+// must be of the role System. After an error the report has the results so far, and the next
+// Run continues.
 func Run(ctx context.Context, pool *pgxpool.Pool, v *vault.Vault, columns []Column) (*Report, error) {
 	r := &run{pool: pool, vault: v, columns: columns, limit: pageRows}
 	return r.passes(ctx)
@@ -77,7 +76,7 @@ type run struct {
 	vault   *vault.Vault
 	columns []Column
 	limit   int // rows of a page
-	// swapping, unless nil, is called between reading and swapping a page.
+	// swapping, if set, is called between reading and swapping a page.
 	swapping func(c Column, rows int)
 }
 
@@ -110,7 +109,7 @@ func (r *run) passes(ctx context.Context) (*Report, error) {
 			return report, nil
 		}
 		if report.Sum(func(c Count) int { return c.Left }) == 0 {
-			continue // only to be sure: nothing has to become free first
+			continue // the pass that proves it; there is no lock to wait for
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -160,7 +159,7 @@ func (r *run) column(ctx context.Context, c Column, n *Count, unreadable *[]Plac
 	}
 }
 
-// sealedRow is one value as it was read.
+// sealedRow is one value as read.
 type sealedRow struct {
 	Tenant id.TenantID
 	Row    string
@@ -172,8 +171,8 @@ type swap struct {
 	rewrapped vault.Sealed
 }
 
-// rewrap opens the whole value, for the check alone, before it touches its data
-// key's wrapping.
+// rewrap opens the whole value as a check, and then wraps its data key again. changed is
+// false if the value is under the current key.
 func (r *run) rewrap(c Column, row sealedRow) (rewrapped vault.Sealed, changed bool, err error) {
 	place := vault.AAD{Tenant: row.Tenant, Table: c.Table, Row: row.Row, Column: c.Name}
 	plain, err := r.vault.Open(place, row.Value)
@@ -194,8 +193,8 @@ func (r *run) page(ctx context.Context, c Column, tenant id.TenantID, after stri
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[sealedRow])
 }
 
-// swap writes what was rewrapped and says how many rows took it. The statements
-// travel together and are one transaction.
+// swap writes the rewrapped values in one transaction and one round trip. It returns the
+// number of rows that changed.
 func (r *run) swap(ctx context.Context, c Column, swaps []swap) (swapped int, err error) {
 	if len(swaps) == 0 {
 		return 0, nil

@@ -1,6 +1,6 @@
--- Each query counts the rows that break an invariant and names one of them.
+-- Each query counts the rows that violate an invariant and names one of them.
 
--- A run of an agent that runs asks its model or calls tools.
+-- A running run of an agent has a model call or a tool call in flight.
 -- name: doctor_running_without_step
 SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
 WHERE r.finished_at IS NULL AND r.status = 'running' AND r.workflow_id IS NULL
@@ -34,8 +34,8 @@ WHERE r.finished_at IS NULL AND r.status = 'queued' AND r.created_at < now() - i
                   AND e.finished_at IS NULL)
   AND NOT EXISTS (SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.finished_at IS NULL AND e.status = 'running');
 
--- A run that waits is woken: by a person's decision or its expiry, or, where all
--- is decided, by its own timer.
+-- A waiting run is woken by a person's decision, by the expiry of an approval or, when all
+-- approvals are decided, by its own timer.
 -- name: doctor_waiting_for_nobody
 SELECT count(*), coalesce(min(r.id::text), '') FROM runs r
 WHERE r.finished_at IS NULL AND r.status = 'waiting_approval'

@@ -1,14 +1,14 @@
--- What deleted end users left behind (docs/adr/0027). Each of these may be repeated, by
--- several nodes at once; rows that somebody works on are left for the next time. Each
--- goes from some people to what is theirs by an index, person by person and until there
--- is enough of it: a LATERAL with a LIMIT, and an EXISTS with an OFFSET, are not joined
--- in any other way. So a look costs what it finds, whatever the tables hold.
+-- Erasure of the rows of deleted end users (docs/adr/0027). Each statement is idempotent and
+-- may run on several nodes at once; locked rows are left for the next pass. Each goes from a
+-- list of people to their rows by an index, one person after another, until the limit. A
+-- LATERAL with a LIMIT and an EXISTS with an OFFSET fix this plan. So the cost depends on
+-- the rows found and not on the size of the tables.
 
 -- name: erase_whose
 SELECT tenant_id, id, deleted_at FROM end_users WHERE deleted_at IS NOT NULL AND (deleted_at, id) > ($1, $2::uuid) ORDER BY deleted_at, id LIMIT $3;
 
--- Of all that are to be deleted only the first ones are looked at: whoever owns those
--- deletes them, and then come the next.
+-- Reads only the first threads that must be deleted. Their owners delete them; then the next
+-- ones are first.
 -- name: erase_threads
 SELECT tenant_id, id FROM (
   SELECT t.tenant_id, t.id
@@ -22,7 +22,7 @@ SELECT tenant_id, id FROM (
 WHERE coalesce(shard_of(id), -1) = ANY ($3::int[])
 LIMIT $4;
 
--- The run's row is locked first, as whoever changes its approvals does (docs/adr/0017).
+-- Locks the run's row first, as every change of its approvals does (docs/adr/0042).
 -- name: erase_runs
 SELECT r.tenant_id, r.id, r.finished_at
 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
@@ -32,9 +32,9 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
 ) r
 LIMIT $3;
 
--- Of what endpoints hear only the end of a run has content. It is made in the same
--- commit as the run's end and has the same time, and its deliveries' ids begin with the
--- millisecond of it. So few bodies are read, however much the endpoints hear.
+-- Only events about the end of a run hold its content. They are part of the commit that ends
+-- the run and have its time, and the ids of their deliveries begin with that millisecond. So
+-- the query reads few bodies.
 -- name: erase_told
 SELECT d.id, r.id FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::uuid[], $5::uuid[]) AS r (tenant_id, id, at, first, behind), LATERAL (
   SELECT id, body FROM webhook_deliveries
@@ -43,7 +43,7 @@ SELECT d.id, r.id FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::uui
 ) d
 WHERE position(convert_to(r.id::text, 'UTF8') IN d.body) > 0;
 
--- Who settles some just now is not waited for.
+-- Skips deliveries that another session has locked.
 -- name: erase_deliveries
 DELETE FROM webhook_deliveries d USING (
   SELECT tenant_id, id FROM webhook_deliveries WHERE tenant_id = ANY ($1::uuid[]) AND id = ANY ($2::uuid[]) FOR UPDATE SKIP LOCKED
@@ -73,8 +73,8 @@ DELETE FROM run_steps s USING unnest($1::uuid[], $2::uuid[]) AS r (tenant_id, id
 -- name: erase_ended
 DELETE FROM runs r USING unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id) WHERE r.tenant_id = e.tenant_id AND r.id = e.id;
 
--- Threads that are deleted and in which nothing is open. Their rows stay, as those of
--- all deleted threads, and say nothing.
+-- Deleted threads without an open run. Their emptied rows stay, as those of all deleted
+-- threads.
 -- name: erase_conversations
 SELECT t.tenant_id, t.id
 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id), LATERAL (
@@ -92,8 +92,8 @@ DELETE FROM messages m USING unnest($1::uuid[], $2::uuid[]) AS t (tenant_id, id)
 UPDATE threads t SET title = NULL, end_user_id = NULL, created_by = 'embed:erased' FROM unnest($1::uuid[], $2::uuid[]) AS e (tenant_id, id)
 WHERE t.tenant_id = e.tenant_id AND t.id = e.id;
 
--- The rows of the people, once nothing can come any more and nothing is left: {left} says
--- so of every kind.
+-- The rows of the people, once no new row can refer to them and none is left: {left} is the
+-- condition for each kind.
 -- name: erase_people
 DELETE FROM end_users p USING (
   SELECT e.tenant_id, e.id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id)

@@ -1,8 +1,8 @@
--- A page of the endpoints that have something pending, behind an id: from one to the
--- next, and of each the one that is due first, so that a page costs the same however
--- much is pending. Of them those of some shards of which something is due, and that
--- somebody sends for: enabled, and no listener. The last of the page is there in any
--- case. An endpoint's id is its own over all tenants.
+-- A page of the endpoints with pending deliveries, after an id. It goes from one endpoint to
+-- the next and reads only the delivery that is due first, so that its cost does not depend
+-- on the number of pending deliveries. It returns the enabled endpoints of the shards that
+-- are no listeners and have a due delivery, and always the last endpoint of the page. The
+-- ids of endpoints are unique over all tenants.
 -- name: due_endpoints
 WITH RECURSIVE page AS (
   (SELECT d.tenant_id, d.webhook_id, d.next_attempt_at, 1 AS place FROM webhook_deliveries d
@@ -26,8 +26,8 @@ FROM page p LEFT JOIN LATERAL (
 WHERE due.overdue IS NOT NULL OR p.place = (SELECT max(place) FROM page)
 ORDER BY p.place;
 
--- For the rest of the transaction: what the planner has not counted yet is not to be
--- read as a whole. What cannot be had otherwise is priced as if it were endless, for
--- which the server would compile it.
+-- For the rest of the transaction: prevents scans of whole tables that have no statistics
+-- yet. Where such a scan is the only plan, its inflated cost would start the compiler, so jit
+-- is off.
 -- name: by_index
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true);

@@ -1,22 +1,21 @@
--- What retention deletes or ends, over all tenants. Each statement begins at a lower
--- bound on its index, behind what earlier passes deleted: entries of deleted rows stay in
--- an index until it is vacuumed, and a scan from the left end would read all of them
--- again. It reads in the order of the index, stops where the batch is full, and changes
--- rows by their ctid, so that a batch costs what it changes, whatever the tables hold.
--- A ctid holds for the statement, because the row is locked. Rows that another session
--- has locked are skipped.
+-- Retention, over all tenants. Each statement begins at a lower bound on its index, after the
+-- rows that earlier passes deleted: entries of deleted rows stay in an index until a vacuum,
+-- and a scan from the start would read all of them again. It reads in the order of the
+-- index, stops when the batch is full, and changes rows by their ctid, so that its cost
+-- depends on the rows changed and not on the size of the tables. A ctid is valid throughout
+-- the statement, because the row is locked. Rows that another session has locked are skipped.
 
--- Bounds of the transaction: a lock on a table ends the pass soon, and the planner must
--- not read what it has not counted yet as a whole.
+-- Settings of the transaction: a lock on a table ends the pass soon, and the planner does not
+-- scan whole tables that have no statistics yet.
 -- name: retain_bounds
 SELECT set_config('lock_timeout', '1s', true), set_config('statement_timeout', '5s', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
 
--- Each drop answers how many rows it took and where the next pass begins: at the last
--- row of a full batch, else at the bound of age, below which nothing is left.
+-- Each drop returns the number of rows and the time where the next pass begins: that of the
+-- last row of a full batch, else the limit of age, below which no row is left.
 
--- The rows of one table: {of} says of which, {at} is the column that says how old they are.
+-- The old rows of one table: {of} is a condition on them, {at} the column with their time.
 -- name: drop_aged
 WITH old AS MATERIALIZED (
   SELECT ctid, {at} AS at FROM {table} WHERE {of} AND {at} >= $2 AND {at} < now() - $3::interval
@@ -26,8 +25,8 @@ WITH old AS MATERIALIZED (
 )
 SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() - $3::interval ELSE max(at) END FROM old;
 
--- Deliveries of listeners that have expired. Of the listener $3 those up to $4 were
--- deleted by the batch before. Answers the deliveries in order.
+-- Deliveries of expired listeners. The batch before deleted those of the listener $3 up to
+-- the delivery $4. Returns the deliveries in order.
 -- name: drop_unheard
 WITH old AS MATERIALIZED (
   SELECT d.ctid AS row, d.webhook_id, d.id
@@ -43,8 +42,8 @@ WITH old AS MATERIALIZED (
 )
 SELECT webhook_id, id FROM old;
 
--- A listener that has deliveries stays until they are gone: with it they would go all
--- at once.
+-- A listener with deliveries stays until they are deleted: deleting it would delete all of
+-- them at once.
 -- name: drop_listeners
 WITH old AS MATERIALIZED (
   SELECT ctid, expires_at FROM webhooks e
@@ -56,10 +55,10 @@ WITH old AS MATERIALIZED (
 )
 SELECT count(*)::int, CASE WHEN count(*) < $1 THEN now() ELSE max(expires_at) END FROM old;
 
--- Ends what a commit has put into the outbox while its endpoint was being disabled. $3
--- is how long such a commit may be under way: endpoints that were disabled since are
--- looked at again. The tenant is compared so that the planner takes
--- webhook_deliveries_due: what has ended is not looked at.
+-- Ends deliveries that a commit added while their endpoint was being disabled. $3 is an upper
+-- bound on the time in flight of such a commit: endpoints that were disabled since then are
+-- read again by the next pass. The comparison of the tenant makes the planner use
+-- webhook_deliveries_due, which has no ended deliveries.
 -- name: end_disabled
 WITH late AS MATERIALIZED (
   SELECT d.ctid AS row, w.updated_at

@@ -8,15 +8,14 @@ SELECT set_config('svc.tenant', $1, true);
 SELECT agent_id, status, started_at IS NOT NULL, seq, output, coalesce(error_code, ''), coalesce(error_message, ''), tokens_in, tokens_out, cost_usd
 FROM runs WHERE tenant_id = $1 AND id = $2;
 
--- Steps that a reader of a position needs: what began or ended behind it, and
--- the step in the middle of which it stands.
+-- The steps that a reader at a position needs: those that began, were called or ended after
+-- it, and the step that contains it.
 -- name: steps_after
 SELECT idx, kind, name, status, began_seq, coalesce(called_seq, 0), coalesce(ended_seq, 0), input, output, segments, NOT withheld
 FROM run_steps WHERE tenant_id = $1 AND run_id = $2 AND (began_seq >= $3 OR called_seq > $3 OR ended_seq > $3)
 ORDER BY idx;
 
--- Of the steps after an idx only their begin and the thinking are shown, and
--- only models think.
+-- The steps after an idx, each with its beginning and the thinking of its model only.
 -- name: steps_since
 SELECT idx, kind, name, status, began_seq, 0::bigint, 0::bigint, NULL::json,
        CASE WHEN kind = 'llm' AND segments[1] > 0 THEN json_build_object('thinking', output -> 'thinking') END, segments, NOT withheld

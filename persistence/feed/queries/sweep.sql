@@ -1,7 +1,7 @@
--- Due timers of some shards that nobody has claimed, oldest first. A node that a
--- peer has marked dead, or whose lease ran out, claims nothing: the lock makes a
--- peer that is marking it wait, so that what it claimed before is seen by whoever
--- ends its claims. Without a member there is no such question.
+-- Claims unclaimed due timers of the shards, oldest first. A node that is marked dead or has
+-- lost its lease claims nothing. The lock on its row makes a peer that marks it wait, so that
+-- the new owner, which ends the claims, sees all of them. Without a member ($3 is NULL) there
+-- is no such check.
 -- name: claim_timers
 WITH fence AS MATERIALIZED (
   SELECT FROM members WHERE id = $3 AND dead_at IS NULL AND lease_until > now() FOR KEY SHARE
@@ -17,7 +17,7 @@ FROM (
 WHERE t.tenant_id = due.tenant_id AND t.kind = due.kind AND t.entity_id = due.entity_id AND t.name = due.name
 RETURNING t.tenant_id, t.kind, t.entity_id, t.name, t.claimed_until;
 
--- Whose ids carry no shard: their place is not known here.
+-- Entities whose ids carry no shard: the service computes it.
 -- name: foreign_timers
 SELECT DISTINCT entity_id FROM timers
 WHERE due_at <= now() AND (claimed_until IS NULL OR claimed_until <= now()) AND shard_of(entity_id) IS NULL LIMIT $1;
@@ -29,26 +29,24 @@ WHERE due_at <= now() AND claimed_until > now() AND (shard_of(entity_id) = ANY (
 -- name: claimed_foreign
 SELECT DISTINCT entity_id FROM timers WHERE due_at <= now() AND claimed_until > now() AND shard_of(entity_id) IS NULL;
 
--- A claim that somebody has taken anew since is theirs.
+-- Leaves timers that were claimed again since.
 -- name: return_timers
 UPDATE timers t SET claimed_until = NULL
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::timestamptz[]) AS k (tenant_id, kind, entity_id, name, claimed_until)
 WHERE t.tenant_id = k.tenant_id AND t.kind = k.kind AND t.entity_id = k.entity_id AND t.name = k.name AND t.claimed_until = k.claimed_until;
 
--- For the rest of the transaction. A bitmap would read all the open runs of a
--- shard to give the first ones.
+-- For the rest of the transaction. A bitmap scan would read all rows of a shard for the first
+-- ones.
 -- name: in_order
 SELECT set_config('enable_bitmapscan', 'off', true);
 
--- A page of the open runs of some shards in their order, of the first one behind
--- an id. The page is of runs that were looked at, so that those that wait for
--- people, which may be most, cost no more than their share. Of them these could
--- go on by themselves: queued or running, and of a thread's runs the first open
--- one. What becomes of a queued run, and of one whose thread was deleted, its
--- thread says. The last run of the page is there in any case. Shard by shard, and
--- each subquery with its order and limit: so the planner goes through
--- runs_open_shard and runs_open, and stops where the page is full, whatever it
--- knows of the table.
+-- A page of the open runs of the shards, in order; in the first shard only runs after an id.
+-- The limit counts all runs that were read, so that the many runs that wait for people do not
+-- make a page more expensive. The query returns the runs that can continue by themselves,
+-- which are queued or running and the first open run of their thread, and always the last
+-- run of the page. A queued run, and one whose thread was deleted, is continued by its thread.
+-- One subquery per shard with an order and a limit makes the planner use runs_open_shard and
+-- runs_open and stop when the page is full, whatever its statistics are.
 -- name: open_runs
 WITH page AS MATERIALIZED (
   SELECT s.shard, o.tenant_id, o.id, o.thread_id, o.status
@@ -73,8 +71,8 @@ FROM (
 WHERE able OR place = size
 ORDER BY shard, id;
 
--- A page of the entities of a kind that a condition holds for, in the order of their
--- shards, behind an id: as open_runs reads its page.
+-- A page of the entities for which a condition holds, in the order of their shards, after an
+-- id, read like the page of open_runs.
 -- name: find_where
 SELECT tenant_id, id FROM (
   SELECT s.shard, o.tenant_id, o.id
@@ -88,6 +86,6 @@ SELECT tenant_id, id FROM (
 ) page
 ORDER BY shard, id;
 
--- Running places of a tenant that are taken.
+-- The running runs of a tenant, each of which holds one of its slots.
 -- name: running
 SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running';

@@ -1,9 +1,9 @@
--- Each query is filled in for one column of one table: {table}, {column}, {keys}
--- (its primary key behind the tenant), {row} (that key as the places of sealed
--- values write it), {after} and {own} (the key as parameters).
+-- Each query is completed for one column of one table: {table}, {column}, {keys} (the
+-- primary key after the tenant), {row} (that key as text, as in the place of a sealed value),
+-- {after} and {own} (the key as parameters).
 
--- A page of sealed values behind a row; NULL and the empty value hold none. The values before the last one stay
--- below $2 bytes; a page is never empty for its size.
+-- A page of sealed values after a row, without NULL and empty values. The values before the
+-- last one have less than $2 bytes together, so a large value does not make a page empty.
 -- name: page
 SELECT tenant_id, row, value
 FROM (
@@ -20,8 +20,8 @@ FROM (
 WHERE before < $2::bigint
 ORDER BY n
 
--- A row that somebody else holds is left alone, and one that was written since
--- it was read: the writer wins, and nobody waits for a lock with another in hand.
+-- Skips a locked row, and one that was written since it was read: the writer wins, and no
+-- session waits for a lock while it holds another.
 -- name: swap
 UPDATE {table} t SET {column} = $2
 FROM (
@@ -29,7 +29,7 @@ FROM (
 ) own
 WHERE t.tenant_id = own.tenant_id AND ({keys}) = ({own}) AND t.{column} = $1
 
--- The first value of a column; NULL and the empty value hold none.
+-- The first value of a column, without NULL and empty values.
 -- name: sample
 SELECT tenant_id, {row} AS row, {column} AS value FROM {table} WHERE {column} <> '' LIMIT 1
 
