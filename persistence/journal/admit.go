@@ -13,28 +13,22 @@ import (
 const (
 	// retryAfter is what refused new work is told to wait.
 	retryAfter = time.Second
-	// wantFor is how long a tenant that was turned away counts as wanting.
-	wantFor = time.Second
-	// maxWanting bounds the memory of who was turned away.
-	maxWanting = 4096
+	// freeTimes is how many times the free tickets a tenant may hold.
+	freeTimes = 7
 )
 
-// tickets are the places of new work. A tenant alone may hold all but an eighth,
-// which is left for who comes next; as soon as others hold or want some, it gets
-// no further ticket beyond its fair share.
+// tickets bound the new work that was admitted and has not ended. A tenant gets another
+// ticket while it holds fewer than freeTimes of what is free. A tenant alone holds all but an
+// eighth, which is left for the next one; of several that want all, each holds the same, and
+// some stay free for another.
 type tickets struct {
-	total int
-	now   func() time.Time
-
-	mu      sync.Mutex // guards the fields below
-	free    int
-	held    map[id.TenantID]int
-	wanting map[id.TenantID]time.Time // turned away and holding none, until when
-	swept   time.Time                 // when wanting was last cleared of the past
+	mu   sync.Mutex // guards the fields below
+	free int
+	held map[id.TenantID]int
 }
 
-func newTickets(total int, now func() time.Time) *tickets {
-	return &tickets{total: total, now: now, free: total, held: map[id.TenantID]int{}, wanting: map[id.TenantID]time.Time{}}
+func newTickets(total int) *tickets {
+	return &tickets{free: total, held: map[id.TenantID]int{}}
 }
 
 // take takes a ticket for the tenant, or answers false.
@@ -42,38 +36,12 @@ func (t *tickets) take(tenant id.TenantID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	mine := t.held[tenant]
-	if t.free == 0 || mine >= t.limit(tenant, mine) {
-		if mine == 0 && len(t.wanting) < maxWanting {
-			t.wanting[tenant] = t.now().Add(wantFor)
-		}
+	if mine >= freeTimes*t.free {
 		return false
 	}
 	t.free--
 	t.held[tenant] = mine + 1
-	delete(t.wanting, tenant)
 	return true
-}
-
-// limit is how many tickets the tenant may hold now.
-func (t *tickets) limit(tenant id.TenantID, mine int) int {
-	if len(t.wanting) > 0 {
-		if now := t.now(); now.Sub(t.swept) >= wantFor/8 {
-			t.swept = now
-			for who, until := range t.wanting {
-				if now.After(until) {
-					delete(t.wanting, who)
-				}
-			}
-		}
-	}
-	sharers := len(t.held) + len(t.wanting)
-	if _, wants := t.wanting[tenant]; mine == 0 && !wants {
-		sharers++
-	}
-	if sharers <= 1 {
-		return max(1, t.total-t.total/8)
-	}
-	return max(1, t.total/sharers)
 }
 
 func (t *tickets) release(tenant id.TenantID) {

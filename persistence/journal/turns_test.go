@@ -817,8 +817,8 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 						t.Errorf("the answer is %v", err)
 					}
 				}
-				if n := counted(t, reg, "svc_journal_tickets_count"); n != 0 || w.tickets.free != w.tickets.total {
-					t.Errorf("%v tickets are held at the end, %d of %d are free", n, w.tickets.free, w.tickets.total)
+				if n := counted(t, reg, "svc_journal_tickets_count"); n != 0 || w.tickets.free != w.cfg.Queue {
+					t.Errorf("%v tickets are held at the end, %d of %d are free", n, w.tickets.free, w.cfg.Queue)
 				}
 				if n := q.heldBy(loud); q.taken != n {
 					t.Errorf("%d places are taken, %d by who was there before", q.taken, n)

@@ -94,7 +94,7 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue, cfg.Now), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
 	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
