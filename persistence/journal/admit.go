@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// retryAfter is what refused new work is told to wait.
+	// retryAfter is the Retry-After of refused new work.
 	retryAfter = time.Second
 	// freeTimes is how many times the free tickets a tenant may hold.
 	freeTimes = 7
@@ -31,7 +31,7 @@ func newTickets(total int) *tickets {
 	return &tickets{free: total, held: map[id.TenantID]int{}}
 }
 
-// take takes a ticket for the tenant, or answers false.
+// take takes a ticket for the tenant. It returns false if there is none for it.
 func (t *tickets) take(tenant id.TenantID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,11 +53,11 @@ func (t *tickets) release(tenant id.TenantID) {
 	}
 }
 
-// Admit takes a ticket for new work of the tenant, before it is decided, and waits
-// for its turn; release gives it back, once, whatever became of the work. The error
-// is a *problem.Error with UNAVAILABLE and Retry-After: storage cannot serve, the
-// queue of new work is full, the tenant holds its fair share of it, or its turn
-// did not come in time.
+// Admit takes a ticket for new work of the tenant, before it is decided, and waits until the
+// work may enter (inflight). release gives the ticket back and is called once the work has
+// ended. The error is a *problem.Error with UNAVAILABLE and Retry-After: storage is
+// unavailable, the queue of new work is full, the tenant holds its share of it, or the work
+// could not enter in time.
 func (w *Writer) Admit(ctx context.Context, tenant id.TenantID) (release func(), err error) {
 	if w.Down() != nil {
 		w.metrics.turnedAway.WithLabelValues("storage").Inc()
@@ -75,7 +75,7 @@ func (w *Writer) Admit(ctx context.Context, tenant id.TenantID) (release func(),
 			w.metrics.tickets.Dec()
 		}
 	}
-	leave, err := w.turns.take(ctx, tenant)
+	leave, err := w.inflight.take(ctx, tenant)
 	if err != nil {
 		giveBack()
 		if ctx.Err() == nil { // else the caller left

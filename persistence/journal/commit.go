@@ -11,53 +11,53 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// What a commit can end with besides success. Only ErrUnsettled leaves open
-// whether the rows are there; the writer settles it by the operation's id.
+// Errors of a commit. Only ErrUnsettled leaves open whether the rows exist; the writer
+// settles that afterwards.
 var (
-	// ErrConflict: the row moved on; another activation owns the id.
+	// ErrConflict: the row has changed; another activation owns the entity.
 	ErrConflict = errors.New("journal: the row moved on")
-	// ErrExists: an entity that this commit begins is there already, by another
-	// operation; nothing of this commit was written.
+	// ErrExists: the entity that this commit begins exists, by another operation; nothing of
+	// this commit was written.
 	ErrExists = errors.New("journal: the entity exists")
-	// ErrReplay: a row of the same Idempotency-Key was there first; nothing of
-	// this commit was written. Where the row moved on as well it is ErrConflict, and
-	// where the entity exists ErrExists: they say whether it was this order.
+	// ErrReplay: the Idempotency-Key was used by an earlier commit; nothing of this commit
+	// was written. If the row has changed too the error is ErrConflict, and if the entity
+	// exists ErrExists.
 	ErrReplay = errors.New("journal: the idempotency key was used before")
-	// ErrRefused: the database refuses the rows of this commit whenever they
-	// are sent (a constraint, a value it cannot hold), and nobody else has moved
-	// the row on or used the key: else it is ErrConflict or ErrReplay.
+	// ErrRefused: the database refuses the rows of this commit whenever they are sent (a
+	// constraint, a value it cannot hold). If the row has changed or the key was used, the
+	// error is ErrConflict or ErrReplay instead.
 	ErrRefused = errors.New("journal: refused by the database")
 	// ErrFenced: this process was declared dead.
 	ErrFenced = errors.New("journal: this process no longer holds its lease")
-	// ErrUnavailable: the database cannot be reached or is full; nothing of
-	// this commit was written.
+	// ErrUnavailable: the database cannot be reached or is full; nothing of this commit was
+	// written.
 	ErrUnavailable = errors.New("journal: storage is not available")
-	// ErrWithdrawn is an ErrUnavailable of new work that was not sent: its caller left, or
-	// it could not have been written before its caller's deadline. The database may be well.
+	// ErrWithdrawn is an ErrUnavailable of new work that was not sent: its caller left, or it
+	// would have been written after its caller's deadline.
 	ErrWithdrawn = fmt.Errorf("%w: withdrawn before it was sent", ErrUnavailable)
-	// ErrUnsettled: the caller's deadline passed while the commit was under way.
+	// ErrUnsettled: the caller's context ended while the commit was in flight.
 	ErrUnsettled = errors.New("journal: the outcome is not known yet")
 )
 
-// Commit is everything that one decision makes durable, in one transaction: all
-// of it or none. Rows of other tenants than Tenant cannot be written by it.
+// Commit is everything that one decision makes durable, in one transaction: all of it or
+// none. It cannot write rows of another tenant than Tenant.
 type Commit struct {
 	Op     id.OpID
 	Tenant id.TenantID
 	Shard  id.Shard // of the deciding entity
 	New    bool     // new work: waits behind accepted work and may be withdrawn before it is sent
-	// Until is when the caller of new work stops waiting, if that is before the end of Do's
-	// context. Zero: it is not.
+	// Until is when the caller of new work stops waiting, if that is before the deadline of
+	// the context of Do; otherwise zero.
 	Until time.Time
 
 	Idempotency *Idempotency
-	Rows        []Row // of the kinds' tables, in any order: each table has its place in a flush
+	Rows        []Row // of the tables of the kinds, in any order
 	Timers      []Timer
 	TimersDone  []TimerKey
 	Usage       []Usage
 	Audit       []Audit
-	// Events become a delivery for each of the tenant's enabled endpoints that hear
-	// of them, as the endpoints are when the commit is written.
+	// Events become a delivery for each of the tenant's enabled endpoints that subscribe to
+	// them at the time of the commit.
 	Events     []Event
 	Statements []Statement // for what no table describes
 }
@@ -118,7 +118,7 @@ type Audit struct {
 	Detail     json.RawMessage
 }
 
-// Event is something that the tenant's webhook endpoints may hear of.
+// Event is an event for the tenant's webhook endpoints.
 type Event struct {
 	ID   id.EventID
 	Type webhook.Type
@@ -126,8 +126,8 @@ type Event struct {
 	At   time.Time
 }
 
-// Statement is one statement of a commit that is no Row. It runs after the rows, in the
-// order of the commit. Where it raises svc_missed the commit is an ErrConflict.
+// Statement is a statement of a commit that is not a Row. It runs after the rows, in the
+// order of the commit. If it raises svc_missed the commit is an ErrConflict.
 type Statement struct {
 	SQL  string
 	Args []any

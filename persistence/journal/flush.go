@@ -19,23 +19,23 @@ type verdict int
 
 const (
 	committed verdict = iota
-	lost              // rows did not take effect: somebody lost a swap or a key
-	refused           // the database will not have these rows
-	busy              // locks were in the way
-	gone              // no database; nothing was written
-	unknown           // no database; the end of the transaction was under way
-	fenced            // the own process is dead
+	lost              // rows did not take effect: a swap missed or a key was used
+	refused           // the database refuses these rows
+	busy              // locks were not available
+	gone              // the database is unavailable; nothing was written
+	unknown           // the database is unavailable; the end of the transaction was sent
+	fenced            // this process was declared dead
 )
 
 var verdictLabel = map[verdict]string{lost: "lost", refused: "refused", busy: "busy", gone: "gone", unknown: "unknown", fenced: "fenced"}
 
-// outcome is a verdict and what it stands on.
+// outcome is a verdict with its reason.
 type outcome struct {
 	verdict verdict
 	err     error
-	culprit *entry // of refused: this one alone, where it is known
-	missed  *entry // of lost: whose statement missed, where it is known
-	late    bool   // of gone and unknown: it took longer than a flush may
+	culprit *entry // of refused: the only refused commit, if known
+	missed  *entry // of lost: the commit whose statement missed, if known
+	late    bool   // of gone and unknown: the time limit of a flush has passed
 }
 
 var (
@@ -47,11 +47,11 @@ var (
 // forgetEach is how many flushes share one deletion of their evidence.
 const forgetEach = 256
 
-// tries bounds how often a flush is done again because of locks or of losers
-// that cannot be told; then it is halved.
+// tries bounds how often a flush is sent again because of locks, or of losers that cannot
+// be identified. Then it is halved.
 const tries = 4
 
-// flush writes batch and answers each of its entries.
+// flush writes the batch and answers each of its entries.
 func (l *lane) flush(batch []*entry) {
 	l.patience = l.w.cfg.patience
 	l.write(batch)
@@ -104,7 +104,8 @@ func (l *lane) write(batch []*entry) {
 			return
 		case busy:
 			l.up()
-			// Who waits for a lock is looked for at once, so that the others do not.
+			// After a lock timeout the flush is halved at once, so that the other commits
+			// do not wait for the lock again.
 			if again++; again < tries && (len(batch) == 1 || !lockTimeout(out.err)) && pause(l.w.hard, minPause<<again) {
 				continue
 			}
@@ -160,10 +161,10 @@ func (l *lane) write(batch []*entry) {
 	}
 }
 
-// lessAtOnce sees to it that a flush which took too long is not done again as it
-// was: events multiply by the endpoints that hear of them, which no bound of a flush
-// knows. It writes several commits by halves and reports that; a single one gets
-// twice the time. That the database hung looks the same, and costs nothing more.
+// lessAtOnce handles a flush that took too long, so that it is not sent again unchanged: an
+// event becomes a row for each endpoint that hears of it, which the limits of a flush do not
+// count. It writes several commits in halves and returns true; a single commit gets twice the
+// time. A database that hung looks the same, and this does no harm then.
 func (l *lane) lessAtOnce(batch []*entry) bool {
 	if len(batch) > 1 {
 		l.halve(batch)
@@ -173,13 +174,14 @@ func (l *lane) lessAtOnce(batch []*entry) bool {
 	return false
 }
 
-// halve writes the halves one after the other, so that order stays.
+// halve writes the halves one after the other, which keeps the order.
 func (l *lane) halve(batch []*entry) {
 	l.write(l.resume(batch[:len(batch)/2]))
 	l.write(l.resume(batch[len(batch)/2:]))
 }
 
-// await holds batch until there is a database; nil: nothing is left to write.
+// await holds the batch until the database is available. It returns nil if nothing is left
+// to write.
 func (l *lane) await(batch []*entry) []*entry {
 	l.hold(batch)
 	ok := l.reconnect()
@@ -201,11 +203,11 @@ func (l *lane) answerWritten(batch []*entry) {
 				l.w.cfg.OnEvent(e.c.Tenant, e.c.Events[i].Type)
 			}
 		}
-		l.answer(e, nil) // from here on e is its caller's
+		l.answer(e, nil) // from here on e belongs to its caller
 	}
 }
 
-// leaveOut answers the culprit, none of whose rows was sent, and returns the others.
+// leaveOut answers the culprit, of which no row was sent, and returns the other entries.
 func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 	kept := batch[:0]
 	for _, e := range batch {
@@ -217,10 +219,9 @@ func (l *lane) leaveOut(batch []*entry, culprit *entry, cause error) []*entry {
 	return kept
 }
 
-// transact writes batch in one transaction. Its statements and its end go in one
-// round trip: an implicit transaction, which the database itself refuses as a whole when a
-// row misses. COMMIT has a round trip of its own only for tests that cut the connection
-// before it.
+// transact writes the batch in one transaction. Its statements and its end are one round
+// trip: an implicit transaction, which the database refuses as a whole if a row misses. COMMIT
+// has its own round trip only in tests that cut the connection before it.
 func (l *lane) transact(batch []*entry) outcome {
 	ctx, cancel := context.WithTimeout(l.w.hard, l.patience)
 	defer cancel()
@@ -258,7 +259,7 @@ func (l *lane) transact(batch []*entry) outcome {
 		took := l.w.cfg.Now().Sub(start)
 		l.each = took / time.Duration(len(batch))
 		l.w.metrics.flushed(len(batch), took)
-		l.w.turns.flushed(len(batch), took)
+		l.w.inflight.flushed(len(batch), took)
 		return out
 	case gone, unknown:
 		out.late = errors.Is(ctx.Err(), context.DeadlineExceeded)
@@ -268,7 +269,7 @@ func (l *lane) transact(batch []*entry) outcome {
 		return outcome{verdict: gone, err: err}
 	}
 	if !apart {
-		return out // an implicit transaction has ended with the round trip
+		return out // the implicit transaction has ended with the round trip
 	}
 	if _, err := l.conn.raw.PgConn().Exec(ctx, queries.Get("rollback")).ReadAll(); err != nil {
 		return outcome{verdict: gone, err: fmt.Errorf("roll back: %w", err)}
@@ -283,8 +284,8 @@ type text struct {
 	build pgx.ExtendedQueryBuilder
 }
 
-// prepareTexts readies the batch's Statements; one that the database cannot
-// parse, or whose arguments do not fit, is its commit's fault alone.
+// prepareTexts prepares the Statements of the batch. If the database cannot parse one, or
+// its arguments do not fit, only its commit is refused.
 func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcome) {
 	var texts []text
 	for _, e := range batch {
@@ -304,7 +305,7 @@ func (l *lane) prepareTexts(ctx context.Context, batch []*entry) ([]text, outcom
 	return texts, outcome{}
 }
 
-// failed is the outcome of a transaction that was not committed because of err.
+// failed returns the outcome of a transaction that err has ended.
 func failed(err error) outcome {
 	switch sortFailure(err) {
 	case refusedRows:
@@ -318,12 +319,12 @@ func failed(err error) outcome {
 // inBinary is the format of all parameters of the writer's own statements.
 var inBinary = []int16{pgtype.BinaryFormatCode}
 
-// forgets reports whether the flush also deletes the evidence of those before it, which
-// have been answered.
+// forgets reports whether the flush also deletes the rows in flushes of earlier flushes,
+// which have been answered.
 func (l *lane) forgets() bool { return l.sent-l.kept >= forgetEach }
 
-// send sends the statements and reads what they did; COMMIT follows apart, or the
-// round trip is the transaction.
+// send sends the statements and reads their results. If apart is set COMMIT follows in its
+// own round trip; otherwise the round trip is the transaction.
 func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	if apart {
 		p.SendQueryPrepared(prefix+"begin", nil, nil, nil)
@@ -341,7 +342,7 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	if l.forgets() {
 		p.SendQueryPrepared(prefix+"forget", [][]byte{lane, int8Param(l.kept), sent}, inBinary, nil)
 	}
-	inDoubt := unknown // once everything was sent
+	inDoubt := unknown // after everything was sent
 	if apart {
 		inDoubt = gone
 	}
@@ -378,7 +379,7 @@ func (l *lane) send(p *pgconn.Pipeline, texts []text, apart bool) outcome {
 	case r.miss.verdict != committed:
 		return r.miss
 	case beforeRows:
-		return outcome{verdict: gone, err: fmt.Errorf("fence: %w", r.err)} // no commit can be written, whichever it is
+		return outcome{verdict: gone, err: fmt.Errorf("fence: %w", r.err)} // no commit of any kind can be written
 	}
 	return failed(r.err)
 }
@@ -394,10 +395,10 @@ func commit(p *pgconn.Pipeline) outcome {
 	done := r.tag.String() == "COMMIT"
 	r.sync()
 	if done {
-		return outcome{} // the answer is here, whatever became of the connection since
+		return outcome{} // committed, even if the connection was lost since
 	}
 	if r.refused() && r.synced {
-		return failed(r.err) // rolled back, and the connection lives
+		return failed(r.err) // rolled back, and the connection works
 	}
 	if r.err == nil {
 		r.err = errNoEnd
@@ -410,26 +411,26 @@ type reader struct {
 	p      *pgconn.Pipeline
 	tag    pgconn.CommandTag
 	err    error
-	miss   outcome // where err says that a row missed
+	miss   outcome // set if err says that a row missed
 	synced bool
 }
 
-// rowMissed reports whether err says that a row did not take effect that must: what
-// svc_missed raises, or a violation of one of these constraints.
+// rowMissed reports whether err says that a row that must take effect did not: the error of
+// svc_missed, or a violation of one of these constraints.
 func rowMissed(err error, used []string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == "SVC01" || len(used) > 0 && pg.IsUnique(err, used...))
 }
 
-// refused reports whether err is an answer by which the database has ended the
-// transaction without a trace. Who is ended by FATAL may have committed before.
+// refused reports whether err is an answer with which the database has rolled the
+// transaction back. After FATAL it may have been committed.
 func (r *reader) refused() bool {
 	var pgErr *pgconn.PgError
 	return errors.As(r.err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR"
 }
 
-// next reads the answer to the next statement. miss is what it means when a row of this
-// statement missed, as svc_missed says, or the violation of one of the constraints used.
+// next reads the answer to the next statement. miss is the outcome if a row of the statement
+// missed: the error of svc_missed, or a violation of one of the constraints used.
 func (r *reader) next(miss outcome, used ...string) {
 	if r.err != nil {
 		return
@@ -481,5 +482,5 @@ func (r *reader) sync() {
 	}
 }
 
-// settleTime bounds one look at what became of a flush.
+// settleTime bounds one query for the outcome of a flush or of its commits.
 const settleTime = 10 * time.Second

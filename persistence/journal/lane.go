@@ -14,34 +14,34 @@ import (
 
 const (
 	maxFlush      = 512     // commits
-	maxFlushBytes = 4 << 20 // of rows, about
-	commitSize    = 256     // bytes of a commit without its texts and documents, about
-	freshShare    = 8       // new work gets at least one in so many places of a full flush
+	maxFlushBytes = 4 << 20 // of rows, approximately
+	commitSize    = 256     // bytes of a commit without its texts and documents, approximately
+	freshShare    = 8       // new work gets at least one commit of so many in a full flush
 	minPause      = 5 * time.Millisecond
 	maxPause      = 500 * time.Millisecond
 	connectTime   = 5 * time.Second
 	idleCheck     = time.Second
-	// After a flush of at least restFrom commits and fewer than restBelow a lane rests.
+	// A lane rests after a flush of at least restFrom and fewer than restBelow commits.
 	restFrom, restBelow = 8, 64
 	restAlone           = 20 * time.Millisecond // at most, and half as long as the flush took
 	restBeside          = 10 * time.Millisecond // at most, and twice as long as the flush took
 	restHeldBack        = 15 * time.Millisecond // beside others while flushes are slow
 )
 
-// entry is a commit on its way.
+// entry is a commit in the writer.
 type entry struct {
 	c      *Commit
 	size   int
-	own    []id.UUID  // entities whose commits do not share a flush with it
+	own    []id.UUID  // entities of which a flush has one commit
 	misfit error      // of a row that does not fit its table
 	values Values     // to measure rows
-	until  time.Time  // of new work: nobody waits for its answer any more; zero: never
+	until  time.Time  // of new work: when its caller stops waiting; zero: never
 	done   chan error // capacity 1: the lane never waits for a caller
 
 	// Guarded by the lane's mutex.
-	queued    bool // in the lane's queue, or held by a lane that has no database
+	queued    bool // in the queue of the lane, or held until the database is available
 	abandoned bool // its caller has left
-	fits      bool // new work that may go with the next flush
+	fits      bool // new work that may be in the next flush
 }
 
 var entries = sync.Pool{New: func() any { return &entry{done: make(chan error, 1)} }}
@@ -68,7 +68,7 @@ func newEntry(ctx context.Context, c *Commit) *entry {
 	return e
 }
 
-// freeEntry is for entries that were answered and that the lane has left.
+// freeEntry returns an answered entry, which no lane uses any more, to the pool.
 func freeEntry(e *entry) {
 	e.c = nil
 	entries.Put(e)
@@ -92,21 +92,21 @@ type lane struct {
 	fresh    []*entry // new work
 	stopping bool
 
-	// Of the lane's goroutine alone.
+	// Used by the lane's goroutine only.
 	conn     *conn
 	lost     backend       // of the last lost connection
 	failures int           // since the last flush that the database answered
 	uid      id.UUID       // of the lane in the table flushes
-	sent     int64         // flushes, also those that failed: the number of the last one
-	kept     int64         // the evidence of earlier flushes is deleted
-	patience time.Duration // with a flush; see lessAtOnce
-	each     time.Duration // how long the last flush took for each of its commits
+	sent     int64         // number of the last flush; failed ones count
+	kept     int64         // first flush whose row in flushes is not deleted
+	patience time.Duration // time limit of a flush; see lessAtOnce
+	each     time.Duration // duration of the last flush for each of its commits
 	rows     *rows
 	batch    []*entry
 	later    []*entry
 	entities map[id.UUID]struct{}
 	keys     map[idemKey]struct{}
-	filled   map[id.TenantID]int // whose commits the last flush had
+	filled   map[id.TenantID]int // commits of the last flush, by tenant
 }
 
 func newLane(w *Writer, n int) *lane {
@@ -141,7 +141,8 @@ func (l *lane) signal() {
 	}
 }
 
-// withdraw takes new work back that was not sent; else its caller leaves it.
+// withdraw removes new work that was not sent. Otherwise it notes that the caller has left
+// and returns false.
 func (l *lane) withdraw(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,12 +154,12 @@ func (l *lane) withdraw(e *entry) bool {
 	if i := slices.Index(l.fresh, e); i >= 0 {
 		l.fresh = slices.Delete(l.fresh, i, i+1)
 		l.w.metrics.queue.WithLabelValues("new").Dec()
-		l.w.routes.ended(e.c, l) // of what a lane holds it says so itself: resume
+		l.w.routes.ended(e.c, l) // resume does this for entries that the lane holds
 	}
 	return true
 }
 
-// answer tells e's caller how it ended.
+// answer returns the outcome to e's caller.
 func (l *lane) answer(e *entry, err error) {
 	l.w.routes.ended(e.c, l)
 	e.done <- err
@@ -203,11 +204,11 @@ func (l *lane) loop() {
 		if last {
 			return
 		}
-		l.up() // nothing that is known to be unwritable waits
+		l.up() // no commit waits for the database
 		select {
 		case <-l.wake:
 		case <-idle.C:
-			// Who is asked for admission must know that the database is gone.
+			// Admission depends on whether the database is available.
 			if !flushed {
 				l.check()
 			}
@@ -216,7 +217,7 @@ func (l *lane) loop() {
 	}
 }
 
-// tally notes whose commits fill the batch: once answered they are their callers'.
+// tally counts the commits of the batch by tenant, before the callers get them back.
 func (l *lane) tally(batch []*entry) {
 	clear(l.filled)
 	for _, e := range batch {
@@ -224,11 +225,11 @@ func (l *lane) tally(batch []*entry) {
 	}
 }
 
-// rest lets commits gather after a flush of n that took so long. Who had few in that
-// flush takes the side lane meanwhile, which does not rest; where all had few there is
-// nobody to rest for.
+// rest pauses the lane after a flush of n commits, so that commits gather. Tenants with few
+// commits in that flush use the side lane in the meantime, which does not rest. If every
+// tenant had few, the lane does not rest.
 func (l *lane) rest(n int, took time.Duration) {
-	beside, heldBack := l.w.turns.shared()
+	beside, heldBack := l.w.inflight.shared()
 	d := restAfter(n, took, beside, heldBack)
 	if d <= 0 || l == l.w.routes.side || !slices.ContainsFunc(slices.Collect(maps.Values(l.filled)), func(n int) bool { return n >= fewCommits }) {
 		return
@@ -239,12 +240,11 @@ func (l *lane) rest(n int, took time.Duration) {
 	l.w.routes.rested(l)
 }
 
-// restAfter is how long a lane rests after a flush of n that took so long. What a flush
-// costs beside its commits is the same for few and for many, and whoever else is on the
-// machines of the node and of the database waits for it: the longer flushes take, the
-// more commits share one. A few wait for nobody, and a full flush costs little as it is.
-// Beside other tenants there is more to be saved, for them, and most while tenants are
-// held back because flushes are slow.
+// restAfter returns how long a lane rests after a flush of n commits. The cost of a flush
+// beside that of its commits does not depend on n, and the other work of the node and of the
+// database waits for it. So the longer flushes take, the more commits should share one. After
+// a flush of a few commits or a full one the lane does not rest. While several tenants are
+// present the rest is longer, and longest while slow flushes limit each tenant.
 func restAfter(n int, took time.Duration, beside, heldBack bool) time.Duration {
 	switch {
 	case n < restFrom || n >= restBelow:
@@ -257,7 +257,7 @@ func restAfter(n int, took time.Duration, beside, heldBack bool) time.Duration {
 	return min(took/2, restAlone)
 }
 
-// check finds out whether an idle connection still lives.
+// check tests whether an idle connection still works.
 func (l *lane) check() {
 	ctx, cancel := context.WithTimeout(l.w.hard, connectTime)
 	defer cancel()
@@ -266,17 +266,18 @@ func (l *lane) check() {
 	}
 }
 
-// late reports whether e's caller will most likely have stopped waiting when a flush of n
-// commits that is sent now is written. It may take twice as long as the last one did.
+// late reports whether e's caller has probably stopped waiting by the time at which a flush
+// of n commits that is sent now is written. It allows for twice the duration of the last
+// flush.
 func (l *lane) late(e *entry, now time.Time, n int) bool {
 	return !e.until.IsZero() && e.until.Sub(now) <= 2*time.Duration(n)*l.each
 }
 
-// shed withdraws the new work that nobody waits for any more, and marks up to n others that
-// can be written in time beside so much accepted work, the oldest first. The flush is as
-// large as it can be for the newest to be in time: the fewer it has, the sooner it is
-// written. Where all would be too late the newest one goes alone, and shows how long a
-// flush takes now. The lock is held.
+// shed withdraws new work whose caller has stopped waiting. Of the rest it marks up to n that
+// can be written in time together with the accepted work, the oldest first. The flush is as
+// large as it can be with the newest of them in time, since a smaller flush is written
+// sooner. If all would be late, the newest goes alone and measures how long a flush takes
+// now. The lock is held.
 func (l *lane) shed(n, accepted int) {
 	now := time.Now()
 	kept := l.fresh[:0]
@@ -309,10 +310,10 @@ func (l *lane) shed(n, accepted int) {
 	}
 }
 
-// take takes the next flush's commits out of the queues: accepted work first,
-// with a share left for new work. Of two commits that must not meet in one flush
-// the later stays, and all that follow it on the same entities. last says that
-// the queues are empty and stay so.
+// take takes the commits of the next flush from the queues: accepted work first, with a
+// share left for new work. Of two commits that must not share a flush the later one stays,
+// with all that follow it on the same entities. last reports that the queues are empty and
+// stay empty.
 func (l *lane) take() (batch []*entry, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,7 +331,7 @@ func (l *lane) take() (batch []*entry, last bool) {
 	return l.batch, l.stopping && len(l.accepted)+len(l.fresh) == 0
 }
 
-// takeFrom moves up to n entries of q to the batch and returns what stays.
+// takeFrom moves up to n entries of q to the batch and returns the others.
 func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []*entry {
 	l.later = l.later[:0]
 	i, taken := 0, 0
@@ -354,8 +355,8 @@ func (l *lane) takeFrom(q []*entry, n, maxBytes int, bytes *int, work string) []
 	return q[:n]
 }
 
-// meets reports whether e shares an entity or an idempotency key with a commit
-// before it, and notes its own.
+// meets reports whether e shares an entity or an idempotency key with an earlier commit of
+// the flush, and adds its own.
 func (l *lane) meets(e *entry) bool {
 	met := false
 	for _, u := range e.own {
@@ -375,7 +376,7 @@ func (l *lane) meets(e *entry) bool {
 	return met
 }
 
-// hold makes entries withdrawable while there is no database.
+// hold lets entries be withdrawn while the database is unavailable.
 func (l *lane) hold(batch []*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -384,9 +385,9 @@ func (l *lane) hold(batch []*entry) {
 	}
 }
 
-// resume takes entries again, of which nothing is written and nothing under way: those that
-// were held, or a flush that the database has refused. New work whose caller has left is
-// dropped, and what is late is withdrawn.
+// resume takes entries again of which nothing is written or in flight: held ones, or those
+// of a flush that was rolled back. New work whose caller has left is dropped, and late work
+// is withdrawn.
 func (l *lane) resume(batch []*entry) []*entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -407,7 +408,7 @@ func (l *lane) resume(batch []*entry) []*entry {
 	return kept
 }
 
-// broken drops the connection and closes the door for new work.
+// broken drops the connection. From now on new work is refused.
 func (l *lane) broken(err error) {
 	if l.down.Swap(&err) == nil {
 		l.w.metrics.down.Inc()
@@ -421,7 +422,7 @@ func (l *lane) broken(err error) {
 	}
 }
 
-// up opens the door again.
+// up accepts new work again.
 func (l *lane) up() {
 	l.failures = 0
 	if l.down.Load() != nil {
@@ -431,8 +432,8 @@ func (l *lane) up() {
 	}
 }
 
-// reconnect tries until it has a connection, with growing pauses; false: Stop's
-// patience has ended.
+// reconnect tries until it has a connection, with growing pauses. It returns false when the
+// context of Stop has ended.
 func (l *lane) reconnect() bool {
 	for {
 		if l.failures > 0 && !pause(l.w.hard, min(maxPause, minPause<<min(l.failures-1, 10))) {
@@ -453,7 +454,7 @@ func (l *lane) reconnect() bool {
 	}
 }
 
-// refuseAll answers everything that is still queued when the lane ends.
+// refuseAll answers all commits that are still queued when the lane ends.
 func (l *lane) refuseAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -96,7 +96,7 @@ func TestWhileTenantsAreHeldBack(t *testing.T) {
 		c.Now = func() time.Time { return noon.Add(time.Duration(clock.Load())) }
 	})
 	for _, tenant := range []id.TenantID{newTenantID(), x.tenant} {
-		release, err := x.w.turns.take(t.Context(), tenant)
+		release, err := x.w.inflight.take(t.Context(), tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestWhileTenantsAreHeldBack(t *testing.T) {
 		x.must(x.auditOnly(0)) // the quickest flush, and the lane rests no more
 		took := c.flush
 		x.w.hooks.afterCommit = func(uint32) { clock.Add(int64(took)) }
-		for held := c.after; held; _, held = x.w.turns.shared() {
+		for held := c.after; held; _, held = x.w.inflight.shared() {
 			x.must(x.auditOnly(0))
 		}
 		var commits []*draft

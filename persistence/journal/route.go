@@ -9,14 +9,14 @@ import (
 const (
 	// crowd is from how many commits on their way a lane is worth avoiding.
 	crowd = 2
-	// fewCommits is how many commits a tenant may have on their way beside the crowd.
+	// fewCommits is how many commits a tenant may have in flight and use the side lane.
 	fewCommits = 4
 )
 
-// routes say which lane a commit takes: that of its shard, or, for a tenant with
-// few commits on their way while that lane is crowded or rests, the side lane. A flush of
-// many commits takes as long as all of them, and who has few does not wait for it.
-// Commits that lock one entity's row never are in two lanes at a time.
+// routes choose the lane of a commit: that of its shard, or the side lane for a tenant with
+// few commits in flight while the lane of the shard is full or rests. So a tenant with few
+// commits does not wait for a flush of many. Commits that lock one entity's row are never in
+// two lanes at a time.
 type routes struct {
 	lanes []*lane // of shards
 	side  *lane
@@ -25,13 +25,13 @@ type routes struct {
 	mu      sync.Mutex // guards the fields below
 	under   map[*lane]int
 	tenants map[id.TenantID]*route
-	filled  map[*lane]map[id.TenantID]int // of a lane that rests: whose commits its last flush had
+	filled  map[*lane]map[id.TenantID]int // of a lane that rests: the commits of its last flush, by tenant
 }
 
-// route is where a tenant's commits are.
+// route is the state of a tenant's commits.
 type route struct {
-	n       int             // on their way
-	aside   bool            // further ones take the side lane
+	n       int             // commits in flight
+	aside   bool            // further commits take the side lane
 	entered map[id.UUID]int // entities with commits in the side lane
 }
 
@@ -39,7 +39,7 @@ func newRoutes(lanes []*lane, side *lane) *routes {
 	return &routes{lanes: lanes, side: side, crowd: crowd, under: map[*lane]int{}, tenants: map[id.TenantID]*route{}, filled: map[*lane]map[id.TenantID]int{}}
 }
 
-// of is the lane that c takes. ended is called once it was answered.
+// of returns the lane that c takes. ended is called once c was answered.
 func (r *routes) of(c *Commit) *lane {
 	own := r.lanes[int(c.Shard)%len(r.lanes)]
 	r.mu.Lock()

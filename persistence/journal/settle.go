@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// fate is what the rows say about one operation.
+// fate is what the database shows about one operation.
 type fate int
 
 const (
-	open     fate = iota // nothing: it may be sent
+	open     fate = iota // nothing: it can be sent
 	replay               // another used its key
 	exists               // its entity was begun by another
 	conflict             // another moved its entity on
-	done                 // its own rows are there, from an earlier call
+	done                 // its own rows exist, from an earlier call
 )
 
-// answer is what the caller of an operation is told whose fate is known.
+// answer returns the answer to the caller of an operation whose fate is known.
 func (f fate) answer() error {
 	switch f {
 	case conflict:
@@ -31,11 +31,11 @@ func (f fate) answer() error {
 	return nil
 }
 
-// look asks the database for the fates of batch, each operation by itself. An
-// operation counts as written only where a row names it as its last operation: the ids
-// of its other rows may belong to an order that another operation has carried out.
-func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
-	fates := make([]fate, len(batch))
+// fates reads the fate of each operation of the batch from the database. An operation
+// counts as written only if a row names it as its last operation: the ids of its other rows
+// may belong to an order that another operation has carried out.
+func (l *lane) fates(ctx context.Context, batch []*entry) ([]fate, error) {
+	found := make([]fate, len(batch))
 	asked := make([]*bulk, len(l.rows.groups))
 	var v Values
 	for ord, e := range batch {
@@ -57,7 +57,7 @@ func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
 				values[len(values)-1].uuid(e.c.Op.UUID)
 				values = values[:len(values)-1]
 			}
-			v = Values{of: w, cols: values} // the others are dropped
+			v = Values{of: w, cols: values} // values of other columns are dropped
 			row.Put(&v)
 		})
 	}
@@ -67,20 +67,20 @@ func (l *lane) look(ctx context.Context, batch []*entry) ([]fate, error) {
 		}
 		w := l.w.schema.writes[at]
 		err := l.ask(ctx, w, b, func(ord int, written bool) {
-			found := w.found
+			is := w.found
 			if written {
-				found = done
+				is = done
 			}
-			fates[ord] = max(fates[ord], found)
+			found[ord] = max(found[ord], is)
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return fates, nil
+	return found, nil
 }
 
-// place is the first parameter of a query that settles: the place in the flush.
+// place is the first parameter of a query that settles: the index in the flush.
 var place = fields("ord int")
 
 // ask sends the query that settles the rows of one write.
@@ -96,13 +96,13 @@ func (l *lane) ask(ctx context.Context, w *Write, b *bulk, note func(ord int, wr
 	return nil
 }
 
-// settle finds out, over a new connection, whether the lane's last flush was committed:
-// the flush has left its row or it has not. The old backend is gone by then, so a row that
-// is not there will not come. ok is false when Stop's patience has ended before.
+// settle reads, over a new connection, whether the lane's last flush was committed: whether
+// its row in flushes exists. The old backend has ended by then, so a row that does not exist
+// will not appear. ok is false if the context of Stop ended before.
 //
-// The transaction's id would be no evidence. The answer that carries it may be lost with
-// the connection, and after a crash of the server the same id may belong to another
-// transaction, which was committed.
+// The transaction's id would be no evidence. The answer with the id may be lost with the
+// connection, and after a crash of the server the same id may belong to another transaction,
+// which was committed.
 func (l *lane) settle() (written, ok bool) {
 	for {
 		if !l.reconnect() {
@@ -118,13 +118,12 @@ func (l *lane) settle() (written, ok bool) {
 	}
 }
 
-// dropLosers answers those of batch who can be seen to have lost, and those
-// whose rows are there from an earlier call, and returns the others. missed, where it is
-// not nil, is known to have missed.
+// dropLosers answers the entries of the batch that have lost, and those whose rows exist from
+// an earlier call, and returns the others. missed, if not nil, is known to have missed.
 func (l *lane) dropLosers(batch []*entry, missed *entry) ([]*entry, error) {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
-	fates, err := l.look(ctx, batch)
+	fates, err := l.fates(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +141,13 @@ func (l *lane) dropLosers(batch []*entry, missed *entry) ([]*entry, error) {
 	return left, nil
 }
 
-// refuse answers a commit that the database refuses, by what became of it: its rows
-// may be there from an earlier call; and what cannot be stored beside the rows of
-// another owner says nothing against the commit, which is a conflict, whatever the
-// database came upon first.
+// refuse answers a commit that the database refuses. Its fate is read first: its rows may
+// exist from an earlier call, and if another owner has changed the entity it is a conflict,
+// whichever error the database met first.
 func (l *lane) refuse(one []*entry, cause error) error {
 	ctx, cancel := context.WithTimeout(l.w.hard, settleTime)
 	defer cancel()
-	fates, err := l.look(ctx, one)
+	fates, err := l.fates(ctx, one)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// The boundaries of a commit at which a crash test kills the process. After the
-// statements their end was sent too, so that the commit may be there or not.
+// The boundaries of a commit at which a crash test kills the process. After
+// journal.after_statements the COMMIT was sent too, so the commit may exist or not.
 var (
 	pointBeforeFlush     = failpoint.Declare("journal.before_flush")
 	pointAfterStatements = failpoint.Declare("journal.after_statements")
@@ -31,36 +31,36 @@ const (
 	flushTimeout = 10 * time.Second
 )
 
-// Config says who writes where.
+// Config is what a writer needs. Pool and Member are required.
 type Config struct {
-	Pool     *pgxpool.Pool // of the system role, with the writer's settings; a lane takes one connection out of it for good
-	Member   id.MemberID   // the own process: no commit without its living row
-	Lanes    int           // beside the side lane; 0: one for two CPUs, at most 2
+	Pool     *pgxpool.Pool // of the system role, with the writer's settings; each lane keeps one of its connections
+	Member   id.MemberID   // this process: nothing is committed without its live row in members
+	Lanes    int           // without the side lane; 0: one for two CPUs, at most 2
 	Queue    int           // tickets of new work; 0: 4096
 	Tables   []*Table      // of the kinds, in the order of a flush: a table comes after those that it refers to
 	Log      zerolog.Logger
-	Now      func() time.Time // nil: time.Now; paces admission and measures
-	Metrics  *Metrics         // nil: counted nowhere
-	OnFenced func()           // called once, by a lane, when this process was declared dead; must not wait for the writer
-	// OnEvent is called, by a lane, for each event that was made durable: endpoints
-	// may have something to send. It does not block. nil: nobody is told.
+	Now      func() time.Time // nil: time.Now; for admission and measurements
+	Metrics  *Metrics         // nil: not registered
+	OnFenced func()           // called once, by a lane, when a peer has declared this process dead; must not wait for the writer
+	// OnEvent is called, by a lane, for each event that was committed, so that its
+	// deliveries can be sent. It must not block. nil: not called.
 	OnEvent func(id.TenantID, webhook.Type)
 
-	patience time.Duration // with a flush, unless a test has less: flushTimeout
+	patience time.Duration // time limit of a flush; 0: flushTimeout
 }
 
 // Writer is the one group-commit writer of a process.
 type Writer struct {
-	cfg     Config
-	metrics *Metrics
-	schema  *schema
-	tickets *tickets
-	turns   *turns
-	lanes   []*lane // of shards, and the side lane
-	routes  *routes
-	touched touched
+	cfg      Config
+	metrics  *Metrics
+	schema   *schema
+	tickets  *tickets
+	inflight *inflight
+	lanes    []*lane // of shards, and the side lane
+	routes   *routes
+	touched  touched
 
-	hard    context.Context // ends when Stop's patience does
+	hard    context.Context // ends when the context of Stop does
 	cut     context.CancelFunc
 	owned   sync.WaitGroup
 	running atomic.Bool
@@ -68,18 +68,18 @@ type Writer struct {
 
 	ends chan struct{} // closed by Stop
 
-	// hooks are the moments that tests of this package cut connections at.
+	// hooks are the moments at which tests of this package cut connections.
 	hooks struct {
 		beforeCommit, afterCommit func(pid uint32)
-		apart                     bool // COMMIT has a round trip of its own, as it has with beforeCommit
+		apart                     bool // COMMIT has its own round trip, as with beforeCommit
 	}
 }
 
-// New makes a writer; nothing happens before Start.
+// New returns a writer that is not started.
 func New(cfg Config) *Writer {
 	if cfg.Lanes <= 0 {
-		// Fewer lanes have fuller flushes, which cost less. Another one is worth it where
-		// there are CPUs for its backend beside those who make what it writes.
+		// Fewer lanes have fuller flushes, which cost less for each commit. Another lane
+		// pays only if there is a CPU for its backend.
 		cfg.Lanes = min(max(runtime.GOMAXPROCS(0)/2, 1), maxLanes)
 	}
 	if cfg.Queue <= 0 {
@@ -94,7 +94,7 @@ func New(cfg Config) *Writer {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue), turns: newTurns(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
+	w := &Writer{cfg: cfg, metrics: cfg.Metrics, schema: newSchema(cfg.Tables), tickets: newTickets(cfg.Queue), inflight: newInflight(alonePerCPU*runtime.GOMAXPROCS(0), besidePerCPU*runtime.GOMAXPROCS(0), cfg.Now), ends: make(chan struct{})}
 	w.hard, w.cut = context.WithCancel(context.Background())
 	for n := range cfg.Lanes + 1 {
 		w.lanes = append(w.lanes, newLane(w, n))
@@ -103,8 +103,8 @@ func New(cfg Config) *Writer {
 	return w
 }
 
-// Start opens the lanes. It fails when one cannot connect within ctx; a writer
-// is started once.
+// Start opens the lanes. It fails if one cannot connect within ctx. A writer is started
+// once.
 func (w *Writer) Start(ctx context.Context) error {
 	for i, l := range w.lanes {
 		c, err := connect(ctx, w.cfg.Pool, w.schema.texts, backend{})
@@ -130,9 +130,9 @@ func (w *Writer) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop takes no further commits, writes what is queued, and answers what it
-// cannot write until ctx ends with ErrUnavailable, or ErrUnsettled where the end
-// of its transaction was under way. It returns when the lanes have ended.
+// Stop refuses further commits and writes the queued ones. Commits that are not written
+// when ctx ends get ErrUnavailable, or ErrUnsettled if the end of their transaction was sent.
+// Stop returns when the lanes have ended.
 func (w *Writer) Stop(ctx context.Context) error {
 	if !w.running.CompareAndSwap(true, false) {
 		return nil
@@ -157,12 +157,11 @@ func (w *Writer) Stop(ctx context.Context) error {
 	}
 }
 
-// Do writes c and answers nil when it is durable. The errors are those of this
-// package, wrapped. New work is withdrawn before it is sent where it would be written
-// after the deadline of ctx, or after c.Until, and where ctx ends: ErrWithdrawn.
-// Accepted work stays queued at the end of ctx, and work that was sent is written and
-// settled by the writer: both are ErrUnsettled. A caller that leaves never
-// changes what becomes of the others' commits.
+// Do writes c and returns nil once it is durable. Its errors are those of this package,
+// wrapped. New work that was not sent is withdrawn (ErrWithdrawn) if it would be written after
+// the deadline of ctx or after c.Until, and when ctx ends. When ctx ends for accepted work, or
+// for new work that was sent, the error is ErrUnsettled: the writer still writes the commit. A
+// caller that leaves does not affect other commits.
 func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	if w.fenced.Load() {
 		return w.count(ErrFenced)
@@ -196,7 +195,7 @@ func (w *Writer) Do(ctx context.Context, c *Commit) error {
 	}
 }
 
-// fits returns an error where a row of e is of a table that the writer does not know, or
+// fits returns an error if a row of e belongs to a table that is not in Config.Tables, or
 // does not fit its table.
 func (w *Writer) fits(e *entry) error {
 	for _, r := range e.c.Rows {
@@ -215,10 +214,10 @@ func (w *Writer) count(err error) error {
 // Healthy reports whether every lane can write.
 func (w *Writer) Healthy() bool { return w.Down() == nil }
 
-// errNotRunning: before Start or after Stop.
+// errNotRunning is returned before Start and after Stop.
 var errNotRunning = errors.New("the writer does not run")
 
-// Down is why the writer cannot write now, nil when it can.
+// Down returns why the writer cannot write now, nil if it can.
 func (w *Writer) Down() error {
 	if w.fenced.Load() {
 		return ErrFenced
@@ -234,7 +233,7 @@ func (w *Writer) Down() error {
 	return nil
 }
 
-// fence ends the writer's work for good.
+// fence ends the writer's work permanently.
 func (w *Writer) fence() {
 	if w.fenced.Swap(true) {
 		return

@@ -22,7 +22,7 @@ import (
 type line struct {
 	t   *testing.T
 	all context.Context // of who asks
-	*turns
+	*inflight
 }
 
 // asker is one that asked for a place.
@@ -58,7 +58,7 @@ func inLine(t *testing.T, places int, test func(q *line)) {
 			end()
 			synctest.Wait()
 		}()
-		test(&line{t: t, all: all, turns: newTurns(places, places, time.Now)})
+		test(&line{t: t, all: all, inflight: newInflight(places, places, time.Now)})
 	})
 }
 
@@ -129,7 +129,7 @@ func admitted(all []*asker) (n int) {
 }
 
 // unsound is what is wrong with the books of t, empty when nothing is.
-func (t *turns) unsound() string {
+func (t *inflight) unsound() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sum := 0
@@ -139,7 +139,7 @@ func (t *turns) unsound() string {
 		}
 		sum += n
 	}
-	if sum != t.taken || sum > t.beside {
+	if sum != t.total || sum > t.beside {
 		return "places were lost or made"
 	}
 	seen := map[id.TenantID]bool{}
@@ -158,11 +158,11 @@ func (t *turns) unsound() string {
 }
 
 // idle is what is left over although nobody holds a place or waits for one.
-func (t *turns) idle() string {
+func (t *inflight) idle() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.taken != 0:
+	case t.total != 0:
 		return "a place is lost"
 	case len(t.held) != 0:
 		return "somebody is said to hold one"
@@ -194,8 +194,8 @@ func TestBesideOthersATenantHoldsHalf(t *testing.T) {
 		want int
 	}{
 		"the other came just now":                {0, 4},
-		"the other is company for a moment more": {companyFor - 1, 4},
-		"the other is company no more":           {companyFor, 8},
+		"the other is company for a moment more": {presentFor - 1, 4},
+		"the other is company no more":           {presentFor, 8},
 		"the other came long ago":                {time.Hour, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,18 +218,18 @@ func TestBesideOthersATenantHoldsHalf(t *testing.T) {
 				t.Fatal("there is a ninth place")
 			}
 			q.wantHeld("when the other comes", a, 8)
-			q.pass(placeFor) // all eight come back
+			q.pass(countedFor) // all eight come back
 			if !guest.in() {
 				t.Error("the other has no place")
 			}
 			q.wantHeld("beside the other", a, 4)
 			for range 15 { // what waits gets in, at no time more than half
-				q.pass(placeFor)
+				q.pass(countedFor)
 				if n := q.heldBy(a); n > 4 {
 					t.Errorf("beside the other it holds %d", n)
 				}
 			}
-			q.pass(companyFor)
+			q.pass(presentFor)
 			q.asks(a, 10)
 			q.wantHeld("alone again", a, 8)
 		})
@@ -374,7 +374,7 @@ func TestWhoDoesNotWaitAnyMoreLeavesTheLine(t *testing.T) {
 		if !all[1].in() || !all[3].in() {
 			t.Error("who stayed did not come in")
 		}
-		q.pass(placeFor)
+		q.pass(countedFor)
 		if left := q.idle(); left != "" {
 			t.Error(left)
 		}
@@ -401,7 +401,7 @@ func TestAPlaceForWhoIsLeaving(t *testing.T) {
 			t.Error("the place of who left was not given to the next one")
 		}
 		q.free(d)
-		q.pass(placeFor)
+		q.pass(countedFor)
 		if left := q.idle(); left != "" {
 			t.Error(left)
 		}
@@ -412,20 +412,20 @@ func TestAPlaceComesBackByItself(t *testing.T) {
 	inLine(t, 4, func(q *line) {
 		a := newTenantID()
 		first := q.ask(a)
-		q.pass(placeFor - 1)
+		q.pass(countedFor - 1)
 		q.wantHeld("a moment before its time", a, 1)
 		q.pass(1)
 		q.wantHeld("at its time", a, 0)
 		q.asks(a, 2)
 		first.release()
 		q.wantHeld("after the release of a place that had come back", a, 2)
-		q.pass(placeFor)
+		q.pass(countedFor)
 		released := q.ask(a)
 		released.release()
 		released.release()
 		q.asks(a, 1)
 		q.wantHeld("after two releases of one place", a, 1)
-		q.pass(placeFor - 1) // the time of the released place passes meanwhile
+		q.pass(countedFor - 1) // the time of the released place passes meanwhile
 		q.wantHeld("before its own time", a, 1)
 		q.pass(1)
 		if left := q.idle(); left != "" {
@@ -439,7 +439,7 @@ func TestATurnComesInTimeOrNotAtAll(t *testing.T) {
 		a, d := newTenantID(), newTenantID()
 		q.fill(d, 2)
 		late := q.ask(a)
-		q.pass(turnWithin - 1)
+		q.pass(enterWithin - 1)
 		if !late.waits() {
 			t.Fatalf("it does not wait: %v", late.err())
 		}
@@ -462,7 +462,7 @@ func (g *guests) share(q *line, tenant id.TenantID) int {
 	defer q.mu.Unlock()
 	for who, at := range g.came {
 		waits := slices.ContainsFunc(g.all, func(a *asker) bool { return a.tenant == who && a.waits() })
-		if who != tenant && (waits || q.held[who] > 0 || time.Since(at) < companyFor) {
+		if who != tenant && (waits || q.held[who] > 0 || time.Since(at) < presentFor) {
 			return int(q.most)
 		}
 	}
@@ -516,7 +516,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 		case p < 90:
 			q.flushed(1+r.IntN(64), time.Duration(1+r.IntN(8))*time.Millisecond)
 		case p < 91:
-			q.pass(companyFor)
+			q.pass(presentFor)
 		default:
 			q.pass(time.Duration(r.IntN(10)) * time.Millisecond)
 		}
@@ -540,7 +540,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 				t.Fatalf("seed %d, step %d: a tenant got a place and holds %d, its share is %d", seed, step, holds, most)
 			}
 			q.mu.Lock()
-			full := q.taken == q.beside
+			full := q.total == q.beside
 			q.mu.Unlock()
 			if fills && waits[who] && !full && holds < share {
 				t.Fatalf("seed %d, step %d: somebody waits while there is room", seed, step)
@@ -556,7 +556,7 @@ func lawsOfTurns(q *line, r *rand.Rand, seed uint64) {
 		}
 		g.all = slices.DeleteFunc(g.all, func(a *asker) bool { return a.err() != nil })
 	}
-	q.pass(turnWithin + placeFor)
+	q.pass(enterWithin + countedFor)
 	if left := q.idle(); left != "" {
 		t.Fatalf("seed %d: at the end %s", seed, left)
 	}
@@ -603,7 +603,7 @@ func TestNoPlaceIsLost(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			q.pass(placeFor)
+			q.pass(countedFor)
 			if left := q.idle(); left != "" {
 				t.Errorf("seed %d: at the end %s", seed, left)
 			}
@@ -634,7 +634,7 @@ func TestWhatIsASlowFlush(t *testing.T) {
 		"five times that":                           {8 * time.Millisecond, 1, 40 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newTurns(32, 32, func() time.Time { return noon })
+			q := newInflight(32, 32, func() time.Time { return noon })
 			q.flushed(1, c.quickest)
 			q.most = 8
 			q.flushed(c.n, c.took)
@@ -654,7 +654,7 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 		holds := func(alone bool) int {
 			t.Helper()
 			if alone {
-				q.pass(companyFor)
+				q.pass(presentFor)
 			} else {
 				q.ask(b).release()
 			}
@@ -663,7 +663,7 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 			for _, one := range all {
 				one.leave()
 			}
-			q.pass(placeFor)
+			q.pass(countedFor)
 			return n
 		}
 		flush := func(n int, took time.Duration) {
@@ -679,19 +679,19 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 		for range 4 {
 			flush(2, slowFlush)
 			n := holds(false)
-			if n >= last || n < fewestPlaces {
+			if n >= last || n < leastInFlight {
 				t.Errorf("after two slow flushes %d, and %d before", n, last)
 			}
 			last = n
 		}
 		flush(1000, slowFlush)
-		if n := holds(false); n != fewestPlaces {
-			t.Errorf("after many slow flushes %d, want %d", n, fewestPlaces)
+		if n := holds(false); n != leastInFlight {
+			t.Errorf("after many slow flushes %d, want %d", n, leastInFlight)
 		}
 		if n := holds(true); n != 32 {
 			t.Errorf("alone %d, want all 32", n)
 		}
-		last = fewestPlaces
+		last = leastInFlight
 		for range 3 {
 			flush(8, quick)
 			n := holds(false)
@@ -711,7 +711,7 @@ func TestSlowFlushesLeaveLessToATenant(t *testing.T) {
 // slow for ten to twenty seconds; one that always was is at no time.
 func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	now := noon
-	q := newTurns(32, 32, func() time.Time { return now })
+	q := newInflight(32, 32, func() time.Time { return now })
 	flushes := func(until time.Duration, took time.Duration) {
 		for now.Sub(noon) < until {
 			now = now.Add(100 * time.Millisecond)
@@ -720,11 +720,11 @@ func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	}
 	q.flushed(1, time.Millisecond)
 	flushes(quickestFor, 8*time.Millisecond)
-	if q.most != fewestPlaces {
+	if q.most != leastInFlight {
 		t.Errorf("ten seconds of slow flushes leave %v places to a tenant", q.most)
 	}
 	flushes(2*quickestFor-100*time.Millisecond, 8*time.Millisecond)
-	if q.most != fewestPlaces {
+	if q.most != leastInFlight {
 		t.Errorf("after less than twenty seconds slow flushes leave %v places", q.most)
 	}
 	flushes(3*quickestFor, 8*time.Millisecond)
@@ -733,7 +733,7 @@ func TestTheQuickestFlushIsForgotten(t *testing.T) {
 	}
 
 	now = noon
-	q = newTurns(32, 32, func() time.Time { return now })
+	q = newInflight(32, 32, func() time.Time { return now })
 	for now.Sub(noon) < time.Minute {
 		now = now.Add(100 * time.Millisecond)
 		if q.flushed(1, 8*time.Millisecond); q.most != 16 {
@@ -772,10 +772,10 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 		refused  bool
 		late     float64 // so many are counted
 	}{
-		"no turn in time":            {time.Hour, time.Hour, turnWithin, true, 1},
+		"no turn in time":            {time.Hour, time.Hour, enterWithin, true, 1},
 		"the caller waits no longer": {300 * time.Millisecond, time.Hour, 300 * time.Millisecond, true, 0},
 		"a turn in time":             {time.Hour, time.Second, time.Second, false, 0},
-		"a turn at the last moment":  {time.Hour, turnWithin - 1, turnWithin - 1, false, 0},
+		"a turn at the last moment":  {time.Hour, enterWithin - 1, enterWithin - 1, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -784,7 +784,7 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 				defer w.cut()
 				w.running.Store(true)
 				loud := newTenantID()
-				q := &line{t: t, turns: w.turns}
+				q := &line{t: t, inflight: w.inflight}
 				q.fill(loud, q.alone)
 				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 				defer cancel()
@@ -820,8 +820,8 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 				if n := counted(t, reg, "svc_journal_tickets_count"); n != 0 || w.tickets.free != w.cfg.Queue {
 					t.Errorf("%v tickets are held at the end, %d of %d are free", n, w.tickets.free, w.cfg.Queue)
 				}
-				if n := q.heldBy(loud); q.taken != n {
-					t.Errorf("%d places are taken, %d by who was there before", q.taken, n)
+				if n := q.heldBy(loud); q.total != n {
+					t.Errorf("%d places are taken, %d by who was there before", q.total, n)
 				}
 			})
 		})
@@ -833,7 +833,7 @@ func TestAdmitWaitsForATurn(t *testing.T) {
 func TestAloneThereAreMorePlaces(t *testing.T) { synctest.Test(t, aloneThereAreMorePlaces) }
 
 func aloneThereAreMorePlaces(t *testing.T) {
-	q := newTurns(64, 8, time.Now)
+	q := newInflight(64, 8, time.Now)
 	loud, quiet := newTenantID(), newTenantID()
 	var releases []func()
 	for range 64 {
@@ -854,7 +854,7 @@ func aloneThereAreMorePlaces(t *testing.T) {
 	held := func() (taken, loudly int) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.taken, q.held[loud]
+		return q.total, q.held[loud]
 	}
 	for i, release := range releases {
 		release()
