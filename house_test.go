@@ -79,6 +79,9 @@ func underAny(path string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return under(path, d) })
 }
 
+// forTests reports whether only tests import a package.
+func forTests(dir string) bool { return strings.HasSuffix(dir, "test") || dir == "schemas/testkit" }
+
 // outbound are the transport packages through which bytes leave.
 var outbound = []string{"transport/egress", "transport/model", "transport/mcp", "transport/webhook", "transport/browser", "transport/connector"}
 
@@ -99,7 +102,7 @@ func TestImportsGoOneWay(t *testing.T) {
 			}
 			bad := ""
 			switch {
-			case strings.HasSuffix(to, "test") && !strings.HasSuffix(f.dir, "test"):
+			case forTests(to) && !forTests(f.dir):
 				bad = "only tests import a package of tests"
 			case under(f.dir, "cmd/svc/client"):
 				if !underAny(to, "schemas", "cmd/svc/cli") {
@@ -782,4 +785,110 @@ func TestTheCommandOnlyJoins(t *testing.T) {
 	if !wired {
 		t.Error("there is no newService: the check is void")
 	}
+}
+
+// Tests share one kit (docs/architecture.md, Tests): they poll with testkit.Eventually and
+// testkit.Within, make members with pgtest, and start writers with journaltest.Writer. The
+// tests of cmd start processes and wait for them over HTTP with a kit of their own.
+func TestTestsUseTheKit(t *testing.T) {
+	mayInsert := map[string]string{
+		"cluster/membership": "it tests the table itself: leases that end within a second, rows of every age",
+	}
+	ownKit := []string{ // their tests have helpers of their own that the kit is to replace
+		"actors/approval", "actors/durable", "actors/gate", "actors/run", "actors/sweep", "actors/thread", "actors/trigger"}
+	inserts := regexp.MustCompile(`(?i)\binsert\s+into\s+members\b`)
+	looked := 0
+	for _, f := range files {
+		if !f.test || f.dir == "." || f.dir == "schemas/testkit" || under(f.dir, "cmd") || slices.Contains(ownKit, f.dir) {
+			continue
+		}
+		looked++
+		if len(literals(f, inserts)) > 0 && mayInsert[f.dir] == "" {
+			t.Errorf("%s writes rows of members: use pgtest.Member, pgtest.Expired or pgtest.Dead", f.path)
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ForStmt:
+				if givesUp(n) {
+					t.Errorf("%s polls until a deadline: use testkit.Eventually or testkit.Within", fset.Position(n.Pos()))
+				}
+			case *ast.FuncDecl:
+				if polls(n.Type, n.Body) {
+					t.Errorf("%s is a helper that polls: use testkit.Eventually or testkit.Within", fset.Position(n.Pos()))
+				}
+			case *ast.FuncLit:
+				if polls(n.Type, n.Body) {
+					t.Errorf("%s is a helper that polls: use testkit.Eventually or testkit.Within", fset.Position(n.Pos()))
+				}
+			case *ast.CallExpr:
+				if isCall(n, "journal", "New") {
+					t.Errorf("%s makes a writer: use journaltest.Writer", fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+	if looked < 100 {
+		t.Errorf("only %d test files found: the check is void", looked)
+	}
+}
+
+func isCall(call *ast.CallExpr, pkg, name string) bool {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != name {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	return ok && x.Name == pkg
+}
+
+// givesUp reports whether a loop, apart from the functions in it, gives up after a deadline.
+func givesUp(loop *ast.ForStmt) (up bool) {
+	ast.Inspect(loop, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "After" {
+				if now, ok := sel.X.(*ast.CallExpr); ok && isCall(now, "time", "Now") {
+					up = true
+				}
+			}
+		}
+		_, inner := n.(*ast.FuncLit)
+		return !inner
+	})
+	return up
+}
+
+// polls reports whether a function calls a parameter of the type func() bool in a loop.
+func polls(what *ast.FuncType, body *ast.BlockStmt) (found bool) {
+	conditions := map[string]bool{}
+	for _, p := range what.Params.List {
+		f, ok := p.Type.(*ast.FuncType)
+		if !ok || len(f.Params.List) > 0 || f.Results == nil || len(f.Results.List) != 1 {
+			continue
+		}
+		if is, ok := f.Results.List[0].Type.(*ast.Ident); ok && is.Name == "bool" {
+			for _, name := range p.Names {
+				conditions[name.Name] = true
+			}
+		}
+	}
+	if len(conditions) == 0 || body == nil {
+		return false
+	}
+	ast.Inspect(body, func(n ast.Node) bool {
+		loop, ok := n.(*ast.ForStmt)
+		if !ok {
+			return true
+		}
+		ast.Inspect(loop, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if x, ok := call.Fun.(*ast.Ident); ok && conditions[x.Name] {
+					found = true
+				}
+			}
+			return true
+		})
+		return true
+	})
+	return found
 }

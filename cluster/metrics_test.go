@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // exported is what the registry has of a metric for a kind; -1: nothing.
@@ -59,7 +60,7 @@ func TestTheNumberOfActorsIsKnown(t *testing.T) {
 	}
 	counts := func(what string, want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%s, %d actors live", what, want), func() bool { return exported(t, "svc_cluster_actors", own) == float64(want) })
+		testkit.Eventually(t, fmt.Sprintf("%s, %d actors live", what, want), func() bool { return exported(t, "svc_cluster_actors", own) == float64(want) })
 	}
 	counts("asked", len(all))
 	ask(all[0], "stop")
@@ -84,7 +85,7 @@ func TestTheNumberOfActorsIsKnown(t *testing.T) {
 		}
 	}
 	counts("after shards have left", stay)
-	eventually(t, "actors of a shared kind leave with their shard", func() bool { return exported(t, "svc_cluster_actors", shared) == float64(len(there)) })
+	testkit.Eventually(t, "actors of a shared kind leave with their shard", func() bool { return exported(t, "svc_cluster_actors", shared) == float64(len(there)) })
 	if err := n.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}

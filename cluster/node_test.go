@@ -15,6 +15,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,22 +48,7 @@ func start(t testing.TB, cfg Config, kinds map[string]func(Address) Behavior) *N
 	for k, f := range kinds {
 		n.Register(k, f)
 	}
-	return begin(t, n)
-}
-
-func begin(t testing.TB, n *Node) *Node {
-	t.Helper()
-	if err := n.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return testkit.Start(t, n)
 }
 
 // echo replies what it gets; stop ends it, boom panics, mute does not reply.
@@ -78,16 +64,6 @@ func echo(Address) Behavior {
 		}
 		c.Reply(m)
 	}}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-		runtime.Gosched()
-	}
 }
 
 func TestAsk(t *testing.T) {
@@ -205,7 +181,7 @@ func TestOneMessageAtATimeAndStoppedLast(t *testing.T) {
 	}
 	wg.Wait()
 	n.Tell(a, 17)
-	eventually(t, "every activation stopped", func() bool { return !n.Active(a) && spawned.Load() == stopped.Load() })
+	testkit.Eventually(t, "every activation stopped", func() bool { return !n.Active(a) && spawned.Load() == stopped.Load() })
 }
 
 func TestTellIsLosslessAndOrderedOverStops(t *testing.T) {
@@ -238,7 +214,7 @@ func TestTellIsLosslessAndOrderedOverStops(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "everything arrived", func() bool { mu.Lock(); defer mu.Unlock(); return total == senders*each })
+	testkit.Eventually(t, "everything arrived", func() bool { mu.Lock(); defer mu.Unlock(); return total == senders*each })
 }
 
 func TestThousandAsksToAHundredActorsWithPassivationLoseNothing(t *testing.T) {
@@ -297,9 +273,9 @@ func TestSendReachesOnlyALivingActivation(t *testing.T) {
 	if !n.Send(a, 3) || !first.Send("stop") {
 		t.Fatal("a living activation was not reached")
 	}
-	eventually(t, "it stopped", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it stopped", func() bool { return !n.Active(a) })
 	n.Tell(a, 4)
-	eventually(t, "the next one lives", func() bool { return n.Active(a) })
+	testkit.Eventually(t, "the next one lives", func() bool { return n.Active(a) })
 	if first.Send(5) {
 		t.Fatal("a Ref reached the next activation")
 	}
@@ -332,7 +308,7 @@ func TestStopDrainsAfterTheCurrentMessage(t *testing.T) {
 	asked := make(chan error, 1)
 	go func() { _, err := n.Ask(context.Background(), a, "behind"); asked <- err }()
 	p := n.placer(a)
-	eventually(t, "the ask waits", func() bool {
+	testkit.Eventually(t, "the ask waits", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.live[a].UserMessageCount() == 1
@@ -342,7 +318,7 @@ func TestStopDrainsAfterTheCurrentMessage(t *testing.T) {
 	cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- n.Stop(context.Background()) }()
-	eventually(t, "the drain begins", n.swept.Load)
+	testkit.Eventually(t, "the drain begins", n.swept.Load)
 	if _, err := n.Ask(t.Context(), address("k"), 1); !errors.Is(err, problem.New(problem.CodeUnavailable, "")) {
 		t.Fatalf("a new message got %v", err)
 	}
@@ -433,7 +409,7 @@ func TestRestEndsTheActivationsOfAKindAndLosesNothing(t *testing.T) {
 	n.Tell(busy, "wait")
 	<-receiving
 	n.Rest("worker")
-	eventually(t, "the idle one ended", func() bool { return !n.Active(idle) })
+	testkit.Eventually(t, "the idle one ended", func() bool { return !n.Active(idle) })
 	if !n.Active(busy) || !n.Active(other) {
 		t.Error("a busy one, or one of another kind, was cut")
 	}
@@ -481,7 +457,7 @@ func TestAMemberListMovesShards(t *testing.T) {
 			want = ids[0]
 		} else {
 			moved++
-			eventually(t, "the former activation ended", func() bool { return !a.Active(addr) })
+			testkit.Eventually(t, "the former activation ended", func() bool { return !a.Active(addr) })
 		}
 		for _, n := range []*Node{a, b} {
 			if got, err := n.Ask(t.Context(), addr, 1); got != want || err != nil {
@@ -621,7 +597,7 @@ func TestASharedKind(t *testing.T) {
 			}}
 		})
 		peers[n.Member()] = n
-		return begin(t, n)
+		return testkit.Start(t, n)
 	}
 	from, to := node(), node()
 	var all []Address
@@ -670,7 +646,7 @@ func TestASharedKind(t *testing.T) {
 	if !from.Send(all[1], 101) {
 		t.Error("an activation that lives took no message")
 	}
-	eventually(t, "it was received", func() bool { mu.Lock(); defer mu.Unlock(); return len(got[from.Member()][all[1]]) == 102 })
+	testkit.Eventually(t, "it was received", func() bool { mu.Lock(); defer mu.Unlock(); return len(got[from.Member()][all[1]]) == 102 })
 	check(from, all[1], 0, 101)
 	// The shard moves while messages for several wait.
 	from.Tell(all[19], "hold")
@@ -692,7 +668,7 @@ func TestASharedKind(t *testing.T) {
 		}
 	}
 	close(release)
-	eventually(t, "all of it went to the new owner", func() bool {
+	testkit.Eventually(t, "all of it went to the new owner", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		here := got[to.Member()]

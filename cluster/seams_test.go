@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // owned is an address of a kind in a shard of m by n's view.
@@ -93,7 +94,7 @@ func TestANodeThatStopsSendsOthersAskersOn(t *testing.T) {
 	n.Receive(a, "behind", time.Now().Add(time.Minute), got.reply)
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(context.Background()) }()
-	eventually(t, "the drain begins", n.swept.Load)
+	testkit.Eventually(t, "the drain begins", n.swept.Load)
 	n.Receive(address("k"), "later", time.Now().Add(time.Minute), got.reply)
 	close(hold)
 	for range 2 {
@@ -264,7 +265,7 @@ func TestWhatAMovedActivationLeavesGoesToTheNewOwnerInOrder(t *testing.T) {
 	m.from.Receive(m.addr, "asked from elsewhere", time.Now().Add(time.Minute), asked.reply)
 	go func() { v, _ := m.from.Ask(context.Background(), m.addr, "asked here"); local <- v }()
 	p := m.from.placer(m.addr)
-	eventually(t, "all of it waits", func() bool {
+	testkit.Eventually(t, "all of it waits", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.live[m.addr].UserMessageCount() == 12
@@ -301,7 +302,7 @@ func TestANodeThatYieldsAndStopsPassesOnWhatItWasTold(t *testing.T) {
 	m.move(t)
 	stopped := make(chan error, 1)
 	go func() { stopped <- m.from.Stop(context.Background()) }()
-	eventually(t, "the drain begins", m.from.swept.Load)
+	testkit.Eventually(t, "the drain begins", m.from.swept.Load)
 	m.from.Tell(m.addr, 10) // during the drain
 	close(m.release)
 	if err := <-stopped; err != nil {
@@ -466,7 +467,7 @@ func TestWhatIsForOneActivationStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(release)
-	eventually(t, "it has moved", func() bool { return !n.Active(a) && len(peers.heard()) == 2 })
+	testkit.Eventually(t, "it has moved", func() bool { return !n.Active(a) && len(peers.heard()) == 2 })
 	if got := fmt.Sprint(peers.heard()); got != "[inner plain]" {
 		t.Error(got)
 	}
@@ -546,7 +547,7 @@ func TestAFinisherStaysUntilItHasFinished(t *testing.T) {
 	}
 	from.Receive(a, "done", time.Now().Add(time.Minute), got.reply)
 	<-got
-	eventually(t, "it leaves", func() bool { return !from.Active(a) })
+	testkit.Eventually(t, "it leaves", func() bool { return !from.Active(a) })
 	from.Receive(a, "hello", time.Now().Add(time.Minute), got.reply)
 	if v := <-got; v != ErrNotOwner {
 		t.Errorf("got %v", v)
@@ -578,7 +579,7 @@ func TestFinishWaitsForFinishersAlone(t *testing.T) {
 	keeps.Store(true)
 	finished := make(chan error, 1)
 	go func() { finished <- n.Finish(t.Context()) }()
-	eventually(t, "it finishes", n.Finishing)
+	testkit.Eventually(t, "it finishes", n.Finishing)
 	for range 10 {
 		if v, err := n.Ask(t.Context(), busy, 7); v != 7 {
 			t.Fatal(v, err)

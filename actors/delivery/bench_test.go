@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/outbox"
+	"agentsvc/schemas/testkit"
 )
 
 // A backlog drains through the real outbox, sender and sockets to healthy endpoints
@@ -26,7 +27,7 @@ func BenchmarkDrain(b *testing.B) {
 			began := time.Now()
 			wake(p.Node, all...)
 			for _, e := range all {
-				eventually(b, "it drains", func() bool { return left(p.Node, e) })
+				testkit.Eventually(b, "it drains", func() bool { return left(p.Node, e) })
 			}
 			b.ReportMetric(backlog/time.Since(began).Seconds(), "deliveries/s")
 			b.StopTimer()

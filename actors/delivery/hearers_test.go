@@ -16,6 +16,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -101,10 +102,10 @@ func TestAListenerIsNotWoken(t *testing.T) {
 	h, w := newHearers(t, r, nil)
 	h.Committed(b, webhook.RunFailed)
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "both are read", func() bool { _, known := h.cache.Get(b); return known && w.of(a, e) == 1 })
+	testkit.Eventually(t, "both are read", func() bool { _, known := h.cache.Get(b); return known && w.of(a, e) == 1 })
 	h.Committed(b, webhook.RunFailed)
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "the endpoint is woken", func() bool { return w.of(a, e) == 2 })
+	testkit.Eventually(t, "the endpoint is woken", func() bool { return w.of(a, e) == 2 })
 	h.Stop() // all wakes have been sent
 	if n := w.of(a, listener) + w.of(b, lone); n != 0 {
 		t.Errorf("listeners were woken %d times", n)
@@ -137,20 +138,20 @@ func TestWhoHearsIsWoken(t *testing.T) {
 	if !h.Hears(a) || !h.Hears(quiet) {
 		t.Error("who is not known may hear")
 	}
-	eventually(t, "they are known", func() bool { return h.Hears(a) && !h.Hears(quiet) })
+	testkit.Eventually(t, "they are known", func() bool { return h.Hears(a) && !h.Hears(quiet) })
 	h.Committed(a, webhook.RunCompleted)
-	eventually(t, "the subscribers are woken", func() bool { return w.of(a, all) == 1 && w.of(a, both) == 1 })
+	testkit.Eventually(t, "the subscribers are woken", func() bool { return w.of(a, all) == 1 && w.of(a, both) == 1 })
 	if w.of(a, failed) != 0 || w.of(b, other) != 0 {
 		t.Error("who does not hear of it was woken")
 	}
 	h.Committed(b, webhook.ApprovalRequested) // not known yet
-	eventually(t, "a tenant that was not cached is woken", func() bool { return w.of(b, other) == 1 })
+	testkit.Eventually(t, "a tenant that was not cached is woken", func() bool { return w.of(b, other) == 1 })
 	before := r.reads.Load()
 	for range 1000 {
 		h.Committed(a, webhook.RunFailed)
 		h.Hears(b)
 	}
-	eventually(t, "all are woken", func() bool { return w.of(a, failed) > 0 && w.of(a, both) > 1 })
+	testkit.Eventually(t, "all are woken", func() bool { return w.of(a, failed) > 0 && w.of(a, both) > 1 })
 	if n := r.reads.Load() - before; n != 0 {
 		t.Errorf("%d reads of what is known", n)
 	}
@@ -163,13 +164,13 @@ func TestEventsOfAMomentAreOneWake(t *testing.T) {
 	r.set(a, e)
 	h, w := newHearers(t, r, nil)
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
+	testkit.Eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
 	for range 1000 {
 		h.Committed(a, webhook.RunCompleted)
 		h.Committed(a, webhook.RunFailed)
 	}
 	close(r.hold)
-	eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
+	testkit.Eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
 	h.Stop() // all wakes have been sent
 	if n := w.of(a, e); n > 3 {
 		t.Errorf("it was woken %d times", n)
@@ -186,18 +187,18 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	r := &endpointsOf{}
 	h, w := newHearers(t, r, nil)
 	h.Hears(a)
-	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
+	testkit.Eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 	r.set(a, was)
 	h.Forget(a)
 	if !h.Hears(a) {
 		t.Fatal("forgotten, and still known")
 	}
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "the new one is woken", func() bool { return w.of(a, was) == 1 })
+	testkit.Eventually(t, "the new one is woken", func() bool { return w.of(a, was) == 1 })
 	r.set(a, is)
 	h.ForgetAll()
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "the newest is woken", func() bool { return w.of(a, is) == 1 })
+	testkit.Eventually(t, "the newest is woken", func() bool { return w.of(a, is) == 1 })
 	if w.of(a, was) != 1 {
 		t.Error("who is gone was woken")
 	}
@@ -208,11 +209,11 @@ func TestForgottenHearersAreReadAnew(t *testing.T) {
 	r.mu.Unlock()
 	h.Forget(a)
 	h.Hears(a)
-	eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
+	testkit.Eventually(t, "it is read", func() bool { return r.under.Load() == 1 })
 	r.set(a)
 	h.Forget(a)
 	close(hold)
-	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
+	testkit.Eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 }
 
 func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
@@ -221,7 +222,7 @@ func TestWithoutTheLeaseNothingIsKnown(t *testing.T) {
 	valid.Store(true)
 	h, _ := newHearers(t, &endpointsOf{}, valid.Load)
 	h.Hears(a)
-	eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
+	testkit.Eventually(t, "the tenant has no subscribers", func() bool { return !h.Hears(a) })
 	valid.Store(false)
 	if !h.Hears(a) {
 		t.Error("a node without its lease knows that nobody hears")
@@ -239,15 +240,15 @@ func TestReadsThatFailOrHang(t *testing.T) {
 	h, w := newHearers(t, r, nil)
 	r.fail(errors.New("no database"))
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "it was read", func() bool { return r.reads.Load() == 1 && r.under.Load() == 0 })
+	testkit.Eventually(t, "it was read", func() bool { return r.reads.Load() == 1 && r.under.Load() == 0 })
 	r.fail(nil)
 	if !h.Hears(a) {
 		t.Error("a read that failed says that nobody hears")
 	}
 	h.Committed(a, webhook.RunFailed)
-	eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
+	testkit.Eventually(t, "it is woken", func() bool { return w.of(a, e) > 0 })
 	h.Committed(known, webhook.RunFailed)
-	eventually(t, "it is woken", func() bool { return w.of(known, k) == 1 })
+	testkit.Eventually(t, "it is woken", func() bool { return w.of(known, k) == 1 })
 
 	r.mu.Lock()
 	r.hold = make(chan struct{})
@@ -260,9 +261,9 @@ func TestReadsThatFailOrHang(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("20,000 calls took %v", took)
 	}
-	eventually(t, "the loaders hang", func() bool { return r.under.Load() == loaders })
+	testkit.Eventually(t, "the loaders hang", func() bool { return r.under.Load() == loaders })
 	h.Committed(known, webhook.RunFailed)
-	eventually(t, "a cached tenant is woken", func() bool { return w.of(known, k) == 2 })
+	testkit.Eventually(t, "a cached tenant is woken", func() bool { return w.of(known, k) == 2 })
 	if n := r.under.Load(); n != loaders {
 		t.Errorf("%d reads at a time", n)
 	}

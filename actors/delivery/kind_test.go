@@ -13,6 +13,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 func TestADeliveryArrivesAndTheActorLeaves(t *testing.T) {
@@ -22,7 +23,7 @@ func TestADeliveryArrivesAndTheActorLeaves(t *testing.T) {
 	d := x.pending(e, 1)[0]
 	p := x.process(nil)
 	wake(p.Node, e)
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 	r := x.row(d)
 	if r.Attempts != 1 || r.Begun || r.NextAttemptAt != nil || *r.LastHTTPStatus != 204 || r.LastError != nil || len(r.Log) != 1 || *r.Log[0].HTTPStatus != 204 || r.Log[0].DurationMS == nil {
 		t.Errorf("%+v", r)
@@ -31,7 +32,7 @@ func TestADeliveryArrivesAndTheActorLeaves(t *testing.T) {
 	if len(got) != 1 || got[0].delivery != d.String() || got[0].body != string(r.Body) || !got[0].signed("whsec_first") {
 		t.Errorf("%+v", got)
 	}
-	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 }
 
 // Retry: "5 attempts, exponential backoff …; then the delivery is failed"; content:
@@ -44,7 +45,7 @@ func TestFiveAttemptsAndNeverASixth(t *testing.T) {
 	d := x.pending(e, 1)[0]
 	p := x.process(nil)
 	wake(p.Node, e)
-	eventually(t, "it fails", func() bool { return x.row(d).Status == "failed" })
+	testkit.Eventually(t, "it fails", func() bool { return x.row(d).Status == "failed" })
 	r, got := x.row(d), v.heard()
 	if r.Attempts != 5 || r.Begun || r.NextAttemptAt != nil || *r.LastHTTPStatus != 503 || *r.LastError != "the endpoint answered with status 503" || len(r.Log) != 5 {
 		t.Errorf("%+v", r)
@@ -64,11 +65,11 @@ func TestFiveAttemptsAndNeverASixth(t *testing.T) {
 			t.Errorf("attempt %d came after %v, want about %v", i+1, pause, want)
 		}
 	}
-	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 	// Another one's attempts are begun and ended after this: a sixth would have been.
 	other := x.pending(e, 1)[0]
 	wake(p.Node, e)
-	eventually(t, "the other fails", func() bool { return x.row(other).Status == "failed" })
+	testkit.Eventually(t, "the other fails", func() bool { return x.row(other).Status == "failed" })
 	if n := v.of()[d.String()]; n != 5 {
 		t.Errorf("%d attempts in the end", n)
 	}
@@ -87,10 +88,10 @@ func TestARotationBetweenAttempts(t *testing.T) {
 	p := x.process(func(c *Config) { c.Backoff = time.Second })
 	d := x.pending(e, 1)[0]
 	wake(p.Node, e)
-	eventually(t, "the first attempt is settled", func() bool { r := x.row(d); return r.Attempts == 1 && !r.Begun })
+	testkit.Eventually(t, "the first attempt is settled", func() bool { r := x.row(d); return r.Attempts == 1 && !r.Begun })
 	x.exec(`UPDATE webhooks SET secret = convert_to('whsec_second', 'UTF8') WHERE id = $1`, e.ID)
 	p.targets.Forget(e.Tenant, e.ID)
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 	got := v.heard()
 	if len(got) != 3 || !got[0].signed("whsec_first") || !got[1].signed("whsec_second") || !got[2].signed("whsec_second") || got[0].body != got[2].body {
 		t.Errorf("%+v", got)
@@ -128,15 +129,15 @@ func TestSlowAndDeadEndpointsDelayNobodyElse(t *testing.T) {
 		x.pending(e, 100)
 	}
 	wake(p.Node, stuck, dead)
-	eventually(t, "32 are under way", func() bool { return under.Load() == Most })
+	testkit.Eventually(t, "32 are under way", func() bool { return under.Load() == Most })
 	wake(p.Node, all...)
 	for e, v := range healthy {
-		eventually(t, "a healthy endpoint has all", func() bool { return x.count(e, "succeeded") == 100 })
+		testkit.Eventually(t, "a healthy endpoint has all", func() bool { return x.count(e, "succeeded") == 100 })
 		if of := v.of(); len(of) != 100 || len(v.heard()) != 100 {
 			t.Errorf("%d deliveries, %d attempts", len(of), len(v.heard()))
 		}
 	}
-	eventually(t, "the dead one's have failed", func() bool { return x.count(dead, "failed") == 100 })
+	testkit.Eventually(t, "the dead one's have failed", func() bool { return x.count(dead, "failed") == 100 })
 	if n := len(slow.heard()); n != 32 || most.Load() != 32 || x.count(stuck, "pending") != 100 {
 		t.Errorf("the slow endpoint heard of %d, %d at a time, and was waited for", n, most.Load())
 	}
@@ -155,8 +156,8 @@ func TestAStopInTheMiddle(t *testing.T) {
 	all := x.pending(e, 60)
 	first := x.process(nil)
 	wake(first.Node, e)
-	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
-	stop(t, first.Node)
+	testkit.Eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	testkit.Stop(t, first.Node.Stop)
 	for _, d := range all {
 		switch r, n := x.row(d), v.of()[d.String()]; {
 		case n == 0 && (r.Attempts != 0 || r.Begun):
@@ -167,7 +168,7 @@ func TestAStopInTheMiddle(t *testing.T) {
 	}
 	second := x.process(nil)
 	wake(second.Node, e)
-	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
+	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
 	of := v.of()
 	for _, d := range all {
 		r := x.row(d)
@@ -192,11 +193,11 @@ func TestAStopBeforeAnythingIsSent(t *testing.T) {
 		})
 	})
 	wake(p.Node, e)
-	eventually(t, "all are under way", func() bool { return under.Load() == 5 })
+	testkit.Eventually(t, "all are under way", func() bool { return under.Load() == 5 })
 	if r := x.row(all[0]); r.Attempts != 1 || !r.Begun {
 		t.Errorf("under way: %+v", r)
 	}
-	stop(t, p.Node)
+	testkit.Stop(t, p.Node.Stop)
 	for _, d := range all {
 		if r := x.row(d); r.Status != "pending" || r.Attempts != 0 || r.Begun || len(r.Log) != 0 || r.NextAttemptAt.After(time.Now()) {
 			t.Errorf("%+v", r)
@@ -223,17 +224,17 @@ func TestATurnThatOutlivesItsActor(t *testing.T) {
 		})
 	})
 	wake(p.Node, e)
-	eventually(t, "all are under way", func() bool { return len(v.heard()) == 3 })
+	testkit.Eventually(t, "all are under way", func() bool { return len(v.heard()) == 3 })
 	claimed := x.pending(e, 4)
 	hold := make(chan struct{})
 	f.hold.Store(&hold)
 	wake(p.Node, e)
-	eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 && x.row(claimed[0]).Begun })
+	testkit.Eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 && x.row(claimed[0]).Begun })
 	close(release)
-	eventually(t, "the attempts have ended", func() bool { return ends.Load() == 3 })
+	testkit.Eventually(t, "the attempts have ended", func() bool { return ends.Load() == 3 })
 	stopped := make(chan struct{})
-	go func() { stop(t, p.Node); close(stopped) }()
-	eventually(t, "the actor has ended", func() bool { return left(p.Node, e) })
+	go func() { testkit.Stop(t, p.Node.Stop); close(stopped) }()
+	testkit.Eventually(t, "the actor has ended", func() bool { return left(p.Node, e) })
 	f.hold.Store(nil)
 	close(hold)
 	<-stopped
@@ -275,26 +276,26 @@ func TestAStopBeforeWhatHasComeIsReceived(t *testing.T) {
 		}
 	})
 	wake(p.Node, e)
-	eventually(t, "two are under way", func() bool { return len(v.heard()) == 2 })
-	eventually(t, "no turn is", func() bool { return !running("turn") })
+	testkit.Eventually(t, "two are under way", func() bool { return len(v.heard()) == 2 })
+	testkit.Eventually(t, "no turn is", func() bool { return !running("turn") })
 	claimed := x.pending(e, 4)
 	hold := make(chan struct{})
 	f.hold.Store(&hold)
 	wake(p.Node, e)
-	eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 })
+	testkit.Eventually(t, "a turn has claimed the others", func() bool { return f.held.Load() == 1 })
 	receives.Store(true)
 	wake(p.Node, e)
 	<-waits
 	f.hold.Store(nil)
 	close(hold)
 	close(answer)
-	eventually(t, "all has come", func() bool { return !running("turn") && !running("attempt") })
+	testkit.Eventually(t, "all has come", func() bool { return !running("turn") && !running("attempt") })
 	p.Yield(true)
 	if err := p.SetMembers([]id.MemberID{{UUID: id.NewAnywhere()}}); err != nil {
 		t.Fatal(err)
 	}
 	close(goOn) // it was told to end
-	stop(t, p.Node)
+	testkit.Stop(t, p.Node.Stop)
 	for _, d := range sent {
 		if r := x.row(d); r.Status != "succeeded" || r.Attempts != 1 || len(r.Log) != 1 {
 			t.Errorf("sent: %+v", r)
@@ -336,19 +337,19 @@ func TestLargeBodiesTakeMorePlaces(t *testing.T) {
 	p := x.process(func(c *Config) { c.Places = 16 })
 	wake(p.Node, e)
 	// Of 16 places 4 are requested, then 2, and each time one body exceeds them.
-	eventually(t, "as many are under way as there are places for", func() bool { return len(v.heard()) == 2 && p.hosting.taken.Load() == 16 })
+	testkit.Eventually(t, "as many are under way as there are places for", func() bool { return len(v.heard()) == 2 && p.hosting.taken.Load() == 16 })
 	x.pending(other, 3)
 	x.exec(`UPDATE webhook_deliveries SET body = convert_to(repeat('a', 9 * $2 + 1), 'UTF8') WHERE webhook_id = $1`, other.ID, placeBytes)
 	wake(p.Node, other)
-	eventually(t, "another has one", func() bool { return len(v.heard()) == 3 && p.hosting.taken.Load() == 16+10 })
+	testkit.Eventually(t, "another has one", func() bool { return len(v.heard()) == 3 && p.hosting.taken.Load() == 16+10 })
 	wake(p.Node, e, other)
-	eventually(t, "no turn is in flight", func() bool { return !running("turn") })
+	testkit.Eventually(t, "no turn is in flight", func() bool { return !running("turn") })
 	if n, taken := len(v.heard()), p.hosting.taken.Load(); n != 3 || taken != 26 {
 		t.Errorf("%d are under way, %d places are taken", n, taken)
 	}
 	close(answer)
-	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded")+x.count(other, "succeeded") == 23 })
-	eventually(t, "all places are back", func() bool { return p.hosting.taken.Load() == 0 })
+	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded")+x.count(other, "succeeded") == 23 })
+	testkit.Eventually(t, "all places are back", func() bool { return p.hosting.taken.Load() == 0 })
 }
 
 // A delivery that was recovered while its first attempt is on its way: the answer to
@@ -362,17 +363,17 @@ func TestAnAnswerOfAFormerRound(t *testing.T) {
 	f := &flaky{}
 	p := x.process(func(c *Config) { f.Outbox, c.Outbox = c.Outbox, f; c.Sender = newSender(t, time.Minute) })
 	wake(p.Node, e)
-	eventually(t, "it is under way", func() bool { return len(v.heard()) == 1 })
+	testkit.Eventually(t, "it is under way", func() bool { return len(v.heard()) == 1 })
 	x.exec(`UPDATE webhook_deliveries SET attempts = 0, begun_at = NULL, next_attempt_at = now() WHERE id = $1`, d)
 	wake(p.Node, e)
-	eventually(t, "it is under way again", func() bool { return len(v.heard()) == 2 })
+	testkit.Eventually(t, "it is under way again", func() bool { return len(v.heard()) == 2 })
 	close(answers[0])
-	eventually(t, "the former has ended", func() bool { return f.most.Load() == 1 && !running("turn") && p.hosting.taken.Load() == 1 })
+	testkit.Eventually(t, "the former has ended", func() bool { return f.most.Load() == 1 && !running("turn") && p.hosting.taken.Load() == 1 })
 	if r := x.row(d); r.Status != "pending" || !r.Begun {
 		t.Errorf("%+v", r)
 	}
 	close(answers[1])
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 }
 
 // A process that died between a claim and its result: the attempt counts, its
@@ -387,7 +388,7 @@ func TestAfterACrash(t *testing.T) {
 	x.exec(`UPDATE webhook_deliveries SET attempts = 4, begun_at = now() - interval '1 minute' WHERE id = $1`, all[1])
 	x.exec(`UPDATE webhook_deliveries SET attempts = 5, begun_at = now() - interval '1 minute' WHERE id = $1`, all[2])
 	wake(p.Node, e)
-	eventually(t, "all have ended", func() bool { return x.count(e, "pending") == 0 })
+	testkit.Eventually(t, "all have ended", func() bool { return x.count(e, "pending") == 0 })
 	for i, want := range []struct {
 		status          string
 		attempts, heard int
@@ -397,7 +398,7 @@ func TestAfterACrash(t *testing.T) {
 			t.Errorf("%d: %+v, heard %d times", i, r, v.of()[all[i].String()])
 		}
 	}
-	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 }
 
 // A shard that moves: the former owner settles what it has sent, the new one sends
@@ -415,13 +416,13 @@ func TestAMove(t *testing.T) {
 	x.peers = tells{next.Node}
 	former := x.process(nil)
 	wake(former.Node, e)
-	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	testkit.Eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
 	former.Yield(true)
 	if err := former.SetMembers([]id.MemberID{next.Member()}); err != nil {
 		t.Fatal(err)
 	}
 	wake(next.Node, e)
-	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
+	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 60 })
 	again := 0
 	for d, n := range v.of() {
 		u, err := id.Parse(d)
@@ -481,7 +482,7 @@ func TestWhereNothingIsSent(t *testing.T) {
 	all := []outbox.Endpoint{disabled, listener, gone, good}
 	wake(p.Node, all...)
 	for _, e := range all {
-		eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+		testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 	}
 	if got := v.heard(); len(got) != 1 || got[0].delivery != d.String() {
 		t.Errorf("%+v", got)
@@ -497,7 +498,7 @@ func TestWhereNothingIsSent(t *testing.T) {
 	x.pending(late, 5)
 	closing := x.process(func(c *Config) { c.Endpoints = &closes{open: 1, to: Target{URL: v.url, Secret: "s", Enabled: true}} })
 	wake(closing.Node, late)
-	eventually(t, "it leaves memory", func() bool { return left(closing.Node, late) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return left(closing.Node, late) })
 	if n := len(v.heard()); n != 1 || x.count(late, "pending") != 5 {
 		t.Errorf("%d were sent", n-1)
 	}
@@ -525,13 +526,13 @@ func TestWithoutTheLease(t *testing.T) {
 	var live atomic.Bool
 	p := x.process(func(c *Config) { c.Live = live.Load })
 	wake(p.Node, e)
-	eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return left(p.Node, e) })
 	if r := x.row(d); r.Attempts != 0 || r.Begun || len(v.heard()) != 0 {
 		t.Errorf("%+v", r)
 	}
 	live.Store(true)
 	wake(p.Node, e)
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 }
 
 // An attempt that panics has failed, and takes nothing else with it.
@@ -549,7 +550,7 @@ func TestAnAttemptThatPanics(t *testing.T) {
 		})
 	})
 	wake(p.Node, e)
-	eventually(t, "both succeed", func() bool { return x.count(e, "succeeded") == 2 })
+	testkit.Eventually(t, "both succeed", func() bool { return x.count(e, "succeeded") == 2 })
 	if r := x.row(all[0]); r.Attempts != 3 || *r.Log[0].Error != "the attempt failed within the service" {
 		t.Errorf("%+v", r)
 	}
@@ -606,15 +607,15 @@ func TestWhileTheDatabaseIsGone(t *testing.T) {
 	f := &flaky{}
 	p := x.process(func(c *Config) { f.Outbox, c.Outbox = c.Outbox, f })
 	wake(p.Node, e)
-	eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
+	testkit.Eventually(t, "32 are under way", func() bool { return len(v.heard()) == Most })
 	f.before.Store(true)
 	close(release)
-	eventually(t, "turns fail", func() bool { return f.failed.Load() > 3 })
+	testkit.Eventually(t, "turns fail", func() bool { return f.failed.Load() > 3 })
 	if n := x.count(e, "pending"); n != 80 || len(v.heard()) != Most {
 		t.Errorf("%d are pending, %d were sent", n, len(v.heard()))
 	}
 	f.before.Store(false)
-	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 80 })
+	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 80 })
 	if n := len(v.heard()); n != 80 || f.most.Load() != Most {
 		t.Errorf("%d were sent; at most %d results in a turn", n, f.most.Load())
 	}
@@ -623,13 +624,13 @@ func TestWhileTheDatabaseIsGone(t *testing.T) {
 	f.after.Store(true) // before the delivery is there: whichever Turn claims it loses its answer
 	d := x.pending(e, 1)[0]
 	wake(p.Node, e)
-	eventually(t, "it is claimed", func() bool { return x.row(d).Begun })
+	testkit.Eventually(t, "it is claimed", func() bool { return x.row(d).Begun })
 	lost := f.failed.Load()
-	eventually(t, "the answer is lost", func() bool { wake(p.Node, e); return f.failed.Load() >= lost+2 }) // the first may be the claim's own
+	testkit.Eventually(t, "the answer is lost", func() bool { wake(p.Node, e); return f.failed.Load() >= lost+2 }) // the first may be the claim's own
 	f.after.Store(false)
 	x.exec(`UPDATE webhook_deliveries SET next_attempt_at = now() WHERE id = $1`, d)
 	wake(p.Node, e)
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 	if r := x.row(d); r.Attempts != 2 || *r.Log[0].Error != "the outcome of this attempt is not known" || v.of()[d.String()] != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -645,7 +646,7 @@ func TestTwoActivations(t *testing.T) {
 	a, b := x.process(nil), x.process(nil)
 	wake(a.Node, e)
 	wake(b.Node, e)
-	eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 300 })
+	testkit.Eventually(t, "all succeed", func() bool { return x.count(e, "succeeded") == 300 })
 	if of := v.of(); len(of) != 300 || len(v.heard()) != 300 {
 		t.Errorf("%d deliveries, %d attempts", len(of), len(v.heard()))
 	}
@@ -661,12 +662,12 @@ func TestAWakeDuringATurn(t *testing.T) {
 	hold := make(chan struct{})
 	f.hold.Store(&hold)
 	wake(p.Node, e)
-	eventually(t, "a turn has found nothing", func() bool { return f.held.Load() == 1 })
+	testkit.Eventually(t, "a turn has found nothing", func() bool { return f.held.Load() == 1 })
 	d := x.pending(e, 1)[0]
 	wake(p.Node, e)
 	f.hold.Store(nil)
 	close(hold)
-	eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
+	testkit.Eventually(t, "it succeeds", func() bool { return x.row(d).Status == "succeeded" })
 }
 
 func TestRegisterWantsItsParts(t *testing.T) {

@@ -19,28 +19,15 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/outbox"
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 	"agentsvc/transport/egress"
 	send "agentsvc/transport/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const deadline = time.Minute
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(deadline); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
 
 // world is a database with a tenant, and the endpoints and receivers of a test.
 type world struct {
@@ -53,9 +40,9 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	x := &world{t: t, db: pgtest.New(t), tenant: id.TenantID{UUID: id.NewAnywhere()}}
+	x := &world{t: t, db: pgtest.New(t)}
 	x.pool = x.db.System(t)
-	x.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, x.tenant)
+	x.tenant = pgtest.Tenant(t, x.pool)
 	return x
 }
 
@@ -155,30 +142,15 @@ type process struct {
 // process starts one. change may alter what its kind is given.
 func (x *world) process(change func(*Config)) *process {
 	x.t.Helper()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, member)
+	member := pgtest.Member(x.t, x.pool)
 	p := &process{
-		box: outbox.New(outbox.Config{
-			Pool: x.db.Pool(x.t, pg.Options{Role: pg.System, Writer: true}), Member: member, Timeout: testTimeout, Backoff: testBackoff,
-		}),
+		box:     testkit.Start(x.t, outbox.New(outbox.Config{Pool: x.db.Writer(x.t), Member: member, Timeout: testTimeout, Backoff: testBackoff})),
 		targets: NewTargets(TargetsConfig{Endpoints: x}),
 	}
 	cfg := Config{Outbox: p.box, Endpoints: p.targets, Sender: newSender(x.t, testTimeout), Backoff: testBackoff, Log: zerolog.Nop()}
 	if change != nil {
 		change(&cfg)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	if err := p.box.Start(ctx); err != nil {
-		x.t.Fatal(err)
-	}
-	x.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		defer cancel()
-		if err := p.box.Stop(ctx); err != nil {
-			x.t.Error(err)
-		}
-	})
 	p.Node, p.hosting = node(x.t, member, x.peers, cfg)
 	return p
 }
@@ -188,20 +160,7 @@ func node(t testing.TB, member id.MemberID, peers cluster.Peers, cfg Config) (*c
 	t.Helper()
 	n := cluster.New(cluster.Config{Member: member, Peers: peers, Log: zerolog.Nop()})
 	h := register(n, cfg)
-	if err := n.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, n) })
-	return n, h
-}
-
-func stop(t testing.TB, n *cluster.Node) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	if err := n.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	return testkit.Start(t, n), h
 }
 
 // wake is what Hearers, routes and the sweep do.

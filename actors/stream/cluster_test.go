@@ -23,6 +23,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // town is a few nodes, the calls between them and what carries their messages.
@@ -117,11 +118,7 @@ func newTownWith(t testing.TB, nodes int, every time.Duration, url string) *town
 			close(stop)
 			h.done.Wait()
 			h.hs.Stop()
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			if err := h.node.Stop(ctx); err != nil {
-				t.Error(err)
-			}
+			testkit.Stop(t, h.node.Stop)
 		})
 	}
 	return w
@@ -311,19 +308,10 @@ func (w *town) empty() bool {
 	return true
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(time.Minute); !ok(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // mirrored waits until a node follows the run's publisher.
 func (h *house) mirrored(t testing.TB, k key) {
 	t.Helper()
-	eventually(t, "the run is mirrored", func() bool {
+	testkit.Eventually(t, "the run is mirrored", func() bool {
 		hub := h.hs.hold(k, false)
 		if hub == nil {
 			return false
@@ -368,7 +356,7 @@ func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
 			if got := list(cn.got()[n:]); got != "2.6 llm.delta c;3 run.completed ;" {
 				t.Errorf("then %s", got)
 			}
-			eventually(t, "nothing stays", w.empty)
+			testkit.Eventually(t, "nothing stays", w.empty)
 		})
 	}
 }
@@ -399,7 +387,7 @@ func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
 	if got, want := list(cn.got()), "1 run.started ;2 step.started ;2.1 llm.delta x;3 step.started ;4 tool.called ;5 tool.result ;6 step.started ;6.1 llm.delta y;7 run.completed ;"; got != want {
 		t.Errorf("got %s want %s", got, want)
 	}
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 func (w *world) count() int {
@@ -451,7 +439,7 @@ func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
 		}},
 		{"the owner is not to be called for a while", func(w *town, p *play, text func(string)) {
 			w.nodes[0].cut.Store(true)
-			eventually(w.t, "the mirror is given up", func() bool {
+			testkit.Eventually(w.t, "the mirror is given up", func() bool {
 				h := w.nodes[1].hs.hold(p.k, true)
 				defer h.release()
 				return h.mirror == nil || h.mirror.asking
@@ -510,7 +498,7 @@ func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
 			if got := text(cn.got(), event.LLMDelta); got != said {
 				t.Errorf("heard %d bytes of %d", len(got), len(said))
 			}
-			eventually(t, "nothing stays", w.empty)
+			testkit.Eventually(t, "nothing stays", w.empty)
 		})
 	}
 }
@@ -567,7 +555,7 @@ func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
 			for step := range uint64(3) {
 				h.hs.allLinks()[0].exchange(nil, []*mirror{m}, nil) // a renewal
 				through <- struct{}{}
-				eventually(w.t, "one more message", func() bool { return m.received() == before+step+1 })
+				testkit.Eventually(w.t, "one more message", func() bool { return m.received() == before+step+1 })
 				m.overdue() // the grace has passed
 			}
 			close(through)
@@ -575,7 +563,7 @@ func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
 		{"renewals", 400 * time.Millisecond, func(w *town, _ *mirror, _ func(string)) {
 			var calls atomic.Int64
 			w.calls(func() { calls.Add(1) })
-			eventually(w.t, "three renewals", func() bool { return calls.Load() > 3 })
+			testkit.Eventually(w.t, "three renewals", func() bool { return calls.Load() > 3 })
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -620,7 +608,7 @@ func TestWhatOvertakesTheSnapshotIsKept(t *testing.T) {
 		w.calls(nil)
 		l.Text("b")
 		l.Text("c")
-		eventually(t, "they are there", func() bool {
+		testkit.Eventually(t, "they are there", func() bool {
 			hub := w.nodes[1].hs.hold(p.k, true)
 			defer hub.release()
 			return hub.mirror != nil && len(hub.mirror.early) == 2
@@ -662,7 +650,7 @@ func TestAWatchEndsWithItsLastReader(t *testing.T) {
 			t.Fatal("nobody watches")
 		}
 		r.Gone()
-		eventually(t, "the watch has ended", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
+		testkit.Eventually(t, "the watch has ended", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
 	}
 }
 
@@ -675,7 +663,7 @@ func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 		w.calls(nil)
 		w.move(p.k.run.Shard(), 2)
 		close(moved)
-		eventually(t, "the new owner is asked", func() bool {
+		testkit.Eventually(t, "the new owner is asked", func() bool {
 			m := w.nodes[1].mirrorOf(p.k)
 			return m != nil && m.link.to == w.nodes[2].id
 		})
@@ -689,7 +677,7 @@ func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 	p.publish(p.beginLLM())
 	p.hs.Begin(p.k.tenant, p.k.run, 3, 1, true).Text("x")
 	cn.until(t, "the new owner's text", has(4))
-	eventually(t, "the former owner is not watched", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
+	testkit.Eventually(t, "the former owner is not watched", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
 }
 
 // A publisher here ends while a reader catches up; the rest of its step is spoken
@@ -752,7 +740,7 @@ func TestWithoutACarrierTheFactsAreFollowed(t *testing.T) {
 	if got, want := told(cn.got()), told(p.all); !slices.Equal(got, want) {
 		t.Errorf("got %q want %q", got, want)
 	}
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 // Two nodes read a run, one of them gets it, and the other follows.
@@ -792,7 +780,7 @@ func TestARunThatMovesIsFollowed(t *testing.T) {
 			t.Errorf("node %d got %s", i, got)
 		}
 	}
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 // Readers come on any node at any moment, hang up and resume on another, while
@@ -1039,7 +1027,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	if runs < 50 || resumed < runs || live < runs || relayed < runs || withheld < runs {
 		t.Errorf("%d runs, %d resumptions, %d texts, %d relayed, %d steps withheld: void", runs, resumed, live, relayed, withheld)
 	}
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 // Readers that miss the same frames share one read of the facts.
@@ -1104,7 +1092,7 @@ func TestASharedReadServesTheEarliestReader(t *testing.T) {
 	}
 	waiting := func(seq int64) {
 		t.Helper()
-		eventually(t, "the next read is to begin there", func() bool {
+		testkit.Eventually(t, "the next read is to begin there", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.next != nil && h.next.from.Seq == seq

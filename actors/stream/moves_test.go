@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // city is a few real nodes, the connections between them, and runs that live on
@@ -154,11 +155,7 @@ func newCity(t testing.TB, nodes int, every time.Duration, carried, doubt bool) 
 			close(stop)
 			q.done.Wait()
 			q.hs.Stop()
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			if err := q.node.Stop(ctx); err != nil {
-				t.Error(err)
-			}
+			testkit.Stop(t, q.node.Stop)
 		})
 	}
 	for i := range w.nodes {
@@ -331,7 +328,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 						t.Errorf("node %d got %q want %q", i, got, want)
 					}
 				}
-				eventually(t, "nothing stays", func() bool {
+				testkit.Eventually(t, "nothing stays", func() bool {
 					for _, q := range w.nodes {
 						if hubsOf(q.hs) > 0 || len(q.hs.allLinks()) > 0 {
 							return false

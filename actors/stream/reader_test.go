@@ -13,11 +13,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func has(n int) func([]*event.Frame) bool {
@@ -251,20 +252,15 @@ func TestAReaderSurvivesADatabaseThatIsAway(t *testing.T) {
 	w.mu.Lock()
 	reads := w.reads
 	w.mu.Unlock()
-	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
+	testkit.Eventually(t, "it tries again", func() bool {
 		w.mu.Lock()
+		defer w.mu.Unlock()
 		tried := w.reads > reads+1
 		if tried {
 			w.fail = nil
 		}
-		w.mu.Unlock()
-		if tried {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it does not try again")
-		}
-	}
+		return tried
+	})
 	cn.until(t, "what was missed", has(3))
 	p.publish(p.end())
 	cn.wait(t)
@@ -276,7 +272,7 @@ func TestAReaderSurvivesADatabaseThatIsAway(t *testing.T) {
 
 func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
 	w := &world{facts: map[key]*event.Facts{}}
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	hs := New(Config{Node: n, Source: w, Heads: w, Log: zerolog.Nop()})
 	if err := errors.Join(n.Start(t.Context()), hs.Start(t.Context())); err != nil {
 		t.Fatal(err)
@@ -287,11 +283,7 @@ func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
 	r := open(t, hs, p.k, event.Cursor{Since: -1}, stays)
 	g := open(t, hs, p.k, event.Cursor{Since: -1}, goes)
 	g.Gone()
-	for deadline := time.Now().Add(time.Minute); n.Active(g.address()); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("its actor stays")
-		}
-	}
+	testkit.Eventually(t, "its actor leaves", func() bool { return !n.Active(g.address()) })
 	p.tool()
 	if len(goes.got()) != 1 || len(stays.got()) != 4 {
 		t.Errorf("sent %s and %s", list(goes.got()), list(stays.got()))
@@ -437,11 +429,7 @@ func testAnIdleReaderIsSmall(t *testing.T, open func(testing.TB, *Hubs, key, eve
 		readers = append(readers, open(t, hs, k, event.Cursor{Since: -1}, &conns[i]))
 	}
 	for _, r := range readers {
-		for deadline := time.Now().Add(time.Minute); !n.Active(r.address()); runtime.Gosched() {
-			if time.Now().After(deadline) {
-				t.Fatal("a reader has no actor")
-			}
-		}
+		testkit.Eventually(t, "a reader has its actor", func() bool { return n.Active(r.address()) })
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -451,7 +439,7 @@ func testAnIdleReaderIsSmall(t *testing.T, open func(testing.TB, *Hubs, key, eve
 		t.Errorf("an idle reader takes %d bytes", each)
 	}
 	// Those that have just run their mailboxes wait a while for others.
-	eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+5 })
+	testkit.Eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+5 })
 	for _, r := range readers {
 		r.Gone()
 	}

@@ -14,6 +14,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 func redisTown(t testing.TB, nodes int, every time.Duration) (*town, *cachetest.Server) {
@@ -21,7 +22,7 @@ func redisTown(t testing.TB, nodes int, every time.Duration) (*town, *cachetest.
 	s := cachetest.New(t)
 	w := newTownWith(t, nodes, every, s.URL)
 	for _, h := range w.nodes {
-		eventually(t, "the feed is up", h.feed.Up)
+		testkit.Eventually(t, "the feed is up", h.feed.Up)
 	}
 	return w, s
 }
@@ -78,7 +79,7 @@ func TestRedisMayGoAndComeWhileRunsAreRead(t *testing.T) {
 		increasing(t, cn.got())
 	}
 	heard("the end")
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
@@ -110,7 +111,7 @@ func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
 	}
 	h.release()
 	// Those of the two nodes that have just run their mailboxes wait a while for others.
-	eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+10 })
+	testkit.Eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+10 })
 	w.mu.Lock()
 	w.facts[k].Seq, w.facts[k].Status, w.facts[k].Output = 3, lifecycle.RunSucceeded, json.RawMessage(`{}`)
 	w.mu.Unlock()
@@ -120,7 +121,7 @@ func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
 	for _, r := range readers {
 		r.Gone()
 	}
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 	for i := range conns {
 		if conns[i].n != conns[0].n || conns[i].n < 100 {
 			t.Fatalf("reader %d has %d frames", i, conns[i].n)

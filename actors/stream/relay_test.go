@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // Each view of a run in the middle of a step, here and on another node.
@@ -67,7 +68,7 @@ func TestReadersOfTheRelayOfARunThatGoesOn(t *testing.T) {
 				if got := list(cn.got()[n:]); got != c.then || cn.wasCut() {
 					t.Errorf("then %s, want %s", got, c.then)
 				}
-				eventually(t, "nothing stays", w.empty)
+				testkit.Eventually(t, "nothing stays", w.empty)
 			})
 		}
 	}
@@ -97,7 +98,7 @@ func TestAnEndedRunIsRelayedAndClosed(t *testing.T) {
 	if _, err := hs.OpenRelay(t.Context(), id.TenantID{UUID: id.NewAnywhere()}, p.k.run, event.Cursor{Since: -1}); !errors.Is(err, problem.NotFound("run")) {
 		t.Errorf("a foreign tenant: %v", err)
 	}
-	eventually(t, "no hub stays", func() bool { return hubsOf(hs) == 0 })
+	testkit.Eventually(t, "no hub stays", func() bool { return hubsOf(hs) == 0 })
 }
 
 // A relay reader that misses what it would not be shown does not lose its place.
@@ -495,5 +496,5 @@ func TestRelayLeaksNothing(t *testing.T) {
 		t.Errorf("%d frames in %d runs, %d relayed; not of the table: %v", frames, runs, watched, seen)
 	}
 	t.Logf("%d frames in %d runs, %d relayed", frames, runs, watched)
-	eventually(t, "nothing stays", w.empty)
+	testkit.Eventually(t, "nothing stays", w.empty)
 }

@@ -17,11 +17,13 @@ import (
 	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/feed"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,18 +72,14 @@ func (w *world) Heads(_ context.Context, keys []feed.Key) ([]feed.Head, error) {
 func setUp(t testing.TB) (*Hubs, *world, *cluster.Node) {
 	t.Helper()
 	w := &world{facts: map[key]*event.Facts{}}
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	hs := New(Config{Node: n, Source: w, Heads: w, Log: zerolog.Nop(), Watch: 5 * time.Millisecond})
 	if err := errors.Join(n.Start(t.Context()), hs.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		hs.Stop()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		testkit.Stop(t, n.Stop)
 	})
 	return hs, w, n
 }

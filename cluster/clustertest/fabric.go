@@ -4,14 +4,19 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
+
+// Node makes a node that owns every shard and knows no other. testkit.Start starts it.
+func Node() *cluster.Node {
+	return cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+}
 
 // Fabric joins real nodes. A message to another node is encoded and decoded. What is
 // told may be lost.
@@ -121,7 +126,7 @@ func (f *Fabric) Join(t *testing.T, register func(n *cluster.Node)) *cluster.Nod
 	self := id.MemberID{UUID: id.NewAnywhere()}
 	n := cluster.New(cluster.Config{Member: self, Log: zerolog.Nop(), Peers: end{f, self}})
 	register(n)
-	Start(t, n)
+	testkit.Start(t, n)
 	f.mu.Lock()
 	f.nodes[self] = n
 	f.mu.Unlock()
@@ -155,29 +160,4 @@ func (f *Fabric) Members() []id.MemberID {
 		members = append(members, m)
 	}
 	return members
-}
-
-// Start starts a node, which stops with the test.
-func Start(t testing.TB, n *cluster.Node) {
-	t.Helper()
-	if err := n.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := n.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Eventually waits until ok, for a minute at most.
-func Eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }

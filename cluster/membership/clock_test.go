@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/testkit"
 )
 
 func TestAReadingOfPostgresClock(t *testing.T) {
@@ -38,7 +39,7 @@ func TestAReadingOfPostgresClock(t *testing.T) {
 func TestALookReadsTheClock(t *testing.T) {
 	m := join(t, pgtest.New(t).System(t), Config{Lease: 10 * time.Minute, Address: "127.0.0.1:1"})
 	m.clock.offset.Add(int64(time.Hour))
-	eventually(t, "it has Postgres' clock, which is this machine's", func() bool {
+	testkit.Eventually(t, "it has Postgres' clock, which is this machine's", func() bool {
 		return time.Until(m.Now()).Abs() < time.Minute
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // lists are what a member was told.
@@ -86,7 +87,7 @@ func renewed(t *testing.T, m *Membership, n int) {
 	t.Helper()
 	for range n {
 		before := m.Deadline()
-		eventually(t, "it renews", func() bool { return m.Deadline().After(before) })
+		testkit.Eventually(t, "it renews", func() bool { return m.Deadline().After(before) })
 	}
 }
 
@@ -94,7 +95,7 @@ func renewed(t *testing.T, m *Membership, n int) {
 func calm(t *testing.T, m *Membership) {
 	t.Helper()
 	start := time.Now()
-	eventually(t, "a lease has passed", func() bool { return time.Since(start) > m.cfg.Lease })
+	testkit.Eventually(t, "a lease has passed", func() bool { return time.Since(start) > m.cfg.Lease })
 }
 
 func TestMembersHearOfJoinsDrainsAndLeaves(t *testing.T) {
@@ -109,7 +110,7 @@ func TestMembersHearOfJoinsDrainsAndLeaves(t *testing.T) {
 	if !heardB.shows(a, b) {
 		t.Fatal("who joins does not know who is there")
 	}
-	eventually(t, "a hears that b joined", func() bool { return heardA.shows(a, b) })
+	testkit.Eventually(t, "a hears that b joined", func() bool { return heardA.shows(a, b) })
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("it took %v of a lease of %v", took, long)
 	}
@@ -123,14 +124,14 @@ func TestMembersHearOfJoinsDrainsAndLeaves(t *testing.T) {
 	if err := Drain(t.Context(), pool, b.Member(), true); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both hear that b drains", func() bool { return of(heardA, b).Draining && of(heardB, b).Draining })
+	testkit.Eventually(t, "both hear that b drains", func() bool { return of(heardA, b).Draining && of(heardB, b).Draining })
 	if !heardA.shows(a, b) || of(heardA, a).Draining {
 		t.Error("who drains stays a member, and drains alone")
 	}
 	if err := Drain(t.Context(), pool, b.Member(), false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both hear that b does not drain", func() bool { return !of(heardA, b).Draining && !of(heardB, b).Draining })
+	testkit.Eventually(t, "both hear that b does not drain", func() bool { return !of(heardA, b).Draining && !of(heardB, b).Draining })
 	if want := []string{"members 2", "drain true", "members 2", "drain false", "members 2"}; !slices.Equal(heardB.said(), want) {
 		t.Errorf("b was told %q, want %q", heardB.said(), want)
 	}
@@ -143,7 +144,7 @@ func TestMembersHearOfJoinsDrainsAndLeaves(t *testing.T) {
 	if !b.Suspended() {
 		t.Error("who left counts on its lease")
 	}
-	eventually(t, "a hears that b left", func() bool { return heardA.shows(a) })
+	testkit.Eventually(t, "a hears that b left", func() bool { return heardA.shows(a) })
 	if err := Drain(t.Context(), pool, b.Member(), true); !errors.Is(err, ErrUnknown) {
 		t.Errorf("draining who left: %v", err)
 	}
@@ -173,7 +174,7 @@ func TestTwentyThatJoinAtOnceKnowEachOther(t *testing.T) {
 		return
 	}
 	for i := range n {
-		eventually(t, "everybody knows everybody", func() bool { return heard[i].shows(members[:]...) })
+		testkit.Eventually(t, "everybody knows everybody", func() bool { return heard[i].shows(members[:]...) })
 		for _, list := range heard[i].all {
 			if !slices.Contains(ids(list), members[i].Member()) {
 				t.Error("a list without oneself was told")
@@ -188,11 +189,11 @@ func TestOfThreeTheHaltedOneIsMarkedWithinALeaseAndASecond(t *testing.T) {
 	a, heardA := peer(t, pool, Config{Lease: DefaultLease})
 	b, heardB := peer(t, pool, Config{Lease: DefaultLease})
 	c, _ := peer(t, pool, Config{Lease: DefaultLease})
-	eventually(t, "all know all", func() bool { return heardA.shows(a, b, c) && heardB.shows(a, b, c) })
+	testkit.Eventually(t, "all know all", func() bool { return heardA.shows(a, b, c) && heardB.shows(a, b, c) })
 	calm(t, c)
 	c.halt()
 	halted := time.Now()
-	eventually(t, "the others go on without it", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
+	testkit.Eventually(t, "the others go on without it", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
 	if took := time.Since(halted); took > DefaultLease+time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -210,11 +211,11 @@ func TestWhoRefusesAndMissedABeatIsMarkedBeforeItsLeaseEnds(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	a, heard := peer(t, pool, Config{Lease: DefaultLease})
 	c, _ := peer(t, pool, Config{Lease: DefaultLease})
-	eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, c) })
 	calm(t, a)
 	c.halt()
 	a.Refused(c.Member())
-	eventually(t, "it is marked", func() bool { return heard.shows(a) })
+	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
 	var left time.Duration
 	if err := pool.QueryRow(t.Context(), `SELECT lease_until - dead_at FROM members WHERE id = $1`, c.Member()).Scan(&left); err != nil {
 		t.Fatal(err)
@@ -242,7 +243,7 @@ func TestAnnounceWaitsForWhoIsMarkedMeanwhile(t *testing.T) {
 	exec(t, pool, `INSERT INTO members (id, address, lease_until) VALUES ($1, 'y', clock_timestamp() + interval '2 seconds')`, second)
 	done := make(chan error, 1)
 	go func() { _, err := a.Announce(context.Background()); done <- err }()
-	eventually(t, "it has looked", func() bool {
+	testkit.Eventually(t, "it has looked", func() bool {
 		var n int64
 		if err := pool.QueryRow(t.Context(), `SELECT last_value FROM revocations`).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -264,10 +265,10 @@ func TestWhoRefusesButBeatsIsNeverMarked(t *testing.T) {
 	const lease = 2 * DefaultLease // a beat may be a second late on a busy machine
 	a, heard := peer(t, pool, Config{Lease: lease})
 	b, _ := peer(t, pool, Config{Lease: lease, OnFenced: func() { t.Error("fenced") }})
-	eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
 	calm(t, a)
 	start := time.Now()
-	eventually(t, "a lease has passed", func() bool {
+	testkit.Eventually(t, "a lease has passed", func() bool {
 		a.Refused(b.Member())
 		return time.Since(start) > lease
 	})
@@ -282,9 +283,9 @@ func TestAPausedMemberThatWasMarkedIsFencedWhenItWakes(t *testing.T) {
 	var fenced atomic.Int32
 	a, heard := peer(t, pool, Config{Lease: time.Second})
 	b, heardB := peer(t, pool, Config{Lease: time.Second, OnFenced: func() { fenced.Add(1) }})
-	eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
 	b.halt()
-	eventually(t, "it is marked", func() bool { return heard.shows(a) })
+	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
 	b.start() // wakes
 	b.wg.Wait()
 	if fenced.Load() != 1 || !b.Fenced() || !b.Suspended() {
@@ -302,10 +303,10 @@ func TestAPausedMemberThatWasMarkedIsFencedWhenItWakes(t *testing.T) {
 func TestACommitOfAStoppedMemberIsCutOff(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	pool, theirs := db.System(t), db.Pool(t, pg.Options{Role: pg.System, Writer: true})
+	pool, theirs := db.System(t), db.Writer(t)
 	a, heard := peer(t, pool, Config{Lease: time.Second})
 	b, _ := peer(t, pool, Config{Lease: time.Second})
-	eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
 	// Two lanes of its writer are stopped between the fence and the commit.
 	var commits []interface{ Commit(context.Context) error }
 	for range 2 {
@@ -320,7 +321,7 @@ func TestACommitOfAStoppedMemberIsCutOff(t *testing.T) {
 		commits = append(commits, tx)
 	}
 	b.halt()
-	eventually(t, "it is marked", func() bool { return heard.shows(a) })
+	testkit.Eventually(t, "it is marked", func() bool { return heard.shows(a) })
 	for _, tx := range commits {
 		if err := tx.Commit(context.Background()); err == nil {
 			t.Error("a commit came after the mark")
@@ -437,16 +438,16 @@ func TestAfterAnOutageNobodyIsMarkedForALease(t *testing.T) {
 	a, heardA := peer(t, server.System(t), Config{Lease: lease, OnFenced: alive})
 	b, heardB := peer(t, server.System(t), Config{Lease: lease, OnFenced: alive})
 	c, _ := peer(t, server.System(t), Config{Lease: lease})
-	eventually(t, "all know all", func() bool { return heardA.shows(a, b, c) && heardB.shows(a, b, c) })
+	testkit.Eventually(t, "all know all", func() bool { return heardA.shows(a, b, c) && heardB.shows(a, b, c) })
 	renewed(t, a, 1)
 	c.halt() // dies just before
 	server.Stop(t)
-	eventually(t, "all leases have run out", func() bool { return a.Suspended() && b.Suspended() })
+	testkit.Eventually(t, "all leases have run out", func() bool { return a.Suspended() && b.Suspended() })
 	told := len(heardA.said())
 	server.Start(t)
 	up := time.Now()
-	eventually(t, "they go on", func() bool { return !a.Suspended() && !b.Suspended() })
-	eventually(t, "the one that died is marked", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
+	testkit.Eventually(t, "they go on", func() bool { return !a.Suspended() && !b.Suspended() })
+	testkit.Eventually(t, "the one that died is marked", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
 	if took := time.Since(up); took < lease {
 		t.Errorf("it was marked %v after the outage", took)
 	}
@@ -537,7 +538,7 @@ func TestTheCachesAreEmptyBeforeTheLeaseIsExtended(t *testing.T) {
 		t.Errorf("%v, %v", missing, err)
 	}
 	leave <- nil
-	eventually(t, "the row says so", func() bool { return forgot() == n && first.Deadline().After(*before.Load()) })
+	testkit.Eventually(t, "the row says so", func() bool { return forgot() == n && first.Deadline().After(*before.Load()) })
 	if missing, err := first.Forgotten(t.Context(), n, []id.MemberID{first.Member()}); err != nil || len(missing) != 0 {
 		t.Errorf("%v, %v", missing, err)
 	}
@@ -603,7 +604,7 @@ func TestAMemberThatCannotForgetIsSuspended(t *testing.T) {
 		t.Error("it counts on its lease, or is fenced")
 	}
 	broken.Store(false)
-	eventually(t, "it goes on", func() bool { return !m.Suspended() })
+	testkit.Eventually(t, "it goes on", func() bool { return !m.Suspended() })
 }
 
 func TestForgottenCountsWhoMayStillRelyOnIt(t *testing.T) {
@@ -663,7 +664,7 @@ func TestABeatUnderWayDoesNotSlipPastARevocation(t *testing.T) {
 			_, err := m.beatOnce(context.Background())
 			done <- err
 		}()
-		eventually(t, "the beat waits", func() bool { return waiting(t, admin, "%SET lease_until%") })
+		testkit.Eventually(t, "the beat waits", func() bool { return waiting(t, admin, "%SET lease_until%") })
 		exec(t, pool, `SELECT nextval('revocations')`)
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
@@ -700,7 +701,7 @@ func TestABeatUnderWayDoesNotSlipPastARevocation(t *testing.T) {
 			missing, err := m.Forgotten(context.Background(), n, []id.MemberID{who})
 			done <- answer{missing, err}
 		}()
-		eventually(t, "the revocation waits", func() bool { return waiting(t, admin, "%FOR SHARE%") })
+		testkit.Eventually(t, "the revocation waits", func() bool { return waiting(t, admin, "%FOR SHARE%") })
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -770,7 +771,7 @@ func TestRefusalsOfStrangersAreNotKept(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	a, heard := peer(t, pool, Config{Lease: long})
 	b, _ := peer(t, pool, Config{Lease: long})
-	eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heard.shows(a, b) })
 	a.Refused(member())
 	a.Refused(a.Member())
 	a.Refused(b.Member())
@@ -781,7 +782,7 @@ func TestRefusalsOfStrangersAreNotKept(t *testing.T) {
 	if err := b.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the refusals of members that left are dropped", func() bool { return kept() == 0 })
+	testkit.Eventually(t, "the refusals of members that left are dropped", func() bool { return kept() == 0 })
 }
 
 func TestMetricsAreThere(t *testing.T) {

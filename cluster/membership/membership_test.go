@@ -15,6 +15,7 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -70,23 +71,6 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	within(t, time.Minute, what, ok)
-}
-
-// within is eventually for what is certain to take no longer than limit.
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(limit); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 func TestQueriesPrepare(t *testing.T) { pgtest.Prepare(t, queries) }
 
 func TestTheBeatRenewsTheLeaseAndLeaveRemovesIt(t *testing.T) {
@@ -96,8 +80,8 @@ func TestTheBeatRenewsTheLeaseAndLeaveRemovesIt(t *testing.T) {
 	if !first.found || first.dead {
 		t.Fatalf("%+v", first)
 	}
-	eventually(t, "it is not suspended", func() bool { return !m.Suspended() })
-	eventually(t, "three renewals", func() bool {
+	testkit.Eventually(t, "it is not suspended", func() bool { return !m.Suspended() })
+	testkit.Eventually(t, "three renewals", func() bool {
 		return stored(t, pool, m.Member()).lease.Sub(first.lease) >= 300*time.Millisecond && m.Deadline().After(deadline)
 	})
 	if err := m.Leave(t.Context()); err != nil {
@@ -234,7 +218,7 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	var stops atomic.Int32
 	m := join(t, ours, Config{Lease: DefaultLease, OnFenced: func() { t.Error("fenced") }, OnSuspended: func() { stops.Add(1) }})
 	joined := m.Deadline()
-	eventually(t, "it was renewed", func() bool { return m.Deadline().After(joined) })
+	testkit.Eventually(t, "it was renewed", func() bool { return m.Deadline().After(joined) })
 	if stops.Load() != 0 {
 		t.Error("suspended while the lease was held")
 	}
@@ -249,16 +233,16 @@ func TestAnOutageSuspendsAndTheNextRenewalGoesOn(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE members IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 3*DefaultLease, "the lease runs out", m.Suspended)
-	within(t, DefaultLease, "OnSuspended is called", func() bool { return stops.Load() == 1 })
-	within(t, DefaultLease, "a renewal has failed", func() bool { return !m.Renews() })
+	testkit.Within(t, 3*DefaultLease, "the lease runs out", m.Suspended)
+	testkit.Within(t, DefaultLease, "OnSuspended is called", func() bool { return stops.Load() == 1 })
+	testkit.Within(t, DefaultLease, "a renewal has failed", func() bool { return !m.Renews() })
 	if m.Fenced() {
 		t.Fatal("fenced by an outage")
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 3*DefaultLease, "it goes on", func() bool { return !m.Suspended() && m.Renews() })
+	testkit.Within(t, 3*DefaultLease, "it goes on", func() bool { return !m.Suspended() && m.Renews() })
 	if n := stops.Load(); n != 1 {
 		t.Errorf("told %d times of one outage", n)
 	}
@@ -276,7 +260,7 @@ func TestTheBeatDoesNotWaitForTheFenceOfCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := m.Deadline()
-	eventually(t, "the lease is renewed twice", func() bool { return m.Deadline().Sub(before) > 150*time.Millisecond })
+	testkit.Eventually(t, "the lease is renewed twice", func() bool { return m.Deadline().Sub(before) > 150*time.Millisecond })
 }
 
 func TestClock(t *testing.T) {
@@ -369,7 +353,7 @@ func TestASlowAnswerExtendsTheLeaseFromItsSending(t *testing.T) {
 	for n, what := range []string{"joined", "renewed", "renewed again"} {
 		if n > 0 {
 			before := m.Deadline()
-			within(t, 2*lease, what, func() bool { return m.Deadline().After(before) })
+			testkit.Within(t, 2*lease, what, func() bool { return m.Deadline().After(before) })
 		}
 		deadline := m.Deadline()
 		slow.mu.Lock()

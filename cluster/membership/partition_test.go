@@ -14,6 +14,7 @@ import (
 
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/testkit"
 )
 
 // link is a member's way to Postgres, which can be held up: nothing is lost, and
@@ -134,14 +135,14 @@ func TestWhenPostgresHangsForAllNobodyIsMarked(t *testing.T) {
 	alive := func() { t.Error("fenced") }
 	a, heardA := peer(t, l.through(t), Config{Lease: lease, OnFenced: alive})
 	b, heardB := peer(t, l.through(t), Config{Lease: lease, OnFenced: alive})
-	eventually(t, "they know each other", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
 	calm(t, a)
 	l.cut()
 	cut := time.Now()
-	eventually(t, "it hangs for five leases", func() bool { return time.Since(cut) > 5*lease && a.Suspended() && b.Suspended() })
+	testkit.Eventually(t, "it hangs for five leases", func() bool { return time.Since(cut) > 5*lease && a.Suspended() && b.Suspended() })
 	l.heal()
 	healed := time.Now()
-	eventually(t, "they go on", func() bool { return !a.Suspended() && !b.Suspended() })
+	testkit.Eventually(t, "they go on", func() bool { return !a.Suspended() && !b.Suspended() })
 	t.Logf("on again after %v", time.Since(healed))
 	calm(t, a)
 	calm(t, a)
@@ -158,10 +159,10 @@ func TestAMemberCutOffFromPostgresIsSuspendedMarkedAndFenced(t *testing.T) {
 	var suspended, fenced atomic.Int32
 	a, heardA := peer(t, db.System(t), Config{Lease: lease})
 	b, heardB := peer(t, l.through(t), Config{Lease: lease, OnFenced: func() { fenced.Add(1) }, OnSuspended: func() { suspended.Add(1) }})
-	eventually(t, "they know each other", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
+	testkit.Eventually(t, "they know each other", func() bool { return heardA.shows(a, b) && heardB.shows(a, b) })
 	calm(t, a)
 	l.cut()
-	eventually(t, "it is marked", func() bool { return heardA.shows(a) })
+	testkit.Eventually(t, "it is marked", func() bool { return heardA.shows(a) })
 	if !b.Suspended() || b.Fenced() || suspended.Load() != 1 {
 		t.Errorf("marked while it counts on its lease (%v left), suspended %d times", time.Until(b.Deadline()), suspended.Load())
 	}

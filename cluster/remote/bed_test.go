@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -155,14 +155,8 @@ func (m *member) stop(t testing.TB) {
 		return
 	}
 	m.down = true
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := m.Node.Stop(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := m.Remote.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	testkit.Stop(t, m.Node.Stop)
+	testkit.Stop(t, m.Remote.Stop)
 }
 
 // kill closes all connections and the listener silently, like the kernel of a killed process.
@@ -194,18 +188,6 @@ func at(m *member, kind string) cluster.Address {
 		a := cluster.Address{Kind: kind, Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: id.NewAnywhere()}
 		if m.Owns(a.Shard()) {
 			return a
-		}
-	}
-}
-
-// eventually polls until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
 		}
 	}
 }

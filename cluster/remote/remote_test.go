@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func TestAskAndCall(t *testing.T) {
@@ -190,7 +191,7 @@ func TestOverBrokenStreamsTheOrderHoldsAndWhatWaitedArrives(t *testing.T) {
 	seen := func() int { mu.Lock(); defer mu.Unlock(); return last }
 	n := 0
 	for range 10 {
-		eventually(t, "messages arrive over the new stream", func() bool {
+		testkit.Eventually(t, "messages arrive over the new stream", func() bool {
 			for begun := n; n < begun+50; n++ {
 				if err := a.Remote.Tell(b.id, to, ping{N: n}); err != nil {
 					t.Fatal(err)
@@ -200,7 +201,7 @@ func TestOverBrokenStreamsTheOrderHoldsAndWhatWaitedArrives(t *testing.T) {
 		})
 		mark := n
 		net.cut()
-		eventually(t, "what was told after the break arrives", func() bool {
+		testkit.Eventually(t, "what was told after the break arrives", func() bool {
 			if err := a.Remote.Tell(b.id, to, ping{N: n}); err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +247,7 @@ func TestTheDeathOfAMemberFailsWhatIsUnderWayAtOnce(t *testing.T) {
 		t.Fatalf("err = %v", err)
 	}
 	t.Logf("lost %v after the ask", time.Since(begun))
-	eventually(t, "the refusal was noticed", func() bool { return a.refused.Load() > 0 })
+	testkit.Eventually(t, "the refusal was noticed", func() bool { return a.refused.Load() > 0 })
 	select {
 	case v := <-repeated:
 		t.Fatalf("a repeatable message ended with %v", v)
@@ -327,7 +328,7 @@ func TestAPeerThatComesLateIsReachedWithinTheAsk(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { _, err := a.Node.Ask(context.Background(), to, ping{}); done <- err }()
-	eventually(t, "several refusals", func() bool { return a.refused.Load() > 3 })
+	testkit.Eventually(t, "several refusals", func() bool { return a.refused.Load() > 3 })
 	b := startMember(t, setup{id: bID, listen: open(), kinds: map[string]func(cluster.Context, any){"echo": echo}})
 	if err := b.SetMembers([]id.MemberID{a.id, bID}); err != nil {
 		t.Fatal(err)
@@ -350,7 +351,7 @@ func TestAnotherMemberAtTheAddressGetsNothing(t *testing.T) {
 	if _, err := a.Remote.Ask(t.Context(), dead, at(b, "echo"), ping{}); !errors.Is(err, cluster.ErrUnknownMember) {
 		t.Fatalf("err = %v", err)
 	}
-	eventually(t, "it counts as refused", func() bool { return a.refused.Load() > 0 })
+	testkit.Eventually(t, "it counts as refused", func() bool { return a.refused.Load() > 0 })
 }
 
 func TestBounds(t *testing.T) {
@@ -433,7 +434,7 @@ func TestDeadlines(t *testing.T) {
 	if d := <-left; d > 200*time.Millisecond {
 		t.Fatalf("the service had %v", d)
 	}
-	eventually(t, "nothing is owed any more", func() bool { return !b.Remote.owes() && !a.Remote.owes() })
+	testkit.Eventually(t, "nothing is owed any more", func() bool { return !b.Remote.owes() && !a.Remote.owes() })
 }
 
 func TestCallsOfAMemberAreBounded(t *testing.T) {
@@ -460,7 +461,7 @@ func TestCallsOfAMemberAreBounded(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all places are taken", func() bool { return running.Load() == maxCalls })
+	testkit.Eventually(t, "all places are taken", func() bool { return running.Load() == maxCalls })
 	close(release)
 	wg.Wait()
 	if most.Load() != maxCalls {
@@ -556,7 +557,7 @@ func TestThreeMembersAnswerWhileShardsMove(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		eventually(t, "asks go on", func() bool { return asked.Load() > n+200 || t.Failed() })
+		testkit.Eventually(t, "asks go on", func() bool { return asked.Load() > n+200 || t.Failed() })
 	}
 	close(stop)
 	wg.Wait()
@@ -646,7 +647,7 @@ func TestAStreamWaitsForAllThatCameBeforeIt(t *testing.T) {
 			}
 			done <- ok
 		}()
-		eventually(t, "it is the newest", func() bool {
+		testkit.Eventually(t, "it is the newest", func() bool {
 			a.Remote.mu.RLock()
 			defer a.Remote.mu.RUnlock()
 			return a.Remote.sessions[from] == s

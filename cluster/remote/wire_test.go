@@ -25,6 +25,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/cluster/remote/wire"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // ownCert is a certificate of a key that is not the cluster's.
@@ -379,7 +380,7 @@ func TestAMemberThatDoesNotReadIsCut(t *testing.T) {
 			break // it was cut
 		}
 	}
-	eventually(t, "the stream is cut", func() bool {
+	testkit.Eventually(t, "the stream is cut", func() bool {
 		b.Remote.mu.RLock()
 		defer b.Remote.mu.RUnlock()
 		return len(b.Remote.sessions) == 0

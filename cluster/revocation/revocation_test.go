@@ -19,6 +19,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/platform"
 )
@@ -247,7 +248,7 @@ func TestARevocationWaits(t *testing.T) {
 	for range 3 { // looks of the table
 		before := 0
 		d.with(func() { before = d.polls })
-		untilSo(t, "the table is asked again", func() (more bool) {
+		testkit.Eventually(t, "the table is asked again", func() (more bool) {
 			d.with(func() { more = d.polls > before })
 			return more
 		})
@@ -260,7 +261,7 @@ func TestARevocationWaits(t *testing.T) {
 	d.with(func() { d.down = true }) // for a while nobody can tell: that is no yes
 	before := 0
 	d.with(func() { before = d.polls })
-	untilSo(t, "the table is asked", func() (more bool) {
+	testkit.Eventually(t, "the table is asked", func() (more bool) {
 		d.with(func() { more = d.polls > before })
 		return more
 	})
@@ -272,15 +273,6 @@ func TestARevocationWaits(t *testing.T) {
 	d.with(func() { d.down = false; d.rows[others[0]].forgot = d.number })
 	if err := <-done; err != nil {
 		t.Fatal(err)
-	}
-}
-
-func untilSo(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }
 
@@ -308,7 +300,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 			t.Error("not forgotten here")
 		}
 		d.with(func() { d.down = false })
-		untilSo(t, "the announcement that is owed", func() (made bool) {
+		testkit.Eventually(t, "the announcement that is owed", func() (made bool) {
 			d.with(func() { made = d.number == 1 })
 			return made
 		})
@@ -351,7 +343,7 @@ func TestARevocationThatIsNotConfirmed(t *testing.T) {
 			t.Error("not forgotten here")
 		}
 		d.with(func() { d.down = false })
-		untilSo(t, "the announcement", func() (made bool) {
+		testkit.Eventually(t, "the announcement", func() (made bool) {
 			d.with(func() { made = d.number > 0 })
 			return made
 		})
@@ -657,7 +649,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 		other := nodes[1]
 		other.cut.Store(false)
 		other.deaf.Store(int32(round) % words)
-		untilSo(t, "the other node remembers the key", func() bool { // it may be short of its lease's end still
+		testkit.Eventually(t, "the other node remembers the key", func() bool { // it may be short of its lease's end still
 			if _, err := other.Authenticate(ctx, creds); err != nil {
 				t.Fatal(err)
 			}
@@ -707,7 +699,7 @@ func revocations(t *testing.T, f revokeFault) (accepted, cached int64) {
 		}
 		now := time.Now()
 		over.Store(&now)
-		untilSo(t, "the key was used behind the answer", func() bool { return behind.Load() > 40 })
+		testkit.Eventually(t, "the key was used behind the answer", func() bool { return behind.Load() > 40 })
 		close(quit)
 		users.Wait()
 	}

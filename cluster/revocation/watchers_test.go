@@ -20,11 +20,6 @@ func TestWhoMayStillWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newTenant := func() id.TenantID {
-		tenant := id.TenantID{UUID: id.NewAnywhere()}
-		exec("INSERT INTO tenants (id, name) VALUES ($1, 'T')", tenant)
-		return tenant
-	}
 	newKey := func(of id.TenantID, revoked bool) id.KeyID {
 		key := id.KeyID{UUID: id.NewAnywhere()}
 		exec(`INSERT INTO api_keys (tenant_id, id, name, prefix, secret_hash, revoked_at)
@@ -41,15 +36,14 @@ func TestWhoMayStillWatch(t *testing.T) {
 		exec("INSERT INTO sessions (tenant_id, id, user_id, secret_hash, created_at, used_at) VALUES ($1, $2, $3, sha256($4::text::bytea), now(), now())", of, s, user, s.String())
 		return s
 	}
-	a, b := newTenant(), newTenant()
+	a, b := pgtest.Tenant(t, admin), pgtest.Tenant(t, admin)
 	kim, lee := newUser(a), newUser(a)
 	gone := newUser(a)
 	ended, orphaned := newSession(a, kim), newSession(a, gone)
 	exec("DELETE FROM sessions WHERE tenant_id = $1 AND id = $2", a, ended)
 	exec("DELETE FROM users WHERE tenant_id = $1 AND id = $2", a, gone)
 	kims, live, theirs := newSession(a, kim), newKey(a, false), newKey(b, false)
-	agent := id.AgentID{UUID: id.NewAnywhere()}
-	exec("INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')", a, agent)
+	agent := pgtest.Agent(t, admin, a)
 	const page = "https://shop.example.com"
 	newEmbedKey := func(enabled, revoked bool, origins ...string) id.EmbedKeyID {
 		key := id.EmbedKeyID{UUID: id.NewAnywhere()}

@@ -21,6 +21,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
 	"agentsvc/transport/egress"
@@ -48,22 +49,6 @@ type silentReader struct{ opened chan struct{} }
 
 func (s silentReader) Attach(*edge.Conn) { s.opened <- struct{}{} }
 func (s silentReader) Gone()             {}
-
-// eventually polls until ok, for about a minute.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 64*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: not within the test's time", what)
-		}
-	}
-}
 
 // nextDoor carries calls to the node next door while it works.
 type nextDoor struct {
@@ -181,7 +166,7 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
+			testkit.Eventually(t, "both nodes know both", func() bool { return len(a.member.Members()) == 2 && len(b.member.Members()) == 2 })
 			stream := b.get("/watch", party)
 			<-b.opened
 			b.get("/watch", spare)
@@ -194,7 +179,7 @@ func TestARevocationOverTwoNodes(t *testing.T) {
 				}
 			}
 			creds := edge.Credentials{Bearer: party.Secret, Tenant: party.Tenant.String()}
-			eventually(t, "the other node remembers the key", func() bool {
+			testkit.Eventually(t, "the other node remembers the key", func() bool {
 				_, err := b.auth.Authenticate(t.Context(), creds)
 				return err == nil && b.auth.Cached(creds)
 			})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"agentsvc/persistence/cache"
 	"agentsvc/persistence/cache/cachetest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // The library looks once a second whether a pool that could not dial has been closed:
@@ -78,20 +78,11 @@ func (e *end) received() []string {
 	return append([]string(nil), e.got...)
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(time.Minute); !ok(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // until sends probes until one arrives: then everything sent before has arrived, or never
 // will.
 func (e *end) until(t testing.TB, to *end, probe string) {
 	t.Helper()
-	eventually(t, probe+" comes", func() bool {
+	testkit.Eventually(t, probe+" comes", func() bool {
 		e.feed.Send(to.id, []byte(probe))
 		select {
 		case <-to.came:
@@ -125,7 +116,7 @@ func TestMessagesComeInOrderToThoseTheyAreFor(t *testing.T) {
 	s := cachetest.New(t)
 	a, b, c := join(t, s.URL), join(t, s.URL), join(t, s.URL)
 	for _, e := range []*end{a, b, c} {
-		eventually(t, "up", e.feed.Up)
+		testkit.Eventually(t, "up", e.feed.Up)
 	}
 	const count = 5000
 	var wg sync.WaitGroup
@@ -140,7 +131,7 @@ func TestMessagesComeInOrderToThoseTheyAreFor(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all came", func() bool { return len(b.received()) == 2*count })
+	testkit.Eventually(t, "all came", func() bool { return len(b.received()) == 2*count })
 	next := map[string]int{}
 	for _, g := range b.received() {
 		var from string
@@ -150,13 +141,13 @@ func TestMessagesComeInOrderToThoseTheyAreFor(t *testing.T) {
 		}
 		next[from]++
 	}
-	eventually(t, "the own ones", func() bool { return len(a.received()) == count/100 })
+	testkit.Eventually(t, "the own ones", func() bool { return len(a.received()) == count/100 })
 }
 
 func TestAStreamIsBoundedExpiresAndGoesWithItsMember(t *testing.T) {
 	s := cachetest.New(t)
 	a, b := join(t, s.URL), join(t, s.URL)
-	eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
+	testkit.Eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
 	r := client(t, s)
 	nobody := member()
 	key := "svc:feed:" + nobody.String()
@@ -191,13 +182,13 @@ func TestAStreamIsBoundedExpiresAndGoesWithItsMember(t *testing.T) {
 func TestWhatWasReadIsTrimmed(t *testing.T) {
 	s := cachetest.New(t)
 	a, b := join(t, s.URL), join(t, s.URL)
-	eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
+	testkit.Eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
 	r := client(t, s)
 	key := "svc:feed:" + b.id.String()
 	for i := range 50 {
 		a.until(t, b, fmt.Sprint(i))
 	}
-	eventually(t, "the stream is short", func() bool {
+	testkit.Eventually(t, "the stream is short", func() bool {
 		a.feed.Send(b.id, []byte("more"))
 		n, err := r.XLen(t.Context(), key).Result()
 		return err == nil && n > 0 && n < 20
@@ -218,7 +209,7 @@ func TestRedisMayGoAndCome(t *testing.T) {
 	}{
 		{"killed and started anew", func() {
 			s.Kill()
-			eventually(t, "down", func() bool {
+			testkit.Eventually(t, "down", func() bool {
 				a.feed.Send(b.id, []byte("while it is away"))
 				return !a.feed.Up() && !b.feed.Up()
 			})
@@ -235,7 +226,7 @@ func TestRedisMayGoAndCome(t *testing.T) {
 		{"made anew by a server whose clock is behind", func() {
 			r.Del(t.Context(), key)
 			r.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: "5-1", Values: []any{"m", "\x03old"}})
-			eventually(t, "it is read from its start", func() bool { return has(b.received(), "old") })
+			testkit.Eventually(t, "it is read from its start", func() bool { return has(b.received(), "old") })
 			r.Del(t.Context(), key)
 		}, false},
 	} {
@@ -244,7 +235,7 @@ func TestRedisMayGoAndCome(t *testing.T) {
 			lost := b.lost.Load()
 			c.happens()
 			a.until(t, b, "after "+c.name)
-			eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
+			testkit.Eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
 			if c.lost != (b.lost.Load() > lost) {
 				t.Errorf("told %d times", b.lost.Load()-lost)
 			}
@@ -267,7 +258,7 @@ func TestAHangingRedisBlocksNobody(t *testing.T) {
 	if took > 10*time.Second {
 		t.Errorf("a sender was held up for %v", took)
 	}
-	eventually(t, "both know", func() bool { return !a.feed.Up() && !b.feed.Up() })
+	testkit.Eventually(t, "both know", func() bool { return !a.feed.Up() && !b.feed.Up() })
 	s.Signal(syscall.SIGCONT)
 	a.until(t, b, "after")
 }
@@ -275,12 +266,12 @@ func TestAHangingRedisBlocksNobody(t *testing.T) {
 func TestAMessageThatIsTooLongIsNotSent(t *testing.T) {
 	s := cachetest.New(t)
 	a, b := join(t, s.URL), join(t, s.URL)
-	eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
+	testkit.Eventually(t, "up", func() bool { return a.feed.Up() && b.feed.Up() })
 	long := strings.Repeat("x", cache.MaxMessage)
 	a.feed.Send(b.id, []byte(long+"y"))
 	a.feed.Send(b.id, []byte(long))
 	a.feed.Send(b.id, []byte("short"))
-	eventually(t, "both others", func() bool { return has(b.received(), "short") })
+	testkit.Eventually(t, "both others", func() bool { return has(b.received(), "short") })
 	if got := b.received(); len(got) != 2 || got[0] != long {
 		t.Errorf("%d came", len(got))
 	}
@@ -344,7 +335,7 @@ func TestAWrongURLIsNotRepeated(t *testing.T) {
 func BenchmarkFeed(b *testing.B) {
 	s := cachetest.New(b)
 	x, y := join(b, s.URL), join(b, s.URL)
-	eventually(b, "up", func() bool { return x.feed.Up() && y.feed.Up() })
+	testkit.Eventually(b, "up", func() bool { return x.feed.Up() && y.feed.Up() })
 	got := make(chan uint64, 1)
 	z, err := cache.Open(s.URL)
 	if err != nil {
@@ -358,7 +349,7 @@ func BenchmarkFeed(b *testing.B) {
 	}
 	defer z.Close()
 	defer f.Stop()
-	eventually(b, "up", f.Up)
+	testkit.Eventually(b, "up", f.Up)
 	b.Run("one at a time", func(b *testing.B) {
 		for b.Loop() {
 			x.feed.Send(to, binary.BigEndian.AppendUint64(nil, 1))

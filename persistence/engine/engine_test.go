@@ -30,12 +30,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	pool := pgtest.New(t).System(t)
-	w := &world{t: t, pool: pool, store: New(pool), tenant: id.TenantID{UUID: id.NewAnywhere()}, other: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}}
-	for _, tenant := range []id.TenantID{w.tenant, w.other} {
-		w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, tenant)
-	}
-	w.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')`, w.tenant, w.agent)
-	return w
+	tenant := pgtest.Tenant(t, pool)
+	return &world{t: t, pool: pool, store: New(pool), tenant: tenant, other: pgtest.Tenant(t, pool), agent: pgtest.Agent(t, pool, tenant)}
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -142,7 +138,7 @@ func TestOpenSteps(t *testing.T) {
 func TestSlugs(t *testing.T) {
 	w := newWorld(t)
 	draft, old := id.AgentID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
-	w.exec(`UPDATE agents SET published_version = 3 WHERE id = $1`, w.agent)
+	w.exec(`UPDATE agents SET slug = 'a', published_version = 3 WHERE id = $1`, w.agent)
 	w.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'draft', 'D')`, w.tenant, draft)
 	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, archived_at) VALUES ($1, $2, 'old', 'O', 1, now())`, w.tenant, old)
 	for _, c := range []struct {

@@ -28,10 +28,8 @@ type rows struct {
 }
 
 func setUp(t *testing.T, pool *pgxpool.Pool) *rows {
-	r := &rows{t: t, pool: pool, tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}}
-	r.exec("INSERT INTO tenants (id, name) VALUES ($1, 't')", r.tenant)
-	r.exec("INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'a')", r.tenant, r.agent)
-	return r
+	tenant := pgtest.Tenant(t, pool)
+	return &rows{t: t, pool: pool, tenant: tenant, agent: pgtest.Agent(t, pool, tenant)}
 }
 
 func (r *rows) exec(sql string, args ...any) {
@@ -433,19 +431,14 @@ func TestOnlyALivingMemberClaims(t *testing.T) {
 	db := pgtest.New(t)
 	r := setUp(t, db.System(t))
 	s := NewSweep(r.pool)
-	member := func(lease string, dead bool) id.MemberID {
-		m := id.MemberID{UUID: id.NewAnywhere()}
-		r.exec("INSERT INTO members (id, address, lease_until, dead_at) VALUES ($1, '', now() + $2::interval, CASE WHEN $3 THEN now() END)", m, lease, dead)
-		return m
-	}
 	for _, c := range []struct {
 		name string
 		by   id.MemberID
 		want string
 	}{
-		{"a living member claims", member("1 hour", false), "foreign t"},
-		{"one without a lease does not", member("-1 s", false), ""},
-		{"a dead one does not", member("1 hour", true), ""},
+		{"a living member claims", pgtest.Member(t, r.pool), "foreign t"},
+		{"one without a lease does not", pgtest.Expired(t, r.pool), ""},
+		{"a dead one does not", pgtest.Dead(t, r.pool), ""},
 		{"an unknown one does not", id.MemberID{UUID: id.NewAnywhere()}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -460,7 +453,7 @@ func TestOnlyALivingMemberClaims(t *testing.T) {
 	}
 	t.Run("a claim waits for whoever is marking the member dead", func(t *testing.T) {
 		r.timer(id.NewAnywhere(), "t", "-1 s")
-		m := member("1 hour", false)
+		m := pgtest.Member(t, r.pool)
 		tx, err := r.pool.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -474,18 +467,7 @@ func TestOnlyALivingMemberClaims(t *testing.T) {
 			got, err := s.ClaimTimers(t.Context(), Claim{Shards: everywhere, Limit: 9, Hold: time.Hour, By: m})
 			done <- fmt.Sprint(names(got), err)
 		}()
-		for deadline := time.Now().Add(time.Minute); ; {
-			var waiting bool
-			if err := r.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))").Scan(&waiting); err != nil {
-				t.Fatal(err)
-			}
-			if waiting {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the claim does not wait")
-			}
-		}
+		pgtest.Blocked(t, r.pool) // the claim
 		if _, err := tx.Exec(t.Context(), "UPDATE members SET dead_at = now() WHERE id = $1", m); err != nil {
 			t.Fatal(err)
 		}

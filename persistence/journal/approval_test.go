@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 // waits is a run that waits for one approval, written by the writer itself: its
@@ -199,19 +199,7 @@ func TestOfDecisionsInOneFlushOneIsWritten(t *testing.T) {
 func TestTwoWritersDecideAndCancel(t *testing.T) {
 	db := pgtest.New(t)
 	x := worldIn(t, db, nil)
-	peer := id.MemberID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:2', now() + interval '1 hour')`, peer)
-	other := New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer, Tables: kinds})
-	if err := other.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		defer cancel()
-		if err := other.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	other := testkit.Start(t, New(Config{Pool: db.Writer(t), Member: pgtest.Member(t, x.pool), Tables: kinds}))
 	for round := range 120 {
 		w := x.newWaits(id.Shard(round % 4))
 		start := make(chan struct{})
@@ -247,20 +235,9 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 			db := pgtest.New(t)
 			x := worldIn(t, db, nil)
 			w := x.newWaits(3)
-			peer := id.MemberID{UUID: id.NewAnywhere()}
-			x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:2', now() + interval '1 hour')`, peer)
+			peer := pgtest.Member(t, x.pool)
 			other := &world{t: t, pool: x.pool, member: peer, tenant: x.tenant, agent: x.agent,
-				w: New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: peer, Tables: kinds})}
-			if err := other.w.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				defer cancel()
-				if err := other.w.Stop(ctx); err != nil {
-					t.Error(err)
-				}
-			})
+				w: testkit.Start(t, New(Config{Pool: db.Writer(t), Member: peer, Tables: kinds}))}
 			inside, goOn := make(chan struct{}), make(chan struct{})
 			release := sync.OnceFunc(func() { close(goOn) })
 			t.Cleanup(release) // before the writers are stopped, whatever happens
@@ -280,7 +257,7 @@ func TestADecisionAndAnEndMeetInTheMiddle(t *testing.T) {
 			wg.Go(func() { errFirst = x.do(first) })
 			<-inside
 			wg.Go(func() { errSecond = other.do(second) })
-			x.until("the second waits for the first one's lock", func() bool {
+			testkit.Eventually(x.t, "the second waits for the first one's lock", func() bool {
 				return x.count(`SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0
 			})
 			release()

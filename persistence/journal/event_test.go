@@ -13,6 +13,7 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -230,7 +231,7 @@ func TestAnEndpointThatIsBeingRemoved(t *testing.T) {
 			commit := x.reporting(0, event(webhook.RunCompleted))
 			written := make(chan error, 1)
 			go func() { written <- x.do(commit) }()
-			x.until("the commit waits", func() bool {
+			testkit.Eventually(x.t, "the commit waits", func() bool {
 				var n int
 				if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&n); err != nil {
 					t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 // repeats are orders that were carried out before and come again: their rows carry ids
@@ -348,7 +348,7 @@ func TestServerKilledDuringAFlush(t *testing.T) {
 			commits := append(x.innocent(0), again, advance(run, 1))
 			answered := make(chan []error)
 			go func() { answered <- x.flushOf(x.w.lanes[0], commits) }()
-			x.until("the flush waits for the row", func() bool {
+			testkit.Eventually(x.t, "the flush waits for the row", func() bool {
 				return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 			})
 			cluster.Crash(t)
@@ -414,12 +414,11 @@ func TestEvidenceIsDeleted(t *testing.T) {
 		t.Errorf("the evidence of %d flushes is there, want 1 to %d", n, forgetEach)
 	}
 	living := x.count(`SELECT count(*) FROM flushes`)
-	dead := id.MemberID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO members (id, address, lease_until, dead_at) VALUES ($1, 'there:1', now(), now())`, dead)
+	dead := pgtest.Dead(t, x.pool)
 	for _, member := range []id.MemberID{dead, {UUID: id.NewAnywhere()}} {
 		x.exec(`INSERT INTO flushes (lane, n, member_id) SELECT $1, n, $2 FROM generate_series(1, 300) n`, id.NewAnywhere(), member)
 	}
-	next := New(Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member, Lanes: 1})
+	next := New(Config{Pool: db.Writer(t), Member: x.member, Lanes: 1})
 	if err := next.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +457,7 @@ func TestEvidenceUnderABackup(t *testing.T) {
 		if _, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend($1, 10000)`, x.w.lanes[0].conn.backend.pid); err != nil {
 			t.Fatal(err)
 		}
-		x.until("the statistics are there", func() bool { return blocks() >= before+2*forgetEach })
+		testkit.Eventually(x.t, "the statistics are there", func() bool { return blocks() >= before+2*forgetEach })
 		x.must(x.auditOnly(0))
 		return blocks() - before
 	}

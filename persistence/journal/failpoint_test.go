@@ -16,6 +16,7 @@ import (
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // TestKilledAtEachPoint kills a process at every point of this package and looks
@@ -57,7 +58,7 @@ func killedAt(t *testing.T, name, work string, rows []int) {
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("the process was not killed: %v\n%s", err, out)
 	}
-	x.until("the dead process's backends are gone", func() bool {
+	testkit.Eventually(x.t, "the dead process's backends are gone", func() bool {
 		return x.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim'`) == 0
 	})
 	if n := x.count(`SELECT count(*) FROM audit_log`); !slices.Contains(rows, n) {

@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // TestCommitOfUnknownOutcome cuts the connection around COMMIT, for flushes with each
@@ -95,7 +96,7 @@ func TestBackendKilledBeforeCommit(t *testing.T) {
 		for i, c := range commits {
 			wg.Go(func() { errs[i] = x.do(c) })
 		}
-		x.until("all are queued", func() bool { return x.queued() == len(commits) })
+		testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == len(commits) })
 		release()
 		wg.Wait()
 		again := x.block()
@@ -105,7 +106,7 @@ func TestBackendKilledBeforeCommit(t *testing.T) {
 			commits[i].Audit = []Audit{x.audit()}
 			wg.Go(func() { errs[i] = x.do(commits[i]) })
 		}
-		x.until("all are queued", func() bool { return x.queued() == len(commits) })
+		testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == len(commits) })
 		again()
 		wg.Wait()
 		for i, err := range errs {
@@ -151,13 +152,13 @@ func TestServerStoppedAndStarted(t *testing.T) {
 			}
 			waits := make(chan error)
 			go func() { waits <- x.do(advance(started, 1)) }()
-			x.until("accepted work waits", func() bool { return x.queued() == 1 })
+			testkit.Eventually(x.t, "accepted work waits", func() bool { return x.queued() == 1 })
 
 			cluster.Start(t)
 			if err := <-waits; err != nil {
 				t.Errorf("accepted work: %v", err)
 			}
-			x.until("the writer is healthy again", x.w.Healthy)
+			testkit.Eventually(x.t, "the writer is healthy again", x.w.Healthy)
 			release, err := x.w.Admit(t.Context(), x.tenant)
 			if err != nil {
 				t.Errorf("admission after the outage: %v", err)
@@ -211,13 +212,13 @@ func TestCrashUnderLoad(t *testing.T) {
 	reached := func(n int) func() bool {
 		return func() bool { mu.Lock(); defer mu.Unlock(); return total >= n }
 	}
-	x.until("work is done", reached(100))
+	testkit.Eventually(x.t, "work is done", reached(100))
 	cluster.Crash(t)
 	cluster.Start(t)
 	mu.Lock()
 	more := total + 100
 	mu.Unlock()
-	x.until("work goes on", reached(more))
+	testkit.Eventually(x.t, "work goes on", reached(more))
 	stop()
 	wg.Wait()
 	x.pool.Reset()
@@ -236,7 +237,7 @@ func TestStopWhileStorageIsDown(t *testing.T) {
 	x.noticed()
 	got := make(chan error)
 	go func() { got <- x.do(x.auditOnly(0)) }()
-	x.until("it waits", func() bool { return x.queued() == 1 })
+	testkit.Eventually(x.t, "it waits", func() bool { return x.queued() == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := x.w.Stop(ctx); err == nil {
@@ -264,12 +265,12 @@ func TestFullOrReadOnlyIsNotPoison(t *testing.T) {
 			c.New = false
 			got := make(chan error)
 			go func() { got <- x.do(c) }()
-			x.until("storage is down", func() bool { return !x.w.Healthy() })
+			testkit.Eventually(x.t, "storage is down", func() bool { return !x.w.Healthy() })
 			x.execAsOwner(`UPDATE trouble SET on_it = false`)
 			if err := <-got; err != nil {
 				t.Errorf("after the trouble: %v", err)
 			}
-			x.until("storage is up", x.w.Healthy)
+			testkit.Eventually(x.t, "storage is up", x.w.Healthy)
 		})
 	}
 }
@@ -312,7 +313,7 @@ func TestALockedFenceIsWaitedFor(t *testing.T) {
 	release := x.lock(`SELECT FROM members WHERE id = $1 FOR UPDATE`, x.member)
 	got := make(chan error, 1)
 	go func() { got <- x.do(x.auditOnly(0)) }()
-	x.until("the writer has given up a first time", func() bool {
+	testkit.Eventually(x.t, "the writer has given up a first time", func() bool {
 		select {
 		case err := <-got:
 			t.Fatalf("a commit was answered %v while its process may be being declared dead", err)

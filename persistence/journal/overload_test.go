@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"agentsvc/schemas/testkit"
 )
 
 // TestACallerThatLeavesVoidsNothing: callers of new work leave while their flush is on its
@@ -50,10 +52,10 @@ func TestACallerThatLeavesVoidsNothing(t *testing.T) {
 			}
 			held := make(chan error, 1)
 			go func() { held <- x.do(advance(run, 1)) }()
-			x.until("all are queued", func() bool { return x.queued() == callers+1 })
+			testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == callers+1 })
 			pid, sent := x.w.lanes[0].conn.backend.pid, x.w.lanes[0].sent // the lane is held
 			release()
-			x.until("the flush waits for the row", func() bool {
+			testkit.Eventually(x.t, "the flush waits for the row", func() bool {
 				return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 			})
 			for _, gone := range leavers {
@@ -122,9 +124,9 @@ func TestWhatIsLateIsWithdrawnBeforeItIsSent(t *testing.T) {
 		commits = append(commits, c)
 		wg.Go(func() { errs[i] = x.do(c) })
 	}
-	x.until("all are queued", func() bool { return x.queued() == len(errs) })
+	testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == len(errs) })
 	sent := x.w.lanes[0].sent // the lane is held
-	x.until("the deadline has passed", func() bool { return time.Now().After(soon) })
+	testkit.Eventually(x.t, "the deadline has passed", func() bool { return time.Now().After(soon) })
 	release()
 	wg.Wait()
 	for i, c := range commits {
@@ -207,7 +209,7 @@ func TestOneSlowFlushDoesNotShutNewWorkOut(t *testing.T) {
 	for i := range errs {
 		wg.Go(func() { errs[i] = x.do(x.accept(0)) })
 	}
-	x.until("all are queued", func() bool { return x.queued() == len(errs) })
+	testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == len(errs) })
 	x.w.lanes[0].each = time.Hour // the lane is held
 	release()
 	wg.Wait()
@@ -230,7 +232,7 @@ func TestAFlushThatIsDoneAgainLeavesOutWhatIsLate(t *testing.T) {
 		late, held := make(chan error, 1), make(chan error, 1)
 		go func() { late <- x.do(fresh) }()
 		go func() { held <- x.do(advance(run, 1)) }()
-		x.until("both are queued", func() bool { return x.queued() == 2 })
+		testkit.Eventually(x.t, "both are queued", func() bool { return x.queued() == 2 })
 		x.w.lanes[0].each = 0
 		release()
 		// The row is locked for longer than the lane waits for a lock, and than the caller does.

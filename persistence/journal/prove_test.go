@@ -7,6 +7,7 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // A lane that rests does not learn that its connection is gone. Prove has each of them
@@ -25,7 +26,7 @@ func TestProve(t *testing.T) {
 		t.Error("it is proved without a database")
 	}
 	cluster.Start(t)
-	x.until("it is proved again", func() bool {
+	testkit.Eventually(x.t, "it is proved again", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		return x.w.Prove(ctx) == nil

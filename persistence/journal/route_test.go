@@ -12,6 +12,7 @@ import (
 
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // way is a commit on its way in the laws' model.
@@ -343,7 +344,7 @@ func (x *world) rested() {
 			x.t.Error(left)
 		}
 	}()
-	x.until("nothing is on its way", func() bool { left = x.w.routes.left(); return left == "" })
+	testkit.Eventually(x.t, "nothing is on its way", func() bool { left = x.w.routes.left(); return left == "" })
 }
 
 // stop is where a lane stands still.
@@ -391,7 +392,7 @@ func (x *world) besideACrowd(loud id.TenantID) (release func(), aside *stop) {
 			<-arrived
 		}
 	}
-	x.until("the crowd is there", func() bool { return x.queued() == 3*crowd-1 })
+	testkit.Eventually(x.t, "the crowd is there", func() bool { return x.queued() == 3*crowd-1 })
 	release = func() {
 		opened.Do(func() {
 			close(gate)
@@ -464,17 +465,17 @@ func TestOrderBesideTheCrowd(t *testing.T) {
 	for v := range int64(many) {
 		call(&own, advance(run, v+1), func() {})
 		if v == 0 {
-			x.until("the side lane stands still", func() bool { return len(aside.arrived) > 0 })
+			testkit.Eventually(x.t, "the side lane stands still", func() bool { return len(aside.arrived) > 0 })
 			continue
 		}
 		queued++
-		x.until("the commit is queued", func() bool { return x.queued() == queued })
+		testkit.Eventually(x.t, "the commit is queued", func() bool { return x.queued() == queued })
 	}
 	if n := x.w.onWay(x.w.side()); n != many {
 		t.Errorf("%d of the run's %d commits are in the side lane", n, many)
 	}
 	call(&rest, later, func() { answered.Store(true) })
-	x.until("it went to the crowd", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd+1 })
+	testkit.Eventually(x.t, "it went to the crowd", func() bool { return x.w.onWay(x.w.lanes[0]) == 3*crowd+1 })
 	goOn()
 	own.Wait()
 	if answered.Load() {
@@ -645,7 +646,7 @@ func TestNothingStaysCounted(t *testing.T) {
 				}
 			})
 		}
-		x.until("the queue is full", func() bool { return x.queued() == 2 })
+		testkit.Eventually(x.t, "the queue is full", func() bool { return x.queued() == 2 })
 		if err := x.do(x.accept(0)); !errors.Is(err, ErrUnavailable) {
 			t.Error(err)
 		}
@@ -667,7 +668,7 @@ func TestNothingStaysCounted(t *testing.T) {
 				}
 			})
 		}
-		x.until("they wait", func() bool { return x.queued() == 3 })
+		testkit.Eventually(x.t, "they wait", func() bool { return x.queued() == 3 })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := x.w.Stop(ctx); err == nil {
@@ -688,7 +689,7 @@ func (x *world) leaver(c *draft, want error, there func() bool) (leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got := make(chan error, 1)
 	go func() { got <- x.w.Do(ctx, c.commit()) }()
-	x.until("the commit is on its way", there)
+	testkit.Eventually(x.t, "the commit is on its way", there)
 	return func() {
 		x.t.Helper()
 		cancel()

@@ -10,6 +10,7 @@ import (
 
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 // bothWays runs test with flushes that are one round trip, and with flushes whose
@@ -255,7 +256,7 @@ func TestARefusalThatCannotBeLookedInto(t *testing.T) {
 		x.execAsOwner(`ALTER TABLE runs RENAME TO away`)
 		got := make(chan error)
 		go func() { got <- x.do(stale) }()
-		x.until("the look fails", func() bool { return !x.w.Healthy() })
+		testkit.Eventually(x.t, "the look fails", func() bool { return !x.w.Healthy() })
 		x.execAsOwner(`ALTER TABLE away RENAME TO runs`)
 		if err := <-got; !errors.Is(err, ErrConflict) {
 			t.Errorf("%v", err)
@@ -339,7 +340,7 @@ func TestABackendKilledInTheMiddle(t *testing.T) {
 		c := advance(run, 1)
 		c.Audit = []Audit{x.audit()}
 		go func() { got <- x.do(c) }()
-		x.until("the flush waits for the row", func() bool {
+		testkit.Eventually(x.t, "the flush waits for the row", func() bool {
 			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 		})
 		x.execAsOwner(fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, pid))
@@ -362,7 +363,7 @@ func TestWhoStopsDoesNotWaitForEver(t *testing.T) {
 		pid := x.w.lanes[0].conn.backend.pid
 		got := make(chan error)
 		go func() { got <- x.do(advance(run, 1)) }()
-		x.until("the flush waits for the row", func() bool {
+		testkit.Eventually(x.t, "the flush waits for the row", func() bool {
 			return x.count(`SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted`, pid) == 1
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -23,6 +23,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,10 +62,10 @@ func worldOf(t testing.TB, db *pgtest.DB, tables []string, change func(*Config))
 			t.Fatal(err)
 		}
 	}
-	x := &world{t: t, pool: db.System(t), member: id.MemberID{UUID: id.NewAnywhere()}}
+	x := &world{t: t, pool: db.System(t)}
 	x.tenant, x.agent = x.newTenant()
-	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, x.member)
-	cfg := Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: x.member, Lanes: 2, Tables: kinds}
+	x.member = pgtest.Member(t, x.pool)
+	cfg := Config{Pool: db.Writer(t), Member: x.member, Lanes: 2, Tables: kinds}
 	if change != nil {
 		change(&cfg)
 	}
@@ -91,10 +92,8 @@ func worldOf(t testing.TB, db *pgtest.DB, tables []string, change func(*Config))
 
 func (x *world) newTenant() (id.TenantID, id.AgentID) {
 	x.t.Helper()
-	tenant, agent := id.TenantID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, tenant)
-	x.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'A')`, tenant, agent)
-	return tenant, agent
+	tenant := pgtest.Tenant(x.t, x.pool)
+	return tenant, pgtest.Agent(x.t, x.pool, tenant)
 }
 
 func (x *world) exec(sql string, args ...any) {
@@ -156,7 +155,7 @@ func (x *world) all(commits []*draft) []error {
 	for i, c := range commits {
 		queued := x.queued()
 		wg.Go(func() { errs[i] = x.do(c) })
-		x.until("the commit is queued", func() bool { return x.queued() > queued })
+		testkit.Eventually(x.t, "the commit is queued", func() bool { return x.queued() > queued })
 	}
 	release()
 	wg.Wait()
@@ -206,25 +205,11 @@ func (x *world) queued() int {
 	return n
 }
 
-// until polls for a condition with the tests' deadline.
-func (x *world) until(what string, cond func() bool) {
-	x.t.Helper()
-	end := time.Now().Add(deadline)
-	tick := time.NewTicker(200 * time.Microsecond)
-	defer tick.Stop()
-	for !cond() {
-		if time.Now().After(end) {
-			x.t.Fatalf("it never came to: %s", what)
-		}
-		<-tick.C
-	}
-}
-
 // noticed waits until each lane has noticed by itself that the database is gone: one that
 // has not takes a commit out of its queue to find out.
 func (x *world) noticed() {
 	x.t.Helper()
-	x.until("every lane notices that the database is gone", func() bool {
+	testkit.Eventually(x.t, "every lane notices that the database is gone", func() bool {
 		return !slices.ContainsFunc(x.w.lanes, func(l *lane) bool { return l.down.Load() == nil })
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 func TestEveryQueryIsUnderstood(t *testing.T) {
@@ -485,7 +486,7 @@ func TestWithdrawnOrUnsettled(t *testing.T) {
 		queued := x.queued()
 		got := make(chan error)
 		go func() { got <- x.w.Do(ctx, c.commit.commit()) }()
-		x.until("the commit is queued", func() bool { return x.queued() == queued+1 })
+		testkit.Eventually(x.t, "the commit is queued", func() bool { return x.queued() == queued+1 })
 		cancel()
 		if err := <-got; !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -542,10 +543,10 @@ func TestStopWritesWhatIsQueued(t *testing.T) {
 			}
 		})
 	}
-	x.until("all are queued", func() bool { return x.queued() == 100 })
+	testkit.Eventually(x.t, "all are queued", func() bool { return x.queued() == 100 })
 	stopped := make(chan error)
 	go func() { stopped <- x.w.Stop(t.Context()) }()
-	x.until("the writer is stopping", func() bool { return x.w.Down() != nil })
+	testkit.Eventually(x.t, "the writer is stopping", func() bool { return x.w.Down() != nil })
 	release()
 	if err := <-stopped; err != nil {
 		t.Error(err)

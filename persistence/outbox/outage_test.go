@@ -19,6 +19,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 // cutter makes connections that are cut at the next flush: before it arrives, or
@@ -216,7 +217,7 @@ func TestClaimsOfACallerThatLeftAreGivenBack(t *testing.T) {
 	}, cancel)
 	release()
 	var r row
-	x.until("it is given back", func() bool {
+	testkit.Eventually(x.t, "it is given back", func() bool {
 		r = x.row(d)
 		return r.BegunAt == nil && r.NextAttemptAt.After(noon) // the claim was before
 	})
@@ -242,7 +243,7 @@ func TestATurnThatWasNotTakenIsWithdrawn(t *testing.T) {
 		_, err := x.o.Turn(ctx, Turn{Endpoint: e, Want: 1})
 		left <- err
 	}()
-	x.until("it is queued", func() bool { return x.queued() == 1 })
+	testkit.Eventually(x.t, "it is queued", func() bool { return x.queued() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
@@ -279,7 +280,7 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 	go func() {
 		settled <- x.must(Turn{Endpoint: e, Want: 5, Results: []Result{{Delivery: underWay, N: 1, Status: lifecycle.DeliverySucceeded}}})
 	}()
-	x.until("what is free was claimed", func() bool { return x.row(free).Attempts == 1 })
+	testkit.Eventually(x.t, "what is free was claimed", func() bool { return x.row(free).Attempts == 1 })
 	for range 20 {
 		x.backlog(beside, 1, []byte("{}"))
 		a := x.claim(beside)
@@ -370,14 +371,14 @@ func TestStopWritesWhatIsQueued(t *testing.T) {
 		_, err := x.turn(Turn{Endpoint: e, Results: []Result{{Delivery: d, N: 1, Status: lifecycle.DeliverySucceeded}}})
 		written <- err
 	}()
-	x.until("it is queued", func() bool { return x.queued() == 1 })
+	testkit.Eventually(x.t, "it is queued", func() bool { return x.queued() == 1 })
 	stopped := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
 		stopped <- x.o.Stop(ctx)
 	}()
-	x.until("it stops", func() bool {
+	testkit.Eventually(x.t, "it stops", func() bool {
 		x.o.mu.Lock()
 		defer x.o.mu.Unlock()
 		return !x.o.running
@@ -413,7 +414,7 @@ func TestStopLosesItsPatience(t *testing.T) {
 		_, err := x.turn(Turn{Endpoint: e, Want: 1})
 		waits <- err
 	}()
-	x.until("it was tried", func() bool { return counters(t, reg)["svc_webhook_flushes_redone_total gone"] > 0 })
+	testkit.Eventually(x.t, "it was tried", func() bool { return counters(t, reg)["svc_webhook_flushes_redone_total gone"] > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := x.o.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {

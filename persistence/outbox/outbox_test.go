@@ -17,6 +17,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -144,7 +145,7 @@ func follow[T any](p *T) any {
 func TestAResultOfAnothersDeliveryChangesNothing(t *testing.T) {
 	t.Parallel()
 	x := newWorld(t, nil)
-	mine, neighbour, foreign := x.endpoint(), x.endpoint(), x.endpointOf(x.newTenant())
+	mine, neighbour, foreign := x.endpoint(), x.endpoint(), x.endpointOf(pgtest.Tenant(x.t, x.pool))
 	for name, of := range map[string]Endpoint{"another endpoint's": neighbour, "another tenant's": foreign} {
 		d := x.pending(of, noon)
 		x.claim(of)
@@ -282,7 +283,7 @@ func TestWhoIsClaimed(t *testing.T) {
 		{"a living listener's", func() Endpoint { return x.listener(noon.Add(time.Hour + time.Microsecond)) }, nil, 0, true},
 		{"a listener's that expires now", func() Endpoint { return x.listener(noon.Add(time.Hour)) }, nil, 0, false},
 		{"another endpoint's", x.endpoint, func(Endpoint) Endpoint { return x.endpoint() }, 0, false},
-		{"an endpoint's under another tenant", x.endpoint, func(e Endpoint) Endpoint { return Endpoint{x.newTenant(), e.ID} }, 0, false},
+		{"an endpoint's under another tenant", x.endpoint, func(e Endpoint) Endpoint { return Endpoint{pgtest.Tenant(x.t, x.pool), e.ID} }, 0, false},
 		{"an unknown endpoint's", x.endpoint, func(e Endpoint) Endpoint { return Endpoint{e.Tenant, id.WebhookID{UUID: id.NewAnywhere()}} }, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -582,7 +583,7 @@ func (x *world) heldBy(turn, meanwhile func()) (release func()) {
 	}
 	first.Go(turn)
 	admin := x.db.Admin(x.t)
-	x.until("the flush waits", func() bool {
+	testkit.Eventually(x.t, "the flush waits", func() bool {
 		var n int
 		if err := admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&n); err != nil {
 			x.t.Fatal(err)
@@ -601,7 +602,7 @@ func (x *world) all(turns []Turn) ([]Claimed, []error) {
 	var wg sync.WaitGroup
 	for i, turn := range turns {
 		wg.Go(func() { claimed[i], errs[i] = x.turn(turn) })
-		x.until("the turn is queued", func() bool { return x.queued() == i+1 })
+		testkit.Eventually(x.t, "the turn is queued", func() bool { return x.queued() == i+1 })
 	}
 	release()
 	wg.Wait()

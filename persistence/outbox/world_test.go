@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,7 +67,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 	t.Helper()
 	x := &world{t: t, db: db, pool: db.System(t), clock: newClock()}
-	x.tenant = x.newTenant()
+	x.tenant = pgtest.Tenant(t, x.pool)
 	x.member, x.o = x.process(change)
 	return x
 }
@@ -75,36 +75,15 @@ func worldIn(t testing.TB, db *pgtest.DB, change func(*Config)) *world {
 // process is one more process with an outbox of its own.
 func (x *world) process(change func(*Config)) (id.MemberID, *Outbox) {
 	x.t.Helper()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, 'here:1', now() + interval '1 hour')`, member)
+	member := pgtest.Member(x.t, x.pool)
 	cfg := Config{Member: member, Timeout: timeout, Backoff: backoff, Now: x.clock.now}
 	if change != nil {
 		change(&cfg)
 	}
 	if cfg.Pool == nil {
-		cfg.Pool = x.db.Pool(x.t, pg.Options{Role: pg.System, Writer: true})
+		cfg.Pool = x.db.Writer(x.t)
 	}
-	o := New(cfg)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	if err := o.Start(ctx); err != nil {
-		x.t.Fatal(err)
-	}
-	x.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		defer cancel()
-		if err := o.Stop(ctx); err != nil {
-			x.t.Error(err)
-		}
-	})
-	return member, o
-}
-
-func (x *world) newTenant() id.TenantID {
-	x.t.Helper()
-	tenant := id.TenantID{UUID: id.NewAnywhere()}
-	x.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, tenant)
-	return tenant
+	return member, testkit.Start(x.t, New(cfg))
 }
 
 func (x *world) endpoint() Endpoint { return x.endpointOf(x.tenant) }
@@ -220,20 +199,6 @@ func (x *world) claim(e Endpoint) Attempt {
 		x.t.Fatalf("claimed %d", len(c.Attempts))
 	}
 	return c.Attempts[0]
-}
-
-// until polls for a condition with the tests' deadline.
-func (x *world) until(what string, cond func() bool) {
-	x.t.Helper()
-	end := time.Now().Add(deadline)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		if time.Now().After(end) {
-			x.t.Fatalf("it never came to: %s", what)
-		}
-		<-tick.C
-	}
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -53,7 +53,7 @@ func TestAConnectionWorksUnderItsRole(t *testing.T) {
 }
 
 func TestAWritersConnectionsHaveHashAndMergeJoinsOff(t *testing.T) {
-	pool := pgtest.New(t).Pool(t, pg.Options{Role: pg.System, Writer: true})
+	pool := pgtest.New(t).Writer(t)
 	for _, setting := range []string{"enable_hashjoin", "enable_mergejoin", "enable_seqscan", "jit"} {
 		if got := show(t, pool, setting); got != "off" {
 			t.Errorf("%s is %s", setting, got)

@@ -1,6 +1,7 @@
 // Package pgtest gives tests a real Postgres. New makes a migrated database in a server that
 // all tests of the machine's user share; Private starts a server of the test's own that it
-// may stop and kill.
+// may stop and kill. Tenant, Agent, Published, Member, Expired and Dead write the first rows of
+// a test.
 //
 // The shared server belongs to no test process, since the processes of one `go test ./...`
 // come and go. The first that needs it starts a daemon, which is the test binary again in a

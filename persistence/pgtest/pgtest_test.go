@@ -8,12 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"agentsvc/persistence/private"
+	"agentsvc/schemas/testkit"
 )
 
 // asUser makes the test binary a test run of its own on another shared
@@ -163,17 +163,11 @@ func TestTestProcessesShareAServerThatEndsAfterThem(t *testing.T) {
 	users[0].cmd.Wait()
 	users[1].quit()
 	users[2].quit()
-	gone := time.Now().Add(idleTime + deadline)
-	for {
+	testkit.Within(t, idleTime+deadline, "the server ends after its users", func() bool {
 		_, statErr := os.Stat(s.cluster())
-		if _, err := private.Connect(t.Context(), s.cluster()); err != nil && os.IsNotExist(statErr) {
-			break
-		}
-		if time.Now().After(gone) {
-			t.Fatal("the server outlives its users")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		_, err := private.Connect(t.Context(), s.cluster())
+		return err != nil && os.IsNotExist(statErr)
+	})
 	// The leftovers of the killed run do no harm.
 	next := newUser(t, s)
 	if said := <-next.said; !strings.HasPrefix(said, "url: ") {
@@ -202,15 +196,10 @@ func endDaemons(t *testing.T, s shared, how syscall.Signal) {
 	}
 	// Its server ends a moment later: a user in between would get a server that is about to
 	// end.
-	limit := time.Now().Add(deadline)
-	for answers := true; answers || len(daemons(t, s)) > 0; {
-		if time.Now().After(limit) {
-			t.Fatal("the daemon or its server does not end")
-		}
-		time.Sleep(20 * time.Millisecond)
+	testkit.Within(t, deadline, "the daemon and its server end", func() bool {
 		_, err := private.Connect(t.Context(), s.cluster())
-		answers = err == nil
-	}
+		return err != nil && len(daemons(t, s)) == 0
+	})
 }
 
 // daemons finds the daemons of s by their environment.

@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
+
+	"agentsvc/schemas/testkit"
 )
 
 // asOwner makes the test binary a process that owns the data directory it names
@@ -56,17 +58,8 @@ func open(t *testing.T, cfg Config) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(t, s) })
+	t.Cleanup(func() { testkit.Stop(t, s.Stop) })
 	return s
-}
-
-func stop(t *testing.T, s *Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := s.Stop(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 func exec1(t *testing.T, s *Server, sql string) {
@@ -95,23 +88,11 @@ func query1(t *testing.T, s *Server, sql string) string {
 	return out
 }
 
-// eventually polls until ok holds.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func TestARestartKeepsTheData(t *testing.T) {
 	dir := dataDirectory(t)
 	s := open(t, Config{DataDir: dir})
 	exec1(t, s, "CREATE TABLE kept (v text); INSERT INTO kept VALUES ('still here')")
-	stop(t, s)
+	testkit.Stop(t, s.Stop)
 	if pids := serversOf(filepath.Join(dir, "postgres", "data")); len(pids) != 0 {
 		t.Fatalf("after Stop these run: %v", pids)
 	}
@@ -127,7 +108,7 @@ func TestTheServerIsConfiguredForItsWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop(t, s)
+	defer testkit.Stop(t, s.Stop)
 	for setting, want := range map[string]string{
 		"listen_addresses": "", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
 		"max_connections": "33", "TimeZone": "UTC", "server_encoding": "UTF8",
@@ -183,7 +164,7 @@ func TestASecondOpenFindsTheDirectoryInUse(t *testing.T) {
 		if shared.Owner() || shared.Pid() != 0 {
 			t.Error("it believes that it owns the server")
 		}
-		stop(t, shared)
+		testkit.Stop(t, shared.Stop)
 		if got := query1(t, shared, "SELECT 'up'"); got != "up" {
 			t.Fatal(got)
 		}
@@ -212,7 +193,7 @@ func TestASecondOpenFindsTheDirectoryInUse(t *testing.T) {
 			s, err := Open(t.Context(), Config{DataDir: dir, Wait: 10 * time.Second, Unsafe: true})
 			got <- result{s, err}
 		}()
-		stop(t, first)
+		testkit.Stop(t, first.Stop)
 		r := <-got
 		if r.err != nil {
 			t.Fatal(r.err)
@@ -220,7 +201,7 @@ func TestASecondOpenFindsTheDirectoryInUse(t *testing.T) {
 		if !r.s.Owner() {
 			t.Error("it does not own the server")
 		}
-		stop(t, r.s)
+		testkit.Stop(t, r.s.Stop)
 	})
 }
 
@@ -245,7 +226,7 @@ func TestAKilledOwnerTakesItsServerAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner.Wait()
-	eventually(t, "the server is gone", func() bool {
+	testkit.Eventually(t, "the server is gone", func() bool {
 		return len(serversOf(filepath.Join(dir, "postgres", "data"))) == 0
 	})
 	s := open(t, Config{DataDir: dir})
@@ -259,7 +240,7 @@ func TestASurvivorIsReplacedNotAdopted(t *testing.T) {
 	s := open(t, Config{DataDir: dir})
 	exec1(t, s, "CREATE TABLE kept (v text); INSERT INTO kept VALUES ('still here')")
 	c, bin := s.cluster, s.proc.bin
-	stop(t, s)
+	testkit.Stop(t, s.Stop)
 
 	survivor := c.command(context.Background(), bin.path("postgres"), "-D", c.data(),
 		"-c", "listen_addresses=", "-c", "unix_socket_directories="+c.socket())
@@ -268,7 +249,7 @@ func TestASurvivorIsReplacedNotAdopted(t *testing.T) {
 	}
 	gone := make(chan error, 1)
 	go func() { gone <- survivor.Wait() }()
-	eventually(t, "the survivor is up", func() bool {
+	testkit.Eventually(t, "the survivor is up", func() bool {
 		conn, err := pgx.Connect(t.Context(), s.URL())
 		if err != nil {
 			return false
@@ -293,7 +274,7 @@ func TestAStalePidFileOfAReusedProcessNumberIsNoObstacle(t *testing.T) {
 	dir := dataDirectory(t)
 	s := open(t, Config{DataDir: dir})
 	c := s.cluster
-	stop(t, s)
+	testkit.Stop(t, s.Stop)
 	// This test's own process stands for a process that got the old process id.
 	stale := fmt.Sprintf("%d\n%s\n1\n5432\n%s\n\n", os.Getpid(), c.data(), c.socket())
 	if err := os.WriteFile(filepath.Join(c.data(), "postmaster.pid"), []byte(stale), 0o600); err != nil {
@@ -312,7 +293,7 @@ func TestAServerThatDiesIsStartedAgain(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another server answers", func() bool {
+	testkit.Eventually(t, "another server answers", func() bool {
 		conn, err := pgx.Connect(t.Context(), s.URL())
 		if err != nil {
 			return false
@@ -385,7 +366,7 @@ func TestFetchedBinariesAreUsedWhereNoneAreInstalled(t *testing.T) {
 	}
 	dir := dataDirectory(t)
 	for range 2 {
-		stop(t, open(t, Config{DataDir: dir, search: func() []string { return nil }, fetch: fetch}))
+		testkit.Stop(t, open(t, Config{DataDir: dir, search: func() []string { return nil }, fetch: fetch}).Stop)
 	}
 	if fetched != 1 {
 		t.Errorf("fetched %d times, want once", fetched)
@@ -402,7 +383,7 @@ func TestALongPathGetsAShortSocketDirectory(t *testing.T) {
 	if len(short) > socketMax {
 		t.Errorf("%s has %d bytes", short, len(short))
 	}
-	stop(t, s)
+	testkit.Stop(t, s.Stop)
 	if _, err := os.Stat(short); !os.IsNotExist(err) {
 		t.Errorf("%s is still there after Stop", short)
 	}
@@ -425,7 +406,7 @@ func TestADirectoryThatTheServersUserCannotReachIsLeft(t *testing.T) {
 	dir := filepath.Join(closed, "data")
 	s := open(t, Config{DataDir: dir, fallback: elsewhere})
 	exec1(t, s, "CREATE TABLE kept (v text); INSERT INTO kept VALUES ('still here')")
-	stop(t, s)
+	testkit.Stop(t, s.Stop)
 	named, err := os.ReadFile(filepath.Join(dir, "postgres.location"))
 	if err != nil {
 		t.Fatal(err)

@@ -95,10 +95,8 @@ func (w *world) exec(sql string, args ...any) {
 }
 
 func (w *world) tenant() id.TenantID {
-	tenant, agent := id.TenantID{UUID: id.NewAnywhere()}, id.AgentID{UUID: id.NewAnywhere()}
-	w.exec("INSERT INTO tenants (id, name) VALUES ($1, 't')", tenant)
-	w.exec("INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, 'a', 'a')", tenant, agent)
-	w.agent[tenant] = agent
+	tenant := pgtest.Tenant(w.t, w.pool)
+	w.agent[tenant] = pgtest.Agent(w.t, w.pool, tenant)
 	return tenant
 }
 

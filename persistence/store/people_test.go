@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
@@ -276,14 +277,8 @@ func TestASessionAndANewPasswordAtOnce(t *testing.T) {
 				})
 			}()
 			// The other one waits for this one's lock.
-			for deadline := time.Now().Add(time.Minute); ; {
-				if w.count(t, "SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") > 0 {
-					return nil
-				}
-				if time.Now().After(deadline) {
-					return errors.New("nobody waits")
-				}
-			}
+			pgtest.Blocked(t, w.db.Admin(t))
+			return nil
 		})
 		if err := <-done; err != nil || begun || sessions() != 0 {
 			t.Errorf("%s first: %v, began %v, %d sessions", first, err, begun, sessions())

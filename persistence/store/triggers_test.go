@@ -14,6 +14,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/schedule"
+	"agentsvc/schemas/testkit"
 )
 
 // triggers is a tenant's agent with a schedule and a hook.
@@ -556,11 +557,12 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 				return nil, tx.pauseTriggers(ctx, w.agent)
 			})
 		}()
-		for deadline, waits := time.Now().Add(5*time.Second), false; !waits; {
-			if err := admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waits); err != nil || time.Now().After(deadline) {
-				t.Fatalf("%s: nobody waits (%v)", table, err)
+		testkit.Eventually(t, table+": a session waits for the holder", func() (waits bool) {
+			if err := admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waits); err != nil {
+				t.Fatal(err)
 			}
-		}
+			return waits
+		})
 		if _, err := admin.Exec(ctx, `SELECT FROM `+table+` WHERE `+key+` = $1 FOR NO KEY UPDATE NOWAIT`, last); err != nil {
 			t.Errorf("%s: the last one is locked before the first: %v", table, err)
 		}

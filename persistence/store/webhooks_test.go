@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
@@ -376,23 +376,6 @@ func event(ctx context.Context, tx pgx.Tx, tenant id.TenantID) (int64, error) {
 	return tag.RowsAffected(), err
 }
 
-// waitsForALock waits until a session in the database waits for a lock.
-func waitsForALock(t testing.TB, admin *pgxpool.Pool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		var n int
-		if err := admin.QueryRow(t.Context(), "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		if n > 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for a lock")
-		}
-	}
-}
-
 // disable and remove are what the routes do, in their order.
 func (w *world) disable(ctx context.Context, e id.WebhookID) error {
 	err := w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
@@ -462,7 +445,7 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			// with an event neither adds a delivery nor waits for it.
 			meanwhile := func() {
 				t.Helper()
-				waitsForALock(t, admin)
+				pgtest.Blocked(t, admin)
 				select {
 				case err := <-closed:
 					t.Fatalf("closed before what is under way has ended: %v", err)
@@ -599,7 +582,7 @@ func TestADisablingWaitsForARecovery(t *testing.T) {
 			return err
 		}
 		go func() { closed <- w.disable(t.Context(), e.ID) }()
-		waitsForALock(t, w.db.Admin(t))
+		pgtest.Blocked(t, w.db.Admin(t))
 		return tx.Redeliver(ctx, e.ID, d)
 	})
 	if err := <-closed; err != nil {
@@ -692,7 +675,7 @@ func TestAsManyListenersAsThereMayBe(t *testing.T) {
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		_, err := tx.CreateListener(ctx, []webhook.Type{webhook.All})
 		go func() { rival <- more() }()
-		waitsForALock(t, w.db.Admin(t))
+		pgtest.Blocked(t, w.db.Admin(t))
 		return err
 	})
 	for _, err := range []error{<-rival, more()} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // A node that is asked to drain serves as before, closes each connection, and can
@@ -74,7 +75,7 @@ func TestShutdownGivesNotice(t *testing.T) {
 	shutdown := func(w *world, ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() { done <- w.srv.Shutdown(ctx) }()
-		eventually(t, "the node is red", w.srv.Draining)
+		testkit.Eventually(t, "the node is red", w.srv.Draining)
 		return done
 	}
 	t.Run("it serves meanwhile", func(t *testing.T) {
@@ -182,7 +183,7 @@ func TestShutdownDropsIncompleteRequests(t *testing.T) {
 	served := func(n int) func() bool {
 		return func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.asks) == n }
 	}
-	eventually(t, "all are served", served(6))
+	testkit.Eventually(t, "all are served", served(6))
 	done := make(chan error, 1)
 	go func() { done <- w.srv.Shutdown(context.Background()) }()
 	ended.Wait()
@@ -198,7 +199,7 @@ func TestShutdownDropsIncompleteRequests(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "no request is served", served(0))
+	testkit.Eventually(t, "no request is served", served(0))
 }
 
 // Requests still in progress when the time is over are cancelled early enough to answer the

@@ -25,6 +25,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // security.md, Edge: what is rejected first thing. A second request rides
@@ -1018,7 +1019,7 @@ func TestConnectionLimits(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	_ = open[0].Close()
-	eventually(t, "the place is free again", func() bool {
+	testkit.Eventually(t, "the place is free again", func() bool {
 		a, err := w.raw("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		return err == nil && a.status == 200
 	})
@@ -1071,7 +1072,7 @@ func TestAnAddressLeavesConnectionsToOthers(t *testing.T) {
 		for _, c := range open[:2] {
 			_ = c.Close()
 		}
-		eventually(t, "the places are free", func() bool { return w.srv.listeners[0].count() == 4 })
+		testkit.Eventually(t, "the places are free", func() bool { return w.srv.listeners[0].count() == 4 })
 		if _, a := w.dialFrom(t, "127.0.0.1"); a.status != 200 {
 			t.Errorf("after two were closed: %d", a.status)
 		}
@@ -1100,17 +1101,6 @@ func (l *listener) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 func TestOpenAPI(t *testing.T) {
@@ -1294,7 +1284,7 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 	<-began
 	done := make(chan error, 1)
 	go func() { done <- w.srv.Shutdown(context.Background()) }()
-	eventually(t, "nothing is accepted", func() bool {
+	testkit.Eventually(t, "nothing is accepted", func() bool {
 		c, err := net.Dial("tcp", w.addr)
 		if err == nil {
 			_ = c.Close()

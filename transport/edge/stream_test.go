@@ -14,6 +14,7 @@ import (
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 )
 
 func beatFrame(seq int64) *event.Frame {
@@ -163,7 +164,7 @@ func TestHangupIsNoticedAtOnce(t *testing.T) {
 		<-f.conn
 		_ = c.Close()
 		f.waitGone()
-		eventually(t, "no stream is open", func() bool { return w.srv.Streams() == 0 })
+		testkit.Eventually(t, "no stream is open", func() bool { return w.srv.Streams() == 0 })
 	})
 }
 
@@ -178,7 +179,7 @@ func TestStreamsCountAsConnections(t *testing.T) {
 	}
 	_ = c.Close()
 	f.waitGone()
-	eventually(t, "the place is free", func() bool {
+	testkit.Eventually(t, "the place is free", func() bool {
 		a, err := w.raw("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		return err == nil && a.status == 200
 	})

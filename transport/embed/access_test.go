@@ -193,7 +193,7 @@ func TestWhatBecomesOfAKeyIsAnsweredAtOnce(t *testing.T) {
 			w := newWorld(t)
 			k := w.newKey(w.a, w.newAgent(w.a, simple), "")
 			g, s := w.talked(k)
-			w.models.hold()
+			w.models.Hold()
 			held := w.visit(k, "")
 			open, _ := held.open(held.say("wait", "").Run, "")
 			defer open.close()
@@ -214,7 +214,7 @@ func TestWhatBecomesOfAKeyIsAnsweredAtOnce(t *testing.T) {
 			}
 			expect("config", w.send("GET", "/v1/embed/config", "", of(k)...), c.value, 200)
 			expect("session", w.send("POST", "/v1/embed/session", "", of(k)...), c.value, 200)
-			w.models.release()
+			w.models.Release()
 			if c.cut {
 				if all := open.until(""); len(all) > 0 {
 					t.Errorf("its stream goes on: %v", all)

@@ -145,14 +145,14 @@ func TestAMessageIsSentOnce(t *testing.T) {
 		}
 	}
 	// A refusal is not kept, and a repeat is answered while its own run is in the way.
-	w.models.hold()
+	w.models.Hold()
 	thread := first.get("thread_id")
 	running := w.ok(post(g, message("more", thread), "c"), 202)
 	w.refused("in flight", post(g, message("and more", thread), "d"), 409, "EMBED_RUN_IN_FLIGHT")
 	if again := post(g, message("more", thread), "c"); again.body != running.body {
 		t.Errorf("a repeat while its run is in flight: %d %s", again.status, again.body)
 	}
-	w.models.release()
+	w.models.Release()
 	w.end(running.get("run_id"))
 	w.ok(post(g, message("and more", thread), "d"), 202)
 	w.is("3", `SELECT count(*)::text FROM runs WHERE thread_id = $1`, thread)
@@ -170,7 +170,7 @@ func TestOneReplyAtATime(t *testing.T) {
 		t.Helper()
 		return g.send("POST", "/v1/embed/messages", message("hi", thread))
 	}
-	w.models.hold()
+	w.models.Hold()
 	first := g.say("hello", "")
 	e, _ := g.open(first.Run, "")
 	defer e.close()
@@ -196,7 +196,7 @@ func TestOneReplyAtATime(t *testing.T) {
 	if got := w.ok(g.send("POST", "/v1/embed/runs/"+second.get("run_id")+"/cancel", ""), 200); got.get("run_id") != second.get("run_id") || got.get("status") != "cancelled" {
 		t.Errorf("cancel: %s", got.body)
 	}
-	w.models.release()
+	w.models.Release()
 	w.end(first.Run)
 	third := w.ok(post(first.Thread), 202)
 	w.end(third.get("run_id"))

@@ -83,7 +83,7 @@ func TestAPageReadsEveryAnswerThatDoesNotDenyIt(t *testing.T) {
 	off := w.newKey(w.a, w.a.agent, "")
 	paused(w, off)
 	g, s := w.talked(k)
-	w.models.hold()
+	w.models.Hold()
 	running := g.say("hello", "")
 	nothing := id.NewAnywhere().String()
 	address, streamer := stranger(), w.visit(k, "")

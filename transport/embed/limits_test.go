@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentsvc/schemas/testkit"
 )
 
 // bounded takes from a bucket until it is empty: it held n tokens, and those that came
@@ -108,7 +110,7 @@ func TestTheBucketsOfAKey(t *testing.T) {
 	// Its rate is the key's as it is now: a hundred tokens come back in a second.
 	w.patch(k, `{"rate_limit_per_min": 6000}`)
 	since := time.Now()
-	w.eventually("the raised rate is the bucket's", func() bool { return next().status == 202 })
+	testkit.Eventually(w.t, "the raised rate is the bucket's", func() bool { return next().status == 202 })
 	if took := time.Since(since); took > 10*time.Second {
 		t.Errorf("a token of the raised rate came after %v", took)
 	}
@@ -167,7 +169,7 @@ func TestTwoStreamsOfAVisitor(t *testing.T) {
 	g := w.visit(k, "")
 	done := g.say("hello", "")
 	w.end(done.Run)
-	w.models.hold()
+	w.models.Hold()
 	runs := []said{g.say("hello", ""), g.say("hello", ""), g.say("hello", "")}
 	first, _ := g.open(runs[0].Run, "")
 	second, _ := g.open(runs[1].Run, "")
@@ -216,7 +218,7 @@ func TestTwoStreamsOfAVisitor(t *testing.T) {
 	defer third.close()
 	full("a third again", g)
 	// A run that ends closes its stream, and frees the place.
-	w.models.release()
+	w.models.Release()
 	third.until("")
 	second.until("")
 	for range 3 {

@@ -85,7 +85,7 @@ func TestTheFirstFaultOfACallWithATokenIsAnswered(t *testing.T) {
 	w.refused("thread, full", post(me, message("hi", foreign.Thread)), 404, "NOT_FOUND")
 	w.refused("full", post(other, message("hi", foreign.Thread)), 409, "EMBED_THREAD_FULL")
 
-	w.models.hold()
+	w.models.Hold()
 	running := me.say("hello", "")
 	w.refused("in flight", post(me, message("hi", running.Thread)), 409, "EMBED_RUN_IN_FLIGHT")
 	w.refused("body, in flight", post(me, message("", running.Thread)), 400, "VALIDATION")

@@ -53,7 +53,7 @@ func spoken(all []frame) (deltas, final string) {
 func TestTheRelayOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	g := w.visit(w.newKey(w.a, w.a.agent, `, "rate_limit_per_min": 1000`), "")
-	w.models.hold()
+	w.models.Hold()
 	s := g.say("/say Hello to you", "")
 	e, head := g.open(s.Run, "")
 	defer e.close()
@@ -71,7 +71,7 @@ func TestTheRelayOverHTTP(t *testing.T) {
 	if beat.data != `{"type":"heartbeat"}` || beat.id != "" {
 		t.Errorf("heartbeat: %+v", beat)
 	}
-	w.models.release()
+	w.models.Release()
 	live := append(begun, e.until("")...)
 	w.checked("live", live)
 	if text, final := spoken(live); text != "Hello to you" || final != text || live[0].event != "run.started" || live[len(live)-1].event != "run.completed" {
@@ -120,7 +120,7 @@ func TestARunThatFailsSaysItsCode(t *testing.T) {
 	if last := all[len(all)-1]; last.event != "run.failed" || strings.Contains(last.data, "CANARY") {
 		t.Errorf("failed: %v", all)
 	}
-	w.models.hold()
+	w.models.Hold()
 	s := g.say("hello", "")
 	e, _ := g.open(s.Run, "")
 	defer e.close()
@@ -138,12 +138,12 @@ func TestARunThatFailsSaysItsCode(t *testing.T) {
 func TestGuardrailsWithholdTheText(t *testing.T) {
 	w := newWorld(t)
 	g := w.visit(w.newKey(w.a, w.newAgent(w.a, guarded), ""), "")
-	w.models.hold()
+	w.models.Hold()
 	s := g.say("/say Hello to you", "")
 	e, _ := g.open(s.Run, "")
 	defer e.close()
 	begun := e.until("run.started")
-	w.models.release()
+	w.models.Release()
 	for name, all := range map[string][]frame{"live": append(begun, e.until("")...), "replayed": g.watch(s.Run, "")} {
 		w.checked(name, all)
 		if text, final := spoken(all); text != "" || final != "Hello to you" || len(all) != 2 {
@@ -167,7 +167,7 @@ func TestGuardrailsWithholdTheText(t *testing.T) {
 func TestTheRelayLeaksNothing(t *testing.T) {
 	w := newWorld(t)
 	g := w.visit(w.newKey(w.a, w.newAgent(w.a, armed), ""), "")
-	w.models.hold()
+	w.models.Hold()
 	s := g.say("/think CANARY thought\n/call CANARY_tool {\"a\": \"CANARY argument\"}\n/say Here it is", "")
 	e, _ := g.open(s.Run, "")
 	defer e.close()
@@ -177,7 +177,7 @@ func TestTheRelayLeaksNothing(t *testing.T) {
 		t.Fatal("the platform's stream is not open")
 	}
 	defer own.close()
-	w.models.release()
+	w.models.Release()
 	canaries := 0
 	for _, f := range own.until("") {
 		canaries += strings.Count(f.data, "CANARY")

@@ -258,7 +258,7 @@ func TestADeletedEndUserIsGoneAtOnce(t *testing.T) {
 	k := w.newKey(w.a, w.a.agent, withSecret)
 	g := w.visit(k, w.identified(k, `{"sub": "c-1"}`))
 	other := w.visit(k, w.identified(k, `{"sub": "c-2"}`))
-	w.models.hold()
+	w.models.Hold()
 	s, theirs := g.say("hello", ""), other.say("hello", "")
 	e, _ := g.open(s.Run, "")
 	defer e.close()
@@ -410,7 +410,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	k := w.newKey(w.a, w.a.agent, "")
 	w.clock.advance(-w.tokenTTL) // its token ends in a second by the edge's clock
 	g := w.visit(k, "")
-	w.models.hold()
+	w.models.Hold()
 	s := g.say("/say Hello there", "")
 	e, _ := g.open(s.Run, "")
 	defer e.close()
@@ -423,7 +423,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	}
 	w.clock.advance(w.tokenTTL)
 	w.refused("the token has ended, too", g.send("GET", "/v1/embed/threads", ""), 401, "EMBED_UNAUTHORIZED")
-	w.models.release()
+	w.models.Release()
 	back := w.visit(k, comesBack(g.Visitor))
 	all := back.watch(s.Run, "", "Last-Event-ID", begun[0].id)
 	if len(all) == 0 || all[0].event == "run.started" || all[len(all)-1].event != "run.completed" {

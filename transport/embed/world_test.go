@@ -29,10 +29,11 @@ import (
 	"agentsvc/actors/stream"
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
@@ -43,6 +44,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/edge/sse"
@@ -76,7 +78,7 @@ type world struct {
 	embed    *embed.Embed
 	platform *platform.Platform
 	server   *edge.Server
-	models   *models
+	models   *testkit.Model
 	signer   *session.Signer
 	clock    *clock
 	addr     string // host and port
@@ -104,42 +106,6 @@ type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
-
-// models is the simulated model; while it is held, a turn waits to be let go.
-type models struct {
-	mu   sync.Mutex    // guards the field below
-	gate chan struct{} // nil: nothing is held
-}
-
-func (m *models) hold() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gate = make(chan struct{})
-}
-
-func (m *models) release() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gate != nil {
-		close(m.gate)
-		m.gate = nil
-	}
-}
-
-func (m *models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
-	m.mu.Lock()
-	gate := m.gate
-	m.mu.Unlock()
-	if gate != nil {
-		select {
-		case <-gate:
-		case <-ctx.Done():
-			return nil, model.Price{}, ctx.Err()
-		}
-	}
-	r, err := simulated.Client{}.Stream(ctx, req, sink)
-	return r, model.Price{}, err
-}
 
 type relays struct{ hubs *stream.Hubs }
 
@@ -203,16 +169,6 @@ func (a actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID,
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: t, ID: to}, m)
 }
 
-func stop(t testing.TB, f func(context.Context) error) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := f(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func newWorld(t testing.TB) *world { return worldWith(t, func(*embed.Config) {}) }
 
 func worldWith(t testing.TB, with func(*embed.Config)) *world {
@@ -220,7 +176,7 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	db := pgtest.New(t)
 	keys := vault.New(vault.NewSecret32([32]byte{1}))
 	system := db.System(t)
-	w := &world{t: t, admin: db.Admin(t), tables: store.New(db.API(t), keys), models: &models{}, signer: session.NewSigner(keys), clock: &clock{}}
+	w := &world{t: t, admin: db.Admin(t), tables: store.New(db.API(t), keys), models: &testkit.Model{Client: simulated.Client{}.Stream}, signer: session.NewSigner(keys), clock: &clock{}}
 	for _, p := range []*party{&w.a, &w.b} {
 		made, err := store.System(system, keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
 		w.must(err)
@@ -228,12 +184,8 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 		p.agent = w.newAgent(*p, simple)
 	}
 
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	writer := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
-	w.must(writer.Start(t.Context()))
-	stop(t, writer.Stop)
-	node := cluster.New(cluster.Config{Member: member})
+	writer := journaltest.Writer(t, db, journal.Config{Tables: engine.Tables})
+	node := clustertest.Node()
 	hubs := stream.New(stream.Config{Node: node, Source: feed.New(db.API(t)), Heads: feed.NewSweep(system), Log: zerolog.Nop()})
 	rows := engine.New(system)
 	versions := platform.NewVersions(w.tables, nil)
@@ -245,21 +197,20 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 	node.RegisterShared(msg.KindLimit, keeper.Behavior)
 	node.Serve(keeper.Service(), keeper.Served)
 	node.OnChange(keeper.Changed)
-	stop(t, keeper.Stop)
+	t.Cleanup(func() { testkit.Stop(t, keeper.Stop) })
 	holds := hold.New(hold.Config{Node: node, Now: time.Now})
 	node.RegisterShared(hold.Kind, holds.Behavior)
 	node.Serve(hold.Service, holds.Served)
 	node.OnChange(holds.Changed)
-	stop(t, func(context.Context) error { holds.Stop(); return nil })
+	t.Cleanup(holds.Stop)
 	ledger := bucket.NewLedger(bucket.LedgerConfig{Node: node, Rate: rate})
 	node.Serve(bucket.ServiceRecall, ledger.Served)
-	w.must(node.Start(t.Context()))
-	stop(t, node.Stop)
+	testkit.Start(t, node)
 	w.must(hubs.Start(t.Context()))
-	stop(t, func(context.Context) error { hubs.Stop(); return nil })
+	t.Cleanup(hubs.Stop)
 	w.must(ledger.Start(t.Context()))
-	stop(t, func(context.Context) error { ledger.Stop(); return nil })
-	stop(t, func(context.Context) error { w.models.release(); return nil })
+	t.Cleanup(ledger.Stop)
+	t.Cleanup(w.models.Release)
 
 	cfg := embed.Config{Rows: store.NewEmbedKeys(system, keys), Store: w.tables, Limits: limits{bucket.Embed{Ledger: ledger}, hold.EmbedStreams{Semaphores: holds}}, Streams: relays{hubs}, Signer: w.signer,
 		TokenTTL: time.Hour, PublicURL: service, Now: w.clock.now, Bundle: func() (widget.Asset, bool) {
@@ -295,11 +246,10 @@ func worldWith(t testing.TB, with func(*embed.Config)) *world {
 			t.Error(err)
 		}
 	})
-	stop(t, func(ctx context.Context) error {
+	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		err := srv.Shutdown(ctx)
+		testkit.Stop(t, srv.Shutdown)
 		served.Wait()
-		return err
 	})
 	return w
 }
@@ -337,21 +287,10 @@ func (w *world) is(want, sql string, args ...any) {
 	}
 }
 
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // end waits until a run has ended, and says how.
 func (w *world) end(run string) (status string) {
 	w.t.Helper()
-	w.eventually("the run ends", func() bool {
+	testkit.Eventually(w.t, "the run ends", func() bool {
 		status = w.text(`SELECT CASE WHEN finished_at IS NULL THEN '' ELSE status::text END FROM runs WHERE id = $1`, run)
 		return status != ""
 	})

@@ -24,18 +24,17 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
-	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
-	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
-	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/hooks"
 	"agentsvc/transport/model/simulated"
@@ -143,24 +142,6 @@ func (r revoker) Revoke(ctx context.Context, what msg.Revoked) error {
 
 func (r revoker) Suspect(ctx context.Context, what msg.Revoked) { _ = r.Revoke(ctx, what) }
 
-type models struct{}
-
-func (models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
-	r, err := simulated.Client{}.Stream(ctx, req, sink)
-	return r, model.Price{}, err
-}
-
-type live struct{}
-
-func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
-func (live) Abandon(id.TenantID, id.RunID)                                         {}
-func (live) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink              { return nobody{} }
-
-type nobody struct{}
-
-func (nobody) Text(string)     {}
-func (nobody) Thinking(string) {}
-
 // actors reaches the runs of the one node that has them.
 type actors struct{ node *cluster.Node }
 
@@ -168,16 +149,6 @@ func (a actors) MintShard() id.Shard { return a.node.MintShard() }
 
 func (a actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, m any) (any, error) {
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: t, ID: to}, m)
-}
-
-func stop(t testing.TB, f func(context.Context) error) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := f(ctx); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func newWorld(t testing.TB) *world {
@@ -191,15 +162,10 @@ func newWorld(t testing.TB) *world {
 	w.tenant, w.secret = made.Tenant, made.Secret
 	w.agent = w.newAgent(true)
 
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	writer := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
-	w.must(writer.Start(t.Context()))
-	stop(t, writer.Stop)
-	w.node = cluster.New(cluster.Config{Member: member})
-	durable.Register(w.node, writer, run.New(run.Config{Store: engine.New(system), Models: models{}, Live: live{}, Sealer: keys, Tell: w.node, Log: zerolog.Nop()}), durable.Config{})
-	w.must(w.node.Start(t.Context()))
-	stop(t, w.node.Stop)
+	writer := journaltest.Writer(t, db, journal.Config{Tables: engine.Tables})
+	w.node = clustertest.Node()
+	durable.Register(w.node, writer, run.New(run.Config{Store: engine.New(system), Models: &testkit.Model{Client: simulated.Client{}.Stream}, Live: testkit.NoReaders{}, Sealer: keys, Tell: w.node, Log: zerolog.Nop()}), durable.Config{})
+	testkit.Start(t, w.node)
 	for range 2 {
 		w.nodes = append(w.nodes, w.serve(store.NewHooks(system, keys)))
 	}
@@ -227,11 +193,10 @@ func (w *world) serve(found hooks.Rows) *node {
 			w.t.Error(err)
 		}
 	})
-	stop(w.t, func(ctx context.Context) error {
+	w.t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		err := srv.Shutdown(ctx)
+		testkit.Stop(w.t, srv.Shutdown)
 		served.Wait()
-		return err
 	})
 	return n
 }

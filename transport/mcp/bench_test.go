@@ -14,6 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/mcp/demo"
 )
 
@@ -107,7 +108,7 @@ func BenchmarkBesideASlowServer(b *testing.B) {
 	for range 64 {
 		wg.Go(func() { call(b, g, hung, "write", `{}`) })
 	}
-	eventually(b, "all 64 are there", func() bool { return slow.count("tools/call") == 64 })
+	testkit.Eventually(b, "all 64 are there", func() bool { return slow.count("tools/call") == 64 })
 	for b.Loop() {
 		quick(&beside)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
@@ -306,7 +307,7 @@ func TestOneClientAndOneListForAll(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the list is asked for, and all 65 and the asking are inside", func() bool {
+	testkit.Eventually(t, "the list is asked for, and all 65 and the asking are inside", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return f.count("tools/list") == 1 && g.entries[to.key()].busy == 66
@@ -335,7 +336,7 @@ func TestIdleClientsAreDropped(t *testing.T) {
 	}
 	at.pass(5 * time.Minute)
 	g.sweep()
-	eventually(t, "the session is ended", func() bool { return f.count("DELETE") == 1 })
+	testkit.Eventually(t, "the session is ended", func() bool { return f.count("DELETE") == 1 })
 	call(t, g, to, "write", `{}`)
 	if f.count("initialize") != 2 {
 		t.Fatalf("heard %v", f.heard)
@@ -360,7 +361,7 @@ func TestABusyClientIsNotDropped(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "the call is there", func() bool { return f.count("tools/call") == 1 })
+	testkit.Eventually(t, "the call is there", func() bool { return f.count("tools/call") == 1 })
 	at.pass(time.Hour)
 	g.sweep()
 	g.Forget(to.Tenant, to.Server)
@@ -371,7 +372,7 @@ func TestABusyClientIsNotDropped(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session is ended", func() bool { return f.count("DELETE") == 1 })
+	testkit.Eventually(t, "the session is ended", func() bool { return f.count("DELETE") == 1 })
 }
 
 // TestALostSessionIsRenewed: 404 to a session means that nothing was processed;
@@ -550,7 +551,7 @@ func TestATimeOutCancels(t *testing.T) {
 			}
 			<-saw
 			if c.sessions {
-				eventually(t, "the server hears of it", func() bool { return cancelled.Load() != nil })
+				testkit.Eventually(t, "the server hears of it", func() bool { return cancelled.Load() != nil })
 				if s := cancelled.Load(); s != string(asked)+"Bearer "+secret {
 					t.Fatalf("cancelled %v, asked %s", s, asked)
 				}
@@ -585,7 +586,7 @@ func TestASlowServerDelaysNobodyElse(t *testing.T) {
 	for range 64 {
 		wg.Go(func() { call(t, g, a, "write", `{}`) })
 	}
-	eventually(t, "all 64 are there", func() bool { return slow.count("tools/call") == 64 })
+	testkit.Eventually(t, "all 64 are there", func() bool { return slow.count("tools/call") == 64 })
 	for range 10 {
 		call(t, g, b, "write", `{}`)
 	}
@@ -605,7 +606,7 @@ func TestCallsOfOneClientAreBounded(t *testing.T) {
 	for range maxInFlight {
 		wg.Go(func() { call(t, g, to, "write", `{}`) })
 	}
-	eventually(t, "256 are there", func() bool { return f.count("tools/call") == maxInFlight })
+	testkit.Eventually(t, "256 are there", func() bool { return f.count("tools/call") == maxInFlight })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := g.Call(ctx, to, "write", nil)
@@ -637,7 +638,7 @@ func TestServerRequestsAreRefused(t *testing.T) {
 				fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"flood%d\",\"method\":\"roots/list\"}\n\n", i)
 			}
 			w.(http.Flusher).Flush()
-			eventually(t, "16 are answered", func() bool { mu.Lock(); defer mu.Unlock(); return len(said) >= maxAsked })
+			testkit.Eventually(t, "16 are answered", func() bool { mu.Lock(); defer mu.Unlock(); return len(said) >= maxAsked })
 			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", m.ID)
 		}
 	})
@@ -706,7 +707,7 @@ func TestClose(t *testing.T) {
 		_, err := g.Call(context.Background(), target(f.URL), "write", nil)
 		got <- err
 	}()
-	eventually(t, "the call is there", func() bool { return f.count("tools/call") == 1 })
+	testkit.Eventually(t, "the call is there", func() bool { return f.count("tools/call") == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	g.Close(ctx)
@@ -745,7 +746,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if left != 0 || size != 0 {
 		t.Fatalf("%d clients with %d bytes of lists", left, size)
 	}
-	eventually(t, "all is quiet", func() bool {
+	testkit.Eventually(t, "all is quiet", func() bool {
 		g.http.CloseIdleConnections()
 		f.CloseClientConnections()
 		return runtime.NumGoroutine() <= before

@@ -255,18 +255,6 @@ func kindOf(err error) Kind {
 	return ""
 }
 
-// eventually waits for what another goroutine brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // leaks gives the first form of the secret that s holds.
 func leaks(s string) string {
 	for _, f := range newMask(secret).Forms() {

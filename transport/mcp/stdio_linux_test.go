@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 )
@@ -211,13 +212,13 @@ func TestStdioProcesses(t *testing.T) {
 	at.pass(5 * time.Minute)
 	call(t, g, b, "pid", `{}`)
 	g.sweep()
-	eventually(t, "the idle process and its child are gone", func() bool { return gone(first) && gone(child) })
+	testkit.Eventually(t, "the idle process and its child are gone", func() bool { return gone(first) && gone(child) })
 	second := pid(a)
 	if second == first {
 		t.Fatal("the same process")
 	}
 	g.Forget(a.Tenant, a.Server)
-	eventually(t, "the forgotten process is gone", func() bool { return gone(second) })
+	testkit.Eventually(t, "the forgotten process is gone", func() bool { return gone(second) })
 	third, fourth := pid(a), pid(b)
 	g.Close(t.Context())
 	if !gone(third) || !gone(fourth) {
@@ -237,7 +238,7 @@ func TestStdioTimeOutEndsOnlyTheRequest(t *testing.T) {
 	if !errors.As(err, &e) || e.Kind != Timeout || !e.MaybeRan {
 		t.Fatal(err)
 	}
-	eventually(t, "the process hears notifications/cancelled", func() bool { return call(t, g, to, "cancelled", `{}`).Content != "" })
+	testkit.Eventually(t, "the process hears notifications/cancelled", func() bool { return call(t, g, to, "cancelled", `{}`).Content != "" })
 	if call(t, g, to, "pid", `{}`).Content != before {
 		t.Fatal("another process")
 	}
@@ -262,7 +263,7 @@ func TestWhatCanGoWrongWithAProcess(t *testing.T) {
 			if !errors.As(err, &e) || e.Kind != c.kind || !e.MaybeRan {
 				t.Fatal(err)
 			}
-			eventually(t, "it is gone", func() bool { return gone(before) })
+			testkit.Eventually(t, "it is gone", func() bool { return gone(before) })
 			if call(t, g, to, "pid", `{}`).Content == before {
 				t.Fatal("the same process")
 			}
@@ -351,7 +352,7 @@ func TestProcessesDieWithUs(t *testing.T) {
 	if err != nil || failure != "<nil>" || !alive {
 		t.Fatal(pid, failure, err, alive)
 	}
-	eventually(t, "the child is gone", func() bool { return gone(pid) })
+	testkit.Eventually(t, "the child is gone", func() bool { return gone(pid) })
 }
 
 // gone reports whether a process has ended, reaped or not.

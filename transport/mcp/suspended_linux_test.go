@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"agentsvc/schemas/testkit"
 )
 
 // cut is a stdio server, its gateway and its lease.
@@ -83,7 +85,7 @@ func (c *cut) box() *inbox {
 func (c *cut) full(t *testing.T) {
 	t.Helper()
 	seen, still := int64(-1), 0
-	eventually(t, "the pipe is full", func() bool {
+	testkit.Eventually(t, "the pipe is full", func() bool {
 		if now := c.lease.looks.Load(); now != seen {
 			seen, still = now, 0
 		} else {
@@ -96,7 +98,7 @@ func (c *cut) full(t *testing.T) {
 // unread waits until the inbox holds more than so many bytes.
 func (b *inbox) over(t *testing.T, size int) {
 	t.Helper()
-	eventually(t, "the call waits to be written", func() bool {
+	testkit.Eventually(t, "the call waits to be written", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.unread > size
@@ -140,7 +142,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 		if c.pid(t) == pid {
 			t.Fatal("the process that has missed something is used on")
 		}
-		eventually(t, "it is gone", func() bool { return gone(pid) })
+		testkit.Eventually(t, "it is gone", func() bool { return gone(pid) })
 		if c.told(t, "first") != 0 {
 			t.Fatal("it heard of the call")
 		}
@@ -178,7 +180,7 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 		signal(t, pid, syscall.SIGCONT)
 		cutOff(t, <-first, true)
 		cutOff(t, <-second, false)
-		eventually(t, "it is gone", func() bool { return gone(pid) })
+		testkit.Eventually(t, "it is gone", func() bool { return gone(pid) })
 		c.lease.back()
 		if c.pid(t) == pid {
 			t.Fatal("the same process")
@@ -197,19 +199,19 @@ func TestAProcessHearsNothingWithoutTheLease(t *testing.T) {
 			_, err := c.Call(ctx, c.to, "hang", nil)
 			end <- err
 		}()
-		eventually(t, "it hears of the call", func() bool { return c.told(t, "hang") == 1 })
+		testkit.Eventually(t, "it hears of the call", func() bool { return c.told(t, "hang") == 1 })
 		c.lease.lost.Store(true)
 		cancel()
 		var e *Error
 		if err := <-end; !errors.As(err, &e) || e.Kind != Cancelled || !e.MaybeRan {
 			t.Fatal(err)
 		}
-		eventually(t, "the cancellation is not written", in.missed.Load)
+		testkit.Eventually(t, "the cancellation is not written", in.missed.Load)
 		c.lease.back()
 		if c.pid(t) == pid || c.told(t, "notifications/cancelled") != 0 {
 			t.Fatal("the process is used on, or was told")
 		}
-		eventually(t, "it is gone", func() bool { return gone(pid) })
+		testkit.Eventually(t, "it is gone", func() bool { return gone(pid) })
 	})
 }
 

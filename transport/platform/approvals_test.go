@@ -16,14 +16,16 @@ import (
 	"agentsvc/actors/approval"
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/edge"
 )
@@ -111,26 +113,11 @@ func (unheard) Tell(cluster.Address, any) {}
 
 func (w *world) withDesk() *desk {
 	w.t.Helper()
-	ctx := w.t.Context()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	_, err := w.admin.Exec(ctx, `INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	w.must(err)
-	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
-	w.must(writer.Start(ctx))
-	d := &desk{actors: w.actors, node: cluster.New(cluster.Config{Member: member})}
+	writer := journaltest.Writer(w.t, w.db, journal.Config{Tables: engine.Tables})
+	d := &desk{actors: w.actors, node: clustertest.Node()}
 	durable.Register(d.node, writer, approval.New(approval.Config{Store: engine.New(w.actors.pool), Vault: vault.New(vault.NewSecret32([32]byte{1})), Tell: unheard{},
 		Seal: w.Store.SealAnswer, Log: zerolog.Nop()}), durable.Config{})
-	w.must(d.node.Start(ctx))
-	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := d.node.Stop(ctx); err != nil {
-			w.t.Error(err)
-		}
-		if err := writer.Stop(ctx); err != nil {
-			w.t.Error(err)
-		}
-	})
+	testkit.Start(w.t, d.node)
 	w.Actors = d
 	return d
 }

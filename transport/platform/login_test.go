@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/password"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 )
 
@@ -274,14 +275,6 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 		_, err := w.Platform.login(ctx, &edge.Caller{IP: netip.MustParseAddr(addr)}, in)
 		return err
 	}
-	eventually := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what + " does not come true")
-			}
-		}
-	}
 	g.slots <- struct{}{} // a password is being checked
 	flood, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -301,7 +294,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 	for i := range cap(others) {
 		go func() { others <- login(t.Context(), fmt.Sprintf("192.0.2.%d", i), "kim@example.com", goodPassword) }()
 	}
-	eventually("three clients wait for a slot", func() bool { return len(g.queue) == 3 })
+	testkit.Eventually(t, "three clients wait for a slot", func() bool { return len(g.queue) == 3 })
 	<-g.slots
 	for range cap(others) {
 		if err := <-others; err != nil {
@@ -312,7 +305,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 		t.Errorf("%d logins of the flood were served before two of others", n)
 	}
 	stop()
-	eventually("every place is given back", func() bool {
+	testkit.Eventually(t, "every place is given back", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return len(g.lines) == 0 && len(g.slots) == 0 && len(g.queue) == 0

@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"agentsvc/schemas/apikey"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 )
 
@@ -84,21 +86,15 @@ func TestGuessesShareTheirQueries(t *testing.T) {
 		try(guess())
 	}
 	try(unseen.creds())
-	for deadline := time.Now().Add(time.Minute); ; {
+	testkit.Eventually(t, "all look-ups wait", func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		n := 0
 		for _, r := range s.next {
 			n += len(r.keys)
 		}
-		s.mu.Unlock()
-		if n == guesses+1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d look-ups wait", n, guesses+1)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return n == guesses+1
+	})
 	now = now.Add(keysFor + time.Second)
 	if _, err := a.Authenticate(t.Context(), known.creds()); err != nil || known.reads != 2 {
 		t.Errorf("a key that was seen, beside a flood: %v after %d reads", err, known.reads)
@@ -166,11 +162,7 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 		if _, err := a.Authenticate(t.Context(), k.creds()); err != nil {
 			t.Fatalf("at %d: %v", at.Load(), err)
 		}
-		for deadline := time.Now().Add(time.Minute); reads.Load() != wantReads; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("at %d: %d reads, want %d", at.Load(), reads.Load(), wantReads)
-			}
-		}
+		testkit.Eventually(t, fmt.Sprintf("at %d: %d reads", at.Load(), wantReads), func() bool { return reads.Load() == wantReads })
 	}
 	use(1)
 	<-read
@@ -179,14 +171,10 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 	at.Store(20)
 	use(2)
 	<-read
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the renewed one counts from now on
-		if live, ok := a.keys.Get(keyAt{k.tenant, k.key}); ok && live.at.Unix() == 40 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("not renewed")
-		}
-	}
+	testkit.Eventually(t, "the renewed one counts", func() bool {
+		live, ok := a.keys.Get(keyAt{k.tenant, k.key})
+		return ok && live.at.Unix() == 40
+	})
 	at.Store(40)
 	down.Store(1)
 	use(3) // fails: the cache entry stays
@@ -202,11 +190,7 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-read
-	for deadline := time.Now().Add(time.Minute); a.Cached(k.creds()); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a key that was revoked is remembered")
-		}
-	}
+	testkit.Eventually(t, "a key that was revoked is forgotten", func() bool { return !a.Cached(k.creds()) })
 }
 
 // The same for a session: it is found among strangers' first, and by itself once its

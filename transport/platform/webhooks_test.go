@@ -15,10 +15,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/persistence/outbox"
+	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -92,19 +94,9 @@ func (w *world) happens(p party, e id.WebhookID, status string, ago time.Duratio
 // withOutbox lets a real outbox take the listeners' turns.
 func (w *world) withOutbox() {
 	w.t.Helper()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	_, err := w.admin.Exec(w.t.Context(), "INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')", member)
-	w.must(err)
-	o := outbox.New(outbox.Config{Pool: w.db.System(w.t), Member: member, Timeout: 10 * time.Second, Backoff: webhook.FirstPause, Log: zerolog.New(zerolog.NewTestWriter(w.t))})
-	w.must(o.Start(w.t.Context()))
-	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := o.Stop(ctx); err != nil {
-			w.t.Error(err)
-		}
-	})
-	w.Outbox, w.WebhookBackoff = o, webhook.FirstPause
+	w.Outbox = testkit.Start(w.t, outbox.New(outbox.Config{Pool: w.db.System(w.t), Member: pgtest.Member(w.t, w.admin), Timeout: 10 * time.Second,
+		Backoff: webhook.FirstPause, Log: zerolog.New(zerolog.NewTestWriter(w.t))}))
+	w.WebhookBackoff = webhook.FirstPause
 }
 
 // service.md, Webhooks (admin); open-parts.md, Webhooks, Questions settled: one

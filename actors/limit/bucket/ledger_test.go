@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
@@ -17,6 +16,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/quota"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,12 +82,12 @@ func (l *ledgers) buckets(t *testing.T) (n int) {
 
 func setUp(t testing.TB, rate Rate, edges int) (*clock, []*Ledger, []*desk, *ledgers) {
 	t.Helper()
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	c, all := &clock{}, &ledgers{Node: n, by: map[id.MemberID]*Ledger{}}
 	k := NewKeeper(KeeperConfig{Kind: msg.KindLimit, Rate: rate, Peers: all, Now: c.now})
 	all.keeper = k
 	n.RegisterShared(msg.KindLimit, k.Behavior)
-	clustertest.Start(t, n)
+	testkit.Start(t, n)
 	t.Cleanup(func() {
 		if err := k.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -225,7 +225,7 @@ func TestTokensThatAreRecalledOnTheirWayComeBack(t *testing.T) {
 	go func() { _, ok, _ := ls[0].Tenant(t.Context(), who); second <- ok }()
 	<-late.answered // with a token beyond the one that it asked for
 	go func() { _, ok, _ := ls[1].Tenant(t.Context(), who); third <- ok }()
-	clustertest.Eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
+	testkit.Eventually(t, "the recall", func() bool { return all.done.Load() > 0 })
 	close(late.goOn)
 	if !<-second || !<-third {
 		t.Error("refused while a token was idle")
@@ -254,7 +254,7 @@ func TestANodeThatDoesNotAnswerIsWaitedForShortly(t *testing.T) {
 			}
 		}
 	}()
-	clustertest.Eventually(t, "the recall", func() bool { return all.heard.Load() > 0 })
+	testkit.Eventually(t, "the recall", func() bool { return all.heard.Load() > 0 })
 	c.advance(recallWait)
 	<-done
 	if passed == 0 || passed >= 60 {
@@ -414,7 +414,7 @@ func TestStrangersCannotFillMemory(t *testing.T) {
 	if n, _ := count(); n != 0 || l.strangers[0].Load() != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	clustertest.Eventually(t, "full buckets leave memory", func() bool { c.advance(time.Second); return all.buckets(t) == 0 })
+	testkit.Eventually(t, "full buckets leave memory", func() bool { c.advance(time.Second); return all.buckets(t) == 0 })
 }
 
 // embedKey, visitor and host are new ones.
@@ -680,7 +680,7 @@ func TestAccountsAndBucketsLeaveMemory(t *testing.T) {
 	if n := accounts(); n != 0 {
 		t.Errorf("%d accounts stay", n)
 	}
-	clustertest.Eventually(t, "full buckets leave memory", func() bool { clock.advance(time.Minute); return all.buckets(t) == 0 })
+	testkit.Eventually(t, "full buckets leave memory", func() bool { clock.advance(time.Minute); return all.buckets(t) == 0 })
 }
 
 func BenchmarkLedgerTake(b *testing.B) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
@@ -17,6 +16,7 @@ import (
 	"agentsvc/cluster/handover"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,10 +105,10 @@ func TestCountRefusesAfterACheckOnly(t *testing.T) {
 
 // A holder that waited and gave up without a message is forgotten, and so is its semaphore.
 func TestACountForgetsWhoGaveUp(t *testing.T) {
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	h, at := New(Config{Node: n, Now: time.Now}), somewhere()
 	n.Serve(Service, h.Served)
-	clustertest.Eventually(t, "this node counts", func() bool { return h.receive(at, Hold{Member: n.Member(), Max: 1}) == Held{OK: true} })
+	testkit.Eventually(t, "this node counts", func() bool { return h.receive(at, Hold{Member: n.Member(), Max: 1}) == Held{OK: true} })
 	for i := range byte(3) { // the first holds
 		h.receive(at, Hold{Holder: id.UUID{i}, Member: n.Member(), Max: 1})
 	}
@@ -268,11 +268,11 @@ func TestHoldersOnASilentNodeCount(t *testing.T) {
 
 // On one node, with its real mailbox.
 func TestHoldsOnANode(t *testing.T) {
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	h := New(Config{Node: n, Now: time.Now})
 	n.RegisterShared(Kind, h.Behavior)
 	n.Serve(Service, h.Served)
-	clustertest.Start(t, n)
+	testkit.Start(t, n)
 	t.Cleanup(h.Stop)
 	at := somewhere()
 	first, ok, err := h.Hold(t.Context(), at, 2)

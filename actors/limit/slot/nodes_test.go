@@ -13,6 +13,7 @@ import (
 	"agentsvc/cluster/clustertest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // pool is Postgres for slots and the runs of all nodes.
@@ -131,7 +132,7 @@ func TestSlotsOverNodes(t *testing.T) {
 		t.Errorf("%d ran at a time", p.most)
 	}
 	for _, q := range queues {
-		clustertest.Eventually(t, "nothing is repeated any more", func() bool {
+		testkit.Eventually(t, "nothing is repeated any more", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			return len(q.tenants) == 0 || q == queues[c.Member()]
@@ -202,7 +203,7 @@ func TestALostTakeIsNoticed(t *testing.T) {
 	for range 3 { // two before the first grant, and one after it
 		<-read
 	}
-	clustertest.Eventually(t, "all is heard", silent)
+	testkit.Eventually(t, "all is heard", silent)
 	f.Lose(func(m any) bool { _, takes := m.(msg.TakeSlot); return takes })
 	p.start(resumed)
 	<-p.started
@@ -212,8 +213,8 @@ func TestALostTakeIsNoticed(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("nobody looks who runs")
 	}
-	clustertest.Eventually(t, "all is heard again", silent)
-	clustertest.Eventually(t, "it is known to run", func() bool {
+	testkit.Eventually(t, "all is heard again", silent)
+	testkit.Eventually(t, "it is known to run", func() bool {
 		v, err := b.Ask(t.Context(), Address(who), Wishes{Waiting: []msg.AcquireSlot{{Run: resumed}}})
 		return err == nil && slices.Equal(v.(Granted).Running, []id.RunID{resumed})
 	})

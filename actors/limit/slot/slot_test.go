@@ -15,6 +15,7 @@ import (
 	"agentsvc/cluster/clustertest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,12 +75,12 @@ func (r *runActor) Stopped() {}
 func TestSlotsOnANode(t *testing.T) {
 	rows := &table{running: []id.RunID{runID(9)}}
 	granted := make(chan id.RunID, 100)
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n := clustertest.Node()
 	n.Register(Kind, New(Config{Limit: 2, Running: rows, Rest: time.Millisecond, Now: time.Now, Log: zerolog.Nop()}))
 	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
 		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
 	})
-	clustertest.Start(t, n)
+	testkit.Start(t, n)
 	who := tenant()
 	at := Address(who)
 	rows.err = errors.New("the database is away")
@@ -117,7 +118,7 @@ func TestSlotsOnANode(t *testing.T) {
 	next(runID(5))
 	n.Tell(at, msg.ReleaseSlot{Run: runID(5)})
 	n.Tell(at, msg.ReleaseSlot{Run: runID(3)})
-	clustertest.Eventually(t, "slots that nobody holds leave memory", func() bool { return !n.Active(at) })
+	testkit.Eventually(t, "slots that nobody holds leave memory", func() bool { return !n.Active(at) })
 	if len(granted) != 0 {
 		t.Error("granted too much")
 	}
@@ -140,12 +141,12 @@ func (g *gate) Running(ctx context.Context, t id.TenantID) ([]id.RunID, error) {
 
 func gatedSlots(t *testing.T) (n *cluster.Node, rows *gate, granted chan id.RunID) {
 	rows, granted = &gate{open: make(chan struct{}, 1)}, make(chan id.RunID, 100)
-	n = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop()})
+	n = clustertest.Node()
 	n.Register(Kind, New(Config{Limit: 1, Running: rows, Rest: time.Hour, Now: time.Now, Log: zerolog.Nop()}))
 	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior {
 		return &runActor{id: id.RunID{UUID: a.ID}, out: granted}
 	})
-	clustertest.Start(t, n)
+	testkit.Start(t, n)
 	return n, rows, granted
 }
 

@@ -1,12 +1,28 @@
-// Package journaltest reads and changes the rows of commits, for tests that stand between
-// an actor and its writer.
+// Package journaltest starts writers for tests. It also reads and changes the rows of
+// commits, for tests that stand between an actor and its writer.
 package journaltest
 
 import (
 	"slices"
+	"testing"
 
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/testkit"
 )
+
+// Writer starts a writer, which stops at the test's end. Writer makes the pool and the member
+// that cfg does not have.
+func Writer(t testing.TB, db *pgtest.DB, cfg journal.Config) *journal.Writer {
+	t.Helper()
+	if cfg.Pool == nil {
+		cfg.Pool = db.Writer(t)
+	}
+	if cfg.Member.IsZero() {
+		cfg.Member = pgtest.Member(t, cfg.Pool)
+	}
+	return testkit.Start(t, journal.New(cfg))
+}
 
 // Rows returns the rows of c that have the type T, in their order.
 func Rows[T journal.Row](c *journal.Commit) (out []T) {

@@ -38,6 +38,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
@@ -187,18 +188,14 @@ func everything(t *testing.T, port string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	testkit.Eventually(t, "the server listens", func() bool {
 		c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second)
 		if err == nil {
 			c.Close()
-			return cmd
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err == nil
+	})
+	return cmd
 }
 
 func freePort(t *testing.T) string {
