@@ -23,30 +23,21 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
-// patience bounds every wait.
-const patience = time.Minute
-
-// The process that is killed is this test binary, started with these.
+// The process that is killed is this test binary, started with these variables.
 const (
 	childURL     = "GATE_TEST_DATABASE"
 	childAddress = "GATE_TEST_GATE"
 )
-
-func TestMain(m *testing.M) {
-	if url := os.Getenv(childURL); url != "" {
-		child(url, os.Getenv(childAddress))
-	}
-	os.Exit(m.Run())
-}
 
 var (
 	oldKey = vault.NewSecret32([32]byte{1})
@@ -68,11 +59,15 @@ func newWorld(t *testing.T) *world {
 	if _, err := db.Admin(t).Exec(t.Context(), migration); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, db: db, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, keys: vault.New(oldKey)}
-	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
+	w := worldIn(t, db, id.TenantID{})
+	w.tenant = pgtest.Tenant(t, w.pool)
 	w.exec(`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://example.com/', '{gate.opened,gate.decided,gate.expired}', '')`,
 		w.tenant, id.NewAnywhere())
 	return w
+}
+
+func worldIn(t *testing.T, db *pgtest.DB, tenant id.TenantID) *world {
+	return &world{t: t, db: db, pool: db.System(t), tenant: tenant, keys: vault.New(oldKey)}
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -131,40 +126,14 @@ func (d *door) passed(a cluster.Address) []string {
 	return d.got[a.ID.String()+"/act"]
 }
 
-// start makes a node with a writer of its own that hosts gates.
-func start(ctx context.Context, system, writer *pgxpool.Pool, keys *vault.Vault, d Door) (n *cluster.Node, stop func() error, err error) {
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	if _, err := system.Exec(ctx, `INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String()); err != nil {
-		return nil, nil, err
-	}
-	j := journal.New(journal.Config{Pool: writer, Member: member, Tables: Traits.Tables})
-	if err := j.Start(ctx); err != nil {
-		return nil, nil, err
-	}
-	n = cluster.New(cluster.Config{Member: member, Log: zerolog.Nop()})
-	durable.Register(n, j, New(Deps{Pool: system, Vault: keys, Door: d}), durable.Config{Log: zerolog.Nop()})
-	if err := n.Start(ctx); err != nil {
-		return nil, nil, err
-	}
-	return n, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return errors.Join(n.Stop(ctx), j.Stop(ctx))
-	}, nil
-}
-
+// node starts a node with a writer of its own that hosts gates.
 func (w *world) node(d Door) *cluster.Node {
 	w.t.Helper()
-	n, stop, err := start(w.t.Context(), w.pool, w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), w.keys, d)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		if err := stop(); err != nil {
-			w.t.Error(err)
-		}
-	})
-	return n
+	member := pgtest.Member(w.t, w.pool)
+	j := journaltest.Writer(w.t, w.db, journal.Config{Member: member, Tables: Traits.Tables})
+	n := cluster.New(cluster.Config{Member: member, Log: zerolog.Nop()})
+	durable.Register(n, j, New(Deps{Pool: w.pool, Vault: w.keys, Door: d}), durable.Config{Log: zerolog.Nop()})
+	return testkit.Start(w.t, n)
 }
 
 // sweeps starts the service's sweep with this kind, and none of the service's.
@@ -180,24 +149,13 @@ func (w *world) sweeps(n *cluster.Node) {
 
 func ask(t *testing.T, n *cluster.Node, a cluster.Address, m any) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	v, err := n.Ask(ctx, a, m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v.(Stands).Status
-}
-
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			w.t.Fatal("not in time: " + what)
-		}
-	}
 }
 
 // heard are the events in the outbox about a gate, by type.
@@ -239,7 +197,7 @@ func TestAGateIsDecidedOnce(t *testing.T) {
 	if _, err := n.Ask(t.Context(), a, pass()); !errors.Is(err, problem.New(problem.CodeAlreadyDecided, "")) {
 		t.Errorf("a second decision: %v", err)
 	}
-	w.eventually("it is carried out", func() bool { return w.status(a) == "passed, finished" })
+	testkit.Eventually(t, "it is carried out", func() bool { return w.status(a) == "passed, finished" })
 	if got := d.passed(a); !slices.Equal(got, []string{`{"amount":7}`}) {
 		t.Errorf("the door had %q", got)
 	}
@@ -264,7 +222,7 @@ func TestAGateIsTakenOver(t *testing.T) {
 	d := &door{}
 	owner := w.node(d)
 	w.sweeps(owner)
-	w.eventually("the sweep has it carried out", func() bool { return w.status(a) == "passed, finished" })
+	testkit.Eventually(t, "the sweep has it carried out", func() bool { return w.status(a) == "passed, finished" })
 	if got := d.passed(a); !slices.Equal(got, []string{`1`}) {
 		t.Errorf("the door had %q", got)
 	}
@@ -281,30 +239,17 @@ func TestAGateIsTakenOver(t *testing.T) {
 	}
 }
 
-// child is a process that decides a gate and hangs at the door, until it is killed.
-func child(url, address string) {
-	ctx := context.Background()
-	fail := func(err error) {
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-	}
+// child is the process that decides a gate and hangs at the door, until it is killed.
+func child(t *testing.T, url, address string) {
 	tenant, gate, _ := strings.Cut(address, "/")
 	a := cluster.Address{Kind: Kind}
-	fail(a.Tenant.UnmarshalText([]byte(tenant)))
-	fail(a.ID.UnmarshalText([]byte(gate)))
-	system, err := pg.Open(ctx, url, pg.Options{Role: pg.System})
-	fail(err)
-	writer, err := pg.Open(ctx, url, pg.Options{Role: pg.System, Writer: true})
-	fail(err)
+	if err := errors.Join(a.Tenant.UnmarshalText([]byte(tenant)), a.ID.UnmarshalText([]byte(gate))); err != nil {
+		t.Fatal(err)
+	}
 	d := &door{hangs: true, passes: make(chan struct{})}
-	n, _, err := start(ctx, system, writer, vault.New(oldKey), d)
-	fail(err)
-	_, err = n.Ask(ctx, a, opening(`2`))
-	fail(err)
-	_, err = n.Ask(ctx, a, pass())
-	fail(err)
+	n := worldIn(t, &pgtest.DB{URL: url}, a.Tenant).node(d)
+	ask(t, n, a, opening(`2`))
+	ask(t, n, a, pass())
 	<-d.passes
 	fmt.Println("at the door")
 	select {}
@@ -313,9 +258,12 @@ func child(url, address string) {
 // A process that is killed between its commit and its effect loses nothing: another one
 // carries the gate out, once.
 func TestAProcessIsKilledBetweenCommitAndEffect(t *testing.T) {
+	if url := os.Getenv(childURL); url != "" {
+		child(t, url, os.Getenv(childAddress))
+	}
 	w := newWorld(t)
 	a := w.address()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAProcessIsKilledBetweenCommitAndEffect$")
 	cmd.Env = append(os.Environ(), childURL+"="+w.db.URL, childAddress+"="+a.Tenant.String()+"/"+a.ID.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -334,7 +282,7 @@ func TestAProcessIsKilledBetweenCommitAndEffect(t *testing.T) {
 	}
 	d := &door{}
 	w.sweeps(w.node(d))
-	w.eventually("the sweep has it carried out", func() bool { return w.status(a) == "passed, finished" })
+	testkit.Eventually(t, "the sweep has it carried out", func() bool { return w.status(a) == "passed, finished" })
 	if got := d.passed(a); !slices.Equal(got, []string{`2`}) {
 		t.Errorf("the door had %q", got)
 	}
@@ -351,7 +299,7 @@ func TestAGateExpires(t *testing.T) {
 	due, later := w.address(), w.address()
 	ask(t, n, due, Open{Args: json.RawMessage(`1`), DueAt: time.Now().Add(50 * time.Millisecond)})
 	ask(t, n, later, opening(`2`))
-	w.eventually("it expires", func() bool { return w.status(due) == "expired, finished" })
+	testkit.Eventually(t, "it expires", func() bool { return w.status(due) == "expired, finished" })
 	if got := w.heard(due); got != "gate.opened open pending, gate.expired expired pending" {
 		t.Errorf("heard %q", got)
 	}
@@ -387,7 +335,7 @@ func TestAGatesArgumentsAreResealed(t *testing.T) {
 	if got := ask(t, n, a, pass()); got != "passed" {
 		t.Fatal(got)
 	}
-	w.eventually("it is carried out", func() bool { return slices.Equal(d.passed(a), []string{`"secret"`}) })
+	testkit.Eventually(t, "it is carried out", func() bool { return slices.Equal(d.passed(a), []string{`"secret"`}) })
 }
 
 // Retention deletes gates that finished long ago, and no others.
@@ -404,7 +352,7 @@ func TestOldGatesGo(t *testing.T) {
 	w.exec(`UPDATE gates SET finished_at = now() - interval '31 days' WHERE id = $1`, old.ID)
 	w.exec(`UPDATE gates SET finished_at = now() - interval '29 days' WHERE id = $1`, young.ID)
 	w.sweeps(n)
-	w.eventually("the old one goes", func() bool { return w.status(old) == "" })
+	testkit.Eventually(t, "the old one goes", func() bool { return w.status(old) == "" })
 	if got := w.status(young) + ", " + w.status(open); got != "refused, finished, open" {
 		t.Errorf("the others: %s", got)
 	}
@@ -435,5 +383,5 @@ func TestWhatTheListOfKindsIsFor(t *testing.T) {
 		t.Fatal("it left memory by itself")
 	}
 	n.Rest(Traits.Name)
-	w.eventually("it leaves memory", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it leaves memory", func() bool { return !n.Active(a) })
 }
