@@ -19,22 +19,22 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/actors/sweep"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = time.Minute
 
 // world is a database with a tenant, and writers and hosts over it.
 type world struct {
@@ -49,8 +49,8 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	w := &world{t: t, db: db, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, vault: vault.New(vault.NewSecret32([32]byte{1}))}
-	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
+	w := &world{t: t, db: db, pool: db.System(t), vault: vault.New(vault.NewSecret32([32]byte{1}))}
+	w.tenant = pgtest.Tenant(t, w.pool)
 	w.exec(`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://example.com/', '{*}', '\x00')`, w.tenant, id.WebhookID{UUID: id.NewAnywhere()})
 	return w
 }
@@ -81,17 +81,10 @@ func (w *world) is(want, sql string, args ...any) {
 	}
 }
 
-// writer is a node's writer.
+// writer starts a writer of the durable kinds.
 func (w *world) writer() *journal.Writer {
 	w.t.Helper()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String())
-	j := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
-	if err := j.Start(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { stop(w.t, j.Stop) })
-	return j
+	return journaltest.Writer(w.t, w.db, journal.Config{Tables: engine.Tables})
 }
 
 // ears are who hears what runs are told.
@@ -128,54 +121,20 @@ func (d deaf) Stopped()                         {}
 // node hosts approvals, and runs that only listen; change may alter the kind.
 func (w *world) node(j durable.Writer, e *ears, change func(k *durable.Kind[State])) *cluster.Node {
 	w.t.Helper()
-	n := w.startNode(j, e, change)
-	w.t.Cleanup(func() { stop(w.t, n.Stop) })
-	return n
-}
-
-func (w *world) startNode(j durable.Writer, e *ears, change func(k *durable.Kind[State])) *cluster.Node {
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	n := clustertest.Node()
 	k := New(Config{Store: engine.New(w.pool), Vault: w.vault, Tell: n, Seal: w.seal, Hears: w.hears, Log: zerolog.Nop()})
 	if change != nil {
 		change(&k)
 	}
 	durable.Register(n, j, k, durable.Config{})
 	n.Register(msg.KindRun, func(a cluster.Address) cluster.Behavior { return deaf{e, a} })
-	if err := n.Start(context.Background()); err != nil {
-		w.t.Fatal(err)
-	}
-	return n
+	return testkit.Start(w.t, n)
 }
 
 func (w *world) hears(t id.TenantID) bool { return t == w.tenant && !w.deaf }
 
 func (w *world) seal(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error) {
 	return w.vault.Seal(vault.AAD{Tenant: t, Table: "idempotency", Row: fmt.Sprintf("%x", digest), Column: "response"}, answer)
-}
-
-func stop(t testing.TB, f func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := f(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-// until polls for a condition.
-func until(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, what string, cond func() bool) {
-	t.Helper()
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		if time.Now().After(end) {
-			t.Fatalf("it never came to: %s", what)
-		}
-		<-tick.C
-	}
 }
 
 // gate is an approval that a run in version 2 waits for.
@@ -209,8 +168,7 @@ func (w *world) open(change func(o *terms)) gate {
 	if o.escalate != "" {
 		escalate = &o.escalate
 	}
-	agent := id.AgentID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO agents (tenant_id, id, slug, name) VALUES ($1, $2, $3, 'A')`, w.tenant, agent, "a"+agent.String())
+	agent := pgtest.Agent(w.t, w.pool, w.tenant)
 	w.exec(`INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, origin_kind, origin_id, created_at, started_at, seq, steps, version)
 		VALUES ($1, $2, 'waiting_approval', $3, 1, 'api_key', $1, now(), now(), 4, 1, 2)`, w.tenant, g.run, agent)
 	w.exec(`INSERT INTO run_steps (tenant_id, run_id, idx, kind, name, status, began_seq, started_at) VALUES ($1, $2, 0, 'tool', 'a.b', 'waiting', 2, now())`, w.tenant, g.run)
@@ -230,14 +188,14 @@ func (g gate) address() cluster.Address {
 }
 
 func (g gate) ask(n *cluster.Node, m any) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	return n.Ask(ctx, g.address(), m)
 }
 
 // ends ends the run, which reads its approval anew where somebody else was faster.
 func (g gate) ends(runs durable.Writer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	for {
 		var pending []engine.Pending
@@ -331,7 +289,7 @@ func TestADecisionIsCommittedWithAllThatBelongsToIt(t *testing.T) {
 	if got := g.audited(); got != want {
 		t.Errorf("audit %s", got)
 	}
-	until(t, "the run is told", func() bool { return len(e.messages()) == 1 })
+	testkit.Eventually(t, "the run is told", func() bool { return len(e.messages()) == 1 })
 	if e.messages()[0] != any(msg.ApprovalsDecided{}) || e.runs[g.run.UUID] != 1 {
 		t.Errorf("told %v", e.messages())
 	}
@@ -385,7 +343,7 @@ func TestWhatADecisionEndsWith(t *testing.T) {
 			if got := g.row(`a.status, a.version`); got != c.status {
 				t.Errorf("%s, want %s", got, c.status)
 			}
-			until(t, "whoever is told was told", func() bool { return told(g) >= c.told && !n.Active(g.address()) })
+			testkit.Eventually(t, "whoever is told was told", func() bool { return told(g) >= c.told && !n.Active(g.address()) })
 			if told(g) != c.told {
 				t.Errorf("told %d times, want %d", told(g), c.told)
 			}
@@ -450,7 +408,7 @@ func TestAnAskerLeavesDuringACheck(t *testing.T) {
 		t.Fatal(got)
 	}
 	<-checking
-	until(t, "the activation ends", func() bool { return !n.Active(g.address()) })
+	testkit.Eventually(t, "the activation ends", func() bool { return !n.Active(g.address()) })
 	if got := g.row(`a.status, a.version`); got != "pending|1" {
 		t.Error(got)
 	}
@@ -579,7 +537,7 @@ func TestApproveAgainstCancelAgainstExpiry(t *testing.T) {
 			"approve": func() { decided, refused = g.ask(n, vote("user:1", approve)) },
 			"cancel":  func() { failed = g.ends(runs) },
 			"expire": func() {
-				until(t, "its time has passed", func() bool {
+				testkit.Eventually(t, "its time has passed", func() bool {
 					return soon == time.Hour || w.text(`SELECT (now() > expires_at)::text FROM approvals WHERE id = $1`, g.a) == "true"
 				})
 				if _, err := g.ask(n, durable.TimerDue{Name: msg.TimerExpire}); err != nil {
@@ -622,12 +580,12 @@ func TestKilledBetweenCommitAndTell(t *testing.T) {
 	w := newWorld(t)
 	first, second := &ears{}, &ears{}
 	j := w.writer()
-	n := w.startNode(j, first, func(k *durable.Kind[State]) { k.After = nil })
+	n := w.node(j, first, func(k *durable.Kind[State]) { k.After = nil })
 	g := w.open(nil)
 	if _, err := g.ask(n, vote("a", approve)); err != nil {
 		t.Fatal(err)
 	}
-	stop(t, n.Stop)
+	testkit.Stop(t, n.Stop)
 	if len(first.messages()) != 0 {
 		t.Fatalf("told %v: void", first.messages())
 	}
@@ -637,7 +595,7 @@ func TestKilledBetweenCommitAndTell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	until(t, "the run's timer comes", func() bool { return len(second.messages()) > 0 })
+	testkit.Eventually(t, "the run's timer comes", func() bool { return len(second.messages()) > 0 })
 	if m := second.messages()[0]; m != any(durable.TimerDue{Name: g.a.String()}) {
 		t.Errorf("told %+v", m)
 	}
@@ -656,14 +614,14 @@ func TestTimersEscalateAndExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	until(t, "it expires", func() bool { return g.row(`a.status`) == "expired" })
+	testkit.Eventually(t, "it expires", func() bool { return g.row(`a.status`) == "expired" })
 	if got := g.row(`a.assignee_role, escalated_at IS NULL, decision, feedback IS NULL, approvals_so_far, decided_at >= expires_at, r.status`); got != "owner|f|expire|t|0|t|waiting_approval" {
 		t.Error(got)
 	}
 	if got := g.audited(); got != `approval.escalated system {"from":"admin","to":"owner"},approval.expired system` {
 		t.Errorf("audit %s", got)
 	}
-	until(t, "the run is told", func() bool { return len(e.messages()) > 0 })
+	testkit.Eventually(t, "the run is told", func() bool { return len(e.messages()) > 0 })
 	if _, err := g.ask(n, vote("a", approve)); !isCode(err, problem.CodeForbidden) { // an admin; owners decide now
 		t.Errorf("%v", err)
 	}
@@ -891,14 +849,14 @@ func TestCrashLaw(t *testing.T) {
 		)
 		boot := func() {
 			c = &crashing{Writer: j}
-			n = w.startNode(c, &ears{}, nil)
+			n = w.node(c, &ears{}, nil)
 		}
 		kill := func() {
 			c.mu.Lock()
 			c.ended = true
 			total += c.commits
 			c.mu.Unlock()
-			stop(t, n.Stop)
+			testkit.Stop(t, n.Stop)
 		}
 		boot()
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
