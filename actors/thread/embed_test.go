@@ -15,6 +15,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/platform"
 )
@@ -140,7 +141,7 @@ func TestManyPostsAtOnce(t *testing.T) {
 			w.end(id.RunID{UUID: w.newest(th)})
 
 			t.Run("while a run goes on", func(t *testing.T) {
-				w.models.hold()
+				w.models.Hold()
 				errs, said := w.storm(over, th, 100, nil)
 				if len(said) != 1 {
 					t.Fatalf("%d were accepted", len(said))
@@ -150,7 +151,7 @@ func TestManyPostsAtOnce(t *testing.T) {
 						t.Fatalf("%v, of run %q, want %s", err, run, said[0])
 					}
 				}
-				w.models.release()
+				w.models.Release()
 				w.end(said[0])
 			})
 			t.Run("while runs end", func(t *testing.T) {
@@ -255,8 +256,8 @@ func TestAThreadIsFull(t *testing.T) {
 	}
 	t.Run("full comes before in flight", func(t *testing.T) {
 		th := w.filled(197)
-		w.models.hold()
-		defer w.models.release()
+		w.models.Hold()
+		defer w.models.Release()
 		w.say(n, &th, "/say x")
 		_, err := n.Say(t.Context(), w.caller(), w.saying(&th, "/say x"))
 		if code, _ := refused(err); code != problem.CodeEmbedThreadFull {
@@ -287,9 +288,9 @@ func TestAPostBehindARunThatWaitsForAnApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n, _ := w.start()
-	w.models.hold()
+	w.models.Hold()
 	first := w.say(n, nil, "/say one")
-	w.eventually("it runs", func() bool { return w.text(`SELECT status FROM runs WHERE id = $1`, first.Run) == "running" })
+	testkit.Eventually(w.t, "it runs", func() bool { return w.text(`SELECT status FROM runs WHERE id = $1`, first.Run) == "running" })
 	w.exec(`UPDATE runs SET status = 'waiting_approval' WHERE id = $1`, first.Run)
 	second := w.say(n, &first.Thread, "/say two")
 	w.is("queued", `SELECT status FROM runs WHERE id = $1`, second.Run)
@@ -309,7 +310,7 @@ func TestAPostBehindARunThatWaitsForAnApproval(t *testing.T) {
 	if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != first.Run.String() {
 		t.Errorf("%v, of run %s", err, run)
 	}
-	w.models.release()
+	w.models.Release()
 	w.end(first.Run)
 	w.end(w.say(n, &first.Thread, "/say four").Run)
 	w.is("succeeded cancelled cancelled succeeded", `SELECT string_agg(status::text, ' ' ORDER BY thread_seq) FROM runs WHERE thread_id = $1`, first.Thread)
@@ -335,14 +336,14 @@ func TestAForeignThread(t *testing.T) {
 	// The tenant's back end may, under the same rules.
 	s := w.saying(&th, "/say x")
 	s.Visitor = nil
-	w.models.hold()
+	w.models.Hold()
 	said, err := n.Say(t.Context(), w.caller(), s)
 	w.must(err)
 	_, err = n.Say(t.Context(), w.caller(), s)
 	if code, run := refused(err); code != problem.CodeEmbedRunInFlight || run != said.Run.String() {
 		t.Errorf("%v, of run %s", err, run)
 	}
-	w.models.release()
+	w.models.Release()
 	w.end(said.Run)
 	full := w.filled(199)
 	s.Thread = &full
@@ -357,12 +358,12 @@ func TestAForeignThread(t *testing.T) {
 		t.Errorf("of the platform: %v", err)
 	}
 	s.Visitor = nil
-	w.models.hold()
+	w.models.Hold()
 	for range 3 {
 		said, err = n.Say(t.Context(), w.caller(), s)
 		w.must(err)
 	}
-	w.models.release()
+	w.models.Release()
 	w.end(said.Run)
 }
 
@@ -589,7 +590,7 @@ func TestTwoPostsThatSawTheSame(t *testing.T) {
 				over = append(over, n)
 			}
 			th := w.filled(2)
-			w.models.hold()
+			w.models.Hold()
 			var posts sync.WaitGroup
 			said, errs := make([]*platform.Said, 2), make([]error, 2)
 			for i := range 2 {
@@ -608,7 +609,7 @@ func TestTwoPostsThatSawTheSame(t *testing.T) {
 			if looked.Load() != 3 {
 				t.Errorf("looked %d times", looked.Load())
 			}
-			w.models.release()
+			w.models.Release()
 			w.end(said[first].Run)
 			w.is("4", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 		})
@@ -660,7 +661,7 @@ func TestARepeatIsNotInItsOwnWay(t *testing.T) {
 	a, _ := w.start()
 	b, _ := w.start()
 	th := w.filled(2)
-	w.models.hold()
+	w.models.Hold()
 	keyed := func(key string) *edge.Caller {
 		c := w.caller()
 		c.Idem = &edge.Idempotency{IdemKey: edge.IdemKey{Tenant: w.tenant, Principal: c.Principal, Method: "POST", Path: "/v1/embed/messages", Key: key}, Status: 202}
@@ -678,9 +679,9 @@ func TestARepeatIsNotInItsOwnWay(t *testing.T) {
 		}
 	}
 	// Two at once, on two nodes: one run, and the other is told to read the answer.
-	w.models.release()
+	w.models.Release()
 	w.end(said.Run)
-	w.models.hold()
+	w.models.Hold()
 	var wg sync.WaitGroup
 	var accepted, replayed atomic.Int64
 	for i := range 20 {

@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // job is what the process that dies is to do.
@@ -72,7 +73,7 @@ func killedAt(t *testing.T, name string, begins bool) {
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("the process was not killed: %v\n%s", err, out)
 	}
-	w.eventually("the dead process's backends are gone", func() bool {
+	testkit.Eventually(w.t, "the dead process's backends are gone", func() bool {
 		return w.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim'`) == "0"
 	})
 	const whole = `SELECT concat_ws(' ', (SELECT count(*) FROM threads WHERE id = $1), (SELECT count(*) FROM messages WHERE thread_id = $1 AND id = $2), (SELECT count(*) FROM runs WHERE id = $3),

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -18,75 +17,25 @@ import (
 	"agentsvc/actors/run"
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
-	"agentsvc/schemas/agent"
-	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
-	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/model/simulated"
 	"agentsvc/transport/platform"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = time.Minute
-
-// models is the simulated model; while it is held, an answer waits to be let go.
-type models struct {
-	mu   sync.Mutex    // guards the field below
-	gate chan struct{} // nil: nothing is held
-}
-
-func (m *models) hold() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gate = make(chan struct{})
-}
-
-// release lets everything go that is held.
-func (m *models) release() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gate != nil {
-		close(m.gate)
-		m.gate = nil
-	}
-}
-
-func (m *models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
-	m.mu.Lock()
-	gate := m.gate
-	m.mu.Unlock()
-	if gate != nil {
-		select {
-		case <-gate:
-		case <-ctx.Done():
-			return nil, model.Price{}, ctx.Err()
-		}
-	}
-	r, err := simulated.Client{}.Stream(ctx, req, sink)
-	return r, model.Price{}, err
-}
-
-type live struct{}
-
-func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
-func (live) Abandon(id.TenantID, id.RunID)                                         {}
-func (live) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink              { return nobody{} }
-
-type nobody struct{}
-
-func (nobody) Text(string)     {}
-func (nobody) Thinking(string) {}
 
 // node is one host of threads and runs, and a platform that asks it. Two of them over
 // one database take each other for absent: each has an activation of its own.
@@ -109,7 +58,7 @@ type world struct {
 	pool    *pgxpool.Pool
 	tables  *store.Store
 	tenant  id.TenantID
-	models  *models
+	models  *testkit.Model
 	key     id.UUID // the embed key
 	visitor store.Visitor
 	app     string // what the writer calls itself; empty: as all tests do
@@ -134,43 +83,33 @@ func (r reads) Standing(ctx context.Context, t id.TenantID, th id.ThreadID, run 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	db := pgtest.New(t)
-	return worldIn(t, db, id.TenantID{UUID: id.NewAnywhere()}, store.Visitor{Agent: id.AgentID{UUID: id.NewAnywhere()}, CreatedBy: "embed:vid:" + id.NewAnywhere().String()}).begin()
+	w := worldIn(t, db, id.TenantID{}, store.Visitor{CreatedBy: "embed:vid:" + id.NewAnywhere().String()})
+	w.tenant = pgtest.Tenant(t, w.pool)
+	w.visitor.Agent = pgtest.Published(t, w.pool, w.tenant, `{"model":{"provider":"simulated","name":"sim"}}`)
+	return w
 }
 
 func worldIn(t testing.TB, db *pgtest.DB, tenant id.TenantID, who store.Visitor) *world {
-	return &world{t: t, db: db, pool: db.System(t), tables: store.New(db.API(t), vault.New(vault.NewSecret32([32]byte{1}))), tenant: tenant, models: &models{},
+	return &world{t: t, db: db, pool: db.System(t), tables: store.New(db.API(t), vault.New(vault.NewSecret32([32]byte{1}))), tenant: tenant, models: &testkit.Model{Client: simulated.Client{}.Stream},
 		key: id.NewAnywhere(), visitor: who}
-}
-
-// begin makes the tenant and its agent.
-func (w *world) begin() *world {
-	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
-	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.visitor.Agent)
-	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', '{"model":{"provider":"simulated","name":"sim"}}')`, w.tenant, w.visitor.Agent)
-	return w
 }
 
 // start begins a node with nothing in memory; stop ends it, and is done at last anyway.
 func (w *world) start() (n *node, stop func()) {
 	w.t.Helper()
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')`, member, member.String())
-	writer := journal.New(journal.Config{Pool: w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app}), Member: member, Tables: engine.Tables})
-	w.must(writer.Start(w.t.Context()))
-	n = &node{node: cluster.New(cluster.Config{Member: member})}
+	pool := w.db.Pool(w.t, pg.Options{Role: pg.System, Writer: true, AppName: w.app})
+	writer := journaltest.Writer(w.t, w.db, journal.Config{Pool: pool, Tables: engine.Tables})
+	n = &node{node: clustertest.Node()}
 	rows := engine.New(w.pool)
-	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: live{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
+	durable.Register(n.node, writer, run.New(run.Config{Store: rows, Models: w.models, Live: testkit.NoReaders{}, Sealer: vault.New(vault.NewSecret32([32]byte{1})), Tell: n.node, Log: zerolog.Nop()}), durable.Config{})
 	versions := platform.NewVersions(w.tables, nil)
 	thread.Register(n.node, writer, thread.Config{Store: reads{rows, w}, Tell: n.node, Published: versions.Published, Version: versions.Speaking, Ready: run.Kept{Ready: true}.Encode(), Log: zerolog.Nop()}, durable.Config{})
 	w.must(n.node.Start(w.t.Context()))
 	n.Platform = platform.New(platform.Config{Store: w.tables, Actors: n, Versions: versions})
 	stop = sync.OnceFunc(func() {
-		w.models.release()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := errors.Join(n.node.Stop(ctx), writer.Stop(ctx)); err != nil {
-			w.t.Error(err)
-		}
+		w.models.Release()
+		testkit.Stop(w.t, n.node.Stop)
+		testkit.Stop(w.t, writer.Stop)
 	})
 	w.t.Cleanup(stop)
 	return n, stop
@@ -210,21 +149,10 @@ func (w *world) is(want, sql string, args ...any) {
 	}
 }
 
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // end waits until a run has ended, and says how.
 func (w *world) end(r id.RunID) (status string) {
 	w.t.Helper()
-	w.eventually("the run ends", func() bool {
+	testkit.Eventually(w.t, "the run ends", func() bool {
 		status = w.text(`SELECT CASE WHEN finished_at IS NULL THEN '' ELSE status::text END FROM runs WHERE id = $1`, r)
 		return status != ""
 	})
