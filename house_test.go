@@ -795,7 +795,7 @@ func TestTestsUseTheKit(t *testing.T) {
 		"cluster/membership": "it tests the table itself: leases that end within a second, rows of every age",
 	}
 	ownKit := []string{ // their tests have helpers of their own that the kit is to replace
-		"actors/durable", "actors/run", "actors/sweep", "actors/trigger"}
+		"actors/durable", "actors/sweep", "actors/trigger"}
 	inserts := regexp.MustCompile(`(?i)\binsert\s+into\s+members\b`)
 	looked := 0
 	for _, f := range files {

@@ -13,6 +13,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // logged is what was logged.
@@ -117,7 +118,7 @@ func TestARunWhoseRowsCannotBeReadFails(t *testing.T) {
 				for range strings.Count(c.input, "/call") {
 					<-began
 				}
-				stop(t, w.node.Stop)
+				testkit.Stop(t, w.node.Stop)
 				w.tools.lets()
 				c.harm(w, r)
 				w.start()

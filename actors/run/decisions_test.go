@@ -18,6 +18,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
@@ -67,7 +68,7 @@ func ballot(who string, action lifecycle.Action) msg.Decide {
 
 // votes asks an approval's actor, over whatever moves.
 func (w *world) votes(a id.ApprovalID, m any) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	return w.node.Ask(ctx, w.address(msg.KindApproval, a.UUID), m)
 }
@@ -235,7 +236,7 @@ func TestADecisionThatMeetsAnother(t *testing.T) {
 				t.Errorf("%d decisions were sent, want %d", n, c.sent)
 			}
 			w.is("0", `SELECT count(*)::text FROM approvals WHERE run_id = $1 AND status = 'pending'`, r)
-			w.eventually("its timers are done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
+			testkit.Eventually(w.t, "its timers are done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
 			if len(w.tools.called()) != 0 {
 				t.Errorf("called %v", w.tools.called())
 			}
@@ -387,7 +388,7 @@ func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 	if n := len(w.tools.called()); n != 2*rounds {
 		t.Errorf("%d calls in %d rounds", n, rounds)
 	}
-	w.eventually("its timers are done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
+	testkit.Eventually(w.t, "its timers are done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
 	w.reportedOnce()
 	if n := seen.Load(); n < 2*rounds {
 		t.Errorf("%d decisions in %d rounds", n, rounds)
@@ -474,11 +475,11 @@ func TestARunThatCannotBeToldIsWokenByATimer(t *testing.T) {
 	stopped := make(chan error, 1)
 	w.between = func() {
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			stopped <- w.node.Stop(ctx)
 		}()
-		w.eventually("the node takes no messages any more", func() bool {
+		testkit.Eventually(w.t, "the node takes no messages any more", func() bool {
 			_, err := w.node.Ask(context.Background(), w.address(msg.KindApproval, id.NewAnywhere()), msg.Decide{})
 			return isCode(err, problem.CodeUnavailable)
 		})

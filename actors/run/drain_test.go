@@ -8,6 +8,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 	"agentsvc/transport/model/simulated"
 )
@@ -34,7 +35,7 @@ func (w *world) finishing() <-chan error {
 	over := make(chan error, 1)
 	node := w.node
 	go func() { over <- node.Finish(context.Background()) }()
-	w.eventually("the node finishes", node.Finishing)
+	testkit.Eventually(w.t, "the node finishes", node.Finishing)
 	return over
 }
 
@@ -123,7 +124,7 @@ func TestOrdersToANodeThatFinishes(t *testing.T) {
 	if err := <-over; err != nil { // with the cancelled one nothing is under way
 		t.Fatal(err)
 	}
-	w.eventually("nothing of the waiting one is in memory", func() bool { return !w.node.Active(w.address(msg.KindRun, waiting.UUID)) })
+	testkit.Eventually(w.t, "nothing of the waiting one is in memory", func() bool { return !w.node.Active(w.address(msg.KindRun, waiting.UUID)) })
 	w.is("waiting_approval", `SELECT status FROM runs WHERE id = $1`, waiting)
 	w.tools.lets()
 	w.restart()
@@ -147,7 +148,7 @@ func TestCancelWhileACallWaitsForItsTurn(t *testing.T) {
 	busy := w.post(w.newThread(), "/call free.a\n/say Done.")
 	<-began // the only place is taken
 	w.approve(r, 1)
-	w.eventually("the receipt is committed", func() bool {
+	testkit.Eventually(w.t, "the receipt is committed", func() bool {
 		return w.text(`SELECT (called_seq IS NOT NULL)::text FROM run_steps WHERE run_id = $1 AND idx = 1`, r) == "true"
 	})
 	if got := w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{}); got != any(msg.Status{Run: r, Status: lifecycle.RunCancelled}) {

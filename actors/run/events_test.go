@@ -28,6 +28,7 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/webhook"
 )
 
@@ -505,7 +506,7 @@ func TestNobodyHears(t *testing.T) {
 
 // The longest answer there may be is reported whole.
 func TestTheLongestAnswerIsReported(t *testing.T) {
-	w := newWorld(t, simulatedAgent, withEndpoint, func(w *world) { w.commit = patience })
+	w := newWorld(t, simulatedAgent, withEndpoint, func(w *world) { w.commit = testkit.Patience })
 	long := strings.Repeat("\x01", run.MaxSaid)
 	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 		sink.Text(long)

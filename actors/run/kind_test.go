@@ -23,11 +23,11 @@ import (
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/journal/journaltest"
-	"agentsvc/persistence/pg"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
@@ -37,12 +37,11 @@ import (
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/model/simulated"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = time.Minute
 
 // world is a real host over a real database, with a scripted model.
 type world struct {
@@ -360,37 +359,30 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	t.Helper()
 	db := pgtest.New(t)
 	w := &world{
-		t: t, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()}, version: 1, key: id.NewAnywhere(),
+		t: t, pool: db.System(t), version: 1, key: id.NewAnywhere(),
 		models: &script{}, live: &live{seen: map[id.RunID][]*event.Frame{}, ended: map[id.RunID]chan struct{}{}, left: map[id.RunID]int{}}, files: files{},
 		vault: vault.New(vault.NewSecret32([32]byte{1})),
 	}
+	w.tenant = pgtest.Tenant(t, w.pool)
+	w.agent = pgtest.Published(t, w.pool, w.tenant, manifest)
+	w.exec(`UPDATE agents SET slug = 'a' WHERE id = $1`, w.agent)
 	for _, o := range options {
 		o(w)
 	}
-	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
-	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.agent)
-	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', $3)`, w.tenant, w.agent, manifest)
 	if w.hears != nil {
 		w.endpoint(w.tenant)
 	}
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	j := journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: engine.Tables})
-	if err := j.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, j.Stop) })
+	j := journaltest.Writer(t, db, journal.Config{Tables: engine.Tables})
 	w.writer = &counting{Writer: j}
 	w.store = &reads{Store: engine.New(w.pool), by: map[string]int{}}
 	w.start()
-	t.Cleanup(func() { stop(t, w.node.Stop) })
 	return w
 }
 
 // start begins a node with nothing in memory.
 func (w *world) start() {
 	w.t.Helper()
-	w.node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	w.node = clustertest.Node()
 	cfg := run.Config{Store: w.store, Models: w.models, Live: w.live, Sealer: w.vault, Tell: w.node, Attachments: w.files, EscalateFraction: w.escalate, Hears: w.hears, Log: w.log}
 	if w.slots != nil {
 		w.slots.tell = w.node
@@ -408,9 +400,7 @@ func (w *world) start() {
 	})
 	durable.Register(w.node, between, approval.New(approval.Config{Store: w.store, Vault: w.vault, Tell: w.node, Seal: w.seal, Hears: w.hears, Log: w.log}), durable.Config{CommitTimeout: w.commit})
 	thread.Register(w.node, w.writer, thread.Config{Store: w.store, Tell: w.node, Ready: run.Kept{Ready: true}.Encode(), Published: func(id.TenantID, id.AgentID) int { return w.version }}, durable.Config{})
-	if err := w.node.Start(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Start(w.t, w.node)
 }
 
 func (w *world) seal(t id.TenantID, digest [32]byte, answer []byte) ([]byte, error) {
@@ -420,16 +410,8 @@ func (w *world) seal(t id.TenantID, digest [32]byte, answer []byte) ([]byte, err
 // restart is a crash as far as actors can tell: memory is gone, effects end.
 func (w *world) restart() {
 	w.t.Helper()
-	stop(w.t, w.node.Stop)
+	testkit.Stop(w.t, w.node.Stop)
 	w.start()
-}
-
-func stop(t testing.TB, f func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := f(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -471,7 +453,7 @@ func (w *world) address(kind string, u id.UUID) cluster.Address {
 
 func (w *world) ask(a cluster.Address, m any) any {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	v, err := w.node.Ask(ctx, a, m)
 	if err != nil {
@@ -513,23 +495,13 @@ func (w *world) one(input string) id.RunID {
 	return r
 }
 
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %v", what, patience)
-		}
-		time.Sleep(2 * time.Millisecond) // polls with a deadline
-	}
-}
-
 // ends waits for the terminal frame, which follows the commit.
 func (w *world) ends(r id.RunID) string {
 	w.t.Helper()
 	select {
 	case <-w.live.end(r):
-	case <-time.After(patience):
-		w.t.Fatalf("the run does not end within %v", patience)
+	case <-time.After(testkit.Patience):
+		w.t.Fatalf("the run does not end within %v", testkit.Patience)
 	}
 	return w.text(`SELECT status FROM runs WHERE tenant_id = $1 AND id = $2`, w.tenant, r)
 }
@@ -581,7 +553,7 @@ func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
 			if n := w.store.total() - read; n != 1 { // the thread's row, before the message is accepted
 				t.Errorf("%d reads: %v", n, w.store.by)
 			}
-			w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, r.UUID)) })
+			testkit.Eventually(w.t, "the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, r.UUID)) })
 			commits, read = w.writer.commits(), w.store.total()
 			w.ends(w.post(th, "and again"))
 			if n := w.writer.commits() - commits; n != 3 {
@@ -611,7 +583,7 @@ func TestTheHistoryIsRead(t *testing.T) {
 		two := w.post(th, "two")
 		w.ends(two)
 		// Only then does the next message begin at once, without a read of its run.
-		w.eventually("the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, two.UUID)) })
+		testkit.Eventually(w.t, "the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, two.UUID)) })
 		before, asked := w.store.total(), len(w.models.requests())
 		w.store.mu.Lock()
 		w.store.lost = lost
@@ -801,7 +773,6 @@ func (w *world) second() *world {
 	other := *w
 	other.writer = &counting{Writer: w.writer.Writer}
 	other.start()
-	w.t.Cleanup(func() { stop(w.t, other.node.Stop) })
 	return &other
 }
 
@@ -976,7 +947,7 @@ func (w *world) hold() {
 
 func (w *world) speaking(r id.RunID) {
 	w.t.Helper()
-	w.eventually("the model speaks", func() bool { f := w.live.frames(r); return len(f) > 0 && strings.Contains(f[len(f)-1], "answer") })
+	testkit.Eventually(w.t, "the model speaks", func() bool { f := w.live.frames(r); return len(f) > 0 && strings.Contains(f[len(f)-1], "answer") })
 }
 
 func TestCancelRunning(t *testing.T) {
@@ -1034,7 +1005,7 @@ func TestDeleteThread(t *testing.T) {
 			t.Errorf("%T: %v", m, err)
 		}
 	}
-	w.eventually("the thread leaves memory", func() bool { return !w.node.Active(w.address(msg.KindThread, th.UUID)) })
+	testkit.Eventually(w.t, "the thread leaves memory", func() bool { return !w.node.Active(w.address(msg.KindThread, th.UUID)) })
 	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 }
 
@@ -1075,7 +1046,7 @@ func TestAReplyToADeletedThreadIsPurged(t *testing.T) {
 	if got := w.ends(r); got != "succeeded" {
 		t.Fatal(got)
 	}
-	w.eventually("the thread is empty", func() bool { return w.text(`SELECT count(*)::text FROM messages WHERE thread_id = $1`, th) == "0" })
+	testkit.Eventually(w.t, "the thread is empty", func() bool { return w.text(`SELECT count(*)::text FROM messages WHERE thread_id = $1`, th) == "0" })
 }
 
 func TestACrashInTheMiddle(t *testing.T) {
@@ -1142,7 +1113,7 @@ func TestSlotsLimitRunningRuns(t *testing.T) {
 	first := w.one(`"a"`)
 	w.speaking(first)
 	second, third := w.one(`"/say b"`), w.post(w.newThread(), "/say c")
-	w.eventually("both wait for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 2 })
+	testkit.Eventually(w.t, "both wait for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 2 })
 	w.is("2", `SELECT count(*)::text FROM runs WHERE status = 'queued'`)
 	w.ask(w.address(msg.KindRun, second.UUID), msg.CancelRun{}) // withdraws its wish
 	w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{})
@@ -1161,7 +1132,7 @@ func TestWhoWaitsIsTakenUpAfterACrash(t *testing.T) {
 	w.speaking(running)
 	th := w.newThread()
 	first, second := w.post(th, "/say b"), w.post(th, "/say c")
-	w.eventually("the first waits for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 1 })
+	testkit.Eventually(w.t, "the first waits for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 1 })
 	w.is("turn no turn", `SELECT string_agg(CASE WHEN convert_from(state, 'UTF8') LIKE '%turn%' THEN 'turn' ELSE 'no turn' END, ' ' ORDER BY thread_seq) FROM runs WHERE thread_id = $1`, th)
 	w.slots.forget()
 	w.restart()
@@ -1191,7 +1162,7 @@ func TestAPlaceForARunThatHasEnded(t *testing.T) {
 	w.node.Tell(w.address(msg.KindRun, p.Run.UUID), msg.Proceed{Accepted: &msg.Accepted{
 		Run: p.Run, AgentID: w.agent, AgentVersion: w.version, ThreadID: &th, ThreadSeq: 1, Input: p.Input, Origin: p.Origin, State: run.Kept{Ready: true}.Encode(),
 	}})
-	w.eventually("the row is read and the place is free", func() bool {
+	testkit.Eventually(w.t, "the row is read and the place is free", func() bool {
 		w.slots.mu.Lock()
 		defer w.slots.mu.Unlock()
 		return w.store.total() > reads && w.slots.holds.IsZero() && len(w.slots.wish) == 0
@@ -1438,7 +1409,7 @@ func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
 // step, the run's output and the message are one commit.
 func TestTheLongestAnswerIsCommitted(t *testing.T) {
 	// How long it takes is the machine's business: here it has to be taken.
-	w := newWorld(t, simulatedAgent, func(w *world) { w.commit = patience })
+	w := newWorld(t, simulatedAgent, func(w *world) { w.commit = testkit.Patience })
 	long := strings.Repeat("\x01", run.MaxSaid)
 	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 		sink.Text(long)

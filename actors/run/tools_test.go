@@ -26,6 +26,7 @@ import (
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
+	"agentsvc/schemas/testkit"
 	"agentsvc/schemas/tool"
 )
 
@@ -141,7 +142,7 @@ const toolAgent = `{"model":{"provider":"simulated","name":"sim-1"},"tools":{"mc
 // waits waits until people are asked, and nothing of the run is in memory.
 func (w *world) waits(r id.RunID) {
 	w.t.Helper()
-	w.eventually("the run waits", func() bool {
+	testkit.Eventually(w.t, "the run waits", func() bool {
 		status := w.text(`SELECT status FROM runs WHERE id = $1`, r)
 		if status == "failed" {
 			w.t.Fatal(w.text(`SELECT error_message FROM runs WHERE id = $1`, r))
@@ -335,7 +336,7 @@ func TestAMixedTurnOnTheHost(t *testing.T) {
 	}
 	w.approve(r, 6)
 	w.decided(r, 5, lifecycle.ActionRespond, "Not two.", "")
-	w.eventually("both decisions are looked at", func() bool {
+	testkit.Eventually(w.t, "both decisions are looked at", func() bool {
 		return w.text(`SELECT status FROM runs WHERE id = $1`, r) == "waiting_approval" && !w.node.Active(w.address(msg.KindRun, r.UUID))
 	})
 	if got := w.tools.called(); len(got) != 2 {
@@ -386,7 +387,7 @@ func TestADecisionIsNotLost(t *testing.T) {
 	if got := w.ends(r); got != "succeeded" {
 		t.Fatal(got)
 	}
-	w.eventually("the timer of the other is done", func() bool {
+	testkit.Eventually(w.t, "the timer of the other is done", func() bool {
 		return w.text(`SELECT count(*)::text FROM timers WHERE kind = 'run'`) == "0"
 	})
 	w.is("waiting_approval", `SELECT status FROM runs WHERE id = $1`, other)
@@ -445,7 +446,7 @@ func TestExpiryThatCancelsTheRun(t *testing.T) {
 	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, now())`, w.tenant, r, a)
 	before := w.text(`SELECT (to_jsonb(r) - '{version,owner_epoch,last_op}'::text[])::text FROM runs r WHERE id = $1`, r)
 	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.TimerDue{Name: a})
-	w.eventually("the timer is done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
+	testkit.Eventually(w.t, "the timer is done", func() bool { return w.text(`SELECT count(*)::text FROM timers`) == "0" })
 	w.is(before, `SELECT (to_jsonb(r) - '{version,owner_epoch,last_op}'::text[])::text FROM runs r WHERE id = $1`, r)
 }
 
@@ -566,7 +567,7 @@ func TestAHandoffSurvivesWaitingAndACrash(t *testing.T) {
 	w.waits(r)
 	w.restart()
 	w.approve(r, 1)
-	w.eventually("the other one asks", func() bool { return w.text(`SELECT count(*)::text FROM approvals WHERE status = 'pending'`) == "1" })
+	testkit.Eventually(w.t, "the other one asks", func() bool { return w.text(`SELECT count(*)::text FROM approvals WHERE status = 'pending'`) == "1" })
 	w.waits(r)
 	w.is("true", `SELECT (agent_id = $2)::text FROM approvals WHERE run_id = $1 AND step_idx = 3`, r, b)
 	w.restart()
