@@ -11,6 +11,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // TestCrashLaw drives random histories through the real host. At any step the
@@ -156,7 +157,7 @@ func crashLaw(rt *rapid.T, steps int, storage Writer,
 	n.Tell(a, Wake{})
 	var s ledger
 	var r row
-	eventually(rt, "all that is owed is done", func() bool {
+	testkit.Eventually(rt, "all that is owed is done", func() bool {
 		r, s = read(a)
 		return len(toy{}.Owed(s)) == 0 || rt.Failed()
 	})

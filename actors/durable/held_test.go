@@ -9,6 +9,7 @@ import (
 
 	"agentsvc/cluster"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // pair are two nodes over one storage. The actors of the first one are about to move
@@ -105,7 +106,7 @@ func newPair(t *testing.T) *pair {
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { halt(t, n) })
+		t.Cleanup(func() { testkit.Stop(t, n.Stop) })
 	}
 	return p
 }
@@ -145,7 +146,7 @@ func TestWhatIsUnderWayIsFinishedWhereItWasBegun(t *testing.T) {
 	if key := <-p.began; key != "send:x" {
 		t.Fatal(key)
 	}
-	eventually(t, "all of it is done", func() bool {
+	testkit.Eventually(t, "all of it is done", func() bool {
 		_, s := p.m.row(p.addr)
 		return status(s, "c") == "sent" && status(s, "x") == "sent" && !p.from.Active(p.addr)
 	})
@@ -161,9 +162,9 @@ func TestWhatIsToldMeanwhileIsNotLost(t *testing.T) {
 	<-p.began
 	p.move()
 	p.to.Tell(p.addr, add{ID: "x", N: 2})
-	eventually(t, "the owner has looked", func() bool { loads, _ := p.m.counts(); return loads >= 2 })
+	testkit.Eventually(t, "the owner has looked", func() bool { loads, _ := p.m.counts(); return loads >= 2 })
 	close(p.release)
-	eventually(t, "it is done", func() bool { _, s := p.m.row(p.addr); return status(s, "c") == "sent" && status(s, "x") == "sent" })
+	testkit.Eventually(t, "it is done", func() bool { _, s := p.m.row(p.addr); return status(s, "c") == "sent" && status(s, "x") == "sent" })
 }
 
 func TestAHolderThatEndsIsNotWaitedFor(t *testing.T) {
@@ -179,9 +180,9 @@ func TestAHolderThatEndsIsNotWaitedFor(t *testing.T) {
 			p.move()
 			ends(p)
 			p.to.Tell(p.addr, Wake{})
-			eventually(t, "the owner takes it up", func() bool { _, s := p.m.row(p.addr); return status(s, "c") == "unknown" })
+			testkit.Eventually(t, "the owner takes it up", func() bool { _, s := p.m.row(p.addr); return status(s, "c") == "unknown" })
 			close(p.release) // what it came to is not committed: the row has another owner
-			eventually(t, "the former one lets go", func() bool { return !p.from.Active(p.addr) })
+			testkit.Eventually(t, "the former one lets go", func() bool { return !p.from.Active(p.addr) })
 			if _, s := p.m.row(p.addr); status(s, "c") != "unknown" {
 				t.Errorf("%+v", s)
 			}
@@ -207,7 +208,7 @@ func TestANodeThatFinishes(t *testing.T) {
 	ask(t, p.from, p.addr, add{ID: "x", N: 2})
 	ask(t, p.from, idle, add{ID: "y", N: 1})
 	close(p.release)
-	eventually(t, "it lets go", func() bool { return !p.from.Active(p.addr) && !p.from.Active(idle) })
+	testkit.Eventually(t, "it lets go", func() bool { return !p.from.Active(p.addr) && !p.from.Active(idle) })
 	_, s := p.m.row(p.addr)
 	_, other := p.m.row(idle)
 	if status(s, "c") != "sent" || status(s, "x") != "owed" || status(other, "y") != "owed" || len(p.began) != 0 {

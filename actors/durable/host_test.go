@@ -15,6 +15,7 @@ import (
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func ask(t testing.TB, n *cluster.Node, a cluster.Address, m any) any {
@@ -48,7 +49,7 @@ func TestActivationClaimsWhatAnOlderEpochBegan(t *testing.T) {
 	m.put(a, ledger{Orders: []order{{ID: "c", Charge: true, Status: "begun"}, {ID: "s", Status: "owed"}}})
 	n := node(t, host(toyKind(m, w), m, Config{}))
 	ask(t, n, a, sum{})
-	eventually(t, "the order is sent", func() bool { _, s := m.row(a); return status(s, "s") == "sent" })
+	testkit.Eventually(t, "the order is sent", func() bool { _, s := m.row(a); return status(s, "s") == "sent" })
 	_, s := m.row(a)
 	if status(s, "c") != "unknown" || w.times(a, "charge:c") != 0 {
 		t.Fatalf("%+v, charged %d times", s, w.times(a, "charge:c"))
@@ -65,7 +66,7 @@ func TestUnknownRowIsNotFoundAndLeavesMemory(t *testing.T) {
 		t.Fatalf("err = %v", err)
 	}
 	n.Tell(a, sum{})
-	eventually(t, "it leaves", func() bool { loads, _ := m.counts(); return loads == 2 && !n.Active(a) })
+	testkit.Eventually(t, "it leaves", func() bool { loads, _ := m.counts(); return loads == 2 && !n.Active(a) })
 }
 
 func TestCreate(t *testing.T) {
@@ -81,7 +82,7 @@ func TestCreate(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	ask(t, n, a, add{ID: "x", N: 2, Charge: true})
-	eventually(t, "charged", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	testkit.Eventually(t, "charged", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 	if r, _ := m.row(a); r.version != 3 || r.epoch != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -103,7 +104,7 @@ func TestCreateRefusedByTheDatabaseEndsWithTheCause(t *testing.T) {
 	if _, err := n.Ask(t.Context(), a, open{N: 3}); !errors.Is(err, journal.ErrRefused) {
 		t.Fatalf("err = %v", err)
 	}
-	eventually(t, "it leaves", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it leaves", func() bool { return !n.Active(a) })
 }
 
 func TestCreateToldWithoutStorageComesAgain(t *testing.T) {
@@ -118,7 +119,7 @@ func TestCreateToldWithoutStorageComesAgain(t *testing.T) {
 	})
 	n := node(t, host(toyKind(m, newWorld()), m, Config{}))
 	n.Tell(a, open{N: 3})
-	eventually(t, "created", func() bool { r, s := m.row(a); return r.version == 1 && s.Count == 3 })
+	testkit.Eventually(t, "created", func() bool { r, s := m.row(a); return r.version == 1 && s.Count == 3 })
 }
 
 func TestSeed(t *testing.T) {
@@ -186,7 +187,7 @@ func TestWhatACommitEndsWith(t *testing.T) {
 					t.Fatal("the activation ended")
 				}
 			} else {
-				eventually(t, "the activation ends", func() bool { return !n.Active(a) })
+				testkit.Eventually(t, "the activation ends", func() bool { return !n.Active(a) })
 			}
 			m.set(nil)
 			if got := ask(t, n, a, add{ID: "x", N: 1}); got != total(1) {
@@ -325,7 +326,7 @@ func TestAQuestionIsReadOutsideOfTheMailbox(t *testing.T) {
 		t.Errorf("asked %v", q)
 	}
 	answer <- int64(4)
-	eventually(t, "the told message counts", func() bool { _, s := m.row(a); return s.Count == 10 })
+	testkit.Eventually(t, "the told message counts", func() bool { _, s := m.row(a); return s.Count == 10 })
 }
 
 // An activation that ends while a question is open hands the message to the next one, which
@@ -432,7 +433,7 @@ func TestALostSwapIsAskedAgainAndToldAgain(t *testing.T) {
 	}
 	m.put(a, ledger{Count: 20, Orders: []order{}})
 	n.Tell(a, add{ID: "y", N: 1})
-	eventually(t, "the told message is decided on the new row", func() bool { _, s := m.row(a); return s.Count == 21 })
+	testkit.Eventually(t, "the told message is decided on the new row", func() bool { _, s := m.row(a); return s.Count == 21 })
 }
 
 func TestTwoHostsOnOneRowExactlyOneCommits(t *testing.T) {
@@ -477,12 +478,12 @@ func TestRefusedRowsAreToldToTheMachineOnce(t *testing.T) {
 	if _, err := n.Ask(t.Context(), a, quirk{Then: problem.Invalid("n", "no")}); !errors.Is(err, problem.New(problem.CodeValidation, "")) {
 		t.Fatalf("err = %v", err)
 	}
-	eventually(t, "it ends", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it ends", func() bool { return !n.Active(a) })
 	m.set(func() (error, bool) { return journal.ErrRefused, false })
 	if _, err := n.Ask(t.Context(), a, quirk{}); !errors.Is(err, journal.ErrRefused) {
 		t.Fatalf("refused twice: %v", err)
 	}
-	eventually(t, "it ends", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it ends", func() bool { return !n.Active(a) })
 }
 
 // The activation that was asked for what the database refuses ends, and what was
@@ -511,9 +512,9 @@ func TestWhatIsOwedBesideRefusedRowsGoesOn(t *testing.T) {
 			}
 			n := node(t, host(toyKind(m, w), m, Config{}))
 			ask(t, n, a, add{ID: "x", N: 1})
-			eventually(t, "the effect runs", first.Load)
+			testkit.Eventually(t, "the effect runs", first.Load)
 			row.send(n, a)
-			eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+			testkit.Eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 		})
 	}
 }
@@ -549,7 +550,7 @@ func TestStorageOutageAtLoadLosesNoToldMessage(t *testing.T) {
 		t.Fatalf("err = %v", err)
 	}
 	down.Store(false)
-	eventually(t, "all are counted", func() bool { _, s := m.row(a); return s.Count == 20 })
+	testkit.Eventually(t, "all are counted", func() bool { _, s := m.row(a); return s.Count == 20 })
 }
 
 func TestEffectsOfAnActivationThatLostStorageAreOwedAgain(t *testing.T) {
@@ -564,7 +565,7 @@ func TestEffectsOfAnActivationThatLostStorageAreOwedAgain(t *testing.T) {
 		return nil, true
 	})
 	ask(t, n, a, add{ID: "x", N: 1})
-	eventually(t, "nobody asks, and yet it is sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	testkit.Eventually(t, "nobody asks, and yet it is sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 	if w.times(a, "send:x") < 2 {
 		t.Fatalf("performed %d times", w.times(a, "send:x"))
 	}
@@ -619,7 +620,7 @@ func TestAResultThatIsNoLongerWantedWhenItsTurnComesIsDropped(t *testing.T) {
 	second := address()
 	m.put(second, ledger{Orders: []order{{ID: "next", Status: "owed"}}})
 	n.Tell(second, sum{}) // its effect runs when the first one has sent its result
-	eventually(t, "the first effect is over", func() bool { return w.times(second, "send:next") == 1 })
+	testkit.Eventually(t, "the first effect is over", func() bool { return w.times(second, "send:next") == 1 })
 	slow.Store(false)
 	commit <- struct{}{}
 	ask(t, n, a, sum{})
@@ -635,7 +636,7 @@ func TestAPanickingEffectIsAResult(t *testing.T) {
 	w.gate = func(context.Context, string) bool { panic("boom") }
 	n := node(t, host(toyKind(m, w), m, Config{}))
 	ask(t, n, a, add{ID: "x", N: 1})
-	eventually(t, "the machine hears of it", func() bool { _, s := m.row(a); return status(s, "x") == "failed" })
+	testkit.Eventually(t, "the machine hears of it", func() bool { _, s := m.row(a); return status(s, "x") == "failed" })
 }
 
 func TestAPanickingMachineEndsItsActivationAndWhatIsOwedGoesOn(t *testing.T) {
@@ -650,11 +651,11 @@ func TestAPanickingMachineEndsItsActivationAndWhatIsOwedGoesOn(t *testing.T) {
 	}
 	n := node(t, host(toyKind(m, w), m, Config{}))
 	ask(t, n, a, add{ID: "x", N: 1})
-	eventually(t, "the effect runs", first.Load)
+	testkit.Eventually(t, "the effect runs", first.Load)
 	if _, err := n.Ask(t.Context(), a, boom{}); !errors.Is(err, cluster.ErrPanicked) {
 		t.Fatalf("err = %v", err)
 	}
-	eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	testkit.Eventually(t, "it is sent by the next activation", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 }
 
 func TestEffectsAreBoundedAndAllRun(t *testing.T) {
@@ -678,10 +679,10 @@ func TestEffectsAreBoundedAndAllRun(t *testing.T) {
 		m.put(addrs[i], ledger{Orders: []order{}})
 		ask(t, n, addrs[i], add{ID: "x", N: 1})
 	}
-	eventually(t, "three run", func() bool { return now.Load() == 3 })
+	testkit.Eventually(t, "three run", func() bool { return now.Load() == 3 })
 	close(hold)
 	for _, a := range addrs {
-		eventually(t, "all are sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+		testkit.Eventually(t, "all are sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 	}
 	if peak.Load() != 3 {
 		t.Fatalf("%d at a time", peak.Load())
@@ -717,9 +718,9 @@ func TestLeavingMemory(t *testing.T) {
 				t.Fatal("it left while something was owed")
 			}
 			close(hold)
-			eventually(t, "sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+			testkit.Eventually(t, "sent", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 			if row.end {
-				eventually(t, "it leaves", func() bool { return !n.Active(a) })
+				testkit.Eventually(t, "it leaves", func() bool { return !n.Active(a) })
 				return
 			}
 			ask(t, n, a, sum{})
@@ -749,7 +750,7 @@ func TestMessagesKeepAnActivationFromIdling(t *testing.T) {
 	}
 	shift.Store(int64(140 * time.Minute))
 	n.Send(a, idleCheck{})
-	eventually(t, "it leaves an hour after the last message", func() bool { return !n.Active(a) })
+	testkit.Eventually(t, "it leaves an hour after the last message", func() bool { return !n.Active(a) })
 }
 
 func TestAfterSeesCommittedChangesOnlyAndBeforeTheReplyIsForgotten(t *testing.T) {
@@ -784,14 +785,14 @@ func TestStopOfTheNodeCancelsEffectsAndWaitsForThem(t *testing.T) {
 	}
 	ask(t, n, a, add{ID: "x", N: 1})
 	<-began
-	halt(t, n)
+	testkit.Stop(t, n.Stop)
 	if !over.Load() {
 		t.Fatal("Stop did not wait")
 	}
 	w.gate = nil
 	next := node(t, host(toyKind(m, w), m, Config{}))
 	ask(t, next, a, sum{})
-	eventually(t, "the next process sends it", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
+	testkit.Eventually(t, "the next process sends it", func() bool { _, s := m.row(a); return status(s, "x") == "sent" })
 }
 
 func TestThousandAsksToAHundredActorsWithRandomPassivation(t *testing.T) {
@@ -819,7 +820,7 @@ func TestThousandAsksToAHundredActorsWithRandomPassivation(t *testing.T) {
 	}
 	wg.Wait()
 	for _, a := range addrs {
-		eventually(t, "all is sent", func() bool {
+		testkit.Eventually(t, "all is sent", func() bool {
 			_, s := m.row(a)
 			for _, o := range s.Orders {
 				if o.Status != "sent" {

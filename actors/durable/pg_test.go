@@ -8,16 +8,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"agentsvc/cluster"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
-	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 // postgres keeps the toy's rows in a real database, written by the real writer.
@@ -51,19 +50,7 @@ func newPostgres(t testing.TB) *postgres {
 			Scan(&r.state, &r.version, &r.epoch)
 		return r, err
 	}
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	p.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	p.Writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: []*journal.Table{toys}})
-	if err := p.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := p.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	p.Writer = journaltest.Writer(t, db, journal.Config{Tables: []*journal.Table{toys}})
 	return p
 }
 
@@ -115,7 +102,7 @@ func TestPostgresRecipe(t *testing.T) {
 	if got := ask(t, n, a, add{ID: "c", N: 3, Charge: true}); got != total(6) {
 		t.Fatalf("got %v", got)
 	}
-	eventually(t, "both are done", func() bool { _, s := p.row(a); return status(s, "s") == "sent" && status(s, "c") == "sent" })
+	testkit.Eventually(t, "both are done", func() bool { _, s := p.row(a); return status(s, "s") == "sent" && status(s, "c") == "sent" })
 	if r, _ := p.row(a); r.version != 5 || r.epoch != 1 {
 		t.Fatalf("%+v", r)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -14,9 +13,11 @@ import (
 	"go.uber.org/goleak"
 
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/journal"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -350,24 +351,11 @@ func toyKind(m *memory, w *world) Kind[ledger] {
 
 func node(t testing.TB, register ...func(*cluster.Node)) *cluster.Node {
 	t.Helper()
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
+	n := clustertest.Node()
 	for _, r := range register {
 		r(n)
 	}
-	if err := n.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { halt(t, n) })
-	return n
-}
-
-func halt(t testing.TB, n *cluster.Node) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := n.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	return testkit.Start(t, n)
 }
 
 func host(k Kind[ledger], w Writer, cfg Config) func(*cluster.Node) {
@@ -376,19 +364,6 @@ func host(k Kind[ledger], w Writer, cfg Config) func(*cluster.Node) {
 
 func address() cluster.Address {
 	return cluster.Address{Kind: "toy", Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: id.NewAnywhere()}
-}
-
-func eventually(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-		runtime.Gosched()
-	}
 }
 
 func status(s ledger, id string) string {
