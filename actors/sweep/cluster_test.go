@@ -18,6 +18,7 @@ import (
 	"agentsvc/persistence/pgtest"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // town is some nodes on one database, without a way between them: a message to an
@@ -59,24 +60,14 @@ type house struct {
 func (w *town) house(name string, every time.Duration, deaf bool) *house {
 	w.t.Helper()
 	h := &house{name: name, deaf: deaf}
-	h.Node = cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}, Log: zerolog.Nop(), Peers: nobody{w.t}})
+	h.Node = cluster.New(cluster.Config{Member: pgtest.Member(w.t, w.pool), Log: zerolog.Nop(), Peers: nobody{w.t}})
 	for _, kind := range []string{msg.KindRun, msg.KindThread, msg.KindDelivery} {
 		h.Register(kind, func(a cluster.Address) cluster.Behavior { return &ear{w, h, a} })
 	}
 	h.sweep = New(Config{Rows: feed.NewSweep(w.pool), Kinds: rarely, Node: h, Member: h.Member(), Log: zerolog.Nop(), Every: every})
 	h.OnChange(func(c cluster.Change) { h.sweep.Gained(c.Gained) })
-	w.exec("INSERT INTO members (id, address, lease_until) VALUES ($1, $2, now() + interval '1 hour')", h.Member(), name)
-	if err := h.Start(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		h.sweep.Stop()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := h.Stop(ctx); err != nil {
-			w.t.Error(err)
-		}
-	})
+	testkit.Start(w.t, h.Node)
+	w.t.Cleanup(h.sweep.Stop)
 	return h
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/testkit"
 )
 
 // tidied counts what was asked of the files.
@@ -44,13 +45,8 @@ func TestFilesAreTidied(t *testing.T) {
 		// rounds waits for two whole rounds of the loop.
 		rounds := func() {
 			t.Helper()
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for from, deadline := files.sweeps.Load(), time.Now().Add(time.Minute); files.sweeps.Load() < from+3; <-tick.C {
-				if time.Now().After(deadline) {
-					t.Fatal("it does not go on")
-				}
-			}
+			from := files.sweeps.Load()
+			testkit.Eventually(t, "it goes on", func() bool { return files.sweeps.Load() >= from+3 })
 		}
 		later := int32(0)
 		if owner {

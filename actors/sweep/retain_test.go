@@ -18,6 +18,7 @@ import (
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // heap is a kind of rows of which so many are old.
@@ -199,18 +200,13 @@ func TestATableThatIsLockedHoldsUpNoTimer(t *testing.T) {
 			if table == "idempotency" {
 				return
 			}
-			for deadline := time.Now().Add(time.Minute); ; {
+			testkit.Eventually(t, "the rows of the other kind are deleted", func() bool {
 				var left int
 				if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM idempotency").Scan(&left); err != nil {
 					t.Fatal(err)
 				}
-				if left == 0 {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("%d rows of another kind are left", left)
-				}
-			}
+				return left == 0
+			})
 		})
 	}
 }
