@@ -794,12 +794,10 @@ func TestTestsUseTheKit(t *testing.T) {
 	mayInsert := map[string]string{
 		"cluster/membership": "it tests the table itself: leases that end within a second, rows of every age",
 	}
-	ownKit := []string{ // their tests have helpers of their own that the kit is to replace
-		"actors/durable", "actors/sweep", "actors/trigger"}
 	inserts := regexp.MustCompile(`(?i)\binsert\s+into\s+members\b`)
 	looked := 0
 	for _, f := range files {
-		if !f.test || f.dir == "." || f.dir == "schemas/testkit" || under(f.dir, "cmd") || slices.Contains(ownKit, f.dir) {
+		if !f.test || f.dir == "." || f.dir == "schemas/testkit" || under(f.dir, "cmd") {
 			continue
 		}
 		looked++

@@ -3,7 +3,6 @@
 package trigger_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,12 +20,13 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 )
 
 // job is what the process that is killed does.
@@ -101,16 +101,11 @@ func victim(t *testing.T, todo string) {
 	w := &world{t: t, db: db, keys: keys, clock: &clock{}, tenant: j.Tenant,
 		admin: db.Admin(t), tables: store.New(db.API(t), keys), schedules: store.NewSchedules(db.System(t))}
 	w.clock.set(j.Due)
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	w.writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member,
-		Tables: append(engine.Tables, trigger.Traits.Tables...), Log: zerolog.Nop()})
-	w.must(w.writer.Start(context.Background()))
-	stop(t, w.writer.Stop)
+	w.writer = journaltest.Writer(t, db, journal.Config{Tables: append(engine.Tables, trigger.Traits.Tables...), Log: zerolog.Nop()})
 	n := w.start(trigger.Config{}, nil)
 	w.tell(n, j.Trigger)
 	w.moves(j.Trigger, j.Due.Add(time.Hour))
-	w.eventually("the run ends", func() bool {
+	testkit.Eventually(w.t, "the run ends", func() bool {
 		return !n.Active(cluster.Address{Kind: msg.KindRun, Tenant: j.Tenant, ID: trigger.RunAt(j.Trigger, j.Due).UUID})
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
 )
 
 func TestADueTimeStartsARun(t *testing.T) {
@@ -86,7 +87,7 @@ func TestACrashBetweenTheStartAndTheMove(t *testing.T) {
 	dead := &lossy{Writer: w.writer}
 	first := w.startWith(dead, trigger.Config{}, nil)
 	w.tell(first, g)
-	w.eventually("the commit is lost", func() bool { return dead.lost.Load() > 0 })
+	testkit.Eventually(w.t, "the commit is lost", func() bool { return dead.lost.Load() > 0 })
 	w.runs(g, due)
 	if row := w.row(g); !row.NextFireAt.Equal(due) || row.LastFiredAt != nil {
 		t.Fatalf("%+v", row)
@@ -113,7 +114,7 @@ func TestAFiringThatFailsLeavesItsTimer(t *testing.T) {
 		return nil
 	})
 	w.tell(n, g) // a read that fails is repeated by the host
-	w.eventually("the start is refused", func() bool { return away.Load() == 1 })
+	testkit.Eventually(w.t, "the start is refused", func() bool { return away.Load() == 1 })
 	if rows.fails.Load() >= 0 {
 		t.Error("no read was lost")
 	}
@@ -327,7 +328,7 @@ func TestWhoIsToldForNothing(t *testing.T) {
 	w.clock.set(due)
 	foreign := cluster.Address{Kind: msg.KindTrigger, Tenant: id.TenantID{UUID: id.NewAnywhere()}, ID: g.UUID}
 	n.Tell(foreign, "no timer")
-	w.eventually("an activation that knows nothing ends", func() bool { return !n.Active(foreign) })
+	testkit.Eventually(w.t, "an activation that knows nothing ends", func() bool { return !n.Active(foreign) })
 	w.runs(g)
 }
 
@@ -356,7 +357,7 @@ func TestSoManyFiringsAtATime(t *testing.T) {
 		all = append(all, g)
 		w.tell(n, g)
 	}
-	w.eventually("two are at work", func() bool { return now.Load() == 2 })
+	testkit.Eventually(w.t, "two are at work", func() bool { return now.Load() == 2 })
 	for range 6 {
 		goOn <- struct{}{}
 	}
@@ -371,7 +372,7 @@ func TestSoManyFiringsAtATime(t *testing.T) {
 	for _, g := range all {
 		w.tell(n, g)
 	}
-	w.eventually("two are at work", func() bool { return now.Load() == 2 }) // and end with the node
+	testkit.Eventually(w.t, "two are at work", func() bool { return now.Load() == 2 }) // and end with the node
 }
 
 // From the timer to the run, by the sweeps of two nodes that both own the shard.
@@ -388,7 +389,7 @@ func TestTheSweepFindsWhatIsDue(t *testing.T) {
 		n := w.start(trigger.Config{}, nil)
 		s := sweep.New(sweep.Config{Node: n, Rows: feed.NewSweep(w.db.System(t)), Every: 5 * time.Millisecond, Log: zerolog.Nop()})
 		w.must(s.Start(t.Context()))
-		stop(t, func(context.Context) error { s.Stop(); return nil })
+		t.Cleanup(s.Stop)
 	}
 	for _, g := range all {
 		w.moves(g, time.Date(due.Year()+1, 1, 1, 0, 0, 0, 0, time.UTC))

@@ -17,25 +17,22 @@ import (
 	"agentsvc/actors/run"
 	"agentsvc/actors/trigger"
 	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/store"
 	"agentsvc/persistence/vault"
-	"agentsvc/schemas/agent"
 	"agentsvc/schemas/api"
-	"agentsvc/schemas/event"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
-	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/model/simulated"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = time.Minute
 
 // clock stands still until it is set.
 type clock struct{ at atomic.Pointer[time.Time] }
@@ -78,41 +75,9 @@ func newWorld(t testing.TB) *world {
 		_, _, err = tx.Publish(ctx, a.ID, 1)
 		return err
 	})
-	member := id.MemberID{UUID: id.NewAnywhere()}
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, member)
-	w.writer = journal.New(journal.Config{Pool: w.db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: member, Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
-	w.must(w.writer.Start(t.Context()))
-	stop(t, w.writer.Stop)
+	w.writer = journaltest.Writer(t, w.db, journal.Config{Tables: slices.Concat(engine.Tables, trigger.Traits.Tables)})
 	return w
 }
-
-func stop(t testing.TB, f func(context.Context) error) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := f(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-type models struct{}
-
-func (models) Stream(ctx context.Context, _ id.TenantID, _ agent.Model, req *model.Request, sink model.Sink) (*model.Result, model.Price, error) {
-	r, err := simulated.Client{}.Stream(ctx, req, sink)
-	return r, model.Price{}, err
-}
-
-type live struct{}
-
-func (live) PublishFunc(id.TenantID, id.RunID, int64, bool, func() []*event.Frame) {}
-func (live) Abandon(id.TenantID, id.RunID)                                         {}
-func (live) Begin(id.TenantID, id.RunID, int64, int, bool) model.Sink              { return nobody{} }
-
-type nobody struct{}
-
-func (nobody) Text(string)     {}
-func (nobody) Thinking(string) {}
 
 // asking reaches the runs of a node; before, where set, may refuse.
 type asking struct {
@@ -138,16 +103,14 @@ func (w *world) start(cfg trigger.Config, before func(ctx context.Context, m any
 // startWith begins a node whose schedules write through writer.
 func (w *world) startWith(writer durable.Writer, cfg trigger.Config, before func(ctx context.Context, m any) error) *cluster.Node {
 	w.t.Helper()
-	n := cluster.New(cluster.Config{Member: id.MemberID{UUID: id.NewAnywhere()}})
-	durable.Register(n, w.writer, run.New(run.Config{Store: engine.New(w.db.System(w.t)), Models: models{}, Live: live{}, Sealer: w.keys, Tell: n, Log: zerolog.Nop()}), durable.Config{})
+	n := clustertest.Node()
+	durable.Register(n, w.writer, run.New(run.Config{Store: engine.New(w.db.System(w.t)), Models: &testkit.Model{Client: simulated.Client{}.Stream}, Live: testkit.NoReaders{}, Sealer: w.keys, Tell: n, Log: zerolog.Nop()}), durable.Config{})
 	if cfg.Store == nil {
 		cfg.Store = w.schedules
 	}
 	cfg.Runs, cfg.Log = &asking{n, before}, zerolog.Nop()
 	trigger.Register(n, writer, cfg, durable.Config{Now: w.clock.now, Log: zerolog.Nop()})
-	w.must(n.Start(w.t.Context()))
-	stop(w.t, n.Stop)
-	return n
+	return testkit.Start(w.t, n)
 }
 
 func (w *world) must(err error) {
@@ -218,7 +181,7 @@ func (w *world) timer(g id.TriggerID) (due time.Time, claimed bool) {
 // moves waits until a schedule is due at a time, and its timer with it.
 func (w *world) moves(g id.TriggerID, to time.Time) {
 	w.t.Helper()
-	w.eventually("the schedule is due at "+to.String(), func() bool {
+	testkit.Eventually(w.t, "the schedule is due at "+to.String(), func() bool {
 		row := w.row(g)
 		return row.NextFireAt != nil && row.NextFireAt.Equal(to)
 	})
@@ -227,19 +190,10 @@ func (w *world) moves(g id.TriggerID, to time.Time) {
 	}
 }
 
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 // rests waits until nobody works on a schedule.
 func (w *world) rests(n *cluster.Node, g id.TriggerID) {
 	w.t.Helper()
-	w.eventually("nobody works on it", func() bool { return !n.Active(cluster.Address{Kind: msg.KindTrigger, Tenant: w.tenant, ID: g.UUID}) })
+	testkit.Eventually(w.t, "nobody works on it", func() bool { return !n.Active(cluster.Address{Kind: msg.KindTrigger, Tenant: w.tenant, ID: g.UUID}) })
 }
 
 // runs are those that a trigger started, by the due times they are of.
