@@ -789,7 +789,7 @@ func TestTheCommandOnlyJoins(t *testing.T) {
 
 // Tests share one kit (docs/architecture.md, Tests): they poll with testkit.Eventually and
 // testkit.Within, make members with pgtest, and start writers with journaltest.Writer. The
-// tests of cmd start processes and wait for them over HTTP with a kit of their own.
+// tests of the binary and of the client wait with a context, in kits of their own.
 func TestTestsUseTheKit(t *testing.T) {
 	mayInsert := map[string]string{
 		"cluster/membership": "it tests the table itself: leases that end within a second, rows of every age",
@@ -797,7 +797,7 @@ func TestTestsUseTheKit(t *testing.T) {
 	inserts := regexp.MustCompile(`(?i)\binsert\s+into\s+members\b`)
 	looked := 0
 	for _, f := range files {
-		if !f.test || f.dir == "." || f.dir == "schemas/testkit" || under(f.dir, "cmd") {
+		if !f.test || f.dir == "." || f.dir == "schemas/testkit" || underAny(f.dir, "cmd/svc/blackbox", "cmd/svc/client") {
 			continue
 		}
 		looked++
