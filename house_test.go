@@ -167,6 +167,8 @@ func TestDoors(t *testing.T) {
 		"github.com/spf13/cobra":                        {"cmd/svc"},
 		"github.com/fergusstrange/embedded-postgres":    {"persistence/private"},
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
+		"cel.dev/cel-go":                                {"schemas/flow/expr"},
+		"github.com/google/cel-go":                      {"schemas/flow/expr"},
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
 		"google.golang.org/grpc":                        {"cluster/remote"},
 		"google.golang.org/protobuf":                    {"cluster/remote"},
