@@ -165,7 +165,7 @@ func (r Role) rank() int {
 	return 0
 }
 
-// Failure is the code a run fails with (open-parts.md, Run failure codes).
+// Failure is the code a run fails with (open-parts.md, Run failure codes; Changes, Workflows).
 type Failure string
 
 // Values of Failure.
@@ -181,12 +181,13 @@ const (
 	FailOutputInvalid        Failure = "OUTPUT_INVALID"
 	FailChildWaitingApproval Failure = "CHILD_WAITING_APPROVAL"
 	FailChildFailed          Failure = "CHILD_FAILED"
+	FailExpression           Failure = "EXPRESSION_FAILED"
 	FailInternal             Failure = "INTERNAL"
 )
 
 // Failures lists every value.
 var Failures = []Failure{FailCancelled, FailExpired, FailGateRejected, FailToolFailed, FailEventTimeout, FailModelError,
-	FailModelUnavailable, FailLimitExceeded, FailOutputInvalid, FailChildWaitingApproval, FailChildFailed, FailInternal}
+	FailModelUnavailable, FailLimitExceeded, FailOutputInvalid, FailChildWaitingApproval, FailChildFailed, FailExpression, FailInternal}
 
 // OriginKind is what started a run (open-parts.md, Threads, runs).
 type OriginKind string

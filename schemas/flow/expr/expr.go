@@ -150,6 +150,12 @@ func Compile(source string) (*Expr, error) {
 // Nodes returns the ids of the nodes whose output the expression names, each once.
 func (x *Expr) Nodes() []string { return x.nodes }
 
+// Never reports whether the expression is the literal false.
+func (x *Expr) Never() bool {
+	root := x.tree.NativeRep().Expr()
+	return root.Kind() == ast.LiteralKind && root.AsLiteral() == types.False
+}
+
 // Type returns what is known of the result.
 func (x *Expr) Type() Type { return x.of }
 

@@ -74,6 +74,7 @@ type object struct {
 
 // objectOf returns an object of members that are already apart, in the order of their names.
 func objectOf(m *meter, members map[string]json.RawMessage) *object {
+	m.units(8 * len(members))
 	o := &object{m: m, keys: slices.Sorted(maps.Keys(members)), values: make(map[string]any, len(members))}
 	for k, v := range members {
 		o.values[k] = value(m, v)
@@ -87,7 +88,7 @@ func (o *object) open() traits.Mapper {
 		o.m.bytes(len(o.raw))
 		o.values = map[string]any{}
 		scan.Members(o.raw, func(key string, v []byte) bool {
-			o.m.units(1)
+			o.m.units(8) // a member takes up to 200 bytes
 			if _, twice := o.values[key]; !twice {
 				o.keys = append(o.keys, key)
 			}
@@ -141,7 +142,7 @@ func (l *list) open() traits.Lister {
 		l.m.bytes(len(l.raw))
 		var items []ref.Val
 		scan.Items(l.raw, func(v []byte) bool {
-			l.m.units(1)
+			l.m.units(3) // an item takes up to 100 bytes
 			items = append(items, value(l.m, v))
 			return true
 		})

@@ -174,3 +174,20 @@ func valueEnd(raw []byte, i int) int {
 	}
 	return i
 }
+
+// Depth returns how deep a value nests: 0 for one that is neither object nor list.
+func Depth(raw []byte) int {
+	depth, most := 0, 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			i = stringEnd(raw, i) - 1
+		case '{', '[':
+			depth++
+			most = max(most, depth)
+		case '}', ']':
+			depth--
+		}
+	}
+	return most
+}

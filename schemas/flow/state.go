@@ -1,0 +1,466 @@
+package flow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"agentsvc/schemas/flow/expr"
+	"agentsvc/schemas/flow/scan"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Limits of a run.
+const (
+	// MaxRendered is the maximum size of what one node renders.
+	MaxRendered = 2 << 20
+	// MaxData is the maximum size of the input, the variables and the outputs of a run together.
+	MaxData = 8 << 20
+	// maxWork is the budget of one Start or End: a unit is CEL's unit of cost, or 16 bytes of
+	// JSON. It is about half a second.
+	maxWork = 4_000_000
+)
+
+var (
+	errLarge = errors.New("renders to more than the limit of one node")
+	errData  = errors.New("leaves more data than a run can hold")
+	errWork  = errors.New("takes too much work together with the nodes before it")
+)
+
+// Status is how far a node is.
+type Status byte
+
+// Values of Status; their letters are stored.
+const (
+	Pending Status = 'p' // some incoming edge is not settled
+	Active  Status = 'a' // it has started and not ended
+	Ended   Status = 'e'
+	Skipped Status = 's' // all incoming edges are settled and none is taken
+)
+
+// Letters of an edge.
+const (
+	open     = '-' // not settled
+	taken    = 't'
+	notTaken = 'n'
+)
+
+// Output is what a node leaves for later nodes and for the output of the run.
+type Output struct {
+	Text       string          `json:"text"`
+	ChildRunID *id.RunID       `json:"child_run_id"` // nil unless the node is an agent
+	JSON       json.RawMessage `json:"json,omitempty"`
+}
+
+// Data is what templates and expressions see. Variables are those of the definition, over
+// them the run's, over them what set nodes wrote. Outputs are by node id.
+type Data struct {
+	Input     json.RawMessage
+	Variables map[string]json.RawMessage
+	Outputs   map[string]Output
+}
+
+func (d *Data) size() int {
+	n := len(d.Input)
+	for k, v := range d.Variables {
+		n += len(k) + len(v)
+	}
+	for _, o := range d.Outputs {
+		n += o.size()
+	}
+	return n
+}
+
+func (o *Output) size() int { return len(o.Text) + len(o.JSON) }
+
+func (d *Data) variablesJSON() []byte {
+	b := []byte{'{'}
+	for i, k := range slices.Sorted(maps.Keys(d.Variables)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, k, true), ':')
+		b = append(b, d.Variables[k]...)
+	}
+	return append(b, '}')
+}
+
+// State is one run of a plan: the status of its nodes and edges, and its data. It is a value:
+// End returns another one and leaves the old one as it was.
+type State struct {
+	nodes  []Status
+	edges  []byte
+	left   []int16 // incoming edges of a node that are not settled
+	come   []bool  // an incoming edge of the node is taken
+	active int
+	data   Data
+	bytes  int // of the data
+}
+
+func (s State) clone() State {
+	s.nodes, s.edges, s.left, s.come = slices.Clone(s.nodes), slices.Clone(s.edges), slices.Clone(s.left), slices.Clone(s.come)
+	s.data.Variables, s.data.Outputs = maps.Clone(s.data.Variables), maps.Clone(s.data.Outputs)
+	return s
+}
+
+// Fact is what became true of one node.
+type Fact struct {
+	Node   int
+	Status Status // Active, Ended or Skipped
+	// Input, of a node that became active, is what it works with, all templates rendered: the
+	// input of an agent, the arguments of a tool, {"title"}, {"event"}, {"seconds"},
+	// {"values"}, {"expression"}.
+	Input json.RawMessage
+	// Text is the rendered title of a gate or a human task, or the name of the event.
+	Text string
+	// Output is what the node leaves, if it ended.
+	Output Output
+}
+
+// Failure is why a run fails while nodes without I/O are decided: EXPRESSION_FAILED, or
+// LIMIT_EXCEEDED where a template or the data grew too large.
+type Failure struct {
+	Node    int
+	Code    lifecycle.Failure
+	Message string
+}
+
+// Error returns the code and the message.
+func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
+
+// ErrNotActive is returned by End for a node that has not started, or has ended already.
+var ErrNotActive = errors.New("the node is not active")
+
+// Start begins a run. It starts the nodes without incoming edges and decides, as End does, all
+// that follows from them.
+func (p *Plan) Start(ctx context.Context, input json.RawMessage, variables map[string]json.RawMessage) (State, []Fact, error) {
+	s := State{nodes: make([]Status, len(p.nodes)), edges: make([]byte, len(p.edges)), left: make([]int16, len(p.nodes)), come: make([]bool, len(p.nodes)),
+		data: Data{Input: input, Variables: maps.Clone(p.def.Variables), Outputs: map[string]Output{}}}
+	if s.data.Variables == nil {
+		s.data.Variables = map[string]json.RawMessage{}
+	}
+	maps.Copy(s.data.Variables, variables)
+	s.bytes = s.data.size()
+	for i := range s.nodes {
+		s.nodes[i], s.left[i] = Pending, int16(len(p.nodes[i].in))
+	}
+	for i := range s.edges {
+		s.edges[i] = open
+	}
+	w := &walk{ctx: ctx, p: p, s: s, reader: reader{left: maxWork}}
+	w.data = &w.s.data
+	if s.bytes > MaxData {
+		return w.s, nil, &Failure{p.first[0], lifecycle.FailLimitExceeded, errData.Error()}
+	}
+	w.queue = append(w.queue, p.first...)
+	for _, n := range p.first {
+		w.s.come[n] = true
+	}
+	err := w.run()
+	return w.s, w.facts, err
+}
+
+// End ends an active node with its output and decides all that follows without I/O: edges are
+// settled, nodes start or are skipped, set and condition nodes end. It returns the next state
+// and what became true, in order. The facts of one call belong into one commit.
+//
+// The error is ErrNotActive, that of ctx, or a *Failure: then the run fails, and the state and
+// the facts are those up to the node that failed, which is active.
+//
+// The work is bounded, and can take half a second for a definition that is made to be
+// expensive. It is pure, so a caller with a deadline may do it beside its mailbox.
+func (p *Plan) End(ctx context.Context, s State, node int, out Output) (State, []Fact, error) {
+	if node < 0 || node >= len(s.nodes) || s.nodes[node] != Active {
+		return s, nil, ErrNotActive
+	}
+	w := &walk{ctx: ctx, p: p, s: s.clone(), reader: reader{left: maxWork}}
+	w.data = &w.s.data
+	err := w.end(node, out, nil)
+	if err == nil {
+		err = w.run()
+	}
+	return w.s, w.facts, err
+}
+
+// walk decides what follows from one thing that happened.
+type walk struct {
+	reader
+	ctx   context.Context
+	p     *Plan
+	s     State
+	facts []Fact
+	queue []int // nodes whose incoming edges are all settled
+}
+
+// reader reads the data of a run within the budget of one decision.
+type reader struct {
+	data *Data
+	left int
+	seen map[*byte]parts
+}
+
+func (d *reader) work(n int) error {
+	if d.left -= n; d.left < 0 {
+		return errWork
+	}
+	return nil
+}
+
+func (d *reader) outputs(id string) *Output {
+	if o, ok := d.data.Outputs[id]; ok {
+		return &o
+	}
+	return nil
+}
+
+func (w *walk) run() error {
+	for len(w.queue) > 0 {
+		n := w.queue[0]
+		w.queue = w.queue[1:]
+		if !w.s.come[n] {
+			w.s.nodes[n] = Skipped
+			w.facts = append(w.facts, Fact{Node: n, Status: Skipped})
+			for _, e := range w.p.nodes[n].out {
+				w.settle(e, false)
+			}
+			continue
+		}
+		if err := w.start(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle gives an edge its final state. Each edge is settled once, so that a run of n nodes
+// and m edges takes O(n+m) however its nodes join.
+func (w *walk) settle(e int, take bool) {
+	to := w.p.edges[e].to
+	w.s.edges[e] = notTaken
+	if take {
+		w.s.edges[e] = taken
+		w.s.come[to] = true
+	}
+	if w.s.left[to]--; w.s.left[to] == 0 {
+		w.queue = append(w.queue, to)
+	}
+}
+
+// start makes a node active, and ends it if it needs no I/O.
+func (w *walk) start(n int) error {
+	node, step := w.p.Node(n), &w.p.nodes[n]
+	f := Fact{Node: n, Status: Active}
+	w.s.nodes[n] = Active
+	w.s.active++
+	var err error
+	switch node.Type {
+	case Agent, Tool, Set:
+		var out []byte
+		out, err = step.value.render(&w.reader)
+		f.Input = out
+		if node.Type == Set && err == nil {
+			f.Input = append(append([]byte(`{"values":`), out...), '}')
+		}
+	case Gate, HumanTask, WaitEvent:
+		var out []byte
+		out, err = step.text.render(&w.reader)
+		f.Text = string(out)
+		name := `{"title":`
+		if node.Type == WaitEvent {
+			name = `{"event":`
+		}
+		f.Input = append(appendText([]byte(name), f.Text, true), '}')
+	case Condition:
+		f.Input = append(appendText([]byte(`{"expression":`), node.Expression, true), '}')
+	case Delay:
+		f.Input, err = json.Marshal(map[string]float64{"seconds": node.Seconds})
+	}
+	if err != nil {
+		w.facts = append(w.facts, Fact{Node: n, Status: Active})
+		return w.failed(n, lifecycle.FailLimitExceeded, err)
+	}
+	w.facts = append(w.facts, f)
+	switch node.Type {
+	case Set:
+		values := f.Input[len(`{"values":`) : len(f.Input)-1]
+		grown := 0
+		scan.Members(values, func(name string, v []byte) bool {
+			old, ok := w.s.data.Variables[name]
+			if !ok {
+				grown += len(name)
+			}
+			grown += len(v) - len(old)
+			w.s.data.Variables[name] = bytes.Clone(v) // so that it does not keep the other values
+			return true
+		})
+		if w.s.bytes += grown; w.s.bytes > MaxData {
+			return w.failed(n, lifecycle.FailLimitExceeded, errData)
+		}
+		return w.end(n, Output{}, nil)
+	case Condition:
+		result, err := w.eval(n, step.cel)
+		if err != nil {
+			return err
+		}
+		value, err := result.JSON(MaxRendered)
+		if err != nil {
+			return w.failed(n, lifecycle.FailExpression, fmt.Errorf("expression %w", err))
+		}
+		return w.end(n, resultOutput(value), &result)
+	}
+	return nil
+}
+
+// end settles the edges of a node that ended. result is that of a condition.
+func (w *walk) end(n int, out Output, result *expr.Value) error {
+	if w.s.bytes += out.size(); w.s.bytes > MaxData {
+		return w.failed(n, lifecycle.FailLimitExceeded, errData)
+	}
+	w.s.data.Outputs[w.p.Node(n).ID] = out
+	takes := make([]bool, len(w.p.nodes[n].out))
+	for i, e := range w.p.nodes[n].out {
+		var err error
+		if takes[i], err = w.takes(n, e, result); err != nil {
+			delete(w.s.data.Outputs, w.p.Node(n).ID)
+			return err
+		}
+	}
+	w.s.nodes[n] = Ended
+	w.s.active--
+	w.facts = append(w.facts, Fact{Node: n, Status: Ended, Output: out})
+	for i, e := range w.p.nodes[n].out {
+		w.settle(e, takes[i])
+	}
+	return nil
+}
+
+// takes decides whether an edge of a node that ends is taken.
+func (w *walk) takes(n, e int, result *expr.Value) (bool, error) {
+	when := w.p.edges[e].when
+	if when == nil {
+		return true, nil
+	}
+	v, err := w.eval(n, when)
+	if err != nil {
+		return false, err
+	}
+	if result != nil {
+		equal, err := result.Equal(v)
+		if err != nil {
+			return false, w.failed(n, lifecycle.FailExpression, err)
+		}
+		return equal, nil
+	}
+	take, ok := v.Bool()
+	if !ok {
+		return false, w.failed(n, lifecycle.FailExpression, fmt.Errorf("when %s: the result is not a boolean", clip(when.source)))
+	}
+	return take, nil
+}
+
+func (w *walk) eval(n int, l *lazy) (expr.Value, error) {
+	x, err := l.get()
+	if err != nil {
+		return expr.Value{}, w.failed(n, lifecycle.FailExpression, fmt.Errorf("%s: %w", clip(l.source), err))
+	}
+	v, cost, err := x.Eval(w.ctx, expr.Data{Input: w.data.Input, Variables: w.data.Variables, Node: func(id string) (string, []byte, bool) {
+		o := w.outputs(id)
+		if o == nil {
+			return "", nil, false
+		}
+		return o.Text, o.JSON, true
+	}})
+	if err == nil {
+		err = w.work(cost)
+	}
+	if err != nil {
+		return v, w.failed(n, lifecycle.FailExpression, fmt.Errorf("%s: %w", clip(l.source), err))
+	}
+	return v, nil
+}
+
+func (w *walk) failed(n int, code lifecycle.Failure, err error) error {
+	if w.ctx.Err() != nil {
+		return w.ctx.Err()
+	}
+	return &Failure{n, code, fmt.Sprintf("node %s: %v", w.p.Node(n).ID, err)}
+}
+
+// Status returns the status of a node.
+func (s State) Status(node int) Status { return s.nodes[node] }
+
+// Active returns the nodes that have started and not ended, in the order of the definition.
+func (s State) Active() []int {
+	var out []int
+	for i, st := range s.nodes {
+		if st == Active {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Done reports whether every node has ended or was skipped.
+func (s State) Done() bool { return s.active == 0 }
+
+// Data returns what templates and expressions see. It must not be changed.
+func (s State) Data() Data { return s.data }
+
+// Output returns the output of a run (service.md, Run output).
+func (s State) Output() (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Outputs   map[string]Output          `json:"outputs"`
+		Variables map[string]json.RawMessage `json:"variables"`
+	}{s.data.Outputs, s.data.Variables})
+}
+
+// Progress returns the status of all nodes and edges as a text of one letter each, to be stored
+// with the run. Resume reads it.
+func (s State) Progress() string {
+	b := make([]byte, 0, len(s.nodes)+1+len(s.edges))
+	for _, st := range s.nodes {
+		b = append(b, byte(st))
+	}
+	return string(append(append(b, '/'), s.edges...))
+}
+
+// Resume returns the state that had this progress and data.
+func (p *Plan) Resume(progress string, data Data) (State, error) {
+	if len(progress) != len(p.nodes)+1+len(p.edges) || progress[len(p.nodes)] != '/' {
+		return State{}, fmt.Errorf("resume a workflow: the progress is that of another definition")
+	}
+	s := State{nodes: make([]Status, len(p.nodes)), edges: []byte(progress[len(p.nodes)+1:]), left: make([]int16, len(p.nodes)), come: make([]bool, len(p.nodes)), data: data}
+	if s.data.Variables == nil {
+		s.data.Variables = map[string]json.RawMessage{}
+	}
+	if s.data.Outputs == nil {
+		s.data.Outputs = map[string]Output{}
+	}
+	for e, c := range s.edges {
+		switch to := p.edges[e].to; c {
+		case open:
+			s.left[to]++
+		case taken:
+			s.come[to] = true
+		case notTaken:
+		default:
+			return State{}, fmt.Errorf("resume a workflow: edge %d has the state %q", e, c)
+		}
+	}
+	for n := range s.nodes {
+		switch s.nodes[n] = Status(progress[n]); s.nodes[n] {
+		case Active:
+			s.active++
+		case Pending, Ended, Skipped:
+		default:
+			return State{}, fmt.Errorf("resume a workflow: node %d has the status %q", n, progress[n])
+		}
+	}
+	s.bytes = s.data.size()
+	return s, nil
+}
