@@ -57,38 +57,15 @@ type Output struct {
 	JSON       json.RawMessage `json:"json,omitempty"`
 }
 
-// Data is what templates and expressions see. Variables are those of the definition, over
-// them the run's, over them what set nodes wrote. Outputs are by node id.
+// Data is what was stored of a run for Resume: its input, its variables as they were last, and
+// the outputs of the nodes that ended, by their ids.
 type Data struct {
 	Input     json.RawMessage
 	Variables map[string]json.RawMessage
 	Outputs   map[string]Output
 }
 
-func (d *Data) size() int {
-	n := len(d.Input)
-	for k, v := range d.Variables {
-		n += len(k) + len(v)
-	}
-	for _, o := range d.Outputs {
-		n += o.size()
-	}
-	return n
-}
-
 func (o *Output) size() int { return len(o.Text) + len(o.JSON) }
-
-func (d *Data) variablesJSON() []byte {
-	b := []byte{'{'}
-	for i, k := range slices.Sorted(maps.Keys(d.Variables)) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendText(b, k, true), ':')
-		b = append(b, d.Variables[k]...)
-	}
-	return append(b, '}')
-}
 
 // State is one run of a plan: the status of its nodes and edges, and its data. It is a value:
 // End returns another one and leaves the old one as it was.
@@ -96,15 +73,34 @@ type State struct {
 	nodes  []Status
 	edges  []byte
 	left   []int16 // incoming edges of a node that are not settled
-	come   []bool  // an incoming edge of the node is taken
+	come   []bool  // an incoming edge of the node is taken, or it has none
 	active int
-	data   Data
-	bytes  int // of the data
+
+	input     json.RawMessage
+	variables map[string]json.RawMessage // never changed: a set node makes another map
+	outputs   []*Output                  // by node; nil: it has not ended
+	bytes     int                        // of the data
 }
 
 func (s State) clone() State {
-	s.nodes, s.edges, s.left, s.come = slices.Clone(s.nodes), slices.Clone(s.edges), slices.Clone(s.left), slices.Clone(s.come)
-	s.data.Variables, s.data.Outputs = maps.Clone(s.data.Variables), maps.Clone(s.data.Outputs)
+	s.nodes, s.edges, s.left, s.come, s.outputs = slices.Clone(s.nodes), slices.Clone(s.edges), slices.Clone(s.left), slices.Clone(s.come), slices.Clone(s.outputs)
+	return s
+}
+
+func (p *Plan) state(input json.RawMessage, variables map[string]json.RawMessage) State {
+	n := len(p.nodes)
+	s := State{nodes: make([]Status, n), edges: make([]byte, len(p.edges)), left: make([]int16, n), come: make([]bool, n), outputs: make([]*Output, n),
+		input: input, variables: variables}
+	if s.variables == nil {
+		s.variables = map[string]json.RawMessage{}
+	}
+	for i := range s.come {
+		s.come[i] = len(p.nodes[i].in) == 0
+	}
+	s.bytes = len(input)
+	for k, v := range variables {
+		s.bytes += len(k) + len(v)
+	}
 	return s
 }
 
@@ -139,28 +135,21 @@ var ErrNotActive = errors.New("the node is not active")
 // Start begins a run. It starts the nodes without incoming edges and decides, as End does, all
 // that follows from them.
 func (p *Plan) Start(ctx context.Context, input json.RawMessage, variables map[string]json.RawMessage) (State, []Fact, error) {
-	s := State{nodes: make([]Status, len(p.nodes)), edges: make([]byte, len(p.edges)), left: make([]int16, len(p.nodes)), come: make([]bool, len(p.nodes)),
-		data: Data{Input: input, Variables: maps.Clone(p.def.Variables), Outputs: map[string]Output{}}}
-	if s.data.Variables == nil {
-		s.data.Variables = map[string]json.RawMessage{}
-	}
-	maps.Copy(s.data.Variables, variables)
-	s.bytes = s.data.size()
+	all := make(map[string]json.RawMessage, len(p.def.Variables)+len(variables))
+	maps.Copy(all, p.def.Variables)
+	maps.Copy(all, variables)
+	s := p.state(input, all)
 	for i := range s.nodes {
 		s.nodes[i], s.left[i] = Pending, int16(len(p.nodes[i].in))
 	}
 	for i := range s.edges {
 		s.edges[i] = open
 	}
-	w := &walk{ctx: ctx, p: p, s: s, reader: reader{left: maxWork}}
-	w.data = &w.s.data
+	w := p.walk(ctx, s)
 	if s.bytes > MaxData {
 		return w.s, nil, &Failure{p.first[0], lifecycle.FailLimitExceeded, errData.Error()}
 	}
 	w.queue = append(w.queue, p.first...)
-	for _, n := range p.first {
-		w.s.come[n] = true
-	}
 	err := w.run()
 	return w.s, w.facts, err
 }
@@ -178,13 +167,18 @@ func (p *Plan) End(ctx context.Context, s State, node int, out Output) (State, [
 	if node < 0 || node >= len(s.nodes) || s.nodes[node] != Active {
 		return s, nil, ErrNotActive
 	}
-	w := &walk{ctx: ctx, p: p, s: s.clone(), reader: reader{left: maxWork}}
-	w.data = &w.s.data
+	w := p.walk(ctx, s.clone())
 	err := w.end(node, out, nil)
 	if err == nil {
 		err = w.run()
 	}
 	return w.s, w.facts, err
+}
+
+func (p *Plan) walk(ctx context.Context, s State) *walk {
+	w := &walk{ctx: ctx, p: p, s: s}
+	w.reader = reader{from: w, left: maxWork}
+	return w
 }
 
 // walk decides what follows from one thing that happened.
@@ -195,25 +189,17 @@ type walk struct {
 	s     State
 	facts []Fact
 	queue []int // nodes whose incoming edges are all settled
+	wrote bool  // the variables are a map of this walk
 }
 
-// reader reads the data of a run within the budget of one decision.
-type reader struct {
-	data *Data
-	left int
-	seen map[*byte]parts
+// given returns the parts of a run's data.
+func (w *walk) given() (input json.RawMessage, variables map[string]json.RawMessage) {
+	return w.s.input, w.s.variables
 }
 
-func (d *reader) work(n int) error {
-	if d.left -= n; d.left < 0 {
-		return errWork
-	}
-	return nil
-}
-
-func (d *reader) outputs(id string) *Output {
-	if o, ok := d.data.Outputs[id]; ok {
-		return &o
+func (w *walk) output(id string) *Output {
+	if i, ok := w.p.index[id]; ok {
+		return w.s.outputs[i]
 	}
 	return nil
 }
@@ -288,18 +274,8 @@ func (w *walk) start(n int) error {
 	switch node.Type {
 	case Set:
 		values := f.Input[len(`{"values":`) : len(f.Input)-1]
-		grown := 0
-		scan.Members(values, func(name string, v []byte) bool {
-			old, ok := w.s.data.Variables[name]
-			if !ok {
-				grown += len(name)
-			}
-			grown += len(v) - len(old)
-			w.s.data.Variables[name] = bytes.Clone(v) // so that it does not keep the other values
-			return true
-		})
-		if w.s.bytes += grown; w.s.bytes > MaxData {
-			return w.failed(n, lifecycle.FailLimitExceeded, errData)
+		if err := w.write(values); err != nil {
+			return w.failed(n, lifecycle.FailLimitExceeded, err)
 		}
 		return w.end(n, Output{}, nil)
 	case Condition:
@@ -316,17 +292,37 @@ func (w *walk) start(n int) error {
 	return nil
 }
 
+// write sets variables.
+func (w *walk) write(values []byte) error {
+	if !w.wrote {
+		w.wrote, w.s.variables = true, maps.Clone(w.s.variables)
+	}
+	scan.Members(values, func(name string, v []byte) bool {
+		old, ok := w.s.variables[name]
+		if !ok {
+			w.s.bytes += len(name)
+		}
+		w.s.bytes += len(v) - len(old)
+		w.s.variables[name] = bytes.Clone(v) // so that it does not keep the other values
+		return true
+	})
+	if w.s.bytes > MaxData {
+		return errData
+	}
+	return nil
+}
+
 // end settles the edges of a node that ended. result is that of a condition.
 func (w *walk) end(n int, out Output, result *expr.Value) error {
 	if w.s.bytes += out.size(); w.s.bytes > MaxData {
 		return w.failed(n, lifecycle.FailLimitExceeded, errData)
 	}
-	w.s.data.Outputs[w.p.Node(n).ID] = out
+	w.s.outputs[n] = &out
 	takes := make([]bool, len(w.p.nodes[n].out))
 	for i, e := range w.p.nodes[n].out {
 		var err error
 		if takes[i], err = w.takes(n, e, result); err != nil {
-			delete(w.s.data.Outputs, w.p.Node(n).ID)
+			w.s.outputs[n] = nil
 			return err
 		}
 	}
@@ -368,8 +364,8 @@ func (w *walk) eval(n int, l *lazy) (expr.Value, error) {
 	if err != nil {
 		return expr.Value{}, w.failed(n, lifecycle.FailExpression, fmt.Errorf("%s: %w", clip(l.source), err))
 	}
-	v, cost, err := x.Eval(w.ctx, expr.Data{Input: w.data.Input, Variables: w.data.Variables, Node: func(id string) (string, []byte, bool) {
-		o := w.outputs(id)
+	v, cost, err := x.Eval(w.ctx, expr.Data{Input: w.s.input, Variables: w.s.variables, Node: func(id string) (string, []byte, bool) {
+		o := w.output(id)
 		if o == nil {
 			return "", nil, false
 		}
@@ -408,15 +404,29 @@ func (s State) Active() []int {
 // Done reports whether every node has ended or was skipped.
 func (s State) Done() bool { return s.active == 0 }
 
-// Data returns what templates and expressions see. It must not be changed.
-func (s State) Data() Data { return s.data }
+// Input returns the input of the run.
+func (s State) Input() json.RawMessage { return s.input }
+
+// Variables returns the variables as they are now. The map must not be changed.
+func (s State) Variables() map[string]json.RawMessage { return s.variables }
+
+// Outputs returns the outputs of the nodes that ended, by their ids.
+func (p *Plan) Outputs(s State) map[string]Output {
+	out := map[string]Output{}
+	for i, o := range s.outputs {
+		if o != nil {
+			out[p.def.Nodes[i].ID] = *o
+		}
+	}
+	return out
+}
 
 // Output returns the output of a run (service.md, Run output).
-func (s State) Output() (json.RawMessage, error) {
+func (p *Plan) Output(s State) (json.RawMessage, error) {
 	return json.Marshal(struct {
 		Outputs   map[string]Output          `json:"outputs"`
 		Variables map[string]json.RawMessage `json:"variables"`
-	}{s.data.Outputs, s.data.Variables})
+	}{p.Outputs(s), s.variables})
 }
 
 // Progress returns the status of all nodes and edges as a text of one letter each, to be stored
@@ -434,13 +444,8 @@ func (p *Plan) Resume(progress string, data Data) (State, error) {
 	if len(progress) != len(p.nodes)+1+len(p.edges) || progress[len(p.nodes)] != '/' {
 		return State{}, fmt.Errorf("resume a workflow: the progress is that of another definition")
 	}
-	s := State{nodes: make([]Status, len(p.nodes)), edges: []byte(progress[len(p.nodes)+1:]), left: make([]int16, len(p.nodes)), come: make([]bool, len(p.nodes)), data: data}
-	if s.data.Variables == nil {
-		s.data.Variables = map[string]json.RawMessage{}
-	}
-	if s.data.Outputs == nil {
-		s.data.Outputs = map[string]Output{}
-	}
+	s := p.state(data.Input, data.Variables)
+	s.edges = []byte(progress[len(p.nodes)+1:])
 	for e, c := range s.edges {
 		switch to := p.edges[e].to; c {
 		case open:
@@ -461,6 +466,11 @@ func (p *Plan) Resume(progress string, data Data) (State, error) {
 			return State{}, fmt.Errorf("resume a workflow: node %d has the status %q", n, progress[n])
 		}
 	}
-	s.bytes = s.data.size()
+	for id, o := range data.Outputs {
+		if n, ok := p.index[id]; ok {
+			s.outputs[n] = &o
+			s.bytes += o.size()
+		}
+	}
 	return s, nil
 }

@@ -1,8 +1,11 @@
 package flow
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -195,10 +198,40 @@ func (t template) render(d *reader) ([]byte, error) {
 	return out, d.work(len(out) / 16)
 }
 
+// reader reads the data of a run within the budget of one decision.
+type reader struct {
+	from interface {
+		given() (input json.RawMessage, variables map[string]json.RawMessage)
+		output(id string) *Output // nil: it has not ended
+	}
+	left int // of maxWork
+	seen map[*byte]parts
+}
+
+func (d *reader) work(n int) error {
+	if d.left -= n; d.left < 0 {
+		return errWork
+	}
+	return nil
+}
+
+// allVariables returns the variables as one object.
+func allVariables(variables map[string]json.RawMessage) []byte {
+	b := []byte{'{'}
+	for i, k := range slices.Sorted(maps.Keys(variables)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, k, true), ':')
+		b = append(b, variables[k]...)
+	}
+	return append(b, '}')
+}
+
 // insert appends the value of a placeholder.
 func (d *reader) insert(out []byte, p piece) ([]byte, error) {
 	if p.ref.root == ofText {
-		o := d.outputs(p.ref.node)
+		o := d.from.output(p.ref.node)
 		switch {
 		case o == nil && p.whole:
 			return append(out, "null"...), nil
@@ -242,17 +275,18 @@ func (d *reader) insert(out []byte, p piece) ([]byte, error) {
 func (d *reader) lookup(r *ref) ([]byte, error) {
 	var raw []byte
 	path := r.path
+	input, variables := d.from.given()
 	switch r.root {
 	case ofInput:
-		raw = d.data.Input
+		raw = input
 	case ofVariables:
 		if len(path) == 0 {
-			all := d.data.variablesJSON()
+			all := allVariables(variables)
 			return all, d.work(len(all) / 16)
 		}
-		raw, path = d.data.Variables[path[0]], path[1:]
+		raw, path = variables[path[0]], path[1:]
 	case ofJSON:
-		if o := d.outputs(r.node); o != nil {
+		if o := d.from.output(r.node); o != nil {
 			raw = o.JSON
 		}
 	}
@@ -303,11 +337,12 @@ func (d *reader) member(raw []byte, name string) ([]byte, error) {
 		}
 		var err error
 		if kind == scan.List {
-			scan.Items(raw, func(v []byte) bool {
-				in.items = append(in.items, v)
-				err = d.work(2)
-				return err == nil
-			})
+			n := 0
+			scan.Items(raw, func([]byte) bool { n++; return true })
+			if err = d.work(4 * n); err == nil {
+				in.items = make([][]byte, 0, n)
+				scan.Items(raw, func(v []byte) bool { in.items = append(in.items, v); return true })
+			}
 		} else {
 			in.members = map[string][]byte{}
 			scan.Members(raw, func(key string, v []byte) bool {

@@ -396,7 +396,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s\nruns into %v", doc, err)
 		}
 		if err == nil {
-			if out, err := s.Output(); err != nil || !json.Valid(out) {
+			if out, err := p.Output(s); err != nil || !json.Valid(out) {
 				t.Fatalf("%s\nleaves %s, %v", doc, out, err)
 			}
 		}
