@@ -169,6 +169,8 @@ func TestDoors(t *testing.T) {
 		"github.com/santhosh-tekuri/jsonschema":         {"schemas"},
 		"cel.dev/cel-go":                                {"schemas/flow/expr"},
 		"github.com/google/cel-go":                      {"schemas/flow/expr"},
+		"go.yaml.in/yaml":                               {"schemas/flow/source"},
+		"gopkg.in/yaml.v3":                              {"schemas/flow/source"},
 		"github.com/danielgtaylor/huma":                 {"transport/edge", "schemas/api"},
 		"google.golang.org/grpc":                        {"cluster/remote"},
 		"google.golang.org/protobuf":                    {"cluster/remote"},

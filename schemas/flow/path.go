@@ -62,7 +62,7 @@ func clip(s string) string {
 
 // compact returns JSON without white space.
 func compact(raw []byte) []byte {
-	if bytes.IndexAny(raw, " \t\r\n") < 0 {
+	if !bytes.ContainsAny(raw, " \t\r\n") {
 		return raw
 	}
 	var b bytes.Buffer
