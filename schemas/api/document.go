@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"agentsvc/schemas/agent"
+	"agentsvc/schemas/flow"
 )
 
 // Manifest is an agent's manifest exactly as it was sent. Package schemas/agent validates it
@@ -51,6 +52,28 @@ var manifestExample = json.RawMessage(`{
 	"memory": {"max_messages": 20},
 	"handoffs": ["billing"]
 }`)
+
+// Definition is a workflow's definition exactly as it was sent. Package schemas/flow validates
+// it and names every field that breaks a rule.
+type Definition json.RawMessage
+
+// MarshalJSON returns the document.
+func (d Definition) MarshalJSON() ([]byte, error) { return json.RawMessage(d).MarshalJSON() }
+
+// UnmarshalJSON keeps the document.
+func (d *Definition) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(d).UnmarshalJSON(b) }
+
+// Schema has no constraints, because complaints about a definition come from one place; the
+// document shows flow.Schema.
+func (Definition) Schema(r huma.Registry) *huma.Schema {
+	const name = "Definition"
+	shown := &huma.Schema{}
+	if err := json.Unmarshal(flow.Schema(), &shown.Extensions); err != nil {
+		panic(err) // it is made of constants
+	}
+	r.Map()[name] = shown
+	return &huma.Schema{Extensions: map[string]any{ShownAs: "#/components/schemas/" + name}}
+}
 
 // Value is any JSON value, kept as it was sent. An absent value and SQL's NULL are null.
 type Value json.RawMessage

@@ -25,7 +25,7 @@ func Mermaid(d *Definition) string {
 		}
 		b.WriteString("    n" + strconv.Itoa(i) + shape[0] + `"` + label(n.ID))
 		if says := n.says(); says != "" {
-			b.WriteString("<br/><small>" + label(says) + "</small>")
+			b.WriteString("<br/>" + label(says))
 		}
 		b.WriteString(`"` + shape[1] + "\n")
 	}

@@ -88,7 +88,7 @@ func Schema() json.RawMessage {
 	type m = map[string]any
 	var types []any
 	for _, t := range NodeTypes {
-		properties := m{"id": m{"type": "string", "pattern": nodeID.String()}, "type": m{"const": string(t)}}
+		properties := m{"id": m{"type": "string", "pattern": nodeID.String()}, "type": m{"type": "string", "enum": []string{string(t)}}}
 		need := []string{"id", "type"}
 		for _, f := range fieldsOf[t] {
 			properties[f.name] = f.schema()
@@ -139,10 +139,11 @@ func (f *field) schema() map[string]any {
 	case oneOf:
 		s["type"], s["enum"] = "string", f.names
 	case aCondition:
-		s["type"] = []string{"string", "boolean", "number"}
+		s["anyOf"] = []map[string]any{{"type": "string"}, {"type": "boolean"}, {"type": "number"}}
 	}
 	return s
 }
 
-// formOptions are those with which a form is compiled, here and when an answer is checked.
-var formOptions = check.Options{Dynamic: true}
+// formOptions are those with which an approval checks edited arguments against its schema
+// (schemas/tool), so that a form that is saved can be used.
+var formOptions = check.Options{Formats: true}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"agentsvc/schemas/flow/expr"
 	"agentsvc/schemas/flow/scan"
@@ -24,11 +25,15 @@ const (
 	// maxWork is the budget of one Start or End: a unit is CEL's unit of cost, or 16 bytes of
 	// JSON. It is about half a second.
 	maxWork = 4_000_000
+
+	maxShown     = 4_000 // characters of a rendered title: people read it, so it is cut
+	maxEventName = 1_000 // bytes of a rendered name of an event: it is compared, so it fails
 )
 
 var (
 	errLarge = errors.New("renders to more than the limit of one node")
 	errData  = errors.New("leaves more data than a run can hold")
+	errEvent = errors.New("renders to a name of an event that is too long")
 	errWork  = errors.New("takes too much work together with the nodes before it")
 )
 
@@ -252,15 +257,18 @@ func (w *walk) start(n int) error {
 		if node.Type == Set && err == nil {
 			f.Input = append(append([]byte(`{"values":`), out...), '}')
 		}
-	case Gate, HumanTask, WaitEvent:
+	case Gate, HumanTask:
 		var out []byte
 		out, err = step.text.render(&w.reader)
-		f.Text = string(out)
-		name := `{"title":`
-		if node.Type == WaitEvent {
-			name = `{"event":`
+		f.Text = cut(string(out))
+		f.Input = append(appendText([]byte(`{"title":`), f.Text, true), '}')
+	case WaitEvent:
+		var out []byte
+		if out, err = step.text.render(&w.reader); err == nil && len(out) > maxEventName {
+			err = errEvent
 		}
-		f.Input = append(appendText([]byte(name), f.Text, true), '}')
+		f.Text = string(out)
+		f.Input = append(appendText([]byte(`{"event":`), f.Text, true), '}')
 	case Condition:
 		f.Input = append(appendText([]byte(`{"expression":`), node.Expression, true), '}')
 	case Delay:
@@ -290,6 +298,14 @@ func (w *walk) start(n int) error {
 		return w.end(n, resultOutput(value), &result)
 	}
 	return nil
+}
+
+// cut shortens a title.
+func cut(s string) string {
+	if utf8.RuneCountInString(s) <= maxShown {
+		return s
+	}
+	return string([]rune(s)[:maxShown]) + "…"
 }
 
 // write sets variables.

@@ -245,6 +245,7 @@ func TestFailures(t *testing.T) {
 		{"a result is no JSON", one(`{"id": "c", "type": "condition", "expression": "input.one / 0.0"}`), lifecycle.FailExpression, "node c: expression has a result that is no JSON value", "+c"},
 		{"an expression costs too much", one(`{"id": "c", "type": "condition", "expression": "input.l.all(a, input.l.all(b, input.l.all(c, a == b)))"}`),
 			lifecycle.FailExpression, "costs too much", "+c"},
+		{"the name of an event grows", one(`{"id": "w", "type": "wait_event", "event": "{{input}}"}`), lifecycle.FailLimitExceeded, "node w: renders to a name of an event that is too long", "+w"},
 		{"a template doubles", double(200), lifecycle.FailLimitExceeded, "renders to more than the limit of one node", ""},
 	} {
 		p := plan(t, c.doc)
@@ -266,6 +267,10 @@ func TestFailures(t *testing.T) {
 		if c.facts != "" && told(p, facts) != c.facts {
 			t.Errorf("%s: %s", c.name, told(p, facts))
 		}
+	}
+	p := plan(t, one(`{"id": "g", "type": "gate", "title": "{{input}}"}`))
+	if _, facts, err := p.Start(t.Context(), json.RawMessage(`"`+strings.Repeat("é", 5_000)+`"`), nil); err != nil || facts[0].Text != strings.Repeat("é", 4_000)+"…" {
+		t.Errorf("a long title is not cut: %d bytes, %v", len(facts[0].Text), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
