@@ -254,6 +254,32 @@ func TestKindsOnTheHostStartNoGoroutine(t *testing.T) {
 	}
 }
 
+// What a workflow means depends on its definition and data alone: neither on a clock nor on
+// chance, files, the network or goroutines.
+func TestWorkflowsArePure(t *testing.T) {
+	seen := 0
+	for _, f := range files {
+		if f.test || !under(f.dir, "schemas/flow") {
+			continue
+		}
+		seen++
+		for _, im := range f.imports() {
+			if underAny(im, "time", "os", "io/fs", "net", "log", "math/rand", "crypto/rand") {
+				t.Errorf("%s imports %s", f.path, im)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if v, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s: a goroutine", fset.Position(v.Pos()))
+			}
+			return true
+		})
+	}
+	if seen < 10 {
+		t.Errorf("only %d files found: the check is void", seen)
+	}
+}
+
 func TestOnePackageCommentEach(t *testing.T) {
 	comments := map[string]int{}
 	for _, f := range files {
