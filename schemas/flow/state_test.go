@@ -408,7 +408,7 @@ func naive(p *Plan, ended map[int]string) []Status {
 func TestTheWalkAgreesWithTheSentences(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	skipped, joins := 0, 0
-	for range 400 {
+	for range 200 {
 		doc := random(r)
 		p := plan(t, doc)
 		texts := make([]string, p.Len())
