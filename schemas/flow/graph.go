@@ -93,12 +93,7 @@ func (v *validator) cycles(out [][]int) []bool {
 			f(v.edges[e].to)
 		}
 	}) {
-		in := map[int]bool{}
-		for _, i := range set {
-			in[i] = true
-		}
-		start := slices.Min(set)
-		if closing, ids := v.cycle(start, in, out); closing != nil {
+		if closing, ids := v.cycle(slices.Min(set), out); closing != nil {
 			for _, i := range set {
 				cyclic[i] = true
 			}
@@ -111,9 +106,9 @@ func (v *validator) cycles(out [][]int) []bool {
 	return cyclic
 }
 
-// cycle returns the shortest cycle through a node within a set: the edge that closes it and
-// the ids on the way. There is none if the set is one node without an edge to itself.
-func (v *validator) cycle(start int, in map[int]bool, out [][]int) (*edgeIn, []string) {
+// cycle returns the shortest cycle through a node: the edge that closes it and the ids on the
+// way. There is none if the node is alone in its component, without an edge to itself.
+func (v *validator) cycle(start int, out [][]int) (*edgeIn, []string) {
 	from := map[int]int{} // the edge by which a node was reached
 	for queue := []int{start}; len(queue) > 0; queue = queue[1:] {
 		for _, e := range out[queue[0]] {
@@ -127,7 +122,7 @@ func (v *validator) cycle(start int, in map[int]bool, out [][]int) (*edgeIn, []s
 				slices.Reverse(ids)
 				return v.edges[e], ids
 			}
-			if _, seen := from[to]; in[to] && !seen {
+			if _, seen := from[to]; !seen {
 				from[to] = e
 				queue = append(queue, to)
 			}

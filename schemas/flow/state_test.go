@@ -183,6 +183,27 @@ func TestTheJoin(t *testing.T) {
 	}
 }
 
+// A decision that is made and not committed leaves the variables as they were.
+func TestVariablesOfAnOldStateStay(t *testing.T) {
+	p := plan(t, `{"variables": {"x": 1}, "nodes": [`+delays("a")+`, {"id": "s", "type": "set", "values": {"x": "{{nodes.a.text}}", "y": 2}}], "edges": [{"from": "a", "to": "s"}]}`)
+	old, _, err := p.Start(t.Context(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"one", "two"} {
+		s, _, err := p.End(t.Context(), old, 0, Output{Text: text})
+		if err != nil || string(s.Variables()["x"]) != `"`+text+`"` || len(s.Variables()) != 2 {
+			t.Error(s.Variables(), err)
+		}
+		if len(old.Variables()) != 1 || string(old.Variables()["x"]) != "1" || len(p.Outputs(old)) != 0 || old.Status(0) != Active {
+			t.Errorf("the old state is changed: %s, %v", old.Variables(), p.Outputs(old))
+		}
+	}
+	if string(p.Definition().Variables["x"]) != "1" {
+		t.Error("the definition is changed")
+	}
+}
+
 // A chain of 50 set and condition nodes is one decision.
 func TestAChainWithoutIOIsOneDecision(t *testing.T) {
 	p := plan(t, chain(50))

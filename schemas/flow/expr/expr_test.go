@@ -244,6 +244,36 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
+// TestReadingIsCharged: data costs by its size, where CEL itself counts one.
+func TestReadingIsCharged(t *testing.T) {
+	const n = 160_000
+	text := `"` + strings.Repeat("x", n) + `"`
+	data := Data{Input: []byte(`{"a": [` + text + `], "b": [` + text + `], "t": ` + text + `}`), Node: func(string) (string, []byte, bool) { return text, nil, true }}
+	for source, least := range map[string]int{
+		`input.t == 'x'`:             4 * n / 16, // the object is read, and the text
+		`input.a == input.b`:         7 * n / 16, // the object, and both lists twice
+		`input.t.size() > 0`:         5 * n / 16,
+		`nodes.a.text == 'x'`:        n / 16,
+		`input.t in input.a`:         6 * n / 16,
+		`input.t.matches('y')`:       5 * n / 16,
+		`input.t + input.t == 'x'`:   6 * n / 16,
+		`input == input`:             9 * n / 16,
+		`has(input.c) || input.zz`:   3 * n / 16,
+		`input.t.contains('y')`:      5 * n / 16,
+		`variables.size() == 0`:      0,
+		`[input.t] == [input.a[0]]`:  6 * n / 16,
+		`{'a': input.t} == {'a': 1}`: 5 * n / 16,
+	} {
+		x, err := Compile(source)
+		if err != nil {
+			t.Fatal(source, err)
+		}
+		if _, cost, _ := x.Eval(t.Context(), data); cost < least {
+			t.Errorf("%s costs %d, which is less than %d", source, cost, least)
+		}
+	}
+}
+
 // TestCompileIsBounded: texts that are made to be expensive.
 func TestCompileIsBounded(t *testing.T) {
 	many := func(s string) string { return strings.Repeat(s, MaxBytes/len(s)) }
