@@ -321,16 +321,16 @@ func TestARunIsBounded(t *testing.T) {
 		}
 		return `{` + b.String()[1:] + `}`
 	}
-	for name, c := range map[string]struct{ doc, input string }{
-		"a long text many times":       {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Repeat("{{input}}", 20_000) + `"}}`), `"` + strings.Repeat("x", long) + `"`},
-		"a long text in every node":    {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{input}}"}}`, 200), `"` + strings.Repeat("x", long) + `"`},
-		"many paths into an object":    {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Join(refs, "") + `"}}`), members(100_000)},
-		"one path in every node":       {fan(`{"id": "s#", "type": "set", "values": {"x": "{{input.k#}}"}}`, 200), members(100_000)},
-		"all variables in every node":  {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{variables}}"}}`, 200), `1`},
-		"expensive expressions":        {fan(`{"id": "c#", "type": "condition", "expression": "input.all(a, input.all(b, input.all(c, a == b)))"}`, 200), `[` + strings.Repeat("1,", 90) + `1]`},
-		"a deep value":                 {one(`{"id": "s", "type": "set", "values": {"x": "{{input` + strings.Repeat(".0", 30) + `}} {{input}}"}}`), strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)},
-		"a list of many":               {one(`{"id": "s", "type": "set", "values": {"x": "{{input.1000000}}"}}`), `[` + strings.Repeat("1,", 1<<20) + `1]`},
-		"a text that grows by escapes": {one(`{"id": "s", "type": "set", "values": {"x": "a{{variables.y}}"}}`), `1`},
+	for name, c := range map[string]struct{ doc, input, fails string }{
+		"a long text many times":       {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Repeat("{{input}}", 20_000) + `"}}`), `"` + strings.Repeat("x", long) + `"`, "renders to more than the limit of one node"},
+		"a long text in every node":    {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{input}}"}}`, 200), `"` + strings.Repeat("x", long) + `"`, "leaves more data than a run can hold"},
+		"many paths into an object":    {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Join(refs, "") + `"}}`), members(100_000), ""},
+		"one path in every node":       {fan(`{"id": "s#", "type": "set", "values": {"x": "{{input.k#}}"}}`, 200), members(100_000), ""},
+		"all variables in every node":  {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{variables}}"}}`, 200), `1`, "renders to more than the limit of one node"},
+		"expensive expressions":        {fan(`{"id": "c#", "type": "condition", "expression": "input.all(a, input.all(b, input.all(c, a == b)))"}`, 200), `[` + strings.Repeat("1,", 90) + `1]`, "costs too much"},
+		"a deep value":                 {one(`{"id": "s", "type": "set", "values": {"x": "{{input` + strings.Repeat(".0", 30) + `}} {{input}}"}}`), strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), ""},
+		"a list of many":               {one(`{"id": "s", "type": "set", "values": {"x": "{{input.1000000}}"}}`), `[` + strings.Repeat("1,", 1<<20) + `1]`, "takes too much work together with the nodes before it"},
+		"a text that grows by escapes": {one(`{"id": "s", "type": "set", "values": {"x": "a{{variables.y}}"}}`), `1`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := plan(t, c.doc)
@@ -346,8 +346,8 @@ func TestARunIsBounded(t *testing.T) {
 				t.Errorf("takes %v and %d MB", took, grew>>20)
 			}
 			var f *Failure
-			if err != nil && !errors.As(err, &f) {
-				t.Error(err)
+			if err != nil && (!errors.As(err, &f) || c.fails == "" || !strings.Contains(f.Message, c.fails)) || err == nil && c.fails != "" {
+				t.Errorf("ends with %v, want %q", err, c.fails)
 			}
 			if n := s.bytes; n > MaxData+MaxRendered {
 				t.Errorf("%d bytes of data", n)
