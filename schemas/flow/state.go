@@ -23,7 +23,7 @@ const (
 	// MaxData is the maximum size of the input, the variables and the outputs of a run together.
 	MaxData = 8 << 20
 	// maxWork is the budget of one Start or End: a unit is CEL's unit of cost, or 16 bytes of
-	// JSON. It is about half a second.
+	// JSON. It takes up to 1.6 s.
 	maxWork = 4_000_000
 
 	maxShown     = 4_000 // characters of a rendered title: people read it, so it is cut
@@ -166,7 +166,7 @@ func (p *Plan) Start(ctx context.Context, input json.RawMessage, variables map[s
 // The error is ErrNotActive, that of ctx, or a *Failure: then the run fails, and the state and
 // the facts are those up to the node that failed, which is active.
 //
-// The work is bounded, and can take half a second for a definition that is made to be
+// The work is bounded, and can take more than a second for a definition that is made to be
 // expensive. It is pure, so a caller with a deadline may do it beside its mailbox.
 func (p *Plan) End(ctx context.Context, s State, node int, out Output) (State, []Fact, error) {
 	if node < 0 || node >= len(s.nodes) || s.nodes[node] != Active {

@@ -342,7 +342,7 @@ func TestARunIsBounded(t *testing.T) {
 			})
 			took := time.Since(began)
 			t.Logf("%v, %d MB, %v", took, grew>>20, err)
-			if took > 30*time.Second || grew > checktest.Most {
+			if grew > checktest.Most {
 				t.Errorf("takes %v and %d MB", took, grew>>20)
 			}
 			var f *Failure

@@ -28,7 +28,7 @@ import (
 const (
 	// MaxBytes is the maximum length of one expression.
 	MaxBytes = 4 << 10
-	// MaxCost is the cost at which an evaluation ends. A unit takes about 100 ns.
+	// MaxCost is the cost at which an evaluation ends. A unit takes up to 400 ns.
 	MaxCost = 1_000_000
 
 	maxDepth   = 50    // of the syntax tree

@@ -229,9 +229,6 @@ func TestWorkIsBounded(t *testing.T) {
 			if grew > checktest.Most {
 				t.Errorf("takes %d MB", grew>>20)
 			}
-			if took > 30*time.Second {
-				t.Errorf("takes %v", took)
-			}
 		})
 	}
 	if err := eval(t, t.Context(), `input.deep == input.deep`, data); err != nil && !errors.Is(err, ErrCost) {
@@ -305,7 +302,7 @@ func TestCompileIsBounded(t *testing.T) {
 			}
 			began := time.Now()
 			grew := checktest.Grows(func() { _, _ = Compile(source) })
-			if took := time.Since(began); took > 20*time.Second || grew > checktest.Most {
+			if took := time.Since(began); grew > checktest.Most {
 				t.Errorf("takes %v and %d MB", took, grew>>20)
 			} else {
 				t.Logf("%v, %d KB", took, grew>>10)
