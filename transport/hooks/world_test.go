@@ -48,8 +48,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-const patience = time.Minute
-
 // world is two nodes' edges over one database, with runs that are real.
 type world struct {
 	t      testing.TB
