@@ -71,7 +71,7 @@ var defects = []defect{
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, laws: []string{lawAdmits}},
 	{name: "half of what flows into a bucket is lost", patches: []patch{
 		{"actors/limit/bucket/machine.go", "\t\tb.credit += d\n", "\t\tif planted(\"half of what flows into a bucket is lost\") {\n\t\t\tb.credit -= d / 2\n\t\t}\n\t\tb.credit += d\n"},
-	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 3*time.Second) }, laws: []string{lawFlows}},
+	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 10*time.Second) }, laws: []string{lawFlows}},
 	{name: "Retry-After is half of what it takes", patches: []patch{
 		{"actors/limit/bucket/machine.go", "\ta.retry = (max(a.retry, 1) + ", "\tif planted(\"Retry-After is half of what it takes\") {\n\t\ta.retry /= 2\n\t}\n\ta.retry = (max(a.retry, 1) + "},
 	}, does: func(s *shaker, ctx context.Context) { pauseFor(ctx, 10*time.Second) }, laws: []string{lawRetry}},
