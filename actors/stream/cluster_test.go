@@ -362,7 +362,7 @@ func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
 }
 
 func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
-	w := newTown(t, 2, time.Second)
+	w := newTown(t, 2, 3*time.Second)
 	p := w.newPlay(1)
 	cn := newConn(-1)
 	r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), cn)
