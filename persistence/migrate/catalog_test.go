@@ -23,26 +23,27 @@ var shared = []string{"canary", "flushes", "members", "schema_migrations", "tena
 // enums are the values a CHECK of one column or of a domain allows, by the
 // constraint's name.
 var enums = map[string][]string{
-	"users_role_check":            texts(lifecycle.UserRoles),
-	"agent_versions_status_check": texts(lifecycle.VersionStatuses),
-	"model_providers_kind_check":  {"openai", "anthropic"}, // open-parts.md, Agents, versions, manifest
-	"message_role_check":          {"user", "assistant", "system"},
-	"run_status_check":            texts(lifecycle.RunStatuses),
-	"origin_kind_check":           texts(lifecycle.OriginKinds),
-	"step_kind_check":             texts(lifecycle.StepKinds),
-	"step_status_check":           texts(lifecycle.StepStatuses),
-	"usage_kind_check":            texts(lifecycle.UsageKinds),
-	"approval_status_check":       texts(lifecycle.ApprovalStatuses),
-	"risk_check":                  texts(lifecycle.Risks),
-	"approver_role_check":         texts(lifecycle.ApproverRoles),
-	"tool_source_check":           texts(tool.Sources),
-	"mcp_servers_transport_check": texts(tool.Transports),
-	"mcp_servers_auth_kind_check": texts(tool.AuthKinds),
-	"tool_grants_effect_check":    texts(tool.Effects),
-	"approvals_decision_check":    texts(lifecycle.Actions),
-	"approvals_on_timeout_check":  {agent.TimeoutReject, agent.TimeoutCancelRun},
-	"delivery_status_check":       texts(lifecycle.DeliveryStatuses),
-	"triggers_kind_check":         texts(lifecycle.TriggerKinds),
+	"users_role_check":               texts(lifecycle.UserRoles),
+	"agent_versions_status_check":    texts(lifecycle.VersionStatuses),
+	"workflow_versions_status_check": texts(lifecycle.VersionStatuses),
+	"model_providers_kind_check":     {"openai", "anthropic"}, // open-parts.md, Agents, versions, manifest
+	"message_role_check":             {"user", "assistant", "system"},
+	"run_status_check":               texts(lifecycle.RunStatuses),
+	"origin_kind_check":              texts(lifecycle.OriginKinds),
+	"step_kind_check":                texts(lifecycle.StepKinds),
+	"step_status_check":              texts(lifecycle.StepStatuses),
+	"usage_kind_check":               texts(lifecycle.UsageKinds),
+	"approval_status_check":          texts(lifecycle.ApprovalStatuses),
+	"risk_check":                     texts(lifecycle.Risks),
+	"approver_role_check":            texts(lifecycle.ApproverRoles),
+	"tool_source_check":              texts(tool.Sources),
+	"mcp_servers_transport_check":    texts(tool.Transports),
+	"mcp_servers_auth_kind_check":    texts(tool.AuthKinds),
+	"tool_grants_effect_check":       texts(tool.Effects),
+	"approvals_decision_check":       texts(lifecycle.Actions),
+	"approvals_on_timeout_check":     {agent.TimeoutReject, agent.TimeoutCancelRun},
+	"delivery_status_check":          texts(lifecycle.DeliveryStatuses),
+	"triggers_kind_check":            texts(lifecycle.TriggerKinds),
 }
 
 func texts[T ~string](values []T) []string {

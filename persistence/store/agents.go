@@ -66,38 +66,41 @@ func (t *Tx) CreateAgent(ctx context.Context, in *api.AgentCreate) (*api.Agent, 
 	if err := refer.problem(); err != nil {
 		return nil, err
 	}
-	base := slugOf(in.Name)
-	if in.Slug != nil {
-		base = *in.Slug
+	row, err := withSlug(ctx, t, "agent_slugs", in.Slug, slugOf(in.Name, "agent"), func(slug string) (*api.Agent, error) {
+		return one[api.Agent](ctx, t.View, "agent_insert", t.tenant, id.AgentID{UUID: id.NewAnywhere()}, slug, in.Name, in.Description, in.Emoji, in.NodeID)
+	})
+	if err != nil {
+		return nil, err
 	}
-	slug := base
+	return row, t.Audit(ctx, "agent.create", "agent", row.ID.UUID, nil)
+}
+
+// withSlug inserts a row with the requested slug, or with the first free one that begins with
+// base; the query taken lists the slugs in use. insert returns nil if the slug is taken.
+func withSlug[T any](ctx context.Context, t *Tx, taken string, requested *string, base string, insert func(slug string) (*T, error)) (*T, error) {
+	if requested != nil {
+		row, err := insert(*requested)
+		if err == nil && row == nil {
+			err = slugTaken()
+		}
+		return row, err
+	}
 	// A conflict here means that another create committed after the free slug was chosen:
 	// choose again.
 	for range 10 {
-		if in.Slug == nil {
-			taken, err := scalars[string](ctx, t.View, "agent_slugs", t.tenant, base)
-			if err != nil {
-				return nil, err
-			}
-			slug = free(base, taken)
-		}
-		row, err := one[api.Agent](ctx, t.View, "agent_insert", t.tenant, id.AgentID{UUID: id.NewAnywhere()}, slug, in.Name, in.Description, in.Emoji, in.NodeID)
+		used, err := scalars[string](ctx, t.View, taken, t.tenant, base)
 		if err != nil {
 			return nil, err
 		}
-		if row != nil {
-			return row, t.Audit(ctx, "agent.create", "agent", row.ID.UUID, nil)
-		}
-		if in.Slug != nil {
-			break
+		if row, err := insert(free(base, used)); err != nil || row != nil {
+			return row, err
 		}
 	}
 	return nil, slugTaken()
 }
 
-// slugOf makes a slug from a name. Names without a Latin letter or digit all give the same
-// slug.
-func slugOf(name string) string {
+// slugOf makes a slug from a name. Names without a Latin letter or digit all give otherwise.
+func slugOf(name, otherwise string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
 		switch {
@@ -113,7 +116,7 @@ func slugOf(name string) string {
 	if s := strings.Trim(b.String(), "-"); s != "" {
 		return s
 	}
-	return "agent"
+	return otherwise
 }
 
 // free returns base, or base with the smallest number that is not taken.

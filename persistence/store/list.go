@@ -46,6 +46,7 @@ var wide = map[string][]string{
 	"runs":              {"input", "output", "error_message"},
 	"steps":             {"input", "output"},
 	"versions":          {"manifest"},
+	"workflow_versions": {"definition"},
 }
 
 // bounded wraps a query that ends in ORDER BY and LIMIT. A window without an order of its own

@@ -91,7 +91,7 @@ func (t *Tx) DeleteNode(ctx context.Context, n id.NodeID) error {
 	gone, err := t.exec(ctx, "node_delete", t.tenant, n)
 	switch {
 	case pg.IsForeignKey(err):
-		return problem.New(problem.CodeInUse, "Other org nodes, agents, connections or grants refer to this org node.")
+		return problem.New(problem.CodeInUse, "Other org nodes, agents, workflows, connections or grants refer to this org node.")
 	case err != nil:
 		return fmt.Errorf("delete org node: %w", err)
 	case gone == 0:

@@ -1,0 +1,345 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+)
+
+// oneDelay is the smallest definition, with white space that has to stay.
+var oneDelay = json.RawMessage(`{ "nodes": [{"id":"rest", "type":"delay", "seconds":1}] }`)
+
+// workflow creates a workflow with a version for each definition.
+func (w *world) workflow(t testing.TB, tenant id.TenantID, definitions ...json.RawMessage) (made id.WorkflowID) {
+	t.Helper()
+	w.change(t, tenant, func(ctx context.Context, tx *Tx) error {
+		wf, err := tx.CreateWorkflow(ctx, &api.WorkflowCreate{Name: "Flow"})
+		if err != nil {
+			return err
+		}
+		made = wf.ID
+		for _, doc := range definitions {
+			if err := tx.addDefinition(ctx, made, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return made
+}
+
+// addDefinition adds a version as the routes do.
+func (t *Tx) addDefinition(ctx context.Context, w id.WorkflowID, doc json.RawMessage) error {
+	p, _, err := flow.Parse(ctx, "definition", doc)
+	if err != nil {
+		return err
+	}
+	_, v, err := t.CreateWorkflowVersion(ctx, w, doc, p.Definition())
+	if err == nil && v.Status != lifecycle.VersionDraft {
+		err = fmt.Errorf("%+v", v)
+	}
+	return err
+}
+
+func (w *world) publishes(t testing.TB, wf id.WorkflowID, version int) {
+	t.Helper()
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return third(tx.PublishWorkflow(ctx, wf, version)) })
+}
+
+func TestPublishAndRollBackAWorkflow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wf := w.workflow(t, w.a, oneDelay, oneDelay, oneDelay)
+	publish := func(version int) func(context.Context, *Tx) error {
+		return func(ctx context.Context, tx *Tx) error {
+			row, v, err := tx.PublishWorkflow(ctx, wf, version)
+			if err == nil && (*row.PublishedVersion != version || v.Status != lifecycle.VersionPublished || v.PublishedAt == nil || row.LatestVersion != 3) {
+				err = fmt.Errorf("%+v %+v", row, v)
+			}
+			return err
+		}
+	}
+	for _, version := range []int{1, 3, 1, 1} {
+		w.change(t, w.a, publish(version))
+		if got, err := w.View(w.a).StartWorkflow(t.Context(), wf, false); err != nil || got.Version != version || string(got.Definition) != string(oneDelay) {
+			t.Fatalf("published %d, started %+v %v", version, got, err)
+		}
+	}
+	versions, err := w.View(w.a).WorkflowVersions(t.Context(), wf, 0, 25)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range versions {
+		got = append(got, fmt.Sprint(v.Version, " ", v.Status))
+		if string(v.Definition) != string(oneDelay) || v.WorkflowID != wf {
+			t.Errorf("version %d is returned as %s", v.Version, v.Definition)
+		}
+	}
+	if want := "3 superseded,2 draft,1 published"; strings.Join(got, ",") != want {
+		t.Errorf("got %v", got)
+	}
+	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'workflow.publish'"); n != 3 {
+		t.Errorf("%d publications are audited; publishing the published version changes nothing", n)
+	}
+	for _, version := range []int{0, -1, 4, 1 << 40} {
+		if err := w.try(t, w.a, publish(version)); !isCode(err, problem.CodeNotFound) {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) })
+	if v, err := w.View(w.a).WorkflowVersion(t.Context(), wf, 1); err != nil || v.Status != lifecycle.VersionPublished {
+		t.Errorf("a run under way can no longer read its version: %v", err)
+	}
+	for what, err := range map[string]error{
+		"read":    second(w.View(w.a).Workflow(t.Context(), wf)),
+		"start":   second(w.View(w.a).StartWorkflow(t.Context(), wf, false)),
+		"archive": w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) }),
+		"publish": w.try(t, w.a, publish(1)),
+		"add":     w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.addDefinition(ctx, wf, oneDelay) }),
+		"update": w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			return second(tx.UpdateWorkflow(ctx, wf, &api.WorkflowPatch{}))
+		}),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s an archived workflow: %v", what, err)
+		}
+	}
+}
+
+// open-parts.md, Changes, Workflows: what a start without a version answers, and what it
+// takes.
+func TestWhatANewRunOfAWorkflowTakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.View(w.a)
+	wf := w.workflow(t, w.a)
+	for _, newest := range []bool{false, true} {
+		if _, err := v.StartWorkflow(t.Context(), wf, newest); !isCode(err, problem.CodeWorkflowNotPublished) {
+			t.Errorf("without a version, newest %v: %v", newest, err)
+		}
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.addDefinition(ctx, wf, oneDelay) })
+	if _, err := v.StartWorkflow(t.Context(), wf, false); !isCode(err, problem.CodeWorkflowNotPublished) {
+		t.Errorf("a draft alone: %v", err)
+	}
+	if got, err := v.StartWorkflow(t.Context(), wf, true); err != nil || got.Version != 1 {
+		t.Errorf("the newest one: %+v %v", got, err)
+	}
+	w.publishes(t, wf, 1)
+	var node *api.OrgNode
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+		if node, err = tx.CreateNode(ctx, &api.OrgNodeCreate{Name: "Sales"}); err != nil {
+			return err
+		}
+		if _, err := tx.UpdateWorkflow(ctx, wf, &api.WorkflowPatch{NodeID: api.Some(node.ID)}); err != nil {
+			return err
+		}
+		return tx.addDefinition(ctx, wf, json.RawMessage(`{"nodes":[{"id":"b","type":"delay","seconds":0}]}`))
+	})
+	for newest, want := range map[bool]int{false: 1, true: 2} {
+		if got, err := v.StartWorkflow(t.Context(), wf, newest); err != nil || got.Version != want || got.NodeID == nil || *got.NodeID != node.ID {
+			t.Errorf("newest %v: %+v %v, want version %d", newest, got, err, want)
+		}
+	}
+	if err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteNode(ctx, node.ID) }); !isCode(err, problem.CodeInUse) {
+		t.Errorf("its org node is deleted: %v", err)
+	}
+}
+
+// A definition names agents of the tenant that are not archived.
+func TestTheAgentsOfADefinitionExist(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	agent := func(tenant id.TenantID) (a id.AgentID) {
+		w.change(t, tenant, func(ctx context.Context, tx *Tx) (err error) { a, err = tx.agent(ctx, nil); return err })
+		return a
+	}
+	mine, archived, foreign := agent(w.a), agent(w.a), agent(w.b)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, archived)) })
+	nodes := func(agents ...id.AgentID) json.RawMessage {
+		list := []string{`{"id":"first","type":"delay","seconds":0}`}
+		for i, a := range agents {
+			list = append(list, fmt.Sprintf(`{"id":"n%d","type":"agent","agent_id":"%s","input":"x"}`, i, a))
+		}
+		return json.RawMessage(`{"nodes":[` + strings.Join(list, ",") + `]}`)
+	}
+	wf := w.workflow(t, w.a, nodes(mine, mine))
+	err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+		return tx.addDefinition(ctx, wf, nodes(mine, archived, foreign, id.AgentID{UUID: id.NewAnywhere()}))
+	})
+	want := "definition.nodes[2].agent_id: there is no such agent; definition.nodes[3].agent_id: there is no such agent; definition.nodes[4].agent_id: there is no such agent"
+	if !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "nodes[1]") {
+		t.Errorf("%v", err)
+	}
+	if row, err := w.View(w.a).Workflow(t.Context(), wf); err != nil || row.LatestVersion != 1 {
+		t.Errorf("a refused version counts: %+v %v", row, err)
+	}
+}
+
+func TestSlugsOfWorkflows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	create := func(tenant id.TenantID, name string, slug *string) (got string, err error) {
+		err = w.try(t, tenant, func(ctx context.Context, tx *Tx) error {
+			wf, err := tx.CreateWorkflow(ctx, &api.WorkflowCreate{Name: name, Slug: slug})
+			if err == nil {
+				got = wf.Slug
+			}
+			return err
+		})
+		return got, err
+	}
+	for _, c := range []struct{ name, want string }{{"Refunds", "refunds"}, {"refunds!", "refunds-2"}, {"日本語", "workflow"}, {"???", "workflow-2"}} {
+		if got, err := create(w.a, c.name, nil); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.name, got, err, c.want)
+		}
+	}
+	if _, err := create(w.a, "Other", ptr("refunds")); !isCode(err, problem.CodeSlugTaken) {
+		t.Errorf("a taken slug: %v", err)
+	}
+	if got, err := create(w.b, "Other", ptr("refunds")); err != nil || got != "refunds" {
+		t.Errorf("another tenant's slug: %q, %v", got, err)
+	}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			if _, err := create(w.a, "Crowd", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.count(t, "SELECT count(DISTINCT slug)::int FROM workflows WHERE tenant_id = $1 AND slug LIKE 'crowd%'", w.a); n != 6 {
+		t.Errorf("%d slugs of 6 workflows", n)
+	}
+}
+
+// Versions are numbered without a gap and one is published, whatever meets.
+func TestVersionsAndPublicationsMeet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wf := w.workflow(t, w.a, oneDelay, oneDelay)
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			if err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+				if i%3 == 0 {
+					return tx.addDefinition(ctx, wf, oneDelay)
+				}
+				return third(tx.PublishWorkflow(ctx, wf, i%3))
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	versions, err := w.View(w.a).WorkflowVersions(t.Context(), wf, 0, All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := w.View(w.a).Workflow(t.Context(), wf)
+	if err != nil || row.LatestVersion != 6 || len(versions) != 6 || row.PublishedVersion == nil {
+		t.Fatalf("%+v, %d versions, %v", row, len(versions), err)
+	}
+	for i, v := range versions {
+		if v.Version != 6-i || (v.Status == lifecycle.VersionPublished) != (v.Version == *row.PublishedVersion) {
+			t.Errorf("%d. version %d is %s, published %d", i, v.Version, v.Status, *row.PublishedVersion)
+		}
+	}
+}
+
+// The role of the API can change a version's status, and nothing else of it.
+func TestADefinitionNeverChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.workflow(t, w.a, oneDelay)
+	for _, sql := range []string{
+		`UPDATE workflow_versions SET definition = '{}'`, `UPDATE workflow_versions SET version = 7`, `UPDATE workflow_versions SET created_at = now()`,
+		`DELETE FROM workflow_versions`,
+	} {
+		err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
+			_, err := tx.tx.Exec(ctx, sql)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "42501") {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
+
+func TestForeignWorkflowsAreNoRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wf := w.workflow(t, w.a, oneDelay)
+	w.publishes(t, wf, 1)
+	v := w.View(w.b)
+	for what, err := range map[string]error{
+		"workflow": second(v.Workflow(t.Context(), wf)),
+		"version":  second(v.WorkflowVersion(t.Context(), wf, 1)),
+		"start":    second(v.StartWorkflow(t.Context(), wf, false)),
+		"update": w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
+			return second(tx.UpdateWorkflow(ctx, wf, &api.WorkflowPatch{Name: ptr("x")}))
+		}),
+		"add a version": w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.addDefinition(ctx, wf, oneDelay) }),
+		"publish":       w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return third(tx.PublishWorkflow(ctx, wf, 1)) }),
+		"archive":       w.try(t, w.b, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) }),
+	} {
+		if !isCode(err, problem.CodeNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, n := range map[string]int{
+		"workflows": len(must(v.Workflows(t.Context(), id.WorkflowID{}, 25))),
+		"versions":  len(must(v.WorkflowVersions(t.Context(), wf, 0, 25))),
+	} {
+		if n != 0 {
+			t.Errorf("%d foreign %s are listed", n, what)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestChangesOfWorkflowsAreAudited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wf := w.workflow(t, w.a, oneDelay)
+	w.publishes(t, wf, 1)
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
+		_, err := tx.UpdateWorkflow(ctx, wf, &api.WorkflowPatch{Name: ptr("x")})
+		return err
+	})
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) })
+	rows, err := w.db.Admin(t).Query(t.Context(), `SELECT action || coalesce(' ' || detail::text, '') FROM audit_log WHERE target_kind = 'workflow' AND target_id = $1 AND actor = 'apikey:test' ORDER BY id`, wf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, one)
+	}
+	want := []string{"workflow.create", `workflow.version.create {"version":1}`, `workflow.publish {"version":1}`, "workflow.update", "workflow.delete"}
+	if err := rows.Err(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q %v", got, err)
+	}
+}
