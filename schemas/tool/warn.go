@@ -12,13 +12,7 @@ import (
 // manifest. These are not errors: grants may be added later.
 func Warnings(a *Access, m *agent.Manifest) []string {
 	var out []string
-	enabled := *a // grants of a disabled server count as if it were enabled
-	enabled.Servers = make([]Server, len(a.Servers))
-	for i, s := range a.Servers {
-		s.Enabled = true
-		enabled.Servers[i] = s
-	}
-	r := newResolver(&enabled, m, Options{})
+	r := newResolver(allEnabled(a), m, Options{}) // a server that is disabled may be enabled later
 	for i, use := range m.Tools.MCP {
 		o := r.owner(&Spec{Source: MCP, Owner: use.Server})
 		if o.server == nil {
