@@ -140,6 +140,18 @@ func (v View) AgentSlugs(ctx context.Context, slugs []string) ([]string, error) 
 	return scalars[string](ctx, v, "agents_of_slugs", v.tenant, slugs)
 }
 
+// PublishedAgent is what is published of an agent.
+type PublishedAgent struct {
+	ID               id.AgentID
+	Slug             string
+	PublishedVersion *int // nil: none
+}
+
+// PublishedAgents returns the agents with one of these ids or slugs, without archived ones.
+func (v View) PublishedAgents(ctx context.Context, ids []id.AgentID, slugs []string) ([]PublishedAgent, error) {
+	return all[PublishedAgent](ctx, v, "agents_published", v.tenant, ids, slugs)
+}
+
 // UpdateAgent changes the fields set in the patch.
 func (t *Tx) UpdateAgent(ctx context.Context, a id.AgentID, p *api.AgentPatch) (*api.Agent, error) {
 	row, err := t.lockAgent(ctx, a)

@@ -114,20 +114,31 @@ func (t *Tx) DeleteGrant(ctx context.Context, g id.GrantID) error {
 // one round trip; nil if the agent does not exist. An archived agent still has its access:
 // its runs continue.
 func (v View) Access(ctx context.Context, a id.AgentID) (*tool.Access, error) {
-	access := &tool.Access{Agent: a}
+	return v.access(ctx, &tool.Access{Agent: a}, a.UUID, "access_chain", "access_connections", "access_grants")
+}
+
+// WorkflowAccess is Access for the tool nodes of a workflow: what belongs to the tenant, and
+// to the workflow's org nodes. An archived workflow still has its access.
+func (v View) WorkflowAccess(ctx context.Context, w id.WorkflowID) (*tool.Access, error) {
+	return v.access(ctx, &tool.Access{}, w.UUID, "workflow_chain", "workflow_connections", "workflow_grants")
+}
+
+// access reads what belongs to one agent or workflow, called of, by these queries; nil if it
+// does not exist.
+func (v View) access(ctx context.Context, access *tool.Access, of id.UUID, chains, connections, grants string) (*tool.Access, error) {
 	var chain []*id.NodeID
 	err := v.q.together(ctx, func(b *pgx.Batch) {
-		collect(b, "access_chain", &chain, pgx.RowTo[*id.NodeID], v.tenant, a)
+		collect(b, chains, &chain, pgx.RowTo[*id.NodeID], v.tenant, of)
 		collect(b, "access_servers", &access.Servers, pgx.RowToStructByPos[tool.Server], v.tenant)
-		collect(b, "access_connections", &access.Connections, pgx.RowToStructByPos[tool.Connection], v.tenant, a)
-		collect(b, "access_grants", &access.Grants, pgx.RowToStructByPos[tool.Grant], v.tenant, a)
-		collect(b, "access_policies", &access.Policies, pgx.RowToStructByPos[tool.Policy], v.tenant, a)
+		collect(b, connections, &access.Connections, pgx.RowToStructByPos[tool.Connection], v.tenant, of)
+		collect(b, grants, &access.Grants, pgx.RowToStructByPos[tool.Grant], v.tenant, of)
+		collect(b, "access_policies", &access.Policies, pgx.RowToStructByPos[tool.Policy], v.tenant, of)
 	})
 	if err != nil || len(chain) == 0 {
 		return nil, err
 	}
 	for _, n := range chain {
-		if n != nil { // the agent's own row, if it is on no node
+		if n != nil { // the own row of what is on no node
 			access.Chain = append(access.Chain, *n)
 		}
 	}

@@ -67,3 +67,37 @@ RETURNING workflow_id, version, status, definition, created_at, published_at
 -- the order of their ids.
 -- name: workflow_agents
 SELECT id FROM agents WHERE tenant_id = $1 AND id = ANY ($2) AND archived_at IS NULL ORDER BY id FOR KEY SHARE
+
+-- What is published of agents, by their ids or slugs.
+-- name: agents_published
+SELECT id, slug, published_version FROM agents WHERE tenant_id = $1 AND (id = ANY ($2) OR slug = ANY ($3)) AND archived_at IS NULL
+
+-- The inputs of decisions on the tools of one workflow, as for an agent (grants.sql): those of
+-- the tenant and of the org nodes above the workflow.
+
+-- name: workflow_chain
+WITH RECURSIVE chain (id, depth) AS (
+  SELECT node_id, 0 FROM workflows WHERE tenant_id = $1 AND id = $2
+  UNION ALL
+  SELECT n.parent_id, c.depth + 1 FROM chain c JOIN org_nodes n ON n.tenant_id = $1 AND n.id = c.id WHERE n.parent_id IS NOT NULL AND c.depth < 100
+)
+SELECT id FROM chain ORDER BY depth
+
+-- name: workflow_connections
+WITH RECURSIVE chain (id, depth) AS (
+  SELECT node_id, 0 FROM workflows WHERE tenant_id = $1 AND id = $2
+  UNION ALL
+  SELECT n.parent_id, c.depth + 1 FROM chain c JOIN org_nodes n ON n.tenant_id = $1 AND n.id = c.id WHERE n.parent_id IS NOT NULL AND c.depth < 100
+)
+SELECT id, mcp_server_id, node_id, created_at, credentials = '' AS empty FROM connections
+WHERE tenant_id = $1 AND (node_id IS NULL OR node_id IN (SELECT id FROM chain)
+  OR EXISTS (SELECT FROM tool_grants g WHERE g.tenant_id = $1 AND g.connection_id = connections.id))
+
+-- name: workflow_grants
+WITH RECURSIVE chain (id, depth) AS (
+  SELECT node_id, 0 FROM workflows WHERE tenant_id = $1 AND id = $2
+  UNION ALL
+  SELECT n.parent_id, c.depth + 1 FROM chain c JOIN org_nodes n ON n.tenant_id = $1 AND n.id = c.id WHERE n.parent_id IS NOT NULL AND c.depth < 100
+)
+SELECT id, source, mcp_server_id, browser_skill_id, tool_pattern, effect, agent_id, node_id, connection_id, created_at FROM tool_grants
+WHERE tenant_id = $1 AND agent_id IS NULL AND (node_id IS NULL OR node_id IN (SELECT id FROM chain))
