@@ -357,6 +357,8 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		GET/v1/agents POST/v1/agents GET/v1/agents/{id} PATCH/v1/agents/{id} DELETE/v1/agents/{id}
 		GET/v1/agents/{id}/versions POST/v1/agents/{id}/versions GET/v1/agents/{id}/versions/{version}
 		POST/v1/agents/{id}/versions/{version}/publish POST/v1/agents/{id}/runs
+		GET/v1/workflows POST/v1/workflows GET/v1/workflows/{id} PATCH/v1/workflows/{id} DELETE/v1/workflows/{id}
+		POST/v1/workflows/{id}/versions GET/v1/workflows/{id}/versions/{version} POST/v1/workflows/{id}/versions/{version}/publish
 		GET/v1/model-providers POST/v1/model-providers GET/v1/model-providers/{id} PATCH/v1/model-providers/{id} DELETE/v1/model-providers/{id}
 		POST/v1/attachments GET/v1/attachments/{id} GET/v1/attachments/{id}/content
 		GET/v1/threads POST/v1/threads GET/v1/threads/{id} DELETE/v1/threads/{id}

@@ -107,8 +107,8 @@ func Schema() json.RawMessage {
 		"type":        "object",
 		"required":    []string{"nodes"},
 		"properties": m{
-			"nodes":     m{"type": "array", "minItems": 1, "maxItems": MaxNodes, "items": m{"oneOf": types}},
-			"edges":     m{"type": "array", "maxItems": MaxEdges, "items": m{"type": "object", "required": []string{"from", "to"}, "properties": edge, "additionalProperties": false}},
+			"nodes":     m{"type": "array", "description": "What is done, in any order.", "minItems": 1, "maxItems": MaxNodes, "items": m{"oneOf": types}},
+			"edges":     m{"type": "array", "description": "Which nodes follow which.", "maxItems": MaxEdges, "items": m{"type": "object", "required": []string{"from", "to"}, "properties": edge, "additionalProperties": false}},
 			"variables": m{"type": "object", "description": "The first values of variables. A run may replace and add some."},
 		},
 		"additionalProperties": false,

@@ -298,6 +298,8 @@ func TestNullForAnOptionalField(t *testing.T) {
 		{"PATCH", "/v1/tenant", ``, []string{"name"}},
 		{"POST", "/v1/threads", `"agent_id": "{agent}"`, []string{"title"}},
 		{"PATCH", "/v1/org-nodes/{node}", ``, []string{"name"}},
+		{"POST", "/v1/workflows", `"name": "Null"`, []string{"slug"}},
+		{"PATCH", "/v1/workflows/{workflow}", ``, []string{"slug", "name"}},
 		{"PATCH", "/v1/triggers/{hook}", ``, []string{"name", "kind", "target", "enabled", "schedule"}},
 		{"PATCH", "/v1/embed-keys/{embed_key}", ``, []string{"name", "allowed_origins", "enabled", "rate_limit_per_min", "identity_required", "theme", "config"}},
 	} {

@@ -224,6 +224,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.attachmentRoutes(t)
 	p.threadRoutes(t)
 	p.runRoutes(t)
+	p.workflowRoutes(t)
 	p.approvalRoutes(t)
 	p.serverRoutes(t)
 	p.connectionRoutes(t)
@@ -245,6 +246,7 @@ var Tags = []edge.Tag{
 	{Name: "Tenant", Description: "The caller, and the tenant itself."},
 	{Name: "API keys", Description: "Keys of a tenant's back end. A key acts as admin."},
 	{Name: "Agents", Description: "Agents, their versions, and runs of them without a thread."},
+	{Name: "Workflows", Description: "Durable graphs of agents, tools, gates and people, and their versions."},
 	{Name: "Model providers", Description: "A tenant's own model providers take precedence over the deployment's."},
 	{Name: "Attachments", Description: "Files that messages name."},
 	{Name: "Threads", Description: "Conversations with an agent."},

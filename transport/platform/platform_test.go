@@ -194,7 +194,7 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 			"attachments": w.a.attachment.String(), "threads": w.a.thread.String(), "runs": w.a.run.String(), "users": w.a.owner.String(), "org-nodes": w.a.node.String(),
 			"mcp-servers": w.a.server.String(), "connections": w.a.connection.String(), "tool-grants": w.a.grant.String(), "approval-policies": w.a.policy.String(),
 			"approvals": w.a.approval.String(), "webhooks": w.a.webhook.String(), "triggers": w.a.hook.String(),
-			"embed-keys": w.a.embedKey.String(), "end-users": w.a.endUser.String()}
+			"workflows": w.a.workflow.String(), "embed-keys": w.a.embedKey.String(), "end-users": w.a.endUser.String()}
 		return strings.NewReplacer("{id}", of[strings.Split(path, "/")[2]], "{version}", "1", "{user_id}", w.a.owner.String(), "{delivery_id}", w.a.delivery.String(),
 			"listeners/{id}", "listeners/"+w.a.listener.String()).Replace(path) + queries[path]
 	}
@@ -203,6 +203,7 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 		"updateModelProvider": `{"kind": "openai"}`, "updateUser": `{"name": "x"}`, "updateOrgNode": `{"name": "x"}`, "updateMcpServer": `{"endpoint": "https://x.example"}`,
 		"updateConnection": `{"name": "x"}`, "updateToolGrant": `{"effect": "deny"}`, "updateApprovalPolicy": `{"risk": "low"}`, "postMessage": `{"content": "x"}`, "startRun": `{"input": "x"}`,
 		"decideApproval": `{"action": "approve"}`, "updateWebhook": `{"url": "https://x.example"}`, "recoverWebhook": `{"since": "2026-01-02T03:04:05Z"}`, "updateTrigger": `{"name": "x"}`,
+		"updateWorkflow": `{"name": "x"}`, "createWorkflowVersion": `{"definition": ` + oneDelay + `}`,
 		"updateEmbedKey": `{"name": "x"}`, "updateEndUser": `{"tags": []}`}
 	seen := 0
 	for _, r := range w.table.Routes() {
@@ -244,9 +245,9 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	for _, list := range []string{"/v1/api-keys", "/v1/agents", "/v1/model-providers", "/v1/threads", "/v1/runs"} {
+	for _, list := range []string{"/v1/api-keys", "/v1/agents", "/v1/model-providers", "/v1/threads", "/v1/runs", "/v1/workflows"} {
 		body := w.call(w.b, "GET", list, "").body
-		for _, theirs := range []string{w.a.key.String(), w.a.agent.String(), w.a.provider.String(), w.a.thread.String(), w.a.run.String()} {
+		for _, theirs := range []string{w.a.key.String(), w.a.agent.String(), w.a.provider.String(), w.a.thread.String(), w.a.run.String(), w.a.workflow.String()} {
 			if strings.Contains(body, theirs) {
 				t.Errorf("%s shows another tenant's %s", list, theirs)
 			}

@@ -207,6 +207,8 @@ type party struct {
 	hookSecret string
 	schedule   id.TriggerID
 
+	workflow id.WorkflowID // published, with one delay
+
 	embedKey    id.EmbedKeyID
 	publishable string
 	endUser     id.EndUserID // called customer-1
@@ -341,6 +343,7 @@ func (w *world) newParty() (p party) {
 	w.must(w.giveTools(&p))
 	w.must(w.giveWebhook(&p))
 	w.must(w.giveTriggers(&p))
+	w.must(w.giveWorkflow(&p))
 	w.must(w.giveEmbed(&p))
 	p.run = id.RunID{UUID: id.New(5)}
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
