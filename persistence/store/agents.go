@@ -196,7 +196,7 @@ func (t *Tx) ArchiveAgent(ctx context.Context, a id.AgentID) (ended []id.EmbedKe
 	if n == 0 {
 		return nil, problem.NotFound("agent")
 	}
-	if err := t.pauseTriggers(ctx, a); err != nil {
+	if err := t.pauseTriggers(ctx, a.UUID); err != nil {
 		return nil, err
 	}
 	if ended, err = t.revokeEmbedKeys(ctx, a); err != nil {

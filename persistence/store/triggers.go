@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -73,7 +74,7 @@ func (v View) Trigger(ctx context.Context, g id.TriggerID) (*api.Trigger, error)
 
 // CreateTrigger creates a trigger. A hook has a secret, which is shown only now.
 func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.TriggerCreated, error) {
-	row := &trigger{ID: id.TriggerID{UUID: id.NewAnywhere()}, Name: in.Name, Kind: in.Kind, AgentID: in.Target.AgentID, Enabled: in.Enabled == nil || *in.Enabled,
+	row := &trigger{ID: id.TriggerID{UUID: id.NewAnywhere()}, Name: in.Name, Kind: in.Kind, AgentID: in.Target.AgentID, WorkflowID: in.Target.WorkflowID, Enabled: in.Enabled == nil || *in.Enabled,
 		Input: in.Input}
 	bad, err := t.holdTarget(ctx, &in.Target)
 	if err != nil {
@@ -99,7 +100,7 @@ func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.Tri
 		}
 	}
 	made, err := one[trigger](ctx, t.View, "trigger_insert", t.tenant, row.ID, row.Name, string(row.Kind), row.AgentID, row.Enabled, row.Cron, row.Timezone,
-		jsonArg(row.Input), sealed, row.NextFireAt)
+		jsonArg(row.Input), sealed, row.NextFireAt, row.WorkflowID)
 	if err != nil {
 		return nil, fmt.Errorf("insert trigger: %w", err)
 	}
@@ -114,7 +115,7 @@ func (t *Tx) CreateTrigger(ctx context.Context, in *api.TriggerCreate) (*api.Tri
 func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerPatch) (*api.Trigger, error) {
 	var bad []problem.Field
 	var err error
-	if in.Target != nil { // lock the agent before the trigger, as ArchiveAgent does
+	if in.Target != nil { // lock the target before the trigger, as archiving does
 		if bad, err = t.holdTarget(ctx, in.Target); err != nil {
 			return nil, err
 		}
@@ -128,14 +129,13 @@ func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerP
 	}
 	resumed := in.Enabled != nil && *in.Enabled && !row.Enabled
 	if in.Target != nil {
-		row.AgentID = in.Target.AgentID
-	} else if resumed && row.AgentID != nil {
-		// A transaction that archives the agent now waits for this row, and pauses it again.
-		if _, ok, err := t.Published(ctx, *row.AgentID); err != nil {
+		row.AgentID, row.WorkflowID = in.Target.AgentID, in.Target.WorkflowID
+	} else if resumed {
+		gone, err := t.targetGone(ctx, row)
+		if err != nil {
 			return nil, err
-		} else if !ok {
-			bad = append(bad, noAgent)
 		}
+		bad = append(bad, gone...)
 	}
 	set(&row.Name, in.Name)
 	set(&row.Enabled, in.Enabled)
@@ -153,7 +153,8 @@ func (t *Tx) UpdateTrigger(ctx context.Context, g id.TriggerID, in *api.TriggerP
 	if err := t.settle(ctx, row, bad, resumed || in.Schedule != nil); err != nil {
 		return nil, err
 	}
-	row, err = one[trigger](ctx, t.View, "trigger_update", t.tenant, g, row.Name, row.AgentID, row.Enabled, row.Cron, row.Timezone, jsonArg(row.Input), row.NextFireAt)
+	row, err = one[trigger](ctx, t.View, "trigger_update", t.tenant, g, row.Name, row.AgentID, row.Enabled, row.Cron, row.Timezone, jsonArg(row.Input), row.NextFireAt,
+		row.WorkflowID)
 	if err != nil {
 		return nil, fmt.Errorf("update trigger: %w", err)
 	}
@@ -171,19 +172,40 @@ func (t *Tx) lockTrigger(ctx context.Context, g id.TriggerID) (*trigger, error) 
 var (
 	noSchedule = problem.Field{Path: "schedule", Message: "belongs to the kind schedule only"}
 	noAgent    = problem.Field{Path: "target.agent_id", Message: "there is no such agent"}
+	noWorkflow = problem.Field{Path: "target.workflow_id", Message: "there is no such workflow"}
 )
 
-// holdTarget validates a target, and locks its agent against archiving until the change is
-// committed.
+// targetGone complains if the target of a trigger that is being resumed is archived. A
+// transaction that archives it now waits for the trigger's row, and pauses it again.
+func (t *Tx) targetGone(ctx context.Context, r *trigger) ([]problem.Field, error) {
+	if r.AgentID != nil {
+		_, ok, err := t.Published(ctx, *r.AgentID)
+		if err == nil && !ok {
+			return []problem.Field{noAgent}, nil
+		}
+		return nil, err
+	}
+	_, err := t.Workflow(ctx, *r.WorkflowID)
+	if errors.Is(err, problem.New(problem.CodeNotFound, "")) {
+		return []problem.Field{noWorkflow}, nil
+	}
+	return nil, err
+}
+
+// holdTarget validates a target, and locks its agent or workflow against archiving until the
+// change is committed.
 func (t *Tx) holdTarget(ctx context.Context, target *api.TriggerTarget) ([]problem.Field, error) {
+	refer := &references{t: t}
 	switch {
+	case target.WorkflowID != nil && target.AgentID != nil:
+		return []problem.Field{{Path: "target.workflow_id", Message: "cannot be given together with agent_id"}}, nil
 	case target.WorkflowID != nil:
-		return []problem.Field{{Path: "target.workflow_id", Message: "workflows do not exist yet in this deployment: the target must be an agent"}}, nil
+		refer.require(ctx, noWorkflow.Path, noWorkflow.Message, "trigger_workflow", target.WorkflowID)
 	case target.AgentID == nil:
 		return []problem.Field{{Path: "target.agent_id", Message: "is required"}}, nil
+	default:
+		refer.require(ctx, noAgent.Path, noAgent.Message, "trigger_agent", target.AgentID)
 	}
-	refer := &references{t: t}
-	refer.require(ctx, noAgent.Path, noAgent.Message, "trigger_agent", target.AgentID)
 	return refer.bad, refer.err
 }
 
@@ -285,11 +307,11 @@ func (t *Tx) DeleteTrigger(ctx context.Context, g id.TriggerID) error {
 	return t.Audit(ctx, "trigger.delete", "trigger", g.UUID, nil)
 }
 
-// pauseTriggers pauses the triggers of the agent.
-func (t *Tx) pauseTriggers(ctx context.Context, a id.AgentID) error {
+// pauseTriggers pauses the triggers of an agent or a workflow.
+func (t *Tx) pauseTriggers(ctx context.Context, target id.UUID) error {
 	for _, step := range []string{"triggers_pause", "triggers_pause_timers"} {
-		if _, err := t.exec(ctx, step, t.tenant, a); err != nil {
-			return fmt.Errorf("pause the triggers of agent %s: %w", a, err)
+		if _, err := t.exec(ctx, step, t.tenant, target); err != nil {
+			return fmt.Errorf("pause the triggers of %s: %w", target, err)
 		}
 	}
 	return nil

@@ -131,8 +131,8 @@ func TestTriggersThatAreRefused(t *testing.T) {
 		{"a hook's input is an object", api.TriggerCreate{Kind: "hook", Target: yes, Input: api.Value(`"text"`)}, "input: must be a JSON object"},
 		{"no input may be written as null", api.TriggerCreate{Kind: "hook", Target: yes, Input: api.Value(`null`)}, ""},
 		{"no target", api.TriggerCreate{Kind: "hook"}, "target.agent_id: is required"},
-		{"a workflow", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: workflows do not exist yet"},
-		{"a workflow and an agent", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{AgentID: &w.agent, WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: workflows"},
+		{"a workflow", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: there is no such workflow"},
+		{"a workflow and an agent", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{AgentID: &w.agent, WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: cannot be given together with agent_id"},
 		{"an unknown agent", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{AgentID: &id.AgentID{UUID: id.NewAnywhere()}}}, "target.agent_id: there is no such agent"},
 		{"another tenant's agent", api.TriggerCreate{Kind: "hook", Target: api.TriggerTarget{AgentID: &foreign}}, "target.agent_id: there is no such agent"},
 		{"a schedule without times", api.TriggerCreate{Kind: "schedule", Target: yes}, "schedule: is required"},
@@ -161,7 +161,7 @@ func TestTriggersThatAreRefused(t *testing.T) {
 	}{
 		{"another kind", w.hook.ID, api.TriggerPatch{Kind: ptr(lifecycle.TriggerSchedule)}, "kind: cannot be changed"},
 		{"the same kind", w.hook.ID, api.TriggerPatch{Kind: ptr(lifecycle.TriggerHook)}, ""},
-		{"a target of another kind", w.hook.ID, api.TriggerPatch{Target: &api.TriggerTarget{WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: workflows"},
+		{"a target of another kind", w.hook.ID, api.TriggerPatch{Target: &api.TriggerTarget{WorkflowID: &id.WorkflowID{UUID: id.NewAnywhere()}}}, "target.workflow_id: there is no such workflow"},
 		{"a target that is none", w.hook.ID, api.TriggerPatch{Target: &api.TriggerTarget{}}, "target.agent_id: is required"},
 		{"another tenant's agent", w.hook.ID, api.TriggerPatch{Target: &api.TriggerTarget{AgentID: &foreign}}, "target.agent_id: there is no such agent"},
 		{"times for a hook", w.hook.ID, api.TriggerPatch{Schedule: &api.SchedulePatch{Cron: ptr("* * * * *")}}, "schedule: belongs to the kind schedule only"},
@@ -433,7 +433,7 @@ func TestWhatTheActorOfAScheduleReads(t *testing.T) {
 			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{Name: ptr("Other")})
 			return err
 		}},
-		{"the agent is archived", false, func(ctx context.Context, tx *Tx) error { return tx.pauseTriggers(ctx, w.agent) }},
+		{"the agent is archived", false, func(ctx context.Context, tx *Tx) error { return tx.pauseTriggers(ctx, w.agent.UUID) }},
 		{"resumed", true, func(ctx context.Context, tx *Tx) error {
 			_, err := tx.UpdateTrigger(ctx, g, &api.TriggerPatch{Enabled: ptr(true)})
 			return err
@@ -554,7 +554,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 						return nil, err
 					}
 				}
-				return nil, tx.pauseTriggers(ctx, w.agent)
+				return nil, tx.pauseTriggers(ctx, w.agent.UUID)
 			})
 		}()
 		testkit.Eventually(t, table+": a session waits for the holder", func() (waits bool) {

@@ -117,7 +117,8 @@ func (t *Tx) lockWorkflow(ctx context.Context, w id.WorkflowID) (*api.Workflow, 
 	return found[api.Workflow](workflowWord)(one[api.Workflow](ctx, t.View, "workflow_lock", t.tenant, w))
 }
 
-// ArchiveWorkflow archives a workflow. Its runs continue and stay readable.
+// ArchiveWorkflow archives a workflow and pauses its triggers. Its runs continue and stay
+// readable. The rows are locked in the order of ArchiveAgent.
 func (t *Tx) ArchiveWorkflow(ctx context.Context, w id.WorkflowID) error {
 	n, err := t.exec(ctx, "workflow_archive", t.tenant, w)
 	if err != nil {
@@ -125,6 +126,9 @@ func (t *Tx) ArchiveWorkflow(ctx context.Context, w id.WorkflowID) error {
 	}
 	if n == 0 {
 		return problem.NotFound(workflowWord)
+	}
+	if err := t.pauseTriggers(ctx, w.UUID); err != nil {
+		return err
 	}
 	return t.Audit(ctx, "workflow.delete", "workflow", w.UUID, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/flow"
@@ -341,5 +342,106 @@ func TestChangesOfWorkflowsAreAudited(t *testing.T) {
 	want := []string{"workflow.create", `workflow.version.create {"version":1}`, `workflow.publish {"version":1}`, "workflow.update", "workflow.delete"}
 	if err := rows.Err(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q %v", got, err)
+	}
+}
+
+// open-parts.md, Changes, Workflows: archiving a workflow pauses its triggers. A trigger
+// targets a workflow of the tenant that is not archived, as it does an agent.
+func TestArchivingAWorkflowPausesItsTriggers(t *testing.T) {
+	t.Parallel()
+	w := newTriggers(t)
+	wf, foreign := w.workflow(t, w.a, oneDelay), w.workflow(t, w.b, oneDelay)
+	target := func(of id.WorkflowID) *api.TriggerTarget { return &api.TriggerTarget{WorkflowID: &of} }
+	create := func(in api.TriggerCreate, of id.WorkflowID) (out *api.TriggerCreated, err error) {
+		err = w.try(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			in.Name, in.Target = "T", *target(of)
+			out, err = tx.CreateTrigger(ctx, &in)
+			return err
+		})
+		return out, err
+	}
+	daily := &api.Schedule{Cron: "0 9 * * *"}
+	hook, err := create(api.TriggerCreate{Kind: lifecycle.TriggerHook}, wf)
+	if err != nil || hook.Target.WorkflowID == nil || *hook.Target.WorkflowID != wf || hook.Target.AgentID != nil {
+		t.Fatalf("%+v %v", hook, err)
+	}
+	began := time.Now().Add(-time.Second)
+	schedule, err := create(api.TriggerCreate{Kind: lifecycle.TriggerSchedule, Schedule: daily}, wf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.awaits("made", schedule.ID, daily.Cron, "UTC", began)
+	if _, err := create(api.TriggerCreate{Kind: lifecycle.TriggerHook}, foreign); !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), "target.workflow_id: there is no such workflow") {
+		t.Errorf("another tenant's workflow: %v", err)
+	}
+	moved := w.update(w.schedule.ID, api.TriggerPatch{Target: target(wf)})
+	back := w.update(w.hook.ID, api.TriggerPatch{Target: target(wf)})
+	if moved.Target.AgentID != nil || *moved.Target.WorkflowID != wf || back.Target.AgentID != nil {
+		t.Errorf("%+v %+v", moved.Target, back.Target)
+	}
+	if back = w.update(w.hook.ID, api.TriggerPatch{Target: &api.TriggerTarget{AgentID: &w.agent}}); back.Target.WorkflowID != nil || *back.Target.AgentID != w.agent {
+		t.Errorf("%+v", back.Target)
+	}
+	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) })
+	for what, g := range map[string]id.TriggerID{"its hook": hook.ID, "its schedule": schedule.ID, "the schedule that was moved to it": moved.ID} {
+		w.rests(what, g)
+		if row, err := w.View(w.a).Trigger(t.Context(), g); err != nil || row.Enabled {
+			t.Errorf("%s is enabled, %v", what, err)
+		}
+		for change, patch := range map[string]api.TriggerPatch{"resumed": {Enabled: ptr(true)}, "retargeted": {Target: target(wf)}} {
+			err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.UpdateTrigger(ctx, g, &patch)) })
+			if !isCode(err, problem.CodeValidation) || !strings.Contains(err.Error(), "target.workflow_id: there is no such workflow") {
+				t.Errorf("%s, %s: %v", what, change, err)
+			}
+		}
+	}
+	if row, err := w.View(w.a).Trigger(t.Context(), w.hook.ID); err != nil || !row.Enabled {
+		t.Errorf("the hook of the agent is paused, %v", err)
+	}
+}
+
+// Whatever changes meet the archiving of a workflow: afterwards none of its triggers is
+// enabled.
+func TestNoTriggerEscapesTheArchivingOfItsWorkflow(t *testing.T) {
+	t.Parallel()
+	w := newTriggers(t)
+	for range 10 {
+		wf := w.workflow(t, w.a, oneDelay)
+		target := api.TriggerTarget{WorkflowID: &wf}
+		daily := &api.Schedule{Cron: "0 9 * * *"}
+		var paused, moved *api.TriggerCreated
+		w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
+			if paused, err = tx.CreateTrigger(ctx, &api.TriggerCreate{Name: "P", Kind: "schedule", Target: target, Schedule: daily, Enabled: ptr(false)}); err != nil {
+				return err
+			}
+			moved, err = tx.CreateTrigger(ctx, &api.TriggerCreate{Name: "M", Kind: "schedule", Target: api.TriggerTarget{AgentID: &w.agent}, Schedule: daily})
+			return err
+		})
+		var meet sync.WaitGroup
+		for _, do := range []func(ctx context.Context, tx *Tx) error{
+			func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) },
+			func(ctx context.Context, tx *Tx) error {
+				return second(tx.UpdateTrigger(ctx, paused.ID, &api.TriggerPatch{Enabled: ptr(true)}))
+			},
+			func(ctx context.Context, tx *Tx) error {
+				return second(tx.UpdateTrigger(ctx, moved.ID, &api.TriggerPatch{Target: &target}))
+			},
+			func(ctx context.Context, tx *Tx) error {
+				return second(tx.CreateTrigger(ctx, &api.TriggerCreate{Name: "C", Kind: "hook", Target: target}))
+			},
+		} {
+			meet.Go(func() {
+				if err := w.try(t, w.a, do); err != nil && !isCode(err, problem.CodeValidation) {
+					t.Error(err)
+				}
+			})
+		}
+		meet.Wait()
+		if n := w.count(t, `SELECT count(*)::int FROM triggers WHERE workflow_id = $1 AND enabled`, wf); n != 0 {
+			t.Fatalf("%d triggers of an archived workflow are enabled", n)
+		}
+		if n := w.count(t, `SELECT count(*)::int FROM timers t WHERE kind = 'trigger' AND NOT EXISTS (SELECT FROM triggers g WHERE g.id = t.entity_id AND g.next_fire_at = t.due_at)`); n != 0 {
+			t.Fatalf("%d timers agree with no row", n)
+		}
 	}
 }

@@ -10,22 +10,25 @@ WHERE tenant_id = $1 AND id = $2
 SELECT id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at FROM triggers
 WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 
--- Locks the agent against archiving until the change is committed: archiving pauses the
+-- Locks the target against archiving until the change is committed: archiving pauses the
 -- triggers that it sees.
 -- name: trigger_agent
 SELECT id FROM agents WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL FOR SHARE
+
+-- name: trigger_workflow
+SELECT id FROM workflows WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL FOR SHARE
 
 -- name: trigger_moment
 SELECT now()
 
 -- name: trigger_insert
-INSERT INTO triggers (tenant_id, id, name, kind, agent_id, enabled, cron, timezone, input, secret, next_fire_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO triggers (tenant_id, id, name, kind, agent_id, enabled, cron, timezone, input, secret, next_fire_at, workflow_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
 
 -- Changes that the actor of a schedule has to notice count the version up.
 -- name: trigger_update
-UPDATE triggers SET version = version + 1, name = $3, agent_id = $4, enabled = $5, cron = $6, timezone = $7, input = $8, next_fire_at = $9, updated_at = now()
+UPDATE triggers SET version = version + 1, name = $3, agent_id = $4, enabled = $5, cron = $6, timezone = $7, input = $8, next_fire_at = $9, workflow_id = $10, updated_at = now()
 WHERE tenant_id = $1 AND id = $2
 RETURNING id, name, kind, agent_id, workflow_id, enabled, cron, timezone, input, last_fired_at, next_fire_at, created_at, updated_at
 
@@ -47,7 +50,7 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'trigger' AND entity_id = $2 
 -- last_fired_at is advanced, rows are locked in the order of their ids.
 -- name: triggers_pause
 WITH own AS MATERIALIZED (
-  SELECT id FROM triggers WHERE tenant_id = $1 AND agent_id = $2 ORDER BY id FOR NO KEY UPDATE
+  SELECT id FROM triggers WHERE tenant_id = $1 AND (agent_id = $2 OR workflow_id = $2) ORDER BY id FOR NO KEY UPDATE
 )
 UPDATE triggers t SET version = t.version + 1, enabled = false, next_fire_at = NULL, updated_at = CASE WHEN t.enabled THEN now() ELSE t.updated_at END
 FROM own WHERE t.tenant_id = $1 AND t.id = own.id
@@ -56,7 +59,7 @@ FROM own WHERE t.tenant_id = $1 AND t.id = own.id
 -- name: triggers_pause_timers
 WITH own AS MATERIALIZED (
   SELECT t.entity_id, t.name FROM timers t JOIN triggers g ON g.tenant_id = t.tenant_id AND g.id = t.entity_id
-  WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND g.agent_id = $2 ORDER BY t.entity_id, t.name FOR UPDATE OF t
+  WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND (g.agent_id = $2 OR g.workflow_id = $2) ORDER BY t.entity_id, t.name FOR UPDATE OF t
 )
 DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = own.entity_id AND t.name = own.name
 
