@@ -15,7 +15,7 @@ import (
 	"agentsvc/cmd/svc/cli"
 )
 
-// agentView is an agent as the API shows it.
+// agentView is an agent, or a workflow, as the API shows it.
 type agentView struct {
 	ID        string    `json:"id"`
 	Slug      string    `json:"slug"`
@@ -33,10 +33,16 @@ func (a *agentView) published() string {
 	return fmt.Sprint(*a.Published)
 }
 
+// agentRow prints an agent or a workflow as a row of a list.
+func agentRow(w io.Writer, a *agentView) {
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", cli.Visible(a.Slug), cli.ShortID(a.ID), cli.Shorten(cli.Visible(a.Name), 40), a.published(), a.Latest, cli.Moment(&a.UpdatedAt))
+}
+
 func agentsCommand() *cobra.Command {
 	cmd := cli.Group("agents", "list, read, make and publish agents")
 	cmd.Long = idHelp
-	cmd.AddCommand(agentsListCommand(), onOne(agentKind, "get", "one agent", show), agentsCreateCommand(), agentsPublishCommand())
+	cmd.AddCommand(agentsListCommand(), onOne(agentKind, "get", "one agent", show), agentsCreateCommand(),
+		publishCommand(agentKind, "publish an agent's latest version, an older one, or a new one", "manifest", manifestHelp, readArgs))
 	return cmd
 }
 
@@ -48,9 +54,7 @@ func agentsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return cli.PrintList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", func(w io.Writer, a *agentView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", cli.Visible(a.Slug), cli.ShortID(a.ID), cli.Shorten(cli.Visible(a.Name), 40), a.published(), a.Latest, cli.Moment(&a.UpdatedAt))
-		})
+		return cli.PrintList(cmd, items, next, *most, "agents", "AGENT\tID\tNAME\tPUBLISHED\tLATEST\tUPDATED", agentRow)
 	})
 	return cmd
 }
@@ -74,93 +78,12 @@ func agentsCreateCommand() *cobra.Command {
 		if err != nil {
 			return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
 		}
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		var raw json.RawMessage
 		body := map[string]any{"name": *name, "description": *description, "manifest": read}
 		if *slug != "" {
 			body["slug"] = *slug
 		}
-		if err := c.Call(cmd.Context(), http.MethodPost, agentKind.path, body, &raw); err != nil {
-			return err
-		}
-		var made versionAnswer
-		if err := json.Unmarshal(raw, &made); err != nil {
-			return err
-		}
-		if *publish {
-			return c.publishVersion(cmd, made.Agent.ID, 1)
-		}
-		return made.print(cmd, raw)
+		return createVersioned(cmd, agentKind, body, *publish)
 	})
-	return cmd
-}
-
-// versionAnswer is the answer to calls that make or publish a version.
-type versionAnswer struct {
-	Agent    agentView `json:"agent"`
-	Version  struct{ Version int }
-	Warnings []string `json:"warnings"`
-}
-
-func (v *versionAnswer) print(cmd *cobra.Command, raw json.RawMessage) error {
-	if cli.WantsJSON(cmd) {
-		return cli.PrintJSON(cmd.OutOrStdout(), raw)
-	}
-	for _, w := range v.Warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", cli.Visible(w))
-	}
-	state := fmt.Sprintf("version %s is published", v.Agent.published())
-	if v.Agent.Published == nil {
-		state = fmt.Sprintf("version %d is a draft: svc agents publish %s", v.Agent.Latest, cli.Visible(v.Agent.Slug))
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %s\n", cli.Visible(v.Agent.Slug), cli.ShortID(v.Agent.ID), state)
-	return err
-}
-
-func (c *Client) publishVersion(cmd *cobra.Command, agent string, version int) error {
-	var raw json.RawMessage
-	if err := c.Call(cmd.Context(), http.MethodPost, fmt.Sprintf("%s/versions/%d/publish", agentKind.at(agent), version), nil, &raw); err != nil {
-		return err
-	}
-	var v versionAnswer
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return err
-	}
-	return v.print(cmd, raw)
-}
-
-func agentsPublishCommand() *cobra.Command {
-	var version *int
-	var manifest *string
-	cmd := onOne(agentKind, "publish", "publish an agent's latest version, an older one, or a new one", func(cmd *cobra.Command, c *Client, path string) error {
-		id := path[strings.LastIndexByte(path, '/')+1:]
-		n := *version
-		switch {
-		case cmd.Flags().Changed("manifest"):
-			read, err := readArgs(cmd.InOrStdin(), *manifest)
-			if err != nil {
-				return cli.WrongUse(fmt.Errorf("--manifest: %w", err))
-			}
-			var made struct{ Version struct{ Version int } }
-			if err := c.Call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{"manifest": read}, &made); err != nil {
-				return err
-			}
-			n = made.Version.Version
-		case !cmd.Flags().Changed("version"):
-			var got struct{ Agent agentView }
-			if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &got); err != nil {
-				return err
-			}
-			n = got.Agent.Latest
-		}
-		return c.publishVersion(cmd, id, n)
-	})
-	version = cmd.Flags().Int("version", 0, "this version; the latest without it")
-	manifest = cmd.Flags().String("manifest", "", "make a new version first: "+manifestHelp)
-	cmd.MarkFlagsMutuallyExclusive("version", "manifest")
 	return cmd
 }
 

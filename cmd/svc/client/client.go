@@ -37,7 +37,7 @@ func loadSettings() settings {
 // Commands returns the commands that call the API.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		loginCommand(), logoutCommand(), agentsCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
+		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
 		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(),
 	}
 }

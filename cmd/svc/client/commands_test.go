@@ -118,6 +118,59 @@ func TestAgentsThreadsServersPolicies(t *testing.T) {
 	}
 }
 
+func TestWorkflows(t *testing.T) {
+	const workflowID = "0193f111-0000-7000-8000-0000000000f1"
+	workflow := object{"id": workflowID, "slug": "refunds", "name": "Refunds\x1b[2J", "published_version": 2, "latest_version": 3, "updated_at": "2030-01-02T03:04:05Z"}
+	w := "/v1/workflows/" + workflowID
+	took := recorded(t, map[string]any{
+		"GET /v1/workflows": object{"items": []object{workflow}, "next_cursor": nil}, "GET " + w: object{"workflow": workflow, "versions": []object{}},
+		"POST /v1/workflows":                object{"workflow": object{"id": workflowID, "slug": "mine", "published_version": nil, "latest_version": 1}, "version": object{"version": 1}},
+		"POST " + w + "/versions":           object{"version": object{"version": 4}},
+		"POST " + w + "/versions/1/publish": object{"workflow": object{"id": workflowID, "slug": "mine", "published_version": 1, "latest_version": 1}, "warnings": []string{"use a gate\x1b"}},
+		"POST " + w + "/versions/2/publish": object{"workflow": workflow},
+		"POST " + w + "/versions/3/publish": object{"workflow": workflow},
+		"POST " + w + "/versions/4/publish": object{"workflow": workflow},
+	})
+	const yaml = "nodes:\n- {id: rest, type: delay, seconds: 1}\n"
+	const asJSON = `{"nodes":[{"id":"rest","seconds":1,"type":"delay"}]}`
+	for _, row := range []struct {
+		args, in string
+		code     int
+		out      string // or what stderr holds
+		asked    string
+	}{
+		{"workflows|ls", "", 0, "WORKFLOW  ID        NAME              PUBLISHED  LATEST  UPDATED\nrefunds   000000f1  Refunds\\u001b[2J  2          3       2030-01-02T03:04:05Z\n", "GET /v1/workflows"},
+		{"workflows|get|refunds|--json", "", 0, "", "GET /v1/workflows, GET " + w},
+		{"workflows|create|--name|M|--definition|" + asJSON, "", 0, "mine  000000f1  version 1 is a draft: svc workflows publish mine\n", `POST /v1/workflows {"definition":` + asJSON + `,"name":"M"}`},
+		{"workflows|create|--name|M|--slug|mine|--definition|-|--publish", asJSON, 0, "mine  000000f1  version 1 is published\n", `POST /v1/workflows {"definition":` + asJSON + `,"name":"M","slug":"mine"}, POST ` + w + "/versions/1/publish"},
+		{"workflows|create|--name|M|--definition|-", "nodes:\n  - {id: a", 2, "--definition: ", ""},
+		{"workflows|create|--name|M", "", 2, `required flag(s) "definition" not set`, ""},
+		{"workflows|publish|refunds", "", 0, "refunds  000000f1  version 2 is published\n", "GET /v1/workflows, GET " + w + ", POST " + w + "/versions/3/publish"},
+		{"workflows|publish|" + workflowID + "|--version|2", "", 0, "refunds  000000f1  version 2 is published\n", "POST " + w + "/versions/2/publish"},
+		{"workflows|publish|" + workflowID + "|--definition|-", asJSON, 0, "refunds  000000f1  version 2 is published\n", "POST " + w + `/versions {"definition":` + asJSON + "}, POST " + w + "/versions/4/publish"},
+		{"workflows|publish|" + workflowID + "|--version|9", "", 1, "NOT_FOUND", "POST " + w + "/versions/9/publish"},
+		{"workflows|publish|" + workflowID + "|--version|2|--definition|{}", "", 2, "version", ""},
+		{"workflows|get|refund", "", 1, `there is no workflow with the slug "refund"; did you mean "refunds"?`, "GET /v1/workflows"},
+	} {
+		out, errs, code := svc(t, strings.NewReader(row.in), strings.Split(row.args, "|")...)
+		wantsJSON := strings.HasSuffix(row.args, "--json")
+		if code != row.code || code == 0 && !wantsJSON && out != row.out || code != 0 && !strings.Contains(errs, row.out) || wantsJSON && !json.Valid([]byte(out)) {
+			t.Errorf("%s: code %d\n%s%s\nwant %d\n%s", row.args, code, out, errs, row.code, row.out)
+		}
+		if asked := strings.Join(took(), ", "); asked != row.asked {
+			t.Errorf("%s: asked %s", row.args, asked)
+		}
+	}
+	// YAML is sent as JSON, and a warning cannot control the terminal.
+	if _, errs, code := svc(t, strings.NewReader(yaml), "workflows", "create", "--name", "M", "--definition", "-", "--publish"); code != 0 || errs != "warning: use a gate\\u001b\n" {
+		t.Errorf("code %d %q", code, errs)
+	}
+	var sent struct{ Definition any }
+	if _, body, _ := strings.Cut(took()[0], "workflows "); json.Unmarshal([]byte(body), &sent) != nil || fmt.Sprint(sent.Definition) != "map[nodes:[map[id:rest seconds:1 type:delay]]]" {
+		t.Errorf("%s", body)
+	}
+}
+
 // A tool server that cannot be reached says why.
 func TestAServerThatCannotBeReached(t *testing.T) {
 	took := recorded(t, map[string]any{"POST /v1/mcp-servers/" + firstID + "/test": object{"status": 502, "code": "MCP_UNREACHABLE", "title": "Tool server unreachable", "errors": []string{"dial: refused"}}})

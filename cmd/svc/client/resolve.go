@@ -38,6 +38,7 @@ var (
 	serverKind   = kind{what: "server", path: "/v1/mcp-servers", slugs: true}
 	threadKind   = kind{what: "thread", path: "/v1/threads"}
 	triggerKind  = kind{what: "trigger", path: "/v1/triggers"}
+	workflowKind = kind{what: "workflow", path: "/v1/workflows", slugs: true}
 )
 
 // at returns the path of the thing with that id.
