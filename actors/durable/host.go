@@ -442,8 +442,13 @@ func (h *Host[S]) fail(c cluster.Context, in incoming, err error) {
 		settled refusal
 
 		elsewhere *Elsewhere
+		other     *Other
 	)
 	switch {
+	case errors.As(err, &other):
+		h.k.metrics.decided("other")
+		h.passTo(c, in, other.Kind)
+		return
 	case errors.As(err, &elsewhere):
 		h.k.metrics.decided("elsewhere")
 		h.pass(c, in, elsewhere.At)
@@ -495,6 +500,24 @@ func (h *Host[S]) pass(c cluster.Context, in incoming, at id.MemberID) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
 	defer cancel()
 	v, err := h.k.node.AskAt(ctx, at, h.addr, in.msg)
+	if err != nil {
+		c.Reply(err)
+	} else {
+		c.Reply(v)
+	}
+}
+
+// passTo sends the message to the actor of another kind with the same id.
+func (h *Host[S]) passTo(c cluster.Context, in incoming, kind string) {
+	to := h.addr
+	to.Kind = kind
+	if !c.HasSender() {
+		h.k.node.Tell(to, in.msg)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.k.cfg.CommitTimeout)
+	defer cancel()
+	v, err := h.k.node.Ask(ctx, to, in.msg)
 	if err != nil {
 		c.Reply(err)
 	} else {

@@ -21,6 +21,13 @@ type Writer interface {
 	Do(ctx context.Context, c *journal.Commit) error
 }
 
+// Other is the error of Kind.Load for a row that belongs to another kind. The host passes the
+// message on to the actor of that kind with the same id: a sender that knows an id need not
+// know its kind.
+type Other struct{ Kind string }
+
+func (e *Other) Error() string { return "durable: the row belongs to the kind " + e.Kind }
+
 // Loaded is a committed row: its state and the guard of its swap. Load and Seed set Version
 // and Epoch of the row. When the host passes a Loaded, SetEpoch is the epoch of the
 // activation, so the guard can be copied into the commit's update. Version 0 means that the
@@ -46,8 +53,8 @@ type Kind[S any] struct {
 
 	// Load reads the row. A *problem.Error (NOT_FOUND if there is no row) is the reply to
 	// askers; told messages are dropped and the activation ends. An *Elsewhere names the
-	// member that has an activation of the row. Every other error means that storage is
-	// unavailable.
+	// member that has an activation of the row, an *Other the kind to which the row belongs.
+	// Every other error means that storage is unavailable.
 	Load func(ctx context.Context, a cluster.Address) (Loaded[S], error)
 
 	// Seed, if set, may return the row from the first message of an activation, which was

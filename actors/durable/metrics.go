@@ -40,7 +40,7 @@ func metricsOf(kind string) kindMetrics {
 		effectSeconds: effectSeconds.WithLabelValues(kind),
 		outcomes:      map[string]prometheus.Counter{},
 	}
-	for _, o := range []string{"committed", "remembered", "unchanged", "asked", "repeated", "refused", "replayed", "withdrawn", "conflict", "unavailable", "absent", "refused_by_storage", "elsewhere"} {
+	for _, o := range []string{"committed", "remembered", "unchanged", "asked", "repeated", "refused", "replayed", "withdrawn", "conflict", "unavailable", "absent", "refused_by_storage", "elsewhere", "other"} {
 		m.outcomes[o] = decisions.WithLabelValues(kind, o)
 	}
 	return m
