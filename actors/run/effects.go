@@ -94,6 +94,7 @@ type (
 	AcquireSlot struct {
 		Run       id.RunID
 		CreatedAt time.Time
+		Child     bool // it needs none
 	}
 	// ModelCall asks the model for the next turn, until the run's time is up.
 	ModelCall struct {
@@ -122,7 +123,7 @@ const (
 func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
 	switch e := e.(type) {
 	case AcquireSlot:
-		if k.cfg.Slots == nil {
+		if k.cfg.Slots == nil || e.Child {
 			return msg.SlotGranted{}
 		}
 		k.cfg.Slots.Acquire(a.Address.Tenant, msg.AcquireSlot{Run: e.Run, CreatedAt: e.CreatedAt})

@@ -102,8 +102,11 @@ func New(cfg Config) durable.Kind[State] {
 
 func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
 	r, err := k.cfg.Store.Run(ctx, a.Tenant, id.RunID{UUID: a.ID})
-	if err != nil {
+	switch {
+	case err != nil:
 		return durable.Loaded[State]{}, err
+	case r != nil && r.AgentID == nil:
+		return durable.Loaded[State]{}, &durable.Other{Kind: msg.KindWorkflow}
 	}
 	if k.cfg.Holder != nil && underWay(r) {
 		if at := k.cfg.Holder(ctx, a); !at.IsZero() {
@@ -115,7 +118,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		// A load means that no activation on this node saw the last commit, so what
 		// follows from that commit is done now.
 		k.cfg.Live.Abandon(l.State.Tenant, l.State.ID)
-		if l.State.Status == lifecycle.RunRunning && k.cfg.TakeSlot != nil {
+		if l.State.Status == lifecycle.RunRunning && k.cfg.TakeSlot != nil && l.State.Parent == nil {
 			k.cfg.TakeSlot(l.State.Tenant, msg.TakeSlot{Run: l.State.ID})
 		}
 		k.release(&l.State)
@@ -132,7 +135,7 @@ func underWay(r *engine.Run) bool {
 
 // read returns the state of a run's rows.
 func (k *kind) read(ctx context.Context, a cluster.Address, r *engine.Run) (durable.Loaded[State], error) {
-	if r == nil || r.AgentID == nil || r.AgentVersion == nil { // a run of a workflow is another kind
+	if r == nil || r.AgentID == nil || r.AgentVersion == nil {
 		return durable.Loaded[State]{}, problem.NotFound("run")
 	}
 	kept, err := DecodeKept(r.State)
@@ -240,6 +243,8 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
 		case TimerDone:
 			w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+		case Waits:
+			k.wakeParent(w, s, now)
 		case Withdrawn:
 			k.withdraw(w, s, f, m, op, now)
 		case StepEnded:
@@ -249,6 +254,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 			}
 		case Ended:
 			k.reportEnd(w, s, now)
+			k.wakeParent(w, s, now)
 			if s.Status == lifecycle.RunSucceeded && s.ThreadID != nil {
 				w.Rows = append(w.Rows, &engine.MessageInsert{
 					Thread: *s.ThreadID, Seq: s.ThreadSeq + 1, ID: id.MessageID{UUID: id.New(s.ID.Shard())},
@@ -263,6 +269,19 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		}
 	}
 	return w
+}
+
+// parentAfter is how long after the end of a child run the timer of its parent is due. The
+// parent deletes it when it has heard of the end.
+const parentAfter = time.Second
+
+// wakeParent sets the timer by which the parent of a child run learns that it has ended or
+// waits for people.
+func (k *kind) wakeParent(w *journal.Commit, s *State, now time.Time) {
+	if s.Parent != nil {
+		key := journal.TimerKey{Kind: msg.KindWorkflow, Entity: s.Parent.UUID, Name: msg.ChildTimer(s.ID)}
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: key, DueAt: now.Add(parentAfter)})
+	}
 }
 
 // accept adds the rows of a run that begins without a thread.
@@ -385,7 +404,7 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 		failpoint.Hit(pointOpened)
 	case waited && next.Status == lifecycle.RunRunning:
 		failpoint.Hit(pointResumed)
-		if k.cfg.TakeSlot != nil {
+		if k.cfg.TakeSlot != nil && next.Parent == nil {
 			k.cfg.TakeSlot(a.Tenant, msg.TakeSlot{Run: next.ID})
 		}
 	}
@@ -435,14 +454,19 @@ func (k *kind) logFailure(prev, next *State, facts []any) {
 }
 
 // release releases the slot of a run that is not running any more, and tells the thread if it
-// has ended. Both messages are idempotent.
+// has ended. A child run has no slot and no thread, and tells its parent. All messages are
+// idempotent.
 func (k *kind) release(s *State) {
 	terminal := s.Status.Terminal()
 	if terminal {
 		failpoint.Hit(pointEnded)
 	}
-	if k.cfg.Slots != nil && (terminal || s.Status == lifecycle.RunWaitingApproval) {
+	rests := terminal || s.Status == lifecycle.RunWaitingApproval
+	if k.cfg.Slots != nil && rests && s.Parent == nil {
 		k.cfg.Slots.Release(s.Tenant, msg.ReleaseSlot{Run: s.ID})
+	}
+	if rests && s.Parent != nil {
+		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindWorkflow, Tenant: s.Tenant, ID: s.Parent.UUID}, msg.ChildChanged{Run: s.ID})
 	}
 	if terminal && s.ThreadID != nil {
 		k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindThread, Tenant: s.Tenant, ID: s.ThreadID.UUID}, msg.RunEnded{Run: s.ID})

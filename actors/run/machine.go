@@ -40,7 +40,7 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	case msg.StartOne: // accepted before
 		c.reply = msg.Started{Run: s.ID}
 	case msg.Proceed:
-		changed = c.proceed(mc.Slots)
+		changed = c.proceed(mc.Slots && s.Parent == nil)
 	case msg.SlotGranted:
 		changed = c.slotGranted()
 	case ModelAnswered:
@@ -80,7 +80,7 @@ func (Machine) Owed(s State) []durable.Effect {
 	switch s.Status {
 	case lifecycle.RunQueued:
 		if s.Ready {
-			return []durable.Effect{AcquireSlot{Run: s.ID, CreatedAt: s.CreatedAt}}
+			return []durable.Effect{AcquireSlot{Run: s.ID, CreatedAt: s.CreatedAt, Child: s.Parent != nil}}
 		}
 	case lifecycle.RunRunning:
 		if s.Open != nil && s.Open.Kind == lifecycle.StepLLM && s.Agent != nil {

@@ -193,7 +193,7 @@ func FromAccepted(tenant id.TenantID, a *msg.Accepted, ag *Agent) (State, error)
 	}
 	return State{
 		Tenant: tenant, ID: a.Run, AgentID: a.AgentID, AgentVersion: a.AgentVersion, ThreadID: a.ThreadID, ThreadSeq: a.ThreadSeq,
-		Input: a.Input, Origin: a.Origin, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
+		Parent: a.Parent, Input: a.Input, Origin: a.Origin, EndUserID: a.EndUserID, CreatedAt: a.CreatedAt,
 		Status: lifecycle.RunQueued, Agent: ag, Kept: kept, Known: true,
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"agentsvc/actors/sweep"
 	"agentsvc/actors/thread"
 	"agentsvc/actors/trigger"
+	"agentsvc/actors/workflow"
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
@@ -36,6 +37,7 @@ var kinds = []kind{
 	{approval.Traits, (*service).addApprovals},
 	{delivery.Traits, (*service).addDeliveries},
 	{trigger.Traits, (*service).addTriggers},
+	{workflow.Traits, (*service).addWorkflows},
 }
 
 // actors is the part of a node with its streams and durable kinds.
@@ -99,6 +101,15 @@ func (s *service) addTriggers(host durable.Config) {
 	schedules := store.NewSchedules(s.pools.system)
 	trigger.Register(s.node, s.writer, trigger.Config{Store: schedules, Runs: admitted{s.node, s.writer, s.member}, Log: s.log}, host)
 	s.fired = store.NewFired(store.FiredConfig{Note: schedules.NoteFired, Count: trigger.CountFired, Now: s.member.Now, Log: s.log})
+}
+
+func (s *service) addWorkflows(host durable.Config) {
+	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
+		Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, Log: s.log}
+	if s.slots != nil {
+		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
+	}
+	durable.Register(s.node, s.writer, workflow.New(workflows), host)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

@@ -14,7 +14,7 @@ import (
 // start, SeqStarted. A step takes one number for step.started, and a tool call one for
 // tool.called. The end of a tool step takes one for tool.result; the end of a model's step
 // takes none. Facts without a row of their own are marks and take one number each:
-// approval.required, run.waiting, run.resumed, handoff. The last number of an ended run is
+// approval.required, run.waiting, run.resumed, handoff, node.started, node.completed. The last number of an ended run is
 // its terminal frame.
 
 // SeqStarted is the number of run.started.
@@ -124,6 +124,25 @@ func HandoffData(from, to string) json.RawMessage {
 		From string `json:"from"`
 		To   string `json:"to"`
 	}{from, to})
+}
+
+// NodeStartedData returns the data of node.started.
+func NodeStartedData(node, nodeType string) json.RawMessage {
+	return document(struct {
+		NodeID   string `json:"node_id"`
+		NodeType string `json:"node_type"`
+	}{node, nodeType})
+}
+
+// NodeCompletedData returns the data of node.completed; status is succeeded, failed, skipped or
+// waiting. child is nil unless the node has a child run.
+func NodeCompletedData(node, nodeType, status string, child *id.RunID) json.RawMessage {
+	return document(struct {
+		NodeID     string    `json:"node_id"`
+		NodeType   string    `json:"node_type"`
+		Status     string    `json:"status"`
+		ChildRunID *id.RunID `json:"child_run_id,omitempty"`
+	}{node, nodeType, status, child})
 }
 
 func document(v any) json.RawMessage {

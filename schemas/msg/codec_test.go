@@ -23,6 +23,7 @@ import (
 func newCodec() *Codec {
 	return NewCodec(
 		Of[Post]("post"), Of[Posted]("posted"), Of[DeleteThread]("delete_thread"), Of[RunEnded]("run_ended"),
+		Of[StartWorkflow]("start_workflow"), Of[InjectEvent]("inject_event"), Of[ChildChanged]("child_changed"),
 		Of[StartOne]("start_one"), Of[Started]("started"), Of[Proceed]("proceed"), Of[CancelRun]("cancel_run"), Of[Status]("status"),
 		Of[Decide]("decide"), Of[Decided]("decided"), Of[ApprovalsDecided]("approvals_decided"),
 	)

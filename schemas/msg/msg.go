@@ -25,6 +25,7 @@ const (
 	KindStream   = "stream"
 	KindDelivery = "delivery" // the deliveries of one webhook endpoint
 	KindTrigger  = "trigger"
+	KindWorkflow = "workflow" // a run of a workflow, at the id of the run
 )
 
 // Origin is what started a run.
@@ -125,6 +126,48 @@ type Started struct {
 	Run id.RunID `json:"run"`
 }
 
+// StartWorkflow accepts a run of a workflow. It is sent to the run itself.
+// Replies Started or an error.
+type StartWorkflow struct {
+	Run         id.RunID        `json:"run"`
+	Workflow    id.WorkflowID   `json:"workflow"`
+	Version     int             `json:"version"`
+	Test        bool            `json:"test,omitempty"` // its end is not reported to webhooks
+	Input       json.RawMessage `json:"input"`
+	Variables   json.RawMessage `json:"variables,omitempty"` // an object
+	Origin      Origin          `json:"origin"`
+	By          By              `json:"by"`
+	Idempotency *Idempotency    `json:"idempotency,omitempty"`
+}
+
+// Repeatable: the run identifies the StartWorkflow, and its row exists once it was accepted.
+func (StartWorkflow) Repeatable() {}
+
+// InjectEvent sends an event to a workflow run. Replies Done; RUN_TERMINAL if the run has
+// ended.
+type InjectEvent struct {
+	// Op is minted by the sender, a new one for each request. The event's row stores it.
+	Op      id.OpID         `json:"op"`
+	ID      string          `json:"id,omitempty"` // the sender's: a repeat counts once
+	Name    string          `json:"name"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// Repeatable: the rows hold the operations of all events.
+func (InjectEvent) Repeatable() {}
+
+// ChildChanged tells a workflow run that one of its child runs has ended, or waits for an
+// approval.
+type ChildChanged struct {
+	Run id.RunID `json:"run"`
+}
+
+// ChildTimer returns the name of the timer of a workflow run by which a child run wakes it.
+func ChildTimer(child id.RunID) string { return TimerChild + child.String() }
+
+// TimerChild begins the names of these timers.
+const TimerChild = "child/"
+
 // Proceed tells a queued run that it is ready: no earlier run of its thread is open, now or
 // since it was accepted. Accepted carries the row as its thread has just committed it, so that the run
 // starts without a read; if it is nil, the run reads its row.
@@ -143,6 +186,8 @@ type Accepted struct {
 	Origin       Origin          `json:"origin"`
 	EndUserID    *id.EndUserID   `json:"end_user_id,omitempty"`
 	CreatedAt    time.Time       `json:"created_at"`
+	// Parent is the workflow run whose child this run is.
+	Parent *id.RunID `json:"parent,omitempty"`
 	// State is the state column of the run; it may be empty.
 	State []byte `json:"state,omitempty"`
 }

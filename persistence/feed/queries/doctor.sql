@@ -47,6 +47,7 @@ WHERE r.finished_at IS NULL AND r.status = 'waiting_approval'
 SELECT count(DISTINCT r.id), coalesce(min(r.id::text), '') FROM runs r
 JOIN run_steps s ON s.tenant_id = r.tenant_id AND s.run_id = r.id AND s.status = 'waiting'
 WHERE r.finished_at IS NULL AND r.status = 'waiting_approval'
+  AND (r.workflow_id IS NULL OR s.kind IN ('tool', 'approval')) -- other nodes of a workflow wait for something else
   AND NOT EXISTS (SELECT FROM approvals a WHERE a.tenant_id = s.tenant_id AND a.run_id = s.run_id AND a.step_idx = s.idx);
 
 -- name: doctor_pending_without_waiting_run

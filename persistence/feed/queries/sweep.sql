@@ -46,12 +46,13 @@ SELECT set_config('enable_bitmapscan', 'off', true);
 -- which are queued or running and the first open run of their thread, and always the last
 -- run of the page. A queued run, and one whose thread was deleted, is continued by its thread.
 -- One subquery per shard with an order and a limit makes the planner use runs_open_shard and
--- runs_open and stop when the page is full, whatever its statistics are.
+-- runs_open and stop when the page is full, whatever its statistics are. Runs of workflows are
+-- found by what they owe, and are skipped here.
 -- name: open_runs
 WITH page AS MATERIALIZED (
   SELECT s.shard, o.tenant_id, o.id, o.thread_id, o.status
   FROM unnest($1::int[]) AS s (shard), LATERAL (
-    SELECT r.tenant_id, r.id, r.thread_id, r.status FROM runs r
+    SELECT r.tenant_id, r.id, r.thread_id, CASE WHEN r.workflow_id IS NULL THEN r.status END AS status FROM runs r
     WHERE r.finished_at IS NULL AND coalesce(shard_of(r.id), -1) = s.shard
       AND r.id > CASE WHEN s.shard = ($1::int[])[1] THEN $2::uuid ELSE '00000000-0000-0000-0000-000000000000' END
     ORDER BY coalesce(shard_of(r.id), -1), r.id LIMIT $3 -- the first is the same for all: the order of the index
@@ -59,11 +60,11 @@ WITH page AS MATERIALIZED (
   LIMIT $3
 )
 SELECT tenant_id, id, thread_id,
-       status = 'queued' OR EXISTS (SELECT FROM threads t WHERE t.tenant_id = p.tenant_id AND t.id = p.thread_id AND t.deleted_at IS NOT NULL),
+       coalesce(status = 'queued', false) OR EXISTS (SELECT FROM threads t WHERE t.tenant_id = p.tenant_id AND t.id = p.thread_id AND t.deleted_at IS NOT NULL),
        able, size
 FROM (
   SELECT *, row_number() OVER (ORDER BY shard, id) AS place, count(*) OVER () AS size,
-         status IN ('queued', 'running') AND (thread_id IS NULL OR id = (
+         coalesce(status IN ('queued', 'running'), false) AND (thread_id IS NULL OR id = (
            SELECT e.id FROM runs e WHERE e.tenant_id = page.tenant_id AND e.thread_id = page.thread_id AND e.finished_at IS NULL
            ORDER BY e.thread_seq LIMIT 1)) AS able
   FROM page
@@ -86,6 +87,6 @@ SELECT tenant_id, id FROM (
 ) page
 ORDER BY shard, id;
 
--- The running runs of a tenant, each of which holds one of its slots.
+-- The running runs of a tenant, each of which holds one of its slots. Child runs hold none.
 -- name: running
-SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running';
+SELECT id FROM runs WHERE tenant_id = $1 AND finished_at IS NULL AND status = 'running' AND parent_run_id IS NULL;

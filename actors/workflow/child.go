@@ -1,0 +1,20 @@
+package workflow
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"agentsvc/schemas/id"
+)
+
+// child returns the id of the child run of a step. It depends on the run and the step alone,
+// and is in the run's shard.
+func child(run id.RunID, idx int) id.RunID {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(run.UUID[:], uint64(idx)))
+	// A UUID of version 7, laid out as in package id, with the time of the run.
+	u := id.UUID(sum[:16])
+	copy(u[:6], run.UUID[:6])
+	u[6] = 7<<4 | u[6]&0xf
+	binary.BigEndian.PutUint16(u[8:], 1<<15|uint16(run.Shard())<<4|uint16(u[9]&0xf))
+	return id.RunID{UUID: u}
+}

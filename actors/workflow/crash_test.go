@@ -1,0 +1,75 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// The process ends at each commit of a run in turn, before the rows are written and after. Whatever
+// it was doing, another one finishes the run as if nothing had happened: each node is one step,
+// each child one run, each event counts once, and the frames of the rows are those of a run
+// that was not interrupted.
+func TestAProcessIsKilledAtEachCommit(t *testing.T) {
+	const definition = `{"nodes": [
+		{"id": "a", "type": "set", "values": {"who": "{{input.who}}"}},
+		{"id": "d", "type": "delay", "seconds": 0.005},
+		{"id": "e", "type": "wait_event", "event": "go", "timeout_minutes": 60},
+		{"id": "g", "type": "agent", "agent_id": "AGENT", "input": "/say hello {{variables.who}}"},
+		{"id": "c", "type": "condition", "expression": "nodes.e.json.n"},
+		{"id": "x", "type": "set", "values": {"never": 1}},
+		{"id": "h", "type": "agent", "agent_id": "AGENT", "input": "/say {{nodes.g.text}} again"},
+		{"id": "z", "type": "set", "values": {"all": "{{nodes.h.text}} {{nodes.e.json.n}}"}}],
+		"edges": [{"from": "a", "to": "d"}, {"from": "a", "to": "e"}, {"from": "a", "to": "g"}, {"from": "e", "to": "c"}, {"from": "c", "to": "x", "when": "8"},
+			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "z", "when": "7"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
+	w := newWorld(t)
+	kills := 0
+	for at := 1; ; at++ {
+		hit := false
+		for _, after := range []bool{false, true} {
+			w.restart(at, after)
+			who := fmt.Sprintf("%d-%t", at, after)
+			r, start := w.started(strings.ReplaceAll(definition, "AGENT", w.agent.String()), `{"who": "`+who+`"}`, ``)
+			w.order(r, start)
+			w.order(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: "go", ID: "1", Payload: json.RawMessage(`{"n": 7}`)})
+			w.eventually("it ends or is killed", func() bool {
+				return w.killed() || w.text(`SELECT finished_at IS NOT NULL FROM runs WHERE id = $1`, r) == "true" && !w.node.Active(w.address(r))
+			})
+			if w.killed() {
+				hit = true
+				w.restart(0, false)
+			}
+			if w.tags.at == 0 {
+				hit = true
+			}
+			if got := w.ended(r); got != "succeeded" {
+				t.Fatalf("%s: %s", who, got)
+			}
+			if got := w.text(`SELECT output -> 'variables' FROM runs WHERE id = $1`, r); got != `{"all":"hello `+who+` again 7","who":"`+who+`"}` {
+				t.Errorf("%s: variables %s", who, got)
+			}
+			if got := w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1`, r); got != "2" {
+				t.Errorf("%s: %s children", who, got)
+			}
+			if got := w.text(`SELECT string_agg(n, ' ') FROM (SELECT data ->> 'node_id' || (data ->> 'status') AS n FROM run_marks WHERE run_id = $1 GROUP BY 1 HAVING count(*) > 1) x`, r); got != "" {
+				t.Errorf("%s: more than once: %s", who, got)
+			}
+			if got := w.text(`SELECT count(*) = max(seq) - 1 FROM (SELECT seq FROM run_marks WHERE run_id = $1 UNION SELECT began_seq FROM run_steps WHERE run_id = $1
+				UNION SELECT seq FROM runs WHERE id = $1) x`, r); got != "true" {
+				t.Errorf("%s: a fact is missing", who)
+			}
+		}
+		if !hit {
+			break
+		}
+		kills++
+	}
+	if kills < 8 {
+		t.Errorf("only %d commits were cut", kills)
+	}
+	t.Logf("%d commits were cut", kills)
+}

@@ -1,0 +1,262 @@
+package workflow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/event"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/redact"
+)
+
+// Store reads rows (engine.Store).
+type Store interface {
+	// Workflow returns a workflow run; nil if there is none.
+	Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Workflow, error)
+	// Definition returns the definition of a version; nil if there is none.
+	Definition(ctx context.Context, tenant id.TenantID, workflow id.WorkflowID, version int) (json.RawMessage, error)
+	// Children returns those of the runs that exist.
+	Children(ctx context.Context, tenant id.TenantID, runs []id.RunID) ([]engine.Child, error)
+}
+
+// Live publishes to the readers of a run's events (stream.Hubs).
+type Live interface {
+	PublishFunc(tenant id.TenantID, run id.RunID, last int64, terminal bool, frames func() []*event.Frame)
+	Abandon(tenant id.TenantID, run id.RunID)
+}
+
+// Sealer seals and opens what nodes work with and leave (vault.Vault).
+type Sealer interface {
+	Seal(place vault.AAD, plain []byte) (vault.Sealed, error)
+	Open(place vault.AAD, sealed vault.Sealed) ([]byte, error)
+}
+
+// Slots limit the running runs of a tenant. Neither call blocks.
+type Slots interface {
+	Acquire(tenant id.TenantID, wish msg.AcquireSlot)
+	Release(tenant id.TenantID, done msg.ReleaseSlot)
+}
+
+// Actors sends messages to actors (cluster.Node).
+type Actors interface {
+	Tell(a cluster.Address, message any)
+	Ask(ctx context.Context, a cluster.Address, message any) (any, error)
+}
+
+// Effects.
+type (
+	// AcquireSlot requests a slot.
+	AcquireSlot struct {
+		Run       id.RunID
+		CreatedAt time.Time
+	}
+	// Walk takes ends of nodes through the graph.
+	Walk struct {
+		N     int
+		Of    *State
+		Queue []End
+	}
+	// FindAgent looks up the published version of the agent of a step.
+	FindAgent struct {
+		Idx   int
+		Agent id.AgentID
+	}
+	// CancelChild cancels a child of a run that has ended.
+	CancelChild struct{ Run id.RunID }
+)
+
+// Key is stable over re-performance.
+func (AcquireSlot) Key() string { return "slot" }
+
+// Key differs for each walk of an activation.
+func (e Walk) Key() string { return "walk/" + strconv.Itoa(e.N) }
+
+// Key is stable over re-performance.
+func (e FindAgent) Key() string { return "agent/" + strconv.Itoa(e.Idx) }
+
+// Key is stable over re-performance.
+func (e CancelChild) Key() string { return "cancel/" + e.Run.String() }
+
+// perform does the I/O of one effect.
+func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effect) any {
+	switch e := e.(type) {
+	case AcquireSlot:
+		if k.cfg.Slots == nil {
+			return msg.SlotGranted{}
+		}
+		k.cfg.Slots.Acquire(a.Address.Tenant, msg.AcquireSlot{Run: e.Run, CreatedAt: e.CreatedAt})
+		return nil
+	case Walk:
+		return k.walk(ctx, e)
+	case FindAgent:
+		return k.findAgent(ctx, a.Address.Tenant, e)
+	case CancelChild:
+		return k.cancelChild(ctx, a.Address.Tenant, e)
+	}
+	panic(fmt.Sprintf("workflow: unknown effect %T", e))
+}
+
+// walk takes the ends through the graph, until one of them fails the run. Package flow bounds the
+// work of each.
+func (k *kind) walk(ctx context.Context, e Walk) any {
+	select {
+	case k.walks <- struct{}{}:
+		defer func() { <-k.walks }()
+	case <-ctx.Done():
+		return nil
+	}
+	s, m := e.Of, Walked{N: e.N, Flow: e.Of.Flow}
+	for _, end := range e.Queue {
+		var facts []flow.Fact
+		var err error
+		if end.Node == starts {
+			var variables map[string]json.RawMessage
+			if variables, err = members(s.Variables); err == nil {
+				m.Flow, facts, err = s.Plan.Start(ctx, s.Input, variables)
+			}
+		} else {
+			m.Flow, facts, err = s.Plan.End(ctx, m.Flow, end.Node, end.Output)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		p := Part{End: end, Facts: make([]Fact, len(facts))}
+		for i, f := range facts {
+			p.Facts[i] = Fact{Fact: f, Shown: shown(&f)}
+		}
+		m.Parts = append(m.Parts, p)
+		if err != nil {
+			if !errors.As(err, &m.Failure) {
+				m.Fault = err.Error()
+			}
+			return m
+		}
+	}
+	if m.Flow.Done() {
+		var err error
+		if m.Output, err = s.Plan.Output(m.Flow); err != nil {
+			m.Fault = err.Error()
+		}
+	}
+	return m
+}
+
+// members returns the members of an object, none of an empty text.
+func members(doc json.RawMessage) (map[string]json.RawMessage, error) {
+	if len(doc) == 0 {
+		return nil, nil
+	}
+	var out map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &out); err != nil {
+		return nil, fmt.Errorf("read variables: %w", err)
+	}
+	return out, nil
+}
+
+// shown returns what a step shows of a fact.
+func shown(f *flow.Fact) json.RawMessage {
+	switch f.Status {
+	case flow.Active:
+		if f.Input == nil {
+			return nil
+		}
+		return redact.JSON(f.Input)
+	case flow.Ended:
+		return redact.JSON(encode(f.Output))
+	}
+	return nil
+}
+
+// encode is json.Marshal without escapes for HTML, so that texts stay readable.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // texts, ids, and documents that were checked always encode
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// findAgent looks up an agent. A child run begins only in a version that is published now.
+func (k *kind) findAgent(ctx context.Context, t id.TenantID, e FindAgent) any {
+	m := Found{Idx: e.Idx}
+	if !retry(ctx, func() (err error) {
+		m.Version, err = k.cfg.Published(ctx, t, e.Agent)
+		return err
+	}) {
+		return nil
+	}
+	return m
+}
+
+// cancelChild cancels a child run. It ends when the child has ended.
+func (k *kind) cancelChild(ctx context.Context, t id.TenantID, e CancelChild) any {
+	if !retry(ctx, func() error {
+		_, err := k.cfg.Actors.Ask(ctx, cluster.Address{Kind: msg.KindRun, Tenant: t, ID: e.Run.UUID}, msg.CancelRun{By: msg.By{Actor: bySystem}})
+		if errors.Is(err, problem.NotFound("")) {
+			return nil
+		}
+		return err
+	}) {
+		return nil
+	}
+	return ChildGone(e)
+}
+
+// bySystem is the actor of what a run does by itself.
+const bySystem = "system"
+
+// The pause between two tries of a read or an order.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// retry repeats f until it succeeds. It reports false if ctx ends before.
+func retry(ctx context.Context, f func() error) bool {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := f()
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err == nil:
+			return true
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		}
+	}
+}
+
+// read answers a question of the machine.
+func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, error) {
+	q, ok := question.(ReadChild)
+	if !ok {
+		panic(fmt.Sprintf("workflow: unknown question %T", question))
+	}
+	found, err := k.cfg.Store.Children(ctx, a.Tenant, []id.RunID{q.Run})
+	if err != nil || len(found) == 0 {
+		return Child{}, err
+	}
+	c := &found[0]
+	return Child{c.Status, c.Output, c.Code, c.Message, c.TokensIn, c.TokensOut, c.CostUSD}, nil
+}
+
+var _ Store = (*engine.Store)(nil)
