@@ -21,6 +21,9 @@ type Machine struct{}
 
 type decision = durable.Decision[State]
 
+// toolGate is the tool of the approval of a workflow's gate (service.md, Approval status).
+const toolGate = "workflow:gate"
+
 // maxFeedback bounds the feedback, in characters (service.md, Limits).
 const maxFeedback = 4000
 
@@ -76,7 +79,7 @@ func decide(s State, m msg.Decide, known *durable.Answered, now time.Time) (deci
 			return decision{}, already("Another API key has decided on this approval before: all API keys of a tenant count as one approver. Let a person decide.")
 		}
 	}
-	if err := check(m); err != nil {
+	if err := check(s.Tool, m); err != nil {
 		return decision{}, err
 	}
 	next, entry := s, Entry{Op: m.Op, Principal: m.Principal, Action: m.Action, At: now}
@@ -166,7 +169,7 @@ func (s *State) allows(m msg.Decide) bool {
 }
 
 // check validates the body of a decision.
-func check(m msg.Decide) error {
+func check(tool string, m msg.Decide) error {
 	var bad []problem.Field
 	switch m.Action {
 	case lifecycle.ActionApprove, lifecycle.ActionReject, lifecycle.ActionRespond:
@@ -174,7 +177,10 @@ func check(m msg.Decide) error {
 			bad = append(bad, problem.Field{Path: "edited_args", Message: "is for action edit only"})
 		}
 	case lifecycle.ActionEdit:
-		if len(m.EditedArgs) == 0 {
+		switch {
+		case tool == toolGate:
+			bad = append(bad, problem.Field{Path: "action", Message: "a gate has nothing to edit: approve or reject it"})
+		case len(m.EditedArgs) == 0:
 			bad = append(bad, problem.Field{Path: "edited_args", Message: "is required"})
 		}
 	default:

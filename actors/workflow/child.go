@@ -9,12 +9,19 @@ import (
 
 // child returns the id of the child run of a step. It depends on the run and the step alone,
 // and is in the run's shard.
-func child(run id.RunID, idx int) id.RunID {
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64(run.UUID[:], uint64(idx)))
+func child(run id.RunID, idx int) id.RunID { return id.RunID{UUID: derived(run, "run", idx)} }
+
+// approvalOf returns the id of the approval of a step, which is derived likewise.
+func approvalOf(run id.RunID, idx int) id.ApprovalID {
+	return id.ApprovalID{UUID: derived(run, "approval", idx)}
+}
+
+func derived(run id.RunID, what string, idx int) id.UUID {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(append(run.UUID[:], what...), uint64(idx)))
 	// A UUID of version 7, laid out as in package id, with the time of the run.
 	u := id.UUID(sum[:16])
 	copy(u[:6], run.UUID[:6])
 	u[6] = 7<<4 | u[6]&0xf
 	binary.BigEndian.PutUint16(u[8:], 1<<15|uint16(run.Shard())<<4|uint16(u[9]&0xf))
-	return id.RunID{UUID: u}
+	return u
 }

@@ -1,12 +1,15 @@
 package workflow_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
+	"agentsvc/cluster"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 )
 
@@ -21,11 +24,13 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		{"id": "e", "type": "wait_event", "event": "go", "timeout_minutes": 60},
 		{"id": "g", "type": "agent", "agent_id": "AGENT", "input": "/say hello {{variables.who}}"},
 		{"id": "c", "type": "condition", "expression": "nodes.e.json.n"},
+		{"id": "p", "type": "gate", "title": "{{nodes.e.json.n}}"},
+		{"id": "q", "type": "human_task", "title": "?"},
 		{"id": "x", "type": "set", "values": {"never": 1}},
 		{"id": "h", "type": "agent", "agent_id": "AGENT", "input": "/say {{nodes.g.text}} again"},
-		{"id": "z", "type": "set", "values": {"all": "{{nodes.h.text}} {{nodes.e.json.n}}"}}],
+		{"id": "z", "type": "set", "values": {"all": "{{nodes.h.text}} {{nodes.e.json.n}} {{nodes.q.text}}"}}],
 		"edges": [{"from": "a", "to": "d"}, {"from": "a", "to": "e"}, {"from": "a", "to": "g"}, {"from": "e", "to": "c"}, {"from": "c", "to": "x", "when": "8"},
-			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "z", "when": "7"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
+			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "p", "when": "7"}, {"from": "a", "to": "q"}, {"from": "p", "to": "z"}, {"from": "q", "to": "z"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
 	w := newWorld(t)
 	kills := 0
 	for at := 1; ; at++ {
@@ -36,6 +41,9 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 			r, start := w.started(strings.ReplaceAll(definition, "AGENT", w.agent.String()), `{"who": "`+who+`"}`, ``)
 			w.order(r, start)
 			w.order(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: "go", ID: "1", Payload: json.RawMessage(`{"n": 7}`)})
+			for node, action := range map[string]lifecycle.Action{"p": lifecycle.ActionApprove, "q": lifecycle.ActionRespond} {
+				w.insist(r, node, action)
+			}
 			w.eventually("it ends or is killed", func() bool {
 				return w.killed() || w.text(`SELECT finished_at IS NOT NULL FROM runs WHERE id = $1`, r) == "true" && !w.node.Active(w.address(r))
 			})
@@ -49,7 +57,7 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 			if got := w.ended(r); got != "succeeded" {
 				t.Fatalf("%s: %s", who, got)
 			}
-			if got := w.text(`SELECT output -> 'variables' FROM runs WHERE id = $1`, r); got != `{"all":"hello `+who+` again 7","who":"`+who+`"}` {
+			if got := w.text(`SELECT output -> 'variables' FROM runs WHERE id = $1`, r); got != `{"all":"hello `+who+` again 7 yes","who":"`+who+`"}` {
 				t.Errorf("%s: variables %s", who, got)
 			}
 			if got := w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1`, r); got != "2" {
@@ -68,8 +76,30 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		}
 		kills++
 	}
-	if kills < 8 {
+	if kills < 12 {
 		t.Errorf("only %d commits were cut", kills)
 	}
 	t.Logf("%d commits were cut", kills)
+}
+
+// insist decides the approval of a node, through the death of the node.
+func (w *world) insist(r id.RunID, node string, action lifecycle.Action) {
+	w.t.Helper()
+	var a id.ApprovalID
+	op := id.OpID{UUID: id.NewAnywhere()}
+	w.eventually("the approval of "+node+" is decided", func() bool {
+		if w.killed() {
+			w.restart(0, false)
+		}
+		found, err := id.Parse(w.text(`SELECT a.id FROM approvals a JOIN run_steps s ON s.run_id = a.run_id AND s.idx = a.step_idx WHERE a.run_id = $1 AND s.name = $2`, r, node))
+		if err != nil {
+			return false
+		}
+		a.UUID = found
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_, err = w.node.Ask(ctx, cluster.Address{Kind: msg.KindApproval, Tenant: w.tenant, ID: a.UUID},
+			msg.Decide{Op: op, Principal: "user:x", Role: lifecycle.RoleOwner, Action: action, Feedback: "yes"})
+		return err == nil
+	})
 }

@@ -27,6 +27,8 @@ type Store interface {
 	Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) (*engine.Workflow, error)
 	// Definition returns the definition of a version; nil if there is none.
 	Definition(ctx context.Context, tenant id.TenantID, workflow id.WorkflowID, version int) (json.RawMessage, error)
+	// NodeApprovals returns the approvals of a run.
+	NodeApprovals(ctx context.Context, tenant id.TenantID, run id.RunID) ([]engine.NodeApproval, error)
 	// Children returns those of the runs that exist.
 	Children(ctx context.Context, tenant id.TenantID, runs []id.RunID) ([]engine.Child, error)
 }
@@ -247,6 +249,13 @@ func retry(ctx context.Context, f func() error) bool {
 
 // read answers a question of the machine.
 func (k *kind) read(ctx context.Context, a cluster.Address, question any) (any, error) {
+	if _, ok := question.(ReadApprovals); ok {
+		rows, err := k.cfg.Store.NodeApprovals(ctx, a.Tenant, id.RunID{UUID: a.ID})
+		if err != nil {
+			return nil, err
+		}
+		return k.approvals(&State{Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}}, rows)
+	}
 	q, ok := question.(ReadChild)
 	if !ok {
 		panic(fmt.Sprintf("workflow: unknown question %T", question))

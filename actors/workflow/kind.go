@@ -42,7 +42,10 @@ type Config struct {
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
 	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
-	Log   zerolog.Logger
+	// EscalateFraction is the part of an approval's time after which it is escalated; default
+	// 0.5.
+	EscalateFraction float64
+	Log              zerolog.Logger
 }
 
 const (
@@ -51,6 +54,8 @@ const (
 	idle = time.Second
 	// createTimeout bounds the read of a definition when a run begins.
 	createTimeout = 3 * time.Second
+	// defaultEscalateFraction is the value of service.md, Approval status.
+	defaultEscalateFraction = 0.5
 )
 
 // kind is shared by all activations of workflow runs on a node.
@@ -62,6 +67,9 @@ type kind struct {
 
 // New is the kind workflow.
 func New(cfg Config) durable.Kind[State] {
+	if cfg.EscalateFraction <= 0 {
+		cfg.EscalateFraction = defaultEscalateFraction
+	}
 	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]*flow.Plan{}}, walks: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	return durable.Kind[State]{
 		Name:    msg.KindWorkflow,
@@ -106,7 +114,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		Tenant: a.Tenant, ID: id.RunID{UUID: a.ID}, Workflow: r.WorkflowID, Version: r.Version, Test: r.Test, Input: r.Input, Variables: r.Variables,
 		Origin: msg.Origin{Kind: r.OriginKind, ID: r.OriginID}, CreatedAt: r.CreatedAt, Status: r.Status, Output: r.Output,
 		TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Seq: r.Seq, Steps: r.Steps, Owes: r.Owes, Seen: map[string]bool{}, Heard: len(r.Events),
+		Seq: r.Seq, Steps: r.Steps, Owes: r.Owes, OrgNode: r.OrgNode, Seen: map[string]bool{}, Heard: len(r.Events),
 	}
 	if r.ErrorCode != nil && r.ErrorMessage != nil {
 		s.Error = &Failure{lifecycle.Failure(*r.ErrorCode), *r.ErrorMessage}
@@ -130,6 +138,13 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	}
 	if err := k.children(ctx, &s, r); err != nil {
 		return durable.Loaded[State]{}, err
+	}
+	if asked, err := k.approvals(&s, r.Approvals); err != nil {
+		s.Damage = err.Error()
+	} else {
+		for _, o := range s.Open {
+			o.Approval = asked[o.Idx]
+		}
 	}
 	// A load means that no activation on this node saw the last commit, so what follows from
 	// that commit is done now.
@@ -271,7 +286,7 @@ func (k *kind) seal(s *State, idx int, v any) []byte {
 }
 
 // rows returns the commit of a decision. One without facts has none.
-func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, _ id.OpID, now time.Time) *journal.Commit {
+func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Decision[State], m any, op id.OpID, now time.Time) *journal.Commit {
 	if len(d.Facts) == 0 {
 		return nil
 	}
@@ -296,7 +311,7 @@ func (k *kind) rows(_ cluster.Address, prev durable.Loaded[State], d durable.Dec
 		if seq, t, data := s.mark(f); seq > 0 {
 			w.Rows = append(w.Rows, &engine.Mark{Run: s.ID, Seq: seq, Type: string(t), Data: data})
 		}
-		k.row(w, s, f, m, now)
+		k.row(w, s, f, m, op, now)
 	}
 	return w
 }
@@ -314,7 +329,7 @@ func (s *State) progress(prev *State) *string {
 }
 
 // row adds the rows of one fact.
-func (k *kind) row(w *journal.Commit, s *State, f any, m any, now time.Time) {
+func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now time.Time) {
 	switch f := f.(type) {
 	case NodeBegan:
 		n := s.Plan.Node(f.Step.Node)
@@ -346,6 +361,12 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, now time.Time) {
 		w.TimersDone = append(w.TimersDone, s.timer(msg.ChildTimer(f.Run)))
 	case Ended:
 		k.reportEnd(w, s, now)
+	case Asked:
+		k.asks(w, s, f, now)
+	case WakeGone:
+		w.TimersDone = append(w.TimersDone, wakeTimer(s.ID, f.Approval))
+	case Withdrawn:
+		k.withdraw(w, s, f, m, op, now)
 	case Stopped:
 		if cancel, ok := m.(msg.CancelRun); ok {
 			w.Idempotency = idempotency(cancel.Idempotency, now)
@@ -363,7 +384,7 @@ func (k *kind) accept(w *journal.Commit, s *State, m any, now time.Time) {
 	w.New = true
 	w.Rows = append(w.Rows,
 		&engine.RunInsert{ID: s.ID, WorkflowID: &s.Workflow, Input: s.Input, OriginKind: s.Origin.Kind, OriginID: s.Origin.ID, CreatedAt: s.CreatedAt},
-		&engine.WorkflowInsert{Run: s.ID, Version: s.Version, Test: s.Test, Variables: s.Variables, Owes: s.Owes})
+		&engine.WorkflowInsert{Run: s.ID, Version: s.Version, Test: s.Test, Variables: s.Variables, Node: s.OrgNode, Owes: s.Owes})
 	start, ok := m.(msg.StartWorkflow)
 	if !ok {
 		return
@@ -394,7 +415,7 @@ func idempotency(i *msg.Idempotency, now time.Time) *journal.Idempotency {
 
 // reportEnd reports the end of a run that is no test.
 func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
-	if s.Test || k.cfg.Hears == nil || !k.cfg.Hears(s.Tenant) {
+	if s.Test || !k.hears(s) {
 		return
 	}
 	workflow := s.Workflow.String()
@@ -423,6 +444,9 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 			}})
 		}
 	}
+	if prev.Status == lifecycle.RunWaitingApproval && next.Status == lifecycle.RunRunning && k.cfg.TakeSlot != nil {
+		k.cfg.TakeSlot(a.Tenant, msg.TakeSlot{Run: next.ID})
+	}
 	if next.Status == lifecycle.RunFailed && !prev.Status.Terminal() {
 		e := k.cfg.Log.Warn()
 		if next.Damage != "" {
@@ -433,9 +457,9 @@ func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[Sta
 	k.release(&next)
 }
 
-// release releases the slot of a run that has ended. The message is idempotent.
+// release releases the slot of a run that has ended or waits for people. The message is idempotent.
 func (k *kind) release(s *State) {
-	if k.cfg.Slots != nil && s.Status.Terminal() {
+	if k.cfg.Slots != nil && (s.Status.Terminal() || s.Status == lifecycle.RunWaitingApproval) {
 		k.cfg.Slots.Release(s.Tenant, msg.ReleaseSlot{Run: s.ID})
 	}
 }
@@ -452,6 +476,12 @@ func (s *State) mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 		return f.Started, event.NodeStarted, event.NodeStartedData(n.ID, string(n.Type))
 	case NodePaused:
 		return completed(f.Seq, f.Step.Node, "waiting", nil)
+	case Asked:
+		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, toolOf(s.typeOf(f.Step)), f.Approval.ExpiresAt)
+	case Waits:
+		return f.Seq, event.RunWaiting, event.WaitingData()
+	case Resumed:
+		return f.Seq, event.RunResumed, event.ResumedData(f.ID, f.Decision)
 	case NodeSkipped:
 		return completed(f.Seq, f.Node, "skipped", nil)
 	case NodeEnded:

@@ -53,6 +53,8 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed, err = c.inject(m)
 	case msg.ChildChanged:
 		changed = c.childChanged(m.Run, nil)
+	case msg.ApprovalsDecided:
+		changed = c.approvalsDecided(nil)
 	case durable.TimerDue:
 		changed = c.timerDue(m.Name, nil)
 	case durable.Answered:
@@ -122,7 +124,7 @@ func create(mc Machine, s State, m any, now time.Time) (decision, error) {
 		return decision{}, problem.Unavailable("The workflow's definition could not be read.", time.Second)
 	}
 	s.Workflow, s.Version, s.Test = start.Workflow, start.Version, start.Test
-	s.Input, s.Variables, s.Origin = start.Input, start.Variables, start.Origin
+	s.Input, s.Variables, s.Origin, s.OrgNode = start.Input, start.Variables, start.Origin, start.Node
 	s.Status, s.CreatedAt = lifecycle.RunQueued, now
 	s.Owes = true
 	return decision{Next: s, Changed: true, Facts: []any{Created{}}, Reply: msg.Started{Run: s.ID}}, nil
@@ -155,7 +157,8 @@ func (c *change) activated() bool {
 	case c.s.Status == lifecycle.RunQueued:
 		return false
 	}
-	return c.match()
+	matched := c.match()
+	return c.decided() || matched
 }
 
 func (c *change) slotGranted() bool {
@@ -224,6 +227,7 @@ func (c *change) walked(m Walked) bool {
 		c.s.Output = m.Output
 		c.end(lifecycle.RunSucceeded)
 	default:
+		c.wait()
 		c.match()
 	}
 	return true
@@ -267,7 +271,7 @@ func (c *change) nodeBegan(f *Fact) {
 	}
 	c.fact(began)
 	switch n.Type {
-	case flow.Tool, flow.Gate, flow.HumanTask:
+	case flow.Tool:
 		c.s.Damage = "nodes of the type " + string(n.Type) + " are not available"
 	}
 	if !pauses(n.Type) {
@@ -275,6 +279,8 @@ func (c *change) nodeBegan(f *Fact) {
 	}
 	c.fact(NodePaused{Step: o, Seq: c.seq()})
 	switch {
+	case n.Type == flow.Gate, n.Type == flow.HumanTask:
+		c.ask(o, n)
 	case n.Type == flow.Delay:
 		c.fact(TimerSet{o.timer(), c.now.Add(duration(n.Seconds, time.Second))})
 	case n.Type == flow.WaitEvent && n.TimeoutMinutes > 0:
@@ -299,6 +305,10 @@ func (c *change) nodeEnded(f *Fact, e End) {
 	c.s.TokensOut += e.TokensOut
 	c.s.CostUSD += e.CostUSD
 	c.close(o)
+	if e.Decided != nil {
+		c.fact(WakeGone{e.Decided.ID})
+		c.fact(Resumed{*e.Decided, c.seq()})
+	}
 	if e.Event != nil {
 		c.fact(EventTaken{Seq: *e.Event, Idx: o.Idx})
 		c.s.Events = slices.DeleteFunc(slices.Clone(c.s.Events), func(x Event) bool { return x.Seq == *e.Event })
@@ -383,6 +393,15 @@ func (c *change) timerDue(name string, known *Child) bool {
 		}
 		return c.drop(name)
 	}
+	if u, err := id.Parse(name); err == nil { // of a decided approval
+		a := id.ApprovalID{UUID: u}
+		if c.s.Status == lifecycle.RunWaitingApproval && slices.ContainsFunc(c.s.Open, func(o *Step) bool { return o.Approval != nil && o.Approval.ID == a }) {
+			c.question = ReadApprovals{}
+			return false
+		}
+		c.fact(WakeGone{a})
+		return true
+	}
 	i := slices.IndexFunc(c.s.Open, func(o *Step) bool { return o.timer() == name })
 	if c.s.Status.Terminal() || i < 0 {
 		return c.drop(name)
@@ -440,6 +459,9 @@ func (c *change) childChanged(run id.RunID, known *Child) bool {
 
 // answered decides again with the answer to a question.
 func (c *change) answered(m durable.Answered) bool {
+	if known, ok := m.Answer.(Approvals); ok {
+		return c.approvalsDecided(known)
+	}
 	known, ok := m.Answer.(Child)
 	if !ok {
 		return false
@@ -497,6 +519,7 @@ func (c *change) refused(m any) (bool, error) {
 // end makes the run terminal: no step stays open, and no timer. Children that are open are
 // noted, to be cancelled.
 func (c *change) end(status lifecycle.RunStatus) {
+	c.withdraw(c.s.Open)
 	for _, o := range c.s.Open {
 		if c.s.Plan != nil {
 			if c.s.typeOf(o) == flow.Agent && o.Begun {

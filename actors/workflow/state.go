@@ -58,6 +58,8 @@ type State struct {
 	Damage string
 	// Unread says that the definition could not be read: the run is not accepted.
 	Unread bool
+	// OrgNode is where the chain of managers of the workflow begins.
+	OrgNode *id.NodeID
 
 	// The rest is not stored.
 
@@ -83,6 +85,8 @@ type Step struct {
 	Text string
 	// Begun says that the child run of an agent is in the database.
 	Begun bool
+	// Approval is that of a gate or a human task.
+	Approval *Approval
 }
 
 // timer returns the name of the timer of a delay, and of the timeout of a wait_event.
@@ -102,6 +106,8 @@ type End struct {
 	Node   int // starts: the beginning of the run
 	Output flow.Output
 	Event  *int // Seq of the event that woke the node
+	// Decided is the approval that ended the node.
+	Decided *Decided
 	// TokensIn, TokensOut and CostUSD are those of a child run.
 	TokensIn, TokensOut int64
 	CostUSD             float64

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"agentsvc/actors/approval"
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
 	"agentsvc/actors/sweep"
@@ -144,6 +145,7 @@ func (w *world) start(at int, after bool) {
 	durable.Register(w.node, w.tags, workflow.New(workflow.Config{
 		Store: store, Live: w, Sealer: w.vault, Actors: w.node, Published: w.published, Ready: ready, Log: zerolog.Nop(),
 	}), durable.Config{Log: zerolog.Nop()})
+	durable.Register(w.node, w.tags, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: w.node, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
 	if err := w.node.Start(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func (w *world) start(at int, after bool) {
 	agents, workflows := run.Traits, workflow.Traits
 	work.Every, found.Every = 20*time.Millisecond, 20*time.Millisecond
 	agents.Work, workflows.Work = &work, &found
-	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Kinds: []durable.Traits{agents, workflows}, Member: w.member, Every: 10 * time.Millisecond, Log: zerolog.Nop()})
+	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Kinds: []durable.Traits{agents, workflows, approval.Traits}, Member: w.member, Every: 10 * time.Millisecond, Log: zerolog.Nop()})
 	if err := s.Start(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -296,6 +298,33 @@ func (w *world) inject(r id.RunID, name, payload, eventID string) {
 	w.ask(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, ID: eventID, Name: name, Payload: json.RawMessage(payload)})
 }
 
+// approval waits for the approval of a node.
+func (w *world) approval(r id.RunID, node string) id.ApprovalID {
+	w.t.Helper()
+	var found string
+	w.eventually("the approval opens", func() bool {
+		found = w.text(`SELECT a.id FROM approvals a JOIN run_steps s ON s.run_id = a.run_id AND s.idx = a.step_idx WHERE a.run_id = $1 AND s.name = $2`, r, node)
+		return found != ""
+	})
+	u, err := id.Parse(found)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return id.ApprovalID{UUID: u}
+}
+
+// decide decides an approval as a person.
+func (w *world) decide(a id.ApprovalID, action lifecycle.Action, feedback, edited string) error {
+	m := msg.Decide{Op: id.OpID{UUID: id.NewAnywhere()}, Principal: "user:" + id.NewAnywhere().String(), Role: lifecycle.RoleOwner, Action: action, Feedback: feedback}
+	if edited != "" {
+		m.EditedArgs = json.RawMessage(edited)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := w.node.Ask(ctx, cluster.Address{Kind: msg.KindApproval, Tenant: w.tenant, ID: a.UUID}, m)
+	return err
+}
+
 func (w *world) status(r id.RunID) string {
 	return w.text(`SELECT status || coalesce(' ' || error_code, '') FROM runs WHERE id = $1`, r)
 }
@@ -323,11 +352,17 @@ func (w *world) ended(r id.RunID) string {
 		w.t.Errorf("more than one step: %s", got)
 	}
 	w.eventually("no timer is left", func() bool { return w.text(`SELECT count(*) FROM timers WHERE entity_id = $1`, r) == "0" })
+	w.eventually("no timer of an approval is left", func() bool {
+		return w.text(`SELECT count(*) FROM timers t JOIN approvals a ON a.id = t.entity_id WHERE a.run_id = $1`, r) == "0"
+	})
+	if got := w.text(`SELECT count(*) FROM approvals WHERE run_id = $1 AND status = 'pending'`, r); got != "0" {
+		w.t.Errorf("%s approvals are pending", got)
+	}
 	w.eventually("no child is open", func() bool {
 		return w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL`, r) == "0"
 	})
 	w.eventually("its activation leaves", func() bool { return !w.node.Active(w.address(r)) })
-	sick, err := feed.NewSweep(w.pool).Diagnose(context.Background(), feed.RunChecks)
+	sick, err := feed.NewSweep(w.pool).Diagnose(context.Background(), slices.Concat(feed.RunChecks, approval.Traits.Checks))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ var (
 	workflowStepsSQL  = queries.Get("workflow_steps")
 	workflowEventsSQL = queries.Get("workflow_events")
 	childrenSQL       = queries.Get("children")
+
+	workflowApprovalsSQL = queries.Get("workflow_approvals")
 )
 
 var (
@@ -30,7 +33,7 @@ var (
 	// WorkflowTables are the tables that only workflow runs have. They refer to Tables.
 	WorkflowTables = []*journal.Table{workflowRuns, workflowEvents}
 
-	workflowInsert = workflowRuns.Insert("workflow_version int, test boolean, variables json, owes boolean")
+	workflowInsert = workflowRuns.Insert("workflow_version int, test boolean, variables json, node_id uuid, owes boolean")
 	workflowWalk   = workflowRuns.Update("walk", "progress text keep, owes boolean")
 
 	eventInsert = workflowEvents.Insert("op uuid, event_id text, name text, payload json, created_at timestamptz")
@@ -43,13 +46,16 @@ type WorkflowInsert struct {
 	Version   int
 	Test      bool
 	Variables json.RawMessage
+	Node      *id.NodeID
 	Owes      bool
 }
 
 func (*WorkflowInsert) Write() *journal.Write { return workflowInsert }
 
 func (n *WorkflowInsert) Put(v *journal.Values) {
-	v.UUID(n.Run.UUID).Int(n.Version).Bool(n.Test).JSON(n.Variables).Bool(n.Owes)
+	v.UUID(n.Run.UUID).Int(n.Version).Bool(n.Test).JSON(n.Variables)
+	journal.UUIDOrNull(v, n.Node)
+	v.Bool(n.Owes)
 }
 
 // WorkflowUpdate is how far the run is in its graph. A nil Progress leaves the column as it is.
@@ -101,6 +107,7 @@ type Workflow struct {
 	Test         bool
 	Variables    json.RawMessage
 	Progress     *string
+	OrgNode      *id.NodeID
 	Owes         bool
 	Input        json.RawMessage
 	Output       json.RawMessage
@@ -119,8 +126,9 @@ type Workflow struct {
 	RowVersion   int64
 	Epoch        int64
 
-	Nodes  []NodeStep // all steps, in order
-	Events []WorkflowEvent
+	Nodes     []NodeStep // all steps, in order
+	Events    []WorkflowEvent
+	Approvals []NodeApproval
 }
 
 // NodeStep is the step of a node.
@@ -130,6 +138,49 @@ type NodeStep struct {
 	Status   lifecycle.StepStatus
 	BeganSeq int64
 	Sealed   []byte
+}
+
+// NodeApproval is the approval of a step.
+type NodeApproval struct {
+	ID        id.ApprovalID
+	Idx       int
+	Status    lifecycle.ApprovalStatus
+	Decision  lifecycle.Action // empty while pending
+	Edited    []byte           // sealed
+	Decisions json.RawMessage
+	Risk      lifecycle.Risk
+	Assignee  lifecycle.Role
+	ExpiresAt time.Time
+	Version   int64
+}
+
+// Feedback returns what the last decision said; empty if it said nothing.
+func (a *NodeApproval) Feedback() (string, error) {
+	var ledger []struct {
+		Feedback *string `json:"feedback"`
+	}
+	if err := json.Unmarshal(a.Decisions, &ledger); err != nil {
+		return "", fmt.Errorf("decode decisions: %w", err)
+	}
+	for _, d := range slices.Backward(ledger) {
+		if d.Feedback != nil {
+			return *d.Feedback, nil
+		}
+	}
+	return "", nil
+}
+
+// NodeApprovals returns the approvals of a run.
+func (s *Store) NodeApprovals(ctx context.Context, tenant id.TenantID, run id.RunID) ([]NodeApproval, error) {
+	rows, err := s.pool.Query(ctx, workflowApprovalsSQL, tenant, run)
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals of run %s: %w", run, err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[NodeApproval])
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals of run %s: %w", run, err)
+	}
+	return out, nil
 }
 
 // WorkflowEvent is an event that was sent to a run. One that woke a node has no payload.
@@ -150,7 +201,7 @@ func (s *Store) Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) 
 	)
 	err := s.together(ctx, func(b *pgx.Batch) {
 		b.Queue(workflowSQL, tenant, run).QueryRow(func(row pgx.Row) (err error) {
-			found, err = one(row.Scan(&w.Status, &w.WorkflowID, &w.Version, &w.Test, &w.Variables, &w.Progress, &w.Owes, &w.Input, &w.Output, &w.ErrorCode, &w.ErrorMessage,
+			found, err = one(row.Scan(&w.Status, &w.WorkflowID, &w.Version, &w.Test, &w.Variables, &w.Progress, &w.OrgNode, &w.Owes, &w.Input, &w.Output, &w.ErrorCode, &w.ErrorMessage,
 				&w.OriginKind, &w.OriginID, &w.TokensIn, &w.TokensOut, &w.CostUSD, &w.CreatedAt, &w.StartedAt, &w.FinishedAt, &w.Seq, &w.Steps, &w.RowVersion, &w.Epoch))
 			return err
 		})
@@ -160,6 +211,10 @@ func (s *Store) Workflow(ctx context.Context, tenant id.TenantID, run id.RunID) 
 		})
 		b.Queue(workflowEventsSQL, tenant, run).Query(func(rows pgx.Rows) (err error) {
 			w.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[WorkflowEvent])
+			return err
+		})
+		b.Queue(workflowApprovalsSQL, tenant, run).Query(func(rows pgx.Rows) (err error) {
+			w.Approvals, err = pgx.CollectRows(rows, pgx.RowToStructByPos[NodeApproval])
 			return err
 		})
 	})

@@ -135,6 +135,7 @@ type StartWorkflow struct {
 	Test        bool            `json:"test,omitempty"` // its end is not reported to webhooks
 	Input       json.RawMessage `json:"input"`
 	Variables   json.RawMessage `json:"variables,omitempty"` // an object
+	Node        *id.NodeID      `json:"node,omitempty"`      // the workflow's org node
 	Origin      Origin          `json:"origin"`
 	By          By              `json:"by"`
 	Idempotency *Idempotency    `json:"idempotency,omitempty"`

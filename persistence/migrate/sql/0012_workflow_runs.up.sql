@@ -6,6 +6,7 @@ CREATE TABLE workflow_runs (
   test             boolean NOT NULL,
   variables        json,          -- those that the run was started with
   progress         text CHECK (octet_length(progress) <= 1024), -- a letter per node and edge; NULL: not begun
+  node_id          uuid, -- where the managers' chain of its approvals begins: the workflow's org node when it started
   owes             boolean NOT NULL, -- the run has something to do, also after its end
   PRIMARY KEY (tenant_id, id),
   FOREIGN KEY (tenant_id, id) REFERENCES runs

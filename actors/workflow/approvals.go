@@ -1,0 +1,119 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/journal"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/redact"
+	"agentsvc/schemas/tool"
+	"agentsvc/schemas/webhook"
+)
+
+// The rows of the approvals that a run opens and cancels.
+
+// approvals reads the rows of approvals, with the answers that people gave.
+func (k *kind) approvals(s *State, rows []engine.NodeApproval) (Approvals, error) {
+	out := Approvals{}
+	for i := range rows {
+		r := &rows[i]
+		a := &Approval{ID: r.ID, Status: r.Status, Decision: r.Decision, Risk: r.Risk, Assignee: r.Assignee, ExpiresAt: r.ExpiresAt, Version: r.Version}
+		var err error
+		if a.Feedback, err = r.Feedback(); err != nil {
+			return nil, err
+		}
+		if r.Status == lifecycle.ApprovalEdited {
+			plain, err := k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, r.ID), r.Edited)
+			if err != nil {
+				return nil, fmt.Errorf("open the answer of approval %s: %w", r.ID, err)
+			}
+			a.Edited = plain
+		}
+		out[r.Idx] = a
+	}
+	return out, nil
+}
+
+// asks opens the approval of a step: it adds the row, the timers and the event.
+func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
+	a, n := f.Approval, s.Plan.Node(f.Step.Node)
+	risk, role, required, sla := terms(n)
+	input := s.Input
+	if len(input) == 0 {
+		input = json.RawMessage("null")
+	}
+	args := encode(struct {
+		Title string          `json:"title"`
+		Input json.RawMessage `json:"input"`
+	}{f.Step.Text, input})
+	var form json.RawMessage
+	if n.Type == flow.HumanTask {
+		form = n.Form
+	}
+	frozen, err := k.cfg.Sealer.Seal(engine.FrozenAt(s.Tenant, a.ID), args)
+	if err != nil {
+		panic(err) // sealing only needs randomness
+	}
+	w.Rows = append(w.Rows, &engine.ApprovalInsert{
+		ID: a.ID, Run: s.ID, StepIdx: f.Step.Idx, Node: s.OrgNode, Risk: risk, Assignee: role, Required: required,
+		Tool: toolOf(n.Type), Args: redact.JSON(args), Schema: form, Frozen: frozen, Digest: tool.Digest(args),
+		Policy: encode(tool.PolicyRef{Name: n.ID, Kind: tool.KindManifest}), Escalate: n.EscalateToRole, OnTimeout: onTimeout,
+		ExpiresAt: a.ExpiresAt, CreatedAt: now,
+	})
+	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})
+	if n.EscalateToRole.Above(role) {
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(sla)))})
+	}
+	if k.hears(s) {
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a, toolOf(n.Type)), now))
+	}
+}
+
+// withdraw cancels the pending approvals of a run that ended and reports that. It deletes the
+// timers of all its approvals. One that opened in the same commit is cancelled with it.
+func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.OpID, now time.Time) {
+	by := bySystem
+	if cancel, ok := m.(msg.CancelRun); ok {
+		by = cancel.By.Actor
+	}
+	var pending []engine.Pending
+	for _, a := range f.Approvals {
+		w.Timers = slices.DeleteFunc(w.Timers, func(t journal.Timer) bool { return t.Kind == msg.KindApproval && t.Entity == a.ID.UUID })
+		w.TimersDone = append(w.TimersDone, approvalTimer(a.ID, msg.TimerExpire), approvalTimer(a.ID, msg.TimerEscalate), wakeTimer(s.ID, a.ID))
+		if a.Status.Terminal() {
+			continue
+		}
+		pending = append(pending, engine.Pending{ID: a.ID, Version: a.Version})
+		if k.hears(s) {
+			data := webhook.Decided{Approval: approvalData(s, a, f.Tools[a.ID]), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
+			w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
+		}
+	}
+	if len(pending) > 0 {
+		w.Statements = append(w.Statements, engine.CancelApprovals(s.Tenant, op, s.ID, pending, now))
+	}
+}
+
+// approvalData returns the data of an event about an open approval.
+func approvalData(s *State, a *Approval, tool string) webhook.Approval {
+	return webhook.Approval{ApprovalID: a.ID.String(), RunID: s.ID.String(), Tool: tool, Risk: string(a.Risk), AssigneeRole: string(a.Assignee), ExpiresAt: journal.Kept(a.ExpiresAt)}
+}
+
+func (k *kind) hears(s *State) bool { return k.cfg.Hears != nil && k.cfg.Hears(s.Tenant) }
+
+func approvalTimer(a id.ApprovalID, name string) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindApproval, Entity: a.UUID, Name: name}
+}
+
+// wakeTimer returns the key of the timer by which a decided approval wakes its run, under the
+// kind by which approvals know runs.
+func wakeTimer(run id.RunID, a id.ApprovalID) journal.TimerKey {
+	return journal.TimerKey{Kind: msg.KindRun, Entity: run.UUID, Name: a.String()}
+}

@@ -1,0 +1,198 @@
+package workflow
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"agentsvc/schemas/agent"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+)
+
+// Gates and human tasks. The run opens an approval for each, and cancels the pending ones with
+// its end; the actor of an approval writes everything in between. Like machine.go, this file
+// waits for nothing, reads no clock and mints no id.
+//
+//	started ──► pending ┄ approved ┄► walked: the node ends
+//	               └┄┄┄┄┄ rejected, expired ┄► the run fails with GATE_REJECTED
+
+// Tools of approvals (service.md, Approval status).
+const (
+	toolGate  = "workflow:gate"
+	toolHuman = "workflow:human_task"
+)
+
+// Defaults of a gate (open-parts.md, Approvals).
+const (
+	defaultRisk = lifecycle.RiskMedium
+	defaultRole = lifecycle.RoleAdmin
+	defaultSLA  = 1440 // minutes
+)
+
+// Approval is the approval of an open step as it was read last. A pending one may be decided by
+// now.
+type Approval struct {
+	ID        id.ApprovalID
+	Status    lifecycle.ApprovalStatus
+	Decision  lifecycle.Action
+	Feedback  string          // of the decision
+	Edited    json.RawMessage // the answer to a form
+	Risk      lifecycle.Risk
+	Assignee  lifecycle.Role // after an escalation the higher role
+	ExpiresAt time.Time
+	Version   int64
+}
+
+// ReadApprovals is the question how the approvals of the run are. The answer is an Approvals.
+type ReadApprovals struct{}
+
+// Approvals are the approvals of a run, by the step.
+type Approvals map[int]*Approval
+
+// Decided is the approval that ended a node.
+type Decided struct {
+	ID       id.ApprovalID
+	Decision lifecycle.Action
+}
+
+// Facts of approvals.
+type (
+	// Asked is an approval that opens. Its mark is approval.required.
+	Asked struct {
+		Step     *Step
+		Approval *Approval
+		Seq      int64
+	}
+	// Waits is a run that begins to wait for people. Its mark is run.waiting.
+	Waits struct{ Seq int64 }
+	// Resumed is a decision that the run has heard. Its mark is run.resumed.
+	Resumed struct {
+		Decided
+		Seq int64
+	}
+	// Withdrawn are approvals whose timers go; the pending ones are cancelled.
+	Withdrawn struct {
+		Approvals []*Approval
+		Tools     map[id.ApprovalID]string
+	}
+	// WakeGone is a timer of a decided approval that has nothing more to do.
+	WakeGone struct{ Approval id.ApprovalID }
+)
+
+// toolOf returns the tool of the approval of a node.
+func toolOf(t flow.NodeType) string {
+	if t == flow.HumanTask {
+		return toolHuman
+	}
+	return toolGate
+}
+
+// terms returns what a gate asks for, with defaults.
+func terms(n *flow.Node) (risk lifecycle.Risk, role lifecycle.Role, required int, sla time.Duration) {
+	risk, role, required = n.Risk, n.ApproverRole, max(n.RequiredApprovals, 1)
+	if risk == "" {
+		risk = defaultRisk
+	}
+	if role == "" {
+		role = defaultRole
+	}
+	minutes := n.SLAMinutes
+	if minutes <= 0 {
+		minutes = defaultSLA
+	}
+	return risk, role, required, duration(minutes, time.Minute)
+}
+
+// ask opens the approval of a step, which is the last of Open.
+func (c *change) ask(o *Step, n *flow.Node) {
+	risk, role, _, sla := terms(n)
+	asks := *o
+	// To the microsecond, as stored: frame and row agree.
+	asks.Approval = &Approval{ID: approvalOf(c.s.ID, o.Idx), Status: lifecycle.ApprovalPending, Risk: risk, Assignee: role,
+		ExpiresAt: c.now.Add(sla).Truncate(time.Microsecond), Version: 1}
+	c.s.Open[len(c.s.Open)-1] = &asks
+	c.fact(Asked{Step: &asks, Approval: asks.Approval, Seq: c.seq()})
+}
+
+// wait sets the status of a run that is under way: it waits for people while one of its
+// approvals is pending. An approval whose decision is queued is not pending any more, but the
+// run goes on only with its walk.
+func (c *change) wait() {
+	waits := slices.ContainsFunc(c.s.Open, func(o *Step) bool { return o.Approval != nil })
+	switch {
+	case waits && c.s.Status == lifecycle.RunRunning:
+		c.s.Status = lifecycle.RunWaitingApproval
+		c.fact(Waits{Seq: c.seq()})
+	case !waits && c.s.Status == lifecycle.RunWaitingApproval:
+		c.s.Status = lifecycle.RunRunning
+	}
+}
+
+// approvalsDecided asks how the approvals are, and decides what follows from the answer.
+func (c *change) approvalsDecided(known Approvals) bool {
+	if c.s.Status != lifecycle.RunWaitingApproval {
+		return false
+	}
+	if known == nil {
+		c.question = ReadApprovals{}
+		return false
+	}
+	changed := false
+	for i, o := range c.s.Open {
+		a, ok := known[o.Idx]
+		if o.Approval == nil || !ok || a.Version < o.Approval.Version {
+			continue
+		}
+		read := *o
+		read.Approval = a
+		c.s.Open = slices.Clone(c.s.Open)
+		c.s.Open[i], changed = &read, true
+	}
+	return c.decided() || changed
+}
+
+// decided queues the ends of nodes whose approvals are decided, and fails the run if one of
+// them is not given.
+func (c *change) decided() (changed bool) {
+	for _, o := range c.s.Open {
+		a := o.Approval
+		if a == nil || !a.Status.Terminal() || c.s.ends(o.Node) {
+			continue
+		}
+		by := Decided{a.ID, a.Decision}
+		human := c.s.typeOf(o) == flow.HumanTask
+		end := End{Node: o.Node, Decided: &by}
+		switch {
+		case a.Status == lifecycle.ApprovalApproved && human, a.Status == lifecycle.ApprovalResponded && human:
+			end.Output = flow.HumanOutput(a.Feedback, nil)
+		case a.Status == lifecycle.ApprovalEdited && human:
+			end.Output = flow.HumanOutput("", a.Edited)
+		case a.Status == lifecycle.ApprovalApproved:
+		default:
+			c.fact(Resumed{by, c.seq()})
+			c.fail(lifecycle.FailGateRejected, "The node "+c.s.Plan.Node(o.Node).ID+" was not approved: "+string(a.Status)+".")
+			return true
+		}
+		changed = c.enqueue(end) || changed
+	}
+	return changed
+}
+
+// withdraw ends the approvals of steps that end with their run.
+func (c *change) withdraw(open []*Step) {
+	var asked []*Approval
+	tools := map[id.ApprovalID]string{}
+	for _, o := range open {
+		if o.Approval != nil && c.s.Plan != nil {
+			asked, tools[o.Approval.ID] = append(asked, o.Approval), toolOf(c.s.typeOf(o))
+		}
+	}
+	if len(asked) > 0 {
+		c.fact(Withdrawn{asked, tools})
+	}
+}
+
+// onTimeout is what an expired approval of a node does.
+const onTimeout = agent.TimeoutReject
