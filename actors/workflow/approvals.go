@@ -35,7 +35,11 @@ func (k *kind) approvals(s *State, rows []engine.NodeApproval) (Approvals, error
 				return nil, fmt.Errorf("open the answer of approval %s: %w", r.ID, err)
 			}
 			a.Edited = plain
+			if a.Shown, err = r.Shown(); err != nil {
+				return nil, err
+			}
 		}
+		copy(a.Digest[:], r.Digest)
 		out[r.Idx] = a
 	}
 	return out, nil
@@ -44,35 +48,39 @@ func (k *kind) approvals(s *State, rows []engine.NodeApproval) (Approvals, error
 // asks opens the approval of a step: it adds the row, the timers and the event.
 func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	a, n := f.Approval, s.Plan.Node(f.Step.Node)
-	risk, role, required, sla := terms(n)
-	input := s.Input
-	if len(input) == 0 {
-		input = json.RawMessage("null")
-	}
-	args := encode(struct {
-		Title string          `json:"title"`
-		Input json.RawMessage `json:"input"`
-	}{f.Step.Text, input})
-	var form json.RawMessage
-	if n.Type == flow.HumanTask {
-		form = n.Form
+	t := terms(n)
+	row := &engine.ApprovalInsert{ID: a.ID, Run: s.ID, StepIdx: f.Step.Idx, Node: s.OrgNode, Tool: s.toolOf(f.Step), ExpiresAt: a.ExpiresAt, CreatedAt: now}
+	var args json.RawMessage
+	if call := f.Step.Call; call != nil {
+		t, args = call.Plan.Terms, call.Plan.Args
+		row.Args, row.Schema, row.Node = call.Plan.Shown, call.Plan.Schema, call.Plan.Node
+	} else {
+		input := s.Input
+		if len(input) == 0 {
+			input = json.RawMessage("null")
+		}
+		args = encode(struct {
+			Title string          `json:"title"`
+			Input json.RawMessage `json:"input"`
+		}{f.Step.Text, input})
+		row.Args = redact.JSON(args)
+		if n.Type == flow.HumanTask {
+			row.Schema = n.Form
+		}
 	}
 	frozen, err := k.cfg.Sealer.Seal(engine.FrozenAt(s.Tenant, a.ID), args)
 	if err != nil {
 		panic(err) // sealing only needs randomness
 	}
-	w.Rows = append(w.Rows, &engine.ApprovalInsert{
-		ID: a.ID, Run: s.ID, StepIdx: f.Step.Idx, Node: s.OrgNode, Risk: risk, Assignee: role, Required: required,
-		Tool: toolOf(n.Type), Args: redact.JSON(args), Schema: form, Frozen: frozen, Digest: tool.Digest(args),
-		Policy: encode(tool.PolicyRef{Name: n.ID, Kind: tool.KindManifest}), Escalate: n.EscalateToRole, OnTimeout: onTimeout,
-		ExpiresAt: a.ExpiresAt, CreatedAt: now,
-	})
+	row.Risk, row.Assignee, row.Required, row.Policy, row.Escalate, row.OnTimeout = t.Risk, t.Role, t.Required, encode(t.Policy), t.Escalate, t.OnTimeout
+	row.Frozen, row.Digest = frozen, tool.Digest(args)
+	w.Rows = append(w.Rows, row)
 	w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerExpire), DueAt: a.ExpiresAt})
-	if n.EscalateToRole.Above(role) {
-		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(sla)))})
+	if t.Escalate.Above(t.Role) {
+		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})
 	}
 	if k.hears(s) {
-		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a, toolOf(n.Type)), now))
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a, row.Tool), now))
 	}
 }
 

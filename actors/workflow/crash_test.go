@@ -25,12 +25,13 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		{"id": "g", "type": "agent", "agent_id": "AGENT", "input": "/say hello {{variables.who}}"},
 		{"id": "c", "type": "condition", "expression": "nodes.e.json.n"},
 		{"id": "p", "type": "gate", "title": "{{nodes.e.json.n}}"},
+		{"id": "t", "type": "tool", "tool": "shop.again", "args": {"n": "{{nodes.e.json.n}}"}},
 		{"id": "q", "type": "human_task", "title": "?"},
 		{"id": "x", "type": "set", "values": {"never": 1}},
 		{"id": "h", "type": "agent", "agent_id": "AGENT", "input": "/say {{nodes.g.text}} again"},
 		{"id": "z", "type": "set", "values": {"all": "{{nodes.h.text}} {{nodes.e.json.n}} {{nodes.q.text}}"}}],
 		"edges": [{"from": "a", "to": "d"}, {"from": "a", "to": "e"}, {"from": "a", "to": "g"}, {"from": "e", "to": "c"}, {"from": "c", "to": "x", "when": "8"},
-			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "p", "when": "7"}, {"from": "a", "to": "q"}, {"from": "p", "to": "z"}, {"from": "q", "to": "z"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
+			{"from": "g", "to": "h"}, {"from": "d", "to": "z"}, {"from": "c", "to": "p", "when": "7"}, {"from": "a", "to": "q"}, {"from": "p", "to": "t"}, {"from": "t", "to": "z"}, {"from": "q", "to": "z"}, {"from": "h", "to": "z"}, {"from": "x", "to": "z"}]}`
 	w := newWorld(t)
 	kills := 0
 	for at := 1; ; at++ {
@@ -63,6 +64,9 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 			if got := w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1`, r); got != "2" {
 				t.Errorf("%s: %s children", who, got)
 			}
+			if n := w.calls("shop.again", r); len(n) != 1 {
+				t.Errorf("%s: calls %v", who, n)
+			}
 			if got := w.text(`SELECT string_agg(n, ' ') FROM (SELECT data ->> 'node_id' || (data ->> 'status') AS n FROM run_marks WHERE run_id = $1 GROUP BY 1 HAVING count(*) > 1) x`, r); got != "" {
 				t.Errorf("%s: more than once: %s", who, got)
 			}
@@ -76,7 +80,7 @@ func TestAProcessIsKilledAtEachCommit(t *testing.T) {
 		}
 		kills++
 	}
-	if kills < 12 {
+	if kills < 14 {
 		t.Errorf("only %d commits were cut", kills)
 	}
 	t.Logf("%d commits were cut", kills)

@@ -12,13 +12,17 @@ import (
 	"agentsvc/actors/durable"
 	"agentsvc/cluster"
 	"agentsvc/persistence/engine"
+	"agentsvc/persistence/failpoint"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/event"
 	"agentsvc/schemas/flow"
+	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/schemas/redact"
+	"agentsvc/schemas/tool"
 )
 
 // Store reads rows (engine.Store).
@@ -57,6 +61,16 @@ type Actors interface {
 	Ask(ctx context.Context, a cluster.Address, message any) (any, error)
 }
 
+// Tools plans and carries out calls (toolbox.Toolbox).
+type Tools interface {
+	// Plan resolves each call: refused, gated or to be called. calls[i] is step first+i, from
+	// which its idempotency_key is derived. The error is the storage's.
+	Plan(ctx context.Context, t tool.Caller, first int, calls []model.Call) ([]tool.Planned, error)
+	// Call carries out the planned call of step idx. It always answers; the answer is dropped
+	// only if ctx has ended.
+	Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome
+}
+
 // Effects.
 type (
 	// AcquireSlot requests a slot.
@@ -75,6 +89,16 @@ type (
 		Idx   int
 		Agent id.AgentID
 	}
+	// PlanCall resolves the call of a step.
+	PlanCall struct {
+		Step *Step
+		Of   *State
+	}
+	// CallTool carries out the call of a step.
+	CallTool struct {
+		Step *Step
+		Of   *State
+	}
 	// CancelChild cancels a child of a run that has ended.
 	CancelChild struct{ Run id.RunID }
 )
@@ -87,6 +111,12 @@ func (e Walk) Key() string { return "walk/" + strconv.Itoa(e.N) }
 
 // Key is stable over re-performance.
 func (e FindAgent) Key() string { return "agent/" + strconv.Itoa(e.Idx) }
+
+// Key is stable over re-performance.
+func (e PlanCall) Key() string { return "plan/" + strconv.Itoa(e.Step.Idx) }
+
+// Key is stable over re-performance: a call that is sent again has the same key.
+func (e CallTool) Key() string { return "tool/" + strconv.Itoa(e.Step.Idx) }
 
 // Key is stable over re-performance.
 func (e CancelChild) Key() string { return "cancel/" + e.Run.String() }
@@ -104,6 +134,10 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 		return k.walk(ctx, e)
 	case FindAgent:
 		return k.findAgent(ctx, a.Address.Tenant, e)
+	case PlanCall:
+		return k.plan(ctx, e)
+	case CallTool:
+		return k.call(ctx, e)
 	case CancelChild:
 		return k.cancelChild(ctx, a.Address.Tenant, e)
 	}
@@ -202,6 +236,51 @@ func (k *kind) findAgent(ctx context.Context, t id.TenantID, e FindAgent) any {
 		return nil
 	}
 	return m
+}
+
+func (s *State) caller() tool.Caller {
+	return tool.Caller{Tenant: s.Tenant, Run: s.ID, Workflow: &s.Workflow}
+}
+
+// plan resolves the call of a step.
+func (k *kind) plan(ctx context.Context, e PlanCall) any {
+	n := e.Of.Plan.Node(e.Step.Node)
+	call := model.Call{ID: n.ID, Name: n.Tool, Args: e.Step.Input}
+	if scan.KindOf(call.Args) != scan.Object {
+		call.Malformed, call.Args = string(call.Args), json.RawMessage("{}")
+	}
+	if k.cfg.Tools == nil {
+		refused := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools. Nothing was run.")
+		return Planned{e.Step.Idx, tool.Planned{Tool: n.Tool, Refused: &refused}}
+	}
+	var plan []tool.Planned
+	if !retry(ctx, func() (err error) {
+		plan, err = k.cfg.Tools.Plan(ctx, e.Of.caller(), e.Step.Idx, []model.Call{call})
+		return err
+	}) {
+		return nil
+	}
+	return Planned{e.Step.Idx, plan[0]}
+}
+
+// Crash points: the call is about to be sent; it was answered, and the answer is not committed.
+var (
+	pointBeforeCall = failpoint.Declare("workflow.tool_before_call")
+	pointAfterCall  = failpoint.Declare("workflow.tool_after_call")
+)
+
+// call carries out the call of a step.
+func (k *kind) call(ctx context.Context, e CallTool) any {
+	out := tool.FailedResult(tool.ErrNotGranted, "This deployment has no tools any more. Nothing was run.")
+	failpoint.Hit(pointBeforeCall)
+	if k.cfg.Tools != nil {
+		out = k.cfg.Tools.Call(ctx, e.Of.caller(), e.Step.Idx, e.Step.Call.Plan)
+	}
+	failpoint.Hit(pointAfterCall)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return ToolAnswered{e.Step.Idx, out}
 }
 
 // cancelChild cancels a child run. It ends when the child has ended.

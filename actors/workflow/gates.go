@@ -9,6 +9,7 @@ import (
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
 )
 
 // Gates and human tasks. The run opens an approval for each, and cancels the pending ones with
@@ -43,6 +44,9 @@ type Approval struct {
 	Assignee  lifecycle.Role // after an escalation the higher role
 	ExpiresAt time.Time
 	Version   int64
+	// Shown are edited arguments as their editor sent them, Digest that of the arguments to call.
+	Shown  json.RawMessage
+	Digest [32]byte
 }
 
 // ReadApprovals is the question how the approvals of the run are. The answer is an Approvals.
@@ -81,38 +85,39 @@ type (
 	WakeGone struct{ Approval id.ApprovalID }
 )
 
-// toolOf returns the tool of the approval of a node.
-func toolOf(t flow.NodeType) string {
-	if t == flow.HumanTask {
+// toolOf returns the tool of the approval of a step.
+func (s *State) toolOf(o *Step) string {
+	switch {
+	case o.Call != nil:
+		return o.Call.Plan.Tool
+	case s.typeOf(o) == flow.HumanTask:
 		return toolHuman
 	}
 	return toolGate
 }
 
 // terms returns what a gate asks for, with defaults.
-func terms(n *flow.Node) (risk lifecycle.Risk, role lifecycle.Role, required int, sla time.Duration) {
-	risk, role, required = n.Risk, n.ApproverRole, max(n.RequiredApprovals, 1)
-	if risk == "" {
-		risk = defaultRisk
+func terms(n *flow.Node) *tool.Terms {
+	t := &tool.Terms{Risk: n.Risk, Role: n.ApproverRole, Required: max(n.RequiredApprovals, 1), SLAMinutes: n.SLAMinutes, Escalate: n.EscalateToRole,
+		OnTimeout: agent.TimeoutReject, Policy: tool.PolicyRef{Name: n.ID, Kind: tool.KindManifest}}
+	if t.Risk == "" {
+		t.Risk = defaultRisk
 	}
-	if role == "" {
-		role = defaultRole
+	if t.Role == "" {
+		t.Role = defaultRole
 	}
-	minutes := n.SLAMinutes
-	if minutes <= 0 {
-		minutes = defaultSLA
+	if t.SLAMinutes <= 0 {
+		t.SLAMinutes = defaultSLA
 	}
-	return risk, role, required, duration(minutes, time.Minute)
+	return t
 }
 
-// ask opens the approval of a step, which is the last of Open.
-func (c *change) ask(o *Step, n *flow.Node) {
-	risk, role, _, sla := terms(n)
+// ask opens the approval of an open step.
+func (c *change) ask(o *Step, a id.ApprovalID, t *tool.Terms) {
 	asks := *o
 	// To the microsecond, as stored: frame and row agree.
-	asks.Approval = &Approval{ID: approvalOf(c.s.ID, o.Idx), Status: lifecycle.ApprovalPending, Risk: risk, Assignee: role,
-		ExpiresAt: c.now.Add(sla).Truncate(time.Microsecond), Version: 1}
-	c.s.Open[len(c.s.Open)-1] = &asks
+	asks.Approval = &Approval{ID: a, Status: lifecycle.ApprovalPending, Risk: t.Risk, Assignee: t.Role, ExpiresAt: c.now.Add(t.SLA()).Truncate(time.Microsecond), Version: 1}
+	c.set(o, &asks)
 	c.fact(Asked{Step: &asks, Approval: asks.Approval, Seq: c.seq()})
 }
 
@@ -158,7 +163,17 @@ func (c *change) approvalsDecided(known Approvals) bool {
 func (c *change) decided() (changed bool) {
 	for _, o := range c.s.Open {
 		a := o.Approval
-		if a == nil || !a.Status.Terminal() || c.s.ends(o.Node) {
+		if a == nil || !a.Status.Terminal() || c.s.Status.Terminal() || c.s.ends(o.Node) {
+			continue
+		}
+		if o.Call != nil {
+			if o.Call.Called {
+				continue
+			}
+			if c.callDecided(o); c.s.Status.Terminal() {
+				return true
+			}
+			changed = true
 			continue
 		}
 		by := Decided{a.ID, a.Decision}
@@ -186,13 +201,10 @@ func (c *change) withdraw(open []*Step) {
 	tools := map[id.ApprovalID]string{}
 	for _, o := range open {
 		if o.Approval != nil && c.s.Plan != nil {
-			asked, tools[o.Approval.ID] = append(asked, o.Approval), toolOf(c.s.typeOf(o))
+			asked, tools[o.Approval.ID] = append(asked, o.Approval), c.s.toolOf(o)
 		}
 	}
 	if len(asked) > 0 {
 		c.fact(Withdrawn{asked, tools})
 	}
 }
-
-// onTimeout is what an expired approval of a node does.
-const onTimeout = agent.TimeoutReject

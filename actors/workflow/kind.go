@@ -22,6 +22,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
+	"agentsvc/schemas/tool"
 	"agentsvc/schemas/webhook"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Published func(ctx context.Context, tenant id.TenantID, agent id.AgentID) (int, error)
 	// Ready is the state column of a queued run that waits for no other run.
 	Ready []byte
+	Tools Tools // nil: tool nodes fail
 	Slots Slots // nil: no limit of running runs
 	// TakeSlot takes a slot for a run that is running, even if none is free; it does not
 	// block. Set if Slots is.
@@ -143,7 +145,9 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 		s.Damage = err.Error()
 	} else {
 		for _, o := range s.Open {
-			o.Approval = asked[o.Idx]
+			if o.Call == nil || !o.Call.Called {
+				o.Approval = asked[o.Idx]
+			}
 		}
 	}
 	// A load means that no activation on this node saw the last commit, so what follows from
@@ -169,8 +173,27 @@ type kept struct {
 
 // opened is the sealed value of an open step.
 type opened struct {
-	Input []byte `json:"input,omitempty"`
-	Text  string `json:"text,omitempty"`
+	Input []byte      `json:"input,omitempty"`
+	Text  string      `json:"text,omitempty"`
+	Call  *sealedCall `json:"call,omitempty"`
+}
+
+// sealedCall is a planned call. It keeps the exact bytes that are sent and shown: as JSON values
+// they would be encoded anew.
+type sealedCall struct {
+	tool.Planned
+	Args   []byte `json:"args"`
+	Shown  []byte `json:"shown,omitempty"`
+	Called bool   `json:"called,omitempty"`
+}
+
+// sealStep seals the value of an open step.
+func (k *kind) sealStep(s *State, o *Step) []byte {
+	v := opened{Input: o.Input, Text: o.Text}
+	if c := o.Call; c != nil {
+		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called}
+	}
+	return k.seal(s, o.Idx, v)
 }
 
 // resume restores the walk and the open steps of a run from its rows.
@@ -200,7 +223,12 @@ func (k *kind) resume(s *State, r *engine.Workflow) {
 		case lifecycle.StepRunning, lifecycle.StepWaiting:
 			var v opened
 			damaged(k.open(s, n, &v))
-			s.Open = append(s.Open, &Step{Idx: n.Idx, Node: node, Seq: n.BeganSeq, Input: v.Input, Text: v.Text})
+			o := &Step{Idx: n.Idx, Node: node, Seq: n.BeganSeq, Input: v.Input, Text: v.Text}
+			if c := v.Call; c != nil {
+				o.Call = &Call{Plan: c.Planned, Called: c.Called}
+				o.Call.Plan.Args, o.Call.Plan.Shown = c.Args, c.Shown
+			}
+			s.Open = append(s.Open, o)
 		case lifecycle.StepSucceeded:
 			var v kept
 			damaged(k.open(s, n, &v))
@@ -335,7 +363,7 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		n := s.Plan.Node(f.Step.Node)
 		w.Rows = append(w.Rows, &engine.StepInsert{
 			Run: s.ID, Idx: f.Step.Idx, Kind: stepKind(n.Type), Name: n.ID, Status: f.Status, Input: f.Shown,
-			Sealed: k.seal(s, f.Step.Idx, opened{f.Step.Input, f.Step.Text}), BeganSeq: f.Step.Seq, StartedAt: now,
+			Sealed: k.sealStep(s, f.Step), BeganSeq: f.Step.Seq, StartedAt: now,
 		})
 	case NodeEnded:
 		u := &engine.StepUpdate{Run: s.ID, Idx: f.Step.Idx, Status: f.Status, Output: f.Shown, TokensIn: f.TokensIn, TokensOut: f.TokensOut, CostUSD: f.CostUSD, FinishedAt: now}
@@ -361,6 +389,10 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		w.TimersDone = append(w.TimersDone, s.timer(msg.ChildTimer(f.Run)))
 	case Ended:
 		k.reportEnd(w, s, now)
+	case CallGated:
+		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Status: lifecycle.StepWaiting, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
+	case StepCalled: // its frame is a mark: the name of the step is not that of the tool
+		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case Asked:
 		k.asks(w, s, f, now)
 	case WakeGone:
@@ -477,7 +509,12 @@ func (s *State) mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 	case NodePaused:
 		return completed(f.Seq, f.Step.Node, "waiting", nil)
 	case Asked:
-		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, toolOf(s.typeOf(f.Step)), f.Approval.ExpiresAt)
+		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, s.toolOf(f.Step), f.Approval.ExpiresAt)
+	case StepCalled:
+		p := &f.Step.Call.Plan
+		return f.Seq, event.ToolCalled, event.Called(f.Seq, f.Step.Idx, p.Tool, p.Shown).Data()
+	case CallEnded:
+		return f.Seq, event.ToolResult, event.Resulted(f.Seq, f.Step.Idx, f.OK, f.Shown).Data()
 	case Waits:
 		return f.Seq, event.RunWaiting, event.WaitingData()
 	case Resumed:

@@ -49,6 +49,10 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		changed = c.walked(m)
 	case Found:
 		changed = c.found(m)
+	case Planned:
+		changed = c.planned(m)
+	case ToolAnswered:
+		changed = c.answer(m)
 	case msg.InjectEvent:
 		changed, err = c.inject(m)
 	case msg.ChildChanged:
@@ -101,8 +105,13 @@ func (mc Machine) Owed(s State) []durable.Effect {
 			owed = append(owed, Walk{N: s.Walks, Of: &s, Queue: s.Queue})
 		}
 		for _, o := range s.Open {
-			if s.typeOf(o) == flow.Agent && !o.Begun {
+			switch t := s.typeOf(o); {
+			case t == flow.Agent && !o.Begun:
 				owed = append(owed, FindAgent{Idx: o.Idx, Agent: s.Plan.Node(o.Node).AgentID})
+			case t == flow.Tool && o.Call == nil:
+				owed = append(owed, PlanCall{Step: o, Of: &s})
+			case t == flow.Tool && o.Call.Called && !s.ends(o.Node):
+				owed = append(owed, CallTool{Step: o, Of: &s})
 			}
 		}
 	}
@@ -156,6 +165,9 @@ func (c *change) activated() bool {
 		return c.fault()
 	case c.s.Status == lifecycle.RunQueued:
 		return false
+	}
+	if c.lost() {
+		return true
 	}
 	matched := c.match()
 	return c.decided() || matched
@@ -270,17 +282,13 @@ func (c *change) nodeBegan(f *Fact) {
 		began.Status = lifecycle.StepWaiting
 	}
 	c.fact(began)
-	switch n.Type {
-	case flow.Tool:
-		c.s.Damage = "nodes of the type " + string(n.Type) + " are not available"
-	}
 	if !pauses(n.Type) {
 		return
 	}
 	c.fact(NodePaused{Step: o, Seq: c.seq()})
 	switch {
 	case n.Type == flow.Gate, n.Type == flow.HumanTask:
-		c.ask(o, n)
+		c.ask(o, approvalOf(c.s.ID, o.Idx), terms(n))
 	case n.Type == flow.Delay:
 		c.fact(TimerSet{o.timer(), c.now.Add(duration(n.Seconds, time.Second))})
 	case n.Type == flow.WaitEvent && n.TimeoutMinutes > 0:
@@ -312,6 +320,10 @@ func (c *change) nodeEnded(f *Fact, e End) {
 	if e.Event != nil {
 		c.fact(EventTaken{Seq: *e.Event, Idx: o.Idx})
 		c.s.Events = slices.DeleteFunc(slices.Clone(c.s.Events), func(x Event) bool { return x.Seq == *e.Event })
+	}
+	if o.Call != nil {
+		ended.Shown = e.Shown
+		c.fact(CallEnded{Step: o, OK: true, Shown: e.Shown, Seq: c.seq()})
 	}
 	ended.Seq = c.seq()
 	c.fact(ended)
@@ -527,7 +539,13 @@ func (c *change) end(status lifecycle.RunStatus) {
 			}
 			c.close(o)
 		}
-		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed}
+		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed, Shown: o.Shown}
+		if o.Call != nil && o.Call.Called {
+			if ended.Shown == nil {
+				ended.Shown = cutCall
+			}
+			c.fact(CallEnded{Step: o, Shown: ended.Shown, Seq: c.seq()})
+		}
 		if c.s.Plan != nil {
 			ended.Seq = c.seq()
 		}

@@ -87,6 +87,10 @@ type Step struct {
 	Begun bool
 	// Approval is that of a gate or a human task.
 	Approval *Approval
+	// Call is that of a tool, once it is planned.
+	Call *Call
+	// Shown is the output of a failed step.
+	Shown json.RawMessage
 }
 
 // timer returns the name of the timer of a delay, and of the timeout of a wait_event.
@@ -108,6 +112,7 @@ type End struct {
 	Event  *int // Seq of the event that woke the node
 	// Decided is the approval that ended the node.
 	Decided *Decided
+	Shown   json.RawMessage // the shown output of a tool
 	// TokensIn, TokensOut and CostUSD are those of a child run.
 	TokensIn, TokensOut int64
 	CostUSD             float64

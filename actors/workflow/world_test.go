@@ -58,7 +58,8 @@ type world struct {
 	mu     sync.Mutex // guards the fields below
 	seen   map[id.RunID][]*event.Frame
 	asked  map[string]int // texts that models were asked, and how often
-	silent bool           // models do not answer
+	silent bool           // models and tools do not answer
+	called map[string]int // calls that were sent, by tool, run and step
 
 	tags *tagged // the writer of the node
 	node *cluster.Node
@@ -109,7 +110,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, db: db, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()},
 		vault: vault.New(vault.NewSecret32([32]byte{1})), member: id.MemberID{UUID: id.NewAnywhere()},
-		seen: map[id.RunID][]*event.Frame{}, asked: map[string]int{},
+		seen: map[id.RunID][]*event.Frame{}, asked: map[string]int{}, called: map[string]int{},
 	}
 	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
 	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.agent)
@@ -143,7 +144,7 @@ func (w *world) start(at int, after bool) {
 	ready := run.Kept{Ready: true}.Encode()
 	durable.Register(w.node, w.tags, run.New(run.Config{Store: store, Models: w, Live: w, Sealer: w.vault, Tell: w.node, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
 	durable.Register(w.node, w.tags, workflow.New(workflow.Config{
-		Store: store, Live: w, Sealer: w.vault, Actors: w.node, Published: w.published, Ready: ready, Log: zerolog.Nop(),
+		Store: store, Live: w, Sealer: w.vault, Actors: w.node, Published: w.published, Tools: (*toolbox)(w), Ready: ready, Log: zerolog.Nop(),
 	}), durable.Config{Log: zerolog.Nop()})
 	durable.Register(w.node, w.tags, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: w.node, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
 	if err := w.node.Start(context.Background()); err != nil {

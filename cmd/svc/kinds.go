@@ -105,7 +105,7 @@ func (s *service) addTriggers(host durable.Config) {
 
 func (s *service) addWorkflows(host durable.Config) {
 	workflows := workflow.Config{Store: s.reads, Live: s.hubs, Sealer: s.keys, Actors: s.node, Published: store.NewSchedules(s.pools.system).Published,
-		Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, EscalateFraction: s.c.Escalation, Log: s.log}
+		Tools: s.tools, Ready: run.Kept{Ready: true}.Encode(), Hears: s.sent.hearers.Hears, EscalateFraction: s.c.Escalation, Log: s.log}
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
 	}

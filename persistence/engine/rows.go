@@ -192,15 +192,20 @@ func (s *StepInsert) Put(v *journal.Values) {
 type StepCall struct {
 	Run       id.RunID
 	Idx       int
-	CalledSeq int64
-	Input     json.RawMessage // shown
+	Status    lifecycle.StepStatus // empty: running
+	CalledSeq int64                // 0: its tool.called is a mark
+	Input     json.RawMessage      // shown
 	Sealed    []byte
 }
 
 func (*StepCall) Write() *journal.Write { return stepCall }
 
 func (s *StepCall) Put(v *journal.Values) {
-	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(lifecycle.StepRunning)).Int8(s.CalledSeq).JSON(s.Input).Bytes(s.Sealed)
+	status := s.Status
+	if status == "" {
+		status = lifecycle.StepRunning
+	}
+	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(status)).Int8(s.CalledSeq).JSON(s.Input).Bytes(s.Sealed)
 }
 
 // StepUpdate is a step that ends. A nil Sealed leaves the column as it is.

@@ -151,8 +151,12 @@ type NodeApproval struct {
 	Risk      lifecycle.Risk
 	Assignee  lifecycle.Role
 	ExpiresAt time.Time
+	Digest    []byte // of the arguments to call
 	Version   int64
 }
+
+// Shown returns edited arguments as their editor sent them, nil if there are none.
+func (a *NodeApproval) Shown() (json.RawMessage, error) { return lastEdit(a.Decisions) }
 
 // Feedback returns what the last decision said; empty if it said nothing.
 func (a *NodeApproval) Feedback() (string, error) {

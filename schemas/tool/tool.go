@@ -150,10 +150,13 @@ type Options struct {
 	Tools           *[]string // nil: not narrowed
 }
 
-// Caller is the agent of a run for which tools are offered, planned and called.
+// Caller is the agent or the workflow of a run for which tools are offered, planned and called.
 type Caller struct {
-	Tenant   id.TenantID
-	Run      id.RunID
+	Tenant id.TenantID
+	Run    id.RunID
+	// Workflow is set for a tool node: grants and policies alone decide, and the fields below
+	// are empty.
+	Workflow *id.WorkflowID
 	Agent    id.AgentID // the agent that speaks; after a handoff not the run's own agent
 	Manifest *agent.Manifest
 	Options  Options // the options of the turn

@@ -61,6 +61,26 @@ type view struct {
 	secrets []mcp.Target
 }
 
+// lookFor is look for a caller. For a tool node of a workflow it sets the manifest, which
+// narrows nothing.
+func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string) (*view, error) {
+	if t.Workflow == nil {
+		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only)
+	}
+	access, err := b.Tables.View(t.Tenant).WorkflowAccess(ctx, *t.Workflow)
+	if err != nil {
+		return nil, err
+	}
+	if access == nil { // the workflow is gone: nothing is granted to it
+		access = &tool.Access{}
+	}
+	t.Manifest = tool.WorkflowManifest(access)
+	for i := range t.Manifest.Tools.MCP {
+		t.Manifest.Tools.MCP[i].Allow = []string{"*"}
+	}
+	return b.view(ctx, t.Tenant, access, t.Manifest, only)
+}
+
 // look reads what an agent may call: access from the tables, lists from the
 // servers that its manifest names and a grant allows. Unless only is empty, no
 // other server than that of this slug is asked.
@@ -72,6 +92,10 @@ func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agen
 	if access == nil { // the agent is gone: nothing is granted to it
 		access = &tool.Access{Agent: a}
 	}
+	return b.view(ctx, t, access, m, only)
+}
+
+func (b *Toolbox) view(ctx context.Context, t id.TenantID, access *tool.Access, m *agent.Manifest, only string) (*view, error) {
 	v := &view{access: access}
 	var targets []mcp.Target
 	var locked []string // nobody may ask them: their last known lists count

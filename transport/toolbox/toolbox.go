@@ -65,7 +65,7 @@ func New(c Config) *Toolbox {
 
 // Offer implements run.Tools.
 func (b *Toolbox) Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, error) {
-	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
+	v, err := b.lookFor(ctx, &t, "")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (b *Toolbox) Offer(ctx context.Context, t tool.Caller) ([]model.ToolSpec, e
 
 // Plan implements run.Tools.
 func (b *Toolbox) Plan(ctx context.Context, t tool.Caller, firstIdx int, calls []model.Call) ([]tool.Planned, error) {
-	v, err := b.look(ctx, t.Tenant, t.Agent, t.Manifest, "")
+	v, err := b.lookFor(ctx, &t, "")
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (b *Toolbox) Call(caller context.Context, t tool.Caller, _ int, p tool.Plan
 // tells the model.
 func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planned) (tool.Outcome, error) {
 	owner, name, _ := strings.Cut(p.Tool, ".")
-	v, err := persist(ctx, func() (*view, error) { return b.look(ctx, t.Tenant, t.Agent, t.Manifest, owner) })
+	v, err := persist(ctx, func() (*view, error) { return b.lookFor(ctx, &t, owner) })
 	if err != nil {
 		if caller.Err() == nil {
 			b.Log.Error().Err(err).Stringer("tenant", t.Tenant).Stringer("run", t.Run).Msg("what decides on a tool call cannot be read")

@@ -1,0 +1,164 @@
+package workflow
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/tool"
+)
+
+// Tool nodes. Like machine.go, this file waits for nothing, reads no clock and mints no id.
+//
+//	started ─ planned ─► called ── ToolAnswered ──► walked: the node ends
+//	             │ └─ gated ──► pending ┄ approved, edited ┄► called
+//	             └─ refused ──► the run fails with TOOL_FAILED
+//
+// The commit that calls is the receipt: it comes before anything is sent. A call whose answer
+// was lost is sent again under its key if it is repeatable; else the run fails.
+
+// Call is the planned call of a step. It is immutable.
+type Call struct {
+	Plan   tool.Planned
+	Called bool // its receipt is committed
+}
+
+// Messages and facts of calls.
+type (
+	// Planned is the plan of a step's call.
+	Planned struct {
+		Idx  int
+		Plan tool.Planned
+	}
+	// ToolAnswered is the outcome of a step's call.
+	ToolAnswered struct {
+		Idx     int
+		Outcome tool.Outcome
+	}
+	// CallGated is a call that waits for an approval.
+	CallGated struct{ Step *Step }
+	// StepCalled is the receipt of a call. Its mark is tool.called.
+	StepCalled struct {
+		Step *Step
+		Seq  int64
+	}
+	// CallEnded is the end of a call. Its mark is tool.result.
+	CallEnded struct {
+		Step  *Step
+		OK    bool
+		Shown json.RawMessage
+		Seq   int64
+	}
+)
+
+var (
+	unknownOutcome = tool.FailedResult(tool.ErrUnknownOutcome, "The call was begun and its answer was lost. It may have taken effect.")
+	cutCall        = tool.FailedResult(tool.ErrUnknownOutcome, "The run ended before the call was answered.").Shown
+)
+
+// set replaces an open step by another version of it.
+func (c *change) set(old, next *Step) {
+	c.s.Open = slices.Clone(c.s.Open)
+	c.s.Open[slices.Index(c.s.Open, old)] = next
+}
+
+// planned begins, gates or refuses a call.
+func (c *change) planned(m Planned) bool {
+	o := c.s.at(m.Idx)
+	if c.s.Status.Terminal() || o == nil || o.Call != nil {
+		return false
+	}
+	switch p := m.Plan; {
+	case p.Refused != nil:
+		c.toolFailed(o, *p.Refused)
+	case p.Terms != nil:
+		gated := *o
+		gated.Call = &Call{Plan: p}
+		c.set(o, &gated)
+		c.fact(CallGated{&gated})
+		c.fact(NodePaused{Step: &gated, Seq: c.seq()})
+		c.ask(&gated, *p.Approval, p.Terms)
+		c.wait()
+	default:
+		c.call(o, p)
+	}
+	return true
+}
+
+// call commits the receipt of a call.
+func (c *change) call(o *Step, p tool.Planned) {
+	called := *o
+	called.Call, called.Approval = &Call{Plan: p, Called: true}, nil
+	c.set(o, &called)
+	c.fact(StepCalled{&called, c.seq()})
+}
+
+// answer queues the end of a node whose call was answered.
+func (c *change) answer(m ToolAnswered) bool {
+	o := c.s.at(m.Idx)
+	switch {
+	case c.s.Status.Terminal(), o == nil, o.Call == nil, !o.Call.Called, c.s.ends(o.Node):
+		return false
+	case m.Outcome.IsError:
+		c.toolFailed(o, m.Outcome)
+		return true
+	}
+	return c.enqueue(End{Node: o.Node, Output: flow.ToolOutput(m.Outcome.Content), Shown: m.Outcome.Shown})
+}
+
+// lost fails a run whose call was begun by an older activation and cannot be repeated.
+func (c *change) lost() bool {
+	for _, o := range c.s.Open {
+		if o.Call != nil && o.Call.Called && !o.Call.Plan.Repeat {
+			c.toolFailed(o, unknownOutcome)
+			return true
+		}
+	}
+	return false
+}
+
+// toolFailed fails the run because a call was refused or failed.
+func (c *change) toolFailed(o *Step, out tool.Outcome) {
+	failed := *o
+	failed.Shown = out.Shown
+	c.set(o, &failed)
+	c.fail(lifecycle.FailToolFailed, "The tool call of the node "+c.s.Plan.Node(o.Node).ID+" failed"+codeOf(out)+".")
+}
+
+var errorCode = regexp.MustCompile(`^[A-Z_]{1,40}$`)
+
+// codeOf returns the code of a failed outcome for a sentence, empty if it has none. The
+// outcome itself may hold a tenant's data.
+func codeOf(out tool.Outcome) string {
+	var said struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal([]byte(out.Content), &said) != nil || !errorCode.MatchString(said.Error) {
+		return ""
+	}
+	return " (" + said.Error + ")"
+}
+
+// callDecided carries out what people decided about a gated call.
+func (c *change) callDecided(o *Step) {
+	a, p := o.Approval, o.Call.Plan
+	c.fact(WakeGone{a.ID})
+	c.fact(Resumed{Decided{a.ID, a.Decision}, c.seq()})
+	switch a.Status {
+	case lifecycle.ApprovalApproved:
+	case lifecycle.ApprovalEdited:
+		p.Args, p.Shown = a.Edited, tool.KeepKey(a.Shown, p.Shown)
+	default:
+		c.toolFailed(o, tool.FailedResult("REJECTED", "The call was not approved. Nothing was run."))
+		return
+	}
+	if tool.Digest(p.Args) != a.Digest {
+		c.s.Damage = "the arguments of a call are not those that were approved"
+		c.fault()
+		return
+	}
+	c.call(o, p)
+	c.wait()
+}
