@@ -378,6 +378,7 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		POST/v1/webhooks/{id}/rotate-secret POST/v1/webhooks/{id}/test POST/v1/webhooks/{id}/recover
 		GET/v1/webhooks/{id}/deliveries GET/v1/webhooks/{id}/deliveries/{delivery_id} POST/v1/webhooks/{id}/deliveries/{delivery_id}/redeliver
 		POST/v1/webhooks/listeners POST/v1/webhooks/listeners/{id}/pull DELETE/v1/webhooks/listeners/{id}
+		POST/v1/workflows/{id}/runs POST/v1/workflows/{id}/test-run POST/v1/workflows/runs/{runId}/events
 		GET/v1/triggers POST/v1/triggers GET/v1/triggers/{id} PATCH/v1/triggers/{id} DELETE/v1/triggers/{id}
 		POST/v1/triggers/{id}/rotate-secret POST/v1/triggers/{id}/fire POST/hooks/{trigger}
 		GET/v1/embed-keys POST/v1/embed-keys GET/v1/embed-keys/{id} PATCH/v1/embed-keys/{id} DELETE/v1/embed-keys/{id}

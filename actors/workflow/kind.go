@@ -377,6 +377,9 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case TimerGone:
 		w.TimersDone = append(w.TimersDone, s.timer(f.Name))
 	case EventCame:
+		if event, ok := m.(msg.InjectEvent); ok {
+			w.Idempotency = idempotency(event.Idempotency, now)
+		}
 		w.Rows = append(w.Rows, &engine.EventInsert{Run: s.ID, Seq: f.Event.Seq, Op: f.Op, ID: f.ID, Name: f.Event.Name, Payload: f.Event.Payload, At: now})
 	case EventTaken:
 		w.Rows = append(w.Rows, &engine.EventTake{Run: s.ID, Seq: f.Seq, Idx: f.Idx})

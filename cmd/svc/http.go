@@ -199,7 +199,7 @@ func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, acto
 		return nil, problem.Unavailable("Storage is not available.", time.Second)
 	}
 	switch message.(type) {
-	case msg.Post, msg.StartOne:
+	case msg.Post, msg.StartOne, msg.StartWorkflow:
 		release, err := a.writer.Admit(ctx, tenant)
 		if err != nil {
 			return nil, err

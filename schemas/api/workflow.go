@@ -95,3 +95,22 @@ func (w WorkflowAndVersions) MarshalJSON() ([]byte, error) {
 	}
 	return encodeList(`{"workflow":`+string(workflow)+`,"versions":[`, w.Versions, &w.NextCursor, at)
 }
+
+// WorkflowStart is the body of POST /v1/workflows/{id}/runs and of test-run.
+type WorkflowStart struct {
+	Input     Value `json:"input,omitempty" doc:"What templates and expressions read as input."`
+	Variables Value `json:"variables,omitempty" doc:"An object: values of variables, over those of the definition."`
+}
+
+// WorkflowEvent is the body of POST /v1/workflows/runs/{runId}/events.
+type WorkflowEvent struct {
+	Name    string `json:"name" minLength:"1" maxLength:"1000" doc:"That of the event for which a node waits."`
+	Payload Value  `json:"payload,omitempty" doc:"The node's output: an object becomes its json, another value its text."`
+	ID      string `json:"id,omitempty" maxLength:"255" doc:"An event with the id of an earlier one of the run is accepted and has no effect."`
+}
+
+// WorkflowEventAccepted is the response to it.
+type WorkflowEventAccepted struct {
+	RunID    id.RunID `json:"run_id" doc:"The run's id."`
+	Accepted bool     `json:"accepted" doc:"Always true."`
+}

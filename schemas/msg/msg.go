@@ -152,6 +152,8 @@ type InjectEvent struct {
 	ID      string          `json:"id,omitempty"` // the sender's: a repeat counts once
 	Name    string          `json:"name"`
 	Payload json.RawMessage `json:"payload,omitempty"`
+
+	Idempotency *Idempotency `json:"idempotency,omitempty"`
 }
 
 // Repeatable: the rows hold the operations of all events.

@@ -225,6 +225,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.threadRoutes(t)
 	p.runRoutes(t)
 	p.workflowRoutes(t)
+	p.workflowRunRoutes(t)
 	p.approvalRoutes(t)
 	p.serverRoutes(t)
 	p.connectionRoutes(t)

@@ -111,13 +111,17 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	if fail != nil {
 		return nil, fail
 	}
-	table := map[string]string{msg.KindThread: "threads WHERE deleted_at IS NULL AND", msg.KindRun: "runs WHERE", msg.KindApproval: "approvals WHERE"}[kind]
+	table := map[string]string{msg.KindThread: "threads WHERE deleted_at IS NULL AND", msg.KindRun: "runs WHERE", msg.KindApproval: "approvals WHERE", msg.KindWorkflow: "workflow_runs WHERE"}[kind]
 	var there bool
 	if err := a.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table+" tenant_id = $1 AND id = $2)", t, to).Scan(&there); err != nil {
 		return nil, err
 	}
-	if _, begins := order.(msg.StartOne); !there && !begins {
-		return nil, problem.NotFound(kind)
+	switch order.(type) {
+	case msg.StartOne, msg.StartWorkflow:
+	default:
+		if !there {
+			return nil, problem.NotFound(kind)
+		}
 	}
 	switch m := order.(type) {
 	case msg.Post:
@@ -130,6 +134,18 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 		return msg.Posted{Run: m.Run, Message: m.Message}, a.keep(ctx, t, m.Idempotency)
 	case msg.StartOne:
 		return msg.Started{Run: m.Run}, a.keep(ctx, t, m.Idempotency)
+	case msg.StartWorkflow:
+		if err := a.keep(ctx, t, m.Idempotency); err != nil {
+			return nil, err
+		}
+		if _, err := a.pool.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, workflow_id, input, origin_kind, origin_id, created_at) VALUES ($1, $2, 'queued', $3, $4, $5, $6, now())`,
+			t, m.Run, m.Workflow, m.Input, m.Origin.Kind, m.Origin.ID); err != nil {
+			return nil, err
+		}
+		_, err := a.pool.Exec(ctx, `INSERT INTO workflow_runs (tenant_id, id, workflow_version, test, variables, owes) VALUES ($1, $2, $3, $4, $5, true)`, t, m.Run, m.Version, m.Test, m.Variables)
+		return msg.Started{Run: m.Run}, err
+	case msg.InjectEvent:
+		return msg.Done{}, a.keep(ctx, t, m.Idempotency)
 	case msg.CancelRun:
 		return msg.Status{Run: id.RunID{UUID: to}, Status: lifecycle.RunCancelled}, a.keep(ctx, t, m.Idempotency)
 	case msg.Decide:
