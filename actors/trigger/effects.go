@@ -23,6 +23,9 @@ type Store interface {
 	Schedule(ctx context.Context, t id.TenantID, g id.TriggerID) (*store.Schedule, error)
 	// Published returns an agent's published version, 0 if it has none.
 	Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error)
+	// StartWorkflow returns what a run of a workflow's published version needs. Where it cannot
+	// be started the error is a problem.
+	StartWorkflow(ctx context.Context, t id.TenantID, w id.WorkflowID) (*store.WorkflowStart, error)
 }
 
 // Runs sends messages to runs.
@@ -38,7 +41,9 @@ const firingTime = 8 * time.Second
 type Start struct {
 	Due   time.Time
 	Agent id.AgentID
-	Input json.RawMessage
+	// Workflow is the target instead of an agent; nil: it is an agent.
+	Workflow *id.WorkflowID
+	Input    json.RawMessage
 }
 
 // Key returns the same key for the same due time.
@@ -61,20 +66,27 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 
 // start starts the run, unless it exists. why is the reason if it can never be started.
 func (k *kind) start(ctx context.Context, t id.TenantID, g id.TriggerID, e Start) (why string, err error) {
-	version, err := k.cfg.Store.Published(ctx, t, e.Agent)
-	if err != nil {
-		return "", err
+	run, from, by := RunAt(g, e.Due), msg.Origin{Kind: lifecycle.OriginTrigger, ID: g.UUID}, msg.By{Actor: "trigger:" + g.String()}
+	input := e.Input
+	if input == nil {
+		input = json.RawMessage("null")
 	}
-	if version == 0 {
-		return "the agent has no published version", nil
+	if e.Workflow != nil {
+		var start *store.WorkflowStart
+		if start, err = k.cfg.Store.StartWorkflow(ctx, t, *e.Workflow); err == nil {
+			_, err = k.cfg.Runs.Ask(ctx, msg.KindWorkflow, t, run.UUID,
+				msg.StartWorkflow{Run: run, Workflow: *e.Workflow, Version: start.Version, Node: start.NodeID, Input: input, Origin: from, By: by})
+		}
+	} else {
+		var version int
+		if version, err = k.cfg.Store.Published(ctx, t, e.Agent); err != nil {
+			return "", err
+		}
+		if version == 0 {
+			return "the agent has no published version", nil
+		}
+		_, err = k.cfg.Runs.Ask(ctx, msg.KindRun, t, run.UUID, msg.StartOne{Run: run, AgentID: e.Agent, AgentVersion: version, Input: input, Origin: from, By: by})
 	}
-	run := RunAt(g, e.Due)
-	order := msg.StartOne{Run: run, AgentID: e.Agent, AgentVersion: version, Input: e.Input,
-		Origin: msg.Origin{Kind: lifecycle.OriginTrigger, ID: g.UUID}, By: msg.By{Actor: "trigger:" + g.String()}}
-	if order.Input == nil {
-		order.Input = json.RawMessage("null")
-	}
-	_, err = k.cfg.Runs.Ask(ctx, msg.KindRun, t, run.UUID, order)
 	var refused *problem.Error
 	if errors.As(err, &refused) && refused.Status() < http.StatusInternalServerError && refused.Code != problem.CodeRateLimited {
 		return refused.Error(), nil

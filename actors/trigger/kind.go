@@ -53,7 +53,7 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if r == nil {
 		return durable.Loaded[State]{State: State{Missing: true}}, nil
 	}
-	s := State{Input: json.RawMessage(r.Input)}
+	s := State{Workflow: r.Workflow, Input: json.RawMessage(r.Input)}
 	if r.Agent != nil {
 		s.Agent = *r.Agent
 	}

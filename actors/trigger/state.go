@@ -12,7 +12,9 @@ import (
 type State struct {
 	Missing bool // there is no row
 	Agent   id.AgentID
-	Input   json.RawMessage
+	// Workflow is the target instead of an agent; nil: it is an agent.
+	Workflow *id.WorkflowID
+	Input    json.RawMessage
 	// Due is the next due time; zero: none, the trigger is a hook or paused.
 	Due time.Time
 	// Times are the due times; nil: none, or they cannot be read.

@@ -354,7 +354,7 @@ func NewHooks(pool *pgxpool.Pool, v *vault.Vault) *Hooks {
 type Hook struct {
 	Tenant id.TenantID
 	ID     id.TriggerID
-	Agent  id.AgentID
+	Target api.TriggerTarget
 	Input  api.Value // an object, or nil
 	Secret vault.Secret
 }
@@ -362,11 +362,12 @@ type Hook struct {
 // Find returns a hook; nil if the id is unknown, a schedule's, or paused.
 func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
 	row, err := one[struct {
-		Tenant id.TenantID
-		ID     id.TriggerID
-		Agent  id.AgentID
-		Input  api.Value
-		Secret []byte // sealed
+		Tenant   id.TenantID
+		ID       id.TriggerID
+		Agent    *id.AgentID
+		Workflow *id.WorkflowID
+		Input    api.Value
+		Secret   []byte // sealed
 	}](ctx, h.view, "hook", g)
 	if err != nil || row == nil {
 		return nil, err
@@ -375,7 +376,7 @@ func (h *Hooks) Find(ctx context.Context, g id.TriggerID) (*Hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the secret of trigger %s: %w", g, err)
 	}
-	return &Hook{Tenant: row.Tenant, ID: row.ID, Agent: row.Agent, Input: row.Input, Secret: vault.NewSecret(secret)}, nil
+	return &Hook{Tenant: row.Tenant, ID: row.ID, Target: api.TriggerTarget{AgentID: row.Agent, WorkflowID: row.Workflow}, Input: row.Input, Secret: vault.NewSecret(secret)}, nil
 }
 
 // Schedules gives the trigger actors access to the tables.
@@ -388,6 +389,7 @@ func NewSchedules(pool *pgxpool.Pool) *Schedules { return &Schedules{pool} }
 // for a schedule that is paused, Cron and Timezone for a hook.
 type Schedule struct {
 	Agent          *id.AgentID
+	Workflow       *id.WorkflowID
 	Cron, Timezone *string
 	Input          api.Value
 	Due            *time.Time
@@ -405,6 +407,12 @@ func (s *Schedules) Schedule(ctx context.Context, t id.TenantID, g id.TriggerID)
 func (s *Schedules) Published(ctx context.Context, t id.TenantID, a id.AgentID) (int, error) {
 	version, _, err := s.view(t).Published(ctx, a)
 	return version, err
+}
+
+// StartWorkflow returns what a new run of a workflow's published version needs. The error is that
+// of View.StartWorkflow.
+func (s *Schedules) StartWorkflow(ctx context.Context, t id.TenantID, w id.WorkflowID) (*WorkflowStart, error) {
+	return s.view(t).StartWorkflow(ctx, w, false)
 }
 
 // Firing is the time at which a trigger started a run.

@@ -239,7 +239,7 @@ func TestAHookIsFoundByItsIDAlone(t *testing.T) {
 		return h
 	}
 	h := find(w.hook.ID)
-	if h == nil || h.Tenant != w.a || h.Agent != w.agent || string(h.Secret.Reveal()) != w.hook.Secret || string(h.Input) != `{"a":1}` {
+	if h == nil || h.Tenant != w.a || h.Target.AgentID == nil || *h.Target.AgentID != w.agent || h.Target.WorkflowID != nil || string(h.Secret.Reveal()) != w.hook.Secret || string(h.Input) != `{"a":1}` {
 		t.Fatalf("%+v", h)
 	}
 	var stored []byte

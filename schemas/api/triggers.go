@@ -35,7 +35,7 @@ type TriggerCreated struct {
 // TriggerTarget is the target of a trigger: exactly one member is set.
 type TriggerTarget struct {
 	AgentID    *id.AgentID    `json:"agent_id,omitempty" doc:"An agent."`
-	WorkflowID *id.WorkflowID `json:"workflow_id,omitempty" doc:"A workflow; refused until workflows can be started in this deployment."`
+	WorkflowID *id.WorkflowID `json:"workflow_id,omitempty" doc:"A workflow."`
 }
 
 // Schedule holds the times of a schedule.

@@ -36,7 +36,7 @@ type Rows interface {
 // Firer starts the runs of triggers (platform.Platform).
 type Firer interface {
 	Fire(ctx context.Context, c *edge.Caller, f platform.Firing) (*api.RunStarted, error)
-	Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error)
+	Starts(ctx context.Context, t id.TenantID, target api.TriggerTarget) (bool, error)
 }
 
 // Config holds the dependencies of Hooks.
@@ -101,7 +101,7 @@ func (h *Hooks) Register(t *edge.Table, f Firer) {
 		Description: "Without a key: the raw body is signed with the trigger's secret, `X-Svc-Signature-256: sha256=<64 hex of its HMAC-SHA256>`; `X-Hub-Signature-256` is accepted too, so that a code host's webhook can point here unchanged. " +
 			"The content type is ignored. The run's input is the trigger's, overridden by the body's fields. Within 24 hours a repeat with the same `Svc-Delivery-Id` or `X-GitHub-Delivery` is answered with the same run, " +
 			"and one with the same `Idempotency-Key` too, if its body is the same.",
-		Codes:   []problem.Code{problem.CodeInvalidSignature, problem.CodeInvalidBody, problem.CodeAgentNotPublished, problem.CodeNotFound, problem.CodePayloadTooLarge, problem.CodeValidation},
+		Codes:   []problem.Code{problem.CodeInvalidSignature, problem.CodeInvalidBody, problem.CodeAgentNotPublished, problem.CodeWorkflowNotPublished, problem.CodeNotFound, problem.CodePayloadTooLarge, problem.CodeValidation},
 		Example: map[string]any{"text": "Sort this issue.", "issue": 42}, Answer: api.RunStarted{RunID: id.RunID{UUID: id.UUID{0x01, 0xa1, 0xfe, 0x1a, 0xf0, 0xb8, 0x76, 0xf3, 0x94, 0x42, 0xf6, 0x22, 0x5b, 0xb3, 0xaf, 3}}},
 		MediaType: "application/json"}, endpoint{h, f})
 }
@@ -146,7 +146,7 @@ func (e endpoint) Verify(ctx context.Context, in *edge.Raw) (edge.Identity, edge
 		return edge.Identity{}, nil, unknown()
 	}
 	// A hook whose target was archived counts as paused, even while it is cached.
-	starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Agent)
+	starts, err := e.fire.Starts(ctx, hook.Tenant, hook.Target)
 	if err != nil {
 		return edge.Identity{}, nil, err
 	}
@@ -213,7 +213,7 @@ func (c *call) Check() error {
 
 // Do implements edge.SignedCall.
 func (c *call) Do(ctx context.Context, caller *edge.Caller) (any, error) {
-	out, err := c.fire.Fire(ctx, caller, platform.Firing{Trigger: c.hook.ID, Agent: c.hook.Agent, Input: json.RawMessage(c.hook.Input), Over: c.in.Body, By: platform.FiredByHook})
+	out, err := c.fire.Fire(ctx, caller, platform.Firing{Trigger: c.hook.ID, Target: c.hook.Target, Input: json.RawMessage(c.hook.Input), Over: c.in.Body, By: platform.FiredByHook})
 	if errors.Is(err, problem.New(problem.CodeNotFound, "")) { // archived, which counts as paused
 		return nil, unknown()
 	}

@@ -77,7 +77,7 @@ func (f firer) Fire(ctx context.Context, c *edge.Caller, what platform.Firing) (
 	return f.n.platform.Fire(ctx, c, what)
 }
 
-func (f firer) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error) {
+func (f firer) Starts(ctx context.Context, t id.TenantID, a api.TriggerTarget) (bool, error) {
 	f.n.starts.Add(1)
 	return f.n.platform.Starts(ctx, t, a)
 }

@@ -71,23 +71,13 @@ func (p *Platform) triggerRoutes(t *edge.Table) {
 		Again: again(p, func(c *edge.Caller, in *oneTrigger) msg.Revoked { return trigger(c, in.ID) })}, p.rotateTrigger)
 	edge.Handle(t, edge.Route{Method: "POST", Path: "/v1/triggers/{id}/fire", ID: "fireTrigger", Answer: api.RunStarted{RunID: sampleRunID},
 		Summary: "Fire a trigger now", Tag: TriggersTag, Role: lifecycle.RoleAdmin, Status: 202, Idempotent: true,
-		Codes:   []problem.Code{problem.CodeTriggerDisabled, problem.CodeAgentNotPublished},
+		Codes:   []problem.Code{problem.CodeTriggerDisabled, problem.CodeAgentNotPublished, problem.CodeWorkflowNotPublished},
 		Example: map[string]any{"input": map[string]any{"text": "Once more, please."}}}, p.fireTrigger)
 }
 
 // trigger is the revocation for a change of a trigger.
 func trigger(c *edge.Caller, g id.TriggerID) msg.Revoked {
 	return msg.Revoked{What: msg.ChangedTrigger, Tenant: c.Tenant, Trigger: g}
-}
-
-// noWorkflow refuses a workflow as the target of a trigger: nothing starts runs of workflows
-// yet. Storage accepts such targets already; drop this check and its two calls once hooks,
-// schedules and fire start them.
-func noWorkflow(target *api.TriggerTarget) error {
-	if target == nil || target.WorkflowID == nil {
-		return nil
-	}
-	return problem.Invalid("target.workflow_id", "workflows cannot be started yet in this deployment: the target must be an agent")
 }
 
 // withURL adds the hook's URL, which storage does not hold.
@@ -110,9 +100,6 @@ func (p *Platform) listTriggers(ctx context.Context, c *edge.Caller, in *api.Pag
 }
 
 func (p *Platform) createTrigger(ctx context.Context, c *edge.Caller, in *createTrigger) (*api.TriggerCreated, error) {
-	if err := noWorkflow(&in.Body.Target); err != nil {
-		return nil, err
-	}
 	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.TriggerCreated, error) {
 		return p.once(tx.CreateTrigger(ctx, &in.Body))
 	})
@@ -137,9 +124,6 @@ func (p *Platform) getTrigger(ctx context.Context, c *edge.Caller, in *oneTrigge
 }
 
 func (p *Platform) updateTrigger(ctx context.Context, c *edge.Caller, in *patchTrigger) (*api.Trigger, error) {
-	if err := noWorkflow(in.Body.Target); err != nil {
-		return nil, err
-	}
 	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.Trigger, error) {
 		g, err := tx.UpdateTrigger(ctx, in.ID, &in.Body)
 		if err != nil {
@@ -171,39 +155,48 @@ func (p *Platform) fireTrigger(ctx context.Context, c *edge.Caller, in *fireTrig
 	if err != nil {
 		return nil, err
 	}
-	if !g.Enabled || g.Target.AgentID == nil {
+	if !g.Enabled {
 		return nil, problem.New(problem.CodeTriggerDisabled, "The trigger is paused.")
 	}
-	return p.Fire(ctx, c, Firing{Trigger: g.ID, Agent: *g.Target.AgentID, Input: json.RawMessage(g.Input), Over: json.RawMessage(in.Body.Input), By: FiredByPerson})
+	return p.Fire(ctx, c, Firing{Trigger: g.ID, Target: g.Target, Input: json.RawMessage(g.Input), Over: json.RawMessage(in.Body.Input), By: FiredByPerson})
 }
 
 // Firing is one start of a run by a trigger.
 type Firing struct {
 	Trigger id.TriggerID
-	Agent   id.AgentID
+	Target  api.TriggerTarget
 	Input   json.RawMessage // the trigger's own input
 	Over    json.RawMessage // fields that override it
 	By      string          // FiredByHook or FiredByPerson
 }
 
-// Fire starts the run of a firing, on the caller's behalf. An archived agent is NOT_FOUND,
-// one without a published version AGENT_NOT_PUBLISHED.
+// Fire starts the run of a firing, on the caller's behalf. An archived target is NOT_FOUND,
+// one without a published version AGENT_NOT_PUBLISHED or WORKFLOW_NOT_PUBLISHED.
 func (p *Platform) Fire(ctx context.Context, c *edge.Caller, f Firing) (*api.RunStarted, error) {
 	input, err := over(f.Input, f.Over)
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.start(ctx, c, f.Agent, input, msg.Origin{Kind: lifecycle.OriginTrigger, ID: f.Trigger.UUID})
+	from := msg.Origin{Kind: lifecycle.OriginTrigger, ID: f.Trigger.UUID}
+	var out *api.RunStarted
+	if w := f.Target.WorkflowID; w != nil {
+		out, err = p.startFlow(ctx, c, *w, &api.WorkflowStart{Input: api.Value(input)}, from, false)
+	} else {
+		out, err = p.start(ctx, c, *f.Target.AgentID, input, from)
+	}
 	if err == nil && p.Fired != nil {
 		p.Fired(c.Tenant, f.Trigger, f.By)
 	}
 	return out, err
 }
 
-// Starts reports whether triggers of the agent may start runs: it is not archived. It reads
-// nothing if the answer is cached.
-func (p *Platform) Starts(ctx context.Context, t id.TenantID, a id.AgentID) (bool, error) {
-	_, ok, err := p.version(ctx, t, a)
+// Starts reports whether triggers of the target may start runs: its agent is not archived. It
+// reads nothing if the answer is cached. An archived workflow is found when it is started.
+func (p *Platform) Starts(ctx context.Context, t id.TenantID, target api.TriggerTarget) (bool, error) {
+	if target.AgentID == nil {
+		return true, nil
+	}
+	_, ok, err := p.version(ctx, t, *target.AgentID)
 	return ok, err
 }
 

@@ -70,6 +70,18 @@ func TestWorkflowRunRoutes(t *testing.T) {
 	if !last.Test || last.Version != 1 || string(last.Input) != "null" || last.Origin.Kind != "api_key" || last.By.Actor != "apikey:"+w.a.key.String() {
 		t.Errorf("%+v", last)
 	}
+	// A trigger starts the published version.
+	var hook struct {
+		ID string `json:"id"`
+	}
+	w.must(json.Unmarshal([]byte(w.call(w.a, "POST", "/v1/triggers", `{"name": "N", "kind": "hook", "target": {"workflow_id": "`+w.a.workflow.String()+`"}, "input": {"a": 1}}`).body), &hook))
+	if got := w.call(w.a, "POST", "/v1/triggers/"+hook.ID+"/fire", `{"input": {"b": 2}}`); got.status != 202 {
+		t.Fatal(got.body)
+	}
+	all := w.actors.orders()
+	if s, ok := all[len(all)-1].(msg.StartWorkflow); !ok || s.Test || string(s.Input) != `{"a":1,"b":2}` || s.Origin.Kind != "trigger" || s.Origin.ID.String() != hook.ID {
+		t.Errorf("%+v", all[len(all)-1])
+	}
 	// A repeat by Idempotency-Key is the same run.
 	first := w.call(w.a, "POST", "/v1/workflows/"+w.a.workflow.String()+"/runs", `{}`, "Idempotency-Key", "k")
 	if again := w.call(w.a, "POST", "/v1/workflows/"+w.a.workflow.String()+"/runs", `{}`, "Idempotency-Key", "k"); again.body != first.body || first.status != 202 {

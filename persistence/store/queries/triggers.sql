@@ -65,12 +65,12 @@ DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND
 
 -- A hook's URL does not name the tenant.
 -- name: hook
-SELECT tenant_id AS tenant, id, agent_id AS agent, input, secret FROM triggers
-WHERE id = $1 AND kind = 'hook' AND enabled AND agent_id IS NOT NULL
+SELECT tenant_id AS tenant, id, agent_id AS agent, workflow_id AS workflow, input, secret FROM triggers
+WHERE id = $1 AND kind = 'hook' AND enabled
 
 -- What the actor of a schedule needs. A hook, and a schedule that is paused, has no due time.
 -- name: schedule
-SELECT agent_id AS agent, cron, timezone, input, next_fire_at AS due, version, owner_epoch AS epoch FROM triggers WHERE tenant_id = $1 AND id = $2
+SELECT agent_id AS agent, workflow_id AS workflow, cron, timezone, input, next_fire_at AS due, version, owner_epoch AS epoch FROM triggers WHERE tenant_id = $1 AND id = $2
 
 -- Rows locked by another change are skipped and returned.
 -- name: triggers_fired
