@@ -23,6 +23,8 @@ import (
 type Call struct {
 	Plan   tool.Planned
 	Called bool // its receipt is committed
+	// Answer is the outcome of a call that was answered on a node that the run was leaving.
+	Answer *tool.Outcome
 }
 
 // Messages and facts of calls.
@@ -44,6 +46,8 @@ type (
 		Step *Step
 		Seq  int64
 	}
+	// CallAnswered is a call whose answer is kept for the run's next node.
+	CallAnswered struct{ Step *Step }
 	// CallEnded is the end of a call. Its mark is tool.result.
 	CallEnded struct {
 		Step  *Step
@@ -67,7 +71,7 @@ func (c *change) set(old, next *Step) {
 // planned begins, gates or refuses a call.
 func (c *change) planned(m Planned) bool {
 	o := c.s.at(m.Idx)
-	if c.s.Status.Terminal() || o == nil || o.Call != nil {
+	if c.leaving || c.s.Status.Terminal() || o == nil || o.Call != nil {
 		return false
 	}
 	switch p := m.Plan; {
@@ -101,6 +105,12 @@ func (c *change) answer(m ToolAnswered) bool {
 	switch {
 	case c.s.Status.Terminal(), o == nil, o.Call == nil, !o.Call.Called, c.s.ends(o.Node):
 		return false
+	case c.leaving: // nothing is walked here any more
+		answered, call := *o, *o.Call
+		call.Answer, answered.Call = &m.Outcome, &call
+		c.set(o, &answered)
+		c.fact(CallAnswered{&answered})
+		return true
 	case m.Outcome.IsError:
 		c.toolFailed(o, m.Outcome)
 		return true
@@ -108,15 +118,27 @@ func (c *change) answer(m ToolAnswered) bool {
 	return c.enqueue(End{Node: o.Node, Output: flow.ToolOutput(m.Outcome.Content), Shown: m.Outcome.Shown})
 }
 
-// lost fails a run whose call was begun by an older activation and cannot be repeated.
-func (c *change) lost() bool {
+// lost ends the calls that an older activation began: with the answer that it kept, else as
+// failed if the call cannot be repeated.
+func (c *change) lost() (changed bool) {
 	for _, o := range c.s.Open {
+		if o.Call != nil && o.Call.Answer != nil {
+			if changed = c.answer(ToolAnswered{o.Idx, *o.Call.Answer}) || changed; c.s.Status.Terminal() {
+				return true
+			}
+			continue
+		}
 		if o.Call != nil && o.Call.Called && !o.Call.Plan.Repeat {
 			c.toolFailed(o, unknownOutcome)
 			return true
 		}
 	}
-	return false
+	return changed
+}
+
+// keepsAnswer reports whether the next activation has an answer to go on from.
+func (s *State) keepsAnswer() bool {
+	return slices.ContainsFunc(s.Open, func(o *Step) bool { return o.Call != nil && o.Call.Answer != nil && !s.ends(o.Node) })
 }
 
 // toolFailed fails the run because a call was refused or failed.

@@ -137,7 +137,7 @@ func (c *change) wait() {
 
 // approvalsDecided asks how the approvals are, and decides what follows from the answer.
 func (c *change) approvalsDecided(known Approvals) bool {
-	if c.s.Status != lifecycle.RunWaitingApproval {
+	if c.leaving || c.s.Status != lifecycle.RunWaitingApproval {
 		return false
 	}
 	if known == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,6 +45,9 @@ type Config struct {
 	// Hears reports whether the tenant may have a webhook endpoint; it does not block. nil:
 	// no tenant has one, and no event is written.
 	Hears func(id.TenantID) bool
+	// Holder returns the other member that is at work on a run, the zero id if there is none
+	// (durable.Holder). nil: there are no other members.
+	Holder func(context.Context, cluster.Address) id.MemberID
 	// EscalateFraction is the part of an approval's time after which it is escalated; default
 	// 0.5.
 	EscalateFraction float64
@@ -82,8 +86,13 @@ func New(cfg Config) durable.Kind[State] {
 		Read:    k.read,
 		After:   k.after,
 		Perform: k.perform,
-		Idle:    idle,
-		Done:    func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 },
+		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Finishes: func(e durable.Effect) bool {
+			_, calls := e.(CallTool)
+			return calls
+		},
+		Idle: idle,
+		Done: func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 },
 	}
 }
 
@@ -138,6 +147,11 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 	if s.Status != lifecycle.RunQueued && !s.Status.Terminal() {
 		k.resume(&s, r)
 	}
+	if k.cfg.Holder != nil && slices.ContainsFunc(s.Open, func(o *Step) bool { return o.Call != nil && o.Call.Called && o.Call.Answer == nil }) {
+		if at := k.cfg.Holder(ctx, a); !at.IsZero() {
+			return durable.Loaded[State]{}, &durable.Elsewhere{At: at}
+		}
+	}
 	if err := k.children(ctx, &s, r); err != nil {
 		return durable.Loaded[State]{}, err
 	}
@@ -182,16 +196,17 @@ type opened struct {
 // they would be encoded anew.
 type sealedCall struct {
 	tool.Planned
-	Args   []byte `json:"args"`
-	Shown  []byte `json:"shown,omitempty"`
-	Called bool   `json:"called,omitempty"`
+	Args   []byte        `json:"args"`
+	Shown  []byte        `json:"shown,omitempty"`
+	Called bool          `json:"called,omitempty"`
+	Answer *tool.Outcome `json:"answer,omitempty"`
 }
 
 // sealStep seals the value of an open step.
 func (k *kind) sealStep(s *State, o *Step) []byte {
 	v := opened{Input: o.Input, Text: o.Text}
 	if c := o.Call; c != nil {
-		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called}
+		v.Call = &sealedCall{Planned: c.Plan, Args: c.Plan.Args, Shown: c.Plan.Shown, Called: c.Called, Answer: c.Answer}
 	}
 	return k.seal(s, o.Idx, v)
 }
@@ -225,7 +240,7 @@ func (k *kind) resume(s *State, r *engine.Workflow) {
 			damaged(k.open(s, n, &v))
 			o := &Step{Idx: n.Idx, Node: node, Seq: n.BeganSeq, Input: v.Input, Text: v.Text}
 			if c := v.Call; c != nil {
-				o.Call = &Call{Plan: c.Planned, Called: c.Called}
+				o.Call = &Call{Plan: c.Planned, Called: c.Called, Answer: c.Answer}
 				o.Call.Plan.Args, o.Call.Plan.Shown = c.Args, c.Shown
 			}
 			s.Open = append(s.Open, o)
@@ -396,6 +411,8 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Status: lifecycle.StepWaiting, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case StepCalled: // its frame is a mark: the name of the step is not that of the tool
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
+	case CallAnswered:
+		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Sealed: k.sealStep(s, f.Step)})
 	case Asked:
 		k.asks(w, s, f, now)
 	case WakeGone:

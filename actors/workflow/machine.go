@@ -33,6 +33,9 @@ const internalMessage = "The run could not go on because of an internal error."
 // remembers. A message that comes too late changes nothing.
 func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	c := &change{mc: mc, s: s, now: now}
+	if l, ok := m.(durable.Leaving); ok {
+		m, c.leaving = l.Msg, true
+	}
 	if s.Status == "" {
 		return create(mc, s, m, now)
 	}
@@ -81,7 +84,7 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{Next: s, Reply: c.reply}, nil
 	}
 	if len(c.facts) > 0 {
-		c.s.Owes = len(mc.Owed(c.s)) > 0
+		c.s.Owes = len(mc.Owed(c.s)) > 0 || c.s.keepsAnswer()
 	}
 	return decision{Next: c.s, Changed: true, Facts: c.facts, Reply: c.reply}, nil
 }
@@ -110,7 +113,7 @@ func (mc Machine) Owed(s State) []durable.Effect {
 				owed = append(owed, FindAgent{Idx: o.Idx, Agent: s.Plan.Node(o.Node).AgentID})
 			case t == flow.Tool && o.Call == nil:
 				owed = append(owed, PlanCall{Step: o, Of: &s})
-			case t == flow.Tool && o.Call.Called && !s.ends(o.Node):
+			case t == flow.Tool && o.Call.Called && o.Call.Answer == nil && !s.ends(o.Node):
 				owed = append(owed, CallTool{Step: o, Of: &s})
 			}
 		}
@@ -147,6 +150,8 @@ type change struct {
 	facts    []any
 	reply    any
 	question any
+	// leaving: the run continues on another node, and begins no call here.
+	leaving bool
 }
 
 func (c *change) fact(f any) { c.facts = append(c.facts, f) }
@@ -166,11 +171,12 @@ func (c *change) activated() bool {
 	case c.s.Status == lifecycle.RunQueued:
 		return false
 	}
-	if c.lost() {
+	changed := c.lost()
+	if c.s.Status.Terminal() {
 		return true
 	}
-	matched := c.match()
-	return c.decided() || matched
+	changed = c.match() || changed
+	return c.decided() || changed
 }
 
 func (c *change) slotGranted() bool {

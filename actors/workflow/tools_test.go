@@ -42,8 +42,14 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 func (b *toolbox) Call(ctx context.Context, t tool.Caller, idx int, p tool.Planned) tool.Outcome {
 	b.mu.Lock()
 	b.called[fmt.Sprintf("%s %s/%d", p.Tool, t.Run, idx)]++
-	silent := b.silent
+	silent, held := b.silent, b.held
 	b.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-ctx.Done():
+		}
+	}
 	if silent {
 		<-ctx.Done()
 	}

@@ -23,7 +23,7 @@ import (
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
-	"agentsvc/persistence/pg"
+	"agentsvc/persistence/journal/journaltest"
 	"agentsvc/persistence/pgtest"
 	"agentsvc/persistence/vault"
 	"agentsvc/schemas/agent"
@@ -33,6 +33,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/model"
 	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
 	"agentsvc/transport/model/simulated"
 )
 
@@ -60,6 +61,7 @@ type world struct {
 	asked  map[string]int // texts that models were asked, and how often
 	silent bool           // models and tools do not answer
 	called map[string]int // calls that were sent, by tool, run and step
+	held   chan struct{}  // until it is closed no call is answered; nil: it is
 
 	tags *tagged // the writer of the node
 	node *cluster.Node
@@ -109,18 +111,14 @@ func newWorld(t testing.TB) *world {
 	db := pgtest.New(t)
 	w := &world{
 		t: t, db: db, pool: db.System(t), tenant: id.TenantID{UUID: id.NewAnywhere()}, agent: id.AgentID{UUID: id.NewAnywhere()},
-		vault: vault.New(vault.NewSecret32([32]byte{1})), member: id.MemberID{UUID: id.NewAnywhere()},
-		seen: map[id.RunID][]*event.Frame{}, asked: map[string]int{}, called: map[string]int{},
+		vault: vault.New(vault.NewSecret32([32]byte{1})),
+		seen:  map[id.RunID][]*event.Frame{}, asked: map[string]int{}, called: map[string]int{},
 	}
 	w.exec(`INSERT INTO tenants (id, name) VALUES ($1, 'T')`, w.tenant)
 	w.exec(`INSERT INTO agents (tenant_id, id, slug, name, published_version, latest_version) VALUES ($1, $2, 'a', 'A', 1, 1)`, w.tenant, w.agent)
 	w.exec(`INSERT INTO agent_versions (tenant_id, agent_id, version, status, manifest) VALUES ($1, $2, 1, 'published', $3)`, w.tenant, w.agent, manifest)
-	w.exec(`INSERT INTO members (id, address, lease_until) VALUES ($1, '', now() + interval '1 hour')`, w.member)
-	w.writer = journal.New(journal.Config{Pool: db.Pool(t, pg.Options{Role: pg.System, Writer: true}), Member: w.member, Tables: workflow.Traits.Tables})
-	if err := w.writer.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.ends(w.writer.Stop) })
+	w.member = pgtest.Member(t, w.pool)
+	w.writer = journaltest.Writer(t, db, journal.Config{Member: w.member, Tables: workflow.Traits.Tables})
 	w.start(0, false)
 	t.Cleanup(func() { w.stop() })
 	return w
@@ -332,13 +330,7 @@ func (w *world) status(r id.RunID) string {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(3 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			w.t.Fatal("not in time: " + what)
-		}
-	}
+	testkit.Eventually(w.t, what, ok)
 }
 
 // ended waits for the end of a run and checks what holds for every run that has ended.

@@ -109,6 +109,9 @@ func (s *service) addWorkflows(host durable.Config) {
 	if s.slots != nil {
 		workflows.Slots, workflows.TakeSlot = s.slots, s.slots.Take
 	}
+	if s.mesh != nil {
+		workflows.Holder = durable.Holder(s.node, s.living)
+	}
 	durable.Register(s.node, s.writer, workflow.New(workflows), host)
 }
 
