@@ -339,6 +339,9 @@ func (h *Host[S]) handle(c cluster.Context, in incoming, answer bool) (changed b
 	}
 	failpoint.Hit(pointBeforeReply)
 	if answer {
+		if len(h.owed) > 0 { // what a cancel cancels does not begin after its answer
+			h.withdraw(h.k.Machine.Owed(h.row.State))
+		}
 		c.Reply(d.Reply)
 	}
 	failpoint.Hit(pointBeforeAfter)
@@ -571,11 +574,10 @@ func (h *Host[S]) act() {
 		h.owed = make(map[string]*performed[S], len(effects))
 		h.ctx, h.cancel = context.WithCancel(context.Background())
 	}
-	keep := make(map[string]bool, len(effects))
+	h.withdraw(effects)
 	var fresh []*performed[S]
 	for _, e := range effects {
 		key := e.Key()
-		keep[key] = true
 		if h.owed[key] == nil {
 			p := &performed[S]{
 				k: h.k, ref: h.ref, effect: e, key: key,
@@ -586,18 +588,29 @@ func (h *Host[S]) act() {
 			fresh = append(fresh, p)
 		}
 	}
-	for key, p := range h.owed {
-		if !keep[key] {
-			p.cancel()
-			delete(h.owed, key)
-		}
-	}
 	if len(fresh) > 0 {
 		failpoint.Hit(pointBeforeAct)
 	}
 	inOrder(fresh)
 	for _, p := range fresh {
 		h.k.effects.submit(p)
+	}
+}
+
+// withdraw cancels the effects in flight or waiting that are not among effects.
+func (h *Host[S]) withdraw(effects []Effect) {
+	if len(h.owed) == 0 || h.performing(effects) {
+		return
+	}
+	keep := make(map[string]bool, len(effects))
+	for _, e := range effects {
+		keep[e.Key()] = true
+	}
+	for key, p := range h.owed {
+		if !keep[key] {
+			p.cancel()
+			delete(h.owed, key)
+		}
 	}
 }
 
