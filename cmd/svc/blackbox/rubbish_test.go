@@ -87,6 +87,18 @@ func operations(t *testing.T, ctx context.Context, c *caller) []operation {
 
 func (o operation) String() string { return o.method + " " + o.path }
 
+// kind is what the path's id is of, as world names it.
+func (o operation) kind() string {
+	switch parts := strings.Split(o.path, "/"); {
+	case len(parts) < 3:
+		return ""
+	case slices.Contains(o.params, "runId"):
+		return "workflow-runs"
+	default:
+		return parts[2]
+	}
+}
+
 // at fills the path's parameters: id, and for all others what is always valid.
 func (o operation) at(id string) string {
 	path := o.path
@@ -194,17 +206,35 @@ func (c *caller) world(t *testing.T, ctx context.Context) map[string]string {
 	c.ask(t, ctx, 201, "POST", "/v1/embed-keys", object{"agent_id": ids["agents"], "name": "Foreign", "allowed_origins": []string{"*"}}, &made)
 	ids["embed-keys"] = made.ID
 	ids["workflows"] = c.workflow(t, ctx, "Foreign")
+	ids["workflow-runs"] = c.awaits(t, ctx, ids["workflows"])
 	ids["end-users"] = c.endUser(t, ctx, "foreign")
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
 }
 
-// workflow creates a workflow with version 1.
+// workflow publishes a workflow that waits for the event of the API's example.
 func (c *caller) workflow(t *testing.T, ctx context.Context, name string) string {
 	t.Helper()
 	var made struct{ Workflow struct{ ID string } }
-	c.ask(t, ctx, 201, "POST", "/v1/workflows", object{"name": name, "definition": object{"nodes": []object{{"id": "wait", "type": "delay", "seconds": 1}}}}, &made)
+	c.ask(t, ctx, 201, "POST", "/v1/workflows", object{"name": name, "definition": object{"nodes": []object{{"id": "wait", "type": "wait_event", "event": "paid"}}}}, &made)
+	c.ask(t, ctx, 200, "POST", "/v1/workflows/"+made.Workflow.ID+"/versions/1/publish", nil, nil)
 	return made.Workflow.ID
+}
+
+// waiting is the shape of a run of such a workflow that no event has reached.
+const waiting = "node:waiting"
+
+// awaits starts a run of such a workflow.
+func (c *caller) awaits(t *testing.T, ctx context.Context, workflow string) string {
+	t.Helper()
+	var started struct {
+		RunID string `json:"run_id"`
+	}
+	c.ask(t, ctx, 202, "POST", "/v1/workflows/"+workflow+"/runs", nil, &started)
+	if r := c.poll(t, ctx, started.RunID, "running"); r.shape() != waiting {
+		t.Fatalf("a run that waits for an event has the steps %s", r.shape())
+	}
+	return started.RunID
 }
 
 // asked is an approval that is pending: of a handoff, which needs no tool server.
@@ -243,7 +273,7 @@ func TestForeignIdsOnEveryRoute(t *testing.T) {
 			continue
 		}
 		routes++
-		kind := strings.Split(op.path, "/")[2]
+		kind := op.kind()
 		id, ok := ids[kind]
 		if !ok {
 			t.Errorf("%s: the test knows nothing of kind %q", op, kind)
@@ -326,7 +356,7 @@ func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]strin
 		}
 	}
 	c.ask(t, ctx, 200, "GET", "/v1/api-keys", nil, &keys)
-	fmt.Fprintln(&b, keys, c.read(t, ctx, ids["runs"]).Run.Status)
+	fmt.Fprintln(&b, keys, c.read(t, ctx, ids["runs"]).Run.Status, c.read(t, ctx, ids["workflow-runs"]).shape())
 	return b.String()
 }
 
@@ -407,11 +437,7 @@ func TestRubbishBodiesOnEveryRoute(t *testing.T) {
 	huge := `{"name":"` + strings.Repeat("x", 2<<20) + `"}`
 	deep := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)
 	for _, op := range operations(t, ctx, c) {
-		kind := ""
-		if parts := strings.Split(op.path, "/"); len(parts) > 2 {
-			kind = parts[2]
-		}
-		path := op.at(ids[kind])
+		path := op.at(ids[op.kind()])
 		try := func(name string, want []int, body any, header ...string) {
 			t.Helper()
 			a, err := c.do(ctx, op.method, path, body, header...)
@@ -486,6 +512,9 @@ func TestRubbishBodiesOnEveryRoute(t *testing.T) {
 	if after := counts(t, ctx, c); after != before {
 		t.Errorf("rubbish has made something: %s, before %s", after, before)
 	}
+	if shape := c.read(t, ctx, ids["workflow-runs"]).shape(); shape != waiting {
+		t.Errorf("rubbish is an event: the steps of the run are %s", shape)
+	}
 }
 
 // wrongTypes are copies of a good body with one field of another type each.
@@ -496,7 +525,7 @@ func wrongTypes(example any) map[string]any {
 	}
 	out := map[string]any{}
 	for field, value := range good {
-		if field == "input" || field == "manifest" || field == "meta" { // any JSON, or checked by a catalogue of its own
+		if field == "input" || field == "payload" || field == "manifest" || field == "meta" { // any JSON, or checked by a catalogue of its own
 			continue
 		}
 		for name, wrong := range map[string]any{"a number": 7.5, "a list": []any{}, "an object": object{"x": 1}, "a long text": strings.Repeat("x", 40_000), "true": true, "null": nil} {
