@@ -222,8 +222,8 @@ func TestWorkIsBounded(t *testing.T) {
 			began := time.Now()
 			var err error
 			grew := uint64(math.MaxUint64)
-			for range 3 { // garbage that a busy machine collects late counts too, so the least counts
-				grew = min(grew, checktest.Grows(func() { err = eval(t, t.Context(), source, data) }))
+			for i := 0; i < 3 && grew > checktest.Most; i++ { // garbage that a busy machine collects late counts too, so the least counts
+				grew = checktest.Grows(func() { err = eval(t, t.Context(), source, data) })
 			}
 			took := time.Since(began)
 			t.Logf("%v, %d MB, %v", took, grew>>20, err)
