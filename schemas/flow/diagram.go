@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// shapes are the brackets of each type in a diagram: what decides is a rhombus, what asks a
-// person a hexagon, what waits is round.
+// shapes are the brackets of each type in a diagram. Each type has its own: an agent is a box,
+// a tool a box with double sides, a gate a hexagon, a human task a trapezoid, a condition a
+// rhombus, set a parallelogram, wait_event a box with round sides, delay one with round corners.
 var shapes = map[NodeType][2]string{
-	Agent: {"[", "]"}, Tool: {"[[", "]]"}, Gate: {"{{", "}}"}, HumanTask: {"{{", "}}"},
-	Condition: {"{", "}"}, Set: {"[/", "/]"}, WaitEvent: {"([", "])"}, Delay: {"([", "])"},
+	Agent: {"[", "]"}, Tool: {"[[", "]]"}, Gate: {"{{", "}}"}, HumanTask: {"[\\", "/]"},
+	Condition: {"{", "}"}, Set: {"[/", "/]"}, WaitEvent: {"([", "])"}, Delay: {"(", ")"},
 }
 
 // Mermaid draws a definition as a Mermaid flowchart.

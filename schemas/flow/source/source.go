@@ -3,6 +3,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -249,6 +250,8 @@ func readYAML(text []byte) (*Document, error) {
 		if m := yamlLine.FindStringSubmatch(message); m != nil {
 			at.Line, _ = strconv.Atoi(m[1])
 			message = strings.Replace(message, m[0], "", 1)
+		} else if i := bytes.IndexFunc(text, unprintable); i >= 0 { // the library names no place
+			at = position(text, i)
 		}
 		return nil, &Error{at, "is not YAML: " + message}
 	}
@@ -262,6 +265,11 @@ func readYAML(text []byte) (*Document, error) {
 		return nil, &Error{Position{max(more.Line, 1), max(more.Column, 1)}, "holds a second document"}
 	}
 	return &Document{JSON: r.out, root: n}, nil
+}
+
+// unprintable reports whether YAML forbids a character.
+func unprintable(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r <= 0x9f && r != 0x85
 }
 
 // yamlReader writes YAML as JSON.

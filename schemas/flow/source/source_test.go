@@ -124,6 +124,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		"{} {}":                      "1:4: is not JSON",
 		"a: [1\nb: 2":                "is not YAML",
 		"a: b: c":                    "1:1: is not YAML: mapping values are not allowed",
+		"a: 1\nb: \x1b":              "2:4: is not YAML: control characters are not allowed",
 		"":                           "1:1: is not YAML: EOF",
 		"a: 1\n---\nb: 2\n":          "2:1: holds a second document",
 		"a: .inf":                    "1:4: the number .inf has no form in JSON",
