@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func agentsCommand() *cobra.Command {
 	cmd := cli.Group("agents", "list, read, make and publish agents")
 	cmd.Long = idHelp
 	cmd.AddCommand(agentsListCommand(), onOne(agentKind, "get", "one agent", show), agentsCreateCommand(),
-		publishCommand(agentKind, "publish an agent's latest version, an older one, or a new one", "manifest", manifestHelp, readArgs))
+		publishCommand(agentKind, "publish an agent's latest version, an older one, or a new one", "manifest", manifestHelp, readManifest))
 	return cmd
 }
 
@@ -60,6 +61,11 @@ func agentsListCommand() *cobra.Command {
 }
 
 const manifestHelp = "the manifest, a JSON object: itself, @ and a file, or - for the input"
+
+func readManifest(_ context.Context, in io.Reader, text string) (document, error) {
+	b, err := readArgs(in, text)
+	return document{body: b}, err
+}
 
 func agentsCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -112,7 +118,7 @@ func threadsListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		slugs, err := agentSlugs(cmd, len(items))
+		slugs, err := slugsOf(cmd, agentKind, len(items))
 		if err != nil {
 			return err
 		}
@@ -251,7 +257,7 @@ func policiesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		slugs, err := agentSlugs(cmd, len(items))
+		slugs, err := slugsOf(cmd, agentKind, len(items))
 		if err != nil {
 			return err
 		}

@@ -531,19 +531,25 @@ func readJSON(in io.Reader, text string) (json.RawMessage, error) {
 }
 
 func readText(in io.Reader, text string) ([]byte, error) {
-	file, is := strings.CutPrefix(text, "@")
+	name, is := strings.CutPrefix(text, "@")
 	switch {
 	case is:
-		f, err := os.Open(file)
+		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
 		in = f
-	case text != "-":
+	case text == "-":
+		name = "the input"
+	default:
 		return []byte(text), nil
 	}
-	return io.ReadAll(io.LimitReader(in, maxArgs))
+	b, err := io.ReadAll(io.LimitReader(in, maxArgs+1))
+	if err == nil && len(b) > maxArgs {
+		err = fmt.Errorf("%s has more than %d bytes", cli.Visible(name), maxArgs)
+	}
+	return b, err
 }
 
 func checkObject(b []byte) error {

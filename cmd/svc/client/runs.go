@@ -17,16 +17,18 @@ import (
 
 // RunView is a run as commands show it.
 type RunView struct {
-	ID        string          `json:"id"`
-	Status    string          `json:"status"`
-	AgentID   string          `json:"agent_id"`
-	ThreadID  *string         `json:"thread_id"`
-	Output    json.RawMessage `json:"output"`
-	Error     *runError       `json:"error"`
-	TokensIn  int64           `json:"tokens_in"`
-	TokensOut int64           `json:"tokens_out"`
-	CostUSD   float64         `json:"cost_usd"`
-	CreatedAt time.Time       `json:"created_at"`
+	ID      string `json:"id"`
+	Status  string `json:"status"`
+	AgentID string `json:"agent_id"`
+	// WorkflowID is empty for a run of an agent.
+	WorkflowID string          `json:"workflow_id"`
+	ThreadID   *string         `json:"thread_id"`
+	Output     json.RawMessage `json:"output"`
+	Error      *runError       `json:"error"`
+	TokensIn   int64           `json:"tokens_in"`
+	TokensOut  int64           `json:"tokens_out"`
+	CostUSD    float64         `json:"cost_usd"`
+	CreatedAt  time.Time       `json:"created_at"`
 }
 
 type runError struct{ Code, Message string }
@@ -42,51 +44,87 @@ func runsListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "list runs, newest first", Args: cobra.NoArgs}
 	status := cmd.Flags().String("status", "", "only runs of this status")
 	agent := agentFlag(cmd, "runs")
+	workflow := cmd.Flags().String("workflow", "", "only runs of this workflow, by its slug or id")
+	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
+		panic(err) // the flag is defined a line above
+	}
+	cmd.MarkFlagsMutuallyExclusive("agent", "workflow")
 	most := limitFlag(cmd, 25)
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
 		if *status != "" {
 			q.Set("status", *status)
 		}
-		if *agent != "" {
+		for _, by := range []struct {
+			kind
+			param, text string
+		}{{agentKind, "agent_id", *agent}, {workflowKind, "workflow_id", *workflow}} {
+			if by.text == "" {
+				continue
+			}
 			c, err := newClient()
 			if err != nil {
 				return err
 			}
-			found, err := c.findAgent(cmd.Context(), *agent)
+			found, err := c.find(cmd.Context(), by.kind, by.text)
 			if err != nil {
 				return err
 			}
-			q.Set("agent_id", found)
+			q.Set(by.param, found)
 		}
-		items, next, err := listed(cmd, runKind.path, q, *most)
-		if err != nil {
-			return err
-		}
-		slugs, err := agentSlugs(cmd, len(items))
-		if err != nil {
-			return err
-		}
-		return cli.PrintList(cmd, items, next, *most, "runs", "RUN\tSTATUS\tAGENT\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *RunView) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", cli.ShortID(r.ID), cli.Visible(r.Status), slugs.of(r.AgentID), r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
-		})
+		return listRuns(cmd, q, *most)
 	})
 	return cmd
 }
 
-// slugTable holds the slugs of agents by their ids.
-type slugTable map[string]string
-
-// of returns an agent's slug, or its short id if the agent is not in the table.
-func (t slugTable) of(agent string) string {
-	if slug := t[agent]; slug != "" {
-		return cli.Visible(slug)
+// listRuns prints the runs that a query finds.
+func listRuns(cmd *cobra.Command, q url.Values, most int) error {
+	items, next, err := listed(cmd, runKind.path, q, most)
+	if err != nil {
+		return err
 	}
-	return cli.ShortOr(&agent)
+	agents, workflows := 0, 0
+	for _, item := range items {
+		var r RunView
+		if err := json.Unmarshal(item, &r); err != nil {
+			return err
+		}
+		if r.WorkflowID != "" {
+			workflows++
+		} else {
+			agents++
+		}
+	}
+	slugs, err := slugsOf(cmd, agentKind, agents)
+	if err != nil {
+		return err
+	}
+	flows, err := slugsOf(cmd, workflowKind, workflows)
+	if err != nil {
+		return err
+	}
+	return cli.PrintList(cmd, items, next, most, "runs", "RUN\tSTATUS\tAGENT OR WORKFLOW\tTOKENS\tUSD\tCREATED", func(w io.Writer, r *RunView) {
+		of := slugs.of(r.AgentID)
+		if r.WorkflowID != "" {
+			of = "workflow:" + flows.of(r.WorkflowID)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%.4f\t%s\n", cli.ShortID(r.ID), cli.Visible(r.Status), of, r.TokensIn, r.TokensOut, r.CostUSD, r.CreatedAt.Format(time.RFC3339))
+	})
 }
 
-// agentSlugs reads the slugs for a list of n rows that people read.
-func agentSlugs(cmd *cobra.Command, n int) (slugTable, error) {
+// slugTable holds the slugs of agents or workflows by their ids.
+type slugTable map[string]string
+
+// of returns the slug of a thing, or its short id if it is not in the table.
+func (t slugTable) of(id string) string {
+	if slug := t[id]; slug != "" {
+		return cli.Visible(slug)
+	}
+	return cli.ShortOr(&id)
+}
+
+// slugsOf reads the slugs of a kind for a list with n rows about it that people read.
+func slugsOf(cmd *cobra.Command, k kind, n int) (slugTable, error) {
 	if n == 0 || cli.WantsJSON(cmd) {
 		return nil, nil
 	}
@@ -94,7 +132,7 @@ func agentSlugs(cmd *cobra.Command, n int) (slugTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := c.nameable(cmd.Context(), agentKind)
+	all, _, err := c.nameable(cmd.Context(), k)
 	if err != nil {
 		return nil, err
 	}
@@ -136,22 +174,27 @@ func runsStartCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var made struct {
-			RunID string `json:"run_id"`
-		}
-		if err := c.Call(cmd.Context(), http.MethodPost, agentKind.at(agent)+"/runs", body, &made); err != nil {
-			return err
-		}
-		switch {
-		case *follow:
-			return watch(cmd, c, url.PathEscape(made.RunID))
-		case cli.WantsJSON(cmd):
-			return cli.PrintJSON(cmd.OutOrStdout(), made)
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), cli.Visible(made.RunID))
-		return err
+		return start(cmd, c, agentKind.at(agent)+"/runs", body, *follow)
 	})
 	return cmd
+}
+
+// start starts a run by the route at path, and prints its id or follows it.
+func start(cmd *cobra.Command, c *Client, path string, body any, follow bool) error {
+	var made struct {
+		RunID string `json:"run_id"`
+	}
+	if err := c.Call(cmd.Context(), http.MethodPost, path, body, &made); err != nil {
+		return err
+	}
+	switch {
+	case follow:
+		return watch(cmd, c, made.RunID)
+	case cli.WantsJSON(cmd):
+		return cli.PrintJSON(cmd.OutOrStdout(), made)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Visible(made.RunID))
+	return err
 }
 
 func runsWatchCommand() *cobra.Command {
@@ -164,7 +207,7 @@ func runsWatchCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return watch(cmd, c, url.PathEscape(found))
+		return watch(cmd, c, found)
 	})}
 }
 
@@ -185,7 +228,7 @@ func runsCancelCommand() *cobra.Command {
 func watch(cmd *cobra.Command, c *Client, run string) error {
 	var failed error
 	out := &display{w: cmd.OutOrStdout()}
-	err := c.Follow(cmd.Context(), run, "?replay=full", func(f Frame) error {
+	err := c.Follow(cmd.Context(), url.PathEscape(run), "?replay=full", func(f Frame) error {
 		if f.Type == "run.failed" {
 			failed = runFailed(f)
 		}

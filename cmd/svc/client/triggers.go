@@ -79,11 +79,15 @@ func triggersListCommand() *cobra.Command {
 
 func triggersCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "create AGENT --name NAME [--cron EXPRESSION [--timezone ZONE]]",
-		Short: "make a trigger for an agent, by its slug or id: a schedule with --cron, else a hook",
+		Use:   "create AGENT|--workflow WORKFLOW --name NAME [--cron EXPRESSION [--timezone ZONE]]",
+		Short: "make a trigger for an agent or a workflow, by its slug or id: a schedule with --cron, else a hook",
 		Long: "A hook's secret is shown once, with a call to try it.\n" +
 			"--cron takes minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\".",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(agentKind, 1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completes(agentKind, 1),
+	}
+	workflow := cmd.Flags().String("workflow", "", "the workflow that it starts, in place of an agent")
+	if err := cmd.RegisterFlagCompletionFunc("workflow", completes(workflowKind, -1)); err != nil {
+		panic(err) // the flag is defined a line above
 	}
 	name := cmd.Flags().String("name", "", "for people")
 	cron := cmd.Flags().String("cron", "", "the schedule, a cron expression")
@@ -92,6 +96,9 @@ func triggersCreateCommand() *cobra.Command {
 	paused := cmd.Flags().Bool("paused", false, "make it paused")
 	cli.Required(cmd, "name")
 	cmd.RunE = cli.Does(func(cmd *cobra.Command, args []string) error {
+		if (len(args) == 1) == (*workflow != "") {
+			return cli.WrongUse(errors.New("give an agent or --workflow, one of them"))
+		}
 		body := map[string]any{"name": *name, "kind": "hook", "enabled": !*paused}
 		switch {
 		case *cron != "":
@@ -114,11 +121,16 @@ func triggersCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		agent, err := c.findAgent(cmd.Context(), args[0])
+		target, text := "workflow_id", *workflow
+		of := workflowKind
+		if text == "" {
+			target, text, of = "agent_id", args[0], agentKind
+		}
+		found, err := c.find(cmd.Context(), of, text)
 		if err != nil {
 			return err
 		}
-		body["target"] = map[string]string{"agent_id": agent}
+		body["target"] = map[string]string{target: found}
 		return triggerOnce(cmd, c, "/v1/triggers", body)
 	})
 	return cmd

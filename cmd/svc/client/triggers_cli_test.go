@@ -139,3 +139,25 @@ curl -sS -X POST 'https://a.example/hooks/` + hookTrigger + `' \
 		}
 	}
 }
+
+// A trigger starts an agent or a workflow, one of them.
+func TestTriggersOfWorkflows(t *testing.T) {
+	took := recorded(t, map[string]any{
+		"GET /v1/workflows": object{"items": []object{{"id": workflowID, "slug": "refunds"}}, "next_cursor": nil},
+		"POST /v1/triggers": object{"id": scheduleTrigger, "next_fire_at": "2030-01-02T08:00:00Z"},
+	})
+	for _, row := range []struct{ args, out, asked string }{
+		{"--workflow|refunds", "trigger  " + scheduleTrigger + "\nnext     2030-01-02T08:00:00Z\n", `GET /v1/workflows, POST /v1/triggers {"enabled":true,"kind":"hook","name":"N","target":{"workflow_id":"` + workflowID + `"}}`},
+		{"helper|--workflow|refunds", "give an agent or --workflow, one of them", ""},
+		{"", "give an agent or --workflow, one of them", ""},
+	} {
+		args := strings.FieldsFunc("triggers|create|--name|N|"+row.args, func(r rune) bool { return r == '|' })
+		out, errs, code := svc(t, nil, args...)
+		if wants := map[bool]int{true: 0, false: 2}[row.asked != ""]; code != wants || code == 0 && out != row.out || code != 0 && !strings.Contains(errs, row.out) {
+			t.Errorf("%s: code %d\n%s%s", row.args, code, out, errs)
+		}
+		if asked := strings.Join(took(), ", "); asked != row.asked {
+			t.Errorf("%s: asked %s", row.args, asked)
+		}
+	}
+}

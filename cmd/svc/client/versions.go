@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -76,7 +77,7 @@ func (c *Client) publishVersion(cmd *cobra.Command, k kind, id string, version i
 
 // publishCommand publishes a version: the latest one, an older one, or a new one of the
 // document that the flag called field gives.
-func publishCommand(k kind, short, field, help string, read func(io.Reader, string) (json.RawMessage, error)) *cobra.Command {
+func publishCommand(k kind, short, field, help string, read func(context.Context, io.Reader, string) (document, error)) *cobra.Command {
 	var version *int
 	var doc *string
 	cmd := onOne(k, "publish", short, func(cmd *cobra.Command, c *Client, path string) error {
@@ -84,13 +85,13 @@ func publishCommand(k kind, short, field, help string, read func(io.Reader, stri
 		n := *version
 		switch {
 		case cmd.Flags().Changed(field):
-			given, err := read(cmd.InOrStdin(), *doc)
+			given, err := read(cmd.Context(), cmd.InOrStdin(), *doc)
 			if err != nil {
 				return cli.WrongUse(fmt.Errorf("--%s: %w", field, err))
 			}
 			var made versionAnswer
-			if err := c.Call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{field: given}, &made); err != nil {
-				return err
+			if err := c.Call(cmd.Context(), http.MethodPost, path+"/versions", map[string]any{field: given.body}, &made); err != nil {
+				return given.explained(err)
 			}
 			n = made.Version.Version
 		case !cmd.Flags().Changed("version"):
