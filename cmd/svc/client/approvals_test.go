@@ -39,6 +39,7 @@ type fakeAPI struct {
 	asked     []string          // requests but streams: method, path, query, body
 	approvals map[string]object // by id
 	refuse    map[string]object // problems, by "METHOD path"
+	detail    object            // of the run, in place of a run of an agent
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
@@ -102,7 +103,13 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 		return object{"status": 404, "code": "NOT_FOUND", "detail": "There is no such approval."}
 	})
 	answer("GET /v1/agents/{id}", func(*http.Request, []byte) any { return object{"agent": object{"id": agentID, "slug": "helper"}} })
+	answer("GET /v1/workflows/{id}", func(*http.Request, []byte) any {
+		return object{"workflow": object{"id": workflowID, "slug": "refunds"}}
+	})
 	answer("GET /v1/runs/{id}", func(*http.Request, []byte) any {
+		if f.detail != nil {
+			return f.detail
+		}
 		return object{"run": object{"id": runID, "origin": object{"kind": "api_key", "id": threadID}, "end_user_id": nil}}
 	})
 	answer("POST /v1/approvals/{id}/decision", func(_ *http.Request, body []byte) any {

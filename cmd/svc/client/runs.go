@@ -198,17 +198,20 @@ func start(cmd *cobra.Command, c *Client, path string, body any, follow bool) er
 }
 
 func runsWatchCommand() *cobra.Command {
-	return &cobra.Command{Use: "watch ID", Short: "follow a run from its first frame to its end", Args: cobra.ExactArgs(1), ValidArgsFunction: completes(runKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
-		c, err := newClient()
-		if err != nil {
-			return err
-		}
-		found, err := c.find(cmd.Context(), runKind, args[0])
-		if err != nil {
-			return err
-		}
-		return watch(cmd, c, found)
-	})}
+	return &cobra.Command{Use: "watch ID", Short: "follow a run from its first frame to its end",
+		Long: "Of an agent's run it shows the text as it comes. Of a workflow's run it shows the nodes as they start and end: drawn in place on a terminal, a line for each event elsewhere.\n" +
+			"NO_COLOR=1 draws without colors. With --json it prints the frames.",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: completes(runKind, 1), RunE: cli.Does(func(cmd *cobra.Command, args []string) error {
+			c, err := newClient()
+			if err != nil {
+				return err
+			}
+			found, err := c.find(cmd.Context(), runKind, args[0])
+			if err != nil {
+				return err
+			}
+			return watch(cmd, c, found)
+		})}
 }
 
 func runsCancelCommand() *cobra.Command {
@@ -224,19 +227,33 @@ func runsCancelCommand() *cobra.Command {
 	})
 }
 
-// watch prints a run's frames: one JSON object a line, or the text as it comes.
+// watch shows a run: its frames, one JSON object a line, or the text of an agent as it comes,
+// or the nodes of a workflow as they start and end.
 func watch(cmd *cobra.Command, c *Client, run string) error {
+	if cli.WantsJSON(cmd) {
+		return follow(cmd, c, run, func(f Frame) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(f.Data))
+			return err
+		})
+	}
+	var d runDetail
+	if err := c.fetch(cmd.Context(), runKind.at(run), &d); err != nil {
+		return err
+	}
+	if d.Run.WorkflowID != "" {
+		return watchWorkflow(cmd, c, &d)
+	}
+	return follow(cmd, c, run, (&display{w: cmd.OutOrStdout()}).frame)
+}
+
+// follow delivers the frames of a run from its first. Its error says also that the run failed.
+func follow(cmd *cobra.Command, c *Client, run string, each func(Frame) error) error {
 	var failed error
-	out := &display{w: cmd.OutOrStdout()}
 	err := c.Follow(cmd.Context(), url.PathEscape(run), "?replay=full", func(f Frame) error {
 		if f.Type == "run.failed" {
 			failed = runFailed(f)
 		}
-		if cli.WantsJSON(cmd) {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), string(f.Data))
-			return err
-		}
-		return out.frame(f)
+		return each(f)
 	})
 	return errors.Join(err, failed)
 }

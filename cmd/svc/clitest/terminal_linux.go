@@ -28,21 +28,7 @@ type Terminal struct {
 // returns its exit code. The command ends with the test.
 func AtTerminal(t *testing.T, run func(ctx context.Context, in *os.File, out, errs *Output) int) *Terminal {
 	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyboard, in := openTerminal(t)
 	tt := &Terminal{t: t, keyboard: keyboard, ended: make(chan int, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	go func() { tt.ended <- run(ctx, in, &tt.Out, &tt.Errs) }()
@@ -52,6 +38,27 @@ func AtTerminal(t *testing.T, run func(ctx context.Context, in *os.File, out, er
 		in.Close()
 	})
 	return tt
+}
+
+// openTerminal opens a terminal: what is written to one of the files is read from the other.
+func openTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, terminal
 }
 
 // Types enters text.
