@@ -25,7 +25,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustPa
 func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "a first look: serve with a tenant, a key and a published sample agent, and calls to paste",
+		Short: "a first look: serve with a tenant, a key, a sample agent and a sample workflow, and calls to paste",
 		Args:  cobra.NoArgs,
 	}
 	var c Config

@@ -328,6 +328,9 @@ type sample struct {
 	ServerID   string `json:"server_id"`
 	EmbedKeyID string `json:"embed_key_id"`
 	DeskURL    string `json:"desk_url"`
+	WorkflowID string `json:"workflow_id"`
+	HookURL    string `json:"hook_url"`
+	HookSecret string `json:"hook_secret"`
 }
 
 const sampleFile = "dev.json"

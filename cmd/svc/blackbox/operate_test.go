@@ -192,10 +192,11 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	counted := func(when string) {
 		t.Helper()
 		onDatabase(t, dir, func(ctx context.Context, pool *pg.Pool) {
-			for _, table := range []string{"tenants", "agents", "mcp_servers", "connections", "tool_grants", "approval_policies", "embed_keys"} {
+			for table, want := range map[string]int{"tenants": 1, "agents": 3, "mcp_servers": 1, "connections": 1, "tool_grants": 1, "approval_policies": 1, "embed_keys": 1,
+				"workflows": 1, "workflow_versions": 1, "triggers": 1} {
 				n := 0
-				if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != 1 {
-					t.Errorf("%s: %d %s, want 1 (%v)", when, n, table, err)
+				if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil || n != want {
+					t.Errorf("%s: %d %s, want %d (%v)", when, n, table, want, err)
 				}
 			}
 		})
@@ -275,7 +276,8 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	again.until(t, ctx, "Or talk to it:")
 	again.stop(t)
 	counted("a lost file")
-	if s := kept(); s.TenantID != whole.TenantID || s.AgentID != whole.AgentID {
+	if s := kept(); s.TenantID != whole.TenantID || s.AgentID != whole.AgentID || s.WorkflowID != whole.WorkflowID || s.HookURL != whole.HookURL ||
+		s.HookSecret == "" || s.HookSecret == whole.HookSecret {
 		t.Errorf("after the loss: %+v, before %+v", s, whole)
 	}
 }

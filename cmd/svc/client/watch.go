@@ -184,6 +184,8 @@ func (g *graph) lasted(began, ended time.Time) (time.Duration, bool) {
 // elapsed returns a duration in its one or two largest units.
 func elapsed(d time.Duration) string {
 	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	case d < time.Minute:

@@ -64,7 +64,7 @@ func TestWatchOfAWorkflowIsLines(t *testing.T) {
 	want := `[classify (agent): running]
 [classify (agent): succeeded after 3.5s, run 000000b1]
 [large (condition): running]
-[large (condition): succeeded after 0.0s]
+[large (condition): succeeded after 0ms]
 [small (set): skipped]
 [ask (gate): running]
 [ask (gate): waiting]
@@ -112,7 +112,7 @@ func TestWatchDrawsAWorkflow(t *testing.T) {
 	before, after := refundFrames()
 	f.send(t, before...)
 	screen.Shows(t, "workflow:refunds  run 000000c1  waiting_approval  ",
-		"  ✓ classify  agent      succeeded  3.5s  run 000000b1\n  ✓ large     condition  succeeded  0.0s\n  - small     set        skipped\n  ◌ ask       gate       waiting    ",
+		"  ✓ classify  agent      succeeded  3.5s  run 000000b1\n  ✓ large     condition  succeeded  0ms\n  - small     set        skipped\n  ◌ ask       gate       waiting    ",
 		"      svc approvals approve 00000001 decides it, ", " left\n")
 	f.mu.Lock()
 	run := f.detail["run"].(object)
@@ -126,7 +126,7 @@ func TestWatchDrawsAWorkflow(t *testing.T) {
 	}
 	want := `workflow:refunds  run 000000c1  succeeded  1m01s
   ✓ classify  agent      succeeded  3.5s  run 000000b1
-  ✓ large     condition  succeeded  0.0s
+  ✓ large     condition  succeeded  0ms
   - small     set        skipped
   ✓ ask       gate       succeeded  40s
   ✓ refund    tool       succeeded  1.0s  demo.refund
@@ -159,7 +159,7 @@ func TestWatchDrawsAnEndedWorkflow(t *testing.T) {
 		t.Errorf("code %d %s", code, errs.String())
 	}
 	screen.Shows(t, "ask       gate       failed")
-	want := "workflow 000000f1  run 000000c1  cancelled  20s\n  ✓ classify  agent      succeeded  3.5s  run 000000b1\n  ✓ large     condition  succeeded  0.0s\n  - small     set        skipped\n  ✗ ask       gate       failed"
+	want := "workflow 000000f1  run 000000c1  cancelled  20s\n  ✓ classify  agent      succeeded  3.5s  run 000000b1\n  ✓ large     condition  succeeded  0ms\n  - small     set        skipped\n  ✗ ask       gate       failed"
 	if got := screen.Text(); !strings.HasPrefix(got, want) || strings.Contains(got, "decides it") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

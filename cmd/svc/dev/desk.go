@@ -59,7 +59,7 @@ func (d *desk) close() {
 }
 
 // makeTools registers the desk as the tenant's tool server: every tool is granted,
-// and a refund needs an approval. A server that the tenant has removed stays removed.
+// and a refund by the sample agent needs an approval. A server that the tenant has removed stays removed.
 func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, url string) error {
 	if s.ServerID != "" {
 		return nil
@@ -99,7 +99,13 @@ func (s *sample) makeTools(ctx context.Context, view store.View, tx *store.Tx, u
 		}
 	}
 	risk := lifecycle.RiskHigh
-	_, err = tx.CreatePolicy(ctx, &api.ApprovalPolicyCreate{Name: "Refunds are decided by people", ToolPattern: refunds, Risk: &risk})
+	u, err := id.Parse(s.AgentID)
+	if err != nil {
+		return err
+	}
+	// Of this agent only: the sample workflow has a gate of its own.
+	agent := id.AgentID{UUID: u}
+	_, err = tx.CreatePolicy(ctx, &api.ApprovalPolicyCreate{Name: "Refunds are decided by people", ToolPattern: refunds, AgentID: &agent, Risk: &risk})
 	return err
 }
 

@@ -1,6 +1,6 @@
 // Package dev is svc dev: it serves with a first tenant, its API key, a published sample
-// agent and a demo tool server, on one node or on several behind a load balancer, and
-// prints calls to paste. The first tenant stays the same over restarts.
+// agent, a sample workflow and a demo tool server, on one node or on several behind a load
+// balancer, and prints calls to paste. The first tenant stays the same over restarts.
 package dev
 
 import (

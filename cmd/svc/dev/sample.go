@@ -34,6 +34,13 @@ type sample struct {
 	// The demo tool server, once it is registered.
 	ServerID     string `json:"server_id,omitempty"`
 	ConnectionID string `json:"connection_id,omitempty"`
+	// The sample workflow, its agents, and the hook that starts it.
+	WorkflowID   string `json:"workflow_id,omitempty"`
+	ClassifierID string `json:"classifier_id,omitempty"`
+	WriterID     string `json:"writer_id,omitempty"`
+	HookID       string `json:"hook_id,omitempty"`
+	HookURL      string `json:"hook_url,omitempty"`
+	HookSecret   string `json:"hook_secret,omitempty"`
 	// EmbedKey is the publishable key of the demo page.
 	EmbedKey   string `json:"embed_key,omitempty"`
 	EmbedKeyID string `json:"embed_key_id,omitempty"`
@@ -52,6 +59,9 @@ const (
 	sampleAgent = "hello"
 )
 
+// simulated is the built-in model, as a manifest names it.
+var simulated = map[string]any{"provider": "simulated", "name": "sim-1"}
+
 // seed makes the missing parts of the sample. What must outlive a kill is written to
 // the data directory before it is used: the tenant's id, its API key and the demo
 // server's token. The rows in the database are one transaction. So there is one
@@ -64,7 +74,8 @@ func (c *Config) seed(ctx context.Context, d *desk) (*sample, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := s.save(); err != nil {
+	s.HookURL = c.PublicURL + "/hooks/" + s.HookID
+	if err := errors.Join(s.save(), s.writeWorkflow()); err != nil {
 		return nil, err
 	}
 	// The node runs already, so later changes go through its API. They are kept once
@@ -167,13 +178,18 @@ func (s *sample) make(ctx context.Context, sys *store.SystemStore, url, desk str
 	}
 	if made { // the file belongs to another database, which has the rest
 		s.AgentID, s.ServerID, s.ConnectionID, s.EmbedKeyID, s.EmbedKey = "", "", "", "", ""
+		s.WorkflowID, s.ClassifierID, s.WriterID, s.HookID, s.HookSecret = "", "", "", "", ""
 	}
 	view := sys.View(tenant)
 	return sys.Change(ctx, store.By{Tenant: tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-		if err := s.makeAgent(ctx, view, tx); err != nil {
+		if err := s.makeAgent(ctx, view, tx, &s.AgentID, sampleAgent, &api.AgentCreate{Name: "Hello", Emoji: "👋", Description: "The sample agent of svc dev, on the built-in simulated model."},
+			map[string]any{"model": simulated, "instructions": "You are a friendly sample.", "tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}}); err != nil {
 			return nil, err
 		}
 		if err := s.makeTools(ctx, view, tx, desk); err != nil {
+			return nil, err
+		}
+		if err := s.makeWorkflow(ctx, view, tx); err != nil {
 			return nil, err
 		}
 		return nil, s.makeWidget(ctx, view, tx, url)
@@ -199,9 +215,10 @@ func (s *sample) liveKey(ctx context.Context, view store.View) error {
 	return nil
 }
 
-// makeAgent makes the published sample agent. An agent that was archived stays archived.
-func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx) error {
-	if s.AgentID != "" {
+// makeAgent makes a published agent with that slug, unless kept holds its id already. An agent
+// that was archived stays archived.
+func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx, kept *string, slug string, in *api.AgentCreate, manifest map[string]any) error {
+	if *kept != "" {
 		return nil
 	}
 	agents, err := view.Agents(ctx, id.AgentID{}, store.All)
@@ -209,28 +226,27 @@ func (s *sample) makeAgent(ctx context.Context, view store.View, tx *store.Tx) e
 		return err
 	}
 	for _, a := range agents {
-		if a.Slug == sampleAgent {
-			s.AgentID = a.ID.String()
+		if a.Slug == slug {
+			*kept = a.ID.String()
 			return nil
 		}
 	}
-	slug := sampleAgent
-	a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Hello", Slug: &slug, Emoji: "👋", Description: "The sample agent of svc dev, on the built-in simulated model."})
+	in.Slug = &slug
+	a, err := tx.CreateAgent(ctx, in)
 	if err != nil {
 		return err
 	}
-	manifest, err := json.Marshal(map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}, "instructions": "You are a friendly sample.",
-		"tools": map[string]any{"mcp": []any{map[string]any{"server": sampleServer}}}})
+	doc, err := json.Marshal(manifest)
 	if err != nil {
 		return err
 	}
-	if _, _, err := tx.CreateVersion(ctx, a.ID, manifest); err != nil {
+	if _, _, err := tx.CreateVersion(ctx, a.ID, doc); err != nil {
 		return err
 	}
 	if _, _, err := tx.Publish(ctx, a.ID, 1); err != nil {
 		return err
 	}
-	s.AgentID = a.ID.String()
+	*kept = a.ID.String()
 	return nil
 }
 
@@ -345,6 +361,7 @@ func (s *sample) print(c *Config) error {
   Tenant   %s
   API key  %s   (development only)
   Agent    %s, on the simulated model
+  Workflow %s, started by a signed hook (%s)
   Widget   %s/embed/v1/demo?key=%s
   Data     %s
 
@@ -358,7 +375,14 @@ A refund waits for a person. Say this in a chat, and decide:
 
   /call orders.refund {"order_id":"1001","amount":12.5,"reason":"arrived broken"}
 
+A complaint starts the workflow, which asks a person before it pays back more than 50. Paste this, and decide in another terminal:
+
+  BODY='%s'
+  RUN=$(curl -sS %s -H "X-Svc-Signature-256: sha256=$(printf %%s "$BODY" | openssl dgst -sha256 -hmac %s -r | cut -d' ' -f1)" --data-binary "$BODY" | grep -oE '[0-9a-f-]{36}')
+  %s runs watch $RUN
+
 Or talk to it:  %s chat %s
-%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID, os.Args[0], sampleAgent, more)
+%s`, c.Version, s.URL, s.URL, s.TenantID, s.APIKey, sampleAgent, sampleWorkflow, filepath.Join(s.DataDir, complaintsFile), s.URL, s.EmbedKey, s.DataDir, s.URL, s.TenantID, s.APIKey, s.AgentID,
+		complaint, s.HookURL, s.HookSecret, os.Args[0], os.Args[0], sampleAgent, more)
 	return err
 }
