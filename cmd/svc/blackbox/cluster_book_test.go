@@ -49,7 +49,8 @@ const (
 
 // clusterLaws is their order in a report.
 var clusterLaws = []string{lawAccepted, lawMutating, lawCrowd, lawFinal, lawIdle, lawAdmits, lawRetry, lawFlows, lawStalled, lawKeyed, lawHooks, lawRepeats, lawSecret, lawReadEnd, lawRevoked, lawCutOff, lawSigterm, lawNoFalse,
-	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads}
+	lawHeals, lawSilent, lawBuried, lawBucket, lawBaseline, lawLives, lawTurn, lawRoom, lawPlaces, lawRelay, lawForeign, lawThreads,
+	lawFlowEnds, lawFlowOutput, lawNodeOnce, lawChildOnce, lawNodeCalls, lawEvents, lawAsked, lawFlowFrames, lawOneOutcome}
 
 // exchange is one request as a client saw it.
 type exchange struct {

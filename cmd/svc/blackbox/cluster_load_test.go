@@ -50,16 +50,21 @@ const (
 // calling is the key of a connection's context that holds the process that dialled.
 type calling struct{}
 
-func newYard(b *bed) *yard {
+// newYard starts one. Without a bed it does not know who calls.
+func newYard(t *testing.T, b *bed) *yard {
 	y := &yard{}
 	s := httptest.NewUnstartedServer(y)
-	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, calling{}, b.caller(c))
+	if b != nil {
+		s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, calling{}, b.caller(c))
+		}
 	}
 	s.Start()
-	b.t.Cleanup(s.Close)
+	t.Cleanup(s.Close)
 	y.url = s.URL
-	b.shows(s.Listener.Addr().String())
+	if b != nil {
+		b.shows(s.Listener.Addr().String())
+	}
 	return y
 }
 
@@ -154,7 +159,7 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	second := *l.scene.second
 	second.HTTP = &http.Client{Transport: asSession{l.c.HTTP.Transport, second.HTTP.Transport.(asSession).cookie}}
 	l.scene.first, l.scene.second = l.c, &second
-	l.yard = newYard(b)
+	l.yard = newYard(t, b)
 	ctx := within(t, time.Minute)
 	var desks struct{ Items []struct{ Endpoint string } }
 	l.c.ask(t, ctx, 200, "GET", "/v1/mcp-servers", nil, &desks)

@@ -18,10 +18,10 @@ import (
 )
 
 // TestCrashAtEveryFailpoint kills the process at every commit boundary that the
-// code names, early and late, and starts it anew. Those that only a gated call or
-// a delivery meets have tests of their own.
+// code names, early and late, and starts it anew. Those that only a gated call, a
+// workflow or a delivery meets have tests of their own.
 func TestCrashAtEveryFailpoint(t *testing.T) {
-	names := slices.DeleteFunc(failpoints(t), func(name string) bool { return gatedPoint(name) || webhookPoint(name) })
+	names := slices.DeleteFunc(failpoints(t), func(name string) bool { return gatedPoint(name) || flowPoint(name) || webhookPoint(name) })
 	if len(names) < 3 {
 		t.Fatalf("only %v are declared: the test is void", names)
 	}
