@@ -19,37 +19,40 @@ import (
 
 // The rows of the approvals that a run opens and cancels.
 
-// approvals reads the rows of approvals, with the answers that people gave.
+// approvals reads the rows of approvals, with the answers that people gave. The error is that
+// of an answer that cannot be read; the approvals are all there.
 func (k *kind) approvals(s *State, rows []engine.NodeApproval) (Approvals, error) {
 	out := Approvals{}
+	var failed error
 	for i := range rows {
 		r := &rows[i]
-		a := &Approval{ID: r.ID, Status: r.Status, Decision: r.Decision, Risk: r.Risk, Assignee: r.Assignee, ExpiresAt: r.ExpiresAt, Version: r.Version}
-		var err error
-		if a.Feedback, err = r.Feedback(); err != nil {
-			return nil, err
-		}
-		if r.Status == lifecycle.ApprovalEdited {
-			plain, err := k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, r.ID), r.Edited)
-			if err != nil {
-				return nil, fmt.Errorf("open the answer of approval %s: %w", r.ID, err)
-			}
-			a.Edited = plain
-			if a.Shown, err = r.Shown(); err != nil {
-				return nil, err
-			}
-		}
+		a := &Approval{ID: r.ID, Status: r.Status, Decision: r.Decision, Risk: r.Risk, Assignee: r.Assignee, ExpiresAt: r.ExpiresAt, Version: r.Version, Tool: r.Tool}
 		copy(a.Digest[:], r.Digest)
 		out[r.Idx] = a
+		if err := k.answer(s, r, a); err != nil {
+			failed = fmt.Errorf("read the answer of approval %s: %w", r.ID, err)
+		}
 	}
-	return out, nil
+	return out, failed
+}
+
+// answer reads what people answered.
+func (k *kind) answer(s *State, r *engine.NodeApproval, a *Approval) (err error) {
+	if a.Feedback, err = r.Feedback(); err != nil || r.Status != lifecycle.ApprovalEdited {
+		return err
+	}
+	if a.Edited, err = k.cfg.Sealer.Open(engine.EditedAt(s.Tenant, r.ID), r.Edited); err != nil {
+		return err
+	}
+	a.Shown, err = r.Shown()
+	return err
 }
 
 // asks opens the approval of a step: it adds the row, the timers and the event.
 func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 	a, n := f.Approval, s.Plan.Node(f.Step.Node)
 	t := terms(n)
-	row := &engine.ApprovalInsert{ID: a.ID, Run: s.ID, StepIdx: f.Step.Idx, Node: s.OrgNode, Tool: s.toolOf(f.Step), ExpiresAt: a.ExpiresAt, CreatedAt: now}
+	row := &engine.ApprovalInsert{ID: a.ID, Run: s.ID, StepIdx: f.Step.Idx, Node: s.OrgNode, Tool: a.Tool, ExpiresAt: a.ExpiresAt, CreatedAt: now}
 	var args json.RawMessage
 	if call := f.Step.Call; call != nil {
 		t, args = call.Plan.Terms, call.Plan.Args
@@ -80,7 +83,7 @@ func (k *kind) asks(w *journal.Commit, s *State, f Asked, now time.Time) {
 		w.Timers = append(w.Timers, journal.Timer{TimerKey: approvalTimer(a.ID, msg.TimerEscalate), DueAt: now.Add(time.Duration(k.cfg.EscalateFraction * float64(t.SLA())))})
 	}
 	if k.hears(s) {
-		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a, row.Tool), now))
+		w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalRequested, approvalData(s, a), now))
 	}
 }
 
@@ -100,7 +103,7 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 		}
 		pending = append(pending, engine.Pending{ID: a.ID, Version: a.Version})
 		if k.hears(s) {
-			data := webhook.Decided{Approval: approvalData(s, a, f.Tools[a.ID]), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
+			data := webhook.Decided{Approval: approvalData(s, a), Status: string(lifecycle.ApprovalCancelled), DecidedBy: by, DecidedAt: journal.Kept(now)}
 			w.Events = append(w.Events, journal.NewEvent(s.ID.Shard(), webhook.ApprovalDecided, data, now))
 		}
 	}
@@ -110,8 +113,8 @@ func (k *kind) withdraw(w *journal.Commit, s *State, f Withdrawn, m any, op id.O
 }
 
 // approvalData returns the data of an event about an open approval.
-func approvalData(s *State, a *Approval, tool string) webhook.Approval {
-	return webhook.Approval{ApprovalID: a.ID.String(), RunID: s.ID.String(), Tool: tool, Risk: string(a.Risk), AssigneeRole: string(a.Assignee), ExpiresAt: journal.Kept(a.ExpiresAt)}
+func approvalData(s *State, a *Approval) webhook.Approval {
+	return webhook.Approval{ApprovalID: a.ID.String(), RunID: s.ID.String(), Tool: a.Tool, Risk: string(a.Risk), AssigneeRole: string(a.Assignee), ExpiresAt: journal.Kept(a.ExpiresAt)}
 }
 
 func (k *kind) hears(s *State) bool { return k.cfg.Hears != nil && k.cfg.Hears(s.Tenant) }

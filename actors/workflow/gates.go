@@ -47,6 +47,7 @@ type Approval struct {
 	// Shown are edited arguments as their editor sent them, Digest that of the arguments to call.
 	Shown  json.RawMessage
 	Digest [32]byte
+	Tool   string
 }
 
 // ReadApprovals is the question how the approvals of the run are. The answer is an Approvals.
@@ -77,10 +78,7 @@ type (
 		Seq int64
 	}
 	// Withdrawn are approvals whose timers go; the pending ones are cancelled.
-	Withdrawn struct {
-		Approvals []*Approval
-		Tools     map[id.ApprovalID]string
-	}
+	Withdrawn struct{ Approvals []*Approval }
 	// WakeGone is a timer of a decided approval that has nothing more to do.
 	WakeGone struct{ Approval id.ApprovalID }
 )
@@ -116,7 +114,7 @@ func terms(n *flow.Node) *tool.Terms {
 func (c *change) ask(o *Step, a id.ApprovalID, t *tool.Terms) {
 	asks := *o
 	// To the microsecond, as stored: frame and row agree.
-	asks.Approval = &Approval{ID: a, Status: lifecycle.ApprovalPending, Risk: t.Risk, Assignee: t.Role, ExpiresAt: c.now.Add(t.SLA()).Truncate(time.Microsecond), Version: 1}
+	asks.Approval = &Approval{ID: a, Status: lifecycle.ApprovalPending, Risk: t.Risk, Assignee: t.Role, ExpiresAt: c.now.Add(t.SLA()).Truncate(time.Microsecond), Version: 1, Tool: c.s.toolOf(o)}
 	c.set(o, &asks)
 	c.fact(Asked{Step: &asks, Approval: asks.Approval, Seq: c.seq()})
 }
@@ -198,13 +196,12 @@ func (c *change) decided() (changed bool) {
 // withdraw ends the approvals of steps that end with their run.
 func (c *change) withdraw(open []*Step) {
 	var asked []*Approval
-	tools := map[id.ApprovalID]string{}
 	for _, o := range open {
-		if o.Approval != nil && c.s.Plan != nil {
-			asked, tools[o.Approval.ID] = append(asked, o.Approval), c.s.toolOf(o)
+		if o.Approval != nil {
+			asked = append(asked, o.Approval)
 		}
 	}
 	if len(asked) > 0 {
-		c.fact(Withdrawn{asked, tools})
+		c.fact(Withdrawn{asked})
 	}
 }

@@ -152,17 +152,17 @@ func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[Stat
 			return durable.Loaded[State]{}, &durable.Elsewhere{At: at}
 		}
 	}
+	asked, err := k.approvals(&s, r.Approvals)
+	if err != nil {
+		s.Damage = err.Error()
+	}
+	for _, o := range s.Open {
+		if o.Call == nil || !o.Call.Called {
+			o.Approval = asked[o.Idx]
+		}
+	}
 	if err := k.children(ctx, &s, r); err != nil {
 		return durable.Loaded[State]{}, err
-	}
-	if asked, err := k.approvals(&s, r.Approvals); err != nil {
-		s.Damage = err.Error()
-	} else {
-		for _, o := range s.Open {
-			if o.Call == nil || !o.Call.Called {
-				o.Approval = asked[o.Idx]
-			}
-		}
 	}
 	// A load means that no activation on this node saw the last commit, so what follows from
 	// that commit is done now.
@@ -231,6 +231,7 @@ func (k *kind) resume(s *State, r *engine.Workflow) {
 		if s.Plan != nil {
 			var ok bool
 			if node, ok = s.Plan.Index(n.Name); !ok {
+				node = starts
 				damaged(fmt.Errorf("step %d is of an unknown node", n.Idx))
 			}
 		}
@@ -276,9 +277,9 @@ func (k *kind) children(ctx context.Context, s *State, r *engine.Workflow) error
 		for i := range r.Nodes {
 			ids = append(ids, child(s.ID, r.Nodes[i].Idx))
 		}
-	case !s.Status.Terminal() && s.Plan != nil && s.Damage == "":
+	case !s.Status.Terminal():
 		for _, o := range s.Open {
-			if s.typeOf(o) == flow.Agent {
+			if t := s.typeOf(o); t == flow.Agent || t == "" {
 				ids = append(ids, child(s.ID, o.Idx))
 			}
 		}
@@ -294,8 +295,10 @@ func (k *kind) children(ctx context.Context, s *State, r *engine.Workflow) error
 		// One that has ended is asked too: only its cancel clears what is owed.
 		if s.Status.Terminal() {
 			s.Children = append(s.Children, found[i].ID)
-		} else {
-			s.ofChild(found[i].ID).Begun = true
+			continue
+		}
+		for _, o := range s.Open {
+			o.Begun = o.Begun || child(s.ID, o.Idx) == found[i].ID
 		}
 	}
 	return nil
@@ -529,7 +532,7 @@ func (s *State) mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 	case NodePaused:
 		return completed(f.Seq, f.Step.Node, "waiting", nil)
 	case Asked:
-		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, s.toolOf(f.Step), f.Approval.ExpiresAt)
+		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, f.Approval.Tool, f.Approval.ExpiresAt)
 	case StepCalled:
 		p := &f.Step.Call.Plan
 		return f.Seq, event.ToolCalled, event.Called(f.Seq, f.Step.Idx, p.Tool, p.Shown).Data()

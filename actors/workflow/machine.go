@@ -39,6 +39,9 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 	if s.Status == "" {
 		return create(mc, s, m, now)
 	}
+	if c.leaving && s.broken() && !order(m) { // the next activation fails it
+		return decision{Next: s}, nil
+	}
 	var changed bool
 	var err error
 	switch m := m.(type) {
@@ -84,9 +87,18 @@ func (mc Machine) Decide(s State, m any, now time.Time) (decision, error) {
 		return decision{Next: s, Reply: c.reply}, nil
 	}
 	if len(c.facts) > 0 {
-		c.s.Owes = len(mc.Owed(c.s)) > 0 || c.s.keepsAnswer()
+		c.s.Owes = len(mc.Owed(c.s)) > 0 || c.s.keepsAnswer() || c.s.broken()
 	}
 	return decision{Next: c.s, Changed: true, Facts: c.facts, Reply: c.reply}, nil
+}
+
+// order reports whether m comes from outside.
+func order(m any) bool {
+	switch m.(type) {
+	case msg.StartWorkflow, msg.InjectEvent, msg.CancelRun:
+		return true
+	}
+	return false
 }
 
 // Owed returns what the run waits for by itself: a slot, a walk, the versions of agents, the
@@ -338,15 +350,15 @@ func (c *change) nodeEnded(f *Fact, e End) {
 // close removes an open step, with its timers.
 func (c *change) close(o *Step) {
 	c.s.Open = slices.DeleteFunc(slices.Clone(c.s.Open), func(x *Step) bool { return x == o })
-	switch n := c.s.Plan.Node(o.Node); {
-	case n.Type == flow.Delay, n.Type == flow.WaitEvent && n.TimeoutMinutes > 0:
+	switch t := c.s.typeOf(o); {
+	case o.Begun:
+		c.fact(TimerGone{msg.ChildTimer(child(c.s.ID, o.Idx))})
+	case t == flow.Delay, t == flow.WaitEvent && c.s.Plan.Node(o.Node).TimeoutMinutes > 0, t == "":
 		set := len(c.facts)
 		c.facts = slices.DeleteFunc(c.facts, func(f any) bool { t, ok := f.(TimerSet); return ok && t.Name == o.timer() })
 		if len(c.facts) == set { // it was not set in this decision
 			c.fact(TimerGone{o.timer()})
 		}
-	case n.Type == flow.Agent && o.Begun:
-		c.fact(TimerGone{msg.ChildTimer(child(c.s.ID, o.Idx))})
 	}
 }
 
@@ -425,11 +437,11 @@ func (c *change) timerDue(name string, known *Child) bool {
 		return c.drop(name)
 	}
 	o := c.s.Open[i]
-	switch {
-	case c.s.typeOf(o) == flow.Delay:
+	if c.s.typeOf(o) == flow.Delay {
 		return c.enqueue(End{Node: o.Node})
-	case c.s.ends(o.Node): // an event came before
-		return false
+	}
+	if changed := c.match(); c.s.ends(o.Node) { // an event came before
+		return changed
 	}
 	c.fail(lifecycle.FailEventTimeout, "The node "+c.s.Plan.Node(o.Node).ID+" waited for the event "+strconv.Quote(o.Text)+" in vain.")
 	return true
@@ -539,12 +551,10 @@ func (c *change) refused(m any) (bool, error) {
 func (c *change) end(status lifecycle.RunStatus) {
 	c.withdraw(c.s.Open)
 	for _, o := range c.s.Open {
-		if c.s.Plan != nil {
-			if c.s.typeOf(o) == flow.Agent && o.Begun {
-				c.s.Children = append(slices.Clip(c.s.Children), child(c.s.ID, o.Idx))
-			}
-			c.close(o)
+		if o.Begun {
+			c.s.Children = append(slices.Clip(c.s.Children), child(c.s.ID, o.Idx))
 		}
+		c.close(o)
 		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed, Shown: o.Shown}
 		if o.Call != nil && o.Call.Called {
 			if ended.Shown == nil {
@@ -552,7 +562,7 @@ func (c *change) end(status lifecycle.RunStatus) {
 			}
 			c.fact(CallEnded{Step: o, Shown: ended.Shown, Seq: c.seq()})
 		}
-		if c.s.Plan != nil {
+		if c.s.typeOf(o) != "" {
 			ended.Seq = c.seq()
 		}
 		c.fact(ended)

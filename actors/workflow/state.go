@@ -77,7 +77,7 @@ type Failure struct {
 // Step is the open step of a node. A Step in a State is immutable.
 type Step struct {
 	Idx  int
-	Node int
+	Node int   // starts: the definition does not have it
 	Seq  int64 // of its step.started
 	// Input is what the node works with, all templates rendered.
 	Input json.RawMessage
@@ -148,7 +148,16 @@ func (s *State) ofChild(run id.RunID) *Step {
 	return s.Open[i]
 }
 
-func (s *State) typeOf(o *Step) flow.NodeType { return s.Plan.Node(o.Node).Type }
+// typeOf returns the type of a step's node, empty if the definition has no such node.
+func (s *State) typeOf(o *Step) flow.NodeType {
+	if s.Plan == nil || o.Node < 0 {
+		return ""
+	}
+	return s.Plan.Node(o.Node).Type
+}
+
+// broken reports whether the run cannot go on because its rows could not be read.
+func (s *State) broken() bool { return !s.Status.Terminal() && (s.Plan == nil || s.Damage != "") }
 
 // ends reports whether the end of a node is queued.
 func (s *State) ends(node int) bool {

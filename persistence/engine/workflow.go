@@ -153,6 +153,7 @@ type NodeApproval struct {
 	ExpiresAt time.Time
 	Digest    []byte // of the arguments to call
 	Version   int64
+	Tool      string
 }
 
 // Shown returns edited arguments as their editor sent them, nil if there are none.

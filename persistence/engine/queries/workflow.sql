@@ -18,7 +18,7 @@ FROM workflow_events WHERE tenant_id = $1 AND run_id = $2 ORDER BY seq
 
 -- As in open_steps no index may be used for the tenant.
 -- name: workflow_approvals
-SELECT id, step_idx, status, coalesce(decision, ''), edited, decisions, risk, assignee_role, expires_at, digest, version
+SELECT id, step_idx, status, coalesce(decision, ''), edited, decisions, risk, assignee_role, expires_at, digest, version, tool
 FROM approvals WHERE run_id = $2 AND (tenant_id = $1) IS TRUE ORDER BY step_idx
 
 -- name: children
