@@ -21,7 +21,7 @@
 //
 // Each started node is one step; a skipped one has none. The sealed value of an open step is
 // what the node works with, that of an ended one what it left. From these and from progress,
-// one letter per node and edge, an activation restores the walk.
+// one letter per node and edge and the size, an activation restores the walk.
 //
 // What a run owes is a function of its committed state: a slot while it is queued, the version
 // of an agent whose child run has not begun, and the cancel of children that outlive the run.

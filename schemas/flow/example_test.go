@@ -58,5 +58,5 @@ func Example() {
 	// a ask{"title":"Refund 120 EUR?"}
 	// e ask
 	// a refund{"order":7}
-	// eeap/ttn-
+	// eeap/ttn-/136
 }

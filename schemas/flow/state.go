@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"agentsvc/schemas/flow/expr"
@@ -20,7 +21,8 @@ import (
 const (
 	// MaxRendered is the maximum size of what one node renders.
 	MaxRendered = 2 << 20
-	// MaxData is the maximum size of the input, the variables and the outputs of a run together.
+	// MaxData is the maximum size of a run: its input and first variables, and all that its
+	// nodes work with and leave. What is overwritten counts too, because it is stored.
 	MaxData = 8 << 20
 	// maxWork is the budget of one Start or End: a unit is CEL's unit of cost, or 16 bytes of
 	// JSON. It takes up to 1.6 s.
@@ -84,7 +86,7 @@ type State struct {
 	input     json.RawMessage
 	variables map[string]json.RawMessage // never changed: a set node makes another map
 	outputs   []*Output                  // by node; nil: it has not ended
-	bytes     int                        // of the data
+	bytes     int                        // of the run, see MaxData
 }
 
 func (s State) clone() State {
@@ -274,6 +276,13 @@ func (w *walk) start(n int) error {
 	case Delay:
 		f.Input, err = json.Marshal(map[string]float64{"seconds": node.Seconds})
 	}
+	w.s.bytes += len(f.Input)
+	if node.Type == Gate || node.Type == HumanTask { // people see the input of the run
+		w.s.bytes += len(w.s.input)
+	}
+	if err == nil && w.s.bytes > MaxData {
+		err = errData
+	}
 	if err != nil {
 		w.facts = append(w.facts, Fact{Node: n, Status: Active})
 		return w.failed(n, lifecycle.FailLimitExceeded, err)
@@ -281,10 +290,7 @@ func (w *walk) start(n int) error {
 	w.facts = append(w.facts, f)
 	switch node.Type {
 	case Set:
-		values := f.Input[len(`{"values":`) : len(f.Input)-1]
-		if err := w.write(values); err != nil {
-			return w.failed(n, lifecycle.FailLimitExceeded, err)
-		}
+		w.write(f.Input[len(`{"values":`) : len(f.Input)-1])
 		return w.end(n, Output{}, nil)
 	case Condition:
 		result, err := w.eval(n, step.cel)
@@ -309,23 +315,14 @@ func cut(s string) string {
 }
 
 // write sets variables.
-func (w *walk) write(values []byte) error {
+func (w *walk) write(values []byte) {
 	if !w.wrote {
 		w.wrote, w.s.variables = true, maps.Clone(w.s.variables)
 	}
 	scan.Members(values, func(name string, v []byte) bool {
-		old, ok := w.s.variables[name]
-		if !ok {
-			w.s.bytes += len(name)
-		}
-		w.s.bytes += len(v) - len(old)
 		w.s.variables[name] = bytes.Clone(v) // so that it does not keep the other values
 		return true
 	})
-	if w.s.bytes > MaxData {
-		return errData
-	}
-	return nil
 }
 
 // end settles the edges of a node that ended. result is that of a condition.
@@ -445,18 +442,23 @@ func (p *Plan) Output(s State) (json.RawMessage, error) {
 	}{p.Outputs(s), s.variables})
 }
 
-// Progress returns the status of all nodes and edges as a text of one letter each, to be stored
-// with the run. Resume reads it.
+// Progress returns the status of all nodes and edges as a text of one letter each, and the size
+// of the run, to be stored with it. Resume reads it.
 func (s State) Progress() string {
-	b := make([]byte, 0, len(s.nodes)+1+len(s.edges))
+	b := make([]byte, 0, len(s.nodes)+len(s.edges)+10)
 	for _, st := range s.nodes {
 		b = append(b, byte(st))
 	}
-	return string(append(append(b, '/'), s.edges...))
+	b = append(append(b, '/'), s.edges...)
+	return string(strconv.AppendInt(append(b, '/'), int64(s.bytes), 10))
 }
 
 // Resume returns the state that had this progress and data.
 func (p *Plan) Resume(progress string, data Data) (State, error) {
+	size := ""
+	if all := len(p.nodes) + 1 + len(p.edges); len(progress) > all && progress[all] == '/' {
+		progress, size = progress[:all], progress[all+1:]
+	}
 	if len(progress) != len(p.nodes)+1+len(p.edges) || progress[len(p.nodes)] != '/' {
 		return State{}, fmt.Errorf("resume a workflow: the progress is that of another definition")
 	}
@@ -487,6 +489,13 @@ func (p *Plan) Resume(progress string, data Data) (State, error) {
 			s.outputs[n] = &o
 			s.bytes += o.size()
 		}
+	}
+	if size == "" { // stored before sizes were
+		return s, nil
+	}
+	var err error
+	if s.bytes, err = strconv.Atoi(size); err != nil {
+		return State{}, fmt.Errorf("resume a workflow: the size of the run: %w", err)
 	}
 	return s, nil
 }

@@ -324,6 +324,9 @@ func TestARunIsBounded(t *testing.T) {
 	for name, c := range map[string]struct{ doc, input, fails string }{
 		"a long text many times":       {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Repeat("{{input}}", 20_000) + `"}}`), `"` + strings.Repeat("x", long) + `"`, "renders to more than the limit of one node"},
 		"a long text in every node":    {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{input}}"}}`, 200), `"` + strings.Repeat("x", long) + `"`, "leaves more data than a run can hold"},
+		"one variable over and over":   {fan(`{"id": "s#", "type": "set", "values": {"x": "{{input}}"}}`, 200), `"` + strings.Repeat("x", long) + `"`, "leaves more data than a run can hold"},
+		"calls that work with much":    {fan(`{"id": "t#", "type": "tool", "tool": "a.b", "args": {"x": "{{input}}"}}`, 200), `"` + strings.Repeat("x", long) + `"`, "leaves more data than a run can hold"},
+		"people who see much":          {fan(`{"id": "g#", "type": "gate", "title": "x"}`, 200), `"` + strings.Repeat("x", long) + `"`, "leaves more data than a run can hold"},
 		"many paths into an object":    {one(`{"id": "s", "type": "set", "values": {"x": "` + strings.Join(refs, "") + `"}}`), members(100_000), ""},
 		"one path in every node":       {fan(`{"id": "s#", "type": "set", "values": {"x": "{{input.k#}}"}}`, 200), members(100_000), ""},
 		"all variables in every node":  {fan(`{"id": "s#", "type": "set", "values": {"x#": "{{variables}}"}}`, 200), `1`, "renders to more than the limit of one node"},
@@ -353,6 +356,33 @@ func TestARunIsBounded(t *testing.T) {
 				t.Errorf("%d bytes of data", n)
 			}
 		})
+	}
+}
+
+// TestTheSizeOfARun: everything that is stored of a run counts, also after it is overwritten, and a
+// run that was stored without its size goes on.
+func TestTheSizeOfARun(t *testing.T) {
+	p := plan(t, `{"nodes": [{"id": "a", "type": "set", "values": {"x": "abc"}}, {"id": "b", "type": "set", "values": {"x": "d"}}, {"id": "g", "type": "gate", "title": "hi"},
+		{"id": "d", "type": "delay", "seconds": 1}], "edges": [{"from": "a", "to": "b"}], "variables": {"x": 1}}`)
+	s, _, err := p.Start(t.Context(), json.RawMessage(`"in"`), map[string]json.RawMessage{"y": json.RawMessage("22")})
+	want := len(`"in"`) + len(`x1`) + len(`y22`) + len(`{"values":{"x":"abc"}}`) + len(`{"values":{"x":"d"}}`) + len(`{"title":"hi"}`) + len(`"in"`) + len(`{"seconds":1}`)
+	if err != nil || s.bytes != want {
+		t.Fatalf("%d bytes instead of %d, %v", s.bytes, want, err)
+	}
+	data := Data{s.Input(), s.Variables(), p.Outputs(s)}
+	if again, err := p.Resume(s.Progress(), data); err != nil || again.bytes != want {
+		t.Errorf("resumed with %d bytes, %v", again.bytes, err)
+	}
+	if again, err := p.Resume("eeaa/t", data); err != nil || again.bytes == 0 || again.Status(3) != Active {
+		t.Errorf("resumed without a size: %+v, %v", again, err)
+	}
+	for _, bad := range []string{"eeaa/t/x", "eeaa/tt/1", "eeaa//1", ""} {
+		if _, err := p.Resume(bad, data); err == nil {
+			t.Errorf("%q is resumed", bad)
+		}
+	}
+	if s, _, err = p.End(t.Context(), s, 2, Output{Text: "four"}); err != nil || s.bytes != want+4 {
+		t.Errorf("%d bytes after an output, %v", s.bytes, err)
 	}
 }
 
