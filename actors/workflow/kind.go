@@ -535,9 +535,9 @@ func (s *State) mark(f any) (seq int64, t event.Type, data json.RawMessage) {
 		return f.Seq, event.ApprovalRequired, event.RequiredData(f.Approval.ID, f.Approval.Tool, f.Approval.ExpiresAt)
 	case StepCalled:
 		p := &f.Step.Call.Plan
-		return f.Seq, event.ToolCalled, event.Called(f.Seq, f.Step.Idx, p.Tool, p.Shown).Data()
+		return f.Seq, event.ToolCalled, event.CalledData(f.Step.Idx, p.Tool, p.Shown)
 	case CallEnded:
-		return f.Seq, event.ToolResult, event.Resulted(f.Seq, f.Step.Idx, f.OK, f.Shown).Data()
+		return f.Seq, event.ToolResult, event.ResultedData(f.Step.Idx, f.OK, f.Shown)
 	case Waits:
 		return f.Seq, event.RunWaiting, event.WaitingData()
 	case Resumed:

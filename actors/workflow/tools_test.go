@@ -104,6 +104,10 @@ func TestToolNodes(t *testing.T) {
 			if got := w.text(`SELECT output -> 'outputs' -> 'g' FROM runs WHERE id = $1`, r); got != c.output {
 				t.Errorf("output %s", got)
 			}
+			// The type is in the frame once: its data does not repeat it.
+			if got := w.text(`SELECT string_agg(type, ' ') FROM run_marks WHERE run_id = $1 AND data ->> 'type' IS NOT NULL`, r); got != "" {
+				t.Errorf("%s: the data of %s have a type", c.name, got)
+			}
 			if got := w.text(`SELECT string_agg(type, ' ' ORDER BY seq) FROM run_marks WHERE run_id = $1`, r); c.marks != "" && got != c.marks {
 				t.Errorf("frames %s", got)
 			}

@@ -55,22 +55,26 @@ func StepBegan(seq int64, idx int, kind lifecycle.StepKind, name string) *Frame 
 	}{idx, kind, name}))
 }
 
+type called struct {
+	Idx         int    `json:"idx"`
+	Tool        string `json:"tool"`
+	ArgsPreview string `json:"args_preview"`
+}
+
+type resulted struct {
+	Idx           int    `json:"idx"`
+	OK            bool   `json:"ok"`
+	OutputPreview string `json:"output_preview"`
+}
+
 // Called returns tool.called; args are the shown ones.
 func Called(seq int64, idx int, tool string, args json.RawMessage) *Frame {
-	return must(New(ToolCalled, Pos{Seq: seq}, struct {
-		Idx         int    `json:"idx"`
-		Tool        string `json:"tool"`
-		ArgsPreview string `json:"args_preview"`
-	}{idx, tool, Preview(args)}))
+	return must(New(ToolCalled, Pos{Seq: seq}, called{idx, tool, Preview(args)}))
 }
 
 // Resulted returns tool.result; output is the shown one.
 func Resulted(seq int64, idx int, ok bool, output json.RawMessage) *Frame {
-	return must(New(ToolResult, Pos{Seq: seq}, struct {
-		Idx           int    `json:"idx"`
-		OK            bool   `json:"ok"`
-		OutputPreview string `json:"output_preview"`
-	}{idx, ok, Preview(output)}))
+	return must(New(ToolResult, Pos{Seq: seq}, resulted{idx, ok, Preview(output)}))
 }
 
 // Completed returns run.completed.
@@ -93,6 +97,16 @@ func Failed(seq int64, code, message string) *Frame {
 }
 
 // Data of marks.
+
+// CalledData returns the data of a tool.called that is a mark; args are the shown ones.
+func CalledData(idx int, tool string, args json.RawMessage) json.RawMessage {
+	return document(called{idx, tool, Preview(args)})
+}
+
+// ResultedData returns the data of a tool.result that is a mark; output is the shown one.
+func ResultedData(idx int, ok bool, output json.RawMessage) json.RawMessage {
+	return document(resulted{idx, ok, Preview(output)})
+}
 
 // RequiredData returns the data of approval.required.
 func RequiredData(approval id.ApprovalID, tool string, expires time.Time) json.RawMessage {
