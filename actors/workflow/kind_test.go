@@ -59,6 +59,10 @@ func TestRuns(t *testing.T) {
 			if got := w.output(r); got != want {
 				t.Errorf("output %s", got)
 			}
+			if got := w.text(`SELECT count(*) FROM runs c WHERE parent_run_id = $1
+				AND NOT EXISTS (SELECT FROM run_marks WHERE run_id = $1 AND type = 'node.completed' AND data ->> 'child_run_id' = c.id::text)`, r); got != "0" {
+				t.Errorf("%s children are in no node.completed", got)
+			}
 			w.exact(r)
 		})
 	}

@@ -551,11 +551,12 @@ func (c *change) refused(m any) (bool, error) {
 func (c *change) end(status lifecycle.RunStatus) {
 	c.withdraw(c.s.Open)
 	for _, o := range c.s.Open {
+		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed, Shown: o.Shown}
 		if o.Begun {
-			c.s.Children = append(slices.Clip(c.s.Children), child(c.s.ID, o.Idx))
+			run := child(c.s.ID, o.Idx)
+			c.s.Children, ended.Child = append(slices.Clip(c.s.Children), run), &run
 		}
 		c.close(o)
-		ended := NodeEnded{Step: o, Status: lifecycle.StepFailed, Shown: o.Shown}
 		if o.Call != nil && o.Call.Called {
 			if ended.Shown == nil {
 				ended.Shown = cutCall
