@@ -15,7 +15,7 @@ import (
 )
 
 // The sample workflow of svc dev, by what svc dev prints: a signed hook starts it, it waits for
-// a person's approval, the tool is called once, and the run succeeds. A small amount asks nobody,
+// a person's approval, the tool is called once, and the run succeeds. A small amount needs no approval,
 // and a rejection pays nothing.
 func TestTheSampleWorkflow(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
@@ -159,7 +159,7 @@ func TestTheSampleWorkflow(t *testing.T) {
 		t.Errorf("%v are paid back after a rejection", got)
 	}
 
-	// A small amount, and a question, wait for nobody.
+	// A small amount, and a question, need no approval.
 	if out := svc(0, "workflows", "test", "complaints", "--watch", "--input", `{"order_id":"1003","amount":20,"text":"A refund, please."}`); !strings.Contains(out, "[approve (gate): skipped]") || !strings.Contains(out, "[refund (tool): succeeded") {
 		t.Errorf("a small amount: %s", out)
 	}
