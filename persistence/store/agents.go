@@ -140,7 +140,7 @@ func (v View) AgentSlugs(ctx context.Context, slugs []string) ([]string, error) 
 	return scalars[string](ctx, v, "agents_of_slugs", v.tenant, slugs)
 }
 
-// PublishedAgent is what is published of an agent.
+// PublishedAgent is an agent with its published version.
 type PublishedAgent struct {
 	ID               id.AgentID
 	Slug             string

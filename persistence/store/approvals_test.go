@@ -98,24 +98,24 @@ func TestApprovals(t *testing.T) {
 		filter ApprovalFilter
 		want   []string // newest first
 	}{
-		"a member":                      {Approver{Role: lifecycle.RoleMember}, ApprovalFilter{}, []string{"member"}},
-		"a manager":                     {Approver{Role: lifecycle.RoleMember, Nodes: []id.NodeID{node}}, ApprovalFilter{}, []string{"manager", "member"}},
-		"a manager of a node beside":    {Approver{Role: lifecycle.RoleMember, Nodes: []id.NodeID{beside}}, ApprovalFilter{}, []string{"member"}},
-		"an admin, or a key":            {key, ApprovalFilter{}, []string{"decided", "admin", "manager of no node", "manager", "member"}},
-		"an owner":                      {Approver{Role: lifecycle.RoleOwner}, ApprovalFilter{}, []string{"decided", "owner", "admin", "manager of no node", "manager", "member"}},
-		"of a status":                   {key, ApprovalFilter{Status: ptr(lifecycle.ApprovalRejected)}, []string{"decided"}},
-		"of a run":                      {key, ApprovalFilter{Run: &opens[1].run}, []string{"manager"}},
-		"of an agent":                   {key, ApprovalFilter{Agent: &agents[1]}, []string{"member"}},
-		"of a risk":                     {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh)}, []string{"decided", "admin", "manager of no node"}},
-		"of a risk and a status":        {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh), Status: ptr(lifecycle.ApprovalPending)}, []string{"admin", "manager of no node"}},
-		"a filter widens nobody's view": {key, ApprovalFilter{Risk: ptr(lifecycle.RiskCritical)}, nil},
+		"a member":                   {Approver{Role: lifecycle.RoleMember}, ApprovalFilter{}, []string{"member"}},
+		"a manager":                  {Approver{Role: lifecycle.RoleMember, Nodes: []id.NodeID{node}}, ApprovalFilter{}, []string{"manager", "member"}},
+		"a manager of a node beside": {Approver{Role: lifecycle.RoleMember, Nodes: []id.NodeID{beside}}, ApprovalFilter{}, []string{"member"}},
+		"an admin, or a key":         {key, ApprovalFilter{}, []string{"decided", "admin", "manager of no node", "manager", "member"}},
+		"an owner":                   {Approver{Role: lifecycle.RoleOwner}, ApprovalFilter{}, []string{"decided", "owner", "admin", "manager of no node", "manager", "member"}},
+		"of a status":                {key, ApprovalFilter{Status: ptr(lifecycle.ApprovalRejected)}, []string{"decided"}},
+		"of a run":                   {key, ApprovalFilter{Run: &opens[1].run}, []string{"manager"}},
+		"of an agent":                {key, ApprovalFilter{Agent: &agents[1]}, []string{"member"}},
+		"of a risk":                  {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh)}, []string{"decided", "admin", "manager of no node"}},
+		"of a risk and a status":     {key, ApprovalFilter{Risk: ptr(lifecycle.RiskHigh), Status: ptr(lifecycle.ApprovalPending)}, []string{"admin", "manager of no node"}},
+		"a filter widens no view":    {key, ApprovalFilter{Risk: ptr(lifecycle.RiskCritical)}, nil},
 	} {
 		rows, err := v.Approvals(t.Context(), c.who, c.filter, id.ApprovalID{}, All)
 		var got []string
 		for _, a := range rows {
 			got = append(got, ids[a.ID])
 			if one, err := v.Approval(t.Context(), a.ID); err != nil || !c.who.Decides(one.AssigneeRole, one.Node) {
-				t.Errorf("%s: the list shows what the reader may not read: %s", name, ids[a.ID])
+				t.Errorf("%s: the list shows an approval that the approver may not read: %s", name, ids[a.ID])
 			}
 		}
 		if err != nil || !slices.Equal(got, c.want) {
@@ -145,8 +145,8 @@ func TestApprovals(t *testing.T) {
 	if err != nil || len(got) != 2 || !slices.Contains(got, all[1]) || !slices.Contains(got, all[5]) {
 		t.Errorf("%v, %v", got, err)
 	}
-	// Another tenant's id is no row.
-	for name, v := range map[string]View{"another tenant": w.View(w.b), "nobody": w.View(id.TenantID{UUID: id.NewAnywhere()})} {
+	// An approval of another tenant is not found.
+	for name, v := range map[string]View{"another tenant": w.View(w.b), "an unknown tenant": w.View(id.TenantID{UUID: id.NewAnywhere()})} {
 		if _, err := v.Approval(t.Context(), all[0]); !isCode(err, problem.CodeNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -84,7 +84,7 @@ func credential(kind tool.AuthKind, c *api.ConnectionCredentials) (string, error
 		}
 	case kind == tool.AuthAPIKey:
 		bad = append(bad, problem.Field{Path: "credentials.api_key", Message: "is required"})
-	case kind == tool.AuthNone: // the server may require credentials one day: accept every kind
+	case kind == tool.AuthNone: // the server may require credentials later: accept every kind
 		bad = append(bad, problem.Field{Path: "credentials", Message: "token or api_key is required"})
 	default:
 		bad = append(bad, problem.Field{Path: "credentials.token", Message: "is required"})

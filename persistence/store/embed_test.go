@@ -67,7 +67,7 @@ func (w *embeds) secret(a *EmbedAccess) string {
 	return string(s.Reveal())
 }
 
-// A secret that does not open fails only calls with an identity token.
+// An identity secret that cannot be opened fails only calls with an identity token.
 func TestAnIdentitySecretThatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -83,8 +83,8 @@ func TestAnIdentitySecretThatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// An embed key is found by its id alone, however it stands; what ends its sessions is
-// counted.
+// An embed key is found by its id alone, in every state. Each change that ends its sessions
+// raises the generation.
 func TestEmbedKeysAreFound(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -101,7 +101,7 @@ func TestEmbedKeysAreFound(t *testing.T) {
 		t.Error("the identity secret is printed")
 	}
 	if none, err := w.keys.Find(t.Context(), id.EmbedKeyID{UUID: id.NewAnywhere()}); none != nil || err != nil {
-		t.Errorf("a key that never was: %+v %v", none, err)
+		t.Errorf("an unknown key: %+v %v", none, err)
 	}
 	yes, no := true, false
 	k := w.key.ID
@@ -196,7 +196,7 @@ func TestArchivingRevokesEmbedKeys(t *testing.T) {
 		})
 		wg.Wait()
 		if n := w.count(t, "SELECT count(*) FROM embed_keys WHERE agent_id = $1 AND revoked_at IS NULL", w.agent); n != 0 {
-			t.Fatalf("%d keys of an archived agent live", n)
+			t.Fatalf("%d keys of an archived agent are not revoked", n)
 		}
 		if a := w.find(); !a.Revoked {
 			t.Fatal("the key of an archived agent is accepted")
@@ -207,7 +207,7 @@ func TestArchivingRevokesEmbedKeys(t *testing.T) {
 		}
 		inOrder := func(a, b id.EmbedKeyID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) }
 		if slices.SortFunc(ended, inOrder); !slices.Equal(slices.SortedFunc(slices.Values(answered), inOrder), ended) {
-			t.Fatalf("answered %v, and %v ended", answered, ended)
+			t.Fatalf("the call returned %v; revoked are %v", answered, ended)
 		}
 		if n := w.count(t, "SELECT count(*) FROM audit_log WHERE action = 'embed_key.revoke' AND tenant_id = $1", w.a); n < len(ended) {
 			t.Fatalf("%d revocations in the audit log", n)
@@ -215,8 +215,8 @@ func TestArchivingRevokesEmbedKeys(t *testing.T) {
 	}
 }
 
-// open-parts.md, End users: what a token says of a person, over what is known; one row,
-// one token after the other.
+// open-parts.md, End users: a token updates the stored data of a person; one row, one token
+// after the other.
 func TestUpsertEndUser(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -286,7 +286,7 @@ func TestUpsertEndUser(t *testing.T) {
 	}
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteEndUser(ctx, first) })
 	if live, err := w.View(w.a).EndUserLive(t.Context(), first); live || err != nil {
-		t.Error("who was deleted is there", err)
+		t.Error("the deleted end user is found", err)
 	}
 	var again id.EndUserID
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) (err error) {
@@ -294,14 +294,14 @@ func TestUpsertEndUser(t *testing.T) {
 		return err
 	})
 	if live, err := w.View(w.a).EndUserLive(t.Context(), again); !live || err != nil || again == first {
-		t.Errorf("%v is as %v, %v", again, first, err)
+		t.Errorf("the new end user is %v, the deleted one was %v, %v", again, first, err)
 	}
 	if live, _ := w.View(w.b).EndUserLive(t.Context(), again); live {
-		t.Error("another tenant's end user is there")
+		t.Error("another tenant's end user is found")
 	}
 }
 
-// A person's threads in which something goes on come first, then the newest.
+// A person's threads with open runs come first, then the newest.
 func TestThreadsOfAnEndUser(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)
@@ -317,7 +317,7 @@ func TestThreadsOfAnEndUser(t *testing.T) {
 	thread := func(of id.EndUserID, deleted bool, runs ...string) {
 		t.Helper()
 		th := id.ThreadID{UUID: id.NewAnywhere()}
-		th.UUID[5] = byte(len(threads)) // the end of the time in it
+		th.UUID[5] = byte(len(threads)) // the end of the id's time
 		threads = append(threads, th)
 		exec("INSERT INTO threads (tenant_id, id, agent_id, created_by, end_user_id, deleted_at) VALUES ($1, $2, $3, 'embed:eu:x', $4, CASE WHEN $5 THEN now() END)", w.a, th, w.agent, of, deleted)
 		for seq, status := range runs {
@@ -350,7 +350,7 @@ func TestThreadsOfAnEndUser(t *testing.T) {
 	}
 }
 
-// Many tokens of one person at a time make one row, with the last word of one of them.
+// Concurrent tokens of one person make one row, with the data of one of them.
 func TestConcurrentUpsertsAreOneEndUser(t *testing.T) {
 	t.Parallel()
 	w := newEmbeds(t)

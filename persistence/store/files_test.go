@@ -8,7 +8,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-func TestFilesOfNoRow(t *testing.T) {
+func TestFilesWithoutARow(t *testing.T) {
 	pool := pgtest.New(t).System(t)
 	tenant, other, strange := pgtest.Tenant(t, pool), pgtest.Tenant(t, pool), id.TenantID{UUID: id.NewAnywhere()}
 	a := id.AttachmentID{UUID: id.NewAnywhere()}

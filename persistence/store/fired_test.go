@@ -11,11 +11,11 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// notes is what was noted, call by call.
+// notes records the calls of Note.
 type notes struct {
 	calls [][]Firing
 	err   error
-	held  id.TriggerID // is skipped
+	held  id.TriggerID // note skips this trigger
 }
 
 func (n *notes) note(_ context.Context, fired []Firing) (skipped []Firing, err error) {
@@ -34,7 +34,7 @@ func (n *notes) note(_ context.Context, fired []Firing) (skipped []Firing, err e
 	return skipped, nil
 }
 
-func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
+func TestOnlyTheLastTimeOfATriggerIsWritten(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	n := &notes{}
 	counted := map[string]int{}
@@ -54,18 +54,18 @@ func TestTheLastTimeOfATriggerIsNotedOnce(t *testing.T) {
 		t.Errorf("%+v", n.calls)
 	}
 	if told, err := f.runOnce(t.Context()); told != 0 || err != nil || len(n.calls) != 1 {
-		t.Errorf("nothing was noted as %d, %v", told, err)
+		t.Errorf("without a new time %d were written, %v", told, err)
 	}
 }
 
-func TestWhatCannotBeNotedIsKept(t *testing.T) {
+func TestTimesThatCannotBeWrittenAreKept(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	n := &notes{err: errors.New("down")}
 	f := NewFired(FiredConfig{Count: func(string) {}, Note: n.note, Now: func() time.Time { return now }, Log: zerolog.Nop()})
 	tenant, g := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
 	f.Fired(tenant, g, "hook")
 	if _, err := f.runOnce(t.Context()); err == nil {
-		t.Fatal("it was noted")
+		t.Fatal("it was written")
 	}
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestWhatCannotBeNotedIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsSkippedIsNotedTheNextTime(t *testing.T) {
+func TestSkippedTriggersAreWrittenNextTime(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC)
 	tenant, held, free := id.TenantID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}, id.TriggerID{UUID: id.NewAnywhere()}
 	n := &notes{held: held}
@@ -98,7 +98,7 @@ func TestWhatIsSkippedIsNotedTheNextTime(t *testing.T) {
 	}
 }
 
-func TestSoManyTriggersAreNoted(t *testing.T) {
+func TestTheNumberOfNotedTriggersIsBounded(t *testing.T) {
 	n := &notes{}
 	f := NewFired(FiredConfig{Count: func(string) {}, Note: n.note, Log: zerolog.Nop()})
 	tenant := id.TenantID{UUID: id.NewAnywhere()}
@@ -107,7 +107,7 @@ func TestSoManyTriggersAreNoted(t *testing.T) {
 	for range mostNoted {
 		f.Fired(tenant, id.TriggerID{UUID: id.NewAnywhere()}, "hook")
 	}
-	f.Fired(tenant, first, "hook") // is there already
+	f.Fired(tenant, first, "hook") // is noted already
 	if told, err := f.runOnce(t.Context()); told != mostNoted || err != nil {
 		t.Errorf("%d, %v", told, err)
 	}

@@ -117,14 +117,14 @@ func (v View) Access(ctx context.Context, a id.AgentID) (*tool.Access, error) {
 	return v.access(ctx, &tool.Access{Agent: a}, a.UUID, "access_chain", "access_connections", "access_grants")
 }
 
-// WorkflowAccess is Access for the tool nodes of a workflow: what belongs to the tenant, and
-// to the workflow's org nodes. An archived workflow still has its access.
+// WorkflowAccess returns the same for the tool nodes of a workflow: what the tenant and the
+// workflow's org nodes have. An archived workflow still has its access.
 func (v View) WorkflowAccess(ctx context.Context, w id.WorkflowID) (*tool.Access, error) {
 	return v.access(ctx, &tool.Access{}, w.UUID, "workflow_chain", "workflow_connections", "workflow_grants")
 }
 
-// access reads what belongs to one agent or workflow, called of, by these queries; nil if it
-// does not exist.
+// access reads the access of one agent or workflow with these queries; of is its id. It returns
+// nil if there is none.
 func (v View) access(ctx context.Context, access *tool.Access, of id.UUID, chains, connections, grants string) (*tool.Access, error) {
 	var chain []*id.NodeID
 	err := v.q.together(ctx, func(b *pgx.Batch) {
@@ -138,7 +138,7 @@ func (v View) access(ctx context.Context, access *tool.Access, of id.UUID, chain
 		return nil, err
 	}
 	for _, n := range chain {
-		if n != nil { // the own row of what is on no node
+		if n != nil { // an agent or workflow on no node has one row, NULL
 			access.Chain = append(access.Chain, *n)
 		}
 	}

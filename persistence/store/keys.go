@@ -46,8 +46,8 @@ type keyHashRow struct {
 	SecretHash []byte
 }
 
-// KeyHashes does the same for keys of any tenants, in one query. Unknown and revoked keys are
-// missing from the result.
+// KeyHashes returns the hashes of live keys of any tenants, in one query. Unknown and revoked
+// keys are missing from the result.
 func (d *Directory) KeyHashes(ctx context.Context, keys []KeyRef) (map[KeyRef]apikey.Hash, error) {
 	tenants, ids := make([]id.TenantID, len(keys)), make([]id.KeyID, len(keys))
 	for i, k := range keys {

@@ -24,8 +24,8 @@ func (v View) Bounded(b *Bound) View {
 // listColumns is how many columns bounded adds to a row.
 const listColumns = 3
 
-// size returns an SQL expression for the size of a list's row: the whole row, or, for large
-// or frequently read rows, cheaper the named columns only.
+// size returns an SQL expression for the size of a list's row: of the whole row, or, because it
+// is cheaper, of some columns only if rows are large or read often.
 func size(query string) string {
 	columns := wide[query]
 	if columns == nil {

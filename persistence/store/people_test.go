@@ -17,7 +17,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// user makes a user whose password has that hash.
+// human creates a user whose password has that hash.
 func (w *world) human(t *testing.T, tenant id.TenantID, email string, role lifecycle.Role, hash string) (u id.UserID) {
 	t.Helper()
 	w.change(t, tenant, func(ctx context.Context, tx *Tx) error {
@@ -42,7 +42,7 @@ func (w *world) orgNode(t *testing.T, tenant id.TenantID, parent *id.NodeID) (n 
 	return n
 }
 
-// A manager is listed on the node or on one above it.
+// The managers of a node are those listed on it or on a node above it.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -88,7 +88,7 @@ func TestManagers(t *testing.T) {
 			if err != nil || manages != slices.Contains(got, name) {
 				t.Errorf("a manager %s: %s: %v %v", c.who, name, manages, err)
 			}
-			// Nothing of it is seen from another tenant.
+			// Another tenant sees none of it.
 			if manages, err := w.View(w.b).Manages(t.Context(), c.user, n); manages || err != nil {
 				t.Errorf("from another tenant: %v %v", manages, err)
 			}
@@ -115,7 +115,7 @@ func TestManagers(t *testing.T) {
 	}
 }
 
-// Two moves that are no cycle each are none together.
+// Two moves that are valid alone but a cycle together: one fails.
 func TestTwoMovesMakeNoCycle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,13 +175,13 @@ func TestANodeInUse(t *testing.T) {
 	}
 }
 
-// The directory looks in all tenants; everything else of people in its own.
+// The directory reads every tenant; all other queries read their own.
 func TestPeopleOfOtherTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	u := w.human(t, w.a, "Kim@Example.com", lifecycle.RoleMember, "hash a")
 	w.human(t, w.b, "kim@example.COM", lifecycle.RoleAdmin, "hash b")
-	w.change(t, w.b, func(ctx context.Context, tx *Tx) error { // cannot log in by a password
+	w.change(t, w.b, func(ctx context.Context, tx *Tx) error { // cannot log in with a password
 		_, err := tx.CreateUser(ctx, NewUser{Email: "lee@example.com", Role: lifecycle.RoleMember})
 		return err
 	})
@@ -235,8 +235,8 @@ func TestPeopleOfOtherTenants(t *testing.T) {
 	}
 }
 
-// A session that begins while its user's password changes is ended by the
-// change, or sees it: whichever commits first.
+// A session begins while its user's password changes: the change ends it, or it sees the new
+// password, whichever commits first.
 func TestASessionAndANewPasswordAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -286,20 +286,20 @@ func TestASessionAndANewPasswordAtOnce(t *testing.T) {
 	}
 }
 
-// A token is read from exactly the text that it was written as.
+// A token is parsed only from exactly the output of Text.
 func FuzzToken(f *testing.F) {
 	f.Add(mintToken(id.TenantID{UUID: id.NewAnywhere()}).Text())
 	f.Add("")
 	f.Add(strings.Repeat("A", tokenText+1))
-	f.Add(strings.Repeat("A", tokenText) + "B") // bits that belong to nothing
+	f.Add(strings.Repeat("A", tokenText) + "B") // unused bits are set
 	f.Add(strings.Repeat("A", tokenText) + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		k, ok := ParseToken(text)
 		if ok && k.Text() != text {
-			t.Errorf("%q is read as %q", text, k.Text())
+			t.Errorf("%q is parsed as %q", text, k.Text())
 		}
 		if !ok && k != (Token{}) {
-			t.Errorf("%q leaves something behind", text)
+			t.Errorf("a refused %q returns a token", text)
 		}
 	})
 }
@@ -310,7 +310,7 @@ func TestTokens(t *testing.T) {
 	hash, other := one.Hash(), two.Hash()
 	read, ok := ParseToken(one.Text())
 	if !ok || read != one || !read.Fits(hash[:]) || read.Fits(other[:]) || read.Fits(nil) || one.secret == two.secret {
-		t.Error("a token is not what was written")
+		t.Error("the parsed token differs from the written one")
 	}
 	if text := fmt.Sprintf("%v %+v %s", one, one, one); text != "[redacted] [redacted] [redacted]" {
 		t.Error(text)

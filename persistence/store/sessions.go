@@ -110,8 +110,8 @@ type sessionRow struct {
 	Session
 }
 
-// Sessions does the same for sessions of any tenants, in one query. Sessions that do not
-// exist are missing from the result.
+// Sessions returns sessions of any tenants, in one query. Sessions that do not exist are
+// missing from the result.
 func (d *Directory) Sessions(ctx context.Context, sessions []SessionRef) (map[SessionRef]*Session, error) {
 	tenants, ids := make([]id.TenantID, len(sessions)), make([]id.SessionID, len(sessions))
 	for i, s := range sessions {

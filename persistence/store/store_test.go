@@ -107,7 +107,7 @@ func TestAQueryWithoutAWhereSeesItsTenantOnly(t *testing.T) {
 	}
 	for _, table := range []string{"tenants", "users", "api_keys", "agents"} {
 		if n := count("SELECT count(*)::int FROM " + table); n != 1 {
-			t.Errorf("%s: %d rows are seen", table, n)
+			t.Errorf("%s: sees %d rows", table, n)
 		}
 	}
 	err := w.try(t, w.a, func(ctx context.Context, tx *Tx) error {
@@ -117,7 +117,7 @@ func TestAQueryWithoutAWhereSeesItsTenantOnly(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "row-level security") {
 		t.Errorf("a row of another tenant could be written: %v", err)
 	}
-	// The setting ended with its transaction: a connection of the pool sees no tenant.
+	// The setting ends with its transaction: a pooled connection sees no tenant.
 	var n int
 	if err := w.pool.QueryRow(t.Context(), "SELECT count(*)::int FROM agents").Scan(&n); err != nil || n != 0 {
 		t.Errorf("without a tenant %d agents are seen, %v", n, err)
@@ -184,7 +184,7 @@ func TestForeignIDsAreNoRows(t *testing.T) {
 	if err := w.try(t, w.b, func(ctx context.Context, tx *Tx) error {
 		return tx.CreateThread(ctx, id.ThreadID{UUID: id.New(3)}, agentID, nil)
 	}); err == nil {
-		t.Error("a thread of another tenant's agent could be made")
+		t.Error("a thread of another tenant's agent was created")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestPublishAndRollBack(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'agent.publish'"); n != 3 {
-		t.Errorf("%d publications are audited; the one of what was published already changes nothing", n)
+		t.Errorf("%d publications are audited; publishing the published version changes nothing", n)
 	}
 	if err := w.try(t, w.a, publish(4)); !isCode(err, problem.CodeNotFound) {
 		t.Errorf("an unknown version: %v", err)
@@ -279,7 +279,7 @@ func TestPublishAndRollBack(t *testing.T) {
 		t.Errorf("an archived agent can be started, %v", err)
 	}
 	if v, err := w.View(w.a).Version(t.Context(), a, 1); err != nil || v.Status != lifecycle.VersionPublished {
-		t.Errorf("a running run cannot read its version any more: %v", err)
+		t.Errorf("a running run can no longer read its version: %v", err)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestSlugs(t *testing.T) {
 	if got, err := create(w.b, "Other", &slug); err != nil || got != slug {
 		t.Errorf("another tenant's slug: %q, %v", got, err)
 	}
-	// Many at once: everyone gets one of its own.
+	// Concurrent creates get different slugs.
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
@@ -372,7 +372,7 @@ func TestCredentialsAreSealedToTheirPlace(t *testing.T) {
 	}
 }
 
-// A repeat of an Idempotency-Key finds the first answer, and changes nothing.
+// A repeated Idempotency-Key finds the first answer and changes nothing.
 func TestChangesOfOneKeyHappenOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -383,7 +383,7 @@ func TestChangesOfOneKeyHappenOnce(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			err := w.Change(t.Context(), By{Tenant: w.a, Actor: "apikey:x", Idem: idem}, func(ctx context.Context, tx *Tx) ([]byte, error) {
-				// Without the order of the keys the second would see a taken slug.
+				// Without the lock on the key the second create would fail with SLUG_TAKEN.
 				slug := "once"
 				a, err := tx.CreateAgent(ctx, &api.AgentCreate{Name: "Once", Slug: &slug})
 				if err != nil {
@@ -442,7 +442,7 @@ func TestKeptAnswersAreForgottenAfterADay(t *testing.T) {
 		t.Fatalf("after the day: %+v, %v", k, err)
 	}
 	if n := w.count(t, "SELECT count(*)::int FROM idempotency"); n != 0 {
-		t.Fatal("the old row is still in the way")
+		t.Fatal("the old row is not deleted")
 	}
 	if err := keep(); err != nil {
 		t.Fatal(err)
@@ -580,7 +580,7 @@ func TestTheSystemSeesEveryTenant(t *testing.T) {
 		t.Errorf("an owner without an e-mail address: %v", err)
 	}
 	if n := w.count(t, "SELECT count(*)::int FROM tenants"); n != 2 {
-		t.Errorf("%d tenants: half of one was left", n)
+		t.Errorf("%d tenants: a failed creation left one", n)
 	}
 }
 
@@ -593,7 +593,7 @@ func TestUsers(t *testing.T) {
 		})
 	}
 	if err := create(w.a, "OWNER@example.com"); !isCode(err, problem.CodeEmailTaken) {
-		t.Errorf("an e-mail in other letters: %v", err)
+		t.Errorf("an e-mail that differs only in case: %v", err)
 	}
 	for _, bad := range []string{"", "x", "@x", "x@", "a b@x"} {
 		if err := create(w.a, bad); !isCode(err, problem.CodeValidation) {
@@ -633,23 +633,23 @@ func TestACacheIsExactUnderDrops(t *testing.T) {
 	}
 	valid = false
 	if _, ok := c.Get("k"); ok {
-		t.Fatal("a node without its lease believes its cache")
+		t.Fatal("a node without its lease uses its cache")
 	}
 	valid = true
 	now = now.Add(time.Minute)
 	if _, ok := c.Get("k"); ok {
-		t.Fatal("kept beyond its time")
+		t.Fatal("kept after its TTL")
 	}
-	// The value was read, then dropped, then answered: it must be read again.
+	// The value is dropped after the read and before Load returns: Load must read again.
 	if got := load(10, func() { c.Drop("k") }); got != 11 {
-		t.Fatalf("what was dropped is answered: %d", got)
+		t.Fatalf("a dropped value is returned: %d", got)
 	}
 	if got, ok := c.Get("k"); !ok || got != 11 {
-		t.Fatalf("what was dropped is kept: %d", got)
+		t.Fatalf("a dropped value is kept: %d", got)
 	}
 	c.Clear()
 	if _, ok := c.Get("k"); ok {
-		t.Fatal("cleared and still there")
+		t.Fatal("kept after Clear")
 	}
 	for i := range 10_000 {
 		if _, _, err := c.Load(t.Context(), fmt.Sprint(i), func(context.Context) (int, bool, error) { return i, true, nil }); err != nil {
@@ -665,7 +665,7 @@ func TestACacheIsExactUnderDrops(t *testing.T) {
 	}
 }
 
-// While the database is away every call says so, and nothing else.
+// While the database is unavailable every call returns ErrUnavailable.
 func TestWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Private(t, pgtest.PrivateOptions{})
@@ -693,7 +693,7 @@ func BenchmarkCacheGet(b *testing.B) {
 	}
 }
 
-// Row-level security hides a query without its tenant: this does not.
+// Row-level security hides that a query does not name its tenant: this test does not.
 func TestQueriesNameTheirTenant(t *testing.T) {
 	pgtest.Tenants(t, queries, map[string]pgtest.Beyond{
 		"tenants":      {Why: "the operator's list of tenants", Scans: []string{"tenants"}},

@@ -157,16 +157,16 @@ func TestAccess(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	if got, want := ids(access(off)), want(orders, disabled, wide, pinned, all, pins, policy); !slices.Equal(got, want) {
-		t.Errorf("of an agent on no node:\ngot  %v\nwant %v", got, want)
+		t.Errorf("an agent on no node:\ngot  %v\nwant %v", got, want)
 	}
 	if got := access(off).Chain; len(got) != 0 {
 		t.Errorf("an agent on no node has the chain %v", got)
 	}
 	if got := ids(access(other)); !slices.Contains(got, elsewhere.String()) || slices.Contains(got, mine.String()) {
-		t.Errorf("of an agent on another node: %v", got)
+		t.Errorf("an agent on another node: %v", got)
 	}
 
-	// Every column is where it belongs.
+	// Every column has its value.
 	for _, s := range got.Servers {
 		if want := (tool.Server{ID: orders, Slug: "orders", Transport: tool.HTTP, Endpoint: "https://t.example", AuthKind: tool.AuthBearer, Enabled: true, UpdatedAt: s.UpdatedAt}); s.ID == orders && (s != want || s.UpdatedAt.IsZero()) {
 			t.Errorf("server %+v", s)
@@ -204,18 +204,18 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	// One connection of the pool, once: the queries go together.
+	// One connection, acquired once: the queries share a round trip.
 	before := w.pool.Stat().AcquireCount()
 	access(on)
 	if n := w.pool.Stat().AcquireCount() - before; n != 1 {
-		t.Errorf("read in %d pieces", n)
+		t.Errorf("read with %d connections", n)
 	}
-	// Runs of an archived agent go on.
+	// Runs of an archived agent continue.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return second(tx.ArchiveAgent(ctx, on)) })
 	if got := access(on); len(got.Chain) != 3 || len(got.Grants) != 5 {
-		t.Errorf("of an archived agent: %+v", got)
+		t.Errorf("an archived agent: %+v", got)
 	}
-	// A change sees what it did.
+	// A change sees its own writes.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		if err := tx.DeleteGrant(ctx, all); err != nil {
 			return err
@@ -228,7 +228,7 @@ func TestAccess(t *testing.T) {
 	})
 }
 
-// Access is of one moment: what is made and deleted together is seen together.
+// Access is as of one moment: it sees all or none of a transaction.
 func TestAccessIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -269,7 +269,7 @@ func TestAccessIsOfOneMoment(t *testing.T) {
 	})
 	stop := sync.OnceFunc(func() { close(done); writer.Wait() })
 	defer stop()
-	seen := map[int]int{} // how often so many servers were there
+	seen := map[int]int{} // how often Access saw this number of servers
 	for n := 0; n < 400 || (seen[0] == 0 || seen[1] == 0) && n < 20_000; n++ {
 		got, err := w.View(w.a).Access(t.Context(), a)
 		if err != nil {
@@ -277,13 +277,13 @@ func TestAccessIsOfOneMoment(t *testing.T) {
 		}
 		if len(got.Servers) != len(got.Connections) || len(got.Servers) != len(got.Grants) ||
 			len(got.Servers) == 1 && (*got.Grants[0].Server != got.Servers[0].ID || *got.Grants[0].Connection != got.Connections[0].ID) {
-			t.Fatalf("half of it: %+v", got)
+			t.Fatalf("only part of the transaction: %+v", got)
 		}
 		seen[len(got.Servers)]++
 	}
 	stop()
 	if seen[0] == 0 || seen[1] == 0 {
-		t.Errorf("it was there or not %v times: the check is void", seen)
+		t.Errorf("numbers of servers seen %v: the test proves nothing", seen)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestLastTools(t *testing.T) {
 	for _, err := range []error{
 		w.SaveTools(t.Context(), w.a, orders, specs),
 		w.SaveTools(t.Context(), w.a, off, nil),
-		w.SaveTools(t.Context(), w.b, never, specs), // another tenant's server is no row
+		w.SaveTools(t.Context(), w.b, never, specs), // another tenant's server matches no row
 		w.SaveTools(t.Context(), w.a, id.ServerID{UUID: id.NewAnywhere()}, specs),
 	} {
 		if err != nil {
@@ -338,7 +338,7 @@ func TestLastTools(t *testing.T) {
 	if n := w.count(t, "SELECT count(*)::int FROM mcp_servers WHERE listed_at IS NOT NULL"); n != 2 {
 		t.Errorf("%d servers were listed", n)
 	}
-	// A renamed server has its tools, under its new name.
+	// After a change of slug the tools are listed under the new one.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		return second(tx.UpdateServer(ctx, orders, &api.MCPServerPatch{Slug: ptr("sales")}))
 	})
@@ -347,7 +347,7 @@ func TestLastTools(t *testing.T) {
 	}
 }
 
-// service.md, Connection: encrypted at rest; a rotation takes the old one's place.
+// service.md, Connection: encrypted at rest; a rotation replaces the old credential.
 func TestConnectionsAreSealedToTheirPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -399,7 +399,7 @@ func TestConnectionsAreSealedToTheirPlace(t *testing.T) {
 	if got := open(ConnectionAt(w.a, c)); got != "next" || !sealed().UpdatedAt.After(old.UpdatedAt) {
 		t.Errorf("after a rotation %q", got)
 	}
-	// The kind of credential may change under it: it is a text.
+	// The server's auth kind may change: the stored credential is a text.
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
 		_, err := tx.UpdateServer(ctx, s, &api.MCPServerPatch{AuthKind: ptr(tool.AuthAPIKey)})
 		return errors.Join(err, second(tx.UpdateConnection(ctx, c, &api.ConnectionPatch{Credentials: &api.ConnectionCredentials{Value: ptr("a key")}})))
@@ -412,7 +412,7 @@ func TestConnectionsAreSealedToTheirPlace(t *testing.T) {
 	}
 }
 
-// A foreign id is no row in every change of this section.
+// No change of tools finds another tenant's id.
 func TestForeignToolsAreNoRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -482,7 +482,7 @@ func none[T any](rows []T, err error) error {
 
 // An object that refers to an archived agent can still be changed and deleted, and nothing
 // new can refer to it.
-func TestWhatRefersToAnArchivedAgent(t *testing.T) {
+func TestReferencesToAnArchivedAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error {
@@ -525,7 +525,7 @@ func TestWhatRefersToAnArchivedAgent(t *testing.T) {
 	})
 }
 
-// security.md, Tenancy: without its WHERE a query still sees its tenant only.
+// security.md, Tenancy: without its WHERE a query still sees only its tenant.
 func TestToolsAreSeenByTheirTenantOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -548,23 +548,23 @@ func TestToolsAreSeenByTheirTenantOnly(t *testing.T) {
 			return err
 		})
 		if err != nil || !slices.Equal(n, []int{1}) {
-			t.Errorf("%s: %v rows are seen, %v", table, n, err)
+			t.Errorf("%s: sees %v rows, %v", table, n, err)
 		}
 		err = w.View(w.a).q.together(t.Context(), func(b *pgx.Batch) {
 			b.Queue("SELECT count(*)::int FROM " + table).QueryRow(func(row pgx.Row) error { return row.Scan(&n[0]) })
 		})
 		if err != nil || n[0] != 1 {
-			t.Errorf("%s: %v rows are seen together, %v", table, n, err)
+			t.Errorf("%s: sees %v rows in a batch, %v", table, n, err)
 		}
 	}
-	// A read cannot write, and leaves nothing on its connection.
+	// A read cannot write, and leaves no state on its connection.
 	err := w.View(w.a).q.together(t.Context(), func(b *pgx.Batch) { b.Queue("UPDATE mcp_servers SET name = 'x'") })
 	if err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("a read wrote: %v", err)
 	}
 	var n int
 	if err := w.pool.QueryRow(t.Context(), "SELECT count(*)::int FROM mcp_servers").Scan(&n); err != nil || n != 0 {
-		t.Errorf("without a tenant %d servers are seen, %v", n, err)
+		t.Errorf("without a tenant it sees %d servers, %v", n, err)
 	}
 }
 
@@ -618,13 +618,13 @@ func TestToolsChangedAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		if n := w.count(t, "SELECT (SELECT count(*) FROM mcp_servers) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM tool_grants)"); n != 0 {
-			t.Fatalf("%d rows are left of a server that was deleted", n)
+			t.Fatalf("%d rows of a deleted server are left", n)
 		}
 	}
 }
 
-// open-parts.md, Details by area, Tools: deleting a server says what went with it.
-func TestADeletedServerTakesItsOwnAlong(t *testing.T) {
+// open-parts.md, Details by area, Tools: the audit row of a deleted server counts what was deleted.
+func TestDeletingAServerDeletesItsConnectionsAndGrants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var gone, kept id.ServerID
@@ -662,8 +662,8 @@ func TestADeletedServerTakesItsOwnAlong(t *testing.T) {
 	}
 }
 
-// BenchmarkAccess reads what decides on the tools of an agent four org nodes
-// deep, beside other agents' grants: it is on the path of every tool call.
+// BenchmarkAccess reads the access of an agent four org nodes deep, beside other agents'
+// grants: every tool call does.
 func BenchmarkAccess(b *testing.B) {
 	for _, c := range []struct{ servers, grants, others int }{{1, 5, 0}, {20, 200, 0}, {20, 200, 5000}} {
 		b.Run(fmt.Sprintf("servers=%d/grants=%d/others=%d", c.servers, c.grants, c.others), func(b *testing.B) {

@@ -61,7 +61,7 @@ func (w *triggers) update(g id.TriggerID, p api.TriggerPatch) (out *api.Trigger)
 	return out
 }
 
-// due is when the timer of a trigger is due, nil for none.
+// due returns when the timer of a trigger is due, nil if there is none.
 func (w *triggers) due(g id.TriggerID) *time.Time {
 	w.t.Helper()
 	var at []time.Time
@@ -75,8 +75,7 @@ func (w *triggers) due(g id.TriggerID) *time.Time {
 	return &at[0]
 }
 
-// awaits checks that a schedule and its timer have the first time after since, and
-// no other.
+// awaits checks that a schedule and its timer both have the first time after since.
 func (w *triggers) awaits(what string, g id.TriggerID, cron, zone string, since time.Time) {
 	w.t.Helper()
 	row, err := w.View(w.a).Trigger(w.t.Context(), g)
@@ -87,7 +86,7 @@ func (w *triggers) awaits(what string, g id.TriggerID, cron, zone string, since 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	// Between the two the minute may have turned.
+	// The minute may have turned between the two calls.
 	early, late, timer := times.Next(since), times.Next(time.Now()), w.due(g)
 	if row.NextFireAt == nil || timer == nil || !row.NextFireAt.Equal(*timer) || row.NextFireAt.Before(early) || row.NextFireAt.After(late) {
 		w.t.Errorf("%s: next %v, timer %v, want %v", what, row.NextFireAt, timer, early)
@@ -106,8 +105,8 @@ func (w *triggers) rests(what string, g id.TriggerID) {
 	}
 }
 
-// open-parts.md, triggers: what is refused, and in which field.
-func TestTriggersThatAreRefused(t *testing.T) {
+// open-parts.md, triggers: which requests are refused, and for which field.
+func TestRefusedTriggers(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	yes := api.TriggerTarget{AgentID: &w.agent}
@@ -121,7 +120,7 @@ func TestTriggersThatAreRefused(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   api.TriggerCreate
-		want string // "": it is made
+		want string // "": it is created
 	}{
 		{"a hook", api.TriggerCreate{Kind: "hook", Target: yes}, ""},
 		{"a schedule", api.TriggerCreate{Kind: "schedule", Target: yes, Schedule: daily}, ""},
@@ -182,7 +181,7 @@ func TestTriggersThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestAScheduleAndItsTimerSayTheSame(t *testing.T) {
+func TestAScheduleAndItsTimerAgree(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	began := time.Now().Add(-time.Second)
@@ -203,7 +202,7 @@ func TestAScheduleAndItsTimerSayTheSame(t *testing.T) {
 	w.update(g, api.TriggerPatch{Schedule: &api.SchedulePatch{Cron: ptr("0 9 * * *"), Timezone: ptr("Asia/Tokyo")}})
 	w.awaits("other times", g, "0 9 * * *", "Asia/Tokyo", began)
 	if row := w.update(g, api.TriggerPatch{Schedule: &api.SchedulePatch{Cron: ptr("0 10 * * *")}}); *row.Schedule != (api.Schedule{Cron: "0 10 * * *", Timezone: "Asia/Tokyo"}) {
-		t.Errorf("what is left out does not stay: %+v", row.Schedule)
+		t.Errorf("an omitted field changed: %+v", row.Schedule)
 	}
 	// A due time that has not fired yet stays due, whatever else changes.
 	past := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -272,7 +271,7 @@ func TestAHookIsFoundByItsIDAlone(t *testing.T) {
 	}
 }
 
-// open-parts.md, Audit: each change names its author.
+// open-parts.md, Audit: each change names its actor.
 func TestChangesOfTriggersAreAudited(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -289,7 +288,7 @@ func TestChangesOfTriggersAreAudited(t *testing.T) {
 	}
 }
 
-func TestAnotherTenantsTriggerIsNoTrigger(t *testing.T) {
+func TestAnotherTenantsTriggerIsNotFound(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	g := w.hook.ID
@@ -349,8 +348,8 @@ func TestArchivingAnAgentPausesItsTriggers(t *testing.T) {
 	w.update(w.hook.ID, api.TriggerPatch{Name: ptr("renamed all the same")})
 }
 
-// Whatever changes meet the archiving of an agent: afterwards none of its triggers is
-// enabled, and no wait was endless.
+// Changes of triggers run while their agent is archived: afterwards none of them is enabled, and
+// no transaction waited for ever.
 func TestNoTriggerEscapesTheArchivingOfItsAgent(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -395,14 +394,14 @@ func TestNoTriggerEscapesTheArchivingOfItsAgent(t *testing.T) {
 			t.Fatalf("%d triggers of an archived agent are enabled", n)
 		}
 		if n := w.count(t, `SELECT count(*)::int FROM timers t WHERE kind = 'trigger' AND NOT EXISTS (SELECT FROM triggers g WHERE g.id = t.entity_id AND g.next_fire_at = t.due_at)`); n != 0 {
-			t.Fatalf("%d timers agree with no row", n)
+			t.Fatalf("%d timers differ from their rows", n)
 		}
 	}
 }
 
-// What the actor of a schedule reads. Every change that it has to notice counts the version
-// up.
-func TestWhatTheActorOfAScheduleReads(t *testing.T) {
+// The row that the actor of a schedule reads. Each change that matters to the actor raises the
+// version.
+func TestTheRowThatAScheduleActorReads(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	g := w.schedule.ID
@@ -455,7 +454,7 @@ func TestWhatTheActorOfAScheduleReads(t *testing.T) {
 	}
 }
 
-func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
+func TestLastFiredAtNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -473,8 +472,8 @@ func TestWhenTriggersFiredNeverGoesBack(t *testing.T) {
 	}
 }
 
-// NoteFired does not wait for a transaction that changes a trigger, which may itself wait for
-// a row that was noted already.
+// NoteFired does not wait for a transaction that changes a trigger: that transaction may wait
+// for a row that NoteFired has locked.
 func TestNoteFiredWaitsForNoLock(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -508,18 +507,18 @@ func TestNoteFiredWaitsForNoLock(t *testing.T) {
 		return row.LastFiredAt != nil && row.LastFiredAt.Equal(at)
 	}
 	if noted(held) || !noted(free) {
-		t.Errorf("noted: the one that is held %t, the other %t", noted(held), noted(free))
+		t.Errorf("noted: the locked trigger %t, the other %t", noted(held), noted(free))
 	}
 	if err := holder.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if skipped := note(held); len(skipped) > 0 || !noted(held) {
-		t.Errorf("let go: skipped %+v, noted %t", skipped, noted(held))
+		t.Errorf("after the lock: skipped %+v, noted %t", skipped, noted(held))
 	}
 }
 
-// Archiving an agent locks its triggers and their timers in the order of their ids, however
-// they are found: it holds none of the rows after one that it waits for.
+// Archiving an agent locks its triggers and their timers in the order of their ids, in every
+// query plan: while it waits for a row it holds no later one.
 func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for table, key := range map[string]string{"triggers": "id", "timers": "entity_id"} {
@@ -530,7 +529,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		if bytes.Compare(first.UUID[:], last.UUID[:]) > 0 {
 			first, last = last, first
 		}
-		// Write it again, so that the first one lies after the last one.
+		// Update it again, so that the first row lies after the last one in the table.
 		if _, err := admin.Exec(ctx, `UPDATE triggers SET name = 'moved' WHERE id = $1`, first); err != nil {
 			t.Fatal(err)
 		}
@@ -549,7 +548,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 		archived := make(chan error, 1)
 		go func() {
 			archived <- w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
-				for _, way := range []string{"indexscan", "indexonlyscan", "bitmapscan", "mergejoin"} { // which know an order
+				for _, way := range []string{"indexscan", "indexonlyscan", "bitmapscan", "mergejoin"} { // plans that return rows in order
 					if _, err := tx.tx.Exec(ctx, "SET LOCAL enable_"+way+" = off"); err != nil {
 						return nil, err
 					}
@@ -564,7 +563,7 @@ func TestTriggersArePausedInTheOrderOfTheirIDs(t *testing.T) {
 			return waits
 		})
 		if _, err := admin.Exec(ctx, `SELECT FROM `+table+` WHERE `+key+` = $1 FOR NO KEY UPDATE NOWAIT`, last); err != nil {
-			t.Errorf("%s: the last one is locked before the first: %v", table, err)
+			t.Errorf("%s: the last row is locked before the first: %v", table, err)
 		}
 		if err := holder.Rollback(ctx); err != nil {
 			t.Fatal(err)

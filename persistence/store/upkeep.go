@@ -16,7 +16,7 @@ var Retentions = []feed.Retention{
 	feed.Aged("login_links", "expires_at", "", time.Hour),
 }
 
-// Sealed are the columns of sealed values of the tables that no actor owns.
+// Sealed lists the columns with sealed values in the tables that no actor owns.
 var Sealed = []reseal.Column{
 	{Table: "model_providers", Name: "credentials", By: reseal.ByID},
 	{Table: "connections", Name: "credentials", By: reseal.ByID},

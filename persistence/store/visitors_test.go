@@ -54,7 +54,7 @@ func (w *visitors) thread(who Visitor) id.ThreadID {
 	return th
 }
 
-// run is one of the thread at that place, with its message.
+// run creates a run at that place of the thread, with its message.
 func (w *visitors) run(th id.ThreadID, seq int, status lifecycle.RunStatus) id.RunID {
 	w.t.Helper()
 	r := id.RunID{UUID: id.New(3)}
@@ -74,7 +74,7 @@ func (w *visitors) message(th id.ThreadID, seq int, role string, r *id.RunID) {
 		w.a, th, seq, id.NewAnywhere(), role, fmt.Sprint(role, " ", seq), r)
 }
 
-// security.md: a foreign thread or run is answered like an unknown one, whatever its owner.
+// security.md: another owner's thread or run is answered like an unknown one.
 func TestVisitorsReadTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newVisitors(t)
@@ -138,7 +138,7 @@ func ids(rows []api.EmbedThread) (out []id.ThreadID) {
 	return out
 }
 
-// Threads are listed newest first, with one row more that shows whether there is a next page.
+// Threads are listed newest first; one more row shows whether there is a next page.
 func TestVisitorsThreadsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newVisitors(t)
@@ -156,8 +156,7 @@ func TestVisitorsThreadsAreListed(t *testing.T) {
 	}
 }
 
-// service.md, Embed: the newest 100 messages, oldest first; those of visitors and agents
-// only.
+// service.md, Embed: the newest 100 messages, oldest first, of visitors and agents only.
 func TestVisitorsHistory(t *testing.T) {
 	t.Parallel()
 	w := newVisitors(t)
@@ -181,7 +180,7 @@ func TestVisitorsHistory(t *testing.T) {
 	for _, m := range items {
 		var seq int
 		if _, err := fmt.Sscanf(m.Content, m.Role+" %d", &seq); err != nil || seq <= last || m.Role == "system" {
-			t.Errorf("%q behind %d", m.Content, last)
+			t.Errorf("%q after %d", m.Content, last)
 		}
 		last = seq
 	}

@@ -226,7 +226,7 @@ func (t *Tx) DeleteWebhook(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook", false)
 }
 
-// DeleteListener does the same for a listener.
+// DeleteListener deletes a listener that was stopped and trimmed, with its remaining deliveries.
 func (t *Tx) DeleteListener(ctx context.Context, w id.WebhookID) error {
 	return t.deleteWebhook(ctx, w, "webhook.listener", true)
 }

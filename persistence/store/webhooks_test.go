@@ -22,7 +22,7 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// endpoint makes a webhook endpoint that hears of types, of everything if of none.
+// endpoint creates a webhook endpoint that subscribes to types, or to all events without types.
 func (w *world) endpoint(t testing.TB, tenant id.TenantID, types ...webhook.Type) *api.WebhookWithSecret {
 	t.Helper()
 	if len(types) == 0 {
@@ -61,12 +61,12 @@ func (w *world) patch(t testing.TB, tenant id.TenantID, e id.WebhookID, in api.W
 	return out
 }
 
-// moment is a time as the database keeps it.
+// moment returns a time with the precision of the database.
 func moment(ago time.Duration) time.Time {
 	return time.Now().Add(-ago).UTC().Truncate(time.Microsecond)
 }
 
-// row is a delivery as it stands in its table.
+// row is a delivery's row.
 type row struct {
 	Status   string
 	Attempts int
@@ -76,7 +76,7 @@ type row struct {
 	Log      string
 }
 
-// put makes a delivery that was made some time ago.
+// put creates a delivery that is some time old.
 func (w *world) put(t testing.TB, tenant id.TenantID, e id.WebhookID, made time.Time, r row) id.DeliveryID {
 	t.Helper()
 	var d id.DeliveryID
@@ -92,7 +92,7 @@ func (w *world) put(t testing.TB, tenant id.TenantID, e id.WebhookID, made time.
 	return d
 }
 
-// many makes n deliveries of a status in the last hour.
+// many creates n deliveries with a status, created in the last hour.
 func (w *world) many(t testing.TB, tenant id.TenantID, e id.WebhookID, status string, n int) {
 	t.Helper()
 	_, err := w.db.Admin(t).Exec(t.Context(), `INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, status, next_attempt_at, created_at)
@@ -113,8 +113,8 @@ func (w *world) row(t testing.TB, d id.DeliveryID) (r row) {
 	return r
 }
 
-// service.md, Webhook endpoint: the secret is returned once; in the table it is
-// sealed to its row.
+// service.md, Webhook endpoint: the secret is returned once; in the table it is sealed to its
+// row.
 func TestWebhookSecretsAreSealedToTheirPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -159,7 +159,7 @@ func TestWebhookSecretsAreSealedToTheirPlace(t *testing.T) {
 	if got, err := w.Endpoint(t.Context(), w.a, one.ID); err != nil || string(got.Secret.Reveal()) != rotated.Secret {
 		t.Errorf("after a rotation: %v, %v", got, err)
 	}
-	// A secret that was put elsewhere does not open.
+	// A secret copied to another row does not open.
 	if _, err := w.db.Admin(t).Exec(t.Context(), "UPDATE webhooks SET secret = (SELECT secret FROM webhooks WHERE id = $1) WHERE id = $2", one.ID, other.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestWebhookSecretsAreSealedToTheirPlace(t *testing.T) {
 	}
 }
 
-func TestWhoHears(t *testing.T) {
+func TestSubscribers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	all := w.endpoint(t, w.a)
@@ -196,8 +196,8 @@ func TestWhoHears(t *testing.T) {
 	}
 }
 
-// Lists and changes concern endpoints, never listeners.
-func TestListenersAreNoEndpoints(t *testing.T) {
+// Lists and changes of endpoints never include listeners.
+func TestListenersAreNotEndpoints(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	e, l := w.endpoint(t, w.a), w.listener(t, w.a, webhook.All)
@@ -239,8 +239,8 @@ func TestListenersAreNoEndpoints(t *testing.T) {
 	}
 }
 
-// A listener lives for a minute after it was made or pulled from.
-func TestAListenersEnd(t *testing.T) {
+// A listener expires a minute after it was created or last pulled.
+func TestAListenerExpires(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l := w.listener(t, w.a, webhook.RunFailed, webhook.RunCompleted)
@@ -266,15 +266,15 @@ func TestAListenersEnd(t *testing.T) {
 	}
 	set("-1 ms")
 	if got, err := w.ExtendListener(t.Context(), w.a, l.ID); got != nil || !isCode(err, problem.CodeNotFound) {
-		t.Errorf("a listener that is gone: %+v, %v", got, err)
+		t.Errorf("an expired listener: %+v, %v", got, err)
 	}
 	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.listener.create'"); n != 1 {
 		t.Errorf("%d audit rows", n)
 	}
 }
 
-// service.md, Webhook endpoint, enabled: nothing is queued for later. The sender of an
-// attempt in flight settles it.
+// service.md, Webhook endpoint, enabled: nothing is queued for later. An attempt in flight is
+// settled by its sender.
 func TestADisabledEndpointHasNothingPending(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -289,7 +289,7 @@ func TestADisabledEndpointHasNothingPending(t *testing.T) {
 	before := map[id.DeliveryID]row{done: w.row(t, done), lost: w.row(t, lost), others: w.row(t, others)}
 
 	if got := w.patch(t, w.a, e.ID, api.WebhookPatch{Description: ptr("x"), Enabled: ptr(true)}); !got.Enabled || w.row(t, waits).Status != "pending" {
-		t.Error("a patch that leaves it enabled does something else")
+		t.Error("a patch that leaves it enabled ended a delivery")
 	}
 	if got := w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(false)}); got.Enabled || got.Description != "x" {
 		t.Errorf("%+v", got)
@@ -306,9 +306,9 @@ func TestADisabledEndpointHasNothingPending(t *testing.T) {
 		}
 	}
 	if n := w.count(t, "SELECT count(*)::int FROM audit_log WHERE action = 'webhook.update' AND detail->>'enabled' = 'false'"); n != 1 {
-		t.Errorf("the audit log tells of it %d times", n)
+		t.Errorf("the audit log has %d rows of it", n)
 	}
-	// A disabled endpoint gets nothing more to send.
+	// Nothing can be queued for a disabled endpoint.
 	for what, change := range map[string]func(ctx context.Context, tx *Tx) error{
 		"test":      func(ctx context.Context, tx *Tx) error { return second(tx.TestWebhook(ctx, e.ID)) },
 		"redeliver": func(ctx context.Context, tx *Tx) error { return tx.Redeliver(ctx, e.ID, lost) },
@@ -321,21 +321,21 @@ func TestADisabledEndpointHasNothingPending(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Once it is enabled again everything that failed comes back.
+	// After it is enabled again all failed deliveries can be recovered.
 	w.patch(t, w.a, e.ID, api.WebhookPatch{Enabled: ptr(true)})
 	if n := w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1 AND status = 'pending'", e.ID); n != 0 {
-		t.Errorf("%d are pending of themselves", n)
+		t.Errorf("%d are pending before a recovery", n)
 	}
 	if n := w.recover(t, e.ID, moment(time.Hour)); n != 4 {
 		t.Errorf("%d were recovered", n)
 	}
 	if got := w.row(t, under); got.Status != "pending" || got.BegunAt != nil || got.Attempts != 0 || !strings.Contains(got.Log, "the outcome of this attempt is not known") ||
 		!strings.Contains(got.Log, begun.Format("2006-01-02T15:04:05.000000Z")) {
-		t.Errorf("the one that was under way: %+v", got)
+		t.Errorf("the one that was in flight: %+v", got)
 	}
 }
 
-// same compares rows; times are the same moment.
+// same compares rows, and times as instants.
 func same(a, b row) bool {
 	at := func(t *time.Time) string {
 		if t == nil {
@@ -352,7 +352,7 @@ func same(a, b row) bool {
 	return a.Status == b.Status && a.Attempts == b.Attempts && at(a.BegunAt) == at(b.BegunAt) && at(a.NextAt) == at(b.NextAt) && text(a.Error) == text(b.Error) && a.Log == b.Log
 }
 
-// recover has everything recovered that failed since then.
+// recover recovers all deliveries that failed since then.
 func (w *world) recover(t testing.TB, e id.WebhookID, since time.Time) (all int) {
 	t.Helper()
 	var last id.DeliveryID
@@ -365,7 +365,7 @@ func (w *world) recover(t testing.TB, e id.WebhookID, since time.Time) (all int)
 	return all
 }
 
-// eventInsert is what a commit does that has an event (journal, event_insert).
+// eventInsert is the insert of a commit with an event (journal, event_insert).
 const eventInsert = `WITH heard AS MATERIALIZED (
   SELECT u.tenant_id, u.id, w.id AS webhook_id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id) JOIN webhooks w ON w.tenant_id = u.tenant_id WHERE w.enabled FOR KEY SHARE OF w)
   INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, next_attempt_at, created_at)
@@ -376,7 +376,7 @@ func event(ctx context.Context, tx pgx.Tx, tenant id.TenantID) (int64, error) {
 	return tag.RowsAffected(), err
 }
 
-// disable and remove are what the routes do, in their order.
+// disable and remove do what their routes do, in the same order.
 func (w *world) disable(ctx context.Context, e id.WebhookID) error {
 	err := w.Change(ctx, By{Tenant: w.a, Actor: "system"}, func(ctx context.Context, tx *Tx) ([]byte, error) {
 		return nil, second(tx.UpdateWebhook(ctx, e, &api.WebhookPatch{Enabled: ptr(false)}))
@@ -401,7 +401,7 @@ func (w *world) remove(ctx context.Context, e id.WebhookID) error {
 	return nil
 }
 
-// However an event and a disabling, or a removal, meet: afterwards nothing is
+// Events are committed while an endpoint is disabled or removed: afterwards no delivery is
 // pending.
 func TestEventsMeetAClosingEndpoint(t *testing.T) {
 	t.Parallel()
@@ -425,7 +425,7 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			happens := func(tx pgx.Tx, want int64) {
 				t.Helper()
 				if n, err := event(t.Context(), tx, w.a); err != nil || n != want {
-					t.Errorf("%d endpoints heard of an event, %v; want %d", n, err, want)
+					t.Errorf("%d deliveries of an event, %v; want %d", n, err, want)
 				}
 			}
 			end := func(tx pgx.Tx) {
@@ -441,14 +441,14 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 			}
 			closed := make(chan error, 1)
 			go func() { closed <- closing(w, t.Context(), e.ID) }()
-			// Whatever the closing waits for: the endpoint is disabled already, and a commit
-			// with an event neither adds a delivery nor waits for it.
+			// Whichever lock the closing waits for: the endpoint is disabled already, and a commit
+			// with an event neither adds a delivery nor waits.
 			meanwhile := func() {
 				t.Helper()
 				pgtest.Blocked(t, admin)
 				select {
 				case err := <-closed:
-					t.Fatalf("closed before what is under way has ended: %v", err)
+					t.Fatalf("closed before the transactions in progress have ended: %v", err)
 				default:
 				}
 				if n := w.count(t, "SELECT count(*)::int FROM webhooks WHERE NOT enabled"); n != 1 {
@@ -462,7 +462,7 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 				end(quick)
 			}
 			meanwhile()
-			if name == "disabled" { // it waits for commits first, a removal for deliveries
+			if name == "disabled" { // disabling waits for commits first, a removal for deliveries
 				early, slow = slow, early
 			}
 			end(slow)
@@ -479,9 +479,9 @@ func TestEventsMeetAClosingEndpoint(t *testing.T) {
 	}
 }
 
-// An endpoint stays disabled if its deliveries cannot be ended now, and a repeat ends them;
-// if it was enabled again meanwhile nothing is ended.
-func TestADisablingThatIsCutShort(t *testing.T) {
+// An endpoint stays disabled if ending its deliveries fails, and a repeat ends them. If it was
+// enabled again in between, nothing is ended.
+func TestAnInterruptedDisabling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	e := w.endpoint(t, w.a)
@@ -492,7 +492,7 @@ func TestADisablingThatIsCutShort(t *testing.T) {
 		return second(tx.UpdateWebhook(ctx, e.ID, &api.WebhookPatch{Enabled: ptr(false)}))
 	})
 	if err := w.EndPending(cut, w.a, e.ID); err == nil {
-		t.Error("it did not end, and nobody knows")
+		t.Error("the interrupted EndPending returns no error")
 	}
 	pending := func() int {
 		return w.count(t, "SELECT count(*)::int FROM webhook_deliveries WHERE status = 'pending'")
@@ -510,7 +510,7 @@ func TestADisablingThatIsCutShort(t *testing.T) {
 	}
 	enabled(true)
 	if err := w.EndPending(t.Context(), w.a, e.ID); err != nil || pending() != 2*Batch+1 {
-		t.Errorf("those of an enabled endpoint are ended: %v", err)
+		t.Errorf("the deliveries of an enabled endpoint are ended: %v", err)
 	}
 	enabled(false)
 	if err := w.EndPending(t.Context(), w.a, e.ID); err != nil || pending() != 0 {
@@ -518,8 +518,8 @@ func TestADisablingThatIsCutShort(t *testing.T) {
 	}
 }
 
-// A redelivery meets a closing: each waits for the other, and the database aborts none of
-// them.
+// Redeliveries run while an endpoint is closed: they wait for each other, and the database
+// aborts none of them.
 func TestRedeliveriesMeetAClosingEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -569,8 +569,8 @@ func TestRedeliveriesMeetAClosingEndpoint(t *testing.T) {
 	all.Wait()
 }
 
-// A redelivery holds the endpoint: a concurrent disabling waits for it, and ends what it
-// queued.
+// A recovery locks the endpoint: a concurrent disabling waits for it, and ends the deliveries
+// that it queued.
 func TestADisablingWaitsForARecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -593,7 +593,7 @@ func TestADisablingWaitsForARecovery(t *testing.T) {
 	}
 }
 
-// The database aborts one of two changes that wait for each other: it may be repeated.
+// The database aborts one of two changes that wait for each other: its caller may retry.
 func TestADeadlockIsUnavailable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -622,8 +622,8 @@ func TestADeadlockIsUnavailable(t *testing.T) {
 	}
 }
 
-// Lists and recoveries find failed deliveries without reading the history, in every plan.
-func TestFailedDeliveriesAreFoundByThemselves(t *testing.T) {
+// Lists and recoveries find failed deliveries by an index and do not read the others, in every plan.
+func TestFailedDeliveriesAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	e := w.endpoint(t, w.a)
@@ -654,13 +654,13 @@ func TestFailedDeliveriesAreFoundByThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := strings.Join(plan, "\n"); !strings.Contains(text, "webhook_deliveries_failed") {
-			t.Errorf("%s reads the history:\n%s", name, text)
+			t.Errorf("%s reads all deliveries:\n%s", name, text)
 		}
 	}
 }
 
-// Each listener is paid for by every commit: a tenant has so many that live.
-func TestAsManyListenersAsThereMayBe(t *testing.T) {
+// Every commit pays for each listener: the live listeners of a tenant are bounded.
+func TestLiveListenersAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	more := func() error {
@@ -689,7 +689,7 @@ func TestAsManyListenersAsThereMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := more(); err != nil {
-		t.Errorf("after one is gone: %v", err)
+		t.Errorf("after one has expired: %v", err)
 	}
 	if err := more(); err == nil {
 		t.Error("one too many")
@@ -697,7 +697,7 @@ func TestAsManyListenersAsThereMayBe(t *testing.T) {
 }
 
 // A listener whose removal was interrupted gets no events, cannot pull, and expires.
-func TestAListenerThatWasStopped(t *testing.T) {
+func TestAStoppedListener(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l := w.listener(t, w.a, webhook.All)
@@ -716,7 +716,7 @@ func TestAListenerThatWasStopped(t *testing.T) {
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.DeleteListener(ctx, l.ID) })
 }
 
-// open-parts.md, Webhooks, redeliver: the same bytes again, whatever the status.
+// open-parts.md, Webhooks, redeliver: sends the same bytes again, whatever the status.
 func TestRedeliver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -771,7 +771,7 @@ func TestRedeliver(t *testing.T) {
 	}
 }
 
-// open-parts.md, Webhooks, recover: every failed one since then.
+// open-parts.md, Webhooks, recover: queues every delivery that failed since then.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -827,7 +827,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// A month of deliveries is more than one transaction takes.
+// A month of deliveries needs more than one transaction.
 func TestManyDeliveriesTakeSeveralTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -847,18 +847,18 @@ func TestManyDeliveriesTakeSeveralTransactions(t *testing.T) {
 		t.Errorf("recovered %v, want %v", sizes, want)
 	}
 	if n := w.count(t, "SELECT sum((detail->>'deliveries')::int)::int FROM audit_log WHERE action = 'webhook.recover'"); n != 2*Batch+1 {
-		t.Errorf("the audit log tells of %d", n)
+		t.Errorf("the audit log counts %d", n)
 	}
 	w.many(t, w.a, e.ID, "succeeded", Batch)
 	if err := w.remove(t.Context(), e.ID); err != nil {
 		t.Error(err)
 	}
 	if n := w.count(t, "SELECT (SELECT count(*) FROM webhooks)::int * 100 + (SELECT count(*) FROM webhook_deliveries)::int"); n != 103 {
-		t.Errorf("%d: one endpoint with its three is left", n)
+		t.Errorf("%d; want 103: one endpoint with three deliveries", n)
 	}
 }
 
-func TestDeliveriesAsTheyAreShown(t *testing.T) {
+func TestShownDeliveries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	e, other := w.endpoint(t, w.a), w.endpoint(t, w.a)
@@ -908,7 +908,7 @@ func TestDeliveriesAsTheyAreShown(t *testing.T) {
 		!got.CreatedAt.Equal(made) || got.Type != "run.completed" || string(got.Event) != `{"id":"e","n":[1, 2]}` || !reflect.DeepEqual(got.AttemptLog, want) {
 		t.Errorf("%+v", got)
 	}
-	// After the fifth attempt no other comes.
+	// There is no attempt after the fifth.
 	if got, err := v.Delivery(t.Context(), e.ID, fifth); err != nil || got.NextAttemptAt != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -929,8 +929,7 @@ func TestDeliveriesAsTheyAreShown(t *testing.T) {
 	}
 }
 
-// service.md, Events, Webhooks: the envelope of webhook.test; its bytes do not
-// change.
+// service.md, Events, Webhooks: the envelope of webhook.test; its bytes do not change.
 func TestTheTestEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -37,7 +37,7 @@ func (v View) WorkflowVersions(ctx context.Context, w id.WorkflowID, at, limit i
 }
 
 // WorkflowVersion returns one version of a workflow, also of an archived one: its runs
-// continue. A version never changes but for its status.
+// continue. Only the status of a version ever changes.
 func (v View) WorkflowVersion(ctx context.Context, w id.WorkflowID, version int) (*api.WorkflowVersion, error) {
 	if version < 1 || version > math.MaxInt32 {
 		return nil, problem.NotFound("version")
@@ -52,8 +52,8 @@ type WorkflowStart struct {
 	NodeID     *id.NodeID // where the chain of managers begins, and which grants apply
 }
 
-// StartWorkflow returns what a new run of the published version needs, or of the newest one.
-// An unknown or archived workflow is NOT_FOUND, one without such a version
+// StartWorkflow returns what a new run of the published version needs, or of the newest version
+// if newest is set. An unknown or archived workflow is NOT_FOUND, one without such a version
 // WORKFLOW_NOT_PUBLISHED.
 func (v View) StartWorkflow(ctx context.Context, w id.WorkflowID, newest bool) (*WorkflowStart, error) {
 	type row struct {
@@ -133,9 +133,9 @@ func (t *Tx) ArchiveWorkflow(ctx context.Context, w id.WorkflowID) error {
 	return t.Audit(ctx, "workflow.delete", "workflow", w.UUID, nil)
 }
 
-// CreateWorkflowVersion adds a draft. doc is the definition as it was sent, d what was read
-// of it; the caller must have validated it, except that its agents exist: an unknown or
-// archived one is VALIDATION.
+// CreateWorkflowVersion adds a draft. doc is the definition as it was sent, d its parsed form.
+// The caller must have validated it, except that its agents exist: an unknown or archived one
+// is VALIDATION.
 func (t *Tx) CreateWorkflowVersion(ctx context.Context, w id.WorkflowID, doc json.RawMessage, d *flow.Definition) (*api.Workflow, *api.WorkflowVersion, error) {
 	row, err := found[api.Workflow](workflowWord)(one[api.Workflow](ctx, t.View, "workflow_latest", t.tenant, w))
 	if err != nil {

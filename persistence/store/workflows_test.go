@@ -17,7 +17,7 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// oneDelay is the smallest definition, with white space that has to stay.
+// oneDelay is the smallest definition; its white space must be kept.
 var oneDelay = json.RawMessage(`{ "nodes": [{"id":"rest", "type":"delay", "seconds":1}] }`)
 
 // workflow creates a workflow with a version for each definition.
@@ -39,7 +39,7 @@ func (w *world) workflow(t testing.TB, tenant id.TenantID, definitions ...json.R
 	return made
 }
 
-// addDefinition adds a version as the routes do.
+// addDefinition adds a version as the route does.
 func (t *Tx) addDefinition(ctx context.Context, w id.WorkflowID, doc json.RawMessage) error {
 	p, _, err := flow.Parse(ctx, "definition", doc)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestPublishAndRollBackAWorkflow(t *testing.T) {
 	}
 	w.change(t, w.a, func(ctx context.Context, tx *Tx) error { return tx.ArchiveWorkflow(ctx, wf) })
 	if v, err := w.View(w.a).WorkflowVersion(t.Context(), wf, 1); err != nil || v.Status != lifecycle.VersionPublished {
-		t.Errorf("a run under way can no longer read its version: %v", err)
+		t.Errorf("an open run can no longer read its version: %v", err)
 	}
 	for what, err := range map[string]error{
 		"read":    second(w.View(w.a).Workflow(t.Context(), wf)),
@@ -118,9 +118,9 @@ func TestPublishAndRollBackAWorkflow(t *testing.T) {
 	}
 }
 
-// open-parts.md, Changes, Workflows: what a start without a version answers, and what it
-// takes.
-func TestWhatANewRunOfAWorkflowTakes(t *testing.T) {
+// open-parts.md, Changes, Workflows: the version that a new run uses, and the error if there is
+// none.
+func TestTheVersionOfANewWorkflowRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	v := w.View(w.a)
@@ -158,7 +158,7 @@ func TestWhatANewRunOfAWorkflowTakes(t *testing.T) {
 	}
 }
 
-// A definition names agents of the tenant that are not archived.
+// The agents of a definition must be the tenant's and not archived.
 func TestTheAgentsOfADefinitionExist(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -226,7 +226,7 @@ func TestSlugsOfWorkflows(t *testing.T) {
 	}
 }
 
-// Versions are numbered without a gap and one is published, whatever meets.
+// Concurrent changes number versions without a gap and leave one published.
 func TestVersionsAndPublicationsMeet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -260,7 +260,7 @@ func TestVersionsAndPublicationsMeet(t *testing.T) {
 	}
 }
 
-// The role of the API can change a version's status, and nothing else of it.
+// The role of the API can change only the status of a version.
 func TestADefinitionNeverChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -400,8 +400,7 @@ func TestArchivingAWorkflowPausesItsTriggers(t *testing.T) {
 	}
 }
 
-// Whatever changes meet the archiving of a workflow: afterwards none of its triggers is
-// enabled.
+// Changes of triggers run while their workflow is archived: afterwards none of them is enabled.
 func TestNoTriggerEscapesTheArchivingOfItsWorkflow(t *testing.T) {
 	t.Parallel()
 	w := newTriggers(t)
@@ -441,7 +440,7 @@ func TestNoTriggerEscapesTheArchivingOfItsWorkflow(t *testing.T) {
 			t.Fatalf("%d triggers of an archived workflow are enabled", n)
 		}
 		if n := w.count(t, `SELECT count(*)::int FROM timers t WHERE kind = 'trigger' AND NOT EXISTS (SELECT FROM triggers g WHERE g.id = t.entity_id AND g.next_fire_at = t.due_at)`); n != 0 {
-			t.Fatalf("%d timers agree with no row", n)
+			t.Fatalf("%d timers differ from their rows", n)
 		}
 	}
 }
