@@ -75,7 +75,7 @@ type Run struct {
 	Open         []OpenStep // in order
 }
 
-// OpenStep is a step that has begun and not ended.
+// OpenStep is a step that began and has not ended.
 type OpenStep struct {
 	Idx      int
 	Kind     lifecycle.StepKind
@@ -133,7 +133,7 @@ type Thread struct {
 	Asked     []id.RunID // runs of the newest messages, newest first
 }
 
-// Standing is the state of a thread's messages and runs at one moment.
+// Standing counts a thread's messages and open runs at one moment.
 type Standing struct {
 	Messages int
 	Owed     int // replies still to come: the number of open runs
@@ -188,7 +188,7 @@ func (r *Run) scanOpen(rows pgx.Rows) error {
 	return err
 }
 
-// began adds the step of a row and makes room for the next one.
+// began adds the step of a scanned row and makes room for the next row.
 func (r *Run) began(row *openRow) error {
 	step, err := row.step()
 	r.Open = append(r.Open, step)
@@ -378,8 +378,7 @@ func (s *Store) Standing(ctx context.Context, tenant id.TenantID, thread id.Thre
 	return st, nil
 }
 
-// Audited reports whether the audit log has the row, about that action on that
-// target.
+// Audited reports whether the audit log has the row, with that action and target.
 func (s *Store) Audited(ctx context.Context, tenant id.TenantID, row id.AuditID, action string, target id.UUID) (there bool, err error) {
 	if err = s.pool.QueryRow(ctx, auditedSQL, tenant, row, action, target).Scan(&there); err != nil {
 		err = fmt.Errorf("look for row %s of the audit log: %w", row, err)

@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// The open calls of a turn come with what was decided about them.
+// The open calls of a model's turn come with the state of their approvals.
 func TestOpenSteps(t *testing.T) {
 	w := newWorld(t)
 	r := w.run(w.thread(), 1, "waiting_approval")
@@ -162,7 +162,7 @@ func TestSlugs(t *testing.T) {
 	}
 }
 
-func TestSealedLeavesOutWhatWasAbandoned(t *testing.T) {
+func TestSealedLeavesOutAbandonedSteps(t *testing.T) {
 	w := newWorld(t)
 	r := w.run(w.thread(), 1, "running")
 	for idx, status := range []string{"succeeded", "abandoned", "failed", "succeeded", "running"} {
@@ -258,7 +258,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// Another tenant's id is no rows (service.md, Tenant isolation).
+// Another tenant's id matches no row (service.md, Tenant isolation).
 func TestAnotherTenantSeesNothing(t *testing.T) {
 	w := newWorld(t)
 	th := w.thread()

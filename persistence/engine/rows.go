@@ -10,10 +10,10 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// The tables of threads, runs and approvals. What others refer to comes first. The swap of
-// a row comes before what is inserted under it, so that it is the swap that tells a stale
-// owner, and not a key that the row's owner has used since. Approvals come after runs,
-// whose rows are locked first, and timers after both (docs/adr/0042).
+// The tables of threads, runs and approvals. A table comes after the tables that it refers to.
+// The swap of a row comes before the inserts under it, so that a stale owner fails at the swap
+// and not on a key that the current owner has used since. Approvals come after runs, whose rows
+// are locked first, and timers after both (docs/adr/0042).
 //
 // Each row is a typed struct: Write returns how it is written, and Put puts its values in
 // the order of the columns.
@@ -25,7 +25,7 @@ var (
 	messages  = journal.Plain("messages", "thread_id uuid, seq bigint")
 	approvals = journal.Actors("approvals", "id uuid")
 
-	// Tables are all of them, in the order of a flush.
+	// Tables lists them in the order of a flush.
 	Tables = []*journal.Table{threads, runs, steps, marks, messages, approvals}
 )
 
@@ -62,8 +62,7 @@ var (
 		"feedback text, escalated_at timestamptz, decided_at timestamptz, updated_at timestamptz")
 )
 
-// ThreadInsert is a thread that begins with what its commit writes in it, version 1,
-// epoch 0.
+// ThreadInsert begins a thread, version 1, epoch 0, with what the same commit writes in it.
 type ThreadInsert struct {
 	ID        id.ThreadID
 	AgentID   id.AgentID
@@ -82,7 +81,7 @@ func (t *ThreadInsert) Put(v *journal.Values) {
 	v.Int8(t.NextSeq).Time(t.CreatedAt).Time(t.CreatedAt)
 }
 
-// ThreadUpdate is what a thread's decision changes in its row.
+// ThreadUpdate holds the columns of a thread that a decision changes.
 type ThreadUpdate struct {
 	ID id.ThreadID
 	journal.Guard
@@ -97,7 +96,7 @@ func (t *ThreadUpdate) Put(v *journal.Values) {
 	v.UUID(t.ID.UUID).Guard(t.Guard).Int8(t.NextSeq).Time(t.UpdatedAt).TimeOrNull(t.DeletedAt)
 }
 
-// RunInsert is an accepted run, in status queued, version 1, epoch 0.
+// RunInsert begins an accepted run: status queued, version 1, epoch 0.
 type RunInsert struct {
 	ID           id.RunID
 	AgentID      *id.AgentID
@@ -110,8 +109,8 @@ type RunInsert struct {
 	OriginKind   lifecycle.OriginKind
 	OriginID     id.UUID
 	EndUserID    *id.EndUserID
-	// PersonID is whose data the run is, by whomever it was asked for: it is erased with
-	// that end user. Nil: EndUserID.
+	// PersonID is the end user to whom the run's data belongs, whoever started it: the run is
+	// erased with that end user. Nil: EndUserID.
 	PersonID  *id.EndUserID
 	CreatedAt time.Time
 	State     []byte
@@ -137,7 +136,7 @@ func (n *RunInsert) Put(v *journal.Values) {
 	v.Time(n.CreatedAt).Bytes(n.State)
 }
 
-// RunUpdate is what a run's decision changes in its row.
+// RunUpdate holds the columns of a run that a decision changes.
 type RunUpdate struct {
 	ID id.RunID
 	journal.Guard
@@ -162,7 +161,7 @@ func (u *RunUpdate) Put(v *journal.Values) {
 	v.Int8(u.TokensIn).Int8(u.TokensOut).Float8(u.CostUSD).TimeOrNull(u.StartedAt).TimeOrNull(u.FinishedAt).Int8(u.Seq).Int(u.Steps).Bytes(u.State)
 }
 
-// StepInsert is a step that begins.
+// StepInsert begins a step.
 type StepInsert struct {
 	Run          id.RunID
 	Idx          int
@@ -187,8 +186,8 @@ func (s *StepInsert) Put(v *journal.Values) {
 	v.IntOrNull(s.AgentVersion).Bool(s.Withheld).Int8(s.BeganSeq).Int8OrNull(s.CalledSeq).Time(s.StartedAt)
 }
 
-// StepCall is a step that waited and is called now: it becomes running. Nil
-// Input and Sealed leave their columns as they are.
+// StepCall makes a waiting step running: its tool is called now. Nil Input and Sealed leave
+// their columns unchanged.
 type StepCall struct {
 	Run       id.RunID
 	Idx       int
@@ -208,7 +207,7 @@ func (s *StepCall) Put(v *journal.Values) {
 	v.UUID(s.Run.UUID).Int(s.Idx).Text(string(status)).Int8(s.CalledSeq).JSON(s.Input).Bytes(s.Sealed)
 }
 
-// StepUpdate is a step that ends. A nil Sealed leaves the column as it is.
+// StepUpdate ends a step. A nil Sealed leaves the column unchanged.
 type StepUpdate struct {
 	Run        id.RunID
 	Idx        int
@@ -244,7 +243,7 @@ func (m *Mark) Put(v *journal.Values) {
 	v.UUID(m.Run.UUID).Int8(m.Seq).Text(m.Type).JSON(m.Data)
 }
 
-// MessageInsert is one message of a thread at the place the thread gave it.
+// MessageInsert adds a message to a thread, at the position that the thread assigned.
 type MessageInsert struct {
 	Thread      id.ThreadID
 	Seq         int64
@@ -264,8 +263,7 @@ func (m *MessageInsert) Put(v *journal.Values) {
 	v.Time(m.CreatedAt)
 }
 
-// ApprovalInsert is an approval that a run opens, in status pending, version 1,
-// epoch 0.
+// ApprovalInsert opens an approval of a run: status pending, version 1, epoch 0.
 type ApprovalInsert struct {
 	ID        id.ApprovalID
 	Run       id.RunID
@@ -282,7 +280,7 @@ type ApprovalInsert struct {
 	Digest    [32]byte
 	Reasoning string
 	Policy    json.RawMessage
-	Escalate  lifecycle.Role // empty: nobody
+	Escalate  lifecycle.Role // empty: no escalation
 	OnTimeout string
 	ExpiresAt time.Time
 	CreatedAt time.Time
@@ -298,9 +296,8 @@ func (a *ApprovalInsert) Put(v *journal.Values) {
 	v.Text(a.Reasoning).JSON(a.Policy).TextOrNull(orNull(a.Escalate)).Text(a.OnTimeout).Time(a.ExpiresAt).Time(a.CreatedAt).Time(a.CreatedAt)
 }
 
-// ApprovalUpdate is what a decision changes in an approval's row. The swap misses,
-// and its commit is an ErrConflict, where the row moved on, is decided, or its run
-// does not wait any more.
+// ApprovalUpdate holds the columns of an approval that a decision changes. Its commit is an
+// ErrConflict if the row has another version, is decided, or its run no longer waits.
 type ApprovalUpdate struct {
 	ID  id.ApprovalID
 	Run id.RunID
@@ -340,12 +337,12 @@ func orNull[T ~string](v T) *string {
 	return &s
 }
 
-// FrozenAt is where the frozen arguments of an approval are sealed to.
+// FrozenAt returns the AAD of an approval's frozen arguments.
 func FrozenAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
 	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "frozen"}
 }
 
-// EditedAt is where its edited arguments are sealed to.
+// EditedAt returns the AAD of an approval's edited arguments.
 func EditedAt(tenant id.TenantID, approval id.ApprovalID) vault.AAD {
 	return vault.AAD{Tenant: tenant, Table: "approvals", Row: approval.String(), Column: "edited"}
 }
@@ -356,9 +353,9 @@ type Pending struct {
 	Version int64
 }
 
-// CancelApprovals cancels the pending approvals of a run. It belongs into the commit that
-// ends the run, which is an ErrConflict where they are not those that were read: one of
-// them was decided or escalated meanwhile.
+// CancelApprovals cancels the pending approvals of a run, in the commit that ends the run. That
+// commit is an ErrConflict if they are not the ones that were read: one was decided or escalated
+// since.
 func CancelApprovals(t id.TenantID, op id.OpID, run id.RunID, pending []Pending, at time.Time) journal.Statement {
 	ids, versions := make([]id.ApprovalID, len(pending)), make([]int64, len(pending))
 	for i, p := range pending {

@@ -8,8 +8,7 @@ import (
 	"agentsvc/schemas/lifecycle"
 )
 
-// Standing counts what is written and what is owed, and finds the newest run that has not
-// ended.
+// Standing counts messages and owed replies, and finds the newest open run.
 func TestStanding(t *testing.T) {
 	w := newWorld(t)
 	for _, row := range []struct {
@@ -29,7 +28,7 @@ func TestStanding(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			th, next := w.thread(), w.thread()
 			var runs []id.RunID
-			// Not in the order of their places: the newest is the one with the last place.
+			// In reverse order: the newest run is the one with the last position.
 			for i := len(row.runs) - 1; i >= 0; i-- {
 				runs = append([]id.RunID{w.run(th, int64(2*i+1), row.runs[i])}, runs...)
 			}
@@ -57,13 +56,13 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// messages writes as many into the thread.
+// messages adds n messages to the thread.
 func (w *world) messages(th id.ThreadID, n int) {
 	w.t.Helper()
 	w.exec(`INSERT INTO messages (tenant_id, thread_id, seq, id, role, content, created_at) SELECT $1, $2, n, gen_random_uuid(), 'user', 'x', now() FROM generate_series(1, $3) n`, w.tenant, th, n)
 }
 
-// A run is accepted in its own thread and tenant, however it ended, and nowhere else.
+// A run is accepted in its own thread and tenant only, whatever its status.
 func TestAccepted(t *testing.T) {
 	w := newWorld(t)
 	th, other := w.thread(), w.thread()
@@ -91,7 +90,7 @@ func TestAccepted(t *testing.T) {
 				t.Errorf("%s, %s: %+v, %v", status, row.name, s, err)
 			}
 			if row.tenant == w.other && (s.Messages != 0 || s.Owed != 0 || s.Open != nil) {
-				t.Errorf("of another tenant's thread: %+v", s)
+				t.Errorf("another tenant's thread: %+v", s)
 			}
 		}
 		w.exec(`DELETE FROM runs WHERE id = $1`, r)
@@ -99,6 +98,6 @@ func TestAccepted(t *testing.T) {
 	w.exec(`UPDATE threads SET deleted_at = now() WHERE id = $1`, th)
 	r := w.run(th, 1, "succeeded")
 	if got, err := w.store.Accepted(t.Context(), w.tenant, th, r); err != nil || !got {
-		t.Errorf("of a deleted thread: %v, %v", got, err)
+		t.Errorf("a deleted thread: %v, %v", got, err)
 	}
 }
