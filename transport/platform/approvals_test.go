@@ -30,7 +30,7 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// opened is an approval of a run that waits for nothing else.
+// opened is the approval of a run that waits for nothing else.
 type opened struct {
 	assignee lifecycle.Role
 	required int
@@ -47,7 +47,7 @@ const (
 	argsSchema = `{"type":"object","required":["order"],"properties":{"order":{"type":"integer"},"amount":{"type":"number","maximum":50}}}`
 )
 
-// newApproval makes one of p; change may alter it.
+// newApproval creates an approval of p; change may alter it first.
 func (w *world) newApproval(p party, change func(o *opened)) id.ApprovalID {
 	w.t.Helper()
 	o := opened{assignee: lifecycle.RoleAdmin, required: 1, risk: lifecycle.RiskMedium, agent: p.agent, run: id.RunID{UUID: id.New(5)}, expires: time.Now().Add(time.Hour)}
@@ -77,12 +77,12 @@ func (w *world) newApproval(p party, change func(o *opened)) id.ApprovalID {
 	return a
 }
 
-// desk puts the real approval actors behind the routes.
+// desk sends the approval routes' messages to the real approval actors.
 type desk struct {
 	*actors
 	node *cluster.Node
 	mu   sync.Mutex                  // guards fail
-	fail func(a id.ApprovalID) error // of an order, before it is sent
+	fail func(a id.ApprovalID) error // the error for a message before it is sent
 }
 
 func (d *desk) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID, order any) (any, error) {
@@ -106,23 +106,23 @@ func (d *desk) failing(f func(a id.ApprovalID) error) {
 	d.fail = f
 }
 
-// unheard is what runs are told here.
-type unheard struct{}
+// silentRuns drops the messages to runs.
+type silentRuns struct{}
 
-func (unheard) Tell(cluster.Address, any) {}
+func (silentRuns) Tell(cluster.Address, any) {}
 
 func (w *world) withDesk() *desk {
 	w.t.Helper()
 	writer := journaltest.Writer(w.t, w.db, journal.Config{Tables: engine.Tables})
 	d := &desk{actors: w.actors, node: clustertest.Node()}
-	durable.Register(d.node, writer, approval.New(approval.Config{Store: engine.New(w.actors.pool), Vault: vault.New(vault.NewSecret32([32]byte{1})), Tell: unheard{},
+	durable.Register(d.node, writer, approval.New(approval.Config{Store: engine.New(w.actors.pool), Vault: vault.New(vault.NewSecret32([32]byte{1})), Tell: silentRuns{},
 		Seal: w.Store.SealAnswer, Log: zerolog.Nop()}), durable.Config{})
 	testkit.Start(w.t, d.node)
 	w.Actors = d
 	return d
 }
 
-// someone is a new person of a, with a session.
+// someone creates a person of a, with a session.
 func (w *world) someone(role lifecycle.Role) (cookie string, user id.UserID) {
 	w.t.Helper()
 	user = id.UserID{UUID: id.NewAnywhere()}
@@ -131,7 +131,7 @@ func (w *world) someone(role lifecycle.Role) (cookie string, user id.UserID) {
 	return string(role) + "/" + user.String(), user
 }
 
-// newNode is an org node of a.
+// newNode creates an org node of a.
 func (w *world) newNode(parent *id.NodeID, managers ...id.UserID) id.NodeID {
 	w.t.Helper()
 	n := id.NodeID{UUID: id.NewAnywhere()}
@@ -146,8 +146,8 @@ func (w *world) newNode(parent *id.NodeID, managers ...id.UserID) id.NodeID {
 
 func assigned(role lifecycle.Role) func(o *opened) { return func(o *opened) { o.assignee = role } }
 
-// The routes of service.md, Approvals: one row, one case, in order on one
-// tenant, before the real actors.
+// The routes of service.md, Approvals, with the real actors: each row is one case, and the cases
+// run in order on one tenant.
 func TestApprovalRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -221,7 +221,7 @@ func TestApprovalRoutes(t *testing.T) {
 
 // open-parts.md, Approvals: a session lists the approvals whose assignee_role it satisfies;
 // the others are 403 by id and for a decision.
-func TestWhoSeesAndDecidesApprovals(t *testing.T) {
+func TestApprovalVisibility(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.withDesk()
@@ -301,8 +301,8 @@ func TestApprovalsOfDistinctPeople(t *testing.T) {
 	}
 }
 
-// open-parts.md, Approvals: all API keys of a tenant are one approver, one after
-// the other, at once, and in bulk.
+// open-parts.md, Approvals: all API keys of a tenant are one approver: in sequence, concurrently
+// and in bulk.
 func TestKeysAreOneApprover(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -375,8 +375,8 @@ func TestPagesOfApprovals(t *testing.T) {
 	}
 }
 
-// The messages sent to an approval.
-func TestWhatApprovalsAreTold(t *testing.T) {
+// The fields of the messages sent to an approval.
+func TestMessagesToApprovals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := "/v1/approvals/" + w.a.approval.String() + "/decision"
@@ -395,7 +395,7 @@ func TestWhatApprovalsAreTold(t *testing.T) {
 	ops := map[id.OpID]bool{{}: true}
 	for _, order := range w.actors.orders() {
 		if op := order.(msg.Decide).Op; ops[op] {
-			t.Errorf("the operation %s again", op)
+			t.Errorf("the operation %s is not unique", op)
 		} else {
 			ops[op] = true
 		}
@@ -405,7 +405,7 @@ func TestWhatApprovalsAreTold(t *testing.T) {
 	}
 }
 
-// open-parts.md: a repeat gets the first response, byte by byte.
+// open-parts.md: a repeat gets the first response, byte for byte.
 func TestRepeatedDecisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -435,19 +435,19 @@ func TestRepeatedDecisions(t *testing.T) {
 		}
 	}
 	got := w.call(w.a, "GET", "/v1/approvals/"+w.a.approval.String(), "")
-	var known bool // how the ledger recognises its decisions is its own affair
+	var known bool // the approval records the operation of each decision, but does not show it
 	w.must(w.admin.QueryRow(t.Context(), `SELECT decisions -> 0 ->> 'op' IS NOT NULL FROM approvals WHERE id = $1`, w.a.approval).Scan(&known))
 	if !known || got.status != 200 || strings.Contains(got.body, `"op"`) {
 		t.Errorf("known %t, shown as %s", known, got.body)
 	}
 }
 
-// overtaken has the first request with a key answered elsewhere when its repeat
-// has just looked for a kept answer in vain.
+// overtaken runs the first request with a key just after its repeat has looked for a kept
+// response and found none.
 type overtaken struct {
 	Replays
 	mu    sync.Mutex // guards first
-	first func()     // of the next look, once
+	first func()     // runs after the next Find, once
 }
 
 func (o *overtaken) next(first func()) {
@@ -468,10 +468,10 @@ func (o *overtaken) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, err
 	return kept, err
 }
 
-// open-parts.md: a repeat gets the first response, byte by byte, and does nothing, also on
-// another node and if the first request is committed between the repeat's look-up of a kept
-// response and its order.
-func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
+// open-parts.md: a repeat gets the first response, byte for byte, and does nothing, also on
+// another node and if the first request commits between the repeat's look-up of a kept response
+// and its message to the actor.
+func TestRepeatsOvertakenByTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.withDesk()
@@ -487,7 +487,7 @@ func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
 	edited := w.newApproval(w.a, nil)
 	for name, c := range map[string]struct {
 		path, body string
-		under      string // the code of the same request under another key; empty: it is done again
+		under      string // the code of the same request under another key; empty: it succeeds again
 	}{
 		"a decision":             {"/v1/approvals/" + w.a.approval.String() + "/decision", `{"action": "approve"}`, "ALREADY_DECIDED"},
 		"a decision of two":      {"/v1/approvals/" + two.String() + "/decision", `{"action": "approve"}`, "ALREADY_DECIDED"},
@@ -517,28 +517,28 @@ func TestRepeatsThatAreOvertakenByTheirFirst(t *testing.T) {
 			t.Errorf("%s: %d %s\nrepeated %d %s", name, first.status, first.body, got.status, got.body)
 		}
 		if now := w.audited(w.a.tenant); !maps.Equal(now, audited) {
-			t.Errorf("%s: the repeat did it again: %v, %v", name, audited, now)
+			t.Errorf("%s: the repeat has audit rows of its own: %v, %v", name, audited, now)
 		}
 		if got := other.call(w.a, "POST", c.path, c.body, "Idempotency-Key", "l"); got.code() != c.under {
 			t.Errorf("%s: under another key: %d %s", name, got.status, got.body)
 		}
 	}
-	// The first of the key was another request.
+	// The first request with the key had another body.
 	approval := "/v1/approvals/" + w.newApproval(w.a, nil).String() + "/decision"
 	late.next(func() { w.call(w.a, "POST", approval, `{"action": "approve"}`, "Idempotency-Key", "k") })
 	if got := other.call(w.a, "POST", approval, `{"action": "reject"}`, "Idempotency-Key", "k"); got.code() != "IDEMPOTENCY_CONFLICT" {
 		t.Errorf("another request: %d %s", got.status, got.body)
 	}
-	// A refusal that its own first is not the cause of stands.
+	// If its own first request is not the cause, a refusal stands.
 	late.next(nil)
 	if got := other.call(w.a, "POST", approval, `{"action": "approve"}`, "Idempotency-Key", "m"); got.code() != "ALREADY_DECIDED" {
-		t.Errorf("somebody else decided: %d %s", got.status, got.body)
+		t.Errorf("decided by another request: %d %s", got.status, got.body)
 	}
 }
 
 // A bulk decision that was interrupted is repeated after the approval that it decided has
 // moved to a higher role: the decision is reported as it was then.
-func TestABrokenBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
+func TestAnInterruptedBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.withDesk()
@@ -568,7 +568,7 @@ func TestABrokenBulkDecisionIsRepeatedAfterAnEscalation(t *testing.T) {
 
 // An interrupted bulk decision, repeated under its key, reports the decisions already made as
 // made.
-func TestABrokenBulkDecisionIsRepeated(t *testing.T) {
+func TestAnInterruptedBulkDecisionIsRepeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.withDesk()
@@ -587,7 +587,7 @@ func TestABrokenBulkDecisionIsRepeated(t *testing.T) {
 		t.Fatal(first)
 	}
 	d.failing(nil)
-	// The edge has no first response: it was not kept.
+	// The edge kept no first response.
 	again := w.call(w.a, "POST", "/v1/approvals/bulk-decision", body, "Idempotency-Key", "k")
 	for i := range list {
 		if again.get(fmt.Sprintf("results.%d.ok", i)) != true || again.get(fmt.Sprintf("results.%d.terminal", i)) != "approved" {
@@ -602,7 +602,7 @@ func TestABrokenBulkDecisionIsRepeated(t *testing.T) {
 	}
 }
 
-// service.md, Limits: up to 200 ids; one that is named twice is decided once.
+// service.md, Limits: up to 200 ids; an id that is listed twice is decided once.
 func TestABulkDecisionOf200(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// The audit log and usage, with what lies in them.
+// The routes of the audit log and of usage.
 func TestAuditAndUsage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestAuditAndUsage(t *testing.T) {
 			t.Errorf("%s: %d %s\nwant %s", c.query, got.status, got.body, want)
 		}
 		if err := described.conforms("GET", "/v1/usage", got); err != nil {
-			t.Errorf("%s: the document says otherwise: %v", c.query, err)
+			t.Errorf("%s: the response breaks the document: %v", c.query, err)
 		}
 	}
 	for query, want := range map[string][]string{
@@ -79,7 +79,7 @@ func TestAuditAndUsage(t *testing.T) {
 			}
 			got := w.call(w.a, "GET", "/v1/usage/records"+query+sep+"limit=2&cursor="+cursor, "")
 			if err := described.conforms("GET", "/v1/usage/records", got); err != nil {
-				t.Errorf("%s: the document says otherwise: %v\n%s", query, err, got.body)
+				t.Errorf("%s: the response breaks the document: %v\n%s", query, err, got.body)
 			}
 			items, _ := got.get("items").([]any)
 			for _, it := range items {

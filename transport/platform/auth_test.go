@@ -74,18 +74,18 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 	other := k.creds()
 	other.Bearer = apikey.Mint(k.key)
 	if a.Cached(other) {
-		t.Fatal("another secret of a cached key counts as cached")
+		t.Fatal("another secret of a cached key is cached")
 	}
 	if _, err := a.Authenticate(t.Context(), other); err == nil || k.reads != 1 {
 		t.Fatalf("another secret: %v after %d reads", err, k.reads)
 	}
 	now = now.Add(31 * time.Second)
 	try(2, true)
-	valid = false // the node's lease ran out
+	valid = false // the node's lease expired
 	try(3, true)
 	valid = true
 	k.live = false
-	try(3, true) // the cached key still counts, until it is dropped
+	try(3, true) // the cached key is valid until it is dropped
 	a.Forget(k.tenant, k.key)
 	try(4, false)
 	try(5, false) // a refusal is not cached
@@ -94,12 +94,12 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 	}
 }
 
-// A look-up that a revocation overtakes does not put the old value back.
+// A revocation during a look-up: the look-up does not cache the old value.
 func TestALookUpRacingWithARevocation(t *testing.T) {
 	t.Parallel()
 	k := newKeyring()
 	a := NewAuth(AuthConfig{Keys: k.find})
-	k.during = func() { // the row was read as live; now it is revoked
+	k.during = func() { // the row was read as live, and is revoked now
 		k.during = nil
 		k.live = false
 		a.Forget(k.tenant, k.key)
@@ -108,11 +108,11 @@ func TestALookUpRacingWithARevocation(t *testing.T) {
 		t.Fatal("the key was accepted after its revocation")
 	}
 	if a.Cached(k.creds()) {
-		t.Fatal("the old value is remembered")
+		t.Fatal("the old value is cached")
 	}
 }
 
-func TestNoDatabaseIsNoRefusal(t *testing.T) {
+func TestAnUnavailableDatabaseIsNotARefusal(t *testing.T) {
 	t.Parallel()
 	k := newKeyring()
 	k.err = errors.New("down")

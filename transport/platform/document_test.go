@@ -15,7 +15,7 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// document is the OpenAPI document of the routes.
+// document is the OpenAPI document of the service.
 type document struct {
 	tree     map[string]any
 	compiled map[string]interface{ Validate(any) error } // by the schema's JSON
@@ -36,7 +36,7 @@ func newDocument(t testing.TB) document {
 	return d
 }
 
-// at reads a member by its path.
+// at returns a member by its path.
 func at(v any, path ...string) any {
 	for _, name := range path {
 		m, ok := v.(map[string]any)
@@ -48,7 +48,7 @@ func at(v any, path ...string) any {
 	return v
 }
 
-// check says how v breaks a schema of the document.
+// check returns an error if v breaks a schema of the document.
 func (d document) check(schema, v any) error {
 	key, err := json.Marshal(schema)
 	if err != nil {
@@ -80,7 +80,7 @@ func compileSchema(raw []byte) (*jsonschema.Schema, error) {
 	return c.Compile("svc:document")
 }
 
-// operations are every operation by "METHOD path".
+// operations returns all operations by "METHOD path".
 func (d document) operations() map[string]map[string]any {
 	all := map[string]map[string]any{}
 	paths, _ := d.tree["paths"].(map[string]any)
@@ -92,7 +92,7 @@ func (d document) operations() map[string]map[string]any {
 	return all
 }
 
-// examples are those of a media type, by name.
+// examples returns the examples of a media type, by name.
 func examples(media map[string]any) map[string]any {
 	all := map[string]any{}
 	if v, ok := media["example"]; ok {
@@ -105,7 +105,7 @@ func examples(media map[string]any) map[string]any {
 	return all
 }
 
-func TestTheDocumentSaysEverything(t *testing.T) {
+func TestTheDocumentIsComplete(t *testing.T) {
 	t.Parallel()
 	d := newDocument(t)
 	for name, op := range d.operations() {
@@ -153,12 +153,12 @@ func TestTheDocumentSaysEverything(t *testing.T) {
 	}
 }
 
-// conforms says how an answer breaks what the document says of its route.
+// conforms returns an error if an answer breaks what the document says of its route.
 func (d document) conforms(method, path string, got answer) error {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.Split(path, "/")
 	all := d.operations()
-	_, literal := all[method+" "+path] // goes before one with a parameter
+	_, literal := all[method+" "+path] // a literal path wins over one with a parameter
 	for name, op := range all {
 		m, template, _ := strings.Cut(name, " ")
 		if literal && template != path {
@@ -196,9 +196,9 @@ func (d document) conforms(method, path string, got answer) error {
 	return errors.New("the route is not described")
 }
 
-// The schema of a manifest in the document and the rules of schemas/agent say
-// the same, field by field (open-parts.md, Manifest).
-func TestTheManifestIsDescribedAsItIsChecked(t *testing.T) {
+// The schema of a manifest in the document accepts what schemas/agent accepts, field by field
+// (open-parts.md, Manifest).
+func TestTheManifestSchemaMatchesItsValidation(t *testing.T) {
 	t.Parallel()
 	d := newDocument(t)
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
@@ -266,17 +266,16 @@ func TestTheManifestIsDescribedAsItIsChecked(t *testing.T) {
 			_, err := agent.Parse(t.Context(), "manifest", json.RawMessage(doc))
 			var refused *problem.Error
 			if (err == nil) != valid || err != nil && !errors.As(err, &refused) {
-				t.Errorf("%s: %.200s is checked as %v", c.name, doc, err)
+				t.Errorf("%s: %.200s: schemas/agent returns %v", c.name, doc, err)
 			}
 			if err := d.check(map[string]any{"$ref": "#/components/schemas/Manifest"}, v); (err == nil) != valid {
-				t.Errorf("%s: %.200s is described as %v", c.name, doc, err)
+				t.Errorf("%s: %.200s: the schema returns %v", c.name, doc, err)
 			}
 		}
 	}
 }
 
-// open-parts.md, Errors: null for a field that is not nullable is VALIDATION, and
-// changes nothing.
+// open-parts.md, Errors: null for a field that is not nullable is VALIDATION and changes nothing.
 func TestNullForAnOptionalField(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

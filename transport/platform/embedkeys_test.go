@@ -13,7 +13,7 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// giveEmbed makes an embed key of the published agent, and an end user.
+// giveEmbed creates an embed key of the published agent, and an end user.
 func (w *world) giveEmbed(p *party) error {
 	return w.Store.Change(w.t.Context(), store.By{Tenant: p.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		k, err := tx.CreateEmbedKey(ctx, &api.EmbedKeyCreate{AgentID: p.agent, Name: "Shop", AllowedOrigins: []string{"https://shop.example"}})
@@ -26,8 +26,8 @@ func (w *world) giveEmbed(p *party) error {
 	})
 }
 
-// service.md, Embed key administration; open-parts.md, Embed: one row, one case, in
-// order on one tenant.
+// service.md, Embed key administration; open-parts.md, Embed: each row is one case, and the
+// cases run in order on one tenant.
 func TestEmbedKeyRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,7 +131,7 @@ func TestOriginsInProduction(t *testing.T) {
 	}
 }
 
-// A secret that is shown once is in no list, audit row or log; kept responses repeat it.
+// A secret is shown once: no list, audit row or log holds it, but kept responses repeat it.
 func TestEmbedSecretsAreShownOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -161,7 +161,7 @@ func TestEmbedSecretsAreShownOnce(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), "SELECT string_agg(k::text, ' ') FROM embed_keys k").Scan(&stored))
 	for _, s := range secrets {
 		if strings.Contains(stored, s) || strings.Contains(w.logs.String(), s) {
-			t.Errorf("%s is stored, or logged, as it is", s)
+			t.Errorf("%s is stored or logged in plain", s)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestEmbedKeysAreForAdmins(t *testing.T) {
 	}
 }
 
-// open-parts.md, End users: one row, one case, in order on one tenant.
+// open-parts.md, End users: each row is one case, and the cases run in order on one tenant.
 func TestEndUserRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,13 +232,13 @@ func TestEndUserRoutes(t *testing.T) {
 	w.must(w.admin.QueryRow(t.Context(), "SELECT u::text FROM end_users u WHERE tenant_id = $1", w.a.tenant).Scan(&left))
 	for _, of := range []string{"customer-1", "kim", "gold", "vip"} {
 		if strings.Contains(strings.ToLower(left), of) {
-			t.Errorf("%q is left of him: %s", of, left)
+			t.Errorf("%q of the deleted end user is left: %s", of, left)
 		}
 	}
 }
 
-// The threads of a deleted end user are told to end before the response, up to a number; a
-// thread that cannot be told now does not delay the response.
+// The threads of a deleted end user are told to end before the response, up to a limit. A thread
+// that cannot be told now does not delay the response.
 func TestThreadsOfADeletedEndUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

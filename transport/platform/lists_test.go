@@ -12,18 +12,18 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// large is how a list gets more than one answer can hold.
+// large describes how a list gets more items than one answer holds.
 type large struct {
 	path  string
-	table string // of which n rows like the one with the id are made
-	like  string // a condition on x, the row
+	table string // its row with the given id is cloned n times
+	like  string // a condition on x, the row to clone
 	n     int
-	set   string // SQL of the JSON object of the columns that differ; n counts
-	key   string // names an item, id unless it says otherwise
-	items string // where the items are, items unless it says otherwise
+	set   string // SQL of a JSON object with the columns that differ; n is the number of the clone
+	key   string // the member that identifies an item; empty: id
+	items string // the member that holds the items; empty: items
 }
 
-// fill clones a row. The new rows differ by set.
+// clone clones a row n times; set changes columns of the clones.
 func (w *world) clone(table, like string, n int, set string) {
 	w.t.Helper()
 	tag, err := w.admin.Exec(w.t.Context(), fmt.Sprintf(`INSERT INTO %[1]s SELECT r.* FROM %[1]s x, generate_series(1, %[2]d) n,
@@ -35,8 +35,8 @@ func (w *world) clone(table, like string, n int, set string) {
 	}
 }
 
-// open-parts.md, Lists have a size: every list of the route table, whole and by
-// pages, ends at 4 MiB of JSON, and its cursors lead through all of it once.
+// open-parts.md, Lists have a size: every list of the route table, whole and by pages, ends at
+// 4 MiB of JSON, and its cursors return every item once.
 func TestListsHaveASize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,7 +56,7 @@ func TestListsHaveASize(t *testing.T) {
 			f.offers = append(f.offers, tool.Offer{Spec: tool.Spec{Source: tool.MCP, Owner: "o", Name: fmt.Sprint("t", i), Schema: json.RawMessage(`{"description":"` + strings.Repeat("x", 1<<20) + `"}`)}})
 		}
 	})
-	// Rows that cannot be large are many.
+	// Small rows need a large number.
 	cases := map[string]large{
 		"listAgents":            {path: "/v1/agents", table: "agents", like: own(w.a.draft), n: 20, set: `jsonb_build_object('slug', 's' || n, 'description', repeat('<', 60000))`},
 		"listAgentVersions":     {path: "/v1/agents/{draft}/versions", table: "agent_versions", like: "x.agent_id = '" + w.a.draft.String() + "'", n: 8, set: `(jsonb_build_object('version', n + 1) || ` + big("manifest") + `)`, key: "version"},
@@ -91,14 +91,14 @@ func TestListsHaveASize(t *testing.T) {
 		answer := strings.TrimPrefix(fmt.Sprint(reflect.TypeOf(r.Answer)), "*")
 		if !strings.HasPrefix(answer, "api.List[") && !strings.HasPrefix(answer, "api.Whole[") && answer != "api.RunAnswer" && answer != "api.WorkflowAndVersions" {
 			if strings.HasPrefix(r.ID, "list") && r.ID != "listWebhookEventTypes" {
-				t.Errorf("%s is a list that answers %s, which ends nowhere", r.ID, answer)
+				t.Errorf("%s is a list that answers %s, which has no size limit", r.ID, answer)
 			}
 			continue
 		}
 		lists++
 		c, ok := cases[r.ID]
 		if !ok {
-			t.Errorf("the list %s is not tested: say how it gets large", r.ID)
+			t.Errorf("the list %s is not tested: add a case that makes it large", r.ID)
 			continue
 		}
 		if c.table != "" {
@@ -132,7 +132,7 @@ func TestListsHaveASize(t *testing.T) {
 				for _, item := range items {
 					name := string(item[c.key])
 					if got[name] {
-						t.Errorf("%s ?%s: %s comes twice", r.ID, asked, name)
+						t.Errorf("%s ?%s: %s is returned twice", r.ID, asked, name)
 					}
 					got[name] = true
 				}
@@ -156,7 +156,7 @@ func TestListsHaveASize(t *testing.T) {
 				t.Errorf("%s: the whole list came at once", r.ID)
 			}
 			if c.n > 1000 {
-				break // a page of one each would take long
+				break // a page for each item would take too long
 			}
 		}
 		if c.n > 1000 {

@@ -71,7 +71,7 @@ func TestLogin(t *testing.T) {
 			continue
 		}
 		if err := described.conforms("POST", "/v1/auth/login", got); err != nil {
-			t.Errorf("%s: the document says otherwise: %v\n%s", c.name, err, got.body)
+			t.Errorf("%s: the response breaks the document: %v\n%s", c.name, err, got.body)
 		}
 		after, afterB := w.audited(w.a.tenant), w.audited(w.b.tenant)
 		if after["auth.login"]-before["auth.login"] != c.ok || after["auth.login_failed"]-before["auth.login_failed"] != c.failed ||
@@ -80,7 +80,7 @@ func TestLogin(t *testing.T) {
 		}
 		if c.in == nil {
 			if cookie != "" || got.header.Get("Set-Cookie") != "" {
-				t.Errorf("%s: a cookie came with it", c.name)
+				t.Errorf("%s: a refusal sets a cookie", c.name)
 			}
 			continue
 		}
@@ -103,14 +103,14 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// open-parts.md, Login: an e-mail that a tenant has not proved to own is worth
-// nothing outside of it. Neither what a person does elsewhere nor from where is
-// told to the tenant, and it cannot try the person's password unseen.
+// open-parts.md, Login: an e-mail that a tenant has not verified counts only inside that tenant.
+// The tenant learns neither what the person does elsewhere nor from where, and cannot guess the
+// person's password unnoticed.
 func TestALoginAcrossTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.newHuman(w.a, "victim@example.com", lifecycle.RoleOwner)
-	w.newHuman(w.b, "victim@example.com", lifecycle.RoleMember) // made by the tenant's admin
+	w.newHuman(w.b, "victim@example.com", lifecycle.RoleMember) // created by the tenant's admin
 	guess := "the password that is guessed"
 	_, err := w.admin.Exec(t.Context(), "UPDATE users SET password_hash = $1 WHERE email = 'victim@example.com' AND tenant_id = $2", password.Hash(guess), w.b.tenant)
 	w.must(err)
@@ -129,16 +129,16 @@ func TestALoginAcrossTenants(t *testing.T) {
 		return got.status
 	}
 	if got := login(guess, ""); got != 200 {
-		t.Fatalf("the guess fits the tenant's own user: %d", got)
+		t.Fatalf("the guessed password fits the tenant's own user: %d", got)
 	}
 	if got := failures(w.a); len(got) != 1 || got[0] != "<nil>" {
-		t.Errorf("the victim's tenant was told %v of the guess", got)
+		t.Errorf("the victim's tenant sees %v of the guess", got)
 	}
 	if got := login(goodPassword, ""); got != 200 {
 		t.Fatalf("the victim: %d", got)
 	}
 	if got := failures(w.b); len(got) != 1 || got[0] != "<nil>" {
-		t.Errorf("the other tenant was told %v of the victim", got)
+		t.Errorf("the other tenant sees %v of the victim's login", got)
 	}
 	if got := login("wrong", `, "tenant_id": "`+w.a.tenant.String()+`"`); got != 401 {
 		t.Fatalf("a wrong password: %d", got)
@@ -148,9 +148,9 @@ func TestALoginAcrossTenants(t *testing.T) {
 	}
 }
 
-// A login without a tenant is compared with every user of its e-mail, the newest
-// included.
-func TestTheWorkOfALogin(t *testing.T) {
+// A login without a tenant compares the password with those of all users of its e-mail, the
+// newest included.
+func TestALoginComparesEveryUserOfItsEmail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.newHuman(w.a, "many@example.com", lifecycle.RoleMember)
@@ -171,23 +171,23 @@ func TestTheWorkOfALogin(t *testing.T) {
 	}
 }
 
-// Whether a user exists shows neither in the answer nor in the work.
-func TestALoginSaysNothingAboutUsers(t *testing.T) {
+// Neither the answer nor the time of a login shows whether a user exists.
+func TestALoginDoesNotShowWhetherAUserExists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember)
 	wrong, _ := w.login(`{"email": "kim@example.com", "password": "wrong"}`)
-	nobody, _ := w.login(`{"email": "kin@example.com", "password": "wrong"}`)
-	if wrong.status != 401 || wrong.body != nobody.body || len(wrong.header) != len(nobody.header) {
-		t.Errorf("%s %v\n%s %v", wrong.body, wrong.header, nobody.body, nobody.header)
+	unknown, _ := w.login(`{"email": "kin@example.com", "password": "wrong"}`)
+	if wrong.status != 401 || wrong.body != unknown.body || len(wrong.header) != len(unknown.header) {
+		t.Errorf("%s %v\n%s %v", wrong.body, wrong.header, unknown.body, unknown.header)
 	}
 	if !password.Matches(decoyPassword(), "the password of nobody") {
-		t.Error("what is compared with for nobody is no hash")
+		t.Error("the decoy for an unknown user is not a valid hash")
 	}
 	if of := func(hash string) string { return hash[:strings.LastIndex(hash[:strings.LastIndex(hash, "$")], "$")] }; of(decoyPassword()) != of(password.Hash("x")) {
-		t.Error("nobody's hash is other work than a new one")
+		t.Error("the decoy hash has other costs than a new hash")
 	}
-	// A refusal takes a minimum time, whatever was done.
+	// A refusal takes a minimum time, whatever its reason.
 	w.Sessions.refusal = 300 * time.Millisecond
 	for _, email := range []string{"kim@example.com", "kin@example.com"} {
 		began := time.Now()
@@ -234,9 +234,9 @@ func TestLoginBuckets(t *testing.T) {
 		t.Errorf("another e-mail: %d", got.status)
 	}
 	reset()
-	for range 3 { // or a stranger could lock an address out by its name
+	for range 3 { // the buckets of e-mails and of addresses do not share names
 		if got := try("127.0.0.1", "wrong"); got.status != 401 {
-			t.Errorf("an e-mail that reads like an address takes its tokens: %d", got.status)
+			t.Errorf("an e-mail that looks like an address takes its tokens: %d", got.status)
 		}
 	}
 	w.logins.mu.Lock()
@@ -260,8 +260,8 @@ func TestLoginBuckets(t *testing.T) {
 	}
 }
 
-// Logins of one address wait for each other and for no others: a login from another address
-// takes the next slot, however many of the first are in progress.
+// Logins from one address wait for each other and never delay others: a login from another
+// address takes the next slot, however many of the first are in progress.
 func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -281,13 +281,13 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 	const many = maxHashQueue + 20
 	refused := make(chan error, many)
 	for i := range many {
-		go func() { // an IPv6 client has all of its /64
+		go func() { // all addresses of an IPv6 client's /64 count as one
 			refused <- login(flood, fmt.Sprintf("2001:db8:1:2::%x", i), fmt.Sprintf("nobody%d@example.com", i), "wrong")
 		}()
 	}
 	for range many - 1 - maxHashQueue {
 		if err := <-refused; !isProblem(err, problem.CodeRateLimited) || !strings.Contains(err.Error(), "scope login") {
-			t.Fatalf("a login too many of one address: %v", err)
+			t.Fatalf("a login above the limit of one address: %v", err)
 		}
 	}
 	others := make(chan error, 2)
@@ -302,7 +302,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 		}
 	}
 	if n := len(refused); n > 3 {
-		t.Errorf("%d logins of the flood were served before two of others", n)
+		t.Errorf("%d logins of the flood were served before two from other addresses", n)
 	}
 	stop()
 	testkit.Eventually(t, "every place is given back", func() bool {
@@ -310,7 +310,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 		defer g.mu.Unlock()
 		return len(g.lines) == 0 && len(g.slots) == 0 && len(g.queue) == 0
 	})
-	// The wait behind the same address's logins is bounded too.
+	// The wait behind logins from the same address is bounded too.
 	g.patience = time.Millisecond
 	hold, held := make(chan struct{}), make(chan struct{})
 	go func() { refused <- g.do(t.Context(), "client", func() { close(held); <-hold }) }()
@@ -321,7 +321,7 @@ func TestOneAddressDoesNotHoldUpOtherLogins(t *testing.T) {
 	close(hold)
 }
 
-// A flood of logins waits in a short line for one core, and the rest is refused.
+// A flood of logins waits in a short queue for one core, and the rest is refused.
 func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGate(2)
@@ -368,7 +368,7 @@ func TestFewPasswordsAreHashedAtOnce(t *testing.T) {
 	cancel()
 	g.patience = time.Hour
 	if err := g.do(gone, "other", func() {}); err == nil {
-		t.Error("a caller who left was served")
+		t.Error("a caller that left was served")
 	}
 	close(hold)
 	if err := <-answers; err != nil || len(g.queue) != 0 || len(g.slots) != 0 {
@@ -381,7 +381,7 @@ func isProblem(err error, code problem.Code) bool {
 	return ok && p.Code == code
 }
 
-func TestTheOwnPassword(t *testing.T) {
+func TestChangingTheOwnPassword(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	kim := w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember)
@@ -406,7 +406,7 @@ func TestTheOwnPassword(t *testing.T) {
 	}
 }
 
-// A login with the old password that a change of it overtakes begins no session.
+// A login with the old password while the password changes begins no session.
 func TestALoginRacingWithANewPassword(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -431,7 +431,7 @@ func TestALoginRacingWithANewPassword(t *testing.T) {
 	}
 }
 
-// A one-time login link: looking at it changes nothing, using it works once.
+// A one-time login link: opening it changes nothing, using it works once.
 func TestLoginLinks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -485,7 +485,7 @@ func TestLoginLinks(t *testing.T) {
 			t.Errorf("from %s: %d", site, got.status)
 		}
 	}
-	// Many press the button at once: one gets in.
+	// Many clients use the link at once: one succeeds.
 	var cookies []string
 	var refused int
 	var mu sync.Mutex
@@ -510,18 +510,18 @@ func TestLoginLinks(t *testing.T) {
 	}
 	wg.Wait()
 	if len(cookies) != 1 || refused != 7 {
-		t.Fatalf("%d got in, %d were refused", len(cookies), refused)
+		t.Fatalf("%d logged in, %d were refused", len(cookies), refused)
 	}
 	if me := w.send(cookies[0], "GET", "/v1/auth/me", ""); me.get("user.id") != kim.id.String() || me.get("role") != "member" {
 		t.Errorf("%s", me.body)
 	}
 	if got := visit("GET", "/login/done", "Cookie", "a=b; svc_session="+cookies[0]); got.status != 200 || !strings.Contains(got.body, "<h1>Signed in</h1>") ||
 		!strings.Contains(got.body, "kim@example.com</bdi> (member)") || !strings.Contains(got.body, "Nothing waits") || got.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("the end of a login: %d %s", got.status, got.body)
+		t.Errorf("a logout: %d %s", got.status, got.body)
 	}
 	for _, cookie := range []string{"", "svc_session=", "svc_session=x", "svc_session=" + strings.Repeat("A", 86), ";;\x01"} {
 		if got := visit("GET", "/login/done", "Cookie", strings.ReplaceAll(cookie, "\x01", "=")); got.status != 401 || !strings.Contains(got.body, "Not signed in") {
-			t.Errorf("the end of no login (%s): %d %s", cookie, got.status, got.body)
+			t.Errorf("a logout without a session (%s): %d %s", cookie, got.status, got.body)
 		}
 	}
 	aged, wrong, moved := mint(), mint(), mint()
@@ -546,9 +546,9 @@ func TestLoginLinks(t *testing.T) {
 		}
 	}
 	if got := w.send(wrongText, "GET", "/v1/auth/me", ""); got.status != 401 {
-		t.Errorf("a link as a session: %d", got.status)
+		t.Errorf("a link used as a session: %d", got.status)
 	}
-	// A link dies with a change of the password, and with its user.
+	// A link becomes invalid with a new password, and with the removal of its user.
 	for name, c := range map[string][2]string{"password": {"PATCH", `{"password": "battery horse correct"}`}, "removal": {"DELETE", ""}} {
 		path := "/login/" + mint().Text()
 		if got := w.person("owner", c[0], "/v1/users/"+kim.id.String(), c[1]); got.status >= 300 {
@@ -572,8 +572,7 @@ func TestLoginLinks(t *testing.T) {
 	}
 }
 
-// The page after a login lists what the person may decide, and nothing of it is
-// markup.
+// The page after a login lists what the person may decide, with all markup escaped.
 func TestThePageAfterALogin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -608,7 +607,7 @@ func TestThePageAfterALogin(t *testing.T) {
 	if got := page("late@example.com", lifecycle.RoleAdmin); strings.Count(got, "<li>") != maxShown+1 || !strings.Contains(got, "<li>and more</li>") {
 		t.Errorf("many: %s", got)
 	}
-	// The page reads no more than a list does, however large what waits is.
+	// The page reads no more than a list does, however large the approvals are.
 	_, err = w.admin.Exec(t.Context(), "UPDATE approvals SET args = jsonb_build_object('text', repeat('x', 1000000)) WHERE tenant_id = $1", w.a.tenant)
 	w.must(err)
 	if got := page("large@example.com", lifecycle.RoleAdmin); strings.Count(got, "svc approvals approve") > 5 || !strings.Contains(got, "<li>and more</li>") {

@@ -18,14 +18,14 @@ import (
 
 const console = "https://Console.example:443"
 
-// clock is the time of the sessions: the real one, shifted.
+// clock is the clock of the sessions: the real time, shifted.
 type clock struct{ shift atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.shift.Load())) }
 
 func (c *clock) move(d time.Duration) { c.shift.Add(int64(d)) }
 
-// endings are the sessions of which it was told that they have ended.
+// endings records the sessions whose end was announced.
 type endings struct {
 	mu  sync.Mutex // guards the field below
 	all []string
@@ -50,7 +50,7 @@ func (e *endings) take() string {
 	return all
 }
 
-// logins is the directory, with buckets of a size.
+// logins is the directory, with buckets of a given size.
 type logins struct {
 	*store.Directory
 	mu    sync.Mutex // guards the fields below
@@ -72,18 +72,17 @@ func (l *logins) Allow(_ context.Context, key string) (time.Duration, bool, erro
 
 const goodPassword = "correct horse battery"
 
-// cheap is the password above hashed with little work, so that the tests do not
-// wait for each other.
+// cheap is a hash of goodPassword with low costs, so that the tests stay fast.
 const cheap = "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$COasZSyMm5hc6dqbItVb+IZaGwOa3IHiB0qT62pEreo"
 
-// human is a user who can log in.
+// human is a user with a password.
 type human struct {
 	party
 	id    id.UserID
 	email string
 }
 
-// newHuman makes a user with the password above.
+// newHuman creates a user with goodPassword.
 func (w *world) newHuman(p party, email string, role lifecycle.Role) human {
 	w.t.Helper()
 	h := human{party: p, email: email}
@@ -120,7 +119,7 @@ func cookieOf(a answer) string {
 	return ""
 }
 
-// enter logs a user in and returns the cookie.
+// enter logs in a user and returns the cookie.
 func (w *world) enter(h human) string {
 	w.t.Helper()
 	got, cookie := w.login(fmt.Sprintf(`{"email": %q, "password": %q, "tenant_id": %q}`, h.email, goodPassword, h.tenant))
@@ -130,7 +129,7 @@ func (w *world) enter(h human) string {
 	return cookie
 }
 
-// send makes a request with a cookie and header pairs, and nothing else.
+// send makes a request with a cookie and header pairs only.
 func (w *world) send(cookie, method, path, body string, header ...string) answer {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.addr+path, strings.NewReader(body))
@@ -147,7 +146,7 @@ func (w *world) send(cookie, method, path, body string, header ...string) answer
 	return w.do(req)
 }
 
-// The routes of people, nodes, audit and usage with an API key, row by row.
+// The routes of people, nodes, audit and usage with an API key, one row after the other.
 func TestPeopleRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -260,7 +259,7 @@ func TestPeopleRoutes(t *testing.T) {
 	}, "argon2id", "twelve chars", "another password")
 }
 
-// Roles: member < admin < owner, a key acts as admin.
+// Roles: member < admin < owner; a key acts as admin.
 func TestPeopleRoles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -271,7 +270,7 @@ func TestPeopleRoles(t *testing.T) {
 	node := w.a.node.String()
 	for _, c := range []struct {
 		name, method, path, body string
-		want                     [4]int // member, admin, owner, key; the target is made anew for each
+		want                     [4]int // member, admin, owner, key; each has a new target
 	}{
 		{"list users", "GET", "/v1/users", "", [4]int{403, 200, 200, 200}},
 		{"add a member", "POST", "/v1/users", `{"email": "{n}@x.example", "name": "x", "role": "member"}`, [4]int{403, 201, 201, 201}},
@@ -337,7 +336,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	if got := w.person("owner", "PATCH", first, `{"role": "owner", "name": "Still"}`); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	// Two owners demote each other: one of them stays.
+	// Two owners demote each other at the same time: one stays.
 	for round := range 8 {
 		second := w.newHuman(w.a, fmt.Sprint("second", round, "@example.com"), lifecycle.RoleOwner)
 		cookie := w.enter(second)

@@ -19,9 +19,9 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// The routes of the specification's tables, one row one case. Rows run in order
-// on one tenant; ids of the tenant stand as {agent}, {draft}, {thread}, {run},
-// {provider}, {attachment}, {key}, {unknown}.
+// The routes of the specification's tables: each row is one case, and the cases run in order on
+// one tenant. {agent}, {draft}, {thread}, {run}, {provider}, {attachment}, {key} and {unknown}
+// stand for its ids.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -143,16 +143,16 @@ func TestRoutes(t *testing.T) {
 	}, "sk-hidden", "sk-new")
 }
 
-// route is one request of a table and what is expected of it.
+// route is one request of a table with the expected response.
 type route struct {
 	name, method, path, body string
 	status                   int
 	code                     problem.Code
-	has                      string // in the body
+	has                      string // text in the body
 	audit                    string // actions of the audit rows, separated by spaces
 }
 
-// routes makes the requests in order, as a. The secrets are in no answer.
+// routes makes the requests of rows in order, as a. No response may contain one of secrets.
 func (w *world) routes(fill *strings.Replacer, rows []route, secrets ...string) {
 	t := w.t
 	t.Helper()
@@ -167,7 +167,7 @@ func (w *world) routes(fill *strings.Replacer, rows []route, secrets ...string) 
 			t.Errorf("%s: answered as %s", c.name, got.header.Get("Content-Type"))
 		}
 		if err := described.conforms(c.method, fill.Replace(c.path), got); err != nil {
-			t.Errorf("%s: the document says otherwise: %v\n%s", c.name, err, got.body)
+			t.Errorf("%s: the response breaks the document: %v\n%s", c.name, err, got.body)
 		}
 		for _, secret := range secrets {
 			if strings.Contains(got.body, secret) {
@@ -184,7 +184,7 @@ func (w *world) routes(fill *strings.Replacer, rows []route, secrets ...string) 
 	}
 }
 
-// security.md, invariant 16: foreign ids answer like random ids on every route.
+// security.md, invariant 16: foreign ids are answered like random ids on every route.
 func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -221,19 +221,19 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 				header = []string{"Idempotency-Key", "k" + r.ID}
 			}
 			theirs := w.call(w.b, r.Method, foreign(r.Path), bodies[r.ID], header...)
-			nobodys := w.call(w.b, r.Method, random.Replace(r.Path)+queries[r.Path], bodies[r.ID], header...)
-			if theirs.status != 404 || theirs.status != nobodys.status || theirs.body != nobodys.body {
-				t.Errorf("%s: foreign %d %s\nrandom %d %s", r.ID, theirs.status, theirs.body, nobodys.status, nobodys.body)
+			unknowns := w.call(w.b, r.Method, random.Replace(r.Path)+queries[r.Path], bodies[r.ID], header...)
+			if theirs.status != 404 || theirs.status != unknowns.status || theirs.body != unknowns.body {
+				t.Errorf("%s: foreign %d %s\nrandom %d %s", r.ID, theirs.status, theirs.body, unknowns.status, unknowns.body)
 			}
 			for name := range theirs.header {
-				if name != "X-Request-Id" && name != "Date" && theirs.header.Get(name) != nobodys.header.Get(name) {
+				if name != "X-Request-Id" && name != "Date" && theirs.header.Get(name) != unknowns.header.Get(name) {
 					t.Errorf("%s: header %s tells them apart", r.ID, name)
 				}
 			}
 		}
 	}
 	if seen < 18 {
-		t.Errorf("only %d routes were tried: the check is void", seen)
+		t.Errorf("only %d routes were tried: the test proves nothing", seen)
 	}
 	// Ids in a body.
 	for name, c := range map[string][2]string{
@@ -255,8 +255,7 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 	}
 }
 
-// service.md, Authentication, 3: foreign, unknown and revoked are
-// indistinguishable.
+// service.md, Authentication, 3: foreign, unknown and revoked keys are indistinguishable.
 func TestRefusedKeysAreIndistinguishable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -293,7 +292,7 @@ func TestRefusedKeysAreIndistinguishable(t *testing.T) {
 			t.Errorf("%s: %s\nanother: %s", name, got.body, first.body)
 		}
 	}
-	// The text depends only on the form of the header fields. Every 401 says what is wrong.
+	// The text depends only on the form of the header fields. Every 401 has a detail.
 	if first.detail() == "" {
 		t.Errorf("no detail: %s", first.body)
 	}
@@ -366,9 +365,9 @@ func TestARevokedKeyIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// open-parts.md: the whole first answer is repeated, secrets included; the same
-// key with another body is a conflict.
-func TestRepeatsAnswerTheFirstAnswer(t *testing.T) {
+// open-parts.md: a repeat gets the whole first response, secrets included; the same key with
+// another body is a conflict.
+func TestARepeatGetsTheFirstResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	thread := "/v1/threads/" + w.a.thread.String() + "/messages"
@@ -409,21 +408,21 @@ func TestRepeatsAnswerTheFirstAnswer(t *testing.T) {
 	if posts != 1 {
 		t.Errorf("%d messages were posted with one key", posts)
 	}
-	// A second replay is another principal's own.
+	// The same key of another principal is a new request.
 	other := w.call(w.a, "POST", "/v1/api-keys", `{"name": "other"}`)
 	p := party{tenant: w.a.tenant, secret: other.get("secret").(string)}
 	if got := w.call(p, "POST", "/v1/api-keys", `{"name": "x"}`, "Idempotency-Key", "one"); got.status != 201 || got.header.Get("Idempotency-Replayed") != "" {
 		t.Errorf("another principal's key: %d", got.status)
 	}
-	// Another node's commit was first: the kept answer is found.
+	// Another node committed first, but no response is kept.
 	w.actors.failWith(journal.ErrReplay)
 	if got := w.call(w.a, "POST", thread, `{"content": "z"}`, "Idempotency-Key", "two"); got.code() != "IDEMPOTENCY_IN_PROGRESS" {
-		t.Errorf("a commit that lost to one that nobody finds: %d %s", got.status, got.body)
+		t.Errorf("a replay without a kept response: %d %s", got.status, got.body)
 	}
 }
 
-// house.md, The data's way: what a thread and a run are told.
-func TestWhatActorsAreTold(t *testing.T) {
+// house.md, The data's way: the fields of the messages to a thread and a run.
+func TestMessagesToActors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	got := w.call(w.a, "POST", "/v1/threads/"+w.a.thread.String()+"/messages",
@@ -461,7 +460,7 @@ func TestWhatActorsAreTold(t *testing.T) {
 		}
 	}
 
-	// A version that was just published is the next run's.
+	// The next run uses a version that was just published.
 	path := "/v1/agents/" + w.a.agent.String()
 	w.call(w.a, "POST", path+"/versions", `{"manifest": `+manifest+`}`)
 	for _, version := range []int{2, 1, 2} {
@@ -478,7 +477,7 @@ func TestWhatActorsAreTold(t *testing.T) {
 	}
 }
 
-// The hot path: a message to a thread in use reads nothing in the handler.
+// The hot path: a message to a thread in use needs no read in the handler.
 func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -496,7 +495,7 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	if n := w.pool.Stat().AcquireCount() - before; n != 0 {
 		t.Errorf("five messages read %d times", n)
 	}
-	// The cached data of a thread does not outlive the thread.
+	// Deleting a thread drops its cached data.
 	if got := w.call(w.a, "DELETE", "/v1/threads/"+w.a.thread.String(), ""); got.status != 204 {
 		t.Fatal(got)
 	}
@@ -509,12 +508,12 @@ func TestAMessageToAWarmThreadReadsNothing(t *testing.T) {
 	}
 }
 
-// A node reads nothing either for a thread that it has never seen: the thread knows its
-// agent, and one question is enough.
-func TestAMessageToAThreadThatIsNewToTheNodeReadsNothing(t *testing.T) {
+// The first message through this node to a thread needs no read either: the thread knows its
+// agent, and one message to it is enough.
+func TestAMessageToAnUncachedThreadReadsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.call(w.a, "POST", "/v1/agents/"+w.a.agent.String()+"/runs", "") // key and version are remembered
+	w.call(w.a, "POST", "/v1/agents/"+w.a.agent.String()+"/runs", "") // caches the key and the version
 	path := "/v1/threads/" + w.a.thread.String() + "/messages"
 	for range 2 {
 		asked, before := len(w.actors.orders()), w.pool.Stat().AcquireCount()
@@ -533,9 +532,9 @@ func TestAMessageToAThreadThatIsNewToTheNodeReadsNothing(t *testing.T) {
 	}
 }
 
-// A node of an older version answers a message that it does not accept without a run: it
-// wants more of a Post than this version says. The message is not reported as posted.
-func TestAMessageThatANodeOfAnOlderVersionDoesNotAccept(t *testing.T) {
+// A node with an older version may answer a Post without a run, because it requires fields that
+// this version does not send. Such a message is not reported as posted.
+func TestAMessageThatAnOlderNodeDoesNotAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.actors.refusePosts(true)
@@ -544,7 +543,7 @@ func TestAMessageThatANodeOfAnOlderVersionDoesNotAccept(t *testing.T) {
 	if got.status != 503 || got.code() != "UNAVAILABLE" || got.header.Get("Retry-After") == "" || strings.Contains(got.body, "run_id") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	// No answer is kept: the same request is carried out when the node can.
+	// No response is kept: a repeat is carried out once the node accepts it.
 	w.actors.refusePosts(false)
 	if got := w.call(w.a, "POST", path, `{"content": "x"}`, "Idempotency-Key", "k"); got.status != 202 || got.header.Get("Idempotency-Replayed") != "" {
 		t.Errorf("once it accepts: %d %s", got.status, got.body)
@@ -662,7 +661,7 @@ func TestFollowingResumes(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := w.call(w.a, "GET", "/v1/runs/"+w.a.run.String()+"/events", "", "Last-Event-ID", "nonsense"); !strings.Contains(got.body, "After:0") {
-		t.Errorf("an unusable Last-Event-ID counts as none: %+v", got)
+		t.Errorf("an invalid Last-Event-ID is not ignored: %+v", got)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// teller is a Revoker that notes what it is told, and may refuse to confirm.
+// teller is a Revoker that records its calls and can refuse to confirm.
 type teller struct {
 	p         *Platform
 	mu        sync.Mutex // guards the fields below
@@ -67,9 +67,9 @@ func (w *world) withTeller() *teller {
 
 var errUnconfirmed = problem.Unavailable("The change was made. Repeat the request.", time.Second)
 
-// Each change that can make another node's cache stale is broadcast before it is answered:
-// one row, one route.
-func TestWhatEveryNodeIsTold(t *testing.T) {
+// Each change that can make another node's cache stale is broadcast before the response; each
+// row is one route.
+func TestChangesAreBroadcast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.withTeller()
@@ -100,7 +100,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 	for _, c := range []struct {
 		as, method, path, body string
 		status                 int
-		told                   *msg.Revoked // nil: nothing
+		told                   *msg.Revoked // nil: no broadcast
 	}{
 		{"", "POST", "/v1/api-keys", `{"name": "x"}`, 201, nil},
 		{"owner", "PATCH", who, `{"name": "Kim"}`, 200, nil},
@@ -145,7 +145,7 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"allowed_origins": ["https://a.example"]}`, 200, embed(msg.RevokedEmbedKey)},
 		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": true}`, 200, embed(msg.ChangedEmbedKey)},
 		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(msg.RevokedEmbedKey)},
-		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(msg.RevokedEmbedKey)}, // the first may not have been confirmed
+		{"", "PATCH", "/v1/embed-keys/{embed_key}", `{"enabled": false}`, 200, embed(msg.RevokedEmbedKey)}, // the first broadcast may not have been confirmed
 		{"", "POST", "/v1/embed-keys/{embed_key}/rotate", "", 200, embed(msg.RevokedEmbedKey)},
 		{"", "POST", "/v1/embed-keys/{unknown}/rotate", "", 404, nil},
 		{"", "POST", "/v1/embed-keys/{embed_key}/identity-secret", "", 200, embed(msg.ChangedEmbedKey)},
@@ -194,9 +194,9 @@ func TestWhatEveryNodeIsTold(t *testing.T) {
 	}
 }
 
-// Which embed keys ended with an agent is known with the commit, and not read after it:
-// here they cannot be, from the commit on.
-func TestWhatEndsWithAnAgentIsKnownWithTheCommit(t *testing.T) {
+// The embed keys that an archiving revoked are known from its transaction. Here no later read
+// could find them.
+func TestRevokedEmbedKeysAreKnownFromTheCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.withTeller()
@@ -216,14 +216,13 @@ func TestWhatEndsWithAnAgentIsKnownWithTheCommit(t *testing.T) {
 		t.Errorf("%d %s, told %+v, suspected %+v", got.status, got.body, told, suspected)
 	}
 	if _, err := w.admin.Exec(t.Context(), "SELECT hidden FROM embed_keys"); err != nil {
-		t.Fatal("void: ", err)
+		t.Fatal("the test proves nothing: ", err)
 	}
 }
 
-// A change that not every node has confirmed is made, and is not answered as such;
-// a repeat is harmless and tells again, also where it is answered from what was
-// kept.
-func TestAChangeThatIsNotConfirmed(t *testing.T) {
+// A change that not every node has confirmed is committed, but the response is 503. A repeat is
+// harmless and broadcasts again, also if it gets a kept response.
+func TestAnUnconfirmedChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.withTeller()
@@ -265,13 +264,13 @@ func TestAChangeThatIsNotConfirmed(t *testing.T) {
 			t.Errorf("%s, repeated: %d %s", name, got.status, got.body)
 		}
 		if told, _ := f.take(); len(told) == 0 {
-			t.Errorf("%s, repeated: nobody was told", name)
+			t.Errorf("%s, repeated: no broadcast", name)
 		}
 	}
 }
 
 // Whether a change is broadcast depends on the outcome of its commit.
-func TestWhatIsToldOfAnOutcome(t *testing.T) {
+func TestBroadcastsByOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	f := w.withTeller()
@@ -296,13 +295,13 @@ func TestWhatIsToldOfAnOutcome(t *testing.T) {
 		}
 		_, err = removed(t.Context(), w.Platform, r, &edge.Empty{}, c.err)
 		if was, suspected = f.take(); !errors.Is(err, c.err) || len(was) != c.whenGone || len(suspected) != c.suspected {
-			t.Errorf("%v of a removal: %v, told %v, suspected %v", c.err, err, was, suspected)
+			t.Errorf("a removal with %v: %v, told %v, suspected %v", c.err, err, was, suspected)
 		}
 	}
 	w.Revoker = nil
 	before := w.tools.anew
 	if _, err := told(t.Context(), w.Platform, r, &edge.Empty{}, store.ErrUnavailable); !errors.Is(err, store.ErrUnavailable) || w.tools.anew != before+1 {
-		t.Error("the only node remembers what may be wrong")
+		t.Error("without a cluster the node keeps caches that may be stale")
 	}
 }
 
@@ -324,7 +323,7 @@ func TestForget(t *testing.T) {
 	sessionCreds := edge.Credentials{Cookie: cookie, Method: "GET"}
 	for _, c := range []struct {
 		r                               msg.Revoked
-		key, session, agent             bool // is forgotten
+		key, session, agent             bool // whether the message drops it
 		server, access                  bool
 		keysStreamsCut, sessionsEndings string
 	}{
@@ -357,19 +356,19 @@ func TestForget(t *testing.T) {
 		if w.Auth.Cached(keyCreds) == c.key || w.Sessions.Cached(sessionCreds) == c.session || remembered == c.agent ||
 			(len(w.tools.forgot()) == 1) != c.server || (w.tools.anew > anew) != c.access ||
 			strings.Join(cut, ", ") != c.keysStreamsCut || w.ended.take() != c.sessionsEndings {
-			t.Errorf("%+v: something else is forgotten or cut: %v", c.r, cut)
+			t.Errorf("%+v: wrong entries dropped or streams closed: %v", c.r, cut)
 		}
 	}
-	// An endpoint is forgotten alone.
+	// Only the changed endpoint is dropped.
 	w.sent.take()
 	if err := w.Forget(t.Context(), msg.Revoked{What: msg.ChangedWebhook, Tenant: a.tenant, Webhook: a.webhook}); err != nil {
 		t.Fatal(err)
 	}
 	if _, forgot := w.sent.take(); !slices.Equal(forgot, []id.WebhookID{a.webhook}) || w.sent.anew != 0 {
-		t.Errorf("of a changed endpoint %v is forgotten, %d times everything", forgot, w.sent.anew)
+		t.Errorf("a changed endpoint drops %v, and %d times all", forgot, w.sent.anew)
 	}
 	if err := w.Forget(t.Context(), msg.Revoked{What: "tomorrow", Tenant: a.tenant}); err == nil {
-		t.Error("a newer node's word is said to be acted on")
+		t.Error("an unknown message of a newer node is confirmed")
 	}
 	for _, creds := range []edge.Credentials{keyCreds, sessionCreds} {
 		if _, err := w.Auth.Authenticate(t.Context(), creds); err != nil {
@@ -381,10 +380,10 @@ func TestForget(t *testing.T) {
 	}
 	w.ForgetAll()
 	if w.sent.anew != 1 {
-		t.Error("endpoints are remembered")
+		t.Error("endpoints are still cached")
 	}
 	if _, remembered := w.Versions.cache.Get(agentKey{a.tenant, a.agent}); remembered || w.Auth.Cached(keyCreds) || w.Sessions.Cached(sessionCreds) {
-		t.Error("something is left")
+		t.Error("something is still cached")
 	}
 }
 
@@ -412,7 +411,7 @@ func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 	w := newWorld(t)
 	live := true
 	cfg := w.Config
-	cfg.Live, cfg.Versions = func() bool { return live }, nil // its own
+	cfg.Live, cfg.Versions = func() bool { return live }, nil // without Versions the platform uses its own cache
 	other := New(cfg)
 	w.Revoker = nodes{w.Platform, other}
 	version := func() int {
@@ -435,7 +434,7 @@ func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 			t.Fatal(got)
 		}
 		if now := version(); now != n {
-			t.Fatalf("version %d after the answer of %d", now, n)
+			t.Fatalf("version %d after the response to publishing %d", now, n)
 		}
 	}
 	if _, err := w.admin.Exec(t.Context(), "UPDATE agents SET published_version = 1 WHERE tenant_id = $1 AND id = $2", w.a.tenant, w.a.agent); err != nil {
@@ -443,6 +442,6 @@ func TestAPublishedVersionIsUsedByEveryNode(t *testing.T) {
 	}
 	live = false
 	if v := version(); v != 1 {
-		t.Errorf("without the lease it uses version %d, which it remembers", v)
+		t.Errorf("without the lease it uses the cached version %d", v)
 	}
 }

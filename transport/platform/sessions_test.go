@@ -41,8 +41,8 @@ func TestTheCookie(t *testing.T) {
 	}
 }
 
-// open-parts.md: a cookie call that changes something must carry X-Svc-CSRF: 1
-// or an Origin equal to SVC_PUBLIC_URL.
+// open-parts.md: a cookie call that changes something must carry X-Svc-CSRF: 1 or an Origin
+// equal to SVC_PUBLIC_URL.
 func TestCSRF(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,11 +85,11 @@ func TestCSRF(t *testing.T) {
 	}
 	none := NewSessions(SessionsConfig{})
 	if none.safe(&edge.Credentials{Method: "POST"}) {
-		t.Error("without a public address every Origin is ours")
+		t.Error("without a public URL every Origin is accepted")
 	}
 }
 
-// A session needs no X-Tenant-Id; one that differs is 401.
+// A session needs no X-Tenant-Id; a different tenant's is 401.
 func TestASessionAndTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -119,7 +119,7 @@ func TestASessionAndTenants(t *testing.T) {
 		{"no token", "x", nil, 401},
 		{"a key goes before a session", cookie, []string{"Authorization", "Bearer x", "X-Tenant-Id", w.a.tenant.String()}, 401},
 	} {
-		for range 2 { // looked up, and remembered
+		for range 2 { // uncached, then cached
 			if got := w.send(c.cookie, "GET", "/v1/auth/me", "", c.header...); got.status != c.status {
 				t.Errorf("%s: %d %s", c.name, got.status, got.body)
 			}
@@ -131,7 +131,7 @@ func TestASessionAndTenants(t *testing.T) {
 }
 
 // A session ends after 12 h without use or after 7 days.
-func TestASessionEndsByItself(t *testing.T) {
+func TestASessionExpires(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	kim := w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember)
@@ -150,17 +150,17 @@ func TestASessionEndsByItself(t *testing.T) {
 	}
 	w.clock.move(store.SessionIdle - time.Minute)
 	if !alive(cookie) {
-		t.Error("its use was not noted")
+		t.Error("its use was not written")
 	}
 	w.clock.move(store.SessionIdle + time.Second)
 	if alive(cookie) {
-		t.Error("lives after 12 hours without use")
+		t.Error("valid after 12 hours without use")
 	}
 	cookie = w.enter(kim)
 	for range 13 {
 		w.clock.move(store.SessionIdle - time.Minute)
 		if !alive(cookie) {
-			t.Fatal("ended while it was used")
+			t.Fatal("ended while in use")
 		}
 	}
 	w.clock.move(11 * time.Hour)
@@ -169,9 +169,9 @@ func TestASessionEndsByItself(t *testing.T) {
 	}
 	w.clock.move(2 * time.Hour)
 	if alive(cookie) {
-		t.Error("lives after 7 days")
+		t.Error("valid after 7 days")
 	}
-	// A cached session ends as well: its expiry is checked each time.
+	// A cached session expires as well: its expiry is checked at each use.
 	cookie = w.enter(kim)
 	token, _ := store.ParseToken(cookie)
 	_, err := w.admin.Exec(t.Context(), "UPDATE sessions SET used_at = $2 WHERE id = $1", token.ID, w.clock.now().Add(10*time.Second-store.SessionIdle))
@@ -183,8 +183,8 @@ func TestASessionEndsByItself(t *testing.T) {
 	}
 }
 
-// The use of a session is written once a minute, and read once in a while.
-func TestASessionsUseIsWrittenSeldom(t *testing.T) {
+// Uses of a session are written once a minute, and the session is seldom read.
+func TestUsesOfASessionAreWrittenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cookie := w.enter(w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember))
@@ -230,8 +230,8 @@ func TestSessionsEndAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, c := range map[string]struct {
-		method, path, body string // by the human himself where the path has no id
-		others             bool   // his other session ends, too
+		method, path, body string // by the user if the path has no id
+		others             bool   // the user's other session ends too
 		told               string
 	}{
 		"logout":                   {"POST", "/v1/auth/logout", "", false, "one of {id}"},
@@ -274,13 +274,13 @@ func TestSessionsEndAtOnce(t *testing.T) {
 		close(stop)
 		wg.Wait()
 		if got := w.send(first, "GET", "/v1/tenant", ""); got.status != 401 {
-			t.Errorf("%s: remembered again", name)
+			t.Errorf("%s: cached again", name)
 		}
 		if alive := w.send(second, "GET", "/v1/tenant", "").status == 200; alive == c.others {
-			t.Errorf("%s: the other session lives: %v", name, alive)
+			t.Errorf("%s: the other session is valid: %v", name, alive)
 		}
 		if got := w.send(neighbour, "GET", "/v1/tenant", ""); got.status != 200 {
-			t.Errorf("%s: a neighbour's session ended", name)
+			t.Errorf("%s: another user's session ended", name)
 		}
 		if told := w.ended.take(); told != r.Replace(c.told) {
 			t.Errorf("%s: told %q", name, told)
@@ -301,8 +301,8 @@ func TestSessionsEndAtOnce(t *testing.T) {
 	}
 }
 
-// A role change acts at once, both ways, on sessions that stay.
-func TestARoleChangeActsAtOnce(t *testing.T) {
+// A role change takes effect at once, both ways, on sessions that stay.
+func TestARoleChangeTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember)
@@ -325,8 +325,7 @@ func TestARoleChangeActsAtOnce(t *testing.T) {
 	}
 }
 
-// A look-up that a change overtakes does not put the old role back, nor a
-// session that ended.
+// A change during a look-up: the look-up does not cache the old role, nor a session that ended.
 func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -347,7 +346,7 @@ func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 		cookie := w.enter(h)
 		token, _ := store.ParseToken(cookie)
 		at, s := w.Sessions.at(&token), id.SessionID{UUID: token.ID}
-		// The row was read; now it changes, before it is cached.
+		// The row changes after it was read and before it is cached.
 		live, ok, err := w.Sessions.live.Load(t.Context(), at, func(ctx context.Context) (*liveSession, bool, error) {
 			live, ok, err := w.Sessions.read(ctx, &token)
 			if first := w.Sessions.at(&token) == at; ok && first && live.role == lifecycle.RoleAdmin {
@@ -375,7 +374,7 @@ func TestALookUpRacingWithTheEndOfASession(t *testing.T) {
 	}
 }
 
-// While the node's lease has expired, cached sessions do not count.
+// While the node's lease is expired, cached sessions do not count.
 func TestSessionsWithoutALease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -388,17 +387,17 @@ func TestSessionsWithoutALease(t *testing.T) {
 		t.Fatal(who, err)
 	}
 	if valid = false; s.Cached(creds) {
-		t.Error("remembered without a lease")
+		t.Error("cached without a lease")
 	}
 	if valid = true; !s.Cached(creds) {
-		t.Error("forgotten with a lease")
+		t.Error("not cached with a lease")
 	}
 	if s.ForgetAll(); s.Cached(creds) {
-		t.Error("not forgotten")
+		t.Error("not dropped")
 	}
 }
 
-// A session's changes are audited as user:<id>, and owned by it.
+// A session's changes are audited as user:<id>, and kept responses belong to that user.
 func TestASessionIsAPrincipal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -416,7 +415,7 @@ func TestASessionIsAPrincipal(t *testing.T) {
 	if len(log.Items) != 1 || log.Items[0].Action != "org_node.create" || log.Items[0].Target.ID != made.get("id") || log.Items[0].Target.Kind != "org_node" || log.Items[0].IP != "127.0.0.1" {
 		t.Errorf("%s", got.body)
 	}
-	// A kept answer is the principal's.
+	// A kept response belongs to the principal.
 	req := func(key string) answer {
 		r, err := http.NewRequestWithContext(t.Context(), "POST", w.addr+"/v1/users", strings.NewReader(`{"email": "a@example.com", "name": "a", "role": "member", "password": "twelve chars"}`))
 		w.must(err)

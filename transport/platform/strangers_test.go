@@ -17,7 +17,7 @@ import (
 	"agentsvc/transport/edge"
 )
 
-// held is a directory of one key whose queries wait for the test.
+// held is a directory of one key whose queries wait for the test to release them.
 type held struct {
 	k       *keyring
 	queries atomic.Int64
@@ -44,9 +44,9 @@ func (h *held) read(ctx context.Context, keys []store.KeyRef) (map[store.KeyRef]
 	return found, nil
 }
 
-// Guesses are looked up together. A valid key that this node has never seen is among
-// them, and one that it has seen does not wait for them.
-func TestGuessesShareTheirQueries(t *testing.T) {
+// Unauthenticated look-ups share their queries. A valid key that is not cached is among them; a
+// cached one does not wait for them.
+func TestUnknownKeysShareTheirQueries(t *testing.T) {
 	t.Parallel()
 	unseen, known := newKeyring(), newKeyring()
 	h := &held{k: unseen, begun: make(chan struct{}), goOn: make(chan struct{})}
@@ -81,7 +81,7 @@ func TestGuessesShareTheirQueries(t *testing.T) {
 		return edge.Credentials{Bearer: apikey.Mint(id.KeyID{UUID: id.NewAnywhere()}), Tenant: unseen.tenant.String()}
 	}
 	try(guess())
-	<-h.begun // the first query is under way: the others gather behind it
+	<-h.begun // while the first query runs, the others queue
 	for range guesses {
 		try(guess())
 	}
@@ -97,7 +97,7 @@ func TestGuessesShareTheirQueries(t *testing.T) {
 	})
 	now = now.Add(keysFor + time.Second)
 	if _, err := a.Authenticate(t.Context(), known.creds()); err != nil || known.reads != 2 {
-		t.Errorf("a key that was seen, beside a flood: %v after %d reads", err, known.reads)
+		t.Errorf("a cached key, beside a flood: %v after %d reads", err, known.reads)
 	}
 	h.goOn <- struct{}{}
 	<-h.begun
@@ -121,7 +121,7 @@ func TestARoundOfLookUpsIsBounded(t *testing.T) {
 	for i := range strangersMost + 3 {
 		rounds = append(rounds, s.join(i))
 	}
-	s.join(strangersMost) // again
+	s.join(strangersMost) // a second look-up of the same key
 	go s.run()
 	for _, r := range rounds {
 		<-r.done
@@ -139,9 +139,9 @@ func TestARoundOfLookUpsIsBounded(t *testing.T) {
 	}
 }
 
-// A key in use is read again before its cache entry expires, beside the calls that use it; a
-// key revoked meanwhile stops working. A failed read changes nothing.
-func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
+// A key in use is read again before its cache entry expires, concurrently with the calls that use
+// it. A key revoked meanwhile stops working. A failed read changes nothing.
+func TestAKeyInUseIsRenewedBeforeItExpires(t *testing.T) {
 	t.Parallel()
 	k := newKeyring()
 	var at atomic.Int64
@@ -182,7 +182,7 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 	use(3)
 	down.Store(0)
 	at.Store(50)
-	use(4) // by the call itself
+	use(4) // the call itself reads the key
 	<-read
 	live.Store(0)
 	at.Store(75)
@@ -193,9 +193,9 @@ func TestAKeyInUseIsRenewedAheadOfItsEnd(t *testing.T) {
 	testkit.Eventually(t, "a key that was revoked is forgotten", func() bool { return !a.Cached(k.creds()) })
 }
 
-// The same for a session: it is found among strangers' first, and by itself once its
-// secret was accepted; another secret of it is a stranger's.
-func TestASessionIsFoundAmongStrangers(t *testing.T) {
+// A session's first look-up is shared with strangers; after its secret was accepted it has its own.
+// The look-up of another secret is shared again.
+func TestTheFirstLookUpOfASessionIsShared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cookie := w.enter(w.newHuman(w.a, "kim@example.com", lifecycle.RoleMember))
@@ -209,19 +209,19 @@ func TestASessionIsFoundAmongStrangers(t *testing.T) {
 	for i := range 3 {
 		who, err := s.Authenticate(t.Context(), creds)
 		if err != nil || who.User.IsZero() || who.Role != lifecycle.RoleMember || strangers.Load() != 1 {
-			t.Fatalf("use %d: %+v %v, %d look-ups among strangers", i, who, err, strangers.Load())
+			t.Fatalf("use %d: %+v %v, %d shared look-ups", i, who, err, strangers.Load())
 		}
 		w.clock.move(sessionsFor + time.Second)
 	}
 	last := cookie[:len(cookie)-4] + "AAAA"
 	if _, err := s.Authenticate(t.Context(), edge.Credentials{Cookie: last, Method: "GET"}); err == nil || strangers.Load() != 2 {
-		t.Errorf("another secret: %v, %d look-ups among strangers", err, strangers.Load())
+		t.Errorf("another secret: %v, %d shared look-ups", err, strangers.Load())
 	}
 	keys := StrangeKeys(w.logins.Directory)
 	for name, c := range map[string]struct {
 		p  party
 		ok bool
-	}{"a key": {w.a, true}, "another tenant's": {party{tenant: w.b.tenant, key: w.a.key}, false}, "nobody's": {party{tenant: w.a.tenant, key: id.KeyID{UUID: id.NewAnywhere()}}, false}} {
+	}{"a key": {w.a, true}, "another tenant's": {party{tenant: w.b.tenant, key: w.a.key}, false}, "an unknown key": {party{tenant: w.a.tenant, key: id.KeyID{UUID: id.NewAnywhere()}}, false}} {
 		if _, ok, err := keys(t.Context(), c.p.tenant, c.p.key); ok != c.ok || err != nil {
 			t.Errorf("%s: %v %v", name, ok, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"agentsvc/schemas/problem"
 )
 
-// service.md, Embed rules: they apply to every caller that posts in a visitor's thread. The
-// thread refuses (package actors/thread has the rows), and the back end gets its error.
+// service.md, Embed rules apply to every caller that posts in a visitor's thread. The thread
+// refuses (package actors/thread tests the rules), and the back end gets the error.
 func TestABackEndPostsInAnEmbedThread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -29,7 +29,7 @@ func TestABackEndPostsInAnEmbedThread(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w.actors.failWith(row.says)
-			for i := range 2 { // the second time with a key
+			for i := range 2 { // the second time with an Idempotency-Key
 				before := len(w.actors.orders())
 				got := w.call(w.a, "POST", "/v1/threads/"+th.String()+"/messages", `{"content": "hi"}`, []string{"Idempotency-Key", fmt.Sprint("k", row.status)}[:2*i]...)
 				if got.status != row.status || got.code() != row.code {
@@ -49,7 +49,7 @@ func TestABackEndPostsInAnEmbedThread(t *testing.T) {
 		})
 	}
 	w.actors.failWith(nil)
-	// A thread of the platform takes as many as come.
+	// A thread of the platform has no such limit.
 	for range 3 {
 		before := len(w.actors.orders())
 		if got := w.call(w.a, "POST", "/v1/threads/"+w.a.thread.String()+"/messages", `{"content": "hi"}`); got.status != 202 {

@@ -20,7 +20,7 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// lines are what was logged.
+// lines records the lines of the log.
 type lines struct {
 	mu  sync.Mutex // guards the field below
 	all bytes.Buffer
@@ -38,20 +38,20 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// tools stands for the tool gateway.
+// tools is a fake of the tool gateway.
 type tools struct {
 	mu        sync.Mutex // guards the fields below
 	offers    []tool.Offer
 	explained *tool.Explanation
 	specs     []tool.Spec
 	fail      error
-	asked     []string // of Known, joined
+	asked     []string // arguments of Known, joined
 	tested    []*id.ConnectionID
 	forgotten []id.ServerID
-	anew      int // how often it was told that access has changed
+	anew      int // how often it was told that access changed
 }
 
-// builtins are the tools that every tenant has, as tokens name them.
+// builtins are the tools that every tenant has, as tokens for a turn.
 var builtins = []string{"kb.search", "kb.*", "*", "builtin:kb.search", "builtin:*", "handoff", "builtin:handoff"}
 
 func (f *tools) Offered(context.Context, id.TenantID, id.AgentID) ([]tool.Offer, error) {
@@ -113,7 +113,7 @@ func (f *tools) CheckEndpoint(_ context.Context, transport tool.Transport, auth 
 	return nil
 }
 
-// with changes what the gateway answers.
+// with changes the answers of the gateway.
 func (f *tools) with(set func(*tools)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,8 +132,8 @@ func (f *tools) forgot() []id.ServerID {
 // hidden is the credential of every party's connection.
 const hidden = "tok-hidden-5f3a"
 
-// giveTools makes an org node, a tool server with a connection, a grant that pins
-// it, and a policy.
+// giveTools creates an org node, a tool server with a connection, a grant that pins it, and a
+// policy.
 func (w *world) giveTools(p *party) error {
 	ctx := w.t.Context()
 	p.node = id.NodeID{UUID: id.NewAnywhere()}
@@ -162,7 +162,7 @@ func (w *world) giveTools(p *party) error {
 	})
 }
 
-// fill puts the ids of a party into a table's rows; {unknown} belongs to no tenant.
+// fill returns a Replacer that fills in the ids of a party; {unknown} belongs to no tenant.
 func (p party) fill() *strings.Replacer {
 	return strings.NewReplacer("{agent}", p.agent.String(), "{draft}", p.draft.String(), "{thread}", p.thread.String(), "{node}", p.node.String(),
 		"{server}", p.server.String(), "{connection}", p.connection.String(), "{grant}", p.grant.String(), "{policy}", p.policy.String(),
@@ -170,8 +170,8 @@ func (p party) fill() *strings.Replacer {
 		"{workflow}", p.workflow.String(), "{embed_key}", p.embedKey.String(), "{end_user}", p.endUser.String(), "{unknown}", id.NewAnywhere().String())
 }
 
-// service.md, Tool servers, connections, grants; open-parts.md, Tools: one row,
-// one case, in order on one tenant.
+// service.md, Tool servers, connections, grants; open-parts.md, Tools: each row is one case, and
+// the cases run in order on one tenant.
 func TestToolRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -443,7 +443,7 @@ func TestToolRoutes(t *testing.T) {
 	w.routes(base, rows, "hidden-")
 }
 
-// skillGrant makes a grant as the routes of browser skills do.
+// skillGrant creates a grant as the routes of browser skills do.
 func (w *world) skillGrant(p party) error {
 	_, err := w.admin.Exec(w.t.Context(), `INSERT INTO tool_grants (tenant_id, id, source, browser_skill_id, tool_pattern, effect) VALUES ($1, $2, 'browser_skill', $3, 'browser_skill:x.run', 'allow')`,
 		p.tenant, id.NewAnywhere(), id.NewAnywhere())
@@ -474,9 +474,9 @@ func TestForeignIDsInBodiesAnswerLikeRandomOnes(t *testing.T) {
 	} {
 		path, body := own.Replace(c.path), own.Replace(c.body)
 		theirs := w.call(w.b, c.method, path, strings.ReplaceAll(body, "?", c.of))
-		nobodys := w.call(w.b, c.method, path, strings.ReplaceAll(body, "?", id.NewAnywhere().String()))
-		if theirs.status < 400 || theirs.status >= 500 || theirs.status != nobodys.status || theirs.body != nobodys.body {
-			t.Errorf("%s %s %s: foreign %d %s\nrandom %d %s", c.method, c.path, c.body, theirs.status, theirs.body, nobodys.status, nobodys.body)
+		unknowns := w.call(w.b, c.method, path, strings.ReplaceAll(body, "?", id.NewAnywhere().String()))
+		if theirs.status < 400 || theirs.status >= 500 || theirs.status != unknowns.status || theirs.body != unknowns.body {
+			t.Errorf("%s %s %s: foreign %d %s\nrandom %d %s", c.method, c.path, c.body, theirs.status, theirs.body, unknowns.status, unknowns.body)
 		}
 	}
 	for _, list := range []string{"/v1/mcp-servers", "/v1/connections", "/v1/tool-grants", "/v1/approval-policies"} {
@@ -492,8 +492,8 @@ func TestForeignIDsInBodiesAnswerLikeRandomOnes(t *testing.T) {
 	}
 }
 
-// A credential is in no response, row or log line, whatever is done with it (service.md,
-// Connection).
+// service.md, Connection: whatever is done with a credential, no response, row or log line
+// contains it.
 func TestACredentialIsNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -528,12 +528,12 @@ func TestACredentialIsNowhere(t *testing.T) {
 		t.Fatal(got)
 	}
 	if !strings.Contains(w.logs.String(), "broken") {
-		t.Error("the fault is not logged: the check is void")
+		t.Error("the fault is not logged: the test proves nothing")
 	}
 	w.nowhere(hidden)
 }
 
-// nowhere looks for a secret in every row of every table, and in the log.
+// nowhere fails the test if a secret is in a row of any table, or in the log.
 func (w *world) nowhere(secret string) {
 	w.t.Helper()
 	rows, err := w.admin.Query(w.t.Context(), "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
@@ -546,7 +546,7 @@ func (w *world) nowhere(secret string) {
 	}
 	w.must(rows.Err())
 	if len(tables) < 10 {
-		w.t.Fatalf("only %v are looked at: the check is void", tables)
+		w.t.Fatalf("only %v are searched: the test proves nothing", tables)
 	}
 	for _, table := range tables {
 		var n int
@@ -560,7 +560,7 @@ func (w *world) nowhere(secret string) {
 	}
 }
 
-// open-parts.md: the whole first answer is repeated and nothing is done twice.
+// open-parts.md: a repeat gets the whole first response and has no second effect.
 func TestRepeatsOfToolRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -593,7 +593,7 @@ func TestRepeatsOfToolRoutes(t *testing.T) {
 	if n := len(w.tools.tested); n != 1 {
 		t.Errorf("the server was tested %d times", n)
 	}
-	// Only 2xx answers are kept: a failed test is tried again.
+	// Only 2xx responses are kept: a failed test is tried again.
 	w.tools.with(func(f *tools) {
 		f.fail = &problem.Error{Code: problem.CodeMCPUnreachable, Extensions: map[string]any{"errors": []string{"dial: refused"}}}
 	})
@@ -607,9 +607,9 @@ func TestRepeatsOfToolRoutes(t *testing.T) {
 	}
 }
 
-// open-parts.md, Questions settled: the sections of tools are for admins, including what
-// names their entries; every role may read what an agent may call.
-func TestWhoMayReadAboutTools(t *testing.T) {
+// open-parts.md, Questions settled: the sections of tools are for admins, and so is what names
+// their entries; every role may read what an agent may call.
+func TestToolsAreForAdmins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	fill := w.a.fill()
@@ -644,7 +644,7 @@ func TestWhoMayReadAboutTools(t *testing.T) {
 }
 
 // Every change of a server or a credential drops the cached state before it is answered.
-func TestChangesAreForgottenByTheGateway(t *testing.T) {
+func TestChangesDropTheGatewaysCache(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	fill := w.a.fill()
@@ -702,14 +702,14 @@ func TestTheConnectionOfATest(t *testing.T) {
 	test(newer, "{}")
 	test(onNode, `{"connection_id": "`+onNode.String()+`"}`)
 	test(newer, `{"connection_id": null}`)
-	// Without a kind of credential none is used.
+	// With auth kind none no connection is used.
 	if got := w.call(w.a, "PATCH", fill.Replace("/v1/mcp-servers/{server}"), `{"auth_kind": "none"}`); got.status != 200 {
 		t.Fatal(got)
 	}
 	test(nil, "")
 }
 
-// open-parts.md, Tools: an unknown token of the per-turn tools.
+// open-parts.md, Tools: an unknown token in the tools of a turn.
 func TestUnknownTools(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -808,7 +808,7 @@ func TestPagesOfTools(t *testing.T) {
 	}
 }
 
-// The decision on a tool is explained in full.
+// An explanation gives every reason for the decision on a tool.
 func TestExplanations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

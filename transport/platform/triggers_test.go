@@ -14,7 +14,7 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// giveTriggers makes a hook and a schedule of the published agent.
+// giveTriggers creates a hook and a schedule of the published agent.
 func (w *world) giveTriggers(p *party) error {
 	return w.Store.Change(w.t.Context(), store.By{Tenant: p.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		target := api.TriggerTarget{AgentID: &p.agent}
@@ -32,8 +32,8 @@ func (w *world) giveTriggers(p *party) error {
 	})
 }
 
-// service.md, Agents and workflows; open-parts.md, triggers: one row, one case, in
-// order on one tenant.
+// service.md, Agents and workflows; open-parts.md, triggers: each row is one case, and the cases
+// run in order on one tenant.
 func TestTriggerRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,7 +108,7 @@ func TestTriggersAreForAdmins(t *testing.T) {
 	}
 }
 
-// The run of a fire, and its origin.
+// Firing a trigger starts a run with its input and origin.
 func TestTheRunOfAFire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func TestTheRunOfAFire(t *testing.T) {
 	if again := w.call(w.a, "POST", w.a.fill().Replace("/v1/triggers/{hook}/fire"), "", "Idempotency-Key", "k"); first.status != 202 || again.body != first.body {
 		t.Errorf("%s, then %s", first.body, again.body)
 	}
-	// A secret that was answered once is answered to a repeat.
+	// A repeat gets the same secret again.
 	rotate := w.a.fill().Replace("/v1/triggers/{hook}/rotate-secret")
 	one := w.call(w.a, "POST", rotate, "", "Idempotency-Key", "r")
 	if two := w.call(w.a, "POST", rotate, "", "Idempotency-Key", "r"); one.get("secret") == nil || two.body != one.body {
@@ -156,13 +156,13 @@ func TestTheRunOfAFire(t *testing.T) {
 	}
 }
 
-// hooks notes what is forgotten.
+// hooks records what is dropped from the cache.
 type hooks struct{ forgot []string }
 
 func (h *hooks) Forget(g id.TriggerID) { h.forgot = append(h.forgot, g.String()) }
 func (h *hooks) ForgetAll()            { h.forgot = append(h.forgot, "all") }
 
-func TestWhatIsForgottenOfHooks(t *testing.T) {
+func TestChangedHooksAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := &hooks{}

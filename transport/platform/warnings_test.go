@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// open-parts.md, Publishing: what a manifest names that does not exist, or that no
-// grant allows, is a warning when a version is made and when it is published.
+// open-parts.md, Publishing: creating and publishing a version warns of names in its manifest that
+// do not exist or that no grant allows.
 func TestWarningsOfVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -47,7 +47,7 @@ func TestWarningsOfVersions(t *testing.T) {
 			}
 		}
 	}
-	// Parts added later cause no warning, and publishing again shows it.
+	// Once the missing parts exist, publishing again returns no warnings.
 	published := w.call(w.a, "POST", fill.Replace("/v1/agents/{draft}/versions/1/publish"), "")
 	if published.status != 200 || published.get("warnings") == nil {
 		t.Errorf("%d %s", published.status, published.body)

@@ -24,12 +24,12 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// deliveries stands for what sends to webhook endpoints.
+// deliveries is a fake of the sender of webhooks.
 type deliveries struct {
 	mu        sync.Mutex // guards the fields below
 	woken     []id.WebhookID
 	forgotten []id.WebhookID
-	anew      int // how often it was told to forget everything
+	anew      int // how often it was told to drop everything
 }
 
 func (d *deliveries) Wake(_ id.TenantID, w id.WebhookID) {
@@ -59,7 +59,7 @@ func (d *deliveries) take() (woken, forgotten []id.WebhookID) {
 	return woken, forgotten
 }
 
-// giveWebhook makes an endpoint with a delivery that has failed, and a listener.
+// giveWebhook creates an endpoint with a failed delivery, and a listener.
 func (w *world) giveWebhook(p *party) error {
 	ctx := w.t.Context()
 	err := w.Store.Change(ctx, store.By{Tenant: p.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
@@ -81,7 +81,7 @@ func (w *world) giveWebhook(p *party) error {
 	return nil
 }
 
-// happens puts a delivery of an event that happened some time ago.
+// happens creates a delivery of an event that is some time old.
 func (w *world) happens(p party, e id.WebhookID, status string, ago time.Duration) (d id.DeliveryID) {
 	w.t.Helper()
 	w.must(w.admin.QueryRow(w.t.Context(), `INSERT INTO webhook_deliveries (tenant_id, id, webhook_id, event_id, type, body, status, attempts, next_attempt_at, last_http_status, last_error, created_at)
@@ -91,7 +91,7 @@ func (w *world) happens(p party, e id.WebhookID, status string, ago time.Duratio
 	return d
 }
 
-// withOutbox lets a real outbox take the listeners' turns.
+// withOutbox gives the listeners a real outbox.
 func (w *world) withOutbox() {
 	w.t.Helper()
 	w.Outbox = testkit.Start(w.t, outbox.New(outbox.Config{Pool: w.db.System(w.t), Member: pgtest.Member(w.t, w.admin), Timeout: 10 * time.Second,
@@ -99,8 +99,8 @@ func (w *world) withOutbox() {
 	w.WebhookBackoff = webhook.FirstPause
 }
 
-// service.md, Webhooks (admin); open-parts.md, Webhooks, Questions settled: one
-// row, one case, in order on one tenant.
+// service.md, Webhooks (admin); open-parts.md, Webhooks, Questions settled: each row is one case,
+// and the cases run in order on one tenant.
 func TestWebhookRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -255,17 +255,17 @@ func TestWebhookRoutes(t *testing.T) {
 	}
 }
 
-// security.md, invariant 16: another tenant's delivery is answered like an unknown one, also
-// at an own endpoint.
+// security.md, invariant 16: another tenant's delivery is answered like an unknown one, also on an
+// endpoint of one's own.
 func TestForeignDeliveriesAnswerLikeRandomOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	own := "/v1/webhooks/" + w.b.webhook.String() + "/deliveries/"
 	for _, c := range [][2]string{{"GET", ""}, {"POST", "/redeliver"}} {
 		theirs := w.call(w.b, c[0], own+w.a.delivery.String()+c[1], "")
-		nobodys := w.call(w.b, c[0], own+id.NewAnywhere().String()+c[1], "")
-		if theirs.status != 404 || theirs.status != nobodys.status || theirs.body != nobodys.body {
-			t.Errorf("%s %s: foreign %d %s\nrandom %d %s", c[0], c[1], theirs.status, theirs.body, nobodys.status, nobodys.body)
+		unknowns := w.call(w.b, c[0], own+id.NewAnywhere().String()+c[1], "")
+		if theirs.status != 404 || theirs.status != unknowns.status || theirs.body != unknowns.body {
+			t.Errorf("%s %s: foreign %d %s\nrandom %d %s", c[0], c[1], theirs.status, theirs.body, unknowns.status, unknowns.body)
 		}
 	}
 	for _, list := range []string{"/v1/webhooks", own[:len(own)-1]} {
@@ -281,8 +281,8 @@ func TestForeignDeliveriesAnswerLikeRandomOnes(t *testing.T) {
 	}
 }
 
-// open-parts.md: the whole first answer is repeated, with the secret, and nothing
-// is done twice.
+// open-parts.md: a repeat gets the whole first response, with the secret, and has no second
+// effect.
 func TestRepeatsOfWebhookRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -312,7 +312,7 @@ func TestRepeatsOfWebhookRoutes(t *testing.T) {
 			t.Errorf("%s: %d %s\nagain: %d %s", path, first.status, first.body, again.status, again.body)
 		}
 		if after := w.audited(w.a.tenant); !reflect.DeepEqual(after, before) {
-			t.Errorf("%s: the repeat did something: %v, then %v", path, before, after)
+			t.Errorf("%s: the repeat changed something: %v, then %v", path, before, after)
 		}
 		if slices.Contains(woken, w.a.webhook) != c.wakes {
 			t.Errorf("%s: woke %v", path, woken)
@@ -328,8 +328,8 @@ func TestRepeatsOfWebhookRoutes(t *testing.T) {
 	}
 }
 
-// open-parts.md, Questions settled: webhooks are an admin's section.
-func TestWhoMayUseWebhooks(t *testing.T) {
+// open-parts.md, Questions settled: webhooks are for admins.
+func TestWebhooksAreForAdmins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := 0
@@ -421,7 +421,7 @@ func TestPagesOfWebhooks(t *testing.T) {
 	}
 }
 
-// Every change that makes something due wakes the endpoint, and no other does.
+// Every change that makes a delivery due wakes the endpoint's sender, and no other change does.
 func TestWhatWakesDeliveries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -490,7 +490,7 @@ func TestARecoveryOfMany(t *testing.T) {
 	}
 }
 
-// However much is pending: an endpoint is disabled, or removed, and a listener too.
+// Endpoints with more pending deliveries than one transaction ends: disabling and removing them works.
 func TestClosingWithMuchPending(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -509,11 +509,11 @@ func TestClosingWithMuchPending(t *testing.T) {
 	if got := w.call(w.a, "PATCH", hook, `{"enabled": false}`); got.status != 200 || left("status = 'pending'") != 0 || left("last_error = 'the endpoint was disabled'") != 2*store.Batch+1 {
 		t.Errorf("%d %s: %d are pending", got.status, got.body, left("status = 'pending'"))
 	}
-	// Again, after the first was cut short: what is left is ended.
+	// A disabling that was interrupted is repeated: the repeat ends the rest.
 	_, err := w.admin.Exec(t.Context(), "UPDATE webhook_deliveries SET status = 'pending', next_attempt_at = now() WHERE webhook_id = $1", w.a.webhook)
 	w.must(err)
 	if got := w.call(w.a, "PATCH", hook, `{"description": "x"}`); got.status != 200 || left("status = 'pending'") == 0 {
-		t.Errorf("another change does it: %d %s", got.status, got.body)
+		t.Errorf("a change of another field ended them: %d %s", got.status, got.body)
 	}
 	if got := w.call(w.a, "PATCH", hook, `{"enabled": false}`); got.status != 200 || left("status = 'pending'") != 0 {
 		t.Errorf("%d %s: %d are pending", got.status, got.body, left("status = 'pending'"))
@@ -531,7 +531,7 @@ func TestClosingWithMuchPending(t *testing.T) {
 	}
 }
 
-// A listener gets what an endpoint would: signed bytes, five attempts, each once.
+// A listener gets what an endpoint would: signed bytes, up to five attempts, each once.
 func TestAListenerPulls(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -562,7 +562,7 @@ func TestAListenerPulls(t *testing.T) {
 		}
 		return s, attempts, wait
 	}
-	// due makes the next attempt come now.
+	// due makes the next attempt due now.
 	due := func(d id.DeliveryID) {
 		t.Helper()
 		_, err := w.admin.Exec(t.Context(), "UPDATE webhook_deliveries SET next_attempt_at = now() - interval '1 s' WHERE id = $1", d)
@@ -584,7 +584,7 @@ func TestAListenerPulls(t *testing.T) {
 			t.Errorf("%+v: %v", item, err)
 		}
 	}
-	// Nothing is given twice; what is reported is settled.
+	// No attempt is handed out twice; a reported one is settled.
 	ok, empty, refused, silent := first.Items[0], first.Items[1], first.Items[2], first.Items[3]
 	second := pull(api.ListenerResult{DeliveryID: ok.DeliveryID, Attempt: 1, HTTPStatus: 204, DurationMS: 7},
 		api.ListenerResult{DeliveryID: empty.DeliveryID, Attempt: 1, HTTPStatus: 299},
@@ -607,7 +607,7 @@ func TestAListenerPulls(t *testing.T) {
 	if s, _, _ := status(w.a.delivery); s != "failed" {
 		t.Errorf("another endpoint's delivery is %s", s)
 	}
-	// Every attempt has the same bytes; after the fifth there is none.
+	// Every attempt has the same bytes; there is none after the fifth.
 	for n := 2; n <= webhook.Attempts; n++ {
 		due(refused.DeliveryID)
 		got := pull()
@@ -624,7 +624,7 @@ func TestAListenerPulls(t *testing.T) {
 	if got := pull(); len(got.Items) != 0 {
 		t.Errorf("a sixth: %+v", got.Items)
 	}
-	// A status that says nothing beside an error is none.
+	// A report with an error is a failure, and so is a report without a status of 2xx.
 	for name, r := range map[string]struct {
 		in   api.ListenerResult
 		want outbox.Result
@@ -640,7 +640,7 @@ func TestAListenerPulls(t *testing.T) {
 	}
 }
 
-// brokenOutbox takes no turn.
+// brokenOutbox refuses every turn.
 type brokenOutbox struct{ err error }
 
 func (b brokenOutbox) Turn(context.Context, outbox.Turn) (outbox.Claimed, error) {

@@ -34,11 +34,11 @@ func TestWorkflowRunRoutes(t *testing.T) {
 		{"to a run of an agent", "POST", "/v1/workflows/runs/{run}/events", `{"name": "x"}`, 404, "NOT_FOUND", "", ""},
 		{"list the runs of a workflow", "GET", "/v1/runs?workflow_id={workflow}&limit=1", "", 200, "", `"agent_id":null,"agent_version":null,"workflow_id":"{workflow}"`, ""},
 	})
-	// A run of another tenant is not there.
+	// A run of another tenant is not found.
 	if got := w.call(w.b, "POST", events, `{"name": "x"}`); got.status != 404 {
 		t.Errorf("another tenant: %d %s", got.status, got.body)
 	}
-	// A workflow without a published version is only tested, one without a version not at all.
+	// Without a published version a workflow can only be tested, and without any version not even that.
 	var made struct {
 		Workflow struct {
 			ID string `json:"id"`
@@ -60,7 +60,7 @@ func TestWorkflowRunRoutes(t *testing.T) {
 	if got := w.call(w.a, "POST", path+"/test-run", ``); got.status != 202 {
 		t.Errorf("a test of a draft: %s", got.body)
 	}
-	// What the run is told.
+	// The fields of the message to the run.
 	var last msg.StartWorkflow
 	for _, o := range w.actors.orders() {
 		if s, ok := o.(msg.StartWorkflow); ok {
@@ -82,7 +82,7 @@ func TestWorkflowRunRoutes(t *testing.T) {
 	if s, ok := all[len(all)-1].(msg.StartWorkflow); !ok || s.Test || string(s.Input) != `{"a":1,"b":2}` || s.Origin.Kind != "trigger" || s.Origin.ID.String() != hook.ID {
 		t.Errorf("%+v", all[len(all)-1])
 	}
-	// A repeat by Idempotency-Key is the same run.
+	// A repeat with the same Idempotency-Key returns the same run.
 	first := w.call(w.a, "POST", "/v1/workflows/"+w.a.workflow.String()+"/runs", `{}`, "Idempotency-Key", "k")
 	if again := w.call(w.a, "POST", "/v1/workflows/"+w.a.workflow.String()+"/runs", `{}`, "Idempotency-Key", "k"); again.body != first.body || first.status != 202 {
 		t.Errorf("%s, then %s", first.body, again.body)

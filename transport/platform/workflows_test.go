@@ -17,7 +17,7 @@ import (
 
 const oneDelay = `{"nodes": [{"id": "rest", "type": "delay", "seconds": 1}]}`
 
-// giveWorkflow makes a workflow with a published version.
+// giveWorkflow creates a workflow with a published version.
 func (w *world) giveWorkflow(p *party) error {
 	return w.Store.Change(w.t.Context(), store.By{Tenant: p.tenant, Actor: "system"}, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		plan, err := flow.Load(json.RawMessage(oneDelay))
@@ -57,8 +57,8 @@ func chained(n, e int) string {
 	return `{"nodes":[` + strings.Join(nodes, ",") + `],"edges":[` + strings.Join(edges, ",") + `]}`
 }
 
-// service.md, Agents and workflows; open-parts.md, Workflows: one row, one case, in order on
-// one tenant.
+// service.md, Agents and workflows; open-parts.md, Workflows: each row is one case, and the cases
+// run in order on one tenant.
 func TestWorkflowRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,7 +154,7 @@ func TestWorkflowRoles(t *testing.T) {
 	}
 }
 
-// The bytes of a definition come back as they were sent.
+// A definition is returned byte for byte as it was sent.
 func TestADefinitionIsKeptAsItWasSent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -172,7 +172,7 @@ func TestADefinitionIsKeptAsItWasSent(t *testing.T) {
 	}
 }
 
-// One Idempotency-Key, one effect, also of requests that come at once.
+// One Idempotency-Key has one effect, also for concurrent requests.
 func TestWorkflowCallsAreIdempotent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,7 +203,7 @@ func TestWorkflowCallsAreIdempotent(t *testing.T) {
 	}
 }
 
-// open-parts.md, Publishing: what a run could fail on as things are now.
+// open-parts.md, Publishing: what a run would fail on in the present state.
 func TestWarningsOfWorkflows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -275,7 +275,7 @@ func TestWarningsOfWorkflows(t *testing.T) {
 	check("without a grant nothing is asked for", []string{node(ruled)}, none)
 	check("an unknown server, and no grant", []string{call("shop.open")}, []string{`definition.nodes[0].tool: there is no tool server "shop"`})
 
-	// An agent that is archived after the version was made.
+	// The agent is archived after the version was created.
 	path := w.a.fill().Replace("/v1/workflows/{workflow}/versions")
 	w.call(w.a, "POST", path, `{"definition": {"nodes": [`+node(gone)+`]}}`)
 	w.call(w.a, "DELETE", "/v1/agents/"+gone, "")
@@ -285,9 +285,9 @@ func TestWarningsOfWorkflows(t *testing.T) {
 	}
 }
 
-// Versions and publications of many clients at once: each gets a number of its own, and one
-// version is published.
-func TestVersionsOfAWorkflowAtOnce(t *testing.T) {
+// Concurrent creations and publications: each version gets a number of its own, and one is
+// published.
+func TestConcurrentVersionsOfAWorkflow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := w.a.fill().Replace("/v1/workflows/{workflow}")
@@ -326,8 +326,8 @@ func TestVersionsOfAWorkflowAtOnce(t *testing.T) {
 	}
 }
 
-// The versions of a workflow come in pages, each once.
-func TestVersionsOfAWorkflowComeInPages(t *testing.T) {
+// Pages return each version of a workflow once.
+func TestPagesOfWorkflowVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path := w.a.fill().Replace("/v1/workflows/{workflow}")

@@ -37,12 +37,12 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// fasthttp's clock for the Date field runs as long as the process.
+		// fasthttp's goroutine for the Date header runs until the process ends.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// noLimits lets everything pass.
+// noLimits is a rate limiter that admits every request.
 type noLimits struct{}
 
 func (noLimits) Tenant(context.Context, id.TenantID) (time.Duration, bool, error) {
@@ -57,17 +57,16 @@ func (noLimits) Public(context.Context, netip.Addr) (time.Duration, bool, error)
 }
 func (noLimits) RefundIP(netip.Addr) {}
 
-// actors stands for threads and runs: it commits what they would, as far as the
-// routes see it.
+// actors is a fake of threads and runs: it commits as much of their work as the routes see.
 type actors struct {
 	pool *pgxpool.Pool // system
 
-	versions *Versions // by which a thread finds the version of its agent
+	versions *Versions // through which a thread finds the version of its agent
 
 	mu    sync.Mutex // guards the fields below
 	asked []any
 	fail  error
-	mute  bool // no Post is accepted: the node wants more of it
+	mute  bool // every Post is refused, as by a node of another version
 }
 
 func (a *actors) MintShard() id.Shard { return 77 }
@@ -84,7 +83,7 @@ func (a *actors) failWith(err error) {
 	a.fail = err
 }
 
-// refusePosts says whether threads are those of a node that accepts no Post.
+// refusePosts sets whether threads refuse every Post.
 func (a *actors) refusePosts(mute bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,8 +156,8 @@ func (a *actors) Ask(ctx context.Context, kind string, t id.TenantID, to id.UUID
 	return nil, fmt.Errorf("unexpected %T", order)
 }
 
-// speaks finds the published version of a thread's agent as a thread does: it reads what its
-// node has not cached.
+// speaks finds the published version of a thread's agent as a thread does: it reads the version if
+// the node has not cached it.
 func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) error {
 	var agent id.AgentID
 	if err := a.pool.QueryRow(ctx, "SELECT agent_id FROM threads WHERE tenant_id = $1 AND id = $2", t, thread).Scan(&agent); err != nil {
@@ -171,7 +170,7 @@ func (a *actors) speaks(ctx context.Context, t id.TenantID, thread id.UUID) erro
 	return err
 }
 
-// streams sends one terminal frame with the cursor with which it was opened.
+// streams sends one terminal frame with the cursor that the stream was opened with.
 type streams struct{ store *store.Store }
 
 func (s streams) Open(ctx context.Context, t id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error) {
@@ -186,7 +185,7 @@ type oneFrame struct{ f *event.Frame }
 func (o *oneFrame) Attach(c *edge.Conn) { c.Send(o.f); c.Close() }
 func (o *oneFrame) Gone()               {}
 
-// guard refuses one host.
+// guard is an outbound guard that refuses one host.
 type guard struct{}
 
 func (guard) CheckURL(_ context.Context, url string) error {
@@ -210,7 +209,7 @@ type party struct {
 	approval     id.ApprovalID
 
 	node       id.NodeID
-	server     id.ServerID // takes a bearer token
+	server     id.ServerID // requires a bearer token
 	connection id.ConnectionID
 	grant      id.GrantID
 	policy     id.PolicyID
@@ -227,7 +226,7 @@ type party struct {
 
 	embedKey    id.EmbedKeyID
 	publishable string
-	endUser     id.EndUserID // called customer-1
+	endUser     id.EndUserID // external id customer-1
 }
 
 type world struct {
@@ -275,7 +274,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// serve starts the platform of w at an address of its own. replays may wrap the kept
+// serve starts the platform of w at an address of its own. replays may wrap the store of kept
 // responses.
 func (w *world) serve(replays func(Replays) edge.Replays) {
 	t := w.t
@@ -312,8 +311,8 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	})
 }
 
-// beside is a second node of the same service: an edge and a platform of its own
-// over the same storage.
+// beside starts a second node of the same service, with its own edge and platform, on the same
+// storage.
 func (w *world) beside(replays func(Replays) edge.Replays) *world {
 	w.t.Helper()
 	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent,
@@ -329,7 +328,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// newParty makes a tenant with one of everything.
+// newParty creates a tenant with one object of each kind.
 func (w *world) newParty() (p party) {
 	ctx := w.t.Context()
 	c, err := w.sys.CreateTenant(ctx, store.NewTenant{Name: "Tenant", OwnerEmail: "o@example.com", KeyName: "first"})
@@ -369,8 +368,8 @@ func (w *world) newParty() (p party) {
 	return p
 }
 
-// session knows two console sessions beside the real ones, of a's owner and of
-// the same person as a member; and of a's other people, <role>/<user id>.
+// session accepts three cookies beside the real ones: owner and member, for a's owner in that role,
+// and <role>/<user id>, for another person of a.
 type session struct{ w *world }
 
 func (s session) knows(cookie string) bool {
@@ -388,7 +387,7 @@ func (s session) Authenticate(ctx context.Context, c edge.Credentials) (edge.Ide
 	return edge.Identity{Tenant: s.w.a.tenant, Role: lifecycle.Role(c.Cookie), Principal: "user:" + s.w.a.owner.String(), User: s.w.a.owner}, nil
 }
 
-// person makes a request of the session with that cookie.
+// person makes a request with a cookie.
 func (w *world) person(cookie, method, path, body string) answer {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.addr+path, strings.NewReader(body))
@@ -416,7 +415,7 @@ func (a answer) code() string {
 	return p.Code
 }
 
-// get reads a member of the answer by its path: "agent.slug", "items.0.id".
+// get returns a member of the answer by its path: "agent.slug", "items.0.id".
 func (a answer) get(path string) any {
 	var v any
 	dec := json.NewDecoder(strings.NewReader(a.body))
@@ -441,7 +440,7 @@ func (a answer) get(path string) any {
 	return v
 }
 
-// call makes a request of the party; header pairs follow.
+// call makes a request of the party, with header pairs.
 func (w *world) call(p party, method, path, body string, header ...string) answer {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.addr+path, strings.NewReader(body))
@@ -482,7 +481,7 @@ func (w *world) upload(p party, name, mediaType, content string, header ...strin
 	return w.call(p, "POST", "/v1/attachments", b.String(), append([]string{"Content-Type", m.FormDataContentType()}, header...)...)
 }
 
-// audited are the audit rows of a tenant by action.
+// audited returns the numbers of a tenant's audit rows by action.
 func (w *world) audited(t id.TenantID) map[string]int {
 	w.t.Helper()
 	rows, err := w.admin.Query(w.t.Context(), "SELECT action, count(*)::int FROM audit_log WHERE tenant_id = $1 GROUP BY 1", t)
