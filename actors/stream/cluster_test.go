@@ -26,23 +26,23 @@ import (
 	"agentsvc/schemas/testkit"
 )
 
-// town is a few nodes, the calls between them and what carries their messages.
+// town is a few nodes, the calls between them, and the carrier of their messages.
 type town struct {
 	*world
 	t     testing.TB
 	codec *msg.Codec
 	nodes []*house
-	// ages has nodes send what the version before the embed relay sent.
+	// ages makes nodes send what the version before the embed relay sent.
 	ages bool
 
 	mu     sync.Mutex // guards the fields below
 	rand   *rand.Rand
 	faults faults
-	// during runs while a call is in flight, after the callee's answer.
+	// during runs while a call is in flight, after the callee has answered.
 	during func()
 }
 
-// faults are what the town does to messages and calls, in a thousand.
+// faults are the faults of messages and calls, in a thousand.
 type faults struct {
 	drop, twice, slow int
 	refuse            int // of calls
@@ -51,17 +51,17 @@ type faults struct {
 // house is one node of the town: its Peers and its Carrier.
 type house struct {
 	town  *town
-	feed  *cache.Feed // instead of the town's own carrying
+	feed  *cache.Feed // replaces the town's own carrier
 	place int
 	id    id.MemberID
-	// owners are the nodes of the shards by the member list it has; guarded by town.mu.
+	// owners maps shards to nodes by this node's member list; guarded by town.mu.
 	owners map[id.Shard]int
 	node   *cluster.Node
 	hs     *Hubs
 	down   atomic.Bool
-	cut    atomic.Bool // calls to it and from it fail
-	// metered, where set, lets one message through for each value that it receives, and all
-	// once it is closed.
+	cut    atomic.Bool // calls from and to this node fail
+	// metered, if set, lets one message through for each value it receives, and all messages once
+	// it is closed.
 	metered atomic.Pointer[chan struct{}]
 
 	take    func([]byte)
@@ -79,7 +79,7 @@ func newTown(t testing.TB, nodes int, every time.Duration) *town {
 	return newTownWith(t, nodes, every, "")
 }
 
-// newTownWith is a town whose messages go through the Redis at url.
+// newTownWith returns a town whose messages go through the Redis at url.
 func newTownWith(t testing.TB, nodes int, every time.Duration, url string) *town {
 	t.Helper()
 	w := &town{world: &world{facts: map[key]*event.Facts{}}, t: t, codec: msg.NewCodec(),
@@ -139,7 +139,7 @@ func (h *house) Owner(s id.Shard) id.MemberID {
 
 func (h *house) OnChange(f func(cluster.Change)) { h.changed = append(h.changed, f) }
 
-// Call brings m over as nodes do.
+// Call delivers m the way nodes do.
 func (h *house) Call(ctx context.Context, to id.MemberID, service string, m any) (any, error) {
 	w := h.town
 	i := slices.IndexFunc(w.nodes, func(o *house) bool { return o.id == to })
@@ -167,7 +167,7 @@ func (h *house) Call(ctx context.Context, to id.MemberID, service string, m any)
 	if w.ages {
 		for _, s := range got.(Watched).Begun {
 			if s.Live != nil {
-				s.Live.Relayed = false // and so it is left out
+				s.Live.Relayed = false // so the field is left out
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func (h *house) deliver(stop chan struct{}) {
 	}
 }
 
-// flush loses the messages in flight to a house.
+// flush drops the messages in flight to a house.
 func (h *house) flush() {
 	h.mu.Lock()
 	h.inbox = nil
@@ -256,7 +256,7 @@ func (w *town) set(f faults) {
 	w.mu.Unlock()
 }
 
-// place says where a shard is, before the first call.
+// place sets the owner of a shard before the first call.
 func (w *town) place(s id.Shard, on int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +286,7 @@ func (h *house) hear(s id.Shard, to int) {
 	}
 }
 
-// newPlay is a run that lives on node 0.
+// newPlay returns a run on node 0.
 func (w *town) newPlay(seed uint64) *play {
 	p := newPlay(w.world, w.nodes[0].hs, seed)
 	w.place(p.k.run.Shard(), 0)
@@ -308,7 +308,7 @@ func (w *town) empty() bool {
 	return true
 }
 
-// mirrored waits until a node follows the run's publisher.
+// mirrored waits until a node mirrors the run's publisher.
 func (h *house) mirrored(t testing.TB, k key) {
 	t.Helper()
 	testkit.Eventually(t, "the run is mirrored", func() bool {
@@ -321,7 +321,7 @@ func (h *house) mirrored(t testing.TB, k key) {
 	})
 }
 
-func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
+func TestAReaderOnAnotherNode(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cursor event.Cursor
@@ -361,7 +361,7 @@ func TestAReaderOnAnotherNodeIsOneLikeAnyOther(t *testing.T) {
 	}
 }
 
-func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
+func TestAReaderFollowsARunThatBeginsLater(t *testing.T) {
 	w := newTown(t, 2, 3*time.Second)
 	p := w.newPlay(1)
 	cn := newConn(-1)
@@ -373,7 +373,7 @@ func TestARunThatBeginsAfterItsReaderIsHeardLive(t *testing.T) {
 	p.hs.Begin(p.k.tenant, p.k.run, 2, 0, true).Text("x")
 	cn.until(t, "the live text", has(3))
 	p.tool()
-	p.hs.Abandon(p.k.tenant, p.k.run) // it rests, and goes on
+	p.hs.Abandon(p.k.tenant, p.k.run) // the activation ends, and another one continues
 	p.publish(p.beginLLM())
 	l := p.hs.Begin(p.k.tenant, p.k.run, 6, 2, true)
 	l.Text("y")
@@ -396,8 +396,8 @@ func (w *world) count() int {
 	return w.reads
 }
 
-// Each loss alone: what was lost is made good, and live text comes again.
-func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
+// Each fault alone: readers get what was lost, and live text continues.
+func TestLostMessagesAreRecovered(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		happens func(w *town, p *play, text func(string))
@@ -496,14 +496,14 @@ func TestWhateverIsLostOnTheWayIsMadeGood(t *testing.T) {
 			r.Gone()
 			increasing(t, cn.got())
 			if got := text(cn.got(), event.LLMDelta); got != said {
-				t.Errorf("heard %d bytes of %d", len(got), len(said))
+				t.Errorf("received %d bytes of %d", len(got), len(said))
 			}
 			testkit.Eventually(t, "nothing stays", w.empty)
 		})
 	}
 }
 
-// spoken is a run whose first step is being spoken on node 0.
+// spoken returns a run whose first step is streaming on node 0.
 func (w *town) spoken() (*play, *speech) {
 	p := w.newPlay(1)
 	p.publish(p.start())
@@ -517,7 +517,7 @@ func (h *house) mirrorOf(k key) *mirror {
 	return hub.mirror
 }
 
-// received is the number of the last message that has arrived.
+// received returns the number of the last message that arrived.
 func (m *mirror) received() uint64 {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
@@ -530,8 +530,8 @@ func (w *town) calls(during func()) {
 	w.mu.Unlock()
 }
 
-// One mirror stands through all of this: nothing was missing.
-func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
+// The same mirror survives all of these: nothing was lost.
+func TestAMirrorIsKeptIfNothingIsLost(t *testing.T) {
 	const never = time.Hour
 	for _, c := range []struct {
 		name    string
@@ -580,13 +580,13 @@ func TestWhatIsNotLostGivesNoMirrorUp(t *testing.T) {
 			say("last")
 			cn.until(t, "the text", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == said })
 			if m != w.nodes[1].mirrorOf(p.k) {
-				t.Error("the mirror was given up")
+				t.Error("the mirror was dropped")
 			}
 		})
 	}
 }
 
-func TestTheLastMessageIsMissedWithoutAnother(t *testing.T) {
+func TestALostLastMessageIsNoticed(t *testing.T) {
 	w := newTown(t, 2, 20*time.Millisecond)
 	p, l := w.spoken()
 	cn := newConn(-1)
@@ -599,9 +599,9 @@ func TestTheLastMessageIsMissedWithoutAnother(t *testing.T) {
 	cn.until(t, "what was lost", has(3))
 }
 
-// Messages between the snapshot and its arrival wait for it.
-func TestWhatOvertakesTheSnapshotIsKept(t *testing.T) {
-	w := newTown(t, 2, time.Minute) // nothing is asked again
+// Messages sent after a snapshot that arrive before it are kept.
+func TestMessagesThatOvertakeTheSnapshotAreKept(t *testing.T) {
+	w := newTown(t, 2, time.Minute) // no mirror is renewed meanwhile
 	p, l := w.spoken()
 	l.Text("a")
 	w.calls(func() {
@@ -621,8 +621,8 @@ func TestWhatOvertakesTheSnapshotIsKept(t *testing.T) {
 	cn.until(t, "all", func(fs []*event.Frame) bool { return text(fs, event.LLMDelta) == "abcd" })
 }
 
-// A reader that came while the owner was not to be had is brought up to it.
-func TestAReaderThatCatchesUpMeetsAMirrorThatComesLate(t *testing.T) {
+// A reader that began while the owner was unreachable catches up with the mirror.
+func TestAReaderCatchesUpWithALateMirror(t *testing.T) {
 	w := newTown(t, 2, 20*time.Millisecond)
 	p, l := w.spoken()
 	l.Text("abc")
@@ -642,20 +642,20 @@ func TestAReaderThatCatchesUpMeetsAMirrorThatComesLate(t *testing.T) {
 }
 
 func TestAWatchEndsWithItsLastReader(t *testing.T) {
-	w := newTown(t, 2, time.Minute) // it does not expire
+	w := newTown(t, 2, time.Minute) // the watch does not expire meanwhile
 	p, _ := w.spoken()
 	for range 3 {
 		r := open(t, w.nodes[1].hs, p.k, event.ReadCursor("", -1, true), newConn(-1))
 		if !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) {
-			t.Fatal("nobody watches")
+			t.Fatal("no node watches the run")
 		}
 		r.Gone()
 		testkit.Eventually(t, "the watch has ended", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
 	}
 }
 
-// The run moves while its former owner is being asked.
-func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
+// The run moves while its former owner answers a watch.
+func TestAnAnswerOfTheFormerOwnerIsIgnored(t *testing.T) {
 	w := newTown(t, 3, time.Minute)
 	p, _ := w.spoken()
 	moved := make(chan struct{})
@@ -680,9 +680,9 @@ func TestAnAnswerOfTheFormerOwnerIsNotFollowed(t *testing.T) {
 	testkit.Eventually(t, "the former owner is not watched", func() bool { return !w.nodes[0].hs.Watched(p.k.tenant, p.k.run) })
 }
 
-// A publisher here ends while a reader catches up; the rest of its step is spoken
-// elsewhere, and the next step is published here again.
-func TestAStepThatAnotherNodeEndsIsNotMissed(t *testing.T) {
+// A publisher on this node ends while a reader catches up. Another node streams the rest of its
+// step, and the next step is published here again.
+func TestAStepEndedByAnotherNodeIsNotMissed(t *testing.T) {
 	for name, attached := range map[string]bool{"live": true, "catching up": false} {
 		t.Run(name, func(t *testing.T) {
 			hs, w, _ := setUp(t)
@@ -710,16 +710,15 @@ func TestAStepThatAnotherNodeEndsIsNotMissed(t *testing.T) {
 			}
 			cn.until(t, "the next step", func(fs []*event.Frame) bool { return len(fs) > 0 && fs[len(fs)-1].Pos.Seq == 3 })
 			if got := text(cn.got(), event.LLMDelta); got != "abcd" {
-				t.Errorf("heard %q", got)
+				t.Errorf("received %q", got)
 			}
 			increasing(t, cn.got())
 		})
 	}
 }
 
-// With nothing to carry messages, or with a carrier that is down, readers follow
-// what is committed.
-func TestWithoutACarrierTheFactsAreFollowed(t *testing.T) {
+// Without a carrier, or with one that is down, readers follow the committed facts.
+func TestWithoutACarrierReadersFollowTheFacts(t *testing.T) {
 	w := newTown(t, 2, 20*time.Millisecond)
 	for _, h := range w.nodes {
 		h.down.Store(true)
@@ -743,7 +742,7 @@ func TestWithoutACarrierTheFactsAreFollowed(t *testing.T) {
 	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
-// Two nodes read a run, one of them gets it, and the other follows.
+// Two nodes read a run, and one of them becomes its owner: the other follows it.
 func TestARunThatMovesIsFollowed(t *testing.T) {
 	w := newTown(t, 3, time.Second)
 	p := w.newPlay(1)
@@ -783,10 +782,10 @@ func TestARunThatMovesIsFollowed(t *testing.T) {
 	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
-// Readers come on any node at any moment, hang up and resume on another, while
-// messages are lost, doubled and late, calls fail, nodes lose their carrier and
-// the run moves, dies in the middle of a step and is taken up elsewhere: each
-// gets exactly the frames of its view, in order.
+// Readers connect to any node at any time, hang up and resume on another node. Meanwhile
+// messages are lost, doubled and delayed, calls fail, nodes lose their carrier, and the run moves
+// or dies in the middle of a step and continues elsewhere. Each reader gets exactly the frames of
+// its view, in order.
 func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	w := newTown(t, 3, 5*time.Millisecond)
 	resumed, live, relayed, withheld, runs := 0, 0, 0, 0, 0
@@ -848,9 +847,9 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			})
 		}
 		at := 0
-		unsaid := map[int]bool{} // steps whose text died with its node
-		var deaf []func()        // nodes that have not heard of a move yet
-		var late sync.WaitGroup  // activations that have to end still, before the next one on their node
+		unsaid := map[int]bool{} // steps whose text was lost with their node
+		var deaf []func()        // nodes that do not know of a move yet
+		var late sync.WaitGroup  // activations that must end before the next one on their node
 		hear := func() {
 			late.Wait()
 			for _, f := range deaf {
@@ -858,8 +857,8 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			}
 			deaf = nil
 		}
-		// leave is what nodes do: the activation ends silently, the next one begins with
-		// Abandon, and some nodes do not know it yet.
+		// leave moves the run: its activation ends without Abandon, the next one begins with Abandon,
+		// and some nodes do not know the new owner yet.
 		leave := func() {
 			hear()
 			at = (at + 1 + p.r.IntN(2)) % 3
@@ -888,7 +887,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			if abandon {
 				old.Abandon(p.k.tenant, p.k.run)
 			}
-			p.hs.Abandon(p.k.tenant, p.k.run) // as each activation begins
+			p.hs.Abandon(p.k.tenant, p.k.run) // as every activation does first
 		}
 		p.publish(p.start())
 		for _, act := range acts {
@@ -909,7 +908,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 					return []*event.Frame{event.Marked(f.Seq, event.Handoff, json.RawMessage(`{"from":"a","to":"b"}`))}
 				})
 				move(true)
-			case "unsaid": // in the middle of a step, of which the former owner goes on to speak for a while
+			case "unsaid": // in the middle of a step, while the former owner still streams it
 				p.publish(p.beginLLM())
 				p.w.mu.Lock()
 				s := &p.w.facts[p.k].Steps[len(p.w.facts[p.k].Steps)-1]
@@ -930,7 +929,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				p.speak(3)
 			case "leave":
 				leave()
-			case "behind": // between commit and publish, and what was committed is published all the same
+			case "behind": // between commit and publish, but the former owner still publishes what it committed
 				frames := p.commit(func(f *event.Facts) []*event.Frame {
 					f.Seq++
 					f.Marks = append(f.Marks, event.MarkFacts{Seq: f.Seq, Type: event.Handoff, Data: json.RawMessage(`{"from":"a","to":"b"}`)})
@@ -958,10 +957,10 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			}
 		}
 		if p.r.IntN(2) == 0 {
-			hear() // else some never do
+			hear() // otherwise some never do
 		}
 		if last := p.end(); p.r.IntN(4) == 0 {
-			p.hs.Abandon(p.k.tenant, p.k.run) // it dies before it says the end
+			p.hs.Abandon(p.k.tenant, p.k.run) // the run dies before it publishes its end
 		} else {
 			p.publish(last)
 		}
@@ -987,7 +986,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 			}
 			for j := 1; j < len(c.frames); j++ {
 				if !c.frames[j-1].Pos.Before(c.frames[j].Pos) {
-					t.Fatalf("client %d: %v comes after %v", i, c.frames[j].Pos, c.frames[j-1].Pos)
+					t.Fatalf("client %d: %v after %v", i, c.frames[j].Pos, c.frames[j-1].Pos)
 				}
 			}
 			if c.relay {
@@ -996,7 +995,7 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 				}
 				for _, f := range c.frames {
 					if f.Text != "" && secret[f.Idx] {
-						t.Fatalf("client %d of the relay is sent text that is withheld: %q", i, f.Bytes())
+						t.Fatalf("client %d of the relay got withheld text: %q", i, f.Bytes())
 					}
 					if f.Text != "" {
 						relayed++
@@ -1025,13 +1024,13 @@ func TestReadersOnEveryNodeGetExactlyTheFrames(t *testing.T) {
 	}
 	w.set(faults{})
 	if runs < 50 || resumed < runs || live < runs || relayed < runs || withheld < runs {
-		t.Errorf("%d runs, %d resumptions, %d texts, %d relayed, %d steps withheld: void", runs, resumed, live, relayed, withheld)
+		t.Errorf("%d runs, %d resumptions, %d texts, %d relayed, %d steps withheld: the test proves nothing", runs, resumed, live, relayed, withheld)
 	}
 	testkit.Eventually(t, "nothing stays", w.empty)
 }
 
 // Readers that miss the same frames share one read of the facts.
-func TestManyReadersThatFallReadTheFactsTogether(t *testing.T) {
+func TestReadersThatFallBehindShareARead(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
@@ -1042,7 +1041,7 @@ func TestManyReadersThatFallReadTheFactsTogether(t *testing.T) {
 		defer r.Gone()
 	}
 	reads := w.count()
-	w.before = func() { <-time.After(20 * time.Millisecond) } // as a busy database
+	w.before = func() { <-time.After(20 * time.Millisecond) } // like a busy database
 	p.beginLLM()                                              // never published
 	p.publish(p.callTool())
 	for i, cn := range conns {
@@ -1060,7 +1059,7 @@ func TestManyReadersThatFallReadTheFactsTogether(t *testing.T) {
 	}
 }
 
-// asked is a Source that says where reads begin, and reads when it is let.
+// asked is a Source that reports where each read begins, and waits until the test lets it.
 type asked struct {
 	from chan event.Pos
 	let  chan struct{}
@@ -1072,8 +1071,8 @@ func (a *asked) Facts(_ context.Context, _ id.TenantID, run id.RunID, c event.Cu
 	return &event.Facts{Run: run, Seq: c.After.Seq}, nil
 }
 
-// The read that several wait for begins behind the earliest of them, and begins
-// after each of them came.
+// A read that several readers share starts from the earliest position, and begins after all of
+// them asked.
 func TestASharedReadServesTheEarliestReader(t *testing.T) {
 	hs, w, _ := setUp(t)
 	source := &asked{make(chan event.Pos), make(chan struct{})}
@@ -1092,7 +1091,7 @@ func TestASharedReadServesTheEarliestReader(t *testing.T) {
 	}
 	waiting := func(seq int64) {
 		t.Helper()
-		testkit.Eventually(t, "the next read is to begin there", func() bool {
+		testkit.Eventually(t, "the next read begins at the earlier position", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.next != nil && h.next.from.Seq == seq
@@ -1112,7 +1111,7 @@ func TestASharedReadServesTheEarliestReader(t *testing.T) {
 	if seq := <-got; seq != 9 {
 		t.Errorf("the first was answered from %d", seq)
 	}
-	for n := 0; n < 3; { // the last one may have come too late for the second read
+	for n := 0; n < 3; { // the last reader may have asked too late for the second read
 		select {
 		case at := <-source.from:
 			if at.Seq != 2 && at.Seq != 5 {
@@ -1127,11 +1126,11 @@ func TestASharedReadServesTheEarliestReader(t *testing.T) {
 	}
 	wg.Wait()
 	if h.next != nil || h.reading != nil {
-		t.Error("a read stays")
+		t.Error("a read is left")
 	}
 }
 
-// callTool is the begin of a tool's step.
+// callTool begins a tool's step.
 func (p *play) callTool() []*event.Frame {
 	return p.commit(func(f *event.Facts) []*event.Frame {
 		f.Seq += 2

@@ -21,9 +21,9 @@ import (
 	"agentsvc/schemas/testkit"
 )
 
-// city is a few real nodes, the connections between them, and runs that live on
-// them as the real ones do: an activation abandons its hub when it is loaded,
-// publishes what it has committed, and ends without a word.
+// city is a few real nodes, the connections between them, and runs that behave as real ones do: an
+// activation abandons its hub when it is loaded, publishes what it committed, and ends without
+// notice.
 type city struct {
 	*world
 	t     testing.TB
@@ -84,15 +84,15 @@ func (w wires) Call(ctx context.Context, to id.MemberID, service string, m any) 
 	return n.Served(ctx, w.from, service, m)
 }
 
-// line is what a run is asked to do: it is given the hubs of the node it lives on
-// and commits and publishes as it likes.
+// line is a message to a run: a function that gets the hubs of the run's node, and commits and
+// publishes.
 type line func(hs *Hubs)
 
 // player is a run's activation.
 type player struct {
 	q   *quarter
 	k   key
-	seq int64 // that it knows; 0 before it has loaded
+	seq int64 // as this activation knows it; 0 before it has loaded
 }
 
 func (p *player) Receive(c cluster.Context, m any) {
@@ -117,8 +117,8 @@ func (w *world) seq(k key) int64 {
 	return w.facts[k].Seq
 }
 
-// newCity makes a city. In one without doubt, silent publishers are not checked: each node
-// must learn of the change itself.
+// newCity returns a city. Without doubt it does not check silent publishers: each node must learn
+// of a move by itself.
 func newCity(t testing.TB, nodes int, every time.Duration, carried, doubt bool) *city {
 	t.Helper()
 	w := &city{world: &world{facts: map[key]*event.Facts{}}, t: t}
@@ -185,7 +185,7 @@ func (w *city) listed(members ...int) {
 	}
 }
 
-// abandoned is the end of a step whose text is lost.
+// abandoned ends a step whose text is lost.
 func (p *play) abandoned() {
 	p.commit(func(f *event.Facts) []*event.Frame {
 		f.Steps[len(f.Steps)-1].Status = lifecycle.StepAbandoned
@@ -197,7 +197,7 @@ func (p *play) address() cluster.Address {
 	return cluster.Address{Kind: msg.KindRun, Tenant: p.k.tenant, ID: p.k.run.UUID}
 }
 
-// ask has the run do something, wherever it lives in the eyes of a node.
+// ask sends a message to the run, wherever that node believes it to be.
 func (w *city) ask(node int, p *play, do func()) {
 	w.t.Helper()
 	if _, err := w.nodes[node].node.Ask(w.t.Context(), p.address(), line(func(hs *Hubs) { p.hs = hs; do() })); err != nil {
@@ -205,13 +205,13 @@ func (w *city) ask(node int, p *play, do func()) {
 	}
 }
 
-// However the run's place changes while it is read on the node that it leaves, on the node
-// that it moves to and on a third: its readers get the rest.
-func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
+// A run moves while it is read on the node that it leaves, on the node that it moves to and on a
+// third one: its readers get the rest.
+func TestAReaderGetsTheRestOfARunThatMoves(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		moves func(w *city, p *play)
-		deaf  bool // it never learns of the change
+		deaf  bool // the former owner never learns of the move
 	}{
 		{"its shard moves", func(w *city, _ *play) { w.listed(1) }, false},
 		{"the new owner knows last", func(w *city, _ *play) { w.lists(0, 1); w.lists(2, 1); w.lists(1, 1) }, false},
@@ -257,7 +257,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 					return []*event.Frame{event.Marked(f.Seq, event.Handoff, json.RawMessage(`{}`))}
 				})
 				w.listed(1)
-				for _, q := range w.nodes { // the new list is followed to the end before
+				for _, q := range w.nodes { // the new member list is applied before the commit
 					q.hs.review()
 				}
 				p.publish(frames)
@@ -268,7 +268,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 			w.lists(2, 1)
 			w.ask(2, p, p.tool)
 			got := make(chan any, 1)
-			w.nodes[0].node.Receive(p.address(), line(func(*Hubs) { t.Error("it is not the owner any more") }), time.Now().Add(time.Minute), func(v any) { got <- v })
+			w.nodes[0].node.Receive(p.address(), line(func(*Hubs) { t.Error("the former owner still runs it") }), time.Now().Add(time.Minute), func(v any) { got <- v })
 			if v := <-got; v != cluster.ErrMoved {
 				t.Errorf("got %v", v)
 			}
@@ -315,7 +315,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 				}
 				heard()
 				w.ask(1, p, p.tool)
-				heard() // and not only at its end
+				heard() // not only at the end of the run
 				w.ask(1, p, func() { p.publish(p.end()) })
 				without := func(fs []*event.Frame) []string {
 					return told(slices.DeleteFunc(slices.Clone(fs), func(f *event.Frame) bool { return f.Type.Text() }))
@@ -341,8 +341,7 @@ func TestAReaderHearsTheRestOfARunThatLeaves(t *testing.T) {
 	}
 }
 
-// A publisher that is lost without a word is found out, and one that has nothing
-// to say is not taken for lost.
+// A publisher that is lost without notice is detected, and a silent one is not taken for lost.
 func TestASilentPublisherIsDoubted(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
@@ -371,7 +370,7 @@ func TestASilentPublisherIsDoubted(t *testing.T) {
 	}
 	lost := value(t, lostPublishers)
 	p.speak(0)
-	p.end() // it is not published
+	p.end() // the end is not published
 	cn.wait(t)
 	increasing(t, cn.got())
 	if n := value(t, lostPublishers) - lost; n != 1 {

@@ -57,7 +57,7 @@ func TestAForeignRunIsNotFound(t *testing.T) {
 		}
 	}
 	if n := hubsOf(hs); n != 0 {
-		t.Errorf("%d hubs stay", n)
+		t.Errorf("%d hubs are left", n)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestReadersOfARunInEachOfItsStates(t *testing.T) {
 				t.Errorf("then %s", got)
 			}
 			if n := hubsOf(hs); n != 0 {
-				t.Errorf("%d hubs stay", n)
+				t.Errorf("%d hubs are left", n)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestAReaderOfAnEndedRunIsServedAndClosed(t *testing.T) {
 	}
 }
 
-func TestAJoinerHearsTheTextSoFarAsOneDelta(t *testing.T) {
+func TestAJoinerGetsTheTextSoFarAsOneDelta(t *testing.T) {
 	for _, c := range []struct{ says, want string }{
 		{"x", "2.2 llm.delta xx;"},
 		{"tx", "2.2 llm.thinking tt;2.4 llm.delta xx;"},
@@ -185,7 +185,7 @@ func TestAJoinerHearsTheTextSoFarAsOneDelta(t *testing.T) {
 	}
 }
 
-func TestTextOfAStepThatIsOverIsDropped(t *testing.T) {
+func TestTextOfAnEndedStepIsDropped(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
@@ -195,7 +195,7 @@ func TestTextOfAStepThatIsOverIsDropped(t *testing.T) {
 	defer r.Gone()
 	old := hs.Begin(p.k.tenant, p.k.run, 2, 0, true)
 	old.Text("gone")
-	p.publish(p.beginLLM()) // the first was abandoned
+	p.publish(p.beginLLM()) // the first step was abandoned
 	old.Text("late")
 	hs.Begin(p.k.tenant, p.k.run, 2, 0, true).Text("later")
 	hs.Begin(p.k.tenant, p.k.run, 3, 1, true).Text("new")
@@ -205,7 +205,7 @@ func TestTextOfAStepThatIsOverIsDropped(t *testing.T) {
 	}
 }
 
-func TestAQueueThatRunsOverLosesNothing(t *testing.T) {
+func TestAnOverflowingQueueLosesNothing(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
@@ -227,11 +227,11 @@ func TestAQueueThatRunsOverLosesNothing(t *testing.T) {
 	}
 	increasing(t, cn.got())
 	if n := len(cn.got()); n > 6 {
-		t.Errorf("%d frames for what was missed", n)
+		t.Errorf("%d frames for the missed text", n)
 	}
 }
 
-func TestAReaderSurvivesADatabaseThatIsAway(t *testing.T) {
+func TestAReaderSurvivesADatabaseOutage(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
@@ -270,7 +270,7 @@ func TestAReaderSurvivesADatabaseThatIsAway(t *testing.T) {
 	}
 }
 
-func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
+func TestAGoneReaderIsFreedAndAStoppingNodeCutsTheRest(t *testing.T) {
 	w := &world{facts: map[key]*event.Facts{}}
 	n := clustertest.Node()
 	hs := New(Config{Node: n, Source: w, Heads: w, Log: zerolog.Nop()})
@@ -302,7 +302,7 @@ func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
 	unattached.Attach(late)
 	late.wait(t)
 	if !stays.wasCut() || !late.wasCut() {
-		t.Error("a stream outlives its node")
+		t.Error("a stream is open after its node stopped")
 	}
 	r.Gone()
 	unattached.Gone()
@@ -312,13 +312,13 @@ func TestGoneFreesAtOnceAndAStoppingNodeCutsTheRest(t *testing.T) {
 	hs.Abandon(p.k.tenant, p.k.run)
 	hs.Stop()
 	if n := hubsOf(hs); n != 0 || len(hs.born) != 0 {
-		t.Errorf("%d hubs and %d readers stay", n, len(hs.born))
+		t.Errorf("%d hubs and %d readers are left", n, len(hs.born))
 	}
 }
 
-func TestAThousandReadersOfOneRunHearTheSameFrame(t *testing.T) {
+func TestAThousandReadersShareEachFrame(t *testing.T) {
 	hs, w, _ := setUp(t)
-	hs.workers = 4 // more than this machine may have
+	hs.workers = 4 // possibly more than the machine has cores
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
 	conns := make([]*conn, 1000)
@@ -354,7 +354,7 @@ func TestAThousandReadersOfOneRunHearTheSameFrame(t *testing.T) {
 		}
 	}
 	if h := hs.hold(p.k, false); len(h.readers) != 900 {
-		t.Errorf("%d readers stay", len(h.readers))
+		t.Errorf("%d readers are left", len(h.readers))
 		h.release()
 	} else {
 		h.release()
@@ -364,7 +364,7 @@ func TestAThousandReadersOfOneRunHearTheSameFrame(t *testing.T) {
 	}
 }
 
-func TestFramesAreNotMadeForNobody(t *testing.T) {
+func TestFramesAreNotMadeWithoutReaders(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	made := 0
@@ -383,7 +383,7 @@ func TestFramesAreNotMadeForNobody(t *testing.T) {
 	r := open(t, hs, p.k, event.ReadCursor("", -1, false), cn)
 	defer r.Gone()
 	if !hs.Watched(p.k.tenant, p.k.run) {
-		t.Error("not watched")
+		t.Error("a run with a reader is not watched")
 	}
 	publish(2, true)
 	cn.wait(t)
@@ -392,7 +392,7 @@ func TestFramesAreNotMadeForNobody(t *testing.T) {
 	}
 }
 
-// sink is a connection that costs nothing.
+// sink is a connection that drops every frame.
 type sink struct{ n int }
 
 func (s *sink) Send(*event.Frame) bool         { s.n++; return true }
@@ -438,7 +438,7 @@ func testAnIdleReaderIsSmall(t *testing.T, open func(testing.TB, *Hubs, key, eve
 	if each > 1536 {
 		t.Errorf("an idle reader takes %d bytes", each)
 	}
-	// Those that have just run their mailboxes wait a while for others.
+	// Readers that have just run their mailboxes keep their goroutines for a while.
 	testkit.Eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+5 })
 	for _, r := range readers {
 		r.Gone()
@@ -521,14 +521,14 @@ func benchmarkToolOf1Run(b *testing.B, open func(testing.TB, *Hubs, key, event.C
 	}
 }
 
-// The terminal frame shows a reader that something before it is missing.
-func TestAReaderThatFallsAtTheEndIsClosed(t *testing.T) {
+// The terminal frame shows a reader that it missed frames before it.
+func TestAReaderThatMissesTheEndIsClosed(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
 	cn := newConn(-1)
 	r := open(t, hs, p.k, event.ReadCursor("", -1, true), cn)
-	p.beginLLM() // committed, never published
+	p.beginLLM() // committed, but never published
 	p.publish(p.end())
 	cn.wait(t)
 	r.Gone()

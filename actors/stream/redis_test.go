@@ -27,9 +27,9 @@ func redisTown(t testing.TB, nodes int, every time.Duration) (*town, *cachetest.
 	return w, s
 }
 
-// Redis is killed, started empty, paused and resumed while runs are read on two other nodes:
-// no reader misses anything, and text is live again.
-func TestRedisMayGoAndComeWhileRunsAreRead(t *testing.T) {
+// Redis is killed, started empty, paused and resumed while runs are read on two other nodes: no
+// reader misses a frame, and text is live again.
+func TestRedisFailsWhileRunsAreRead(t *testing.T) {
 	w, s := redisTown(t, 3, 50*time.Millisecond)
 	p := w.newPlay(1)
 	var conns []*conn
@@ -110,7 +110,7 @@ func TestTenThousandReadersOnAnotherNodeGetOneFeed(t *testing.T) {
 		t.Errorf("%d messages to %d nodes", n, len(h.outlet.watchers))
 	}
 	h.release()
-	// Those of the two nodes that have just run their mailboxes wait a while for others.
+	// Readers that have just run their mailboxes keep their goroutines for a while.
 	testkit.Eventually(t, "the readers have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+10 })
 	w.mu.Lock()
 	w.facts[k].Seq, w.facts[k].Status, w.facts[k].Output = 3, lifecycle.RunSucceeded, json.RawMessage(`{}`)
@@ -136,7 +136,7 @@ func (away) Send(id.MemberID, []byte)     {}
 func (away) Receive(func([]byte), func()) {}
 func (away) Up() bool                     { return true }
 
-// The cost of publishing with as many other watching nodes.
+// The cost of publishing by the number of other nodes that watch.
 func BenchmarkTextWithWatchingNodes(b *testing.B) {
 	for _, nodes := range []int{0, 1, 2} {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
@@ -167,7 +167,7 @@ type arrival struct {
 
 func (a *arrival) Send(*event.Frame) bool { a.came <- struct{}{}; return true }
 
-// From the model's text on one node to the reader's connection on another.
+// The latency of a model's text from one node to a reader's connection on another.
 func BenchmarkTextToAnotherNode(b *testing.B) {
 	w, _ := redisTown(b, 2, time.Second)
 	k := running(w.world)
@@ -190,7 +190,7 @@ func BenchmarkTextToAnotherNode(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// 200 runs speak on one node and are read on another, as fast as it goes.
+// 200 runs stream on one node and are read on another, as fast as possible.
 func BenchmarkTextOf200RunsToAnotherNode(b *testing.B) {
 	w, _ := redisTown(b, 2, time.Second)
 	hs := w.nodes[0].hs
@@ -216,20 +216,20 @@ func BenchmarkTextOf200RunsToAnotherNode(b *testing.B) {
 		texts[i%len(texts)].Text(" token")
 		i++
 	}
-	for range cap(room) { // until the last has come
+	for range cap(room) { // until the last token has arrived
 		room <- struct{}{}
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
 }
 
-// counting gives room for another frame.
+// counting makes room for the next frame.
 type counting struct {
 	sink
 	room chan struct{}
 }
 
 func (c *counting) Send(f *event.Frame) bool {
-	for range len(f.Text) / len(" token") { // several, where a mirror was asked for again
+	for range len(f.Text) / len(" token") { // one frame holds several tokens after a mirror was renewed
 		<-c.room
 	}
 	return true

@@ -21,8 +21,8 @@ import (
 	"agentsvc/schemas/testkit"
 )
 
-// Each view of a run in the middle of a step, here and on another node.
-func TestReadersOfTheRelayOfARunThatGoesOn(t *testing.T) {
+// Each view of a run in the middle of a step, on its node and on another one.
+func TestRelayReadersOfAnOpenRun(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		withheld bool
@@ -101,8 +101,8 @@ func TestAnEndedRunIsRelayedAndClosed(t *testing.T) {
 	testkit.Eventually(t, "no hub stays", func() bool { return hubsOf(hs) == 0 })
 }
 
-// A relay reader that misses what it would not be shown does not lose its place.
-func TestAGapInTheRelayIsMadeGood(t *testing.T) {
+// A relay reader that misses a frame it would not be shown keeps its position.
+func TestAGapInTheRelayIsFilled(t *testing.T) {
 	hs, w, _ := setUp(t)
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
@@ -125,11 +125,11 @@ func TestAGapInTheRelayIsMadeGood(t *testing.T) {
 	}
 }
 
-// A thousand relay readers beside one of the platform: each frame is made once in
-// either form, and text is the very same frame in both.
+// A thousand relay readers and one of the platform: each frame is made once in either form, and
+// both share the frames of text.
 func TestAFrameOfTheRelayIsSharedByItsReaders(t *testing.T) {
 	hs, w, _ := setUp(t)
-	hs.workers = 4 // more than this machine may have
+	hs.workers = 4 // possibly more than the machine has cores
 	p := newPlay(w, hs, 1)
 	p.publish(p.start())
 	plain := newConn(-1)
@@ -149,12 +149,12 @@ func TestAFrameOfTheRelayIsSharedByItsReaders(t *testing.T) {
 	for i, cn := range conns {
 		got := cn.got()
 		if len(got) != len(one) || got[1] != one[1] || got[2] != one[2] || got[3] != all[len(all)-1] {
-			t.Fatalf("reader %d has frames of its own: %s", i, list(got))
+			t.Fatalf("reader %d does not share the frames: %s", i, list(got))
 		}
 	}
 }
 
-// old makes what a node sends the one of a version before the relay.
+// old turns a message into that of a version before the relay.
 func old(m []byte) []byte {
 	if msg, ok := readMessage(m); ok && msg.op == opBegan {
 		return m[:len(m)-1]
@@ -162,9 +162,9 @@ func old(m []byte) []byte {
 	return m
 }
 
-// The nodes of a cluster may be of two versions. What a node does not say of a
-// step's text counts as withheld; the platform's readers notice nothing.
-func TestAnOlderNodeDoesNotSayWhatIsWithheld(t *testing.T) {
+// The nodes of a cluster may have two versions. A step of an older node, which does not say whether
+// its text is relayed, counts as withheld; the platform's readers are not affected.
+func TestStepsOfAnOlderNodeAreWithheld(t *testing.T) {
 	for name, joins := range map[string]bool{"the step begins before the reader comes": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newTown(t, 2, time.Second)
@@ -195,48 +195,48 @@ func TestAnOlderNodeDoesNotSayWhatIsWithheld(t *testing.T) {
 			a.Gone()
 			b.Gone()
 			if got := text(plain.got(), event.LLMDelta); got != "abcd" {
-				t.Errorf("the platform's reader heard %q", got)
+				t.Errorf("the platform's reader got %q", got)
 			}
 			if got, want := list(relay.got()), "1 run.started ;3 run.completed ;"; got != want {
-				t.Errorf("the relay said %s, want %s", got, want)
+				t.Errorf("the relay sent %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-// The previous version reads this version's begin of a step up to the end of its own format.
+// The previous version reads the begin of a step up to the end of its own format.
 func TestAnOlderNodeReadsThatAStepBegan(t *testing.T) {
 	for _, relayed := range []bool{true, false} {
 		b := appendBegan(nil, &speech{seq: 300, idx: 200, relayed: relayed})
 		seq, n := binary.Uvarint(b)
 		idx, k := binary.Uvarint(b[n:])
 		if seq != 300 || idx != 200 || k <= 0 {
-			t.Errorf("it reads %d, %d", seq, idx)
+			t.Errorf("the old version reads %d, %d", seq, idx)
 		}
 		if l, ok := readBegan(b); !ok || l.seq != 300 || l.idx != 200 || l.relayed != relayed {
-			t.Errorf("this one reads %+v, %v", l, ok)
+			t.Errorf("this version reads %+v, %v", l, ok)
 		}
 		if l, ok := readBegan(b[:len(b)-1]); !ok || l.seq != 300 || l.idx != 200 || l.relayed {
-			t.Errorf("of an older one it reads %+v, %v", l, ok)
+			t.Errorf("of an older message it reads %+v, %v", l, ok)
 		}
 	}
 }
 
-// Canaries, in the three shapes in which something could leak.
+// Canaries in three shapes in which content could leak.
 const (
 	canary      = "CANARY"
 	canaryCount = 7531902468
 	canaryUUID  = "ca9a27ca-9a27-4a27-8a27-ca9a27ca9a27"
 )
 
-// spy is one run of which everything that must not be relayed is a canary.
+// spy is a run in which everything that must not be relayed contains a canary.
 type spy struct {
 	*play
 	frames int
 }
 
-// say commits a fact of its own number and publishes it as a node of another version might,
-// with unknown fields.
+// say commits a fact with its own number and publishes it with unknown fields, as a node of another
+// version might.
 func (s *spy) say(fact func(f *event.Facts, seq int64), t event.Type, fields map[string]any) {
 	s.sayMany(1, func(f *event.Facts, seq int64) ([]event.Type, []map[string]any) {
 		fact(f, seq)
@@ -263,7 +263,7 @@ func (s *spy) sayMany(n int64, fact func(f *event.Facts, seq int64) ([]event.Typ
 	s.publish(frames)
 }
 
-// mark says a fact without a row of its own.
+// mark commits a fact that has no row of its own.
 func (s *spy) mark(t event.Type, fields map[string]any) {
 	data, err := json.Marshal(fields)
 	if err != nil {
@@ -284,8 +284,8 @@ func (s *spy) start() {
 	}, event.RunStarted, map[string]any{"run_id": s.k.run, "agent_id": agent, "status": "running", "agent": canary})
 }
 
-// model is a step of a model; relayed or not, its thinking and its calls are
-// canaries, and its text where it is withheld.
+// model is a model's step. Its thinking and its calls contain canaries, and so does its text if it is
+// not relayed.
 func (s *spy) model(relayed bool, words int) {
 	var idx int
 	var seq int64
@@ -378,8 +378,8 @@ func (s *spy) finish(ok bool) {
 	}, event.RunCompleted, map[string]any{"status": "succeeded", "output": output, "tokens_in": int64(canaryCount), "tokens_out": int64(canaryCount), "cost_usd": int64(canaryCount), "text": canary})
 }
 
-// 100,000 frames, through hubs of two nodes and through the facts: not one byte of a canary
-// is relayed, and everything allowed is.
+// 100,000 frames, through the hubs of two nodes and from the facts: no byte of a canary is relayed, and
+// everything allowed is.
 func TestRelayLeaksNothing(t *testing.T) {
 	want := 100_000
 	if testing.Short() {
@@ -488,7 +488,7 @@ func TestRelayLeaksNothing(t *testing.T) {
 	}
 	for _, typ := range []event.Type{event.RunStarted, event.LLMDelta, event.ToolCalled, event.ToolResult, event.RunWaiting, event.RunResumed, event.RunCompleted, event.RunFailed} {
 		if seen[typ] == 0 {
-			t.Errorf("no %s was relayed: void", typ)
+			t.Errorf("no %s was relayed: the test proves nothing", typ)
 		}
 		delete(seen, typ)
 	}

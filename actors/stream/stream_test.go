@@ -28,13 +28,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is what is durable of the runs of a test.
+// world holds the durable state of a test's runs.
 type world struct {
 	mu    sync.Mutex
 	facts map[key]*event.Facts
 	fail  error
 	reads int
-	// before is called before each read, without the lock.
+	// before runs before each read, without the lock.
 	before func()
 }
 
@@ -84,7 +84,7 @@ func setUp(t testing.TB) (*Hubs, *world, *cluster.Node) {
 	return hs, w, n
 }
 
-// conn records what a client is sent. It hangs up when it has had left frames.
+// conn records the frames of a client. It hangs up after left frames.
 type conn struct {
 	mu     sync.Mutex
 	frames []*event.Frame
@@ -121,7 +121,7 @@ func (c *conn) SendAll(fs []*event.Frame) bool {
 func (c *conn) Backfill(fs []*event.Frame) bool { return c.SendAll(fs) }
 func (c *conn) Close()                          { c.mu.Lock(); c.end(); c.mu.Unlock() }
 
-// Cut on a connection that has ended does nothing, as on a real one.
+// Cut does nothing on a connection that has ended, like the real one.
 func (c *conn) Cut() { c.mu.Lock(); c.cut = c.cut || !c.ended; c.end(); c.mu.Unlock() }
 func (c *conn) wasCut() bool {
 	c.mu.Lock()
@@ -140,7 +140,7 @@ func (c *conn) got() []*event.Frame {
 	return slices.Clone(c.frames)
 }
 
-// until waits until what the client has satisfies ok.
+// until waits until the client's frames satisfy ok.
 func (c *conn) until(t testing.TB, what string, ok func([]*event.Frame) bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -193,14 +193,14 @@ func attach(t testing.TB, open func(context.Context, id.TenantID, id.RunID, even
 	return r
 }
 
-// play is one run that a test lets go on: it commits to the world, then publishes.
+// play is a run that a test drives: it commits to the world, then publishes.
 type play struct {
 	w   *world
 	hs  *Hubs
 	k   key
 	r   *rand.Rand
-	all []*event.Frame // as published, by the one who plays
-	// mixed has some steps withhold their text from the relay.
+	all []*event.Frame // as published
+	// mixed makes some steps withhold their text from the relay.
 	mixed bool
 }
 
@@ -219,7 +219,7 @@ func (p *play) pause() {
 	}
 }
 
-// commit makes a fact true and returns the frames that tell it.
+// commit makes a fact durable and returns its frames.
 func (p *play) commit(fact func(f *event.Facts) []*event.Frame) []*event.Frame {
 	p.w.mu.Lock()
 	frames := fact(p.w.facts[p.k])
@@ -309,7 +309,7 @@ func (p *play) end() []*event.Frame {
 	})
 }
 
-// told is what frames say: neighbouring text of one kind as one.
+// told returns the content of frames, with neighbouring text of one kind merged.
 func told(frames []*event.Frame) []string {
 	var out []string
 	var last *event.Frame
@@ -330,7 +330,7 @@ func told(frames []*event.Frame) []string {
 	return out
 }
 
-// relayOf is what of frames the relay shows.
+// relayOf returns those of the frames that the relay shows.
 func relayOf(frames []*event.Frame) (out []*event.Frame) {
 	for _, f := range frames {
 		if f = f.Relay(); f != nil {
@@ -340,7 +340,7 @@ func relayOf(frames []*event.Frame) (out []*event.Frame) {
 	return out
 }
 
-// relayTold is what frames of the relay say: the text of a step as one.
+// relayTold returns the content of relay frames, with the text of a step merged.
 func relayTold(frames []*event.Frame) (out []string) {
 	var last *event.Frame
 	for _, f := range frames {
@@ -358,13 +358,13 @@ func increasing(t *testing.T, frames []*event.Frame) {
 	t.Helper()
 	for i := 1; i < len(frames); i++ {
 		if !frames[i-1].Pos.Before(frames[i].Pos) {
-			t.Fatalf("%v comes after %v in %s", frames[i].Pos, frames[i-1].Pos, list(frames))
+			t.Fatalf("%v follows %v in %s", frames[i].Pos, frames[i-1].Pos, list(frames))
 		}
 	}
 }
 
-// Readers come at any moment, hang up at any frame and resume by id, while the
-// run goes on, rests and is taken over: each has every frame exactly once.
+// Readers connect at any time, hang up at any frame and resume by id, while the run goes on, pauses
+// and is taken over: each gets every frame exactly once.
 func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 	hs, w, _ := setUp(t)
 	rounds, resumed := 400, 0
@@ -424,7 +424,7 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 			p.publish(p.beginLLM())
 			p.speak(p.r.IntN(30))
 			switch p.r.IntN(4) {
-			case 0: // it rests, and is taken up again
+			case 0: // the activation ends, and another one continues
 				p.hs.Abandon(p.k.tenant, p.k.run)
 				p.pause()
 			case 1: // its owner dies between commit and publish
@@ -439,7 +439,7 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 			p.tool()
 		}
 		if last := p.end(); p.r.IntN(4) == 0 {
-			p.hs.Abandon(p.k.tenant, p.k.run) // it dies before it says the end
+			p.hs.Abandon(p.k.tenant, p.k.run) // the run dies before it publishes its end
 		} else {
 			p.publish(last)
 		}
@@ -463,12 +463,12 @@ func TestNoGapAndNoDuplicateWhateverTheInterleaving(t *testing.T) {
 		}
 	}
 	if resumed < rounds {
-		t.Errorf("only %d resumptions: void", resumed)
+		t.Errorf("only %d resumptions: the test proves nothing", resumed)
 	}
 }
 
-// checkSince: run.started first, every step began once, no step's text is there
-// in part, the end is there.
+// checkSince checks that run.started comes first, that every step began once, that no step's text is
+// partial, and that the end is there.
 func checkSince(t *testing.T, seed uint64, p *play, frames []*event.Frame) {
 	t.Helper()
 	full, texts := map[int]string{}, map[int]string{}
@@ -491,12 +491,12 @@ func checkSince(t *testing.T, seed uint64, p *play, frames []*event.Frame) {
 	}
 	for idx, text := range texts {
 		if text != full[idx] {
-			t.Fatalf("seed %d: step %d is heard as %q of %q", seed, idx, text, full[idx])
+			t.Fatalf("seed %d: step %d has the text %q of %q", seed, idx, text, full[idx])
 		}
 	}
 	for _, f := range p.all {
 		if f.Type == event.StepStarted && began[int(f.Pos.Seq)] != 1 {
-			t.Fatalf("seed %d: step.started %v came %d times", seed, f.Pos, began[int(f.Pos.Seq)])
+			t.Fatalf("seed %d: step.started %v was sent %d times", seed, f.Pos, began[int(f.Pos.Seq)])
 		}
 	}
 }
