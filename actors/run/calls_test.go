@@ -33,8 +33,7 @@ const (
 
 const handsOff = `{"model":{"provider":"simulated","name":"sim"},"handoffs":["b"],"limits":{"max_steps":1000}}`
 
-// asks is a turn whose calls are of these kinds; what they are called with says
-// their place.
+// asks is a model's turn with calls of these kinds. The arguments of a call hold its index.
 func asks(idx int, kinds ...callKind) ModelAnswered {
 	a := at(answer("because"), idx)
 	for i, kind := range kinds {
@@ -69,7 +68,7 @@ func answered(idx int) ToolAnswered {
 	return ToolAnswered{Idx: idx, Outcome: outcome(map[string]int{"ok": idx})}
 }
 
-// approved, edited … are approvals as they are read once they are decided.
+// approved, edited … return a decided approval as it is read.
 func approved(c *Call) *Approval {
 	return &Approval{Status: lifecycle.ApprovalApproved, Decision: lifecycle.ActionApprove, Digest: tool.Digest(c.Plan.Args)}
 }
@@ -93,7 +92,7 @@ func expired(*Call) *Approval {
 
 func stillPending(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalPending} }
 
-// read is a waiting run as it is read when its approvals have come to this.
+// read is a waiting run as it is read after these decisions on its approvals.
 func read(s State, decisions ...func(*Call) *Approval) State {
 	s.Calls = slices.DeleteFunc(slices.Clone(s.Calls), func(c *Call) bool { return c.Status != lifecycle.StepWaiting && c.Status != lifecycle.StepRunning })
 	n := 0
@@ -129,11 +128,10 @@ func facts[T any](d decision) (out []T) {
 
 var again = durable.Activated{Epoch: 2}
 
-// told is what a waiting run hears of a decision.
+// told is the message by which a waiting run learns of a decision.
 var told = msg.ApprovalsDecided{}
 
-// TestRunStatusOfApprovals are the rows of service.md, Run status, in which
-// approvals are involved.
+// TestRunStatusOfApprovals has the rows of service.md, Run status, that involve approvals.
 func TestRunStatusOfApprovals(t *testing.T) {
 	waiting := func(kinds ...callKind) State { return calling(t, kinds...) }
 	for _, c := range []struct {
@@ -173,22 +171,22 @@ func TestRunStatusOfApprovals(t *testing.T) {
 					}
 				}
 				if w := facts[Withdrawn](d); len(w) != 1 || len(w[0].Calls) != asked || d.Next.Calls != nil || len(facts[StepEnded](d)) != asked {
-					t.Errorf("pending approvals are cancelled with the run: %v", d.Facts)
+					t.Errorf("pending approvals are not cancelled with the run: %v", d.Facts)
 				}
 			}
 		})
 	}
 }
 
-// TestWhatPeopleDecide are the rows of service.md, Approval status, as the run
-// that waits carries them out.
-func TestWhatPeopleDecide(t *testing.T) {
+// TestDecisions has the rows of service.md, Approval status, as the waiting run carries
+// them out.
+func TestDecisions(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		decided func(*Call) *Approval
 		action  lifecycle.Action
 		frames  []string
-		args    string // called with; empty: not called
+		args    string // the called arguments; empty: not called
 		shown   string
 		hears   string
 		failed  bool
@@ -222,7 +220,7 @@ func TestWhatPeopleDecide(t *testing.T) {
 			}
 			e := facts[StepEnded](d)[0]
 			if string(e.Output) != c.hears || (e.Status == lifecycle.StepFailed) != c.failed || e.History.Results[0].Content != c.hears || e.History.Results[0].IsError != c.failed || e.History.Text != c.said {
-				t.Errorf("ended %s with %s, the model hears %+v", e.Status, e.Output, e.History)
+				t.Errorf("ended %s with %s, the model gets %+v", e.Status, e.Output, e.History)
 			}
 			if got := owedKeys(d.Next); !slices.Equal(got, []string{"llm/2"}) {
 				t.Errorf("owes %v", got)
@@ -231,9 +229,8 @@ func TestWhatPeopleDecide(t *testing.T) {
 	}
 }
 
-// Of a model turn with gated and ungated calls the ungated run first; gated calls
-// of one turn open their approvals together; when the last one is decided there
-// is one run.resumed per approval (open-parts.md, Questions settled).
+// The ungated calls of a turn run first. Then all its gated calls open their approvals together.
+// After the last decision there is one run.resumed per approval (open-parts.md, Questions settled).
 func TestAMixedTurn(t *testing.T) {
 	d := decide(t, runningRun(t, plain), asks(0, gatedCall, freeCall, refusedCall, repeatCall, gatedCall), t0)
 	if got, want := frameTypes(d), []string{"3 step.started", "4 step.started", "5 tool.called", "6 step.started", "7 tool.called", "8 tool.result",
@@ -262,7 +259,7 @@ func TestAMixedTurn(t *testing.T) {
 	}
 	waiting := d.Next
 	if d = decide(t, read(waiting, approved, stillPending), told, t0); d.Changed {
-		t.Fatal("it went on at the first decision")
+		t.Fatal("the run resumed at the first decision")
 	}
 	back := asked.Add(48 * time.Hour)
 	d = decide(t, read(waiting, approved, respondedTo), told, back)
@@ -270,7 +267,7 @@ func TestAMixedTurn(t *testing.T) {
 		t.Fatalf("frames %v", got)
 	}
 	if d.Next.Ran != asked.Sub(t0) || d.Next.Since != back {
-		t.Error("waiting counts as running")
+		t.Error("waiting counts as running time")
 	}
 	d = decide(t, d.Next, answered(1), back)
 	if got := frameTypes(d); !slices.Equal(got, []string{"21 tool.result", "22 step.started"}) || d.Next.Open.Idx != 6 {
@@ -278,7 +275,7 @@ func TestAMixedTurn(t *testing.T) {
 	}
 }
 
-// Results reach the model in call order, whatever the order of their answers.
+// Results reach the model in the order of the calls, whatever the order of the answers.
 func TestResultsInCallOrder(t *testing.T) {
 	s := calling(t, freeCall, refusedCall, freeCall)
 	s = decide(t, s, answered(3), t0).Next
@@ -298,7 +295,7 @@ func TestResultsInCallOrder(t *testing.T) {
 	}
 }
 
-// What is called is what was approved, to the byte.
+// The called arguments are the approved ones, byte for byte.
 func TestFrozenArguments(t *testing.T) {
 	for name, a := range map[string]func(*Call) *Approval{
 		"approved, of other arguments": func(c *Call) *Approval { a := approved(c); a.Digest[0]++; return a },
@@ -345,7 +342,7 @@ func TestCancelInEveryState(t *testing.T) {
 			if got := frameTypes(d); len(got) != 1 || !strings.HasSuffix(got[0], " run.failed") {
 				t.Errorf("frames %v", got)
 			}
-			// What comes later is news to nobody.
+			// An ended run ignores every later message.
 			for _, m := range []any{answered(1), HandedOver{Idx: 1}, TimeUp{Idx: 1}, again, msg.ApprovalsDecided{}, durable.EffectFailed{Key: "tool/1"}} {
 				if late := decide(t, d.Next, m, t0); late.Changed {
 					t.Errorf("%T changed it", m)
@@ -355,7 +352,7 @@ func TestCancelInEveryState(t *testing.T) {
 	}
 }
 
-func TestLimitsOfCalls(t *testing.T) {
+func TestCallLimits(t *testing.T) {
 	many := func(n int) []callKind { return slices.Repeat([]callKind{freeCall}, n) }
 	t.Run("128 calls", func(t *testing.T) {
 		s := calling(t, many(128)...)
@@ -428,7 +425,7 @@ func TestLimitsOfCalls(t *testing.T) {
 
 var agentTwo = id.AgentID{UUID: id.NewAnywhere()}
 
-// takes is the handoff that is owed, as it finds its agent.
+// takes is the outcome of the owed handoff, with its agent found.
 func takes(t testing.TB, s State, to string) HandedOver {
 	t.Helper()
 	owed := (Machine{}).Owed(s)
@@ -439,7 +436,7 @@ func takes(t testing.TB, s State, to string) HandedOver {
 		Agent: agentOf(t, `{"model":{"provider":"simulated","name":"two"},"handoffs":["a"],"limits":{"max_steps":500}}`)}
 }
 
-// TestHandoff is the paragraph of open-parts.md, Handoff.
+// TestHandoff has the rules of open-parts.md, Handoff.
 func TestHandoff(t *testing.T) {
 	t.Run("the run goes on under the target's version", func(t *testing.T) {
 		d := decide(t, runningRun(t, handsOff), asks(0, handoffCall), t0)
@@ -452,7 +449,7 @@ func TestHandoff(t *testing.T) {
 		}
 		speaker, version := d.Next.speaker()
 		if *speaker != agentTwo || *version != 4 || d.Next.AgentID != id.AgentID(theRun) || d.Next.Agent.Manifest.Model.Name != "two" {
-			t.Errorf("%v %d speaks", speaker, *version)
+			t.Errorf("the agent is %v %d", speaker, *version)
 		}
 		if e := facts[StepEnded](d)[0]; e.Status != lifecycle.StepSucceeded || string(e.Output) != `{"from":"a","to":"b"}` || e.Seq != 0 {
 			t.Errorf("%+v", e)
@@ -465,7 +462,7 @@ func TestHandoff(t *testing.T) {
 			t.Errorf("kept %+v, %v", kept, err)
 		}
 	})
-	t.Run("it comes last, after those who were asked before", func(t *testing.T) {
+	t.Run("it comes last, after the approvals", func(t *testing.T) {
 		s := calling(t, handoffCall, freeCall, gatedCall)
 		if got := owedKeys(s); !slices.Equal(got, []string{"tool/2"}) {
 			t.Fatalf("owes %v", got)
@@ -486,7 +483,7 @@ func TestHandoff(t *testing.T) {
 			t.Error("the model is not asked")
 		}
 	})
-	t.Run("a gated one", func(t *testing.T) {
+	t.Run("a gated handoff", func(t *testing.T) {
 		d := decide(t, read(calling(t, gatedHandoff), approved), told, t0)
 		if got := frameTypes(d); !slices.Equal(got, []string{"6 run.resumed"}) || !slices.Equal(owedKeys(d.Next), []string{"tool/1"}) {
 			t.Fatalf("frames %v", got)
@@ -496,13 +493,13 @@ func TestHandoff(t *testing.T) {
 			t.Fatalf("frames %v", got)
 		}
 	})
-	t.Run("two in one turn: the second fails", func(t *testing.T) {
+	t.Run("two in one turn: the second one fails", func(t *testing.T) {
 		d := decide(t, runningRun(t, handsOff), asks(0, handoffCall, handoffCall), t0)
 		if e := facts[StepEnded](d); len(e) != 2 || e[1].Idx != 2 || e[1].Status != lifecycle.StepFailed || !slices.Equal(owedKeys(d.Next), []string{"tool/1"}) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("a target that is not there", func(t *testing.T) {
+	t.Run("an unknown target", func(t *testing.T) {
 		for _, m := range []any{HandedOver{Idx: 1, Outcome: lostHandoff}, durable.EffectFailed{Key: "tool/1"}} {
 			d := decide(t, calling(t, handoffCall), m, t0)
 			if got := frameTypes(d); !slices.Equal(got, []string{"4 step.started"}) || d.Next.Handoffs != 0 || !d.Next.Said[1].Results[0].IsError {
@@ -512,13 +509,13 @@ func TestHandoff(t *testing.T) {
 	})
 }
 
-// TestCallsAfterACrash is open-parts.md, Tools: an unfinished tool call is sent
-// again only where that is safe.
+// TestCallsAfterACrash has the rule of open-parts.md, Tools: an unfinished tool call is sent again
+// only if that is safe.
 func TestCallsAfterACrash(t *testing.T) {
 	crash := func(s State) decision {
 		return decide(t, read(s), again, t0)
 	}
-	t.Run("one that takes the same key", func(t *testing.T) {
+	t.Run("a call that can be repeated", func(t *testing.T) {
 		before := calling(t, repeatCall)
 		d := crash(before)
 		if !d.Changed || len(d.Facts) != 0 || !slices.Equal(owedKeys(d.Next), owedKeys(before)) {
@@ -528,7 +525,7 @@ func TestCallsAfterACrash(t *testing.T) {
 			t.Errorf("with %s", call.Plan.Args)
 		}
 	})
-	t.Run("any other", func(t *testing.T) {
+	t.Run("a call that cannot be repeated", func(t *testing.T) {
 		d := crash(calling(t, freeCall, repeatCall))
 		if got := frameTypes(d); !slices.Equal(got, []string{"7 tool.result"}) || !slices.Equal(owedKeys(d.Next), []string{"tool/2"}) {
 			t.Fatalf("frames %v, owes %v", got, owedKeys(d.Next))
@@ -538,7 +535,7 @@ func TestCallsAfterACrash(t *testing.T) {
 			t.Errorf("%s", e.Output)
 		}
 	})
-	t.Run("the last ungated one", func(t *testing.T) {
+	t.Run("the last ungated call", func(t *testing.T) {
 		s := calling(t, freeCall, gatedCall)
 		s.Calls[1].Approval = nil
 		s.Since = time.Time{}
@@ -563,12 +560,12 @@ func TestCallsAfterACrash(t *testing.T) {
 	})
 }
 
-// A decided run that is not told yet can be cancelled: what activates it does not
-// make it go on.
+// A run with a decided approval that was not told of it can be cancelled: loading the run does not
+// resume it.
 func TestACancelBeforeTheRunIsTold(t *testing.T) {
 	s := read(calling(t, gatedCall), approved)
 	if d := decide(t, s, again, t0); d.Changed {
-		t.Errorf("activated it does %v", frameTypes(d))
+		t.Errorf("loading the run does %v", frameTypes(d))
 	}
 	d := decide(t, s, msg.CancelRun{By: msg.By{Actor: "user:1"}}, t0)
 	if d.Next.Status != lifecycle.RunCancelled || len(facts[StepCalled](d)) != 0 || len(Machine{}.Owed(d.Next)) != 0 {
@@ -641,7 +638,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The host begins what a decision newly owes in the order of the list.
+// The host begins effects in the order in which a decision owes them.
 func TestCallsAreOwedInOrder(t *testing.T) {
 	last := 0
 	owed := (Machine{}).Owed(calling(t, freeCall, refusedCall, freeCall, repeatCall))

@@ -16,7 +16,7 @@ import (
 	"agentsvc/schemas/testkit"
 )
 
-// logged is what was logged.
+// logged records the lines of a log.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -28,7 +28,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// errors are the lines at level error.
+// errors returns the lines at level error.
 func (l *logged) errors() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,12 +56,12 @@ func (w *world) damageStep(r id.RunID, idx int) {
 
 func (w *world) wake(r id.RunID) { w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{}) }
 
-// Wherever a run reads a sealed value, or its state, one that cannot be read ends it with
-// INTERNAL: one commit, one event, one line of log. What waited for it in its thread goes on.
+// A run that reads a sealed value or a state that cannot be opened ends with INTERNAL: one commit,
+// one event, one log line. Its thread continues with the next run.
 func TestARunWhoseRowsCannotBeReadFails(t *testing.T) {
 	for _, c := range []struct {
 		name, input string
-		hold        bool // a call is under way when the process dies
+		hold        bool // a call is in flight when the process dies
 		harm        func(w *world, r id.RunID)
 	}{
 		{"a call under way that cannot be repeated", "/call free.a\n/say Done.", true, func(w *world, r id.RunID) { w.damageStep(r, 1) }},
@@ -153,8 +153,8 @@ func TestARunWhoseRowsCannotBeReadFails(t *testing.T) {
 	}
 }
 
-// A run whose rows cannot be read is cancelled like any other, and ends with an approval
-// that says so; its approvals are withdrawn.
+// A run whose rows cannot be read can be cancelled, and ends by an approval that cancels the run;
+// its pending approvals are withdrawn.
 func TestARunWhoseRowsCannotBeReadIsCancelled(t *testing.T) {
 	for name, end := range map[string]func(w *world, r id.RunID){
 		"by a person": func(w *world, r id.RunID) {
@@ -187,8 +187,7 @@ func TestARunWhoseRowsCannotBeReadIsCancelled(t *testing.T) {
 	}
 }
 
-// An approval whose frozen arguments do not open is decided all the same: its run holds
-// them, too.
+// An approval whose frozen arguments cannot be opened can be decided: its run holds them too.
 func TestAnApprovalWhoseArgumentsCannotBeReadIsDecided(t *testing.T) {
 	for _, action := range []lifecycle.Action{lifecycle.ActionApprove, lifecycle.ActionReject, lifecycle.ActionRespond} {
 		t.Run(string(action), func(t *testing.T) {

@@ -22,10 +22,10 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// decidings counts the commits that decide approvals for good.
+// decidings counts the commits with a final decision of an approval.
 type decidings struct{ atomic.Int64 }
 
-// watched counts the decisions that are sent to the writer; fail may keep one from it.
+// watched counts the decisions sent to the writer; fail may return an error instead.
 func (w *world) watched(fail func(c *journal.Commit) error) *decidings {
 	d := &decidings{}
 	w.writer.mu.Lock()
@@ -46,7 +46,7 @@ func (w *world) watched(fail func(c *journal.Commit) error) *decidings {
 	return d
 }
 
-// approval is that of a run's step.
+// approval returns the approval of a run's step.
 func (w *world) approval(r id.RunID, step int) (a id.ApprovalID) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), `SELECT id FROM approvals WHERE tenant_id = $1 AND run_id = $2 AND step_idx = $3`, w.tenant, r, step).Scan(&a); err != nil {
@@ -66,20 +66,20 @@ func ballot(who string, action lifecycle.Action) msg.Decide {
 	return m
 }
 
-// votes asks an approval's actor, over whatever moves.
+// votes sends a message to an approval's actor, and again if the actor moves.
 func (w *world) votes(a id.ApprovalID, m any) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	return w.node.Ask(ctx, w.address(msg.KindApproval, a.UUID), m)
 }
 
-// looks is the run's timer of a decided approval, by which it hears of a decision whose
-// node could not tell it.
+// looks fires the run's timer of a decided approval: by it the run learns of a decision whose node
+// could not tell it.
 func (w *world) looks(r id.RunID, a id.ApprovalID) {
 	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.TimerDue{Name: a.String()})
 }
 
-// voted must succeed.
+// voted calls votes, which must succeed.
 func (w *world) voted(a id.ApprovalID, m any) any {
 	w.t.Helper()
 	got, err := w.votes(a, m)
@@ -91,7 +91,7 @@ func (w *world) voted(a id.ApprovalID, m any) any {
 
 func isCode(err error, code problem.Code) bool { return errors.Is(err, problem.New(code, "")) }
 
-// The decision is one commit of the approval; the run is told, reads its rows and goes on.
+// A decision is one commit of the approval; the run is told, reads its rows and resumes.
 func TestADecisionResumesTheRun(t *testing.T) {
 	const frozen = `{"to":"<x&y>", "token":"k-123","idempotency_key":"KEY"}`
 	const edited = `{ "to": "z", "token":"new","idempotency_key":"KEY" }`
@@ -130,7 +130,7 @@ func TestADecisionResumesTheRun(t *testing.T) {
 				last = m
 			}
 			got := w.voted(a, last)
-			w.is(c.status, `SELECT status FROM approvals WHERE id = $1`, a) // whoever is answered finds it
+			w.is(c.status, `SELECT status FROM approvals WHERE id = $1`, a) // the commit is visible before the response
 			if m, ok := got.(msg.Decided); ok && string(m.Status) != c.status {
 				t.Errorf("replied %+v", m)
 			}
@@ -151,7 +151,7 @@ func TestADecisionResumesTheRun(t *testing.T) {
 				t.Errorf("called %s, want %s", got, want)
 			}
 			if got := w.asked()[2].Results[0].Content; got != c.hears {
-				t.Errorf("the model hears %s", got)
+				t.Errorf("the model gets %s", got)
 			}
 			w.is("0", `SELECT count(*)::text FROM timers`)
 			w.is(fmt.Sprint(len(c.before)+1), `SELECT count(*)::text FROM audit_log WHERE target_kind = 'approval' AND target_id = $1`, a)
@@ -164,13 +164,13 @@ func TestADecisionResumesTheRun(t *testing.T) {
 	}
 }
 
-// What a decision comes to where it is not the only one, or meets another change.
-func TestADecisionThatMeetsAnother(t *testing.T) {
-	approve := ballot("a", lifecycle.ActionReject) // one is enough
+// A decision that meets another one, or another change of the run.
+func TestADecisionAndAConcurrentChange(t *testing.T) {
+	approve := ballot("a", lifecycle.ActionReject) // one rejection decides
 	for _, c := range []struct {
 		name, turn string
 		play       func(w *world, r id.RunID)
-		sent       int // decisions, to the writer
+		sent       int // decisions sent to the writer
 		end        string
 	}{
 		{"another one is pending", "/call gate.one\n/call gate.two\n/say Done.", func(w *world, r id.RunID) {
@@ -182,7 +182,7 @@ func TestADecisionThatMeetsAnother(t *testing.T) {
 			w.voted(w.approval(r, 1), durable.TimerDue{Name: msg.TimerExpire})
 		}, 1, "cancelled"},
 		{"the expiry of another one ends the run", "/call gate.cancel\n/call gate.one\n/say Done.", func(w *world, r id.RunID) {
-			if err := w.decides(r, 1, lifecycle.ActionExpire, "", ""); err != nil { // and nobody is told
+			if err := w.decides(r, 1, lifecycle.ActionExpire, "", ""); err != nil { // and the run is not told
 				w.t.Fatal(err)
 			}
 			w.voted(w.approval(r, 2), approve)
@@ -245,8 +245,7 @@ func TestADecisionThatMeetsAnother(t *testing.T) {
 	}
 }
 
-// What somebody said that cannot be stored is an error of whoever said it, and
-// not of the run.
+// A decision whose text cannot be stored is an error for its caller and leaves the run alone.
 func TestARefusedDecisionLeavesTheRun(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	r := w.post(w.newThread(), gatedTurn)
@@ -270,7 +269,7 @@ func TestARefusedDecisionLeavesTheRun(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-// A key that was used keeps the decision from being taken.
+// A decision under a used Idempotency-Key is not taken.
 func TestAUsedKeyLeavesTheRun(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	first, second := w.post(w.newThread(), gatedTurn), w.post(w.newThread(), gatedTurn)
@@ -292,7 +291,7 @@ func TestAUsedKeyLeavesTheRun(t *testing.T) {
 	}
 }
 
-// Where the outcome of a decision's commit is unknown, the rows tell whoever asks again.
+// If the outcome of a decision's commit is unknown, a repeat learns it from the rows.
 func TestADecisionOfUnknownOutcome(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -300,7 +299,7 @@ func TestADecisionOfUnknownOutcome(t *testing.T) {
 		err     error
 	}{
 		{"written, and the answer was lost", true, journal.ErrUnsettled},
-		{"not written, and nobody knows", false, journal.ErrUnsettled},
+		{"not written, and the answer was lost", false, journal.ErrUnsettled},
 		{"no storage", false, journal.ErrUnavailable},
 		{"fenced", false, journal.ErrFenced},
 	} {
@@ -338,15 +337,15 @@ func TestADecisionOfUnknownOutcome(t *testing.T) {
 			w.is("rejected 2", `SELECT concat_ws(' ', status, version) FROM approvals WHERE id = $1`, a)
 			w.is("1", `SELECT count(*)::text FROM audit_log WHERE target_id = $1`, a)
 			w.reportedOnce()
-			if !c.written { // else readers look at the facts: Live.Abandon
+			if !c.written { // if written, Live.Abandon makes readers read the facts
 				w.sameReplayed(r)
 			}
 		})
 	}
 }
 
-// Two approvals of one run at the same moment: each has one outcome, and the run
-// goes on once.
+// Two approvals of one run decided at the same moment: each has one outcome, and the run resumes
+// once.
 func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	seen := w.watched(nil)
@@ -365,7 +364,7 @@ func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 		for a, ms := range actions {
 			wg.Go(func() {
 				<-begin
-				if round%3 == 0 { // one behind the other
+				if round%3 == 0 { // one after the other
 					<-first
 					defer func() { first <- struct{}{} }()
 				}
@@ -395,8 +394,8 @@ func TestTwoApprovalsOfARunAtOnce(t *testing.T) {
 	}
 }
 
-// Fifty decisions, a cancel and an expiry at the same moment: approval, run and
-// the tool agree on one outcome.
+// Fifty decisions, a cancel and an expiry at the same moment: the approval, the run and the tool
+// agree on one outcome.
 func TestFiftyDecisionsACancelAndAnExpiry(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	ends := map[string]int{}
@@ -446,11 +445,11 @@ func TestFiftyDecisionsACancelAndAnExpiry(t *testing.T) {
 		switch status {
 		case "cancelled", "expired":
 			if len(counted) != 0 {
-				t.Errorf("%s, and answered %v", status, counted)
+				t.Errorf("%s, and the responses are %v", status, counted)
 			}
 		default:
 			if len(counted) != 1 || string(counted[0].Status) != status {
-				t.Errorf("%s, and answered %v", status, counted)
+				t.Errorf("%s, and the responses are %v", status, counted)
 			}
 		}
 		calls := len(w.tools.called())
@@ -465,8 +464,8 @@ func TestFiftyDecisionsACancelAndAnExpiry(t *testing.T) {
 	t.Log(ends)
 }
 
-// A decision that was committed while its node stopped reaches the run by a timer.
-func TestARunThatCannotBeToldIsWokenByATimer(t *testing.T) {
+// A timer tells the run of a decision that was committed while its node stopped.
+func TestATimerTellsTheRunOfADecision(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	r := w.post(w.newThread(), gatedTurn)
 	w.waits(r)

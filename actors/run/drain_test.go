@@ -13,7 +13,7 @@ import (
 	"agentsvc/transport/model/simulated"
 )
 
-// until makes every call last until the channel is closed, and says who has begun.
+// until makes every call last until release is closed, and returns the names of calls that began.
 func (b *toolbox) until(release <-chan struct{}) <-chan string {
 	began := make(chan string, 200)
 	b.mu.Lock()
@@ -29,7 +29,7 @@ func (b *toolbox) until(release <-chan struct{}) <-chan string {
 	return began
 }
 
-// finishing has the node finish, and waits until it does.
+// finishing begins to drain the node; the channel gets the outcome.
 func (w *world) finishing() <-chan error {
 	w.t.Helper()
 	over := make(chan error, 1)
@@ -41,7 +41,7 @@ func (w *world) finishing() <-chan error {
 
 const stepsOf = `SELECT string_agg(concat_ws(' ', idx, kind, status), ',' ORDER BY idx) FROM run_steps WHERE run_id = $1`
 
-func TestANodeThatFinishesEndsTheCallsUnderWay(t *testing.T) {
+func TestADrainingNodeEndsTheCallsInFlight(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	release := make(chan struct{})
 	began := w.tools.until(release)
@@ -50,7 +50,7 @@ func TestANodeThatFinishesEndsTheCallsUnderWay(t *testing.T) {
 		<-began
 	}
 	over := w.finishing()
-	late := w.post(w.newThread(), "/say Late.") // is accepted, and begun by the next process
+	late := w.post(w.newThread(), "/say Late.") // accepted here, begun by the next process
 	close(release)
 	if err := <-over; err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestANodeThatFinishesEndsTheCallsUnderWay(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-func TestANodeThatFinishesBeginsNoCallOfATurn(t *testing.T) {
+func TestADrainingNodeBeginsNoCallOfATurn(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	asked, release := make(chan struct{}), make(chan struct{})
 	w.models.next(func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error) {
@@ -106,7 +106,7 @@ func TestANodeThatFinishesBeginsNoCallOfATurn(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-func TestOrdersToANodeThatFinishes(t *testing.T) {
+func TestMessagesToADrainingNode(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	waiting := w.post(w.newThread(), "/call gate.a\n/say Done.")
 	w.waits(waiting)
@@ -121,7 +121,7 @@ func TestOrdersToANodeThatFinishes(t *testing.T) {
 			t.Errorf("replied %+v", got)
 		}
 	}
-	if err := <-over; err != nil { // with the cancelled one nothing is under way
+	if err := <-over; err != nil { // after the cancel nothing is in flight
 		t.Fatal(err)
 	}
 	testkit.Eventually(w.t, "nothing of the waiting one is in memory", func() bool { return !w.node.Active(w.address(msg.KindRun, waiting.UUID)) })
@@ -137,8 +137,8 @@ func TestOrdersToANodeThatFinishes(t *testing.T) {
 	}
 }
 
-// A call that was decided on waits for a place among the effects of its node. A
-// cancel that comes meanwhile keeps it from being sent.
+// A cancel that comes while a begun call waits for a free slot among its node's effects keeps the
+// call from being sent.
 func TestCancelWhileACallWaitsForItsTurn(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, func(w *world) { w.effects = 1 })
 	r := w.post(w.newThread(), "/call gate.send\n/say Done.")
@@ -146,7 +146,7 @@ func TestCancelWhileACallWaitsForItsTurn(t *testing.T) {
 	release := make(chan struct{})
 	began := w.tools.until(release)
 	busy := w.post(w.newThread(), "/call free.a\n/say Done.")
-	<-began // the only place is taken
+	<-began // the only slot is taken
 	w.approve(r, 1)
 	testkit.Eventually(w.t, "the receipt is committed", func() bool {
 		return w.text(`SELECT (called_seq IS NOT NULL)::text FROM run_steps WHERE run_id = $1 AND idx = 1`, r) == "true"

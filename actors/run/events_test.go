@@ -34,14 +34,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// withEndpoint gives the tenant an endpoint that hears of everything.
+// withEndpoint gives the tenant an endpoint that subscribes to all events.
 func withEndpoint(w *world) { w.hears = func(t id.TenantID) bool { return t == w.tenant } }
 
 func (w *world) endpoint(t id.TenantID) {
 	w.exec(`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://example.com/', '{*}', '\x00')`, t, id.WebhookID{UUID: id.NewAnywhere()})
 }
 
-// named are the ids and times of what the world has, as tests call them.
+// named returns the ids and times in the world, by the names that tests use.
 func (w *world) named() (names []string, times map[string][]string) {
 	w.t.Helper()
 	names, times = []string{w.agent.String(), "AGENT"}, map[string][]string{}
@@ -66,7 +66,7 @@ func (w *world) named() (names []string, times map[string][]string) {
 			}
 		}
 		switch what {
-		case "asked": // where a test has moved the time since
+		case "asked": // a test may have moved created_at since
 			note("expires_at", at, "AS ASKED")
 			continue
 		case "decided_at":
@@ -81,8 +81,8 @@ func (w *world) named() (names []string, times map[string][]string) {
 	return names, times
 }
 
-// reported are the deliveries that wait, sorted: type and data, with the names of
-// named where the row says the same.
+// reported returns the pending deliveries, sorted: type and data, with ids and times replaced by
+// the names of named.
 func (w *world) reported() (out []string) {
 	w.t.Helper()
 	w.is("0", `SELECT count(*)::text FROM webhook_deliveries WHERE tenant_id <> $1 OR status <> 'pending' OR attempts <> 0 OR next_attempt_at <> created_at`, w.tenant)
@@ -121,8 +121,8 @@ func (w *world) reported() (out []string) {
 	return out
 }
 
-// reportedOnce looks that the end of each run, and the opening and the end of each
-// approval, has exactly one event, which says so.
+// reportedOnce checks that each end of a run, and each opening and end of an approval, has exactly
+// one event with its data.
 func (w *world) reportedOnce() {
 	w.t.Helper()
 	w.is("", `WITH events AS (SELECT type, convert_from(body, 'UTF8')::json->'data' AS data FROM webhook_deliveries),
@@ -138,7 +138,7 @@ func (w *world) reportedOnce() {
 		SELECT coalesce(string_agg(concat_ws(' ', id, status, 'is reported as', said), E'\n'), '') FROM wrong`)
 }
 
-// sweeps sends timers and wakes runs, to the end of the test.
+// sweeps fires timers and wakes runs until the test ends.
 func (w *world) sweeps() {
 	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Log: zerolog.Nop(), Every: 10 * time.Millisecond})
 	if err := s.Start(w.t.Context()); err != nil {
@@ -152,7 +152,7 @@ func (w *world) cancels(r id.RunID) {
 	w.ask(w.address(msg.KindRun, r.UUID), msg.CancelRun{By: msg.By{Actor: "user:1"}})
 }
 
-// gated is a run that waits for its approvals.
+// gated returns a run that waits for its approvals.
 func (w *world) gated(turn string) id.RunID {
 	w.t.Helper()
 	r := w.post(w.newThread(), turn)
@@ -165,9 +165,9 @@ const (
 	twoGates = "/call gate.one\n/call gate.climb\n/say Done."
 )
 
-// TestReports are all the ways in which a run ends and an approval opens, is
-// escalated or ends (service.md, Run status, Approval status; open-parts.md, Webhook
-// data): what waits for the endpoint after each is in testdata/events.txt.
+// TestReports has every way in which a run ends and an approval opens, is escalated or ends
+// (service.md, Run status, Approval status; open-parts.md, Webhook data). testdata/events.txt holds
+// the deliveries after each.
 func TestReports(t *testing.T) {
 	const guarded = `{"model":{"provider":"simulated","name":"s"},"output_schema":{"type":"object","required":["n"]}}`
 	vote := func(who string, action lifecycle.Action) msg.Decide {
@@ -187,7 +187,7 @@ func TestReports(t *testing.T) {
 			w.ends(r)
 		}
 	}
-	// unheard makes the first commit of a kind durable and loses the answer.
+	// unheard makes the first commit of a kind durable but loses the answer.
 	unheard := func(w *world, of func(c *journal.Commit) bool) {
 		var once sync.Once
 		w.writer.fails = func(c *journal.Commit) (err error) {
@@ -322,14 +322,14 @@ func TestReports(t *testing.T) {
 			w.voted(w.approval(r, 1), vote("user:a", lifecycle.ActionReject))
 			w.ends(r)
 			if n := d.Load(); n != 2 {
-				w.t.Errorf("%d decisions: void", n)
+				w.t.Errorf("%d decisions: the test proves nothing", n)
 			}
 		}},
 		{"approval: a decision whose answer is lost", "", func(w *world) {
 			r := w.gated(oneGate)
 			unheard(w, func(c *journal.Commit) bool { return journaltest.Row[*engine.ApprovalUpdate](c) != nil })
 			if _, err := w.votes(w.approval(r, 1), vote("user:a", lifecycle.ActionReject)); !isCode(err, problem.CodeUnavailable) {
-				w.t.Errorf("void: %v", err)
+				w.t.Errorf("the test proves nothing: %v", err)
 			}
 			w.votes(w.approval(r, 1), vote("user:a", lifecycle.ActionReject))
 			w.looks(r, w.approval(r, 1))
@@ -461,7 +461,7 @@ func TestReports(t *testing.T) {
 
 const goldenFile = "testdata/events.txt"
 
-// readGolden is the golden file by name of the case.
+// readGolden returns the golden file by the name of the case.
 func readGolden(t *testing.T) map[string]string {
 	t.Helper()
 	doc, err := os.ReadFile(goldenFile)
@@ -477,8 +477,8 @@ func readGolden(t *testing.T) map[string]string {
 	return out
 }
 
-// Where nobody hears nothing is asked for: no body is made.
-func TestNobodyHears(t *testing.T) {
+// Without a subscriber no event is made. Each commit asks once.
+func TestWithoutSubscribers(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withEndpoint)
 	asked := make(chan id.TenantID, 100)
 	hears := w.hears
@@ -504,7 +504,7 @@ func TestNobodyHears(t *testing.T) {
 	}
 }
 
-// The longest answer there may be is reported whole.
+// The longest possible answer is reported whole.
 func TestTheLongestAnswerIsReported(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withEndpoint, func(w *world) { w.commit = testkit.Patience })
 	long := strings.Repeat("\x01", run.MaxSaid)

@@ -63,10 +63,9 @@ type world struct {
 
 	escalate float64
 	hears    func(id.TenantID) bool
-	commit   time.Duration // a commit may take; 0: as long as in the service
-	effects  int           // at a time; 0: as many as in the service
-	// between, where set, happens when an approval has been decided on and its run
-	// is about to be asked.
+	commit   time.Duration // limit of a commit; 0: as long as in the service
+	effects  int           // effects at a time; 0: as many as in the service
+	// between, if set, runs after an approval was decided on and before its commit.
 	between func()
 	log     zerolog.Logger // of runs and approvals; zero: nothing is logged
 }
@@ -94,13 +93,13 @@ func (c *counting) Do(ctx context.Context, w *journal.Commit) error {
 
 func (c *counting) commits() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
-// reads counts what is read.
+// reads counts the reads of the store.
 type reads struct {
 	*engine.Store
 	mu   sync.Mutex
 	by   map[string]int
-	down error // of Manifest
-	lost int   // reads of messages that fail
+	down error // the error of Manifest
+	lost int   // how many reads of messages fail
 }
 
 func (r *reads) count(what string) { r.mu.Lock(); r.by[what]++; r.mu.Unlock() }
@@ -157,7 +156,7 @@ func (r *reads) Thread(ctx context.Context, t id.TenantID, x id.ThreadID, window
 	return r.Store.Thread(ctx, t, x, window)
 }
 
-// script is the model: the simulated one, unless a turn is scripted.
+// script is the model: the simulated one, or the scripted turns if there are any.
 type script struct {
 	mu    sync.Mutex
 	turns []func(ctx context.Context, req *model.Request, sink model.Sink) (*model.Result, error)
@@ -198,7 +197,7 @@ type live struct {
 	mu    sync.Mutex
 	seen  map[id.RunID][]*event.Frame
 	ended map[id.RunID]chan struct{}
-	left  map[id.RunID]int // times that nobody was the publisher any more
+	left  map[id.RunID]int // how often Abandon was called
 }
 
 func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, terminal bool, frames func() []*event.Frame) {
@@ -210,7 +209,7 @@ func (l *live) PublishFunc(_ id.TenantID, r id.RunID, _ int64, terminal bool, fr
 	}
 }
 
-// end is closed when the run's terminal frame was published.
+// end returns the channel that is closed with the run's terminal frame.
 func (l *live) end(r id.RunID) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,14 +251,14 @@ func (s *spoken) say(t event.Type, text string) {
 func (s *spoken) Text(t string)     { s.say(event.LLMDelta, t) }
 func (s *spoken) Thinking(t string) { s.say(event.LLMThinking, t) }
 
-// frames are what a reader saw, with neighbouring text merged.
+// frames returns what a reader saw, with neighbouring text merged.
 func (l *live) frames(r id.RunID) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return merged(l.seen[r])
 }
 
-// relay are what a reader of the embed relay saw, with the text of a step as one.
+// relay returns what a reader of the embed relay saw, with the text of a step merged.
 func (l *live) relay(r id.RunID) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,13 +292,13 @@ func merged(frames []*event.Frame) (out []string) {
 	return out
 }
 
-// slots grants one place at a time, oldest wish first.
+// slots grants one slot at a time, oldest request first.
 type slots struct {
 	tell  run.Teller
 	mu    sync.Mutex
 	holds id.RunID
 	wish  []msg.AcquireSlot
-	taken []id.RunID // after an approval, beside the one that holds the place
+	taken []id.RunID // after an approval, in addition to the granted slot
 }
 
 func (s *slots) Take(_ id.TenantID, r msg.TakeSlot) {
@@ -334,7 +333,7 @@ func (s *slots) grant(t id.TenantID) {
 	}
 }
 
-// forget is the loss of all that was wished and granted.
+// forget drops all requests and grants.
 func (s *slots) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,7 +378,7 @@ func newWorld(t testing.TB, manifest string, options ...option) *world {
 	return w
 }
 
-// start begins a node with nothing in memory.
+// start starts a node with empty memory.
 func (w *world) start() {
 	w.t.Helper()
 	w.node = clustertest.Node()
@@ -392,7 +391,7 @@ func (w *world) start() {
 		cfg.Tools = w.tools
 	}
 	durable.Register(w.node, w.writer, run.New(cfg), durable.Config{CommitTimeout: w.commit, MaxEffects: w.effects})
-	between := writerFunc(func(ctx context.Context, c *journal.Commit) error { // what happens between a decision's read and its commit
+	between := writerFunc(func(ctx context.Context, c *journal.Commit) error { // runs between the read and the commit of a decision
 		if w.between != nil {
 			w.between()
 		}
@@ -407,7 +406,7 @@ func (w *world) seal(t id.TenantID, digest [32]byte, answer []byte) ([]byte, err
 	return w.vault.Seal(vault.AAD{Tenant: t, Table: "idempotency", Row: fmt.Sprintf("%x", digest), Column: "response"}, answer)
 }
 
-// restart is a crash as far as actors can tell: memory is gone, effects end.
+// restart is a crash from the view of the actors: memory is lost, effects end.
 func (w *world) restart() {
 	w.t.Helper()
 	testkit.Stop(w.t, w.node.Stop)
@@ -421,7 +420,7 @@ func (w *world) exec(sql string, args ...any) {
 	}
 }
 
-// text answers a query of one text.
+// text runs a query for one text.
 func (w *world) text(sql string, args ...any) string {
 	w.t.Helper()
 	var s *string
@@ -495,7 +494,7 @@ func (w *world) one(input string) id.RunID {
 	return r
 }
 
-// ends waits for the terminal frame, which follows the commit.
+// ends waits for the terminal frame, which follows the commit, and returns the run's status.
 func (w *world) ends(r id.RunID) string {
 	w.t.Helper()
 	select {
@@ -536,8 +535,8 @@ func TestAMessageIsAnswered(t *testing.T) {
 	}
 }
 
-// The hot path: accept, begin, end, and nothing is read in between; where running
-// places are limited, too.
+// The hot path: accept, begin and end are three commits with no read between them, with and without
+// a limit of running runs.
 func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
 	for name, options := range map[string][]option{"any number": nil, "one place": {withSlots}} {
 		t.Run(name, func(t *testing.T) {
@@ -574,7 +573,7 @@ func TestOneStepIsThreeCommitsAndNoRead(t *testing.T) {
 	}
 }
 
-// The model gets the whole history. A read of it that fails is repeated.
+// The model gets the whole history. A failed read of it is repeated.
 func TestTheHistoryIsRead(t *testing.T) {
 	for lost, reads := range []int{1, 2} {
 		w := newWorld(t, simulatedAgent)
@@ -582,7 +581,7 @@ func TestTheHistoryIsRead(t *testing.T) {
 		w.ends(w.post(th, "one"))
 		two := w.post(th, "two")
 		w.ends(two)
-		// Only then does the next message begin at once, without a read of its run.
+		// Only after that does the next message begin without a read of its run.
 		testkit.Eventually(w.t, "the thread knows", func() bool { return !w.node.Active(w.address(msg.KindRun, two.UUID)) })
 		before, asked := w.store.total(), len(w.models.requests())
 		w.store.mu.Lock()
@@ -654,7 +653,7 @@ func TestToolCallsAndReplay(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-// sameReplayed compares what readers saw with what is read back of the facts.
+// sameReplayed compares the frames that readers saw with those made from the facts.
 func (w *world) sameReplayed(r id.RunID) {
 	w.t.Helper()
 	facts, err := feed.New(w.pool).Facts(context.Background(), w.tenant, r, event.Cursor{Full: true, Since: -1})
@@ -682,7 +681,7 @@ func TestHistoryAndMemory(t *testing.T) {
 	for _, m := range reqs[len(reqs)-1].Messages {
 		got = append(got, string(m.Role)+":"+m.Text)
 	}
-	// A failed run leaves no assistant message.
+	// A failed run adds no assistant message.
 	if want := []string{"user:/say three", "assistant:three", "user:last"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q", got)
 	}
@@ -705,7 +704,7 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-func TestRunsOfAThreadGoOneAfterAnother(t *testing.T) {
+func TestRunsOfAThreadRunInOrder(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
 	var mu sync.Mutex
@@ -736,7 +735,7 @@ func TestRunsOfAThreadGoOneAfterAnother(t *testing.T) {
 	w.is("true", `SELECT bool_and(ok)::text FROM (SELECT started_at >= lag(finished_at, 1, started_at) OVER (ORDER BY thread_seq) AS ok FROM runs WHERE thread_id = $1) x`, th)
 }
 
-func TestAPostThatComesTwice(t *testing.T) {
+func TestARepeatedPost(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
 	p := w.message(th, "once")
@@ -746,15 +745,15 @@ func TestAPostThatComesTwice(t *testing.T) {
 		}
 		if i == 1 {
 			w.ends(p.Run)
-			w.restart() // remembered by the row's messages as well
+			w.restart() // the thread knows it from its messages too
 		}
 	}
 	w.is("1", `SELECT count(*)::text FROM runs`)
 	w.is("2", `SELECT count(*)::text FROM messages`)
 }
 
-// beforeCommit lets something happen before the next commit that writes what is looked
-// for, when it has been decided on.
+// beforeCommit calls then once, after the decision and before its commit, for the next commit that
+// matches of.
 func (w *world) beforeCommit(of func(*journal.Commit) bool, then func()) {
 	var once sync.Once
 	w.writer.mu.Lock()
@@ -767,7 +766,7 @@ func (w *world) beforeCommit(of func(*journal.Commit) bool, then func()) {
 	}
 }
 
-// second is a node beside w's that believes to own everything too.
+// second starts a node beside w's that also takes itself for the owner of everything.
 func (w *world) second() *world {
 	w.t.Helper()
 	other := *w
@@ -776,9 +775,9 @@ func (w *world) second() *world {
 	return &other
 }
 
-// Orders that are sent again because their owner was lost: to the owner that has
-// carried them out, to the next one, and to one that decides at the same time.
-func TestOrdersAreSentAgain(t *testing.T) {
+// Messages are sent again after their owner was lost: to the owner that has carried them out, to the
+// next one, and to one that decides at the same time.
+func TestRepeatedMessages(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	other := w.second()
 	key := func(name string) *msg.Idempotency {
@@ -797,13 +796,13 @@ func TestOrdersAreSentAgain(t *testing.T) {
 			order string
 			begin func(t *testing.T) (cluster.Address, any, any)
 			of    func(*journal.Commit) bool
-			once  func(a cluster.Address) string // what was done, by the rows
+			once  func(a cluster.Address) string // the effect, read from the rows
 			want  string
 		}{
 			{"a post", func(t *testing.T) (cluster.Address, any, any) {
 				th := w.newThread()
 				w.ends(w.post(th, "/say before"))
-				other.ask(other.address(msg.KindThread, th.UUID), durable.Wake{}) // it has read the row
+				other.ask(other.address(msg.KindThread, th.UUID), durable.Wake{}) // it has loaded the row
 				p := w.message(th, "/say x")
 				p.Idempotency = idem("post")
 				return w.address(msg.KindThread, th.UUID), p, msg.Posted{Run: p.Run, Message: p.Message}
@@ -859,9 +858,9 @@ func TestOrdersAreSentAgain(t *testing.T) {
 	}
 }
 
-// A post that comes again when it is not remembered any more: there were many
-// since, or the thread is deleted.
-func TestAPostThatComesAgainLate(t *testing.T) {
+// A repeated post that the thread no longer remembers: many posts came since, or the thread was
+// deleted.
+func TestALateRepeatOfAPost(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	for _, keyed := range []bool{false, true} {
 		th := w.newThread()
@@ -903,14 +902,14 @@ func TestAPostThatComesAgainLate(t *testing.T) {
 	}
 }
 
-// Posts of two owners of one thread, one of which does not know yet that it is none.
+// Posts to two owners of one thread, one of which does not know that it lost the thread.
 func TestPostsOfTwoOwners(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	other := w.second()
 	th := w.newThread()
 	w.ends(w.post(th, "/say 0"))
 	other.ends(other.post(th, "/say 1"))
-	w.ends(w.post(th, "/say 2")) // decided on a row that moved on
+	w.ends(w.post(th, "/say 2")) // decided on an old version of the row
 	other.ends(other.post(th, "/say 3"))
 	w.is("/say 0,0,/say 1,1,/say 2,2,/say 3,3", `SELECT string_agg(content, ',' ORDER BY seq) FROM messages WHERE thread_id = $1`, th)
 }
@@ -928,13 +927,13 @@ func TestIdempotencyRows(t *testing.T) {
 		t.Errorf("the key again: %v", err)
 	}
 	w.ends(p.Run)
-	third := w.post(th, "y") // the thread goes on as if nothing had happened
+	third := w.post(th, "y") // the thread continues as if nothing had happened
 	w.ends(third)
 	w.is("2", `SELECT count(*)::text FROM runs`)
 	w.is("202", `SELECT status::text FROM idempotency`)
 }
 
-// hold is a turn that says something and then waits until it is cut off.
+// hold is a turn that emits text and then waits until it is cancelled.
 func (w *world) hold() {
 	w.models.next(func(ctx context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
 		sink.Thinking("hm")
@@ -962,13 +961,13 @@ func TestCancelRunning(t *testing.T) {
 		t.Fatalf("replied %+v", got)
 	}
 	idem := &msg.Idempotency{Digest: sha256.Sum256([]byte("c")), Fingerprint: sha256.Sum256([]byte("b")), Status: 200, Response: []byte("sealed")}
-	for range 2 { // the second time it has ended
+	for range 2 { // the second time the run has ended
 		if got := w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{By: by, Idempotency: idem}); got != any(msg.Status{Run: first, Status: lifecycle.RunCancelled}) {
 			t.Fatalf("replied %+v", got)
 		}
 	}
 	if got := w.ends(last); got != "succeeded" {
-		t.Fatalf("the run behind them: %s", got)
+		t.Fatalf("the next run: %s", got)
 	}
 	w.is("CANCELLED 1 0 NULL", `SELECT concat_ws(' ', error_code, seq, steps, coalesce(started_at::text, 'NULL')) FROM runs WHERE id = $1`, queued)
 	w.is("failed", `SELECT status FROM run_steps WHERE run_id = $1`, first)
@@ -1009,7 +1008,7 @@ func TestDeleteThread(t *testing.T) {
 	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 }
 
-// A crash right after the thread's deletion: nobody has cancelled its runs yet.
+// A crash right after the thread's deletion, before its runs were cancelled.
 func TestRunsOfADeletedThreadEndAfterACrash(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
@@ -1033,7 +1032,7 @@ func TestRunsOfADeletedThreadEndAfterACrash(t *testing.T) {
 	w.is("0", `SELECT count(*)::text FROM messages WHERE thread_id = $1`, th)
 }
 
-// The run was faster than its cancel, and the thread not in memory.
+// The run ended before its cancel, and the thread is not in memory.
 func TestAReplyToADeletedThreadIsPurged(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
@@ -1066,17 +1065,17 @@ func TestACrashInTheMiddle(t *testing.T) {
 	w.is("0 llm succeeded,1 tool failed,2 llm abandoned,3 llm succeeded", `SELECT string_agg(concat_ws(' ', idx, kind, status), ',' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
 	w.is("Second.", `SELECT output->>'text' FROM runs WHERE id = $1`, r)
 	reqs := w.models.requests()
-	for _, q := range reqs[1:3] { // before and after the crash the model is asked the same
+	for _, q := range reqs[1:3] { // the model gets the same request before and after the crash
 		if len(q.Messages) != 3 || q.Messages[1].Calls[0].Name != "crm.find" || !strings.Contains(q.Messages[2].Results[0].Content, "TOOL_NOT_GRANTED") {
 			t.Errorf("asked %+v", q.Messages)
 		}
 	}
-	if got := w.ends(behind); got != "succeeded" { // told by the end of the first, to a thread that had to read
+	if got := w.ends(behind); got != "succeeded" { // the first run's end tells the thread, which has to load
 		t.Fatal(got)
 	}
 }
 
-func TestAQueuedRunIsTakenUpAfterACrash(t *testing.T) {
+func TestAQueuedRunContinuesAfterACrash(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	th := w.newThread()
 	w.hold()
@@ -1115,7 +1114,7 @@ func TestSlotsLimitRunningRuns(t *testing.T) {
 	second, third := w.one(`"/say b"`), w.post(w.newThread(), "/say c")
 	testkit.Eventually(w.t, "both wait for a place", func() bool { w.slots.mu.Lock(); defer w.slots.mu.Unlock(); return len(w.slots.wish) == 2 })
 	w.is("2", `SELECT count(*)::text FROM runs WHERE status = 'queued'`)
-	w.ask(w.address(msg.KindRun, second.UUID), msg.CancelRun{}) // withdraws its wish
+	w.ask(w.address(msg.KindRun, second.UUID), msg.CancelRun{}) // withdraws its request
 	w.ask(w.address(msg.KindRun, first.UUID), msg.CancelRun{})
 	if got := w.ends(third); got != "succeeded" {
 		t.Fatal(got)
@@ -1123,9 +1122,8 @@ func TestSlotsLimitRunningRuns(t *testing.T) {
 	w.is("0", `SELECT steps::text FROM runs WHERE id = $1`, second)
 }
 
-// A run that waits for its place with its turn, and one that waits for its turn, go on
-// after a crash.
-func TestWhoWaitsIsTakenUpAfterACrash(t *testing.T) {
+// Two runs continue after a crash: one waits for a slot, the other for its turn in the thread.
+func TestWaitingRunsContinueAfterACrash(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withSlots)
 	w.hold()
 	running := w.one(`"/say a"`)
@@ -1145,9 +1143,9 @@ func TestWhoWaitsIsTakenUpAfterACrash(t *testing.T) {
 	}
 }
 
-// A thread that says late to a run what it was accepted as is not believed further than
-// to a place: the run gives that back when it reads that it has ended.
-func TestAPlaceForARunThatHasEnded(t *testing.T) {
+// A thread's late Proceed makes an ended run request a slot: the run returns the slot once it has
+// read its row.
+func TestASlotForARunThatHasEnded(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withSlots)
 	w.ends(w.post(w.newThread(), "warm up")) // reads the manifest
 	w.hold()
@@ -1170,9 +1168,9 @@ func TestAPlaceForARunThatHasEnded(t *testing.T) {
 	w.is("cancelled 0", `SELECT concat_ws(' ', status, steps) FROM runs WHERE id = $1`, p.Run)
 }
 
-// TestARunningRunThatIsReadAgainCounts: whoever had it may have died before it told
-// that the run goes on after an approval.
-func TestARunningRunThatIsReadAgainCounts(t *testing.T) {
+// A running run that is loaded takes a slot: its former node may have died before it reported that
+// the run resumed after an approval.
+func TestALoadedRunningRunTakesASlot(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withSlots)
 	w.hold()
 	r := w.one(`"/say a"`)
@@ -1183,7 +1181,7 @@ func TestARunningRunThatIsReadAgainCounts(t *testing.T) {
 		return slices.Clone(w.slots.taken)
 	}
 	if got := taken(); len(got) != 0 {
-		t.Errorf("a run that was granted its place has taken one too: %v", got)
+		t.Errorf("a run with a granted slot took another one: %v", got)
 	}
 	w.restart()
 	w.node.Tell(w.address(msg.KindRun, r.UUID), durable.Wake{})
@@ -1191,7 +1189,7 @@ func TestARunningRunThatIsReadAgainCounts(t *testing.T) {
 		t.Fatal(got)
 	}
 	if got := taken(); !slices.Contains(got, r) {
-		t.Errorf("the run counts nowhere after it was read: %v", got)
+		t.Errorf("the loaded run took no slot: %v", got)
 	}
 }
 
@@ -1290,9 +1288,8 @@ func TestOutputInvalidAndGuardrails(t *testing.T) {
 	w.is("failed OUTPUT_INVALID", `SELECT concat_ws(' ', status, error_code) FROM runs WHERE id = $1`, r)
 }
 
-// checksForLong is an agent whose long answers are checked for two seconds: each
-// match of its guardrail looks at all that follows, until the time of the check is
-// up.
+// checksForLong is an agent whose guardrail takes two seconds for a long answer: each match scans
+// all that follows, until the time limit of the check.
 func checksForLong(limits string) string {
 	return `{"model":{"provider":"simulated","name":"s"},` + limits + `"guardrails":{"output":[{"kind":"regex","pattern":"a+b|a","action":"redact"}]}}`
 }
@@ -1309,8 +1306,8 @@ func (w *world) saysMuch() (said chan struct{}) {
 	return said
 }
 
-// A cancel that comes while the answer is checked is heard at once: the check does
-// not hold the run's mailbox, and ends with the run.
+// A cancel while the answer is checked takes effect at once: the check does not block the run's
+// mailbox, and ends with the run.
 func TestCancelWhileTheAnswerIsChecked(t *testing.T) {
 	w := newWorld(t, checksForLong(""))
 	said := w.saysMuch()
@@ -1323,7 +1320,7 @@ func TestCancelWhileTheAnswerIsChecked(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-// The time of a run ends the check of its answer, and what the turn used counts.
+// The time limit of a run ends the check of its answer; the turn's usage counts.
 func TestMaxSecondsWhileTheAnswerIsChecked(t *testing.T) {
 	w := newWorld(t, checksForLong(`"limits":{"max_seconds":1},`))
 	w.saysMuch()
@@ -1333,8 +1330,7 @@ func TestMaxSecondsWhileTheAnswerIsChecked(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-// An answer whose check is over its bound fails the run, however the version was
-// saved, and does so again after a restart.
+// An answer whose check exceeds its time limit fails the run, and does so again after a restart.
 func TestAnAnswerThatCannotBeChecked(t *testing.T) {
 	var doubling strings.Builder
 	for i := range 40 {
@@ -1386,7 +1382,7 @@ func TestAnInputThatCannotBeStoredIsRefused(t *testing.T) {
 	w.is("0", `SELECT count(*)::text FROM runs`)
 }
 
-// A version that cannot be read now is no version that cannot be run.
+// A version that cannot be read now does not count as invalid.
 func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	r := id.RunID{UUID: id.New(w.node.MintShard())}
@@ -1405,10 +1401,10 @@ func TestARunIsNotAcceptedWhileItsVersionCannotBeRead(t *testing.T) {
 	}
 }
 
-// The longest answer there may be, of what grows most when it is written: its
-// step, the run's output and the message are one commit.
+// The longest possible answer, of the text that grows most when encoded: its step, the run's output and
+// the message are one commit.
 func TestTheLongestAnswerIsCommitted(t *testing.T) {
-	// How long it takes is the machine's business: here it has to be taken.
+	// The commit may take as long as the machine needs.
 	w := newWorld(t, simulatedAgent, func(w *world) { w.commit = testkit.Patience })
 	long := strings.Repeat("\x01", run.MaxSaid)
 	w.models.next(func(_ context.Context, _ *model.Request, sink model.Sink) (*model.Result, error) {
@@ -1449,9 +1445,9 @@ func TestALostCommitIsMadeGood(t *testing.T) {
 	w.is("abandoned succeeded", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
 }
 
-// The last commit of a run stands although its activation did not hear of it:
-// the next one tells everybody who waits for the end.
-func TestAnEndThatWasNotHeardIsMadeKnown(t *testing.T) {
+// The last commit of a run holds although its activation got no answer: the next activation tells all
+// that wait for the end.
+func TestAnEndWithALostAnswerIsAnnounced(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withSlots)
 	th := w.newThread()
 	var once sync.Once
@@ -1474,11 +1470,11 @@ func TestAnEndThatWasNotHeardIsMadeKnown(t *testing.T) {
 	w.live.mu.Lock()
 	defer w.live.mu.Unlock()
 	if w.live.left[first] == 0 {
-		t.Error("the readers of the first run were not told to look for themselves")
+		t.Error("the readers of the first run were not told to read the facts")
 	}
 }
 
-func TestAVersionThatIsNotThereFailsItsRun(t *testing.T) {
+func TestAMissingVersionFailsItsRun(t *testing.T) {
 	w := newWorld(t, simulatedAgent)
 	w.version = 7
 	r := w.post(w.newThread(), "x")
@@ -1486,8 +1482,8 @@ func TestAVersionThatIsNotThereFailsItsRun(t *testing.T) {
 	w.is("INTERNAL", `SELECT error_code FROM runs WHERE id = $1`, r)
 }
 
-// BenchmarkMessage is a message to a new thread until its run has ended: three
-// commits, each awaited, and the read of the thread. 64 at a time.
+// BenchmarkMessage is a message to a new thread until its run has ended: three awaited commits and one
+// read, 64 at a time.
 func BenchmarkMessage(b *testing.B) {
 	w := newWorld(b, simulatedAgent)
 	w.ends(w.post(w.newThread(), "warm up"))

@@ -33,11 +33,11 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// The laws of a run are tried on a world of tables in memory: the machine, the
-// rows and the reading back are the real ones, the host is a small one that may
-// die before and after every commit, and tools, people and clocks are dice.
+// The laws of a run are checked in a world of tables in memory. The machine, the rows and the loading
+// are the real ones. The host is a small one that may die before and after every commit; tools, people
+// and clocks are random.
 
-// dice decides what happens next; the name says what is decided.
+// dice decides what happens next; name names the decision.
 type dice interface {
 	roll(lo, hi int, what string) int
 }
@@ -50,13 +50,13 @@ type randDice struct{ r *rand.Rand }
 
 func (d randDice) roll(lo, hi int, _ string) int { return lo + d.r.IntN(hi-lo+1) }
 
-// broken is a law that did not hold.
+// broken is the text of a law that was violated.
 type broken string
 
 // mutant is a defect that the laws must find.
 type mutant struct {
 	name  string
-	early bool // performs before the commit is durable
+	early bool // performs effects before the commit is durable
 	// decided changes a decision on m in state s.
 	decided func(s State, m any, d *decision)
 	owed    func(s State, owed []durable.Effect) []durable.Effect
@@ -83,7 +83,7 @@ type approvalRow struct {
 	version   int64
 }
 
-// tables are what is durable.
+// tables is the durable state.
 type tables struct {
 	run       engine.RunUpdate
 	version   int64
@@ -96,7 +96,7 @@ type tables struct {
 	usageIn   int64
 }
 
-// world is one run.
+// lawWorld is the world of one run.
 type lawWorld struct {
 	dice
 	k      *kind
@@ -111,11 +111,11 @@ type lawWorld struct {
 
 	sent   map[int][][]byte // arguments that reached tools, by step
 	plans  map[int]tool.Planned
-	called map[int]tool.Outcome // what tools answered and was heard
+	called map[int]tool.Outcome // outcomes of tools that the run received, by step
 	turns  map[int]*model.Result
 	frames []string
 	ended  bool
-	moved  bool // the last commit came too late
+	moved  bool // the last commit was a conflict
 	seen   map[string]int
 	nextID int
 }
@@ -152,7 +152,7 @@ func (w *lawWorld) must(ok bool, law string, args ...any) {
 	}
 }
 
-// Store, Live, Teller, Slots of the world.
+// The interfaces Store, Live, Teller and Slots.
 
 func (w *lawWorld) Run(context.Context, id.TenantID, id.RunID) (*engine.Run, error) {
 	r := &w.db.run
@@ -215,7 +215,7 @@ func (w *lawWorld) Tell(cluster.Address, any)                                {}
 func (w *lawWorld) Acquire(id.TenantID, msg.AcquireSlot)                     {}
 func (w *lawWorld) Release(id.TenantID, msg.ReleaseSlot)                     {}
 
-// Abandon: readers look at what is committed.
+// Abandon makes readers read the committed facts.
 func (w *lawWorld) Abandon(id.TenantID, id.RunID) { w.frames = w.replayed() }
 
 func (w *lawWorld) PublishFunc(_ id.TenantID, _ id.RunID, last int64, terminal bool, frames func() []*event.Frame) {
@@ -226,7 +226,7 @@ func (w *lawWorld) PublishFunc(_ id.TenantID, _ id.RunID, last int64, terminal b
 	w.must(slices.Equal(w.frames, w.replayed()), "live frames\n%s\nreplayed\n%s", strings.Join(w.frames, ""), strings.Join(w.replayed(), ""))
 }
 
-// replayed are the frames of all facts, without what models said.
+// replayed returns the frames of all facts, without the text of models.
 func (w *lawWorld) replayed() (out []string) {
 	r := &w.db.run
 	f := &event.Facts{Run: theRun, Agent: &agentA, Status: r.Status, Started: r.StartedAt != nil, Seq: r.Seq, Output: r.Output, TokensIn: r.TokensIn, TokensOut: r.TokensOut, CostUSD: r.CostUSD}
@@ -267,8 +267,8 @@ func (noTools) Call(context.Context, tool.Caller, int, tool.Planned) tool.Outcom
 	return tool.Outcome{}
 }
 
-// cancels is what a commit cancels: of the approvals that are pending by then all,
-// in the versions that were read; nil for none.
+// cancels returns the statement by which a commit cancels the pending approvals in the versions that
+// were read; nil if it has none.
 func cancels(c *journal.Commit) *journal.Statement {
 	cancelling := engine.CancelApprovals(tenant, id.OpID{}, theRun, nil, t0).SQL
 	for i := range c.Statements {
@@ -279,7 +279,7 @@ func cancels(c *journal.Commit) *journal.Statement {
 	return nil
 }
 
-// open are the approvals that are pending once a commit has decided its own.
+// open returns the approvals that are pending after a commit's own decisions.
 func (w *lawWorld) open(c *journal.Commit) (out []*approvalRow) {
 	decided := journaltest.Row[*engine.ApprovalUpdate](c)
 	for _, a := range w.db.approvals {
@@ -291,7 +291,7 @@ func (w *lawWorld) open(c *journal.Commit) (out []*approvalRow) {
 	return out
 }
 
-// holds says whether the approvals are what a commit takes them for.
+// holds reports whether the approvals are as the commit expects them.
 func (w *lawWorld) holds(c *journal.Commit) bool {
 	if u := journaltest.Row[*engine.ApprovalUpdate](c); u != nil && u.Version != w.db.approvals[u.ID].version {
 		return false
@@ -307,7 +307,7 @@ func (w *lawWorld) holds(c *journal.Commit) bool {
 	})
 }
 
-// apply makes a commit durable, if its swap succeeds.
+// apply makes a commit durable if its swap succeeds.
 func (w *lawWorld) apply(c *journal.Commit) bool {
 	u := journaltest.Row[*engine.RunUpdate](c)
 	if u == nil || u.Version != w.db.version || u.Epoch != w.db.epoch || !w.holds(c) {
@@ -358,7 +358,7 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 	for _, t := range c.Timers {
 		w.db.timers[t.TimerKey] = t.DueAt
 	}
-	var reports []string // what the commit makes true and others are to hear of
+	var reports []string // the events that the commit must send
 	if u := journaltest.Row[*engine.ApprovalUpdate](c); u != nil {
 		a := w.db.approvals[u.ID]
 		reports = append(reports, fmt.Sprint(webhook.ApprovalDecided, " ", u.ID, " ", u.Status, " ", a.assignee, " ", a.expires.UTC()))
@@ -404,7 +404,7 @@ func (w *lawWorld) apply(c *journal.Commit) bool {
 	return true
 }
 
-// reported is what events say.
+// reported returns the content of events.
 func reported(events []journal.Event) (out []string) {
 	for _, e := range events {
 		var body struct {
@@ -431,7 +431,7 @@ func reported(events []journal.Event) (out []string) {
 	return out
 }
 
-// invariants hold after every commit.
+// invariants are checked after every commit.
 func (w *lawWorld) invariants() {
 	r := &w.db.run
 	w.must(r.Steps == len(w.db.steps), "the row says %d steps, there are %d", r.Steps, len(w.db.steps))
@@ -500,7 +500,7 @@ func (w *lawWorld) invariants() {
 	w.ended = r.Status.Terminal()
 }
 
-// asked counts the approvals of waiting steps.
+// asked returns the number of approvals of waiting steps.
 func (w *lawWorld) asked() (n int) {
 	for _, a := range w.db.approvals {
 		if s := w.db.steps[a.step]; s.end == nil && s.Status == lifecycle.StepWaiting {
@@ -527,7 +527,7 @@ func (w *lawWorld) crash() {
 	w.seen["crash"]++
 }
 
-// receive takes one message, activating first.
+// receive delivers one message, after loading if necessary.
 func (w *lawWorld) receive(m any) {
 	if w.mem == nil {
 		l, err := w.k.load(context.Background(), lawAddress)
@@ -556,7 +556,7 @@ func (w *lawWorld) receive(m any) {
 	}
 }
 
-// again repeats a message whose commit came too late.
+// again repeats a message whose commit was a conflict.
 func (w *lawWorld) again(m any) {
 	if !w.moved {
 		return
@@ -566,7 +566,7 @@ func (w *lawWorld) again(m any) {
 	w.receive(m)
 }
 
-// voted is somebody voting on what a commit is about to cancel.
+// voted casts a vote on an approval that a commit is about to cancel.
 func (w *lawWorld) voted(c *journal.Commit) bool {
 	if st := cancels(c); st == nil || w.seen["voted"] == 5 || w.roll(0, 2, "voted") > 0 {
 		return false
@@ -597,8 +597,8 @@ func (w *lawWorld) decide(m any) decision {
 	return d
 }
 
-// turn decides, commits and publishes; false is a death on the way, or a commit that
-// came too late, which ends the activation.
+// turn decides, commits and publishes. It returns false if the host died on the way, or if a conflict
+// ended the activation.
 func (w *lawWorld) turn(m any) bool {
 	w.moved = false
 	d := w.decide(m)
@@ -648,7 +648,7 @@ func (w *lawWorld) turn(m any) bool {
 	return true
 }
 
-// act performs what is newly owed and cancels the rest.
+// act starts the newly owed effects and cancels those no longer owed.
 func (w *lawWorld) act() {
 	owed := w.mc.Owed(w.mem.State)
 	if w.bug.owed != nil {
@@ -718,8 +718,8 @@ func editedArgs(idx int) []byte {
 	return []byte(fmt.Sprintf("{ \"edited\": \"<%d>\" ,\"password\":\"p\"}", idx))
 }
 
-// hears is the model being asked: it hears every turn of the run with its
-// results in call order, and behind them what people said.
+// hears checks a request to the model: it has every turn of the run with its results in call order,
+// followed by what people said.
 func (w *lawWorld) hears(e ModelCall) {
 	req, err := w.k.request(context.Background(), e.Of)
 	w.must(err == nil, "the model could not be asked: %v", err)
@@ -761,7 +761,7 @@ func (w *lawWorld) hears(e ModelCall) {
 	w.must(err1 == nil && err2 == nil && bytes.Equal(have, expected), "the model hears\n%s\nnot\n%s", have, expected)
 }
 
-// outcome is what a call came to, as far as the world knows better than the run.
+// outcome returns the outcome of a call, as far as the world knows it better than the run.
 func (w *lawWorld) outcome(idx int) tool.Outcome {
 	row := w.db.steps[idx]
 	w.must(row.end != nil, "step %d is heard and open", idx)
@@ -782,7 +782,7 @@ func (w *lawWorld) outcome(idx int) tool.Outcome {
 	case a != nil && a.status == lifecycle.ApprovalResponded:
 		want = `{"responded":true}`
 		w.must(!shown.IsError, "a response is no failure")
-	case plan.Handoff: // a handoff answers for itself
+	case plan.Handoff: // the run itself answers a handoff
 		return shown
 	default:
 		want = unknownOutcome.Content
@@ -799,9 +799,9 @@ func (w *lawWorld) allowed(idx int) bool {
 	return a != nil && (a.status == lifecycle.ApprovalApproved || a.status == lifecycle.ApprovalEdited)
 }
 
-// What happens.
+// What may happen next.
 
-// answers is a turn of the model.
+// answers returns a turn of the model.
 func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 	a := answer("hm")
 	a.Idx = e.Idx
@@ -845,8 +845,8 @@ func (w *lawWorld) answers(e ModelCall) ModelAnswered {
 	return a
 }
 
-// decides is a person, or time, deciding an approval in a commit of its own. The run is
-// told then, unless the process dies first; the timer is there.
+// decides decides an approval in a commit of its own, for a person or the timer. Unless the process dies
+// first the run is told; its timer is set in any case.
 func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	next := *a
 	next.decision = action
@@ -868,7 +868,7 @@ func (w *lawWorld) decides(a *approvalRow, action lifecycle.Action) {
 	case lifecycle.ActionExpire:
 		next.status = lifecycle.ApprovalExpired
 	}
-	if w.plans[a.step].Handoff && next.status == lifecycle.ApprovalEdited { // keeps to what it is
+	if w.plans[a.step].Handoff && next.status == lifecycle.ApprovalEdited { // a handoff cannot be edited into another call
 		next.status, next.decision, next.digest = lifecycle.ApprovalApproved, lifecycle.ActionApprove, tool.Digest(w.plans[a.step].Args)
 	}
 	*a = next
@@ -909,7 +909,7 @@ func (w *lawWorld) due() bool {
 	return len(names) > 0
 }
 
-// effect is one thing that is being done, nil where nothing is.
+// effect returns an effect in flight, nil if there is none.
 func (w *lawWorld) effect() durable.Effect {
 	keys := slices.Sorted(maps.Keys(w.doing))
 	if len(keys) == 0 {
@@ -918,7 +918,7 @@ func (w *lawWorld) effect() durable.Effect {
 	return w.doing[keys[w.roll(0, len(keys)-1, "which")]]
 }
 
-// done is what an effect comes to; kindly: nothing fails.
+// done returns the outcome of an effect; if kindly is set, nothing fails.
 func (w *lawWorld) done(e durable.Effect, kindly bool) {
 	switch e := e.(type) {
 	case AcquireSlot:
@@ -941,7 +941,7 @@ func (w *lawWorld) done(e durable.Effect, kindly bool) {
 		case n == 0 && !kindly:
 			w.receive(TimeUp{Idx: e.Call.Idx})
 		case n == 1 && !kindly:
-			if !e.Call.Plan.Repeat { // of one that can be repeated the laws ask for an answer
+			if !e.Call.Plan.Repeat { // a call that can be repeated needs an answer
 				w.receive(durable.EffectFailed{Key: e.Key()})
 			}
 		default:
@@ -969,7 +969,7 @@ func (w *lawWorld) history() {
 		case n == 3:
 			w.receive(durable.Wake{})
 		case n == 4 && w.mem != nil:
-			w.hear(w.roll(0, 9, "stranger"), outcome("x")) // its step may be open: then it is believed
+			w.hear(w.roll(0, 9, "stranger"), outcome("x")) // the step may be open, and then the answer counts
 		case n <= 7:
 			w.due()
 		case n <= 14:
@@ -983,7 +983,7 @@ func (w *lawWorld) history() {
 		}
 	}
 	w.seen["length "+string(w.db.run.Status)]++
-	// From here on people decide and tools answer: every run comes to an end.
+	// From here on people decide and tools answer, so every run must end.
 	for n := 0; !w.ended || len(w.db.timers) > 0; n++ {
 		w.must(n < 500, "a %s run comes to no end: %v", w.db.run.Status, w.db.timers)
 		w.now = w.now.Add(300 * time.Millisecond)
@@ -1008,7 +1008,7 @@ func (w *lawWorld) history() {
 	}
 }
 
-// hear is an answer for a step, which may come to nothing.
+// hear delivers an answer for a step, which may be ignored.
 func (w *lawWorld) hear(idx int, out tool.Outcome) {
 	was, known := w.called[idx]
 	if w.mem != nil && w.mem.State.calls(idx) >= 0 && w.mem.State.Calls[w.mem.State.calls(idx)].Kind == lifecycle.StepTool {
@@ -1022,7 +1022,7 @@ func (w *lawWorld) hear(idx int, out tool.Outcome) {
 	}
 }
 
-// live runs one history and says which law was broken, "" for none.
+// live runs one history and returns the law that was violated, "" if none was.
 func live(d dice, bug mutant, seen map[string]int) (law string) {
 	w := newLawWorld(d, bug)
 	defer func() {
@@ -1041,17 +1041,15 @@ func live(d dice, bug mutant, seen map[string]int) (law string) {
 	return ""
 }
 
-// TestLaws: at most one begun call for each approval, and none before the last
-// approval of the turn is decided; a call that cannot be repeated is sent once
-// over any crash, and one that can is sent with the same bytes; idx and seq have
-// no gaps; terminal is final, and every open thing ends with its run; live frames
-// are the replayed ones; the model hears all results in call order; approvals are
-// cancelled as they were read; what a commit makes true of the run's end and of
-// approvals it reports, once; and every run comes to an end once people decide and
-// tools answer.
+// TestLaws checks the laws: there is at most one begun call for each approval, and none before the last
+// approval of the turn is decided. Over any crash a call that cannot be repeated is sent once, and one
+// that can is sent with the same bytes. idx and seq have no gaps. A terminal status is final, and every
+// open step and approval ends with its run. Live frames equal the replayed ones. The model gets all
+// results in call order. Approvals are cancelled in the versions that were read. The run's end and each
+// opening and end of an approval are reported once. Every run ends once people decide and tools answer.
 func TestLaws(t *testing.T) {
 	seen := map[string]int{}
-	for range 10 { // enough for each kind of history to come up
+	for range 10 { // enough for each kind of history to occur
 		rapid.Check(t, func(rt *rapid.T) {
 			if law := live(rapidDice{rt}, mutant{}, seen); law != "" {
 				rt.Fatal(law)
@@ -1067,12 +1065,12 @@ func TestLaws(t *testing.T) {
 		"CANCELLED", "EXPIRED", "LIMIT_EXCEEDED", "MODEL_ERROR", "INTERNAL", "approval.required", "run.waiting", "run.resumed", "handoff",
 		"repeated", "withdrawn", "voted", "decided again", "unknown outcome", "called after approved", "called after edited", "length waiting_approval", "length running"} {
 		if seen[want] == 0 {
-			t.Errorf("no history had %q: void (%v)", want, seen)
+			t.Errorf("no history had %q: the test proves nothing (%v)", want, seen)
 		}
 	}
 }
 
-// mutants are defects of the kind that the laws are there for: each is found.
+// mutants are defects that the laws must find.
 var mutants = []mutant{
 	{name: "calls before the commit", early: true},
 	{name: "drops the receipt of an ungated call", rows: func(c *journal.Commit) {
@@ -1216,7 +1214,7 @@ func compacted(doc json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// Laws that find nothing are worth nothing.
+// Each planted defect must be found: laws that find nothing prove nothing.
 func TestLawsFindPlantedDefects(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {

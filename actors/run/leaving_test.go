@@ -10,7 +10,7 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// leaves decides m for a run that leaves its node.
+// leaves returns the decision on m of a run whose node drains.
 func leaves(t testing.TB, s State, m any) decision {
 	t.Helper()
 	return decide(t, s, durable.Leaving{Msg: m}, t0)
@@ -24,7 +24,7 @@ func statuses(s *State) string {
 	return strings.Join(out, " ")
 }
 
-func TestARunThatLeavesBeginsNothing(t *testing.T) {
+func TestARunOnADrainingNodeBeginsNothing(t *testing.T) {
 	running := runningRun(t, handsOff)
 	calls := decide(t, running, asks(0, freeCall, repeatCall), t0).Next
 	queued := queuedRun(t, handsOff)
@@ -44,7 +44,7 @@ func TestARunThatLeavesBeginsNothing(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the turn that was under way may end it", func(t *testing.T) {
+	t.Run("the turn in flight may end it", func(t *testing.T) {
 		if d := leaves(t, running, answer("hello")); d.Next.Status != lifecycle.RunSucceeded {
 			t.Errorf("it is %s", d.Next.Status)
 		}
@@ -76,12 +76,12 @@ func TestARunThatLeavesBeginsNothing(t *testing.T) {
 	})
 }
 
-func TestCallsOfATurnThatEndsOnANodeThatLeaves(t *testing.T) {
+func TestCallsOfATurnThatEndsOnADrainingNode(t *testing.T) {
 	d := leaves(t, runningRun(t, handsOff), asks(0, freeCall, refusedCall, gatedCall, handoffCall))
 	if got := statuses(&d.Next); got != "waiting failed waiting running" || len(d.Next.Calls) != 4 {
 		t.Fatalf("the calls are %s", got)
 	}
-	for _, f := range d.Facts { // no receipt: nothing was sent, and nothing will be here
+	for _, f := range d.Facts { // no receipt: no call was sent, and none will be on this node
 		if b, ok := f.(StepBegan); ok && b.Called > 0 && b.Idx == 1 {
 			t.Errorf("%+v", b)
 		}
@@ -91,7 +91,7 @@ func TestCallsOfATurnThatEndsOnANodeThatLeaves(t *testing.T) {
 	}
 	next := decide(t, d.Next, durable.Activated{Epoch: 2}, t0)
 	if got := statuses(&next.Next); got != "running failed waiting running" {
-		t.Fatalf("taken up, the calls are %s", got)
+		t.Fatalf("after loading, the calls are %s", got)
 	}
 	if got := kinds(next.Facts); !slices.Equal(got, []string{"StepCalled"}) {
 		t.Errorf("%v", got)
@@ -104,18 +104,18 @@ func TestCallsOfATurnThatEndsOnANodeThatLeaves(t *testing.T) {
 	if ended.Next.Status != lifecycle.RunWaitingApproval || !slices.Contains(kinds(ended.Facts), "Asked") {
 		t.Errorf("it is %s", ended.Next.Status)
 	}
-	// Where people have to be asked about all of them, nothing keeps the run from it.
+	// If all calls need an approval, the run begins to wait at once.
 	gated := leaves(t, runningRun(t, handsOff), asks(0, gatedCall))
 	if gated.Next.Status != lifecycle.RunWaitingApproval {
 		t.Errorf("it is %s", gated.Next.Status)
 	}
-	// Nobody goes on with a decided run on a node that leaves.
+	// A run with a decided approval does not resume on a draining node.
 	c := gated.Next.Calls[0]
 	c.Approval.Status = lifecycle.ApprovalRejected
 	if d := leaves(t, gated.Next, msg.ApprovalsDecided{}); d.Changed {
 		t.Errorf("%v", kinds(d.Facts))
 	}
 	if d := decide(t, gated.Next, msg.ApprovalsDecided{}, t0); !d.Changed {
-		t.Error("elsewhere it goes on")
+		t.Error("on another node it does not resume")
 	}
 }

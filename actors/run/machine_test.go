@@ -40,7 +40,7 @@ func agentOf(t testing.TB, manifest string) *Agent {
 
 const plain = `{"model":{"provider":"simulated","name":"sim"}}`
 
-// queuedRun is a run of a thread as it was accepted.
+// queuedRun is a run of a thread that was just accepted.
 func queuedRun(t testing.TB, manifest string) State {
 	s, err := FromAccepted(tenant, &msg.Accepted{
 		Run: theRun, AgentID: id.AgentID(theRun), AgentVersion: 3, ThreadID: &thread, ThreadSeq: 1,
@@ -92,8 +92,8 @@ func frameTypes(d decision) (out []string) {
 	return out
 }
 
-// TestRunStatus is the table of service.md, Run status, row by row; the rows in
-// which approvals are involved are in calls_test.go.
+// TestRunStatus has the table of service.md, Run status, row by row; calls_test.go has the rows that
+// involve approvals.
 func TestRunStatus(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -229,10 +229,10 @@ func TestToolCallsThatAreNotGranted(t *testing.T) {
 			t.Errorf("call %d: %s %s %v", i, e.Status, e.Output, err)
 		}
 		if r := e.History.Results[0]; r.CallID != fmt.Sprint("c", i+1) || !r.IsError || r.Content != string(e.Output) {
-			t.Errorf("the model hears %+v", r)
+			t.Errorf("the model gets %+v", r)
 		}
 	}
-	// The model hears its own turn and the results in call order, unredacted.
+	// The model gets its own turn and the results in call order, unredacted.
 	said := d.Next.Said
 	if len(said) != 2 || len(said[0].Calls) != 2 || string(said[0].Calls[0].Args) != `{"q":1,"api_key":"k"}` || len(said[1].Results) != 2 || said[1].Results[1].CallID != "c2" {
 		t.Errorf("said %+v", said)
@@ -249,7 +249,7 @@ func TestMalformedArgumentsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestLimits is the row limits of open-parts.md, Manifest.
+// TestLimits has the row limits of open-parts.md, Manifest.
 func TestLimits(t *testing.T) {
 	with := func(limits string) string {
 		return `{"model":{"provider":"simulated","name":"sim"},"limits":` + limits + `}`
@@ -293,7 +293,7 @@ func TestRunningTimeIsAddedUpOverActivations(t *testing.T) {
 	if s.Ran != 4*time.Second {
 		t.Fatalf("ran %v", s.Ran)
 	}
-	// The process dies and the run comes back an hour later: that hour is not counted.
+	// The process dies and the run is loaded an hour later: that hour does not count.
 	s.Since = time.Time{}
 	back := t0.Add(time.Hour)
 	s = decide(t, s, durable.Activated{Epoch: 2}, back).Next
@@ -301,7 +301,7 @@ func TestRunningTimeIsAddedUpOverActivations(t *testing.T) {
 		t.Fatalf("%s, %v left", s.Status, left)
 	}
 	if d := decide(t, s, at(answer("x"), s.Open.Idx), back.Add(6*time.Second)); d.Next.Status != lifecycle.RunFailed {
-		t.Fatal("the limit did not hold over two activations")
+		t.Fatal("the limit does not hold over two activations")
 	}
 }
 
@@ -338,7 +338,7 @@ func TestModelFailures(t *testing.T) {
 			t.Error(d.Next.Error)
 		}
 	})
-	t.Run("declined without a word", func(t *testing.T) {
+	t.Run("declined without a text", func(t *testing.T) {
 		m := answer("")
 		m.Result.Finish = model.FinishFilter
 		if d := decide(t, runningRun(t, plain), m, t0); d.Next.Error == nil || d.Next.Error.Code != lifecycle.FailModelError || d.Next.TokensIn != 10 {
@@ -351,7 +351,7 @@ func TestModelFailures(t *testing.T) {
 			t.Errorf("%+v", d.Next.Error)
 		}
 	})
-	t.Run("strangers are dropped", func(t *testing.T) {
+	t.Run("messages of other steps are dropped", func(t *testing.T) {
 		s := runningRun(t, plain)
 		for _, m := range []any{at(answer("x"), 7), ModelFailed{Idx: 7}, TimeUp{Idx: 7}, durable.EffectFailed{Key: "llm/7"}, msg.Proceed{}, msg.SlotGranted{}, durable.TimerDue{}} {
 			if d := decide(t, s, m, t0); d.Changed {
@@ -432,7 +432,7 @@ func TestOutput(t *testing.T) {
 
 func TestCrashAbandonsTheOpenStep(t *testing.T) {
 	s := runningRun(t, plain)
-	s.Since, s.Known, s.Said = time.Time{}, false, nil // as it is loaded
+	s.Since, s.Known, s.Said = time.Time{}, false, nil // as after loading
 	d := decide(t, s, durable.Activated{Epoch: 2}, t0)
 	if !d.Changed || d.Next.Open == nil || d.Next.Open.Idx != 1 || d.Next.Seq != 3 || d.Next.Steps != 2 {
 		t.Fatalf("%+v", d.Next)
@@ -490,8 +490,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A state is plain data: a decision can be made again from it anywhere. Agent is shared and
-// immutable.
+// A state is plain data: a decision can be repeated from it anywhere. Agent is shared and immutable.
 func TestAStateHoldsNothingLive(t *testing.T) {
 	seen := map[reflect.Type]bool{reflect.TypeFor[Agent](): true}
 	var look func(path string, v reflect.Type)

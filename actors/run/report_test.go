@@ -10,11 +10,11 @@ import (
 	"agentsvc/schemas/msg"
 )
 
-// opened is an approval as it was opened.
+// opened is an approval that was just opened.
 func opened(*Call) *Approval { return &Approval{Status: lifecycle.ApprovalPending, Version: 1} }
 
-// endings are the commits of a run that succeeds and of one that is cancelled while
-// it waits, for a tenant that has an endpoint, that has none, and where nobody asks.
+// endings returns the commits of a run that succeeds and of one that is cancelled while it waits: for a
+// tenant with an endpoint, for one without, and without Hears.
 func endings(t testing.TB) map[string]func() []*journal.Commit {
 	finished := func() (durable.Loaded[State], durable.Decision[State], any) {
 		s, a := runningRun(t, plain), answer("hello")
@@ -42,8 +42,8 @@ func endings(t testing.TB) map[string]func() []*journal.Commit {
 	return out
 }
 
-// A tenant without endpoints pays nothing for what others hear.
-func TestWhatNobodyHearsCostsNothing(t *testing.T) {
+// A tenant without endpoints pays nothing for events.
+func TestWithoutSubscribersEventsCostNothing(t *testing.T) {
 	of := endings(t)
 	cost := func(name string) float64 { return testing.AllocsPerRun(200, func() { of[name]() }) }
 	events := func(name string) (n int) {
@@ -53,14 +53,14 @@ func TestWhatNobodyHearsCostsNothing(t *testing.T) {
 		return n
 	}
 	if events("heard") != 4 { // an end, two withdrawn, an end
-		t.Errorf("%d events: void", events("heard"))
+		t.Errorf("%d events: the test proves nothing", events("heard"))
 	}
 	if without, unheard := cost("not asked"), cost("nobody hears"); unheard != without || events("nobody hears") != 0 {
-		t.Errorf("%v allocations, %v where nobody asks, and %d events", unheard, without, events("nobody hears"))
+		t.Errorf("%v allocations, %v without Hears, and %d events", unheard, without, events("nobody hears"))
 	}
 }
 
-// BenchmarkRows is what it takes to make the commits of two ends.
+// BenchmarkRows makes the commits of two ends.
 func BenchmarkRows(b *testing.B) {
 	for name, rows := range endings(b) {
 		b.Run(name, func(b *testing.B) {

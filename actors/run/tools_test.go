@@ -30,22 +30,21 @@ import (
 	"agentsvc/schemas/tool"
 )
 
-// toolbox is what tools there are: the server of a tool's name says how it is
-// called.
+// toolbox is a fake of all tools. The server in a tool's name says how it is called:
 //
-//	free.*  at once, and cannot be repeated
-//	safe.*  at once, and can be
-//	gate.*  once people have approved; gate.cancel ends the run where nobody does,
-//	        gate.climb is escalated
-//	builtin:handoff, builtin:handoff?  a handoff, and a gated one
+//	free.*  ungated, cannot be repeated
+//	safe.*  ungated, can be repeated
+//	gate.*  gated; gate.cancel ends the run when its approval expires,
+//	        gate.climb escalates
+//	builtin:handoff, builtin:handoff?  a handoff, ungated and gated
 type toolbox struct {
 	mu      sync.Mutex
 	offered []tool.Caller
 	planned []tool.Caller
-	failing int                                                     // of Plan, with storage that is away
+	failing int                                                     // of Plan, with storage unavailable
 	broken  error                                                   // of Plan
 	calls   []string                                                // "idx tool args"
-	by      []id.AgentID                                            // who called
+	by      []id.AgentID                                            // the calling agents
 	answer  func(ctx context.Context, p tool.Planned) *tool.Outcome // nil, or a nil answer: {"ok":true}
 }
 
@@ -82,7 +81,7 @@ func (b *toolbox) Plan(_ context.Context, t tool.Caller, first int, calls []mode
 			if name == "climb" {
 				p.Terms.Escalate = lifecycle.RoleOwner
 			} else {
-				p.Terms.Escalate = lifecycle.RoleMember // is not above
+				p.Terms.Escalate = lifecycle.RoleMember // not a higher role
 			}
 		case server == "safe":
 			p.Repeat = true
@@ -119,7 +118,7 @@ func (b *toolbox) called() []string {
 	return slices.Clone(b.calls)
 }
 
-// holds makes every call wait until its context ends, and says who has begun.
+// holds makes every call wait until its context ends, and returns the names of calls that began.
 func (b *toolbox) holds() <-chan string {
 	began := make(chan string, 200)
 	b.mu.Lock()
@@ -139,7 +138,7 @@ func withTools(w *world) { w.tools = &toolbox{} }
 
 const toolAgent = `{"model":{"provider":"simulated","name":"sim-1"},"tools":{"mcp":[{"server":"gate"},{"server":"free"},{"server":"safe"}]},"handoffs":["b","c"]}`
 
-// waits waits until people are asked, and nothing of the run is in memory.
+// waits waits until the run waits for its approvals and is not in memory.
 func (w *world) waits(r id.RunID) {
 	w.t.Helper()
 	testkit.Eventually(w.t, "the run waits", func() bool {
@@ -151,8 +150,8 @@ func (w *world) waits(r id.RunID) {
 	})
 }
 
-// decides decides the approval of a step as its actor does, in one commit with
-// the timer by which its run looks. It does not tell the run.
+// decides decides the approval of a step as its actor does, in one commit with the run's timer. It does not
+// tell the run.
 func (w *world) decides(r id.RunID, step int, action lifecycle.Action, feedback string, edited string) error {
 	w.t.Helper()
 	var (
@@ -215,7 +214,7 @@ func (w *world) approve(r id.RunID, step int) {
 	w.decided(r, step, lifecycle.ActionApprove, "", "")
 }
 
-// asked are the messages that the model was sent last.
+// asked returns the messages of the last request to the model.
 func (w *world) asked() []model.Message {
 	reqs := w.models.requests()
 	return reqs[len(reqs)-1].Messages
@@ -223,7 +222,7 @@ func (w *world) asked() []model.Message {
 
 const gatedTurn = "/think Hm.\n/say Sending.\n/call gate.send {\"to\":\"<x&y>\", \"token\":\"k-123\"}\n/say Done."
 
-func TestAGatedCallFromTheWishToTheAnswer(t *testing.T) {
+func TestAGatedCall(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	th := w.newThread()
 	r := w.post(th, gatedTurn)
@@ -296,10 +295,10 @@ func TestDecisionsReachTheModel(t *testing.T) {
 			}
 			ms := w.asked()
 			if ms[2].Results[0].Content != c.hears {
-				t.Errorf("the model hears %+v", ms[2])
+				t.Errorf("the model gets %+v", ms[2])
 			}
 			if (c.user != "") != (len(ms) == 4) || c.user != "" && (ms[3].Role != model.User || ms[3].Text != c.user) {
-				t.Errorf("behind the results: %+v", ms[3:])
+				t.Errorf("after the results: %+v", ms[3:])
 			}
 			w.is(string(c.action), `SELECT data->>'decision' FROM run_marks WHERE run_id = $1 AND type = 'run.resumed'`, r)
 			w.sameReplayed(r)
@@ -307,8 +306,8 @@ func TestDecisionsReachTheModel(t *testing.T) {
 	}
 }
 
-// Ungated calls first and in parallel, then people about the rest, then those in
-// order; the model hears all of it in call order.
+// Ungated calls run first and in parallel, then people decide on the others, then those run in order; the
+// model gets all results in call order.
 func TestAMixedTurnOnTheHost(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	var mu sync.Mutex
@@ -322,7 +321,7 @@ func TestAMixedTurnOnTheHost(t *testing.T) {
 			close(both)
 		}
 		mu.Unlock()
-		<-both // neither answers before both were called
+		<-both // no call answers before both were made
 		out := tool.Outcome{Content: p.Tool, Shown: json.RawMessage(`"` + p.Tool + `"`)}
 		return &out
 	}
@@ -359,13 +358,13 @@ func TestAMixedTurnOnTheHost(t *testing.T) {
 		hears = append(hears, res.Content)
 	}
 	if len(hears) != 6 || hears[1] != "free.a" || hears[3] != "safe.b" || hears[4] != `{"responded":true}` || ms[3].Text != "Not two." {
-		t.Errorf("hears %q, then %+v", hears, ms[3:])
+		t.Errorf("gets %q, then %+v", hears, ms[3:])
 	}
 	w.sameReplayed(r)
 }
 
-// Whoever decides may die before it tells the run, and the run's host may too:
-// the timer that stands in the decision's commit is enough.
+// The approval's host may die before it tells the run, and the run's host may die too: the timer set by
+// the decision's commit is enough.
 func TestADecisionIsNotLost(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	r := w.post(w.newThread(), gatedTurn)
@@ -419,7 +418,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	w.is("failed failed failed", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND idx > 0`, r)
 	w.is("0", `SELECT count(*)::text FROM timers`)
 	w.is("CANCELLED", `SELECT error_code FROM runs WHERE id = $1`, r)
-	w.exec(`UPDATE approvals SET status = 'pending', decision = NULL, decided_at = NULL WHERE step_idx = 2`) // as somebody has read it
+	w.exec(`UPDATE approvals SET status = 'pending', decision = NULL, decided_at = NULL WHERE step_idx = 2`) // as another actor may have read it
 	if err := w.decides(r, 2, lifecycle.ActionApprove, "", ""); !errors.Is(err, journal.ErrConflict) {
 		t.Errorf("a decision after the end: %v", err)
 	}
@@ -441,7 +440,7 @@ func TestExpiryThatCancelsTheRun(t *testing.T) {
 	w.is("expired cancelled", `SELECT string_agg(status, ' ' ORDER BY step_idx) FROM approvals WHERE run_id = $1`, r)
 	w.is("0", `SELECT count(*)::text FROM timers`)
 	w.sameReplayed(r)
-	// A timer that calls a run which has ended is done with; nothing else changes.
+	// The timer of a run that has ended is deleted; nothing else changes.
 	a := w.text(`SELECT id::text FROM approvals WHERE run_id = $1 AND step_idx = 1`, r)
 	w.exec(`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) VALUES ($1, 'run', $2, $3, now())`, w.tenant, r, a)
 	before := w.text(`SELECT (to_jsonb(r) - '{version,owner_epoch,last_op}'::text[])::text FROM runs r WHERE id = $1`, r)
@@ -458,8 +457,8 @@ func TestTimersOfApprovals(t *testing.T) {
 		FROM timers t JOIN approvals a ON a.id = t.entity_id AND t.kind = 'approval'`)
 }
 
-// A process that dies in the middle of calls: what can be repeated is sent again
-// with the same bytes, of the rest the model hears that nobody knows.
+// The process dies during calls: calls that can be repeated are sent again with the same bytes; of the
+// others the model is told that the outcome is unknown.
 func TestACrashWhileToolsAreCalled(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	began := w.tools.holds()
@@ -469,7 +468,7 @@ func TestACrashWhileToolsAreCalled(t *testing.T) {
 	}
 	w.restart()
 	w.tools.lets()
-	w.node.Tell(w.address(msg.KindRun, r.UUID), msg.ApprovalsDecided{}) // anything wakes it
+	w.node.Tell(w.address(msg.KindRun, r.UUID), msg.ApprovalsDecided{}) // any message loads it
 	w.waits(r)
 	w.is("UNKNOWN_OUTCOME", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
 	w.is("failed succeeded waiting", `SELECT string_agg(status, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND idx > 0`, r)
@@ -480,7 +479,7 @@ func TestACrashWhileToolsAreCalled(t *testing.T) {
 	began = w.tools.holds()
 	w.decided(r, 3, lifecycle.ActionEdit, "", `{ "n":3 }`)
 	<-began
-	w.restart() // after the receipt: it may have taken effect
+	w.restart() // after the receipt: the call may have taken effect
 	w.tools.lets()
 	w.node.Tell(w.address(msg.KindRun, r.UUID), msg.ApprovalsDecided{})
 	if got := w.ends(r); got != "succeeded" {
@@ -548,7 +547,7 @@ func TestAHandoffOnTheHost(t *testing.T) {
 	}
 	w.tools.mu.Unlock()
 	w.sameReplayed(r)
-	// Only of b, who has output guardrails, the relay is sent no live text.
+	// Only of b, which has output guardrails, the relay gets no live text.
 	w.is("7 9", `SELECT string_agg(idx::text, ' ' ORDER BY idx) FROM run_steps WHERE run_id = $1 AND withheld`, r)
 	if relay := strings.Join(w.live.relay(r), ""); strings.Contains(relay, "I am here.") || strings.Count(relay, "Done.") != 1 {
 		t.Errorf("the relay says\n%s", relay)
@@ -559,7 +558,7 @@ func TestAHandoffOnTheHost(t *testing.T) {
 	w.is("sim-1", `SELECT name FROM run_steps WHERE run_id = $1`, next)
 }
 
-// Who speaks is kept while the run is not in memory.
+// The agent of a run after a handoff survives waiting and a crash.
 func TestAHandoffSurvivesWaitingAndACrash(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	b := w.newAgent("b", `{"model":{"provider":"simulated","name":"sim-b"},"tools":{"mcp":[{"server":"gate"}]}}`, true)
@@ -579,9 +578,9 @@ func TestAHandoffSurvivesWaitingAndACrash(t *testing.T) {
 	w.sameReplayed(r)
 }
 
-// An agent whose manifest names neither tools nor handoffs asks nobody about
-// them, also where the model makes up a call.
-func TestAnAgentWithoutToolsAsksNobody(t *testing.T) {
+// An agent whose manifest names neither tools nor handoffs makes no call to the gateway, even if the model
+// invents a call.
+func TestAnAgentWithoutToolsDoesNotUseTheGateway(t *testing.T) {
 	w := newWorld(t, simulatedAgent, withTools)
 	r := w.post(w.newThread(), "/call gate.send\n/say Done.")
 	if got := w.ends(r); got != "succeeded" {
@@ -589,11 +588,11 @@ func TestAnAgentWithoutToolsAsksNobody(t *testing.T) {
 	}
 	w.is("TOOL_NOT_GRANTED", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 1`, r)
 	if n := len(w.tools.offered) + len(w.tools.planned) + len(w.tools.calls); n != 0 {
-		t.Errorf("%d questions", n)
+		t.Errorf("%d calls to the gateway", n)
 	}
 }
 
-func TestTheTurnIsTold(t *testing.T) {
+func TestTheGatewayGetsTheTurn(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	th := w.newThread()
 	p := w.message(th, "/call free.a\n/say Done.")
@@ -610,7 +609,7 @@ func TestTheTurnIsTold(t *testing.T) {
 	}
 }
 
-func TestAPlanThatCannotBeMade(t *testing.T) {
+func TestAPlanThatFails(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	w.tools.failing = 2
 	r := w.post(w.newThread(), "/call free.a\n/say Done.")
@@ -623,16 +622,16 @@ func TestAPlanThatCannotBeMade(t *testing.T) {
 	w.is("INTERNAL 1 1", `SELECT concat_ws(' ', error_code, steps, (SELECT count(*) FROM usage_records u WHERE u.run_id = r.id)) FROM runs r WHERE id = $1`, r)
 }
 
-// A run that waits holds no running place; one that goes on is counted at once.
+// A waiting run holds no slot; a run that resumes takes one at once.
 func TestSlotsOfWaitingRuns(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools, withSlots)
 	first := w.post(w.newThread(), gatedTurn)
 	w.waits(first)
 	w.hold()
 	second := w.post(w.newThread(), "x")
-	w.speaking(second) // in the place that the first gave back
+	w.speaking(second) // in the slot that the first run gave back
 	w.approve(first, 1)
-	if got := w.ends(first); got != "succeeded" { // although the other one runs
+	if got := w.ends(first); got != "succeeded" { // although the other run is running
 		t.Fatal(got)
 	}
 	w.slots.mu.Lock()
@@ -644,7 +643,7 @@ func TestSlotsOfWaitingRuns(t *testing.T) {
 	w.ask(w.address(msg.KindRun, second.UUID), msg.CancelRun{})
 }
 
-// The commit by which a run begins to wait, or goes on, may be lost.
+// The commit by which a run begins to wait, or resumes, may be lost.
 func TestLostCommitsOfAGatedCall(t *testing.T) {
 	w := newWorld(t, toolAgent, withTools)
 	var opened, resumed, heard sync.Once
@@ -661,8 +660,8 @@ func TestLostCommitsOfAGatedCall(t *testing.T) {
 		}
 		return err
 	}
-	// The answer whose commit was lost is asked again as a new step: the simulated
-	// model says the same.
+	// If the commit of an answer is lost, the model is asked again in a new step: the simulated model says
+	// the same.
 	r := w.post(w.newThread(), "/call gate.send {\"n\":1}\n/say Done.")
 	w.waits(r)
 	w.is("0 llm abandoned,1 llm succeeded,2 tool waiting", `SELECT string_agg(concat_ws(' ', idx, kind, status), ',' ORDER BY idx) FROM run_steps WHERE run_id = $1`, r)
@@ -673,15 +672,14 @@ func TestLostCommitsOfAGatedCall(t *testing.T) {
 	if got := w.ends(r); got != "succeeded" {
 		t.Fatal(got)
 	}
-	w.is("UNKNOWN_OUTCOME", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 2`, r) // answered, and the answer was lost
+	w.is("UNKNOWN_OUTCOME", `SELECT output->>'error' FROM run_steps WHERE run_id = $1 AND idx = 2`, r) // the tool answered, and the answer was lost
 	if n := len(w.tools.called()); n != 1 {
 		t.Errorf("%d calls", n)
 	}
 	w.sameReplayed(r)
 }
 
-// The largest turn: its approvals are opened by one commit, and the last decision
-// makes all of it go on.
+// The largest turn: one commit opens its approvals, and the last decision resumes all its calls.
 func TestATurnOf128GatedCalls(t *testing.T) {
 	w := newWorld(t, strings.Replace(toolAgent, "{", `{"limits":{"max_steps":1000},`, 1), withTools)
 	r := w.post(w.newThread(), strings.Repeat("/call gate.send {\"n\":1}\n", 128)+"/say Done.")
