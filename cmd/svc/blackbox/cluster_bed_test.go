@@ -512,7 +512,7 @@ func (s *spread) pick(r *http.Request) *member {
 
 func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 	m := s.pick(r)
-	live := strings.HasSuffix(r.URL.Path, "/events")
+	live := isStream(r)
 	limit := patience
 	if live {
 		limit = streamSilence
@@ -548,8 +548,22 @@ func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel()
 		a.err = err
 		s.book.note(a)
+		if a.status == http.StatusInternalServerError {
+			s.book.event("node %s (%d) answered %s %s with 500: %s", m.name, a.pid, a.method, a.path, m.said(resp.Header.Get("X-Request-Id")))
+		}
 	}}
 	return resp, nil
+}
+
+// said is what the member's last process has logged of a request.
+func (m *member) said(request string) string {
+	var about []string
+	for line := range strings.Lines(m.logged()) {
+		if request != "" && strings.Contains(line, request) {
+			about = append(about, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(about, " ")
 }
 
 // resume notes who serves a stream, and says whether it goes on elsewhere.

@@ -252,7 +252,7 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 	b.watchDead()
 	l := newLoad(t, b, b.book)
 	l.quiet = true
-	n := crowd{talkers: 2, clerks: 3, tellers: 3, revokers: 1, drainers: 3}
+	n := crowd{talkers: 2, clerks: 3, tellers: 3, flows: 3, revokers: 1, drainers: 3}
 	if len(env) > 1 { // of the bucket nobody else is to take
 		n = crowd{}
 	}
@@ -274,6 +274,11 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 			unended = append(unended, x.err)
 		}
 	}
+	for _, x := range l.ran {
+		if x.err != nil {
+			unended = append(unended, x.err)
+		}
+	}
 	if err := errors.Join(unended...); err != nil {
 		return append(found(), lawEnds+": "+err.Error())
 	}
@@ -282,6 +287,7 @@ func shaken(t *testing.T, file string, env []string, does func(*shaker, context.
 	}
 	f := l.find(t)
 	r := l.scene.judge(t, l.tales)
+	l.flows.judgeFlows(t, l.ran)
 	f.hold(b.book, r)
 	out := found()
 	for _, law := range laws {

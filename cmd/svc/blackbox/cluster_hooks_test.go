@@ -135,6 +135,7 @@ func (l *load) audit(t *testing.T, f *findings) (sum audited) {
 		status := maps.Clone(f.ended)
 		for _, a := range s.arrivals() {
 			run := a.event(t).about
+			l.book.rule(lawHooks, f.parents[run] == "", "who %s was told of run %s, the child of run %s", name, run, f.parents[run])
 			if status[run] != "" {
 				continue
 			}

@@ -134,6 +134,7 @@ type load struct {
 	clerk   string                 // one with the yard's tools
 	public  string                 // an embed key of the helper
 	hearers map[string]*subscriber // webhook endpoints by what they do, nil: none
+	flows   *flows
 	stop    chan struct{}
 	quiet   bool         // what goes wrong is no failure of the test
 	n       atomic.Int64 // things so far
@@ -145,6 +146,7 @@ type load struct {
 	talks  []*conversation
 	tales  []*tale
 	visits []*visit
+	ran    []*flowTale     // runs of workflows
 	maybe  map[string]bool // inputs of posts without a key that were not answered
 	met    map[string]bool // what has happened at least once
 	errs   []error
@@ -175,6 +177,7 @@ func newLoad(t *testing.T, b *bed, book *book) *load {
 	l.helper = l.c.publish(t, "Talks", simulatedModel)
 	l.public = l.c.newEmbedKey(t, ctx, l.helper, "visitors", object{"rate_limit_per_min": 10000}).Key
 	l.clerk = l.c.publish(t, "Yard", object{"model": simulatedModel["model"], "tools": object{"mcp": []object{{"server": "yard", "allow": []string{"yard.*"}}}}})
+	l.flows = l.scene.newFlows(t, ctx, l.yard, book, l.helper)
 	return l
 }
 
@@ -258,7 +261,7 @@ func (l *load) repeat(ctx context.Context, wg *sync.WaitGroup, n int, pause time
 const endsWithin = 30 * time.Second
 
 // size of a load: clients of each kind.
-type crowd struct{ talkers, clerks, tellers, revokers, stalled, visitors, fillers, drainers int }
+type crowd struct{ talkers, clerks, tellers, flows, revokers, stalled, visitors, fillers, drainers int }
 
 // run has the crowd at work while shake shakes the bed, and until what was begun
 // has ended.
@@ -271,6 +274,7 @@ func (l *load) run(t *testing.T, limit time.Duration, n crowd, shake func(ctx co
 	l.repeat(ctx, &wg, n.talkers, 0, l.converse)
 	l.repeat(ctx, &wg, n.clerks, 0, l.chore)
 	l.repeat(ctx, &wg, n.tellers, 0, l.tale)
+	l.repeat(ctx, &wg, n.flows, 0, l.flow)
 	l.repeat(ctx, &wg, n.revokers, 0, l.revocation)
 	l.repeat(ctx, &wg, n.stalled, 3*time.Second, l.stalledReader)
 	l.repeat(ctx, &wg, n.visitors, 0, l.visit)
@@ -350,6 +354,19 @@ func (l *load) tale(ctx context.Context) error {
 	l.tales = append(l.tales, x)
 	l.mu.Unlock()
 	l.scene.tell(context.WithValue(ctx, telling{}, x.title()), x)
+	if x.err == nil {
+		l.meets("told: " + x.name)
+	}
+	return nil // the law of ends looks at it
+}
+
+// flow is one story of a workflow.
+func (l *load) flow(ctx context.Context) error {
+	x := l.flows.nextFlow()
+	l.mu.Lock()
+	l.ran = append(l.ran, x)
+	l.mu.Unlock()
+	l.flows.tellFlow(context.WithValue(ctx, telling{}, x.title()), x)
 	if x.err == nil {
 		l.meets("told: " + x.name)
 	}

@@ -23,7 +23,7 @@ func TestClusterOfOne(t *testing.T) {
 	l := newLoad(t, b, b.book)
 	l.subscribes(t, nil)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
+	crowd := crowd{talkers: 2, clerks: 3, tellers: 5, flows: 3, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	l.run(t, 3*time.Minute, crowd, func(ctx context.Context) {
 		for range 3 {
@@ -45,7 +45,7 @@ func TestClusterStorm(t *testing.T) {
 	l := newLoad(t, b, b.book)
 	l.subscribes(t, nil)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
+	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, flows: 3, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	const kills = 20
 	x, y, z := b.nodes[0], b.nodes[1], b.nodes[2]
@@ -95,7 +95,7 @@ func TestClusterLongStorm(t *testing.T) {
 	l := newLoad(t, b, b.book)
 	l.subscribes(t, nil)
 	s := &shaker{load: l}
-	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
+	crowd := crowd{talkers: 3, clerks: 4, tellers: 5, flows: 3, revokers: 1, stalled: 1, visitors: 2, fillers: 1, drainers: 2}
 	before := l.warm(t, crowd)
 	any := func() *member { return b.nodes[rand.IntN(size)] }
 	two := func() (x, y *member) {

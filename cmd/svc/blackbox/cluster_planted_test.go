@@ -100,7 +100,9 @@ func isPost(r *http.Request, end string) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, end)
 }
 
-func isStream(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/events") }
+func isStream(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/events")
+}
 
 // isRun reports whether a run is read.
 func isRun(r *http.Request) bool {

@@ -244,6 +244,9 @@ func (s *shaker) seen(ctx context.Context) {
 	for _, x := range allStories {
 		events = append(events, "told: "+x.name)
 	}
+	for _, x := range flowStories {
+		events = append(events, "told: "+x.name)
+	}
 	for _, event := range events {
 		eventually(s.scene.t, ctx, event, func() bool { return s.hasMet(event) })
 	}

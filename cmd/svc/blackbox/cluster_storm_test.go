@@ -29,6 +29,8 @@ func (s *shaker) judged(t *testing.T, before rest) {
 	s.settle(ctx)
 	f := s.find(t)
 	r := s.scene.judge(t, s.tales)
+	s.flows.judgeFlows(t, s.ran)
+	s.flows.flowsNotVoid(t, s.ran, true)
 	s.scene.examine(r)
 	f.hold(s.book, r)
 	told := s.audit(t, f)

@@ -375,7 +375,7 @@ func (w *flows) await(ctx context.Context, x *flowTale, moment time.Duration) {
 // learns has the request of a race that came first be sent later the next time, and one that
 // came second earlier.
 func (w *flows) learns(x *flowTale) {
-	const step = int64(2 * time.Millisecond)
+	const step = int64(4 * time.Millisecond)
 	if aim := w.aims[x.name]; aim != nil && (x.accepted || x.cancelled == "cancelled") {
 		aim.Add(-step)
 	} else if aim != nil {

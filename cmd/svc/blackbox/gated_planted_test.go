@@ -107,9 +107,9 @@ func planted(condition string) string {
 	}, "approval.decided", lawHealth},
 }
 
-// plant builds the service with all faults, of which it has the one that the
+// plant builds the service with these faults, of which it has the one that the
 // environment names.
-func plant(t *testing.T) string {
+func plant(t *testing.T, faults []fault) string {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -176,7 +176,7 @@ func (w *scene) round(t *testing.T, point string) *rulings {
 // TestCrashPlantedFaults sees to it that the laws of the storms find what they
 // are there for.
 func TestCrashPlantedFaults(t *testing.T) {
-	file := plant(t)
+	file := plant(t, faults)
 	begin := func(t *testing.T, name string) *scene {
 		n := newSceneNode(t, plantedBy+"="+name)
 		n.file = file
