@@ -59,6 +59,9 @@ var defects = []defect{
 	{name: "nobody looks for the runs of a node that has gone", patches: []patch{
 		{"actors/sweep/search.go", "\terr = w.find(ctx, own)\n", "\tif w.kind != \"run\" || !planted(\"nobody looks for the runs of a node that has gone\") {\n\t\terr = w.find(ctx, own)\n\t}\n"},
 	}, does: (*shaker).rollAndKill, laws: []string{lawEnds}},
+	{name: "nobody looks for the workflows of a node that has gone", patches: []patch{
+		{"actors/workflow/traits.go", "feed.Where(\"workflow_runs\", \"owes\")", "feed.Where(\"workflow_runs\", map[bool]string{true: \"owes AND false\", false: \"owes\"}[planted(\"nobody looks for the workflows of a node that has gone\")])"},
+	}, does: (*shaker).rollAndKillOften, laws: []string{lawEnds}},
 	{name: "a stream that is resumed is not filled up", patches: []patch{
 		{"actors/stream/reader.go", "\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n", "\tif planted(\"a stream that is resumed is not filled up\") && c.After.Seq > 0 {\n\t\tc.After = event.Pos{Seq: max(facts.Seq-1, c.After.Seq), Offset: math.MaxInt64}\n\t}\n" +
 			"\tr.facts, r.cursor, r.counted = facts, c.Within(facts), true\n"},
