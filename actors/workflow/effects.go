@@ -144,15 +144,38 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	panic(fmt.Sprintf("workflow: unknown effect %T", e))
 }
 
-// walk takes the ends through the graph, until one of them fails the run. Package flow bounds the
-// work of each.
+// walk takes the ends through the graph. A walk that is not quick begins again behind the other
+// slow ones, with one end: they have half of the CPUs, so a definition that is made to be
+// expensive does not hold up other runs.
 func (k *kind) walk(ctx context.Context, e Walk) any {
-	select {
-	case k.walks <- struct{}{}:
-		defer func() { <-k.walks }()
-	case <-ctx.Done():
+	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), e)
+	if !ok {
+		e.Queue = e.Queue[:1]
+		m, ok = within(ctx, k.slow, slowWalk, e.Of.Plan, e)
+	}
+	if !ok {
 		return nil
 	}
+	return m
+}
+
+// within walks once it has a place in a lane. It reports false if the walk takes longer than limit
+// or the plan allows, or if ctx ends.
+func within(ctx context.Context, lane chan struct{}, limit time.Duration, plan *flow.Plan, e Walk) (Walked, bool) {
+	select {
+	case lane <- struct{}{}:
+		defer func() { <-lane }()
+	case <-ctx.Done():
+		return Walked{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return through(ctx, plan, e)
+}
+
+// through takes the ends through the graph, until one of them fails the run. Package flow bounds the
+// work of each. It reports false if that is too much for the plan, or if ctx ends before.
+func through(ctx context.Context, plan *flow.Plan, e Walk) (Walked, bool) {
 	s, m := e.Of, Walked{N: e.N, Flow: e.Of.Flow}
 	for _, end := range e.Queue {
 		var facts []flow.Fact
@@ -160,13 +183,13 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 		if end.Node == starts {
 			var variables map[string]json.RawMessage
 			if variables, err = members(s.Variables); err == nil {
-				m.Flow, facts, err = s.Plan.Start(ctx, s.Input, variables)
+				m.Flow, facts, err = plan.Start(ctx, s.Input, variables)
 			}
 		} else {
-			m.Flow, facts, err = s.Plan.End(ctx, m.Flow, end.Node, end.Output)
+			m.Flow, facts, err = plan.End(ctx, m.Flow, end.Node, end.Output)
 		}
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() != nil || errors.Is(err, flow.ErrSlow) {
+			return m, false
 		}
 		p := Part{End: end, Facts: make([]Fact, len(facts))}
 		for i, f := range facts {
@@ -177,7 +200,7 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 			if !errors.As(err, &m.Failure) {
 				m.Fault = err.Error()
 			}
-			return m
+			return m, true
 		}
 	}
 	if m.Flow.Done() {
@@ -186,7 +209,7 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 			m.Fault = err.Error()
 		}
 	}
-	return m
+	return m, true
 }
 
 // members returns the members of an object, none of an empty text.

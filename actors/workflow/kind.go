@@ -58,6 +58,10 @@ const (
 	// idle is how long a run that owes nothing stays in memory: what comes next often comes
 	// at once.
 	idle = time.Second
+	// quickWalk ends a quick walk that is still busy with one expression.
+	quickWalk = 100 * time.Millisecond
+	// slowWalk ends no walk: package flow bounds the work of each end.
+	slowWalk = time.Hour
 	// createTimeout bounds the read of a definition when a run begins.
 	createTimeout = 3 * time.Second
 	// defaultEscalateFraction is the value of service.md, Approval status.
@@ -68,7 +72,8 @@ const (
 type kind struct {
 	cfg   Config
 	plans *plans
-	walks chan struct{} // holds a value for each walk under way
+	quick chan struct{} // holds a value for each walk under way
+	slow  chan struct{} // the same for walks that are not quick
 }
 
 // New is the kind workflow.
@@ -76,7 +81,8 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]*flow.Plan{}}, walks: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]*flow.Plan{}},
+		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	return durable.Kind[State]{
 		Name:    msg.KindWorkflow,
 		Machine: Machine{Slots: cfg.Slots != nil},

@@ -394,6 +394,8 @@ func (c *change) inject(m msg.InjectEvent) (bool, error) {
 		return false, nil
 	case c.s.Heard >= maxEvents:
 		return false, problem.Invalid("name", "the run has had "+strconv.Itoa(maxEvents)+" events, which is the most it can have")
+	case c.s.unheard()+len(m.Name)+len(m.Payload) > flow.MaxData:
+		return false, problem.Invalid("payload", "the events that wait for their nodes are larger than "+strconv.Itoa(flow.MaxData>>20)+" MiB together")
 	}
 	seen := maps.Clone(c.s.Seen)
 	if seen == nil {
@@ -410,6 +412,14 @@ func (c *change) inject(m msg.InjectEvent) (bool, error) {
 		c.match()
 	}
 	return true, nil
+}
+
+// unheard returns the size of the events that woke no node so far.
+func (s *State) unheard() (size int) {
+	for i := range s.Events {
+		size += len(s.Events[i].Name) + len(s.Events[i].Payload)
+	}
+	return size
 }
 
 func seenID(event string) string { return "id/" + event }

@@ -16,6 +16,16 @@ type Plan struct {
 	nodes []step
 	edges []link
 	first []int // nodes without incoming edges
+	work  int   // the budget of one Start or End
+	over  error // of a Start or End that exceeds it
+}
+
+// Quick returns the plan with a hundredth of the budget of work: Start and End return ErrSlow
+// where that is too little. The caller then repeats them with p, where they hold up no others.
+func (p *Plan) Quick() *Plan {
+	q := *p
+	q.work, q.over = quickWork, ErrSlow
+	return &q
 }
 
 // step is a compiled node.
@@ -58,7 +68,7 @@ func Load(doc json.RawMessage) (*Plan, error) {
 }
 
 func compile(d *Definition) (*Plan, error) {
-	p := &Plan{def: d, index: make(map[string]int, len(d.Nodes)), nodes: make([]step, len(d.Nodes)), edges: make([]link, len(d.Edges))}
+	p := &Plan{def: d, index: make(map[string]int, len(d.Nodes)), nodes: make([]step, len(d.Nodes)), edges: make([]link, len(d.Edges)), work: maxWork, over: errWork}
 	for i := range d.Nodes {
 		p.index[d.Nodes[i].ID] = i
 	}

@@ -27,6 +27,9 @@ const (
 	// maxWork is the budget of one Start or End: a unit is CEL's unit of cost, or 16 bytes of
 	// JSON. It takes up to 1.6 s.
 	maxWork = 4_000_000
+	// quickWork is the budget of a plan that is Quick, up to 16 ms. A single expression is not cut
+	// before it has taken up to 400 ms.
+	quickWork = maxWork / 100
 
 	maxShown     = 4_000 // characters of a rendered title: people read it, so it is cut
 	maxEventName = 1_000 // bytes of a rendered name of an event: it is compared, so it fails
@@ -136,6 +139,9 @@ type Failure struct {
 // Error returns the code and the message.
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
 
+// ErrSlow is returned by Start and End of a plan that is Quick for a decision that takes more work.
+var ErrSlow = errors.New("the decision takes too much work to be quick")
+
 // ErrNotActive is returned by End for a node that has not started, or has ended already.
 var ErrNotActive = errors.New("the node is not active")
 
@@ -183,15 +189,14 @@ func (p *Plan) End(ctx context.Context, s State, node int, out Output) (State, [
 }
 
 func (p *Plan) walk(ctx context.Context, s State) *walk {
-	w := &walk{ctx: ctx, p: p, s: s}
-	w.reader = reader{from: w, left: maxWork}
+	w := &walk{p: p, s: s}
+	w.reader = reader{from: w, ctx: ctx, left: p.work, over: p.over}
 	return w
 }
 
 // walk decides what follows from one thing that happened.
 type walk struct {
 	reader
-	ctx   context.Context
 	p     *Plan
 	s     State
 	facts []Fact
@@ -394,8 +399,11 @@ func (w *walk) eval(n int, l *lazy) (expr.Value, error) {
 }
 
 func (w *walk) failed(n int, code lifecycle.Failure, err error) error {
-	if w.ctx.Err() != nil {
+	switch {
+	case w.ctx.Err() != nil:
 		return w.ctx.Err()
+	case errors.Is(err, ErrSlow):
+		return ErrSlow
 	}
 	return &Failure{n, code, fmt.Sprintf("node %s: %v", w.p.Node(n).ID, err)}
 }

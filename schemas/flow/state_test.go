@@ -386,6 +386,31 @@ func TestTheSizeOfARun(t *testing.T) {
 	}
 }
 
+// TestAQuickPlan: it decides as the plan does, or not at all.
+func TestAQuickPlan(t *testing.T) {
+	simple := plan(t, chain(50))
+	s, facts, err := simple.Start(t.Context(), json.RawMessage(`{"n": 1}`), nil)
+	quick, told, failed := simple.Quick().Start(t.Context(), json.RawMessage(`{"n": 1}`), nil)
+	if err != nil || failed != nil || !reflect.DeepEqual(s, quick) || !reflect.DeepEqual(facts, told) {
+		t.Errorf("%v and %v", err, failed)
+	}
+	for name, node := range map[string]string{
+		"an expression": `{"id": "c", "type": "condition", "expression": "input.all(a, input.all(b, a == b))"}`,
+		"a template":    `{"id": "s", "type": "set", "values": {"x": "` + strings.Repeat("{{input.200}}", 400) + `"}}`,
+	} {
+		p, input := plan(t, one(node)), json.RawMessage(`[`+strings.Repeat("1,", 200)+`1]`)
+		if name == "a template" {
+			input = json.RawMessage(`["` + strings.Repeat("x", 1<<20) + `",` + strings.Repeat("1,", 200) + `1]`)
+		}
+		if _, _, err := p.Start(t.Context(), input, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := p.Quick().Start(t.Context(), input, nil); !errors.Is(err, ErrSlow) {
+			t.Errorf("%s is quick: %v", name, err)
+		}
+	}
+}
+
 // random makes a definition of delay nodes whose edges have conditions on the text of their
 // source, so that every subset of edges can be taken.
 func random(r *rand.Rand) string {

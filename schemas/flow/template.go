@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -204,13 +205,18 @@ type reader struct {
 		given() (input json.RawMessage, variables map[string]json.RawMessage)
 		output(id string) *Output // nil: it has not ended
 	}
-	left int // of maxWork
+	ctx  context.Context
+	left int // of the budget
+	over error
 	seen map[*byte]parts
 }
 
 func (d *reader) work(n int) error {
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
 	if d.left -= n; d.left < 0 {
-		return errWork
+		return d.over
 	}
 	return nil
 }

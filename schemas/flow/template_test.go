@@ -25,7 +25,7 @@ func (d *Data) output(id string) *Output {
 func renderJSON(t testing.TB, doc string, d *Data) (string, error) {
 	t.Helper()
 	tmpl := jsonTemplate([]byte(doc), &path{}, func(_ *path, err error) { t.Fatal(doc, err) })
-	out, err := tmpl.render(&reader{from: d, left: maxWork})
+	out, err := tmpl.render(&reader{from: d, ctx: t.Context(), left: maxWork, over: errWork})
 	return string(out), err
 }
 
@@ -74,7 +74,7 @@ func TestTemplatesOfTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := tmpl.render(&reader{from: &shown, left: maxWork}); err != nil || string(got) != want {
+		if got, err := tmpl.render(&reader{from: &shown, ctx: t.Context(), left: maxWork, over: errWork}); err != nil || string(got) != want {
 			t.Errorf("%s: %s, %v", source, got, err)
 		}
 	}
@@ -109,7 +109,7 @@ func FuzzTemplate(f *testing.F) {
 		}
 		d := &Data{Input: json.RawMessage(data), Variables: map[string]json.RawMessage{"v": json.RawMessage(data)}, Outputs: map[string]Output{"n": {Text: text, JSON: json.RawMessage(data)}}}
 		if tmpl, err := textTemplate(source); err == nil {
-			if _, err := tmpl.render(&reader{from: d, left: maxWork}); err != nil {
+			if _, err := tmpl.render(&reader{from: d, ctx: t.Context(), left: maxWork, over: errWork}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -122,7 +122,7 @@ func FuzzTemplate(f *testing.F) {
 		if failed {
 			return
 		}
-		out, err := tmpl.render(&reader{from: d, left: maxWork})
+		out, err := tmpl.render(&reader{from: d, ctx: t.Context(), left: maxWork, over: errWork})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func BenchmarkRender(b *testing.B) {
 	tmpl := jsonTemplate([]byte(`{"order": "{{input.o.a.b}}", "amount": "{{input.n}}", "text": "Hi {{input.name}}, {{nodes.a.text}}"}`), &path{}, func(_ *path, err error) { b.Fatal(err) })
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := tmpl.render(&reader{from: &shown, left: maxWork}); err != nil {
+		if _, err := tmpl.render(&reader{from: &shown, ctx: b.Context(), left: maxWork, over: errWork}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,0 +1,153 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/schemas/flow"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/problem"
+)
+
+// chain makes a definition of nodes one after another.
+func chain(variables string, nodes ...string) string {
+	var edges []string
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		if nodes[i] = fmt.Sprintf(`{"id": "n%d", %s}`, i, nodes[i]); i > 0 {
+			edges = append(edges, fmt.Sprintf(`{"from": "n%d", "to": "n%d"}`, i-1, i))
+		}
+	}
+	return `{"nodes": [` + strings.Join(nodes, ",") + `], "edges": [` + strings.Join(edges, ",") + `], "variables": ` + variables + `}`
+}
+
+// costly is a definition whose first walk takes a quarter of the work that package flow allows.
+func costly() (definition, input string) {
+	var nodes []string
+	for range 190 {
+		nodes = append(nodes, `"type": "condition", "expression": "input.all(a, input.all(b, a == b))"`)
+	}
+	return chain(`{}`, nodes...), `[` + strings.Repeat("1,", 18) + `1]`
+}
+
+// Runs whose walks are made to be expensive do not hold up others.
+func TestExpensiveRunsHoldUpNoOthers(t *testing.T) {
+	w := newWorld(t)
+	definition, input := costly()
+	_, start := w.started(definition, input, ``)
+	var slow []id.RunID
+	for range 8 {
+		start.Run = id.RunID{UUID: id.NewAnywhere()}
+		slow = append(slow, start.Run)
+		w.ask(start.Run, start)
+	}
+	r := w.begin(`{"nodes": [{"id": "d", "type": "delay", "seconds": 0.01}, {"id": "s", "type": "set", "values": {"x": 1}}], "edges": [{"from": "d", "to": "s"}]}`, `null`, ``)
+	began := time.Now()
+	w.eventually("the simple run ends", func() bool { return w.text(`SELECT finished_at IS NOT NULL FROM runs WHERE id = $1`, r) == "true" })
+	took := time.Since(began)
+	if got := w.text(`SELECT count(*) FROM runs WHERE id = ANY($1) AND finished_at IS NULL`, slow); got < "5" {
+		t.Errorf("only %s of 8 expensive runs are under way", got)
+	}
+	for _, s := range slow {
+		if got := w.ended(s); got != "succeeded" {
+			t.Errorf("%s: %s", got, w.text(`SELECT error_message FROM runs WHERE id = $1`, s))
+		}
+	}
+	t.Logf("it took %v, the others %v", took, time.Since(began))
+}
+
+// A run that holds as much as it may is read and goes on, one that wants more fails. Neither
+// leaves more in the database.
+func TestARunHoldsABoundedAmount(t *testing.T) {
+	w := newWorld(t)
+	var doubles []string
+	for range 10 {
+		doubles = append(doubles, `"type": "set", "values": {"x": "{{variables.x}}{{variables.x}}"}`)
+	}
+	first := `{"x": "` + strings.Repeat("x", 1_000) + `"}`
+	// Each node is walked by itself, so that no walk is near the budget of its work.
+	for range 5 {
+		doubles = append(doubles, `"type": "delay", "seconds": 0.001`, `"type": "set", "values": {"y": "{{variables.x}}"}`)
+	}
+	r := w.begin(chain(first, append(doubles, `"type": "wait_event", "event": "go"`)...), `null`, ``)
+	waits := func() bool { return strings.HasSuffix(w.nodes(r), " w:n20") }
+	w.eventually("it waits", waits)
+	w.restart(0, false)
+	began := time.Now()
+	w.inject(r, "other", `1`, "")
+	t.Logf("it is read in %v", time.Since(began))
+	w.inject(r, "go", `1`, "")
+	if got := w.ended(r); got != "succeeded" {
+		t.Error(got)
+	}
+	if n := len(w.output(r)); n > flow.MaxData {
+		t.Errorf("an output of %d bytes", n)
+	}
+
+	for range 150 {
+		doubles = append(doubles, `"type": "set", "values": {"y": "{{variables.x}}"}`)
+	}
+	more := w.begin(chain(first, doubles[:170]...), `null`, ``)
+	if got := w.ended(more); got != "failed LIMIT_EXCEEDED" {
+		t.Error(got)
+	}
+	for _, r := range []id.RunID{r, more} {
+		for column, most := range map[string]int{"input::text": flow.MaxData, "output::text": flow.MaxData, "sealed": 3 * flow.MaxData / 2} { // base64
+			if got := w.text(`SELECT coalesce(sum(octet_length(`+column+`)), 0) <= $2 FROM run_steps WHERE run_id = $1`, r, most); got != "true" {
+				t.Errorf("%s holds %s", column, w.text(`SELECT sum(octet_length(`+column+`)) FROM run_steps WHERE run_id = $1`, r))
+			}
+		}
+	}
+}
+
+// The events that wait for their nodes are bounded in number and in size.
+func TestTheEventsOfARunAreBounded(t *testing.T) {
+	w := newWorld(t)
+	r := w.begin(`{"nodes": [{"id": "e", "type": "wait_event", "event": "go"}]}`, `null`, ``)
+	large := json.RawMessage(`"` + strings.Repeat("x", 2<<20-2) + `"`)
+	send := func(name string, payload json.RawMessage) error {
+		_, err := w.try(r, msg.InjectEvent{Op: id.OpID{UUID: id.NewAnywhere()}, Name: name, Payload: payload})
+		return err
+	}
+	refused := func(err error) bool { return errors.Is(err, problem.Invalid("", "")) }
+	for range 3 {
+		if err := send("x", large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.restart(0, false) // what counts is in the rows
+	if err := send("x", large); !refused(err) {
+		t.Errorf("8 MiB and some bytes wait: %v", err)
+	}
+	if err := send("x", large[:len(large)-10]); err == nil {
+		t.Error("an event that is no JSON is accepted")
+	}
+	if err := send("x", json.RawMessage(`"`+strings.Repeat("x", 2<<20-2-4)+`"`)); err != nil {
+		t.Errorf("8 MiB wait: %v", err)
+	}
+	if err := send("go", nil); err == nil { // its name is two bytes too many
+		t.Error("one more is accepted")
+	}
+	w.ask(r, msg.CancelRun{})
+	w.ended(r)
+
+	r = w.begin(`{"nodes": [{"id": "e", "type": "wait_event", "event": "go"}]}`, `null`, ``)
+	for range 1_000 {
+		if err := send("x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := send("go", nil); !refused(err) {
+		t.Errorf("1,001 events: %v", err)
+	}
+	w.node.Tell(w.address(r), durable.Wake{})
+	w.ask(r, msg.CancelRun{})
+	w.ended(r)
+}
