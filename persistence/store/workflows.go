@@ -133,6 +133,11 @@ func (t *Tx) ArchiveWorkflow(ctx context.Context, w id.WorkflowID) error {
 	return t.Audit(ctx, "workflow.delete", "workflow", w.UUID, nil)
 }
 
+// WorkflowHooks returns the hooks of a workflow, paused or not.
+func (v View) WorkflowHooks(ctx context.Context, w id.WorkflowID) ([]id.TriggerID, error) {
+	return scalars[id.TriggerID](ctx, v, "workflow_hooks", v.tenant, w)
+}
+
 // CreateWorkflowVersion adds a draft. doc is the definition as it was sent, d its parsed form.
 // The caller must have validated it, except that its agents exist: an unknown or archived one
 // is VALIDATION.

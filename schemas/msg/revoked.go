@@ -55,6 +55,7 @@ type Revoked struct {
 	Webhook id.WebhookID `json:"webhook,omitzero"`
 	Trigger id.TriggerID `json:"trigger,omitzero"`
 
+	Triggers  []id.TriggerID  `json:"triggers,omitempty"`
 	EmbedKey  id.EmbedKeyID   `json:"embed_key,omitzero"`
 	EmbedKeys []id.EmbedKeyID `json:"embed_keys,omitempty"`
 	EndUser   id.EndUserID    `json:"end_user,omitzero"`

@@ -313,6 +313,48 @@ func TestAnArchivedTarget(t *testing.T) {
 	}
 }
 
+// The same for a workflow, whose hooks are forgotten when it is archived, and again if the archiving
+// is repeated.
+func TestAnArchivedWorkflow(t *testing.T) {
+	w := newWorld(t)
+	var made struct{ Workflow struct{ ID string } }
+	w.must(json.Unmarshal([]byte(w.call("POST", "/v1/workflows", `{"name": "W", "definition": {"nodes": [{"id": "s", "type": "set", "values": {"x": 1}}]}}`).body), &made))
+	path := "/v1/workflows/" + made.Workflow.ID
+	target := `{"workflow_id": "` + made.Workflow.ID + `"}`
+	draft := w.createFor(target, "")
+	if got := w.knock(w.nodes[0], draft.ID, "{}", signature, sign(draft.Secret, "{}")); got.status != 409 || got.code() != "WORKFLOW_NOT_PUBLISHED" {
+		t.Errorf("an unpublished one: %+v", got)
+	}
+	if got := w.call("POST", path+"/versions/1/publish", ""); got.status != 200 {
+		t.Fatal(got)
+	}
+	h, paused := w.createFor(target, ""), w.createFor(target, `, "enabled": false`)
+	for _, n := range w.nodes {
+		if got := w.knock(n, h.ID, "{}", signature, sign(h.Secret, "{}"), "Svc-Delivery-Id", "1"); got.status != 202 {
+			t.Fatal(got)
+		}
+		if got := w.knock(n, h.ID, "{}", signature, sign("wrong", "{}")); got.status != 401 {
+			t.Fatal(got)
+		}
+		if got := w.knock(n, paused.ID, "{}", signature, sign(paused.Secret, "{}")); got.status != 404 {
+			t.Fatal(got)
+		}
+	}
+	for _, want := range []int{204, 404} {
+		if got := w.call("DELETE", path, ""); got.status != want {
+			t.Fatal(got)
+		}
+		for i, n := range w.nodes {
+			unknown := w.knock(n, id.NewAnywhere().String(), "{}")
+			for what, call := range map[string][]string{"signed": {h.Secret, "{}"}, "wrongly signed": {"wrong", "{}"}, "no object": {h.Secret, "[1]"}, "a repeat": {h.Secret, "{}", "Svc-Delivery-Id", "1"}} {
+				if got := w.knock(n, h.ID, call[1], append(call[2:], signature, sign(call[0], call[1]))...); got.status != 404 || got.body != unknown.body {
+					t.Errorf("%s, node %d: %d %s", what, i, got.status, got.body)
+				}
+			}
+		}
+	}
+}
+
 // A flood of wrong calls costs no look-up beyond the first, and is limited by its address. A
 // correctly signed caller does not notice it, except for a moment if it shares the address
 // whose bucket the flood has emptied.

@@ -23,6 +23,7 @@ import (
 
 	"agentsvc/actors/durable"
 	"agentsvc/actors/run"
+	"agentsvc/actors/workflow"
 	"agentsvc/cluster"
 	"agentsvc/cluster/clustertest"
 	"agentsvc/persistence/engine"
@@ -160,9 +161,10 @@ func newWorld(t testing.TB) *world {
 	w.tenant, w.secret = made.Tenant, made.Secret
 	w.agent = w.newAgent(true)
 
-	writer := journaltest.Writer(t, db, journal.Config{Tables: engine.Tables})
+	writer := journaltest.Writer(t, db, journal.Config{Tables: workflow.Traits.Tables})
 	w.node = clustertest.Node()
 	durable.Register(w.node, writer, run.New(run.Config{Store: engine.New(system), Models: &testkit.Model{Client: simulated.Client{}.Stream}, Live: testkit.NoReaders{}, Sealer: keys, Tell: w.node, Log: zerolog.Nop()}), durable.Config{})
+	durable.Register(w.node, writer, workflow.New(workflow.Config{Store: engine.New(system), Live: testkit.NoReaders{}, Sealer: keys, Actors: w.node, Log: zerolog.Nop()}), durable.Config{})
 	testkit.Start(t, w.node)
 	for range 2 {
 		w.nodes = append(w.nodes, w.serve(store.NewHooks(system, keys)))
@@ -293,7 +295,13 @@ type hook struct {
 // create makes a trigger of the agent, with further members.
 func (w *world) create(a id.AgentID, more string) (h hook) {
 	w.t.Helper()
-	got := w.call("POST", "/v1/triggers", `{"name": "T", "kind": "hook", "target": {"agent_id": "`+a.String()+`"}`+more+`}`)
+	return w.createFor(`{"agent_id": "`+a.String()+`"}`, more)
+}
+
+// createFor makes a hook for a target.
+func (w *world) createFor(target, more string) (h hook) {
+	w.t.Helper()
+	got := w.call("POST", "/v1/triggers", `{"name": "T", "kind": "hook", "target": `+target+more+`}`)
 	if got.status != http.StatusCreated {
 		w.t.Fatalf("%d %s", got.status, got.body)
 	}

@@ -67,6 +67,9 @@ func (p *Platform) Forget(ctx context.Context, r msg.Revoked) error {
 	case msg.ChangedTrigger:
 		if p.Hooks != nil {
 			p.Hooks.Forget(r.Trigger)
+			for _, g := range r.Triggers {
+				p.Hooks.Forget(g)
+			}
 		}
 	case msg.ChangedEmbedKey:
 		p.forgetEmbedKey(r.Tenant, r.EmbedKey, false)

@@ -191,7 +191,7 @@ func (p *Platform) Fire(ctx context.Context, c *edge.Caller, f Firing) (*api.Run
 }
 
 // Starts reports whether triggers of the target may start runs: its agent is not archived. It
-// reads nothing if the answer is cached. An archived workflow is found when it is started.
+// reads nothing if the answer is cached. The hooks of an archived workflow are not cached.
 func (p *Platform) Starts(ctx context.Context, t id.TenantID, target api.TriggerTarget) (bool, error) {
 	if target.AgentID == nil {
 		return true, nil

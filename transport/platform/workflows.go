@@ -9,6 +9,7 @@ import (
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
 	"agentsvc/schemas/problem"
 	"agentsvc/transport/edge"
 )
@@ -115,9 +116,17 @@ func (p *Platform) updateWorkflow(ctx context.Context, c *edge.Caller, in *patch
 }
 
 func (p *Platform) archiveWorkflow(ctx context.Context, c *edge.Caller, in *oneWorkflow) (*edge.Empty, error) {
-	return change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.ArchiveWorkflow(ctx, in.ID)
 	})
+	hooks, failed := p.Store.View(c.Tenant).WorkflowHooks(ctx, in.ID)
+	switch {
+	case failed != nil:
+		return nil, failed // which hooks may be cached is not known: a repeat will find them
+	case len(hooks) == 0:
+		return out, err
+	}
+	return removed(ctx, p, msg.Revoked{What: msg.ChangedTrigger, Tenant: c.Tenant, Triggers: hooks}, out, err)
 }
 
 func (p *Platform) createWorkflowVersion(ctx context.Context, c *edge.Caller, in *createWorkflowVersion) (*api.WorkflowVersionAnswer, error) {

@@ -63,6 +63,9 @@ WITH own AS MATERIALIZED (
 )
 DELETE FROM timers t USING own WHERE t.tenant_id = $1 AND t.kind = 'trigger' AND t.entity_id = own.entity_id AND t.name = own.name
 
+-- name: workflow_hooks
+SELECT id FROM triggers WHERE tenant_id = $1 AND workflow_id = $2 AND kind = 'hook' ORDER BY id
+
 -- A hook's URL does not name the tenant.
 -- name: hook
 SELECT tenant_id AS tenant, id, agent_id AS agent, workflow_id AS workflow, input, secret FROM triggers
