@@ -81,7 +81,7 @@ func New(cfg Config) durable.Kind[State] {
 	if cfg.EscalateFraction <= 0 {
 		cfg.EscalateFraction = defaultEscalateFraction
 	}
-	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]*flow.Plan{}},
+	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
 		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	return durable.Kind[State]{
 		Name:    msg.KindWorkflow,

@@ -12,8 +12,11 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// maxPlans bounds the cached versions.
-const maxPlans = 2048
+// Limits of the cached versions. A plan takes about eight times its document.
+const (
+	maxPlans     = 2048
+	maxPlanBytes = 8 << 20 // of documents
+)
 
 type version struct {
 	tenant   id.TenantID
@@ -26,15 +29,21 @@ type plans struct {
 	read func(ctx context.Context, tenant id.TenantID, workflow id.WorkflowID, version int) (json.RawMessage, error)
 	log  zerolog.Logger
 
-	mu   sync.RWMutex // guards kept
-	kept map[version]*flow.Plan
+	mu    sync.RWMutex // guards the fields below
+	kept  map[version]keptPlan
+	bytes int // of the documents
+}
+
+type keptPlan struct {
+	*flow.Plan
+	bytes int
 }
 
 // get returns the plan of a version, nil if there is none or it cannot be run. The error is
 // the storage's.
 func (p *plans) get(ctx context.Context, v version) (*flow.Plan, error) {
 	p.mu.RLock()
-	plan := p.kept[v]
+	plan := p.kept[v].Plan
 	p.mu.RUnlock()
 	if plan != nil {
 		return plan, nil
@@ -50,14 +59,25 @@ func (p *plans) get(ctx context.Context, v version) (*flow.Plan, error) {
 		p.log.Error().Err(err).Stringer("tenant", v.tenant).Stringer("workflow", v.workflow).Int("version", v.version).Msg("workflow version cannot be run")
 		return nil, nil
 	}
+	p.keep(v, keptPlan{plan, len(doc)})
+	return plan, nil
+}
+
+// keep adds a plan. Others make room for it, any of them: a version is read again within
+// milliseconds.
+func (p *plans) keep(v version, plan keptPlan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.kept) >= maxPlans {
-		for old := range p.kept { // any: a version is read again within a millisecond
-			delete(p.kept, old)
+	if _, ok := p.kept[v]; ok {
+		return
+	}
+	for old, k := range p.kept {
+		if len(p.kept) < maxPlans && p.bytes+plan.bytes <= maxPlanBytes {
 			break
 		}
+		delete(p.kept, old)
+		p.bytes -= k.bytes
 	}
 	p.kept[v] = plan
-	return plan, nil
+	p.bytes += plan.bytes
 }
