@@ -162,6 +162,14 @@ type Caller struct {
 	Options  Options // the options of the turn
 }
 
+// What returns the word for the caller in messages.
+func (c *Caller) What() string {
+	if c.Workflow != nil {
+		return "workflow"
+	}
+	return "agent"
+}
+
 // PolicyKind is the kind of rule that requires an approval.
 type PolicyKind string
 

@@ -150,7 +150,7 @@ func plan(ctx context.Context, t tool.Caller, v *view, offers []tool.Offer, idx 
 	}
 	o, ok := tool.Find(offers, call.Name)
 	if !ok {
-		return refuse(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent. Nothing was run.", clipName(call.Name)))
+		return refuse(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s. Nothing was run.", clipName(call.Name), t.What()))
 	}
 	p.Tool, p.Schema = o.Qualified(), o.Schema
 	if call.Malformed != "" {
@@ -236,7 +236,7 @@ func (b *Toolbox) call(ctx, caller context.Context, t tool.Caller, p tool.Planne
 	case !ok && tool.Resolve(v.access, t.Manifest, t.Options, tool.Spec{Source: tool.MCP, Owner: owner, Name: name}).Verdict != tool.Refused:
 		return tool.FailedResult(tool.ErrToolFailed, fmt.Sprintf("The tool server does not list %q any more. Nothing was run.", p.Tool)), nil
 	case !ok:
-		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this agent any more. Nothing was run.", p.Tool)), nil
+		return tool.FailedResult(tool.ErrNotGranted, fmt.Sprintf("The tool %q is not granted to this %s any more. Nothing was run.", p.Tool, t.What())), nil
 	case o.NoConnection:
 		return tool.FailedResult(tool.ErrNoConnection, "There is no connection with a credential for the tool server of "+p.Tool+". Nothing was run."), nil
 	}
