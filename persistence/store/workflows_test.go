@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"agentsvc/schemas/api"
 	"agentsvc/schemas/flow"
 	"agentsvc/schemas/id"
@@ -442,5 +444,35 @@ func TestNoTriggerEscapesTheArchivingOfItsWorkflow(t *testing.T) {
 		if n := w.count(t, `SELECT count(*)::int FROM timers t WHERE kind = 'trigger' AND NOT EXISTS (SELECT FROM triggers g WHERE g.id = t.entity_id AND g.next_fire_at = t.due_at)`); n != 0 {
 			t.Fatalf("%d timers differ from their rows", n)
 		}
+	}
+}
+
+// The list of a workflow's runs does not read those of the tenant's other runs.
+func TestTheRunsOfAWorkflowAreFoundByThemselves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	admin := w.db.Admin(t)
+	wf := id.WorkflowID{UUID: id.NewAnywhere()}
+	for _, sql := range []string{
+		`INSERT INTO runs (tenant_id, id, status, agent_id, origin_kind, origin_id, created_at, finished_at) SELECT $1, gen_random_uuid(), 'succeeded', $2, 'api_key', $2, now(), now() FROM generate_series(1, 5000)`,
+		`INSERT INTO runs (tenant_id, id, status, workflow_id, origin_kind, origin_id, created_at, finished_at) SELECT $1, gen_random_uuid(), 'succeeded', $2, 'api_key', $2, now(), now() FROM generate_series(1, 3)`,
+	} {
+		if _, err := admin.Exec(t.Context(), sql, w.a, wf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.Exec(t.Context(), "ANALYZE runs"); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := admin.Query(t.Context(), "EXPLAIN "+queries.Get("runs"), pgx.QueryExecModeExec, w.a, id.UUID{255}, nil, wf, nil, 26)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "runs_workflow") {
+		t.Errorf("it reads all runs:\n%s", text)
 	}
 }
