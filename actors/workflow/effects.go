@@ -150,6 +150,9 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 func (k *kind) walk(ctx context.Context, e Walk) any {
 	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), e)
 	if !ok {
+		if ctx.Err() == nil {
+			slowWalks.Inc()
+		}
 		e.Queue = e.Queue[:1]
 		m, ok = within(ctx, k.slow, slowWalk, e.Of.Plan, e)
 	}

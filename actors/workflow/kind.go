@@ -493,6 +493,7 @@ func (k *kind) reportEnd(w *journal.Commit, s *State, now time.Time) {
 
 // after publishes the facts, tells children to begin, and releases the slot of a run that has ended.
 func (k *kind) after(a cluster.Address, prev, next State, d durable.Decision[State]) {
+	next.count(d.Facts)
 	if next.Seq > prev.Seq {
 		facts := d.Facts
 		k.cfg.Live.PublishFunc(a.Tenant, next.ID, next.Seq, next.Status.Terminal(), func() []*event.Frame { return next.frames(facts) })

@@ -3,6 +3,8 @@ package workflow
 import (
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"agentsvc/actors/durable"
 	"agentsvc/persistence/engine"
 	"agentsvc/persistence/feed"
@@ -14,8 +16,10 @@ import (
 var Traits = durable.Traits{
 	Name:   msg.KindWorkflow,
 	Tables: slices.Concat(engine.Tables, engine.WorkflowTables),
+	Checks: feed.WorkflowChecks,
 	Work:   &feed.Work{Find: feed.Where("workflow_runs", "owes")},
 	Messages: []msg.Type{
 		msg.Of[msg.StartWorkflow]("start_workflow"), msg.Of[msg.InjectEvent]("inject_event"), msg.Of[msg.ChildChanged]("child_changed"),
 	},
+	Collectors: []prometheus.Collector{nodesEnded, slowWalks},
 }

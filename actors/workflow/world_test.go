@@ -355,7 +355,7 @@ func (w *world) ended(r id.RunID) string {
 		return w.text(`SELECT count(*) FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL`, r) == "0"
 	})
 	w.eventually("its activation leaves", func() bool { return !w.node.Active(w.address(r)) })
-	sick, err := feed.NewSweep(w.pool).Diagnose(context.Background(), slices.Concat(feed.RunChecks, approval.Traits.Checks))
+	sick, err := feed.NewSweep(w.pool).Diagnose(context.Background(), slices.Concat(feed.RunChecks, approval.Traits.Checks, workflow.Traits.Checks))
 	if err != nil {
 		w.t.Fatal(err)
 	}

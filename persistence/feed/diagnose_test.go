@@ -10,7 +10,7 @@ import (
 )
 
 // checks are those of all kinds.
-var checks = slices.Concat(RunChecks, TimerChecks, ApprovalChecks)
+var checks = slices.Concat(RunChecks, TimerChecks, ApprovalChecks, WorkflowChecks)
 
 // waiting is a run with one step that waits for an approval.
 func (r *rows) waiting() (run id.RunID, approval id.ApprovalID) {
