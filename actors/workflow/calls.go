@@ -106,16 +106,34 @@ func (c *change) answer(m ToolAnswered) bool {
 	case c.s.Status.Terminal(), o == nil, o.Call == nil, !o.Call.Called, c.s.ends(o.Node):
 		return false
 	case c.leaving: // nothing is walked here any more
-		answered, call := *o, *o.Call
-		call.Answer, answered.Call = &m.Outcome, &call
-		c.set(o, &answered)
-		c.fact(CallAnswered{&answered})
+		c.keep(o, m.Outcome)
 		return true
 	case m.Outcome.IsError:
 		c.toolFailed(o, m.Outcome)
 		return true
 	}
 	return c.enqueue(End{Node: o.Node, Output: flow.ToolOutput(m.Outcome.Content), Shown: m.Outcome.Shown})
+}
+
+// keep keeps the answer of a call for the run's next node.
+func (c *change) keep(o *Step, out tool.Outcome) {
+	answered, call := *o, *o.Call
+	call.Answer, answered.Call = &out, &call
+	c.set(o, &answered)
+	c.fact(CallAnswered{&answered})
+}
+
+// keepAnswers keeps the answers of queued ends, which are not walked here any more.
+func (c *change) keepAnswers() {
+	queue := c.s.Queue
+	c.s.Queue = nil
+	for _, e := range queue {
+		if o := c.s.step(e.Node); o != nil && o.Call != nil {
+			c.keep(o, tool.Outcome{Content: e.Output.Text, Shown: e.Shown})
+		} else {
+			c.s.Queue = append(c.s.Queue, e)
+		}
+	}
 }
 
 // lost ends the calls that an older activation began: with the answer that it kept, else as

@@ -84,22 +84,31 @@ func New(cfg Config) durable.Kind[State] {
 	k := &kind{cfg: cfg, plans: &plans{read: cfg.Store.Definition, log: cfg.Log, kept: map[version]keptPlan{}},
 		quick: make(chan struct{}, runtime.GOMAXPROCS(0)), slow: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	return durable.Kind[State]{
-		Name:    msg.KindWorkflow,
-		Machine: Machine{Slots: cfg.Slots != nil},
-		Load:    k.load,
-		Create:  k.create,
-		Rows:    k.rows,
-		Read:    k.read,
-		After:   k.after,
-		Perform: k.perform,
-		Left:    func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
-		Finishes: func(e durable.Effect) bool {
-			_, calls := e.(CallTool)
-			return calls
-		},
-		Idle: idle,
-		Done: func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 },
+		Name:     msg.KindWorkflow,
+		Machine:  Machine{Slots: cfg.Slots != nil},
+		Load:     k.load,
+		Create:   k.create,
+		Rows:     k.rows,
+		Read:     k.read,
+		After:    k.after,
+		Perform:  k.perform,
+		Left:     func(a cluster.Address) { k.cfg.Live.Abandon(a.Tenant, id.RunID{UUID: a.ID}) },
+		Finishes: finishes,
+		Idle:     idle,
+		Done:     func(s State) bool { return s.Status.Terminal() && len(s.Children) == 0 },
 	}
+}
+
+// finishes reports whether a node waits for an effect before the run leaves it: for a call, and
+// for a walk of the end of one, whose answer is in no row yet.
+func finishes(e durable.Effect) bool {
+	switch e := e.(type) {
+	case CallTool:
+		return true
+	case Walk:
+		return slices.ContainsFunc(e.Queue, func(end End) bool { return end.Node != starts && e.Of.Plan.Node(end.Node).Type == flow.Tool })
+	}
+	return false
 }
 
 // create returns the state of a run before StartWorkflow is decided.

@@ -257,6 +257,9 @@ func (c *change) walked(m Walked) bool {
 		c.s.Output = m.Output
 		c.end(lifecycle.RunSucceeded)
 	default:
+		if c.leaving {
+			c.keepAnswers()
+		}
 		c.wait()
 		c.match()
 	}
