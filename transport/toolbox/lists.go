@@ -67,7 +67,9 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string) (*vi
 	if t.Workflow == nil {
 		return b.look(ctx, t.Tenant, t.Agent, t.Manifest, only)
 	}
-	access, err := b.Tables.View(t.Tenant).WorkflowAccess(ctx, *t.Workflow)
+	access, err := b.reads.get(ctx, owner{t.Tenant, t.Workflow.UUID}, func(ctx context.Context) (*tool.Access, error) {
+		return b.Tables.View(t.Tenant).WorkflowAccess(ctx, *t.Workflow)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func (b *Toolbox) lookFor(ctx context.Context, t *tool.Caller, only string) (*vi
 // servers that its manifest names and a grant allows. Unless only is empty, no
 // other server than that of this slug is asked.
 func (b *Toolbox) look(ctx context.Context, t id.TenantID, a id.AgentID, m *agent.Manifest, only string) (*view, error) {
-	access, err := b.Tables.View(t).Access(ctx, a)
+	access, err := b.reads.get(ctx, owner{t, a.UUID}, func(ctx context.Context) (*tool.Access, error) { return b.Tables.View(t).Access(ctx, a) })
 	if err != nil {
 		return nil, err
 	}

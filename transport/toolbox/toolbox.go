@@ -45,6 +45,7 @@ type Config struct {
 // longer counts. What a server offers is the list that the gateway remembers.
 type Toolbox struct {
 	Config
+	reads accesses
 
 	mu    sync.Mutex              // guards the maps below
 	down  map[listedAs]downtime   // servers that did not answer a list lately
@@ -60,7 +61,7 @@ const (
 
 // New returns a Toolbox that has read nothing yet.
 func New(c Config) *Toolbox {
-	return &Toolbox{Config: c, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}}
+	return &Toolbox{Config: c, reads: accesses{open: map[owner]*turn{}}, down: map[listedAs]downtime{}, saved: map[listedAs]*tool.Spec{}}
 }
 
 // Offer implements run.Tools.
