@@ -33,7 +33,7 @@ func (g *Gateway) httpBase() *http.Client {
 		RequireTLS:    g.cfg.RequireTLS,
 		MaxBody:       maxAnswer,
 		HeaderTimeout: g.cfg.Timeout + 5*time.Second,
-		IdlePerHost:   64,
+		IdlePerHost:   maxInFlight,
 	})
 }
 
