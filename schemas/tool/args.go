@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentsvc/schemas/flow/scan"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/redact"
 )
@@ -36,37 +37,27 @@ func Key(run id.RunID, idx int) string {
 	return u.String()
 }
 
-// TakesKey reports whether a tool's schema has a property idempotency_key that may hold text.
+// TakesKey reports whether a tool's schema has a property idempotency_key that may hold text. It
+// is asked for each call, so nothing is decoded but the type.
 func TakesKey(schema json.RawMessage) bool {
-	top, ok := object(schema)
-	if !ok {
+	if !json.Valid(schema) {
 		return false
 	}
-	properties, ok := object(top["properties"])
-	if !ok {
-		return false
-	}
-	key, ok := properties[keyName]
+	properties, _ := scan.Member(schema, "properties")
+	key, ok := scan.Member(properties, keyName)
 	if !ok || string(key) == "false" {
 		return false
 	}
-	k, ok := object(key)
-	if !ok || k["type"] == nil {
+	kind, ok := scan.Member(key, "type")
+	if !ok {
 		return true
 	}
 	var one string
-	if json.Unmarshal(k["type"], &one) == nil {
+	if json.Unmarshal(kind, &one) == nil {
 		return one == "string"
 	}
 	var several []string
-	return json.Unmarshal(k["type"], &several) == nil && slices.Contains(several, "string")
-}
-
-// object reads the members of a JSON object. Unlike a struct, a map keeps the exact names.
-func object(v json.RawMessage) (map[string]json.RawMessage, bool) {
-	var out map[string]json.RawMessage
-	err := json.Unmarshal(v, &out)
-	return out, err == nil && out != nil
+	return json.Unmarshal(kind, &several) == nil && slices.Contains(several, "string")
 }
 
 // WithKey fills in idempotency_key if the schema has it and the model left it out, or wrote
