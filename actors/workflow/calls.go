@@ -16,8 +16,10 @@ import (
 //	             │ └─ gated ──► pending ┄ approved, edited ┄► called
 //	             └─ refused ──► the run fails with TOOL_FAILED
 //
-// The commit that calls is the receipt: it comes before anything is sent. A call whose answer
-// was lost is sent again under its key if it is repeatable; else the run fails.
+// A call that is all that the run does next is planned by the walk that starts its node, and one
+// commit starts and calls it. The commit that calls is the receipt: it comes before anything is
+// sent. A call whose answer was lost is sent again under its key if it is repeatable; else the
+// run fails.
 
 // Call is the planned call of a step. It is immutable.
 type Call struct {

@@ -144,9 +144,17 @@ func (k *kind) perform(ctx context.Context, a durable.Activation, e durable.Effe
 	panic(fmt.Sprintf("workflow: unknown effect %T", e))
 }
 
+// soon bounds the time for which a walk waits for the plan of a call. Planning takes one read,
+// unless a tool server is asked for its tools.
+const soon = 200 * time.Millisecond
+
 // walk takes the ends through the graph. A walk that is not quick begins again behind the other
 // slow ones, with one end: they have half of the CPUs, so a definition that is made to be
 // expensive does not hold up other runs.
+//
+// If the run then does nothing but one call, the call is planned too, so that one commit ends a
+// node and begins the next call. With more nodes at work it is not: an end of theirs would wait
+// for it. A call that is not planned here is planned by PlanCall.
 func (k *kind) walk(ctx context.Context, e Walk) any {
 	m, ok := within(ctx, k.quick, quickWalk, e.Of.Plan.Quick(), e)
 	if !ok {
@@ -159,7 +167,36 @@ func (k *kind) walk(ctx context.Context, e Walk) any {
 	if !ok {
 		return nil
 	}
+	if o := m.onlyCall(e.Of); o != nil {
+		ctx, cancel := context.WithTimeout(ctx, soon)
+		defer cancel()
+		if p, ok := k.plan(ctx, PlanCall{Step: o, Of: e.Of}).(Planned); ok {
+			m.Call = &p
+		}
+	}
 	return m
+}
+
+// onlyCall returns the step of the tool node that this walk started, if no other node is at
+// work; else nil. Only walks add steps, so its index is known.
+func (m *Walked) onlyCall(s *State) *Step {
+	active := m.Flow.Active()
+	if m.Failure != nil || m.Fault != "" || len(active) != 1 || s.Plan.Node(active[0]).Type != flow.Tool {
+		return nil
+	}
+	idx := s.Steps
+	for i := range m.Parts {
+		for _, f := range m.Parts[i].Facts {
+			if f.Status != flow.Active {
+				continue
+			}
+			if f.Node == active[0] {
+				return &Step{Idx: idx, Node: f.Node, Input: f.Input}
+			}
+			idx++
+		}
+	}
+	return nil
 }
 
 // within walks once it has a place in a lane. It reports false if the walk takes longer than limit

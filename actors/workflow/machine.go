@@ -257,11 +257,16 @@ func (c *change) walked(m Walked) bool {
 		c.s.Output = m.Output
 		c.end(lifecycle.RunSucceeded)
 	default:
+		if m.Call != nil {
+			c.planned(*m.Call)
+		}
 		if c.leaving {
 			c.keepAnswers()
 		}
-		c.wait()
-		c.match()
+		if !c.s.Status.Terminal() {
+			c.wait()
+			c.match()
+		}
 	}
 	return true
 }

@@ -12,11 +12,12 @@ import (
 // What a run accepts besides the messages of schemas/msg and package durable: the results
 // of its own effects.
 type (
-	// Walked is how far a walk came.
+	// Walked is how far a walk came, and the plan of the call that it led to, if there is one.
 	Walked struct {
 		N     int
 		Parts []Part
 		Flow  flow.State
+		Call  *Planned
 		// Output is the run's, if the walk reached its end.
 		Output  json.RawMessage
 		Failure *flow.Failure

@@ -2,6 +2,8 @@ package workflow_test
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,34 @@ import (
 	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/tool"
 )
+
+// A chain of tool nodes takes one commit per node: it ends a call and begins the next one. Two
+// more accept the run and begin the first call.
+func TestAToolNodeIsOneCommit(t *testing.T) {
+	w := newWorld(t)
+	var nodes, edges []string
+	for i := range 5 {
+		nodes = append(nodes, `{"id": "n`+strconv.Itoa(i)+`", "type": "tool", "tool": "shop.once", "args": {"last": "{{nodes.n`+strconv.Itoa(max(i-1, 0))+`.json.last}}", "n": `+strconv.Itoa(i)+`}}`)
+		if i > 0 {
+			edges = append(edges, `{"from": "n`+strconv.Itoa(i-1)+`", "to": "n`+strconv.Itoa(i)+`"}`)
+		}
+	}
+	nodes[0] = `{"id": "n0", "type": "tool", "tool": "shop.once", "args": {"last": "first", "n": 0}}`
+	r := w.begin(`{"nodes": [`+strings.Join(nodes, ",")+`], "edges": [`+strings.Join(edges, ",")+`]}`, `null`, ``)
+	if got := w.ended(r); got != "succeeded" {
+		t.Fatal(got)
+	}
+	if n := w.tags.commits(); n != 5+2 {
+		t.Errorf("%d commits", n)
+	}
+	if got := w.text(`SELECT output -> 'outputs' -> 'n4' -> 'json' FROM runs WHERE id = $1`, r); got != `{"last":"first","n":4}` {
+		t.Error(got)
+	}
+	if calls := w.calls("shop.once", r); len(calls) != 5 {
+		t.Errorf("calls %v", calls)
+	}
+	w.exact(r)
+}
 
 // A run that leaves its node while it walks the end of a call finishes the walk, and keeps the
 // answers of calls that came meanwhile: they are nowhere else.
