@@ -17,9 +17,16 @@ import (
 // toolServer is the smallest MCP server over Streamable HTTP with one tool,
 // orders.refund, that notes when it was called for which order.
 type toolServer struct {
-	url    string
-	mu     sync.Mutex // guards called
-	called map[int]time.Time
+	url     string
+	mu      sync.Mutex // guards the fields below
+	called  map[int]time.Time
+	awaited map[int]*calls
+}
+
+// calls closes done when left more calls have come.
+type calls struct {
+	left int
+	done chan struct{}
 }
 
 func newToolServer() (*toolServer, error) {
@@ -27,7 +34,7 @@ func newToolServer() (*toolServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &toolServer{url: "http://" + l.Addr().String() + "/mcp", called: map[int]time.Time{}}
+	t := &toolServer{url: "http://" + l.Addr().String() + "/mcp", called: map[int]time.Time{}, awaited: map[int]*calls{}}
 	go http.Serve(l, t)
 	return t, nil
 }
@@ -65,7 +72,14 @@ func (t *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"type": "object", "properties": map[string]any{"order": map[string]any{"type": "integer"}, "idempotency_key": map[string]any{"type": "string"}}}}}}
 	case "tools/call":
 		t.mu.Lock()
-		t.called[in.Params.Arguments.Order] = now
+		order := in.Params.Arguments.Order
+		t.called[order] = now
+		if a := t.awaited[order]; a != nil {
+			if a.left--; a.left == 0 {
+				close(a.done)
+				delete(t.awaited, order)
+			}
+		}
 		t.mu.Unlock()
 		result = map[string]any{"content": []any{map[string]any{"type": "text", "text": `{"ok":true}`}}}
 	}
@@ -84,8 +98,17 @@ func (t *toolServer) at(order int) (time.Time, bool) {
 	return at, ok
 }
 
-// gated makes the bed's agent one whose only tool needs an approval.
-func (b *bed) gated(ctx context.Context, t *toolServer, env ...string) error {
+// await returns a channel that is closed at the nth call from now on for an order.
+func (t *toolServer) await(order, n int) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := &calls{n, make(chan struct{})}
+	t.awaited[order] = a
+	return a.done
+}
+
+// withTools starts the service with a tool server whose tools are granted to the tenant.
+func (b *bed) withTools(ctx context.Context, t *toolServer, env ...string) error {
 	if err := b.serve(ctx, simulated, append(env, "SVC_OUTBOUND_ALLOW=127.0.0.0/8")...); err != nil {
 		return err
 	}
@@ -93,7 +116,12 @@ func (b *bed) gated(ctx context.Context, t *toolServer, env ...string) error {
 	if err := b.call("POST", "/v1/mcp-servers", map[string]any{"slug": "shop", "name": "Shop", "transport": "http", "endpoint": t.url, "auth_kind": "none"}, &server); err != nil {
 		return err
 	}
-	if err := b.call("POST", "/v1/tool-grants", map[string]any{"source": "mcp", "mcp_server_id": server.ID, "tool_pattern": "*", "effect": "allow"}, nil); err != nil {
+	return b.call("POST", "/v1/tool-grants", map[string]any{"source": "mcp", "mcp_server_id": server.ID, "tool_pattern": "*", "effect": "allow"}, nil)
+}
+
+// gated makes the bed's agent one whose only tool needs an approval.
+func (b *bed) gated(ctx context.Context, t *toolServer, env ...string) error {
+	if err := b.withTools(ctx, t, env...); err != nil {
 		return err
 	}
 	if err := b.call("POST", "/v1/approval-policies", map[string]any{"name": "Refunds", "tool_pattern": "orders.refund"}, nil); err != nil {
@@ -109,7 +137,7 @@ func (b *bed) gated(ctx context.Context, t *toolServer, env ...string) error {
 // waiting starts n runs that wait for an approval and answers the approvals' ids,
 // by order.
 func (b *bed) waiting(ctx context.Context, from, n int) ([]string, error) {
-	ids, runs := make([]string, n), make([]string, n)
+	runs := make([]string, n)
 	for i := range n {
 		var r struct {
 			RunID string `json:"run_id"`
@@ -119,6 +147,12 @@ func (b *bed) waiting(ctx context.Context, from, n int) ([]string, error) {
 		}
 		runs[i] = r.RunID
 	}
+	return b.approvals(ctx, runs)
+}
+
+// approvals waits for the approvals of runs and returns their ids, by run.
+func (b *bed) approvals(ctx context.Context, runs []string) ([]string, error) {
+	ids := make([]string, len(runs))
 	for i, run := range runs {
 		if err := poll(ctx, 20*time.Second, "an approval", func() bool {
 			var list struct{ Items []struct{ ID, Status string } }
@@ -261,6 +295,12 @@ type started struct {
 func (b *bed) restart(ctx context.Context) (s started, err error) {
 	env := b.svc.Env
 	b.stopService()
+	return b.atRest(ctx, env)
+}
+
+// atRest starts the service and looks at it at rest.
+func (b *bed) atRest(ctx context.Context, env []string) (s started, err error) {
+	b.http.CloseIdleConnections()
 	start := time.Now()
 	if err := b.launch(ctx, env); err != nil {
 		return s, err

@@ -30,6 +30,7 @@ var scenarios = []struct {
 	{"memory", "heap after 10,000 threads with finished runs", benchMemory},
 	{"approvals", "from a decision to the tool called, and 100 runs decided in bulk", benchApprovals},
 	{"waiting", "what 100,000 runs that wait for an approval cost", benchWaiting},
+	{"workflows", "tool nodes against River's jobs, a fan-out, runs that wait, and from a gate's decision to the next node", benchWorkflows},
 	{"webhooks", "a backlog of webhook deliveries, and healthy endpoints beside a dead and a slow one", benchWebhooks},
 	{"embed", "streams and messages of visitors", benchEmbed},
 	{"overload", "posts from more clients than can be served", benchOverload},

@@ -107,63 +107,18 @@ func benchRuns(ctx context.Context, b *bed) error {
 	if err := b.serve(ctx, simulated); err != nil {
 		return err
 	}
-	threads, err := b.threads(clients * 16)
+	ours, _, err := b.agentRuns(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := b.runLoad(ctx, threads, openRuns, b.total/10); err != nil { // warm
-		return err
-	}
-	u0, err := b.usage()
-	if err != nil {
-		return err
-	}
-	ours, err := b.runLoad(ctx, threads, openRuns, b.total)
-	if err != nil {
-		return err
-	}
-	u1, err := b.usage()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  service: %.0f runs/s, %.0f µs of its CPU a run\n", ours, float64((u1.cpu-u0.cpu).Microseconds())/float64(b.total))
 	b.stopService()
 
-	addr, err := freePort()
+	base, stop, err := b.startRiver(ctx)
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	peer := exec.CommandContext(ctx, self, peerCommand, b.dsn("river"), addr)
-	peer.Stderr, peer.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := peer.Start(); err != nil {
-		return err
-	}
-	defer func() { peer.Process.Signal(syscall.SIGTERM); peer.Wait() }()
-	if err := poll(ctx, 20*time.Second, "the River peer", func() bool {
-		code, _, err := fasthttp.Get(nil, "http://"+addr+"/readyz")
-		return err == nil && code == 200
-	}); err != nil {
-		return err
-	}
-	post := func(int, int) error {
-		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-		defer fasthttp.ReleaseRequest(req)
-		defer fasthttp.ReleaseResponse(resp)
-		req.Header.SetMethod("POST")
-		req.SetRequestURI("http://" + addr + "/runs")
-		req.SetBodyString(`{"content":"/say ok"}`)
-		if err := b.http.Do(req, resp); err != nil {
-			return err
-		}
-		if resp.StatusCode() != 202 {
-			return fmt.Errorf("peer: %d %s", resp.StatusCode(), resp.Body())
-		}
-		return nil
-	}
+	defer stop()
+	post := func(int, int) error { return b.toRiver(base+"/runs", `{"content":"/say ok"}`) }
 	if _, err := load(ctx, b.dsn("river"), openJobs, b.total/10, post); err != nil {
 		return err
 	}
@@ -172,6 +127,77 @@ func benchRuns(ctx context.Context, b *bed) error {
 		return err
 	}
 	fmt.Printf("  River:   %.0f jobs/s\n  ratio:   %.1f (budget: at least 4, floor 2)\n", river, ours/river)
+	return nil
+}
+
+// agentRuns measures runs of one step: how many end in a second, and the CPU of the service for each.
+func (b *bed) agentRuns(ctx context.Context) (perSecond float64, each time.Duration, err error) {
+	threads, err := b.threads(clients * 16)
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := b.runLoad(ctx, threads, openRuns, b.total/10); err != nil { // warm
+		return 0, 0, err
+	}
+	perSecond, each, err = b.spends(b.total, func() (float64, error) { return b.runLoad(ctx, threads, openRuns, b.total) })
+	if err == nil {
+		fmt.Printf("  service: %.0f runs/s, %d µs of its CPU a run\n", perSecond, each.Microseconds())
+	}
+	return perSecond, each, err
+}
+
+// spends returns the CPU of the service for each of n parts of a load.
+func (b *bed) spends(n int, load func() (float64, error)) (perSecond float64, each time.Duration, err error) {
+	u0, err := b.usage()
+	if err != nil {
+		return 0, 0, err
+	}
+	if perSecond, err = load(); err != nil {
+		return 0, 0, err
+	}
+	u1, err := b.usage()
+	return perSecond, (u1.cpu - u0.cpu) / time.Duration(n), err
+}
+
+// startRiver starts the River peer and returns its address.
+func (b *bed) startRiver(ctx context.Context) (base string, stop func(), err error) {
+	addr, err := freePort()
+	if err != nil {
+		return "", nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	peer := exec.CommandContext(ctx, self, peerCommand, b.dsn("river"), addr)
+	peer.Stderr, peer.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := peer.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() { peer.Process.Signal(syscall.SIGTERM); peer.Wait() }
+	if err := poll(ctx, 20*time.Second, "the River peer", func() bool {
+		code, _, err := fasthttp.Get(nil, "http://"+addr+"/readyz")
+		return err == nil && code == 200
+	}); err != nil {
+		stop()
+		return "", nil, err
+	}
+	return "http://" + addr, stop, nil
+}
+
+func (b *bed) toRiver(url, body string) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod("POST")
+	req.SetRequestURI(url)
+	req.SetBodyString(body)
+	if err := b.http.Do(req, resp); err != nil {
+		return err
+	}
+	if resp.StatusCode() != 202 {
+		return fmt.Errorf("peer: %d %s", resp.StatusCode(), resp.Body())
+	}
 	return nil
 }
 
