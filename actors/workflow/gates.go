@@ -139,6 +139,9 @@ func (c *change) approvalsDecided(known Approvals) bool {
 		return false
 	}
 	if known == nil {
+		if !slices.ContainsFunc(c.s.Open, func(o *Step) bool { return o.Approval != nil && !o.Approval.Status.Terminal() }) {
+			return c.decided() // a decision is final: the load has read them all
+		}
 		c.question = ReadApprovals{}
 		return false
 	}
