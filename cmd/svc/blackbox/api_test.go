@@ -16,18 +16,18 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// runID names no run.
+// runID is the id of no run.
 const runID = "0193a000-0000-7000-8000-0000000000c1"
 
 // caller calls the API of a node as the command line does.
 type caller struct{ client.Client }
 
-// What the tests of the real server ask and look at.
+// Shared requests and checks of the tests against the real server.
 
 type object = map[string]any
 
-// within is a test's own deadline: limit is long on a machine that has nothing
-// else to do, and a busy one gets eight times that: parallel subtests wait for theirs.
+// within returns a test's deadline: limit is generous on an idle machine, and a busy one gets eight
+// times that, because parallel subtests wait for theirs.
 func within(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*limit)
@@ -35,7 +35,7 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// answer is one HTTP answer, whatever it says.
+// answer is an HTTP response of any status.
 type answer struct {
 	status int
 	header http.Header
@@ -52,13 +52,13 @@ func (a answer) code() string {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body) }
 
-// stranger is a client without a key.
+// stranger returns a client without a key.
 func (n *node) stranger() *caller {
 	return &caller{client.Client{Base: n.base, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}}
 }
 
-// do sends one request as it is: body is bytes, text, or what becomes JSON;
-// header is names and values. It never tries again.
+// do sends one request unchanged: body is bytes, text, or a value to encode as JSON; header holds names
+// and values. It never retries.
 func (c *caller) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	var r io.Reader
 	switch b := body.(type) {
@@ -98,7 +98,7 @@ func (c *caller) do(ctx context.Context, method, path string, body any, header .
 	return answer{resp.StatusCode, resp.Header, b}, err
 }
 
-// ask is do for an answer that must have this status; out may be nil.
+// ask is do for a response that must have this status; out may be nil.
 func (c *caller) ask(t *testing.T, ctx context.Context, status int, method, path string, body, out any, header ...string) answer {
 	t.Helper()
 	a, err := c.do(ctx, method, path, body, header...)
@@ -123,7 +123,7 @@ func (c *caller) thread(t *testing.T, ctx context.Context, agent string) string 
 	return made.ID
 }
 
-// say posts a message and answers its run.
+// say posts a message and returns its run.
 func (c *caller) say(t *testing.T, ctx context.Context, thread, content string) string {
 	t.Helper()
 	var posted struct {
@@ -173,7 +173,7 @@ func (r *runAnswer) text() string {
 	return o.Text
 }
 
-// shape is the kinds and statuses of the steps, in order.
+// shape returns the kinds and statuses of the steps, in order.
 func (r *runAnswer) shape() string {
 	var s []string
 	for i, step := range r.Steps {
@@ -194,7 +194,7 @@ func (c *caller) read(t *testing.T, ctx context.Context, run string) *runAnswer 
 
 var terminalStatus = map[string]bool{"succeeded": true, "failed": true, "cancelled": true, "expired": true}
 
-// poll reads a run until its status is the wanted one, or any terminal one for "".
+// poll reads a run until it has the wanted status, or any terminal status for "".
 func (c *caller) poll(t *testing.T, ctx context.Context, run, status string) *runAnswer {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -215,11 +215,10 @@ func (c *caller) poll(t *testing.T, ctx context.Context, run, status string) *ru
 	}
 }
 
-var errCut = errors.New("the reader goes away")
+var errCut = errors.New("the reader hangs up")
 
-// stream reads a run's stream once, without a retry, until it ends or each says
-// false (each may be nil); it fails unless the stream ends with its terminal
-// frame or is left by each.
+// stream reads a run's stream once, without a retry, until it ends or each returns false; each may be
+// nil. The test fails unless the stream ends with its terminal frame or each ended it.
 func (c *caller) stream(t *testing.T, ctx context.Context, run, query, last string, each func(client.Frame) bool) []client.Frame {
 	t.Helper()
 	frames, err := c.streamOnce(ctx, run, query, last, each)
@@ -241,9 +240,8 @@ func (c *caller) streamOnce(ctx context.Context, run, query, last string, each f
 	return frames, err
 }
 
-// watch opens a run's stream and hands over its frames when it has ended; it
-// returns once the server has accepted the reader. A test that ends does not
-// want the rest.
+// watch opens a run's stream and delivers its frames when it has ended. It returns once the server has
+// accepted the reader. The end of the test closes the stream.
 func (c *caller) watch(t *testing.T, ctx context.Context, run, query string) <-chan []client.Frame {
 	t.Helper()
 	watcher, open, done := *c, make(chan struct{}), make(chan []client.Frame, 1)
@@ -263,7 +261,7 @@ func (c *caller) watch(t *testing.T, ctx context.Context, run, query string) <-c
 	return done
 }
 
-// opening tells when the head of the one answer has come.
+// opening signals the arrival of the response's header.
 type opening struct {
 	http.RoundTripper
 	done chan struct{}
@@ -274,8 +272,7 @@ func (o opening) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.RoundTripper.RoundTrip(r)
 }
 
-// rawStream is everything that the server sends for a run's stream until it
-// closes it.
+// rawStream returns all bytes that the server sends on a run's stream until it closes the stream.
 func (c *caller) rawStream(t *testing.T, ctx context.Context, run, query string) string {
 	t.Helper()
 	a := c.ask(t, ctx, 200, "GET", "/v1/runs/"+run+"/events"+query, nil, nil, "Accept", "text/event-stream")
@@ -285,8 +282,8 @@ func (c *caller) rawStream(t *testing.T, ctx context.Context, run, query string)
 	return string(a.body)
 }
 
-// told is what frames say, without the cuts between live texts: neighbouring
-// texts of one step and kind are one line, under the last one's id.
+// told returns the content of frames with neighbouring live texts merged: the texts of one step and kind
+// are one line, with the last one's id.
 func told(frames []client.Frame) []string {
 	type line struct {
 		id, kind, text string
@@ -318,7 +315,7 @@ func told(frames []client.Frame) []string {
 	return out
 }
 
-// types are the types of frames, repeated live texts once.
+// types returns the types of frames, with repeated live texts merged.
 func types(frames []client.Frame) string {
 	var s []string
 	for _, f := range frames {
@@ -330,7 +327,7 @@ func types(frames []client.Frame) string {
 	return strings.Join(s, " ")
 }
 
-// textOf is the live text of one type in frames.
+// textOf returns the live text of one type in frames.
 func textOf(frames []client.Frame, kind string) string {
 	var b strings.Builder
 	for _, f := range frames {
@@ -343,7 +340,7 @@ func textOf(frames []client.Frame, kind string) string {
 	return b.String()
 }
 
-// eventually asks until ok, at most until ctx ends.
+// eventually repeats ok until it returns true, at most until ctx ends.
 func eventually(t *testing.T, ctx context.Context, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -367,7 +364,7 @@ func lines(r io.Reader) <-chan string {
 		for s.Scan() {
 			select {
 			case out <- s.Text():
-			default: // whoever reads has seen enough
+			default: // the reader has enough lines
 			}
 		}
 	}()

@@ -21,7 +21,7 @@ type gate struct {
 	live  <-chan []client.Frame
 }
 
-// gated makes a run that waits under this policy.
+// gated starts a run that waits under this policy.
 func gated(t *testing.T, ctx context.Context, c *caller, policy, manifest object) *gate {
 	t.Helper()
 	g := &gate{c: c, shop: c.shop(t, ctx, "bearer", "token-of-the-shop")}
@@ -49,8 +49,8 @@ func (g *gate) names() []string {
 	return []string{g.run, "RUN", g.agent, "AGENT", g.a.ID, "APPROVAL", g.shop.slug, "shop"}
 }
 
-// service.md, Approval status and the rows of Run status in which approvals take
-// part, as a tenant's back end sees them.
+// service.md, Approval status, and the rows of Run status that involve approvals, as a tenant's back end
+// sees them.
 func TestApprovalStatus(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("approval status")
@@ -81,10 +81,10 @@ run.completed {"status":"succeeded","output":{"text":"All done."},"tokens_in":2,
 		code     string
 		frames   string // after head
 		calls    []string
-		hears    []string // the model, after its call
-		step     string   // status and output of the call's
+		hears    []string // of the model, after its call
+		step     string   // status and output of the call's step
 		audit    []string
-		owners   bool // it is the owners' in the end, which a key does not see
+		owners   bool // at the end the approval is for owners, so a key does not see it
 	}{
 		{
 			name: "pending, decision approve, distinct approvals reach required_approvals: approved; tool runs with original args; run resumes",
@@ -241,7 +241,7 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 					t.Errorf("approval became %+v", a)
 				}
 				if g.c.refused(t, ctx, 409, g.a.ID, object{"action": "approve"}).code() != "ALREADY_DECIDED" {
-					t.Error("an item already terminal can be decided again")
+					t.Error("a terminal approval can be decided again")
 				}
 			}
 			live := <-g.live
@@ -301,7 +301,7 @@ tool.result {"idx":1,"ok":false,"output_preview":"{\"rejected\":true,\"feedback\
 	}
 }
 
-// principals are the names of the tenant's keys by principal.
+// principals returns the names of the tenant's keys by principal.
 func (c *caller) principals(t *testing.T, ctx context.Context) map[string]string {
 	t.Helper()
 	var list struct{ Items []struct{ ID, Name string } }

@@ -13,8 +13,7 @@ import (
 	"agentsvc/transport/mcp/leak"
 )
 
-// asSession carries a client's requests under a session's cookie instead of a
-// key.
+// asSession sends a client's requests with a session's cookie instead of a key.
 type asSession struct {
 	http.RoundTripper
 	cookie string
@@ -31,8 +30,8 @@ func (s asSession) RoundTrip(r *http.Request) (*http.Response, error) {
 
 const passphrase = "correct horse battery"
 
-// person logs a user of the tenant in. Behind a trusted proxy each login comes from an
-// address of its own, so that many scenes do not share one bucket of logins.
+// person logs in a user of the tenant. Through a trusted proxy each login has an address of its own, so
+// that many scenes do not share one rate limit of logins.
 func (c *caller) person(t *testing.T, ctx context.Context, email string) *caller {
 	t.Helper()
 	at := id.NewAnywhere()
@@ -44,9 +43,9 @@ func (c *caller) person(t *testing.T, ctx context.Context, email string) *caller
 	return &p
 }
 
-// Who sees and decides what (service.md, Approvals; Approval policy,
-// approver_role; open-parts.md, Details by area, Approvals).
-func TestWhoDecides(t *testing.T) {
+// Who may see and decide each approval (service.md, Approvals; Approval policy, approver_role;
+// open-parts.md, Details by area, Approvals).
+func TestApprovers(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
 	n := sharedNode(t)
@@ -82,7 +81,7 @@ func TestWhoDecides(t *testing.T) {
 			"hitl": object{"rules": []object{{"tool": "orders.*", "approver_role": role, "required_approvals": 2, "risk": "high"}}}})
 		c.ask(t, ctx, 200, "PATCH", "/v1/agents/"+agents[role], object{"node_id": team}, nil)
 	}
-	// waiting makes a run that waits for this role, and answers its approval.
+	// waiting starts a run that waits for this role, and returns its approval.
 	waiting := func(role string) (run, approval string) {
 		t.Helper()
 		run = c.runOnce(t, ctx, agents[role], `/call orders.lookup {"id":1}`)
@@ -95,7 +94,7 @@ func TestWhoDecides(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		may  []string // decide and see
+		may  []string // roles whose approvals it may see and decide
 	}{
 		{"a key", []string{"member", "manager", "admin"}},
 		{"a member", []string{"member"}},
@@ -117,7 +116,7 @@ func TestWhoDecides(t *testing.T) {
 			if err != nil || may != (decided.status == 200) || !may && (decided.status != 403 || decided.code() != "FORBIDDEN") {
 				t.Errorf("%s decides what %s decides: %v %s", row.name, role, err, decided)
 			}
-			// Four eyes: the same principal twice is one.
+			// Four eyes: the same principal counts once.
 			if may {
 				if again := who[row.name].refused(t, ctx, 409, a, object{"action": "approve"}); again.code() != "ALREADY_DECIDED" {
 					t.Errorf("%s decides twice: %s", row.name, again)
@@ -166,14 +165,14 @@ func TestWhoDecides(t *testing.T) {
 			t.Errorf("audit %v", audit)
 		}
 	})
-	t.Run("a manager who is none any more", func(t *testing.T) {
+	t.Run("a former manager", func(t *testing.T) {
 		_, a := waiting("manager")
 		c.ask(t, ctx, 204, "DELETE", "/v1/org-nodes/"+company+"/managers/"+ids["manager@example.com"], nil, nil)
 		if got := who["a manager on the chain"].refused(t, ctx, 403, a, object{"action": "approve"}); got.code() != "FORBIDDEN" {
 			t.Errorf("%s", got)
 		}
 	})
-	t.Run("a role acts at once", func(t *testing.T) {
+	t.Run("a new role takes effect at once", func(t *testing.T) {
 		_, a := waiting("admin")
 		c.ask(t, ctx, 200, "PATCH", "/v1/users/"+ids["admin@example.com"], object{"role": "member"}, nil)
 		if got := who["an admin"].refused(t, ctx, 403, a, object{"action": "reject"}); got.code() != "FORBIDDEN" {
@@ -201,10 +200,9 @@ func TestWhoDecides(t *testing.T) {
 	})
 }
 
-// Redaction: what looks secret by its key or is the connection's credential is
-// "[redacted]" wherever people see it; model and tool get the real value; in
-// edited_args it stands for the frozen value at its path, anywhere else it is
-// INVALID_ARGS.
+// Redaction: values that are secret by their key, and the connection's credential, are "[redacted]" for
+// people; the model and the tool get the real value. In edited_args "[redacted]" stands for the frozen
+// value at its path; anywhere else it is INVALID_ARGS.
 func TestSecretsInApprovals(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("secrets in approvals")
@@ -213,7 +211,7 @@ func TestSecretsInApprovals(t *testing.T) {
 	const shown = `{"id":7,"amount":1,"password":"[redacted]","note":"key [redacted]!","idempotency_key":"KEY"}`
 	for _, row := range []struct {
 		name   string
-		edit   object // nil approves
+		edit   object // nil: approve
 		called string
 	}{
 		{"approved", nil, `{"id":7,"amount":1,"password":"` + pass + `","note":"key ` + canary + `!","idempotency_key":"KEY"}`},
@@ -246,7 +244,7 @@ func TestSecretsInApprovals(t *testing.T) {
 				t.Errorf("called %v", called)
 			}
 			if body := string(model.fake.Requests()[1].Body); !strings.Contains(body, pass) {
-				t.Errorf("the model does not hear what it said itself: %s", body)
+				t.Errorf("the model does not get its own arguments back: %s", body)
 			}
 			text := c.everything(t, ctx, run)
 			if strings.Contains(text, pass) || leak.Find(canary, text) != "" {
@@ -255,7 +253,7 @@ func TestSecretsInApprovals(t *testing.T) {
 		})
 	}
 
-	t.Run("edited, a value kept that was hidden because it is the credential", func(t *testing.T) {
+	t.Run("edited, keeping a value that was redacted as the credential", func(t *testing.T) {
 		t.Parallel()
 		ctx := within(t, 30*time.Second)
 		s := c.shop(t, ctx, "bearer", canary)

@@ -23,7 +23,7 @@ import (
 // Exit codes: 0 done, 1 failed, 2 wrong use (open-parts.md, Command line).
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t) // never started: nothing here may need it
+	n := newNode(t) // never started: no command here may need it
 	closed := "SVC_URL=" + n.base
 	some := []string{closed, "SVC_TENANT=01890a5d-ac96-774b-bcce-b302099a8057", "SVC_API_KEY=svc_x"}
 	long := strings.Repeat("n", 121)
@@ -85,10 +85,9 @@ const (
 	secretPattern = `svc_[A-Za-z0-9_-]{40,}`
 )
 
-// The management works on a private Postgres before its first start, while the
-// server runs, after an ordered end and after kill -9; what it makes is used
-// over HTTP.
-func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
+// The management commands work on a private Postgres before its first start, while the server runs, after
+// an orderly stop and after kill -9. What they create is used over HTTP.
+func TestManagementWithAndWithoutAServer(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 80*time.Second)
 	n := newNode(t)
@@ -137,7 +136,7 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 		text(`API key  `+secretPattern+`   \(shown once\)\n`, "key", "create", "--tenant", tenant[24:], "--name", "by the end of its id")
 		text(`TENANT +ID +NAME +SINCE\n(?s:.*)`+tenant+`(?s:.*)`, "tenant", "ls")
 		if out, stderr, code := n.run(nil, "", "key", "create", "--tenant", tenant[:8], "--name", "n"); code != 1 || out != "" || !strings.Contains(stderr, "--tenant: ") {
-			t.Errorf("%s: a tenant by the beginning of its id: code %d %s%s", when, code, out, stderr)
+			t.Errorf("%s: a tenant by a prefix of its id: code %d %s%s", when, code, out, stderr)
 		}
 		text(`API key  `+secretPattern+`   \(shown once\)\n`, "key", "create", "--tenant", tenant, "--name", "other")
 		emails++
@@ -157,11 +156,11 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 			t.Errorf("%s: login link: %+v", when, link)
 		}
 		if out, stderr, code := n.run(nil, "", "user", "login-link", "--tenant", tenant, "--email", "nobody@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "NOT_FOUND") {
-			t.Errorf("%s: a link for nobody: code %d %s%s", when, code, out, stderr)
+			t.Errorf("%s: a link for an unknown user: code %d %s%s", when, code, out, stderr)
 		}
 		production := []string{"SVC_ENV=production", "SVC_MASTER_KEY=" + strings.Repeat("A", 43) + "="}
 		if out, stderr, code := n.run(production, "", "user", "login-link", "--tenant", tenant, "--email", "o@example.com"); code != 1 || out != "" || !strings.Contains(stderr, "SVC_PUBLIC_URL") {
-			t.Errorf("%s: a link to no address: code %d %s%s", when, code, out, stderr)
+			t.Errorf("%s: a link for an invalid address: code %d %s%s", when, code, out, stderr)
 		}
 		if out, stderr, code := n.run(nil, "", "user", "create", "--tenant", tenant, "--email", "O@example.com", "--role", "member"); code != 1 || out != "" || !strings.Contains(stderr, "EMAIL_TAKEN") {
 			t.Errorf("%s: a taken e-mail: code %d %s%s", when, code, out, stderr)
@@ -209,7 +208,7 @@ func TestManagementWhileTheServerRunsAndWhileItIsDown(t *testing.T) {
 	works("in the end")
 }
 
-// The commands that are clients of the API, in text and in JSON.
+// The commands that are clients of the API, as text and as JSON.
 func TestClientCommands(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -320,7 +319,7 @@ func TestClientCommands(t *testing.T) {
 	cli(1, "", "runs", "cancel", "01890a5d-ac96-774b-bcce-b302099a8057")
 }
 
-// sample is the part of dev.json, and of what svc dev --json prints, that tests read.
+// sample is the part of dev.json, and of the output of svc dev --json, that tests read.
 type sample struct {
 	TenantID   string `json:"tenant_id"`
 	APIKey     string `json:"api_key"`
@@ -335,7 +334,7 @@ type sample struct {
 
 const sampleFile = "dev.json"
 
-// devProcess is a `svc dev` that a test has started.
+// devProcess is a `svc dev` that a test started.
 type devProcess struct {
 	cmd   *exec.Cmd
 	end   <-chan struct{} // closed when it has ended
@@ -366,7 +365,7 @@ func startDev(t *testing.T, env []string, args ...string) *devProcess {
 	return d
 }
 
-// until reads what dev prints up to the line that has text in it.
+// until reads the output of dev up to the line that contains text.
 func (d *devProcess) until(t *testing.T, ctx context.Context, text string) string {
 	t.Helper()
 	var b strings.Builder
@@ -397,13 +396,12 @@ func (d *devProcess) stop(t *testing.T) {
 	}
 }
 
-// The first minutes: what svc dev prints works when it is pasted, streams a
-// token, and stays the same over restarts. How soon it does is measured by
-// first-token of bench, on a machine that does nothing else.
+// The first minutes: the commands that svc dev prints work when pasted, stream a token, and stay the same
+// over restarts. The time to the first token is measured by first-token of bench, on an idle machine.
 func TestDev(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)
-	binary(t) // the build is not part of the first look
+	binary(t) // so that the build does not count
 	env := append(os.Environ(), "SVC_ADDR="+addr, "SVC_DATA_DIR="+dataDir(t))
 
 	begin := time.Now()
@@ -465,8 +463,8 @@ func TestDev(t *testing.T) {
 	}
 	asJSON.stop(t)
 
-	// At another address the key is the same, and the page there may use it. What the
-	// tenant does with the key stays: origins that it adds, and that it revokes it.
+	// At another address the key is the same, and the page there may use it. The tenant's changes of the key
+	// stay: origins that it adds, and its revocation.
 	first := theKey.FindString(printed)
 	for _, then := range []func(*caller){
 		func(api *caller) {
@@ -502,11 +500,11 @@ func TestDev(t *testing.T) {
 	revoked.stop(t)
 }
 
-// theKey is the publishable key of the demo page, as svc dev prints it.
+// theKey matches the publishable key of the demo page, as svc dev prints it.
 var theKey = regexp.MustCompile(`svc_pk_\w+`)
 
-// theWidget has the demo page of the link that svc dev printed opened: it is there,
-// and the key is good for pages of its origin and of no other one.
+// theWidget checks the demo page at the link that svc dev printed: the page exists, and the key works for
+// its origin and no other.
 func theWidget(t *testing.T, ctx context.Context, printed string) {
 	t.Helper()
 	link := regexp.MustCompile(`(?m)^  Widget +((http://[^/]+)/embed/v1/demo\?key=(\S+))$`).FindStringSubmatch(printed)
@@ -548,7 +546,7 @@ func theWidget(t *testing.T, ctx context.Context, printed string) {
 	}
 }
 
-// atTerminal runs a command of the binary whose input is a terminal.
+// atTerminal runs a command of the binary with a terminal as its input.
 func atTerminal(t *testing.T, args ...string) *clitest.Terminal {
 	t.Helper()
 	file := binary(t)
@@ -577,8 +575,8 @@ func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// A refund of the sample waits for a person and is decided in every possible way. The
-// fake API of the client's tests gives the same answers.
+// A refund of the sample waits for a person and is decided in every possible way. The client's tests use a
+// fake API with the same responses.
 func TestApprovalsOfTheSample(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
 	addr := reserved(t)

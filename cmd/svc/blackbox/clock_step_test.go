@@ -7,13 +7,13 @@ import (
 	"agentsvc/persistence/pgtest"
 )
 
-// A bucket goes on as before when Postgres' clock steps, back or forward.
-func TestABucketOutlivesAStepOfTheDatabasesClock(t *testing.T) {
+// A bucket works as before when the clock of Postgres steps, back or forward.
+func TestABucketWhenTheDatabasesClockSteps(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
 	db := pgtest.New(t)
 	admin := db.Admin(t)
-	// Nodes on this database read a clock that the test moves.
+	// Nodes on this database read a clock that the test sets.
 	for _, q := range []string{
 		`CREATE SCHEMA stepped`,
 		`CREATE TABLE stepped.step (by interval NOT NULL)`,
@@ -32,7 +32,7 @@ func TestABucketOutlivesAStepOfTheDatabasesClock(t *testing.T) {
 	n.start()
 	c, probe := n.tenant("drained"), n.tenant("probe")
 	agent := probe.publish(t, "Helper", simulatedModel)
-	// step moves the clock, and waits until the node goes by it.
+	// step moves the clock, and waits until the node uses it.
 	step := func(by string, ahead func(time.Duration) bool) {
 		t.Helper()
 		if _, err := admin.Exec(ctx, `UPDATE stepped.step SET by = $1::text::interval`, by); err != nil {
@@ -52,7 +52,7 @@ func TestABucketOutlivesAStepOfTheDatabasesClock(t *testing.T) {
 			return ahead(time.Until(*began))
 		})
 	}
-	// drain takes tokens until there is none, and says how many there were.
+	// drain takes tokens until none is left, and returns their number.
 	drain := func() (n int) {
 		t.Helper()
 		for {
@@ -74,7 +74,7 @@ func TestABucketOutlivesAStepOfTheDatabasesClock(t *testing.T) {
 		return err == nil && a.status == 200
 	})
 	if took := time.Since(empty); took > 15*every {
-		t.Errorf("after a step back nothing passed for %s", took)
+		t.Errorf("after a step back every call was refused for %s", took)
 	}
 	drain()
 	empty = time.Now()

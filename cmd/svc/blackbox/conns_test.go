@@ -12,8 +12,8 @@ import (
 	"agentsvc/persistence/pgtest"
 )
 
-// Where descriptors are few, idle connections and event streams of one address leave
-// room for all others, and the node keeps what it needs itself.
+// With few file descriptors, idle connections and event streams of one address leave room for all others,
+// and for the node's own needs.
 func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
@@ -50,7 +50,7 @@ func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 	if refused == 0 {
 		t.Error("nothing was refused: the test is void")
 	}
-	eventually(t, ctx, "the address itself is told why it is refused", func() bool { // only some are told at a time
+	eventually(t, ctx, "the address itself is told why it is refused", func() bool { // only a few at a time get the reason
 		a, err := c.do(ctx, "GET", "/v1/agents", nil)
 		return err == nil && a.status == 429 && strings.Contains(string(a.body), "scope connections")
 	})

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// races are stories whose approval ends as whoever comes first says.
+// races are stories whose approval ends by the first of several events.
 var races = []story{
 	{"approve against cancel", "one", false, []gatedCall{{plainTool, approveOrCancel}}},
 	{"approve against cancel, with a key", "one", false, []gatedCall{{keyedTool, approveOrCancel}}},
@@ -21,8 +21,8 @@ var races = []story{
 	{"approve against cancel against expiry", "brief", false, []gatedCall{{plainTool, anyOfThree}}},
 }
 
-// TestDecisionRaces has approve, cancel and expiry meet, a thousand times:
-// approval, run and tool log agree on who was first.
+// TestDecisionRaces makes approve, cancel and expiry meet a thousand times: approval, run and tool log
+// agree on the first one.
 func TestDecisionRaces(t *testing.T) {
 	t.Parallel()
 	n := newSceneNode(t, calm)
@@ -59,8 +59,8 @@ func TestDecisionRaces(t *testing.T) {
 	t.Log(r)
 }
 
-// Of fifty decisions at the same time, by two principals, one counts where one is
-// enough, and one of each principal where two are needed.
+// Of fifty simultaneous decisions by two principals, one counts if one approval is required, and one of
+// each principal if two are.
 func TestFiftyDecisionsAtOnce(t *testing.T) {
 	t.Parallel()
 	n := newSceneNode(t, calm)
@@ -70,7 +70,7 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 	for _, row := range []struct {
 		agent   string
 		actions []string
-		counted []string // the answers that are not ALREADY_DECIDED, sorted
+		counted []string // the responses other than ALREADY_DECIDED, sorted
 	}{
 		{"one", []string{"approve"}, []string{"approved"}},
 		{"one", []string{"approve", "reject", "respond", "edit"}, nil}, // whichever comes first
@@ -124,12 +124,11 @@ func TestFiftyDecisionsAtOnce(t *testing.T) {
 	}
 }
 
-// aim is how long before a race's moment approve and cancel are sent. What
-// requests and timers take depends on what else the machine does, so whoever wins
-// is sent later the next time, and whoever loses earlier: each end is seen.
+// aim is how long before a race's moment approve and cancel are sent. Delays depend on the load of the
+// machine, so the winner is sent later the next time and the loser earlier: each outcome occurs.
 type aim struct{ approve, cancel atomic.Int64 } // nanoseconds
 
-// learn takes notice of how a race with so many possible ends has ended.
+// learn adjusts the aim to the outcome of a race with this many possible ends.
 func (m *aim) learn(status string, ends int) {
 	const step = int64(2 * time.Millisecond)
 	for winner, early := range map[string]*atomic.Int64{"approved": &m.approve, "cancelled": &m.cancel} {
@@ -141,8 +140,7 @@ func (m *aim) learn(status string, ends int) {
 	}
 }
 
-// race sends the approve that meets others around one moment, that of expiry where
-// expiry takes part.
+// race sends approve and its rivals around one moment: that of the expiry if the expiry takes part.
 func (w *scene) race(ctx context.Context, x *tale, a *asking) error {
 	moment := a.expires
 	if a.fate == approveOrCancel {

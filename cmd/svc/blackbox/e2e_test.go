@@ -25,8 +25,8 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// The main job, as a tenant's back end does it: an agent, a thread, a message,
-// the stream, polling, the history, tokens.
+// The main job, as a tenant's back end does it: an agent, a thread, a message, the stream, polling, the
+// history, tokens.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -85,7 +85,7 @@ func TestMainJob(t *testing.T) {
 	}
 }
 
-// A tenant without a thread: one-off runs in all shapes of input.
+// A tenant without a thread: one-off runs with inputs of every shape.
 func TestOneOffRuns(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -108,7 +108,7 @@ func TestOneOffRuns(t *testing.T) {
 type wire struct {
 	kind   string
 	fake   *fake.Server
-	header string // in which the credential comes
+	header string // that carries the credential
 	prefix string
 }
 
@@ -121,9 +121,9 @@ func (w wire) url() string {
 
 const providerKey = "sk-of-the-tenant-7f3a"
 
-var ownProviders atomic.Int64 // counts those made, for their slugs
+var ownProviders atomic.Int64 // counts the providers, for their slugs
 
-// ownProvider gives the tenant a provider with the replies and an agent on it.
+// ownProvider gives the tenant a provider with the replies, and an agent on it.
 func ownProvider(t *testing.T, ctx context.Context, c *caller, kind string, replies ...fake.Reply) (wire, string) {
 	t.Helper()
 	server, err := fake.New(replies...)
@@ -135,7 +135,7 @@ func ownProvider(t *testing.T, ctx context.Context, c *caller, kind string, repl
 	if kind == "anthropic" {
 		w.header, w.prefix = "X-Api-Key", ""
 	}
-	slug := fmt.Sprintf("own-%d", ownProviders.Add(1)) // a closed server's port may come again
+	slug := fmt.Sprintf("own-%d", ownProviders.Add(1)) // the port of a closed server may be used again
 	made := c.ask(t, ctx, 201, "POST", "/v1/model-providers", object{"slug": slug, "kind": kind, "base_url": w.url(),
 		"credentials": object{"api_key": providerKey}, "prices": object{"large": object{"input_per_mtok": 1000, "output_per_mtok": 2000}}}, nil)
 	if strings.Contains(string(made.body), providerKey) {
@@ -145,8 +145,8 @@ func ownProvider(t *testing.T, ctx context.Context, c *caller, kind string, repl
 	return w, agent
 }
 
-// Each row is what a provider does and what the run becomes, over both wires and
-// a tenant's own provider with sealed credentials.
+// Each row is a behaviour of a provider and the resulting run, over both wires and with a tenant's own
+// provider with sealed credentials.
 func TestModelWires(t *testing.T) {
 	t.Parallel()
 	node := sharedNode(t)
@@ -156,7 +156,7 @@ func TestModelWires(t *testing.T) {
 		name     string
 		replies  []fake.Reply
 		status   string // of the run
-		code     string // of its failure
+		code     string // of the run's failure
 		text     string
 		steps    string
 		frames   string
@@ -164,7 +164,7 @@ func TestModelWires(t *testing.T) {
 		also     func(t *testing.T, w wire, r *runAnswer, frames []client.Frame)
 	}{
 		{
-			name:    "text streams, tokens and cost are those the provider says",
+			name:    "text streams, tokens and cost are those of the provider",
 			replies: []fake.Reply{{Text: []string{"Hello ", "wörld", " 🌍"}, In: 11, Out: 5}},
 			status:  "succeeded", text: "Hello wörld 🌍", steps: "llm:succeeded", frames: "run.started step.started llm.delta run.completed", requests: 1,
 			also: func(t *testing.T, w wire, r *runAnswer, _ []client.Frame) {
@@ -193,7 +193,7 @@ func TestModelWires(t *testing.T) {
 			frames: "run.started step.started llm.delta step.started tool.called tool.result step.started llm.delta run.completed", requests: 2,
 			also: func(t *testing.T, w wire, r *runAnswer, frames []client.Frame) {
 				if body := string(w.fake.Requests()[1].Body); !strings.Contains(body, "TOOL_NOT_GRANTED") || !strings.Contains(body, "call_1") {
-					t.Errorf("the model hears %s", body)
+					t.Errorf("the model gets %s", body)
 				}
 				if r.Run.TokensIn != 12 || r.Run.TokensOut != 14 || !strings.Contains(string(r.Steps[1].Output), "TOOL_NOT_GRANTED") {
 					t.Errorf("tokens %d/%d, tool step %s", r.Run.TokensIn, r.Run.TokensOut, r.Steps[1].Output)
@@ -257,7 +257,7 @@ func TestModelWires(t *testing.T) {
 				if row.also != nil {
 					row.also(t, w, r, frames)
 				}
-				// The text of an abandoned step is nobody's answer and was never committed.
+				// The text of an abandoned step was never committed and is no part of the answer.
 				kept := slices.DeleteFunc(frames, func(f client.Frame) bool {
 					var d struct{ Idx int }
 					return (f.Type == "llm.delta" || f.Type == "llm.thinking") && json.Unmarshal(f.Data, &d) == nil && r.Steps[d.Idx].Status == "abandoned"
@@ -270,7 +270,7 @@ func TestModelWires(t *testing.T) {
 	}
 }
 
-func TestCancelInTheMiddleOfAnAnswerClosesTheUpstream(t *testing.T) {
+func TestACancelClosesTheUpstreamConnection(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("cancel")
 	for _, kind := range []string{"openai", "anthropic"} {
@@ -315,8 +315,7 @@ func TestCancelInTheMiddleOfAnAnswerClosesTheUpstream(t *testing.T) {
 	}
 }
 
-// OPENAI_* and ANTHROPIC_* serve every tenant, and a tenant's own provider of
-// that name goes before them.
+// OPENAI_* and ANTHROPIC_* serve every tenant; a tenant's own provider with that name takes precedence.
 func TestDeploymentWideProviders(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -345,16 +344,16 @@ func TestDeploymentWideProviders(t *testing.T) {
 	}
 }
 
-// script has steps of every kind that these parts have.
+// script has steps of every kind that the simulated model supports.
 const script = "/think let me think\n/say first\n/call crm.lookup {\"id\":7}\n/tokens 20\n/say äöü 🌍 done"
 
-// Everything that a finished run's stream can be asked for.
+// Every form in which the stream of a finished run can be requested.
 func TestStreamsOfAFinishedRun(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("finished")
 	agent := c.publish(t, "Helper", simulatedModel)
-	// The second run waits in the queue until its reader is there.
+	// The second run is queued until its reader is connected.
 	thread := c.thread(t, ctx, agent)
 	c.say(t, ctx, thread, "/delay 10ms\n/tokens 30")
 	run := c.say(t, ctx, thread, script)
@@ -382,7 +381,7 @@ func TestStreamsOfAFinishedRun(t *testing.T) {
 			}
 		})
 	}
-	t.Run("Last-Event-ID gives what comes after it", func(t *testing.T) {
+	t.Run("Last-Event-ID gives the frames after it", func(t *testing.T) {
 		for i, f := range live {
 			if i == len(live)-1 {
 				break
@@ -393,7 +392,7 @@ func TestStreamsOfAFinishedRun(t *testing.T) {
 			}
 		}
 	})
-	t.Run("an unusable Last-Event-ID counts as none", func(t *testing.T) {
+	t.Run("an invalid Last-Event-ID counts as none", func(t *testing.T) {
 		plain := told(c.stream(t, ctx, run, "", "", nil))
 		for _, id := range []string{"x", "-1", "0", "1.x", "9999999999999999999999", "7777", "1.5.6"} {
 			if got := told(c.stream(t, ctx, run, "", id, nil)); !slices.Equal(got, plain) {
@@ -401,7 +400,7 @@ func TestStreamsOfAFinishedRun(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a value of since that is no number is VALIDATION", func(t *testing.T) {
+	t.Run("a value of since that is not a number is VALIDATION", func(t *testing.T) {
 		for _, query := range []string{"?since=x", "?since=", "?replay=half"} {
 			if a := c.ask(t, ctx, 400, "GET", "/v1/runs/"+run+"/events"+query, nil, nil); a.code() != "VALIDATION" {
 				t.Errorf("%s: %s", query, a)
@@ -422,7 +421,7 @@ func TestQueuedRunsStream(t *testing.T) {
 	c := sharedNode(t).tenant("queued")
 	agent := c.publish(t, "Helper", simulatedModel)
 	thread := c.thread(t, ctx, agent)
-	first := c.say(t, ctx, thread, "/delay 1s\n/tokens 60") // until it is cancelled
+	first := c.say(t, ctx, thread, "/delay 1s\n/tokens 60") // runs until it is cancelled
 	second := c.say(t, ctx, thread, "/say second")
 	third := c.say(t, ctx, thread, "/say third")
 	c.poll(t, ctx, first, "running")
@@ -459,8 +458,7 @@ func TestQueuedRunsStream(t *testing.T) {
 	}
 }
 
-// A reader that joins in the middle of a step gets the text so far in one frame
-// and then the rest.
+// A reader that joins in the middle of a step gets the text so far in one frame, then the rest.
 func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -483,11 +481,11 @@ func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	})
 	late := <-early
 	if got := types(late); got != "run.started step.started llm.thinking llm.delta run.completed" {
-		t.Errorf("who joins sees %s", got)
+		t.Errorf("the joining reader gets %s", got)
 	}
 	first := slices.IndexFunc(late, func(f client.Frame) bool { return f.Type == "llm.delta" })
 	if first < 0 || !strings.HasPrefix(textOf(late[first:first+1], "llm.delta"), seen) {
-		t.Errorf("the first text %q does not begin with what was said before: %q", textOf(late[first:first+1], "llm.delta"), seen)
+		t.Errorf("the first text %q does not begin with the text so far: %q", textOf(late[first:first+1], "llm.delta"), seen)
 	}
 	if len(late) < first+5 {
 		t.Errorf("only %d frames after joining: the run had ended", len(late)-first)
@@ -497,8 +495,7 @@ func TestJoiningInTheMiddleOfAStep(t *testing.T) {
 	}
 }
 
-// cutting is a client's connection that breaks off after some bytes of each
-// answer, at most limit.
+// cutting is a client's connection that breaks after some bytes of each response, at most limit.
 type cutting struct {
 	http.RoundTripper
 	limit int
@@ -526,14 +523,13 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Connections that break anywhere, frames in the middle included, lose nothing
-// and repeat nothing.
+// Connections that break anywhere, also inside a frame, lose nothing and repeat nothing.
 func TestStreamsCutAnywhereAreExact(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 40*time.Second)
 	c := sharedNode(t).tenant("cut")
 	agent := c.publish(t, "Helper", simulatedModel)
-	const patience = 900 // bytes, from which a client that got no whole frame goes up
+	const patience = 900 // bytes; doubled for a client that got no whole frame
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -581,14 +577,13 @@ func TestAVanishedClientLeavesTheRunRunning(t *testing.T) {
 	run := c.runOnce(t, ctx, agent, "/delay 5ms\n/tokens 60")
 	c.stream(t, ctx, run, "", "", func(f client.Frame) bool { return f.Type != "llm.delta" })
 	if r := c.read(t, ctx, run); terminalStatus[r.Run.Status] {
-		t.Errorf("the run had ended before its reader went: the test is void")
+		t.Errorf("the run ended before its reader hung up: the test is void")
 	}
 	c.poll(t, ctx, run, "succeeded")
 }
 
-// A reader that never reads is cut; its run, and the other readers of the same
-// run, do not notice.
-func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
+// A reader that never reads is cut; its run and the other readers of the run are not affected.
+func TestAReaderThatNeverReadsIsCut(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
 	c := sharedNode(t).tenant("stuck")
@@ -597,8 +592,8 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 	for i := range deltas {
 		deltas[i] = chunk
 	}
-	// The run is queued behind one that never ends by itself, until its readers are
-	// there: who comes later may wait for what was said before.
+	// The run is queued behind one that never ends by itself until its readers are connected: a later reader
+	// may have to wait for the text so far.
 	own, agent := ownProvider(t, ctx, c, "openai", fake.Reply{Ending: fake.Silence}, fake.Reply{Text: deltas, Delay: 2 * time.Millisecond, In: 1, Out: 1})
 	thread := c.thread(t, ctx, agent)
 	first := c.say(t, ctx, thread, "wait")
@@ -639,7 +634,7 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 		wg.Go(func() {
 			frames, err := c.streamOnce(ctx, run, "?replay=full", "", nil)
 			if err != nil || len(textOf(frames, "llm.delta")) != len(chunk)*len(deltas) {
-				t.Errorf("a reader beside it: %v, %d bytes of %d", err, len(textOf(frames, "llm.delta")), len(chunk)*len(deltas))
+				t.Errorf("another reader of the run: %v, %d bytes of %d", err, len(textOf(frames, "llm.delta")), len(chunk)*len(deltas))
 			}
 		})
 	}
@@ -652,12 +647,12 @@ func TestAReaderThatNeverReadsHarmsNobody(t *testing.T) {
 			t.Errorf("the connection was not cut: %v after %d bytes", err, len(got))
 		}
 		if len(got) == 0 || strings.Contains(string(got), "run.completed") {
-			t.Errorf("who never read was sent all of it (%d bytes)", len(got))
+			t.Errorf("the reader that never reads was sent everything (%d bytes)", len(got))
 		}
 	}
 }
 
-// Fifty posts at once under one Idempotency-Key are one run and one answer.
+// Fifty simultaneous posts under one Idempotency-Key make one run and get one response.
 func TestFiftyPostsWithOneKeyAreOneRun(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -706,7 +701,7 @@ func TestFiftyPostsWithOneKeyAreOneRun(t *testing.T) {
 	}
 }
 
-// A key is remembered over kill -9, with the whole answer, secrets included.
+// A key is remembered over kill -9, with the whole response, secrets included.
 func TestReplaysSurviveKill(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -756,7 +751,7 @@ func TestReplaysSurviveKill(t *testing.T) {
 	}
 }
 
-// A thousand threads at once, each with a message, all answered.
+// A thousand threads at once, each with a message: all get an answer.
 func TestAThousandThreadsAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -810,8 +805,8 @@ func TestAThousandThreadsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// Twenty messages at once on one thread: the runs go one after another in the
-// order in which the messages were accepted, which is the history's.
+// Twenty simultaneous messages on one thread: the runs follow one another in the order in which the messages
+// were accepted, which is the history's.
 func TestRunsOfOneThreadGoInOrder(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
@@ -861,9 +856,9 @@ func TestRunsOfOneThreadGoInOrder(t *testing.T) {
 	}
 }
 
-// SIGTERM while a client waits for a tool server that hangs: the client is told, and the
-// process ends in time and in order.
-func TestSIGTERMWaitsForNoToolServerThatHangs(t *testing.T) {
+// SIGTERM while a client waits for a hanging tool server: the client gets a response, and the process ends in
+// time with code 0.
+func TestSIGTERMDoesNotWaitForAHangingToolServer(t *testing.T) {
 	t.Parallel()
 	asked, over := make(chan struct{}, 100), make(chan struct{})
 	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -896,16 +891,16 @@ func TestSIGTERMWaitsForNoToolServerThatHangs(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, n.logged())
 	}
 	if r := <-told; r.err != nil || r.status != http.StatusServiceUnavailable || !strings.Contains(string(r.body), "UNAVAILABLE") {
-		t.Errorf("who waited was told %s, %v", r.answer, r.err)
+		t.Errorf("the waiting client got %s, %v", r.answer, r.err)
 	}
 	t.Logf("ended %s after SIGTERM", time.Since(begin).Round(time.Millisecond))
 }
 
-// SIGTERM under load with open streams: the process ends in time and in order,
-// and the next one takes up where it stopped.
+// SIGTERM under load with open streams: the process ends in time with code 0, and the next one continues its
+// work.
 func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "SVC_DRAIN_TIMEOUT=1s") // which the long run outlives
+	n := newNode(t, "SVC_DRAIN_TIMEOUT=1s") // the long run takes longer
 	n.start()
 	c := n.tenant("term")
 	agent := c.publish(t, "Helper", simulatedModel)
@@ -926,7 +921,7 @@ func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 		var runs struct{ Items []client.RunView }
 		return c.Call(ctx, "GET", "/v1/runs?status=succeeded&agent_id="+agent, nil, &runs) == nil && len(runs.Items) >= 10
 	})
-	// A stream that is open for longer than the process lives.
+	// This stream stays open for longer than the process lives.
 	long := c.runOnce(t, ctx, c.publish(t, "Long", simulatedModel), "/delay 20ms\n/tokens 200")
 	longer := make(chan error, 1)
 	j := &job{run: long}

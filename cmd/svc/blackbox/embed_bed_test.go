@@ -16,24 +16,24 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// guest is a visitor's browser: it has no API key, comes from a page, and has an
-// address of its own as far as a trusted proxy says.
+// guest is a visitor's browser: it has no API key, sends the origin of its page, and has its own address
+// according to a trusted proxy.
 type guest struct {
 	*caller
-	key, address, sub string // sub: a token that says who it is, empty: nobody says
+	key, address, sub string // sub: the person in its identity token, empty: anonymous
 
 	Token, Visitor string
 	VisitorID      string `json:"visitor_id"`
 	EndUserID      string `json:"end_user_id"`
 }
 
-// behindProxy has nodes believe what a guest says of its address, where it is on this
-// machine or at its end of networks of their own.
+// behindProxy makes nodes trust a guest's forwarded address, from this machine and from the test's own
+// networks.
 const behindProxy = "SVC_TRUSTED_PROXIES=127.0.0.0/8,10.213.77.0/24"
 
-var guests atomic.Int64 // counts them, for their addresses
+var guests atomic.Int64 // counts guests, for their addresses
 
-// newGuest is a browser that has no session yet; its requests go where those of c go.
+// newGuest returns a browser without a session; it uses the connections of c.
 func newGuest(c *caller, key, sub string) *guest {
 	n := guests.Add(1)
 	g := &guest{key: key, sub: sub, address: fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)}
@@ -44,7 +44,7 @@ func newGuest(c *caller, key, sub string) *guest {
 	return g
 }
 
-// guise makes a request one of a guest's.
+// guise adds a guest's headers to a request.
 type guise struct {
 	http.RoundTripper
 	*guest
@@ -70,7 +70,7 @@ func (x guise) RoundTrip(r *http.Request) (*http.Response, error) {
 	return x.RoundTripper.RoundTrip(r)
 }
 
-// begin begins a session, or goes on with one.
+// begin begins a session, or continues one.
 func (g *guest) begin(ctx context.Context) error {
 	body := object{}
 	if g.Visitor != "" {
@@ -89,10 +89,10 @@ func (g *guest) begin(ctx context.Context) error {
 	return a.decode(g)
 }
 
-// utterance is one message of a guest as it was answered.
+// utterance is a message of a guest with its response.
 type utterance struct {
 	content, key string
-	posted       string // the thread that it was posted to, empty: none yet
+	posted       string // the thread that it was posted to, empty: a new one
 	sent, heard  time.Time
 	status       int
 	code         string
@@ -118,7 +118,7 @@ func (g *guest) say(ctx context.Context, thread, content string) (*utterance, er
 	return u.answered(a), err
 }
 
-// insist posts a message under an Idempotency-Key until it is answered for good.
+// insist posts a message under an Idempotency-Key until it gets a final response.
 func (g *guest) insist(ctx context.Context, thread, content, key string) (*utterance, error) {
 	u := &utterance{content: content, key: key, posted: thread, sent: time.Now()}
 	body := object{"content": content}
@@ -131,23 +131,23 @@ func (g *guest) insist(ctx context.Context, thread, content, key string) (*utter
 
 func (u *utterance) answered(a answer) *utterance {
 	u.heard, u.status, u.code, u.header = time.Now(), a.status, a.code(), a.header
-	_ = a.decode(u) // a refusal may name nothing
+	_ = a.decode(u) // a refusal may lack these fields
 	return u
 }
 
-// opened is a guest's stream that is open, or why it is not.
+// opened is a guest's open stream, or its refusal.
 type opened struct {
 	status int
 	code   string
 	header http.Header
 	node   *member
 	leave  context.CancelFunc
-	ended  chan struct{} // closed when the stream has ended
-	at     time.Time     // when, once it has
+	ended  chan struct{} // closed at the stream's end
+	at     time.Time     // the time of its end
 	frames []client.Frame
 }
 
-// open opens the stream of a run at a node; the context ends it.
+// open opens the stream of a run at a node; ctx ends it.
 func (g *guest) open(ctx context.Context, m *member, run string) (*opened, error) {
 	ctx, cancel := context.WithCancel(m.on(ctx))
 	o := &opened{node: m, leave: cancel, ended: make(chan struct{})}
@@ -187,7 +187,7 @@ func (o *opened) close() {
 	<-o.ended
 }
 
-// tapped tells of each answer's head.
+// tapped signals the header of each response.
 type tapped struct {
 	http.RoundTripper
 	head func(*http.Response, error)
@@ -199,12 +199,12 @@ func (x tapped) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// skew is how far apart the clocks of nodes and of the test may be on one machine.
+// skew is how far the clocks of nodes and of the test may differ on one machine.
 const skew = 200 * time.Millisecond
 
-// inTime says what is wrong with the posts to one thread whose runs are given: one
-// reply is made at a time, and who is refused is told a run of the thread that had
-// not ended when he asked (security.md, Invariants 7). It says how many cases it saw.
+// inTime returns the violations among the posts to one thread, given their runs: replies are made one at a
+// time, and a refused visitor gets a run of the thread that had not ended when it posted (security.md,
+// Invariants 7). It returns the numbers of posts accepted and refused.
 func inTime(posts []*utterance, runs map[string]*runAnswer) (wrong []string, accepted, refused int) {
 	var said []*runAnswer
 	for _, u := range posts {
@@ -235,7 +235,7 @@ func inTime(posts []*utterance, runs map[string]*runAnswer) (wrong []string, acc
 	return wrong, accepted, refused
 }
 
-// runsOf reads what posts name, once it has ended, but for what is none of a thread's.
+// runsOf reads the runs of the thread that posts name, each after its end.
 func (c *caller) runsOf(ctx context.Context, thread string, posts []*utterance) (map[string]*runAnswer, error) {
 	runs := map[string]*runAnswer{}
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -267,8 +267,8 @@ func (c *caller) runsOf(ctx context.Context, thread string, posts []*utterance) 
 	return runs, nil
 }
 
-// relayed says what is wrong with what was heard of a run over any number of
-// streams, against the relay of the run that has ended.
+// relayed returns the differences between the frames received from a run over any number of streams and the
+// replayed relay of the ended run.
 func relayed(heard, replay []client.Frame) (wrong []string) {
 	last := [2]int64{-1, 0}
 	steps := map[int]*strings.Builder{}
@@ -308,7 +308,7 @@ func relayed(heard, replay []client.Frame) (wrong []string) {
 	return wrong
 }
 
-// position is where a frame stands in its run's stream.
+// position returns the place of a frame in its run's stream.
 func position(frameID string) (at [2]int64) {
 	seq, off, _ := strings.Cut(frameID, ".")
 	at[0], _ = strconv.ParseInt(seq, 10, 64)
@@ -316,7 +316,7 @@ func position(frameID string) (at [2]int64) {
 	return at
 }
 
-// newEmbedKey makes an embed key of an agent.
+// newEmbedKey creates an embed key of an agent.
 func (c *caller) newEmbedKey(t *testing.T, ctx context.Context, agent, name string, more object) (k embedKeyView) {
 	t.Helper()
 	body := object{"agent_id": agent, "name": name, "allowed_origins": []string{page}}

@@ -9,8 +9,8 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// What the tests of the embed API look for has to be found.
-func TestEmbedLawsFindWhatIsWrong(t *testing.T) {
+// The checks of the embed tests must find violations.
+func TestEmbedLawsFindViolations(t *testing.T) {
 	t.Parallel()
 	at := func(ms int) time.Time { return time.UnixMilli(int64(1_700_000_000_000 + ms)) }
 	run := func(name string, from, to int) *runAnswer {

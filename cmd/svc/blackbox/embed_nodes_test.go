@@ -17,8 +17,7 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// embedded is a tenant with an agent on some nodes, and its administration at any of
-// them.
+// embedded is a tenant with an agent on some nodes, with an administrator whose calls go to any of them.
 type embedded struct {
 	*bed
 	admin *caller
@@ -34,7 +33,7 @@ func newEmbedded(t *testing.T, lease time.Duration) *embedded {
 	return e
 }
 
-// any is a random node that is ready.
+// any returns a random node that is ready.
 func (e *embedded) any() *member {
 	from := e.healthy()
 	if len(from) == 0 {
@@ -43,11 +42,11 @@ func (e *embedded) any() *member {
 	return from[rand.IntN(len(from))]
 }
 
-// TestEmbedOnThreeNodes is what service.md promises of the embed API, where each call
-// goes to another node.
+// TestEmbedOnThreeNodes checks what service.md promises of the embed API while successive calls go to
+// different nodes.
 func TestEmbedOnThreeNodes(t *testing.T) {
 	e := newEmbedded(t, 3*time.Second)
-	t.Run("while all live", func(t *testing.T) {
+	t.Run("while all nodes live", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *embedded){
 			"one reply at a time":                   oneReplyAtATime,
 			"two streams":                           twoStreams,
@@ -61,11 +60,10 @@ func TestEmbedOnThreeNodes(t *testing.T) {
 			})
 		}
 	})
-	t.Run("where one is killed", func(t *testing.T) { embedKilled(t, e) })
+	t.Run("while one is killed", func(t *testing.T) { embedKilled(t, e) })
 }
 
-// Security.md, Invariants 7: a hundred posts at a time to one thread, by the browsers
-// of one end user.
+// Security.md, Invariants 7: a hundred simultaneous posts to one thread, by the browsers of one end user.
 func oneReplyAtATime(t *testing.T, e *embedded) {
 	ctx := within(t, 30*time.Second)
 	k := e.admin.newEmbedKey(t, ctx, e.agent, "one at a time", object{"with_identity_secret": true, "rate_limit_per_min": 10000})
@@ -95,7 +93,7 @@ func oneReplyAtATime(t *testing.T, e *embedded) {
 	}
 	for _, u := range posts {
 		if u.status != 202 && u.code != "EMBED_RUN_IN_FLIGHT" {
-			t.Errorf("a post is answered %s", u)
+			t.Errorf("the response to a post is %s", u)
 		}
 	}
 	runs, err := e.admin.runsOf(ctx, first.ThreadID, posts)
@@ -121,7 +119,7 @@ func oneReplyAtATime(t *testing.T, e *embedded) {
 	}
 }
 
-// longAnswer begins a conversation whose answer goes on for longer than a test.
+// longAnswer posts a message whose answer takes longer than a test.
 func longAnswer(t *testing.T, ctx context.Context, g *guest) string {
 	t.Helper()
 	u, err := g.insist(ctx, "", "/delay 100ms\n/tokens 3000", "")
@@ -132,8 +130,8 @@ func longAnswer(t *testing.T, ctx context.Context, g *guest) string {
 	return u.RunID
 }
 
-// opensSoon opens a stream at a node as soon as there is a place, and says how long
-// it took. Each try is one of the visitor's reads.
+// opensSoon opens a stream at a node as soon as the node admits it, and returns how long that took. Each try
+// counts as one of the visitor's reads.
 func (g *guest) opensSoon(t *testing.T, ctx context.Context, m *member, run string, pause time.Duration) (*opened, time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(pause)
@@ -146,12 +144,12 @@ func (g *guest) opensSoon(t *testing.T, ctx context.Context, m *member, run stri
 		case err != nil:
 			t.Fatal(err)
 		case o.code != "EMBED_TOO_MANY_STREAMS" && o.status != http.StatusServiceUnavailable:
-			t.Fatalf("a stream is answered %d %s", o.status, o.code)
+			t.Fatalf("the response to a stream is %d %s", o.status, o.code)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatal("a place was never free")
+			t.Fatal("no stream was ever admitted")
 		}
 	}
 }
@@ -174,7 +172,7 @@ func twoStreams(t *testing.T, e *embedded) {
 			live = append(live, o)
 			defer o.close()
 		case o.code != "EMBED_TOO_MANY_STREAMS" || o.status != 429 || o.header.Get("Retry-After") != "5":
-			t.Errorf("a stream is answered %d %s, Retry-After %q", o.status, o.code, o.header.Get("Retry-After"))
+			t.Errorf("the response to a stream is %d %s, Retry-After %q", o.status, o.code, o.header.Get("Retry-After"))
 		}
 	}
 	if len(live) != 2 {
@@ -185,11 +183,11 @@ func twoStreams(t *testing.T, e *embedded) {
 		t.Fatalf("another visitor: %v %d", err, o.status)
 	}
 	o.close()
-	for i, m := range e.nodes { // one is closed, and there is a place at each node
+	for i, m := range e.nodes { // each node admits a stream after one is closed
 		live[i%2].close()
 		o, took := g.opensSoon(t, ctx, m, run, 100*time.Millisecond)
 		if took > time.Second {
-			t.Errorf("the place of a closed stream was free for node %s after %s", m.name, took)
+			t.Errorf("the stream after a closed one was admitted at node %s after %s", m.name, took)
 		}
 		live[i%2] = o
 		defer o.close()
@@ -199,8 +197,7 @@ func twoStreams(t *testing.T, e *embedded) {
 	}
 }
 
-// Security.md, Invariants 10: as many clients as there may be ask all nodes at a
-// time.
+// Security.md, Invariants 10: the largest number of clients calls all nodes at the same time.
 func embedBuckets(t *testing.T, e *embedded) {
 	ctx := within(t, 40*time.Second)
 	k := e.admin.newEmbedKey(t, ctx, e.agent, "buckets", object{"rate_limit_per_min": 90})
@@ -263,7 +260,7 @@ func embedBuckets(t *testing.T, e *embedded) {
 			most := int64(bucket.perMinute + bucket.perMinute*took + 1)
 			least := int64(bucket.perMinute + bucket.perMinute*(lasts-time.Second).Minutes() - 1)
 			if got := accepted.Load(); got > most || got < least || refused.Load() == 0 {
-				t.Errorf("in %.1f s %d are admitted, %d refused; at least %d are to be, and at most %d", took*60, got, refused.Load(), least, most)
+				t.Errorf("in %.1f s %d are admitted, %d refused; want at least %d admitted, and at most %d", took*60, got, refused.Load(), least, most)
 			}
 		})
 	}
@@ -287,7 +284,7 @@ func embedRetryAfter(t *testing.T, e *embedded) {
 		}
 		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 		if err != nil || a.decode(&p) != nil || p.RetryAfter <= 0 || seconds < 1 || seconds > 3 {
-			t.Fatalf("%s, Retry-After %q: a token of 20 a minute comes within 3 s", a, a.header.Get("Retry-After"))
+			t.Fatalf("%s, Retry-After %q: at 20 a minute a token takes at most 3 s", a, a.header.Get("Retry-After"))
 		}
 		pauseFor(ctx, time.Duration(seconds)*time.Second)
 		if a, err := g.do(e.any().on(ctx), "POST", "/v1/embed/messages", object{"content": "/say yes"}); err != nil || a.status != 202 {
@@ -296,13 +293,13 @@ func embedRetryAfter(t *testing.T, e *embedded) {
 	}
 }
 
-// embedEndings are orders of the tenant's after which no node serves a session, and
-// what the key and the token are answered then.
+// embedEndings are the changes by the tenant that end sessions on every node, with the codes that the key and
+// the token get afterwards.
 var embedEndings = []struct {
 	name          string
 	order         func(t *testing.T, ctx context.Context, e *embedded, k embedKeyView, user string)
 	key, token    string
-	onlyKnownOnes bool // visitors that nobody identified go on
+	onlyKnownOnes bool // sessions of anonymous visitors continue
 }{
 	{"rotated", func(t *testing.T, ctx context.Context, e *embedded, k embedKeyView, _ string) {
 		e.admin.ask(t, ctx, 200, "POST", "/v1/embed-keys/"+k.ID+"/rotate", nil, nil)
@@ -329,8 +326,8 @@ var embedEndings = []struct {
 	}, "", "EMBED_UNAUTHORIZED", true},
 }
 
-// Security.md, Invariants 17, for visitors: behind the answer no node accepts what it
-// accepted before, and streams are cut within a second, without a terminal frame.
+// Security.md, Invariants 17, for visitors: after the response no node accepts the ended sessions, and their
+// streams are cut within a second, without a terminal frame.
 func embedEnds(t *testing.T, e *embedded) {
 	for _, end := range embedEndings {
 		t.Run(end.name, func(t *testing.T) {
@@ -345,7 +342,7 @@ func embedEnds(t *testing.T, e *embedded) {
 			lee := e.admin.visitor(t, ctx, k.Key, "")
 			run, other := longAnswer(t, ctx, kim[0]), longAnswer(t, ctx, lee)
 			var streams []*opened
-			for i, m := range e.nodes { // each node has streams of it and knows the token
+			for i, m := range e.nodes { // each node has streams of the key and has cached the token
 				o, err := kim[i].open(ctx, m, run)
 				if err != nil || o.status != http.StatusOK {
 					t.Fatalf("%v %d %s", err, o.status, o.code)
@@ -358,7 +355,7 @@ func embedEnds(t *testing.T, e *embedded) {
 			}
 			defer stays.close()
 
-			// All is in use meanwhile.
+			// Everything is in use during the change.
 			type asking struct {
 				at     time.Time
 				what   string
@@ -387,7 +384,7 @@ func embedEnds(t *testing.T, e *embedded) {
 			}
 			for i, m := range e.nodes {
 				users.Go(func() {
-					tick := time.NewTicker(60 * time.Millisecond) // reads are 60 a minute
+					tick := time.NewTicker(60 * time.Millisecond) // the rate limit of reads is 60 a minute
 					defer tick.Stop()
 					for using.Err() == nil {
 						ask(using, m, "key", withKey)
@@ -424,7 +421,7 @@ func embedEnds(t *testing.T, e *embedded) {
 				}
 				want := map[string]string{"key": end.key, "token": end.token}[a.what]
 				if got := a.answer.code(); got != want || want == "" && a.answer.status != 200 {
-					t.Errorf("%s later the %s is answered %s, want %q", a.at.Sub(gone), a.what, a.answer, want)
+					t.Errorf("%s later the %s gets %s, want %q", a.at.Sub(gone), a.what, a.answer, want)
 				}
 			}
 			if before == 0 {
@@ -437,7 +434,7 @@ func embedEnds(t *testing.T, e *embedded) {
 				select {
 				case <-o.ended:
 				case <-time.After(time.Until(gone.Add(2 * time.Second))):
-					t.Errorf("a stream at node %s goes on", o.node.name)
+					t.Errorf("a stream at node %s is still open", o.node.name)
 					o.close()
 					continue
 				}
@@ -449,12 +446,12 @@ func embedEnds(t *testing.T, e *embedded) {
 				}
 			}
 			if a, err := lee.do(e.any().on(ctx), "GET", "/v1/embed/threads", nil); err != nil || (a.status == 200) != end.onlyKnownOnes {
-				t.Errorf("who was not identified is answered %v %s", err, a)
+				t.Errorf("the anonymous visitor gets %v %s", err, a)
 			}
 			if end.onlyKnownOnes {
 				select {
 				case <-stays.ended:
-					t.Error("the stream of somebody else ended")
+					t.Error("the stream of another visitor ended")
 				default:
 				}
 			}
@@ -462,8 +459,8 @@ func embedEnds(t *testing.T, e *embedded) {
 	}
 }
 
-// A node dies that serves streams: they go on at another one where they broke off,
-// and the places that visitors had there are free within its lease.
+// A node with open streams is killed: the streams continue on another node at the same position, and the
+// visitors' places on the killed node are free within its lease.
 func embedKilled(t *testing.T, e *embedded) {
 	ctx := within(t, 40*time.Second)
 	k := e.admin.newEmbedKey(t, ctx, e.agent, "killed", object{"rate_limit_per_min": 10000})
@@ -506,7 +503,7 @@ func embedKilled(t *testing.T, e *embedded) {
 			}
 		})
 	}
-	// Beside them a visitor has a place at the victim and one elsewhere.
+	// In addition a visitor has one stream at the victim and one elsewhere.
 	g := e.admin.visitor(t, ctx, k.Key, "")
 	run := longAnswer(t, ctx, g)
 	for _, m := range e.nodes[:2] {
@@ -524,8 +521,8 @@ func embedKilled(t *testing.T, e *embedded) {
 	victim.kill()
 	o, _ := g.opensSoon(t, ctx, e.nodes[2], run, 250*time.Millisecond)
 	defer o.close()
-	// The others see at their next beat that it died, and the one that counts the
-	// places hears of it.
+	// At their next heartbeat the other nodes see that the victim died, and the node that counts the streams
+	// learns of it.
 	if took := time.Since(killed); took > e.lease+1500*time.Millisecond {
 		t.Errorf("the place at a killed node was free after %s", took)
 	} else {

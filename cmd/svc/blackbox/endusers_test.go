@@ -15,8 +15,8 @@ import (
 	"agentsvc/persistence/pgtest"
 )
 
-// identityToken is what a tenant's back end signs for a visitor (service.md,
-// Authentication, Embed), with nothing but HMAC.
+// identityToken is a token that a tenant's back end signs for a visitor (service.md, Authentication, Embed),
+// made with HMAC only.
 func identityToken(t *testing.T, secret string, claims object) string {
 	t.Helper()
 	if claims["exp"] == nil {
@@ -44,7 +44,7 @@ type visiting struct {
 // page is the origin that tests visit from.
 const page = "https://shop.example.com"
 
-// visit begins a session as the person that the tenant calls sub, or as nobody.
+// visit begins a session of the tenant's person sub, or an anonymous one.
 func (c *caller) visit(t *testing.T, ctx context.Context, key, secret, sub string) *visiting {
 	t.Helper()
 	body := object{}
@@ -55,13 +55,13 @@ func (c *caller) visit(t *testing.T, ctx context.Context, key, secret, sub strin
 	bare.Key, bare.Tenant = "", ""
 	v := &visiting{caller: &bare}
 	a, err := v.do(ctx, "POST", "/v1/embed/session", body, "X-Svc-Embed-Key", key, "Origin", page)
-	// Tests that share a node share its address's bucket.
+	// Tests on the shared node share the rate limit of its address.
 	for tick := time.NewTicker(time.Second); err == nil && a.status == 429; {
 		select {
 		case <-tick.C:
 			a, err = v.do(ctx, "POST", "/v1/embed/session", body, "X-Svc-Embed-Key", key, "Origin", page)
 		case <-ctx.Done():
-			t.Fatal("no session is begun")
+			t.Fatal("no session was admitted")
 		}
 	}
 	if err != nil || a.status != 200 || json.Unmarshal(a.body, v) != nil {
@@ -70,7 +70,7 @@ func (c *caller) visit(t *testing.T, ctx context.Context, key, secret, sub strin
 	return v
 }
 
-// call is one with the session's token.
+// call makes a call with the session's token.
 func (v *visiting) call(t *testing.T, ctx context.Context, method, path string, body any) answer {
 	t.Helper()
 	a, err := v.do(ctx, method, path, body, "Authorization", "Bearer "+v.Token, "Origin", page)
@@ -86,22 +86,22 @@ type embedKeyView struct {
 	IdentitySecret string `json:"identity_secret"`
 }
 
-// embedKey makes an embed key with an identity secret.
+// embedKey creates an embed key with an identity secret.
 func (c *caller) embedKey(t *testing.T, ctx context.Context, agent, name string) (k embedKeyView) {
 	t.Helper()
 	c.ask(t, ctx, 201, "POST", "/v1/embed-keys", object{"agent_id": agent, "name": name, "allowed_origins": []string{page}, "with_identity_secret": true}, &k)
 	return k
 }
 
-// endUser is a person who has visited.
+// endUser returns the id of a person who has visited.
 func (c *caller) endUser(t *testing.T, ctx context.Context, sub string) string {
 	t.Helper()
 	k := c.embedKey(t, ctx, c.publish(t, "Visited", simulatedModel), "of "+sub)
 	return c.visit(t, ctx, k.Key, k.IdentitySecret, sub).EndUserID
 }
 
-// docs/adr/0027, on a whole node: a person who is deleted in the middle of an answer is
-// gone at once, and a moment later nothing of what he said is left in any table.
+// docs/adr/0027, on a whole node: a person who is deleted in the middle of an answer is gone at once, and a
+// moment later no table holds any of the person's data.
 func TestADeletedEndUserIsErased(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 90*time.Second)
@@ -130,7 +130,7 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 	c.poll(t, ctx, theirs.RunID, "succeeded")
 	ended := say(kim, "/echo "+canary)
 	c.poll(t, ctx, ended.RunID, "succeeded")
-	// By the tenant's own back end, in the person's thread.
+	// A run by the tenant's own back end, in the person's thread.
 	var backend struct {
 		RunID string `json:"run_id"`
 	}
@@ -155,25 +155,25 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 		return strings.Join(found, " ")
 	}
 	if before := left(); before != "threads messages runs run_steps webhook_deliveries" {
-		t.Errorf("he is in %s", before)
+		t.Errorf("the person's data is in %s", before)
 	}
 	c.ask(t, ctx, 204, "DELETE", "/v1/end-users/"+kim.EndUserID, nil, nil)
 	if a := kim.call(t, ctx, "GET", "/v1/embed/threads", nil); a.status != 401 || a.code() != "EMBED_UNAUTHORIZED" {
-		t.Errorf("his session goes on: %s", a)
+		t.Errorf("the deleted person's session is accepted: %s", a)
 	}
 	c.ask(t, ctx, 404, "GET", "/v1/end-users/"+kim.EndUserID, nil, nil)
 	c.ask(t, ctx, 404, "GET", "/v1/threads/"+ended.ThreadID, nil, nil)
 	if again := c.visit(t, ctx, k.Key, k.IdentitySecret, "customer-1"); again.EndUserID == kim.EndUserID {
-		t.Error("he is still the same")
+		t.Error("the new session has the deleted end user")
 	} else if a := again.call(t, ctx, "GET", "/v1/embed/threads", nil); a.status != 200 || strings.Contains(string(a.body), ended.ThreadID) {
-		t.Errorf("who begins anew finds %s", a)
+		t.Errorf("the new session finds %s", a)
 	}
 
 	for tick := time.NewTicker(200 * time.Millisecond); left() != ""; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("left in %s", left())
+			t.Fatalf("data is left in %s", left())
 		}
 	}
 	for _, run := range []string{ended.RunID, backend.RunID, running.RunID} {
@@ -183,11 +183,11 @@ func TestADeletedEndUserIsErased(t *testing.T) {
 	var usage struct{ Items []any }
 	c.ask(t, ctx, 200, "GET", "/v1/usage/records?run_id="+ended.RunID, nil, &usage)
 	if len(usage.Items) == 0 {
-		t.Error("what it cost is gone")
+		t.Error("the usage records are gone")
 	}
 }
 
-// A key whose sessions end cuts their streams, and the next call says why.
+// A key that ends its sessions cuts their streams, and the next call gets the reason.
 func TestAnEmbedKeyThatEndsItsSessions(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -245,7 +245,7 @@ func TestAnEmbedKeyThatEndsItsSessions(t *testing.T) {
 		select {
 		case <-cut:
 		case <-ctx.Done():
-			t.Fatalf("%s: its stream goes on", name)
+			t.Fatalf("%s: its stream is still open", name)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// docs/openapi.json is what `svc openapi` prints and what the server serves.
+// docs/openapi.json is the output of `svc openapi` and the document that the server serves.
 func TestGoldenOpenAPI(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)

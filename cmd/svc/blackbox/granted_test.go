@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// What is granted is looked at again right before a call: each row changes it
-// between the moment in which the call was planned and asked for, and the
-// approval.
-func TestWhatIsGrantedNow(t *testing.T) {
+// Grants are checked again right before a call: each row changes them between the planning of the call and
+// its approval.
+func TestGrantsAreCheckedBeforeTheCall(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("granted now")
 	notGranted := `{"error":"TOOL_NOT_GRANTED","message":"The tool \"shop.orders.refund\" is not granted to this agent any more. Nothing was run."}`
@@ -21,7 +20,7 @@ func TestWhatIsGrantedNow(t *testing.T) {
 		name   string
 		change func(t *testing.T, ctx context.Context, g *gate)
 		hears  string
-		auth   string // of the call that is made; empty: none is made
+		auth   string // credential of the call; empty: no call is made
 	}{
 		{"a deny was added: any matching deny denies", func(t *testing.T, ctx context.Context, g *gate) {
 			c.grant(t, ctx, object{"source": "mcp", "mcp_server_id": g.shop.id, "tool_pattern": "orders.refund", "effect": "deny"})
@@ -81,7 +80,7 @@ func TestWhatIsGrantedNow(t *testing.T) {
 			c.poll(t, ctx, g.run, "succeeded")
 			got := results(t, g.model.fake.Requests()[1])
 			if want := []string{"result c1 " + strings.ReplaceAll(row.hears, "shop.", g.shop.slug+".")}; !slices.Equal(got, want) {
-				t.Errorf("the model hears %q, want %q", got, want)
+				t.Errorf("the model gets %q, want %q", got, want)
 			}
 			var auth string
 			g.shop.set(func(h *toolHost) {
@@ -96,7 +95,7 @@ func TestWhatIsGrantedNow(t *testing.T) {
 	}
 }
 
-// Tool server contract: how the credential of a connection is presented.
+// Tool server contract: the header fields with a connection's credential.
 func TestHowCredentialsArePresented(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("presented")
@@ -121,8 +120,8 @@ func TestHowCredentialsArePresented(t *testing.T) {
 	}
 }
 
-// Which credential a call uses: the one that the grant pins, else that of the
-// connection on the agent's nearest org node, else the newest tenant-wide one.
+// The credential of a call: of the connection that the grant pins, else of the one on the agent's nearest org
+// node, else of the newest tenant-wide one.
 func TestTheNearestConnection(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -140,7 +139,7 @@ func TestTheNearestConnection(t *testing.T) {
 	support := node("Support", company)
 	other := node("Other company", "")
 	s := c.shop(t, ctx, "bearer", "tenant-wide-old")
-	s.set(func(h *toolHost) { h.header = "" }) // it takes any
+	s.set(func(h *toolHost) { h.header = "" }) // it accepts any credential
 	c.connection(t, ctx, s.id, "bearer", "tenant-wide", nil)
 	c.connection(t, ctx, s.id, "bearer", "of-company", object{"node_id": company})
 	c.connection(t, ctx, s.id, "bearer", "of-sales", object{"node_id": sales})
@@ -245,22 +244,22 @@ func TestPerTurnOptions(t *testing.T) {
 		}
 	}
 
-	// A server that is down counts its last known list.
+	// A server that is down counts with its last known list.
 	known.Server.Close()
 	run(post(202, object{"tools": []string{known.slug + ".orders.refund"}}))
 	if a := post(400, object{"tools": []string{known.slug + ".orders.nothing"}}); a.code() != "UNKNOWN_TOOL" {
 		t.Errorf("unknown while the server is down: %s", a)
 	}
 
-	// What the message's tools leave out is not called either.
+	// Tools that the message leaves out are not called either.
 	model.fake.Script(asks(s.slug+"_orders_refund", `{"id":1,"amount":1}`), says("ok"))
 	before := len(model.fake.Requests())
 	run(post(202, object{"tools": []string{"orders.lookup"}}))
 	if got := results(t, model.fake.Requests()[before+1]); len(got) != 1 || !strings.Contains(got[0], "TOOL_NOT_GRANTED") || len(s.called()) != 0 {
-		t.Errorf("the model hears %q, called %v", got, s.called())
+		t.Errorf("the model gets %q, called %v", got, s.called())
 	}
 
-	// autonomy: require_approval turns every automatic resolution into a request.
+	// autonomy: require_approval makes every automatic call ask for an approval.
 	model.fake.Script(asks(s.slug+"_orders_lookup", `{"id":1}`), says("ok"))
 	waiting := posted(t, post(202, object{"autonomy": "require_approval"}))
 	asked := c.waits(t, ctx, waiting)
@@ -283,7 +282,7 @@ func TestPerTurnOptions(t *testing.T) {
 	}
 }
 
-// posted is the run of an accepted message.
+// posted returns the run of an accepted message.
 func posted(t *testing.T, a answer) string {
 	t.Helper()
 	var out struct {
@@ -295,21 +294,21 @@ func posted(t *testing.T, a answer) string {
 	return out.RunID
 }
 
-// Servers that a turn does not need do not hold it up, and calls to one do not
-// wait for the list of another.
-func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
+// Servers that a turn does not need do not delay it, and a call to one server does not wait for the list of
+// another.
+func TestASlowServerDelaysNoOtherServer(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("slow neighbour")
 	fast, slow := c.shop(t, ctx, "none", ""), c.shop(t, ctx, "none", "")
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	var givenUp atomic.Int64 // lists that somebody waited for in vain
+	var givenUp atomic.Int64 // list requests that ended without an answer
 	_, provider := modelled(t, ctx, c, "openai", asks(fast.slug+"_orders_lookup", `{"id":1}`), says("ok"))
 	agent := c.clerk(t, provider, object{"hitl": object{"rules": []object{{"tool": "orders.lookup"}}}}, fast, slow)
 	run := c.runOnce(t, ctx, agent, "hi")
 	a := c.waits(t, ctx, run)[0]
-	// From here on the other server's list never comes, and nobody remembers one.
+	// From here on the other server's list never comes, and no cache holds it.
 	slow.set(func(h *toolHost) {
 		h.list = func(_ http.ResponseWriter, r *http.Request, _ rpc) {
 			select {
@@ -328,9 +327,9 @@ func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
 	c.poll(t, ctx, run, "succeeded")
 }
 
-// Calls to a server that never answers hold up no other tenant's, and not those
-// of the same tenant to another server.
-func TestManySlowCallsHoldUpNobodyElse(t *testing.T) {
+// Calls to a server that never answers delay neither other tenants nor the same tenant's calls to another
+// server.
+func TestManySlowCallsDelayNoOtherServer(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
 	n := sharedNode(t)

@@ -10,8 +10,8 @@ import (
 	"agentsvc/transport/mcp/leak"
 )
 
-// The outbound guard looks at a tool server's address when it is saved and again
-// at each use (open-parts.md, Questions settled).
+// The outbound guard checks a tool server's address when it is saved and at each use (open-parts.md,
+// Questions settled).
 func TestTheGuardOfToolServers(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 40*time.Second)
@@ -28,12 +28,12 @@ func TestTheGuardOfToolServers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// In production, and nothing is allowed any more.
+	// In production, with no exception allowed.
 	n.start("SVC_OUTBOUND_ALLOW=", "SVC_ENV=production", "SVC_PUBLIC_URL=https://svc.example.com", key)
 	before := len(s.heard())
 	r := c.poll(t, ctx, c.runOnce(t, ctx, agent, `/call orders.lookup {"id":1}`), "succeeded")
 	if got := string(r.Steps[1].Output); !strings.Contains(got, `"error":"TOOL_FAILED"`) || !strings.Contains(got, "Nothing was run.") {
-		t.Errorf("the model hears %s", got)
+		t.Errorf("the model gets %s", got)
 	}
 	if a := c.ask(t, ctx, 502, "POST", "/v1/mcp-servers/"+s.id+"/test", nil, nil); a.code() != "MCP_UNREACHABLE" || !strings.Contains(string(a.body), "outbound guard") {
 		t.Errorf("%s", a)
@@ -60,7 +60,7 @@ func TestTheGuardOfToolServers(t *testing.T) {
 	}
 }
 
-// Every change of what agents may call is audited, without a credential.
+// Every change of grants is audited, without a credential.
 func TestToolChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -93,7 +93,7 @@ func TestToolChangesAreAudited(t *testing.T) {
 		}
 		sameLines(t, kind, got, want)
 	}
-	// A credential is what a header can hold.
+	// A credential must fit into a header field.
 	server := c.server(t, ctx, "headers", s.URL, "bearer")
 	for _, token := range []string{"", "two\nlines", "nul\x00"} {
 		body := object{"mcp_server_id": server, "name": "x", "credentials": object{"token": token}}

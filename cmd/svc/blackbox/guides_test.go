@@ -27,8 +27,8 @@ type shellBlock struct {
 
 var notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
 
-// shellBlocks are the blocks of a document that are marked as sh, in order. A
-// comment before a block, which readers do not see, keeps it from being run.
+// shellBlocks returns the sh blocks of a document, in order. A hidden comment before a block keeps it from
+// being run.
 func shellBlocks(t *testing.T, document string) (out []shellBlock) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("../../..", document))
@@ -55,11 +55,10 @@ func shellBlocks(t *testing.T, document string) (out []shellBlock) {
 	return out
 }
 
-// firstTerminal is the terminal in which svc dev runs: somebody starts it again
-// whenever it has ended.
+// firstTerminal is the terminal in which svc dev runs: svc dev is started again whenever it has ended.
 type firstTerminal struct {
-	ready chan struct{} // holds one token while svc dev has printed all that it prints
-	left  chan struct{} // closed when it is started no more
+	ready chan struct{} // holds one token after svc dev has printed everything
+	left  chan struct{} // closed when it is not restarted any more
 	ended chan struct{} // closed when the last one has ended
 	mu    sync.Mutex    // guards cmd and log
 	cmd   *exec.Cmd
@@ -78,7 +77,7 @@ func newFirstTerminal(t *testing.T, dir string, env []string) *firstTerminal {
 			default:
 			}
 			f.once(dir, env)
-			select { // it is not ready any more
+			select { // it is no longer ready
 			case <-f.ready:
 			default:
 			}
@@ -124,7 +123,7 @@ func (f *firstTerminal) once(dir string, env []string) {
 	<-end
 }
 
-// wait waits until svc dev has printed what it prints.
+// wait waits until svc dev has printed everything.
 func (f *firstTerminal) wait(ctx context.Context) error {
 	select {
 	case <-f.ready:
@@ -135,8 +134,8 @@ func (f *firstTerminal) wait(ctx context.Context) error {
 	}
 }
 
-// preface makes a shell strict: a variable that is not set ends it, and so does a
-// command that fails or a call that is refused. A stream may be cut.
+// preface makes a shell strict: an unset variable, a failed command or a refused call ends it. A stream may
+// be cut.
 const preface = `set -eu -o pipefail
 curl() {
   case " $* " in
@@ -147,8 +146,8 @@ curl() {
 }
 `
 
-// The shell blocks of the guides can be pasted, each document's in order into one
-// shell beside a running svc dev.
+// The shell blocks of the guides can be pasted: those of one document in order into one shell, beside a
+// running svc dev.
 func TestTheGuidesCanBePasted(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 4*time.Minute)
@@ -192,21 +191,21 @@ func TestTheGuidesCanBePasted(t *testing.T) {
 	}
 }
 
-// pastedInto is a shell that a reader pastes blocks into.
+// pastedInto is a shell into which a reader pastes blocks.
 type pastedInto struct {
 	dir string
-	log string // the file of what it prints
+	log string // the file of its output
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	end <-chan struct{} // closed when it has ended
-	n   int             // blocks so far
+	end <-chan struct{} // closed when the shell has ended
+	n   int             // number of blocks so far
 }
 
 func newShell(t *testing.T, dir string, env []string) *pastedInto {
 	t.Helper()
 	s := &pastedInto{dir: dir, cmd: exec.Command("bash")}
 	s.cmd.Dir, s.cmd.Env = dir, env
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it leaves in the background
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // includes its background processes
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -216,7 +215,7 @@ func newShell(t *testing.T, dir string, env []string) *pastedInto {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	// A file, because what runs in the background would hold a pipe open.
+	// A file, because background processes would keep a pipe open.
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -235,7 +234,7 @@ func newShell(t *testing.T, dir string, env []string) *pastedInto {
 }
 
 func (s *pastedInto) close() {
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // gone already, perhaps
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // it may have ended already
 	<-s.end
 }
 
@@ -273,7 +272,7 @@ func (s *pastedInto) paste(ctx context.Context, text string) error {
 	}
 }
 
-// tail is the end of what the shell has printed.
+// tail returns the end of the shell's output.
 func (s *pastedInto) tail() string {
 	f, err := os.Open(s.log)
 	if err != nil {
@@ -291,7 +290,7 @@ func (s *pastedInto) tail() string {
 	return strings.Join(last, "\n")
 }
 
-// The shell that blocks are pasted into tells when one fails.
+// The shell reports a pasted block that fails.
 func TestAPasteThatFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -325,8 +324,7 @@ func TestAPasteThatFails(t *testing.T) {
 	}
 }
 
-// Nothing in the guides stops the processes of others, and what is not run says
-// why.
+// The guides never stop other people's processes, and a block that is not run gives the reason.
 func TestTheGuidesShellIsHarmless(t *testing.T) {
 	t.Parallel()
 	for _, document := range []string{"README.md", "docs/tutorial.md", "docs/api-guide.md", "docs/embed.md", "docs/triggers.md", "docs/widget.md", "docs/operator-guide.md", "docs/scaling.md", "docs/webhooks.md"} {
@@ -337,10 +335,10 @@ func TestTheGuidesShellIsHarmless(t *testing.T) {
 				}
 			}
 			if strings.Contains(b.text, "pgrep") && !strings.Contains(b.text, "pgrep -P") {
-				t.Errorf("%s:%d: pgrep looks at the processes of others", document, b.line)
+				t.Errorf("%s:%d: pgrep finds other people's processes", document, b.line)
 			}
 			if strings.Contains(b.text, "…") {
-				t.Errorf("%s:%d: something is left out", document, b.line)
+				t.Errorf("%s:%d: a part is left out", document, b.line)
 			}
 		}
 	}

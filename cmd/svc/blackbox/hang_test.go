@@ -15,7 +15,7 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// descendants are the processes that pid has started, and theirs.
+// descendants returns the child processes of pid, and theirs.
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -41,8 +41,8 @@ func descendants(t *testing.T, pid int) []int {
 	return all
 }
 
-// hang stops the node's Postgres in the middle of whatever it does: nothing is
-// refused and nothing answered. The function that it returns lets it go on.
+// hang stops the node's Postgres at any point: it neither refuses nor answers. The returned function resumes
+// it.
 func (n *node) hang(t *testing.T) func() {
 	t.Helper()
 	n.mu.Lock()
@@ -61,15 +61,15 @@ func (n *node) hang(t *testing.T) func() {
 	return func() { all(syscall.SIGCONT) }
 }
 
-// arrivals are the frames of one connection and when they came.
+// arrivals are the frames of one connection with their times.
 type arrivals struct {
 	frames []client.Frame
 	at     []time.Time
 	err    error
 }
 
-// timed follows a run on one connection to its end. It returns when the model has
-// been heard, or the stream has ended without that.
+// timed follows a run on one connection to its end. It returns after the first text of the model, or when the
+// stream has ended without it.
 func (c *caller) timed(t *testing.T, run string) <-chan arrivals {
 	ctx := within(t, 60*time.Second)
 	out, spoke := make(chan arrivals, 1), make(chan struct{})
@@ -90,9 +90,9 @@ func (c *caller) timed(t *testing.T, run string) <-chan arrivals {
 	return out
 }
 
-// The commit that ends a run is under way for longer than anybody waits for it:
-// its stream, which stays open, and its thread hear of the end all the same.
-func TestAnEndDuringAHangIsHeard(t *testing.T) {
+// The commit that ends a run takes longer than every deadline: its open stream and its thread still learn of
+// the end.
+func TestAnEndDuringAHangIsAnnounced(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "SVC_CLUSTER_LEASE=30s")
 	n.start()
@@ -121,13 +121,13 @@ func TestAnEndDuringAHangIsHeard(t *testing.T) {
 		return time.Since(begin)
 	}
 	usual := answered(c.thread(t, ctx, agent))
-	if took := answered(thread); took > 2*time.Second+4*usual { // no later sweep had to tell the thread
+	if took := answered(thread); took > 2*time.Second+4*usual { // the thread did not wait for a sweep
 		t.Errorf("the thread's next run took %s, another's %s", took, usual)
 	}
 }
 
-// A node whose lease has run out stops what it does, refuses what it is asked,
-// and goes on when the storage answers again.
+// A node whose lease has expired stops its work, refuses requests, and continues when the storage answers
+// again.
 func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	t.Parallel()
 	const lease = 2 * time.Second
@@ -156,14 +156,14 @@ func TestANodeWithoutALeaseStopsItsModels(t *testing.T) {
 	quiet := time.Duration(0)
 	for i, at := range got.at {
 		if f := got.frames[i]; f.Type == "llm.delta" && at.After(hung.Add(2*lease)) && at.Before(back) {
-			t.Fatalf("the model spoke %s after the storage was gone", at.Sub(hung))
+			t.Fatalf("the model streamed %s after the storage had gone", at.Sub(hung))
 		}
 		if at.Before(back) {
 			quiet = back.Sub(at)
 		}
 	}
 	if quiet == 0 {
-		t.Error("the model never spoke before: void")
+		t.Error("the model never streamed before: the test is void")
 	}
 	checkStream(t, &job{thread: thread, run: run, frames: got.frames})
 	steps := ""

@@ -26,32 +26,31 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// What calls of hooks are answered, over the real server (service.md, Hook
-// endpoint; open-parts.md, Hooks).
+// Responses to calls of hooks, by the real server (service.md, Hook endpoint; open-parts.md, Hooks).
 
 const (
 	signedIn    = "X-Svc-Signature-256"
 	hubSignedIn = "X-Hub-Signature-256"
 )
 
-// signature is what a body that is signed with secret comes with.
+// signature is the header value for a body that is signed with secret.
 func signature(secret, body string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(body))
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// knock sends a request to a hook without a key and without a signature of its own.
+// knock sends a request to a hook without a key and without adding a signature.
 func (c *caller) knock(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	return c.do(ctx, method, path, body, append([]string{"Authorization", "", "X-Tenant-Id", ""}, header...)...)
 }
 
-// hooked calls a hook with a signature of the secret.
+// hooked calls a hook, signed with the secret.
 func (c *caller) hooked(ctx context.Context, hook, secret, body string, header ...string) (answer, error) {
 	return c.knock(ctx, "POST", "/hooks/"+hook, body, append([]string{signedIn, signature(secret, body)}, header...)...)
 }
 
-// fires calls a hook that must start a run, and answers it.
+// fires calls a hook that must start a run, and returns the run.
 func (c *caller) fires(t *testing.T, ctx context.Context, hook client.TriggerView, body string, header ...string) string {
 	t.Helper()
 	a, err := c.hooked(ctx, hook.ID, hook.Secret, body, header...)
@@ -61,7 +60,7 @@ func (c *caller) fires(t *testing.T, ctx context.Context, hook client.TriggerVie
 	return a.run(t)
 }
 
-// run is the run that an answer says was started.
+// run returns the run that the response names.
 func (a answer) run(t *testing.T) string {
 	t.Helper()
 	var started struct {
@@ -73,7 +72,7 @@ func (a answer) run(t *testing.T) string {
 	return started.RunID
 }
 
-// whole is everything of an answer that a caller can learn something from.
+// whole returns everything in a response that a caller can learn from.
 func (a answer) whole() string {
 	var fields []string
 	for name, values := range a.header {
@@ -85,8 +84,8 @@ func (a answer) whole() string {
 	return fmt.Sprintf("%s %s", a, strings.Join(fields, "; "))
 }
 
-// hidden are the paths of hooks that are not there, each for another reason, with
-// the secret of those that had one.
+// hidden returns the paths of hooks that answer 404, each for another reason, with the secrets of those that
+// had one.
 func (n *node) hidden(t *testing.T, ctx context.Context, c *caller) map[string]client.TriggerView {
 	t.Helper()
 	agent := c.publish(t, "Hidden", simulatedModel)
@@ -125,7 +124,7 @@ func TestHookOrder(t *testing.T) {
 	unpublished := c.trigger(t, ctx, object{"name": "unpublished", "kind": "hook", "target": object{"agent_id": draft}})
 	const good = `{"text":"/say ok"}`
 
-	t.Run("what is not there", func(t *testing.T) {
+	t.Run("hooks that answer 404", func(t *testing.T) {
 		first := ""
 		for name, h := range n.hidden(t, ctx, c) {
 			for what, header := range map[string][]string{
@@ -300,13 +299,13 @@ func TestHookOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 				if a.status != 405 || method != "HEAD" && a.code() != "METHOD_NOT_ALLOWED" || !strings.Contains(a.header.Get("Allow"), "POST") {
-					t.Errorf("%s of one that is %s: %s, allow %q", method, name, a, a.header.Get("Allow"))
+					t.Errorf("%s of a hook that is %s: %s, allow %q", method, name, a, a.header.Get("Allow"))
 				}
 			}
 		}
 		a, err := anyone.knock(ctx, "OPTIONS", "/hooks/"+hook.ID, nil, "Origin", "https://example.com", "Access-Control-Request-Method", "POST")
 		if err != nil || a.header.Get("Access-Control-Allow-Origin") != "" || a.status >= 500 {
-			t.Errorf("a page is let in: %v %s", err, a.whole())
+			t.Errorf("a browser page is accepted: %v %s", err, a.whole())
 		}
 	})
 }
@@ -350,7 +349,7 @@ func TestHookInput(t *testing.T) {
 	}
 }
 
-// fieldsOf is an object's fields by name, each as it was written.
+// fieldsOf returns an object's fields by name, each as it was written.
 func fieldsOf(t *testing.T, raw string) string {
 	t.Helper()
 	var fields map[string]json.RawMessage
@@ -365,7 +364,7 @@ func fieldsOf(t *testing.T, raw string) string {
 	return strings.Join(lines, " ")
 }
 
-// plainly writes a text value in one way only.
+// plainly returns a text value in canonical form.
 func plainly(value string) string {
 	var text string
 	if json.Unmarshal([]byte(value), &text) != nil || value == "null" {
@@ -374,7 +373,7 @@ func plainly(value string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// metered counts what is written to a database.
+// metered counts the bytes written to a database.
 type metered struct {
 	net.Conn
 	bytes *atomic.Int64
@@ -385,9 +384,8 @@ func (m metered) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// A flood of wrongly signed calls is refused by its address's bucket and hardly
-// reaches the database; who signs is served beside it; nobody learns by trying
-// which hooks there are.
+// A flood of wrongly signed calls is refused by the rate limit of its address and hardly reaches the database.
+// Signed calls are served at the same time. Guessing does not show which hooks exist.
 func TestHookFlood(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -418,7 +416,7 @@ func TestHookFlood(t *testing.T) {
 		addresses++
 		return []string{"X-Forwarded-For", fmt.Sprintf("198.51.%d.%d", 100+addresses/250, 1+addresses%250)}
 	}
-	// served is how long one takes who signs.
+	// served returns how long a signed call takes.
 	served := func() time.Duration {
 		began := time.Now()
 		anyone.fires(t, ctx, hook, good, from()...)
@@ -433,7 +431,7 @@ func TestHookFlood(t *testing.T) {
 		open := -1
 		return admin.QueryRow(ctx, `SELECT count(*) FROM runs WHERE finished_at IS NULL`).Scan(&open) == nil && open == 0
 	})
-	// quiet is what the node says to the database by itself, in a second.
+	// quiet is the bytes a second that the node sends to the database by itself.
 	began, at := time.Now(), asked.Load()
 	eventually(t, ctx, "a second has passed", func() bool { return time.Since(began) >= time.Second })
 	quiet := float64(asked.Load()-at) / time.Since(began).Seconds()
@@ -479,10 +477,10 @@ func TestHookFlood(t *testing.T) {
 		if most := int64(capacity + refill*took.Seconds() + callers); refused.Load() < capacity || refused.Load() > most {
 			t.Errorf("%s: %d calls were judged, want %d to %d", flood.name, refused.Load(), capacity, most)
 		}
-		// A look-up takes some hundred bytes: those of what is judged, and none of the rest.
+		// A look-up takes a few hundred bytes: each judged call makes one, and the others make none.
 		judged := float64(refused.Load())
 		if flood.status == 401 || flood.hook() == disabled.ID {
-			judged = 2 + took.Seconds() // they are remembered
+			judged = 2 + took.Seconds() // their look-ups are cached
 		}
 		if most := 400*judged + 16<<10; said > most {
 			t.Errorf("%s: the database was sent %.0f bytes, want at most %.0f", flood.name, said, most)
@@ -512,12 +510,12 @@ func TestHookFlood(t *testing.T) {
 	close(over)
 	flooding.Wait()
 	a, b := median(before), median(beside)
-	t.Logf("who signs is served after %s, beside a flood after %s", a, b)
+	t.Logf("a signed call takes %s, beside a flood %s", a, b)
 	if b > 5*a+100*time.Millisecond {
-		t.Errorf("who signs waits %s beside a flood, %s without", b, a)
+		t.Errorf("a signed call takes %s beside a flood, %s without", b, a)
 	}
 
-	// Neither the first nor a repeated call tells one that is not there from another.
+	// Neither a first nor a repeated call shows whether a hook exists.
 	const samples = 60
 	made := make([]client.TriggerView, samples)
 	for i := range made {
@@ -526,7 +524,7 @@ func TestHookFlood(t *testing.T) {
 			return err == nil && a.status == 201 && json.Unmarshal(a.body, &made[i]) == nil
 		})
 	}
-	var took [2][2][]time.Duration // of the first and second call to disabled ones and to nobody
+	var took [2][2][]time.Duration // of the first and second call to disabled and to unknown hooks
 	first := ""
 	for i := range samples {
 		ids := [2]string{made[i].ID, id.NewAnywhere().String()}
@@ -549,9 +547,9 @@ func TestHookFlood(t *testing.T) {
 	}
 	for call, both := range took {
 		d, u := median(both[0]), median(both[1])
-		t.Logf("call %d: a disabled one is answered after %s, nobody after %s", call, d, u)
+		t.Logf("call %d: a disabled hook takes %s, an unknown one %s", call, d, u)
 		if d > 2*u || u > 2*d {
-			t.Errorf("call %d takes %s to a disabled one, %s to nobody", call, d, u)
+			t.Errorf("call %d takes %s to a disabled hook, %s to an unknown one", call, d, u)
 		}
 	}
 }

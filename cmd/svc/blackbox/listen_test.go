@@ -19,9 +19,9 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// svc listen against the service: what a run reports reaches a local server, which
-// trusts it by the secret that was printed.
-func TestListenHearsARun(t *testing.T) {
+// svc listen against the service: the event of a run reaches a local server, which verifies it with the printed
+// secret.
+func TestListenDeliversARunsEvent(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 80*time.Second)
 	c := sharedNode(t).tenant("listen")
@@ -58,10 +58,10 @@ func TestListenHearsARun(t *testing.T) {
 	select {
 	case body := <-heard:
 		if err := json.Unmarshal([]byte(body), &e); err != nil || e.Type != "run.completed" || !strings.Contains(body, run) {
-			t.Errorf("heard %s, %v", body, err)
+			t.Errorf("received %s, %v", body, err)
 		}
 	case <-ctx.Done():
-		t.Fatalf("nothing was heard\n%s", out.String())
+		t.Fatalf("no event was received\n%s", out.String())
 	}
 	eventually(t, within(t, 8*time.Second), "it is shown", func() bool { return strings.Contains(out.String(), " → 200 ") })
 	stop()

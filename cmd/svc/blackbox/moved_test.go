@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// presented is every credential that a tool server was ever shown.
+// presented returns every credential that a tool server received.
 func (h *toolHost) presented() (out []string) {
 	for _, head := range h.heard() {
 		for _, name := range []string{"Authorization", "X-Api-Key"} {
@@ -24,8 +24,7 @@ func (h *toolHost) presented() (out []string) {
 	return out
 }
 
-// open-parts.md, Credentials follow no changed address: of a tool server whose
-// endpoint moves to another origin.
+// open-parts.md, Credentials follow no changed address: a tool server whose endpoint moves to another origin.
 func TestCredentialsStayWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("moved")
@@ -89,7 +88,7 @@ func TestCredentialsStayWithTheirOrigin(t *testing.T) {
 			c.poll(t, ctx, g.run, "succeeded")
 			heard := results(t, g.model.fake.Requests()[1])
 			if len(heard) != 1 || !strings.Contains(heard[0], "NO_CONNECTION") {
-				t.Errorf("the model hears %q", heard)
+				t.Errorf("the model gets %q", heard)
 			}
 			if got := to.presented(); len(got) > 0 {
 				t.Errorf("the new address was shown %q", got)
@@ -100,7 +99,7 @@ func TestCredentialsStayWithTheirOrigin(t *testing.T) {
 			if !bytes.Contains(why.body, []byte("lost its credential")) {
 				t.Errorf("the explanation: %s", why)
 			}
-			// With a credential of its own the connection serves again.
+			// With a new credential the connection works again.
 			c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+g.shop.id, object{"endpoint": to.URL}, nil)
 			c.ask(t, ctx, 200, "PATCH", "/v1/connections/"+g.shop.connection, object{"credentials": object{"token": "fresh-token"}}, nil)
 			c.ask(t, ctx, 200, "POST", "/v1/mcp-servers/"+g.shop.id+"/test", nil, nil)
@@ -111,9 +110,9 @@ func TestCredentialsStayWithTheirOrigin(t *testing.T) {
 	}
 }
 
-// Connections that are created and rotated while the server moves: what was
-// answered before the move is gone, and no address is shown another's token.
-func TestConnectionsThatMeetAMove(t *testing.T) {
+// Connections are created and rotated while the server moves: credentials saved before the move are dropped,
+// and no address gets another's token.
+func TestConnectionsDuringAMove(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
 	c := sharedNode(t).tenant("meets a move")
@@ -141,7 +140,7 @@ func TestConnectionsThatMeetAMove(t *testing.T) {
 		}
 		c.ask(t, ctx, 200, "GET", "/v1/connections/"+before, nil, &one)
 		if one.HasCredential {
-			t.Fatal("a connection from before the move has its credential")
+			t.Fatal("a connection from before the move kept its credential")
 		}
 		for id := range made {
 			c.ask(t, ctx, 204, "DELETE", "/v1/connections/"+id, nil, nil)
@@ -150,7 +149,7 @@ func TestConnectionsThatMeetAMove(t *testing.T) {
 	}
 }
 
-// open-parts.md, Credentials follow no changed address: of a model provider.
+// open-parts.md, Credentials follow no changed address: a model provider.
 func TestProviderCredentialsStayWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("moved providers")
@@ -165,7 +164,7 @@ func TestProviderCredentialsStayWithTheirOrigin(t *testing.T) {
 	path := "/v1/model-providers/" + list.Items[i].ID
 	agent := c.clerk(t, slug, nil)
 
-	// Within the origin the credential stays.
+	// A move within the origin keeps the credential.
 	if got := c.ask(t, ctx, 200, "PATCH", path, object{"base_url": first.url() + "/"}, nil); bytes.Contains(got.body, []byte("credentials_dropped")) {
 		t.Errorf("dropped within the origin: %s", got)
 	}
@@ -189,7 +188,7 @@ func TestProviderCredentialsStayWithTheirOrigin(t *testing.T) {
 	if n := len(second.fake.Requests()); n > 0 {
 		t.Errorf("the new address was asked %d times", n)
 	}
-	// A move that brings its own credentials keeps those, and so does a move back.
+	// A move with new credentials keeps those, and so does a move back.
 	c.ask(t, ctx, 200, "PATCH", path, object{"credentials": object{"api_key": "sk-second"}}, nil)
 	c.ask(t, ctx, 200, "PATCH", path, object{"base_url": first.url()}, nil)
 	got = c.ask(t, ctx, 200, "PATCH", path, object{"base_url": second.url(), "credentials": object{"api_key": "sk-second"}}, nil)
@@ -204,15 +203,14 @@ func TestProviderCredentialsStayWithTheirOrigin(t *testing.T) {
 	}
 }
 
-// A call that read the old address before the move, and goes on after it, does
-// not show the old address the credential that the connection got for the new
-// one.
-func TestACallThatMeetsAMoveShowsNoNewCredential(t *testing.T) {
+// A call reads the old address before the move and continues after it: it does not send the old address the
+// credential that the connection got for the new one.
+func TestACallDuringAMoveSendsNoNewCredential(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
 	c := sharedNode(t).tenant("call meets a move")
 	g := gated(t, ctx, c, object{}, nil)
-	// The list is asked for anew between reading the address and the call.
+	// The list is fetched again between reading the address and the call.
 	c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+g.shop.id, object{"name": "Forgotten"}, nil)
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -239,6 +237,6 @@ func TestACallThatMeetsAMoveShowsNoNewCredential(t *testing.T) {
 		t.Errorf("the old address was shown %q", slices.Compact(got))
 	}
 	if heard := results(t, g.model.fake.Requests()[1]); len(heard) != 1 || !strings.Contains(heard[0], "NO_CONNECTION") {
-		t.Errorf("the model hears %q", heard)
+		t.Errorf("the model gets %q", heard)
 	}
 }

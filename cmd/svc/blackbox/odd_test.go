@@ -14,8 +14,8 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// Text that databases and terminals dislike is either refused or comes back as
-// it was, wherever a tenant can put text.
+// Text that databases and terminals dislike is either refused or returned unchanged, in every field of a
+// tenant's text.
 func TestOddTextIsRefusedOrKept(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 40*time.Second)
@@ -155,7 +155,7 @@ func TestOddModelsEndTheirRuns(t *testing.T) {
 	}
 }
 
-// Rules of Idempotency-Key beside the same request again.
+// Rules of Idempotency-Key besides the repeated request.
 func TestIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
@@ -172,7 +172,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		return a
 	}
-	// Only 2xx answers are kept.
+	// Only 2xx responses are kept.
 	if a := post(c, messages, object{"content": ""}); a.status != 400 {
 		t.Errorf("an empty message: %s", a)
 	}
@@ -180,7 +180,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	if first.status != 202 {
 		t.Fatalf("%s", first)
 	}
-	// Another path, another principal, another tenant: another request.
+	// Another path, principal or tenant makes another request.
 	var second struct{ Secret string }
 	c.ask(t, ctx, 201, "POST", "/v1/api-keys", object{"name": "second"}, &second)
 	colleague := *c
@@ -193,7 +193,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			t.Errorf("%s: %s, first %s", name, a, first)
 		}
 	}
-	// The answer stays when what it was about has gone, and not without a valid key.
+	// The response is kept after its object is deleted, but needs a valid key.
 	var run struct {
 		RunID string `json:"run_id"`
 	}
@@ -210,7 +210,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	if a := post(&stranger, messages, object{"content": "hi"}); a.status != 401 {
 		t.Errorf("without a valid key: %s", a)
 	}
-	// A form is the same when its parts are, whatever its boundary.
+	// Forms are equal if their parts are, whatever the boundary.
 	send := func(content string) answer {
 		var b bytes.Buffer
 		w := multipart.NewWriter(&b)
@@ -232,8 +232,8 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// What happens to threads and runs whose thread or agent goes away.
-func TestThingsThatGoAway(t *testing.T) {
+// Threads and runs whose thread is deleted or whose agent is archived.
+func TestDeletedThreadsAndArchivedAgents(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
 	c := sharedNode(t).tenant("gone")
@@ -256,7 +256,7 @@ func TestThingsThatGoAway(t *testing.T) {
 	c.ask(t, ctx, 404, "POST", "/v1/threads/"+thread+"/messages", object{"content": "x"}, nil)
 	c.ask(t, ctx, 404, "DELETE", "/v1/threads/"+thread, nil, nil)
 
-	// A running run keeps the version it started with; a queued one as well.
+	// A run keeps the version it was accepted with, running or queued.
 	thread = c.thread(t, ctx, agent)
 	running := c.say(t, ctx, thread, "/delay 20ms\n/tokens 30")
 	c.poll(t, ctx, running, "running")

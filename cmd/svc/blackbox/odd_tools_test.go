@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// What a server may say and no text holds well: the model hears it, the run goes
-// on, and what is shown can be read.
+// Results of a server that cannot be stored as they are: the model gets them, the run continues, and the shown
+// form is readable.
 func TestOddResults(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("odd results")
@@ -20,7 +20,7 @@ func TestOddResults(t *testing.T) {
 	deep := strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000)
 	for _, row := range []struct {
 		name, result string
-		hears        string // exactly, unless check is set
+		hears        string // exact, unless check is set
 		check        func(heard string) bool
 		output       string // of the step; empty: any
 	}{
@@ -57,7 +57,7 @@ func TestOddResults(t *testing.T) {
 			r := c.poll(t, ctx, run, "succeeded")
 			heard := strings.TrimPrefix(results(t, model.fake.Requests()[1])[0], "result c1 ")
 			if row.check == nil && heard != row.hears || row.check != nil && !row.check(heard) {
-				t.Errorf("the model hears %.300q, want %q", heard, row.hears)
+				t.Errorf("the model gets %.300q, want %q", heard, row.hears)
 			}
 			if out := string(r.Steps[1].Output); r.shape() != "llm:succeeded tool:succeeded llm:succeeded" || !json.Valid([]byte(out)) || row.output != "" && out != row.output || len(out) > 70<<10 {
 				t.Errorf("%s, output %.300s, want %s", r.shape(), out, row.output)
@@ -71,7 +71,7 @@ func TestOddResults(t *testing.T) {
 	}
 }
 
-// What a model may write for arguments.
+// Arguments that a model may write.
 func TestOddArguments(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("odd arguments")
@@ -108,7 +108,7 @@ func TestOddArguments(t *testing.T) {
 					t.Errorf("called %s, want %s", called, row.called)
 				}
 				if got := results(t, model.fake.Requests()[1]); len(got) != 1 || !strings.Contains(got[0], row.hears) {
-					t.Errorf("the model hears %q", got)
+					t.Errorf("the model gets %q", got)
 				}
 				c.ask(t, ctx, 200, "GET", "/v1/approvals?run_id="+run, nil, nil)
 			})
@@ -116,8 +116,7 @@ func TestOddArguments(t *testing.T) {
 	}
 }
 
-// What a server may list: what is odd is left out or refused by itself, the rest
-// works.
+// Odd tools in a server's list are left out or refused one by one; the others work.
 func TestOddLists(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -148,7 +147,7 @@ func TestOddLists(t *testing.T) {
 	got := results(t, model.fake.Requests()[1])
 	for i, want := range []string{`{"ok":true}`, "is not granted to this agent. Nothing was run.", "is not granted to this agent. Nothing was run.", `{"ok":true}`} {
 		if !strings.Contains(got[i], want) {
-			t.Errorf("the model hears %s, want %s", got[i], want)
+			t.Errorf("the model gets %s, want %s", got[i], want)
 		}
 	}
 	names := offered(t, model.fake.Requests()[0])
@@ -164,17 +163,17 @@ func TestOddLists(t *testing.T) {
 	}
 	for _, h := range s.heard() {
 		if h.Get("User-Agent") != "svc" {
-			t.Errorf("somebody fetched what a schema refers to: %v", h)
+			t.Errorf("a URL in a schema was fetched: %v", h)
 		}
 	}
 	if body := string(model.fake.Requests()[0].Body); strings.Contains(body, "\u202e") || strings.Contains(body, "\u200b") || strings.Contains(body, `"second"`) {
-		t.Error("a description holds what nobody sees")
+		t.Error("a description holds invisible characters")
 	}
 }
 
-// A run outlives the archiving of its agent: it takes no new runs, and what was
-// decided for an old one counts.
-func TestAnArchivedAgentsRunGoesOn(t *testing.T) {
+// A run survives the archiving of its agent: the agent takes no new runs, and a decision for the old run
+// counts.
+func TestAnArchivedAgentsRunContinues(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("archived")

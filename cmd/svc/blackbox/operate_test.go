@@ -22,8 +22,7 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// refused runs svc serve, which must not start: it ends by itself with this exit
-// code, and names what is wrong.
+// refused runs svc serve, which must not start: it ends by itself with this exit code, and names the reason.
 func (n *node) refused(code int, env []string, texts ...string) {
 	n.t.Helper()
 	_, stderr, got := n.run(env, "", "serve")
@@ -37,7 +36,7 @@ func (n *node) refused(code int, env []string, texts ...string) {
 	}
 }
 
-// dataDir is the node's data directory.
+// dataDir returns the node's data directory.
 func (n *node) dataDir() string {
 	for _, e := range slices.Backward(n.env) {
 		if dir, ok := strings.CutPrefix(e, "SVC_DATA_DIR="); ok {
@@ -48,8 +47,8 @@ func (n *node) dataDir() string {
 	return ""
 }
 
-// A master key that does not open the database is refused before anything is
-// served, also where nothing but the canary is sealed yet, and after a rotation.
+// A master key that does not open the database is refused before the node serves, also if only the canary is
+// sealed yet, and after a rotation.
 func TestAWrongMasterKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -75,8 +74,8 @@ func TestAWrongMasterKeyIsRefused(t *testing.T) {
 	n.start(key(2)...)
 }
 
-// A development database whose key file is gone is refused, and no other key takes
-// its place; with the file back, it starts.
+// A development database without its key file is refused, and no new key is made; with the file back, it
+// starts.
 func TestALostKeyFileIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -99,8 +98,8 @@ func TestALostKeyFileIsRefused(t *testing.T) {
 	n.start()
 }
 
-// Only serve, dev and migrate make data: every other command names where it looked,
-// exits with 1, and leaves nothing behind.
+// Only serve, dev and migrate create data: every other command names the place where it looked, exits with 1,
+// and leaves nothing behind.
 func TestManagementMakesNoData(t *testing.T) {
 	t.Parallel()
 	commands := [][]string{
@@ -150,12 +149,12 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 	}
 }
 
-// Without the address that clients use, production does not start.
+// Without SVC_PUBLIC_URL production does not start.
 func TestProductionNeedsAPublicAddress(t *testing.T) {
 	newNode(t).refused(2, []string{"SVC_ENV=production", "SVC_MASTER_KEY=" + masterKey(1)}, "SVC_PUBLIC_URL")
 }
 
-// onDatabase runs a query on a private Postgres that runs or is started for it.
+// onDatabase runs work on a private Postgres that runs or is started for it.
 func onDatabase(t *testing.T, dir string, work func(ctx context.Context, pool *pg.Pool)) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -172,9 +171,8 @@ func onDatabase(t *testing.T, dir string, work func(ctx context.Context, pool *p
 	work(ctx, pool)
 }
 
-// There is one development tenant with one sample of each kind, whatever happens to
-// svc dev: a bucket that is nearly empty, kills while it seeds, a lost file, a taken
-// port.
+// There is one development tenant with one sample of each kind, whatever happens to svc dev: a rate limit that
+// is nearly used up, kills during seeding, a lost file, a taken port.
 func TestOneDevelopmentTenant(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
 	binary(t)
@@ -226,7 +224,7 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	counted("a small bucket, after kills")
 	whole := kept()
 
-	// The demo server's port is taken: it moves, and the tenant's server with it.
+	// The demo server's port is taken: it uses another one, and the tenant's server follows.
 	desk, err := url.Parse(whole.DeskURL)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +247,7 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	at.Close()
 	counted("a taken port")
 
-	// Its key is revoked: the next start makes another one.
+	// Its key is revoked: the next start creates another one.
 	revoking := startDev(t, env)
 	revoking.until(t, ctx, "Or talk to it:")
 	var keys struct{ Items []struct{ ID, Name string } }
@@ -268,7 +266,7 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	}
 	fresh.stop(t)
 
-	// The file is lost: the tenant is found, and gets a key that is known.
+	// The file is lost: the tenant is found, and gets a new key.
 	if err := os.Remove(filepath.Join(dir, sampleFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -282,8 +280,8 @@ func TestOneDevelopmentTenant(t *testing.T) {
 	}
 }
 
-// A failed run is one line of the log that names tenant, run, agent, code and the
-// provider, and the user hears the provider's name; nothing that was said is logged.
+// A failed run is one line of the log that names tenant, run, agent, code and provider, and the user gets the
+// provider's name; no message is logged.
 func TestAFailedRunIsLogged(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, time.Minute)
@@ -326,11 +324,11 @@ func TestAFailedRunIsLogged(t *testing.T) {
 		}
 	}
 	if strings.Contains(n.logged(), "a private question") {
-		t.Error("what was said is in the log")
+		t.Error("a message is in the log")
 	}
 }
 
-// A log that is no terminal has no colour codes, and its durations name their unit.
+// A log to a file has no colour codes, and its durations have units.
 func TestLogsOfFiles(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, time.Minute)
@@ -361,8 +359,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What stands in deploy/ sets the addresses that production needs, and every
-// container has a health check.
+// The files in deploy/ set the addresses that production needs, and every container has a health check.
 func TestDeployFiles(t *testing.T) {
 	for file, services := range map[string]int{"compose.yaml": 2, "cluster.compose.yaml": 4} {
 		b, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", file))
@@ -381,8 +378,7 @@ func TestDeployFiles(t *testing.T) {
 	}
 }
 
-// A drained node says so, the only one as well: it goes on serving, and nothing
-// has to be moved.
+// A drained node reports it, also the only node: it continues to serve, and nothing needs to be moved.
 func TestDrainOfTheOnlyNode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -24,16 +24,16 @@ import (
 	"agentsvc/persistence/private"
 )
 
-// hammer sends every kind of new work, one try each, and keeps what was
-// acknowledged, for as long as the storage comes and goes.
+// hammer sends every kind of new work, one try each, and records what was acknowledged, while the storage
+// comes and goes.
 type hammer struct {
 	c             *caller
 	agent, thread string
 
 	mu       sync.Mutex // guards what follows
 	acked    map[string]string
-	accepted int // answers 2xx in all
-	refused  int // answers 503 in all
+	accepted int // 2xx responses in all
+	refused  int // 503 responses in all
 	slowest  time.Duration
 	wrong    []string
 }
@@ -43,13 +43,13 @@ func newHammer(t *testing.T, ctx context.Context, c *caller, agent string) *hamm
 	return &hammer{c: c, agent: agent, thread: c.thread(t, ctx, agent), acked: map[string]string{}}
 }
 
-// run sends from some clients until stop is closed.
+// run sends from several clients until stop is closed.
 func (h *hammer) run(ctx context.Context, stop <-chan struct{}, clients int) {
 	rows := []struct {
 		path   string
 		status int
 		body   func(i int) any
-		id     func(b []byte) string // the path of what was made
+		id     func(b []byte) string // the path of the created object
 	}{
 		{"/v1/threads/" + h.thread + "/messages", 202, func(i int) any { return object{"content": fmt.Sprint("/say ", i)} }, made("run_id", "/v1/runs/")},
 		{"/v1/agents/" + h.agent + "/runs", 202, func(i int) any { return object{"input": fmt.Sprint("/say ", i)} }, made("run_id", "/v1/runs/")},
@@ -113,7 +113,7 @@ func (h *hammer) counts() (accepted, refused int) {
 	return h.accepted, h.refused
 }
 
-// check asserts that every acknowledged thing is there and every run ends well.
+// check asserts that every acknowledged object exists and every run succeeds.
 func (h *hammer) check(t *testing.T, ctx context.Context) {
 	t.Helper()
 	for i, w := range h.wrong {
@@ -137,7 +137,7 @@ func (h *hammer) check(t *testing.T, ctx context.Context) {
 		switch {
 		case strings.Contains(path, "#"):
 			if !there[path] {
-				t.Errorf("%s was acknowledged and is not there", path)
+				t.Errorf("%s was acknowledged and does not exist", path)
 			}
 		case strings.HasPrefix(path, "/v1/runs/"):
 			h.c.poll(t, ctx, strings.TrimPrefix(path, "/v1/runs/"), "succeeded")
@@ -149,7 +149,7 @@ func (h *hammer) check(t *testing.T, ctx context.Context) {
 	}
 }
 
-// readiness is the status of /readyz, and what it says.
+// readiness returns the status of /readyz and its text.
 func (n *process) readiness(ctx context.Context) (int, string) {
 	req, err := http.NewRequestWithContext(ctx, "GET", n.base+"/readyz", nil)
 	if err != nil {
@@ -164,11 +164,10 @@ func (n *process) readiness(ctx context.Context) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// outage takes the storage away under load and gives it back: no answer but
-// 503, no false 2xx, streams that can be resumed, and a node that heals itself
-// within ten seconds.
+// outage takes the storage away under load and gives it back: clients get only 503 and no false 2xx, streams
+// can be resumed, and the node heals itself within ten seconds.
 //
-// during is asked until it says that the outage has lasted long enough.
+// during is called until it returns true: the outage has lasted long enough.
 func outage(t *testing.T, n *node, down, up func(), during func(ctx context.Context, c *caller, refused int) bool) {
 	t.Helper()
 	ctx := within(t, 75*time.Second)
@@ -229,14 +228,14 @@ func outage(t *testing.T, n *node, down, up func(), during func(ctx context.Cont
 	}
 }
 
-// Postgres stops in order, or crashes; the lease outlives the outage or runs out.
+// Postgres stops in order, or crashes; the lease outlives the outage or expires.
 func TestPostgresGone(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		lease string
 		down  func(*pgtest.Cluster, testing.TB)
-		says  string // of readyz, before Postgres comes back
+		says  string // of readyz, before Postgres is back
 	}{
 		{"stopped for a moment", "30s", (*pgtest.Cluster).Stop, ""},
 		{"crashed for longer than the lease", "1s", (*pgtest.Cluster).Crash, "lease"},
@@ -258,9 +257,8 @@ func TestPostgresGone(t *testing.T) {
 	}
 }
 
-// The disk of the data directory is full, and then is not any more. Where this
-// machine lets us mount a small file system it is a real one; everywhere the
-// database's own error is injected.
+// The disk of the data directory is full, then it has room again. If this machine permits to mount a small file
+// system, a real one is filled; the database's own error is injected in any case.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	t.Run("a small file system", func(t *testing.T) {
@@ -275,7 +273,7 @@ func TestDiskFull(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		n := newNode(t, "SVC_DATA_DIR="+dir) // its cleanup comes before the unmount
+		n := newNode(t, "SVC_DATA_DIR="+dir) // its cleanup runs before the unmount
 		n.start()
 		ballast := filepath.Join(dir, "ballast")
 		outage(t, n, func() { fill(t, ballast) }, func() {
@@ -331,7 +329,7 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// fill takes all the room that a file system has.
+// fill uses all free space of a file system.
 func fill(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -366,7 +364,7 @@ func upload(ctx context.Context, c *caller, name string, content []byte) (answer
 	return c.do(ctx, "POST", "/v1/attachments", b.Bytes(), "Content-Type", w.FormDataContentType())
 }
 
-// The node's own Postgres is killed again and again: the node starts it anew.
+// The node's own Postgres is killed repeatedly: the node restarts it each time.
 func TestPrivatePostgresKilled(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 75*time.Second)
@@ -401,7 +399,7 @@ func TestPrivatePostgresKilled(t *testing.T) {
 		if err != nil || pid == killed {
 			t.Fatalf("postmaster.pid says %q, %v", line, err)
 		}
-		_, refused := h.counts() // before: it may be over in a moment
+		_, refused := h.counts() // before the kill: the outage may be short
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary builds the service once for this test process, with the failpoints
-// that this test was built with.
+// binary builds the service once for this test process, with the failpoints of this test's build.
 func binary(t *testing.T) string {
 	t.Helper()
 	build.Do(func() {
@@ -63,7 +62,7 @@ func binary(t *testing.T) string {
 	return build.file
 }
 
-// node is a `svc serve` as one test sees it.
+// node is a `svc serve` with the test that uses it.
 type node struct {
 	t *testing.T
 	*process
@@ -74,9 +73,9 @@ type process struct {
 	addr string
 	base string
 	env  []string
-	file string // of the binary, empty: that of this source
+	file string // of the binary; empty: built from this source
 
-	leave func() // gives addr up
+	leave func() // releases addr
 
 	mu  sync.Mutex // guards the fields below
 	cmd *exec.Cmd
@@ -84,8 +83,8 @@ type process struct {
 	end chan struct{} // closed when cmd has ended
 }
 
-// newNode prepares a node with a private Postgres; start runs it. A fast lease
-// keeps restarts short where the database is a given one.
+// newNode prepares a node with a private Postgres; start runs it. A short lease keeps restarts fast if the
+// database is a shared one.
 func newNode(t *testing.T, env ...string) *node {
 	t.Helper()
 	p, err := newProcess(dataDir(t), env...)
@@ -114,10 +113,9 @@ func newProcess(dir string, env ...string) (*process, error) {
 	return p, nil
 }
 
-// reserve is an address that nobody else is given until it is left, whether or not
-// somebody listens there: a socket is bound to it that never listens. Linux keeps
-// the port from all who ask for any, here and in other processes, and lets those
-// have it who ask for this one.
+// reserve returns an address that is given to no other process until it is released, whether or not a server
+// listens there. A socket is bound to it that never listens: Linux then does not hand out the port for port 0,
+// but accepts a bind to it by number.
 func reserve() (addr string, leave func(), err error) {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -139,7 +137,7 @@ func reserve() (addr string, leave func(), err error) {
 	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port), leave, nil
 }
 
-// reserved is such an address for the time of a test.
+// reserved is reserve until the test ends.
 func reserved(t *testing.T) string {
 	t.Helper()
 	addr, leave, err := reserve()
@@ -150,8 +148,8 @@ func reserved(t *testing.T) string {
 	return addr
 }
 
-// dataDir is a directory that an unprivileged Postgres can reach, unlike the
-// test's own one under a root-only parent.
+// dataDir returns a directory that an unprivileged Postgres can reach, unlike t.TempDir under a root-only
+// parent.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir, err := reachableDir()
@@ -170,8 +168,8 @@ func reachableDir() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 }
 
-// shared is one node for all tests that need nothing but a tenant of their own
-// on it. They never stop it. Its deployment-wide model providers are fakes.
+// shared is one node for all tests that need only a tenant of their own. They never stop it. Its
+// deployment-wide model providers are fakes.
 var shared struct {
 	sync.Once
 	process           *process
@@ -214,7 +212,7 @@ func sharedNode(t *testing.T) *node {
 	return n
 }
 
-// stopShared ends the shared node in order, so that its Postgres ends too.
+// stopShared stops the shared node in order, so that its Postgres ends too.
 func stopShared() {
 	if shared.process != nil {
 		if err := shared.process.signal(syscall.SIGTERM, 15*time.Second); err != nil {
@@ -230,8 +228,7 @@ func stopShared() {
 	}
 }
 
-// start runs the node and waits until it is ready, or until it has ended when a
-// failpoint may end it before that.
+// start runs the node and waits until it is ready, or until it has ended if a failpoint may end it earlier.
 func (n *node) start(env ...string) {
 	n.t.Helper()
 	n.launch(env...)
@@ -258,10 +255,9 @@ func (n *node) launch(env ...string) {
 	n.end = end
 }
 
-// startChild starts a process that dies with this one; end is closed when it has
-// ended. The signal of the parent's death follows the thread that forked, and a
-// thread ends with a goroutine that was locked to it (as the private Postgres'
-// is), so the child has a thread of its own for as long as it lives.
+// startChild starts a process that dies with this one; end is closed when it has ended. The parent-death signal
+// is tied to the thread that forked, and a thread ends with a goroutine that was locked to it (like that of the
+// private Postgres). So the child's thread lives as long as the child.
 func startChild(cmd *exec.Cmd) (end chan struct{}, err error) {
 	end = make(chan struct{})
 	started := make(chan error)
@@ -309,7 +305,7 @@ func (n *process) ended() <-chan struct{} {
 	return n.end
 }
 
-// logged is what the last start has written so far.
+// logged returns the log of the last start so far.
 func (n *process) logged() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -319,7 +315,7 @@ func (n *process) logged() string {
 	return n.log.String()
 }
 
-// exit is the code with which the process ended.
+// exit returns the exit code of the process.
 func (n *process) exit() int {
 	<-n.ended()
 	n.mu.Lock()
@@ -365,8 +361,7 @@ func (n *node) svcWith(env []string, stdin string, args ...string) (stdout strin
 	return stdout, code
 }
 
-// run runs a command of the binary with the node's settings, which must end
-// within a minute.
+// run runs a command of the binary with the node's settings; it must end within a minute.
 func (n *node) run(env []string, stdin string, args ...string) (stdout, stderr string, code int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -380,7 +375,7 @@ func (n *node) run(env []string, stdin string, args ...string) (stdout, stderr s
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// tenant makes a tenant through the command line and answers its client.
+// tenant creates a tenant through the command line and returns its client.
 func (n *node) tenant(name string) *caller {
 	n.t.Helper()
 	out, code := n.svc("tenant", "create", "--name", name, "--owner-email", "owner@example.com", "--json")
@@ -395,12 +390,12 @@ func (n *node) tenant(name string) *caller {
 	return &caller{client.Client{Base: n.base, Key: made.APIKey, Tenant: made.TenantID, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}}
 }
 
-// environment is what a command needs to act as c.
+// environment returns the variables with which a command acts as c.
 func (c *caller) environment() []string {
 	return []string{"SVC_URL=" + c.Base, "SVC_TENANT=" + c.Tenant, "SVC_API_KEY=" + c.Key}
 }
 
-// publish makes a published agent of the manifest and answers its id.
+// publish creates a published agent with the manifest and returns its id.
 func (c *caller) publish(t *testing.T, name string, manifest map[string]any) string {
 	t.Helper()
 	var made struct {
@@ -417,8 +412,8 @@ func (c *caller) publish(t *testing.T, name string, manifest map[string]any) str
 
 var simulatedModel = map[string]any{"model": map[string]any{"provider": "simulated", "name": "sim-1"}}
 
-// once sends a POST under an Idempotency-Key until it is answered for good, over
-// crashes and restarts: what a careful back end does.
+// once sends a POST under an Idempotency-Key until it gets a final response, over crashes and restarts, like a
+// careful back end.
 func (c *caller) once(ctx context.Context, path, key string, body, out any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -461,7 +456,7 @@ func (c *caller) tryOnce(ctx context.Context, path, key string, body []byte) (in
 	defer resp.Body.Close()
 	var buf bytes.Buffer
 	if _, err := buf.ReadFrom(resp.Body); err != nil {
-		return 0, nil, err // the answer broke off: it counts as none
+		return 0, nil, err // an incomplete response counts as none
 	}
 	return resp.StatusCode, buf.Bytes(), nil
 }

@@ -9,10 +9,8 @@ import (
 	"agentsvc/persistence/pgtest"
 )
 
-// Ready means that the next call is served: from the moment at which Postgres has
-// crashed, whoever is told 200 by /readyz is served, whatever it asks. The lease ends
-// before, while or after Postgres is away; the connections that the node keeps are
-// those of before.
+// A 200 of /readyz means that the next call is served, whatever it is, from the moment at which Postgres crashed.
+// The lease ends before, during or after the outage; the node's pool still has the connections from before.
 func TestReadyMeansServed(t *testing.T) {
 	t.Parallel()
 	const lease = 1500 * time.Millisecond

@@ -19,9 +19,8 @@ func masterKey(b byte) string {
 	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32))
 }
 
-// The master key is rotated under everything that the service seals: afterwards
-// the service without the previous key still opens all of it, a call that was
-// waiting for its second approver and its edited arguments included.
+// The master key is rotated while sealed values of every kind exist: afterwards the service opens all of them
+// without the previous key, including a call that waits for its second approver, and its edited arguments.
 func TestTheMasterKeyIsRotated(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
@@ -105,7 +104,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 		return n
 	}
 
-	// With the new key alone, nothing opens: it is said, and nothing is touched.
+	// With the new key alone nothing opens: reseal reports that and changes nothing.
 	lost := report(1, current(newKey))
 	for _, col := range lost.Columns {
 		if col.Values == 0 || col.Unreadable != col.Values || col.Rewrapped != 0 {
@@ -119,7 +118,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	}
 
 	n.start(current(newKey, oldKey)...)
-	first := report(0, current(newKey, oldKey)) // while it runs
+	first := report(0, current(newKey, oldKey)) // while the node runs
 	if first.PreviousNeeded || unreadable(first) != 0 {
 		t.Errorf("%+v", first)
 	}
@@ -159,7 +158,7 @@ func TestTheMasterKeyIsRotated(t *testing.T) {
 	c.ask(t, ctx, 202, "POST", endpoint.path+"/test", nil, nil)
 	eventually(t, ctx, "the test is heard", func() bool { return len(ear.arrivals()) > 0 })
 	if a := ear.arrivals()[0]; endpoint.signer(a) != 0 {
-		t.Errorf("signed by something else than the endpoint's secret: %+v", a)
+		t.Errorf("not signed with the endpoint's secret: %+v", a)
 	}
 	if healthy, _, code := n.run(current(newKey), "", "doctor"); code != 0 {
 		t.Errorf("doctor: %s", healthy)

@@ -22,10 +22,10 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// open-parts.md, Rate limits; security.md, Edge: a call with a valid key is charged to
-// its tenant alone, whatever else comes from its address, and whether or not this node
-// has seen the key. Guesses are limited, and cost the database next to nothing.
-func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
+// open-parts.md, Rate limits; security.md, Edge: a call with a valid key is charged to its tenant only, whatever
+// other calls come from its address, and whether or not this node has cached the key. Guesses are limited, and
+// cost the database almost nothing.
+func TestOtherCallsFromAnAddressDoNotLimitValidKeys(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
 	db := pgtest.New(t)
@@ -56,14 +56,14 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 	}
 
 	n.start()
-	// A node that has just begun: all of them at once.
+	// A node that has just started gets all calls at once.
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() { passes(clients[i%len(clients)], "GET", "/v1/tenant", 200) })
 	}
 	all.Wait()
 
-	// Everything else that may come from the address, faster than its bucket refills.
+	// All other calls from the address, faster than its bucket refills.
 	n.kill()
 	n.start()
 	anyone := n.stranger()
@@ -112,7 +112,7 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 		})
 	}
 	eventually(t, ctx, "the address has nothing left", func() bool { return limited.Load() > 100 })
-	for i, c := range clients { // none of them was seen by this process
+	for i, c := range clients { // this process has cached none of them
 		passes(c, "GET", "/v1/tenant", 200)
 		passes(c, "GET", "/v1/nope", 404)
 		passes(c, "PUT", "/v1/tenant", 405)
@@ -123,7 +123,7 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 	close(over)
 	all.Wait()
 
-	// A flood of guesses alone: what it costs the database.
+	// The cost of a flood of guesses alone for the database.
 	began, at := time.Now(), asked.Load()
 	eventually(t, ctx, "a second has passed", func() bool { return time.Since(began) >= time.Second })
 	quiet := float64(asked.Load()-at) / time.Since(began).Seconds()
@@ -157,9 +157,8 @@ func TestNothingFromAnAddressShutsOutItsKeys(t *testing.T) {
 	}
 }
 
-// open-parts.md, Rate limits: every charged answer and every 429 says what its bucket
-// holds.
-func TestAnswersTellTheirLimit(t *testing.T) {
+// open-parts.md, Rate limits: every charged response and every 429 shows the state of its bucket.
+func TestResponsesShowTheirLimit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
 	n := newNode(t, calm, "SVC_DATABASE_URL="+pgtest.New(t).URL, "SVC_RATE_CAPACITY=5", "SVC_RATE_REFILL=0.01")
@@ -176,7 +175,7 @@ func TestAnswersTellTheirLimit(t *testing.T) {
 		}
 		return got
 	}
-	// drain calls until it is refused. On a slow machine a token flows in each refill.
+	// drain calls until it is refused. On a slow machine the bucket gains a token per refill meanwhile.
 	drain := func(what, scope string, full int, refill time.Duration, call func() (answer, error)) {
 		t.Helper()
 		began := time.Now()

@@ -11,14 +11,13 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// A person signs in on the command line: decisions carry the name, until the
-// session is ended.
+// A person signs in on the command line: decisions carry the person's name until the session ends.
 func TestLoginOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*time.Minute)
 	n := sharedNode(t)
 	c := n.tenant("Signs in")
-	email := "signs-in@example.com" // in no other tenant at first
+	email := "signs-in@example.com" // unknown in every other tenant at first
 	if out, code := n.svc("user", "create", "--tenant", c.Tenant, "--email", email, "--role", "admin", "--password", passphrase); code != 0 {
 		t.Fatal(out)
 	}
@@ -68,10 +67,10 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 	if len(got.Decisions) != 1 || !strings.HasPrefix(got.Decisions[0].Principal, "user:") {
 		t.Errorf("decided by %+v", got.Decisions)
 	}
-	cli(0, "apikey:", append(env, "SVC_API_KEY="+c.Key, "SVC_TENANT="+c.Tenant), "", "status") // a key wins
+	cli(0, "apikey:", append(env, "SVC_API_KEY="+c.Key, "SVC_TENANT="+c.Tenant), "", "status") // a key takes precedence
 	cli(2, "SVC_TENANT is not", append(env, "SVC_API_KEY="+c.Key), "", "status")
 
-	// Who can read the file could act as its owner.
+	// A file that others can read is refused: its content acts as its owner.
 	if err := os.Chmod(found[0], 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 		t.Fatal(out)
 	}
 	cli(1, "TENANT_REQUIRED: your e-mail and password fit several tenants: give the full id of one with --tenant", env, passphrase, "login", "--email", email)
-	for _, name := range []string{other.Tenant[24:], "signs-in-too", "x"} { // nothing is known of it before
+	for _, name := range []string{other.Tenant[24:], "signs-in-too", "x"} { // the other tenant is not known yet
 		cli(2, "--tenant: \""+name+"\" names no tenant that you have a session of: login needs the full id of the tenant", env, passphrase, "login", "--email", email, "--tenant", name)
 	}
 	cli(0, "(member) in tenant "+other.Tenant, env, passphrase, "login", "--email", email, "--tenant", other.Tenant)
@@ -100,7 +99,7 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 	cli(2, "you are signed in to 2 tenants", env, "", "logout")
 	cli(0, "signed out", append(env, "SVC_TENANT="+other.Tenant), "", "logout")
 
-	// An end elsewhere, as a change of the password is, is said.
+	// A session ended elsewhere, like by a new password, is reported.
 	kept := c.person(t, ctx, email)
 	kept.ask(t, ctx, 204, "POST", "/v1/auth/password", object{"current": passphrase, "new": passphrase + "!"}, nil)
 	cli(1, "the session has ended: run svc login", env, "", "runs", "ls")
@@ -109,7 +108,7 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 		t.Errorf("in JSON: %s", stderr)
 	}
 
-	// By a one-time link, once.
+	// A one-time link works once.
 	var link struct{ URL string }
 	out, _ := n.svc("user", "login-link", "--tenant", c.Tenant, "--email", email, "--json")
 	if err := json.Unmarshal([]byte(out), &link); err != nil {
@@ -121,7 +120,7 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 	cli(2, "--link: must be a login link", env, "", "login", "--link", "https://agents.example.com/console")
 	cli(0, "user:", env, "", "status")
 
-	// The end of the session is one at the service, too.
+	// The session has ended at the service too.
 	b, err := os.ReadFile(files()[0])
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +133,7 @@ func TestLoginOfTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	cli(1, "the session has ended", env, "", "runs", "ls")
-	cli(0, "signed out", env, "", "logout") // it ended already
+	cli(0, "signed out", env, "", "logout") // it has ended already
 	cli(1, "you are not signed in", env, "", "logout")
 	cli(1, "not reachable", append(env, "SVC_URL=http://127.0.0.1:1"), passphrase, "login", "--email", email)
 }

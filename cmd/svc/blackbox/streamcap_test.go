@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// SVC_TENANT_STREAMS bounds a tenant's open event streams; one that was closed is
-// free at once, and another tenant has its own.
-func TestATenantHasSoManyStreams(t *testing.T) {
+// SVC_TENANT_STREAMS bounds a tenant's open event streams. A closed stream frees its place at once, and another
+// tenant has its own limit.
+func TestStreamsPerTenantAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
 	n := newNode(t, "SVC_TENANT_STREAMS=2")
@@ -48,7 +48,7 @@ func TestATenantHasSoManyStreams(t *testing.T) {
 		defer close()
 	}
 	closeFirst()
-	for range 3 { // who is refused otherwise holds nothing
+	for range 3 { // a call refused for another reason takes no place
 		eventually(t, ctx, "an unknown run is told", func() bool {
 			a, err := c.do(ctx, "GET", "/v1/runs/"+c.Tenant+"/events", nil)
 			return err == nil && a.status == 404

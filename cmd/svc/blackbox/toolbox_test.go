@@ -14,8 +14,7 @@ import (
 	"agentsvc/persistence/private"
 )
 
-// A server that is down counts with its last known list, and works again as soon
-// as it is back.
+// A server that is down counts with its last known list, and works again as soon as it is back.
 func TestAServerThatComesBack(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -39,7 +38,7 @@ func TestAServerThatComesBack(t *testing.T) {
 	}
 	address := s.Listener.Addr().String()
 	s.Server.Close()
-	c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+s.id, object{"name": "Down"}, nil) // what the pool remembers is forgotten
+	c.ask(t, ctx, 200, "PATCH", "/v1/mcp-servers/"+s.id, object{"name": "Down"}, nil) // drops the pool's cache of the server
 	if got := run(); !strings.Contains(got, "connection refused. Nothing was run.") {
 		t.Errorf("down: %s", got)
 	}
@@ -55,9 +54,9 @@ func TestAServerThatComesBack(t *testing.T) {
 	}
 }
 
-// What GET /v1/agents/:id/tools lists is what the model is offered, and both say
-// who is asked; /explain says why.
-func TestWhatAnAgentMayCall(t *testing.T) {
+// GET /v1/agents/:id/tools lists the tools that the model is offered, and who approves them; /explain gives the
+// reason.
+func TestTheToolsOfAnAgent(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("may call")
@@ -111,8 +110,7 @@ func TestTokensOfDisabledServersAreUnknown(t *testing.T) {
 	}
 }
 
-// An agent that uses a server with two credentials keeps what both list without
-// writing it down at each turn.
+// An agent that uses a server with two credentials does not write the server's list at each turn.
 func TestListsAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -146,8 +144,8 @@ func TestListsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// A model that thinks before it calls gets its thinking back with its signature,
-// also when its call waited for a person and the run was away meanwhile.
+// The thinking before a call is returned to the model with its signature, also after the call waited for a person
+// and the run was unloaded.
 func TestThinkingSurvivesTheWait(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -167,12 +165,11 @@ func TestThinkingSurvivesTheWait(t *testing.T) {
 	c.poll(t, ctx, run, "succeeded")
 	body := string(model.fake.Requests()[1].Body)
 	if thought, call := strings.Index(body, `"signature":"signature-of-the-thought"`), strings.Index(body, `"tool_use"`); thought < 0 || call < thought {
-		t.Errorf("the model hears %s", body)
+		t.Errorf("the model gets %s", body)
 	}
 }
 
-// Idempotency-Key on decisions: a repeat answers the first answer, byte by byte,
-// and decides nothing.
+// Idempotency-Key on decisions: a repeat gets the first response, byte for byte, and decides nothing.
 func TestDecisionsUnderAKey(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
@@ -200,7 +197,7 @@ func TestDecisionsUnderAKey(t *testing.T) {
 	}
 }
 
-// GET /v1/approvals filters, and bulk decisions are each their own.
+// GET /v1/approvals filters, and each decision of a bulk has its own outcome.
 func TestApprovalListsAndBulk(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)

@@ -20,23 +20,22 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// What the tests of tools and approvals share: tool servers of tenants, models
-// that say what a test wants, agents between them, and what can be seen of all
-// of them.
+// Shared parts of the tests of tools and approvals: tool servers of tenants, scripted models, agents between them,
+// and checks of their visible state.
 
-// The tools that a toolHost lists unless it is told otherwise.
+// The tools that a toolHost lists by default.
 const (
 	lookupTool = `{"name":"orders.lookup","description":"Look up one order.","inputSchema":{"type":"object","required":["id"],"properties":{"id":{"type":"integer"}},"additionalProperties":false},"annotations":{"readOnlyHint":true}}`
 	refundTool = `{"name":"orders.refund","description":"Pay money back.","inputSchema":{"type":"object","required":["id","amount"],"properties":{"id":{"type":"integer"},"amount":{"type":"number","maximum":100},"password":{"type":"string"},"note":{"type":"string"},"idempotency_key":{"type":"string"}},"additionalProperties":false}}`
 	deleteTool = `{"name":"admin.delete","description":"Delete everything.","inputSchema":{"type":"object"}}`
 )
 
-// toolHost is a tool server under the test's command.
+// toolHost is a tool server that a test controls.
 type toolHost struct {
 	*httptest.Server
 
 	mu     sync.Mutex // guards the fields below
-	header string     // in which the credential has to come, empty for none
+	header string     // that must carry the credential; empty: none is required
 	value  string
 	tools  []string
 	list   func(w http.ResponseWriter, r *http.Request, m rpc) // nil lists tools
@@ -44,10 +43,10 @@ type toolHost struct {
 	calls  []hostCall
 	heads  []http.Header // of every request
 
-	sessions bool // it gives out session ids
+	sessions bool // it issues session ids
 }
 
-// rpc is what a toolHost is asked.
+// rpc is a request to a toolHost.
 type rpc struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -57,7 +56,7 @@ type rpc struct {
 	} `json:"params"`
 }
 
-// hostCall is a tools/call that came to a toolHost with the credential it wants.
+// hostCall is a tools/call to a toolHost with the required credential.
 type hostCall struct {
 	tool string
 	args string
@@ -67,7 +66,7 @@ type hostCall struct {
 func newToolHost(t *testing.T) *toolHost {
 	t.Helper()
 	h := &toolHost{tools: []string{lookupTool, refundTool, deleteTool}}
-	l, err := net.Listen("tcp", reserved(t)) // nobody else is there when it is closed
+	l, err := net.Listen("tcp", reserved(t)) // no other process listens there after it is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +82,7 @@ func (h *toolHost) set(change func(*toolHost)) {
 	change(h)
 }
 
-// wants makes the host demand a credential.
+// wants makes the host require a credential.
 func (h *toolHost) wants(auth, secret string) {
 	h.set(func(h *toolHost) {
 		switch auth {
@@ -97,7 +96,7 @@ func (h *toolHost) wants(auth, secret string) {
 	})
 }
 
-// called are the tools and arguments of the calls so far, in order.
+// called returns the tools and arguments of the calls so far, in order.
 func (h *toolHost) called() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +182,7 @@ type shop struct {
 	slug, id, connection, grant string
 }
 
-var shops atomic.Int64 // counts those made, for their slugs
+var shops atomic.Int64 // counts the shops, for their slugs
 
 // shop registers a new tool server with a credential and a tenant-wide grant of
 // all its tools.
@@ -231,7 +230,7 @@ func (c *caller) policy(t *testing.T, ctx context.Context, policy object) string
 	return c.makes(t, ctx, "/v1/approval-policies", body)
 }
 
-// makes posts what answers 201 with an id.
+// makes posts body, which must get 201, and returns the new id.
 func (c *caller) makes(t *testing.T, ctx context.Context, path string, body any) string {
 	t.Helper()
 	var made struct{ ID string }
@@ -239,7 +238,7 @@ func (c *caller) makes(t *testing.T, ctx context.Context, path string, body any)
 	return made.ID
 }
 
-// human is a person of the tenant who may decide: another approver than its keys.
+// human returns a client of a person of the tenant who may decide: another approver than its keys.
 func (c *caller) human(t *testing.T, ctx context.Context) *caller {
 	t.Helper()
 	email := fmt.Sprintf("human%d@example.com", ownProviders.Add(1))
@@ -247,8 +246,7 @@ func (c *caller) human(t *testing.T, ctx context.Context) *caller {
 	return c.person(t, ctx, email)
 }
 
-// colleague is another API key of the tenant: another principal, and the same
-// approver.
+// colleague returns a client with another API key of the tenant: another principal, but the same approver.
 func (c *caller) colleague(t *testing.T, ctx context.Context) *caller {
 	t.Helper()
 	var made struct{ Secret string }
@@ -258,7 +256,7 @@ func (c *caller) colleague(t *testing.T, ctx context.Context) *caller {
 	return &other
 }
 
-// modelled gives the tenant a model of this wire that gives the replies.
+// modelled gives the tenant a model of this wire with these replies.
 func modelled(t *testing.T, ctx context.Context, c *caller, kind string, replies ...fake.Reply) (wire, string) {
 	t.Helper()
 	server, err := fake.New(replies...)
@@ -272,7 +270,7 @@ func modelled(t *testing.T, ctx context.Context, c *caller, kind string, replies
 	return w, slug
 }
 
-// clerk publishes an agent on a model with all that the shops offer.
+// clerk publishes an agent on a model with all tools of the shops.
 func (c *caller) clerk(t *testing.T, model string, more object, shops ...*shop) string {
 	t.Helper()
 	use := make([]object, len(shops))
@@ -286,8 +284,8 @@ func (c *caller) clerk(t *testing.T, model string, more object, shops ...*shop) 
 	return c.publish(t, fmt.Sprintf("Clerk %d", ownProviders.Add(1)), manifest)
 }
 
-// asks is a model's turn that makes calls: names and arguments in turn. The ids
-// of the calls are c1, c2 and so on.
+// asks is a model's turn that makes calls: alternating names and arguments. The ids of the calls are c1, c2 and
+// so on.
 func asks(nameAndArgs ...string) fake.Reply {
 	r := fake.Reply{In: 1, Out: 1}
 	for i := 0; i < len(nameAndArgs); i += 2 {
@@ -298,8 +296,8 @@ func asks(nameAndArgs ...string) fake.Reply {
 
 func says(text string) fake.Reply { return fake.Reply{Text: []string{text}, In: 1, Out: 1} }
 
-// dialogue is what a model was told in one request, after the system prompt: one
-// line a message or tool result, the same for both wires.
+// dialogue returns the messages of one request to a model, after the system prompt: one line per message or tool
+// result, the same for both wires.
 func dialogue(t *testing.T, r *fake.Request) []string {
 	t.Helper()
 	var body struct {
@@ -347,7 +345,7 @@ func dialogue(t *testing.T, r *fake.Request) []string {
 				}
 			}
 		default:
-			t.Fatalf("a message that no model understands: %s", r.Body)
+			t.Fatalf("a message of unknown form: %s", r.Body)
 		}
 		for _, c := range m.ToolCalls {
 			out = append(out, "call "+c.ID+" "+c.Function.Name+" "+c.Function.Arguments)
@@ -356,8 +354,7 @@ func dialogue(t *testing.T, r *fake.Request) []string {
 	return out
 }
 
-// results are the tool results that a request ends with, and what users said
-// behind them.
+// results returns the tool results at the end of a request, and the user messages after them.
 func results(t *testing.T, r *fake.Request) []string {
 	t.Helper()
 	lines := dialogue(t, r)
@@ -370,7 +367,7 @@ func results(t *testing.T, r *fake.Request) []string {
 	return lines[last:]
 }
 
-// offered are the names of the tools that a model was offered, sorted.
+// offered returns the names of the tools that a model was offered, sorted.
 func offered(t *testing.T, r *fake.Request) []string {
 	t.Helper()
 	var body struct {
@@ -422,7 +419,7 @@ type approvalAnswer struct {
 	DecidedAt   *time.Time `json:"decided_at"`
 }
 
-// approvals are those of a run that the client sees, oldest first.
+// approvals returns the approvals of a run that the client may see, oldest first.
 func (c *caller) approvals(t *testing.T, ctx context.Context, query string) []approvalAnswer {
 	t.Helper()
 	var list struct{ Items []approvalAnswer }
@@ -438,14 +435,14 @@ func (c *caller) approval(t *testing.T, ctx context.Context, id string) *approva
 	return a
 }
 
-// waits polls until the run waits and answers its approvals.
+// waits polls until the run waits and returns its approvals.
 func (c *caller) waits(t *testing.T, ctx context.Context, run string) []approvalAnswer {
 	t.Helper()
 	c.poll(t, ctx, run, "waiting_approval")
 	return c.approvals(t, ctx, "run_id="+run)
 }
 
-// decides takes a decision on an approval and answers status and approvals so far.
+// decides decides an approval and returns its status and the approvals so far.
 func (c *caller) decides(t *testing.T, ctx context.Context, approval string, body object) string {
 	t.Helper()
 	var d struct {
@@ -456,14 +453,13 @@ func (c *caller) decides(t *testing.T, ctx context.Context, approval string, bod
 	return fmt.Sprint(d.Status, " ", d.SoFar)
 }
 
-// refused is a decision that is answered with this status.
+// refused sends a decision that must get this status.
 func (c *caller) refused(t *testing.T, ctx context.Context, status int, approval string, body object) answer {
 	t.Helper()
 	return c.ask(t, ctx, status, "POST", "/v1/approvals/"+approval+"/decision", body, nil)
 }
 
-// audited are the audit rows about one thing, oldest first: actor, action and
-// detail.
+// audited returns the audit rows of one target, oldest first: actor, action and detail.
 func (c *caller) audited(t *testing.T, ctx context.Context, target string) []string {
 	t.Helper()
 	var list struct {
@@ -486,9 +482,9 @@ var (
 	ownKey    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 )
 
-// transcript is what frames say, one line each, without frame ids: neighbouring
-// live texts of one step joined, and what differs from run to run by its name,
-// as in names: values and what is written for them.
+// transcript returns the content of frames, one line each, without frame ids: neighbouring live texts of one step
+// are joined, and values that differ from run to run are replaced. names holds alternating values and
+// replacements.
 func transcript(frames []client.Frame, names ...string) string {
 	var lines []string
 	for _, l := range told(frames) {

@@ -21,11 +21,10 @@ import (
 	"agentsvc/transport/mcp/leak"
 )
 
-// canary is a credential that must never be seen anywhere but in the header of
-// a request to its own server.
+// canary is a credential that must never appear anywhere but in the header of a request to its own server.
 const canary = "cAnArY/7f3a+9b==qZ"
 
-// dataDir is where the process keeps its data.
+// dataDir returns the process's data directory.
 func (p *process) dataDir() string {
 	dir := ""
 	for _, v := range p.env {
@@ -36,7 +35,7 @@ func (p *process) dataDir() string {
 	return dir
 }
 
-// noLeakInStorage looks at every column of every row of the node's database.
+// noLeakInStorage checks every column of every row of the node's database.
 func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret string) {
 	t.Helper()
 	server, err := private.Connect(ctx, p.dataDir())
@@ -67,7 +66,7 @@ func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret strin
 	seen := 0
 	for _, table := range tables {
 		var all, found int
-		// What is text in a bytea shows as its hex.
+		// A bytea prints text as hex.
 		if err := pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE EXISTS (SELECT 1 FROM unnest($1::text[]) f WHERE strpos(replace(t::text, '\\', '\'), f) > 0)) FROM `+table+` t`,
 			leak.Forms(secret)).Scan(&all, &found); err != nil {
 			t.Fatalf("%s: %v", table, err)
@@ -77,11 +76,11 @@ func noLeakInStorage(t *testing.T, ctx context.Context, p *process, secret strin
 		}
 	}
 	if seen < 100 {
-		t.Errorf("only %d rows were looked at: the test is void", seen)
+		t.Errorf("only %d rows were checked: the test is void", seen)
 	}
 }
 
-// everything is all that the API shows of a run.
+// everything returns all that the API shows of a run.
 func (c *caller) everything(t *testing.T, ctx context.Context, run string) string {
 	t.Helper()
 	var b strings.Builder
@@ -92,21 +91,21 @@ func (c *caller) everything(t *testing.T, ctx context.Context, run string) strin
 	return b.String()
 }
 
-// echo is the credential of a request as a server sees it.
+// echo returns the credential of a request as a server sees it.
 func echo(r *http.Request) string {
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
-// Tool servers that are slow, dead, restarting, redirecting, answering garbage,
-// gigabytes, wrong content types, 401: the specified failures, and the run goes
-// on. Wherever a server puts the credential that it was shown, nobody sees it.
+// Tool servers that are slow, dead, restarting, redirecting, or that answer garbage, gigabytes, wrong content types
+// or 401: each has its specified failure, and the run continues. Wherever a server puts its credential, no one
+// sees it.
 func TestBadToolServers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_TOOL_TIMEOUT=6s", "SVC_LOG_LEVEL=trace")
 	n.start()
 	c := n.tenant("bad servers")
 
-	// Another host, to which redirects point. It must never hear anything.
+	// Another host, the target of redirects. It must never get a request.
 	var mu sync.Mutex
 	var stranger []string
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -156,8 +155,8 @@ func TestBadToolServers(t *testing.T) {
 		call  func(w http.ResponseWriter, r *http.Request, m rpc)
 		hook  func(s *shop) // after the tools are known, before the call
 		hears string
-		ok    bool // the call counts as answered
-		calls int  // that reach the server, 1 unless said otherwise
+		ok    bool // the call succeeds
+		calls int  // that reach the server
 		after func(t *testing.T, ctx context.Context)
 	}{
 		{name: "slow: cancelled after SVC_TOOL_TIMEOUT", call: func(_ http.ResponseWriter, r *http.Request, _ rpc) {
@@ -202,7 +201,7 @@ func TestBadToolServers(t *testing.T) {
 		{name: "a JSON result that hides the credential behind escapes", call: func(w http.ResponseWriter, r *http.Request, m rpc) {
 			rpcText(w, m, `{"a":"`+strings.ReplaceAll(echo(r), "a", `\u0061`)+`","b":["`+strings.ReplaceAll(echo(r), "/", `\/`)+`"],"c":{"`+strings.ReplaceAll(echo(r), "/", `\u002f`)+`":1}}`)
 		}, ok: true, calls: 1},
-		{name: "restarted: sessions of before are forgotten, the call is made once", call: func(w http.ResponseWriter, r *http.Request, m rpc) { rpcText(w, m, "fine") },
+		{name: "restarted: the server has lost its sessions, the call is made once", call: func(w http.ResponseWriter, r *http.Request, m rpc) { rpcText(w, m, "fine") },
 			hook: func(s *shop) {
 				old := true
 				s.set(func(s *toolHost) {
@@ -239,7 +238,7 @@ func TestBadToolServers(t *testing.T) {
 				}
 				got := results(t, model.fake.Requests()[1])
 				if want := strings.ReplaceAll(row.hears, "CREDENTIAL", "[redacted]"); row.hears != "" && (len(got) != 1 || got[0] != "result c1 "+want) {
-					t.Errorf("the model hears %q, want %q", got, want)
+					t.Errorf("the model gets %q, want %q", got, want)
 				}
 				status := map[bool]string{true: "succeeded", false: "failed"}[row.ok]
 				if r.shape() != "llm:succeeded tool:"+status+" llm:succeeded" {
@@ -304,7 +303,7 @@ func TestBadToolServers(t *testing.T) {
 				}
 			})
 		}
-		t.Run("well", func(t *testing.T) {
+		t.Run("success", func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t, 10*time.Second)
 			s := c.shop(t, ctx, "bearer", canary)
@@ -327,6 +326,6 @@ func TestBadToolServers(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(stranger) > 0 {
-		t.Errorf("another host heard %v", stranger)
+		t.Errorf("another host received %v", stranger)
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Triggers over the real server (open-parts.md, Workflows, triggers, hooks).
 
-// trigger makes a trigger and answers it with what is shown once.
+// trigger creates a trigger and returns it with what is shown once.
 func (c *caller) trigger(t *testing.T, ctx context.Context, body object) client.TriggerView {
 	t.Helper()
 	var made client.TriggerView
@@ -32,7 +32,7 @@ func (c *caller) trigger(t *testing.T, ctx context.Context, body object) client.
 	return made
 }
 
-// shown is a trigger as it is read.
+// shown returns a trigger as a read shows it.
 func (c *caller) shown(t *testing.T, ctx context.Context, trigger string) client.TriggerView {
 	t.Helper()
 	var got client.TriggerView
@@ -40,7 +40,7 @@ func (c *caller) shown(t *testing.T, ctx context.Context, trigger string) client
 	return got
 }
 
-// A trigger from its making to its end, and who was told what.
+// The life of a trigger, with its responses and audit rows.
 func TestTriggers(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -49,7 +49,7 @@ func TestTriggers(t *testing.T) {
 	agent, second := c.publish(t, "Helper", simulatedModel), c.publish(t, "Second", simulatedModel)
 	target := object{"agent_id": agent}
 
-	// The fields of a trigger are these, and the secret is shown once.
+	// The fields of a trigger; the secret is shown once.
 	a := c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "On push", "kind": "hook", "target": target, "input": object{"text": "/say hooked"}}, nil)
 	var hook client.TriggerView
 	var fields map[string]json.RawMessage
@@ -67,18 +67,18 @@ func TestTriggers(t *testing.T) {
 	c.ask(t, ctx, 200, "GET", "/v1/triggers/"+hook.ID, nil, &again)
 	for _, name := range []string{"id", "name", "kind", "target", "enabled", "schedule", "input", "hook_url", "last_fired_at", "next_fire_at", "created_at", "updated_at"} {
 		if string(again[name]) != string(fields[name]) || again[name] == nil {
-			t.Errorf("%s is %s, was made as %s", name, again[name], fields[name])
+			t.Errorf("%s is %s, was created as %s", name, again[name], fields[name])
 		}
 	}
 	if len(again) != 12 {
 		t.Errorf("a trigger has %d fields: %s", len(again), a.body)
 	}
 	var twice client.TriggerView
-	for range 2 { // a repeat shows the same secret once more, as every replay does
+	for range 2 { // every replay shows the same secret again
 		first := twice.Secret
 		c.ask(t, ctx, 201, "POST", "/v1/triggers", object{"name": "Twice", "kind": "hook", "target": target}, &twice, "Idempotency-Key", "made")
 		if first != "" && twice.Secret != first {
-			t.Error("a repeat made another hook")
+			t.Error("a repeat created another hook")
 		}
 	}
 
@@ -132,7 +132,7 @@ func TestTriggers(t *testing.T) {
 	}
 	c.trigger(t, ctx, object{"name": strings.Repeat("é", 120), "kind": "schedule", "target": target, "schedule": object{"cron": "0 0 29 2 *"}, "input": strings.Repeat("a", 64<<10-2)})
 
-	// Fired by hand, by a person's key, whatever its kind is.
+	// Fired by hand with a key, whatever its kind.
 	fire := func(body any, trigger, text string) string {
 		t.Helper()
 		run := c.ask(t, ctx, 202, "POST", "/v1/triggers/"+trigger+"/fire", body, nil).run(t)
@@ -163,7 +163,7 @@ func TestTriggers(t *testing.T) {
 		return c.shown(t, ctx, hook.ID).LastFiredAt != nil && c.shown(t, ctx, morning.ID).LastFiredAt != nil
 	})
 
-	// Changed, paused, and on again.
+	// Changed, paused, and enabled again.
 	var patched client.TriggerView
 	c.ask(t, ctx, 200, "PATCH", "/v1/triggers/"+morning.ID, object{"enabled": false, "name": "Mornings"}, &patched)
 	if patched.Enabled || patched.NextFireAt != nil || patched.Name != "Mornings" || patched.Schedule == nil || patched.Schedule.Cron != "30 9 * * *" {
@@ -177,7 +177,7 @@ func TestTriggers(t *testing.T) {
 	}
 	c.ask(t, ctx, 200, "PATCH", "/v1/triggers/"+morning.ID, object{"enabled": true, "schedule": object{"timezone": "UTC"}}, &patched)
 	if at := patched.NextFireAt; at == nil || at.UTC().Format("15:04:05") != "09:30:00" || !at.After(time.Now()) {
-		t.Errorf("on again: %+v", patched)
+		t.Errorf("enabled again: %+v", patched)
 	}
 	c.ask(t, ctx, 200, "PATCH", "/v1/triggers/"+hook.ID, object{"enabled": true, "target": object{"agent_id": second}, "input": nil}, nil)
 	if r := c.poll(t, ctx, n.stranger().fires(t, ctx, hook, `{"text":"/say second"}`), "succeeded"); r.Run.AgentID != second || r.text() != "second" {
@@ -189,7 +189,7 @@ func TestTriggers(t *testing.T) {
 		}
 	}
 
-	// The old secret is refused once the new one is answered.
+	// The old secret is refused after the response with the new one.
 	var rotated client.TriggerView
 	c.ask(t, ctx, 200, "POST", "/v1/triggers/"+hook.ID+"/rotate-secret", nil, &rotated)
 	if rotated.Secret == "" || `"`+rotated.Secret+`"` == made || rotated.ID != hook.ID || *rotated.HookURL != *hook.HookURL {
@@ -203,13 +203,13 @@ func TestTriggers(t *testing.T) {
 		t.Errorf("a schedule's secret: %s", a)
 	}
 
-	// Without a published version; archived, which pauses.
+	// Without a published version; with an archived agent, which pauses the trigger.
 	draft := c.makesAgent(t, ctx, object{"name": "Draft", "manifest": simulatedModel})
 	early := c.trigger(t, ctx, object{"name": "early", "kind": "hook", "target": object{"agent_id": draft}})
 	if a := c.ask(t, ctx, 409, "POST", "/v1/triggers/"+early.ID+"/fire", object{}, nil); a.code() != "AGENT_NOT_PUBLISHED" {
 		t.Errorf("fired before it is published: %s", a)
 	}
-	// Only what started a run is a delivery that was made.
+	// A delivery id is kept only if the call started a run.
 	delivery := []string{"Svc-Delivery-Id", "1"}
 	if a, err := n.stranger().hooked(ctx, early.ID, early.Secret, `{"text":"/say early"}`, delivery...); err != nil || a.status != 409 {
 		t.Errorf("called before it is published: %v %s", err, a)
@@ -227,10 +227,10 @@ func TestTriggers(t *testing.T) {
 		t.Errorf("fired while its agent is archived: %s", a)
 	}
 	if a := c.ask(t, ctx, 400, "PATCH", "/v1/triggers/"+morning.ID, object{"enabled": true}, nil); a.code() != "VALIDATION" {
-		t.Errorf("on again while its agent is archived: %s", a)
+		t.Errorf("enabled again while its agent is archived: %s", a)
 	}
 
-	// What was changed, and by whom.
+	// The audit rows of the changes, with their actors.
 	c.ask(t, ctx, 204, "DELETE", "/v1/triggers/"+hook.ID, nil, nil)
 	for _, method := range []string{"GET", "DELETE"} {
 		c.ask(t, ctx, 404, method, "/v1/triggers/"+hook.ID, nil, nil)
@@ -258,8 +258,8 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
-// Triggers are for admins, and for those of their tenant.
-func TestWhoMayUseTriggers(t *testing.T) {
+// Triggers are for admins of their own tenant.
+func TestTriggersAreForAdmins(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
 	n := sharedNode(t)
@@ -276,8 +276,8 @@ func TestWhoMayUseTriggers(t *testing.T) {
 	for _, row := range []struct {
 		method, path string
 		body         any
-		status       int // of an admin
-		foreign      int // of another tenant's key
+		status       int // for an admin
+		foreign      int // for another tenant's key
 	}{
 		{"GET", "/v1/triggers", nil, 200, 200},
 		{"POST", "/v1/triggers", object{"name": "x", "kind": "hook", "target": object{"agent_id": agent}}, 201, 400},
@@ -330,7 +330,7 @@ func TestTriggerCommands(t *testing.T) {
 	if !ok {
 		t.Fatal(shownOnce)
 	}
-	// The call that is shown works as it is.
+	// The printed call works as it is.
 	out, err := exec.CommandContext(ctx, "sh", "-c", paste).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s\n%s", err, out, paste)
@@ -375,23 +375,21 @@ func TestTriggerCommands(t *testing.T) {
 	cli(2, "ls", "--limit", "0")
 }
 
-// triggerBed is the service of TestTriggersOverThreeNodes, and what one part of it
-// leaves to the next.
+// triggerBed is the service of TestTriggersOverThreeNodes, and the state that one part of it leaves to the next.
 type triggerBed struct {
 	*bed
-	c      *caller // whose requests go to any node
+	c      *caller // its requests go to any node
 	agent  string
 	fired  map[string]int                    // runs that each schedule has started so far
-	mine   []string                          // schedules that nobody pauses
-	repeat func(*testing.T, context.Context) // sends again what was delivered
+	mine   []string                          // schedules that are never paused
+	repeat func(*testing.T, context.Context) // repeats the earlier deliveries
 }
 
-// One service of three nodes: what holds for a trigger holds over all of them, and
-// over their deaths.
+// One service of three nodes: what holds for a trigger on one node holds on all of them, and over their deaths.
 func TestTriggersOverThreeNodes(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 120*time.Second)
-	b := newBed(t, 3, 3*time.Second) // a thousand calls at once are not to cost anybody a lease
+	b := newBed(t, 3, 3*time.Second) // so that a thousand simultaneous calls cost no node its lease
 	b.start()
 	x := &triggerBed{bed: b, fired: map[string]int{}, repeat: func(*testing.T, context.Context) {}}
 	x.c = b.client(b.desk.tenant("three nodes"), newBook())
@@ -414,21 +412,21 @@ func TestTriggersOverThreeNodes(t *testing.T) {
 	}
 }
 
-// hook is a new hook of the agent.
+// hook returns a new hook of the agent.
 func (x *triggerBed) hook(t *testing.T, ctx context.Context) client.TriggerView {
 	t.Helper()
 	return x.c.trigger(t, ctx, object{"name": "hook", "kind": "hook", "target": object{"agent_id": x.agent}})
 }
 
-// rotation: no node accepts a call that was sent after the answer and is signed
-// with the old secret, though each of them was just using it.
+// rotation: after the response no node accepts a call signed with the old secret, though each of them used it a
+// moment before.
 func (x *triggerBed) rotation(t *testing.T, ctx context.Context) {
 	hook := x.hook(t, ctx)
 	for _, m := range append(x.nodes, x.nodes...) {
 		hook = x.rotate(t, ctx, m, hook)
 	}
 
-	// The same for a pause.
+	// The same holds for a pause.
 	const body = `{"text":"/say ok"}`
 	x.c.ask(t, x.nodes[0].on(ctx), 200, "PATCH", "/v1/triggers/"+hook.ID, object{"enabled": false}, nil)
 	for _, m := range x.nodes {
@@ -445,11 +443,11 @@ func (x *triggerBed) rotation(t *testing.T, ctx context.Context) {
 // rotate gives a hook another secret through one node while all nodes take calls.
 func (x *triggerBed) rotate(t *testing.T, ctx context.Context, through *member, before client.TriggerView) (after client.TriggerView) {
 	t.Helper()
-	const body, callers = `{"text":"/say ok"}`, 2 // of each node
+	const body, callers = `{"text":"/say ok"}`, 2 // callers per node
 	delivery := []string{"Svc-Delivery-Id", before.Secret}
-	var answered, over atomic.Bool // the change is; the test is
+	var answered, over atomic.Bool // the change is answered; the test is over
 	var accepted [3]atomic.Int64
-	var refused atomic.Int64 // of those sent after the answer, one of each caller
+	var refused atomic.Int64 // calls sent after the response that were refused, one of each caller
 	var calling sync.WaitGroup
 	defer func() {
 		over.Store(true)
@@ -465,7 +463,7 @@ func (x *triggerBed) rotate(t *testing.T, ctx context.Context, through *member, 
 					case err == nil && a.status == 401 && late:
 						refused.Add(1)
 						return
-					case err == nil && a.status == 401: // the change is under way
+					case err == nil && a.status == 401: // the change is in progress
 					case err == nil && a.status == 202 && !late:
 						accepted[i].Add(1)
 					default:
@@ -488,11 +486,11 @@ func (x *triggerBed) rotate(t *testing.T, ctx context.Context, through *member, 
 	return after
 }
 
-// deliveryHeaders are those that make a repeat return the same run.
+// deliveryHeaders are the header fields that make a repeat return the same run.
 var deliveryHeaders = []string{"Idempotency-Key", "Svc-Delivery-Id", "X-GitHub-Delivery"}
 
-// oneDelivery: a thousand calls at once with one delivery id are one run, whichever
-// nodes they come to, and whichever of the fields names it.
+// oneDelivery: a thousand simultaneous calls with one delivery id make one run, whichever nodes they reach, and
+// whichever header field carries the id.
 func (x *triggerBed) oneDelivery(t *testing.T, ctx context.Context) {
 	hook, twin := x.hook(t, ctx), x.hook(t, ctx)
 	const calls, body = 1000, `{"text":"/say once"}`
@@ -519,8 +517,7 @@ func (x *triggerBed) oneDelivery(t *testing.T, ctx context.Context) {
 		}
 		runs[header] = answer{status: 202, body: []byte(started[0])}.run(t)
 		x.c.poll(t, ctx, runs[header], "succeeded")
-		// Who sends it once more may say more than the first time, but not under an
-		// Idempotency-Key.
+		// A repeat may have another body than the first call, except under an Idempotency-Key.
 		a, err := x.c.hooked(ctx, hook.ID, hook.Secret, `{"text":"/say more"}`, header, "delivery-1")
 		if err != nil {
 			t.Fatal(err)
@@ -538,7 +535,7 @@ func (x *triggerBed) oneDelivery(t *testing.T, ctx context.Context) {
 		if got := x.c.fires(t, ctx, twin, body, header, "delivery-1"); got == runs[header] {
 			t.Errorf("%s: two hooks have one run", header)
 		}
-		// A wrong signature learns nothing of what was delivered.
+		// A wrongly signed call learns nothing of earlier deliveries.
 		if a, err := x.c.hooked(ctx, hook.ID, twin.Secret, body, header, "delivery-1"); err != nil || a.status != 401 {
 			t.Errorf("%s, wrongly signed: %v %s", header, err, a)
 		}
@@ -557,7 +554,7 @@ func (x *triggerBed) oneDelivery(t *testing.T, ctx context.Context) {
 	}
 }
 
-// started is how many runs a trigger has started.
+// started returns how many runs a trigger has started.
 func (x *triggerBed) started(t *testing.T, ctx context.Context, trigger string) (n int) {
 	t.Helper()
 	if err := x.admin.QueryRow(ctx, `SELECT count(*) FROM runs WHERE origin_kind = 'trigger' AND origin_id = $1`, trigger).Scan(&n); err != nil {
@@ -566,10 +563,10 @@ func (x *triggerBed) started(t *testing.T, ctx context.Context, trigger string) 
 	return n
 }
 
-// newYear is a schedule that is not due while a test runs, unless it is made to be.
+// newYear is a schedule that does not become due during a test unless the test sets its due time.
 var newYear = object{"cron": "0 0 1 1 *", "timezone": "UTC"}
 
-// schedules makes n that are not due.
+// schedules creates n schedules that are not due.
 func (x *triggerBed) schedules(t *testing.T, ctx context.Context, agent string, n int) (all []string) {
 	t.Helper()
 	for i := range n {
@@ -579,7 +576,7 @@ func (x *triggerBed) schedules(t *testing.T, ctx context.Context, agent string, 
 	return all
 }
 
-// due makes schedules due since a time, with their timers, in one moment.
+// due makes schedules due since a time, with their timers, in one transaction.
 func due(ctx context.Context, db *pgxpool.Pool, since time.Time, schedules []string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -597,7 +594,7 @@ func due(ctx context.Context, db *pgxpool.Pool, since time.Time, schedules []str
 	return tx.Commit(ctx)
 }
 
-// settled waits until each of the schedules awaits its next time.
+// settled waits until each of the schedules has its next time.
 func (x *triggerBed) settled(t *testing.T, ctx context.Context, schedules []string) {
 	t.Helper()
 	eventually(t, ctx, "all schedules wait for their next time", func() bool {
@@ -608,7 +605,7 @@ func (x *triggerBed) settled(t *testing.T, ctx context.Context, schedules []stri
 	})
 }
 
-// counted checks that each schedule has started one run more, or as many as said.
+// counted checks that each schedule has started more further runs.
 func (x *triggerBed) counted(t *testing.T, ctx context.Context, schedules []string, more int) {
 	t.Helper()
 	for _, s := range schedules {
@@ -619,7 +616,7 @@ func (x *triggerBed) counted(t *testing.T, ctx context.Context, schedules []stri
 	}
 }
 
-// dueAtOnce: one run for each due time over the whole cluster.
+// dueAtOnce: one run for each due time in the whole cluster.
 func (x *triggerBed) dueAtOnce(t *testing.T, ctx context.Context) {
 	all := x.mine
 	for round := range 3 {
@@ -645,15 +642,15 @@ func (x *triggerBed) dueAtOnce(t *testing.T, ctx context.Context) {
 	}
 }
 
-// passedOver: a schedule whose agent has no published version starts nothing and
-// goes on; a pause ends what is due, and whoever resumes it catches up on nothing.
+// passedOver: a schedule whose agent has no published version starts no run and continues; a pause drops due times,
+// and a resumed schedule does not catch up on them.
 func (x *triggerBed) passedOver(t *testing.T, ctx context.Context) {
 	draft := x.c.makesAgent(t, ctx, object{"name": "Draft", "manifest": simulatedModel})
 	unpublished := x.schedules(t, ctx, draft, 3)
 	gone := x.c.publish(t, "Archived", simulatedModel)
 	archived := x.schedules(t, ctx, gone, 3)
 	x.c.ask(t, ctx, 204, "DELETE", "/v1/agents/"+gone, nil, nil)
-	// As if the archiving had missed them.
+	// As if the archiving had missed these schedules.
 	for _, sql := range []string{
 		`UPDATE triggers SET enabled = true, next_fire_at = now() + interval '1 hour' WHERE id = ANY ($1::uuid[])`,
 		`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) SELECT tenant_id, 'trigger', id, 'due', next_fire_at FROM triggers WHERE id = ANY ($1::uuid[])`,
@@ -671,7 +668,7 @@ func (x *triggerBed) passedOver(t *testing.T, ctx context.Context) {
 		x.counted(t, ctx, both, 0)
 	}
 	if s := x.c.shown(t, ctx, both[0]); s.LastFiredAt != nil || !s.Enabled {
-		t.Errorf("passed over: %+v", s)
+		t.Errorf("after the due time: %+v", s)
 	}
 	x.c.ask(t, ctx, 200, "POST", "/v1/agents/"+draft+"/versions/1/publish", nil, nil)
 	if err := due(ctx, x.admin, time.Now().Add(-time.Minute), unpublished); err != nil {
@@ -680,7 +677,7 @@ func (x *triggerBed) passedOver(t *testing.T, ctx context.Context) {
 	x.settled(t, ctx, unpublished)
 	x.counted(t, ctx, unpublished, 1)
 
-	// Paused in the moment in which they come due: each has fired or will never.
+	// Paused at the moment at which they are due: each fires now or never.
 	racing := x.schedules(t, ctx, x.agent, 12)
 	if err := due(ctx, x.admin, time.Now().Add(-72*time.Hour), racing); err != nil {
 		t.Fatal(err)
@@ -694,7 +691,7 @@ func (x *triggerBed) passedOver(t *testing.T, ctx context.Context) {
 		})
 	}
 	pausing.Wait()
-	// What a node had claimed before the pause comes to it once more.
+	// Timers that a node had claimed before the pause fire again.
 	for _, sql := range []string{`DELETE FROM timers WHERE kind = 'trigger' AND entity_id = ANY ($1::uuid[])`,
 		`INSERT INTO timers (tenant_id, kind, entity_id, name, due_at) SELECT tenant_id, 'trigger', id, 'due', now() FROM triggers WHERE id = ANY ($1::uuid[])`} {
 		if _, err := x.admin.Exec(ctx, sql, racing); err != nil {
@@ -722,12 +719,12 @@ func (x *triggerBed) passedOver(t *testing.T, ctx context.Context) {
 	x.counted(t, ctx, racing, 0)
 }
 
-// killed: a node dies with firings whose run is started and whose schedule has not
-// moved, and in the middle of others; each due time has one run in the end.
+// killed: a node dies while some of its firings have started their run without moving the schedule, and others are
+// in progress; in the end each due time has one run.
 func (x *triggerBed) killed(t *testing.T, ctx context.Context) {
 	all := x.mine
 	for round, victim := range x.nodes {
-		cutOff := round != 1 // the node starts runs and moves no schedule
+		cutOff := round != 1 // the node starts runs but cannot move the schedules
 		if cutOff {
 			x.stopMoves(t, ctx, victim)
 		}
@@ -735,7 +732,7 @@ func (x *triggerBed) killed(t *testing.T, ctx context.Context) {
 		if err := due(ctx, x.admin, at.Add(-time.Hour), all); err != nil {
 			t.Fatal(err)
 		}
-		// halfway is how many have started their run, and how many of these have not moved.
+		// halfway returns how many have started their run, and how many of these have not moved.
 		halfway := func() (started, stuck int) {
 			t.Helper()
 			had := 0
@@ -760,7 +757,7 @@ func (x *triggerBed) killed(t *testing.T, ctx context.Context) {
 		started, stuck := halfway()
 		if cutOff {
 			if stuck == 0 {
-				t.Error("no firing was in the middle: the round is void")
+				t.Error("no firing was halfway: the round is void")
 			}
 			x.stopMoves(t, ctx, nil)
 		}
@@ -771,7 +768,7 @@ func (x *triggerBed) killed(t *testing.T, ctx context.Context) {
 	}
 }
 
-// stopMoves has the database refuse a node's moves of schedules; nil: nobody's.
+// stopMoves makes the database refuse a node's moves of schedules; nil: of none.
 func (x *triggerBed) stopMoves(t *testing.T, ctx context.Context, of *member) {
 	t.Helper()
 	sql := `DROP TRIGGER no_moves ON triggers`
@@ -785,8 +782,8 @@ func (x *triggerBed) stopMoves(t *testing.T, ctx context.Context, of *member) {
 	}
 }
 
-// missed: times that passed while everything was down are run once, then the next
-// is awaited; and what was delivered before is known after.
+// missed: after all nodes were down, missed times start one run, then the next time is due; deliveries from before
+// are still known.
 func (x *triggerBed) missed(t *testing.T, ctx context.Context) {
 	soon := time.Now().UTC().Add(12 * time.Hour)
 	daily := object{"cron": fmt.Sprintf("%d %d * * *", soon.Minute(), soon.Hour()), "timezone": "UTC"}
@@ -816,7 +813,7 @@ func (x *triggerBed) missed(t *testing.T, ctx context.Context) {
 		}
 	}
 	x.repeat(t, ctx)
-	// Nothing came late: each schedule of the whole test has its runs and no more.
+	// No run came late: every schedule of the whole test has exactly its runs.
 	for s, want := range x.fired {
 		if got := x.started(t, ctx, s); got != want {
 			t.Errorf("schedule %s has started %d runs, want %d", s, got, want)

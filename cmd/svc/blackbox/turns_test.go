@@ -12,10 +12,8 @@ import (
 	"agentsvc/transport/model/fake"
 )
 
-// Of a model turn with gated and ungated calls the ungated run first; gated calls
-// of one turn open their approvals together; the model goes on when all are
-// decided, and there is one run.resumed per approval (open-parts.md, Questions
-// settled).
+// The ungated calls of a turn run first. Then all its gated calls open their approvals together. The model continues
+// when all are decided, and there is one run.resumed per approval (open-parts.md, Questions settled).
 func TestMixedTurnOverHTTP(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 30*time.Second)
@@ -47,7 +45,7 @@ func TestMixedTurnOverHTTP(t *testing.T) {
 	if len(list) != 3 || list[0].StepIdx != 1 || list[1].StepIdx != 4 || list[2].StepIdx != 5 || list[1].Risk != "critical" {
 		t.Fatalf("asked %+v", list)
 	}
-	// In another order than they were asked; none has an effect before the last.
+	// Decided in another order than asked; no decision takes effect before the last one.
 	c.decides(t, ctx, list[2].ID, object{"action": "respond", "feedback": "One refund is enough."})
 	c.decides(t, ctx, list[0].ID, object{"action": "approve"})
 	if r := c.read(t, ctx, run); r.Run.Status != "waiting_approval" || len(s.called()) != 1 {
@@ -89,8 +87,8 @@ run.completed {"status":"succeeded","output":{"text":"done"},"tokens_in":2,"toke
 	}
 }
 
-// One approval that cancels its run when it expires takes the others with it.
-func TestAnExpiryThatCancelsTakesTheOthersWithIt(t *testing.T) {
+// An approval that cancels its run by expiring cancels the other approvals too.
+func TestAnExpiryThatCancelsTheRunCancelsTheOtherApprovals(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 20*time.Second)
 	c := sharedNode(t).tenant("takes others")
@@ -150,7 +148,7 @@ step.started {"idx":2,"kind":"llm","name":"m"}
 	first := dialogue(t, backModel.fake.Requests()[0])
 	if !slices.Contains(first, "user Where is order 1?") || !strings.Contains(string(backModel.fake.Requests()[0].Body), "You are the back office.") ||
 		strings.Contains(string(backModel.fake.Requests()[0].Body), "You are the front office.") || !strings.Contains(strings.Join(first, "\n"), "He is angry.") {
-		t.Errorf("the back office hears %s", strings.Join(first, "\n"))
+		t.Errorf("the back office gets %s", strings.Join(first, "\n"))
 	}
 	if len(front.called()) != 0 || len(back.called()) != 1 {
 		t.Errorf("called %v and %v", front.called(), back.called())
@@ -171,7 +169,7 @@ step.started {"idx":2,"kind":"llm","name":"m"}
 		r := c.poll(t, ctx, run, "succeeded")
 		got := strings.Join(results(t, frontModel.fake.Requests()[before+1]), "\n")
 		if r.text() != "still the front" || !strings.Contains(got, row.hears) || !strings.Contains(r.shape(), ":failed") {
-			t.Errorf("%s: %s, the model hears %s", row.name, r.shape(), got)
+			t.Errorf("%s: %s, the model gets %s", row.name, r.shape(), got)
 		}
 	}
 	// Two in one turn: the second fails.
@@ -216,7 +214,7 @@ step.started {"idx":2,"kind":"llm","name":"m"}
 	})
 }
 
-// makesAgent makes an agent without a published version.
+// makesAgent creates an agent without a published version.
 func (c *caller) makesAgent(t *testing.T, ctx context.Context, body object) string {
 	t.Helper()
 	var made struct{ Agent struct{ ID string } }
@@ -253,7 +251,7 @@ func TestLimitsOfCalls(t *testing.T) {
 			ctx := within(t, 30*time.Second)
 			s := c.shop(t, ctx, "none", "")
 			replies := []fake.Reply{many(s, row.calls), says("done")}
-			if row.calls > 128 { // the answer counts as broken, which is tried once more
+			if row.calls > 128 { // the answer counts as broken, which is retried once
 				replies = replies[:1]
 			}
 			_, provider := modelled(t, ctx, c, "openai", replies...)
@@ -313,7 +311,7 @@ func TestLimitsOfCalls(t *testing.T) {
 			t.Errorf("%s %s, %s", last.Type, last.Data, r.shape())
 		}
 	})
-	t.Run("a thread that is deleted cancels what is asked", func(t *testing.T) {
+	t.Run("deleting a thread cancels its approvals", func(t *testing.T) {
 		t.Parallel()
 		ctx := within(t, 30*time.Second)
 		g := gated(t, ctx, c, object{}, nil)
@@ -349,9 +347,9 @@ func TestLimitsOfCalls(t *testing.T) {
 	})
 }
 
-// A waiting run holds no place of SVC_RUN_CONCURRENCY, and a decided one waits
-// for none; SVC_ESCALATION_FRACTION says when an approval escalates.
-func TestPlacesOfWaitingRuns(t *testing.T) {
+// A waiting run holds no slot of SVC_RUN_CONCURRENCY, and a decided one waits for none; SVC_ESCALATION_FRACTION sets
+// when an approval escalates.
+func TestSlotsOfWaitingRunsOverHTTP(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 40*time.Second)
 	n := newNode(t, "SVC_OUTBOUND_ALLOW=127.0.0.0/8", "SVC_RUN_CONCURRENCY=1", "SVC_ESCALATION_FRACTION=0.025")
@@ -368,22 +366,21 @@ func TestPlacesOfWaitingRuns(t *testing.T) {
 		t.Errorf("a run beyond SVC_RUN_CONCURRENCY is %s", r.Run.Status)
 	}
 
-	// It escalates after a fortieth of two minutes, not after half of them, and the
-	// deadline stays.
+	// It escalates after 0.025 of two minutes, not after the default half of them, and the deadline stays.
 	eventually(t, ctx, "the escalation", func() bool { return c.approval(t, ctx, g.a.ID).EscalatedAt != nil })
 	a := c.approval(t, ctx, g.a.ID)
 	if after := a.EscalatedAt.Sub(a.CreatedAt); after < 3*time.Second || after >= time.Minute || a.AssigneeRole != "admin" || a.Status != "pending" || !a.ExpiresAt.Equal(g.a.ExpiresAt) {
 		t.Errorf("escalated after %s: %+v", after, a)
 	}
 
-	// The only place is taken, and the decided run goes on all the same.
+	// The only slot is taken, and the decided run continues all the same.
 	c.decides(t, ctx, g.a.ID, object{"action": "approve"})
 	c.poll(t, ctx, g.run, "succeeded")
 	if r := c.read(t, ctx, long); r.Run.Status != "running" {
 		t.Errorf("the long run is %s: the test is void", r.Run.Status)
 	}
 	if r := c.read(t, ctx, queued); r.Run.Status != "queued" {
-		t.Errorf("the queued run is %s although the place is taken", r.Run.Status)
+		t.Errorf("the queued run is %s although the slot is taken", r.Run.Status)
 	}
 	c.ask(t, ctx, 200, "POST", "/v1/runs/"+long+"/cancel", nil, nil)
 	c.poll(t, ctx, queued, "succeeded")

@@ -14,8 +14,7 @@ import (
 	"agentsvc/cmd/svc/client"
 )
 
-// The laws of a gated call: one decision has one effect. Each is looked at for
-// every tale that it speaks of.
+// The laws of a gated call: one decision has one effect. Each law is checked for every tale that it applies to.
 const (
 	lawEnds    = "every story comes to its end"
 	lawAnswers = "who decides is answered as the approval stands"
@@ -40,11 +39,10 @@ const (
 var laws = []string{lawEnds, lawAnswers, lawOnce, lawSame, lawArgs, lawAfter, lawNever, lawReceipt, lawCalled, lawEnd, lawStays, lawSteps, lawFrames, lawStream, lawText,
 	lawUngated, lawKeys, lawHealth}
 
-// lateCall is how long after the answer to a cancel a call may arrive that was
-// on its way.
+// lateCall is how long after the response to a cancel a call that was already sent may arrive.
 const lateCall = 5 * time.Second
 
-// gatedView is what the API shows of an approval.
+// gatedView is an approval as the API shows it.
 type gatedView struct {
 	ID              string
 	Status          string
@@ -58,7 +56,7 @@ type gatedView struct {
 	DecidedAt *time.Time `json:"decided_at"`
 }
 
-// evidence is what is known of a tale after its end.
+// evidence is the visible state of a tale after its end.
 type evidence struct {
 	run       *runAnswer
 	approvals []gatedView
@@ -66,13 +64,13 @@ type evidence struct {
 	calls     map[string][]toolCall // by order
 }
 
-// rulings are what the laws came to.
+// rulings are the results of the laws.
 type rulings struct {
 	held    map[string]int // by law
 	broken  map[string][]string
 	stories map[string]int // tales that ended, by story
 	ends    map[string]int // of approvals, by fate and status
-	unknown int            // calls whose outcome nobody knows
+	unknown int            // calls whose outcome is unknown
 	again   int            // calls that were repeated
 	keys    map[string]string
 }
@@ -89,7 +87,7 @@ func (r *rulings) rule(x *tale, law string, ok bool, format string, args ...any)
 	r.broken[law] = append(r.broken[law], fmt.Sprintf("%s (%s, run %s): %s", x.id, x.name, x.run, fmt.Sprintf(format, args...)))
 }
 
-// report fails t for each law that was broken.
+// report fails t for each broken law.
 func (r *rulings) report(t *testing.T) {
 	t.Helper()
 	for _, law := range laws {
@@ -103,7 +101,7 @@ func (r *rulings) report(t *testing.T) {
 	}
 }
 
-// notVoid fails t for each law and each story that was not met.
+// notVoid fails t for each law and each story that did not occur.
 func (r *rulings) notVoid(t *testing.T) {
 	t.Helper()
 	for _, law := range laws {
@@ -132,7 +130,7 @@ func (r *rulings) String() string {
 	return b.String()
 }
 
-// judge looks at what has become of tales.
+// judge checks the laws for tales that have ended.
 func (w *scene) judge(t *testing.T, tales []*tale) *rulings {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -181,7 +179,7 @@ func (w *scene) judge(t *testing.T, tales []*tale) *rulings {
 	return r
 }
 
-// verdict holds the laws against one tale.
+// verdict checks the laws for one tale.
 func (r *rulings) verdict(x *tale, e *evidence) {
 	r.stories[x.name]++
 	r.rule(x, lawEnds, terminalStatus[e.run.Run.Status], "the run is %s", e.run.Run.Status)
@@ -215,7 +213,7 @@ func (r *rulings) verdict(x *tale, e *evidence) {
 	r.end(x, e, statuses)
 }
 
-// end says how the run must have ended.
+// end returns the status with which the run must have ended.
 func (r *rulings) end(x *tale, e *evidence, statuses map[fate]string) {
 	run := &e.run.Run
 	got := run.Status
@@ -228,7 +226,7 @@ func (r *rulings) end(x *tale, e *evidence, statuses map[fate]string) {
 		want = []string{"cancelled CANCELLED"}
 	case statuses[isExpired] != "" && x.agent == "strict":
 		want = []string{"cancelled EXPIRED"}
-	case x.ended != "": // the cancel came second, before or after the run's own end
+	case x.ended != "": // the cancel was second to a decision, before or after the run's own end
 		want = []string{"succeeded", "cancelled CANCELLED"}
 	}
 	r.rule(x, lawEnd, slices.Contains(want, got), "the run is %s, want %v", got, want)
@@ -237,11 +235,11 @@ func (r *rulings) end(x *tale, e *evidence, statuses map[fate]string) {
 	}
 	if run.Status == "succeeded" {
 		r.rule(x, lawText, e.run.text() == x.says() && lastText(x.frames) == x.says() && lastText(e.replay) == x.says(),
-			"answered %q, heard %q, replayed %q", e.run.text(), lastText(x.frames), lastText(e.replay))
+			"answered %q, streamed %q, replayed %q", e.run.text(), lastText(x.frames), lastText(e.replay))
 	}
 }
 
-// call holds the laws against one gated call.
+// call checks the laws for one gated call.
 func (r *rulings) call(x *tale, a *asking, v *gatedView, e *evidence, m marks) {
 	calls, step, run := e.calls[a.order], &e.run.Steps[v.StepIdx], &e.run.Run
 	r.ends[string(a.fate)+": "+v.Status]++
@@ -260,7 +258,7 @@ func (r *rulings) call(x *tale, a *asking, v *gatedView, e *evidence, m marks) {
 	}
 	var failed struct{ Error string }
 	_ = json.Unmarshal(step.Output, &failed)
-	cut := run.Status == "cancelled" // what it was doing has no outcome
+	cut := run.Status == "cancelled" // its open call has no outcome
 	unknown := !cut && step.Status == "failed" && failed.Error == "UNKNOWN_OUTCOME"
 	if unknown {
 		r.unknown++
@@ -318,7 +316,7 @@ func (r *rulings) steps(x *tale, e *evidence) {
 // marks are the frames of one gated call.
 type marks struct{ required, resumed, called, result int }
 
-// frames holds the order of a gated turn against what is replayed.
+// frames checks the order of a gated turn against the replayed frames.
 func (r *rulings) frames(x *tale, e *evidence) map[string]marks {
 	byStep, out := map[int]string{}, map[string]marks{}
 	for i := range e.approvals {
@@ -373,8 +371,8 @@ func (r *rulings) frames(x *tale, e *evidence) map[string]marks {
 	return out
 }
 
-// stream compares what was heard live with what is replayed, but for the cuts of
-// live text and for text of steps that were abandoned.
+// stream compares the live frames with the replayed ones, apart from the splitting of live text and from the text of
+// abandoned steps.
 func (r *rulings) stream(x *tale, e *evidence) {
 	live, replay := facts(x.frames), facts(e.replay)
 	at := 0
@@ -395,7 +393,7 @@ func (r *rulings) stream(x *tale, e *evidence) {
 	r.rule(x, lawStream, ok, "the ids heard do not increase, or the end is not the end: %v", told(x.frames))
 }
 
-// facts are the frames that are no live text.
+// facts returns the frames other than live text.
 func facts(frames []client.Frame) []string {
 	var out []string
 	for _, f := range frames {
@@ -406,7 +404,7 @@ func facts(frames []client.Frame) []string {
 	return out
 }
 
-// lastText is the live text of the last model step.
+// lastText returns the live text of the last model step.
 func lastText(frames []client.Frame) string {
 	at := 0
 	for i, f := range frames {
@@ -417,7 +415,7 @@ func lastText(frames []client.Frame) string {
 	return textOf(frames[at:], "llm.delta")
 }
 
-// examine asks the doctor.
+// examine runs svc doctor.
 func (w *scene) examine(r *rulings) {
 	w.t.Helper()
 	out, code := w.svc("doctor")

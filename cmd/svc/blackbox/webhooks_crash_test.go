@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// webhookPoint reports whether only deliveries meet a failpoint.
+// webhookPoint reports whether only deliveries pass a failpoint.
 func webhookPoint(name string) bool {
 	return strings.HasPrefix(name, "outbox.") || strings.HasPrefix(name, "delivery.")
 }
 
-// The laws of deliveries: what was committed comes to whoever hears of it.
+// The laws of deliveries: every committed event reaches its subscribers.
 const (
 	lawTold      = "every event comes to every endpoint that hears of it, as one delivery"
 	lawBytes     = "all attempts of a delivery are the same bytes under the same ids"
@@ -44,15 +44,15 @@ type mailing struct {
 	*node
 	c     *caller
 	agent string
-	to    map[string]*subscriber // by what they do
+	to    map[string]*subscriber // by their behaviour
 	laws  *book
 
 	mu   sync.Mutex           // guards the fields below
-	runs []string             // that were begun
-	done map[string]time.Time // deliveries that were seen to have succeeded, and when
+	runs []string             // the started runs
+	done map[string]time.Time // when a delivery was first seen as succeeded
 }
 
-// What the endpoints of a mailing do.
+// The behaviours of a mailing's endpoints.
 const (
 	accepts    = "accepts"
 	late       = "is late"
@@ -76,7 +76,7 @@ func newMailing(t *testing.T) *mailing {
 	return m
 }
 
-// begins starts runs, each until it is answered, until stop is closed.
+// begins starts runs, each until it gets a response, until stop is closed.
 func (m *mailing) begins(ctx context.Context, who int, every time.Duration, stop <-chan struct{}) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -98,8 +98,7 @@ func (m *mailing) begins(ctx context.Context, who int, every time.Duration, stop
 	}
 }
 
-// watches looks at the deliveries as long as there is somebody to ask, and gives one
-// of the endpoints new secrets.
+// watches polls the deliveries while a node answers, and rotates the secret of one of the endpoints.
 func (m *mailing) watches(ctx context.Context, stop <-chan struct{}) error {
 	for i := 0; ; i++ {
 		select {
@@ -117,7 +116,7 @@ func (m *mailing) watches(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// look notes which deliveries have succeeded; a node that is down says nothing.
+// look records which deliveries have succeeded; a node that is down shows none.
 func (m *mailing) look(ctx context.Context, s *subscriber) []deliveryAnswer {
 	all, err := s.tryDeliveries(ctx)
 	if err != nil {
@@ -133,8 +132,7 @@ func (m *mailing) look(ctx context.Context, s *subscriber) []deliveryAnswer {
 	return all
 }
 
-// storm has runs begun while kills is at work, and holds what came of it against the
-// laws when everything has ended.
+// storm starts runs while kills is at work, and checks the laws when everything has ended.
 func (m *mailing) storm(t *testing.T, kills func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -189,7 +187,7 @@ func (m *mailing) settles(t *testing.T, ctx context.Context, s *subscriber) (all
 	return all
 }
 
-// judge holds the laws against one endpoint's deliveries.
+// judge checks the laws for one endpoint's deliveries.
 func (m *mailing) judge(t *testing.T, name string, s *subscriber, all []deliveryAnswer) {
 	t.Helper()
 	rule := func(law string, ok bool, format string, args ...any) {
@@ -199,11 +197,11 @@ func (m *mailing) judge(t *testing.T, name string, s *subscriber, all []delivery
 	for _, d := range all {
 		as := came[d.ID]
 		delete(came, d.ID)
-		if len(as) == 0 && unknowns(d) == 5 { // each was begun, and its node killed before it was sent
+		if len(as) == 0 && unknowns(d) == 5 { // each attempt began, and its node was killed before sending
 			silent++
 			continue
 		}
-		rule(lawTold, len(as) > 0, "nothing came of the delivery %+v", d)
+		rule(lawTold, len(as) > 0, "no attempt arrived of the delivery %+v", d)
 		rule(lawFive, len(as) <= 5 && d.Attempts <= 5, "%d attempts of the delivery %s came, %d are counted", len(as), d.ID, d.Attempts)
 		rule(lawFailed, len(d.AttemptLog) == d.Attempts && len(as) <= d.Attempts && len(d.AttemptLog)-unknowns(d) <= len(as) && (d.Status != "failed" || d.Attempts == 5),
 			"%d attempts came of the delivery %+v", len(as), d)
@@ -216,7 +214,7 @@ func (m *mailing) judge(t *testing.T, name string, s *subscriber, all []delivery
 		}
 		if name == refuses {
 			rule(lawSettled, d.Status == "failed", "the delivery %+v", d)
-		} else { // where kills have left it an attempt that is answered so
+		} else { // unless kills used up the attempts that would have succeeded
 			rule(lawSettled, d.Status == "succeeded" || unknowns(d) >= 3, "the delivery %+v", d)
 		}
 		for i := range as {
@@ -244,8 +242,8 @@ func (m *mailing) judge(t *testing.T, name string, s *subscriber, all []delivery
 	rule(lawTold, len(all) == len(m.runs), "%d deliveries of %d runs", len(all), len(m.runs))
 }
 
-// repeated counts what came again to who accepts everything, and lost the attempts
-// whose outcome is not known.
+// repeated returns how many attempts the accepting endpoint got again, and how many attempts have an unknown
+// outcome.
 func (m *mailing) repeated(t *testing.T, ctx context.Context) (repeated, lost int) {
 	t.Helper()
 	for _, as := range m.to[accepts].byDelivery() {
@@ -259,9 +257,8 @@ func (m *mailing) repeated(t *testing.T, ctx context.Context) (repeated, lost in
 	return repeated, lost
 }
 
-// TestCrashAtEveryWebhookFailpoint kills the process at every point between the
-// commit of an event and its last attempt, again and again: before and after the
-// commits of events, of claims and of results, and around the sending.
+// TestCrashAtEveryWebhookFailpoint kills the process repeatedly at every point between the commit of an event and its
+// last attempt: before and after the commits of events, of claims and of results, and around the sending.
 func TestCrashAtEveryWebhookFailpoint(t *testing.T) {
 	const rounds = 6
 	only := 0
@@ -272,7 +269,7 @@ func TestCrashAtEveryWebhookFailpoint(t *testing.T) {
 		}
 	})
 	for _, point := range failpoints(t) {
-		within, own := 40, webhookPoint(point) // of the passages
+		within, own := 40, webhookPoint(point) // passages of the point before the kill
 		switch {
 		case own:
 			only++
@@ -290,17 +287,17 @@ func TestCrashAtEveryWebhookFailpoint(t *testing.T) {
 				}
 			})
 			again, unknown := m.repeated(t, t.Context())
-			t.Logf("%d runs; %d repeats to who accepts all, %d attempts whose outcome is not known", len(m.runs), again, unknown)
+			t.Logf("%d runs; %d repeats to the accepting endpoint, %d attempts whose outcome is not known", len(m.runs), again, unknown)
 			repeated.Add(int64(again))
 			lost.Add(int64(unknown))
 		})
 	}
 	if only < 4 {
-		t.Errorf("only %d points are deliveries' own: the test is void", only)
+		t.Errorf("only %d points are passed by deliveries alone: the test is void", only)
 	}
 }
 
-// TestCrashWebhooksAtRandom kills at any moment at which attempts are made.
+// TestCrashWebhooksAtRandom kills at random moments while attempts are made.
 func TestCrashWebhooksAtRandom(t *testing.T) {
 	t.Parallel()
 	m := newMailing(t)
@@ -315,14 +312,14 @@ func TestCrashWebhooksAtRandom(t *testing.T) {
 		}
 	})
 	again, unknown := m.repeated(t, t.Context())
-	t.Logf("%d runs; %d repeats to who accepts all, %d attempts whose outcome is not known", len(m.runs), again, unknown)
+	t.Logf("%d runs; %d repeats to the accepting endpoint, %d attempts whose outcome is not known", len(m.runs), again, unknown)
 	if unknown == 0 {
 		t.Error("the outcome of every attempt is known: the test is void")
 	}
 }
 
-// TestCrashWebhooksOfStories tells every story of a gated call over kills: each event
-// of a run and of an approval comes, once.
+// TestCrashWebhooksOfStories runs every story of a gated call over kills: each event of a run and of an approval is
+// delivered, once.
 func TestCrashWebhooksOfStories(t *testing.T) {
 	t.Parallel()
 	n := newSceneNode(t, "SVC_WEBHOOK_BACKOFF="+stormBackoff.String(), "SVC_WEBHOOK_TIMEOUT="+stormTimeout.String())
@@ -349,8 +346,7 @@ func TestCrashWebhooksOfStories(t *testing.T) {
 	t.Logf("%d stories, %d events", len(tales), len(want))
 }
 
-// A restart in the middle keeps the schedule: the attempt after it comes when it
-// would have come without.
+// A restart between two attempts keeps the schedule: the next attempt comes at the time planned before.
 func TestCrashKeepsTheSchedule(t *testing.T) {
 	t.Parallel()
 	const first = time.Second
@@ -368,7 +364,7 @@ func TestCrashKeepsTheSchedule(t *testing.T) {
 		eventually(t, ctx, "the next attempt", func() bool { return len(s.arrivals()) == attempts+1 })
 		a := s.arrivals()[attempts]
 		if from := later(due, up); a.at.Before(due.Add(-pauseSlack)) || a.at.After(from.Add(4*time.Second)) {
-			t.Errorf("attempt %d was due at %s, the node was there at %s, it came at %s", attempts+1, due, up, a.at)
+			t.Errorf("attempt %d was due at %s, the node was up at %s, the attempt came at %s", attempts+1, due, up, a.at)
 		}
 	}
 	if got := s.ended(t, ctx, 1)[0]; got.Status != "succeeded" || got.Attempts != 4 || len(got.AttemptLog) != 4 || unknowns(got) != 0 {

@@ -21,14 +21,13 @@ import (
 	"agentsvc/schemas/webhook"
 )
 
-// Webhooks as a receiver sees them: events of the real binary, over sockets, with
-// sinks that outlive it.
+// Webhooks as a receiver sees them: events of the real binary, over sockets, with sinks that outlive it.
 
-// arrival is one attempt that a sink was sent to its end.
+// arrival is one attempt that a sink received completely.
 type arrival struct {
 	at        time.Time
 	answered  time.Time // zero: not yet, or never
-	status    int       // of the answer
+	status    int       // of the response
 	delivery  string
 	signature string
 	media     string
@@ -52,15 +51,15 @@ func (a *arrival) envelope(t *testing.T) envelope {
 	return e
 }
 
-// reaction is what a sink does with the n-th attempt of a delivery, from 1.
+// reaction is the response of a sink to the n-th attempt of a delivery, from 1.
 type reaction func(w http.ResponseWriter, r *http.Request, n int)
 
-// answers is a reaction that is always the same.
+// answers is a reaction with the same status for every attempt.
 func answers(status int) reaction {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(status) }
 }
 
-// failsFirst fails so many attempts of each delivery.
+// failsFirst fails the first attempts of each delivery.
 func failsFirst(times int) reaction {
 	return func(w http.ResponseWriter, _ *http.Request, n int) {
 		if n <= times {
@@ -69,14 +68,14 @@ func failsFirst(times int) reaction {
 	}
 }
 
-// sink is a receiver under the test's command.
+// sink is a receiver that a test controls.
 type sink struct {
 	*httptest.Server
 
 	mu       sync.Mutex // guards the fields below
 	reaction reaction
 	heard    []*arrival
-	of       map[string]int // attempts by delivery
+	of       map[string]int // number of attempts by delivery
 }
 
 func newSink(t *testing.T, does reaction) *sink {
@@ -87,7 +86,7 @@ func newSink(t *testing.T, does reaction) *sink {
 	return s
 }
 
-// does changes what the sink does with attempts that come.
+// does changes the reaction to further attempts.
 func (s *sink) does(r reaction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +96,7 @@ func (s *sink) does(r reaction) {
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // who sent it was killed meanwhile
+		return // the sender was killed meanwhile
 	}
 	a := &arrival{at: time.Now(), delivery: r.Header.Get(webhook.DeliveryHeader), signature: r.Header.Get(webhook.SignatureHeader), media: r.Header.Get("Content-Type"), body: string(body)}
 	s.mu.Lock()
@@ -112,7 +111,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.answered, a.status = time.Now(), answer.status
 }
 
-// answering notes the status of an answer.
+// answering records the status of a response.
 type answering struct {
 	http.ResponseWriter
 	status int
@@ -125,7 +124,7 @@ func (w *answering) WriteHeader(status int) {
 
 func (w *answering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// arrivals are all attempts so far, in their order.
+// arrivals returns all attempts so far, in order.
 func (s *sink) arrivals() []arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *sink) arrivals() []arrival {
 	return out
 }
 
-// byDelivery are the attempts of each delivery.
+// byDelivery returns the attempts of each delivery.
 func (s *sink) byDelivery() map[string][]arrival {
 	out := map[string][]arrival{}
 	for _, a := range s.arrivals() {
@@ -158,7 +157,7 @@ func (s *sink) types(t *testing.T) map[string]int {
 	return out
 }
 
-// secretSince is a secret and when the answer with it had come.
+// secretSince is a secret with the time of the response that showed it.
 type secretSince struct {
 	secret string
 	since  time.Time
@@ -175,7 +174,7 @@ type subscriber struct {
 	secrets []secretSince
 }
 
-// subscribe makes an endpoint for a sink that hears of these events.
+// subscribe creates an endpoint for a sink, with these events.
 func (c *caller) subscribe(t *testing.T, ctx context.Context, s *sink, events ...string) *subscriber {
 	t.Helper()
 	var made struct {
@@ -187,12 +186,12 @@ func (c *caller) subscribe(t *testing.T, ctx context.Context, s *sink, events ..
 	}
 	c.ask(t, ctx, 201, "POST", "/v1/webhooks", object{"url": s.URL, "events": events}, &made)
 	if made.Secret == "" || made.URL != s.URL || !slices.Equal(made.Events, events) || !made.Enabled {
-		t.Errorf("made %+v", made)
+		t.Errorf("created %+v", made)
 	}
 	return &subscriber{sink: s, c: c, id: made.ID, path: "/v1/webhooks/" + made.ID, secrets: []secretSince{{made.Secret, time.Now()}}}
 }
 
-// rotate asks for a new secret until there is an answer, over crashes.
+// rotate requests a new secret until there is a response, over crashes.
 func (s *subscriber) rotate(ctx context.Context, key string) error {
 	a, err := s.c.careful(ctx, "POST", s.path+"/rotate-secret", key, nil)
 	if err != nil {
@@ -208,15 +207,15 @@ func (s *subscriber) rotate(ctx context.Context, key string) error {
 	return nil
 }
 
-// signer is the place of the secret by which an attempt was signed, -1 for none.
+// signer returns the index of the secret with which an attempt was signed, -1 for none.
 func (s *subscriber) signer(a arrival) int {
 	s.keys.Lock()
 	defer s.keys.Unlock()
 	return slices.IndexFunc(s.secrets, func(k secretSince) bool { return webhook.Verify(k.secret, a.signature, []byte(a.body), a.at) == nil })
 }
 
-// signedLate reports whether an attempt that began after a time has an older secret
-// than the one which had been answered by then.
+// signedLate reports whether an attempt that began after a time is signed with an older secret than the latest one
+// shown by then.
 func (s *subscriber) signedLate(a arrival, after time.Time) bool {
 	by := s.signer(a)
 	s.keys.Lock()
@@ -244,7 +243,7 @@ type deliveryAnswer struct {
 	Event json.RawMessage
 }
 
-// failure is the last error that is shown.
+// failure returns the last error shown.
 func (d *deliveryAnswer) failure() string {
 	if d.LastError == nil {
 		return ""
@@ -252,7 +251,7 @@ func (d *deliveryAnswer) failure() string {
 	return *d.LastError
 }
 
-// unknowns are the attempts of a delivery of which nobody knows what became of them.
+// unknowns returns the number of a delivery's attempts with an unknown outcome.
 func unknowns(d deliveryAnswer) (n int) {
 	for _, a := range d.AttemptLog {
 		if a.Error != nil && strings.Contains(*a.Error, "not known") {
@@ -262,7 +261,7 @@ func unknowns(d deliveryAnswer) (n int) {
 	return n
 }
 
-// tryDeliveries are all deliveries, newest first, page by page.
+// tryDeliveries returns all deliveries, newest first, reading page by page.
 func (s *subscriber) tryDeliveries(ctx context.Context) ([]deliveryAnswer, error) {
 	items, _, err := s.c.Pages(ctx, s.path+"/deliveries", url.Values{}, 1<<20)
 	if err != nil {
@@ -293,7 +292,7 @@ func (s *subscriber) delivery(t *testing.T, ctx context.Context, id string) deli
 	return d
 }
 
-// ended waits until there are so many deliveries and none is pending.
+// ended waits until there are n deliveries and none is pending.
 func (s *subscriber) ended(t *testing.T, ctx context.Context, n int) []deliveryAnswer {
 	t.Helper()
 	var all []deliveryAnswer
@@ -307,7 +306,7 @@ func (s *subscriber) ended(t *testing.T, ctx context.Context, n int) []deliveryA
 	return all
 }
 
-// test has a webhook.test sent and answers its delivery.
+// test sends a webhook.test and returns its delivery.
 func (s *subscriber) test(t *testing.T, ctx context.Context) string {
 	t.Helper()
 	var sent struct {
@@ -322,8 +321,8 @@ func (s *subscriber) enable(t *testing.T, ctx context.Context, on bool) {
 	s.c.ask(t, ctx, 200, "PATCH", s.path, object{"enabled": on}, nil)
 }
 
-// intact holds each attempt of the sink against its delivery: signed, with one body
-// for all attempts, whose id is that of the event.
+// intact checks each attempt at the sink against its delivery: signed, the same body for all attempts, with the id of
+// the event.
 func (s *subscriber) intact(t *testing.T, all []deliveryAnswer) {
 	t.Helper()
 	known := map[string]deliveryAnswer{}
@@ -333,7 +332,7 @@ func (s *subscriber) intact(t *testing.T, all []deliveryAnswer) {
 	for id, as := range s.byDelivery() {
 		d, ok := known[id]
 		if !ok {
-			t.Errorf("an attempt of the delivery %q, which there is not", id)
+			t.Errorf("an attempt of the unknown delivery %q", id)
 			continue
 		}
 		for i, a := range as {
@@ -350,7 +349,7 @@ const (
 	webhookTimeout = 3 * time.Second
 )
 
-// TestWebhooks is what one node does, quiet or under load.
+// TestWebhooks tests one node, idle and under load.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	n := newSceneNode(t, calm, "SVC_WEBHOOK_BACKOFF="+webhookBackoff.String(), "SVC_WEBHOOK_TIMEOUT="+webhookTimeout.String(), "SVC_RUN_CONCURRENCY=3", "SVC_ESCALATION_FRACTION=0.05")
@@ -433,17 +432,16 @@ func endsOfRuns(t *testing.T, n *node) {
 		delete(runs, data.RunID)
 	}
 	if len(runs) > 0 {
-		t.Errorf("nothing was heard of %v", runs)
+		t.Errorf("no event was received of %v", runs)
 	}
 	some.ended(t, ctx, 1)
 	if got := some.types(t); got["run.failed"] != 1 || len(got) != 1 {
-		t.Errorf("who hears of failed runs heard %v", got)
+		t.Errorf("the subscriber to run.failed received %v", got)
 	}
 }
 
-// open-parts.md, Webhook data: "Every top-level run that ends cancelled sends
-// run.failed with CANCELLED or EXPIRED": one that was queued, that was running, and
-// that waited.
+// open-parts.md, Webhook data: "Every top-level run that ends cancelled sends run.failed with CANCELLED or EXPIRED":
+// a queued, a running and a waiting run.
 func cancelledRuns(t *testing.T, n *node) {
 	ctx := within(t, 20*time.Second)
 	c := n.tenant("cancelled runs")
@@ -463,7 +461,7 @@ func cancelledRuns(t *testing.T, n *node) {
 	runs = append([]string{queued, g.run}, runs...)
 	for _, run := range runs {
 		c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, nil)
-		c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, nil) // says nothing new
+		c.ask(t, ctx, 200, "POST", "/v1/runs/"+run+"/cancel", nil, nil) // a repeat sends no event
 	}
 	s.intact(t, s.ended(t, ctx, len(runs)))
 	var heard []string
@@ -484,11 +482,11 @@ func cancelledRuns(t *testing.T, n *node) {
 	sameLines(t, "heard of", heard, runs)
 }
 
-// eventKey is what an event is about.
+// eventKey is the subject of an event.
 type eventKey struct{ kind, about, status string }
 
-// event is what an attempt reports: the run or the approval, and its status where
-// the type has one, with the code of a run that failed.
+// event returns the subject of an attempt: the run or the approval, with its status if the type has one, and the code
+// of a failed run.
 func (a *arrival) event(t *testing.T) eventKey {
 	t.Helper()
 	e := a.envelope(t)
@@ -507,8 +505,7 @@ func (a *arrival) event(t *testing.T) eventKey {
 	return eventKey{e.Type, data.RunID, strings.TrimSpace(data.Status + " " + data.Code)}
 }
 
-// tidings are the events that runs and their approvals must have sent, as the API
-// shows them.
+// tidings returns the events that runs and their approvals must have sent, according to the API.
 func (c *caller) tidings(t *testing.T, ctx context.Context, runs []string) map[eventKey]int {
 	t.Helper()
 	out := map[eventKey]int{}
@@ -530,7 +527,7 @@ func (c *caller) tidings(t *testing.T, ctx context.Context, runs []string) map[e
 	return out
 }
 
-// tells holds the events that a subscriber heard against those that were sent.
+// tells compares the events that a subscriber received with those that were sent.
 func (s *subscriber) tells(t *testing.T, want map[eventKey]int) {
 	t.Helper()
 	got, seen := map[eventKey]int{}, map[string]bool{}
@@ -542,7 +539,7 @@ func (s *subscriber) tells(t *testing.T, want map[eventKey]int) {
 	}
 	for k, n := range want {
 		if got[k] != n {
-			t.Errorf("%s of %s (%s) came as %d events", k.kind, k.about, k.status, got[k])
+			t.Errorf("%s of %s (%s) was sent as %d events", k.kind, k.about, k.status, got[k])
 		}
 		delete(got, k)
 	}
@@ -551,7 +548,7 @@ func (s *subscriber) tells(t *testing.T, want map[eventKey]int) {
 	}
 }
 
-// runsOf are the runs of tales.
+// runsOf returns the runs of tales.
 func runsOf(tales []*tale) (runs []string) {
 	for _, x := range tales {
 		if x.run != "" {
@@ -561,7 +558,7 @@ func runsOf(tales []*tale) (runs []string) {
 	return runs
 }
 
-// Every way in which an approval ends, and the run with it: one event each.
+// Every way in which an approval ends, and the run with it, sends one event each.
 func eventsOfStories(t *testing.T, n *node) {
 	ctx := within(t, 30*time.Second)
 	w := newScene(t, n)
@@ -643,7 +640,7 @@ func fiveAttempts(t *testing.T, n *node) {
 	if d := late.ended(t, ctx, 1)[0]; d.Status != "succeeded" || d.Attempts != 5 || len(d.AttemptLog) != 5 || d.LastError != nil {
 		t.Errorf("%+v", d)
 	}
-	// Whoever comes after it is served meanwhile: a sixth attempt would have come.
+	// A later delivery is served meanwhile: a sixth attempt would have come by then.
 	s.does(answers(200))
 	s.test(t, ctx)
 	s.ended(t, ctx, 2)
@@ -652,11 +649,11 @@ func fiveAttempts(t *testing.T, n *node) {
 	}
 }
 
-// pauseSlack is for clocks that are set by each other's.
+// pauseSlack allows for differences between the clocks.
 const pauseSlack = 20 * time.Millisecond
 
-// open-parts.md, Webhooks: nothing is queued for a disabled endpoint; what is pending
-// when it gets disabled fails, and recover brings it back.
+// open-parts.md, Webhooks: nothing is queued for a disabled endpoint; disabling it fails its pending deliveries, and
+// recover queues them again.
 func disabledEndpoint(t *testing.T, n *node) {
 	ctx := within(t, 30*time.Second)
 	c := n.tenant("disabled")
@@ -666,7 +663,7 @@ func disabledEndpoint(t *testing.T, n *node) {
 	c.poll(t, ctx, c.runOnce(t, ctx, agent, "/say before"), "succeeded")
 	eventually(t, ctx, "an attempt", func() bool { return len(s.arrivals()) > 0 })
 	s.enable(t, ctx, false)
-	d := s.deliveries(t, ctx)[0] // at once: it is the same change
+	d := s.deliveries(t, ctx)[0] // at once: it is part of the same change
 	if d.Status != "failed" || d.failure() != "the endpoint was disabled" || d.NextAttemptAt != nil {
 		t.Errorf("%+v", d)
 	}
@@ -701,14 +698,13 @@ func disabledEndpoint(t *testing.T, n *node) {
 	}
 }
 
-// service.md, Webhooks: "Rotation has no overlap: every later delivery, including
-// retries of earlier events, is signed with the new secret." Whatever follows on the
-// answer in any way has the new one.
+// service.md, Webhooks: "Rotation has no overlap: every later delivery, including retries of earlier events, is signed
+// with the new secret." Whatever follows the response in any way is signed with the new one.
 func rotationUnderLoad(t *testing.T, n *node) {
 	n.tenant("rotation").rotations(t, within(t, 30*time.Second), 12)
 }
 
-// rotations gives an endpoint so many new secrets while it is sent to.
+// rotations rotates an endpoint's secret this often while deliveries are sent to it.
 func (c *caller) rotations(t *testing.T, ctx context.Context, rotations int) {
 	t.Helper()
 	s := c.subscribe(t, ctx, newSink(t, failsFirst(2)), "*")
@@ -780,7 +776,7 @@ func sentAgain(t *testing.T, n *node) {
 	s := c.subscribe(t, ctx, newSink(t, answers(200)), "approval.escalated")
 	other := c.subscribe(t, ctx, newSink(t, answers(200)), "*")
 
-	// A test comes whatever the endpoint hears of, and to nobody else.
+	// A test reaches its endpoint, whatever the endpoint subscribes to, and no other.
 	first := s.test(t, ctx)
 	d := s.ended(t, ctx, 1)[0]
 	var data struct {
@@ -788,10 +784,10 @@ func sentAgain(t *testing.T, n *node) {
 	}
 	a := s.arrivals()[0]
 	if err := json.Unmarshal(a.envelope(t).Data, &data); err != nil || d.ID != first || a.delivery != first || d.Type != "webhook.test" || data.WebhookID != s.id || len(other.arrivals()) != 0 {
-		t.Errorf("%+v heard %+v, %v; the other %v", d, a, err, other.arrivals())
+		t.Errorf("%+v received %+v, %v; the other endpoint %v", d, a, err, other.arrivals())
 	}
 
-	// What has succeeded is sent again: the same delivery, event and bytes.
+	// A succeeded delivery is sent again: the same delivery, event and bytes.
 	again := func(id string) {
 		t.Helper()
 		var sent struct {
@@ -809,7 +805,7 @@ func sentAgain(t *testing.T, n *node) {
 		t.Errorf("%+v", d)
 	}
 
-	// What has failed gets five attempts more, and what is pending no more than five.
+	// A failed delivery gets five more attempts, and a pending one no more than five.
 	s.does(answers(500))
 	second := s.test(t, ctx)
 	eventually(t, ctx, "two attempts", func() bool { return len(s.byDelivery()[second]) == 2 })
@@ -825,7 +821,7 @@ func sentAgain(t *testing.T, n *node) {
 		t.Errorf("after the second round: %+v, %d attempts", d, len(s.byDelivery()[second]))
 	}
 
-	// All that has failed since then, and nothing else.
+	// recover queues all deliveries that failed since then, and no other.
 	c.ask(t, ctx, 200, "PATCH", s.path, object{"events": []string{"run.completed"}}, nil)
 	since := time.Now()
 	for range 3 {
@@ -846,11 +842,11 @@ func sentAgain(t *testing.T, n *node) {
 		t.Errorf("%d deliveries are recovered", recovered.Deliveries)
 	}
 	if got := other.types(t); got["run.completed"] != 3 || got["webhook.test"] != 0 || len(other.arrivals()) != 3 {
-		t.Errorf("the other endpoint heard %v", got)
+		t.Errorf("the other endpoint received %v", got)
 	}
 }
 
-// To an endpoint that is deleted nothing is sent any more, and its deliveries go.
+// A deleted endpoint gets no more attempts, and its deliveries are deleted.
 func deletedEndpoint(t *testing.T, n *node) {
 	ctx := within(t, 20*time.Second)
 	c := n.tenant("deleted")
@@ -865,7 +861,7 @@ func deletedEndpoint(t *testing.T, n *node) {
 	}
 	c.poll(t, ctx, c.runOnce(t, ctx, agent, "/say after"), "succeeded")
 	other.ended(t, ctx, 1)
-	// The other's fail, and come again when the deleted one's would have.
+	// The other endpoint's attempts fail and are repeated for as long as the deleted one's would have been.
 	other.does(failsFirst(3))
 	other.test(t, ctx)
 	other.ended(t, ctx, 2)
@@ -874,7 +870,7 @@ func deletedEndpoint(t *testing.T, n *node) {
 	}
 }
 
-// Another tenant's ids are as such that there are not.
+// Another tenant's ids are answered like unknown ids.
 func foreignEndpoint(t *testing.T, n *node) {
 	ctx := within(t, 20*time.Second)
 	c, stranger := n.tenant("its own"), n.tenant("another")
@@ -892,7 +888,7 @@ func foreignEndpoint(t *testing.T, n *node) {
 		foreign := stranger.ask(t, ctx, 404, row.method, s.path+row.path, row.body, nil)
 		none := stranger.ask(t, ctx, 404, row.method, "/v1/webhooks/"+runID+row.path, row.body, nil)
 		if foreign.code() != none.code() || len(foreign.body) != len(none.body) {
-			t.Errorf("%s %s: %s, of one that there is not: %s", row.method, row.path, foreign, none)
+			t.Errorf("%s %s: %s, for an unknown id: %s", row.method, row.path, foreign, none)
 		}
 	}
 	mine := stranger.subscribe(t, ctx, newSink(t, answers(200)), "*")
@@ -903,8 +899,7 @@ func foreignEndpoint(t *testing.T, n *node) {
 	}
 }
 
-// One endpoint's trouble is nobody else's: the healthy one hears of each event
-// within two seconds.
+// A failing endpoint does not delay others: the healthy one gets each event within two seconds.
 func hostileEndpoints(t *testing.T, n *node) {
 	ctx := within(t, 30*time.Second)
 	c := n.tenant("hostile")
@@ -933,7 +928,7 @@ func hostileEndpoints(t *testing.T, n *node) {
 	} {
 		hostile[name] = c.subscribe(t, ctx, newSink(t, does), "*")
 	}
-	const events = 30 // an endpoint has 32 attempts under way at most
+	const events = 30 // an endpoint has at most 32 attempts in flight
 	for i := range events {
 		c.runOnce(t, ctx, agent, fmt.Sprintf("/say %d", i))
 	}
@@ -943,9 +938,9 @@ func hostileEndpoints(t *testing.T, n *node) {
 		slowest = max(slowest, a.at.Sub(a.envelope(t).CreatedAt))
 	}
 	if slowest > 2*time.Second || len(healthy.arrivals()) != events {
-		t.Errorf("%d events, heard within %s", len(healthy.arrivals()), slowest)
+		t.Errorf("%d events, received within %s", len(healthy.arrivals()), slowest)
 	}
-	t.Logf("the healthy endpoint heard each within %s", slowest)
+	t.Logf("the healthy endpoint received each within %s", slowest)
 	for name, row := range map[string]struct{ status, says string }{
 		"dead": {"pending", "in time"}, "slow": {"succeeded", ""}, "gigabytes": {"succeeded", ""}, "redirect": {"failed", "redirect"}, "reset": {"failed", "broke"},
 	} {
@@ -966,8 +961,8 @@ func hostileEndpoints(t *testing.T, n *node) {
 	}
 }
 
-// Three nodes: an endpoint has its deliveries from one of them, whichever has the
-// runs, once each while all is quiet; when that node is killed another one goes on.
+// Three nodes: one of them sends all deliveries of an endpoint, whichever node has the runs, each once while no node
+// dies; after that node is killed another one continues.
 func TestWebhooksOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
@@ -1060,8 +1055,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// A node that ends in order waits for the answers to what it has sent: nothing comes
-// twice, and nothing is lost.
+// A node that stops in order waits for the responses to its attempts: no delivery is repeated or lost.
 func TestWebhooksOverAnOrderlyRestart(t *testing.T) {
 	t.Parallel()
 	n := newSceneNode(t, calm, "SVC_WEBHOOK_BACKOFF="+webhookBackoff.String(), "SVC_WEBHOOK_TIMEOUT=20s")
@@ -1074,7 +1068,7 @@ func TestWebhooksOverAnOrderlyRestart(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}), "*")
-	const sent = 80 // more than are under way at a time
+	const sent = 80 // more than are in flight at a time
 	for range sent {
 		s.test(t, ctx)
 	}
@@ -1125,13 +1119,13 @@ func (n *node) listens(t *testing.T, c *caller, args ...string) *listener {
 	t.Cleanup(func() { cmd.Process.Kill(); <-end })
 	l := &listener{said: lines(out), signal: func(s os.Signal) { cmd.Process.Signal(s) }, end: end, code: func() int { return cmd.ProcessState.ExitCode() }}
 	if err := json.Unmarshal([]byte(<-l.said), l); err != nil || l.ID == "" || l.Secret == "" {
-		t.Fatalf("svc listen said %+v, %v", l, err)
+		t.Fatalf("svc listen printed %+v, %v", l, err)
 	}
 	return l
 }
 
-// svc listen hands deliveries to a local server as an endpoint would get them: what
-// that fails comes again on schedule, and Ctrl-C removes the listener.
+// svc listen delivers to a local server as to an endpoint: failed attempts are repeated on schedule, and Ctrl-C removes
+// the listener.
 func listenForwards(t *testing.T, n *node) {
 	ctx := within(t, 30*time.Second)
 	c := n.tenant("listens")
@@ -1160,7 +1154,7 @@ func listenForwards(t *testing.T, n *node) {
 		}
 		line := <-l.said
 		if err := json.Unmarshal([]byte(line), &said); err != nil || said.Attempt != i+1 || said.HTTPStatus != want || said.DeliveryID != local.arrivals()[0].delivery || string(said.Event) != local.arrivals()[0].body {
-			t.Errorf("it says %s, want attempt %d answered %d", line, i+1, want)
+			t.Errorf("it prints %s, want attempt %d answered %d", line, i+1, want)
 		}
 	}
 	var list struct{ Items []object }
@@ -1173,7 +1167,7 @@ func listenForwards(t *testing.T, n *node) {
 	select {
 	case <-l.end:
 	case <-ctx.Done():
-		t.Fatal("svc listen goes on after Ctrl-C")
+		t.Fatal("svc listen is still running after Ctrl-C")
 	}
 	if l.code() != 0 {
 		t.Errorf("svc listen ended with code %d", l.code())
@@ -1181,7 +1175,7 @@ func listenForwards(t *testing.T, n *node) {
 	c.ask(t, ctx, 404, "POST", pull, object{}, nil)
 }
 
-// What svc webhooks does, as an operator would.
+// svc webhooks, as an operator uses it.
 func webhookCommands(t *testing.T, n *node) {
 	ctx := within(t, 30*time.Second)
 	c := n.tenant("commands")

@@ -19,8 +19,8 @@ type job struct {
 	frames      []client.Frame
 }
 
-// workload sends messages on threads of its own, each under an Idempotency-Key,
-// and follows every run by a stream that is resumed at the last frame seen.
+// workload sends messages on threads of its own, each under an Idempotency-Key, and follows every run by a stream that
+// it resumes after the last received frame.
 func workload(ctx context.Context, c *caller, agent, name string, threads, messages int, content func(thread, message int) string) ([]*job, error) {
 	jobs := make([]*job, 0, threads*messages)
 	var mu sync.Mutex
@@ -61,9 +61,8 @@ func workload(ctx context.Context, c *caller, agent, name string, threads, messa
 	return jobs, first
 }
 
-// checkStream asserts that the frames of one run, read over any number of
-// reconnects, are exact: ids strictly increase, one terminal frame at the end,
-// and the text of the last model step is the answer.
+// checkStream asserts that the frames of one run, read over any number of reconnects, are exact: ids strictly increase,
+// one terminal frame is at the end, and the text of the last model step is the answer.
 func checkStream(t *testing.T, j *job) {
 	t.Helper()
 	var text strings.Builder
@@ -74,7 +73,7 @@ func checkStream(t *testing.T, j *job) {
 		at[0], _ = strconv.ParseInt(seq, 10, 64)
 		at[1], _ = strconv.ParseInt(off, 10, 64)
 		if at[0] < last[0] || at[0] == last[0] && at[1] <= last[1] {
-			t.Errorf("run %s: frame id %s does not come after the one before", j.run, f.ID)
+			t.Errorf("run %s: frame id %s does not follow the one before", j.run, f.ID)
 		}
 		last = at
 		var d struct {
@@ -87,7 +86,7 @@ func checkStream(t *testing.T, j *job) {
 		switch f.Type {
 		case "step.started":
 			if d.Kind == "llm" {
-				text.Reset() // of two llm steps without a tool between them the earlier was abandoned
+				text.Reset() // of two llm steps without a tool between them the earlier one was abandoned
 			}
 		case "llm.delta":
 			text.WriteString(d.Text)
@@ -107,8 +106,8 @@ func checkStream(t *testing.T, j *job) {
 	}
 }
 
-// checkStore asserts by polling what must be durable: every accepted run once,
-// ended, its steps without a gap, the thread's history consistent.
+// checkStore asserts the durable state by polling: every accepted run once, ended, with steps without a gap, and a
+// consistent history of the thread.
 func checkStore(t *testing.T, c *caller, agent string, jobs []*job, messages int) {
 	t.Helper()
 	ctx := t.Context()
@@ -133,7 +132,7 @@ func checkStore(t *testing.T, c *caller, agent string, jobs []*job, messages int
 		for _, r := range page.Items {
 			listed++
 			if accepted[r.ID] == nil {
-				t.Errorf("run %s was never answered with 202: a phantom", r.ID)
+				t.Errorf("run %s was never answered with 202", r.ID)
 			}
 		}
 		if page.NextCursor == nil {
