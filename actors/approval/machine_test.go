@@ -369,7 +369,7 @@ func TestADecisionThatComesAgain(t *testing.T) {
 }
 
 // service.md, Approval policy, approver_role: who may decide what.
-func TestWhoDecides(t *testing.T) {
+func TestApprovers(t *testing.T) {
 	for _, row := range []struct {
 		assignee lifecycle.Role
 		may      string // who may

@@ -222,7 +222,7 @@ func (c *caller) makesAgent(t *testing.T, ctx context.Context, body object) stri
 	return made.Agent.ID
 }
 
-func TestLimitsOfCalls(t *testing.T) {
+func TestCallLimits(t *testing.T) {
 	t.Parallel()
 	c := sharedNode(t).tenant("limits of calls")
 	many := func(s *shop, n int) fake.Reply {
