@@ -710,5 +710,9 @@ func TestQueriesNameTheirTenant(t *testing.T) {
 		"doctor_waiting_step_without_approval": {Why: invariant, Scans: []string{"r"}},
 		"doctor_pending_without_waiting_run":   {Why: invariant, Scans: []string{"a"}},
 		"doctor_pending_without_expiry":        {Why: invariant, Scans: []string{"a"}},
+		"doctor_workflow_idle":                 {Why: invariant, Scans: []string{"s", "r", "w"}},
+		"doctor_workflow_step":                 {Why: invariant, Scans: []string{"a", "m", "s", "r", "t", "t_1", "w"}},
+		"doctor_workflow_agent":                {Why: invariant, Scans: []string{"s", "c", "t", "w"}},
+		"doctor_orphans":                       {Why: invariant, Scans: []string{"c", "r", "w"}},
 	})
 }
