@@ -31,7 +31,7 @@ import (
 // Errors that callers distinguish.
 var (
 	ErrTooLarge = errors.New("the file is larger than allowed")
-	ErrNotFound = errors.New("there is no such file")
+	ErrNotFound = fmt.Errorf("there is no such file: %w", fs.ErrNotExist)
 	ErrKey      = errors.New("not a key of a file")
 )
 

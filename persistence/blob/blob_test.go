@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,7 +172,7 @@ func TestWhatIsNoFileIsNotFound(t *testing.T) {
 	d, _ := open(t)
 	put(t, d, key, "x")
 	for _, k := range []string{"never", "browser-skills/never", "browser-skills", key + "/x"} {
-		if _, _, err := d.Open(k); !errors.Is(err, ErrNotFound) {
+		if _, _, err := d.Open(k); !errors.Is(err, ErrNotFound) || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", k, err)
 		}
 	}
