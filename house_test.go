@@ -160,6 +160,7 @@ func TestDoors(t *testing.T) {
 		"github.com/asynkron/protoactor-go":             {"cluster", "actors/durable"},
 		"github.com/jackc/pgx":                          {"persistence", "cluster/membership"},
 		"github.com/redis/go-redis":                     {"persistence/cache"},
+		"github.com/minio/minio-go":                     {"persistence/blob"},
 		"github.com/playwright-community/playwright-go": {"transport/browser"},
 		"github.com/mark3labs/mcp-go":                   {"transport/mcp"},
 		"github.com/lestrrat-go/jwx":                    {"transport/embed/identity"},

@@ -110,7 +110,7 @@ func (m *Membership) shares(ctx context.Context, tx pgx.Tx) error {
 		case !opens(o.Keys, m.cfg.Keys) || !opens(m.cfg.Keys, o.Keys):
 			return fmt.Errorf("%w: the master key is another one than that of the node at %s", ErrStranger, o.Address)
 		case o.Uploads != m.cfg.Uploads:
-			return fmt.Errorf("%w: uploads are kept in another directory than on the node at %s", ErrStranger, o.Address)
+			return fmt.Errorf("%w: uploads are kept in another directory or bucket than on the node at %s: give all nodes the same SVC_FILES_URL, or one directory that all of them mount", ErrStranger, o.Address)
 		}
 	}
 	return nil

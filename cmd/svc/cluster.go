@@ -33,7 +33,7 @@ func (s *service) joinCluster(ctx context.Context) (err error) {
 	s.node = cluster.New(placed)
 	s.revoker = revocation.New(s.self, s.c.Lease, s.log)
 	s.node.Serve(revocation.Service, s.revoker.Serve)
-	uploads, err := s.blobs.ID()
+	uploads, err := s.blobs.ID(ctx)
 	if err != nil {
 		return err
 	}

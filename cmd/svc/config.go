@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
+
+	"agentsvc/persistence/blob"
 )
 
 // Config holds the settings of the environment and of the flags of `svc serve`
@@ -25,6 +28,7 @@ type Config struct {
 	Production     bool
 	DataDir        string
 	DatabaseURL    string
+	Files          blob.Location // set by load
 	MasterKey      string
 	MasterPrevious []string
 	OutboundAllow  []netip.Prefix
@@ -51,6 +55,9 @@ type Config struct {
 	LogLevel       zerolog.Level
 	LogFormat      string
 
+	filesURL string
+	aws      blob.Credentials
+
 	OpenAIKey, OpenAIURL       string
 	AnthropicKey, AnthropicURL string
 }
@@ -71,6 +78,7 @@ func (c *Config) settings() []setting {
 		{env: "SVC_PUBLIC_URL", usage: "base URL that clients use (default in development: http:// and the address)", set: baseURL(&c.PublicURL)},
 		{env: "SVC_ENV", value: "development", usage: "development or production", set: c.setEnv},
 		{env: "SVC_DATA_DIR", value: "./data", usage: "private Postgres, uploads, generated development secrets", set: text(&c.DataDir)},
+		{env: "SVC_FILES_URL", usage: "store of uploaded files: file:///dir, or s3://bucket/prefix?endpoint=https://host&region=name; empty: blobs in the data directory", set: text(&c.filesURL), secret: true},
 		{env: "SVC_DATABASE_URL", usage: "a Postgres URL; empty starts a private Postgres in the data directory", set: text(&c.DatabaseURL), secret: true},
 		{env: "SVC_MASTER_KEY", usage: "32 bytes in base64; generated in development", set: key32(&c.MasterKey), secret: true},
 		{env: "SVC_MASTER_KEY_PREVIOUS", usage: "comma-separated keys that still decrypt", set: c.setPrevious, secret: true},
@@ -97,6 +105,9 @@ func (c *Config) settings() []setting {
 		{env: "SVC_DRAIN_TIMEOUT", value: "30s", usage: "time in which a node that stops finishes model turns and tool calls in flight, at most 1h", set: atMost(time.Hour, &c.DrainTimeout)},
 		{env: "SVC_LOG_LEVEL", value: "info", usage: "trace, debug, info, warn or error", set: c.setLevel},
 		{env: "SVC_LOG_FORMAT", usage: "console or json (default console on a terminal)", set: oneOf(&c.LogFormat, "", "console", "json")},
+		{env: "AWS_ACCESS_KEY_ID", usage: "access key id of the store of files, unless its URL has one", set: text(&c.aws.KeyID), secret: true},
+		{env: "AWS_SECRET_ACCESS_KEY", usage: "its secret", set: text(&c.aws.Secret), secret: true},
+		{env: "AWS_SESSION_TOKEN", usage: "its session token, if the credentials are temporary", set: text(&c.aws.Session), secret: true},
 		{env: "OPENAI_API_KEY", usage: "deployment-wide OpenAI-compatible provider", set: text(&c.OpenAIKey), secret: true},
 		{env: "OPENAI_BASE_URL", usage: "its base URL (default the vendor's)", set: baseURL(&c.OpenAIURL)},
 		{env: "ANTHROPIC_API_KEY", usage: "deployment-wide Anthropic provider", set: text(&c.AnthropicKey), secret: true},
@@ -134,6 +145,10 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 			wrong = append(wrong, fmt.Errorf("%s: %s: %w", from, v, err))
 		}
 	}
+	var err error
+	if c.Files, err = c.location("SVC_FILES_URL", c.filesURL); err != nil {
+		wrong = append(wrong, err)
+	}
 	if len(wrong) > 0 {
 		return errors.Join(wrong...)
 	}
@@ -147,6 +162,18 @@ func (c *Config) load(fs *pflag.FlagSet, env func(string) (string, bool)) error 
 		return errors.New("SVC_MASTER_KEY: production needs one; make it with: openssl rand -base64 32")
 	}
 	return nil
+}
+
+// location reads the URL of a store of files; empty is the directory of a data directory.
+func (c *Config) location(from, url string) (blob.Location, error) {
+	if url == "" {
+		return blob.Location{Dir: filepath.Join(absolute(c.DataDir), "blobs")}, nil
+	}
+	l, err := blob.ParseLocation(url, c.aws)
+	if err != nil {
+		return l, fmt.Errorf("%s: %w", from, err)
+	}
+	return l, nil
 }
 
 // reachable returns an error if clients cannot use the public address: hook and

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/engine"
@@ -23,7 +22,7 @@ type data struct {
 	reads     *engine.Store
 	sweeps    *feed.Sweep
 	users     *store.Directory
-	blobs     *blob.Dir
+	blobs     *blob.Store
 	exclusive bool // no other process can serve this database
 }
 
@@ -43,8 +42,8 @@ func (s *service) openData(ctx context.Context) error {
 	s.tables, s.reads = store.New(s.pools.api, s.keys), engine.New(s.pools.system)
 	s.sweeps, s.users = feed.NewSweep(s.pools.system), store.NewDirectory(s.pools.system)
 	s.self = id.MemberID{UUID: id.NewAnywhere()}
-	if s.blobs, err = blob.New(filepath.Join(s.c.DataDir, "blobs"), s.self.String()); err != nil {
-		return err
+	if s.blobs, err = openFiles(ctx, s.c, s.c.Files, s.self.String()); err != nil {
+		return fmt.Errorf("open the store of files: %w", err)
 	}
 	s.onStop(func(context.Context) error { return s.blobs.Close() })
 	return nil

@@ -30,8 +30,8 @@ type finding struct {
 func doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "check the configuration, database, schema and runs",
-		Long:  "Checks the configuration, the database and its data, whether or not the server runs. It names the database and changes nothing.",
+		Short: "check the configuration, database, files, schema and runs",
+		Long:  "Checks the configuration, the store of files, the database and its data, whether or not the server runs. It names the database, and changes nothing: the file that it writes to check the store of files is removed again.",
 		Args:  cobra.NoArgs,
 		RunE: cli.Does(func(cmd *cobra.Command, _ []string) error {
 			found := diagnose(cmd)
@@ -78,6 +78,8 @@ func diagnose(cmd *cobra.Command) (found []finding) {
 	} else {
 		note("environment", nil, "every SVC_ variable is known")
 	}
+	detail, err := checkFiles(cmd.Context(), c)
+	note("files", err, detail)
 	err = withDatabase(cmd.Context(), c, managing, func(ctx context.Context, where string, pool *pg.Pool) error {
 		tenants, err := store.System(pool, nil).Tenants(ctx)
 		if err != nil {

@@ -3,30 +3,187 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"time"
 
+	"github.com/spf13/cobra"
+
+	"agentsvc/cmd/svc/cli"
 	"agentsvc/persistence/blob"
+	"agentsvc/persistence/pg"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
+	"agentsvc/schemas/problem"
 )
 
 // attachments reads the beginning of attached files for models.
-type attachments struct{ blobs *blob.Dir }
+type attachments struct{ blobs *blob.Store }
 
-func (a attachments) Start(_ context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {
-	f, _, err := a.blobs.Open(store.AttachmentFile(tenant, attachment))
-	if err != nil {
-		return nil, err
+// Start waits for a store that is away as the turn waits for the database: its error is
+// UNAVAILABLE.
+func (a attachments) Start(ctx context.Context, tenant id.TenantID, attachment id.AttachmentID, max int) ([]byte, error) {
+	f, _, err := a.blobs.Open(ctx, store.AttachmentFile(tenant, attachment))
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(io.LimitReader(f, int64(max)))
+		err = errors.Join(err, f.Close())
 	}
-	b, err := io.ReadAll(io.LimitReader(f, int64(max)))
-	return b, errors.Join(err, f.Close())
+	if errors.Is(err, blob.ErrUnavailable) {
+		err = errors.Join(problem.Unavailable("Storage is not available now.", time.Second), err)
+	}
+	return b, err
 }
 
 // files joins the directory of files with the rows that name them.
 type files struct {
-	blobs *blob.Dir
+	blobs *blob.Store
 	rows  *store.Files
 }
 
 func (f files) Sweep(ctx context.Context) (int, error) { return f.blobs.Sweep(ctx, f.rows) }
 func (f files) Walk(ctx context.Context) (int, error)  { return f.blobs.Walk(ctx, f.rows) }
+
+// openFiles opens the store of files at a location. Uploads to a bucket pass through a directory
+// of the data directory.
+func openFiles(ctx context.Context, c *Config, at blob.Location, owner string) (*blob.Store, error) {
+	return blob.Open(ctx, at, filepath.Join(c.DataDir, "uploads"), owner)
+}
+
+// checkFiles names the store of files and checks that it can be written, read and listed. It does
+// not create a directory.
+func checkFiles(ctx context.Context, c *Config) (string, error) {
+	if at := c.Files.Dir; at != "" {
+		if _, err := os.Stat(at); errors.Is(err, os.ErrNotExist) {
+			return "no " + at + " yet: the first start makes it", nil
+		}
+	}
+	s, err := openFiles(ctx, c, c.Files, "doctor")
+	if err != nil {
+		return "", err
+	}
+	if c.Files.Dir != "" { // a bucket was checked when it was opened
+		err = s.Check(ctx)
+	}
+	return c.Files.String(), errors.Join(err, s.Close())
+}
+
+func filesCommand() *cobra.Command {
+	cmd := cli.Group("files", "manage the store of files")
+	move := &cobra.Command{Use: "move", Short: "copy all files into another store, while the service runs", Args: cobra.NoArgs,
+		Long: `Copies the files of a store into another one and checks each against the checksum
+in the database. Nothing is removed from the old store. Files that are there
+already are not copied again, so an interrupted command is run again.
+
+  1. Run it while the service runs. It may take long.
+  2. Stop all servers and run it again: it copies what came in between.
+  3. Start them with the new store as SVC_FILES_URL.
+
+Credentials of a bucket come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+AWS_SESSION_TOKEN, or from a URL: s3://key:secret@bucket. Other users of the
+machine can read a command line.
+
+The exit code is 0 if the new store has every file of the old one, 1 if files
+are damaged or a store failed, 2 if the command was wrong.`}
+	from := move.Flags().String("from", "", "the old store (default: that of SVC_FILES_URL, or blobs in SVC_DATA_DIR)")
+	to := move.Flags().String("to", "", "the new store: file:///dir, or s3://bucket/prefix?endpoint=https://host&region=name")
+	verify := move.Flags().Bool("verify", false, "read also files that are there already, and replace damaged ones")
+	cli.Required(move, "to")
+	move.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := loadConfig(cmd)
+		if err != nil {
+			return err
+		}
+		old, target := c.Files, blob.Location{}
+		if *from != "" {
+			if old, err = c.location("--from", *from); err != nil {
+				return err
+			}
+		}
+		if target, err = c.location("--to", *to); err != nil {
+			return err
+		}
+		return cli.Does(func(cmd *cobra.Command, _ []string) error { return moveFiles(cmd, c, old, target, *verify) })(cmd, nil)
+	}
+	cmd.AddCommand(move)
+	return cmd
+}
+
+// moved is what svc files move prints.
+type moved struct {
+	Copied int64        `json:"copied"`
+	Bytes  int64        `json:"bytes"`
+	There  int64        `json:"there"`
+	Failed []failedFile `json:"failed"`
+}
+
+type failedFile struct {
+	Key   string `json:"key"`
+	Error string `json:"error"`
+}
+
+// progressEvery is the time between two lines of progress.
+const progressEvery = 2 * time.Second
+
+func moveFiles(cmd *cobra.Command, c *Config, old, target blob.Location, verify bool) error {
+	return withDatabase(cmd.Context(), c, managing, func(ctx context.Context, _ string, pool *pg.Pool) (err error) {
+		if old.Dir != "" {
+			if _, err := os.Stat(old.Dir); err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+		}
+		owner := "move-" + id.NewAnywhere().String()
+		from, err := openFiles(ctx, c, old, owner)
+		if err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		defer func() { err = errors.Join(err, from.Close()) }()
+		to, err := openFiles(ctx, c, target, owner)
+		if err != nil {
+			return fmt.Errorf("--to: %w", err)
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+		a, errFrom := from.ID(ctx)
+		b, errTo := to.ID(ctx)
+		if err := errors.Join(errFrom, errTo); err != nil {
+			return err
+		}
+		if a == b {
+			return cli.WrongUse(errors.New("--to: is the store that the files are in"))
+		}
+		out := moved{Failed: []failedFile{}}
+		copying := &blob.Copying{From: from, To: to, Verify: verify, Sums: store.NewFiles(pool).Sums,
+			Failed: func(key string, err error) { out.Failed = append(out.Failed, failedFile{key, err.Error()}) }}
+		done := make(chan error, 1)
+		go func() { done <- copying.Run(ctx) }()
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for running := true; running; {
+			select {
+			case err = <-done:
+				running = false
+			case <-tick.C:
+				fmt.Fprintf(cmd.ErrOrStderr(), "copied %s, %d were there\n", amount(copying), copying.There.Load())
+			}
+		}
+		out.Copied, out.Bytes, out.There = copying.Copied.Load(), copying.Bytes.Load(), copying.There.Load()
+		if cli.WantsJSON(cmd) {
+			err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), out))
+		} else {
+			for _, f := range out.Failed {
+				fmt.Fprintln(cmd.OutOrStdout(), f.Error)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "copied %s from %s to %s, %d were there\n", amount(copying), old, target, out.There)
+		}
+		if err == nil && len(out.Failed) > 0 {
+			err = fmt.Errorf("%s could not be copied", plural(len(out.Failed), "file"))
+		}
+		return err
+	})
+}
+
+func amount(c *blob.Copying) string {
+	return fmt.Sprintf("%s (%.1f MiB)", plural(int(c.Copied.Load()), "file"), float64(c.Bytes.Load())/(1<<20))
+}

@@ -68,7 +68,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), healthCommand(), openapiCommand(), versionCommand(),
-		tenantCommand(), keyCommand(), userCommand(), resealCommand(),
+		tenantCommand(), keyCommand(), userCommand(), resealCommand(), filesCommand(),
 		clusterCommand(),
 	)
 	root.AddCommand(client.Commands()...)

@@ -16,6 +16,7 @@ import (
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
 	"agentsvc/cluster/revocation"
+	"agentsvc/persistence/blob"
 	"agentsvc/persistence/cache"
 	"agentsvc/transport/edge"
 	"agentsvc/transport/egress"
@@ -85,7 +86,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}

@@ -1,14 +1,20 @@
-// Package blob stores files in a directory of the machine: attachments, artifacts,
-// screenshots.
+// Package blob stores files: attachments, artifacts, screenshots. They lie in a directory of the
+// machine (dir.go), or in a bucket of an S3-compatible server that several machines share
+// (bucket.go).
 //
-// It owns the directory. A blob appears under its key complete and durable, or not at all.
-// Keys cannot lead out of the directory, whatever is in it. There is no index and no lock:
-// the database says who may read which key, and of two concurrent Puts to one key one wins.
+// A Store owns its directory, or its prefix in the bucket. A blob appears under its key complete
+// and durable, or not at all. Keys cannot lead out of it, whatever is in it. There is no index and
+// no lock: the database says who may read which key, and of two concurrent Puts to one key one
+// wins.
 //
-// Several processes may share the directory. Each writes under .tmp, in files that carry its
-// name: its unfinished files, and, for each blob whose row may not be committed yet, a note
-// with the blob's key. So Sweep can distinguish the leftovers of dead processes from blobs
-// that living ones are about to commit, without clocks and without reading all blobs.
+// Several processes may share a store. Each writes under .tmp, under names that carry its own:
+// its unfinished files, and, for each blob whose row may not be committed yet, a note with the
+// blob's key. So Sweep can distinguish the leftovers of dead processes from blobs that living
+// ones are about to commit, without clocks and without reading all blobs.
+//
+// A blob is written to a local file first, so a slow client holds neither memory nor a connection
+// to the server, and a blob that is too large or cut short never reaches the server. In a bucket
+// each blob carries its SHA-256, which is checked when it is read.
 package blob
 
 import (
@@ -21,7 +27,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +38,10 @@ var (
 	ErrTooLarge = errors.New("the file is larger than allowed")
 	ErrNotFound = fmt.Errorf("there is no such file: %w", fs.ErrNotExist)
 	ErrKey      = errors.New("not a key of a file")
+	// ErrUnavailable: the server of the files cannot serve now. A Put may still take effect.
+	ErrUnavailable = errors.New("the store of files is not available")
+	// ErrCorrupt: the content that was read is not the content that was stored.
+	ErrCorrupt = errors.New("the file is damaged: its content does not match its checksum")
 )
 
 const (
@@ -42,10 +51,45 @@ const (
 	maxSegment = 200
 )
 
-// Dir is a directory of blobs. It is safe for concurrent use, by several
-// processes too.
-type Dir struct {
-	root  *os.Root
+// backend is a place that keeps files under names: keys, names under .tmp, and .id.
+type backend interface {
+	// create returns an empty local file for the content of a blob. name is under .tmp.
+	create(name string) (*os.File, error)
+	// discard removes a created file that is not published.
+	discard(f *os.File, name string)
+	// publish stores the content of a created file under key, completely and durably. After an
+	// error the caller discards the file. After ErrUnavailable it may still take effect.
+	publish(ctx context.Context, f *os.File, name, key string, size int64, sum [sha256.Size]byte) error
+	// open returns the content of key and its size. The content stays readable after ctx.
+	open(ctx context.Context, key string) (io.ReadCloser, int64, error)
+	// remove removes a file, if there is one.
+	remove(ctx context.Context, name string) error
+	// abandon removes what unfinished calls of publish left of a key.
+	abandon(ctx context.Context, key string) error
+	// write stores a small file durably.
+	write(ctx context.Context, name, content string) error
+	// read returns the content of a small file.
+	read(ctx context.Context, name string) (string, error)
+	// stat describes a file. ErrNotFound if there is none.
+	stat(ctx context.Context, name string) (info, error)
+	// list calls page with the files below a directory, in batches; "" lists all keys.
+	list(ctx context.Context, under string, page func([]info) error) error
+	// name creates identity with this content unless it exists.
+	name(ctx context.Context, content string) error
+	close() error
+}
+
+// info describes a stored file.
+type info struct {
+	name     string
+	size     int64
+	modified time.Time          // by the clock of the store
+	sum      *[sha256.Size]byte // nil if the store does not know it
+}
+
+// Store is a store of blobs. It is safe for concurrent use, by several processes too.
+type Store struct {
+	files backend
 	owner string
 
 	mu      sync.Mutex          // guards the fields below
@@ -60,164 +104,162 @@ type doubt struct {
 	since time.Time
 }
 
-// New opens the directory and creates it if it is missing. owner names this process among all
-// that share the directory, in letters, digits and dashes.
-func New(dir, owner string) (*Dir, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of files: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
+// New opens a store in a directory and creates the directory if it is missing. owner names this
+// process among all that share the store, in letters, digits and dashes.
+func New(at, owner string) (*Store, error) {
+	d, err := openDir(at)
 	if err != nil {
-		return nil, fmt.Errorf("open the directory of files: %w", err)
+		return nil, err
 	}
-	if err := root.Mkdir(temporary, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		root.Close()
-		return nil, fmt.Errorf("make the directory of unfinished files: %w", err)
-	}
-	return &Dir{root: root, owner: owner, writing: map[string]bool{}, notes: map[string][]string{}}, nil
+	return newStore(d, owner), nil
 }
 
-// ID returns the name of the directory, the same for every process; the first call creates
-// it.
-func (d *Dir) ID() (string, error) {
-	name, err := d.root.ReadFile(identity)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return string(name), err
+// Open opens the store at a location. A bucket is checked: an error says what is wrong with the
+// address, the credentials or their rights. spool is a local directory for uploads to a bucket in
+// flight; it is created if it is missing.
+func Open(ctx context.Context, at Location, spool, owner string) (*Store, error) {
+	if at.Dir != "" {
+		return New(at.Dir, owner)
+	}
+	b, err := openBucket(at, spool)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(b, owner)
+	if err := s.Check(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func newStore(files backend, owner string) *Store {
+	return &Store{files: files, owner: owner, writing: map[string]bool{}, notes: map[string][]string{}}
+}
+
+// Check writes, reads, lists and removes a small file, and returns the first error.
+func (s *Store) Check(ctx context.Context) error {
+	name, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer s.done(name)
+	if err := s.files.write(ctx, name, "x"); err != nil {
+		return fmt.Errorf("write a file: %w", err)
+	}
+	if _, err := s.files.read(ctx, name); err != nil {
+		return fmt.Errorf("read a file: %w", err)
+	}
+	if err := s.files.list(ctx, temporary, func([]info) error { return nil }); err != nil {
+		return fmt.Errorf("list files: %w", err)
+	}
+	if err := s.files.abandon(ctx, name); err != nil {
+		return fmt.Errorf("list unfinished uploads: %w", err)
+	}
+	if err := s.files.remove(ctx, name); err != nil {
+		return fmt.Errorf("remove a file: %w", err)
+	}
+	return nil
+}
+
+// ID returns the name of the store, the same for every process; the first call creates it.
+func (s *Store) ID(ctx context.Context) (string, error) {
+	name, err := s.files.read(ctx, identity)
+	if err == nil || !absent(err) {
+		return name, err
 	}
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", err
 	}
-	text := hex.EncodeToString(random[:])
-	unfinished := path.Join(temporary, text)
-	if err := d.root.WriteFile(unfinished, []byte(text), 0o600); err != nil {
-		return "", fmt.Errorf("name the directory of files: %w", err)
+	if err := s.files.name(ctx, hex.EncodeToString(random[:])); err != nil {
+		return "", fmt.Errorf("name the store of files: %w", err)
 	}
-	defer d.root.Remove(unfinished)
-	// A link never replaces a file: of several concurrent callers one is first.
-	if err := d.root.Link(unfinished, identity); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("name the directory of files: %w", err)
-	}
-	name, err = d.root.ReadFile(identity)
-	return string(name), err
+	return s.files.read(ctx, identity)
 }
 
-// Close releases the directory; no other call may follow.
-func (d *Dir) Close() error { return d.root.Close() }
+// Close releases the store; no other call may follow.
+func (s *Store) Close() error { return s.files.close() }
 
 // Put stores the content of r under key, replacing any previous content, and returns its size
-// and SHA-256. More than max bytes are ErrTooLarge; after any error the key has its previous
-// content. After a success the caller commits the row that names the key, and calls Settle.
-func (d *Dir) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
+// and SHA-256. More than max bytes are ErrTooLarge. After any error but ErrUnavailable the key
+// has its previous content; after ErrUnavailable a later Sweep checks. After a success the caller
+// commits the row that names the key, and calls Settle.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error) {
+	defer observe("put", time.Now(), &err)
 	if err := check(key); err != nil {
 		return 0, sum, err
 	}
-	unfinished, err := d.begin()
+	c, err := s.collect(ctx, r, max)
 	if err != nil {
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
 	}
-	defer func() {
-		if err != nil {
-			d.root.Remove(unfinished)
+	defer s.done(c.name)
+	err = s.note(ctx, key) // before the blob is visible
+	if err == nil {
+		if err = s.files.publish(ctx, c.f, c.name, key, c.size, c.sum); err != nil {
+			s.Settle(key, !errors.Is(err, ErrUnavailable))
 		}
-		d.done(unfinished)
-	}()
-	f, err := d.root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	}
 	if err != nil {
+		s.files.discard(c.f, c.name)
 		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+	}
+	stored.Add(float64(c.size))
+	return c.size, c.sum, nil
+}
+
+// collected is the whole content of a blob in a local file.
+type collected struct {
+	f    *os.File
+	name string // under .tmp
+	size int64
+	sum  [sha256.Size]byte
+}
+
+// collect reads r into a local file. The caller calls done with its name.
+func (s *Store) collect(ctx context.Context, r io.Reader, max int64) (c collected, err error) {
+	if c.name, err = s.begin(); err != nil {
+		return c, err
+	}
+	if c.f, err = s.files.create(c.name); err != nil {
+		s.done(c.name)
+		return c, err
 	}
 	hash := sha256.New()
-	size, err = io.Copy(io.MultiWriter(f, hash), io.LimitReader(reader{ctx, r}, max+1))
-	if err == nil && size > max {
+	c.size, err = io.Copy(io.MultiWriter(c.f, hash), io.LimitReader(reader{ctx, r}, max+1))
+	if err == nil && c.size > max {
 		err = ErrTooLarge
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, sum, fmt.Errorf("store %s: %w", key, err)
-	}
-	parent := path.Dir(key)
-	if err := d.makeParents(parent); err != nil {
-		return 0, sum, fmt.Errorf("store %s: %w", key, err)
-	}
-	if err := d.note(key); err != nil { // before the blob is visible
-		return 0, sum, fmt.Errorf("store %s: %w", key, err)
-	}
-	err = d.root.Rename(unfinished, key)
-	if err == nil {
-		err = d.sync(parent)
-	}
 	if err != nil {
-		d.Settle(key, true)
-		return 0, sum, fmt.Errorf("store %s: %w", key, err)
+		s.files.discard(c.f, c.name)
+		s.done(c.name)
+		return c, err
 	}
-	return size, [sha256.Size]byte(hash.Sum(nil)), nil
+	c.sum = [sha256.Size]byte(hash.Sum(nil))
+	return c, nil
 }
 
 // Open returns the file and its size. The caller closes it; it stays readable if it is
-// replaced or deleted in the meantime.
-func (d *Dir) Open(key string) (file io.ReadSeekCloser, size int64, err error) {
+// replaced or deleted in the meantime. A read of a damaged file returns ErrCorrupt before its
+// last byte, where the store knows the checksum.
+func (s *Store) Open(ctx context.Context, key string) (file io.ReadCloser, size int64, err error) {
+	defer observe("open", time.Now(), &err)
 	if err := check(key); err != nil {
 		return nil, 0, err
 	}
-	f, err := d.root.Open(key)
-	if err != nil {
-		return nil, 0, missing(key, err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = ErrNotFound
-	}
-	if err != nil {
-		f.Close()
-		return nil, 0, missing(key, err)
-	}
-	return f, info.Size(), nil
+	return s.files.open(ctx, key)
 }
 
 // Delete removes the file of that key, if there is one.
-func (d *Dir) Delete(key string) error {
+func (s *Store) Delete(ctx context.Context, key string) (err error) {
+	defer observe("delete", time.Now(), &err)
 	if err := check(key); err != nil {
 		return err
 	}
-	info, err := d.root.Lstat(key)
-	if err == nil && info.IsDir() { // a prefix of other keys
-		return nil
-	}
-	if err == nil {
-		err = d.root.Remove(key)
-	}
-	if err != nil && !absent(err) {
+	if err := s.files.remove(ctx, key); err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	return nil
-}
-
-// makeParents creates the directories of a key, each durably.
-func (d *Dir) makeParents(dir string) error {
-	if dir == "." {
-		return nil
-	}
-	if info, err := d.root.Stat(dir); err == nil && info.IsDir() {
-		return nil
-	}
-	above := path.Dir(dir)
-	if err := d.makeParents(above); err != nil {
-		return err
-	}
-	if err := d.root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return d.sync(above)
-}
-
-func (d *Dir) sync(dir string) error {
-	f, err := d.root.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // check accepts segments of letters, digits, dot, dash and underscore, joined by

@@ -15,7 +15,7 @@ import (
 	"testing/iotest"
 )
 
-func open(t testing.TB) (*Dir, string) {
+func open(t testing.TB) (*Store, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "blobs")
 	d, err := New(dir, "one")
@@ -26,23 +26,23 @@ func open(t testing.TB) (*Dir, string) {
 	return d, dir
 }
 
-func put(t *testing.T, d *Dir, key, content string) {
+func put(t *testing.T, d *Store, key, content string) {
 	t.Helper()
 	leave(t, d, key, content)
 	d.Settle(key, true)
 }
 
 // leave puts a blob and does not commit its row.
-func leave(t *testing.T, d *Dir, key, content string) {
+func leave(t *testing.T, d *Store, key, content string) {
 	t.Helper()
 	if _, _, err := d.Put(t.Context(), key, strings.NewReader(content), 1<<20); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func get(t *testing.T, d *Dir, key string) string {
+func get(t *testing.T, d *Store, key string) string {
 	t.Helper()
-	f, size, err := d.Open(key)
+	f, size, err := d.Open(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,27 +140,27 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func TestDelete(t *testing.T) {
 	d, _ := open(t)
 	put(t, d, key, "x")
-	reader, _, err := d.Open(key)
+	reader, _, err := d.Open(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
 	for range 2 { // the second finds none
-		if err := d.Delete(key); err != nil {
+		if err := d.Delete(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := d.Open(key); !errors.Is(err, ErrNotFound) {
+	if _, _, err := d.Open(t.Context(), key); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	if b, err := io.ReadAll(reader); err != nil || string(b) != "x" {
 		t.Errorf("a reader got %q, %v", b, err)
 	}
 	put(t, d, key, "x")
-	if err := d.Delete("browser-skills"); err != nil {
+	if err := d.Delete(t.Context(), "browser-skills"); err != nil {
 		t.Error(err)
 	}
-	if err := d.Delete(key + "/x"); err != nil {
+	if err := d.Delete(t.Context(), key+"/x"); err != nil {
 		t.Error(err)
 	}
 	if get(t, d, key) != "x" {
@@ -172,7 +172,7 @@ func TestWhatIsNoFileIsNotFound(t *testing.T) {
 	d, _ := open(t)
 	put(t, d, key, "x")
 	for _, k := range []string{"never", "browser-skills/never", "browser-skills", key + "/x"} {
-		if _, _, err := d.Open(k); !errors.Is(err, ErrNotFound) || !errors.Is(err, fs.ErrNotExist) {
+		if _, _, err := d.Open(t.Context(), k); !errors.Is(err, ErrNotFound) || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", k, err)
 		}
 	}
@@ -189,10 +189,10 @@ func TestKeys(t *testing.T) {
 		if _, _, err := d.Put(t.Context(), bad, strings.NewReader("x"), 10); !errors.Is(err, ErrKey) {
 			t.Errorf("Put %q: %v", bad, err)
 		}
-		if _, _, err := d.Open(bad); !errors.Is(err, ErrKey) {
+		if _, _, err := d.Open(t.Context(), bad); !errors.Is(err, ErrKey) {
 			t.Errorf("Open %q: %v", bad, err)
 		}
-		if err := d.Delete(bad); !errors.Is(err, ErrKey) {
+		if err := d.Delete(t.Context(), bad); !errors.Is(err, ErrKey) {
 			t.Errorf("Delete %q: %v", bad, err)
 		}
 	}
@@ -215,14 +215,14 @@ func TestALinkThatLeadsOutIsNotFollowed(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if f, _, err := d.Open("link/x"); err == nil {
+	if f, _, err := d.Open(t.Context(), "link/x"); err == nil {
 		f.Close()
 		t.Error("it is read")
 	}
 	if _, _, err := d.Put(t.Context(), "link/y", strings.NewReader("y"), 10); err == nil {
 		t.Error("it is written")
 	}
-	if err := d.Delete("link/x"); err == nil {
+	if err := d.Delete(t.Context(), "link/x"); err == nil {
 		t.Error("it is deleted")
 	}
 	if b, err := os.ReadFile(filepath.Join(outside, "x")); err != nil || string(b) != "secret" {
@@ -279,7 +279,7 @@ func TestID(t *testing.T) {
 				return
 			}
 			defer d.Close()
-			if names[i], err = d.ID(); err != nil {
+			if names[i], err = d.ID(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -295,7 +295,7 @@ func TestID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if n, err := other.ID(); err != nil || n == names[0] {
+	if n, err := other.ID(t.Context()); err != nil || n == names[0] {
 		t.Errorf("%q, %v", n, err)
 	}
 }

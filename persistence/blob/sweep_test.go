@@ -39,7 +39,7 @@ func (r *rows) Orphans(_ context.Context, keys []string) ([]string, error) {
 }
 
 // share opens one directory for each owner.
-func share(t *testing.T, owners ...string) (dirs []*Dir, at string) {
+func share(t *testing.T, owners ...string) (dirs []*Store, at string) {
 	t.Helper()
 	at = t.TempDir()
 	for _, o := range owners {
@@ -88,7 +88,7 @@ func (d drip) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-func sweep(t *testing.T, d *Dir, r *rows, want int) {
+func sweep(t *testing.T, d *Store, r *rows, want int) {
 	t.Helper()
 	if n, err := d.Sweep(t.Context(), r); err != nil || n != want {
 		t.Errorf("%d removed, %v; want %d", n, err, want)
@@ -214,7 +214,7 @@ func TestWalk(t *testing.T) {
 			}
 		}
 	}
-	reader, _, err := dirs[0].Open("a/0/0")
+	reader, _, err := dirs[0].Open(t.Context(), "a/0/0")
 	if err != nil {
 		t.Fatal(err)
 	}

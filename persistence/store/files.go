@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 var (
 	fileOwnersSQL  = queries.Get("file_owners")
 	fileOrphansSQL = queries.Get("file_orphans")
+	fileSumsSQL    = queries.Get("file_sums")
 )
 
 const attachmentFiles = "attachments"
@@ -59,12 +61,7 @@ func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 // Orphans returns the attachment keys that no row refers to. Keys of tenants unknown to this
 // database are left out: the directory may belong to another database.
 func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
-	var tenants, attachments []id.UUID
-	for _, key := range keys {
-		if t, a, ok := readAttachmentFile(key); ok {
-			tenants, attachments = append(tenants, t), append(attachments, a)
-		}
-	}
+	tenants, attachments := readKeys(keys)
 	if len(tenants) == 0 {
 		return nil, nil
 	}
@@ -78,4 +75,40 @@ func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
 		err := row.Scan(&t, &a)
 		return AttachmentFile(t, a), err
 	})
+}
+
+// Sums returns the SHA-256 of those keys that a row refers to.
+func (f *Files) Sums(ctx context.Context, keys []string) (map[string][sha256.Size]byte, error) {
+	tenants, attachments := readKeys(keys)
+	sums := map[string][sha256.Size]byte{}
+	if len(tenants) == 0 {
+		return sums, nil
+	}
+	rows, err := f.pool.Query(ctx, fileSumsSQL, tenants, attachments)
+	if err != nil {
+		return nil, fmt.Errorf("read attachments: %w", err)
+	}
+	var (
+		t   id.TenantID
+		a   id.AttachmentID
+		sum []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&t, &a, &sum}, func() error {
+		if len(sum) != sha256.Size {
+			return fmt.Errorf("attachment %s has no checksum", a)
+		}
+		sums[AttachmentFile(t, a)] = [sha256.Size]byte(sum)
+		return nil
+	})
+	return sums, err
+}
+
+// readKeys parses the keys of attachments; other keys are left out.
+func readKeys(keys []string) (tenants, attachments []id.UUID) {
+	for _, key := range keys {
+		if t, a, ok := readAttachmentFile(key); ok {
+			tenants, attachments = append(tenants, t), append(attachments, a)
+		}
+	}
+	return tenants, attachments
 }

@@ -43,7 +43,7 @@ func (p *Platform) createAttachment(ctx context.Context, c *edge.Caller, _ *noth
 		// After a commit with unknown outcome the row may exist.
 		known := !errors.Is(err, store.ErrUnavailable)
 		if err != nil && known {
-			err = errors.Join(err, p.Files.Delete(key))
+			known = p.Files.Delete(context.WithoutCancel(ctx), key) == nil // otherwise a sweep removes it
 		}
 		p.Files.Settle(key, known)
 	}()
@@ -64,7 +64,7 @@ func (p *Platform) download(ctx context.Context, c *edge.Caller, in *oneAttachme
 	if err != nil {
 		return nil, err
 	}
-	body, size, err := p.Files.Open(store.AttachmentFile(c.Tenant, in.ID))
+	body, size, err := p.Files.Open(ctx, store.AttachmentFile(c.Tenant, in.ID))
 	if err != nil {
 		return nil, err
 	}

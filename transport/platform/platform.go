@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentsvc/persistence/blob"
 	"agentsvc/persistence/journal"
 	"agentsvc/persistence/outbox"
 	"agentsvc/persistence/store"
@@ -41,8 +42,8 @@ type Streams interface {
 // Files stores attachments.
 type Files interface {
 	Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error)
-	Open(key string) (io.ReadSeekCloser, int64, error)
-	Delete(key string) error
+	Open(ctx context.Context, key string) (io.ReadCloser, int64, error)
+	Delete(ctx context.Context, key string) error
 	// Settle reports that the row of a stored file is committed, or never will be; known is
 	// false if the outcome is unknown.
 	Settle(key string, known bool)
@@ -379,7 +380,7 @@ func (r Replays) Find(ctx context.Context, k edge.IdemKey) (*edge.Stored, error)
 // Config.Classify.
 func Classify(err error) *problem.Error {
 	for _, down := range []error{store.ErrUnavailable, journal.ErrUnavailable, journal.ErrUnsettled, journal.ErrFenced, journal.ErrConflict,
-		outbox.ErrUnavailable, outbox.ErrFenced, context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
+		outbox.ErrUnavailable, outbox.ErrFenced, blob.ErrUnavailable, context.DeadlineExceeded, context.Canceled, syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, down) {
 			return problem.Unavailable("Storage is not available now.", time.Second)
 		}

@@ -236,7 +236,7 @@ type world struct {
 	admin  *pgxpool.Pool
 	sys    *store.SystemStore
 	pool   *pgxpool.Pool // of the routes
-	files  *blob.Dir
+	files  *blob.Store
 	actors *actors
 	tools  *tools
 	sent   *deliveries
