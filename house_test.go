@@ -733,7 +733,7 @@ func TestWhatTreatsAllKindsAlikeNamesNone(t *testing.T) {
 // blackboxImports is what the tests that run the binary may know beside schemas: the
 // clients of the API, the database as a test prepares it, and doubles of foreign services.
 var blackboxImports = []string{"schemas", "cmd/svc/cli", "cmd/svc/client", "cmd/svc/clitest", "cmd/svc/dev",
-	"persistence/failpoint", "persistence/pg", "persistence/pgtest", "persistence/private",
+	"persistence/blob/blobtest", "persistence/failpoint", "persistence/pg", "persistence/pgtest", "persistence/private",
 	"persistence/store", "persistence/vault", // tenants that are made faster than by the command line
 	"cluster/placement", // which node owns an id
 	"transport/mcp/demo", "transport/mcp/leak", "transport/model/fake"}
