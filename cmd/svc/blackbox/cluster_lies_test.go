@@ -27,6 +27,14 @@ func TestClusterPlantedFaults(t *testing.T) {
 		if slices.Contains(hookLaws, law) || x == nil {
 			l.subscribes(t, x)
 		}
+		if slices.Contains(flowLaws, law) || x == nil {
+			l.ran = l.flows.tellFlows(within(t, time.Minute), 1, len(flowStories))
+			l.flows.judgeFlows(t, l.ran)
+			if x != nil {
+				return book.breaches(law)
+			}
+			book.notVoid(t, flowLaws...)
+		}
 		s := &shaker{load: l}
 		l.quiet = true
 		crowd := crowd

@@ -3,6 +3,7 @@ package blackbox
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -120,6 +121,15 @@ func (l *load) isChore(run string) bool {
 // runIDs are those that the events of runs name.
 var runIDs = regexp.MustCompile(`"run_id":"[^"]*"`)
 
+// twoCount has decisions that came too late be answered as if they counted.
+func twoCount(_ *lie, r *http.Request, resp *http.Response) {
+	key := r.Header.Get("Idempotency-Key") // at most one of the two is the one that counts
+	if resp.StatusCode == http.StatusConflict && (strings.HasSuffix(key, "approve4") || strings.HasSuffix(key, "approve6")) {
+		resp.Body.Close()
+		resp.StatusCode, resp.Body, resp.ContentLength = http.StatusOK, io.NopCloser(strings.NewReader(`{"status":"approved","approvals_so_far":1}`)), -1
+	}
+}
+
 // wrong are faults, and the law that has to find each of them.
 var wrong = []struct {
 	name string
@@ -146,13 +156,7 @@ var wrong = []struct {
 			r.Header.Del("Idempotency-Key")
 		}
 	}}, nil},
-	{"two decisions count", lawCrowd, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
-		key := r.Header.Get("Idempotency-Key") // at most one of the two is the one that counts
-		if resp.StatusCode == http.StatusConflict && (strings.HasSuffix(key, "approve4") || strings.HasSuffix(key, "approve6")) {
-			resp.Body.Close()
-			resp.StatusCode, resp.Body, resp.ContentLength = http.StatusOK, io.NopCloser(strings.NewReader(`{"status":"approved","approvals_so_far":1}`)), -1
-		}
-	}}, nil},
+	{"two decisions count", lawCrowd, lie{answer: twoCount}, nil},
 	{"a run that has ended goes on", lawFinal, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
 		if isRun(r) && x.nth(9) {
 			rewrites(resp, `"status":"succeeded"`, `"status":"failed"`)
@@ -346,6 +350,69 @@ var wrong = []struct {
 		d.header.Set(webhook.SignatureHeader, webhook.Sign("nobody's", time.Now(), d.body))
 		return true
 	}}, nil},
+	{"a workflow's run that has succeeded has failed", lawFlowEnds, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isRun(r) {
+			rewrites(resp, `"status":"succeeded"`, `"status":"failed"`)
+		}
+	}}, nil},
+	{"a variable has another value", lawFlowOutput, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isRun(r) {
+			rewrites(resp, `"who":"flow`, `"who":"other`)
+		}
+	}}, nil},
+	{"a node starts twice", lawNodeOnce, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: node.started")) {
+					return bytes.Repeat(f, 2)
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"a child does not know its parent", lawChildOnce, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.URL.Path == "/v1/runs" {
+			rewrites(resp, `"parent_run_id":"`, `"another":"`)
+		}
+	}}, nil},
+	{"a node calls twice what it may call once", lawNodeCalls, lie{ask: func(x *lie, r *http.Request) {
+		y := x.load.yard
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		if i := slices.IndexFunc(y.all, func(c yardCall) bool { return c.tool == stampTool }); i >= 0 {
+			y.all = append(y.all, y.all[i])
+		}
+	}}, nil},
+	{"an event that is repeated is another one", lawEvents, lie{ask: func(x *lie, r *http.Request) {
+		if !isPost(r, "/events") {
+			return
+		}
+		body, err := r.GetBody()
+		if err != nil {
+			return
+		}
+		text, err := io.ReadAll(body)
+		if err == nil {
+			text = bytes.Replace(text, []byte(`"id":"1"`), fmt.Appendf(nil, `"id":"again %d"`, x.n.Add(1)), 1)
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		}
+	}}, nil},
+	{"an approval outlives its run", lawAsked, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if r.URL.Path == "/v1/approvals" {
+			rewrites(resp, `"status":"cancelled"`, `"status":"pending"`)
+		}
+	}}, nil},
+	{"a stream does not tell that a node has ended", lawFlowFrames, lie{answer: func(x *lie, r *http.Request, resp *http.Response) {
+		if isStream(r) && x.nth(2) {
+			frames(resp, func(f []byte) []byte {
+				if bytes.Contains(f, []byte("event: node.completed")) && bytes.Contains(f, []byte(`"status":"succeeded"`)) {
+					return nil
+				}
+				return f
+			})
+		}
+	}}, nil},
+	{"two decisions on a gate count", lawOneOutcome, lie{answer: twoCount}, nil},
 	{"what Postgres does not know is acknowledged", lawNoFalse, lie{}, func(ctx context.Context, s *shaker) {
 		from := time.Now()
 		pauseFor(ctx, time.Second)
