@@ -549,21 +549,36 @@ func (s *spread) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.err = err
 		s.book.note(a)
 		if a.status == http.StatusInternalServerError {
-			s.book.event("node %s (%d) answered %s %s with 500: %s", m.name, a.pid, a.method, a.path, m.said(resp.Header.Get("X-Request-Id")))
+			s.bed.loops.Go(func() { s.explain(a, resp.Header.Get("X-Request-Id")) })
 		}
 	}}
 	return resp, nil
 }
 
-// said is what the member's last process has logged of a request.
-func (m *member) said(request string) string {
-	var about []string
-	for line := range strings.Lines(m.logged()) {
-		if request != "" && strings.Contains(line, request) {
-			about = append(about, strings.TrimSpace(line))
+// explain notes what a node has logged of a request that it answered 500.
+func (s *spread) explain(a *exchange, request string) {
+	a.node.mu.Lock()
+	l := a.node.lives[len(a.node.lives)-1]
+	a.node.mu.Unlock()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(2 * time.Second); ; { // the line is written after the answer
+		for line := range strings.Lines(l.log.String()) {
+			if strings.Contains(line, request) {
+				s.book.event("node %s (%d) answered %s %s with 500: %s", a.node.name, a.pid, a.method, a.path, strings.TrimSpace(line))
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-s.bed.over:
+			return
+		}
+		if time.Now().After(limit) {
+			s.book.event("node %s (%d) answered %s %s with 500 and logged nothing", a.node.name, a.pid, a.method, a.path)
+			return
 		}
 	}
-	return strings.Join(about, " ")
 }
 
 // resume notes who serves a stream, and says whether it goes on elsewhere.
