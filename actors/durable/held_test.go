@@ -167,6 +167,40 @@ func TestWhatIsToldMeanwhileIsNotLost(t *testing.T) {
 	testkit.Eventually(t, "it is done", func() bool { _, s := p.m.row(p.addr); return status(s, "c") == "sent" && status(s, "x") == "sent" })
 }
 
+// A result that the machine leaves to the next activation is not lost if the shard comes back
+// before this one has left: the effect is performed again.
+func TestAShardThatComesBack(t *testing.T) {
+	p := newPair(t)
+	passed.Store(0)
+	hold := make(chan struct{})
+	gate := p.w.gate
+	p.w.gate = func(ctx context.Context, key string) bool {
+		if key == (send{"later"}).Key() {
+			<-hold
+		}
+		return gate(ctx, key)
+	}
+	ask(t, p.from, p.addr, add{ID: "c", N: 1, Charge: true})
+	ask(t, p.from, p.addr, add{ID: "later", N: 1})
+	<-p.began
+	p.move()
+	close(hold)
+	testkit.Eventually(t, "the result is passed over", func() bool { return passed.Load() == 1 })
+	for _, n := range []*cluster.Node{p.to, p.from} {
+		if err := n.SetMembers([]id.MemberID{p.from.Member()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(p.release)
+	testkit.Eventually(t, "all of it is done", func() bool {
+		_, s := p.m.row(p.addr)
+		return status(s, "c") == "sent" && status(s, "later") == "sent"
+	})
+	if n := p.w.times(p.addr, "send:later"); n != 2 {
+		t.Errorf("performed %d times", n)
+	}
+}
+
 func TestAHolderThatEndsIsNotWaitedFor(t *testing.T) {
 	for name, ends := range map[string]func(p *pair){
 		"it has left the members": func(p *pair) { p.silent.Store(true); p.living = p.living[1:] },

@@ -105,6 +105,7 @@ type incoming struct {
 func (h *Host[S]) Receive(c cluster.Context, m any) {
 	h.busy = true
 	in := incoming{msg: m}
+	var of *performed[S] // whose result m is
 	switch t := m.(type) {
 	case idleCheck:
 		h.bell = false
@@ -116,7 +117,7 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 			h.busy = false
 			return
 		}
-		in.msg, in.result = t.msg, true
+		in.msg, in.result, of = t.msg, true, t.of
 	case again:
 		in.msg, in.n = t.msg, t.n
 	case answered:
@@ -148,6 +149,11 @@ func (h *Host[S]) Receive(c cluster.Context, m any) {
 		}
 	} else if err != nil {
 		h.fail(c, in, err)
+	}
+	if of != nil && h.goes && h.owed[of.key] == of {
+		// The machine left the result to the next activation. That is this one if the shard comes
+		// back, and then it performs the effect again.
+		delete(h.owed, of.key)
 	}
 	if !h.over {
 		h.leaveIfIdle(c, h.used)
