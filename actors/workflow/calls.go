@@ -47,6 +47,8 @@ type (
 	StepCalled struct {
 		Step *Step
 		Seq  int64
+		// Began says that the step starts in the same decision.
+		Began bool
 	}
 	// CallAnswered is a call whose answer is kept for the run's next node.
 	CallAnswered struct{ Step *Step }
@@ -93,12 +95,20 @@ func (c *change) planned(m Planned) bool {
 	return true
 }
 
-// call commits the receipt of a call.
+// call commits the receipt of a call. The row of a step that starts in the same commit is written
+// with it.
 func (c *change) call(o *Step, p tool.Planned) {
 	called := *o
 	called.Call, called.Approval = &Call{Plan: p, Called: true}, nil
 	c.set(o, &called)
-	c.fact(StepCalled{&called, c.seq()})
+	f := StepCalled{Step: &called, Seq: c.seq()}
+	for i := range c.facts {
+		if began, ok := c.facts[i].(NodeBegan); ok && began.Step == o {
+			began.Step, began.Shown = &called, p.Shown
+			c.facts[i], f.Began = began, true
+		}
+	}
+	c.fact(f)
 }
 
 // answer queues the end of a node whose call was answered.

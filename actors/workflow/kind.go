@@ -428,6 +428,9 @@ func (k *kind) row(w *journal.Commit, s *State, f any, m any, op id.OpID, now ti
 	case CallGated:
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Status: lifecycle.StepWaiting, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case StepCalled: // its frame is a mark: the name of the step is not that of the tool
+		if f.Began { // its row is that of NodeBegan
+			return
+		}
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Input: f.Step.Call.Plan.Shown, Sealed: k.sealStep(s, f.Step)})
 	case CallAnswered:
 		w.Rows = append(w.Rows, &engine.StepCall{Run: s.ID, Idx: f.Step.Idx, Sealed: k.sealStep(s, f.Step)})
