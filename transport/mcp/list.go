@@ -38,6 +38,11 @@ func (g *Gateway) tools(parent context.Context, t Target, fresh bool) ([]tool.Sp
 		return nil, err
 	}
 	defer g.leave(e)
+	if !fresh { // most often: no deadline is needed
+		if c := g.cached(e); c != nil {
+			return c.specs, nil
+		}
+	}
 	ctx, cancel := g.life(parent)
 	defer cancel()
 	c, err := g.catalog(ctx, e, t, fresh)
@@ -64,10 +69,7 @@ func (g *Gateway) outside(parent, ctx context.Context, err error) error {
 // catalog returns the list, cached or fetched; concurrent callers share one fetch.
 func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (*catalog, error) {
 	if !fresh {
-		e.mu.Lock()
-		c := g.cached(e)
-		e.mu.Unlock()
-		if c != nil {
+		if c := g.cached(e); c != nil {
 			return c, nil
 		}
 	}
@@ -93,8 +95,10 @@ func (g *Gateway) catalog(ctx context.Context, e *entry, t Target, fresh bool) (
 	return f.wait(ctx)
 }
 
-// cached returns the list while it is fresh. e.mu is held.
+// cached returns the list while it is fresh.
 func (g *Gateway) cached(e *entry) *catalog {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.list == nil || !g.young(e.list) {
 		return nil
 	}
