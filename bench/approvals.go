@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -35,17 +33,16 @@ func newToolServer() (*toolServer, error) {
 		return nil, err
 	}
 	t := &toolServer{url: "http://" + l.Addr().String() + "/mcp", called: map[int]time.Time{}, awaited: map[int]*calls{}}
-	go http.Serve(l, t)
+	go fasthttp.Serve(l, t.serve)
 	return t, nil
 }
 
-func (t *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.WriteHeader(http.StatusMethodNotAllowed)
+func (t *toolServer) serve(r *fasthttp.RequestCtx) {
+	if !r.IsPost() {
+		r.SetStatusCode(fasthttp.StatusMethodNotAllowed)
 		return
 	}
 	now := time.Now()
-	body, err := io.ReadAll(r.Body)
 	var in struct {
 		ID     json.RawMessage
 		Method string
@@ -54,12 +51,12 @@ func (t *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Arguments       struct{ Order int }
 		}
 	}
-	if err != nil || json.Unmarshal(body, &in) != nil {
-		w.WriteHeader(http.StatusBadRequest)
+	if json.Unmarshal(r.PostBody(), &in) != nil {
+		r.SetStatusCode(fasthttp.StatusBadRequest)
 		return
 	}
 	if len(in.ID) == 0 { // a notification
-		w.WriteHeader(http.StatusAccepted)
+		r.SetStatusCode(fasthttp.StatusAccepted)
 		return
 	}
 	var result any
@@ -87,8 +84,8 @@ func (t *toolServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if result == nil {
 		out = map[string]any{"jsonrpc": "2.0", "id": in.ID, "error": map[string]any{"code": -32601, "message": "method not found"}}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(out)
+	r.SetContentType("application/json")
+	json.NewEncoder(r).Encode(out)
 }
 
 func (t *toolServer) at(order int) (time.Time, bool) {
