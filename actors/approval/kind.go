@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -223,7 +224,11 @@ func (k *kind) after(_ cluster.Address, prev, next State, _ durable.Decision[Sta
 }
 
 func (k *kind) tell(s *State) {
-	k.cfg.Tell.Tell(cluster.Address{Kind: msg.KindRun, Tenant: s.Tenant, ID: s.Run.UUID}, msg.ApprovalsDecided{})
+	kind := msg.KindRun
+	if strings.HasPrefix(s.Tool, nodePrefix) { // KindRun would pass it on, after a read
+		kind = msg.KindWorkflow
+	}
+	k.cfg.Tell.Tell(cluster.Address{Kind: kind, Tenant: s.Tenant, ID: s.Run.UUID}, msg.ApprovalsDecided{})
 }
 
 var _ Store = (*engine.Store)(nil)

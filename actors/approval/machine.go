@@ -21,8 +21,12 @@ type Machine struct{}
 
 type decision = durable.Decision[State]
 
-// toolGate is the tool of the approval of a workflow's gate (service.md, Approval status).
-const toolGate = "workflow:gate"
+// Tools of the approvals of gates and human tasks (service.md, Approval status) begin with
+// nodePrefix.
+const (
+	nodePrefix = "workflow:"
+	toolGate   = nodePrefix + "gate"
+)
 
 // maxFeedback bounds the feedback, in characters (service.md, Limits).
 const maxFeedback = 4000
