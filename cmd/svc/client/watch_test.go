@@ -158,7 +158,7 @@ func TestWatchDrawsAnEndedWorkflow(t *testing.T) {
 	if code := <-ended; code != 1 || errs.String() != "svc: the run failed: CANCELLED: The run was cancelled.\n" {
 		t.Errorf("code %d %s", code, errs.String())
 	}
-	screen.Shows(t, "ask       gate       failed")
+	screen.Shows(t, "run 000000c1  cancelled  20s\n", "ask       gate       failed") // not a drawing before the last
 	want := "workflow 000000f1  run 000000c1  cancelled  20s\n  ✓ classify  agent      succeeded  3.5s  run 000000b1\n  ✓ large     condition  succeeded  0ms\n  - small     set        skipped\n  ✗ ask       gate       failed"
 	if got := screen.Text(); !strings.HasPrefix(got, want) || strings.Contains(got, "decides it") {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
