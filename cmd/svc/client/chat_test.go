@@ -115,8 +115,8 @@ func (f *fakeAPI) waiting(t *testing.T, ids ...string) *clitest.Terminal {
 	for _, id := range ids {
 		f.send(t, requiredFrame(id, "crm.refund"))
 	}
+	f.took() // before the frame that makes the chat ask for the approval
 	f.send(t, waitingFrame)
-	f.took()
 	return tt
 }
 
