@@ -138,29 +138,43 @@ func (w *world) start(at int, after bool) {
 	w.t.Helper()
 	w.tags = &tagged{Writer: w.writer, at: at, after: after, killed: make(chan struct{})}
 	w.node = cluster.New(cluster.Config{Member: w.member})
-	store := engine.New(w.pool)
-	ready := run.Kept{Ready: true}.Encode()
-	durable.Register(w.node, w.tags, run.New(run.Config{Store: store, Models: w, Live: w, Sealer: w.vault, Tell: w.node, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
-	durable.Register(w.node, w.tags, workflow.New(workflow.Config{
-		Store: store, Live: w, Sealer: w.vault, Actors: w.node, Published: w.published, Tools: (*toolbox)(w), Ready: ready, Log: zerolog.Nop(),
-	}), durable.Config{Log: zerolog.Nop()})
-	durable.Register(w.node, w.tags, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: w.node, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
+	w.host(w.node, w.tags, workflow.Config{})
 	if err := w.node.Start(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
+	node, sweeps := w.node, w.sweep(w.node)
+	w.stop = func() {
+		sweeps()
+		w.ends(node.Stop)
+	}
+}
+
+// host registers all kinds with a node.
+func (w *world) host(n *cluster.Node, writer durable.Writer, workflows workflow.Config) {
+	store := engine.New(w.pool)
+	workflows.Store, workflows.Live, workflows.Sealer, workflows.Actors, workflows.Published, workflows.Tools, workflows.Ready, workflows.Log =
+		store, w, w.vault, n, w.published, (*toolbox)(w), run.Kept{Ready: true}.Encode(), zerolog.Nop()
+	agents := run.Config{Store: store, Models: w, Live: w, Sealer: w.vault, Tell: n, Holder: workflows.Holder, Hears: workflows.Hears, Log: zerolog.Nop()}
+	if workflows.Slots != nil {
+		agents.Slots, agents.TakeSlot = workflows.Slots, workflows.TakeSlot
+	}
+	durable.Register(n, writer, run.New(agents), durable.Config{Log: zerolog.Nop()})
+	durable.Register(n, writer, workflow.New(workflows), durable.Config{Log: zerolog.Nop()})
+	durable.Register(n, writer, approval.New(approval.Config{Store: store, Vault: w.vault, Tell: n, Hears: workflows.Hears, Log: zerolog.Nop()}), durable.Config{Log: zerolog.Nop()})
+}
+
+// sweep starts the sweep of a node, and returns what stops it.
+func (w *world) sweep(n *cluster.Node) (stop func()) {
+	w.t.Helper()
 	work, found := *run.Traits.Work, *workflow.Traits.Work
 	agents, workflows := run.Traits, workflow.Traits
 	work.Every, found.Every = 20*time.Millisecond, 20*time.Millisecond
 	agents.Work, workflows.Work = &work, &found
-	s := sweep.New(sweep.Config{Node: w.node, Rows: feed.NewSweep(w.pool), Kinds: []durable.Traits{agents, workflows, approval.Traits}, Member: w.member, Every: 10 * time.Millisecond, Log: zerolog.Nop()})
+	s := sweep.New(sweep.Config{Node: n, Rows: feed.NewSweep(w.pool), Kinds: []durable.Traits{agents, workflows, approval.Traits}, Member: w.member, Every: 10 * time.Millisecond, Log: zerolog.Nop()})
 	if err := s.Start(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
-	node := w.node
-	w.stop = func() {
-		s.Stop()
-		w.ends(node.Stop)
-	}
+	return s.Stop
 }
 
 // restart is a crash as far as actors can tell: memory is gone, and effects end.
