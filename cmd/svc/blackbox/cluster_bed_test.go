@@ -313,6 +313,11 @@ func (m *member) begin(env ...string) {
 		m.mu.Unlock()
 		m.healthy.Store(false)
 		m.bed.book.event("node %s, %d, has ended", m.name, l.pid)
+		for line := range strings.Lines(l.log.String()) {
+			if strings.Contains(line, `"level":"error"`) {
+				m.bed.book.event("node %s, %d, had logged %s", m.name, l.pid, strings.TrimSpace(line))
+			}
+		}
 		if !expected {
 			text := l.log.String()
 			m.bed.book.breaks(lawLives, "node %s ended by itself: %s", m.name, text[max(0, len(text)-4<<10):])

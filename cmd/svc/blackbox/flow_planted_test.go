@@ -19,7 +19,7 @@ const (
 // flowFaults are defects of runs of workflows: one at least for each of their laws.
 var flowFaults = []fault{
 	{"what a run has come to is not stored", []edit{
-		{flowKind, "if progress := s.progress(&prev.State); progress != nil ||", "if progress := s.progress(&prev.State); progress != nil && (prev.State.Status == lifecycle.RunQueued || !planted(\"what a run has come to is not stored\")) ||"},
+		{flowKind, "if prev.Status != lifecycle.RunQueued && prev.Flow.Progress() == p {", "if prev.Status != lifecycle.RunQueued && (prev.Flow.Progress() == p || planted(\"what a run has come to is not stored\")) {"},
 		{"actors/workflow/planted.go", "", "package workflow\n\nimport \"os\"\n\nfunc planted(name string) bool { return os.Getenv(\"" + plantedBy + "\") == name }\n"},
 	}, "journal.after_commit", lawFlowEnds},
 	{"tokens of children are not summed", []edit{
