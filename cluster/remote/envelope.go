@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -46,6 +47,7 @@ var crossing = map[string]error{
 	"cluster/panicked":     cluster.ErrPanicked,
 	"cluster/unknown_type": msg.ErrUnknownType,
 	"cluster/too_large":    ErrTooLarge,
+	"cluster/late":         context.DeadlineExceeded, // the other node's clock may pass a deadline first
 }
 
 // said is an error of crossing with the other side's text.
