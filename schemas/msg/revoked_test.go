@@ -15,8 +15,11 @@ func TestARevocationCrossesNodes(t *testing.T) {
 		if u, ok := v.Field(i).Addr().Interface().(interface{ SetBytes16([16]byte) }); ok {
 			u.SetBytes16(id.NewAnywhere())
 		}
-		if v.Field(i).Kind() == reflect.Slice {
-			v.Field(i).Set(reflect.ValueOf([]id.EmbedKeyID{{UUID: id.NewAnywhere()}}))
+		if f := v.Field(i); f.Kind() == reflect.Slice {
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			if u, ok := f.Index(0).Addr().Interface().(interface{ SetBytes16([16]byte) }); ok {
+				u.SetBytes16(id.NewAnywhere())
+			}
 		}
 		if v.Field(i).IsZero() {
 			t.Fatalf("%s is not set", v.Type().Field(i).Name)
