@@ -1,0 +1,157 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// agent is the crawler's product token in robots.txt.
+const agent = "svc-crawler"
+
+const (
+	maxRobots = 512 << 10
+	maxRules  = 2000
+	maxDelay  = 5 * time.Second // the longest crawl delay that is kept
+)
+
+// robots are the rules of a robots.txt for this crawler (RFC 9309). The zero value allows
+// everything.
+type robots struct {
+	rules    []rule
+	delay    time.Duration
+	sitemaps []string
+}
+
+type rule struct {
+	pattern string
+	allow   bool
+}
+
+// parseRobots reads at most 512 KiB. The groups of our own name count; without one, those of *.
+func parseRobots(text []byte) robots {
+	text = bytes.TrimPrefix(text[:min(len(text), maxRobots)], []byte("\xef\xbb\xbf"))
+	var own, all robots
+	var sitemaps []string
+	hasOwn, mine, general, agents := false, false, false, false
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(make([]byte, 0, 4096), 64<<10)
+	lines.Split(anyLine)
+	for lines.Scan() {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "user-agent":
+			if !agents { // a new group
+				mine, general = false, false
+			}
+			agents = true
+			product, _, _ := strings.Cut(strings.ToLower(value), "/")
+			if product == agent {
+				mine, hasOwn = true, true
+			}
+			general = general || value == "*"
+		case "allow", "disallow":
+			agents = false
+			if value == "" {
+				continue
+			}
+			r := rule{normalPath(value), strings.EqualFold(strings.TrimSpace(name), "allow")}
+			if mine && len(own.rules) < maxRules {
+				own.rules = append(own.rules, r)
+			}
+			if general && len(all.rules) < maxRules {
+				all.rules = append(all.rules, r)
+			}
+		case "crawl-delay":
+			agents = false
+			if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 {
+				d := min(time.Duration(min(seconds, 3600)*float64(time.Second)), maxDelay)
+				if mine {
+					own.delay = d
+				}
+				if general {
+					all.delay = d
+				}
+			}
+		case "sitemap":
+			if len(sitemaps) < maxSitemaps {
+				sitemaps = append(sitemaps, value)
+			}
+		}
+	}
+	if !hasOwn {
+		own = all
+	}
+	own.sitemaps = sitemaps
+	return own
+}
+
+// anyLine splits at \n, \r\n and \r.
+func anyLine(data []byte, atEOF bool) (int, []byte, error) {
+	if i := bytes.IndexAny(data, "\r\n"); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
+
+// normalPath writes a path with the fewest escapes, so that rules and URLs compare.
+func normalPath(s string) string {
+	if u, err := url.PathUnescape(s); err == nil {
+		return u
+	}
+	return s
+}
+
+// allows reports whether a page may be read: the longest matching rule decides, an allow at a
+// tie.
+func (r robots) allows(u *url.URL) bool {
+	path := u.EscapedPath()
+	if path == "" {
+		path = "/"
+	}
+	if u.RawQuery != "" {
+		path += "?" + u.RawQuery
+	}
+	path = normalPath(path)
+	best, allowed := -1, true
+	for _, rule := range r.rules {
+		if n := len(rule.pattern); n >= best && matches(rule.pattern, path) && (n > best || rule.allow) {
+			best, allowed = n, rule.allow
+		}
+	}
+	return allowed
+}
+
+// matches reports whether a pattern with * and a final $ matches the beginning of a path. It
+// takes time in proportion to the product of their lengths at most.
+func matches(pattern, path string) bool {
+	whole := strings.HasSuffix(pattern, "$")
+	pattern = strings.TrimSuffix(pattern, "$")
+	parts := strings.Split(pattern, "*")
+	if !strings.HasPrefix(path, parts[0]) {
+		return false
+	}
+	rest := path[len(parts[0]):]
+	for i, part := range parts[1:] {
+		if whole && i == len(parts)-2 {
+			return strings.HasSuffix(rest, part)
+		}
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return !whole || rest == "" || len(parts) > 1 && parts[len(parts)-1] == ""
+}
