@@ -158,7 +158,7 @@ func (d *drive) Walk(ctx context.Context, from source.Position, each func(contex
 			}
 		}
 		// A position holds all folders: with many of them it is not saved behind each page.
-		if at.Pages >= saved+1+len(at.Folders)/50 || page.Restart {
+		if !page.Last && (at.Pages >= saved+1+len(at.Folders)/50 || page.Restart) {
 			page.Resume, saved = vendor.Save(at), at.Pages
 		}
 		if err := each(ctx, page); err != nil || page.Last {

@@ -249,7 +249,11 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return one, nil
 	}
 	if t.check == nil {
-		return t.client.open(t.ctx, files, make)
+		resp, err := t.client.open(t.ctx, files, make)
+		if err == nil && resp.Header.Get("Last-Modified") == "" {
+			resp.Header.Set("Last-Modified", time.Unix(0, 0).UTC().Format(http.TimeFormat)) // the library insists on one
+		}
+		return resp, err
 	}
 	resp, body, err := t.client.small(t.ctx, make)
 	if err != nil {

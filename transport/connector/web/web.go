@@ -77,14 +77,14 @@ type position struct {
 // crawl is a walk on its way.
 type crawl struct {
 	*site
-	at     position
-	known  map[string]int  // address to its place in Queue
-	named  map[string]bool // documents listed
-	bytes  int
-	rules  map[string]robots // by scheme and host
-	last   time.Time         // of the last request
-	each   func(context.Context, source.Page) error
-	saved  int // entries read at the last saved position
+	at    position
+	known map[string]int  // address to its place in Queue
+	named map[string]bool // documents listed
+	bytes int
+	rules map[string]robots // by scheme and host
+	last  time.Time         // of the last request
+	each  func(context.Context, source.Page) error
+	saved int // entries read at the last saved position
 }
 
 // Walk implements source.Source.

@@ -1,0 +1,43 @@
+package wiki
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+)
+
+// TestStorage: text of macros, code in CDATA, links by title; no parameters.
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	got := string(ToHTML("A & B", `<p>One <strong>two</strong>&nbsp;x</p>
+<ac:structured-macro ac:name="code"><ac:parameter ac:name="language">java</ac:parameter><ac:plain-text-body><![CDATA[if (a < b && c) { "canary" }]]></ac:plain-text-body></ac:structured-macro>
+<ac:structured-macro ac:name="panel"><ac:parameter ac:name="title">Titled</ac:parameter><ac:rich-text-body><p>Inside</p></ac:rich-text-body></ac:structured-macro>
+<ac:link><ri:page ri:content-title="Other page" /></ac:link> after
+<ac:task-list><ac:task><ac:task-id>7</ac:task-id><ac:task-status>incomplete</ac:task-status><ac:task-body>Do it</ac:task-body></ac:task></ac:task-list>
+<time datetime="2026-11-25" /><table><tr><td colspan="2" style="x">cell</td></tr></table><img src="http://x/" alt="picture"><script>evil()</script>`))
+	for _, want := range []string{"<title>A &amp; B</title>", "One <strong>two</strong>", `<pre>if (a &lt; b &amp;&amp; c) { &#34;canary&#34; }</pre>`, "<p>Titled</p>", "<p>Inside</p>", "Other page", "after", "<li>Do it</li>", "2026-11-25", `<td colspan="2">cell</td>`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is missing in %s", want, got)
+		}
+	}
+	for _, not := range []string{"java", "incomplete", "7<", "ac:", "ri:", "evil", "style", "src"} {
+		if strings.Contains(got, not) {
+			t.Errorf("%s is in %s", not, got)
+		}
+	}
+}
+
+// FuzzStorage: any bytes become HTML without scripts.
+func FuzzStorage(f *testing.F) {
+	f.Add("t", `<ac:plain-text-body><![CDATA[x]]></ac:plain-text-body><ac:parameter ac:name="x">`)
+	f.Add("</title><script>", `<ac:task-id><ac:task-id></ac:task-id><script>x</script><plaintext>`)
+	f.Fuzz(func(t *testing.T, title, body string) {
+		z := html.NewTokenizer(strings.NewReader(string(ToHTML(title, body))))
+		for z.Next() != html.ErrorToken {
+			if name := z.Token(); (name.Type == html.StartTagToken) && name.Data == "script" {
+				t.Fatalf("a script from %q", body)
+			}
+		}
+	})
+}
