@@ -29,6 +29,7 @@ const (
 	maxPage     = 10 << 20
 	maxQueue    = 5_000   // addresses of one crawl
 	maxBytes    = 1 << 20 // of all addresses of one crawl
+	maxLooked   = 50_000  // links that are compared with robots.txt
 	maxRedirect = 5
 	accept      = "text/html,application/xhtml+xml,application/pdf,text/plain,text/markdown;q=0.9,*/*;q=0.1"
 )
@@ -77,14 +78,15 @@ type position struct {
 // crawl is a walk on its way.
 type crawl struct {
 	*site
-	at    position
-	known map[string]int  // address to its place in Queue
-	named map[string]bool // documents listed
-	bytes int
-	rules map[string]robots // by scheme and host
-	last  time.Time         // of the last request
-	each  func(context.Context, source.Page) error
-	saved int // entries read at the last saved position
+	at     position
+	known  map[string]int  // address to its place in Queue
+	named  map[string]bool // documents listed
+	bytes  int
+	rules  map[string]robots // by scheme and host
+	last   time.Time         // of the last request
+	each   func(context.Context, source.Page) error
+	saved  int // entries read at the last saved position
+	looked int // links compared with robots.txt
 }
 
 // Walk implements source.Source.
@@ -286,7 +288,14 @@ func (c *crawl) consider(link *url.URL, depth int) {
 	if link.Scheme != "http" && link.Scheme != "https" || link.Host == "" {
 		return
 	}
-	if link = normal(link); c.isHere(link) && !isUnread(link) && c.allowed(link) {
+	link = normal(link)
+	if len(c.at.Queue) >= maxQueue || c.looked >= maxLooked || !c.isHere(link) || isUnread(link) {
+		return
+	}
+	if _, ok := c.known[link.String()]; ok {
+		return
+	}
+	if c.looked++; c.allowed(link) {
 		c.add(link, depth)
 	}
 }
