@@ -44,6 +44,9 @@ var enums = map[string][]string{
 	"approvals_on_timeout_check":     {agent.TimeoutReject, agent.TimeoutCancelRun},
 	"delivery_status_check":          texts(lifecycle.DeliveryStatuses),
 	"triggers_kind_check":            texts(lifecycle.TriggerKinds),
+	"kb_documents_status_check":      texts(lifecycle.DocumentStatuses),
+	"knowledge_sources_kind_check":   texts(lifecycle.SourceKinds),
+	"knowledge_sources_status_check": texts(lifecycle.SourceStatuses),
 }
 
 func texts[T ~string](values []T) []string {

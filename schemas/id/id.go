@@ -59,6 +59,13 @@ type (
 	AuditID      struct{ UUID }
 	MemberID     struct{ UUID } // one process of the cluster
 	OpID         struct{ UUID } // one commit
+
+	KnowledgeBaseID struct{ UUID }
+	SourceID        struct{ UUID } // a source of a knowledge base
+	DocumentID      struct{ UUID } // a document of a knowledge base
+	ChunkID         struct{ UUID } // a piece of a document's text
+	FileID          struct{ UUID } // one content of a document, in the store of files
+	ArtifactID      struct{ UUID } // a file that a run made
 )
 
 // ErrMalformed is returned for text that is not a UUID.

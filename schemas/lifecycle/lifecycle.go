@@ -242,3 +242,49 @@ const (
 
 // TriggerKinds lists every value.
 var TriggerKinds = []TriggerKind{TriggerHook, TriggerSchedule}
+
+// DocumentStatus is the status of a document of a knowledge base (open-parts.md, Knowledge bases).
+type DocumentStatus string
+
+// Values of DocumentStatus.
+const (
+	DocumentQueued     DocumentStatus = "queued"
+	DocumentProcessing DocumentStatus = "processing"
+	DocumentReady      DocumentStatus = "ready"
+	DocumentFailed     DocumentStatus = "failed"
+)
+
+// DocumentStatuses lists every value.
+var DocumentStatuses = []DocumentStatus{DocumentQueued, DocumentProcessing, DocumentReady, DocumentFailed}
+
+// SourceKind is the kind of a source of a knowledge base (service.md, Knowledge base, knowledge
+// source, ACL).
+type SourceKind string
+
+// Values of SourceKind.
+const (
+	SourceUpload      SourceKind = "upload"
+	SourceOfficeDrive SourceKind = "office_drive"
+	SourceWiki        SourceKind = "wiki"
+	SourceCloudDrive  SourceKind = "cloud_drive"
+	SourceObjectStore SourceKind = "object_store"
+	SourceWeb         SourceKind = "web"
+)
+
+// SourceKinds lists every value.
+var SourceKinds = []SourceKind{SourceUpload, SourceOfficeDrive, SourceWiki, SourceCloudDrive, SourceObjectStore, SourceWeb}
+
+// SourceStatus is the status of a source of a knowledge base (open-parts.md, Knowledge bases).
+type SourceStatus string
+
+// Values of SourceStatus.
+const (
+	SourceIdle    SourceStatus = "idle"
+	SourceQueued  SourceStatus = "queued"
+	SourceSyncing SourceStatus = "syncing"
+	SourceOK      SourceStatus = "ok"
+	SourceFailed  SourceStatus = "failed"
+)
+
+// SourceStatuses lists every value.
+var SourceStatuses = []SourceStatus{SourceIdle, SourceQueued, SourceSyncing, SourceOK, SourceFailed}

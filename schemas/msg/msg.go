@@ -26,6 +26,8 @@ const (
 	KindDelivery = "delivery" // the deliveries of one webhook endpoint
 	KindTrigger  = "trigger"
 	KindWorkflow = "workflow" // a run of a workflow, at the id of the run
+	KindIngest   = "ingest"   // the index of one document of a knowledge base
+	KindSync     = "sync"     // the syncs of one source of a knowledge base
 )
 
 // Origin is what started a run.

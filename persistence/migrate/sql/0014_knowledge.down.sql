@@ -1,0 +1,1 @@
+DROP TABLE kb_chunks, kb_documents, knowledge_sources, knowledge_bases;

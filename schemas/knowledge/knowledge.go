@@ -1,0 +1,95 @@
+// Package knowledge defines what the parts of knowledge bases agree on (open-parts.md, Knowledge
+// bases, Knowledge, Evidence): who may see a document, what a search finds, and the marks by
+// which answers cite it. It is pure.
+//
+// The rows of bases, documents and sources are changed by transactions of persistence/store,
+// like the rows of triggers: every change of a document's or a source's row counts its version
+// up, and is followed by durable.Wake to the row's actor (ingest, sync). The actors move what
+// follows from the rows. persistence/knowledge writes chunks and searches them.
+package knowledge
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+
+	"agentsvc/schemas/id"
+)
+
+// Limits (open-parts.md, Sizes; service.md, Knowledge base).
+const (
+	MaxFileBytes  = 50 << 20 // one document
+	MaxFiles      = 20       // documents of one upload
+	MaxQueryRunes = 2000
+	DefaultTopK   = 5
+	MaxTopK       = 50
+
+	DefaultMaxTokens     = 400
+	DefaultOverlapTokens = 60
+)
+
+// Principals of a document's ACL, as rows hold them.
+const Public = "public"
+
+// EndUser returns the principal of one end user.
+func EndUser(u id.EndUserID) string { return "end_user:" + u.String() }
+
+// Group returns the principal of the end users whose attributes.groups name the group.
+func Group(name string) string { return "group:" + name }
+
+// Viewer returns the principals of the person for whom a search is made: an end user with the
+// groups of its attributes, or nobody (nil). A document is seen if its ACL is empty or shares
+// a principal with these.
+func Viewer(u *id.EndUserID, groups []string) []string {
+	all := []string{Public}
+	if u != nil {
+		all = append(all, EndUser(*u))
+		for _, g := range groups {
+			all = append(all, Group(g))
+		}
+	}
+	return all
+}
+
+// Hit is one result of a search.
+type Hit struct {
+	ChunkID      id.ChunkID    `json:"chunk_id"`
+	DocumentID   id.DocumentID `json:"document_id"`
+	DocumentName string        `json:"document_name"`
+	URI          *string       `json:"uri"`
+	Text         string        `json:"text"`
+	Score        float64       `json:"score"`
+	Position     int           `json:"position"` // of the chunk in its document, from 0
+	Cite         string        `json:"cite"`     // kb:<document_id>#<position>
+}
+
+// Cite returns the mark of a chunk, without its brackets.
+func Cite(d id.DocumentID, position int) string {
+	return "kb:" + d.String() + "#" + strconv.Itoa(position)
+}
+
+// Mark is a citation that a text contains.
+type Mark struct {
+	Document id.DocumentID
+	Position int
+}
+
+var marks = regexp.MustCompile(`\[kb:([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})#([0-9]{1,7})\]`)
+
+// Marks returns the citations in a text, each once, in the order of their first place.
+func Marks(text string) (list []Mark) {
+	for _, m := range marks.FindAllStringSubmatch(text, -1) {
+		d, err := id.Parse(m[1])
+		if err != nil {
+			continue
+		}
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			continue
+		}
+		if mark := (Mark{id.DocumentID{UUID: d}, n}); !slices.Contains(list, mark) {
+			list = append(list, mark)
+		}
+	}
+	return list
+}
