@@ -10,24 +10,22 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/problem"
 )
 
 // Kind is a kind of source.
-type Kind string
+type Kind = lifecycle.SourceKind
 
 // The kinds of sources.
 const (
-	Upload      Kind = "upload"
-	OfficeDrive Kind = "office_drive"
-	Wiki        Kind = "wiki"
-	CloudDrive  Kind = "cloud_drive"
-	ObjectStore Kind = "object_store"
-	Web         Kind = "web"
+	Upload      = lifecycle.SourceUpload
+	OfficeDrive = lifecycle.SourceOfficeDrive
+	Wiki        = lifecycle.SourceWiki
+	CloudDrive  = lifecycle.SourceCloudDrive
+	ObjectStore = lifecycle.SourceObjectStore
+	Web         = lifecycle.SourceWeb
 )
-
-// Kinds lists all kinds in the order of the specification.
-var Kinds = []Kind{Upload, OfficeDrive, Wiki, CloudDrive, ObjectStore, Web}
 
 // Bounds of a crawl.
 const (

@@ -17,6 +17,7 @@ import (
 
 	"agentsvc/persistence/blob"
 	"agentsvc/persistence/blob/blobtest"
+	"agentsvc/schemas/lifecycle"
 	"agentsvc/schemas/source"
 	"agentsvc/transport/connector"
 	"agentsvc/transport/connector/connectortest"
@@ -683,7 +684,7 @@ func TestOpenWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	all := connector.New(connector.Config{Guard: egress.New(egress.Config{})})
 	t.Cleanup(all.Close)
-	for _, k := range source.Kinds {
+	for _, k := range lifecycle.SourceKinds {
 		if _, err := all.Open(k, source.Config{}, nil); err == nil || fault(t, err).Reason == "" {
 			t.Errorf("%s: %v", k, err)
 		}
