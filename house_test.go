@@ -380,6 +380,12 @@ func TestRoutesOfTheSpecification(t *testing.T) {
 		GET/v1/webhooks/{id}/deliveries GET/v1/webhooks/{id}/deliveries/{delivery_id} POST/v1/webhooks/{id}/deliveries/{delivery_id}/redeliver
 		POST/v1/webhooks/listeners POST/v1/webhooks/listeners/{id}/pull DELETE/v1/webhooks/listeners/{id}
 		POST/v1/workflows/{id}/runs POST/v1/workflows/{id}/test-run POST/v1/workflows/runs/{runId}/events
+		GET/v1/knowledge-bases POST/v1/knowledge-bases GET/v1/knowledge-bases/{id} PATCH/v1/knowledge-bases/{id} DELETE/v1/knowledge-bases/{id}
+		POST/v1/knowledge-bases/{id}/search GET/v1/knowledge-bases/{id}/documents POST/v1/knowledge-bases/{id}/documents
+		GET/v1/knowledge-bases/{id}/documents/{docId} DELETE/v1/knowledge-bases/{id}/documents/{docId} GET/v1/knowledge-bases/{id}/documents/{docId}/content
+		GET/v1/knowledge-bases/{id}/documents/{docId}/acls PUT/v1/knowledge-bases/{id}/documents/{docId}/acls
+		GET/v1/knowledge-bases/{id}/connectors POST/v1/knowledge-bases/{id}/connectors GET/v1/knowledge-bases/{id}/connectors/{cid}
+		PATCH/v1/knowledge-bases/{id}/connectors/{cid} DELETE/v1/knowledge-bases/{id}/connectors/{cid} POST/v1/knowledge-bases/{id}/connectors/{cid}/sync
 		GET/v1/triggers POST/v1/triggers GET/v1/triggers/{id} PATCH/v1/triggers/{id} DELETE/v1/triggers/{id}
 		POST/v1/triggers/{id}/rotate-secret POST/v1/triggers/{id}/fire POST/hooks/{trigger}
 		GET/v1/embed-keys POST/v1/embed-keys GET/v1/embed-keys/{id} PATCH/v1/embed-keys/{id} DELETE/v1/embed-keys/{id}

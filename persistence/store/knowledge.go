@@ -92,11 +92,11 @@ func (v View) KnowledgeBase(ctx context.Context, b id.KnowledgeBaseID) (*api.Kno
 }
 
 // LiveBases returns those of the knowledge bases that exist.
-func (v View) LiveBases(ctx context.Context, bases []id.KnowledgeBaseID) ([]id.KnowledgeBaseID, error) {
+func (v View) LiveBases(ctx context.Context, bases []id.UUID) ([]id.UUID, error) {
 	if len(bases) == 0 {
 		return nil, nil
 	}
-	return scalars[id.KnowledgeBaseID](ctx, v, "knowledge_bases_live", v.tenant, bases)
+	return scalars[id.UUID](ctx, v, "knowledge_bases_live", v.tenant, bases)
 }
 
 // CreateKnowledgeBase creates an empty base. The caller has checked the embedding provider.

@@ -335,8 +335,8 @@ func TestDeletingABase(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	live, err := v.LiveBases(t.Context(), []id.KnowledgeBaseID{w.base, kept, {UUID: id.NewAnywhere()}})
-	if err != nil || len(live) != 1 || live[0] != kept {
+	live, err := v.LiveBases(t.Context(), []id.UUID{w.base.UUID, kept.UUID, id.NewAnywhere()})
+	if err != nil || len(live) != 1 || live[0] != kept.UUID {
 		t.Errorf("live: %v, %v", live, err)
 	}
 }

@@ -36,7 +36,7 @@ type SourceCreate struct {
 	Name        string               `json:"name" minLength:"1" maxLength:"120" doc:"For people."`
 	Config      Value                `json:"config,omitempty" doc:"Where it reads: office_drive {drive_id}, wiki {base_url, space_key?}, cloud_drive {folder_id?}, object_store {endpoint, region, bucket, prefix?}, web {url or urls, depth?, max_pages?}, upload nothing."`
 	Credentials map[string]string    `json:"credentials,omitempty" doc:"Stored encrypted, never returned: office_drive and cloud_drive {access_token}, wiki {email, api_token}, object_store {access_key_id, secret_access_key, session_token?}, others none."`
-	Schedule    *string              `json:"schedule,omitempty" null:"true" maxLength:"200" doc:"When it syncs, as a cron expression: minute, hour, day of month, month, day of week. null or omitted: by hand only."`
+	Schedule    *string              `json:"schedule,omitempty" nullable:"true" maxLength:"200" doc:"When it syncs, as a cron expression: minute, hour, day of month, month, day of week. null or omitted: by hand only."`
 	Timezone    string               `json:"timezone,omitempty" maxLength:"100" default:"UTC" doc:"Of the schedule. Omitted: UTC."`
 	Enabled     *bool                `json:"enabled,omitempty" default:"true" doc:"Omitted: true."`
 }

@@ -299,6 +299,10 @@ func TestNullForAnOptionalField(t *testing.T) {
 		{"PATCH", "/v1/org-nodes/{node}", ``, []string{"name"}},
 		{"POST", "/v1/workflows", `"name": "Null"`, []string{"slug"}},
 		{"PATCH", "/v1/workflows/{workflow}", ``, []string{"slug", "name"}},
+		{"POST", "/v1/knowledge-bases", `"name": "Null"`, []string{"description", "chunking"}},
+		{"PATCH", "/v1/knowledge-bases/{base}", ``, []string{"name", "description", "chunking"}},
+		{"POST", "/v1/knowledge-bases/{base}/connectors", `"name": "Null", "kind": "web", "config": {"url": "https://x.example"}`, []string{"credentials", "timezone", "enabled"}},
+		{"PATCH", "/v1/knowledge-bases/{base}/connectors/{source}", ``, []string{"name", "kind", "credentials", "timezone", "enabled"}},
 		{"PATCH", "/v1/triggers/{hook}", ``, []string{"name", "kind", "target", "enabled", "schedule"}},
 		{"PATCH", "/v1/embed-keys/{embed_key}", ``, []string{"name", "allowed_origins", "enabled", "rate_limit_per_min", "identity_required", "theme", "config"}},
 	} {

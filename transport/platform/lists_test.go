@@ -26,7 +26,7 @@ type large struct {
 // clone clones a row n times; set changes columns of the clones.
 func (w *world) clone(table, like string, n int, set string) {
 	w.t.Helper()
-	tag, err := w.admin.Exec(w.t.Context(), fmt.Sprintf(`INSERT INTO %[1]s SELECT r.* FROM %[1]s x, generate_series(1, %[2]d) n,
+	tag, err := w.admin.Exec(w.t.Context(), fmt.Sprintf(`INSERT INTO %[1]s OVERRIDING SYSTEM VALUE SELECT r.* FROM %[1]s x, generate_series(1, %[2]d) n,
 		LATERAL jsonb_populate_record(x, jsonb_build_object('id', gen_random_uuid(), 'the', n) || %[4]s) r WHERE x.tenant_id = '%[3]s' AND %[5]s`,
 		table, n, w.a.tenant, set, like))
 	w.must(err)
@@ -76,6 +76,9 @@ func TestListsHaveASize(t *testing.T) {
 		"listWebhookDeliveries": {path: "/v1/webhooks/{webhook}/deliveries", table: "webhook_deliveries", like: own(w.a.delivery), n: 8, set: `jsonb_build_object('last_error', repeat('x', 700000))`},
 		"listWorkflows":         {path: "/v1/workflows", table: "workflows", like: own(w.a.workflow), n: 120, set: `jsonb_build_object('slug', 's' || n)`},
 		"getWorkflow":           {path: "/v1/workflows/{workflow}", table: "workflow_versions", like: "x.version = 1 AND x.workflow_id = '" + w.a.workflow.String() + "'", n: 30, set: `(jsonb_build_object('version', n + 1, 'status', 'draft', 'definition', jsonb_build_object('text', repeat('x', 250000))))`, key: "version", items: "versions"},
+		"listKnowledgeBases":    {path: "/v1/knowledge-bases", table: "knowledge_bases", like: own(w.a.base), n: 600, set: `jsonb_build_object('number', 1000000 + n, 'description', repeat('<', 2000))`},
+		"listDocuments":         {path: "/v1/knowledge-bases/{base}/documents", table: "kb_documents", like: own(w.a.document), n: 8, set: `jsonb_build_object('name', 'd' || n, 'error', repeat('x', 700000))`},
+		"listSources":           {path: "/v1/knowledge-bases/{base}/connectors", table: "knowledge_sources", like: own(w.a.source), n: 8, set: big("config")},
 		"listTriggers":          {path: "/v1/triggers", table: "triggers", like: own(w.a.hook), n: 8, set: big("input")},
 		"listEmbedKeys":         {path: "/v1/embed-keys", table: "embed_keys", like: own(w.a.embedKey), n: 8, set: `jsonb_build_object('name', 'k' || n, 'key_prefix', repeat('x', 700000))`},
 		"listEndUsers":          {path: "/v1/end-users", table: "end_users", like: own(w.a.endUser), n: 8, set: `(jsonb_build_object('external_id', 'e' || n) || ` + big("attributes") + `)`},

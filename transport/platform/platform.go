@@ -39,7 +39,7 @@ type Streams interface {
 	Open(ctx context.Context, tenant id.TenantID, run id.RunID, from event.Cursor) (edge.Subscriber, error)
 }
 
-// Files stores attachments.
+// Files stores attachments and documents.
 type Files interface {
 	Put(ctx context.Context, key string, r io.Reader, max int64) (size int64, sum [sha256.Size]byte, err error)
 	Open(ctx context.Context, key string) (io.ReadCloser, int64, error)
@@ -91,7 +91,8 @@ type Logins interface {
 }
 
 // Config holds the dependencies of the routes. Everything but Provides, Revoker, Valid,
-// Versions, Revoked, Hooks, Fired, Embeds, EndVisits and Deliveries is required.
+// Versions, Revoked, Hooks, Fired, Embeds, EndVisits, Deliveries, Searcher, Embedding and Wake is
+// required.
 type Config struct {
 	Store   *store.Store
 	Auth    *Auth
@@ -138,6 +139,16 @@ type Config struct {
 	// EndVisits closes this node's streams of the visitors of an embed key, or of an end
 	// user; the other id is zero. nil means that there are none.
 	EndVisits func(t id.TenantID, k id.EmbedKeyID, u id.EndUserID)
+	// Searcher searches knowledge bases; nil means that searches are UNAVAILABLE.
+	Searcher Searcher
+	// Embedding reports whether the deployment has a provider of embeddings of that name; nil
+	// means none.
+	Embedding func(name string) bool
+	// SourceURLs checks the addresses of knowledge sources.
+	SourceURLs store.URLs
+	// Wake makes the actor of a document or a source look at its row, without waiting; nil means
+	// that only the search for open work does.
+	Wake func(kind string, t id.TenantID, actor id.UUID)
 }
 
 // Platform implements the /v1 routes.
@@ -227,6 +238,7 @@ func (p *Platform) Register(t *edge.Table) {
 	p.runRoutes(t)
 	p.workflowRoutes(t)
 	p.workflowRunRoutes(t)
+	p.knowledgeRoutes(t)
 	p.approvalRoutes(t)
 	p.serverRoutes(t)
 	p.connectionRoutes(t)
@@ -249,6 +261,7 @@ var Tags = []edge.Tag{
 	{Name: "API keys", Description: "Keys of a tenant's back end. A key acts as admin."},
 	{Name: "Agents", Description: "Agents, their versions, and runs of them without a thread."},
 	{Name: "Workflows", Description: "Durable graphs of agents, tools, gates and people, and their versions."},
+	{Name: knowledgeTag, Description: "Documents that agents search, the sources that bring them, and who may find them."},
 	{Name: "Model providers", Description: "A tenant's own model providers take precedence over the deployment's."},
 	{Name: "Attachments", Description: "Files that messages name."},
 	{Name: "Threads", Description: "Conversations with an agent."},

@@ -194,17 +194,21 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 			"attachments": w.a.attachment.String(), "threads": w.a.thread.String(), "runs": w.a.run.String(), "users": w.a.owner.String(), "org-nodes": w.a.node.String(),
 			"mcp-servers": w.a.server.String(), "connections": w.a.connection.String(), "tool-grants": w.a.grant.String(), "approval-policies": w.a.policy.String(),
 			"approvals": w.a.approval.String(), "webhooks": w.a.webhook.String(), "triggers": w.a.hook.String(),
-			"workflows": w.a.workflow.String(), "embed-keys": w.a.embedKey.String(), "end-users": w.a.endUser.String()}
+			"workflows": w.a.workflow.String(), "embed-keys": w.a.embedKey.String(), "end-users": w.a.endUser.String(), "knowledge-bases": w.a.base.String()}
 		return strings.NewReplacer("{id}", of[strings.Split(path, "/")[2]], "{version}", "1", "{user_id}", w.a.owner.String(), "{delivery_id}", w.a.delivery.String(),
-			"listeners/{id}", "listeners/"+w.a.listener.String()).Replace(path) + queries[path]
+			"{docId}", w.a.document.String(), "{cid}", w.a.source.String(), "listeners/{id}", "listeners/"+w.a.listener.String()).Replace(path) + queries[path]
 	}
-	random := strings.NewReplacer("{id}", id.NewAnywhere().String(), "{version}", "1", "{user_id}", id.NewAnywhere().String(), "{delivery_id}", id.NewAnywhere().String())
+	random := strings.NewReplacer("{id}", id.NewAnywhere().String(), "{version}", "1", "{user_id}", id.NewAnywhere().String(), "{delivery_id}", id.NewAnywhere().String(),
+		"{docId}", id.NewAnywhere().String(), "{cid}", id.NewAnywhere().String())
 	bodies := map[string]string{"renameApiKey": `{"name": "x"}`, "updateAgent": `{"name": "x"}`, "createAgentVersion": `{"manifest": ` + manifest + `}`,
 		"updateModelProvider": `{"kind": "openai"}`, "updateUser": `{"name": "x"}`, "updateOrgNode": `{"name": "x"}`, "updateMcpServer": `{"endpoint": "https://x.example"}`,
 		"updateConnection": `{"name": "x"}`, "updateToolGrant": `{"effect": "deny"}`, "updateApprovalPolicy": `{"risk": "low"}`, "postMessage": `{"content": "x"}`, "startRun": `{"input": "x"}`,
 		"decideApproval": `{"action": "approve"}`, "updateWebhook": `{"url": "https://x.example"}`, "recoverWebhook": `{"since": "2026-01-02T03:04:05Z"}`, "updateTrigger": `{"name": "x"}`,
 		"updateWorkflow": `{"name": "x"}`, "createWorkflowVersion": `{"definition": ` + oneDelay + `}`,
-		"updateEmbedKey": `{"name": "x"}`, "updateEndUser": `{"tags": []}`}
+		"updateEmbedKey": `{"name": "x"}`, "updateEndUser": `{"tags": []}`, "updateKnowledgeBase": `{"name": "x"}`, "searchKnowledgeBase": `{"query": "x"}`, "setDocumentAcls": `{"items": []}`,
+		"createSource": `{"kind": "web", "name": "x", "config": {"url": "https://x.example"}}`, "updateSource": `{"name": "x", "config": {"url": "https://x.example"}}`}
+	files, form := w.form(upload{"x.txt", "text/plain", "x"})
+	bodies["uploadDocuments"] = files
 	seen := 0
 	for _, r := range w.table.Routes() {
 		if !strings.Contains(r.Path, "{id}") {
@@ -217,8 +221,11 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 		}
 		for round := range rounds {
 			var header []string
+			if r.ID == "uploadDocuments" {
+				header = form
+			}
 			if round == 1 {
-				header = []string{"Idempotency-Key", "k" + r.ID}
+				header = append(slices.Clip(header), "Idempotency-Key", "k"+r.ID)
 			}
 			theirs := w.call(w.b, r.Method, foreign(r.Path), bodies[r.ID], header...)
 			unknowns := w.call(w.b, r.Method, random.Replace(r.Path)+queries[r.Path], bodies[r.ID], header...)
@@ -245,9 +252,9 @@ func TestForeignIDsAnswerLikeRandomOnes(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
-	for _, list := range []string{"/v1/api-keys", "/v1/agents", "/v1/model-providers", "/v1/threads", "/v1/runs", "/v1/workflows"} {
+	for _, list := range []string{"/v1/api-keys", "/v1/agents", "/v1/model-providers", "/v1/threads", "/v1/runs", "/v1/workflows", "/v1/knowledge-bases"} {
 		body := w.call(w.b, "GET", list, "").body
-		for _, theirs := range []string{w.a.key.String(), w.a.agent.String(), w.a.provider.String(), w.a.thread.String(), w.a.run.String(), w.a.workflow.String()} {
+		for _, theirs := range []string{w.a.key.String(), w.a.agent.String(), w.a.provider.String(), w.a.thread.String(), w.a.run.String(), w.a.workflow.String(), w.a.base.String()} {
 			if strings.Contains(body, theirs) {
 				t.Errorf("%s shows another tenant's %s", list, theirs)
 			}

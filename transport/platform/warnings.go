@@ -35,8 +35,14 @@ func (p *Platform) warnings(ctx context.Context, tx *store.Tx, a id.AgentID, m *
 	for i, use := range m.Tools.BrowserSkills { // none exist yet
 		out = append(out, fmt.Sprintf("tools.browser_skills[%d].skill: there is no browser skill %q", i, use.Skill))
 	}
-	for i, kb := range m.KnowledgeBases { // none exist yet
-		out = append(out, fmt.Sprintf("knowledge_bases[%d]: there is no knowledge base %s", i, kb))
+	bases, err := tx.LiveBases(ctx, m.KnowledgeBases)
+	if err != nil {
+		return nil, err
+	}
+	for i, kb := range m.KnowledgeBases {
+		if !slices.Contains(bases, kb) {
+			out = append(out, fmt.Sprintf("knowledge_bases[%d]: there is no knowledge base %s", i, kb))
+		}
 	}
 	slugs, err := tx.AgentSlugs(ctx, m.Handoffs)
 	if err != nil {

@@ -224,6 +224,10 @@ type party struct {
 
 	workflow id.WorkflowID // published, with one delay
 
+	base     id.KnowledgeBaseID
+	document id.DocumentID // guide.md, which holds hello
+	source   id.SourceID   // a website, scheduled
+
 	embedKey    id.EmbedKeyID
 	publishable string
 	endUser     id.EndUserID // external id customer-1
@@ -237,6 +241,7 @@ type world struct {
 	sys    *store.SystemStore
 	pool   *pgxpool.Pool // of the routes
 	files  *blob.Store
+	dir    string // of them
 	actors *actors
 	tools  *tools
 	sent   *deliveries
@@ -244,6 +249,8 @@ type world struct {
 	clock  *clock   // of the sessions
 	ended  *endings // of them
 	logins *logins
+	finder *finder // of what is in knowledge bases
+	wakes  *wakes
 	table  *edge.Table
 	addr   string
 	a, b   party
@@ -255,7 +262,8 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, db: pgtest.New(t)}
 	v := vault.New(vault.NewSecret32([32]byte{1}))
-	files, err := blob.New(t.TempDir(), "test")
+	w.dir = t.TempDir()
+	files, err := blob.New(w.dir, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,6 +274,7 @@ func newWorld(t testing.TB) *world {
 	w.actors = &actors{pool: system}
 	w.tools = &tools{}
 	w.sent = &deliveries{}
+	w.finder, w.wakes = &finder{}, &wakes{}
 	w.pool = w.db.API(t)
 	w.files = files
 	w.clock, w.ended, w.logins = &clock{}, &endings{}, &logins{Directory: store.NewDirectory(system)}
@@ -284,7 +293,8 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 	sessions.refusal = 0
 	auth := NewAuth(AuthConfig{Keys: StoredKeys(s), Sessions: session{w}})
 	w.Platform = New(Config{Store: s, Auth: auth, Actors: w.actors, Streams: streams{s}, Files: w.files, URLs: guard{}, Logins: w.logins, Sessions: sessions, PublicURL: console, Tools: w.tools,
-		WebhookURLs: guard{}, Deliveries: w.sent})
+		WebhookURLs: guard{}, Deliveries: w.sent, Searcher: w.finder, Wake: w.wakes.note, SourceURLs: sourceGuard,
+		Embedding: func(name string) bool { return name == "deployed" }})
 	w.actors.versions = w.Versions
 	w.table = edge.NewTable()
 	w.Register(w.table)
@@ -315,7 +325,7 @@ func (w *world) serve(replays func(Replays) edge.Replays) {
 // storage.
 func (w *world) beside(replays func(Replays) edge.Replays) *world {
 	w.t.Helper()
-	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent,
+	o := &world{t: w.t, db: w.db, admin: w.admin, sys: w.sys, pool: w.pool, files: w.files, actors: &actors{pool: w.actors.pool}, tools: w.tools, sent: w.sent, finder: w.finder, wakes: w.wakes,
 		clock: w.clock, ended: w.ended, logins: w.logins, a: w.a, b: w.b}
 	o.serve(replays)
 	return o
@@ -359,6 +369,7 @@ func (w *world) newParty() (p party) {
 	w.must(w.giveWebhook(&p))
 	w.must(w.giveTriggers(&p))
 	w.must(w.giveWorkflow(&p))
+	w.must(w.giveKnowledge(&p))
 	w.must(w.giveEmbed(&p))
 	p.run = id.RunID{UUID: id.New(5)}
 	_, err = w.admin.Exec(ctx, `INSERT INTO runs (tenant_id, id, status, agent_id, agent_version, input, origin_kind, origin_id, created_at)
@@ -470,15 +481,27 @@ func (w *world) do(req *http.Request) answer {
 
 func (w *world) upload(p party, name, mediaType, content string, header ...string) answer {
 	w.t.Helper()
+	body, form := w.form(upload{name, mediaType, content})
+	return w.call(p, "POST", "/v1/attachments", body, append(form, header...)...)
+}
+
+// upload is one file of a form.
+type upload struct{ name, mediaType, content string }
+
+// form returns the body of an upload, and its header.
+func (w *world) form(files ...upload) (body string, header []string) {
+	w.t.Helper()
 	var b bytes.Buffer
 	m := multipart.NewWriter(&b)
-	part, err := m.CreatePart(map[string][]string{
-		"Content-Disposition": {fmt.Sprintf(`form-data; name="file"; filename=%q`, name)}, "Content-Type": {mediaType}})
-	w.must(err)
-	_, err = io.WriteString(part, content)
-	w.must(err)
+	for _, f := range files {
+		part, err := m.CreatePart(map[string][]string{
+			"Content-Disposition": {fmt.Sprintf(`form-data; name="file"; filename=%q`, f.name)}, "Content-Type": {f.mediaType}})
+		w.must(err)
+		_, err = io.WriteString(part, f.content)
+		w.must(err)
+	}
 	w.must(m.Close())
-	return w.call(p, "POST", "/v1/attachments", b.String(), append([]string{"Content-Type", m.FormDataContentType()}, header...)...)
+	return b.String(), []string{"Content-Type", m.FormDataContentType()}
 }
 
 // audited returns the numbers of a tenant's audit rows by action.
