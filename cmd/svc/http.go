@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"agentsvc/actors/durable"
 	"agentsvc/actors/limit/bucket"
 	"agentsvc/actors/limit/hold"
 	"agentsvc/cluster"
@@ -79,7 +81,10 @@ func (s *service) openEdge(context.Context) error {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool { return o.Tenant == t && o.Key == key })
 			return nil
 		},
-		Embeds: widgets,
+		Embeds: widgets, Embedding: s.models.Registry.Configured, Wake: s.wake,
+		SourceURLs: func(ctx context.Context, url string, plain bool) error {
+			return urls{s.guard, c.Production && !plain}.CheckURL(ctx, url)
+		},
 		EndVisits: func(t id.TenantID, key id.EmbedKeyID, user id.EndUserID) {
 			s.server.Load().CloseWhere(func(o sse.Owner) bool {
 				return o.Tenant == t && (!key.IsZero() && o.EmbedKey == key || !user.IsZero() && o.EndUser == user)
@@ -207,6 +212,13 @@ func (a admitted) Ask(ctx context.Context, kind string, tenant id.TenantID, acto
 		defer release()
 	}
 	return a.node.Ask(ctx, cluster.Address{Kind: kind, Tenant: tenant, ID: actor}, message)
+}
+
+// wake makes the actor of a row look at it, if this service has actors of that kind.
+func (s *service) wake(kind string, t id.TenantID, actor id.UUID) {
+	if slices.ContainsFunc(traits(), func(k durable.Traits) bool { return k.Name == kind }) {
+		s.node.Tell(cluster.Address{Kind: kind, Tenant: t, ID: actor}, durable.Wake{})
+	}
 }
 
 // logins finds users by e-mail and limits login attempts.

@@ -954,6 +954,17 @@ func TestUploads(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	})
+	t.Run("files at the limit, and one byte past it", func(t *testing.T) {
+		full := strings.Repeat("x", 100<<10)
+		ct, body := form(full, full)
+		if a := send(ct, body); a.status != 201 || a.body != `{"items":["f0.txt text/plain 102400","f1.txt text/plain 102400"]}` {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		ct, body = form(full, full+"x")
+		if a := send(ct, body); a.status != 413 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	})
 	t.Run("all over the limit", func(t *testing.T) {
 		ct, body := form(strings.Repeat("x", 1<<20))
 		if a := send(ct, body); a.status != 413 {

@@ -99,13 +99,23 @@ func (o operation) kind() string {
 	}
 }
 
-// at fills the path's parameters: id, and for all others what is always valid.
+// at fills the path's parameters: id, and for all others what is always valid. The id of a
+// knowledge base is followed by those of its document and its source.
 func (o operation) at(id string) string {
 	path := o.path
+	parts := strings.Fields(id)
 	for _, p := range o.params {
 		v := id
-		if p == "version" {
+		switch {
+		case p == "version":
 			v = "1"
+		case len(parts) < 3:
+		case p == "docId":
+			v = parts[1]
+		case p == "cid":
+			v = parts[2]
+		default:
+			v = parts[0]
 		}
 		path = strings.ReplaceAll(path, "{"+p+"}", v)
 	}
@@ -207,9 +217,38 @@ func (c *caller) world(t *testing.T, ctx context.Context) map[string]string {
 	ids["embed-keys"] = made.ID
 	ids["workflows"] = c.workflow(t, ctx, "Foreign")
 	ids["workflow-runs"] = c.awaits(t, ctx, ids["workflows"])
+	ids["knowledge-bases"] = c.knowledge(t, ctx)
 	ids["end-users"] = c.endUser(t, ctx, "foreign")
 	ids["approvals"] = c.asked(t, ctx)
 	return ids
+}
+
+// knowledge is a base with a document and a source: the three ids.
+func (c *caller) knowledge(t *testing.T, ctx context.Context) string {
+	t.Helper()
+	var base, source struct{ ID string }
+	var docs struct{ Items []struct{ ID string } }
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases", object{"name": "Foreign"}, &base)
+	form, body := multipartFile(t, "foreign.txt", "foreign")
+	c.ask(t, ctx, 202, "POST", "/v1/knowledge-bases/"+base.ID+"/documents", body, &docs, "Content-Type", form)
+	c.ask(t, ctx, 201, "POST", "/v1/knowledge-bases/"+base.ID+"/connectors", object{"kind": "upload", "name": "Foreign"}, &source)
+	return base.ID + " " + docs.Items[0].ID + " " + source.ID
+}
+
+// multipartFile is a form with one file.
+func multipartFile(t *testing.T, name, content string) (contentType string, body []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	part, err := w.CreateFormFile("file", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(part, content)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return w.FormDataContentType(), b.Bytes()
 }
 
 // workflow publishes a workflow that waits for the event of the API's example.
@@ -348,6 +387,11 @@ func snapshot(t *testing.T, ctx context.Context, c *caller, ids map[string]strin
 	var b strings.Builder
 	for _, kind := range []string{"agents", "threads", "model-providers", "attachments", "users", "org-nodes", "mcp-servers", "connections", "tool-grants", "approval-policies", "approvals", "webhooks", "triggers", "embed-keys", "end-users", "workflows"} {
 		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/"+kind+"/"+ids[kind], nil, nil))
+	}
+	base, rest, _ := strings.Cut(ids["knowledge-bases"], " ")
+	doc, source, _ := strings.Cut(rest, " ")
+	for _, path := range []string{"", "/documents/" + doc + "/acls", "/documents/" + doc + "/content", "/connectors/" + source} {
+		fmt.Fprintln(&b, c.ask(t, ctx, 200, "GET", "/v1/knowledge-bases/"+base+path, nil, nil))
 	}
 	var keys struct {
 		Items []struct {
@@ -550,7 +594,7 @@ func wrongTypes(example any) map[string]any {
 func counts(t *testing.T, ctx context.Context, c *caller) string {
 	t.Helper()
 	var b strings.Builder
-	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users", "/v1/workflows"} {
+	for _, path := range []string{"/v1/agents", "/v1/threads", "/v1/runs", "/v1/api-keys", "/v1/model-providers", "/v1/webhooks", "/v1/triggers", "/v1/embed-keys", "/v1/end-users", "/v1/workflows", "/v1/knowledge-bases"} {
 		var list struct{ Items []any }
 		c.ask(t, ctx, 200, "GET", path+"?limit=100", nil, &list)
 		fmt.Fprintf(&b, "%s:%d ", path, len(list.Items))
