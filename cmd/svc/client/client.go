@@ -1,5 +1,5 @@
 // Package client is the command line as a client of the HTTP API: agents, chats, runs,
-// approvals, webhooks, triggers and embed keys of a tenant.
+// approvals, knowledge bases, webhooks, triggers and embed keys of a tenant.
 package client
 
 import (
@@ -37,7 +37,7 @@ func loadSettings() settings {
 // Commands returns the commands that call the API.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
+		loginCommand(), logoutCommand(), agentsCommand(), workflowsCommand(), knowledgeCommand(), threadsCommand(), serversCommand(), policiesCommand(), chatCommand(), runsCommand(),
 		approvalsCommand(), grantsCommand(), webhooksCommand(), listenCommand(), triggersCommand(), embedKeysCommand(), endUsersCommand(), statusCommand(),
 	}
 }
