@@ -266,6 +266,31 @@ func TestSourceRoutes(t *testing.T) {
 	}
 }
 
+// service.md, Knowledge bases: list and search: member; add, change, delete, sync: admin.
+func TestWhoMayChangeKnowledge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fill := strings.NewReplacer("{id}", w.a.base.String(), "{docId}", w.a.document.String(), "{cid}", w.a.source.String())
+	bodies := map[string]string{"searchKnowledgeBase": `{"query": "q"}`}
+	seen := 0
+	for _, r := range w.table.Routes() {
+		if r.Tag != knowledgeTag {
+			continue
+		}
+		seen++
+		want := 403
+		if r.Method == "GET" || r.ID == "searchKnowledgeBase" {
+			want = 200
+		}
+		if got := w.person("member", r.Method, fill.Replace(r.Path), bodies[r.ID]); got.status != want {
+			t.Errorf("%s: a member gets %d %s", r.ID, got.status, got.body)
+		}
+	}
+	if seen != 19 {
+		t.Errorf("%d routes", seen)
+	}
+}
+
 // Every change is told to the actor whose row it changes.
 func TestKnowledgeChangesWakeTheirActors(t *testing.T) {
 	t.Parallel()
