@@ -18,25 +18,36 @@ var (
 	fileSumsSQL    = queries.Get("file_sums")
 )
 
-const attachmentFiles = "attachments"
+// What files are of: the first part of their keys.
+const (
+	attachmentFiles = "attachments"
+	documentFiles   = "documents"
+)
 
 // AttachmentFile returns the key of an attachment's file.
 func AttachmentFile(t id.TenantID, a id.AttachmentID) string {
-	return attachmentFiles + "/" + t.String() + "/" + a.String()
+	return fileKey(attachmentFiles, t, a.UUID)
 }
 
-// readAttachmentFile parses such a key.
-func readAttachmentFile(key string) (t, a id.UUID, ok bool) {
+// DocumentFile returns the key of one content of a document of a knowledge base.
+func DocumentFile(t id.TenantID, f id.FileID) string { return fileKey(documentFiles, t, f.UUID) }
+
+func fileKey(of string, t id.TenantID, u id.UUID) string {
+	return of + "/" + t.String() + "/" + u.String()
+}
+
+// readFileKey parses such a key.
+func readFileKey(key string) (of string, t, u id.UUID, ok bool) {
 	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != attachmentFiles {
-		return t, a, false
+	if len(parts) != 3 || parts[0] != attachmentFiles && parts[0] != documentFiles {
+		return "", t, u, false
 	}
 	t, err := id.Parse(parts[1])
 	if err != nil {
-		return t, a, false
+		return "", t, u, false
 	}
-	a, err = id.Parse(parts[2])
-	return t, a, err == nil
+	u, err = id.Parse(parts[2])
+	return parts[0], t, u, err == nil
 }
 
 // Files knows which stored files are still needed, across tenants.
@@ -58,57 +69,66 @@ func (f *Files) Dead(ctx context.Context, owners []string) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Orphans returns the attachment keys that no row refers to. Keys of tenants unknown to this
-// database are left out: the directory may belong to another database.
+// Orphans returns the keys that no row refers to. A deleted document's row refers to its file until
+// its actor has removed both. Keys of tenants unknown to this database are left out: the directory
+// may belong to another database.
 func (f *Files) Orphans(ctx context.Context, keys []string) ([]string, error) {
-	tenants, attachments := readKeys(keys)
-	if len(tenants) == 0 {
+	k := readKeys(keys)
+	if len(k.of) == 0 {
 		return nil, nil
 	}
-	rows, err := f.pool.Query(ctx, fileOrphansSQL, tenants, attachments)
+	rows, err := f.pool.Query(ctx, fileOrphansSQL, k.of, k.tenants, k.files)
 	if err != nil {
-		return nil, fmt.Errorf("read attachments: %w", err)
+		return nil, fmt.Errorf("read the rows of files: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var of string
 		var t id.TenantID
-		var a id.AttachmentID
-		err := row.Scan(&t, &a)
-		return AttachmentFile(t, a), err
+		var u id.UUID
+		err := row.Scan(&of, &t, &u)
+		return fileKey(of, t, u), err
 	})
 }
 
 // Sums returns the SHA-256 of those keys that a row refers to.
 func (f *Files) Sums(ctx context.Context, keys []string) (map[string][sha256.Size]byte, error) {
-	tenants, attachments := readKeys(keys)
+	k := readKeys(keys)
 	sums := map[string][sha256.Size]byte{}
-	if len(tenants) == 0 {
+	if len(k.of) == 0 {
 		return sums, nil
 	}
-	rows, err := f.pool.Query(ctx, fileSumsSQL, tenants, attachments)
+	rows, err := f.pool.Query(ctx, fileSumsSQL, k.of, k.tenants, k.files)
 	if err != nil {
-		return nil, fmt.Errorf("read attachments: %w", err)
+		return nil, fmt.Errorf("read the rows of files: %w", err)
 	}
 	var (
+		of  string
 		t   id.TenantID
-		a   id.AttachmentID
+		u   id.UUID
 		sum []byte
 	)
-	_, err = pgx.ForEachRow(rows, []any{&t, &a, &sum}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&of, &t, &u, &sum}, func() error {
 		if len(sum) != sha256.Size {
-			return fmt.Errorf("attachment %s has no checksum", a)
+			return fmt.Errorf("%s has no checksum", fileKey(of, t, u))
 		}
-		sums[AttachmentFile(t, a)] = [sha256.Size]byte(sum)
+		sums[fileKey(of, t, u)] = [sha256.Size]byte(sum)
 		return nil
 	})
 	return sums, err
 }
 
-// readKeys parses the keys of attachments; other keys are left out.
-func readKeys(keys []string) (tenants, attachments []id.UUID) {
+// fileKeys are keys in columns.
+type fileKeys struct {
+	of             []string
+	tenants, files []id.UUID
+}
+
+// readKeys parses keys; those of no known form are left out.
+func readKeys(keys []string) (k fileKeys) {
 	for _, key := range keys {
-		if t, a, ok := readAttachmentFile(key); ok {
-			tenants, attachments = append(tenants, t), append(attachments, a)
+		if of, t, u, ok := readFileKey(key); ok {
+			k.of, k.tenants, k.files = append(k.of, of), append(k.tenants, t), append(k.files, u)
 		}
 	}
-	return tenants, attachments
+	return k
 }

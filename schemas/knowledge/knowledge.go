@@ -53,14 +53,14 @@ func Viewer(u *id.EndUserID, groups []string) []string {
 
 // Hit is one result of a search.
 type Hit struct {
-	ChunkID      id.ChunkID    `json:"chunk_id"`
-	DocumentID   id.DocumentID `json:"document_id"`
-	DocumentName string        `json:"document_name"`
-	URI          *string       `json:"uri"`
-	Text         string        `json:"text"`
-	Score        float64       `json:"score"`
-	Position     int           `json:"position"` // of the chunk in its document, from 0
-	Cite         string        `json:"cite"`     // kb:<document_id>#<position>
+	ChunkID      id.ChunkID    `json:"chunk_id" doc:"The chunk. Its id changes when its document is indexed anew."`
+	DocumentID   id.DocumentID `json:"document_id" doc:"The document."`
+	DocumentName string        `json:"document_name" doc:"The document's name."`
+	URI          *string       `json:"uri" doc:"The document's address at its source; null: it was uploaded."`
+	Text         string        `json:"text" doc:"The text found."`
+	Score        float64       `json:"score" doc:"How well it matches; higher is better. Comparable within one response only."`
+	Position     int           `json:"position" doc:"Of the chunk in its document, from 0."`
+	Cite         string        `json:"cite" doc:"The mark by which answers cite it, in brackets: kb:<document_id>#<position>."`
 }
 
 // Cite returns the mark of a chunk, without its brackets.

@@ -5,10 +5,14 @@ SELECT o.id FROM unnest($1::text[]) AS o (id)
 WHERE NOT EXISTS (SELECT FROM members m WHERE m.id::text = o.id AND m.dead_at IS NULL)
 
 -- name: file_orphans
-SELECT u.tenant_id, u.id FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id)
+SELECT u.kind, u.tenant_id, u.id FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
 WHERE EXISTS (SELECT FROM tenants t WHERE t.id = u.tenant_id)
-  AND NOT EXISTS (SELECT FROM attachments a WHERE a.tenant_id = u.tenant_id AND a.id = u.id)
+  AND NOT EXISTS (SELECT FROM attachments a WHERE a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'attachments')
+  AND NOT EXISTS (SELECT FROM kb_documents d WHERE d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 'documents')
 
 -- name: file_sums
-SELECT a.tenant_id, a.id, a.sha256 FROM unnest($1::uuid[], $2::uuid[]) AS u (tenant_id, id)
-JOIN attachments a ON a.tenant_id = u.tenant_id AND a.id = u.id
+SELECT u.kind, a.tenant_id, a.id, a.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
+JOIN attachments a ON a.tenant_id = u.tenant_id AND a.id = u.id AND u.kind = 'attachments'
+UNION ALL
+SELECT u.kind, d.tenant_id, d.file, d.sha256 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS u (kind, tenant_id, id)
+JOIN kb_documents d ON d.tenant_id = u.tenant_id AND d.file = u.id AND u.kind = 'documents'
