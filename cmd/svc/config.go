@@ -58,6 +58,8 @@ type Config struct {
 	filesURL string
 	aws      blob.Credentials
 
+	OfficeDriveURL             string
+	CloudDriveURL              string
 	OpenAIKey, OpenAIURL       string
 	AnthropicKey, AnthropicURL string
 }
@@ -97,6 +99,8 @@ func (c *Config) settings() []setting {
 		{env: "SVC_WEBHOOK_TIMEOUT", value: "10s", usage: "deadline of one attempt of a webhook delivery, at most 5m", set: atMost(5*time.Minute, &c.WebhookTimeout)},
 		{env: "SVC_EMBED_TOKEN_TTL", value: "1h", usage: "life of an embed session token, at most 24h", set: atMost(24*time.Hour, &c.EmbedTokenTTL)},
 		{env: "SVC_STDIO_SERVERS", usage: "comma-separated name=command of the stdio tool servers that tenants may use", set: commands(&c.StdioServers)},
+		{env: "SVC_OFFICE_DRIVE_URL", usage: "Microsoft Graph for knowledge sources, with /v1.0 (default the vendor's)", set: baseURL(&c.OfficeDriveURL)},
+		{env: "SVC_CLOUD_DRIVE_URL", usage: "Google Drive for knowledge sources, with /drive/v3 (default the vendor's)", set: baseURL(&c.CloudDriveURL)},
 		{env: "SVC_METRICS_ADDR", usage: "address of a separate listener for /metrics", set: hostPort(&c.MetricsAddr)},
 		{env: "SVC_CLUSTER_ADDR", usage: "address at which the other nodes reach this one; empty: a single node", set: peerAddr(&c.ClusterAddr)},
 		{env: "SVC_CLUSTER_SECRET", usage: "secret that the nodes of a cluster share, at least 32 characters", set: longSecret(&c.ClusterSecret), secret: true},

@@ -11,6 +11,7 @@ import (
 	"agentsvc/actors/run"
 	"agentsvc/actors/stream"
 	"agentsvc/actors/sweep"
+	"agentsvc/actors/sync"
 	"agentsvc/actors/thread"
 	"agentsvc/actors/trigger"
 	"agentsvc/actors/workflow"
@@ -38,6 +39,7 @@ var kinds = []kind{
 	{delivery.Traits, (*service).addDeliveries},
 	{trigger.Traits, (*service).addTriggers},
 	{workflow.Traits, (*service).addWorkflows},
+	{sync.Traits, (*service).addSyncs},
 }
 
 // actors is the part of a node with its streams and durable kinds.
@@ -113,6 +115,11 @@ func (s *service) addWorkflows(host durable.Config) {
 		workflows.Holder = durable.Holder(s.node, s.living)
 	}
 	durable.Register(s.node, s.writer, workflow.New(workflows), host)
+}
+
+func (s *service) addSyncs(host durable.Config) {
+	sync.Register(s.node, s.writer, sync.Config{Store: store.NewSyncs(s.pools.system, s.keys), Files: contents{s.blobs}, Connect: s.connectors.Open,
+		Tell: s.node, Hears: s.sent.hearers.Hears, Log: s.log}, host)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"agentsvc/transport/connector"
 	"agentsvc/transport/egress"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
@@ -13,13 +14,14 @@ import (
 	"agentsvc/transport/webhook"
 )
 
-// outbound is the part of a node that calls others: models, tool servers and webhook
-// endpoints, all behind one guard.
+// outbound is the part of a node that calls others: models, tool servers, webhook endpoints
+// and the sources of knowledge bases, all behind one guard.
 type outbound struct {
-	guard    *egress.Guard
-	models   *provider.Providers
-	tools    *toolbox.Toolbox
-	attempts *webhook.Sender
+	guard      *egress.Guard
+	models     *provider.Providers
+	tools      *toolbox.Toolbox
+	attempts   *webhook.Sender
+	connectors *connector.Connectors
 }
 
 func (s *service) openOutbound(context.Context) error {
@@ -35,6 +37,8 @@ func (s *service) openOutbound(context.Context) error {
 	s.attempts = webhook.New(webhook.Config{Guard: s.guard, Timeout: c.WebhookTimeout, RequireTLS: true, Version: version, Now: s.member.Now})
 	s.onStop(infallible(s.attempts.Close))
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
+	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
+	s.onStop(infallible(s.connectors.Close))
 	return nil
 }
 

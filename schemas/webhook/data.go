@@ -45,3 +45,12 @@ type Decided struct {
 	DecidedBy string    `json:"decided_by"`
 	DecidedAt time.Time `json:"decided_at"`
 }
+
+// SourceEnded is the data of kb.source.synced and kb.source.failed.
+type SourceEnded struct {
+	KnowledgeBaseID string  `json:"knowledge_base_id"`
+	SourceID        string  `json:"source_id"`
+	Status          string  `json:"status"`    // ok or failed
+	Documents       int     `json:"documents"` // of the source, after the sync
+	Error           *string `json:"error"`     // in plain words
+}

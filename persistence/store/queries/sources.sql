@@ -81,7 +81,7 @@ DELETE FROM timers WHERE tenant_id = $1 AND kind = 'sync' AND entity_id = $2 AND
 
 -- What the actor of a source needs.
 -- name: sync_load
-SELECT base_id AS base, enabled, status, cron, timezone, next_sync_at AS due, version, owner_epoch AS epoch
+SELECT base_id AS base, enabled, status, sync AS number, cron, timezone, next_sync_at AS due, version, owner_epoch AS epoch
 FROM knowledge_sources WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
 
 -- A walk owns the row while it has the version and the epoch of the activation that performs
@@ -96,11 +96,8 @@ RETURNING base_id AS base, kind, name, config, credentials, sync, coalesce(resum
 SELECT id FROM knowledge_sources
 WHERE tenant_id = $1 AND id = $2 AND version = $3 AND owner_epoch = $4 AND status = 'syncing' AND deleted_at IS NULL FOR NO KEY UPDATE
 
--- name: sync_base
-SELECT id FROM knowledge_bases WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL FOR SHARE
-
 -- name: sync_progress
-UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = listed + $5 WHERE tenant_id = $1 AND id = $2
+UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = CASE WHEN $6 THEN 0 ELSE listed END + $5 WHERE tenant_id = $1 AND id = $2
 
 -- name: sync_known
 SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' AS failed FROM kb_documents

@@ -157,7 +157,7 @@ func (s *store) items(objects []minio.ObjectInfo) []source.Item {
 		if o.Key == "" || strings.HasSuffix(o.Key, "/") { // a folder, as some clients make them
 			continue
 		}
-		out = append(out, source.Item{ID: o.Key, Name: path.Base(o.Key), URI: s.uri(o.Key), Version: o.ETag, Size: o.Size})
+		out = append(out, source.Item{ID: o.Key, Name: path.Base(o.Key), URI: s.uri(o.Key), Version: strings.Trim(o.ETag, `"`), Size: o.Size})
 	}
 	return out
 }

@@ -40,7 +40,7 @@ const TooLarge = "the file is larger than 50 MiB"
 // Timing is how long things may take; zero values mean the defaults.
 type Timing struct {
 	Call    time.Duration // a request of a listing, with its body: 30 s
-	File    time.Duration // a request of a file, with its body: 100 s
+	File    time.Duration // a request of a file, with its body: 80 s
 	Silence time.Duration // without a byte: 20 s
 	Backoff time.Duration // first pause before a repeated request: 500 ms
 	MaxWait time.Duration // longest pause that a vendor may ask for within a call: 30 s
@@ -49,7 +49,7 @@ type Timing struct {
 
 func (t Timing) filled() Timing {
 	for at, value := range map[*time.Duration]time.Duration{
-		&t.Call: 30 * time.Second, &t.File: 100 * time.Second, &t.Silence: 20 * time.Second,
+		&t.Call: 30 * time.Second, &t.File: 80 * time.Second, &t.Silence: 20 * time.Second,
 		&t.Backoff: 500 * time.Millisecond, &t.MaxWait: 30 * time.Second, &t.Polite: 100 * time.Millisecond,
 	} {
 		if *at == 0 {

@@ -1,0 +1,96 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/source"
+)
+
+// Store reads and writes what syncs need (store.Syncs).
+type Store interface {
+	// Sync returns a source; nil if there is none.
+	Sync(ctx context.Context, t id.TenantID, s id.SourceID) (*store.Sync, error)
+	// BeginWalk returns the walk of a source that is queued or syncing, with its credentials.
+	BeginWalk(ctx context.Context, t id.TenantID, s id.SourceID, epoch int64) (*store.BegunWalk, error)
+	// KnownDocuments returns the documents of items.
+	KnownDocuments(ctx context.Context, w *store.Walk, items []string) (map[string]store.KnownDocument, error)
+	// WriteWalk commits a step, and returns the documents whose actors have work.
+	WriteWalk(ctx context.Context, w *store.Walk, p *store.WalkPage) ([]id.DocumentID, error)
+	// DropUnmet deletes documents that a complete walk has not met.
+	DropUnmet(ctx context.Context, w *store.Walk, limit int) ([]id.DocumentID, error)
+	// CountDocuments returns how many documents a source has.
+	CountDocuments(ctx context.Context, t id.TenantID, s id.SourceID) (int, error)
+}
+
+// Files is the store of files, with the contents of documents.
+type Files interface {
+	// Put stores a content of at most so many bytes. It is not needed before Settle. Errors of
+	// the reader are returned as they are, within others.
+	Put(ctx context.Context, t id.TenantID, f id.FileID, r io.Reader, max int64) (size int64, sum [32]byte, err error)
+	// Settle ends a Put: known, if it is certain whether a row names the file.
+	Settle(t id.TenantID, f id.FileID, known bool)
+	// Delete removes a content that no row names.
+	Delete(ctx context.Context, t id.TenantID, f id.FileID) error
+	// TooLarge reports whether an error of Put means that the content is too large.
+	TooLarge(err error) bool
+}
+
+// Connect opens a source. Errors are *source.Fault.
+type Connect func(kind lifecycle.SourceKind, c source.Config, credentials map[string]string) (source.Source, error)
+
+// Teller tells actors.
+type Teller interface {
+	Tell(a cluster.Address, message any)
+}
+
+// pauseAgain is the pause before a walk goes on after storage failed.
+const pauseAgain = 2 * time.Second
+
+func (k *kind) perform(ctx context.Context, a durable.Activation, _ durable.Effect) any {
+	t, src := a.Address.Tenant, id.SourceID{UUID: a.Address.ID}
+	p := &place{gate: k.gate, tenant: t}
+	if err := p.take(ctx); err != nil {
+		return nil
+	}
+	defer p.give()
+	out, err := k.walk(ctx, a, p)
+	fault := new(source.Fault)
+	switch {
+	case err == nil:
+		return out
+	case ctx.Err() != nil: // the activation has ended; its result would be dropped
+		return nil
+	case errors.Is(err, store.ErrLost):
+		return Lost{}
+	case errors.As(err, &fault):
+		return k.failed(ctx, t, src, fault.Reason)
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, errFiles):
+		// Storage, or the node's lease. The walk goes on behind its last step.
+		k.log(k.cfg.Log.Warn(), a.Address).Err(err).Msg("a sync of a knowledge source was interrupted")
+		timer := time.NewTimer(pauseAgain)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		return Again{}
+	}
+	k.log(k.cfg.Log.Error(), a.Address).Err(err).Msg("a sync of a knowledge source ended by an internal error")
+	return k.failed(ctx, t, src, internal)
+}
+
+func (k *kind) failed(ctx context.Context, t id.TenantID, src id.SourceID, why string) any {
+	n, err := k.cfg.Store.CountDocuments(ctx, t, src)
+	if err != nil {
+		return Again{}
+	}
+	return Ended{Error: why, Documents: n}
+}

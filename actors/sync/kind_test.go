@@ -1,0 +1,603 @@
+package sync_test
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	syncs "agentsvc/actors/sync"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/api"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+	"agentsvc/schemas/testkit"
+	"agentsvc/transport/connector/connectortest"
+)
+
+// TestEachKind is open-parts.md, Changes, "Knowledge", Sync, over each vendor: changed contents
+// only are fetched, ids and ACLs stay over edits, renames and moves, what is gone is deleted.
+func TestEachKind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, d, k, f, s := connectortest.NewGraph(t), connectortest.NewDrive(t), connectortest.NewWiki(t), connectortest.NewS3(t), connectortest.NewSite(t)
+	w.office, w.cloud = g.URL+"/v1.0", d.URL+"/drive/v3"
+	n := w.start(syncs.Config{})
+	token := map[string]string{"access_token": connectortest.Token}
+	file := func(name, text string) connectortest.File {
+		return connectortest.File{Name: name, Kind: "text/plain", Text: text}
+	}
+	for name, c := range map[string]struct {
+		in     api.SourceCreate
+		server *connectortest.Server
+		put    func(id, name, text string)
+		remove func(id string)
+		id     func(id string) string
+	}{
+		"office_drive": {api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: token}, &g.Server,
+			func(id, name, text string) {
+				g.Put(id, name, text)
+			}, func(id string) { g.Delete(id, false) }, nil},
+		"cloud_drive": {api.SourceCreate{Kind: lifecycle.SourceCloudDrive, Credentials: token}, &d.Server,
+			func(id, name, text string) { d.Put(id, file(name, text)) }, d.Delete, nil},
+		"wiki": {api.SourceCreate{Kind: lifecycle.SourceWiki, Config: config(map[string]any{"base_url": k.URL}), Credentials: map[string]string{"email": connectortest.Email, "api_token": connectortest.Token}}, &k.Server,
+			func(id, name, text string) { k.Put(id, "10", name, "<p>"+text+"</p>") }, k.Delete, nil},
+		"object_store": {api.SourceCreate{Kind: lifecycle.SourceObjectStore, Config: config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs"}),
+			Credentials: map[string]string{"access_key_id": connectortest.KeyID, "secret_access_key": connectortest.Secret}}, &f.Server,
+			func(id, _, text string) { f.Put(id, text) }, f.Delete, nil},
+		"web": {api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"url": s.URL + "/start"})}, &s.Server,
+			func(id, name, text string) { s.Page("/"+id, name, text) }, func(id string) { s.Remove("/" + id) }, func(id string) string { return s.URL + "/" + id }},
+	} {
+		at := func(id string) string {
+			if c.id != nil {
+				return c.id(id)
+			}
+			return id
+		}
+		s.Page("/start", "start", "start", "/a", "/b", "/c", "/d")
+		c.put("a", "same.txt", "text of a")
+		c.put("b", "same.txt", "text of b")
+		c.put("c", "other.txt", "text of c")
+		want := map[string]string{at("a"): "text of a", at("b"): "text of b", at("c"): "text of c"}
+		if name == "web" {
+			want[at("start")] = "start"
+		}
+		src := w.source(c.in)
+		if row := w.row(src); row.Status != lifecycle.SourceIdle || len(c.server.Calls()) != 0 {
+			t.Fatalf("%s: creating a source syncs: %s", name, row.Status)
+		}
+		w.syncs(n, src)
+		first := w.holds(src, want)
+		for _, doc := range first {
+			w.mu.Lock()
+			if !w.woken[doc.id.UUID] || !doc.owes || doc.status != "queued" {
+				t.Errorf("%s: %s is not indexed", name, doc.item)
+			}
+			w.mu.Unlock()
+		}
+		w.settles()
+		w.exec(`UPDATE kb_documents SET acl = '{group:staff}' WHERE id = $1`, first[at("a")].id)
+
+		c.server.Calls()
+		w.syncs(n, src)
+		if calls := c.server.Calls(); connectortest.Count(calls, "content") != 0 {
+			t.Errorf("%s: an unchanged source: %v", name, calls)
+		}
+		for item, doc := range w.holds(src, want) {
+			if doc.content != 1 || doc.owes {
+				t.Errorf("%s: %s changed without a change", name, item)
+			}
+		}
+
+		c.put("a", "renamed.txt", "another text of a")
+		c.put("d", "new.txt", "text of d")
+		c.remove("c")
+		if name == "web" {
+			s.Page("/start", "start", "start", "/a", "/b", "/d")
+		}
+		delete(want, at("c"))
+		want[at("a")], want[at("d")] = "another text of a", "text of d"
+		w.syncs(n, src)
+		second := w.holds(src, want)
+		a := second[at("a")]
+		if a.id != first[at("a")].id || a.content != 2 || !a.owes || name != "object_store" && a.name != "renamed.txt" ||
+			w.count(`SELECT count(*) FROM kb_documents WHERE id = $1 AND acl = '{group:staff}'`, a.id) != 1 {
+			t.Errorf("%s: %+v after %+v", name, a, first[at("a")])
+		}
+		if b := second[at("b")]; b.content != 1 || b.owes {
+			t.Errorf("%s: %+v", name, b)
+		}
+		if w.count(`SELECT count(*) FROM kb_documents WHERE id = $1 AND deleted_at IS NOT NULL AND owes`, first[at("c")].id) != 1 {
+			t.Errorf("%s: the document that is gone is not cleaned up", name)
+		}
+		w.settles()
+	}
+}
+
+// TestAVendorThatFailsDeletesNothing, whatever it fails with and however far the walk was, and its
+// error is plain and holds no secret.
+func TestAVendorThatFailsDeletesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 2
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	want := map[string]string{}
+	for i := range 6 {
+		want[fmt.Sprint("k", i)] = "canary"
+		f.Put(fmt.Sprint("k", i), "canary")
+	}
+	w.syncs(n, src)
+	for i := range 6 {
+		f.Delete(fmt.Sprint("k", i)) // all of it is gone, and the vendor fails while it says so
+		f.Put(fmt.Sprint("z", i), "new")
+	}
+	for _, after := range []int32{0, 1, 2} {
+		for _, answer := range []func(w http.ResponseWriter){
+			func(w http.ResponseWriter) { connectortest.S3Error(w, http.StatusForbidden, "ExpiredToken") },
+			func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+			func(w http.ResponseWriter) { fmt.Fprint(w, "<html></html>") },
+			func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		} {
+			var calls atomic.Int32
+			f.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("list-type") == "" || calls.Add(1) <= after {
+					return false
+				}
+				answer(rw)
+				return true
+			})
+			row := w.sync(n, src)
+			if row.Status != lifecycle.SourceFailed || said(row) == "" {
+				t.Errorf("%s %q", row.Status, said(row))
+			}
+			for _, canary := range []string{connectortest.KeyID, connectortest.Secret, "127.0.0.1"} {
+				if strings.Contains(said(row), canary) {
+					t.Errorf("%q holds %s", said(row), canary)
+				}
+			}
+		}
+	}
+	have := w.documents(src)
+	for item := range want {
+		if have[item].text != "canary" {
+			t.Errorf("%s was deleted by a vendor that fails", item)
+		}
+	}
+	f.Before(nil)
+	w.syncs(n, src)
+	if have := w.documents(src); len(have) != 6 || have["z0"].text != "new" {
+		t.Errorf("%d documents", len(have))
+	}
+}
+
+// TestOneBadFile does not block the others: one without rights, one that is too large, one that
+// fails for the moment, one that vanishes, and a picture.
+func TestOneBadFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := connectortest.NewGraph(t)
+	w.office = g.URL + "/v1.0"
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceOfficeDrive, Config: config(map[string]any{"drive_id": "drive-1"}), Credentials: map[string]string{"access_token": connectortest.Token}})
+	for _, id := range []string{"good", "forbidden", "broken", "vanished", "late"} {
+		g.Put(id, id+".txt", "text of "+id)
+	}
+	g.Put("picture", "picture.PNG", "png")
+	g.Downloads.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch id := strings.TrimPrefix(r.URL.Path, "/"); id {
+		case "forbidden":
+			rw.WriteHeader(http.StatusForbidden)
+		case "broken":
+			rw.WriteHeader(http.StatusInternalServerError)
+		case "vanished":
+			rw.WriteHeader(http.StatusNotFound)
+		default:
+			fmt.Fprint(rw, "text of "+id)
+		}
+	})
+	row := w.sync(n, src)
+	if row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "1 file could not be read") || !strings.Contains(said(row), "broken.txt") {
+		t.Fatalf("%s %q", row.Status, said(row))
+	}
+	have := w.documents(src)
+	if len(have) != 3 || have["good"].text != "text of good" || have["late"].text != "text of late" || have["forbidden"].status != "failed" || !strings.Contains(have["forbidden"].error, "(403)") {
+		t.Fatalf("%+v", have)
+	}
+	// A delta that named a file which could not be read is asked for again.
+	g.Downloads.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(rw, "text of "+strings.TrimPrefix(r.URL.Path, "/"))
+	})
+	w.syncs(n, src)
+	if have := w.documents(src); len(have) != 5 || have["broken"].text != "text of broken" || have["forbidden"].text != "text of forbidden" {
+		t.Fatalf("%+v", have)
+	}
+}
+
+// TestAFileThatIsTooLarge is not fetched, and its document says why; the text before it stays.
+func TestAFileThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a.txt", "small")
+	w.syncs(n, src)
+	f.Put("a.txt", strings.Repeat("x", 50<<20+1))
+	f.Calls()
+	w.syncs(n, src)
+	d := w.documents(src)["a.txt"]
+	if d.status != "failed" || d.error != "the file is larger than 50 MiB" || connectortest.Count(f.Calls(), "content") != 0 || d.content != 1 {
+		t.Fatalf("%+v", d)
+	}
+	w.syncs(n, src)
+	f.Put("a.txt", "small again")
+	w.syncs(n, src)
+	if d := w.documents(src)["a.txt"]; d.status != "queued" || d.text != "small again" || d.error != "" {
+		t.Fatalf("%+v", d)
+	}
+}
+
+// TestTenThousandUnchanged: an unchanged store of 10,000 objects costs its ten listing calls and no
+// version of a document.
+func TestTenThousandUnchanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	for i := range 10_000 {
+		f.Put(fmt.Sprintf("k/%05d.txt", i), "x")
+	}
+	sum := md5.Sum([]byte("x"))
+	w.exec(`INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, name, uri, media_type, size_bytes, file, sha256, status, owes)
+		SELECT $1, gen_random_uuid(), $2, $3, 'k/' || lpad(n::text, 5, '0') || '.txt', $4, lpad(n::text, 5, '0') || '.txt', 's3://docs/k/' || lpad(n::text, 5, '0') || '.txt', 'text/plain', 1, gen_random_uuid(), sha256('x'), 'ready', false
+		FROM generate_series(0, 9999) n`, w.tenant, w.base, src, hex.EncodeToString(sum[:]))
+	f.Calls()
+	w.syncs(n, src)
+	if calls := f.Calls(); len(calls) != 10 || connectortest.Count(calls, "listing") != 10 {
+		t.Errorf("%d calls, %d listings", len(calls), connectortest.Count(calls, "listing"))
+	}
+	if n := w.count(`SELECT count(*) FROM kb_documents WHERE source_id = $1 AND deleted_at IS NULL AND version = 1 AND NOT owes`, src); n != 10_000 {
+		t.Errorf("%d documents are as they were", n)
+	}
+	if row := w.row(src); row.Listed != 10_000 {
+		t.Errorf("%d listed", row.Listed)
+	}
+}
+
+// TestProgress: a source is queued, then syncing with a growing number of documents; a sync
+// meanwhile is 202 and starts none.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 2
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	for i := range 6 {
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	var listings atomic.Int32
+	held, wait := make(chan struct{}), make(chan struct{})
+	f.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("list-type") != "" && listings.Add(1) == 3 {
+			close(held)
+			<-wait
+		}
+		return false
+	})
+	w.must(w.queue(src))
+	if row := w.row(src); row.Status != lifecycle.SourceQueued {
+		t.Fatal(row.Status)
+	}
+	w.wake(n, src)
+	<-held
+	testkit.Eventually(t, "four documents are listed", func() bool { row := w.row(src); return row.Status == lifecycle.SourceSyncing && row.Listed == 4 })
+	before := w.count(`SELECT sync::int FROM knowledge_sources WHERE id = $1`, src)
+	w.must(w.queue(src))
+	w.wake(n, src)
+	close(wait)
+	w.ends(n, src)
+	if after := w.count(`SELECT sync::int FROM knowledge_sources WHERE id = $1`, src); after != before {
+		t.Errorf("sync %d followed by %d", before, after)
+	}
+	w.holds(src, map[string]string{"k0": "x", "k1": "x", "k2": "x", "k3": "x", "k4": "x", "k5": "x"})
+}
+
+// holding makes the next listing call wait, and returns what lets it go on.
+func holding(f *connectortest.S3) (held chan struct{}, free func()) {
+	held, wait := make(chan struct{}), make(chan struct{})
+	var once atomic.Bool
+	f.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("list-type") != "" && once.CompareAndSwap(false, true) {
+			close(held)
+			<-wait
+		}
+		return false
+	})
+	return held, func() { close(wait) }
+}
+
+// TestDisabled: a disabled source keeps its documents and does not sync, and one that is disabled
+// during a sync writes nothing more.
+func TestDisabled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a", "x")
+	w.syncs(n, src)
+	no, yes := false, true
+	f.Put("b", "x")
+	held, free := holding(f)
+	w.must(w.queue(src))
+	w.wake(n, src)
+	<-held
+	w.patch(src, api.SourcePatch{Enabled: &no})
+	free()
+	if row := w.ends(n, src); row.Status != lifecycle.SourceOK {
+		t.Fatal(row.Status)
+	}
+	w.holds(src, map[string]string{"a": "x"})
+	if err := w.queue(src); !errors.Is(err, problem.New(problem.CodeSourceDisabled, "")) {
+		t.Fatal(err)
+	}
+	w.patch(src, api.SourcePatch{Enabled: &yes})
+	w.syncs(n, src)
+	w.holds(src, map[string]string{"a": "x", "b": "x"})
+}
+
+// TestDeleted: a source that is deleted during its sync leaves no document.
+func TestDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a", "x")
+	w.syncs(n, src)
+	f.Put("b", "x")
+	held, free := holding(f)
+	w.must(w.queue(src))
+	w.wake(n, src)
+	<-held
+	w.must(w.change(func(ctx context.Context, tx *store.Tx) error { return tx.DeleteSource(ctx, w.base, src) }))
+	w.wake(n, src)
+	free()
+	testkit.Eventually(t, "nothing works on it", func() bool { return !n.Active(w.at(src)) })
+	if n := w.count(`SELECT count(*) FROM kb_documents WHERE source_id = $1 AND deleted_at IS NULL`, src); n != 0 {
+		t.Errorf("%d documents of a deleted source", n)
+	}
+	if n := w.count(`SELECT count(*) FROM knowledge_sources WHERE id = $1 AND credentials IS NOT NULL`, src); n != 0 {
+		t.Error("its credentials are still there")
+	}
+}
+
+// TestAnotherConfiguration: a change during a sync makes it begin anew, and what the new
+// configuration does not name is gone.
+func TestAnotherConfiguration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a/1", "x")
+	f.Put("b/1", "x")
+	held, free := holding(f)
+	w.must(w.queue(src))
+	w.wake(n, src)
+	<-held
+	w.patch(src, api.SourcePatch{Config: api.Some(config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs", "prefix": "b/"}))})
+	w.wake(n, src)
+	free()
+	if row := w.ends(n, src); row.Status != lifecycle.SourceOK {
+		t.Fatal(row.Status, said(row))
+	}
+	w.holds(src, map[string]string{"b/1": "x"})
+}
+
+// TestASchedule: a due time is one sync over two nodes that are told at once, the timer moves on,
+// and a time that passes during a sync starts none.
+func TestASchedule(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.Put("a", "x")
+	one, two := w.start(syncs.Config{}), w.start(syncs.Config{})
+	cron := "0 2 * * *"
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceObjectStore, Config: config(map[string]any{"endpoint": f.URL, "region": "r", "bucket": "docs"}),
+		Credentials: map[string]string{"access_key_id": connectortest.KeyID, "secret_access_key": connectortest.Secret}, Schedule: &cron, Timezone: "Europe/Berlin"})
+	due := time.Date(2026, 5, 6, 0, 0, 0, 0, time.UTC) // 02:00 in Berlin
+	w.exec(`UPDATE knowledge_sources SET next_sync_at = $2 WHERE id = $1`, src, due)
+	w.exec(`UPDATE timers SET due_at = $2, claimed_until = now() + interval '1 hour' WHERE entity_id = $1`, src, due)
+	w.clock.set(due.Add(-time.Second))
+	tell := func() {
+		one.Tell(w.at(src), dueNow)
+		two.Tell(w.at(src), dueNow)
+	}
+	tell()
+	testkit.Eventually(t, "nothing works on it", func() bool { return !one.Active(w.at(src)) && !two.Active(w.at(src)) })
+	if n := w.count(`SELECT sync::int FROM knowledge_sources WHERE id = $1`, src); n != 0 {
+		t.Fatal("it synced before it was due")
+	}
+	w.clock.set(due.Add(72 * time.Hour)) // several due times have passed
+	tell()
+	testkit.Eventually(t, "it has synced", func() bool {
+		row := w.row(src)
+		return row.Status == lifecycle.SourceOK && !one.Active(w.at(src)) && !two.Active(w.at(src))
+	})
+	next := due.Add(96 * time.Hour)
+	if n := w.count(`SELECT count(*) FROM knowledge_sources s JOIN timers t ON t.entity_id = s.id AND t.kind = 'sync' AND t.due_at = s.next_sync_at WHERE s.id = $1 AND s.sync = 1 AND s.next_sync_at = $2`, src, next); n != 1 {
+		var number int
+		var at time.Time
+		w.must(w.admin.QueryRow(context.Background(), `SELECT sync::int, next_sync_at FROM knowledge_sources WHERE id = $1`, src).Scan(&number, &at))
+		t.Errorf("sync %d, next at %v", number, at)
+	}
+	w.holds(src, map[string]string{"a": "x"})
+}
+
+// TestTwoActivations walk at once: each document is there once, and one of them ends the sync.
+func TestTwoActivations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 2
+	one, two := w.start(syncs.Config{}), w.start(syncs.Config{})
+	src := w.bucket(f)
+	want := map[string]string{}
+	for i := range 9 {
+		want[fmt.Sprint("k", i)] = "x"
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	held, free := holding(f)
+	w.must(w.queue(src))
+	w.wake(one, src)
+	<-held // the first walk hangs in the middle, as on a node that was stopped
+	w.wake(two, src)
+	if row := w.ends(two, src); row.Status != lifecycle.SourceOK {
+		t.Fatal(row.Status, said(row))
+	}
+	for item := range w.holds(src, want) {
+		f.Delete(item)
+	}
+	f.Put("z", "z")
+	w.syncs(two, src)
+	free() // what it writes now would be of the past
+	testkit.Eventually(t, "the first walk has ended", func() bool { return !one.Active(w.at(src)) })
+	w.holds(src, map[string]string{"z": "z"})
+	if n := w.count(`SELECT sync::int FROM knowledge_sources WHERE id = $1`, src); n != 2 {
+		t.Errorf("sync %d", n)
+	}
+}
+
+// lossy fails as storage does, at the calls that are listed.
+type lossy struct {
+	syncs.Store
+	calls atomic.Int64
+	fails func(call int64) bool
+}
+
+func (l *lossy) WriteWalk(ctx context.Context, w *store.Walk, p *store.WalkPage) ([]id.DocumentID, error) {
+	if l.fails(l.calls.Add(1)) {
+		return nil, store.ErrUnavailable
+	}
+	return l.Store.WriteWalk(ctx, w, p)
+}
+
+// TestStorageThatFails: the walk goes on behind its last step.
+func TestStorageThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := connectortest.NewS3(t)
+	f.PerPage = 2
+	l := &lossy{Store: w.rows, fails: func(call int64) bool { return call == 2 }}
+	n := w.start(syncs.Config{Store: l})
+	src := w.bucket(f)
+	want := map[string]string{}
+	for i := range 6 {
+		want[fmt.Sprint("k", i)] = "x"
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	w.syncs(n, src)
+	w.holds(src, want)
+	// The page before the failure is not listed again, and contents only of the failed step are
+	// fetched again.
+	if calls := f.Calls(); connectortest.Count(calls, "listing") != 4 || connectortest.Count(calls, "content") != 8 {
+		t.Errorf("%v", calls)
+	}
+}
+
+// TestEvents: the commit that ends a sync holds its event.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`INSERT INTO webhooks (tenant_id, id, url, events, secret) VALUES ($1, $2, 'https://x.example', '{*}', 'x')`, w.tenant, id.NewAnywhere())
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	f.Put("a", "x")
+	w.syncs(n, src)
+	f.Before(func(rw http.ResponseWriter, _ *http.Request) bool {
+		connectortest.S3Error(rw, 403, "ExpiredToken")
+		return true
+	})
+	w.sync(n, src)
+	for kind, want := range map[string]string{
+		"kb.source.synced": fmt.Sprintf(`{"knowledge_base_id":%q,"source_id":%q,"status":"ok","documents":1,"error":null}`, w.base, src),
+		"kb.source.failed": fmt.Sprintf(`{"knowledge_base_id":%q,"source_id":%q,"status":"failed","documents":1,"error":"the session token has expired or is invalid (403)"}`, w.base, src),
+	} {
+		var got struct{ Data json.RawMessage }
+		events := w.events(kind)
+		if len(events) != 1 || json.Unmarshal([]byte(events[0]), &got) != nil || string(got.Data) != want {
+			t.Errorf("%s: %v, want %s", kind, events, want)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM audit_log WHERE action = 'kb.source.sync' AND target_id = $1 AND actor = 'user:x'`, src); n != 2 {
+		t.Errorf("%d syncs in the audit log", n)
+	}
+}
+
+// TestUploads: the sync of a source of uploads finds nothing and deletes nothing.
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceUpload})
+	w.syncs(n, src)
+}
+
+// TestWithoutCredentials: a source whose credentials were dropped fails and says so, and they are
+// not in its row in plain.
+func TestWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f, other := connectortest.NewS3(t), connectortest.NewS3(t)
+	n := w.start(syncs.Config{})
+	src := w.bucket(f)
+	if w.count(`SELECT count(*) FROM knowledge_sources WHERE position($1::bytea IN credentials) > 0`, []byte(connectortest.Secret)) != 0 {
+		t.Error("the credentials are not sealed")
+	}
+	w.patch(src, api.SourcePatch{Config: api.Some(config(map[string]any{"endpoint": other.URL, "region": "r", "bucket": "docs"}))})
+	row := w.sync(n, src)
+	if row.Status != lifecycle.SourceFailed || said(row) != "the source has no credentials" || len(other.Calls()) != 0 || len(row.CredentialMeta.Keys) != 0 {
+		t.Fatalf("%s %q", row.Status, said(row))
+	}
+}
+
+// TestAWebPageThatFails: a known page that fails keeps what it leads to; a hostile address is not
+// shown.
+func TestAWebPageThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := connectortest.NewSite(t)
+	n := w.start(syncs.Config{})
+	src := w.source(api.SourceCreate{Kind: lifecycle.SourceWeb, Config: config(map[string]any{"url": s.URL + "/"})})
+	s.Page("/", "Home", "home", "/list", "/gone")
+	s.Page("/list", "List", "list", "/deep")
+	s.Page("/deep", "Deep", "deep")
+	s.Page("/gone", "Gone", "gone")
+	w.syncs(n, src)
+	all := map[string]string{s.URL + "/": "home", s.URL + "/list": "list", s.URL + "/deep": "deep", s.URL + "/gone": "gone"}
+	w.holds(src, all)
+	s.Remove("/gone")
+	s.Serve("/list", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
+	if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "could not be read") {
+		t.Fatal(row.Status, said(row))
+	}
+	w.holds(src, all)
+	s.Page("/list", "List", "list", "/deep")
+	w.syncs(n, src)
+	delete(all, s.URL+"/gone")
+	w.holds(src, all)
+}

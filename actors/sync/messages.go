@@ -1,0 +1,16 @@
+package sync
+
+// Results of Walk.
+type (
+	// Ended says how the sync ended.
+	Ended struct {
+		OK        bool
+		Error     string // in plain words; of a sync that succeeded: about single files
+		Documents int    // of the source now
+		Delta     string // where the next sync begins
+	}
+	// Lost says that the row has changed, or has another owner.
+	Lost struct{}
+	// Again says that the walk has to go on: storage or the node's lease failed for a moment.
+	Again struct{}
+)

@@ -1,0 +1,506 @@
+package sync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"agentsvc/actors/durable"
+	"agentsvc/cluster"
+	"agentsvc/persistence/failpoint"
+	"agentsvc/persistence/store"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/source"
+)
+
+// errFiles: the store of files cannot serve now.
+var errFiles = errors.New("the store of files is not available")
+
+// The points at which a crash test kills the process.
+var (
+	pointBeforeStep = failpoint.Declare("sync.before_step")
+	pointAfterStep  = failpoint.Declare("sync.after_step")
+	pointBeforeDrop = failpoint.Declare("sync.before_drop")
+	pointBeforeEnd  = failpoint.Declare("sync.before_end")
+)
+
+const (
+	stepItems    = 500 // items of a step
+	stepContents = 16  // fetched contents of a step
+	dropAtOnce   = 500 // documents that one transaction deletes
+
+	// patience is how long a walk goes on without a file or a page that could be read. A request
+	// of a listing takes 30 s at most, which is within the 140 s that a vendor may hang.
+	patience = 100 * time.Second
+	// leastFile is the time that a file gets at least; a walk with less ends.
+	leastFile = 5 * time.Second
+	// mostFaults is how many files, one after the other, may fail for the moment.
+	mostFaults = 10
+
+	maxItem = 2048 // bytes of an identity
+	maxName = 500  // bytes
+	maxURI  = 4096 // bytes
+)
+
+// tooLarge is the reason of a document that is not fetched.
+const tooLarge = "the file is larger than 50 MiB"
+
+// progress is what the row keeps of a walk on its way.
+type progress struct {
+	At      string `json:"at,omitempty"`      // of the connector
+	Partial bool   `json:"partial,omitempty"` // the walk does not show what is gone
+	Anew    bool   `json:"anew,omitempty"`    // it began anew: the former delta is of no use
+	Unread  int    `json:"unread,omitempty"`  // files that the next sync tries again
+	Why     string `json:"why,omitempty"`     // of the last one
+	Done    bool   `json:"done,omitempty"`    // the listing is complete
+	Full    bool   `json:"full,omitempty"`    // and shows what is gone
+	Delta   string `json:"delta,omitempty"`
+}
+
+// walker is a walk on its way.
+type walker struct {
+	*kind
+	addr  cluster.Address
+	place *place
+	begun *store.BegunWalk
+	src   source.Source
+	p     progress
+	next  store.WalkPage // the step that is being made
+	files []id.FileID    // of its contents
+	met   time.Time      // when a page or a file could last be read
+	since time.Time      // when the place on the node was taken
+	fails int            // files that failed since then
+}
+
+// walk performs a sync, from its last step on.
+func (k *kind) walk(ctx context.Context, a durable.Activation, p *place) (any, error) {
+	t := a.Address.Tenant
+	b, err := k.cfg.Store.BeginWalk(ctx, t, id.SourceID{UUID: a.Address.ID}, a.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	w := &walker{kind: k, addr: a.Address, place: p, begun: b, met: time.Now(), since: time.Now()}
+	if b.Resume != "" {
+		if err := json.Unmarshal([]byte(b.Resume), &w.p); err != nil {
+			return nil, fmt.Errorf("read the position of a walk: %w", err)
+		}
+	}
+	defer w.abandon()
+	if !w.p.Done && b.Kind != lifecycle.SourceUpload { // an upload's documents come by themselves
+		if w.src, err = k.cfg.Connect(b.Kind, b.Config, b.Credentials); err != nil {
+			return nil, err
+		}
+		if err := w.src.Walk(ctx, source.Position{Resume: w.p.At, Delta: b.Delta}, w.page); err != nil {
+			return nil, err
+		}
+		if !w.p.Done {
+			return nil, errors.New("a walk ended without its last page")
+		}
+	}
+	return w.end(ctx)
+}
+
+// page takes one page of the listing.
+func (w *walker) page(ctx context.Context, p source.Page) error {
+	w.met = time.Now()
+	if err := w.yield(ctx); err != nil {
+		return err
+	}
+	if p.Restart {
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+		w.p, w.next.Restart = progress{Anew: true}, true
+	}
+	items := usable(p.Items)
+	for len(items) > 0 {
+		n := min(len(items), stepItems)
+		if err := w.items(ctx, items[:n]); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	switch {
+	case p.Last:
+		w.p.Done, w.p.Full, w.p.At = true, p.Full && !w.p.Partial, ""
+		if w.p.Unread == 0 {
+			w.p.Delta = p.Delta
+		} else if !w.p.Anew {
+			w.p.Delta = w.begun.Delta // the same changes again
+		}
+	case p.Resume != "":
+		w.p.At = p.Resume
+	case len(w.next.Put) < stepContents && !w.next.Restart:
+		return nil // more for this step
+	}
+	w.save()
+	return w.flush(ctx)
+}
+
+// usable returns the items of a page that can be documents, each once: the last one counts.
+func usable(items []source.Item) []source.Item {
+	last := make(map[string]int, len(items))
+	for i, item := range items {
+		last[item.ID] = i
+	}
+	out := items[:0:0]
+	for i, item := range items {
+		ok := last[item.ID] == i && item.ID != "" && len(item.ID) <= maxItem && utf8.ValidString(item.ID) && !strings.ContainsRune(item.ID, 0)
+		if ok && (item.Deleted || !isMedia(item)) {
+			out = append(out, item)
+		} else if item.Content != nil {
+			item.Content.Body.Close()
+		}
+	}
+	return out
+}
+
+// mediaFiles are endings of pictures, sound, films, fonts, archives and programs: they hold no text.
+var mediaFiles = func() map[string]bool {
+	m := map[string]bool{}
+	for _, e := range strings.Fields(`png jpg jpeg gif webp svg ico bmp tif tiff heic avif psd mp3 m4a wav flac ogg oga opus aac mp4 m4v mov avi mkv webm wmv
+		woff woff2 ttf otf eot zip gz tgz bz2 xz 7z rar tar exe dll so dylib dmg iso msi deb rpm apk jar class o a bin`) {
+		m["."+e] = true
+	}
+	return m
+}()
+
+// isMedia reports whether an item is a file without text, by what the source says and by its name.
+func isMedia(i source.Item) bool {
+	kind, _, _ := strings.Cut(i.MediaType, "/")
+	switch kind {
+	case "image", "audio", "video", "font":
+		return true
+	}
+	return mediaFiles[strings.ToLower(path.Ext(i.Name))]
+}
+
+// items takes some items of a page.
+func (w *walker) items(ctx context.Context, items []source.Item) error {
+	ids := make([]string, len(items))
+	for i := range items {
+		ids[i] = items[i].ID
+	}
+	known, err := w.cfg.Store.KnownDocuments(ctx, &w.begun.Walk, ids)
+	if err != nil {
+		return err
+	}
+	for _, item := range items {
+		var doc *store.KnownDocument
+		if d, ok := known[item.ID]; ok {
+			doc = &d
+		}
+		if err := w.item(ctx, item, doc); err != nil {
+			return err
+		}
+		if n := &w.next; len(n.Put) >= stepContents || len(n.Met)+len(n.Failed)+len(n.Gone) >= stepItems {
+			w.save()
+			if err := w.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// item takes one item; doc is its document, nil if there is none.
+func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDocument) error {
+	if item.Content != nil {
+		defer item.Content.Body.Close()
+	}
+	if item.Deleted {
+		if doc != nil {
+			w.next.Gone = append(w.next.Gone, item.ID)
+			documents.WithLabelValues("deleted").Inc()
+		}
+		return nil
+	}
+	w.next.Listed++
+	meet := store.MetDocument{Item: item.ID, Name: cleanName(item.Name, item.ID), URI: cleanURI(item.URI)}
+	if item.Version != "" {
+		version := clean(item.Version)
+		meet.Version = &version
+	}
+	switch {
+	case item.Fault != nil:
+		if doc != nil && !item.Fault.Lasting {
+			w.p.Partial = true
+		}
+		return w.fault(item, doc, meet, item.Fault)
+	case item.Size > knowledge.MaxFileBytes:
+		w.fail(meet, item, tooLarge)
+		return nil
+	case doc != nil && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
+		documents.WithLabelValues("unchanged").Inc()
+		w.next.Met = append(w.next.Met, meet)
+		return nil
+	}
+	return w.fetch(ctx, item, doc, meet)
+}
+
+// fetch stores the content of an item that changed. A content that broke off is fetched once more.
+func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDocument, meet store.MetDocument) error {
+	put, err := w.store(ctx, item, item.Content)
+	f := new(source.Fault)
+	if errors.As(err, &f) && f.Again && f.Item {
+		put, err = w.store(ctx, item, nil)
+	}
+	switch {
+	case err == nil:
+	case w.cfg.Files.TooLarge(err):
+		w.fail(meet, item, tooLarge)
+		return nil
+	case errors.As(err, &f):
+		return w.fault(item, doc, meet, f)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return err
+	}
+	w.met, w.fails = time.Now(), 0
+	if put.Name != "" && item.Name == "" {
+		meet.Name = cleanName(put.Name, item.ID)
+	}
+	put.MetDocument = meet
+	if doc != nil && !doc.Failed && string(doc.Sum) == string(put.Sum[:]) { // the version changed, and the content did not
+		w.discard(context.WithoutCancel(ctx), put.File)
+		documents.WithLabelValues("unchanged").Inc()
+		w.next.Met = append(w.next.Met, put.MetDocument)
+		return nil
+	}
+	documents.WithLabelValues("fetched").Inc()
+	w.next.Put, w.files = append(w.next.Put, *put), append(w.files, put.File)
+	return nil
+}
+
+// store puts a content, which is fetched unless it came with the listing, into the store of files.
+func (w *walker) store(ctx context.Context, item source.Item, content *source.Content) (*store.PutDocument, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(leastFile, patience-time.Since(w.met)))
+	defer cancel()
+	if content == nil {
+		fetched, err := w.src.Fetch(ctx, item)
+		if err != nil {
+			return nil, w.late(ctx, err)
+		}
+		defer fetched.Body.Close()
+		content = &fetched
+	}
+	p := &store.PutDocument{File: id.FileID{UUID: id.NewAnywhere()}, MediaType: content.MediaType}
+	p.Name = content.Name
+	if p.MediaType = clean(p.MediaType); p.MediaType == "" {
+		p.MediaType = mediaType(item)
+	}
+	r := &reader{r: content.Body}
+	var err error
+	p.SizeBytes, p.Sum, err = w.cfg.Files.Put(ctx, w.addr.Tenant, p.File, r, knowledge.MaxFileBytes)
+	switch {
+	case err == nil:
+		return p, nil
+	case r.err != nil:
+		return nil, w.late(ctx, r.err)
+	case w.cfg.Files.TooLarge(err), ctx.Err() != nil:
+		return nil, w.late(ctx, err)
+	}
+	return nil, fmt.Errorf("%w: %w", errFiles, err)
+}
+
+// late makes a fault of the end of a file's own time.
+func (w *walker) late(ctx context.Context, err error) error {
+	if f := new(source.Fault); errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.As(err, &f) {
+		return &source.Fault{Reason: "the file did not come in time", Item: true}
+	}
+	return err
+}
+
+// reader keeps the error of the source, which the store of files may hide.
+type reader struct {
+	r   io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+// fault handles an item that cannot be read.
+func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.MetDocument, f *source.Fault) error {
+	switch {
+	case f.Login || !f.Item && item.Fault == nil || f.RetryAfter > 0:
+		return f
+	case f.Gone: // since it was listed; the next listing decides
+	case f.Lasting:
+		meet.Version = nil // rights may be given without a change of the file
+		w.fail(meet, item, f.Reason)
+		return nil
+	default:
+		w.fails++
+		w.p.Unread++
+		w.p.Why = meet.Name + ": " + f.Reason
+		documents.WithLabelValues("unread").Inc()
+		if w.fails >= mostFaults || patience-time.Since(w.met) < leastFile {
+			one := *f
+			one.Item = false
+			return &one
+		}
+	}
+	if doc != nil { // it stays as it was
+		w.next.Met = append(w.next.Met, store.MetDocument{Item: doc.Item, Version: doc.Version, Name: doc.Name, URI: doc.URI})
+	}
+	return nil
+}
+
+// fail makes the document of an item a failed one.
+func (w *walker) fail(meet store.MetDocument, item source.Item, why string) {
+	documents.WithLabelValues("failed").Inc()
+	w.next.Failed = append(w.next.Failed, store.FailedDocument{MetDocument: meet, MediaType: mediaType(item), Reason: why})
+}
+
+// save puts the position into the step.
+func (w *walker) save() {
+	b, err := json.Marshal(w.p)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	at := string(b)
+	w.next.Resume = &at
+}
+
+// flush commits the step.
+func (w *walker) flush(ctx context.Context) error {
+	n := &w.next
+	if len(n.Met)+len(n.Put)+len(n.Failed)+len(n.Gone) == 0 && n.Resume == nil && !n.Restart {
+		return nil
+	}
+	failpoint.Hit(pointBeforeStep)
+	wake, err := w.cfg.Store.WriteWalk(ctx, &w.begun.Walk, n)
+	if err != nil {
+		return err // abandon settles the files
+	}
+	failpoint.Hit(pointAfterStep)
+	for _, f := range w.files {
+		w.cfg.Files.Settle(w.addr.Tenant, f, true)
+	}
+	w.files, w.next = nil, store.WalkPage{}
+	w.wake(wake)
+	return w.yield(ctx)
+}
+
+// abandon settles the contents of a step that was not committed, or may not have been.
+func (w *walker) abandon() {
+	for _, f := range w.files {
+		w.cfg.Files.Settle(w.addr.Tenant, f, false) // a sweep checks whether a row names it
+	}
+	w.files = nil
+}
+
+// discard removes a content that is not needed.
+func (w *walker) discard(ctx context.Context, f id.FileID) {
+	err := w.cfg.Files.Delete(ctx, w.addr.Tenant, f)
+	w.cfg.Files.Settle(w.addr.Tenant, f, err == nil)
+}
+
+// wake wakes the actors of documents. The sweep finds those that this misses.
+func (w *walker) wake(list []id.DocumentID) {
+	for _, d := range list {
+		w.cfg.Tell.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.addr.Tenant, ID: d.UUID}, durable.Wake{})
+	}
+}
+
+// yield gives up the place on the node for a moment, if others have waited for it long enough.
+func (w *walker) yield(ctx context.Context) error {
+	if time.Since(w.since) < slice || !w.gate.wanted() {
+		return nil
+	}
+	w.place.give()
+	err := w.place.take(ctx)
+	w.since, w.met = time.Now(), time.Now()
+	return err
+}
+
+// end deletes what is gone, and says how the sync ended.
+func (w *walker) end(ctx context.Context) (any, error) {
+	for w.p.Full {
+		failpoint.Hit(pointBeforeDrop)
+		gone, err := w.cfg.Store.DropUnmet(ctx, &w.begun.Walk, dropAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		documents.WithLabelValues("deleted").Add(float64(len(gone)))
+		w.wake(gone)
+		if len(gone) < dropAtOnce {
+			break
+		}
+	}
+	n, err := w.cfg.Store.CountDocuments(ctx, w.addr.Tenant, w.begun.Source)
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Hit(pointBeforeEnd)
+	out := Ended{OK: true, Documents: n, Delta: w.p.Delta}
+	switch {
+	case w.p.Unread == 1:
+		out.Error = "1 file could not be read and is tried again by the next sync: " + w.p.Why
+	case w.p.Unread > 1:
+		out.Error = fmt.Sprintf("%d files could not be read and are tried again by the next sync, the last one: %s", w.p.Unread, w.p.Why)
+	}
+	return out, nil
+}
+
+// clean removes what a row cannot hold and what people cannot see.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// cleanName returns a name of a document in one line.
+func cleanName(name, item string) string {
+	name = strings.TrimSpace(clean(strings.ToValidUTF8(name, "")))
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "")
+	}
+	if name == "" {
+		name = clean(item)
+	}
+	if name == "" {
+		return "untitled"
+	}
+	return name
+}
+
+// cleanURI returns an address that people can open, nil for any other. A vendor may supply
+// scripts.
+func cleanURI(s string) *string {
+	u, err := url.Parse(s)
+	if err != nil || len(s) > maxURI || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "s3" || clean(s) != s {
+		return nil
+	}
+	return &s
+}
+
+// mediaType returns the media type that an item declares.
+func mediaType(i source.Item) string {
+	if kind := clean(i.MediaType); kind != "" && len(kind) <= 200 {
+		return kind
+	}
+	return "application/octet-stream"
+}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/persistence/vault"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/source"
+)
+
+// ErrLost: the row of the source has changed, or another activation owns it. Nothing was written.
+var ErrLost = errors.New("store: the source's row has changed since the walk began")
+
+// Syncs gives the actors of knowledge sources access to the tables.
+type Syncs struct {
+	pool  *pgxpool.Pool
+	vault *vault.Vault
+}
+
+// NewSyncs returns a Syncs over a pool of the role svc_system.
+func NewSyncs(pool *pgxpool.Pool, v *vault.Vault) *Syncs { return &Syncs{pool, v} }
+
+func (s *Syncs) view(t id.TenantID) View { return View{q: single{s.pool, t}, tenant: t} }
+
+// Sync holds the columns of a source that its actor needs.
+type Sync struct {
+	Base           id.KnowledgeBaseID
+	Enabled        bool
+	Status         lifecycle.SourceStatus
+	Number         int64 // of the last sync
+	Cron           *string
+	Timezone       string
+	Due            *time.Time
+	Version, Epoch int64
+}
+
+// Sync returns a source; nil if there is none.
+func (s *Syncs) Sync(ctx context.Context, t id.TenantID, src id.SourceID) (*Sync, error) {
+	return one[Sync](ctx, s.view(t), "sync_load", t, src)
+}
+
+// Walk is a walk over a source on its way. It may write while the source's row has its version
+// and epoch.
+type Walk struct {
+	Tenant         id.TenantID
+	Source         id.SourceID
+	Base           id.KnowledgeBaseID
+	Version, Epoch int64
+	Mark           int64 // the number of the sync: documents that it has met carry it
+}
+
+// BegunWalk is a walk with what it needs.
+type BegunWalk struct {
+	Walk
+	Kind          lifecycle.SourceKind
+	Config        source.Config
+	Credentials   map[string]string // nil: there are none
+	Resume, Delta string
+}
+
+// BeginWalk marks a queued source as syncing and returns its walk, or that of a source that is
+// syncing already. Credentials are opened here. The error is ErrLost if the activation of that
+// epoch does not own the row, or there is nothing to do.
+func (s *Syncs) BeginWalk(ctx context.Context, t id.TenantID, src id.SourceID, epoch int64) (*BegunWalk, error) {
+	row, err := one[struct {
+		Base          id.KnowledgeBaseID
+		Kind          lifecycle.SourceKind
+		Name          string
+		Config        []byte
+		Credentials   []byte
+		Sync          int64
+		Resume, Delta string
+		Version       int64
+	}](ctx, s.view(t), "sync_begin", t, src, epoch)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, ErrLost
+	}
+	b := &BegunWalk{Walk: Walk{t, src, row.Base, row.Version, epoch, row.Sync}, Kind: row.Kind, Resume: row.Resume, Delta: row.Delta}
+	b.Config, _ = source.ParseConfig(row.Kind, json.RawMessage(row.Config)) // it was valid when it was stored
+	if len(row.Credentials) > 0 {
+		doc, err := s.vault.Open(SourceAt(t, src), row.Credentials)
+		if err != nil {
+			return nil, fmt.Errorf("open the credentials of source %s: %w", src, err)
+		}
+		if err := json.Unmarshal(doc, &b.Credentials); err != nil {
+			return nil, fmt.Errorf("read the credentials of source %s: %w", src, errors.New("not an object of texts"))
+		}
+	}
+	return b, nil
+}
+
+// KnownDocument is a document of a source as the last walk left it.
+type KnownDocument struct {
+	Item    string
+	ID      id.DocumentID
+	Version *string
+	Name    string
+	URI     *string
+	Sum     []byte
+	Failed  bool
+}
+
+// KnownDocuments returns the documents of these items, by item.
+func (s *Syncs) KnownDocuments(ctx context.Context, w *Walk, items []string) (map[string]KnownDocument, error) {
+	rows, err := all[KnownDocument](ctx, s.view(w.Tenant), "sync_known", w.Tenant, w.Source, items)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]KnownDocument, len(rows))
+	for _, r := range rows {
+		known[r.Item] = r
+	}
+	return known, nil
+}
+
+// MetDocument is a document that a walk met.
+type MetDocument struct {
+	Item    string
+	Version *string // of the content; nil: unknown
+	Name    string
+	URI     *string
+}
+
+// PutDocument is a document with new contents, which are in the store of files.
+type PutDocument struct {
+	MetDocument
+	MediaType string
+	SizeBytes int64
+	File      id.FileID
+	Sum       [32]byte
+}
+
+// FailedDocument is a document whose contents cannot be had.
+type FailedDocument struct {
+	MetDocument
+	MediaType string
+	Reason    string
+}
+
+// WalkPage is what one step of a walk makes durable.
+type WalkPage struct {
+	Met    []MetDocument // contents as they were
+	Put    []PutDocument
+	Failed []FailedDocument
+	Gone   []string // items
+	Listed int      // documents that count as progress
+	Resume *string  // nil: the position stays
+	// Restart: the walk begins anew, under a number of its own.
+	Restart bool
+}
+
+// WriteWalk commits a step of a walk in one transaction, and returns the documents whose actors
+// have work. After a restart w has its new number. The error is ErrLost if the walk no longer owns
+// the source.
+func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.DocumentID, err error) {
+	mark := w.Mark
+	if p.Restart {
+		mark++
+	}
+	err = s.own(ctx, w, func(ctx context.Context, tx *Tx) error {
+		if n := len(p.Met); n > 0 {
+			items, names, uris, versions := make([]string, n), make([]string, n), make([]*string, n), make([]*string, n)
+			for i, m := range p.Met {
+				items[i], names[i], uris[i], versions[i] = m.Item, m.Name, m.URI, m.Version
+			}
+			if _, err := tx.exec(ctx, "sync_meet", w.Tenant, w.Source, items, names, uris, versions, mark); err != nil {
+				return fmt.Errorf("note documents: %w", err)
+			}
+		}
+		for _, d := range p.Put {
+			ids, err := scalars[id.DocumentID](ctx, tx.View, "sync_put", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
+				d.SizeBytes, d.File, d.Sum[:])
+			if err != nil {
+				return fmt.Errorf("write a document: %w", err)
+			}
+			wake = append(wake, ids...)
+		}
+		for _, d := range p.Failed {
+			if _, err := tx.exec(ctx, "sync_fail", w.Tenant, id.NewAnywhere(), w.Base, w.Source, d.Item, d.Version, mark, d.Name, d.URI, d.MediaType,
+				id.NewAnywhere(), make([]byte, 32), d.Reason); err != nil {
+				return fmt.Errorf("write a failed document: %w", err)
+			}
+		}
+		if len(p.Gone) > 0 {
+			ids, err := scalars[id.DocumentID](ctx, tx.View, "sync_delete", w.Tenant, w.Source, p.Gone)
+			if err != nil {
+				return fmt.Errorf("delete documents: %w", err)
+			}
+			wake = append(wake, ids...)
+		}
+		_, err := tx.exec(ctx, "sync_progress", w.Tenant, w.Source, mark, p.Resume, p.Listed, p.Restart)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.Mark = mark
+	return wake, nil
+}
+
+// DropUnmet deletes up to limit documents that the walk, which is complete, has not met.
+func (s *Syncs) DropUnmet(ctx context.Context, w *Walk, limit int) (gone []id.DocumentID, err error) {
+	err = s.own(ctx, w, func(ctx context.Context, tx *Tx) error {
+		gone, err = scalars[id.DocumentID](ctx, tx.View, "sync_gone", w.Tenant, w.Source, w.Mark, limit)
+		return err
+	})
+	return gone, err
+}
+
+// CountDocuments returns how many documents a source has.
+func (s *Syncs) CountDocuments(ctx context.Context, t id.TenantID, src id.SourceID) (int, error) {
+	n, err := scalars[int](ctx, s.view(t), "sync_count", t, src)
+	if err != nil {
+		return 0, err
+	}
+	return n[0], nil
+}
+
+// own runs a transaction that holds the source's row, while the walk owns it.
+func (s *Syncs) own(ctx context.Context, w *Walk, do func(ctx context.Context, tx *Tx) error) error {
+	return (&Store{s.pool, s.vault}).Change(ctx, By{Tenant: w.Tenant}, func(ctx context.Context, tx *Tx) ([]byte, error) {
+		held, err := scalars[id.SourceID](ctx, tx.View, "sync_hold", w.Tenant, w.Source, w.Version, w.Epoch)
+		if err == nil && len(held) == 0 {
+			err = ErrLost
+		}
+		if err != nil {
+			return nil, err
+		}
+		return nil, do(ctx, tx)
+	})
+}
