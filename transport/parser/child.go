@@ -1,0 +1,77 @@
+package parser
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"agentsvc/schemas/document"
+	"agentsvc/schemas/document/read"
+)
+
+// Command is the hidden command of the binary that runs Child.
+const Command = "parse-document"
+
+// order is what a child is told, in its environment.
+type order struct {
+	Name      string            `json:"name"`
+	MediaType string            `json:"media_type"`
+	Size      int64             `json:"size"`
+	Chunking  document.Chunking `json:"chunking"`
+	Memory    int64             `json:"memory"`
+	CPU       int64             `json:"cpu"` // seconds
+}
+
+// orderVariable is the variable with a child's order. fileDescriptor is where it finds the file.
+const (
+	orderVariable  = "SVC_INTERNAL_PARSE"
+	fileDescriptor = 3
+)
+
+// Child parses the file that its parent passed and writes frames to out. It is the whole life of
+// the process.
+func Child(out io.Writer) error {
+	var o order
+	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
+		return fmt.Errorf("this command is for the service's own use: %w", err)
+	}
+	file := os.NewFile(fileDescriptor, "document")
+	if file == nil {
+		return errors.New("there is no file to read")
+	}
+	runtime.GOMAXPROCS(1)
+	debug.SetMemoryLimit(o.Memory * 3 / 4)
+	debug.SetGCPercent(50)
+	if err := confine(o.Memory, o.CPU); err != nil {
+		return fmt.Errorf("limit the parser: %w", err)
+	}
+	w := bufio.NewWriterSize(out, 64<<10)
+	end := parse(file, &o, w)
+	if err := write(w, end); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// parse reads the file and returns the last frame.
+func parse(file io.ReaderAt, o *order, w *bufio.Writer) *frame {
+	split := document.NewSplitter(o.Chunking, func(c document.Chunk) error { return write(w, &frame{Chunk: &c}) })
+	meta, err := read.Read(file, o.Size, o.Name, o.MediaType, read.Limits{}, split.Push)
+	var chunks int
+	if err == nil {
+		chunks, err = split.Close()
+	}
+	fault := new(document.Fault)
+	switch {
+	case err == nil:
+		return &frame{Info: &document.Info{MediaType: meta.MediaType, Title: meta.Title, Chunks: chunks}}
+	case errors.As(err, &fault):
+		return &frame{Fault: fault.Reason}
+	}
+	return &frame{Error: err.Error()}
+}

@@ -1,0 +1,13 @@
+// Package parser reads the text of documents in child processes, so that a file that needs too
+// much memory or time costs its child and nothing else.
+//
+// A child is this binary with the command Command. It gets the file as a descriptor, reads it with
+// schemas/document/read, cuts it into chunks and writes these to its standard output, one frame
+// each. It lowers its own priority and limits its own CPU time before it reads, and its parent
+// watches its memory.
+//
+// Limits: Config.Most children at a time, others wait; a child has Config.Memory and Config.CPU, and
+// is killed when it writes nothing for Config.Silence, when the caller's context ends, and with its
+// parent. Order: chunks come in the order of their positions. Loss: a parse that ends without nil is
+// to be begun again from the start.
+package parser

@@ -1,0 +1,51 @@
+package parser
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// addresses is the room that a Go process reserves and does not use. RLIMIT_DATA is no limit for
+// one: it counts what the heap has prepared, and a process that meets it fails in odd places. So
+// the parent watches what a child has in memory, and this limit only bounds what it can take
+// between two looks.
+const addresses = 4 << 30
+
+// confine limits this process: its addresses and its CPU time.
+func confine(memory, cpu int64) error {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 15); err != nil {
+		return err
+	}
+	for limit, n := range map[int]uint64{syscall.RLIMIT_AS: uint64(memory) + addresses, syscall.RLIMIT_CPU: uint64(cpu), syscall.RLIMIT_CORE: 0} {
+		if err := syscall.Setrlimit(limit, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dieWithParent kills the child when the thread that starts it ends.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// overtime reports whether the child was stopped by its limit of CPU time.
+func overtime(err *exec.ExitError) bool {
+	s, ok := err.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && (s.Signal() == syscall.SIGXCPU || s.Signal() == syscall.SIGKILL)
+}
+
+// resident returns the bytes of memory that a process has; 0 if it has ended.
+func resident(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var all, pages int64
+	if _, err := fmt.Sscan(string(b), &all, &pages); err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
