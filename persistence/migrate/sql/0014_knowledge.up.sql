@@ -116,6 +116,7 @@ CREATE TABLE kb_chunks (
   text        text NOT NULL,
   heading     text NOT NULL DEFAULT '', -- the headings above it
   page        int  NOT NULL DEFAULT 0,  -- 0: the document has no pages
+  overlap     int  NOT NULL DEFAULT 0,  -- bytes at the start of text that repeat the text before
   tokens      int  NOT NULL,
   length      int  NOT NULL, -- words, for the ranking
   terms       bytea NOT NULL, -- how often each word occurs, packed (persistence/knowledge)

@@ -1,0 +1,59 @@
+-- What a search of a base needs to know of it: its number, and how many chunks the viewer ($3) may
+-- see.
+-- name: base
+SELECT b.number, coalesce((SELECT sum(d.chunks) FROM kb_documents d
+  WHERE d.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND d.shown > 0 AND (d.acl = '{}' OR d.acl && $3::text[])), 0)
+FROM knowledge_bases b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL
+
+-- Chunks that match, that are shown and that the viewer ($3) may see. $5 is the unfinished last
+-- word, NULL if there is none.
+-- name: candidates
+SELECT c.document_id, c.generation, c.position, c.length, c.terms, coalesce(c.lexemes @@ $5::tsquery, false) AS prefix
+FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
+WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
+  AND c.lexemes @@ $4::tsquery
+LIMIT $6
+
+-- The texts of chunks whose words begin like those of the query ($4): among them the words that
+-- were meant are looked for.
+-- name: similar
+SELECT c.text
+FROM kb_chunks c JOIN kb_documents d ON d.tenant_id = c.tenant_id AND d.id = c.document_id AND d.shown = c.generation
+WHERE c.tenant_id = $1 AND d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
+  AND c.lexemes @@ $4::tsquery
+LIMIT $5
+
+-- The chunks that were found, with their neighbours' places. What is no longer shown, or no longer
+-- the viewer's ($3), is left out.
+-- name: texts
+SELECT u.rank, c.id, c.document_id, d.name, d.uri, c.text, c.overlap, c.position
+FROM unnest($4::uuid[], $5::int[], $6::int[], $7::int[]) AS u (document_id, generation, position, rank)
+JOIN kb_documents d ON d.tenant_id = $1 AND d.id = u.document_id AND d.shown = u.generation
+JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.generation = u.generation AND c.position = u.position
+WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
+ORDER BY u.rank
+
+-- Locks the document of a generation that is being written; no row if another one was begun, the
+-- content changed or the document was deleted.
+-- name: hold
+SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND deleted_at IS NULL FOR SHARE
+
+-- name: write
+INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, overlap, heading, page, tokens, length, terms, lexemes)
+SELECT $1, $2, $3, u.position, $4, u.id, u.text, u.overlap, u.heading, u.page, u.tokens, u.length, u.terms, u.lexemes::tsvector
+FROM unnest($5::int[], $6::uuid[], $7::text[], $8::int[], $9::text[], $10::int[], $11::int[], $12::int[], $13::bytea[], $14::text[])
+  AS u (position, id, text, overlap, heading, page, tokens, length, terms, lexemes)
+
+-- Deletes up to $4 chunks of a document that belong to another generation than $3.
+-- name: drop
+WITH old AS (
+  SELECT generation, position FROM kb_chunks WHERE tenant_id = $1 AND document_id = $2 AND generation <> $3 LIMIT $4
+)
+DELETE FROM kb_chunks c USING old WHERE c.tenant_id = $1 AND c.document_id = $2 AND c.generation = old.generation AND c.position = old.position
+
+-- name: load
+SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.attempts, d.shown, d.generation, d.shown_content, d.shown_settings, d.owes,
+  d.deleted_at IS NOT NULL AS deleted, d.version, d.owner_epoch AS epoch,
+  b.id AS base, b.number, b.settings, b.max_tokens, b.overlap_tokens
+FROM kb_documents d JOIN knowledge_bases b ON b.tenant_id = d.tenant_id AND b.id = d.base_id
+WHERE d.tenant_id = $1 AND d.id = $2

@@ -1,0 +1,282 @@
+package knowledge
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/knowledge"
+	"agentsvc/schemas/lexis"
+)
+
+//go:embed queries/*.sql
+var files embed.FS
+
+const (
+	// Timeout bounds a search, and a read of a document.
+	Timeout = 5 * time.Second
+	// writeTimeout bounds a write of chunks.
+	writeTimeout = 30 * time.Second
+	// MaxCandidates is how many chunks a search ranks.
+	MaxCandidates = 20_000
+	// maxSimilar is how many chunks are read to find the word that was meant.
+	maxSimilar = 500
+)
+
+// The parameters of BM25.
+const (
+	saturation = 1.2  // k1
+	lengthPart = 0.75 // b
+	prefixPart = 0.4  // what an unfinished word counts
+)
+
+// Index searches chunks. It is safe for concurrent use.
+type Index struct{ pool *pgxpool.Pool }
+
+// NewIndex returns an Index over a pool of the role svc_api.
+func NewIndex(pool *pgxpool.Pool) *Index { return &Index{pool} }
+
+// Query is a search in one base.
+type Query struct {
+	Tenant id.TenantID
+	Base   id.KnowledgeBaseID
+	Text   string
+	TopK   int
+	Viewer []string // principals (schemas/knowledge.Viewer)
+}
+
+// Search returns the chunks that fit a query best, the best first. A score is above 0 and at most 1:
+// the part of the score that a text would have that repeats every word of the query without end.
+// Neighbouring chunks of a document are one hit, at the place of the better one.
+func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	hits := []knowledge.Hit{}
+	parsed := lexis.Parse(q.Text)
+	if len(parsed.Words) == 0 || q.TopK <= 0 {
+		return hits, nil
+	}
+	err := x.read(ctx, q.Tenant, func(tx pgx.Tx) error {
+		var number, chunks int64
+		if err := tx.QueryRow(ctx, baseSQL, q.Tenant, q.Base, q.Viewer).Scan(&number, &chunks); errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		found, err := rank(ctx, tx, &q, number, chunks, &parsed)
+		if err == nil && len(found) == 0 && len(parsed.Phrases) == 0 {
+			if parsed.Words, err = meant(ctx, tx, &q, number, parsed.Words); err == nil && len(parsed.Words) > 0 {
+				parsed.Last = ""
+				found, err = rank(ctx, tx, &q, number, chunks, &parsed)
+			}
+		}
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		hits, err = texts(ctx, tx, &q, found)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, err)
+	}
+	return hits, nil
+}
+
+// read runs the statements of one search in a transaction that sees one tenant.
+func (x *Index) read(ctx context.Context, t id.TenantID, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, x.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT set_config('svc.tenant', $1, true)", t.String()); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// candidate is a chunk that matches.
+type candidate struct {
+	document   id.DocumentID
+	generation int
+	position   int
+	length     int
+	counts     []int // of each word of the query
+	prefix     bool
+	score      float64
+}
+
+// rank returns the best candidates, at most as many as neighbours may join to TopK hits. chunks is
+// how many the viewer may see.
+func rank(ctx context.Context, tx pgx.Tx, q *Query, number, chunks int64, p *lexis.Query) ([]candidate, error) {
+	match, prefix := expression(number, p)
+	rows, err := tx.Query(ctx, candidatesSQL, q.Tenant, q.Base, q.Viewer, match, prefix, MaxCandidates)
+	if err != nil {
+		return nil, err
+	}
+	hashes := make([][]uint32, len(p.Words))
+	for i, alternatives := range p.Words {
+		for _, a := range alternatives {
+			hashes[i] = append(hashes[i], lexis.Hash(a))
+		}
+	}
+	var (
+		list  []candidate
+		c     candidate
+		terms []byte
+		total int
+	)
+	seen := make([]int, len(hashes)) // in how many candidates a word occurs
+	starts := 0                      // in how many the unfinished word is a beginning
+	_, err = pgx.ForEachRow(rows, []any{&c.document, &c.generation, &c.position, &c.length, &terms, &c.prefix}, func() error {
+		c.counts = make([]int, len(hashes))
+		for i, alternatives := range hashes {
+			for _, h := range alternatives {
+				c.counts[i] += occurs(terms, h)
+			}
+			if c.counts[i] > 0 {
+				seen[i]++
+			}
+		}
+		if c.prefix {
+			starts++
+		}
+		total += c.length
+		list = append(list, c)
+		return nil
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	n, mean := max(float64(chunks), float64(len(list))), max(1, float64(total)/float64(len(list)))
+	rare := func(in int) float64 { return math.Log(1 + (n-float64(in)+0.5)/(float64(in)+0.5)) }
+	most := 0.0
+	for i := range hashes {
+		most += rare(seen[i]) * (saturation + 1)
+	}
+	for i := range list {
+		c := &list[i]
+		for j, count := range c.counts {
+			if count > 0 {
+				tf := float64(count)
+				c.score += rare(seen[j]) * tf * (saturation + 1) / (tf + saturation*(1-lengthPart+lengthPart*float64(c.length)/mean))
+			}
+		}
+		if c.prefix && c.counts[len(c.counts)-1] == 0 {
+			c.score += prefixPart * rare(starts)
+		}
+		c.score = min(1, c.score/most)
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		switch {
+		case a.score != b.score:
+			if a.score > b.score {
+				return -1
+			}
+			return 1
+		case a.document != b.document:
+			return strings.Compare(a.document.String(), b.document.String())
+		}
+		return a.position - b.position
+	})
+	return list[:min(len(list), 3*q.TopK)], nil
+}
+
+// expression returns the tsquery of a query, and of its unfinished last word (nil: none).
+func expression(number int64, p *lexis.Query) (match string, prefix *string) {
+	words := make([]string, len(p.Words))
+	for i, alternatives := range p.Words {
+		list := make([]string, len(alternatives))
+		for j, a := range alternatives {
+			list[j] = lexeme(number, a)
+		}
+		words[i] = "(" + strings.Join(list, "|") + ")"
+	}
+	any := slices.Clone(words)
+	if p.Last != "" {
+		last := lexeme(number, p.Last) + ":*"
+		any, prefix = append(any, last), &last
+	}
+	match = strings.Join(any, "|")
+	for _, phrase := range p.Phrases {
+		parts := make([]string, len(phrase))
+		for i, at := range phrase {
+			parts[i] = words[at]
+		}
+		match = "(" + match + ")&(" + strings.Join(parts, "<->") + ")"
+	}
+	return match, prefix
+}
+
+// texts returns the hits of the best candidates.
+func texts(ctx context.Context, tx pgx.Tx, q *Query, found []candidate) ([]knowledge.Hit, error) {
+	documents, generations, positions, ranks := make([]id.DocumentID, len(found)), make([]int, len(found)), make([]int, len(found)), make([]int, len(found))
+	for i, c := range found {
+		documents[i], generations[i], positions[i], ranks[i] = c.document, c.generation, c.position, i
+	}
+	rows, err := tx.Query(ctx, textsSQL, q.Tenant, q.Base, q.Viewer, documents, generations, positions, ranks)
+	if err != nil {
+		return nil, err
+	}
+	var list []piece
+	var at, overlap int
+	var h knowledge.Hit
+	_, err = pgx.ForEachRow(rows, []any{&at, &h.ChunkID, &h.DocumentID, &h.DocumentName, &h.URI, &h.Text, &overlap, &h.Position}, func() error {
+		h.Score, h.Cite = found[at].score, knowledge.Cite(h.DocumentID, h.Position)
+		list = append(list, piece{h, h.Position, h.Position, overlap})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return merge(list, q.TopK), nil
+}
+
+// piece is a hit that covers the chunks from first to last. overlap is how much of its text
+// repeats the chunk before.
+type piece struct {
+	hit                  knowledge.Hit
+	first, last, overlap int
+}
+
+// merge joins neighbours among the pieces, which are in the order of their scores, and returns at
+// most k hits. A piece joins a better one only while that covers at most three chunks.
+func merge(list []piece, k int) []knowledge.Hit {
+	const most = 3
+	var out []piece
+	for _, p := range list {
+		i := slices.IndexFunc(out, func(o piece) bool {
+			return o.hit.DocumentID == p.hit.DocumentID && o.last-o.first+1 < most && (p.first == o.last+1 || p.last == o.first-1)
+		})
+		switch {
+		case i < 0 && len(out) == k:
+		case i < 0:
+			out = append(out, p)
+		case p.first == out[i].last+1:
+			out[i].hit.Text += "\n" + behind(p.hit.Text, p.overlap)
+			out[i].last = p.last
+		default:
+			out[i].hit.Text = p.hit.Text + "\n" + behind(out[i].hit.Text, out[i].overlap)
+			out[i].first, out[i].overlap = p.first, p.overlap
+		}
+	}
+	hits := make([]knowledge.Hit, len(out))
+	for i := range out {
+		hits[i] = out[i].hit
+	}
+	return hits
+}
+
+// behind returns a text without the bytes that repeat the chunk before.
+func behind(text string, overlap int) string {
+	if overlap <= 0 || overlap > len(text) {
+		return text
+	}
+	return strings.TrimLeft(text[overlap:], " \n")
+}
