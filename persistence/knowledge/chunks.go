@@ -26,11 +26,13 @@ type Document struct {
 	Content       int
 	File          id.FileID
 	Status        lifecycle.DocumentStatus
+	Error         *string
 	Attempts      int
+	Chunks        int
 	Shown         int
 	Generation    int
-	ShownContent  int
-	ShownSettings int
+	ReadContent  int
+	ReadSettings int
 	Owes          bool
 	Deleted       bool
 	Version       int64

@@ -33,10 +33,11 @@ JOIN kb_chunks c ON c.tenant_id = $1 AND c.document_id = u.document_id AND c.gen
 WHERE d.base_id = $2 AND d.deleted_at IS NULL AND (d.acl = '{}' OR d.acl && $3::text[])
 ORDER BY u.rank
 
--- Locks the document of a generation that is being written; no row if another one was begun, the
--- content changed or the document was deleted.
+-- The document of a generation that is being written; no row if another one was begun, the content
+-- changed or the document was deleted. The lock is one that the journal's swap of the row does not
+-- meet: that would count as a change of the row.
 -- name: hold
-SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND deleted_at IS NULL FOR SHARE
+SELECT id FROM kb_documents WHERE tenant_id = $1 AND id = $2 AND generation = $3 AND content = $4 AND deleted_at IS NULL FOR KEY SHARE
 
 -- name: write
 INSERT INTO kb_chunks (tenant_id, document_id, generation, position, base_id, id, text, overlap, heading, page, tokens, length, terms, lexemes)
@@ -52,7 +53,7 @@ WITH old AS (
 DELETE FROM kb_chunks c USING old WHERE c.tenant_id = $1 AND c.document_id = $2 AND c.generation = old.generation AND c.position = old.position
 
 -- name: load
-SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.attempts, d.shown, d.generation, d.shown_content, d.shown_settings, d.owes,
+SELECT d.name, d.media_type, d.size_bytes AS size, d.content, d.file, d.status, d.error, d.attempts, d.chunks, d.shown, d.generation, d.read_content, d.read_settings, d.owes,
   d.deleted_at IS NOT NULL AS deleted, d.version, d.owner_epoch AS epoch,
   b.id AS base, b.number, b.settings, b.max_tokens, b.overlap_tokens
 FROM kb_documents d JOIN knowledge_bases b ON b.tenant_id = d.tenant_id AND b.id = d.base_id

@@ -83,9 +83,8 @@ CREATE TABLE kb_documents (
   chunks         int NOT NULL DEFAULT 0, -- of the generation shown
   shown          int NOT NULL DEFAULT 0, -- the generation that searches see; 0: none
   generation     int NOT NULL DEFAULT 0, -- the last generation that was begun
-  shown_content  int NOT NULL DEFAULT 0, -- the content, the settings of the base and the
-  shown_settings int NOT NULL DEFAULT 0, -- model of the vectors of the generation shown
-  shown_model    text,
+  read_content   int NOT NULL DEFAULT 0, -- the content that was last read to its end, well or not,
+  read_settings  int NOT NULL DEFAULT 0, -- and the settings of the base then
   acl            text[] NOT NULL DEFAULT '{}', -- public, end_user:<id>, group:<name>; empty: all of the tenant
   owes           boolean NOT NULL DEFAULT true, -- its actor has work: an index to make, or rows and files to remove
   version        bigint NOT NULL DEFAULT 1,

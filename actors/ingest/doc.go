@@ -1,0 +1,33 @@
+// Package ingest indexes the documents of knowledge bases. Each document has an actor, which is in
+// memory only while it indexes the document or removes what is left of it.
+//
+// I am the row kb_documents/<id>; my address is ingest/<tenant>/<document id>. The API and the syncs
+// of sources change my row (a new content, other settings of the base, a deletion), set owes and
+// wake me; so does the sweep, if that message is lost. The sweep also tells me that my timer is due.
+//
+//	                                    +-- storage failed: timer, later again --+
+//	                                    v                                        |
+//	new content, other settings ---> queued ---> processing: a generation is written
+//	                                    ^                |           |
+//	                                    |             shown        the file cannot be read
+//	                                    |                v           v
+//	                                    |              ready      failed ---> what is left is removed
+//	                                    +-- content ----+-----------+         (owes ends)
+//
+// A generation is the chunks of one reading of the document. It is written beside the one that
+// searches see, in transactions that read my row first and stop when another generation was begun,
+// when the content changed or when the document was deleted. The commit that ends it shows it, and searches
+// see all of it from then on. So a document is found by its old text until its new one is whole, and
+// a crash at any moment leaves chunks that nothing shows and that are removed later.
+//
+// An activation that finds a generation that another one began begins a new one: nothing tells how
+// far that one came. A file that ended its node five times is failed.
+//
+// Owner of: status, error, attempts, generation, shown and what was shown, chunks and owes of a
+// document, and its timer. The API writes the same row, and counts the version up.
+//
+// Limits: a node indexes Config.Most documents at a time, for tenants in turn; the file is read in a
+// process of its own (transport/parser), and its chunks are written 200 at a time.
+//
+// Loss: none. A message that is lost is found by the sweep.
+package ingest

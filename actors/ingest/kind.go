@@ -1,0 +1,144 @@
+package ingest
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/limit/turn"
+	"agentsvc/cluster"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/knowledge"
+	"agentsvc/schemas/document"
+	"agentsvc/schemas/id"
+	"agentsvc/schemas/msg"
+)
+
+// Store reads documents and writes their chunks (persistence/knowledge.Chunks).
+type Store interface {
+	// Document returns a document; nil if there is none.
+	Document(ctx context.Context, t id.TenantID, d id.DocumentID) (*knowledge.Document, error)
+	// Write adds chunks to a generation; false: the row has moved on.
+	Write(ctx context.Context, to knowledge.Target, chunks []document.Chunk) (bool, error)
+	// Drop deletes the chunks of other generations than keep.
+	Drop(ctx context.Context, t id.TenantID, d id.DocumentID, keep int) error
+}
+
+// Files is the store of files, with the contents of documents.
+type Files interface {
+	Open(ctx context.Context, t id.TenantID, f id.FileID) (io.ReadCloser, error)
+	Delete(ctx context.Context, t id.TenantID, f id.FileID) error
+}
+
+// Parser reads files (transport/parser). A file that cannot be read is a *document.Fault.
+type Parser interface {
+	Parse(ctx context.Context, in document.Input, c document.Chunking, emit func(document.Chunk) error) (document.Info, error)
+}
+
+// Config configures the indexing of documents. Store, Files and Parser are required.
+type Config struct {
+	Store  Store
+	Files  Files
+	Parser Parser
+	Most   int // documents at a time; 0: one for each CPU
+	Log    zerolog.Logger
+}
+
+const timerAgain = "again"
+
+type kind struct {
+	cfg    Config
+	places *turn.Places
+}
+
+// Register makes n the host of documents that write through w. It is called before n starts.
+func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
+	if cfg.Most <= 0 {
+		cfg.Most = runtime.NumCPU()
+	}
+	k := &kind{cfg, turn.New(cfg.Most, cfg.Most)}
+	durable.Register(n, w, durable.Kind[State]{
+		Name: msg.KindIngest, Machine: Machine{}, Load: k.load, Rows: rows, After: k.after, Perform: k.perform,
+		Idle: 0, // the API writes this row too
+	}, host)
+}
+
+// load reads the document. It also succeeds without a row, so that a decision deletes the timer.
+func (k *kind) load(ctx context.Context, a cluster.Address) (durable.Loaded[State], error) {
+	r, err := k.cfg.Store.Document(ctx, a.Tenant, id.DocumentID{UUID: a.ID})
+	if err != nil {
+		return durable.Loaded[State]{}, err
+	}
+	if r == nil {
+		return durable.Loaded[State]{State: State{Missing: true}}, nil
+	}
+	return durable.Loaded[State]{State: State{Row: *r}, Guard: journal.Guard{Version: r.Version, Epoch: r.Epoch}}, nil
+}
+
+// The table of documents. The swap does not wait for a transaction of the API or of a sync: a row
+// that one holds counts as changed, so that a lane of the journal is never held up.
+var (
+	documents   = journal.Actors("kb_documents", "id uuid")
+	documentSet = documents.SwapWhile(journal.While{
+		Row:   "SELECT id FROM kb_documents WHERE tenant_id = {tenant_id} AND id = {id} FOR NO KEY UPDATE SKIP LOCKED",
+		Names: "id",
+		And:   "true",
+	}, "status text, error text, attempts int, generation int, shown int, chunks int, media_type text, read_content int, read_settings int, owes boolean, updated_at timestamptz")
+)
+
+// Update is what a decision changes in a document's row.
+type Update struct {
+	ID id.DocumentID
+	journal.Guard
+	Row knowledge.Document
+	At  time.Time
+}
+
+// Write returns the swap of a document's row.
+func (*Update) Write() *journal.Write { return documentSet }
+
+// Put puts the values of the swap.
+func (u *Update) Put(v *journal.Values) {
+	r := &u.Row
+	v.UUID(u.ID.UUID).Guard(u.Guard).Text(string(r.Status)).TextOrNull(r.Error).Int(r.Attempts).Int(r.Generation).Int(r.Shown).
+		Int(r.Chunks).Text(r.MediaType).Int(r.ReadContent).Int(r.ReadSettings).Bool(r.Owes).Time(u.At)
+}
+
+// rows returns the commit of a decision: the document's row and its timer. A decision without facts
+// has none.
+func rows(a cluster.Address, prev durable.Loaded[State], d durable.Decision[State], _ any, _ id.OpID, now time.Time) *journal.Commit {
+	if len(d.Facts) == 0 {
+		return nil
+	}
+	c := &journal.Commit{}
+	timer := journal.TimerKey{Kind: msg.KindIngest, Entity: a.ID, Name: timerAgain}
+	if p, later := d.Facts[0].(Postponed); later {
+		c.Timers = []journal.Timer{{TimerKey: timer, DueAt: p.At}}
+	} else {
+		c.TimersDone = []journal.TimerKey{timer}
+	}
+	if !prev.State.Missing {
+		c.Rows = []journal.Row{&Update{ID: id.DocumentID{UUID: a.ID}, Guard: prev.Guard, Row: d.Next.Row, At: now}}
+	}
+	return c
+}
+
+// after counts the documents whose reading has ended.
+func (k *kind) after(a cluster.Address, _, next State, d durable.Decision[State]) {
+	for _, f := range d.Facts {
+		if f, ended := f.(Ended); ended {
+			indexed.WithLabelValues(string(f.Status)).Inc()
+			if next.Row.Error != nil {
+				k.log(k.cfg.Log.Info(), a).Str("why", *next.Row.Error).Msg("a document of a knowledge base cannot be indexed")
+			}
+		}
+	}
+}
+
+func (k *kind) log(e *zerolog.Event, a cluster.Address) *zerolog.Event {
+	return e.Stringer("tenant", a.Tenant).Stringer("document", a.ID)
+}

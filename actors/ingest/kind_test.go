@@ -1,0 +1,381 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"agentsvc/actors/durable"
+	"agentsvc/actors/ingest"
+	"agentsvc/cluster"
+	"agentsvc/cluster/clustertest"
+	"agentsvc/persistence/engine"
+	"agentsvc/persistence/feed"
+	"agentsvc/persistence/journal"
+	"agentsvc/persistence/journal/journaltest"
+	"agentsvc/persistence/knowledge"
+	"agentsvc/persistence/pgtest"
+	"agentsvc/schemas/document"
+	"agentsvc/schemas/id"
+	shared "agentsvc/schemas/knowledge"
+	"agentsvc/schemas/msg"
+	"agentsvc/schemas/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// files holds the contents of documents. It is also the parser: a content is its chunks, one line
+// each, and some lines are orders.
+type files struct {
+	mu      sync.Mutex // guards the fields below
+	content map[id.FileID]string
+	parses  int
+	gate    chan struct{} // where set, a parse waits for it before its last chunk
+	reached chan struct{} // gets a value when a parse waits
+	down    bool
+}
+
+func (f *files) Open(_ context.Context, _ id.TenantID, file id.FileID) (io.ReadCloser, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	content, ok := f.content[file]
+	if !ok || f.down {
+		return nil, errors.New("no such file")
+	}
+	return io.NopCloser(strings.NewReader(content)), nil
+}
+
+func (f *files) Delete(_ context.Context, _ id.TenantID, file id.FileID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.content, file)
+	return nil
+}
+
+func (f *files) Parse(ctx context.Context, in document.Input, _ document.Chunking, emit func(document.Chunk) error) (info document.Info, err error) {
+	r, err := in.Open(ctx)
+	if err != nil {
+		return info, err
+	}
+	all, err := io.ReadAll(r)
+	if err != nil {
+		return info, err
+	}
+	f.mu.Lock()
+	f.parses++
+	gate, reached := f.gate, f.reached
+	f.mu.Unlock()
+	lines := strings.Split(string(all), "\n")
+	for i, line := range lines {
+		if i == len(lines)-1 && gate != nil {
+			select {
+			case reached <- struct{}{}:
+			default:
+			}
+			select {
+			case <-gate:
+			case <-ctx.Done():
+				return info, ctx.Err()
+			}
+		}
+		if line == "damaged" {
+			return info, &document.Fault{Reason: "the file is damaged"}
+		}
+		if err := emit(document.Chunk{Position: i, Text: line, Tokens: 1}); err != nil {
+			return info, err
+		}
+	}
+	return document.Info{MediaType: "text/test", Chunks: len(lines)}, nil
+}
+
+type world struct {
+	*testing.T
+	db     *pgtest.DB
+	admin  *pgxpool.Pool
+	writer *journal.Writer
+	files  *files
+	chunks *knowledge.Chunks
+	index  *knowledge.Index
+	tenant id.TenantID
+	base   id.KnowledgeBaseID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	db := pgtest.New(t)
+	w := &world{T: t, db: db, admin: db.Admin(t), files: &files{content: map[id.FileID]string{}}, chunks: knowledge.NewChunks(db.System(t)), index: knowledge.NewIndex(db.API(t))}
+	w.tenant, w.base = pgtest.Tenant(t, w.admin), id.KnowledgeBaseID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'base')`, w.tenant, w.base)
+	w.writer = journaltest.Writer(t, db, journal.Config{Tables: slices.Concat(engine.Tables, ingest.Traits.Tables), Log: zerolog.Nop()})
+	return w
+}
+
+// start begins a node that owns every shard: with two, two activations of one document may live.
+func (w *world) start() *cluster.Node {
+	w.Helper()
+	n := clustertest.Node()
+	ingest.Register(n, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Most: 2, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	return testkit.Start(w.T, n)
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.Helper()
+	if _, err := w.admin.Exec(context.Background(), sql, args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) one(sql string, args ...any) (s string) {
+	w.Helper()
+	if err := w.admin.QueryRow(context.Background(), sql, args...).Scan(&s); err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// put adds a document.
+func (w *world) put(content string) id.DocumentID {
+	w.Helper()
+	d := id.DocumentID{UUID: id.NewAnywhere()}
+	w.exec(`INSERT INTO kb_documents (tenant_id, id, base_id, name, media_type, size_bytes, file, sha256) VALUES ($1, $2, $3, $4, 'text/plain', $5, $6, '')`,
+		w.tenant, d, w.base, d.String(), len(content), w.file(content))
+	return d
+}
+
+func (w *world) file(content string) id.FileID {
+	f := id.FileID{UUID: id.NewAnywhere()}
+	w.files.mu.Lock()
+	defer w.files.mu.Unlock()
+	w.files.content[f] = content
+	return f
+}
+
+// replace puts another content, as the API does.
+func (w *world) replace(d id.DocumentID, content string) {
+	w.Helper()
+	w.exec(`UPDATE kb_documents SET content = content + 1, file = $2, size_bytes = $3, status = 'queued', error = NULL, attempts = 0, owes = true, version = version + 1 WHERE id = $1`,
+		d, w.file(content), len(content))
+}
+
+func (w *world) wake(n *cluster.Node, d id.DocumentID) {
+	n.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}, durable.Wake{})
+}
+
+// settled waits until a document owes nothing, waking it like the sweep, and returns its status,
+// error, chunks shown and chunks stored.
+func (w *world) settled(n *cluster.Node, d id.DocumentID) string {
+	w.Helper()
+	testkit.Eventually(w.T, "the document owes nothing", func() bool {
+		if w.one(`SELECT owes::text FROM kb_documents WHERE id = $1`, d) == "false" {
+			return true
+		}
+		w.wake(n, d)
+		return false
+	})
+	return w.one(`SELECT concat_ws(' ', status, coalesce(error, '-'), chunks, (SELECT count(*) FROM kb_chunks c WHERE c.document_id = d.id)) FROM kb_documents d WHERE id = $1`, d)
+}
+
+func (w *world) found(text string) int {
+	w.Helper()
+	hits, err := w.index.Search(w.Context(), knowledge.Query{Tenant: w.tenant, Base: w.base, Text: text, TopK: 50, Viewer: []string{shared.Public}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(hits)
+}
+
+func TestADocumentIsIndexed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	var lines []string
+	for i := range 450 { // more than two batches
+		lines = append(lines, fmt.Sprintf("canary%d", i))
+	}
+	d := w.put(strings.Join(lines, "\n"))
+	w.wake(n, d)
+	if got := w.settled(n, d); got != "ready - 450 450" {
+		t.Errorf("%s", got)
+	}
+	for _, word := range []string{"canary0", "canary449 "} {
+		if w.found(word) == 0 {
+			t.Errorf("%s is not found", word)
+		}
+	}
+	if got := w.one(`SELECT media_type FROM kb_documents WHERE id = $1`, d); got != "text/test" {
+		t.Errorf("media type %s", got)
+	}
+}
+
+// What is shown stays shown until the new text is whole, and a file that cannot be read hides
+// nothing.
+func TestAReplacement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	d := w.put("old text\nold end")
+	w.settled(n, d)
+	w.files.mu.Lock()
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 1)
+	w.files.mu.Unlock()
+	w.replace(d, "new text\nnew end")
+	w.wake(n, d)
+	<-w.files.reached
+	if w.found("old") == 0 || w.found("new ") != 0 {
+		t.Error("a part of the new text is found")
+	}
+	close(w.files.gate)
+	if got := w.settled(n, d); got != "ready - 2 2" || w.found("old ") != 0 || w.found("new") == 0 {
+		t.Errorf("%s", got)
+	}
+	w.replace(d, "zebra\ndamaged")
+	if got := w.settled(n, d); got != "failed the file is damaged 2 2" || w.found("zebra ") != 0 || w.found("new") == 0 {
+		t.Errorf("%s", got)
+	}
+}
+
+// A content that comes while another one is read, a deletion in the middle, and other settings.
+func TestChangesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	hold := func() {
+		w.files.mu.Lock()
+		defer w.files.mu.Unlock()
+		w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 1)
+	}
+	hold()
+	d := w.put("first\nend")
+	w.wake(n, d)
+	<-w.files.reached
+	w.replace(d, "second\nend")
+	close(w.files.gate)
+	if got := w.settled(n, d); got != "ready - 2 2" || w.found("second") != 1 || w.found("first ") != 0 {
+		t.Errorf("replaced: %s", got)
+	}
+	hold()
+	w.replace(d, "third\nend")
+	w.wake(n, d)
+	<-w.files.reached
+	w.exec(`UPDATE kb_documents SET deleted_at = now(), owes = true, version = version + 1 WHERE id = $1`, d)
+	close(w.files.gate)
+	if got := w.settled(n, d); !strings.HasSuffix(got, " 0") || w.found("third ") != 0 {
+		t.Errorf("deleted: %s", got)
+	}
+	file := w.one(`SELECT file::text FROM kb_documents WHERE id = $1`, d)
+	w.files.mu.Lock()
+	for f := range w.files.content {
+		if f.String() == file {
+			t.Error("its file stays")
+		}
+	}
+	w.files.gate = nil
+	w.files.mu.Unlock()
+	e := w.put("one\ntwo")
+	w.settled(n, e)
+	w.exec(`UPDATE knowledge_bases SET settings = settings + 1 WHERE id = $1`, w.base)
+	w.exec(`UPDATE kb_documents SET owes = true, version = version + 1 WHERE id = $1`, e)
+	if got := w.settled(n, e); got != "ready - 2 2" || w.one(`SELECT read_settings::text FROM kb_documents WHERE id = $1`, e) != "2" {
+		t.Errorf("other settings: %s", got)
+	}
+}
+
+// Two nodes that both think they own the document leave it indexed once.
+func TestTwoActivations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.start(), w.start()
+	for i := range 5 {
+		d := w.put(fmt.Sprintf("doc%d\ntwice\nend", i))
+		var wg sync.WaitGroup
+		for _, n := range []*cluster.Node{a, b} {
+			wg.Go(func() { w.wake(n, d) })
+		}
+		wg.Wait()
+		if got := w.settled(b, d); got != "ready - 3 3" {
+			t.Errorf("%s", got)
+		}
+	}
+	if got := w.found("twice"); got != 5 {
+		t.Errorf("%d hits of 5", got)
+	}
+}
+
+// A node that dies while it writes leaves chunks that nothing shows, and the next one begins anew.
+func TestANodeThatDies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.files.gate, w.files.reached = make(chan struct{}), make(chan struct{}, 1)
+	first := clustertest.Node()
+	ingest.Register(first, w.writer, ingest.Config{Store: w.chunks, Files: w.files, Parser: w.files, Log: zerolog.Nop()}, durable.Config{Log: zerolog.Nop()})
+	if err := first.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := w.put(strings.Repeat("half\n", 250) + "end")
+	w.wake(first, d)
+	<-w.files.reached
+	if err := first.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.one(`SELECT concat_ws(' ', status, shown, (SELECT count(*) FROM kb_chunks)) FROM kb_documents WHERE id = $1`, d); got != "processing 0 200" || w.found("half") != 0 {
+		t.Errorf("after the death: %s", got)
+	}
+	close(w.files.gate)
+	if got := w.settled(w.start(), d); got != "ready - 251 251" {
+		t.Errorf("%s", got)
+	}
+	if got := w.one(`SELECT concat_ws(' ', generation, attempts) FROM kb_documents WHERE id = $1`, d); got != "2 0" {
+		t.Errorf("generation and attempts: %s", got)
+	}
+}
+
+// While storage fails the document waits for its timer, and is read when it comes.
+func TestStorageThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.start()
+	w.files.down = true
+	d := w.put("text")
+	w.wake(n, d)
+	testkit.Eventually(t, "the document waits", func() bool {
+		return w.one(`SELECT concat_ws(' ', status, owes, attempts, (SELECT count(*) FROM timers WHERE entity_id = d.id)) FROM kb_documents d WHERE id = $1`, d) == "queued f 1 1"
+	})
+	w.files.mu.Lock()
+	w.files.down = false
+	w.files.mu.Unlock()
+	n.Tell(cluster.Address{Kind: msg.KindIngest, Tenant: w.tenant, ID: d.UUID}, durable.TimerDue{Name: "again"})
+	testkit.Eventually(t, "the document is ready", func() bool {
+		return w.one(`SELECT concat_ws(' ', status, owes, (SELECT count(*) FROM timers WHERE entity_id = d.id)) FROM kb_documents d WHERE id = $1`, d) == "ready f 0"
+	})
+}
+
+// The sweep finds what owes something, and retention the rows of deleted documents.
+func TestWorkAndRetention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.put("text")
+	all := make([]id.Shard, id.Shards)
+	for i := range all {
+		all[i] = id.Shard(i)
+	}
+	system := w.db.System(t)
+	page, err := ingest.Traits.Work.Find(t.Context(), system, all, id.UUID{}, 10)
+	if err != nil || len(page.Found) != 1 || page.Found[0].ID != d.UUID {
+		t.Errorf("%+v, %v", page, err)
+	}
+	w.settled(w.start(), d)
+	w.exec(`UPDATE kb_documents SET deleted_at = now() - interval '25 hours', owes = true, version = version + 1 WHERE id = $1`, d)
+	w.settled(w.start(), d)
+	if n, _, err := ingest.Traits.Keep[0].Pass(t.Context(), system, feed.Mark{}, 10); err != nil || n != 1 {
+		t.Errorf("%d rows went: %v", n, err)
+	}
+}

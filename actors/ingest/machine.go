@@ -1,0 +1,194 @@
+package ingest
+
+import (
+	"strconv"
+	"time"
+
+	"agentsvc/actors/durable"
+	"agentsvc/persistence/knowledge"
+	"agentsvc/schemas/lifecycle"
+	"agentsvc/schemas/problem"
+)
+
+// mostAttempts is how often a generation is begun for one content.
+const mostAttempts = 5
+
+// pauses are the times before the next attempt, by the number of attempts.
+var pauses = [mostAttempts]time.Duration{0, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute}
+
+// Reasons that do not come from the file.
+const (
+	endsNodes   = "reading the file was begun five times and never ended"
+	unavailable = "the service could not index the file; upload it again later"
+)
+
+// Machine decides for documents.
+type Machine struct{}
+
+type decision = durable.Decision[State]
+
+// Decide returns what m changes. See the drawing in doc.go. A decision without facts changes only
+// what the activation remembers.
+func (Machine) Decide(s State, m any, now time.Time) (decision, error) {
+	now = now.UTC().Truncate(time.Microsecond) // the precision of the database
+	switch m := m.(type) {
+	case durable.Activated:
+		return s.begin(), nil
+	case durable.Wake:
+		return s.wake(), nil
+	case durable.TimerDue:
+		return s.again(), nil
+	case Built:
+		return s.built(m), nil
+	case Unreadable:
+		return s.end(m.Generation, m.Reason), nil
+	case Interrupted:
+		return s.postpone(m.Generation, now), nil
+	case Overtaken:
+		return s.overtaken(m.Generation), nil
+	case Cleaned:
+		return s.cleaned(), nil
+	case Dirty:
+		next := s
+		next.Try++
+		return decision{Next: next, Changed: true}, nil
+	case durable.EffectFailed:
+		if s.Building {
+			return s.postpone(s.Row.Generation, now), nil
+		}
+		next := s
+		next.Try++
+		return decision{Next: next, Changed: true}, nil
+	case durable.Refused:
+		return decision{}, problem.New(problem.CodeInternal, "")
+	}
+	return decision{Next: s}, nil
+}
+
+// begin begins what the row owes.
+func (s State) begin() decision {
+	next := s
+	switch {
+	case s.Missing || !s.Row.Owes:
+		return decision{Next: s}
+	case s.Row.Deleted || !s.stale():
+		next.Cleaning = true
+		return decision{Next: next, Changed: true}
+	case s.Row.Attempts >= mostAttempts:
+		return s.failed(endsNodes)
+	}
+	next.Row.Status, next.Row.Generation, next.Row.Attempts = lifecycle.DocumentProcessing, s.Row.Generation+1, s.Row.Attempts+1
+	next.Row.Error, next.Building, next.Fresh = nil, true, true
+	return decision{Next: next, Changed: true, Facts: []any{Moved{}}}
+}
+
+// wake handles a change of the row by the API, most likely: the swap shows it.
+func (s State) wake() decision {
+	next := s
+	switch {
+	case s.Fresh:
+		next.Fresh = false
+		return decision{Next: next, Changed: true}
+	case s.Building || s.Cleaning:
+		return decision{Next: next, Changed: true, Facts: []any{Claimed{}}}
+	}
+	return s.begin()
+}
+
+// again handles the timer of a generation that was postponed.
+func (s State) again() decision {
+	if s.Missing || s.Building || s.Cleaning || s.Row.Status != lifecycle.DocumentQueued || s.Row.Owes {
+		return decision{Next: s, Changed: true, Facts: []any{Claimed{}}} // its commit removes the timer
+	}
+	next := s
+	next.Row.Owes = true
+	return next.begin()
+}
+
+// built shows a generation.
+func (s State) built(m Built) decision {
+	if !s.Building || m.Generation != s.Row.Generation {
+		return decision{Next: s}
+	}
+	next := s
+	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentReady, nil, 0
+	next.Row.Shown, next.Row.Chunks, next.Row.MediaType = m.Generation, m.Chunks, m.MediaType
+	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings
+	next.Building, next.Cleaning = false, true
+	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status}}}
+}
+
+func (s State) end(generation int, reason string) decision {
+	if !s.Building || generation != s.Row.Generation {
+		return decision{Next: s}
+	}
+	return s.failed(reason)
+}
+
+// failed ends the reading of a document for good. What was shown before stays.
+func (s State) failed(reason string) decision {
+	next := s
+	next.Row.Status, next.Row.Error, next.Row.Attempts = lifecycle.DocumentFailed, &reason, 0
+	next.Row.ReadContent, next.Row.ReadSettings = s.Row.Content, s.Row.Settings // it is not tried again
+	next.Building, next.Cleaning = false, true
+	return decision{Next: next, Changed: true, Facts: []any{Ended{next.Row.Status}}}
+}
+
+// postpone sets the time of the next attempt.
+func (s State) postpone(generation int, now time.Time) decision {
+	switch {
+	case !s.Building || generation != s.Row.Generation:
+		return decision{Next: s}
+	case s.Row.Attempts >= mostAttempts:
+		return s.failed(unavailable)
+	}
+	next := s
+	next.Row.Status, next.Row.Owes, next.Building = lifecycle.DocumentQueued, false, false
+	return decision{Next: next, Changed: true, Facts: []any{Postponed{now.Add(pauses[s.Row.Attempts])}}}
+}
+
+// overtaken begins again: the swap misses, and the document is read again as it is.
+func (s State) overtaken(generation int) decision {
+	if !s.Building || generation != s.Row.Generation {
+		return decision{Next: s}
+	}
+	next := s
+	next.Building = false
+	return next.begin()
+}
+
+// cleaned ends what the row owes.
+func (s State) cleaned() decision {
+	if !s.Cleaning {
+		return decision{Next: s}
+	}
+	next := s
+	next.Cleaning, next.Row.Owes = false, false
+	return decision{Next: next, Changed: true, Facts: []any{Moved{}}}
+}
+
+// Build writes a generation.
+type Build struct{ Row knowledge.Document }
+
+// Key is the same for each performance of one generation.
+func (e Build) Key() string { return "build/" + strconv.Itoa(e.Row.Generation) }
+
+// Clean removes the chunks that nothing shows, and of a deleted document its file.
+type Clean struct {
+	Row knowledge.Document
+	Try int
+}
+
+// Key returns another key for each try.
+func (e Clean) Key() string { return "clean/" + strconv.Itoa(e.Row.Shown) + "/" + strconv.Itoa(e.Try) }
+
+// Owed is what this activation has begun.
+func (Machine) Owed(s State) (owed []durable.Effect) {
+	if s.Building {
+		owed = append(owed, Build{s.Row})
+	}
+	if s.Cleaning {
+		owed = append(owed, Clean{s.Row, s.Try})
+	}
+	return owed
+}

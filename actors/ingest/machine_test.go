@@ -1,0 +1,169 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"agentsvc/actors/durable"
+	"agentsvc/schemas/lifecycle"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func decide(t testing.TB, s State, m any) decision {
+	t.Helper()
+	d, err := (Machine{}).Decide(s, m, noon)
+	if err != nil {
+		t.Fatalf("%T: %v", m, err)
+	}
+	return d
+}
+
+// fresh is a document that was just uploaded.
+func fresh() State {
+	var s State
+	s.Row.Status, s.Row.Content, s.Row.Settings, s.Row.Owes = lifecycle.DocumentQueued, 1, 1, true
+	return s
+}
+
+func TestADocumentIsRead(t *testing.T) {
+	t.Parallel()
+	begun := decide(t, fresh(), durable.Activated{Epoch: 1}).Next
+	if r := begun.Row; r.Status != lifecycle.DocumentProcessing || r.Generation != 1 || r.Attempts != 1 || len(Machine{}.Owed(begun)) != 1 {
+		t.Fatalf("begun: %+v", begun)
+	}
+	if woken := decide(t, begun, durable.Wake{}); len(woken.Facts) != 0 {
+		t.Error("the message that led to the activation claims the row again")
+	}
+	if d := decide(t, begun, Built{Generation: 2}); d.Changed {
+		t.Error("the end of another generation counts")
+	}
+	built := decide(t, begun, Built{Generation: 1, Chunks: 3, MediaType: "text/plain"}).Next
+	if r := built.Row; r.Status != lifecycle.DocumentReady || r.Shown != 1 || r.Chunks != 3 || !r.Owes || built.stale() {
+		t.Errorf("built: %+v", built)
+	}
+	clean := decide(t, built, Cleaned{}).Next
+	if clean.Row.Owes || len(Machine{}.Owed(clean)) != 0 {
+		t.Errorf("clean: %+v", clean)
+	}
+}
+
+func TestAFileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := fresh()
+	s.Row.Shown, s.Row.Content, s.Row.ReadContent, s.Row.ReadSettings, s.Row.Chunks = 4, 2, 1, 1, 7
+	begun := decide(t, s, durable.Activated{}).Next
+	failed := decide(t, begun, Unreadable{Generation: 1, Reason: "the file is damaged"}).Next
+	if r := failed.Row; r.Status != lifecycle.DocumentFailed || *r.Error != "the file is damaged" || r.Shown != 4 || r.Chunks != 7 {
+		t.Errorf("%+v", r)
+	}
+	done := decide(t, failed, Cleaned{}).Next
+	if d := decide(t, done, durable.Wake{}); len(d.Facts) != 0 || d.Next.Building {
+		t.Error("a failed document is read again without a change")
+	}
+	done.Row.Settings, done.Row.Owes = 2, true
+	if d := decide(t, done, durable.Activated{}); !d.Next.Building {
+		t.Error("other settings do not begin a failed document again")
+	}
+}
+
+// A file that ends its node each time is failed in the end, and so is one for which storage is
+// never there.
+func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := fresh()
+	for range mostAttempts {
+		if s = decide(t, s, durable.Activated{}).Next; !s.Building {
+			t.Fatalf("%+v", s)
+		}
+		s.Building, s.Fresh = false, false // killed
+	}
+	if s = decide(t, s, durable.Activated{}).Next; s.Row.Status != lifecycle.DocumentFailed || *s.Row.Error != endsNodes {
+		t.Errorf("%+v", s)
+	}
+	s = fresh()
+	for i := range mostAttempts {
+		if i > 0 {
+			s = decide(t, s, durable.TimerDue{Name: timerAgain}).Next
+		} else {
+			s = decide(t, s, durable.Activated{}).Next
+		}
+		d := decide(t, s, Interrupted{Generation: s.Row.Generation})
+		s = d.Next
+		if i == mostAttempts-1 {
+			break
+		}
+		if p, later := d.Facts[0].(Postponed); !later || !p.At.Equal(noon.Add(pauses[i+1])) || s.Row.Owes || s.Row.Status != lifecycle.DocumentQueued {
+			t.Fatalf("attempt %d: %+v", i+1, d)
+		}
+	}
+	if s.Row.Status != lifecycle.DocumentFailed || *s.Row.Error != unavailable {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Whatever happens, in any order: a document that owes nothing is read or failed or waits for its
+// timer; a generation is shown only if it was written whole; numbers never go back.
+func TestLaws(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := fresh()
+		s = decideIn(t, s, durable.Activated{})
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			before := s
+			switch rapid.IntRange(0, 10).Draw(t, "event") {
+			case 0: // killed
+				s.Building, s.Cleaning, s.Fresh, s.Try = false, false, false, 0
+				s = decideIn(t, s, durable.Activated{})
+			case 1: // the API
+				s.Row.Content, s.Row.Status, s.Row.Attempts, s.Row.Owes, s.Row.Error = s.Row.Content+1, lifecycle.DocumentQueued, 0, true, nil
+				s.Building, s.Cleaning = false, false
+				s = decideIn(t, s, durable.Activated{})
+			case 2:
+				s = decideIn(t, s, durable.Wake{})
+			case 3:
+				s = decideIn(t, s, durable.TimerDue{Name: timerAgain})
+			case 4:
+				s = decideIn(t, s, Built{Generation: s.Row.Generation, Chunks: 1})
+			case 5:
+				s = decideIn(t, s, Built{Generation: s.Row.Generation - 1, Chunks: 1})
+			case 6:
+				s = decideIn(t, s, Unreadable{s.Row.Generation, "x"})
+			case 7:
+				s = decideIn(t, s, Interrupted{s.Row.Generation})
+			case 8:
+				s = decideIn(t, s, Cleaned{})
+			case 9:
+				s = decideIn(t, s, Dirty{})
+			case 10:
+				s = decideIn(t, s, Overtaken{s.Row.Generation})
+			}
+			r := s.Row
+			if r.Shown > r.Generation || r.Generation < before.Row.Generation || r.Shown < before.Row.Shown {
+				t.Fatalf("numbers: %+v after %+v", r, before.Row)
+			}
+			if !r.Owes && s.stale() && r.Status != lifecycle.DocumentQueued {
+				t.Fatalf("it is forgotten: %+v", r)
+			}
+			if r.Status == lifecycle.DocumentProcessing && !s.Building {
+				t.Fatalf("it is processed by nobody: %+v", s)
+			}
+			if (r.Status == lifecycle.DocumentFailed) != (r.Error != nil) || r.Attempts > mostAttempts {
+				t.Fatalf("%+v", r)
+			}
+			if s.Building && s.Cleaning {
+				t.Fatalf("two things at once: %+v", s)
+			}
+		}
+	})
+}
+
+func decideIn(t *rapid.T, s State, m any) State {
+	d, err := (Machine{}).Decide(s, m, noon)
+	if err != nil {
+		t.Fatalf("%T: %v", m, err)
+	}
+	return d.Next
+}

@@ -1,0 +1,63 @@
+package ingest
+
+import (
+	"time"
+
+	"agentsvc/persistence/knowledge"
+	"agentsvc/schemas/lifecycle"
+)
+
+// State is a document's row, and what an activation remembers.
+type State struct {
+	Missing bool // there is no row
+	Row     knowledge.Document
+	// Building: this activation writes Row.Generation. It is not stored.
+	Building bool
+	// Cleaning: this activation removes what is left. It is not stored.
+	Cleaning bool
+	// Try counts the attempts to clean. It is not stored.
+	Try int
+	// Fresh: the row was just claimed. It is not stored.
+	Fresh bool
+}
+
+// stale reports whether the document has a content, or its base has settings, with which it was
+// not yet read to its end.
+func (s State) stale() bool {
+	return s.Row.ReadContent != s.Row.Content || s.Row.ReadSettings != s.Row.Settings
+}
+
+// Messages that effects send.
+type (
+	// Built says that a generation is whole.
+	Built struct {
+		Generation int
+		Chunks     int
+		MediaType  string
+	}
+	// Unreadable says that the file cannot be read, and why.
+	Unreadable struct {
+		Generation int
+		Reason     string
+	}
+	// Interrupted says that a generation cannot be written now: it is the service's fault.
+	Interrupted struct{ Generation int }
+	// Overtaken says that the row has changed: another generation, another content, no document.
+	Overtaken struct{ Generation int }
+	// Cleaned says that nothing is left.
+	Cleaned struct{}
+	// Dirty says that something could not be removed now.
+	Dirty struct{}
+)
+
+// Facts.
+type (
+	// Moved says that the row has changed.
+	Moved struct{}
+	// Claimed says that this activation owns the row.
+	Claimed struct{}
+	// Ended says how the reading of a document ended.
+	Ended struct{ Status lifecycle.DocumentStatus }
+	// Postponed says when a generation is begun again.
+	Postponed struct{ At time.Time }
+)

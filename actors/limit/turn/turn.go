@@ -1,0 +1,103 @@
+// Package turn gives out a node's places for long work, to the tenants that wait in turn: a tenant
+// with much to do holds up no other for longer than one piece of work.
+//
+// It is not an actor: the places are the node's own. Order: within a tenant, as asked. Loss: none; a
+// place lives as long as its holder.
+package turn
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"agentsvc/schemas/id"
+)
+
+// Places are the places of a node. They are safe for concurrent use.
+type Places struct {
+	each int // most places of one tenant
+
+	mu    sync.Mutex // guards the fields below
+	free  int
+	held  map[id.TenantID]int
+	lines map[id.TenantID][]chan struct{} // of waiting work
+	order []id.TenantID                   // tenants with a line, the next one first
+}
+
+// New returns so many places, of which one tenant has at most each.
+func New(places, each int) *Places {
+	return &Places{each: each, free: places, held: map[id.TenantID]int{}, lines: map[id.TenantID][]chan struct{}{}}
+}
+
+// Take waits for a place. The caller calls Give in the end, unless there is an error.
+func (p *Places) Take(ctx context.Context, t id.TenantID) error {
+	p.mu.Lock()
+	mine := make(chan struct{})
+	if len(p.lines[t]) == 0 {
+		p.order = append(p.order, t)
+	}
+	p.lines[t] = append(p.lines[t], mine)
+	p.next()
+	p.mu.Unlock()
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.lines[t], mine); i >= 0 {
+		p.leave(t, i)
+	} else { // it was given a place meanwhile
+		p.give(t)
+	}
+	return ctx.Err()
+}
+
+// Give returns a place.
+func (p *Places) Give(t id.TenantID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.give(t)
+}
+
+func (p *Places) give(t id.TenantID) {
+	p.free++
+	if p.held[t]--; p.held[t] == 0 {
+		delete(p.held, t)
+	}
+	p.next()
+}
+
+// leave takes waiting work out of its line.
+func (p *Places) leave(t id.TenantID, i int) {
+	p.lines[t] = slices.Delete(p.lines[t], i, i+1)
+	if len(p.lines[t]) == 0 {
+		delete(p.lines, t)
+		p.order = slices.DeleteFunc(p.order, func(o id.TenantID) bool { return o == t })
+	}
+}
+
+// next gives free places to the tenants whose turn it is.
+func (p *Places) next() {
+	for p.free > 0 {
+		i := slices.IndexFunc(p.order, func(t id.TenantID) bool { return p.held[t] < p.each })
+		if i < 0 {
+			return
+		}
+		t := p.order[i]
+		mine := p.lines[t][0]
+		p.order = append(slices.Delete(p.order, i, i+1), t) // behind the others
+		p.leave(t, 0)
+		p.free--
+		p.held[t]++
+		close(mine)
+	}
+}
+
+// Wanted reports whether work waits for a place.
+func (p *Places) Wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.order) > 0
+}

@@ -1,0 +1,110 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"agentsvc/schemas/id"
+)
+
+func tenant() id.TenantID { return id.TenantID{UUID: id.NewAnywhere()} }
+
+// A tenant that waits is served before the second piece of work of a busy one.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		busy, quiet := tenant(), tenant()
+		p := New(1, 1)
+		if err := p.Take(t.Context(), busy); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex // guards got
+		var got []id.TenantID
+		var wg sync.WaitGroup
+		for _, who := range []id.TenantID{busy, busy, busy, quiet} {
+			wg.Go(func() {
+				if err := p.Take(t.Context(), who); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				got = append(got, who)
+				mu.Unlock()
+				p.Give(who)
+			})
+			synctest.Wait() // they wait in this order
+		}
+		if !p.Wanted() {
+			t.Error("nobody waits")
+		}
+		p.Give(busy)
+		wg.Wait()
+		if want := []id.TenantID{busy, quiet, busy, busy}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if p.Wanted() || p.free != 1 || len(p.held)+len(p.lines)+len(p.order) > 0 {
+			t.Errorf("left: %+v", p)
+		}
+	})
+}
+
+// One tenant has at most its part of the places, and what it may not have stays free for others.
+func TestOneTenantHasItsPart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := tenant(), tenant()
+		p := New(3, 2)
+		for range 2 {
+			if err := p.Take(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		third := make(chan error, 1)
+		go func() { third <- p.Take(ctx, a) }()
+		synctest.Wait()
+		if err := p.Take(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-third; !errors.Is(err, context.Canceled) {
+			t.Errorf("the third: %v", err)
+		}
+		p.Give(a)
+		p.Give(a)
+		p.Give(b)
+		if p.free != 3 || len(p.held)+len(p.lines)+len(p.order) > 0 {
+			t.Errorf("left: %+v", p)
+		}
+	})
+}
+
+// A place that is given to work which has just left goes to the next one.
+func TestNoPlaceIsLost(t *testing.T) {
+	t.Parallel()
+	p := New(2, 2)
+	var wg sync.WaitGroup
+	for range 8 {
+		who := tenant()
+		wg.Go(func() {
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(context.Background())
+				if i%3 == 0 {
+					go cancel()
+				}
+				if p.Take(ctx, who) == nil {
+					p.Give(who)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if p.free != 2 || p.Wanted() {
+		t.Errorf("%d places are free", p.free)
+	}
+}
