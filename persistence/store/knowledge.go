@@ -139,6 +139,9 @@ func (t *Tx) UpdateKnowledgeBase(ctx context.Context, b id.KnowledgeBaseID, in *
 	var wake []id.DocumentID
 	var detail any
 	if anew {
+		if _, err := t.exec(ctx, "sources_hold", t.tenant, b); err != nil {
+			return nil, nil, fmt.Errorf("hold the sources of base %s: %w", b, err)
+		}
 		n, err := t.exec(ctx, "documents_index_anew", t.tenant, b)
 		if err != nil {
 			return nil, nil, fmt.Errorf("index the documents of base %s anew: %w", b, err)

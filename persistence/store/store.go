@@ -7,7 +7,7 @@
 // and, if the request had an Idempotency-Key, the kept response: all of it or nothing.
 //
 // The package keeps nothing in memory except the bounded Caches that callers create. Limits:
-// every call ends within Timeout. Loss: none; a call that ends with ErrUnavailable may have
+// every call ends within Timeout, or LongTimeout. Loss: none; a call that ends with ErrUnavailable may have
 // committed, and its Idempotency-Key tells.
 package store
 
@@ -41,6 +41,9 @@ var queries = pg.Queries(files)
 // Timeout bounds one read or one change, including the wait for a connection.
 const Timeout = 5 * time.Second
 
+// LongTimeout bounds a change that may touch each document of a knowledge base.
+const LongTimeout = time.Minute
+
 // Outcomes that are not a *problem.Error.
 var (
 	// ErrReplay: a response is already kept under the request's Idempotency-Key; nothing was
@@ -65,6 +68,7 @@ type By struct {
 	Actor  string // apikey:<id>, user:<id>, system
 	IP     string
 	Idem   *Idem // nil without an Idempotency-Key
+	Long   bool  // the change ends within LongTimeout
 }
 
 // Idem is the key under which the response of a change is kept.
@@ -155,7 +159,11 @@ func (t *Tx) exec(ctx context.Context, name string, args ...any) (int64, error) 
 // by.Idem. Of two changes with one key the second waits for the first and then ends with
 // ErrReplay. An error of fn changes nothing.
 func (s *Store) Change(ctx context.Context, by By, fn func(ctx context.Context, tx *Tx) (answer []byte, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout+lockPatience)
+	within := Timeout + lockPatience
+	if by.Long {
+		within = LongTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return named(s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		inUTC(c.Conn())

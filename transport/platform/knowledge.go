@@ -153,7 +153,7 @@ func (p *Platform) getBase(ctx context.Context, c *edge.Caller, in *oneBase) (*a
 
 func (p *Platform) updateBase(ctx context.Context, c *edge.Caller, in *patchBase) (*api.KnowledgeBase, error) {
 	var anew []id.DocumentID
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.KnowledgeBase, error) {
+	out, err := changeLong(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*api.KnowledgeBase, error) {
 		b, documents, err := tx.UpdateKnowledgeBase(ctx, in.ID, &in.Body)
 		if err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func (p *Platform) updateBase(ctx context.Context, c *edge.Caller, in *patchBase
 func (p *Platform) deleteBase(ctx context.Context, c *edge.Caller, in *oneBase) (*edge.Empty, error) {
 	var documents []id.DocumentID
 	var sources []id.SourceID
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
+	out, err := changeLong(ctx, p, c, func(ctx context.Context, tx *store.Tx) (_ *edge.Empty, err error) {
 		documents, sources, err = tx.DeleteKnowledgeBase(ctx, in.ID)
 		return nil, err
 	})

@@ -303,8 +303,19 @@ func by(c *edge.Caller) store.By {
 // change runs one change of the store; its response is kept under the caller's
 // Idempotency-Key.
 func change[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
+	return changeBy(ctx, p, c, by(c), fn)
+}
+
+// changeLong does the same for a change that may touch each document of a knowledge base.
+func changeLong[Out any](ctx context.Context, p *Platform, c *edge.Caller, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
+	b := by(c)
+	b.Long = true
+	return changeBy(ctx, p, c, b, fn)
+}
+
+func changeBy[Out any](ctx context.Context, p *Platform, c *edge.Caller, b store.By, fn func(ctx context.Context, tx *store.Tx) (*Out, error)) (*Out, error) {
 	var out *Out
-	err := p.Store.Change(ctx, by(c), func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+	err := p.Store.Change(ctx, b, func(ctx context.Context, tx *store.Tx) ([]byte, error) {
 		var err error
 		if out, err = fn(ctx, tx); err != nil || c.Idem == nil {
 			return nil, err

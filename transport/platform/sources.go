@@ -110,7 +110,7 @@ func (p *Platform) updateSource(ctx context.Context, c *edge.Caller, in *patchSo
 }
 
 func (p *Platform) deleteSource(ctx context.Context, c *edge.Caller, in *oneSource) (*edge.Empty, error) {
-	out, err := change(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
+	out, err := changeLong(ctx, p, c, func(ctx context.Context, tx *store.Tx) (*edge.Empty, error) {
 		return nil, tx.DeleteSource(ctx, in.ID, in.CID)
 	})
 	if err == nil {

@@ -29,6 +29,11 @@ RETURNING id, name, description, max_tokens, overlap_tokens, embedding_provider,
 -- name: knowledge_base_delete
 UPDATE knowledge_bases SET deleted_at = now(), updated_at = now() WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL
 
+-- Waits for the walks over the base's sources that are about to write documents, and holds the
+-- others back: they lock documents in an order of their own.
+-- name: sources_hold
+SELECT id FROM knowledge_sources WHERE tenant_id = $1 AND base_id = $2 AND deleted_at IS NULL ORDER BY id FOR SHARE
+
 -- Every document of the base is indexed anew. The rows are locked in the order of their ids,
 -- like everywhere.
 -- name: documents_index_anew
