@@ -601,3 +601,43 @@ func TestAWebPageThatFails(t *testing.T) {
 	delete(all, s.URL+"/gone")
 	w.holds(src, all)
 }
+
+// TestAVendorThatHangs: a file that hangs does not end the sync at once, one after the other does,
+// and nothing is deleted.
+func TestAVendorThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.silence = 100 * time.Millisecond
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{Patience: 5*time.Second + 400*time.Millisecond}) // a file needs 5 s at least
+	src := w.bucket(f)
+	f.Put("gone", "canary")
+	w.syncs(n, src)
+	f.Delete("gone")
+	for i := range 9 {
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	hang := func(names string) {
+		f.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, names) {
+				return false
+			}
+			<-r.Context().Done()
+			return true
+		})
+	}
+	hang("/docs/k")
+	if row := w.sync(n, src); row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), "did not answer in time") {
+		t.Fatal(row.Status, said(row))
+	}
+	if w.documents(src)["gone"].text != "canary" {
+		t.Error("a vendor that hangs deletes")
+	}
+	hang("/docs/k0")
+	if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "k0: the object store did not answer in time") {
+		t.Fatal(row.Status, said(row))
+	}
+	if have := w.documents(src); len(have) != 8 {
+		t.Errorf("%d documents", len(have))
+	}
+}

@@ -40,7 +40,7 @@ const (
 	stepContents = 16  // fetched contents of a step
 	dropAtOnce   = 500 // documents that one transaction deletes
 
-	// patience is how long a walk goes on without a file or a page that could be read. A request
+	// patience is the default of Config.Patience. A request
 	// of a listing takes 30 s at most, which is within the 140 s that a vendor may hang.
 	patience = 100 * time.Second
 	// leastFile is the time that a file gets at least; a walk with less ends.
@@ -286,7 +286,7 @@ func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDo
 
 // store puts a content, which is fetched unless it came with the listing, into the store of files.
 func (w *walker) store(ctx context.Context, item source.Item, content *source.Content) (*store.PutDocument, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(leastFile, patience-time.Since(w.met)))
+	ctx, cancel := context.WithTimeout(ctx, max(leastFile, w.cfg.Patience-time.Since(w.met)))
 	defer cancel()
 	if content == nil {
 		fetched, err := w.src.Fetch(ctx, item)
@@ -353,7 +353,7 @@ func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.Me
 		w.p.Unread++
 		w.p.Why = meet.Name + ": " + f.Reason
 		documents.WithLabelValues("unread").Inc()
-		if w.fails >= mostFaults || patience-time.Since(w.met) < leastFile {
+		if w.fails >= mostFaults || w.cfg.Patience-time.Since(w.met) < leastFile {
 			one := *f
 			one.Item = false
 			return &one
