@@ -104,16 +104,18 @@ SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'fa
 WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = ANY($3::text[])
 
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
--- address changed counts its version up.
+-- address changed counts its version up. The rows are found by the index, whatever the planner
+-- knows of the table.
 -- name: sync_meet
 WITH own AS MATERIALIZED (
-  SELECT d.id, u.name, u.uri, u.version FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS u (item, name, uri, version)
-  JOIN kb_documents d ON d.tenant_id = $1 AND d.source_id = $2 AND d.item = u.item AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
+  SELECT id, item FROM kb_documents WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = ANY($3::text[]) ORDER BY id FOR NO KEY UPDATE
+), met AS MATERIALIZED (
+  SELECT own.id, u.name, u.uri, u.version FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS u (item, name, uri, version) JOIN own ON own.item = u.item
 )
-UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name, uri = own.uri,
-  version = d.version + CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 1 ELSE 0 END,
-  updated_at = CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN now() ELSE d.updated_at END
-FROM own WHERE d.tenant_id = $1 AND d.id = own.id
+UPDATE kb_documents d SET seen = $7, item_version = met.version, name = met.name, uri = met.uri,
+  version = d.version + CASE WHEN d.name IS DISTINCT FROM met.name OR d.uri IS DISTINCT FROM met.uri THEN 1 ELSE 0 END,
+  updated_at = CASE WHEN d.name IS DISTINCT FROM met.name OR d.uri IS DISTINCT FROM met.uri THEN now() ELSE d.updated_at END
+FROM met WHERE d.tenant_id = $1 AND d.id = met.id
 
 -- A document with new contents: it keeps its id and its ACL.
 -- name: sync_put
