@@ -221,7 +221,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	}
 	if item.Deleted {
 		if doc != nil {
-			w.next.Gone = append(w.next.Gone, item.ID)
+			w.next.Gone = append(w.next.Gone, doc.ID)
 			documents.WithLabelValues("deleted").Inc()
 		}
 		return nil
@@ -243,7 +243,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 		return nil
 	case doc != nil && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
 		documents.WithLabelValues("unchanged").Inc()
-		w.next.Met = append(w.next.Met, meet)
+		w.meet(doc, meet)
 		return nil
 	}
 	return w.fetch(ctx, item, doc, meet)
@@ -276,7 +276,7 @@ func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDo
 	if doc != nil && !doc.Failed && string(doc.Sum) == string(put.Sum[:]) { // the version changed, and the content did not
 		w.discard(context.WithoutCancel(ctx), put.File)
 		documents.WithLabelValues("unchanged").Inc()
-		w.next.Met = append(w.next.Met, put.MetDocument)
+		w.meet(doc, meet)
 		return nil
 	}
 	documents.WithLabelValues("fetched").Inc()
@@ -360,9 +360,16 @@ func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.Me
 		}
 	}
 	if doc != nil { // it stays as it was
-		w.next.Met = append(w.next.Met, store.MetDocument{Item: doc.Item, Version: doc.Version, Name: doc.Name, URI: doc.URI})
+		w.next.Met = append(w.next.Met, *doc)
 	}
 	return nil
+}
+
+// meet notes a document whose content is as it was.
+func (w *walker) meet(doc *store.KnownDocument, now store.MetDocument) {
+	d := *doc
+	d.Version, d.Name, d.URI = now.Version, now.Name, now.URI
+	w.next.Met = append(w.next.Met, d)
 }
 
 // fail makes the document of an item a failed one.

@@ -287,7 +287,7 @@ func TestWalksAreFenced(t *testing.T) {
 			walk = again
 		}
 		w.exec(change)
-		if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, &WalkPage{Gone: []string{"x"}}); !errors.Is(err, ErrLost) {
+		if _, err := w.syncs.WriteWalk(t.Context(), &walk.Walk, &WalkPage{Gone: []id.DocumentID{{UUID: id.NewAnywhere()}}}); !errors.Is(err, ErrLost) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := w.syncs.DropUnmet(t.Context(), &walk.Walk, 10); !errors.Is(err, ErrLost) {
