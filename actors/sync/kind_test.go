@@ -635,7 +635,8 @@ func TestAVendorThatHangs(t *testing.T) {
 		t.Error("a vendor that hangs deletes")
 	}
 	hang("/docs/k0")
-	if row := w.sync(n, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "k0: the object store did not answer in time") {
+	patient := w.start(syncs.Config{Patience: time.Minute})
+	if row := w.sync(patient, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "k0: the object store did not answer in time") {
 		t.Fatal(row.Status, said(row))
 	}
 	if have := w.documents(src); len(have) != 8 {
