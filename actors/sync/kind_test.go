@@ -232,7 +232,8 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	src := w.bucket(f)
 	f.Put("a.txt", "small")
 	w.syncs(n, src)
-	f.Put("a.txt", strings.Repeat("x", 50<<20+1))
+	f.Put("a.txt", "large")
+	f.Declare("a.txt", 50<<20+1)
 	f.Calls()
 	w.syncs(n, src)
 	d := w.documents(src)["a.txt"]
