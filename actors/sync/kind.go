@@ -26,7 +26,9 @@ type Config struct {
 	// has.
 	Hears func(id.TenantID) bool
 	Most  int // syncs at a time; 0: 4
-	Log   zerolog.Logger
+	// Patience is how long a walk goes on without a page or a file that could be read; 0: 100 s.
+	Patience time.Duration
+	Log      zerolog.Logger
 }
 
 const (
@@ -43,6 +45,9 @@ type kind struct {
 func Register(n *cluster.Node, w durable.Writer, cfg Config, host durable.Config) {
 	if cfg.Most <= 0 {
 		cfg.Most = mostSyncs
+	}
+	if cfg.Patience <= 0 {
+		cfg.Patience = patience
 	}
 	k := &kind{cfg, newGate(cfg.Most)}
 	durable.Register(n, w, durable.Kind[State]{

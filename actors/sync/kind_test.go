@@ -232,7 +232,8 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	src := w.bucket(f)
 	f.Put("a.txt", "small")
 	w.syncs(n, src)
-	f.Put("a.txt", strings.Repeat("x", 50<<20+1))
+	f.Put("a.txt", "large")
+	f.Declare("a.txt", 50<<20+1)
 	f.Calls()
 	w.syncs(n, src)
 	d := w.documents(src)["a.txt"]
@@ -262,6 +263,7 @@ func TestTenThousandUnchanged(t *testing.T) {
 	w.exec(`INSERT INTO kb_documents (tenant_id, id, base_id, source_id, item, item_version, name, uri, media_type, size_bytes, file, sha256, status, owes)
 		SELECT $1, gen_random_uuid(), $2, $3, 'k/' || lpad(n::text, 5, '0') || '.txt', $4, lpad(n::text, 5, '0') || '.txt', 's3://docs/k/' || lpad(n::text, 5, '0') || '.txt', 'text/plain', 1, gen_random_uuid(), sha256('x'), 'ready', false
 		FROM generate_series(0, 9999) n`, w.tenant, w.base, src, hex.EncodeToString(sum[:]))
+	w.exec(`ANALYZE kb_documents`) // as autovacuum does, long before there are so many
 	f.Calls()
 	w.syncs(n, src)
 	if calls := f.Calls(); len(calls) != 10 || connectortest.Count(calls, "listing") != 10 {
@@ -600,4 +602,45 @@ func TestAWebPageThatFails(t *testing.T) {
 	w.syncs(n, src)
 	delete(all, s.URL+"/gone")
 	w.holds(src, all)
+}
+
+// TestAVendorThatHangs: a file that hangs does not end the sync at once, one after the other does,
+// and nothing is deleted.
+func TestAVendorThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.silence = 100 * time.Millisecond
+	f := connectortest.NewS3(t)
+	n := w.start(syncs.Config{Patience: 5*time.Second + 400*time.Millisecond}) // a file needs 5 s at least
+	src := w.bucket(f)
+	f.Put("gone", "canary")
+	w.syncs(n, src)
+	f.Delete("gone")
+	for i := range 9 {
+		f.Put(fmt.Sprint("k", i), "x")
+	}
+	hang := func(names string) {
+		f.Before(func(_ http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, names) {
+				return false
+			}
+			<-r.Context().Done()
+			return true
+		})
+	}
+	hang("/docs/k")
+	if row := w.sync(n, src); row.Status != lifecycle.SourceFailed || !strings.Contains(said(row), "did not answer in time") {
+		t.Fatal(row.Status, said(row))
+	}
+	if w.documents(src)["gone"].text != "canary" {
+		t.Error("a vendor that hangs deletes")
+	}
+	hang("/docs/k0")
+	patient := w.start(syncs.Config{Patience: time.Minute})
+	if row := w.sync(patient, src); row.Status != lifecycle.SourceOK || !strings.Contains(said(row), "k0: the object store did not answer in time") {
+		t.Fatal(row.Status, said(row))
+	}
+	if have := w.documents(src); len(have) != 8 {
+		t.Errorf("%d documents", len(have))
+	}
 }

@@ -40,7 +40,7 @@ const (
 	stepContents = 16  // fetched contents of a step
 	dropAtOnce   = 500 // documents that one transaction deletes
 
-	// patience is how long a walk goes on without a file or a page that could be read. A request
+	// patience is the default of Config.Patience. A request
 	// of a listing takes 30 s at most, which is within the 140 s that a vendor may hang.
 	patience = 100 * time.Second
 	// leastFile is the time that a file gets at least; a walk with less ends.
@@ -221,7 +221,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 	}
 	if item.Deleted {
 		if doc != nil {
-			w.next.Gone = append(w.next.Gone, item.ID)
+			w.next.Gone = append(w.next.Gone, doc.ID)
 			documents.WithLabelValues("deleted").Inc()
 		}
 		return nil
@@ -243,7 +243,7 @@ func (w *walker) item(ctx context.Context, item source.Item, doc *store.KnownDoc
 		return nil
 	case doc != nil && meet.Version != nil && doc.Version != nil && *meet.Version == *doc.Version:
 		documents.WithLabelValues("unchanged").Inc()
-		w.next.Met = append(w.next.Met, meet)
+		w.meet(doc, meet)
 		return nil
 	}
 	return w.fetch(ctx, item, doc, meet)
@@ -276,7 +276,7 @@ func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDo
 	if doc != nil && !doc.Failed && string(doc.Sum) == string(put.Sum[:]) { // the version changed, and the content did not
 		w.discard(context.WithoutCancel(ctx), put.File)
 		documents.WithLabelValues("unchanged").Inc()
-		w.next.Met = append(w.next.Met, put.MetDocument)
+		w.meet(doc, meet)
 		return nil
 	}
 	documents.WithLabelValues("fetched").Inc()
@@ -286,7 +286,7 @@ func (w *walker) fetch(ctx context.Context, item source.Item, doc *store.KnownDo
 
 // store puts a content, which is fetched unless it came with the listing, into the store of files.
 func (w *walker) store(ctx context.Context, item source.Item, content *source.Content) (*store.PutDocument, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(leastFile, patience-time.Since(w.met)))
+	ctx, cancel := context.WithTimeout(ctx, max(leastFile, w.cfg.Patience-time.Since(w.met)))
 	defer cancel()
 	if content == nil {
 		fetched, err := w.src.Fetch(ctx, item)
@@ -353,16 +353,23 @@ func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.Me
 		w.p.Unread++
 		w.p.Why = meet.Name + ": " + f.Reason
 		documents.WithLabelValues("unread").Inc()
-		if w.fails >= mostFaults || patience-time.Since(w.met) < leastFile {
+		if w.fails >= mostFaults || w.cfg.Patience-time.Since(w.met) < leastFile {
 			one := *f
 			one.Item = false
 			return &one
 		}
 	}
 	if doc != nil { // it stays as it was
-		w.next.Met = append(w.next.Met, store.MetDocument{Item: doc.Item, Version: doc.Version, Name: doc.Name, URI: doc.URI})
+		w.next.Met = append(w.next.Met, *doc)
 	}
 	return nil
+}
+
+// meet notes a document whose content is as it was.
+func (w *walker) meet(doc *store.KnownDocument, now store.MetDocument) {
+	d := *doc
+	d.Version, d.Name, d.URI = now.Version, now.Name, now.URI
+	w.next.Met = append(w.next.Met, d)
 }
 
 // fail makes the document of an item a failed one.

@@ -65,6 +65,8 @@ type world struct {
 	office string // addresses of drives
 	cloud  string
 
+	silence time.Duration // after which a vendor hangs
+
 	mu    sync.Mutex // guards woken
 	woken map[id.UUID]bool
 }
@@ -72,16 +74,22 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := open(t, pgtest.New(t), t.TempDir())
-	made, err := store.System(w.db.System(t), w.keys).CreateTenant(t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
+	w.begin()
+	return w
+}
+
+// begin makes the tenant and its knowledge base.
+func (w *world) begin() {
+	w.t.Helper()
+	made, err := store.System(w.db.System(w.t), w.keys).CreateTenant(w.t.Context(), store.NewTenant{Name: "T", OwnerEmail: "o@example.com", KeyName: "first"})
 	w.must(err)
 	w.tenant, w.base = made.Tenant, id.KnowledgeBaseID{UUID: id.NewAnywhere()}
 	w.exec(`INSERT INTO knowledge_bases (tenant_id, id, name) VALUES ($1, $2, 'Base')`, w.tenant, w.base)
-	return w
 }
 
 func open(t testing.TB, db *pgtest.DB, dir string) *world {
 	t.Helper()
-	w := &world{t: t, db: db, keys: vault.New(vault.NewSecret32([32]byte{1})), clock: &clock{}, woken: map[id.UUID]bool{}}
+	w := &world{t: t, db: db, keys: vault.New(vault.NewSecret32([32]byte{1})), clock: &clock{}, silence: 5 * time.Second, woken: map[id.UUID]bool{}}
 	w.clock.set(time.Now())
 	var err error
 	w.blobs, err = blob.New(dir, id.NewAnywhere().String())
@@ -94,7 +102,7 @@ func open(t testing.TB, db *pgtest.DB, dir string) *world {
 // files is the store of files, as cmd/svc joins it.
 type files struct{ *blob.Store }
 
-func key(t id.TenantID, f id.FileID) string { return "documents/" + t.String() + "/" + f.String() }
+func key(t id.TenantID, f id.FileID) string { return store.DocumentFile(t, f) }
 
 func (f files) Put(ctx context.Context, t id.TenantID, at id.FileID, r io.Reader, most int64) (int64, [sha256.Size]byte, error) {
 	return f.Store.Put(ctx, key(t, at), r, most)
@@ -122,7 +130,7 @@ func (w *world) start(cfg syncs.Config) *cluster.Node {
 		return nil
 	}})
 	all := connector.New(connector.Config{Guard: guard, OfficeDriveURL: w.office, CloudDriveURL: w.cloud, RequireTLS: true, Version: "test",
-		Timing: vendor.Timing{Call: 10 * time.Second, File: 10 * time.Second, Silence: 5 * time.Second, Backoff: time.Millisecond, MaxWait: 50 * time.Millisecond, Polite: -1}})
+		Timing: vendor.Timing{Call: 10 * time.Second, File: 10 * time.Second, Silence: w.silence, Backoff: time.Millisecond, MaxWait: 50 * time.Millisecond, Polite: -1}})
 	w.t.Cleanup(all.Close)
 	if cfg.Store == nil {
 		cfg.Store = w.rows

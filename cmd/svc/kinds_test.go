@@ -29,6 +29,9 @@ var notSealed = map[string]string{
 	"embed_keys.key_hash":        "a hash",
 	"webhook_deliveries.body":    "what receivers of the tenant get, and what runs show in plain",
 	"schema_migrations.checksum": "a hash",
+	"kb_documents.sha256":        "a hash",
+	"kb_chunks.terms":            "how often the words of a text occur that the same row holds in plain",
+	"kb_chunks.vector":           "an embedding of that text",
 	"canary.value":               "sealed, and moved with the columns (rewrapCanary)",
 }
 

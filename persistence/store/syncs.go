@@ -149,12 +149,12 @@ type FailedDocument struct {
 
 // WalkPage is what one step of a walk makes durable.
 type WalkPage struct {
-	Met    []MetDocument // contents as they were
+	Met    []KnownDocument // contents as they were, with the name, the address and the version of now
 	Put    []PutDocument
 	Failed []FailedDocument
-	Gone   []string // items
-	Listed int      // documents that count as progress
-	Resume *string  // nil: the position stays
+	Gone   []id.DocumentID
+	Listed int     // documents that count as progress
+	Resume *string // nil: the position stays
 	// Restart: the walk begins anew, under a number of its own.
 	Restart bool
 }
@@ -169,11 +169,11 @@ func (s *Syncs) WriteWalk(ctx context.Context, w *Walk, p *WalkPage) (wake []id.
 	}
 	err = s.own(ctx, w, func(ctx context.Context, tx *Tx) error {
 		if n := len(p.Met); n > 0 {
-			items, names, uris, versions := make([]string, n), make([]string, n), make([]*string, n), make([]*string, n)
+			ids, names, uris, versions := make([]id.DocumentID, n), make([]string, n), make([]*string, n), make([]*string, n)
 			for i, m := range p.Met {
-				items[i], names[i], uris[i], versions[i] = m.Item, m.Name, m.URI, m.Version
+				ids[i], names[i], uris[i], versions[i] = m.ID, m.Name, m.URI, m.Version
 			}
-			if _, err := tx.exec(ctx, "sync_meet", w.Tenant, w.Source, items, names, uris, versions, mark); err != nil {
+			if _, err := tx.exec(ctx, "sync_meet", w.Tenant, w.Source, ids, names, uris, versions, mark); err != nil {
 				return fmt.Errorf("note documents: %w", err)
 			}
 		}

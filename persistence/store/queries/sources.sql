@@ -99,16 +99,20 @@ WHERE tenant_id = $1 AND id = $2 AND version = $3 AND owner_epoch = $4 AND statu
 -- name: sync_progress
 UPDATE knowledge_sources SET sync = $3, resume = coalesce($4, resume), listed = CASE WHEN $6 THEN 0 ELSE listed END + $5 WHERE tenant_id = $1 AND id = $2
 
+-- One look-up in the index for each item.
 -- name: sync_known
-SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' AS failed FROM kb_documents
-WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = ANY($3::text[])
+SELECT d.item, d.id, d.version, d.name, d.uri, d.sum, d.failed FROM unnest($3::text[]) AS u (item) CROSS JOIN LATERAL (
+  SELECT item, id, item_version AS version, name, uri, sha256 AS sum, status = 'failed' AS failed FROM kb_documents
+  WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = u.item LIMIT 1
+) d
 
 -- Documents that the walk met and whose contents it did not fetch. A document whose name or
 -- address changed counts its version up.
 -- name: sync_meet
 WITH own AS MATERIALIZED (
-  SELECT d.id, u.name, u.uri, u.version FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS u (item, name, uri, version)
-  JOIN kb_documents d ON d.tenant_id = $1 AND d.source_id = $2 AND d.item = u.item AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
+  SELECT d.id, u.name, u.uri, u.version FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS u (id, name, uri, version)
+  JOIN kb_documents d ON d.tenant_id = $1 AND d.id = u.id
+  WHERE d.source_id = $2 AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
 )
 UPDATE kb_documents d SET seen = $7, item_version = own.version, name = own.name, uri = own.uri,
   version = d.version + CASE WHEN d.name IS DISTINCT FROM own.name OR d.uri IS DISTINCT FROM own.uri THEN 1 ELSE 0 END,
@@ -135,7 +139,8 @@ ON CONFLICT (tenant_id, source_id, item) WHERE deleted_at IS NULL DO UPDATE SET
 
 -- name: sync_delete
 WITH own AS MATERIALIZED (
-  SELECT id FROM kb_documents WHERE tenant_id = $1 AND source_id = $2 AND deleted_at IS NULL AND item = ANY($3::text[]) ORDER BY id FOR NO KEY UPDATE
+  SELECT d.id FROM unnest($3::uuid[]) AS u (id) JOIN kb_documents d ON d.tenant_id = $1 AND d.id = u.id
+  WHERE d.source_id = $2 AND d.deleted_at IS NULL ORDER BY d.id FOR NO KEY UPDATE OF d
 )
 UPDATE kb_documents d SET version = d.version + 1, deleted_at = now(), owes = true, updated_at = now()
 FROM own WHERE d.tenant_id = $1 AND d.id = own.id

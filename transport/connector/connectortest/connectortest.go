@@ -436,11 +436,12 @@ type S3 struct {
 	Server
 	PerPage int
 	objects map[string]string
+	sizes   map[string]int // that listings say instead of the true ones
 }
 
 // NewS3 starts an object store with the bucket "docs".
 func NewS3(t testing.TB) *S3 {
-	s := &S3{objects: map[string]string{}, PerPage: 1000}
+	s := &S3{objects: map[string]string{}, sizes: map[string]int{}, PerPage: 1000}
 	s.start(t, s.handle)
 	return s
 }
@@ -450,6 +451,14 @@ func (s *S3) Put(key, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[key] = text
+	delete(s.sizes, key)
+}
+
+// Declare makes listings say another size of an object, until it is put again.
+func (s *S3) Declare(key string, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sizes[key] = size
 }
 
 // Delete deletes an object.
@@ -514,7 +523,11 @@ func (s *S3) handle(w http.ResponseWriter, r *http.Request) {
 		Contents              []content
 	}{Name: bucket, EncodingType: "url"}
 	for _, k := range keys[:min(s.PerPage, len(keys))] {
-		list.Contents = append(list.Contents, content{url.QueryEscape(k), "2026-01-02T03:04:05Z", etag(s.objects[k]), len(s.objects[k])})
+		size, ok := s.sizes[k]
+		if !ok {
+			size = len(s.objects[k])
+		}
+		list.Contents = append(list.Contents, content{url.QueryEscape(k), "2026-01-02T03:04:05Z", etag(s.objects[k]), size})
 	}
 	if len(keys) > s.PerPage {
 		list.IsTruncated, list.NextContinuationToken = true, keys[s.PerPage-1]

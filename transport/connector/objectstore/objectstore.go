@@ -198,7 +198,7 @@ func (s *store) wrong(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.Canceled): // the node lost its lease
-		return err
+		return context.Canceled
 	}
 	r := new(minio.ErrorResponse)
 	if errors.As(err, r) && r.Code == "XMinioInvalidObjectName" {

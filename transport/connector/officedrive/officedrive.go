@@ -133,10 +133,11 @@ func (d *drive) page(ctx context.Context, next string) (*answer, error) {
 	return &a, nil
 }
 
-// forgotten reports whether the vendor no longer knows a position, which it answers with 410.
+// forgotten reports whether the vendor no longer knows a position: 410, and of some positions 400
+// or 404. A drive that is gone answers the same from the beginning.
 func forgotten(err error) bool {
 	f := new(source.Fault)
-	return errors.As(err, &f) && f.Status == http.StatusGone
+	return errors.As(err, &f) && (f.Status == http.StatusGone || f.Status == http.StatusBadRequest || f.Status == http.StatusNotFound)
 }
 
 // hasDeletedFolder reports whether a folder was deleted. What was in it may not be listed.

@@ -408,7 +408,7 @@ func (c *Client) refused(status int, text []byte) *source.Fault {
 // broken says what an error of the connection means.
 func (c *Client) broken(ctx context.Context, which string, err error) error {
 	if errors.Is(err, egress.ErrSuspended) {
-		return err
+		return egress.ErrSuspended // without the URL, which may hold a key
 	}
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
