@@ -7,6 +7,7 @@ import (
 	"agentsvc/actors/approval"
 	"agentsvc/actors/delivery"
 	"agentsvc/actors/durable"
+	"agentsvc/actors/ingest"
 	"agentsvc/actors/limit/slot"
 	"agentsvc/actors/run"
 	"agentsvc/actors/stream"
@@ -18,6 +19,7 @@ import (
 	"agentsvc/cluster"
 	"agentsvc/persistence/feed"
 	"agentsvc/persistence/journal"
+	"agentsvc/persistence/knowledge"
 	"agentsvc/persistence/reseal"
 	"agentsvc/persistence/store"
 	"agentsvc/schemas/msg"
@@ -40,6 +42,7 @@ var kinds = []kind{
 	{trigger.Traits, (*service).addTriggers},
 	{workflow.Traits, (*service).addWorkflows},
 	{sync.Traits, (*service).addSyncs},
+	{ingest.Traits, (*service).addIngests},
 }
 
 // actors is the part of a node with its streams and durable kinds.
@@ -120,6 +123,10 @@ func (s *service) addWorkflows(host durable.Config) {
 func (s *service) addSyncs(host durable.Config) {
 	sync.Register(s.node, s.writer, sync.Config{Store: store.NewSyncs(s.pools.system, s.keys), Files: contents{s.blobs}, Connect: s.connectors.Open,
 		Tell: s.node, Hears: s.sent.hearers.Hears, Log: s.log}, host)
+}
+
+func (s *service) addIngests(host durable.Config) {
+	ingest.Register(s.node, s.writer, ingest.Config{Store: knowledge.NewChunks(s.pools.system), Files: contents{s.blobs}, Parser: s.parser, Log: s.log}, host)
 }
 
 // addStreams adds the hubs of running runs, from which event streams read.

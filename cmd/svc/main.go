@@ -17,6 +17,7 @@ import (
 
 	"agentsvc/cmd/svc/cli"
 	"agentsvc/cmd/svc/client"
+	"agentsvc/transport/parser"
 )
 
 // version is set by the build.
@@ -55,7 +56,7 @@ func rootCommand() *cobra.Command {
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		switch cmd.Name() {
 		case "serve", "dev", "doctor": // they report unknown variables themselves
-		case "health", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read their output
+		case "health", parser.Command, "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // programs read their output
 		default:
 			for _, text := range strangers(os.Environ()) {
 				if cli.WantsJSON(cmd) {
@@ -69,7 +70,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(
 		serveCommand(), devCommand(), migrateCommand(), doctorCommand(), healthCommand(), openapiCommand(), versionCommand(),
 		tenantCommand(), keyCommand(), userCommand(), resealCommand(), filesCommand(),
-		clusterCommand(),
+		clusterCommand(), parseCommand(),
 	)
 	root.AddCommand(client.Commands()...)
 	return root

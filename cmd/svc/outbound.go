@@ -10,6 +10,7 @@ import (
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
 	"agentsvc/transport/model/provider"
+	"agentsvc/transport/parser"
 	"agentsvc/transport/toolbox"
 	"agentsvc/transport/webhook"
 )
@@ -22,6 +23,7 @@ type outbound struct {
 	tools      *toolbox.Toolbox
 	attempts   *webhook.Sender
 	connectors *connector.Connectors
+	parser     *parser.Parser
 }
 
 func (s *service) openOutbound(context.Context) error {
@@ -39,7 +41,9 @@ func (s *service) openOutbound(context.Context) error {
 	s.tools = toolbox.New(toolbox.Config{Tables: s.tables, Vault: s.keys, Gateway: gateway, Guard: s.guard, HTTPSOnly: c.Production, Stdio: c.StdioServers, Timeout: c.ToolTimeout, Log: s.log})
 	s.connectors = connector.New(connector.Config{Guard: s.guard, OfficeDriveURL: c.OfficeDriveURL, CloudDriveURL: c.CloudDriveURL, RequireTLS: c.Production, Version: version})
 	s.onStop(infallible(s.connectors.Close))
-	return nil
+	var err error
+	s.parser, err = openParser()
+	return err
 }
 
 // ownAddresses are the listeners that outbound calls never reach.

@@ -11,7 +11,7 @@ import (
 	"agentsvc/schemas/id"
 )
 
-// contents stores what syncs fetch.
+// contents are the contents of documents in the store of files.
 type contents struct{ blobs *blob.Store }
 
 // Put stores a content.
@@ -31,3 +31,9 @@ func (c contents) Delete(ctx context.Context, t id.TenantID, f id.FileID) error 
 
 // TooLarge reports whether a content was too large.
 func (contents) TooLarge(err error) bool { return errors.Is(err, blob.ErrTooLarge) }
+
+// Open opens a content.
+func (c contents) Open(ctx context.Context, t id.TenantID, f id.FileID) (io.ReadCloser, error) {
+	r, _, err := c.blobs.Open(ctx, store.DocumentFile(t, f))
+	return r, err
+}

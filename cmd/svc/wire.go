@@ -23,6 +23,7 @@ import (
 	"agentsvc/transport/embed"
 	"agentsvc/transport/mcp"
 	"agentsvc/transport/model"
+	"agentsvc/transport/parser"
 	"agentsvc/transport/webhook"
 )
 
@@ -86,7 +87,7 @@ func newMetrics() *prometheus.Registry {
 	metrics := prometheus.NewRegistry()
 	for _, cs := range [][]prometheus.Collector{
 		egress.Collectors(), model.Collectors(), mcp.Collectors(), stream.Collectors(), bucket.Collectors(), hold.Collectors(), slot.Collectors(), sweep.Collectors(), cache.Collectors(),
-		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(),
+		webhook.Collectors(), embed.Collectors(), revocation.Collectors(), blob.Collectors(), parser.Collectors(),
 	} {
 		metrics.MustRegister(cs...)
 	}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"agentsvc/persistence/store"
 	"agentsvc/schemas/id"
 	"agentsvc/schemas/knowledge"
 	"agentsvc/schemas/lexis"
@@ -86,9 +88,19 @@ func (x *Index) Search(ctx context.Context, q Query) ([]knowledge.Hit, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, err)
+		return nil, fmt.Errorf("search knowledge base %s: %w", q.Base, unavailable(err))
 	}
 	return hits, nil
+}
+
+// unavailable marks the errors that mean that the database cannot serve now: all but those of a
+// statement itself.
+func unavailable(err error) error {
+	refused := new(pgconn.PgError)
+	if errors.As(err, &refused) && !slices.Contains([]string{"08", "53", "57"}, refused.Code[:2]) {
+		return err
+	}
+	return errors.Join(store.ErrUnavailable, err)
 }
 
 // read runs the statements of one search in a transaction that sees one tenant.

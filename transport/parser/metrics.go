@@ -11,5 +11,5 @@ var (
 	running = prometheus.NewGauge(prometheus.GaugeOpts{Name: "svc_parser_children", Help: "Child processes that read documents."})
 )
 
-// Collectors are the metrics of this package.
-var Collectors = []prometheus.Collector{parses, running}
+// Collectors returns the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{parses, running} }
