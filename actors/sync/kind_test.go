@@ -241,6 +241,27 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	w.syncs(n, src)
+	f.Put("a.txt", "endless") // and the listing does not say so
+	f.Before(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/a.txt") {
+			return false
+		}
+		for chunk := make([]byte, 1<<20); ; {
+			if _, err := rw.Write(chunk); err != nil {
+				return true
+			}
+		}
+	})
+	w.syncs(n, src)
+	if d := w.documents(src)["a.txt"]; d.status != "failed" || d.error != "the file is larger than 50 MiB" || d.content != 1 {
+		t.Fatalf("%+v", d)
+	}
+	f.Before(nil)
+	f.Calls()
+	w.syncs(n, src)
+	if calls := f.Calls(); connectortest.Count(calls, "content") != 0 {
+		t.Errorf("a file that was too large is fetched again: %v", calls)
+	}
 	f.Put("a.txt", "small again")
 	w.syncs(n, src)
 	if d := w.documents(src)["a.txt"]; d.status != "queued" || d.text != "small again" || d.error != "" {

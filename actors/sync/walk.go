@@ -345,7 +345,9 @@ func (w *walker) fault(item source.Item, doc *store.KnownDocument, meet store.Me
 		return f
 	case f.Gone: // since it was listed; the next listing decides
 	case f.Lasting:
-		meet.Version = nil // rights may be given without a change of the file
+		if !f.Content {
+			meet.Version = nil // rights may be given without a change of the file
+		}
 		w.fail(meet, item, f.Reason)
 		return nil
 	default:

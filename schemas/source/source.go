@@ -77,6 +77,8 @@ type Fault struct {
 	Reason string
 	// Lasting: nothing changes until a person changes something, at the source or here.
 	Lasting bool
+	// Content: the reason is the content itself, so nothing changes before it changes.
+	Content bool
 	// Item: only this item is affected. Otherwise the whole source is.
 	Item bool
 	// Login: the credentials were refused.

@@ -163,7 +163,7 @@ func items(entries []entry) []source.Item {
 				i.Size = *e.Size
 			}
 			if e.Malware != nil {
-				i.Fault = &source.Fault{Reason: "the office drive says that the file holds malware", Lasting: true, Item: true}
+				i.Fault = &source.Fault{Reason: "the office drive says that the file holds malware", Lasting: true, Content: true, Item: true}
 			}
 			out = append(out, i)
 		}

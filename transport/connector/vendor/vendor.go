@@ -420,7 +420,7 @@ func (c *Client) broken(ctx context.Context, which string, err error) error {
 		if which == calls {
 			return &source.Fault{Reason: "an answer of " + c.Name + " is larger than 16 MiB", Lasting: true}
 		}
-		return &source.Fault{Reason: TooLarge, Lasting: true}
+		return &source.Fault{Reason: TooLarge, Lasting: true, Content: true}
 	case errors.Is(err, egress.ErrSilent):
 		return c.fault("%s stopped in the middle of an answer", c.Name)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

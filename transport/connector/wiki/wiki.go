@@ -215,7 +215,7 @@ func (w *wiki) Fetch(ctx context.Context, item source.Item) (source.Content, err
 		return source.Content{}, vendor.OfItem(err)
 	}
 	if len(e.Body.Storage.Value) > vendor.MaxFile {
-		return source.Content{}, &source.Fault{Reason: vendor.TooLarge, Lasting: true, Item: true}
+		return source.Content{}, &source.Fault{Reason: vendor.TooLarge, Lasting: true, Content: true, Item: true}
 	}
 	b := ToHTML(e.Title, e.Body.Storage.Value)
 	return source.Content{Body: io.NopCloser(bytes.NewReader(b)), MediaType: "text/html", Name: e.Title}, nil
